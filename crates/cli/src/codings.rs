@@ -1,8 +1,11 @@
 //! Codecs for gradients and activations of a plan, as flags give them.
 
 use std::num::NonZeroUsize;
+use std::ops::RangeBounds;
+use std::str::FromStr;
 
 use anyhow::{Result, anyhow};
+use clap::builder::{PossibleValuesParser, TypedValueParser};
 use serde::{Deserialize, Serialize};
 use thinwire_codec::Choice;
 use thinwire_plan::cost::Coding;
@@ -20,7 +23,7 @@ pub struct Activations {
     #[arg(long, value_name = "CODEC,...", value_delimiter = ',')]
     activation_codecs: Vec<String>,
     /// Largest relative squared error of one encoding of activations
-    #[arg(long, value_name = "FRACTION", default_value_t = ACTIVATION_BUDGET, value_parser = fraction, requires = "activation_codecs")]
+    #[arg(long, value_name = "FRACTION", default_value_t = ACTIVATION_BUDGET, value_parser = fraction(), requires = "activation_codecs")]
     activation_budget: f64,
 }
 
@@ -89,6 +92,11 @@ pub fn of_gradients(policy: &Policy, budget: f64) -> Result<Vec<Coding>> {
     encoded.map(of_choice).collect()
 }
 
+/// Whether a plan can hold the codecs of a policy.
+pub fn can_plan(policy: &Policy) -> bool {
+    of_gradients(policy, 1.0).is_ok()
+}
+
 /// Returns the codecs of these names, of which one may be `auto`.
 ///
 /// # Errors
@@ -135,26 +143,36 @@ fn of_choice(choice: &Choice) -> Result<Coding> {
     }
 }
 
-/// A number of 1 or more.
-///
-/// # Errors
-/// If it is another one, or none.
-pub fn at_least_one(text: &str) -> Result<NonZeroUsize, String> {
-    match text.parse::<usize>() {
-        Ok(value) => NonZeroUsize::new(value).ok_or_else(|| "expected at least 1".to_owned()),
-        Err(error) => Err(error.to_string()),
+/// Returns a parser of one of these names, each of a value.
+pub fn one_of<T: Clone + Send + Sync + 'static>(
+    values: &'static [(&'static str, T)],
+) -> impl TypedValueParser<Value = T> {
+    let names = PossibleValuesParser::new(values.iter().map(|(name, _)| *name));
+    names.map(|given| {
+        let found = values.iter().find(|(name, _)| *name == given);
+        found.expect("a possible value has a name").1.clone()
+    })
+}
+
+/// Returns a parser of numbers within a range.
+pub fn within<T: FromStr + PartialOrd>(
+    range: impl RangeBounds<T> + Clone,
+    expected: &'static str,
+) -> impl Fn(&str) -> Result<T, String> + Clone {
+    move |text| {
+        let found = text.parse().ok().filter(|number| range.contains(number));
+        found.ok_or_else(|| format!("expected {expected}"))
     }
 }
 
-/// A number of 0 or more and less than 1.
-///
-/// # Errors
-/// If it is another one, or none.
-pub fn fraction(text: &str) -> Result<f64, String> {
-    match text.parse::<f64>() {
-        Ok(value) if (0.0..1.0).contains(&value) => Ok(value),
-        _ => Err(format!("{text} is no fraction, expected 0 or more and less than 1")),
-    }
+/// Returns a parser of numbers of 0 or more and less than 1.
+pub fn fraction() -> impl Fn(&str) -> Result<f64, String> + Clone {
+    within(0.0..1.0, "0 or more and less than 1")
+}
+
+/// Returns a parser of numbers of 1 or more.
+pub fn at_least_one() -> impl Fn(&str) -> Result<NonZeroUsize, String> + Clone {
+    within(NonZeroUsize::MIN.., "at least 1")
 }
 
 #[cfg(test)]

@@ -27,27 +27,27 @@ impl<T, E: Into<Error>> OrHint<T> for Result<T, E> {
 
 /// An error with a hint.
 pub fn hinted(error: impl Into<Error>, hint: impl Into<String>) -> Error {
-    Error::new(Hinted { error: error.into(), hint: hint.into() })
+    let note = Note { hint: Some(hint.into()), ..Note::of(error.into()) };
+    Error::new(note)
 }
 
 /// An error about a text, with the lines to show of it.
 pub fn excerpted(error: impl Into<Error>, excerpt: impl Into<String>) -> Error {
-    Error::new(Excerpted { error: error.into(), excerpt: excerpt.into() })
+    let note = Note { excerpt: Some(excerpt.into()), ..Note::of(error.into()) };
+    Error::new(note)
 }
 
 /// An error that only repeats what another rank knows better.
 pub fn echo(message: String) -> Error {
-    Error::new(Echo(message))
+    Error::new(Note { echoes: true, ..Note::of(Error::msg(message)) })
 }
 
 /// The line of a text that an error is about, with a caret below it, if it is about one.
 pub fn excerpt<'a>(cause: &'a (dyn std::error::Error + 'static)) -> Option<&'a str> {
-    if let Some(error) = cause.downcast_ref::<Excerpted>() {
-        return Some(&error.excerpt);
-    }
-    let codec = cause.downcast_ref::<thinwire_codec::Error>().and_then(|error| error.excerpt());
-    let policy = cause.downcast_ref::<thinwire_sync::UnknownPolicy>();
-    codec.or(policy.and_then(|error| error.excerpt()))
+    let note = cause.downcast_ref::<Note>().and_then(|note| note.excerpt.as_deref());
+    let codec = cause.downcast_ref().and_then(thinwire_codec::Error::excerpt);
+    let policy = cause.downcast_ref().and_then(thinwire_sync::UnknownPolicy::excerpt);
+    note.or(codec).or(policy)
 }
 
 /// The longest message, in letters.
@@ -55,7 +55,7 @@ const LETTERS_MAX: usize = 2000;
 
 /// An error's lines: its message, and its hint where it has one.
 pub fn lines(error: &Error) -> (String, Option<String>) {
-    let own = error.downcast_ref::<Hinted>().map(|hinted| hinted.hint.clone());
+    let own = error.downcast_ref::<Note>().and_then(|note| note.hint.clone());
     let known = || error.chain().find_map(library_hint);
     let hint = own.or_else(known).or_else(|| links_of(error).find_map(loss_hint));
     (plain::text(&shortened(one_line(error))), hint.as_deref().map(plain::text))
@@ -71,7 +71,9 @@ fn shortened(line: String) -> String {
 
 /// Whether the error is the echo of another rank's: what that rank says is the cause.
 pub fn is_echo(error: &Error) -> bool {
-    let echoes = |cause: &(dyn std::error::Error + 'static)| cause.is::<Echo>();
+    let echoes = |cause: &(dyn std::error::Error + 'static)| {
+        cause.downcast_ref::<Note>().is_some_and(|note| note.echoes)
+    };
     let of_another = |kind| is_loss(kind) || kind == thinwire_link::Kind::Absent;
     error.chain().any(echoes) || links_of(error).any(|error| of_another(error.kind))
 }
@@ -88,31 +90,21 @@ pub fn or_resume_hint(error: Error, way: impl FnOnce() -> Option<String>) -> Err
 
 /// Returns the hint of an error of the libraries below.
 fn library_hint(cause: &(dyn std::error::Error + 'static)) -> Option<String> {
-    if let Some(error) = cause.downcast_ref::<Hinted>() {
-        return Some(error.hint.clone());
-    }
-    if let Some(error) = cause.downcast_ref::<thinwire_train::Error>() {
-        return error.hint().map(str::to_owned);
-    }
-    if let Some(error) = cause.downcast_ref::<thinwire_job::Error>() {
-        return error.hint().map(str::to_owned);
-    }
-    if let Some(error) = cause.downcast_ref::<thinwire_model::Error>() {
-        return error.hint().map(str::to_owned);
-    }
-    if let Some(error) = cause.downcast_ref::<thinwire_plan::Error>() {
-        return error.hint().map(str::to_owned);
-    }
-    if let Some(error) = cause.downcast_ref::<thinwire_program::Error>() {
-        return error.hint().map(str::to_owned);
-    }
     if cause.downcast_ref::<io::Error>().is_some_and(is_full) {
         return Some("make room there, or write to another place".to_owned());
     }
-    let link = cause.downcast_ref::<thinwire_link::Error>().and_then(thinwire_link::Error::hint);
-    let collective = cause.downcast_ref::<thinwire_collective::Error>().and_then(|e| e.hint());
-    let sync = cause.downcast_ref::<thinwire_sync::Error>().and_then(|e| e.hint());
-    link.or(collective).or(sync).map(str::to_owned)
+    let own = [
+        cause.downcast_ref().and_then(|note: &Note| note.hint.as_deref()),
+        cause.downcast_ref().and_then(thinwire_train::Error::hint),
+        cause.downcast_ref().and_then(thinwire_job::Error::hint),
+        cause.downcast_ref().and_then(thinwire_model::Error::hint),
+        cause.downcast_ref().and_then(thinwire_plan::Error::hint),
+        cause.downcast_ref().and_then(thinwire_program::Error::hint),
+        cause.downcast_ref().and_then(thinwire_link::Error::hint),
+        cause.downcast_ref().and_then(thinwire_collective::Error::hint),
+        cause.downcast_ref().and_then(thinwire_sync::Error::hint),
+    ];
+    own.into_iter().flatten().next().map(str::to_owned)
 }
 
 fn is_full(error: &io::Error) -> bool {
@@ -165,48 +157,29 @@ fn without_number(text: &str) -> String {
     }
 }
 
+/// An error with what is to be said beside its message.
 #[derive(Debug)]
-struct Hinted {
+struct Note {
     error: Error,
-    hint: String,
+    hint: Option<String>,
+    excerpt: Option<String>,
+    /// Another rank's error is the cause.
+    echoes: bool,
 }
 
-impl Display for Hinted {
+impl Note {
+    fn of(error: Error) -> Note {
+        Note { error, hint: None, excerpt: None, echoes: false }
+    }
+}
+
+impl Display for Note {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&one_line(&self.error))
     }
 }
 
-impl std::error::Error for Hinted {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        Some(self.error.as_ref())
-    }
-}
-
-#[derive(Debug)]
-struct Echo(String);
-
-impl Display for Echo {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-impl std::error::Error for Echo {}
-
-#[derive(Debug)]
-struct Excerpted {
-    error: Error,
-    excerpt: String,
-}
-
-impl Display for Excerpted {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&one_line(&self.error))
-    }
-}
-
-impl std::error::Error for Excerpted {
+impl std::error::Error for Note {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         Some(self.error.as_ref())
     }

@@ -1,14 +1,14 @@
 //! Flags of the link between ranks.
 
-use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
 use anyhow::Result;
-use clap::ValueEnum;
 use thinwire_job::{Meeting, Place, is_loopback};
-use thinwire_link::{Bandwidth, InvalidBandwidth, tcp};
+use thinwire_link::tcp::Encryption;
+use thinwire_link::{Bandwidth, InvalidBandwidth};
 
+use crate::codings::one_of;
 use crate::output::say;
 use crate::place::Flags;
 
@@ -20,8 +20,8 @@ pub struct Settings {
     /// and 100mbit between ranks that train or compare start themselves]
     #[arg(long = "link", value_name = "BANDWIDTH")]
     pub limit: Option<Limit>,
-    /// Encrypt traffic: what leaves the machine, all of it, or nothing
-    #[arg(long, value_enum, default_value = "auto")]
+    /// Encrypt traffic: what leaves the machine (auto), all of it (always), or nothing (never)
+    #[arg(long, value_name = "WHAT", default_value = "auto", value_parser = one_of(ENCRYPTION))]
     pub encryption: Encryption,
     /// TCP connections to each peer [default: 1; where a plan is trained 2, the second for gradients
     /// and new parameters, which then hold up no activations]
@@ -48,35 +48,8 @@ impl FromStr for Limit {
     }
 }
 
-impl fmt::Display for Limit {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.0 {
-            Some(bandwidth) => bandwidth.fmt(f),
-            None => f.write_str("none"),
-        }
-    }
-}
-
-/// Traffic that is encrypted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Encryption {
-    /// Traffic that leaves the machine
-    Auto,
-    /// Everything
-    Always,
-    /// Nothing: the network is trusted
-    Never,
-}
-
-impl From<Encryption> for tcp::Encryption {
-    fn from(encryption: Encryption) -> tcp::Encryption {
-        match encryption {
-            Encryption::Auto => tcp::Encryption::Auto,
-            Encryption::Always => tcp::Encryption::Always,
-            Encryption::Never => tcp::Encryption::Never,
-        }
-    }
-}
+const ENCRYPTION: &[(&str, Encryption)] =
+    &[("auto", Encryption::Auto), ("always", Encryption::Always), ("never", Encryption::Never)];
 
 impl Settings {
     /// The timeout.
@@ -87,6 +60,12 @@ impl Settings {
     /// The emulated bandwidth where none is emulated unless asked for.
     pub fn limit(&self) -> Option<Bandwidth> {
         self.limit.and_then(|limit| limit.0)
+    }
+
+    /// The name of the network that a benchmark has set up, or else the emulated bandwidth.
+    pub fn network(&self) -> String {
+        let emulated = || self.limit().map_or("none".to_owned(), |limit| limit.to_string());
+        std::env::var("NETWORK").unwrap_or_else(|_| emulated())
     }
 
     /// With a connection for what nobody waits for, unless the number of connections was given.
@@ -102,7 +81,7 @@ impl Settings {
         let given = self.heartbeat_timeout.map(Duration::from_secs);
         let (timeout, variables) = (self.timeout(), &thinwire_job::process);
         let settings = thinwire_job::Settings {
-            encryption: self.encryption.into(),
+            encryption: self.encryption,
             connections: self.connections.unwrap_or(1),
             timeout,
             heartbeat_timeout: thinwire_job::heartbeat_timeout(given, timeout, variables)?,
@@ -145,7 +124,6 @@ mod tests {
     fn an_emulated_link_is_called_one() {
         let limit: Limit = "100mbit".parse().unwrap();
         assert_eq!(rate_in_words(limit.0.unwrap()), "100 Mbit/s");
-        assert_eq!(limit.to_string(), "100mbit");
         assert_eq!("none".parse(), Ok(Limit(None)));
     }
 }

@@ -47,13 +47,17 @@ enum Command {
     /// Let a checkpoint's model write
     Sample(command::sample::Args),
     /// Measure what is fast and what is not, beside its limit
-    Bench(command::bench::Args),
+    #[command(subcommand)]
+    Bench(command::bench::What),
     /// Plan what runs where, or explain why gradients travel as they do
-    Plan(command::plan::Args),
+    #[command(subcommand)]
+    Plan(command::plan::What),
     /// Look at a model that a plan can be made for
-    Model(command::model::Args),
+    #[command(subcommand)]
+    Model(command::model::What),
     /// Try a codec of your own, written as text
-    Codec(command::codec::Args),
+    #[command(subcommand)]
+    Codec(command::codec::What),
     /// Start any program N times, as the ranks of one job
     Run(command::run::Args),
     /// Become the program of one rank

@@ -11,6 +11,7 @@ use serde::Serialize;
 use crate::failure::{self, excerpted, hinted};
 use crate::launch;
 use crate::plain;
+use crate::table::Table;
 
 /// The exit code of an error.
 const ERROR: u8 = 2;
@@ -35,6 +36,23 @@ fn write_out(text: impl Display) -> Result<()> {
 /// If standard output is closed.
 pub fn print_json(value: &impl Serialize) -> Result<()> {
     write_out(format!("{}\n", serde_json::to_string(value)?))
+}
+
+/// Prints measurements, as an object of JSON each or as the rows of a table.
+///
+/// # Errors
+/// If standard output is closed.
+pub fn print_lines<const N: usize, L: Serialize>(
+    (lines, json): (&[L], bool),
+    header: [&str; N],
+    row: impl Fn(&L) -> [String; N],
+) -> Result<()> {
+    if json {
+        return lines.iter().try_for_each(print_json);
+    }
+    let mut table = Table::new(header);
+    lines.iter().for_each(|line| table.row(row(line)));
+    print(table)
 }
 
 /// Text that a model wrote, harmless on a terminal: what moves the cursor becomes a dot.

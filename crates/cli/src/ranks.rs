@@ -6,9 +6,9 @@ use anyhow::{Context, Result, ensure};
 use thinwire_job::{Form, Place};
 
 use crate::failure;
-use crate::launch::{self, Job};
+use crate::launch;
 use crate::memory;
-use crate::place::{Flags, ensure_ranks, token_or_fresh};
+use crate::place::{Flags, ensure_ranks};
 
 /// Next thing that a command does.
 pub enum Start<T = Place> {
@@ -66,7 +66,5 @@ fn launch_myself(flags: &Flags, ranks: u32) -> Result<u8> {
     let me = std::env::current_exe().context("finding thinwire's own program file")?;
     let arguments = std::env::args_os().skip(1);
     let command: Vec<OsString> = std::iter::once(me.into_os_string()).chain(arguments).collect();
-    let token = token_or_fresh(flags.token.as_ref())?;
-    let (_store, coordinator) = thinwire_job::open("127.0.0.1", 0, &token)?;
-    launch::run(&Job { command, ranks, coordinator, token })
+    launch::run(command, ranks, flags.token.as_ref())
 }

@@ -70,7 +70,8 @@ fn a_training_without_a_plan_is_told_of() {
     assert_eq!(ended.hint(), "hint: thinwire train --codec auto --trace FILE writes one");
     for path in [".", "/dev/zero"] {
         let ended = folder.run(&["plan", "sync", "--trace", path]);
-        assert_eq!(ended.error(), format!("error: {path} is no regular file, expected a trace"));
+        let expected = format!("error: {path} is no regular file, expected a trace of at most");
+        assert!(ended.error().starts_with(&expected), "{}", ended.stderr);
     }
     let ended = folder.train(&["--momentum-correction", "1"]);
     assert!(ended.error().ends_with("expected a number from 0 to below 1"), "{}", ended.stderr);
@@ -275,7 +276,7 @@ fn impossible_plans_say_why_in_one_line() {
     let ended = folder.run(&["plan", "calibrate", "--ranks", "1", "--output", "."]);
     assert_eq!(ended.error(), "error: cannot write the cluster: . is a folder");
     let ended = make(&folder, CLUSTER, &["--error-budget", "2"]);
-    let expected = "2 is no fraction, expected 0 or more and less than 1";
+    let expected = "expected 0 or more and less than 1";
     assert!(ended.stderr.contains(expected), "{}", ended.stderr);
 }
 

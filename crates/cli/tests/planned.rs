@@ -165,15 +165,33 @@ fn steps_that_are_no_numbers_are_left_out_and_warned_of() {
     assert!(ended.stderr.contains("of 8 steps were skipped"), "{}", ended.stderr);
     assert!(ended.stderr.contains("plan was made for mixed precision"), "{}", ended.stderr);
     ended.done();
-    for (flag, value) in
-        [("--algorithm", "ring"), ("--feedback", "ef21"), ("--bucket-bytes", "4096")]
-    {
-        let ended = train(&folder, &[flag, value]);
-        assert!(
-            ended.error().starts_with(&format!("error: {flag} {value} with a plan")),
-            "{}",
-            ended.stderr
-        );
+}
+
+#[test]
+fn gradients_of_a_plan_travel_by_any_codec() {
+    let folder = Folder::new("planned-codecs");
+    plan(&folder, 4);
+    std::fs::write(folder.path().join("mine.codec"), MINE).unwrap();
+    for flags in [
+        &["--codec", "powersgd:1"][..],
+        &["--codec", "int8", "--feedback", "ef21", "--bucket-bytes", "4096"],
+        &["--codec", "topk:0.1", "--momentum-correction", "0.9", "--warmup-steps", "2"],
+        &["--codec", "auto"],
+    ] {
+        let flags = [&["--steps", "8", "--json", "--trace", "trace.jsonl"], flags].concat();
+        let [run] = &train(&folder, &flags).json()[..] else { panic!("one line per training") };
+        let losses = losses(run);
+        assert!(losses[7] < losses[0], "{flags:?}: {losses:?}");
+        assert!(!run["buckets"].as_array().unwrap().is_empty(), "{run}");
+        for rank in run["planned"]["ranks"].as_array().unwrap() {
+            assert_eq!(rank["counted_bytes"], rank["predicted_bytes"], "{flags:?}: {rank}");
+        }
+        // The exchange goes on by the checkpoint, residuals included.
+        let on = ["--resume", "thinwire-checkpoints", "--steps", "9", "--json"];
+        let ended = train(&folder, &on);
+        assert!(!ended.stderr.contains("dropped"), "{}", ended.stderr);
+        assert_eq!(ended.json()[0]["codec"], run["codec"]);
+        std::fs::remove_dir_all(folder.path().join("thinwire-checkpoints")).unwrap();
     }
 }
 
@@ -196,8 +214,6 @@ fn what_a_plan_cannot_be_is_named() {
         assert!(found.ends_with(" with --plan, which is made already"), "{found}");
         assert!(hint.contains("--parallel"), "{hint}");
     }
-    let (found, _) = error(&["--codec", "int8"]);
-    assert!(found.starts_with("error: --codec int8 with a plan"), "{found}");
 
     let print = text.lines().find(|line| line.starts_with("fingerprint")).unwrap();
     let micro = text.lines().find(|line| line.starts_with("micro_batches")).unwrap();
@@ -261,11 +277,9 @@ fn a_checkpoint_of_one_plan_goes_on_under_another() {
     for (one, other) in whole[3..].iter().zip(losses(&resumed[0])) {
         assert!((one - other).abs() < 1e-4, "{whole:?}, {resumed:?}");
     }
-    // Without flags the plan of the checkpoint goes on, bit for bit; what a plan decides is refused.
+    // Without flags the plan of the checkpoint goes on, bit for bit.
     let resumed = folder.run(&on).json();
     assert_eq!(losses(&resumed[0]), whole[3..]);
-    let ended = folder.run(&[&on[..], &["--codec", "int8"]].concat());
-    assert!(ended.error().contains("--codec int8 with a plan"), "{}", ended.stderr);
     let shard = folder.path().join("half/step-000003/shard-1.safetensors");
     let mut bytes = std::fs::read(&shard).unwrap();
     let middle = bytes.len() / 2;
@@ -417,14 +431,10 @@ fn links_that_are_not_those_of_the_plan_are_warned_of() {
 #[test]
 fn codecs_that_no_plan_can_have_are_named() {
     let folder = Folder::new("planned-refused");
-    std::fs::write(folder.path().join("mine.codec"), MINE).unwrap();
     let fixed = ["train", "--data", "text.txt", "--report", "none", "--link", "none"];
     let auto = ["--parallel", "auto"];
     for (flags, expected) in [
-        (&["--codec", "powersgd:4"][..], "codec powersgd:4 sends sums"),
-        (&["--codec", "intsgd"], "codec intsgd sends sums"),
-        (&["--codec", "mine.codec"], "is a file's, expected one whose name a plan can hold"),
-        (&["--error-budget", "0.3"], "--error-budget 0.3 with codec none, by which nothing"),
+        (&["--error-budget", "0.3"][..], "--error-budget 0.3 with codec none, by which nothing"),
         (&["--codec", "int8", "--error-budget", "2"], "expected 0 or more and less than 1"),
         (&["--activation-codecs", "onebit"], "codec onebit loses 0."),
         (&["--activation-codecs", "powersgd:4"], "codec powersgd:4 sends sums"),

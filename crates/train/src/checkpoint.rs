@@ -35,6 +35,9 @@ pub use names::{Tensors, part_name};
 pub use place::clean;
 pub use shards::Wanted;
 
+/// Description of the optimiser's file.
+const OF_OPTIMIZER: &str = "AdamW: running means of gradients and of their squares";
+
 /// A checkpoint that is being written.
 #[derive(Debug)]
 pub struct Draft {
@@ -96,7 +99,7 @@ impl Draft {
     ) -> Result<(), Error> {
         let means = named(parameters, &optimizer.means, MEAN);
         let tensors = means.chain(named(parameters, &optimizer.squares, SQUARE));
-        self.write(OPTIMIZER, tensors, "AdamW: running means of gradients and of their squares")
+        self.write(OPTIMIZER, tensors, OF_OPTIMIZER)
     }
 
     /// Writes what one rank's exchange carries over.
@@ -115,9 +118,16 @@ impl Draft {
     /// # Errors
     /// If a file is missing or cannot be read back.
     pub fn commit(self, progress: Progress) -> Result<PathBuf, Error> {
-        let exchanges = (0..progress.world).map(|rank| exchange_file(Rank(rank)));
-        let names = [MODEL.to_owned(), OPTIMIZER.to_owned()].into_iter().chain(exchanges);
-        self.seal(progress, names.collect())
+        let ranks = || (0..progress.world).map(Rank);
+        let model: Vec<String> = match self.path.join(MODEL).exists() {
+            true => vec![MODEL.to_owned(), OPTIMIZER.to_owned()],
+            false => ranks().map(names::shard_file).collect(),
+        };
+        // Parts of a model may have been written by nobody who exchanges gradients.
+        let exchanged = model[0] == MODEL || self.path.join(exchange_file(Rank(0))).exists();
+        let exchanges = ranks().filter(|_| exchanged).map(exchange_file);
+        let names: Vec<String> = model.into_iter().chain(exchanges).collect();
+        self.seal(progress, names)
     }
 
     /// Writes a rank's parts of parameters and of the optimiser's state.
@@ -130,14 +140,25 @@ impl Draft {
         self.write(&names::shard_file(rank), tensors, "parts of a model, by where they begin")
     }
 
-    /// Seals a checkpoint of parts, as [`Draft::commit`] does others.
+    /// Writes parameters and the optimiser's state of a rank that has all of them, under the names that
+    /// [`Draft::write_shard`] would give them as parts.
     ///
     /// # Errors
-    /// If a file is missing or cannot be read back.
-    pub fn commit_shards(self, progress: Progress) -> Result<PathBuf, Error> {
-        let names = (0..progress.world).map(|rank| names::shard_file(Rank(rank)));
-        let names = names.collect();
-        self.seal(progress, names)
+    /// If a file cannot be written.
+    pub fn write_whole(&self, tensors: &Tensors, description: &str) -> Result<(), Error> {
+        let whole = |(part, (shape, values)): (&String, &'_ (Vec<usize>, Vec<f32>))| {
+            (names::tensor_of(part).to_owned(), (shape.clone(), values.clone()))
+        };
+        let tensors: Tensors = tensors.iter().map(whole).collect();
+        let of_optimizer = |name: &str| {
+            let of = name.strip_suffix(MEAN).or(name.strip_suffix(SQUARE));
+            of.is_some_and(|parameter| tensors.contains_key(parameter))
+        };
+        let all =
+            tensors.iter().map(|(name, (shape, values))| (name.clone(), &shape[..], &values[..]));
+        let (optimizer, model): (Vec<_>, Vec<_>) = all.partition(|(name, ..)| of_optimizer(name));
+        self.write(MODEL, model.into_iter(), description)?;
+        self.write(OPTIMIZER, optimizer.into_iter(), OF_OPTIMIZER)
     }
 
     fn seal(self, progress: Progress, names: Vec<String>) -> Result<PathBuf, Error> {

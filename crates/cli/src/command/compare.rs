@@ -3,10 +3,8 @@
 use anyhow::Result;
 use thinwire_sync::Policy;
 
-use crate::output::{print, print_json};
 use crate::ranks;
-use crate::report::{lines, summary};
-use crate::training::{self, Done, Settings, TrainingJob};
+use crate::training::{self, Settings, TrainingJob, Typed};
 
 /// Enough steps to tell codecs apart, few enough that all of them take a few minutes.
 const STEPS: u64 = 120;
@@ -28,16 +26,8 @@ pub struct Args {
 pub fn run(args: &Args) -> Result<u8> {
     let mut settings = args.settings.clone();
     settings.recipe.steps.get_or_insert(STEPS);
-    let job =
-        ranks::prepared(&settings.place, || TrainingJob::resolve(&settings, None, (None, None)))?;
-    let (report, code) = match training::train(&job, &args.codecs)? {
-        Done::Elsewhere(code) | Done::Silent(code) => return Ok(code),
-        Done::Here(report, code) => (report, code),
-    };
-    if args.settings.json {
-        lines(&report).iter().try_for_each(print_json)?;
-    } else {
-        print(summary(&report))?;
-    }
-    code
+    let typed = Typed { settings: &settings, codec: None, plan: None, resume: None, policy: None };
+    let job = ranks::prepared(&settings.place, || TrainingJob::resolve(typed))?;
+    let codecs: Vec<_> = args.codecs.iter().map(Some).collect();
+    training::train(&job, &codecs)
 }

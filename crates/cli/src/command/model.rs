@@ -17,14 +17,8 @@ use crate::table::Table;
 use crate::wrap::wrapped;
 
 /// Look at a model that a plan can be made for.
-#[derive(clap::Args)]
-pub struct Args {
-    #[command(subcommand)]
-    what: What,
-}
-
 #[derive(Subcommand)]
-enum What {
+pub enum What {
     /// Operators, parameters, flops and activations of a model
     Show(Show),
 }
@@ -32,7 +26,7 @@ enum What {
 /// Shows a model, each layer once.
 #[derive(clap::Args)]
 #[command(after_help = names())]
-struct Show {
+pub struct Show {
     /// One of the names below, or a file: model.json, model.onnx
     #[arg(value_name = "MODEL")]
     name: String,
@@ -105,8 +99,8 @@ const ELEMENT_BYTES: usize = 2;
 ///
 /// # Errors
 /// If there is no such model, the file cannot be written, or standard output is closed.
-pub fn run(args: &Args) -> Result<u8> {
-    let What::Show(show) = &args.what;
+pub fn run(what: &What) -> Result<u8> {
+    let What::Show(show) = what;
     let output = show.output.as_deref();
     output.map_or(Ok(()), |path| file::ensure_place(path, "the model", "--output"))?;
     let source = Source::open(&show.name)?;

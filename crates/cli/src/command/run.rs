@@ -4,9 +4,9 @@ use std::ffi::OsString;
 
 use anyhow::Result;
 
-use crate::launch::{self, Job};
+use crate::launch;
 use crate::output::say;
-use crate::place::{Flags, ensure_ranks, token_or_fresh};
+use crate::place::{Flags, ensure_ranks};
 
 /// Start any program N times, as the ranks of one job.
 #[derive(clap::Args)]
@@ -33,12 +33,5 @@ pub fn run(args: &Args) -> Result<u8> {
         say(format!("joining {} as rank {} of {}", place.source, place.rank, place.world));
         return launch::join(&place, &args.program);
     }
-    let token = token_or_fresh(args.token.as_ref())?;
-    let (_store, coordinator) = thinwire_job::open("127.0.0.1", 0, &token)?;
-    launch::run(&Job {
-        command: args.program.clone(),
-        ranks: args.ranks.unwrap_or(2),
-        coordinator,
-        token,
-    })
+    launch::run(args.program.clone(), args.ranks.unwrap_or(2), args.token.as_ref())
 }

@@ -9,7 +9,7 @@ use thinwire_train::checkpoint;
 use thinwire_train::spmd::Sampled;
 
 use crate::output::{harmless, print_json};
-use crate::training::kept_writer;
+use crate::training::Model;
 
 /// Let a checkpoint's model write.
 #[derive(clap::Args)]
@@ -54,7 +54,7 @@ pub fn run(args: &Args) -> Result<u8> {
     );
     let checkpoint = checkpoint::resolve(&args.checkpoint)?;
     let options = Sampled { bytes: args.length as usize, temperature, seed: args.seed };
-    let model = kept_writer(&checkpoint, args.prompt.len() + options.bytes)?;
+    let model = Model::kept(&checkpoint)?.writer(args.prompt.len() + options.bytes)?;
     let values = checkpoint.values(model.parameters())?;
     let text = model.sample(&values, args.prompt.as_bytes(), &options)?;
     if args.json {

@@ -8,12 +8,10 @@ use std::fs;
 use std::path::PathBuf;
 
 use anyhow::{Context, Error, Result, anyhow};
+use serde::{Deserialize, Serialize};
 
 use super::supervisor::{End, SIGPIPE, Supervisor, Verdict};
 use crate::failure::{self, hinted};
-
-/// Mark of an error that another rank's failure has caused.
-const ECHO: &str = "echo";
 
 /// The variable that names a rank's file.
 pub const VARIABLE: &str = "THINWIRE_ERROR_FILE";
@@ -55,11 +53,7 @@ impl Errors {
     }
 
     fn said(&self, rank: u32) -> Option<Said> {
-        let text = fs::read_to_string(self.path(rank)).ok()?;
-        let mut lines = text.split('\n');
-        let (echo, message, hint) = (lines.next()?, lines.next()?, lines.next()?);
-        let hint = (!hint.is_empty()).then(|| hint.to_owned());
-        Some(Said { message: message.to_owned(), hint, echo: echo == ECHO })
+        serde_json::from_str(&fs::read_to_string(self.path(rank)).ok()?).ok()
     }
 }
 
@@ -73,11 +67,11 @@ impl Drop for Errors {
 pub fn leave(error: &Error) -> bool {
     let Some(path) = std::env::var_os(VARIABLE) else { return false };
     let (message, hint) = failure::lines(error);
-    let sort = if failure::is_echo(error) { ECHO } else { "cause" };
-    fs::write(path, format!("{sort}\n{message}\n{}", hint.unwrap_or_default())).is_ok()
+    let said = Said { message, hint, echo: failure::is_echo(error) };
+    serde_json::to_vec(&said).is_ok_and(|text| fs::write(path, text).is_ok())
 }
 
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 struct Said {
     message: String,
     hint: Option<String>,

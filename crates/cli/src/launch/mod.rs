@@ -23,27 +23,33 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use thinwire_job::Place;
 
+use crate::place::token_or_fresh;
 use errors::Errors;
 pub use errors::leave;
 use supervisor::{Action, End, Event, Supervisor};
 
 /// A program, how many times to start it, and where its ranks meet.
-pub struct Job {
+struct Job {
     /// The program, and its arguments.
-    pub command: Vec<OsString>,
-    /// Number of ranks.
-    pub ranks: u32,
+    command: Vec<OsString>,
+    ranks: u32,
     /// Where the rendezvous store listens, as host:port.
-    pub coordinator: String,
-    /// The job's secret.
-    pub token: String,
+    coordinator: String,
+    token: String,
 }
 
-/// Runs a job to its end, and gives the code to exit with: 0, or 128 + signal if a signal ended it.
+/// Runs a program as so many ranks to its end, with a secret or a fresh one, and gives the code to exit
+/// with: 0, or 128 + signal if a signal ended it.
 ///
 /// # Errors
 /// If ranks cannot be started, or any rank fails: which one, how, and what it or its peers said.
-pub fn run(job: &Job) -> Result<u8> {
+pub fn run(command: Vec<OsString>, ranks: u32, token: Option<&String>) -> Result<u8> {
+    let token = token_or_fresh(token)?;
+    let (_store, coordinator) = thinwire_job::open("127.0.0.1", 0, &token)?;
+    run_job(&Job { command, ranks, coordinator, token })
+}
+
+fn run_job(job: &Job) -> Result<u8> {
     let errors = Errors::create()?;
     let torch_port = free_port()?;
     let (sender, receiver) = channel();

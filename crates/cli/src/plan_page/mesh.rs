@@ -2,6 +2,8 @@
 
 use thinwire_plan::search::Outcome;
 
+use crate::report::{drawing, text};
+
 const WIDTH: usize = 960;
 /// Squares that a page draws at most; of larger meshes whole stages are left out and said.
 const SQUARES: usize = 2048;
@@ -18,12 +20,11 @@ pub fn mesh(plan: &Outcome) -> String {
     let (wide, high) = (columns * side + 14, rows * side + 26);
     let across = (WIDTH / wide).clamp(1, shown);
     let height = shown.div_ceil(across) * high;
-    let mut svg = format!(
-        "<svg class=\"chart\" viewBox=\"0 0 {WIDTH} {height}\" role=\"img\" aria-label=\"mesh\">\n"
-    );
+    let mut svg = String::new();
     for stage in 0..shown {
         let (left, top) = (stage % across * wide, stage / across * high);
-        svg += &format!("<text class=\"small\" x=\"{left}\" y=\"{}\">{stage}</text>\n", top + 14);
+        let place = (left as f64, top as f64 + 14.0);
+        svg += &text("small", place, "start", &stage.to_string());
         for place in 0..(outer * inner).min(SQUARES) {
             let device = stage * outer * inner + place;
             let (column, row) = match inner {
@@ -40,7 +41,7 @@ pub fn mesh(plan: &Outcome) -> String {
             );
         }
     }
-    svg += "</svg>\n";
+    let mut svg = drawing("mesh", height as f64, &svg);
     if shown < stages {
         svg += &format!("<p class=\"note\">The first {shown} of {stages} stages.</p>\n");
     }

@@ -12,7 +12,7 @@ use thinwire_plan::output::{PlanFile, counted, describe, traffic};
 use thinwire_plan::search::{Found, Planner};
 
 use crate::figures;
-use crate::report::{document, escape, section};
+use crate::report::{document, escape, header, section};
 
 /// Returns the page of a plan that `command` made.
 ///
@@ -99,13 +99,6 @@ fn headline(plan: &PlanFile, cluster: &Cluster, found: &Found) -> String {
         (figures::percent(found.gap()), "of a step, at most, could another plan save"),
         (figures::binary(best.bytes()), "of the fullest device"),
     ];
-    let tiles =
-        tiles.map(|(value, name)| format!("<div><dd>{value}</dd><dt>{name}</dt></div>\n")).concat();
-    format!(
-        "<header>\n<p class=\"brand\">thinwire {}</p>\n<h1>{} on {}</h1>\n<p class=\"lead\">{}</p>\n<dl class=\"tiles\">\n{tiles}</dl>\n</header>\n",
-        env!("CARGO_PKG_VERSION"),
-        escape(&plan.model),
-        counted(cluster.size(), "device"),
-        escape(&lead)
-    )
+    let title = format!("{} on {}", escape(&plan.model), counted(cluster.size(), "device"));
+    header(&title, &escape(&lead), &tiles)
 }

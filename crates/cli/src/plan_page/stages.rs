@@ -7,7 +7,7 @@ use thinwire_plan::Cluster;
 use thinwire_plan::output::stage_blocks;
 use thinwire_plan::search::{Found, Planner};
 
-use super::tables::table;
+use crate::report::table;
 
 /// Returns a table with a row per stage.
 ///
@@ -29,12 +29,10 @@ pub fn stages(planner: &Planner, cluster: &Cluster, found: &Found) -> Result<Str
             _ => format!("{}–{}", ranks.start, ranks.end - 1),
         };
         let blocks: Vec<String> = ranges.iter().map(named).collect();
-        let cells = vec![blocks.join(", "), devices, kinds(cluster, ranks).join(", ")];
-        (format!("stage {stage}"), cells)
+        [format!("stage {stage}"), blocks.join(", "), devices, kinds(cluster, ranks).join(", ")]
     };
-    let rows: Vec<_> =
-        stage_blocks(planner, &found.best)?.into_iter().enumerate().map(row).collect();
-    Ok(table(&["blocks", "devices", "kind"], &rows))
+    let rows = stage_blocks(planner, &found.best)?.into_iter().enumerate().map(row);
+    Ok(table(["", "blocks", "devices", "kind"], rows))
 }
 
 /// The kinds of some ranks' devices, each once.

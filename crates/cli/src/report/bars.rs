@@ -1,11 +1,10 @@
 //! Bars: where a step's time goes, and how many bytes a bucket sends.
 
 use super::axis::{Axis, label};
-use super::html::escape;
+use super::svg::{WIDTH, drawing, line, rect, text};
 use super::values::{Bucket, Run, Split};
 use crate::figures;
 
-const WIDTH: f64 = 960.0;
 const LEFT: f64 = 116.0;
 const RIGHT: f64 = 930.0;
 /// From here on an axis counts seconds.
@@ -18,14 +17,8 @@ pub fn step_time(runs: &[Run]) -> String {
     let ends =
         runs.iter().map(|run| run.time.step_s.max(run.floors.larger_s()).max(busy_s(&run.time)));
     let x = Axis::new(0.0, 1e3 * ends.fold(0.0, f64::max) * 1.02, LEFT, RIGHT);
-    let mut svg = format!(
-        "<svg class=\"chart\" viewBox=\"0 0 {WIDTH} {height}\" role=\"img\" aria-label=\"step time\">\n"
-    );
-    svg += &time_axis(&x, height - 26.0);
-    for (index, run) in runs.iter().enumerate() {
-        svg += &step_row(run, &x, row * index as f64 + 8.0);
-    }
-    svg + "</svg>\n"
+    let rows = runs.iter().enumerate().map(|(at, run)| step_row(run, &x, row * at as f64 + 8.0));
+    drawing("step time", height, &(time_axis(&x, height - 26.0) + &rows.collect::<String>()))
 }
 
 /// The wall time of a step, its floors, and the work beside it.
@@ -41,21 +34,12 @@ fn step_row(run: &Run, x: &Axis, top: f64) -> String {
     ];
     let beside =
         [("encode", encode_s, "encode"), ("wire", wire_s, "wire"), ("decode", decode_s, "decode")];
-    let name = escape(&run.codec);
-    let mut svg = format!(
-        "<text class=\"row\" x=\"{}\" y=\"{}\" text-anchor=\"end\">{name}</text>\n",
-        LEFT - 12.0,
-        top + 19.0
-    );
+    let mut svg = text("row", (LEFT - 12.0, top + 19.0), "end", &run.codec);
     svg += &stack(&wall, x, top, 28.0);
     svg += &stack(&beside, x, top + 32.0, 12.0);
     let end = x.at(1e3 * step_s);
     let (at, anchor) = if end > RIGHT - 80.0 { (end - 6.0, "end") } else { (end + 6.0, "start") };
-    svg += &format!(
-        "<text class=\"value\" x=\"{at:.1}\" y=\"{}\" text-anchor=\"{anchor}\">{}</text>\n",
-        top + 19.0,
-        figures::seconds(step_s)
-    );
+    svg += &text("value", (at, top + 19.0), anchor, &figures::seconds(step_s));
     svg += &floor(run.floors.compute_s, "compute alone", "floor", x, top);
     if let Some(wire_s) = run.floors.wire_s {
         svg += &floor(wire_s, "bytes over bandwidth", "floor dashed", x, top);
@@ -65,12 +49,8 @@ fn step_row(run: &Run, x: &Axis, top: f64) -> String {
 
 fn floor(at_s: f64, what: &str, class: &str, x: &Axis, top: f64) -> String {
     let at = x.at(1e3 * at_s);
-    format!(
-        "<line class=\"{class}\" x1=\"{at:.1}\" x2=\"{at:.1}\" y1=\"{}\" y2=\"{}\"><title>{what}: {}</title></line>\n",
-        top - 5.0,
-        top + 48.0,
-        figures::seconds(at_s)
-    )
+    let title = format!("{what}: {}", figures::seconds(at_s));
+    line(class, [at, top - 5.0], [at, top + 48.0], &title)
 }
 
 fn stack(parts: &[(&str, f64, &str)], x: &Axis, top: f64, height: f64) -> String {
@@ -78,11 +58,8 @@ fn stack(parts: &[(&str, f64, &str)], x: &Axis, top: f64, height: f64) -> String
     for (class, seconds, what) in parts.iter().filter(|(_, seconds, _)| *seconds > 0.0) {
         let (from, to) = (x.at(1e3 * begin), x.at(1e3 * (begin + seconds)));
         begin += seconds;
-        svg += &format!(
-            "<rect class=\"{class}\" x=\"{from:.1}\" y=\"{top}\" width=\"{:.1}\" height=\"{height}\"><title>{what}: {}</title></rect>\n",
-            (to - from).max(0.5),
-            figures::seconds(*seconds)
-        );
+        let title = format!("{what}: {}", figures::seconds(*seconds));
+        svg += &rect(class, [from, top, (to - from).max(0.5), height], &title);
     }
     svg
 }
@@ -96,17 +73,11 @@ pub fn time_axis(x: &Axis, bottom: f64) -> String {
     };
     let shown: Vec<f64> = ticks.iter().map(|tick| scale * tick).collect();
     for (tick, value) in ticks.iter().zip(&shown) {
-        let (at, text) = (x.at(*tick), label(*value, &shown));
-        svg += &format!(
-            "<line class=\"grid\" x1=\"{at:.1}\" x2=\"{at:.1}\" y1=\"0\" y2=\"{bottom}\"/><text class=\"tick\" x=\"{at:.1}\" y=\"{}\" text-anchor=\"middle\">{text}</text>\n",
-            bottom + 16.0
-        );
+        let at = x.at(*tick);
+        svg += &line("grid", [at, 0.0], [at, bottom], "");
+        svg += &text("tick", (at, bottom + 16.0), "middle", &label(*value, &shown));
     }
-    svg + &format!(
-        "<text class=\"axis-name\" x=\"{}\" y=\"{}\" text-anchor=\"end\">{unit}</text>\n",
-        WIDTH - 2.0,
-        bottom + 16.0
-    )
+    svg + &text("axis-name", (WIDTH - 2.0, bottom + 16.0), "end", unit)
 }
 
 fn busy_s(time: &Split) -> f64 {
@@ -120,35 +91,27 @@ pub fn bucket_bytes(buckets: &[Bucket]) -> String {
     let most =
         buckets.iter().map(|bucket| bucket.raw_bytes.max(bucket.sent_bytes)).fold(0.0, f64::max);
     let x = Axis::new(0.0, most, left, right);
-    let height = row * buckets.len() as f64 + 4.0;
-    let mut svg = format!(
-        "<svg class=\"chart\" viewBox=\"0 0 {WIDTH} {height}\" role=\"img\" aria-label=\"bytes per bucket\">\n"
-    );
-    for (index, bucket) in buckets.iter().enumerate() {
-        let top = row * index as f64 + 4.0;
-        let (raw, sent) =
-            (x.at(bucket.raw_bytes) - left, (x.at(bucket.sent_bytes) - left).max(1.0));
-        let (name, middle) = (escape(&shortened(&bucket.name)), top + 15.0);
-        svg += &format!(
-            "<text class=\"row small\" x=\"{}\" y=\"{middle}\" text-anchor=\"end\">{name}</text>\n",
-            left - 12.0
-        );
-        svg += &format!(
-            "<rect class=\"ghost\" x=\"{left}\" y=\"{top}\" width=\"{raw:.1}\" height=\"20\" rx=\"2\"/>"
-        );
-        svg += &format!(
-            "<rect class=\"wire\" x=\"{left}\" y=\"{top}\" width=\"{sent:.1}\" height=\"20\" rx=\"2\"/>\n"
-        );
-        svg += &format!(
-            "<text class=\"value small\" x=\"{}\" y=\"{middle}\">{} of {} · {} · {}</text>\n",
-            right + 12.0,
-            figures::bytes(bucket.sent_bytes),
-            figures::bytes(bucket.raw_bytes),
-            escape(&bucket.codec),
-            escape(&bucket.algorithm)
-        );
-    }
-    svg + "</svg>\n"
+    let bar = |(index, bucket): (usize, &Bucket)| {
+        let (top, bytes) = (row * index as f64 + 4.0, figures::bytes);
+        let [raw, sent] = [bucket.raw_bytes, bucket.sent_bytes].map(|bytes| x.at(bytes) - left);
+        let (name, middle) = (shortened(&bucket.name), top + 15.0);
+        let amounts = format!("{} of {}", bytes(bucket.sent_bytes), bytes(bucket.raw_bytes));
+        let Bucket { codec, algorithm, .. } = bucket;
+        [
+            text("row small", (left - 12.0, middle), "end", &name),
+            rect("ghost", [left, top, raw, 20.0], "as f32"),
+            rect("wire", [left, top, sent.max(1.0), 20.0], "as sent"),
+            text(
+                "value small",
+                (right + 12.0, middle),
+                "start",
+                &format!("{amounts} · {codec} · {algorithm}"),
+            ),
+        ]
+        .concat()
+    };
+    let bars: String = buckets.iter().enumerate().map(bar).collect();
+    drawing("bytes per bucket", row * buckets.len() as f64 + 4.0, &bars)
 }
 
 /// A name that fits beside its bar: its beginning and its end.

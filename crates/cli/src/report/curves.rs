@@ -6,6 +6,7 @@ use serde_json::json;
 
 use super::axis::{Axis, label};
 use super::html::escape;
+use super::svg::{line, text};
 use super::values::{Point, Run};
 
 /// Quantity along the horizontal axis.
@@ -69,45 +70,29 @@ fn axes(runs: &[Run], across: Across, [left, right, bottom, top]: [f64; 4]) -> (
 fn grid(svg: &mut String, across: Across, x: &Axis, y: &Axis, [left, right, bottom, _]: [f64; 4]) {
     let ticks = y.ticks(8);
     for tick in &ticks {
-        let (at, text) = (y.at(*tick), label(*tick, &ticks));
-        *svg += &format!(
-            "<line class=\"grid\" x1=\"{left}\" x2=\"{right}\" y1=\"{at:.1}\" y2=\"{at:.1}\"/><text class=\"tick\" x=\"{}\" y=\"{:.1}\" text-anchor=\"end\">{text}</text>\n",
-            left - 8.0,
-            at + 4.0
-        );
+        let at = y.at(*tick);
+        *svg += &line("grid", [left, at], [right, at], "");
+        *svg += &text("tick", (left - 8.0, at + 4.0), "end", &label(*tick, &ticks));
     }
     let ticks = x.ticks(((right - left) / 90.0) as usize);
     for tick in &ticks {
-        let (at, text) = (x.at(*tick), label(*tick, &ticks));
-        *svg += &format!(
-            "<text class=\"tick\" x=\"{at:.1}\" y=\"{}\" text-anchor=\"middle\">{text}</text>\n",
-            bottom + 18.0
-        );
+        *svg += &text("tick", (x.at(*tick), bottom + 18.0), "middle", &label(*tick, &ticks));
     }
     let name = match across {
         Across::Steps => "step",
         Across::Seconds => "seconds of training",
     };
-    *svg += &format!(
-        "<line class=\"axis\" x1=\"{left}\" x2=\"{right}\" y1=\"{bottom}\" y2=\"{bottom}\"/><text class=\"axis-name\" x=\"{right}\" y=\"{}\" text-anchor=\"end\">{name}</text>\n",
-        bottom + 34.0
-    );
+    *svg += &line("axis", [left, bottom], [right, bottom], "");
+    *svg += &text("axis-name", (right, bottom + 34.0), "end", name);
 }
 
 fn curve(svg: &mut String, run: &Run, across: Across, index: usize, x: &Axis, y: &Axis) {
     let color = color(index);
     let place = |point: &Point| (x.at(across.of(point)), y.at(point.value));
-    let raw = thinned(&run.losses);
-    *svg += &format!(
-        "<path class=\"raw\" stroke=\"{color}\" d=\"{}\"/>\n",
-        path(raw.iter().map(place))
-    );
-    let smooth = smoothed(&run.losses);
-    let smooth = thinned(&smooth);
-    *svg += &format!(
-        "<path class=\"smooth\" stroke=\"{color}\" d=\"{}\"/>\n",
-        path(smooth.iter().map(place))
-    );
+    for (class, points) in [("raw", run.losses.clone()), ("smooth", smoothed(&run.losses))] {
+        let path = path(thinned(&points).iter().map(place));
+        *svg += &format!("<path class=\"{class}\" stroke=\"{color}\" d=\"{path}\"/>\n");
+    }
     for point in run.validation.iter().filter(|point| point.value.is_finite()) {
         let (x, y) = place(point);
         *svg += &format!(

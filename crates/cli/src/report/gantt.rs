@@ -2,10 +2,9 @@
 
 use super::axis::Axis;
 use super::bars::time_axis;
-use super::html::escape;
+use super::svg::{drawing, rect, text};
 use crate::figures;
 
-const WIDTH: f64 = 960.0;
 const LEFT: f64 = 116.0;
 const RIGHT: f64 = 930.0;
 const ROW: f64 = 20.0;
@@ -41,22 +40,14 @@ pub fn gantt(name: &str, rows: &[Row], end_s: f64) -> String {
     let shown_s = left_out.fold(end_s, f64::min);
     let x = Axis::new(0.0, 1e3 * shown_s, LEFT, RIGHT);
     let height = ROW * rows.len() as f64 + 42.0;
-    let mut svg = format!(
-        "<svg class=\"chart\" viewBox=\"0 0 {WIDTH} {height}\" role=\"img\" aria-label=\"{name}\">\n"
-    );
-    svg += &time_axis(&x, height - 26.0);
+    let mut body = time_axis(&x, height - 26.0);
     for (at, row) in rows.iter().enumerate() {
         let top = ROW * at as f64 + 4.0;
-        svg += &format!(
-            "<text class=\"row small\" x=\"{}\" y=\"{}\" text-anchor=\"end\">{}</text>\n",
-            LEFT - 12.0,
-            top + 12.0,
-            escape(&row.name)
-        );
+        body += &text("row small", (LEFT - 12.0, top + 12.0), "end", &row.name);
         let shown = bars(row).filter(|bar| bar.from_s < shown_s);
-        svg += &shown.map(|bar| drawn(bar, &x, top)).collect::<String>();
+        body += &shown.map(|bar| drawn(bar, &x, top)).collect::<String>();
     }
-    svg += "</svg>\n";
+    let mut svg = drawing(name, height, &body);
     if shown_s < end_s {
         let (shown, whole) = (figures::seconds(shown_s), figures::seconds(end_s));
         svg += &format!("<p class=\"note\">The first {shown} of {whole}.</p>\n");
@@ -71,13 +62,8 @@ fn bars(row: &Row) -> impl Iterator<Item = &Bar> {
 
 fn drawn(bar: &Bar, x: &Axis, top: f64) -> String {
     let (from, to) = (x.at(1e3 * bar.from_s), x.at(1e3 * bar.to_s));
-    format!(
-        "<rect class=\"{}\" x=\"{from:.1}\" y=\"{top}\" width=\"{:.1}\" height=\"14\"><title>{} ({})</title></rect>\n",
-        bar.class,
-        (to - from - 0.3).max(0.3),
-        escape(&bar.what),
-        figures::seconds(bar.to_s - bar.from_s)
-    )
+    let title = format!("{} ({})", bar.what, figures::seconds(bar.to_s - bar.from_s));
+    rect(bar.class, [from, top, (to - from - 0.3).max(0.3), 14.0], &title)
 }
 
 #[cfg(test)]

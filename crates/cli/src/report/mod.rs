@@ -9,13 +9,15 @@ mod json;
 mod page;
 mod planned;
 mod summary;
+mod svg;
 mod timeline;
 mod values;
 
 pub use gantt::{Bar, Row, gantt};
-pub use html::{document, escape, legend, section};
+pub use html::{document, escape, header, legend, section, table};
 pub use json::lines;
 pub use page::page;
 pub use summary::summary;
+pub use svg::{drawing, rect, text};
 pub use timeline::{PASSES, pass};
 pub use values::{Bucket, Floors, Passed, Planned, PlannedRank, Point, Report, Run, Split};

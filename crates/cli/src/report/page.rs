@@ -1,11 +1,12 @@
 //! report.html: one file, nothing from elsewhere, readable offline, in the dark and without script.
 
 use super::curves::{self, Across};
-use super::html::{document, escape, legend, section};
+use super::html::{document, escape, header, legend, section, table};
 use super::summary::{chosen, figures as figures_of};
 use super::values::{Report, Run};
 use super::{bars, planned, timeline};
 use crate::figures;
+use thinwire_plan::output::counted;
 
 /// The page.
 pub fn page(report: &Report) -> String {
@@ -34,14 +35,8 @@ fn headline(report: &Report) -> String {
         return String::new();
     };
     let what = if report.runs.len() == 1 { "Training" } else { "Comparison" };
-    let ranks = report.ranks;
-    format!(
-        "<header>\n<p class=\"brand\">thinwire {}</p>\n<h1>{what} on {ranks} {}</h1>\n<p class=\"lead\">{}</p>\n<dl class=\"tiles\">\n{}</dl>\n</header>\n",
-        escape(&report.version),
-        if ranks == 1 { "rank" } else { "ranks" },
-        lead(report, best),
-        tiles(best)
-    )
+    let title = format!("{what} on {}", counted(report.ranks as usize, "rank"));
+    header(&title, &lead(report, best), &tiles(best))
 }
 
 fn lead(report: &Report, best: &Run) -> String {
@@ -81,20 +76,14 @@ fn accuracy(report: &Report, best: &Run) -> String {
     }
 }
 
-fn tiles(run: &Run) -> String {
-    let tiles = [
-        (
-            run.last_validation().map_or("–".to_owned(), |loss| format!("{loss:.3}")),
-            "validation loss",
-        ),
+fn tiles(run: &Run) -> Vec<(String, &'static str)> {
+    let validation = run.last_validation().map_or("–".to_owned(), |loss| format!("{loss:.3}"));
+    vec![
+        (validation, "validation loss"),
         (figures::seconds(run.time.step_s), "per step"),
         (figures::bytes(run.sent_bytes), "sent per step and rank"),
         (figures::percent(run.overlap), "of the exchange hidden"),
-    ];
-    let shown = if run.planned.is_some() { &tiles[..3] } else { &tiles };
-    let tile =
-        |(value, name): &(String, &str)| format!("<div><dd>{value}</dd><dt>{name}</dt></div>\n");
-    shown.iter().map(tile).collect()
+    ]
 }
 
 fn losses(report: &Report) -> String {
@@ -123,10 +112,7 @@ const BARS: [(&str, &str); 6] = [
 ];
 
 fn step_time(report: &Report) -> String {
-    let legend = legend(match report.is_planned() {
-        true => &BARS[..3],
-        false => &BARS,
-    });
+    let legend = legend(&BARS);
     let compute = match report.is_planned() {
         true => "floor: compute of the busiest rank",
         false => "floor: compute alone",
@@ -136,28 +122,16 @@ fn step_time(report: &Report) -> String {
         floors += "<span><i class=\"mark dashed\"></i>floor: bytes over bandwidth</span>";
     }
     let floors = format!("<p class=\"legend\">{floors}</p>\n");
-    let note = match report.is_planned() {
-        true => "The step as it passed on rank 0. No step ends before a floor.",
-        false => {
-            "The wide bar is the step as it passed; the narrow one is what the communication thread did beside it. No step ends before a floor."
-        }
-    };
+    let note = "The wide bar is the step as it passed on rank 0; the narrow one is what the communication thread did beside it. No step ends before a floor.";
     section("Where a step’s time goes", note, &(legend + &floors + &bars::step_time(&report.runs)))
 }
 
 fn figures_table(report: &Report) -> String {
-    let header: String =
-        report.runs.iter().map(|run| format!("<th>{}</th>", escape(&run.codec))).collect();
-    let mut rows = String::new();
-    for (name, figure) in figures_of(report) {
-        let cells: String =
-            report.runs.iter().map(|run| format!("<td>{}</td>", escape(&figure(run)))).collect();
-        let class = if name.starts_with(' ') { " class=\"inner\"" } else { "" };
-        rows += &format!("<tr><th{class}>{}</th>{cells}</tr>\n", escape(name.trim()));
-    }
-    let table = format!(
-        "<div class=\"wide\"><table>\n<thead><tr><th></th>{header}</tr></thead>\n<tbody>\n{rows}</tbody>\n</table></div>\n"
-    );
+    let codecs = report.runs.iter().map(|run| &run.codec[..]);
+    let rows = figures_of(report).into_iter().map(|(name, figure)| {
+        std::iter::once(name.to_owned()).chain(report.runs.iter().map(figure))
+    });
+    let table = table(std::iter::once("").chain(codecs), rows);
     section(
         "Figures",
         "Medians over the second half of the steps, on rank 0. Losses: the training loss is the mean of the last tenth.",
@@ -178,9 +152,6 @@ fn timelines(report: &Report) -> String {
 }
 
 fn buckets(report: &Report) -> String {
-    if report.is_planned() {
-        return String::new();
-    }
     let body = per_run(report, |run| bars::bucket_bytes(&run.buckets));
     section("Bytes per bucket", "Outline: as f32. Filled: as sent, headers included.", &body)
 }
@@ -293,7 +264,6 @@ mod tests {
             codec: codec.to_owned(),
             losses: points(1, 0.0),
             validation: points(50, 0.1),
-            skipped_steps: 0,
             tokens_per_s: 2_345.0,
             time: Split {
                 step_s: 0.42 + 0.3 * speed,
@@ -310,9 +280,8 @@ mod tests {
             sent_bytes: 9.6e6 * speed,
             overlap: 0.9,
             buckets: (0..6).map(bucket).collect(),
-            checkpoint: None,
-            planned: None,
             sample: "fn main() {\n    let x = <T>::new(\"&\");\n}".to_owned(),
+            ..Run::default()
         }
     }
 
@@ -360,7 +329,7 @@ mod tests {
         let planned = Run { planned: Some(Planned::default()), floors, ..run("plan", 1.0) };
         let planned = page(&report(vec![planned]));
         assert!(planned.contains("under the plan: ") && planned.contains("of the busiest rank<"));
-        for part in ["<code>plan</code>", "fewer bytes", "bytes over bandwidth", "narrow"] {
+        for part in ["<code>plan</code>", "fewer bytes", "bytes over bandwidth"] {
             assert!(!planned.contains(part), "{part}");
         }
     }

@@ -1,6 +1,6 @@
 //! Predictions of a planned training beside the counts.
 
-use super::html::{escape, section};
+use super::html::{self, escape, section};
 use super::values::{Planned, PlannedRank, Report};
 use crate::figures::{binary, bytes, ratio, seconds};
 use crate::table::Table;
@@ -74,19 +74,9 @@ pub fn on_page(report: &Report) -> String {
 }
 
 fn drawn(planned: &Planned) -> String {
-    let cells = |name: &str, cells: &[String]| -> String {
-        cells.iter().map(|cell| format!("<{name}>{}</{name}>", escape(cell))).collect()
-    };
-    let header = cells("th", &HEADER.map(str::to_owned));
-    let row = |row: [String; HEADER.len()]| {
-        let (rank, rest) = (&row[..1], &row[1..]);
-        format!("<tr>{}{}</tr>\n", cells("th", rank), cells("td", rest))
-    };
-    let rows: String = planned.rows().map(row).collect();
-    format!(
-        "<div class=\"wide\"><table>\n<thead><tr>{header}</tr></thead>\n<tbody>\n{rows}</tbody>\n</table></div>\n{}",
-        cells("p", &planned.verdicts())
-    )
+    let verdicts = planned.verdicts();
+    let verdicts = verdicts.iter().map(|verdict| format!("<p>{}</p>", escape(verdict)));
+    html::table(HEADER, planned.rows()) + &verdicts.collect::<String>()
 }
 
 #[cfg(test)]

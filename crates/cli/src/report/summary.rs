@@ -1,7 +1,8 @@
 //! The table at the end of a run, on the terminal.
 
-use super::values::{Report, Run};
+use super::values::{Bucket, Report, Run};
 use crate::figures::{bytes, count, percent, ratio, seconds};
+use crate::samples::tally;
 use crate::table::Table;
 
 /// Every figure of every run, a column per run.
@@ -20,27 +21,18 @@ pub fn summary(report: &Report) -> String {
 
 /// The codecs that were used, with how many buckets each: `auto` says here what it chose.
 pub fn chosen(run: &Run) -> Vec<(String, usize)> {
-    let mut codecs: Vec<(String, usize)> = Vec::new();
-    for bucket in &run.buckets {
-        let name = format!("{} {}", bucket.codec, bucket.algorithm);
-        match codecs.iter_mut().find(|(known, _)| *known == name) {
-            Some((_, buckets)) => *buckets += 1,
-            None => codecs.push((name, 1)),
-        }
-    }
-    codecs
+    let name = |bucket: &Bucket| format!("{} {}", bucket.codec, bucket.algorithm);
+    tally(run.buckets.iter().map(name))
 }
 
 pub type Figure = fn(&Run) -> String;
 
 /// Returns the figures in order: the table on the terminal and the one on the page are the same.
-/// Under a plan there are no buckets, whose times would tell of encoding, of the wire and of what
-/// was hidden, and who computes the longest is not always rank 0.
+/// Under a plan the rank that computes the longest is not always rank 0.
 pub fn figures(report: &Report) -> Vec<(&'static str, Figure)> {
     let planned = report.is_planned();
     let limited = report.runs.iter().any(|run| run.floors.wire_s.is_some());
-    let shown = FIGURES.iter().filter(|(name, _)| !planned || !OF_BUCKETS.contains(name));
-    let shown = shown.filter(|(name, _)| limited || *name != WIRE_FLOOR);
+    let shown = FIGURES.iter().filter(|(name, _)| limited || *name != WIRE_FLOOR);
     let named = shown.map(|(name, figure)| match *name {
         "floor: compute alone" if planned => ("floor: compute of the busiest rank", *figure),
         "step over compute alone" if planned => ("step over that compute", *figure),
@@ -51,15 +43,6 @@ pub fn figures(report: &Report) -> Vec<(&'static str, Figure)> {
 
 /// Figure of links alone whose bandwidth is known.
 const WIRE_FLOOR: &str = "floor: bytes over bandwidth";
-
-/// Figures of buckets, which planned trainings have none of.
-const OF_BUCKETS: [&str; 5] = [
-    "  decode of the result",
-    "beside it: encode",
-    "beside it: wire",
-    "beside it: decode",
-    "exchange hidden behind backward",
-];
 
 const FIGURES: &[(&str, Figure)] = &[
     ("training loss", |run| loss(run.last_loss())),

@@ -23,6 +23,7 @@ pub struct Report {
     /// Everything that was set, by name.
     pub settings: Vec<(String, String)>,
     /// The runs.
+    #[serde(skip)]
     pub runs: Vec<Run>,
 }
 
@@ -42,10 +43,13 @@ pub struct Run {
     /// Parts of a step's time: medians over steps after the first few.
     pub time: Split,
     /// Lower bounds of the step's time.
+    #[serde(flatten)]
     pub floors: Floors,
     /// Bytes that this rank would have sent per step as f32.
+    #[serde(rename = "raw_bytes_per_step")]
     pub raw_bytes: f64,
     /// Bytes that this rank did send per step, headers included.
+    #[serde(rename = "sent_bytes_per_step")]
     pub sent_bytes: f64,
     /// The fraction of exchange time that was hidden behind backward, 0 to 1.
     pub overlap: f64,
@@ -56,6 +60,7 @@ pub struct Run {
     /// Text that the model writes.
     pub sample: String,
     /// Predictions and counts, if there was a plan for the whole model.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub planned: Option<Planned>,
 }
 
@@ -100,6 +105,7 @@ pub struct Floors {
     /// busiest does without waiting.
     pub compute_s: f64,
     /// Bytes sent over the link's bandwidth, if the link has a limit.
+    #[serde(rename = "wire_floor_s")]
     pub wire_s: Option<f64>,
 }
 
@@ -133,7 +139,7 @@ pub struct Bucket {
 }
 
 impl Report {
-    /// Whether gradients travel by a plan for the whole model, which has no buckets.
+    /// Whether there was a plan for the whole model.
     pub fn is_planned(&self) -> bool {
         self.runs.iter().any(|run| run.planned.is_some())
     }

@@ -1,16 +1,18 @@
-//! Exchange of gradients in a training without a plan: flags before the checkpoint before the defaults.
+//! Exchange of gradients: flags before the checkpoint before the defaults.
 
 use std::fmt::Display;
 use std::str::FromStr;
 
 use anyhow::{Context, Result, anyhow};
 use serde::{Deserialize, Serialize};
-use thinwire_sync::{Feedback, Policy};
-use thinwire_train::Parameter;
+use thinwire_sync::{Feedback, Momentum, Policy};
 use thinwire_train::checkpoint::Checkpoint;
 
-use super::settings::{AlgorithmFlag, Codec, Settings};
+use super::settings::{self, AlgorithmFlag, Codec, Settings};
 use crate::failure::{OrHint, hinted};
+
+/// Name of a plan's own codecs in the place of a codec's.
+pub const OF_PLAN: &str = "plan";
 
 /// The options that decide how gradients travel, as a checkpoint keeps them.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -36,24 +38,27 @@ pub struct Exchange {
 }
 
 impl Exchange {
-    /// The exchange that flags and the checkpoint ask for, for a model of these parameters, and its
-    /// codec.
+    /// The exchange that flags and the checkpoint ask for, for a model of so many elements, and its
+    /// codec; none where a plan has codecs of its own and nothing else was asked for.
     ///
     /// # Errors
-    /// If the checkpoint's exchange is unreadable, or its codec's file is gone.
+    /// If the checkpoint's codec is a file that is gone, or a warm-up is asked for that it has not.
     pub fn resolve(
         settings: &Settings,
         codec: Option<&Codec>,
-        (kept, parameters): (Option<&Exchange>, &[Parameter]),
-    ) -> Result<(Exchange, Policy)> {
-        let codec = match (codec, kept) {
-            (Some(codec), _) => codec.clone(),
+        (kept, elements, is_planned): (Option<&Exchange>, usize, bool),
+    ) -> Result<(Exchange, Option<Policy>)> {
+        // Without a plan the codecs of one cannot go on.
+        let named = kept.filter(|kept| kept.codec != OF_PLAN);
+        let codec = match (codec, named) {
+            (Some(codec), _) => Some(codec.clone()),
             (None, Some(kept)) => kept
                 .codec
                 .parse::<Codec>()
+                .map(Some)
                 .with_context(|| format!("codec '{}' of the checkpoint", kept.codec))
                 .or_hint("give --codec as before, or another one")?,
-            (None, None) => Codec::default(),
+            (None, None) => (!is_planned).then(Codec::default),
         };
         if let (Some(asked), Some(kept)) = (settings.warmup_steps, kept)
             && kept.warmup_steps != Some(asked)
@@ -65,27 +70,57 @@ impl Exchange {
             ));
         }
         let usual = thinwire_sync::Options::default();
-        let kept_or = |flag: Option<f32>| flag.or(kept.and_then(|kept| kept.momentum_correction));
+        let base = kept.cloned().unwrap_or_else(|| Exchange {
+            codec: String::new(),
+            identity: String::new(),
+            algorithm: AlgorithmFlag::default(),
+            feedback: usual.feedback,
+            error_budget: usual.error_budget,
+            momentum_correction: None,
+            warmup_steps: None,
+            bucket_bytes: bucket_bytes(elements),
+        });
         let exchange = Exchange {
-            identity: codec.policy.to_string(),
-            codec: codec.typed,
-            algorithm: settings.algorithm.or(kept.map(|kept| kept.algorithm)).unwrap_or_default(),
-            feedback: settings
-                .feedback
-                .or(kept.map(|kept| kept.feedback))
-                .unwrap_or(usual.feedback),
-            error_budget: settings
-                .error_budget
-                .or(kept.map(|kept| kept.error_budget))
-                .unwrap_or(usual.error_budget),
-            momentum_correction: kept_or(settings.momentum_correction),
-            warmup_steps: settings.warmup_steps.or(kept.and_then(|kept| kept.warmup_steps)),
-            bucket_bytes: settings
-                .bucket_bytes
-                .or(kept.map(|kept| kept.bucket_bytes))
-                .unwrap_or_else(|| bucket_bytes(parameters)),
+            identity: codec.as_ref().map_or(OF_PLAN.to_owned(), |codec| codec.policy.to_string()),
+            codec: codec.as_ref().map_or(OF_PLAN.to_owned(), |codec| codec.typed.clone()),
+            algorithm: settings.algorithm.unwrap_or(base.algorithm),
+            feedback: settings.feedback.unwrap_or(base.feedback),
+            error_budget: settings.error_budget.unwrap_or(base.error_budget),
+            momentum_correction: settings.momentum_correction.or(base.momentum_correction),
+            warmup_steps: settings.warmup_steps.or(base.warmup_steps),
+            bucket_bytes: settings.bucket_bytes.unwrap_or(base.bucket_bytes),
         };
-        Ok((exchange, codec.policy))
+        Ok((exchange, codec.map(|codec| codec.policy)))
+    }
+
+    /// Returns the synchroniser's options under a codec, in a training of so many steps.
+    pub fn options(&self, codec: Option<&Policy>, steps: u64) -> thinwire_sync::Options {
+        let usual = thinwire_sync::Options::default();
+        let keeps = codec.is_some_and(Policy::keeps_a_budget);
+        let leaves = codec.is_none_or(Policy::leaves_a_residual);
+        thinwire_sync::Options {
+            policy: codec.cloned().unwrap_or(usual.policy),
+            algorithm: self.algorithm.0,
+            bucket_bytes: self.bucket_bytes,
+            error_budget: if keeps { self.error_budget } else { usual.error_budget },
+            feedback: if leaves { self.feedback } else { usual.feedback },
+            momentum: self.momentum(),
+            warm_up_steps: self.warm_up_steps(codec, steps),
+            ..usual
+        }
+    }
+
+    /// Momentum correction, if it was asked for.
+    pub fn momentum(&self) -> Option<Momentum> {
+        self.momentum_correction.map(|factor| Momentum { factor, ..Momentum::default() })
+    }
+
+    /// Returns the warm-up of a codec: as requested, else the codec's default unless that exceeds a
+    /// fifth of the steps.
+    pub fn warm_up_steps(&self, codec: Option<&Policy>, steps: u64) -> u64 {
+        let asked = self.warmup_steps.filter(|_| !matches!(codec, Some(Policy::Auto(_))));
+        let suits = codec.map(Policy::warm_up_steps).filter(|suits| *suits <= steps / 5);
+        asked.or(suits).unwrap_or(0)
     }
 
     /// The exchange of a checkpoint; none if an older version wrote the checkpoint without one.
@@ -117,20 +152,49 @@ impl Exchange {
 
 /// Small enough that the last bucket, which nothing hides, is a small part of all; large enough
 /// that a message is worth its header and a wake-up.
-fn bucket_bytes(parameters: &[Parameter]) -> usize {
-    let elements: usize = parameters.iter().map(Parameter::elements).sum();
+fn bucket_bytes(elements: usize) -> usize {
     (4 * elements / 16).clamp(64 << 10, 4 << 20)
 }
 
-/// One line about settings that differ from a checkpoint's, by name: before and now.
-pub fn differences<N: Display>(
-    before: impl IntoIterator<Item = (N, String)>,
-    now: impl IntoIterator<Item = (N, String)>,
-) -> Option<String> {
-    let pairs = before.into_iter().zip(now).filter(|((_, before), (_, now))| before != now);
-    let told = pairs.map(|((name, before), (_, now))| format!("{name} {now} instead of {before}"));
-    let told: Vec<String> = told.collect();
-    (!told.is_empty()).then(|| format!("not as in the checkpoint: {}", told.join(", ")))
+/// Refuses flags that do nothing under any of these codecs.
+///
+/// # Errors
+/// If a feedback, a warm-up or an error budget was given that no codec has.
+pub fn check_flags(settings: &Settings, codecs: &[&Policy]) -> Result<()> {
+    let usual = thinwire_sync::Options::default();
+    let named: Vec<String> = codecs.iter().map(|codec| codec.to_string()).collect();
+    let refuse = |flag: &str, value: Option<String>, used: fn(&Policy) -> bool, why, hint| {
+        let value = value.filter(|_| !codecs.iter().any(|codec| used(codec)));
+        settings::refuse(
+            [(flag, value)],
+            &format!("with codec {}, which {why}", named.join(",")),
+            hint,
+        )
+    };
+    let budget = settings.error_budget.filter(|given| *given != usual.error_budget);
+    refuse(
+        "--error-budget",
+        budget.map(|budget| budget.to_string()),
+        Policy::keeps_a_budget,
+        "keeps to none",
+        "only --codec auto, without names, keeps to an error budget",
+    )?;
+    let feedback = settings.feedback.filter(|given| *given != usual.feedback);
+    refuse(
+        "--feedback",
+        feedback.map(|feedback| feedback.to_string()),
+        Policy::leaves_a_residual,
+        "leaves nothing to feed back",
+        "int8, topk:0.01 and powersgd:4 leave residuals, for instance",
+    )?;
+    let warm_up = settings.warmup_steps.filter(|steps| *steps > 0);
+    refuse(
+        "--warmup-steps",
+        warm_up.map(|steps| steps.to_string()),
+        |codec| matches!(codec, Policy::Fixed(_)),
+        "measures its codecs instead",
+        "leave it out, or name one codec: --codec powersgd:4",
+    )
 }
 
 /// Values as flags are written.

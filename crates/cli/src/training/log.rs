@@ -19,8 +19,8 @@ pub struct Step {
     pub step_s: f64,
     /// Clipping and AdamW.
     pub optimizer_s: f64,
-    /// Waiting for the others to say their loss.
-    pub agree_s: f64,
+    /// Waiting for others.
+    pub wait_s: f64,
     /// Record of the exchange.
     pub record: StepRecord,
     /// Whether gradients were not finite, so that nothing was learnt.
@@ -88,7 +88,7 @@ impl Log {
 
     /// Seconds per step in which nobody was waited for: the median of the second half.
     pub fn settled_busy_s(&self) -> f64 {
-        let busy_s = |step: &Step| (step.step_s - step.record.wait_s).max(0.0);
+        let busy_s = |step: &Step| (step.step_s - step.wait_s).max(0.0);
         median(&mut self.settled().iter().map(busy_s).collect::<Vec<_>>())
     }
 
@@ -119,7 +119,7 @@ impl Log {
         };
         let total = |figure: fn(&BucketRecord) -> f64| of(&|step| step.record.total(figure));
         let (step_s, commit_s) = (of(&|step| step.step_s), of(&|step| step.record.commit_s));
-        let wait_s = of(&|step| step.record.wait_s + step.agree_s);
+        let wait_s = of(&|step| step.wait_s);
         let time = Split {
             step_s,
             compute_s: (step_s - wait_s - commit_s).max(0.0),
@@ -148,9 +148,7 @@ impl Log {
             skipped_steps: self.skipped,
             losses: self.losses,
             validation: self.validation,
-            checkpoint: None,
-            sample: String::new(),
-            planned: None,
+            ..Run::default()
         }
     }
 
@@ -225,13 +223,8 @@ mod tests {
             ready_s: 0.1,
             ..BucketRecord::default()
         };
-        let record = StepRecord {
-            wait_s: 0.2,
-            commit_s: 0.1,
-            buckets: vec![bucket],
-            ..StepRecord::default()
-        };
-        Step { number, step_s, optimizer_s: 0.05, agree_s: 0.0, record, skipped: false }
+        let record = StepRecord { commit_s: 0.1, buckets: vec![bucket], ..StepRecord::default() };
+        Step { number, step_s, optimizer_s: 0.05, wait_s: 0.2, record, skipped: false }
     }
 
     #[test]

@@ -3,6 +3,7 @@
 
 mod checkpoints;
 mod corpus;
+mod engine;
 mod exchange;
 mod folder;
 mod interrupt;
@@ -10,161 +11,158 @@ mod job;
 mod log;
 mod machine;
 mod model;
-pub mod planned;
+pub mod plan;
 mod progress;
-mod rank;
+mod recipe;
+mod session;
 mod settings;
 mod shared;
 pub mod trace;
 
-pub use job::{CheckpointPolicy, TrainingJob, kept_writer};
+pub use job::{CheckpointPolicy, TrainingJob, Typed};
 pub use machine::command_line;
-pub use settings::{Codec, PathFlag, Settings};
+pub use model::Model;
+pub use settings::{Codec, PathFlag, PlanFlags, Settings};
 
-use anyhow::{Result, anyhow};
-use thinwire_job::Place;
-use thinwire_sync::{Feedback, Policy};
+use anyhow::{Context, Result};
+use thinwire_collective::Group;
+use thinwire_job::{Meeting, Place};
+use thinwire_plan::output::{Numbers, PlanFile};
+use thinwire_sync::Policy;
 
-use crate::failure::{self, hinted};
+use crate::failure;
 use crate::file;
-use crate::output::say;
+use crate::output::{print, print_json, say};
 use crate::ranks::{self, Start};
 use crate::report::{self, Report, Run};
+use engine::Engine;
 use folder::FolderLock;
 use interrupt::Interrupt;
+use plan::Built;
+use session::Session;
 use trace::Trace;
 
-/// Result of a command's trainings.
-pub enum Done {
-    /// The ranks that were started have done everything; exit with this code.
-    Elsewhere(u8),
-    /// This is rank 0 with what it saw, and the code to exit with, or why the last checkpoint could
-    /// not be written.
-    Here(Box<Report>, Result<u8>),
-    /// This is another rank.
-    Silent(u8),
+const MIXED: &str = "warning: the plan was made for mixed precision, and training is in single: \
+                     step and memory are predicted for something else";
+
+/// One process of a training: its rank, how it meets the others, and what all its runs share.
+pub struct Seat<'a> {
+    place: &'a Place,
+    meeting: Meeting,
+    interrupt: Interrupt,
+    lock: FolderLock,
 }
 
-/// Trains under each codec, in all ranks.
+/// Runs so far, the plan that they followed, and whether the last checkpoint could be written.
+struct Trained {
+    runs: Vec<Run>,
+    file: Option<PlanFile>,
+    kept: Result<()>,
+}
+
+/// Trains under each codec, or by a plan, in all ranks; rank 0 prints. Returns the code to exit with.
 ///
 /// # Errors
-/// If the settings cannot be followed, or a rank is lost.
-pub fn train(job: &TrainingJob, codecs: &[Policy]) -> Result<Done> {
+/// If the job cannot be done, or a rank is lost.
+pub fn train(job: &TrainingJob, codecs: &[Option<&Policy>]) -> Result<u8> {
     let settings = &job.settings;
     let (place, lock) = match ranks::prepared(&settings.place, || start(job, codecs))? {
         Start::Rank(started) => started,
-        Start::Done(code) => return Ok(Done::Elsewhere(code)),
+        Start::Done(code) => return Ok(code),
     };
     let interrupt = Interrupt::listen()?;
-    let meeting = settings.link.meet(&place, &settings.place, job.settings.limit(&place))?;
-    let threads = job.settings.threads(&place);
-    let ran = thinwire_train::threads::run(threads, || -> Result<(Vec<Run>, _)> {
-        let (mut runs, mut kept) = (Vec::new(), Ok(()));
-        for codec in codecs {
-            let trace = trace(job, codec, &place, runs.is_empty())?;
-            let (run, saved) =
-                rank::train(job, codec, (&place, &meeting), (&interrupt, &lock), trace)?;
-            runs.push(run);
-            kept = saved;
-            if kept.is_err() || interrupt.signal().is_some() {
-                break;
-            }
-        }
-        Ok((runs, kept))
-    })?;
+    let link = if job.parallelism.is_planned() {
+        settings.link.with_bulk()
+    } else {
+        settings.link.clone()
+    };
+    let meeting = link.meet(&place, &settings.place, settings.limit(&place))?;
+    let seat = Seat { place: &place, meeting, interrupt, lock };
+    let trained =
+        thinwire_train::threads::run(settings.threads(&place), || runs(job, codecs, &seat))?;
     let resume_hint = |error| {
         failure::or_resume_hint(error, || {
             folder::resume_hint(job.policy.as_ref(), job.resume.as_ref())
         })
     };
-    let (runs, kept) = ran.map_err(resume_hint)?;
-    let kept = kept.map_err(resume_hint);
-    let code = kept.map(|()| interrupt.exit_code());
+    let Trained { runs, file, kept } = trained.map_err(resume_hint)?;
+    let code = kept.map_err(resume_hint).map(|()| seat.interrupt.exit_code());
     if place.rank > 0 {
-        return Ok(Done::Silent(code?));
+        return code;
     }
-    let report = job.report(&place, runs);
+    let report = job.report(&place, file.as_ref(), runs);
     if let Some(path) = &settings.report.0 {
         file::replace(path, report::page(&report).as_bytes())?;
         say(format!("report: {}", path.display()));
     }
-    Ok(Done::Here(Box::new(report), code))
+    show(&report, settings.json)?;
+    code
+}
+
+/// Prints what rank 0 saw; of one training also what its model writes.
+fn show(report: &Report, json: bool) -> Result<()> {
+    if json {
+        return report::lines(report).iter().try_for_each(print_json);
+    }
+    if let [run] = &report.runs[..]
+        && !run.sample.is_empty()
+    {
+        print(format!("{}\n\n", run.sample.trim_end()))?;
+    }
+    print(report::summary(report))
 }
 
 /// This rank, with the folder of its checkpoints, or the code of ranks that have run elsewhere.
-fn start(job: &TrainingJob, codecs: &[Policy]) -> Result<Start<(Place, FolderLock)>> {
+fn start(job: &TrainingJob, codecs: &[Option<&Policy>]) -> Result<Start<(Place, FolderLock)>> {
     let settings = &job.settings;
-    if let Some(ranks) = job.ranks() {
-        job.check_world(ranks)?;
-    }
-    check_outputs(job)?;
-    check_budget(settings.error_budget, codecs)?;
-    check_feedback(settings.feedback, codecs)?;
-    check_warm_up(settings.warmup_steps, codecs)?;
-    let place = match ranks::start(&settings.place, settings.ranks, job.ranks().unwrap_or(2))? {
+    job.check(codecs)?;
+    let place = match ranks::start(&settings.place, settings.ranks, job.usual_ranks())? {
         Start::Rank(place) => place,
         Start::Done(code) => return Ok(Start::Done(code)),
     };
-    job.check_world(place.world)?;
+    job.check_world(place.world, "the job has")?;
     let lock = folder::hold(job.policy.as_ref(), place.rank, job.resume.as_ref())?;
     Ok(Start::Rank((place, lock)))
 }
 
-/// Rank 0 writes the trace, if anybody does.
-fn trace(job: &TrainingJob, codec: &Policy, place: &Place, first: bool) -> Result<Trace> {
-    let path = job.settings.trace.as_deref().filter(|_| place.rank == 0);
-    Trace::open(path, &codec.to_string(), first)
+fn runs(job: &TrainingJob, codecs: &[Option<&Policy>], seat: &Seat<'_>) -> Result<Trained> {
+    let mut trained = Trained { runs: Vec::new(), file: None, kept: Ok(()) };
+    for codec in codecs {
+        // Rank 0 writes the trace, if anybody does.
+        let path = job.settings.trace.as_deref().filter(|_| seat.place.rank == 0);
+        let name = codec.map_or(plan::NAME.to_owned(), Policy::to_string);
+        let trace = Trace::open(path, &name, trained.runs.is_empty())?;
+        let (made, group) = agreed(job, seat)?;
+        let built =
+            made.as_ref().or(job.parallelism.built()).context("a training without a plan")?;
+        trained.file = built.file.clone();
+        let is_mixed = |file: &PlanFile| file.precision == Numbers::Mixed;
+        if built.file.as_ref().is_some_and(is_mixed) && seat.place.rank == 0 {
+            say(MIXED);
+        }
+        let engine = Engine::start(job, *codec, (seat, group), built)?;
+        let (run, kept) = Session::start((job, *codec), engine, seat, trace)?.run()?;
+        trained.runs.push(run);
+        trained.kept = kept;
+        if trained.kept.is_err() || seat.interrupt.signal().is_some() {
+            break;
+        }
+    }
+    Ok(trained)
 }
 
-/// Refuses a feedback for codecs that leave nothing to feed back.
-fn check_feedback(feedback: Option<Feedback>, codecs: &[Policy]) -> Result<()> {
-    let Some(feedback) = feedback.filter(|given| *given != Feedback::default()) else {
-        return Ok(());
-    };
-    if codecs.iter().any(Policy::leaves_a_residual) {
-        return Ok(());
+/// The group of all ranks once they agree on the job, and what was made then.
+fn agreed(job: &TrainingJob, seat: &Seat<'_>) -> Result<(Option<Built>, Group)> {
+    seat.interrupt.end_at_once();
+    let mut group = Group::new(seat.meeting.link()?).with_timeout(job.settings.link.timeout());
+    thinwire_sync::agree(&mut group, &job.facts())?;
+    shared::check_folder(job.policy.as_ref(), seat.place.rank, |mine| {
+        Ok(thinwire_collective::all_gather(&mut group, mine)?)
+    })?;
+    seat.interrupt.remember();
+    if seat.place.rank == 0 {
+        let limit = job.settings.limit(seat.place);
+        job.parallelism.warning(limit).into_iter().for_each(say);
     }
-    let named = codecs.iter().map(Policy::to_string).collect::<Vec<_>>().join(",");
-    let error =
-        anyhow!("--feedback {feedback} with codec {named}, which leaves nothing to feed back");
-    Err(hinted(error, "int8, topk:0.01 and powersgd:4 leave residuals, for instance"))
-}
-
-/// Refuses a warm-up together with `auto`.
-fn check_warm_up(steps: Option<u64>, codecs: &[Policy]) -> Result<()> {
-    let Some(steps) = steps.filter(|steps| *steps > 0) else { return Ok(()) };
-    if codecs.iter().any(|codec| matches!(codec, Policy::Fixed(_))) {
-        return Ok(());
-    }
-    let named = codecs.iter().map(Policy::to_string).collect::<Vec<_>>().join(",");
-    let error =
-        anyhow!("--warmup-steps {steps} with codec {named}, which measures its codecs instead");
-    Err(hinted(error, "leave it out, or name one codec: --codec powersgd:4"))
-}
-
-/// Refuses an error budget that nobody keeps.
-fn check_budget(budget: Option<f64>, codecs: &[Policy]) -> Result<()> {
-    let usual = thinwire_sync::Options::default().error_budget;
-    let Some(budget) = budget.filter(|given| *given != usual) else { return Ok(()) };
-    if codecs.iter().any(Policy::keeps_a_budget) {
-        return Ok(());
-    }
-    let named = codecs.iter().map(Policy::to_string).collect::<Vec<_>>().join(",");
-    let error = anyhow!("--error-budget {budget} with codec {named}, which keeps to none");
-    Err(hinted(error, "only --codec auto, without names, keeps to an error budget"))
-}
-
-/// Finds what cannot be written before hours of training are lost. All ranks write checkpoints,
-/// rank 0 alone writes the report and the trace.
-fn check_outputs(job: &TrainingJob) -> Result<()> {
-    if let Some(policy) = &job.policy {
-        machine::ensure_writable(&policy.folder)?;
-    }
-    if job.settings.place.find()?.is_some_and(|place| place.rank > 0) {
-        return Ok(());
-    }
-    if let Some(path) = &job.settings.report.0 {
-        file::ensure_place(path, "the report", "--report, or none")?;
-    }
-    trace::ensure(job.settings.trace.as_deref())
+    job.parallelism.make(group, &job.settings, job.recipe.batch)
 }

@@ -1,14 +1,14 @@
-//! The model of a training without a plan: a GPT of bytes by its sizes, or any that has a name or a
-//! file.
+//! The model of a training: a GPT of bytes by its sizes, or any that has a name or a file.
 
 use anyhow::{Context, Result, anyhow};
 use serde::{Deserialize, Serialize};
 use thinwire_model::{Graph, fingerprint};
 use thinwire_train::Config;
+use thinwire_train::checkpoint::Checkpoint;
 use thinwire_train::spmd::GraphModel;
 
-use super::job::KeptModel;
-use super::settings::RecipeFlags;
+use super::recipe::ensure_or_hint;
+use super::settings::{RecipeFlags, refuse};
 use crate::failure::{OrHint, hinted};
 use crate::source::Source;
 
@@ -25,21 +25,40 @@ pub enum Model {
     Named(Named),
 }
 
+/// The model of a training for which no flag says another.
+pub const DEFAULT: Model = Model::Sizes(Config { context: 128, width: 128, layers: 4, heads: 4 });
+
 /// A model that has a name or a file.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Named {
-    /// Name, or path of the file.
+    /// Name, or path of the file; a planned training keeps it as that of its model.
+    #[serde(alias = "model")]
     pub name: String,
     /// Tokens of its sequences.
+    #[serde(alias = "sequence")]
     pub context: usize,
     /// Name of the input of tokens, where that is not clear.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tokens: Option<String>,
-    /// The fingerprint of its graph.
+    /// The fingerprint of its graph for one sequence, or for as many as it must have: it depends
+    /// neither on a name nor on a plan.
     pub identity: String,
 }
 
 impl Model {
+    /// The model that a checkpoint keeps.
+    ///
+    /// # Errors
+    /// If there is none that this version reads.
+    pub fn kept(checkpoint: &Checkpoint) -> Result<Model> {
+        let config = &checkpoint.manifest().progress.config;
+        // Of a planned training it lies beside the recipe.
+        let kept = Some(&config["recipe"]["model"]).filter(|model| !model.is_null());
+        serde_json::from_value(kept.unwrap_or(config).clone()).with_context(|| {
+            format!("{} keeps no model of this version", checkpoint.path().display())
+        })
+    }
+
     /// The model of the flags, or else the one that there was before.
     ///
     /// # Errors
@@ -69,19 +88,15 @@ impl Model {
         tokens: Option<String>,
         flags: &RecipeFlags,
     ) -> Result<Model> {
-        let sizes = [("width", flags.width), ("layers", flags.layers), ("heads", flags.heads)];
-        if let Some((flag, value)) = sizes.iter().find_map(|(flag, value)| Some((flag, (*value)?)))
-        {
-            let error = anyhow!("--{flag} {value} with --model {name}, which has its sizes");
-            return Err(hinted(error, format!("leave --{flag} out")));
-        }
+        let [_, width, layers, heads, _] = flags.sizes();
+        let why = format!("with --model {name}, which has its sizes");
+        refuse([width, layers, heads], &why, "leave it out")?;
         let source = Source::open(name)?;
         let sequence = match (flags.context, before) {
             (None, Some(before)) => sequence(&source, before),
             (asked, _) => source.sequence(asked),
         };
-        let rows = source.fixed_batch()?.unwrap_or(1);
-        let graph = graph(&source, rows, sequence.with_context(|| name.to_owned())?)?;
+        let graph = smallest(&source, sequence.with_context(|| name.to_owned())?)?;
         let elements: usize = graph.parameters().map(|(_, tensor)| tensor.elements()).sum();
         if elements > ELEMENTS_MAX {
             let error =
@@ -111,11 +126,21 @@ impl Model {
         }
     }
 
-    /// The model for so many rows on a rank.
+    /// Refuses any other model than that of the checkpoint.
     ///
     /// # Errors
-    /// If it is impossible, no model of text, or only for another number of rows.
-    pub fn learner(&self, rows: usize) -> Result<GraphModel> {
+    /// If it is another one.
+    pub fn check_is(&self, kept: &Model) -> Result<()> {
+        let (found, expected) = (self.describe(), kept.describe());
+        let message = format!("the checkpoint's model has {expected}, the flags say {found}");
+        ensure_or_hint(self.is(kept), message, "leave the model's flags out when resuming")
+    }
+
+    /// The graph for a micro-batch, and the micro-batches of so many rows on a rank.
+    ///
+    /// # Errors
+    /// If it is impossible, or only for another number of rows.
+    pub fn graph(&self, rows: usize) -> Result<(Graph, usize)> {
         let source = self.source()?;
         let micro_batch = source.fixed_batch()?.unwrap_or(rows);
         if micro_batch == 0 || !rows.is_multiple_of(micro_batch) {
@@ -126,7 +151,7 @@ impl Model {
             return Err(hinted(error, "--batch N says the rows of all ranks together"));
         }
         let sequence = sequence(&source, self.context())?;
-        GraphModel::new(&graph(&source, micro_batch, sequence)?, self.tokens()).or_hint(HINT)
+        Ok((graph(&source, micro_batch, sequence)?, rows / micro_batch))
     }
 
     /// The model for one row, or for as many as it must have.
@@ -134,25 +159,38 @@ impl Model {
     /// # Errors
     /// If it is impossible, or no model of text.
     pub fn smallest(&self) -> Result<GraphModel> {
-        self.learner(self.source()?.fixed_batch()?.unwrap_or(1))
+        let (graph, _) = self.graph(self.source()?.fixed_batch()?.unwrap_or(1))?;
+        GraphModel::new(&graph, self.tokens()).or_hint(HINT)
     }
 
     /// The model to write a text of so many bytes.
     ///
     /// # Errors
-    /// If it is impossible, or no model of text.
+    /// If it is impossible, no model of text, or its file is another one than it was.
     pub fn writer(&self, bytes: usize) -> Result<GraphModel> {
-        writer(&self.source()?, (self.context(), self.tokens()), bytes)
+        let (source, context) = (self.source()?, self.context());
+        if let Model::Named(Named { name, identity: expected, .. }) = self {
+            let found = identity(&source, context)?;
+            let message =
+                format!("{name} has the fingerprint {found}, the checkpoint's {expected}");
+            ensure_or_hint(found == *expected, message, "give the model's file as it was")?;
+        }
+        let (rows, sequence) = match source {
+            Source::Name(_) => (1, context.min(bytes.max(1))),
+            _ => (source.fixed_batch()?.unwrap_or(1), sequence(&source, context)?),
+        };
+        GraphModel::new(&source.graph(rows, sequence)?, self.tokens()).or_hint(HINT)
     }
 
-    /// Returns the model as a planned training's checkpoint has it.
+    /// Returns the model by its name.
     ///
     /// # Errors
     /// If it is impossible.
-    pub fn kept(&self) -> Result<KeptModel> {
-        let (name, sequence) = (self.name(), self.context());
-        let identity = format!("{:016x}", fingerprint(&self.source()?.graph(1, sequence)?));
-        Ok(KeptModel { name, sequence, identity, tokens: self.tokens().map(str::to_owned) })
+    pub fn to_named(&self) -> Result<Named> {
+        match self {
+            Model::Named(named) => Ok(named.clone()),
+            Model::Sizes(config) => Named::of(&self.source()?, config.name(), config.context, None),
+        }
     }
 
     /// Returns the user's name of the model.
@@ -164,6 +202,16 @@ impl Model {
             Model::Named(Named { name, context, identity, .. }) => {
                 format!("{name} ({identity}), context {context}")
             }
+        }
+    }
+
+    /// Returns the name of the model for a planner; one of given sizes is a GPT.
+    pub fn planned_name(&self) -> String {
+        match self {
+            Model::Named(named) => named.name.clone(),
+            Model::Sizes(Config { context, width, layers, heads }) => format!(
+                "gpt:layers={layers},width={width},heads={heads},vocabulary=256,positions={context}"
+            ),
         }
     }
 
@@ -181,7 +229,8 @@ impl Model {
         Source::open(&self.name())
     }
 
-    fn tokens(&self) -> Option<&str> {
+    /// Name of the input of tokens, where that is not clear.
+    pub fn tokens(&self) -> Option<&str> {
         match self {
             Model::Sizes(_) => None,
             Model::Named(named) => named.tokens.as_deref(),
@@ -189,21 +238,32 @@ impl Model {
     }
 }
 
-/// The model of a source to write a text of so many bytes; of it are known its context and, where that
-/// is not clear, what it calls its tokens.
+impl Named {
+    /// The model of a source for sequences of so many tokens.
+    ///
+    /// # Errors
+    /// If it has no such sequences.
+    pub fn of(
+        source: &Source,
+        name: String,
+        context: usize,
+        tokens: Option<String>,
+    ) -> Result<Named> {
+        Ok(Named { name, context, tokens, identity: identity(source, context)? })
+    }
+}
+
+/// Returns the fingerprint of a model for sequences of so many tokens.
 ///
 /// # Errors
-/// If it is impossible, or no model of text.
-pub fn writer(
-    source: &Source,
-    (context, tokens): (usize, Option<&str>),
-    bytes: usize,
-) -> Result<GraphModel> {
-    let (rows, sequence) = match source {
-        Source::Name(_) => (1, context.min(bytes.max(1))),
-        _ => (source.fixed_batch()?.unwrap_or(1), sequence(source, context)?),
-    };
-    GraphModel::new(&source.graph(rows, sequence)?, tokens).or_hint(HINT)
+/// If it has no such sequences.
+pub fn identity(source: &Source, context: usize) -> Result<String> {
+    Ok(format!("{:016x}", fingerprint(&smallest(source, sequence(source, context)?)?)))
+}
+
+/// The model for one row, or for as many as it must have.
+fn smallest(source: &Source, sequence: usize) -> Result<Graph> {
+    graph(source, source.fixed_batch()?.unwrap_or(1), sequence)
 }
 
 /// The length to ask a source for, so that its sequences have so many tokens: a file may have but one.
@@ -219,5 +279,6 @@ fn graph(source: &Source, rows: usize, sequence: usize) -> Result<Graph> {
     })
 }
 
-const HINT: &str = "a model of text: gpt:layers=4,width=128,heads=4,vocabulary=256,positions=128; \
+/// Hint where a model is none of text.
+pub const HINT: &str = "a model of text: gpt:layers=4,width=128,heads=4,vocabulary=256,positions=128; \
                     --input tokens=NAME says what a model calls its tokens";

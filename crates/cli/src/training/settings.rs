@@ -5,16 +5,18 @@ use std::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
 
+use anyhow::{Result, anyhow};
 use clap::ValueEnum;
 use thinwire_job::{Place, Source};
 use thinwire_link::Bandwidth;
 use thinwire_schedule::Summation;
 use thinwire_sync::{Feedback, Policy, UnknownPolicy};
 
-use super::machine;
+use super::plan::Parallel;
+use crate::codings::{Activations, within};
+use crate::failure::hinted;
 use crate::link;
 use crate::place::Flags;
-use crate::report::{Report, Run};
 
 /// The flags that `train` and `compare` share. Settings that are not given come from the
 /// checkpoint, if one is resumed, else from the defaults.
@@ -31,7 +33,7 @@ pub struct Settings {
     pub algorithm: Option<AlgorithmFlag>,
     /// With auto, the relative squared error that one encoding of a bucket may have; with --parallel,
     /// what gradients may lose in the mean, whatever the codec [default: 0.1]
-    #[arg(long, value_name = "ERROR", value_parser = error_budget)]
+    #[arg(long, value_name = "ERROR", value_parser = within(0.0..=f64::MAX, "a number of 0 or more"))]
     pub error_budget: Option<f64>,
     /// Error feedback: the codec's error is added to the next gradient (classic), ef21,
     /// average:BETA; not for none, f16, bf16, intsgd and others that leave no residual [default:
@@ -39,14 +41,14 @@ pub struct Settings {
     #[arg(long, value_name = "KIND")]
     pub feedback: Option<Feedback>,
     /// Adds up momentum before encoding, and none in the optimiser
-    #[arg(long, value_name = "FACTOR", value_parser = factor)]
+    #[arg(long, value_name = "FACTOR", value_parser = within(0.0_f32..1.0, "a number from 0 to below 1"))]
     pub momentum_correction: Option<f32>,
     /// First steps that travel raw before the codec begins; none with auto [default: 20 for powersgd,
     /// 50 for topk, dgc and graddrop, unless that exceeds a fifth of the steps]
     #[arg(long, value_name = "N")]
     pub warmup_steps: Option<u64>,
     /// Gradients leave in buckets of this many bytes of f32 [default: a sixteenth of all]
-    #[arg(long, value_name = "BYTES", value_parser = bucket_bytes)]
+    #[arg(long, value_name = "BYTES", value_parser = within(1024_usize..=1 << 30, "1024 to 1073741824"))]
     pub bucket_bytes: Option<usize>,
     /// Where the report goes, or none
     #[arg(long, default_value = "report.html", value_name = "PATH")]
@@ -88,27 +90,52 @@ impl Settings {
             (None, _) => None,
         }
     }
+}
 
-    /// The report of `runs`, and of the settings that they shared.
-    pub fn report(
-        &self,
-        place: &Place,
-        mut settings: Vec<(String, String)>,
-        runs: Vec<Run>,
-    ) -> Report {
-        settings.push(("threads per rank".to_owned(), self.threads(place).to_string()));
-        let limit = self.limit(place);
-        Report {
-            command: machine::command_line(),
-            version: env!("CARGO_PKG_VERSION").to_owned(),
-            date: machine::date(),
-            machine: machine::describe(),
-            ranks: place.world,
-            link: self.link.describe(limit, place),
-            link_bytes_per_s: limit.map(Bandwidth::bytes_per_s),
-            settings,
-            runs,
-        }
+/// The flags of a plan for the whole model.
+#[derive(clap::Args, Clone, Debug)]
+pub struct PlanFlags {
+    /// Train the model of this plan as it says; `thinwire plan make --output FILE` writes one
+    #[arg(long, value_name = "FILE")]
+    pub plan: Option<PathBuf>,
+    /// Plan the model's parallelism for these ranks, and train so; none goes on without the plan of
+    /// a checkpoint
+    #[arg(long, value_enum, value_name = "HOW", conflicts_with = "plan")]
+    pub parallel: Option<Parallel>,
+    /// With --parallel semi, a cut that is decided: 'block.*.mlp.up: n=tp'; may be repeated
+    #[arg(long, value_name = "NODES: AXIS=DIMENSION", requires = "parallel")]
+    pub pin: Vec<String>,
+    /// With --parallel, the ranks and their links [default: they are measured]
+    #[arg(long, value_name = "FILE", requires = "parallel")]
+    pub cluster: Option<PathBuf>,
+    #[command(flatten)]
+    pub activations: Activations,
+}
+
+impl PlanFlags {
+    /// Refuses flags of a plan that is to be made where none is made.
+    ///
+    /// # Errors
+    /// If one was given.
+    pub fn refuse_requests(&self, why: &str, hint: &str) -> Result<()> {
+        let pin = self.pin.first().map(|pin| format!("'{pin}'"));
+        let cluster = self.cluster.as_ref().map(|path| path.display().to_string());
+        refuse([("--pin", pin), ("--cluster", cluster)], why, hint)
+    }
+}
+
+/// Refuses the first of these flags that was given with a value.
+///
+/// # Errors
+/// If any was given: its name, its value and why it is refused.
+pub fn refuse<const N: usize>(
+    flags: [(&str, Option<String>); N],
+    why: &str,
+    hint: &str,
+) -> Result<()> {
+    match flags.into_iter().find_map(|(flag, value)| Some((flag, value?))) {
+        None => Ok(()),
+        Some((flag, value)) => Err(hinted(anyhow!("{flag} {value} {why}"), hint)),
     }
 }
 
@@ -159,10 +186,16 @@ pub struct RecipeFlags {
 }
 
 impl RecipeFlags {
-    /// Whether a model or any size of it was given.
-    pub fn sizes_given(&self) -> bool {
-        let sizes = [self.width, self.layers, self.heads, self.context];
-        self.model.is_some() || sizes.iter().any(Option::is_some)
+    /// The flags that name a model, with their values where they were given.
+    pub fn sizes(&self) -> [(&'static str, Option<String>); 5] {
+        let text = |size: Option<usize>| size.map(|size| size.to_string());
+        [
+            ("--model", self.model.clone()),
+            ("--width", text(self.width)),
+            ("--layers", text(self.layers)),
+            ("--heads", text(self.heads)),
+            ("--context", text(self.context)),
+        ]
     }
 }
 
@@ -189,6 +222,15 @@ pub enum GradDtype {
     F32,
     /// Matrices rounded to bf16, norms and biases in f32
     Bf16,
+}
+
+impl fmt::Display for GradDtype {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            GradDtype::F32 => "f32",
+            GradDtype::Bf16 => "bf16",
+        })
+    }
 }
 
 /// A codec, or a choice of codecs, with the text that was typed for it.
@@ -245,26 +287,5 @@ pub struct PathFlag(pub Option<PathBuf>);
 impl From<OsString> for PathFlag {
     fn from(text: OsString) -> PathFlag {
         PathFlag((text != "none").then(|| PathBuf::from(text)))
-    }
-}
-
-fn factor(text: &str) -> Result<f32, String> {
-    let number: Option<f32> = text.parse().ok();
-    let number = number.filter(|number| (0.0..1.0).contains(number));
-    number.ok_or_else(|| "expected a number from 0 to below 1".to_owned())
-}
-
-fn error_budget(text: &str) -> Result<f64, String> {
-    let number: Option<f64> = text.parse().ok();
-    let number = number.filter(|number| *number >= 0.0 && number.is_finite());
-    number.ok_or_else(|| "expected a number of 0 or more".to_owned())
-}
-
-fn bucket_bytes(text: &str) -> Result<usize, String> {
-    let bytes: usize = text.parse().map_err(|_| "expected a number of bytes".to_owned())?;
-    if (1024..=1 << 30).contains(&bytes) {
-        Ok(bytes)
-    } else {
-        Err("expected 1024 to 1073741824".to_owned())
     }
 }

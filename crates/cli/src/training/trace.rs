@@ -2,19 +2,23 @@
 //! what was planned, or under a plan what rank 0 did when. `thinwire plan sync` reads it.
 
 use std::fs::File;
-use std::io::{BufRead, BufReader, BufWriter, Read, Write};
+use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
 use thinwire_sync::StepRecord;
 
 use crate::failure::OrHint;
-use crate::file;
+use crate::file::{self, Sort};
 use crate::report::Passed;
 
-/// More than a trace of a million steps has whose gradients travel in some dozen buckets.
-const BYTES_MAX: u64 = 1 << 32;
+/// A trace; one of a million steps whose gradients travel in some dozen buckets is shorter.
+const TRACE: Sort = Sort {
+    name: "a trace",
+    bytes_max: 1 << 32,
+    hint: "thinwire train --codec auto --trace FILE writes one",
+};
 
 /// One line: a step of the training under one codec.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -95,21 +99,10 @@ impl Trace {
 /// # Errors
 /// If the file cannot be read, or a line is none of a trace.
 pub fn read(path: &Path) -> Result<Vec<Line>> {
-    let about = || format!("cannot read {}", path.display());
-    // Asked before it is opened: whoever opens a pipe waits for a writer.
-    let metadata = path.metadata().with_context(about)?;
-    if !metadata.is_file() {
-        bail!("{} is no regular file, expected a trace", path.display());
-    }
-    if metadata.len() > BYTES_MAX {
-        let bytes = metadata.len();
-        bail!("{} has {bytes} bytes, expected a trace of at most {BYTES_MAX}", path.display());
-    }
-    let parse = |(number, line): (usize, std::io::Result<String>)| -> Result<Line> {
+    let parse = |(number, line): (usize, &str)| {
         let place = || format!("{}, line {}, is no step of a trace", path.display(), number + 1);
-        serde_json::from_str(&line.with_context(place)?).with_context(place)
+        serde_json::from_str(line).with_context(place)
     };
-    let file = File::open(path).with_context(about)?.take(BYTES_MAX);
-    let lines = BufReader::new(file).lines().enumerate().map(parse);
-    lines.collect::<Result<_>>().or_hint("thinwire train --codec auto --trace FILE writes one")
+    let lines = file::text(path, &TRACE)?;
+    lines.lines().enumerate().map(parse).collect::<Result<_>>().or_hint(TRACE.hint)
 }

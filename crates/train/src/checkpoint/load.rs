@@ -85,6 +85,11 @@ impl Checkpoint {
         Ok(AdamW { means, squares, updates })
     }
 
+    /// Whether ranks have written what their exchanges carry over.
+    pub fn has_exchange(&self) -> bool {
+        self.manifest.files.contains_key(&exchange_file(Rank(0)))
+    }
+
     /// Returns the residuals and other state of `rank`'s exchange.
     ///
     /// # Errors

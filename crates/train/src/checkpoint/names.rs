@@ -29,3 +29,8 @@ pub fn part_name(tensor: &str, start: &[usize]) -> String {
     let start: Vec<String> = start.iter().map(usize::to_string).collect();
     format!("{tensor}@{}", start.join(","))
 }
+
+/// Returns the tensor that a part belongs to.
+pub(super) fn tensor_of(part: &str) -> &str {
+    part.rsplit_once('@').map_or(part, |(tensor, _)| tensor)
+}

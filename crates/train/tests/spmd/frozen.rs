@@ -49,7 +49,7 @@ fn frozen(plan: &Plan, folder: &Path) -> (Vec<Vec<f32>>, Vec<Whole>) {
         config: serde_json::json!({}),
         plan: String::new(),
     };
-    let checkpoint = Checkpoint::open(&draft.commit_shards(progress).unwrap()).unwrap();
+    let checkpoint = Checkpoint::open(&draft.commit(progress).unwrap()).unwrap();
     assert!(checkpoint.exchange(Rank(0)).is_err(), "it is in parts");
     (checkpoint.values(&parameters()).unwrap(), ranks)
 }

@@ -13,16 +13,23 @@ use crate::table::Table;
 pub struct Args {
     /// The codecs to measure [default: one of every kind]
     #[arg(long, value_delimiter = ',')]
-    pub codecs: Vec<Choice>,
+    codecs: Vec<Choice>,
+    #[command(flatten)]
+    how: How,
+}
+
+/// Size and number of measurements.
+#[derive(clap::Args)]
+pub struct How {
     /// The size of the buffer in MiB
     #[arg(long, default_value_t = 64, value_name = "MIB", value_parser = clap::value_parser!(u32).range(1..=4096))]
-    pub size: u32,
+    size: u32,
     /// Number of measurements of each, whose median is shown
     #[arg(long, default_value_t = 9, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
-    pub rounds: u32,
+    rounds: u32,
     /// One JSON object per line
     #[arg(long)]
-    pub json: bool,
+    json: bool,
 }
 
 #[derive(Serialize)]
@@ -46,6 +53,14 @@ fn one_of_every_kind() -> Vec<Choice> {
 /// If standard output is closed.
 pub fn run(args: &Args) -> Result<u8> {
     let codecs = if args.codecs.is_empty() { one_of_every_kind() } else { args.codecs.clone() };
+    measure(&codecs, &args.how)
+}
+
+/// Measures these codecs.
+///
+/// # Errors
+/// If standard output is closed.
+pub fn measure(codecs: &[Choice], args: &How) -> Result<u8> {
     let elements = args.size as usize * (1 << 20) / 4;
     let size = bytes(4.0 * elements as f64);
     say(format!(
@@ -54,7 +69,7 @@ pub fn run(args: &Args) -> Result<u8> {
         args.rounds
     ));
     let mut table = Table::new(["codec", "operation", "f32 read", "× copy"]);
-    for codec in &codecs {
+    for codec in codecs {
         for row in speed::measure(codec, elements, args.rounds as usize) {
             let line = Line {
                 codec: codec.to_string(),

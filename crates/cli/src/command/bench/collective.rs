@@ -21,11 +21,10 @@ use super::plain::Rates;
 use super::rates;
 use crate::figures::{bytes, bytes_per_s, ratio, seconds};
 use crate::link::Settings;
-use crate::output::{print, print_json, say};
+use crate::output::{print_lines, say};
 use crate::place::Flags;
 use crate::ranks::{self, Start};
 use crate::samples::{median, repetitions, timed};
-use crate::table::Table;
 
 const BUDGET: Duration = Duration::from_secs(1);
 const SMALL_TENSORS: usize = 10_000;
@@ -123,14 +122,9 @@ pub fn run(args: &Args) -> Result<u8> {
 }
 
 fn show(lines: &[Line], json: bool) -> Result<u8> {
-    if json {
-        lines.iter().try_for_each(print_json)?;
-        return Ok(0);
-    }
-    let mut table =
-        Table::new(["", "ranks", "size", "time", "runs", "bus bandwidth", "floor", "× floor"]);
-    for line in lines {
-        table.row([
+    let header = ["", "ranks", "size", "time", "runs", "bus bandwidth", "floor", "× floor"];
+    print_lines((lines, json), header, |line| {
+        [
             line.peer.clone(),
             line.world.to_string(),
             bytes(line.bytes as f64),
@@ -139,9 +133,8 @@ fn show(lines: &[Line], json: bool) -> Result<u8> {
             bytes_per_s(line.bus_bytes_per_s),
             seconds(line.floor_s),
             ratio(line.seconds_median / line.floor_s),
-        ]);
-    }
-    print(table)?;
+        ]
+    })?;
     Ok(0)
 }
 
@@ -160,10 +153,6 @@ struct Bench<'a> {
 }
 
 impl Bench<'_> {
-    fn network(&self) -> String {
-        self.args.link.limit().map_or("none".to_owned(), |limit| limit.to_string())
-    }
-
     fn one(
         &mut self,
         elements: usize,
@@ -224,7 +213,7 @@ impl Bench<'_> {
             bytes,
             seconds_median,
             runs,
-            network: std::env::var("NETWORK").unwrap_or_else(|_| self.network()),
+            network: self.args.link.network(),
             bus_bytes_per_s: least / seconds_median,
             floor_s: floor_s(bytes, &self.rates),
         })

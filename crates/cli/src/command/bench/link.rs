@@ -4,17 +4,17 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail, ensure};
 use serde::Serialize;
+use thinwire_link::tcp::Encryption;
 use thinwire_link::{Error, Link, Place, Port};
 use thinwire_wire::{Header, Kind, Rank, Tag};
 
 use super::plain::{self, Plain, Rates};
 use crate::figures::{bytes_per_s, ratio, seconds};
-use crate::link::{Encryption, Settings};
-use crate::output::{print, print_json, say};
+use crate::link::Settings;
+use crate::output::{print_lines, say};
 use crate::place::Flags;
 use crate::ranks::{self, Start};
 use crate::samples::{median, timed};
-use crate::table::Table;
 
 const RUN: Duration = Duration::from_millis(400);
 const RUNS: usize = 3;
@@ -73,7 +73,7 @@ pub fn run(args: &Args) -> Result<u8> {
     let rates = plain.rates()?;
     let mut lines = Vec::new();
     for encryption in [Encryption::Never, Encryption::Always] {
-        meeting.bare(encryption.into());
+        meeting.bare(encryption);
         let mut ends = Ends { link: meeting.link()?, plain, rates, timeout: args.link.timeout() };
         for size in &args.sizes {
             lines.push(ends.measure(*size, encryption == Encryption::Always)?);
@@ -85,10 +85,6 @@ pub fn run(args: &Args) -> Result<u8> {
 }
 
 fn show(lines: &[Line], json: bool) -> Result<u8> {
-    if json {
-        lines.iter().try_for_each(print_json)?;
-        return Ok(0);
-    }
     let header = [
         "message",
         "encrypted",
@@ -101,9 +97,8 @@ fn show(lines: &[Line], json: bool) -> Result<u8> {
         "plain",
         "ratio",
     ];
-    let mut table = Table::new(header);
-    for line in lines {
-        table.row([
+    print_lines((lines, json), header, |line| {
+        [
             crate::figures::bytes(line.message_bytes as f64),
             if line.encrypted { "yes" } else { "no" }.to_owned(),
             seconds(line.half_round_trip_s),
@@ -114,9 +109,8 @@ fn show(lines: &[Line], json: bool) -> Result<u8> {
             bytes_per_s(line.both_ways_bytes_per_s),
             bytes_per_s(line.plain_both_ways_bytes_per_s),
             ratio(line.both_ways_bytes_per_s / line.plain_both_ways_bytes_per_s),
-        ]);
-    }
-    print(table)?;
+        ]
+    })?;
     Ok(0)
 }
 

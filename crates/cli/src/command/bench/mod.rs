@@ -18,14 +18,8 @@ use anyhow::Result;
 use clap::Subcommand;
 
 /// Measure what is fast and what is not, beside its limit.
-#[derive(clap::Args)]
-pub struct Args {
-    #[command(subcommand)]
-    what: What,
-}
-
 #[derive(Subcommand)]
-enum What {
+pub enum What {
     /// Encode and decode, beside a plain copy
     Codec(codec::Args),
     /// A link between two ranks, beside a plain TCP stream
@@ -40,8 +34,8 @@ enum What {
 ///
 /// # Errors
 /// If ranks cannot be started or lose each other.
-pub fn run(args: &Args) -> Result<u8> {
-    match &args.what {
+pub fn run(what: &What) -> Result<u8> {
+    match what {
         What::Codec(args) => codec::run(args),
         What::Link(args) => link::run(args),
         What::Collective(args) => collective::run(args),

@@ -145,14 +145,15 @@ impl Plain {
     }
 
     /// The seconds until both sides have everything.
-    fn exchange(&mut self, pieces: usize, both: bool) -> Result<f64> {
+    fn exchange(&mut self, count: usize, both: bool) -> Result<f64> {
         self.agree(0)?;
         let (sends, receives) = (both || self.first, both || !self.first);
         let begun = Instant::now();
         let (mut output, mut input) = (self.stream.try_clone()?, self.stream.try_clone()?);
         std::thread::scope(|scope| -> Result<()> {
-            let sender = scope.spawn(move || send(&mut output, if sends { pieces } else { 0 }));
-            receive(&mut input, if receives { pieces } else { 0 })?;
+            let [out, into] = [sends, receives].map(|goes| if goes { count } else { 0 });
+            let sender = scope.spawn(move || pieces(out, |piece| output.write_all(piece)));
+            pieces(into, |piece| input.read_exact(piece))?;
             sender.join().expect("sending does not panic")
         })?;
         self.agree(0)?;
@@ -193,18 +194,8 @@ fn there(result: std::io::Result<()>) -> Result<()> {
     })
 }
 
-fn send(stream: &mut TcpStream, pieces: usize) -> Result<()> {
-    let piece = vec![0; PIECE_BYTES];
-    for _ in 0..pieces {
-        there(stream.write_all(&piece))?;
-    }
-    Ok(())
-}
-
-fn receive(stream: &mut TcpStream, pieces: usize) -> Result<()> {
+/// Moves so many pieces, one after the other.
+fn pieces(count: usize, mut once: impl FnMut(&mut [u8]) -> std::io::Result<()>) -> Result<()> {
     let mut piece = vec![0; PIECE_BYTES];
-    for _ in 0..pieces {
-        there(stream.read_exact(&mut piece))?;
-    }
-    Ok(())
+    (0..count).try_for_each(|_| there(once(&mut piece)))
 }

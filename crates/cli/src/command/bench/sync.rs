@@ -17,14 +17,13 @@ use thinwire_wire::random::Key;
 
 use super::cores;
 use super::method::Method;
-use super::shapes::{Model, Tensor};
+use super::shapes::{self, Tensor};
 use crate::figures::{bytes, ratio, seconds};
 use crate::link::Settings;
-use crate::output::{print, print_json, say};
+use crate::output::{print_json, print_lines, say};
 use crate::place::Flags;
 use crate::ranks::{self, Start};
-use crate::samples::median;
-use crate::table::Table;
+use crate::samples::{median, tally};
 
 /// Steps in which `auto` looks around and memory is touched for the first time.
 const WARM_UP: u64 = 2;
@@ -35,9 +34,10 @@ pub struct Args {
     /// Number of ranks to start on this machine [default: 4]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(2..=64))]
     ranks: Option<u32>,
-    /// Model whose tensors are exchanged: vgg19, bert-base or gpt
+    /// Model whose tensors are exchanged: any name that `thinwire model show` knows, or gpt, which is
+    /// one of 10.7 M parameters
     #[arg(long, default_value = "vgg19")]
-    model: Model,
+    model: String,
     /// Time that an iteration computes, in milliseconds
     #[arg(long, default_value_t = 160, value_name = "MS")]
     compute: u64,
@@ -89,12 +89,13 @@ struct Line {
 /// If the ranks lose each other.
 pub fn run(args: &Args) -> Result<u8> {
     ensure!(!args.methods.is_empty(), "no method to measure");
+    let tensors = shapes::tensors(&args.model)?;
     let place = match ranks::start(&args.place, args.ranks, 4)? {
         Start::Rank(place) => place,
         Start::Done(code) => return Ok(code),
     };
     let meeting = args.link.meet(&place, &args.place, args.link.limit())?;
-    let bench = Bench::new(args, &place);
+    let bench = Bench::new(args, &place, tensors);
     let mut lines = Vec::new();
     for method in &args.methods {
         let line = bench.measure(method, &meeting)?;
@@ -112,20 +113,11 @@ pub fn run(args: &Args) -> Result<u8> {
 }
 
 fn show(lines: &[Line]) -> Result<()> {
-    let mut table = Table::new([
-        "method",
-        "to synchronise",
-        "× first",
-        "step",
-        "cores",
-        "sent",
-        "buckets",
-        "codecs",
-    ]);
-    for line in lines {
-        let codecs: Vec<String> =
-            line.codecs.iter().map(|(codec, count)| format!("{count} {codec}")).collect();
-        table.row([
+    let header =
+        ["method", "to synchronise", "× first", "step", "cores", "sent", "buckets", "codecs"];
+    print_lines((lines, false), header, |line| {
+        let codecs = line.codecs.iter().map(|(codec, count)| format!("{count} {codec}"));
+        [
             line.method.clone(),
             seconds(line.sync_s),
             ratio(line.sync_s / lines[0].sync_s),
@@ -133,11 +125,9 @@ fn show(lines: &[Line]) -> Result<()> {
             line.cores_s.map_or("?".to_owned(), seconds),
             bytes(line.sent_bytes as f64),
             line.buckets.to_string(),
-            codecs.join(", "),
-        ]);
-    }
-    print(table)?;
-    Ok(())
+            codecs.collect::<Vec<_>>().join(", "),
+        ]
+    })
 }
 
 /// One step, for those who watch.
@@ -151,14 +141,7 @@ struct Watched {
 
 /// Returns the number of buckets by codec.
 fn codecs(plan: &Plan) -> Vec<(String, usize)> {
-    let mut codecs: Vec<(String, usize)> = Vec::new();
-    for assignment in &plan.assignments {
-        match codecs.iter_mut().find(|(codec, _)| *codec == assignment.codec) {
-            Some((_, count)) => *count += 1,
-            None => codecs.push((assignment.codec.clone(), 1)),
-        }
-    }
-    codecs
+    tally(plan.assignments.iter().map(|assignment| assignment.codec.clone()))
 }
 
 struct Bench<'a> {
@@ -172,8 +155,7 @@ struct Bench<'a> {
 }
 
 impl<'a> Bench<'a> {
-    fn new(args: &'a Args, place: &'a Place) -> Bench<'a> {
-        let tensors = args.model.tensors();
+    fn new(args: &'a Args, place: &'a Place, tensors: Vec<Tensor>) -> Bench<'a> {
         let work: f64 = tensors.iter().map(|tensor| tensor.work).sum();
         let compute = Duration::from_millis(args.compute);
         // A third of the time is forward's.
@@ -218,7 +200,7 @@ impl<'a> Bench<'a> {
             method: method.to_string(),
             model: self.args.model.to_string(),
             world: self.place.world,
-            network: std::env::var("NETWORK").unwrap_or_else(|_| self.network()),
+            network: self.args.link.network(),
             compute_s,
             step_s,
             sync_s: step_s - compute_s,
@@ -228,10 +210,6 @@ impl<'a> Bench<'a> {
             codecs: codecs(plan),
             plan: plan.assignments.clone(),
         })
-    }
-
-    fn network(&self) -> String {
-        self.args.link.limit().map_or("none".to_owned(), |limit| limit.to_string())
     }
 
     fn step(&self, sync: &mut Synchronizer, step: u64) -> Result<Duration> {

@@ -7,14 +7,8 @@ use anyhow::Result;
 use clap::Subcommand;
 
 /// Try a codec that is written as text.
-#[derive(clap::Args)]
-pub struct Args {
-    #[command(subcommand)]
-    what: What,
-}
-
 #[derive(Subcommand)]
-enum What {
+pub enum What {
     /// Run every law on it, and say what it sends and what it loses
     Check(check::Args),
     /// Encode and decode, beside a plain copy
@@ -25,8 +19,8 @@ enum What {
 ///
 /// # Errors
 /// If standard output is closed.
-pub fn run(args: &Args) -> Result<u8> {
-    match &args.what {
+pub fn run(what: &What) -> Result<u8> {
+    match what {
         What::Check(args) => check::run(args),
         What::Bench(args) => bench::run(args),
     }

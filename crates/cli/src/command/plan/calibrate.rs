@@ -9,7 +9,7 @@ use crate::failure::{self, hinted};
 use crate::output::{print, say};
 use crate::place::Flags;
 use crate::ranks::{self, Start};
-use crate::training::planned;
+use crate::training::plan;
 use crate::{file, link};
 
 /// Measures ranks and links, and writes them down as a cluster.
@@ -42,8 +42,7 @@ pub fn run(args: &Args) -> Result<u8> {
     };
     let meeting = args.link.meet(&place, &args.place, args.link.limit())?;
     let group = Group::new(meeting.link()?).with_timeout(args.link.timeout());
-    let measured =
-        thinwire_train::threads::run(ranks::threads(&place), || planned::calibrate(group));
+    let measured = thinwire_train::threads::run(ranks::threads(&place), || plan::calibrate(group));
     let (text, _group) = measured?.map_err(|error| match failure::is_echo(&error) {
         true => hinted(error, "look at that rank's own output, and calibrate again"),
         false => error,

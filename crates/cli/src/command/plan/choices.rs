@@ -1,20 +1,21 @@
 //! Precision and choices of a plan, as flags of commands that make and price plans.
 
 use anyhow::Result;
-use clap::ValueEnum;
 use thinwire_plan::Error;
+use thinwire_plan::output::Numbers;
 use thinwire_plan::search::Settings;
 
-use crate::codings::{self, Activations, fraction};
+use crate::codings::{self, Activations, fraction, one_of};
 
 /// Precision, memory, pins and codecs.
 #[derive(clap::Args)]
 pub struct Choices {
-    /// Precision of numbers in training
-    #[arg(long, value_enum, default_value = "single")]
+    /// Precision of numbers in training: single, as thinwire train runs it, or mixed, half precision
+    /// with exact parameters beside it, which it does not run; both with Adam
+    #[arg(long, value_name = "NUMBERS", default_value = "single", value_parser = one_of(PRECISION))]
     precision: Numbers,
     /// The part of a device's memory that stays free
-    #[arg(long, value_name = "FRACTION", default_value_t = 0.1, value_parser = fraction)]
+    #[arg(long, value_name = "FRACTION", default_value_t = 0.1, value_parser = fraction())]
     reserve: f64,
     /// An axis that nodes put on a dimension of the mesh: 'block.*.mlp.up: n=tensor'
     #[arg(long, value_name = "NODES: AXIS=DIMENSION")]
@@ -24,19 +25,13 @@ pub struct Choices {
     #[arg(long, value_name = "CODEC,...", value_delimiter = ',')]
     codecs: Vec<String>,
     /// The part of gradients that codecs may lose: the mean of relative squared errors
-    #[arg(long, value_name = "FRACTION", default_value_t = 0.1, value_parser = fraction, requires = "codecs")]
+    #[arg(long, value_name = "FRACTION", default_value_t = 0.1, value_parser = fraction(), requires = "codecs")]
     error_budget: f64,
     #[command(flatten)]
     activations: Activations,
 }
 
-#[derive(Clone, Copy, ValueEnum)]
-enum Numbers {
-    /// Half precision with exact parameters beside it, and Adam; thinwire train does not run it
-    Mixed,
-    /// Single precision and Adam, as thinwire train runs it
-    Single,
-}
+const PRECISION: &[(&str, Numbers)] = &[("mixed", Numbers::Mixed), ("single", Numbers::Single)];
 
 impl Choices {
     /// The settings of a planner.

@@ -12,14 +12,8 @@ use anyhow::Result;
 use clap::Subcommand;
 
 /// Plan a training, or explain a plan.
-#[derive(clap::Args)]
-pub struct Args {
-    #[command(subcommand)]
-    what: What,
-}
-
 #[derive(Subcommand)]
-enum What {
+pub enum What {
     /// Decide which part of a model runs on which device of a cluster
     Make(make::Args),
     /// Cost of a plan whose mesh and schedule are given
@@ -34,8 +28,8 @@ enum What {
 ///
 /// # Errors
 /// If there is no plan, or a file cannot be read.
-pub fn run(args: &Args) -> Result<u8> {
-    match &args.what {
+pub fn run(what: &What) -> Result<u8> {
+    match what {
         What::Make(args) => make::run(args),
         What::Price(args) => price::run(args),
         What::Calibrate(args) => calibrate::run(args),

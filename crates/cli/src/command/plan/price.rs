@@ -4,7 +4,6 @@
 use std::num::NonZeroUsize;
 
 use anyhow::{Result, anyhow};
-use clap::ValueEnum;
 use thinwire_plan::cost::{Division, Sharding};
 use thinwire_plan::output::{counted, plan_file, price_report};
 use thinwire_plan::pipeline::Schedule;
@@ -12,7 +11,7 @@ use thinwire_plan::search::{Candidate, Recompute, Rule, Settings};
 
 use super::choices::Choices;
 use super::subject::Subject;
-use crate::codings::{self, at_least_one};
+use crate::codings::{self, at_least_one, one_of};
 use crate::failure::OrHint;
 use crate::output::{print, print_json, say};
 use crate::wrap::wrapped;
@@ -24,52 +23,37 @@ pub struct Args {
     #[command(flatten)]
     subject: Subject,
     /// Stages of the pipeline
-    #[arg(long, value_name = "N", default_value = "1", value_parser = at_least_one)]
+    #[arg(long, value_name = "N", default_value = "1", value_parser = at_least_one())]
     stages: NonZeroUsize,
     /// The mesh of a stage, such as 2,2
-    #[arg(long, value_name = "SIZES", value_delimiter = ',', default_value = "1", value_parser = at_least_one)]
+    #[arg(long, value_name = "SIZES", value_delimiter = ',', default_value = "1", value_parser = at_least_one())]
     mesh: Vec<NonZeroUsize>,
     /// Micro-batches of a step
-    #[arg(long, value_name = "N", default_value = "1", value_parser = at_least_one)]
+    #[arg(long, value_name = "N", default_value = "1", value_parser = at_least_one())]
     micro_batches: NonZeroUsize,
     /// ZeRO stage: parts of a parameter that are divided among the ranks which share its work, 0,
     /// 1, 2 or 3 for all parameters alike, or 'each' for the fastest stage of each parameter
     #[arg(long, value_name = "STAGE", default_value = "0", value_parser = division)]
     zero: Division,
-    /// Axes that may be cut
-    #[arg(long, value_enum, default_value = "free")]
-    cuts: Cuts,
+    /// Axes that may be cut: all (free), the batch alone (data), the batch on the first dimension of
+    /// the mesh and any other axis on the second (grid), or batch and features without sequences (plain)
+    #[arg(long, value_name = "AXES", default_value = "free", value_parser = one_of(CUTS))]
+    cuts: Rule,
     /// gpipe, 1f1b, interleaved:CHUNKS or zero-bubble
     #[arg(long, value_name = "NAME", default_value = "1f1b", value_parser = schedule)]
     schedule: Schedule,
-    /// Computes forward again in backward: never, always, or in the blocks where memory needs it
-    #[arg(long, value_enum, num_args = 0..=1, default_value = "never", default_missing_value = "always")]
-    recompute: Again,
+    /// Computes forward again in backward: never, always, or in the blocks where memory needs it (free)
+    #[arg(long, value_name = "WHEN", num_args = 0..=1, default_value = "never", default_missing_value = "always", value_parser = one_of(RECOMPUTE))]
+    recompute: Recompute,
     #[command(flatten)]
     choices: Choices,
 }
 
-#[derive(Clone, Copy, ValueEnum)]
-enum Again {
-    /// Never
-    Never,
-    /// In all blocks
-    Always,
-    /// Where memory needs it
-    Free,
-}
+const CUTS: &[(&str, Rule)] =
+    &[("free", Rule::Free), ("data", Rule::Data), ("grid", Rule::Grid), ("plain", Rule::PlainGrid)];
 
-#[derive(Clone, Copy, ValueEnum)]
-enum Cuts {
-    /// Everything
-    Free,
-    /// The batch alone
-    Data,
-    /// The batch on the first dimension of the mesh, anything else on the second
-    Grid,
-    /// Batch and features, without sequences
-    Plain,
-}
+const RECOMPUTE: &[(&str, Recompute)] =
+    &[("never", Recompute::Never), ("always", Recompute::Always), ("free", Recompute::Free)];
 
 /// Prices a plan.
 ///
@@ -78,13 +62,8 @@ enum Cuts {
 pub fn run(args: &Args) -> Result<u8> {
     let cluster = args.subject.cluster()?;
     let source = args.subject.source()?;
-    let recompute = match args.recompute {
-        Again::Never => Recompute::Never,
-        Again::Always => Recompute::Always,
-        Again::Free => Recompute::Free,
-    };
     let schedule = Some(args.schedule);
-    let settings = Settings { recompute, schedule, ..args.choices.settings()? };
+    let settings = Settings { recompute: args.recompute, schedule, ..args.choices.settings()? };
     codings::tell(&settings);
     check_batch(args)?;
     let candidate = candidate(args)?;
@@ -111,8 +90,7 @@ fn check_batch(args: &Args) -> Result<()> {
     let ranks = args.mesh.iter().try_fold(1, |ranks: usize, size| ranks.checked_mul(size.get()));
     // More devices than can be counted are more than the cluster has, which is said later.
     let Some(ranks) = ranks else { return Ok(()) };
-    if !matches!(args.cuts, Cuts::Data) || batch.is_multiple_of(micro_batches.saturating_mul(ranks))
-    {
+    if args.cuts != Rule::Data || batch.is_multiple_of(micro_batches.saturating_mul(ranks)) {
         return Ok(());
     }
     let message = format!(
@@ -124,12 +102,6 @@ fn check_batch(args: &Args) -> Result<()> {
 }
 
 fn candidate(args: &Args) -> Result<Candidate> {
-    let rule = match args.cuts {
-        Cuts::Free => Rule::Free,
-        Cuts::Data => Rule::Data,
-        Cuts::Grid => Rule::Grid,
-        Cuts::Plain => Rule::PlainGrid,
-    };
     if args.mesh.len() > 3 {
         let error = anyhow!("--mesh of {} dimensions, expected 1 to 3", args.mesh.len());
         return Err(error).or_hint("--mesh 4,2 is of two dimensions and 8 devices, for instance");
@@ -139,7 +111,7 @@ fn candidate(args: &Args) -> Result<Candidate> {
         mesh: args.mesh.iter().map(|size| size.get()).collect(),
         micro_batches: args.micro_batches.get(),
         division: args.zero,
-        rule,
+        rule: args.cuts,
     })
 }
 
@@ -155,15 +127,16 @@ fn division(text: &str) -> Result<Division, String> {
 }
 
 fn schedule(name: &str) -> Result<Schedule, String> {
-    let expected = || format!("'{name}', expected gpipe, 1f1b, interleaved:CHUNKS or zero-bubble");
-    match name.split_once(':') {
-        None if name == "gpipe" => Ok(Schedule::Gpipe),
-        None if name == "1f1b" => Ok(Schedule::OneForwardOneBackward),
-        None if name == "zero-bubble" => Ok(Schedule::ZeroBubble),
-        Some(("interleaved", chunks)) => match chunks.parse() {
-            Ok(chunks @ 1..=1024) => Ok(Schedule::Interleaved { chunks }),
-            _ => Err(expected()),
-        },
-        _ => Err(expected()),
-    }
+    let interleaved = || match name.strip_prefix("interleaved:")?.parse() {
+        Ok(chunks @ 1..=1024) => Some(Schedule::Interleaved { chunks }),
+        _ => None,
+    };
+    let found = match name {
+        "gpipe" => Some(Schedule::Gpipe),
+        "1f1b" => Some(Schedule::OneForwardOneBackward),
+        "zero-bubble" => Some(Schedule::ZeroBubble),
+        _ => interleaved(),
+    };
+    let expected = "expected gpipe, 1f1b, interleaved:CHUNKS or zero-bubble";
+    found.ok_or_else(|| format!("'{name}', {expected}"))
 }

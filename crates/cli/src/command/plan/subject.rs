@@ -23,10 +23,10 @@ pub struct Subject {
     #[arg(long, value_name = "FILE")]
     cluster: PathBuf,
     /// Sequences, or images, of a step
-    #[arg(long, value_name = "N", value_parser = at_least_one)]
+    #[arg(long, value_name = "N", value_parser = at_least_one())]
     pub batch: NonZeroUsize,
     /// Tokens of a sequence [default: what the model is usually trained with]
-    #[arg(long, value_name = "N", value_parser = at_least_one)]
+    #[arg(long, value_name = "N", value_parser = at_least_one())]
     sequence: Option<NonZeroUsize>,
     /// Writes the plan here
     #[arg(long, value_name = "FILE")]

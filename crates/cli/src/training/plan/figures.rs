@@ -17,6 +17,19 @@ const PASSED: usize = 6;
 /// Of so many passes each rank tells at most: of more than a page draws.
 const PASSES_MAX: usize = 8192;
 
+/// Measurements of one rank.
+#[derive(Clone, Copy, Debug)]
+pub struct Measured {
+    /// Steps that were taken.
+    pub steps: u64,
+    /// Seconds of a step.
+    pub step_s: f64,
+    /// Seconds of a step without waiting.
+    pub busy_s: f64,
+    /// Bytes by which the process has grown.
+    pub memory_bytes: u64,
+}
+
 /// The figures of all ranks, once everything has arrived.
 ///
 /// # Errors
@@ -24,10 +37,10 @@ const PASSES_MAX: usize = 8192;
 pub fn gather(
     machine: &mut Machine<'_>,
     (file, plan): (&PlanFile, &Plan),
-    (steps, step_s, busy_s): (u64, f64, f64),
-    memory_bytes: u64,
+    measured: &Measured,
 ) -> Result<Planned> {
-    let predicted = machine.program().sent_bytes() * steps;
+    let Measured { steps, step_s, busy_s, memory_bytes } = *measured;
+    let predicted = machine.predicted_bytes();
     let mine = [predicted, machine.sent_bytes(), memory_bytes, (1e6 * busy_s).ceil() as u64];
     let digits: Vec<f32> = mine.iter().flat_map(|figure| digits(*figure)).collect();
     let all = machine.gather(&digits)?;

@@ -1,9 +1,9 @@
 //! Plans made on the spot, for the ranks that are there.
 
 use std::collections::BTreeSet;
-use std::path::PathBuf;
 
 use anyhow::{Context, Result, anyhow};
+use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 use thinwire_collective::Group;
 use thinwire_plan::cost::{Division, Sharding};
@@ -12,22 +12,23 @@ use thinwire_plan::pipeline::Schedule;
 use thinwire_plan::search::{Candidate, Pin, Planner, Rule, Settings};
 use thinwire_plan::{Cluster, Error};
 use thinwire_sync::Policy;
-use thinwire_train::Config;
 
 use super::calibrate;
 use super::machines::Machines;
-use super::request::{checksum, start_hint};
+use super::{checksum, start_hint};
 use crate::codings::{self, Activations};
 use crate::failure::hinted;
 use crate::output::say;
 use crate::source;
-use crate::training::job::check_batch;
-use crate::training::model::Model;
+use crate::training::recipe::check_batch;
+use crate::training::settings::refuse;
 
 /// Extent of automatic planning.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Parallel {
+    /// No plan: every rank has the whole model, and gradients travel by --codec
+    None,
     /// None of it: every rank has the whole model and a part of the batch
     Data,
     /// All that --pin does not say
@@ -43,10 +44,7 @@ pub struct Asked {
     pub parallel: Parallel,
     /// Cuts that are decided.
     pub pins: Vec<String>,
-    /// A cluster file.
-    #[serde(skip)]
-    pub cluster: Option<PathBuf>,
-    /// The checksum of its text.
+    /// The checksum of a cluster file.
     pub machines: Option<String>,
     /// The codecs that the plan may use for gradients, as typed; empty unless given.
     pub codec: Option<String>,
@@ -95,9 +93,9 @@ impl Asked {
                 "--parallel auto plans all of it; --pin 'block.*.mlp.up: n=tp' decides a cut";
             return Err(hinted(error, hint));
         }
-        if let (Some(pin), Parallel::Data | Parallel::Auto) = (self.pins.first(), self.parallel) {
-            let error = anyhow!("--pin {pin} without --parallel semi");
-            return Err(hinted(error, "only --parallel semi lets the user decide some cuts"));
+        if self.parallel != Parallel::Semi {
+            let hint = "only --parallel semi lets the user decide some cuts";
+            refuse([("--pin", self.pins.first().cloned())], "without --parallel semi", hint)?;
         }
         if self.parallel == Parallel::Data {
             let hint = "--parallel auto and semi cut models";
@@ -121,8 +119,6 @@ impl Asked {
 /// Request of a plan.
 #[derive(Clone, Debug)]
 pub struct PlanRequest {
-    /// Extent of planning.
-    pub parallel: Parallel,
     /// The text that was typed.
     pub asked: Asked,
     /// Decisions of the user, and codecs that may be used.
@@ -135,16 +131,6 @@ pub struct PlanRequest {
     pub sequence: usize,
     /// Sequences of a step.
     pub batch: usize,
-}
-
-/// The name of a model; by its sizes it is a GPT.
-pub fn name(model: &Model) -> String {
-    match model {
-        Model::Named(named) => named.name.clone(),
-        Model::Sizes(Config { context, width, layers, heads }) => format!(
-            "gpt:layers={layers},width={width},heads={heads},vocabulary=256,positions={context}"
-        ),
-    }
 }
 
 impl PlanRequest {
@@ -161,34 +147,27 @@ impl PlanRequest {
             let hint = start_hint(*devices, &other);
             return Err(hinted(error, hint));
         }
-        match self.parallel {
+        match self.asked.parallel {
             Parallel::Data => check_batch(self.batch, ranks),
-            Parallel::Semi | Parallel::Auto => Ok(()),
+            _ => Ok(()),
         }
     }
 
-    fn how(&self) -> String {
-        format!("{:?}", self.parallel).to_lowercase()
-    }
-
     /// Returns the facts, by name, that all ranks must have in common.
-    pub fn facts(&self) -> Vec<(String, String)> {
+    pub fn facts(&self) -> Vec<(&'static str, String)> {
         let (cluster, settings) = (self.cluster.as_ref(), &self.settings);
         let Settings { error_budget, activation_budget, .. } = settings;
         let gradients = format!("{} within {error_budget}", listed(&settings.codings));
         let activations = listed(&settings.activation_codings);
         let activations = format!("{activations} within {activation_budget}");
-        [
-            ("--parallel", self.how()),
+        vec![
+            ("--parallel", format!("{:?}", self.asked.parallel).to_lowercase()),
             ("model", self.model.clone()),
-            ("batch", self.batch.to_string()),
             ("--pin", listed(&settings.pins)),
             ("--codec", gradients),
             ("--activation-codecs", activations),
             ("--cluster", cluster.map_or("none".to_owned(), |found| checksum(&found.text))),
         ]
-        .map(|(name, value)| (name.to_owned(), value))
-        .to_vec()
     }
 
     /// The plan, the same in all ranks, and their group.
@@ -218,9 +197,9 @@ impl PlanRequest {
         let build =
             move |batch| source.graph(batch, sequence).map_err(|error| Error::from_model(&error));
         let mut planner = Planner::new(self.batch, settings, build);
-        let found = match self.parallel {
-            Parallel::Data => planner.plan_for(cluster, &pure_data(cluster.size()))?,
-            Parallel::Semi | Parallel::Auto => planner.plan(cluster)?,
+        let found = match self.asked.parallel {
+            Parallel::Data => planner.plan_for(cluster, &pure_data(cluster.size(), 1))?,
+            _ => planner.plan(cluster)?,
         };
         let file = plan_file(&self.model, sequence, &planner, cluster, &found)?;
         say(format!(
@@ -256,11 +235,12 @@ pub fn travels(file: &PlanFile) -> String {
     format!("gradients as {gradients}, activations as {activations}")
 }
 
-fn pure_data(ranks: usize) -> Candidate {
+/// Returns the plan that cuts nothing but the batch.
+pub fn pure_data(ranks: usize, micro_batches: usize) -> Candidate {
     Candidate {
         stages: 1,
         mesh: vec![ranks],
-        micro_batches: 1,
+        micro_batches,
         division: Division::Alike(Sharding::None),
         rule: Rule::Data,
     }

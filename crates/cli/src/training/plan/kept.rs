@@ -7,10 +7,10 @@ use serde::{Deserialize, Serialize};
 use thinwire_plan::output::PlanFile;
 use thinwire_train::checkpoint::Checkpoint;
 
-use super::build::Built;
+use super::built::Built;
 use super::make::Asked;
 use crate::failure::OrHint;
-use crate::training::job::kept_model;
+use crate::training::model::Model;
 use crate::training::settings::Settings;
 
 /// The manifest's key for the plan.
@@ -48,10 +48,11 @@ impl KeptPlan {
     ) -> Result<(PathBuf, Built)> {
         let path = resumed.map(|checkpoint| checkpoint.path().to_owned()).unwrap_or_default();
         let told = settings.recipe.input.as_ref().map(|tokens| tokens.0.clone());
-        let tokens = told.or_else(|| resumed.and_then(kept_model)?.tokens);
+        let before = resumed.map(Model::kept).transpose()?;
+        let tokens = told.or_else(|| before?.tokens().map(str::to_owned));
         let built = PlanFile::parse(&self.file)
             .map_err(Into::into)
-            .and_then(|file| Built::of(file, tokens.as_deref()))
+            .and_then(|file| Built::planned(file, tokens))
             .with_context(|| format!("the plan of {}", path.display()))
             .or_hint("go on with --plan FILE or --parallel auto")?;
         Ok((path, built))

@@ -3,15 +3,15 @@
 use anyhow::Result;
 use thinwire_collective::Group;
 use thinwire_model::{Array, Role, backward, named};
-use thinwire_plan::cost::{Division, Precision, Sharding};
+use thinwire_plan::cost::Precision;
 use thinwire_plan::output::{PlanFile, plan_file};
-use thinwire_plan::search::{Candidate, Planner, Rule, Settings};
+use thinwire_plan::search::{Planner, Settings};
 use thinwire_plan::{Cluster, Error};
 use thinwire_program::Plan;
-use thinwire_train::spmd::ExchangeOptions;
-use thinwire_train::spmd::{Inputs, Machine, initial};
+use thinwire_train::spmd::{ExchangeOptions, Inputs, Machine, initial};
 use thinwire_train::{AdamWOptions, Pace};
 
+use super::make::pure_data;
 use super::memory::Growth;
 
 /// A model that has every operator of larger ones, and its tokens.
@@ -90,13 +90,7 @@ fn planned(model: &'static str, sequence: usize) -> Result<PlanFile> {
         move |batch| named(model, batch, sequence).map_err(|error| Error::from_model(&error));
     let settings = Settings { precision: Precision::SINGLE, ..Settings::default() };
     let cluster = Cluster::parse(ALONE)?;
-    let candidate = Candidate {
-        stages: 1,
-        mesh: vec![1],
-        micro_batches: MICRO_BATCHES,
-        division: Division::Alike(Sharding::None),
-        rule: Rule::Data,
-    };
+    let candidate = pure_data(1, MICRO_BATCHES);
     let mut planner = Planner::new(BATCH, settings, build);
     let found = planner.plan_for(&cluster, &candidate)?;
     Ok(plan_file(model, sequence, &planner, &cluster, &found)?)

@@ -1,0 +1,274 @@
+//! One rank of a training, as its session sees it: a replica of the whole model, or its part of a plan.
+
+use anyhow::{Result, anyhow};
+use thinwire_collective::Group;
+use thinwire_plan::output::{counted, devices};
+use thinwire_sync::Error::Invalid;
+use thinwire_sync::{Policy, State, StepRecord, reshard};
+use thinwire_train::checkpoint::{Checkpoint, Draft};
+use thinwire_train::spmd::{Agreed, Codecs, ExchangeOptions, Machine, initial};
+use thinwire_train::{Batch, Options, Pace, Sampling};
+use thinwire_wire::{Rank, World};
+
+use super::Seat;
+use super::job::TrainingJob;
+use super::model::Model;
+use super::plan::{self, Built, Growth, KeptPlan, Measured};
+use crate::failure::hinted;
+use crate::report::{Passed, Planned};
+use crate::samples::timed;
+
+/// Key of the order of gradients in the manifest.
+pub const ORDER: &str = "order";
+
+const REORDERED: &str =
+    "the checkpoint's gradients were in other buckets: how they travel is chosen anew";
+
+/// Rank at work.
+pub struct Engine<'a> {
+    /// The executor.
+    pub machine: Machine<'a>,
+    /// Model and plan.
+    pub built: &'a Built,
+    options: Options,
+    growth: Growth,
+}
+
+/// Facts about a step that was taken.
+pub struct Stepped {
+    /// Mean loss of all ranks.
+    pub loss: f64,
+    /// The highest signal that any rank has got; 0 for none.
+    pub signal: i32,
+    /// Seconds of clipping and AdamW.
+    pub optimizer_s: f64,
+    /// Seconds of waiting for others.
+    pub wait_s: f64,
+    /// Some gradient was not finite, and nothing was changed.
+    pub skipped: bool,
+    /// Record of the exchange.
+    pub record: StepRecord,
+    /// Bytes that this rank sent.
+    pub sent_bytes: u64,
+}
+
+impl<'a> Engine<'a> {
+    /// A rank before its first step, whose gradients travel by a codec or as the plan says.
+    ///
+    /// # Errors
+    /// If ranks disagree, or the plan has no such rank.
+    pub fn start(
+        job: &TrainingJob,
+        codec: Option<&Policy>,
+        (seat, group): (&Seat<'_>, Group),
+        built: &'a Built,
+    ) -> Result<Engine<'a>> {
+        let (growth, seed) = (Growth::from_now(), job.recipe.seed);
+        let options = job.recipe.options(job.exchange.momentum().is_some());
+        let sync = thinwire_sync::Options {
+            seed,
+            timeout: job.settings.link.timeout(),
+            local_ranks: Some(seat.place.local_world as usize),
+            ..job.exchange.options(codec, job.recipe.steps)
+        };
+        let codecs = if codec.is_some() { Codecs::OfPolicy } else { Codecs::OfPlan };
+        let exchange = ExchangeOptions { sync, codecs, gradients: options.gradients };
+        let start = initial(&built.training.graph, seed);
+        let machine = Machine::new(&built.training, &built.plan, group, &start, exchange)?;
+        let machine = machine.with_gradient_norm_max(options.gradient_norm_max);
+        Ok(Engine { machine, built, options, growth })
+    }
+
+    /// Words about the training for its begin.
+    pub fn title(&self, job: &TrainingJob, codec: Option<&Policy>, seat: &Seat<'_>) -> String {
+        let ranks = counted(seat.place.world as usize, "rank");
+        let codec = codec.map_or(String::new(), |codec| format!(" with codec {codec}"));
+        let Some(file) = &self.built.file else {
+            let parameters = self.built.training.graph.parameters();
+            let elements: usize = parameters.map(|(_, tensor)| tensor.elements()).sum();
+            let millions = crate::figures::digits(elements as f64 / 1e6);
+            let link = job.settings.link.describe(job.settings.limit(seat.place), seat.place);
+            let data = &job.data;
+            return format!(
+                "training {millions} M parameters on {data}{codec}, {ranks}, link: {link}"
+            );
+        };
+        let stages = counted(file.stage.len(), "stage");
+        let (mesh, micro_batches) =
+            (devices(&file.mesh), counted(file.micro_batches, "micro-batch"));
+        format!("training {}{codec} on {ranks}: {stages} of {mesh}, {micro_batches}", file.model)
+    }
+
+    /// Returns how batches are dealt: under a plan every rank deals the whole batch, and cuts its part
+    /// out of it.
+    pub fn sampling(&self, job: &TrainingJob, world: World) -> Sampling {
+        Sampling {
+            context: self.built.model.context(),
+            global_batch: job.recipe.batch,
+            world: if self.is_planned() { World::alone() } else { world },
+            seed: job.recipe.seed,
+        }
+    }
+
+    /// Whether this rank has a part of a plan.
+    pub fn is_planned(&self) -> bool {
+        self.built.file.is_some()
+    }
+
+    /// Takes a step, and tells the others of a signal.
+    ///
+    /// # Errors
+    /// If a peer is lost or disagrees.
+    pub fn step(&mut self, batch: &Batch, signal: i32) -> Result<Stepped> {
+        let (waited_s, sent_bytes) = (self.machine.waited_s(), self.machine.sent_bytes());
+        let learning_rate = self.options.learning_rate.at(self.machine.next_step());
+        let pace = Pace { learning_rate, gradient_scale: 1.0 };
+        self.machine.say(signal as f32);
+        self.machine.step(&self.built.text.inputs(batch), pace, &self.options.adamw)?;
+        let Agreed { loss, said } = self.machine.agreed();
+        Ok(Stepped {
+            loss,
+            signal: said as i32,
+            optimizer_s: self.machine.optimizer_s(),
+            wait_s: self.machine.waited_s() - waited_s,
+            skipped: !self.machine.gradient_norm().is_finite(),
+            record: self.machine.record().clone(),
+            sent_bytes: self.machine.sent_bytes() - sent_bytes,
+        })
+    }
+
+    /// Passes of the last step; none of a replica, which has but one micro-batch after the other.
+    pub fn passes(&self) -> Vec<Passed> {
+        if self.is_planned() { plan::passes(self.machine.times()) } else { Vec::new() }
+    }
+
+    /// Returns the mean loss of all ranks over batches, without training.
+    ///
+    /// # Errors
+    /// If a peer is lost or disagrees.
+    pub fn evaluate(&mut self, batches: &[Batch]) -> Result<f64> {
+        let inputs = batches.iter().map(|batch| self.built.text.inputs(batch));
+        let losses = inputs.map(|inputs| self.machine.evaluate(&inputs));
+        Ok(losses.sum::<Result<f64, _>>()? / batches.len() as f64)
+    }
+
+    /// Returns the seconds of forward and backward of a batch with nothing going out, in all ranks at
+    /// the same time; none under a plan, where ranks cannot work without each other.
+    ///
+    /// # Errors
+    /// If a peer is lost or disagrees.
+    pub fn alone_s(&mut self, batch: &Batch) -> Result<Option<f64>> {
+        if self.is_planned() {
+            return Ok(None);
+        }
+        let inputs = self.built.text.inputs(batch);
+        self.machine.gather(&[0.0])?;
+        let seconds = timed(|| self.machine.compute_gradients(&inputs))?;
+        self.machine.gather(&[0.0])?;
+        Ok(Some(seconds))
+    }
+
+    /// Writes this rank's files of a checkpoint: its part of the model, of which rank 0 has all without a
+    /// plan, and what its exchange keeps. Returns the plan of exchanges, for the manifest.
+    ///
+    /// # Errors
+    /// If a file cannot be written.
+    pub fn write(&self, draft: &Draft, rank: Rank) -> Result<String> {
+        let state = self.machine.exchange_state();
+        draft.write_exchange(rank, &state.tensors)?;
+        let model = &self.built.model;
+        match self.is_planned() {
+            true => draft.write_shard(rank, &self.machine.shards())?,
+            false if rank == Rank(0) => {
+                let description = format!("a model of bytes by thinwire: {}", model.describe());
+                draft.write_whole(&self.machine.shards(), &description)?;
+            }
+            false => {}
+        }
+        Ok(state.plan)
+    }
+
+    /// Order in which gradients leave, which buckets follow: another version may have another one.
+    pub fn order(&self) -> String {
+        let names = self.machine.sync().parameters().iter().map(|parameter| &parameter.name[..]);
+        let names = names.collect::<Vec<_>>().join(" ");
+        format!("{:08x}", thinwire_wire::checksum(names.as_bytes()))
+    }
+
+    /// Takes up a checkpoint, with or without a plan. What exchanges owe is taken up where they are the
+    /// same; a notice says where they are not.
+    ///
+    /// # Errors
+    /// If it is damaged or of another model.
+    pub fn restore(&mut self, checkpoint: &Checkpoint, world: World) -> Result<Option<String>> {
+        let kept = Model::kept(checkpoint)?;
+        if !self.built.is_of(&kept) {
+            let (path, model) = (checkpoint.path().display(), self.built.model.planned_name());
+            let message = format!("{path} is a checkpoint of {}", kept.planned_name());
+            let error = anyhow!("{message}, the plan is for {model}");
+            return Err(hinted(error, "give a plan for the same model"));
+        }
+        self.machine.restore(checkpoint)?;
+        let progress = &checkpoint.manifest().progress;
+        let same = match &self.built.file {
+            None => !checkpoint.is_sharded(),
+            Some(file) => {
+                let kept = KeptPlan::of(checkpoint)?;
+                kept.is_some_and(|kept| kept.file == file.text()) && checkpoint.has_exchange()
+            }
+        };
+        if !same {
+            // An earlier version has kept residuals of a plan beside its parts.
+            let owes = match checkpoint.has_exchange() {
+                true => !checkpoint.exchange(Rank(0))?.is_empty(),
+                false => !progress.plan.is_empty(),
+            };
+            let dropped = match (self.is_planned(), checkpoint.is_sharded()) {
+                (true, true) => "the checkpoint is of another plan",
+                (true, false) => "the checkpoint is of no plan",
+                (false, _) => "the checkpoint is of a planned training",
+            };
+            let dropped = format!("{dropped}: what its codecs still owed is dropped");
+            return Ok(owes.then_some(dropped));
+        }
+        let alike = progress.config[ORDER].as_str() == Some(&self.order()[..]);
+        let read = |rank: usize| anyhow::Ok(checkpoint.exchange(Rank(rank as u32))?);
+        let tensors = match self.is_planned() {
+            true => read(world.rank().index())?,
+            false => reshard(world, progress.world as usize, read)?,
+        };
+        let state = State { tensors, plan: progress.plan.clone() };
+        let sync = self.machine.sync_mut();
+        // Where gradients leave in another order than they did, what is owed is taken up, and the plan of
+        // buckets is not.
+        let loaded = if alike { sync.load(&state) } else { sync.load_tensors(&state) };
+        loaded.map_err(hint_at_flags)?;
+        Ok((!alike).then(|| REORDERED.to_owned()))
+    }
+
+    /// Waits for all that is on its way, and returns predictions and counts of all ranks; none
+    /// without a plan.
+    ///
+    /// # Errors
+    /// If a peer is lost.
+    pub fn figures(&mut self, (steps, step_s, busy_s): (u64, f64, f64)) -> Result<Option<Planned>> {
+        self.machine.settle()?;
+        let Some(file) = &self.built.file else { return Ok(None) };
+        let memory_bytes = self.growth.bytes().unwrap_or(0);
+        let measured = Measured { steps, step_s, busy_s, memory_bytes };
+        plan::gather(&mut self.machine, (file, &self.built.plan), &measured).map(Some)
+    }
+}
+
+/// Adds the flag to an error of an exchange that it would mend.
+fn hint_at_flags(error: thinwire_sync::Error) -> anyhow::Error {
+    match error {
+        Invalid(ref detail) if detail.contains("--bucket-bytes") => {
+            hinted(error, "give the same --bucket-bytes as before, or none as before")
+        }
+        Invalid(ref detail) if detail.contains("momentum correction") => {
+            hinted(error, "give --momentum-correction FACTOR as before")
+        }
+        error => error.into(),
+    }
+}

@@ -1,0 +1,91 @@
+//! A model with its gradients, and what ranks make of it: a plan that cuts it, or replicas of the whole.
+
+use anyhow::{Context, Result, anyhow};
+use thinwire_model::{Graph, Training, backward};
+use thinwire_plan::output::PlanFile;
+use thinwire_plan::pipeline::Schedule;
+use thinwire_program::Plan;
+use thinwire_train::spmd::Text;
+
+use crate::failure::OrHint;
+use crate::source::Source;
+use crate::training::model::{HINT, Model, Named, identity};
+
+/// Everything that is the same on all ranks.
+pub struct Built {
+    /// The plan as it was read; none where every rank has the whole model.
+    pub file: Option<PlanFile>,
+    /// The model with its gradients, for one micro-batch.
+    pub training: Training,
+    /// The plan as it is run: of all ranks, or of one that is a replica.
+    pub plan: Plan,
+    /// Text inputs of the model.
+    pub text: Text,
+    /// The model, as checkpoints keep it.
+    pub model: Model,
+}
+
+impl Built {
+    /// The model and the plan of a file; perhaps the user says which input is the tokens.
+    ///
+    /// # Errors
+    /// If they do not go together.
+    pub fn planned(file: PlanFile, tokens: Option<String>) -> Result<Built> {
+        let rows = file.batch / file.micro_batches.max(1);
+        let source = Source::open(&file.model)?;
+        let graph = source.graph(rows, file.sequence);
+        let graph = graph.or_hint("thinwire model show NAME tells what a model is")?;
+        let plan = Plan::of_file(&file, &graph).or_hint("make the plan again for this model")?;
+        let model = Named::of(&source, file.model.clone(), file.sequence, tokens)?;
+        let built = Built::of(&graph, plan, Model::Named(model))?;
+        let [_, found] = built.text.sizes();
+        if found != file.sequence {
+            let planned = file.sequence;
+            let message = format!("the model reads {found} tokens of a sequence, the plan's have");
+            return Err(anyhow!("{message} {planned}"))
+                .or_hint("a model file says its own length as \"sequence\"; then plan again");
+        }
+        Ok(Built { file: Some(file), ..built })
+    }
+
+    /// The whole model, for so many rows on a rank.
+    ///
+    /// # Errors
+    /// If the model is impossible, no model of text, or only for another number of rows.
+    pub fn replica(model: &Model, rows: usize) -> Result<Built> {
+        let (graph, micro_batches) = model.graph(rows)?;
+        let orders = Schedule::OneForwardOneBackward.orders(1, micro_batches);
+        let orders = orders.context("no order of micro-batches")?;
+        let plan = Plan { micro_batches, orders, ..Plan::alone(&graph) };
+        Built::of(&graph, plan, model.clone())
+    }
+
+    fn of(graph: &Graph, plan: Plan, model: Model) -> Result<Built> {
+        let training = backward(graph)?;
+        plan.check(&training)?;
+        let text = Text::new(graph, model.tokens()).or_hint(HINT)?;
+        Ok(Built { file: None, training, plan, text, model })
+    }
+
+    /// Whether it is the plan of this model and batch, and for as many ranks as there will be, if that is
+    /// known.
+    pub fn is_for(
+        &self,
+        (model, sequence): (&str, usize),
+        batch: usize,
+        ranks: Option<u32>,
+    ) -> bool {
+        let same = self.file.as_ref().is_some_and(|file| {
+            (&file.model[..], file.sequence, file.batch) == (model, sequence, batch)
+        });
+        same && ranks.is_none_or(|ranks| ranks as usize == self.plan.ranks())
+    }
+
+    /// Whether this is the model that a checkpoint keeps, for sequences as long as it had.
+    pub fn is_of(&self, kept: &Model) -> bool {
+        let Ok(Named { context, identity: expected, .. }) = kept.to_named() else { return false };
+        let found = Source::open(&self.model.planned_name());
+        let found = found.and_then(|source| identity(&source, context));
+        self.model.is(kept) || found.is_ok_and(|found| found == expected)
+    }
+}

@@ -1,0 +1,331 @@
+//! Parallelism of a training: replicas of the whole model, or a plan that cuts it, by a planner's
+//! file, by a checkpoint, or made on the spot.
+
+mod built;
+mod calibrate;
+mod figures;
+mod footprint;
+mod kept;
+mod links;
+mod machines;
+mod make;
+mod memory;
+
+pub use built::Built;
+pub use calibrate::cluster as calibrate;
+pub use figures::{Measured, gather, passes};
+pub use kept::{KeptPlan, PLANNED};
+pub use make::{Asked, Parallel, travels};
+pub use memory::Growth;
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, anyhow};
+use thinwire_collective::Group;
+use thinwire_link::Bandwidth;
+use thinwire_model::Graph;
+use thinwire_plan::output::PlanFile;
+use thinwire_plan::search::{self, check_pins};
+use thinwire_train::Parameter;
+use thinwire_train::checkpoint::Checkpoint;
+
+use super::job::Typed;
+use super::model::{self, Model};
+use super::recipe::{Recipe, check_batch};
+use super::settings::{Codec, PlanFlags, Settings, refuse};
+use crate::failure::{OrHint, hinted};
+use crate::{codings, file, source};
+use machines::Machines;
+use make::PlanRequest;
+
+/// Name of runs under a plan's own codecs, in the place of a codec's.
+pub const NAME: &str = "plan";
+
+/// As many as --ranks can start.
+const RANKS_MAX: usize = 256;
+
+/// Ranks that share a batch, and the parts of the model that they have.
+pub enum Parallelism {
+    /// Every rank has the whole model.
+    Replicas(Model),
+    /// The plan of a file or a checkpoint, with what was asked for where it was made for a training.
+    Planned(PathBuf, Box<Built>, Option<Asked>),
+    /// A plan that is made for the ranks that are there.
+    Made(Box<PlanRequest>),
+}
+
+impl Parallelism {
+    /// Reads the plan or the model, and checks what one process can check. Without flags a checkpoint
+    /// goes on as it was.
+    ///
+    /// # Errors
+    /// If a file cannot be read, or flags set what the plan decides already.
+    pub fn resolve(typed: &Typed<'_>, recipe: &Recipe) -> Result<Parallelism> {
+        let Some(flags) = typed.plan else { return replicas(typed, recipe) };
+        if flags.parallel.is_none_or(|parallel| parallel == Parallel::None) {
+            let hint = "plan make takes it, too, and writes a plan for --plan";
+            flags.activations.refuse("without --parallel", hint)?;
+        }
+        let kept = typed.resume.as_ref().map(KeptPlan::of).transpose()?.flatten();
+        match (flags.parallel, &flags.plan, kept) {
+            (Some(Parallel::None), ..) => {
+                flags
+                    .refuse_requests("with --parallel none, which makes no plan", "leave it out")?;
+                replicas(typed, recipe)
+            }
+            (Some(parallel), _, kept) => made(typed, (parallel, flags), (recipe, kept)),
+            (None, Some(path), _) => {
+                let hint = "leave it out, or give --parallel in the place of --plan";
+                flags.refuse_requests("with --plan, which is made already", hint)?;
+                refuse_decided(typed)?;
+                let tokens = typed.settings.recipe.input.as_ref().map(|tokens| tokens.0.clone());
+                let built = Built::planned(read(path)?, tokens);
+                let built = built.with_context(|| path.display().to_string())?;
+                Ok(Parallelism::Planned(path.clone(), Box::new(built), None))
+            }
+            (None, None, Some(kept)) => {
+                refuse_decided(typed).context("the checkpoint goes on by its plan")?;
+                let (path, built) = kept.built(typed.settings, typed.resume.as_ref())?;
+                Ok(Parallelism::Planned(path, Box::new(built), kept.asked))
+            }
+            (None, None, None) => replicas(typed, recipe),
+        }
+    }
+
+    /// The plan that there is before ranks meet.
+    pub fn built(&self) -> Option<&Built> {
+        match self {
+            Parallelism::Planned(_, built, _) => Some(built),
+            _ => None,
+        }
+    }
+
+    /// Returns a warning where links are emulated at another rate than that of a cluster file.
+    pub fn warning(&self, limit: Option<Bandwidth>) -> Option<String> {
+        let Parallelism::Made(request) = self else { return None };
+        request.cluster.as_ref()?.warning(limit)
+    }
+
+    /// Whether there is a plan, or will be.
+    pub fn is_planned(&self) -> bool {
+        !matches!(self, Parallelism::Replicas(_))
+    }
+
+    /// Returns the number of ranks that are started unless somebody says it.
+    pub fn usual_ranks(&self, resume: Option<&Checkpoint>) -> u32 {
+        let ranks = match self {
+            Parallelism::Replicas(_) => {
+                resume.map_or(2, |checkpoint| checkpoint.manifest().progress.world as usize)
+            }
+            Parallelism::Planned(_, built, _) => built.plan.ranks(),
+            Parallelism::Made(request) => request.cluster.as_ref().map_or(2, |it| it.devices),
+        };
+        ranks.min(RANKS_MAX) as u32
+    }
+
+    /// The request, if the plan was made for this training or for the one that it resumes.
+    pub fn asked(&self) -> Option<&Asked> {
+        match self {
+            Parallelism::Replicas(_) => None,
+            Parallelism::Planned(_, _, asked) => asked.as_ref(),
+            Parallelism::Made(request) => Some(&request.asked),
+        }
+    }
+
+    /// Refuses a world that the plan is not for, or that cannot share the batch.
+    ///
+    /// # Errors
+    /// If there is another number of ranks.
+    pub fn check_world(&self, batch: usize, (world, said): (u32, &str)) -> Result<()> {
+        let ranks = world as usize;
+        match self {
+            Parallelism::Replicas(_) => check_batch(batch, ranks),
+            Parallelism::Planned(path, built, _) if built.plan.ranks() != ranks => {
+                let planned = built.plan.ranks();
+                let error = anyhow!("{} is for {planned} ranks, {said} {world}", path.display());
+                Err(hinted(error, start_hint(planned, &format!("make a plan for {world}"))))
+            }
+            Parallelism::Planned(..) => Ok(()),
+            Parallelism::Made(request) => request.check_world(ranks, said),
+        }
+    }
+
+    /// Returns the facts, by name, that all ranks must have in common.
+    pub fn facts(&self) -> Vec<(&'static str, String)> {
+        match self {
+            Parallelism::Replicas(model) => vec![("model", model.describe())],
+            Parallelism::Planned(_, built, _) => {
+                built.file.iter().map(|file| ("plan", checksum(&file.text()))).collect()
+            }
+            Parallelism::Made(request) => request.facts(),
+        }
+    }
+
+    /// Makes what is not there before ranks meet: the plan of a training that asks for one, or the model
+    /// for a rank's rows.
+    ///
+    /// # Errors
+    /// If there is none for these machines, or a peer is lost.
+    pub fn make(
+        &self,
+        group: Group,
+        settings: &Settings,
+        batch: usize,
+    ) -> Result<(Option<Built>, Group)> {
+        match self {
+            Parallelism::Planned(..) => Ok((None, group)),
+            Parallelism::Replicas(model) => {
+                let rows = batch / group.world().size();
+                Ok((Some(Built::replica(model, rows)?), group))
+            }
+            Parallelism::Made(request) => {
+                let (file, group) = request.plan(group)?;
+                let tokens = settings.recipe.input.as_ref().map(|tokens| tokens.0.clone());
+                Ok((Some(Built::planned(file, tokens)?), group))
+            }
+        }
+    }
+
+    /// Elements of all parameters.
+    ///
+    /// # Errors
+    /// If the model is impossible, or no model of text.
+    pub fn elements(&self) -> Result<usize> {
+        let of = |graph: &Graph| -> usize {
+            graph.parameters().map(|(_, tensor)| tensor.elements()).sum()
+        };
+        Ok(match self {
+            Parallelism::Replicas(model) => {
+                model.smallest()?.parameters().iter().map(Parameter::elements).sum()
+            }
+            Parallelism::Planned(_, built, _) => of(&built.training.graph),
+            Parallelism::Made(request) => {
+                let source = source::Source::open(&request.model)?;
+                of(&source.graph(source.fixed_batch()?.unwrap_or(1), request.sequence)?)
+            }
+        })
+    }
+}
+
+/// Returns the codec that gradients are asked to travel with; none where a planner chooses among it.
+pub fn own_codec<'a>(typed: &Typed<'a>) -> Option<&'a Codec> {
+    let parallel = typed.plan.and_then(|flags| flags.parallel);
+    let plans = parallel.is_some_and(|parallel| parallel != Parallel::None);
+    typed.codec.filter(|codec| !plans || !codings::can_plan(&codec.policy))
+}
+
+/// The whole model on every rank. That of a checkpoint cannot be changed.
+fn replicas(typed: &Typed<'_>, recipe: &Recipe) -> Result<Parallelism> {
+    let flags = &typed.settings.recipe;
+    let kept = typed.resume.as_ref().map(Model::kept).transpose()?;
+    let model = Model::of(flags, kept.as_ref().unwrap_or(&model::DEFAULT))?;
+    kept.map_or(Ok(()), |kept| model.check_is(&kept))?;
+    if let (Some(tokens), Model::Sizes(_)) = (&flags.input, &model) {
+        let error = anyhow!("--input tokens={} without --model or --plan", tokens.0);
+        return Err(hinted(error, "leave it out: the usual model knows its tokens"));
+    }
+    recipe.check_tokens(model.context())?;
+    Ok(Parallelism::Replicas(model))
+}
+
+/// A plan that is to be made: by which search, with which decisions, for which machines. Options that
+/// are not given are those of the checkpoint; with none given, so is the plan.
+fn made(
+    typed: &Typed<'_>,
+    (parallel, flags): (Parallel, &PlanFlags),
+    (recipe, kept): (&Recipe, Option<KeptPlan>),
+) -> Result<Parallelism> {
+    let (settings, resume) = (typed.settings, typed.resume.as_ref());
+    let cluster = flags.cluster.as_deref().map(Machines::read).transpose()?;
+    let asked = Asked {
+        parallel,
+        pins: flags.pin.clone(),
+        machines: cluster.as_ref().map(|machines| checksum(&machines.text)),
+        codec: typed
+            .codec
+            .filter(|codec| codings::can_plan(&codec.policy))
+            .map(|codec| codec.typed.clone()),
+        error_budget: settings.error_budget,
+        activations: flags.activations.clone(),
+    };
+    let before = resume.map(Model::kept).transpose()?;
+    let given = settings.recipe.sizes().iter().any(|(_, size)| size.is_some());
+    let (model, sequence) = match before {
+        // A checkpoint knows its model, unless the user says another.
+        Some(Model::Named(named)) if !given => (named.name, named.context),
+        before => {
+            let model = Model::of(&settings.recipe, before.as_ref().unwrap_or(&model::DEFAULT))?;
+            (model.planned_name(), model.context())
+        }
+    };
+    recipe.check_tokens(sequence)?;
+    let before = kept.as_ref().and_then(|kept| kept.asked.as_ref());
+    let asked = before.map_or(asked.clone(), |before| asked.or(before));
+    let decided = asked.settings()?;
+    if let Some(kept) = kept.filter(|kept| kept.asked.as_ref() == Some(&asked)) {
+        let (path, built) = kept.built(settings, resume)?;
+        let ranks = settings.place.find()?.map(|place| place.world).or(settings.ranks);
+        if built.is_for((&model, sequence), recipe.batch, ranks) {
+            return Ok(Parallelism::Planned(path, Box::new(built), Some(asked)));
+        }
+    }
+    ensure_pins(&decided, &model, sequence)?;
+    let (settings, batch) = (decided, recipe.batch);
+    let request = PlanRequest { asked, settings, cluster, model, sequence, batch };
+    Ok(Parallelism::Made(Box::new(request)))
+}
+
+/// Refuses flags about what a plan decides that is made already.
+fn refuse_decided(typed: &Typed<'_>) -> Result<()> {
+    let flags = &typed.settings.recipe;
+    let [model, width, layers, heads, context] = flags.sizes();
+    let batch = ("--batch", flags.batch.map(|batch| batch.to_string()));
+    let why = "with --plan, which has its model and batch";
+    let hint = "leave it out, or make another plan";
+    refuse([width, layers, heads, context, batch, model], why, hint)?;
+    let usual = thinwire_sync::Options::default().error_budget;
+    let budget = typed.settings.error_budget.filter(|given| *given != usual);
+    let budget = budget.filter(|_| typed.codec.is_none()).map(|budget| budget.to_string());
+    refuse([("--error-budget", budget)], "with --plan, which was made within its own", hint)
+}
+
+/// Returns a hint: how so many ranks are started, and what else can be done.
+fn start_hint(ranks: usize, other: &str) -> String {
+    match ranks <= RANKS_MAX {
+        true => format!("start {ranks} ranks, or {other}"),
+        false => format!(
+            "start every rank by itself with --rank, --world {ranks} and --coordinator, or by torchrun, mpirun or srun; or {other}"
+        ),
+    }
+}
+
+/// A file, for ranks to compare.
+pub fn checksum(text: &str) -> String {
+    format!("a file with checksum {:08x}", thinwire_wire::checksum(text.as_bytes()))
+}
+
+fn read(path: &Path) -> Result<PlanFile> {
+    let text = file::text(path, &file::PLAN)?;
+    PlanFile::parse(&text).with_context(|| path.display().to_string()).or_hint(file::PLAN.hint)
+}
+
+/// Refuses pins that the model has no node for, before ranks are started and measured.
+fn ensure_pins(settings: &search::Settings, model: &str, sequence: usize) -> Result<()> {
+    if settings.pins.is_empty() {
+        return Ok(());
+    }
+    let source = source::Source::open(model)?;
+    let graph = source.graph(source.fixed_batch()?.unwrap_or(1), sequence)?;
+    Ok(check_pins(&graph, &settings.pins)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn more_ranks_than_one_command_starts_are_started_one_by_one() {
+        assert_eq!(start_hint(256, "less"), "start 256 ranks, or less");
+        assert!(start_hint(257, "less").contains("--rank, --world 257 and --coordinator"));
+    }
+}

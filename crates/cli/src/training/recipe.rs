@@ -1,0 +1,200 @@
+//! Recipe of a training: what decides, apart from model, data and codec, what is learnt.
+
+use anyhow::{Context, Result, anyhow};
+use serde::{Deserialize, Serialize};
+use thinwire_train::checkpoint::Checkpoint;
+use thinwire_train::{AdamWOptions, Gradients, LearningRate};
+
+use super::settings::{GradDtype, RecipeFlags};
+use crate::failure::OrHint;
+
+/// Settings of learning. A checkpoint keeps them.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Recipe {
+    /// Rows per step, all ranks together.
+    pub batch: usize,
+    /// All steps, those before a checkpoint included.
+    pub steps: u64,
+    /// The seed of everything random.
+    pub seed: u64,
+    /// The highest learning rate.
+    pub lr: f32,
+    /// Steps in which it rises.
+    pub warmup: u64,
+    /// The greatest norm of the averaged gradient; 0 does not clip.
+    pub clip: f32,
+    /// Precision that gradients are rounded to before they leave.
+    pub grad_dtype: GradDtype,
+}
+
+/// The most bytes that a step predicts, all ranks together.
+const TOKENS_MAX: usize = 1 << 24;
+
+/// The default number of steps in which the learning rate rises, for any short training: in the
+/// first steps Adam's means of squares are those of a few gradients, and at the full rate losses
+/// jump.
+const WARMUP_MIN: u64 = 40;
+
+/// Defaults of a training: two minutes on two cores.
+const DEFAULT: Recipe = Recipe {
+    batch: 16,
+    steps: 400,
+    seed: 1,
+    lr: 4e-3,
+    warmup: WARMUP_MIN,
+    clip: 1.0,
+    grad_dtype: GradDtype::F32,
+};
+
+impl Recipe {
+    /// Resolves a recipe: flags before the checkpoint before the defaults.
+    ///
+    /// # Errors
+    /// If a flag is out of its range.
+    pub fn resolve(flags: &RecipeFlags, resume: Option<&Checkpoint>) -> Result<Recipe> {
+        let kept = resume.map(Recipe::kept).transpose()?;
+        let base = kept.as_ref().unwrap_or(&DEFAULT);
+        let steps = flags.steps.unwrap_or(base.steps);
+        let warmup = match (&kept, flags.steps) {
+            (None, Some(steps)) => steps.div_ceil(10).max(WARMUP_MIN),
+            _ => base.warmup,
+        };
+        let recipe = Recipe {
+            batch: flags.batch.unwrap_or(base.batch),
+            steps,
+            seed: flags.seed.unwrap_or(base.seed),
+            lr: flags.lr.unwrap_or(base.lr),
+            warmup: flags.warmup.unwrap_or(warmup),
+            clip: flags.clip.unwrap_or(base.clip),
+            grad_dtype: flags.grad_dtype.unwrap_or(base.grad_dtype),
+        };
+        for (flag, value) in [("--lr", recipe.lr), ("--clip", recipe.clip)] {
+            let message = format!("{flag} {value}, expected 0 or more");
+            let holds = value.is_finite() && value >= 0.0;
+            ensure_or_hint(holds, message, "leave it out for the default")?;
+        }
+        Ok(recipe)
+    }
+
+    /// Returns the recipe that a checkpoint keeps.
+    ///
+    /// # Errors
+    /// If there is none that this version reads.
+    pub fn kept(checkpoint: &Checkpoint) -> Result<Recipe> {
+        let config = checkpoint.manifest().progress.config["recipe"].clone();
+        serde_json::from_value(config).with_context(|| {
+            format!("{} keeps no recipe of this version", checkpoint.path().display())
+        })
+    }
+
+    /// Settings by name.
+    pub fn told(&self) -> Vec<(&'static str, String)> {
+        let Recipe { batch, steps, seed, lr, warmup, clip, grad_dtype } = self;
+        vec![
+            ("batch", batch.to_string()),
+            ("steps", steps.to_string()),
+            ("seed", seed.to_string()),
+            ("learning rate", lr.to_string()),
+            ("warm-up", format!("{warmup} steps")),
+            ("clip", clip.to_string()),
+            ("gradient dtype", grad_dtype.to_string()),
+        ]
+    }
+
+    /// Returns the trainer's options; momentum that is added up before encoding is not added up again
+    /// in the optimiser.
+    pub fn options(&self, corrects_momentum: bool) -> thinwire_train::Options {
+        let Recipe { lr, warmup, steps, clip, grad_dtype, .. } = *self;
+        let adamw = AdamWOptions::default();
+        let beta1 = if corrects_momentum { 0.0 } else { adamw.beta1 };
+        thinwire_train::Options {
+            adamw: AdamWOptions { beta1, ..adamw },
+            learning_rate: LearningRate { peak: lr, floor: lr / 10.0, warmup_steps: warmup, steps },
+            gradient_norm_max: (clip > 0.0).then_some(clip),
+            gradients: match grad_dtype {
+                GradDtype::F32 => Gradients::F32,
+                GradDtype::Bf16 => Gradients::MixedBf16,
+            },
+            ..thinwire_train::Options::default()
+        }
+    }
+
+    /// Refuses a checkpoint that has all steps already.
+    ///
+    /// # Errors
+    /// If nothing is left to be done.
+    pub fn check_steps(&self, done: u64) -> Result<()> {
+        let steps = self.steps;
+        let nothing =
+            format!("the checkpoint has {done} steps already, and {steps} were asked for");
+        ensure_or_hint(done < steps, nothing, "give more --steps")
+    }
+
+    /// Refuses a batch that is too large for a model of this context.
+    ///
+    /// # Errors
+    /// If a step would predict too many bytes.
+    pub fn check_tokens(&self, context: usize) -> Result<()> {
+        let batch = self.batch;
+        let fits = batch.checked_mul(context).is_some_and(|tokens| tokens <= TOKENS_MAX);
+        let message = format!(
+            "batch of {batch} rows of {context} bytes, expected at most {TOKENS_MAX} bytes together"
+        );
+        ensure_or_hint(fits, message, "give a smaller --batch or --context")
+    }
+}
+
+/// Refuses a batch of which ranks cannot have equal parts.
+///
+/// # Errors
+/// If the batch is not a multiple of the ranks.
+pub fn check_batch(batch: usize, ranks: usize) -> Result<()> {
+    let multiple = batch.next_multiple_of(ranks).max(ranks);
+    let message = format!("batch of {batch} rows does not divide among {ranks} ranks");
+    let holds = batch.is_multiple_of(ranks) && batch > 0;
+    ensure_or_hint(holds, message, &format!("--batch {multiple}, for instance"))
+}
+
+/// Refuses what does not hold.
+///
+/// # Errors
+/// The message with the hint, where it does not.
+pub fn ensure_or_hint(holds: bool, message: String, hint: &str) -> Result<()> {
+    if holds { Ok(()) } else { Err(anyhow!(message)).or_hint(hint) }
+}
+
+/// One line about settings that differ from a checkpoint's, by name: before and now.
+pub fn differences(
+    before: &[(&'static str, String)],
+    now: &[(&'static str, String)],
+) -> Option<String> {
+    let pairs = before.iter().zip(now).filter(|(before, now)| before != now);
+    let told: Vec<String> = pairs
+        .map(|((name, before), (_, now))| format!("{name} {now} instead of {before}"))
+        .collect();
+    (!told.is_empty()).then(|| format!("not as in the checkpoint: {}", told.join(", ")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn flags_come_before_defaults_and_warm_up_follows_the_steps() {
+        let recipe = |flags: &RecipeFlags| Recipe::resolve(flags, None);
+        assert_eq!(recipe(&RecipeFlags::default()).unwrap(), DEFAULT);
+        let of_steps = |steps| RecipeFlags { steps: Some(steps), ..RecipeFlags::default() };
+        let found = recipe(&of_steps(31)).unwrap();
+        assert_eq!((found.steps, found.warmup), (31, 40));
+        assert_eq!(recipe(&of_steps(4_000)).unwrap().warmup, 400);
+        for lr in [f32::NAN, -1.0] {
+            let flags = RecipeFlags { lr: Some(lr), ..RecipeFlags::default() };
+            let error = recipe(&flags).unwrap_err().to_string();
+            assert_eq!(error, format!("--lr {lr}, expected 0 or more"));
+        }
+        for batch in [1 << 20, usize::MAX] {
+            let error = Recipe { batch, ..DEFAULT }.check_tokens(128).unwrap_err().to_string();
+            assert!(error.ends_with("expected at most 16777216 bytes together"), "{error}");
+        }
+    }
+}
