@@ -86,7 +86,7 @@ impl Machine<'_> {
         }
         let progress = &checkpoint.manifest().progress;
         self.optimizer.set_updates(progress.updates);
-        self.step = progress.step;
+        (self.step, self.first) = (progress.step, progress.step);
         let owing = Some(&progress.plan[..]).filter(|plan| !plan.is_empty());
         let known = owing.is_some() && owing == self.owing_plan();
         if known {
