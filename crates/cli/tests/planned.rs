@@ -171,6 +171,10 @@ fn steps_that_are_no_numbers_are_left_out_and_warned_of() {
 fn gradients_of_a_plan_travel_by_any_codec() {
     let folder = Folder::new("planned-codecs");
     plan(&folder, 4);
+    // The plan that sums gradients once a step.
+    let price = ["plan", "price", "--model", MODEL, "--sequence", "16", "--batch", "8"];
+    let data = ["--mesh", "4", "--cuts", "data", "--cluster", "cluster.toml"];
+    folder.run(&[&price[..], &data, &["--output", "plan.toml"]].concat()).done();
     std::fs::write(folder.path().join("mine.codec"), MINE).unwrap();
     for flags in [
         &["--codec", "powersgd:1"][..],
