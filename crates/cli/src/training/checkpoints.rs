@@ -12,9 +12,10 @@ use thinwire_wire::{Rank, World};
 use super::engine::{Engine, ORDER};
 use super::exchange::Exchange;
 use super::folder::FolderLock;
-use super::job::{CheckpointPolicy, TEXT, TrainingJob};
+use super::job::{TEXT, TrainingJob};
 use super::model::Named;
 use super::plan::{KeptPlan, PLANNED};
+use super::settings::CheckpointPolicy;
 use super::shared;
 use crate::output::say;
 

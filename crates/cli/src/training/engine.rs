@@ -10,10 +10,10 @@ use thinwire_train::spmd::{Agreed, Codecs, ExchangeOptions, Machine, initial};
 use thinwire_train::{Batch, Options, Pace, Sampling};
 use thinwire_wire::{Rank, World};
 
-use super::Seat;
 use super::job::TrainingJob;
 use super::model::Model;
 use super::plan::{self, Built, Growth, KeptPlan, Measured};
+use super::seat::Seat;
 use crate::failure::hinted;
 use crate::report::{Passed, Planned};
 use crate::samples::timed;

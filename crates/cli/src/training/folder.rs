@@ -11,8 +11,8 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, anyhow};
 use thinwire_train::checkpoint::{self, Checkpoint, Draft};
 
-use super::job::CheckpointPolicy;
 use super::machine::go_on;
+use super::settings::CheckpointPolicy;
 use crate::failure::hinted;
 use crate::output::say;
 

@@ -14,34 +14,11 @@ use super::exchange::{self, Exchange};
 use super::model::Model;
 use super::plan::{Built, KeptPlan, Parallelism, checksum, own_codec, travels};
 use super::recipe::{Recipe, differences, ensure_or_hint};
-use super::settings::{Codec, PlanFlags, Settings};
+use super::settings::{CheckpointPolicy, Settings, Typed};
 use super::{corpus, machine, trace};
 use crate::failure::OrHint;
 use crate::file;
 use crate::report::{Report, Run};
-
-/// Where and how often training is frozen.
-#[derive(Clone, Debug)]
-pub struct CheckpointPolicy {
-    /// The folder of the checkpoints.
-    pub folder: PathBuf,
-    /// After how many steps one is written; the last step writes one anyway.
-    pub every: Option<u64>,
-}
-
-/// Flags of a training, and the checkpoint that it resumes.
-pub struct Typed<'a> {
-    /// Flags of every training.
-    pub settings: &'a Settings,
-    /// Codec of gradients.
-    pub codec: Option<&'a Codec>,
-    /// Flags of a plan; none where a command has no plans.
-    pub plan: Option<&'a PlanFlags>,
-    /// Where training goes on from.
-    pub resume: Option<Checkpoint>,
-    /// Whether and where it is frozen.
-    pub policy: Option<CheckpointPolicy>,
-}
 
 /// Training job that all ranks follow.
 pub struct TrainingJob {

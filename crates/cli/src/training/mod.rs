@@ -14,19 +14,20 @@ mod model;
 pub mod plan;
 mod progress;
 mod recipe;
+mod seat;
 mod session;
 mod settings;
 mod shared;
 pub mod trace;
 
-pub use job::{CheckpointPolicy, TrainingJob, Typed};
+pub use job::TrainingJob;
 pub use machine::command_line;
 pub use model::Model;
-pub use settings::{Codec, PathFlag, PlanFlags, Settings};
+pub use settings::{CheckpointPolicy, Codec, PathFlag, PlanFlags, Settings, Typed};
 
 use anyhow::{Context, Result};
 use thinwire_collective::Group;
-use thinwire_job::{Meeting, Place};
+use thinwire_job::Place;
 use thinwire_plan::output::{Numbers, PlanFile};
 use thinwire_sync::Policy;
 
@@ -39,19 +40,12 @@ use engine::Engine;
 use folder::FolderLock;
 use interrupt::Interrupt;
 use plan::Built;
+use seat::Seat;
 use session::Session;
 use trace::Trace;
 
 const MIXED: &str = "warning: the plan was made for mixed precision, and training is in single: \
                      step and memory are predicted for something else";
-
-/// One process of a training: its rank, how it meets the others, and what all its runs share.
-pub struct Seat<'a> {
-    place: &'a Place,
-    meeting: Meeting,
-    interrupt: Interrupt,
-    lock: FolderLock,
-}
 
 /// Runs so far, the plan that they followed, and whether the last checkpoint could be written.
 struct Trained {

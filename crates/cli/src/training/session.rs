@@ -14,8 +14,9 @@ use super::engine::Engine;
 use super::job::TrainingJob;
 use super::log::{Log, Step};
 use super::progress::{News, Progress};
+use super::seat::Seat;
 use super::trace::Trace;
-use super::{Seat, checkpoints, machine, plan};
+use super::{checkpoints, machine, plan};
 use crate::output::{harmless, say};
 use crate::report::{Planned, Run};
 

@@ -7,12 +7,13 @@ use std::str::FromStr;
 
 use anyhow::{Result, anyhow};
 use clap::ValueEnum;
+use serde::{Deserialize, Serialize};
 use thinwire_job::{Place, Source};
 use thinwire_link::Bandwidth;
 use thinwire_schedule::Summation;
 use thinwire_sync::{Feedback, Policy, UnknownPolicy};
+use thinwire_train::checkpoint::Checkpoint;
 
-use super::plan::Parallel;
 use crate::codings::{Activations, within};
 use crate::failure::hinted;
 use crate::link;
@@ -124,6 +125,43 @@ impl PlanFlags {
     }
 }
 
+/// Where and how often training is frozen.
+#[derive(Clone, Debug)]
+pub struct CheckpointPolicy {
+    /// The folder of the checkpoints.
+    pub folder: PathBuf,
+    /// After how many steps one is written; the last step writes one anyway.
+    pub every: Option<u64>,
+}
+
+/// Flags of a training, and the checkpoint that it resumes.
+pub struct Typed<'a> {
+    /// Flags of every training.
+    pub settings: &'a Settings,
+    /// Codec of gradients.
+    pub codec: Option<&'a Codec>,
+    /// Flags of a plan; none where a command has no plans.
+    pub plan: Option<&'a PlanFlags>,
+    /// Where training goes on from.
+    pub resume: Option<Checkpoint>,
+    /// Whether and where it is frozen.
+    pub policy: Option<CheckpointPolicy>,
+}
+
+/// Extent of automatic planning.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Parallel {
+    /// No plan: every rank has the whole model, and gradients travel by --codec
+    None,
+    /// None of it: every rank has the whole model and a part of the batch
+    Data,
+    /// All that --pin does not say
+    Semi,
+    /// All of it
+    Auto,
+}
+
 /// Refuses the first of these flags that was given with a value.
 ///
 /// # Errors
@@ -215,7 +253,7 @@ impl FromStr for Tokens {
 }
 
 /// The precision of the gradients that leave a rank.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, serde::Serialize, serde::Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum GradDtype {
     /// As backward gives them

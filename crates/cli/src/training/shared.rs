@@ -11,7 +11,7 @@ use thinwire_train::checkpoint::Draft;
 use thinwire_wire::{Rank, World};
 
 use super::folder::FolderLock;
-use super::job::CheckpointPolicy;
+use super::settings::CheckpointPolicy;
 use crate::failure::{echo, hinted};
 
 const HINT: &str = "--checkpoint-dir must be a folder that all ranks share, or none";

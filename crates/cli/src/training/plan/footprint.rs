@@ -3,15 +3,14 @@
 use anyhow::Result;
 use thinwire_collective::Group;
 use thinwire_model::{Array, Role, backward, named};
-use thinwire_plan::cost::Precision;
+use thinwire_plan::cost::{Division, Precision, Sharding};
 use thinwire_plan::output::{PlanFile, plan_file};
-use thinwire_plan::search::{Planner, Settings};
+use thinwire_plan::search::{Candidate, Planner, Rule, Settings};
 use thinwire_plan::{Cluster, Error};
 use thinwire_program::Plan;
 use thinwire_train::spmd::{ExchangeOptions, Inputs, Machine, initial};
 use thinwire_train::{AdamWOptions, Pace};
 
-use super::make::pure_data;
 use super::memory::Growth;
 
 /// A model that has every operator of larger ones, and its tokens.
@@ -94,6 +93,17 @@ fn planned(model: &'static str, sequence: usize) -> Result<PlanFile> {
     let mut planner = Planner::new(BATCH, settings, build);
     let found = planner.plan_for(&cluster, &candidate)?;
     Ok(plan_file(model, sequence, &planner, &cluster, &found)?)
+}
+
+/// Returns the plan that cuts nothing but the batch.
+pub fn pure_data(ranks: usize, micro_batches: usize) -> Candidate {
+    Candidate {
+        stages: 1,
+        mesh: vec![ranks],
+        micro_batches,
+        division: Division::Alike(Sharding::None),
+        rule: Rule::Data,
+    }
 }
 
 #[cfg(test)]

@@ -12,6 +12,9 @@ use crate::{file, source};
 /// Rates that differ by a smaller factor are alike.
 const ALIKE: f64 = 1.1;
 
+/// As many as --ranks can start.
+pub const RANKS_MAX: usize = 256;
+
 /// A cluster file.
 #[derive(Clone, Debug)]
 pub struct Machines {
@@ -65,6 +68,21 @@ fn slowest(cluster: &Cluster) -> f64 {
     least
 }
 
+/// Returns a hint: how so many ranks are started, and what else can be done.
+pub fn start_hint(ranks: usize, other: &str) -> String {
+    match ranks <= RANKS_MAX {
+        true => format!("start {ranks} ranks, or {other}"),
+        false => format!(
+            "start every rank by itself with --rank, --world {ranks} and --coordinator, or by torchrun, mpirun or srun; or {other}"
+        ),
+    }
+}
+
+/// A file, for ranks to compare.
+pub fn checksum(text: &str) -> String {
+    format!("a file with checksum {:08x}", thinwire_wire::checksum(text.as_bytes()))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -88,5 +106,11 @@ mod tests {
             "warning: c.toml has links of 1 Gbit/s to a device, here 100 Mbit/s is emulated: steps will take longer than is predicted; give --link 1gbit"
         );
         assert!(said(1e10).unwrap().contains("take less than"));
+    }
+
+    #[test]
+    fn more_ranks_than_one_command_starts_are_started_one_by_one() {
+        assert_eq!(start_hint(256, "less"), "start 256 ranks, or less");
+        assert!(start_hint(257, "less").contains("--rank, --world 257 and --coordinator"));
     }
 }

@@ -3,39 +3,23 @@
 use std::collections::BTreeSet;
 
 use anyhow::{Context, Result, anyhow};
-use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 use thinwire_collective::Group;
-use thinwire_plan::cost::{Division, Sharding};
 use thinwire_plan::output::{PlanFile, counted, devices, plan_file};
 use thinwire_plan::pipeline::Schedule;
-use thinwire_plan::search::{Candidate, Pin, Planner, Rule, Settings};
+use thinwire_plan::search::{Pin, Planner, Settings};
 use thinwire_plan::{Cluster, Error};
 use thinwire_sync::Policy;
 
 use super::calibrate;
-use super::machines::Machines;
-use super::{checksum, start_hint};
+use super::footprint::pure_data;
+use super::machines::{Machines, checksum, start_hint};
 use crate::codings::{self, Activations};
 use crate::failure::hinted;
 use crate::output::say;
 use crate::source;
 use crate::training::recipe::check_batch;
-use crate::training::settings::refuse;
-
-/// Extent of automatic planning.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Parallel {
-    /// No plan: every rank has the whole model, and gradients travel by --codec
-    None,
-    /// None of it: every rank has the whole model and a part of the batch
-    Data,
-    /// All that --pin does not say
-    Semi,
-    /// All of it
-    Auto,
-}
+use crate::training::settings::{Parallel, refuse};
 
 /// The user's request for a plan that is to be made, as a checkpoint keeps it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -233,15 +217,4 @@ pub fn travels(file: &PlanFile) -> String {
         false => names.into_iter().collect::<Vec<_>>().join(" and "),
     });
     format!("gradients as {gradients}, activations as {activations}")
-}
-
-/// Returns the plan that cuts nothing but the batch.
-pub fn pure_data(ranks: usize, micro_batches: usize) -> Candidate {
-    Candidate {
-        stages: 1,
-        mesh: vec![ranks],
-        micro_batches,
-        division: Division::Alike(Sharding::None),
-        rule: Rule::Data,
-    }
 }

@@ -15,7 +15,8 @@ pub use built::Built;
 pub use calibrate::cluster as calibrate;
 pub use figures::{Measured, gather, passes};
 pub use kept::{KeptPlan, PLANNED};
-pub use make::{Asked, Parallel, travels};
+pub use machines::checksum;
+pub use make::{Asked, travels};
 pub use memory::Growth;
 
 use std::path::{Path, PathBuf};
@@ -29,20 +30,16 @@ use thinwire_plan::search::{self, check_pins};
 use thinwire_train::Parameter;
 use thinwire_train::checkpoint::Checkpoint;
 
-use super::job::Typed;
 use super::model::{self, Model};
 use super::recipe::{Recipe, check_batch};
-use super::settings::{Codec, PlanFlags, Settings, refuse};
+use super::settings::{Codec, Parallel, PlanFlags, Settings, Typed, refuse};
 use crate::failure::{OrHint, hinted};
 use crate::{codings, file, source};
-use machines::Machines;
+use machines::{Machines, RANKS_MAX, start_hint};
 use make::PlanRequest;
 
 /// Name of runs under a plan's own codecs, in the place of a codec's.
 pub const NAME: &str = "plan";
-
-/// As many as --ranks can start.
-const RANKS_MAX: usize = 256;
 
 /// Ranks that share a batch, and the parts of the model that they have.
 pub enum Parallelism {
@@ -289,21 +286,6 @@ fn refuse_decided(typed: &Typed<'_>) -> Result<()> {
     refuse([("--error-budget", budget)], "with --plan, which was made within its own", hint)
 }
 
-/// Returns a hint: how so many ranks are started, and what else can be done.
-fn start_hint(ranks: usize, other: &str) -> String {
-    match ranks <= RANKS_MAX {
-        true => format!("start {ranks} ranks, or {other}"),
-        false => format!(
-            "start every rank by itself with --rank, --world {ranks} and --coordinator, or by torchrun, mpirun or srun; or {other}"
-        ),
-    }
-}
-
-/// A file, for ranks to compare.
-pub fn checksum(text: &str) -> String {
-    format!("a file with checksum {:08x}", thinwire_wire::checksum(text.as_bytes()))
-}
-
 fn read(path: &Path) -> Result<PlanFile> {
     let text = file::text(path, &file::PLAN)?;
     PlanFile::parse(&text).with_context(|| path.display().to_string()).or_hint(file::PLAN.hint)
@@ -317,15 +299,4 @@ fn ensure_pins(settings: &search::Settings, model: &str, sequence: usize) -> Res
     let source = source::Source::open(model)?;
     let graph = source.graph(source.fixed_batch()?.unwrap_or(1), sequence)?;
     Ok(check_pins(&graph, &settings.pins)?)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn more_ranks_than_one_command_starts_are_started_one_by_one() {
-        assert_eq!(start_hint(256, "less"), "start 256 ranks, or less");
-        assert!(start_hint(257, "less").contains("--rank, --world 257 and --coordinator"));
-    }
 }
