@@ -9,7 +9,7 @@ use thinwire_train::Sampler;
 use thinwire_train::checkpoint::{Checkpoint, Progress};
 use thinwire_wire::{Rank, World};
 
-use super::engine::{Engine, ORDER};
+use super::engine::{Engine, ORDER, WHOLE};
 use super::exchange::Exchange;
 use super::folder::FolderLock;
 use super::job::{TEXT, TrainingJob};
@@ -77,6 +77,7 @@ fn config(job: &TrainingJob, engine: &Engine<'_>) -> Result<Value> {
         "exchange": Exchange { warmup_steps, ..job.exchange.clone() },
         TEXT: job.settings.data.as_deref().and_then(Path::to_str),
         ORDER: engine.order(),
+        WHOLE: engine.machine.exchanges_whole(),
     });
     let Some(file) = &engine.built.file else {
         config["recipe"]["model"] = json!(engine.built.model);

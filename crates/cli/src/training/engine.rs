@@ -18,6 +18,9 @@ use crate::failure::hinted;
 use crate::report::{Passed, Planned};
 use crate::samples::timed;
 
+/// Key in the manifest of whether all ranks exchange every gradient whole.
+pub const WHOLE: &str = "whole";
+
 /// Key of the order of gradients in the manifest.
 pub const ORDER: &str = "order";
 
@@ -210,14 +213,13 @@ impl<'a> Engine<'a> {
         }
         self.machine.restore(checkpoint)?;
         let progress = &checkpoint.manifest().progress;
-        let same = match &self.built.file {
+        let was_whole = !checkpoint.is_sharded() || progress.config[WHOLE] == true;
+        let whole = was_whole && self.machine.exchanges_whole();
+        let same_plan = match &self.built.file {
             None => !checkpoint.is_sharded(),
-            Some(file) => {
-                let kept = KeptPlan::of(checkpoint)?;
-                kept.is_some_and(|kept| kept.file == file.text()) && checkpoint.has_exchange()
-            }
+            Some(file) => KeptPlan::of(checkpoint)?.is_some_and(|kept| kept.file == file.text()),
         };
-        if !same {
+        if !(whole || same_plan) || !checkpoint.has_exchange() {
             // An earlier version has kept residuals of a plan beside its parts.
             let owes = match checkpoint.has_exchange() {
                 true => !checkpoint.exchange(Rank(0))?.is_empty(),
@@ -233,15 +235,18 @@ impl<'a> Engine<'a> {
         }
         let alike = progress.config[ORDER].as_str() == Some(&self.order()[..]);
         let read = |rank: usize| anyhow::Ok(checkpoint.exchange(Rank(rank as u32))?);
-        let tensors = match self.is_planned() {
-            true => read(world.rank().index())?,
-            false => reshard(world, progress.world as usize, read)?,
+        let tensors = match whole {
+            true => reshard(world, progress.world as usize, read)?,
+            false => read(world.rank().index())?,
         };
         let state = State { tensors, plan: progress.plan.clone() };
         let sync = self.machine.sync_mut();
-        // Where gradients leave in another order than they did, what is owed is taken up, and the plan of
-        // buckets is not.
-        let loaded = if alike { sync.load(&state) } else { sync.load_tensors(&state) };
+        // Where gradients leave in another order than they did, or by another plan, what is owed is taken up,
+        // and the plan of buckets is not.
+        let loaded = match alike && same_plan {
+            true => sync.load(&state),
+            false => sync.load_tensors(&state),
+        };
         loaded.map_err(hint_at_flags)?;
         Ok((!alike).then(|| REORDERED.to_owned()))
     }

@@ -161,6 +161,12 @@ impl<'a> Machine<'a> {
         Machine { gradient_norm_max, ..self }
     }
 
+    /// Whether every gradient is exchanged whole by all ranks, as replicas do: then [`Machine::exchange_state`]
+    /// goes on under any other such training, with any number of ranks.
+    pub fn exchanges_whole(&self) -> bool {
+        self.exchange.is_whole()
+    }
+
     /// Everything of this rank's gradients that a restart must know.
     pub fn exchange_state(&self) -> State {
         self.exchange.sync().state()

@@ -62,6 +62,7 @@ pub(crate) struct Exchange {
     /// For every parameter of the program, whether the last of its sums is the synchroniser's.
     ends: Vec<bool>,
     is_replica: bool,
+    is_whole: bool,
     /// Bytes handed to the links so far, headers included, and those that were expected.
     pub sent_bytes: u64,
     pub predicted_bytes: u64,
@@ -100,6 +101,13 @@ impl Exchange {
             false => planned(program, *index, &named[*index].name, by_policy),
         };
         let parameters: Vec<Parameter> = order.iter().map(of_parameter).collect();
+        let everybody = channel.world().size();
+        let is_shared = |parameter: &Parameter, index: &usize| {
+            let whole = parameter.target == Target::Whole && parameter.shape == named[*index].shape;
+            whole && (parameter.ranks.len() == everybody || everybody == 1)
+        };
+        let mut shared = parameters.iter().zip(&order);
+        let is_whole = is_replica || shared.all(|(parameter, index)| is_shared(parameter, index));
         let before = (0..order.len()).map(|index| match program.exchanged(index) {
             Some(convert) if !is_replica => program.transfer(convert).before,
             _ => Vec::new(),
@@ -121,6 +129,7 @@ impl Exchange {
             before,
             ends,
             is_replica,
+            is_whole,
             sent_bytes: 0,
             predicted_bytes: 0,
             handover_s: 0.0,
@@ -138,6 +147,12 @@ impl Exchange {
         &parameter.reduce[..parameter.reduce.len() - usize::from(self.ends[index])]
     }
 
+    /// Whether every gradient is exchanged whole by all ranks of the job, so that what this keeps for the
+    /// next step is that of replicas.
+    pub fn is_whole(&self) -> bool {
+        self.is_whole
+    }
+
     /// Begins a step.
     pub fn begin(&mut self, step: u64) -> Result<(), Error> {
         (self.handover_s, self.exposed_wait_s) = (0.0, 0.0);
@@ -146,7 +161,8 @@ impl Exchange {
         Ok(())
     }
 
-    /// Hands over the gradient of a parameter, summed over this rank's micro-batches.
+    /// Hands over the gradient of a parameter, summed over this rank's part of so many micro-batches; their
+    /// mean leaves.
     pub fn ready(
         &mut self,
         index: usize,
@@ -154,7 +170,7 @@ impl Exchange {
         micro_batches: usize,
     ) -> Result<(), Error> {
         let started = Instant::now();
-        if self.is_replica && micro_batches > 1 {
+        if micro_batches > 1 {
             let mean = 1.0 / micro_batches as f32;
             gradient.iter_mut().for_each(|value| *value *= mean);
         }

@@ -49,7 +49,8 @@ impl Machine<'_> {
             let content = self.slots.chain(&self.program, earlier, content, when)?;
             let slot = earlier.last().map_or(parameter.sum, |convert| convert.to);
             let value = self.slots.arrived(content, &self.program.slots[slot].shape)?;
-            self.exchange.ready(index, value.into_floats(), self.program.micro_batches)?;
+            let micro_batches = self.program.micro_batches_of_all;
+            self.exchange.ready(index, value.into_floats(), micro_batches)?;
         }
         Ok(())
     }
@@ -109,18 +110,15 @@ impl Machine<'_> {
             whole_gradient(slots, program, (exchange.gradient(index), parameter), moment)
         });
         let gradients = gradients.collect::<Result<Vec<_>, Error>>()?;
-        let scale = match exchange.is_replica() {
-            true => pace.gradient_scale,
-            false => pace.gradient_scale / program.micro_batches_of_all as f32,
-        };
         let norm = match exchange.is_replica() {
             true => global_norm(exchange.gradients()),
             false => norm_of_all(slots, program, &gradients)?,
         };
-        self.gradient_norm = norm * f64::from(scale);
+        self.gradient_norm = norm * f64::from(pace.gradient_scale);
         // Sums of finite numbers may overflow.
         if self.gradient_norm.is_finite() {
-            let gradient_scale = scale * clip_scale(self.gradient_norm, self.gradient_norm_max);
+            let clip = clip_scale(self.gradient_norm, self.gradient_norm_max);
+            let gradient_scale = pace.gradient_scale * clip;
             let pace = Pace { gradient_scale, ..pace };
             self.optimizer.update(|index| &gradients[index], pace, options);
         }
