@@ -200,6 +200,28 @@ fn gradients_of_a_plan_travel_by_any_codec() {
 }
 
 #[test]
+fn residuals_go_on_with_a_plan_and_without() {
+    let folder = Folder::new("residuals-either-way");
+    plan(&folder, 2);
+    let price = ["plan", "price", "--model", MODEL, "--sequence", "16", "--batch", "8"];
+    let data = ["--mesh", "2", "--cuts", "data", "--cluster", "cluster.toml"];
+    folder.run(&[&price[..], &data, &["--output", "plan.toml"]].concat()).done();
+    let codec = ["--codec", "topk:0.05", "--warmup-steps", "0"];
+    let steps = ["--steps", "16", "--checkpoint-every", "8", "--json"];
+    let ended = train(&folder, &[&codec[..], &steps, &["--checkpoint-dir", "planned"]].concat());
+    let whole = losses(&ended.json()[0]);
+    let fixed = ["train", "--data", "text.txt", "--report", "none", "--link", "none"];
+    let on = ["--resume", "planned/step-000008", "--parallel", "none", "--steps", "16", "--json"];
+    let ended =
+        folder.run(&[&fixed[..], &on, &codec[..2], &["--checkpoint-dir", "alone"]].concat());
+    assert!(!ended.stderr.contains("dropped"), "{}", ended.stderr);
+    // What is owed of topk:0.05 is most of the gradients: without it losses would be others.
+    for (step, (on, whole)) in losses(&ended.json()[0]).iter().zip(&whole[8..]).enumerate() {
+        assert!((on - whole).abs() < 2e-3, "step {step} after: {on}, uninterrupted {whole}");
+    }
+}
+
+#[test]
 fn what_a_plan_cannot_be_is_named() {
     let folder = Folder::new("planned-mistakes");
     let text = plan(&folder, 4);

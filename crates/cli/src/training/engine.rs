@@ -206,8 +206,8 @@ impl<'a> Engine<'a> {
     pub fn restore(&mut self, checkpoint: &Checkpoint, world: World) -> Result<Option<String>> {
         let kept = Model::kept(checkpoint)?;
         if !self.built.is_of(&kept) {
-            let (path, model) = (checkpoint.path().display(), self.built.model.planned_name());
-            let message = format!("{path} is a checkpoint of {}", kept.planned_name());
+            let (path, model) = (checkpoint.path().display(), self.built.model.name());
+            let message = format!("{path} is a checkpoint of {}", kept.name());
             let error = anyhow!("{message}, the plan is for {model}");
             return Err(hinted(error, "give a plan for the same model"));
         }

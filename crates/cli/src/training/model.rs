@@ -215,7 +215,8 @@ impl Model {
         }
     }
 
-    fn name(&self) -> String {
+    /// Returns the name of the model, by which its source is found.
+    pub fn name(&self) -> String {
         match self {
             Model::Sizes(config) => config.name(),
             Model::Named(named) => named.name.clone(),

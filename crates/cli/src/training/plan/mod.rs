@@ -249,7 +249,7 @@ fn made(
     let given = settings.recipe.sizes().iter().any(|(_, size)| size.is_some());
     let (model, sequence) = match before {
         // A checkpoint knows its model, unless the user says another.
-        Some(Model::Named(named)) if !given => (named.name, named.context),
+        Some(kept) if !given => (kept.name(), kept.context()),
         before => {
             let model = Model::of(&settings.recipe, before.as_ref().unwrap_or(&model::DEFAULT))?;
             (model.planned_name(), model.context())
