@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use anyhow::Result;
+use anyhow::{Result, anyhow};
 use thinwire_job::Place;
 use thinwire_link::Bandwidth;
 use thinwire_plan::output::{PlanFile, counted, devices};
@@ -16,7 +16,7 @@ use super::plan::{Built, KeptPlan, Parallelism, checksum, own_codec, travels};
 use super::recipe::{Recipe, differences, ensure_or_hint};
 use super::settings::{CheckpointPolicy, Settings, Typed};
 use super::{corpus, machine, trace};
-use crate::failure::OrHint;
+use crate::failure::{OrHint, hinted};
 use crate::file;
 use crate::report::{Report, Run};
 
@@ -62,13 +62,18 @@ impl TrainingJob {
         }
         let codec = own_codec(&typed);
         let Typed { settings, resume, policy, .. } = typed;
-        // Codecs of replicas are not those that a plan asks for, nor the other way around.
-        let alike = |found: &&Checkpoint| found.is_sharded() == parallelism.is_planned();
-        let kept = resume.as_ref().filter(alike).map(Exchange::kept).transpose()?.flatten();
+        let kept = resume.as_ref().map(Exchange::kept).transpose()?.flatten();
         // Impossible models are found before any rank is started.
         let elements = parallelism.elements()?;
         let before = (kept.as_ref(), elements, parallelism.is_planned());
         let (exchange, codec) = Exchange::resolve(settings, codec, before)?;
+        if let (None, Some(flag)) = (&codec, settings.exchange_flag()) {
+            let error = anyhow!("{flag} with the plan's own codecs, which travel as the plan says");
+            return Err(hinted(
+                error,
+                "name the codec of gradients too: --codec none or another one",
+            ));
+        }
         let (settings, corpus, data) = read_text(settings, resume.as_ref())?;
         Ok(TrainingJob {
             corpus,
@@ -185,7 +190,7 @@ impl TrainingJob {
                 let rows = format!("{} rows, all ranks together", self.recipe.batch);
                 vec![("model", model.describe()), ("batch", rows)]
             }
-            (_, Some(file)) => of_plan(file),
+            (_, Some(file)) => of_plan(file, self.codec.as_ref()),
             (_, None) => Vec::new(),
         };
         described.extend(self.recipe.told().into_iter().skip(1));
@@ -208,14 +213,14 @@ impl TrainingJob {
 }
 
 /// Settings of a plan by name.
-fn of_plan(file: &PlanFile) -> Vec<(&'static str, String)> {
+fn of_plan(file: &PlanFile, codec: Option<&Policy>) -> Vec<(&'static str, String)> {
     let rows = format!("{} rows of {} bytes, all ranks together", file.batch, file.sequence);
     vec![
         ("model", file.model.clone()),
         ("batch", rows),
         ("mesh", format!("{} of {}", counted(file.stage.len(), "stage"), devices(&file.mesh))),
         ("micro-batches", file.micro_batches.to_string()),
-        ("encoded", travels(file)),
+        ("encoded", travels(file, codec)),
     ]
 }
 

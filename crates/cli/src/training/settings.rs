@@ -77,6 +77,19 @@ pub struct Settings {
 }
 
 impl Settings {
+    /// Returns a flag about how gradients travel beside their codec, if one was given.
+    pub fn exchange_flag(&self) -> Option<String> {
+        let feedback = self.feedback.filter(|feedback| *feedback != Feedback::default());
+        let given = [
+            self.algorithm.map(|value| format!("--algorithm {value}")),
+            feedback.map(|value| format!("--feedback {value}")),
+            self.momentum_correction.map(|value| format!("--momentum-correction {value}")),
+            self.warmup_steps.map(|value| format!("--warmup-steps {value}")),
+            self.bucket_bytes.map(|value| format!("--bucket-bytes {value}")),
+        ];
+        given.into_iter().flatten().next()
+    }
+
     /// Returns the threads that one rank's arithmetic may use of this machine.
     pub fn threads(&self, place: &Place) -> usize {
         crate::ranks::threads(place)

@@ -192,7 +192,7 @@ impl PlanRequest {
             devices(&file.mesh),
             counted(file.micro_batches, "micro-batch"),
             file.zero,
-            travels(&file),
+            travels(&file, None),
             1e3 * file.step_s
         ));
         Ok(file)
@@ -208,8 +208,12 @@ fn listed(all: &[impl ToString]) -> String {
 }
 
 /// Returns the codecs of gradients and activations.
-pub fn travels(file: &PlanFile) -> String {
-    let gradients: BTreeSet<&str> = file.codec.iter().map(|codec| &codec.name[..]).collect();
+pub fn travels(file: &PlanFile, codec: Option<&Policy>) -> String {
+    let codec = codec.map(Policy::to_string);
+    let gradients: BTreeSet<&str> = match &codec {
+        Some(codec) => BTreeSet::from([&codec[..]]),
+        None => file.codec.iter().map(|codec| &codec.name[..]).collect(),
+    };
     let activations = file.activation.iter().map(|codec| &codec.name[..]);
     let activations: BTreeSet<&str> = activations.filter(|name| *name != "none").collect();
     let [gradients, activations] = [gradients, activations].map(|names| match names.is_empty() {

@@ -208,7 +208,12 @@ impl Parallelism {
 pub fn own_codec<'a>(typed: &Typed<'a>) -> Option<&'a Codec> {
     let parallel = typed.plan.and_then(|flags| flags.parallel);
     let plans = parallel.is_some_and(|parallel| parallel != Parallel::None);
-    typed.codec.filter(|codec| !plans || !codings::can_plan(&codec.policy))
+    typed.codec.filter(|codec| !plans || !is_planned(codec, typed.settings))
+}
+
+/// Whether a planner may choose a codec: plans hold it, and have no place for flags of an exchange.
+fn is_planned(codec: &Codec, settings: &Settings) -> bool {
+    codings::can_plan(&codec.policy) && settings.exchange_flag().is_none()
 }
 
 /// The whole model on every rank. That of a checkpoint cannot be changed.
@@ -240,7 +245,7 @@ fn made(
         machines: cluster.as_ref().map(|machines| checksum(&machines.text)),
         codec: typed
             .codec
-            .filter(|codec| codings::can_plan(&codec.policy))
+            .filter(|codec| is_planned(codec, settings))
             .map(|codec| codec.typed.clone()),
         error_budget: settings.error_budget,
         activations: flags.activations.clone(),

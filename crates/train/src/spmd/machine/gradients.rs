@@ -102,9 +102,11 @@ impl Exchange {
         };
         let parameters: Vec<Parameter> = order.iter().map(of_parameter).collect();
         let everybody = channel.world().size();
+        let stage = program.mesh.ranks().len();
         let is_shared = |parameter: &Parameter, index: &usize| {
             let whole = parameter.target == Target::Whole && parameter.shape == named[*index].shape;
-            whole && (parameter.ranks.len() == everybody || everybody == 1)
+            let ranks = if parameter.ranks.is_empty() { stage } else { parameter.ranks.len() };
+            whole && ranks == everybody
         };
         let mut shared = parameters.iter().zip(&order);
         let is_whole = is_replica || shared.all(|(parameter, index)| is_shared(parameter, index));
@@ -279,7 +281,10 @@ fn planned(program: &Program, index: usize, name: &str, by_policy: bool) -> Para
     let kind = replicated.fold(0, |kind, (dim, placement)| {
         kind | u32::from(*placement == Placement::Replicated) << dim
     });
-    Parameter { ranks: ranks.into(), kind, target, transport, ..Parameter::new(name, &shape) }
+    // All ranks of the stage are those of the synchroniser, which may exchange in units then.
+    let all = ranks.len() == program.mesh.sizes.iter().product::<usize>();
+    let ranks = if all { Arc::default() } else { ranks.into() };
+    Parameter { ranks, kind, target, transport, ..Parameter::new(name, &shape) }
 }
 
 /// Returns the parameters of a program in the order in which their gradients are complete.
