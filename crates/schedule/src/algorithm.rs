@@ -62,7 +62,8 @@ pub struct UnknownAlgorithm(pub String);
 impl fmt::Display for UnknownAlgorithm {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let known = Algorithm::ALL.map(Algorithm::name).join(", ");
-        write!(f, "unknown algorithm '{}', expected one of {known}", self.0)
+        let name = &self.0;
+        write!(f, "unknown algorithm '{name}', expected {known} or hierarchical:UNIT:ALGORITHM")
     }
 }
 
@@ -107,7 +108,8 @@ mod tests {
             assert_eq!(algorithm.to_string().parse(), Ok(algorithm));
         }
         let error = "star".parse::<Algorithm>().unwrap_err().to_string();
-        let expected = "unknown algorithm 'star', expected one of ring, halving, two-shot, gather, ring-gather";
+        let expected = "unknown algorithm 'star', expected ring, halving, two-shot, gather, ring-gather or \
+                        hierarchical:UNIT:ALGORITHM";
         assert_eq!(error, expected);
     }
 }

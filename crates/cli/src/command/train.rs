@@ -14,8 +14,10 @@ use crate::training::{
 #[derive(clap::Args)]
 pub struct Args {
     /// Codec of gradients: none, f16, bf16, int8, int4, int3, topk:0.01, powersgd:4, a file of your
-    /// own (./mine.codec:tau=0.02), auto, or auto among some (auto:int8+onebit); with --parallel,
-    /// codecs that the plan may use where that is faster [default: auto; with --parallel, nothing]
+    /// own (./mine.codec:tau=0.02), auto, or auto among some (auto:int8+onebit). With --plan, it takes
+    /// the place of the plan's codecs; with --parallel, the plan uses it where that is faster, unless
+    /// no plan can hold it (powersgd:4, a file) or flags say how it travels [default: auto; with
+    /// --parallel, nothing; with --plan, as the plan says]
     #[arg(long)]
     codec: Option<Codec>,
     #[command(flatten)]

@@ -29,7 +29,8 @@ pub struct Settings {
     /// Number of ranks to start on this machine [default: 2]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=256))]
     pub ranks: Option<u32>,
-    /// Who sends what to whom: ring, two-shot, halving, gather, auto [default: auto]
+    /// Who sends what to whom: ring, two-shot, halving, gather, ring-gather, hierarchical:2:two-shot
+    /// (units of 2 ranks, two-shot between them), auto [default: auto]
     #[arg(long, value_name = "NAME")]
     pub algorithm: Option<AlgorithmFlag>,
     /// With auto, the relative squared error that one encoding of a bucket may have; with --parallel,

@@ -234,8 +234,9 @@ fn check_policy(program: &Program, policy: &thinwire_sync::Policy) -> Result<(),
     match lists.into_iter().any(sums) && policy.to_string() != "none" {
         true => Err(invalid(format!(
             "codec {policy} with a plan that sums sharded gradients in every micro-batch, expected one \
-             whose gradients are summed once a step: plan with --zero 1, or train without --codec"
-        ))),
+             whose gradients are summed once a step"
+        ))
+        .with_hint("leave --codec out, or plan with --zero 1")),
         false => Ok(()),
     }
 }
