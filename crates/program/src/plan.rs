@@ -116,12 +116,6 @@ impl Plan {
         self.blocks.iter().map(|block| block.chunk + 1).max().unwrap_or(1)
     }
 
-    /// Returns a fingerprint of plans with codecs that keep residuals; none of others.
-    pub fn owing(&self) -> Option<String> {
-        let owes = self.codecs.iter().any(|transport| transport.codec.needs_feedback());
-        owes.then(|| format!("{:08x}", thinwire_wire::checksum(format!("{self:?}").as_bytes())))
-    }
-
     /// Checks that the plan is one of this graph, and that the orders come to an end.
     ///
     /// # Errors

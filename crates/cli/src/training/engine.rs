@@ -239,6 +239,9 @@ impl<'a> Engine<'a> {
             true => reshard(world, progress.world as usize, read)?,
             false => read(world.rank().index())?,
         };
+        if same_plan {
+            self.machine.restore_residuals(&tensors)?;
+        }
         let state = State { tensors, plan: progress.plan.clone() };
         let sync = self.machine.sync_mut();
         // Where gradients leave in another order than they did, or by another plan, what is owed is taken up,

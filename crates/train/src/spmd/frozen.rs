@@ -1,12 +1,13 @@
 //! A rank's parts of parameters and of what the optimiser keeps, into a checkpoint and out of one.
 //!
-//! Residuals of codecs are kept too, by exchange. Exchanges of another plan are others, so there it
-//! is dropped, which the caller is told: it is less than one step's gradient.
+//! Residuals of codecs are kept too: those of the synchroniser by parameter, those of sums that a plan makes
+//! in every micro-batch by the number of the exchange, which only the same plan has again.
 
 use std::collections::BTreeMap;
 
 use thinwire_model::{Part, Placement};
 use thinwire_program::{Owner, Parameter, Slot, parts_of};
+use thinwire_sync::State;
 
 use super::machine::Machine;
 use super::slots::Content;
@@ -39,15 +40,36 @@ impl Machine<'_> {
                 tensors.insert(name, (shape.clone(), values.to_vec()));
             }
         }
-        for (number, owed) in self.slots.residuals().all() {
-            tensors.insert(part_name(&owed_name(*number), &[0]), (vec![owed.len()], owed.clone()));
-        }
         tensors
     }
 
-    /// The plan's fingerprint, if its codecs may owe something.
-    pub fn owing_plan(&self) -> Option<&str> {
-        self.owing_plan.as_deref()
+    /// Everything that this rank's exchanges keep for the next step.
+    pub fn exchange_state(&self) -> State {
+        let mut state = self.sync().state();
+        for (number, owed) in self.slots.residuals().all() {
+            state.tensors.insert(owed_name(*number), (vec![owed.len()], owed.clone()));
+        }
+        state
+    }
+
+    /// Goes on from the residuals of sums in micro-batches, of the same plan.
+    ///
+    /// # Errors
+    /// If one has another length than its exchange.
+    pub fn restore_residuals(&mut self, tensors: &Tensors) -> Result<(), Error> {
+        let mut all = BTreeMap::new();
+        for (number, elements) in self.program.owed() {
+            let name = owed_name(number);
+            let Some((_, owed)) = tensors.get(&name) else { continue };
+            if owed.len() != elements {
+                let found = owed.len();
+                let message = format!("{name} has {found} elements, expected {elements}");
+                return Err(Error::new(Kind::Checkpoint, message));
+            }
+            all.insert(number, owed.clone());
+        }
+        self.slots.residuals_mut().set(all);
+        Ok(())
     }
 
     /// Updates that the optimiser has made.
@@ -55,12 +77,11 @@ impl Machine<'_> {
         self.optimizer.updates()
     }
 
-    /// Goes on from a checkpoint, of this plan or of another one; whether what codecs owed had to be
-    /// dropped.
+    /// Takes up parameters and the optimiser's state of a checkpoint, of this plan or of another one.
     ///
     /// # Errors
     /// If it is damaged, or of another model.
-    pub fn restore(&mut self, checkpoint: &Checkpoint) -> Result<bool, Error> {
+    pub fn restore(&mut self, checkpoint: &Checkpoint) -> Result<(), Error> {
         let mut wanted = Vec::new();
         for parameter in &self.program.parameters {
             let name = self.name(parameter);
@@ -87,28 +108,6 @@ impl Machine<'_> {
         let progress = &checkpoint.manifest().progress;
         self.optimizer.set_updates(progress.updates);
         (self.step, self.first) = (progress.step, progress.step);
-        let owing = Some(&progress.plan[..]).filter(|plan| !plan.is_empty());
-        let known = owing.is_some() && owing == self.owing_plan();
-        if known {
-            self.restore_residuals(checkpoint)?;
-        }
-        Ok(owing.is_some() && !known)
-    }
-
-    fn restore_residuals(&mut self, checkpoint: &Checkpoint) -> Result<(), Error> {
-        let mut shard = checkpoint.shard(self.slots.rank())?;
-        let mut all = BTreeMap::new();
-        for (number, elements) in self.program.owed() {
-            let name = part_name(&owed_name(number), &[0]);
-            let Some((_, owed)) = shard.remove(&name) else { continue };
-            if owed.len() != elements {
-                let found = owed.len();
-                let message = format!("{name} has {found} elements, expected {elements}");
-                return Err(Error::new(Kind::Checkpoint, message));
-            }
-            all.insert(number, owed);
-        }
-        self.slots.residuals_mut().set(all);
         Ok(())
     }
 

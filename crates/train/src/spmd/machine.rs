@@ -12,7 +12,7 @@ use std::time::Instant;
 use thinwire_collective::Group;
 use thinwire_model::{Array, Declaration, Part, TensorId, Training};
 use thinwire_program::{Assignment, Mesh, Owner, Parameter, Plan, Program, Slot, derive, parts_of};
-use thinwire_sync::{Channel, State, StepRecord, Synchronizer};
+use thinwire_sync::{Channel, StepRecord, Synchronizer};
 use thinwire_wire::Rank;
 
 use super::inputs::Inputs;
@@ -72,7 +72,6 @@ pub struct Machine<'a> {
     said: f32,
     agreed: Agreed,
     times: Times,
-    pub(super) owing_plan: Option<String>,
 }
 
 impl<'a> Machine<'a> {
@@ -150,7 +149,6 @@ impl<'a> Machine<'a> {
             said: 0.0,
             agreed: Agreed::default(),
             times: Times::default(),
-            owing_plan: plan.owing(),
         })
     }
 
@@ -165,11 +163,6 @@ impl<'a> Machine<'a> {
     /// goes on under any other such training, with any number of ranks.
     pub fn exchanges_whole(&self) -> bool {
         self.exchange.is_whole()
-    }
-
-    /// Everything of this rank's gradients that a restart must know.
-    pub fn exchange_state(&self) -> State {
-        self.exchange.sync().state()
     }
 
     /// The synchroniser of this rank's gradients.

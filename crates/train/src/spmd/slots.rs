@@ -247,11 +247,6 @@ impl Slots {
         &mut self.residuals
     }
 
-    /// This rank.
-    pub fn rank(&self) -> Rank {
-        self.wires.rank()
-    }
-
     /// Whether no codec has met what is no number since this was last asked.
     pub fn take_finite(&self) -> bool {
         self.wires.take_finite()

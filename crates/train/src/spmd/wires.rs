@@ -95,11 +95,6 @@ impl Wires {
         Wires { channel, tally: Tally::default(), counts: true }
     }
 
-    /// This rank.
-    pub fn rank(&self) -> Rank {
-        self.channel.world().rank()
-    }
-
     /// Starts an exchange; what is owed after it comes by the second ticket.
     pub fn start(&self, values: Vec<f32>, exchange: Exchange) -> (Ticket, Ticket) {
         self.counted(values, exchange, self.tally())

@@ -154,7 +154,9 @@ pub fn around(
             machine.settle().unwrap();
             let mut state = machine.shards();
             let exchange = machine.exchange_state().tensors.into_iter();
-            state.extend(exchange.map(|(name, values)| (format!("owed.{name}"), values)));
+            state.extend(exchange.map(|(name, values)| {
+                (format!("owed.{}", name.trim_start_matches("owed.")), values)
+            }));
             states.push(state);
         }
         states.try_into().unwrap()

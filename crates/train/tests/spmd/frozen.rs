@@ -12,6 +12,7 @@ use thinwire_train::spmd::{ExchangeOptions, Machine, initial};
 use thinwire_train::{AdamWOptions, Pace, Parameter, Position};
 use thinwire_wire::Rank;
 
+use crate::codecs::transport;
 use crate::laws::GPT;
 use crate::plans;
 use crate::ranks::data;
@@ -19,27 +20,16 @@ use crate::ranks::data;
 /// What a rank has of all parameters, by their names, if it has the whole of each.
 type Whole = Option<BTreeMap<String, Vec<f32>>>;
 
-/// Trains for two steps and freezes; what the checkpoint has, and every rank.
-fn frozen(plan: &Plan, folder: &Path) -> (Vec<Vec<f32>>, Vec<Whole>) {
-    let (graph, start) = (&GPT.graph, initial(&GPT.graph, 3));
-    let draft = Draft::create(folder, 2).unwrap();
-    let ranks = spawn(Network::Mem, plan.ranks(), |link| {
-        let group = Group::new(link);
-        let rank = group.world().rank();
-        let mut machine =
-            Machine::new(&GPT.training, plan, group, &start, ExchangeOptions::default()).unwrap();
-        for moment in 0..2 {
-            let inputs = vec![data(graph, moment); plan.micro_batches];
-            let pace = Pace { learning_rate: 0.01, gradient_scale: 1.0 };
-            let options = AdamWOptions { epsilon: 1e-3, ..AdamWOptions::default() };
-            machine.step(&inputs, pace, &options).unwrap();
-        }
-        let whole = machine.whole().unwrap();
-        machine.settle().unwrap();
-        Draft::open(folder, 2).write_shard(rank, &machine.shards()).unwrap();
-        whole
-    });
-    let progress = Progress {
+fn step(machine: &mut Machine<'_>, moment: u64, micro_batches: usize) {
+    let inputs = vec![data(&GPT.graph, moment); micro_batches];
+    let pace = Pace { learning_rate: 0.01, gradient_scale: 1.0 };
+    let options = AdamWOptions { epsilon: 1e-3, ..AdamWOptions::default() };
+    machine.step(&inputs, pace, &options).unwrap();
+}
+
+/// The manifest of a checkpoint after two steps.
+fn progress(plan: &Plan) -> Progress {
+    Progress {
         step: 2,
         updates: 2,
         position: Position::default(),
@@ -48,8 +38,27 @@ fn frozen(plan: &Plan, folder: &Path) -> (Vec<Vec<f32>>, Vec<Whole>) {
         data: String::new(),
         config: serde_json::json!({}),
         plan: String::new(),
-    };
-    let checkpoint = Checkpoint::open(&draft.commit(progress).unwrap()).unwrap();
+    }
+}
+
+/// Trains for two steps and freezes; what the checkpoint has, and every rank.
+fn frozen(plan: &Plan, folder: &Path) -> (Vec<Vec<f32>>, Vec<Whole>) {
+    let start = initial(&GPT.graph, 3);
+    let draft = Draft::create(folder, 2).unwrap();
+    let ranks = spawn(Network::Mem, plan.ranks(), |link| {
+        let group = Group::new(link);
+        let rank = group.world().rank();
+        let mut machine =
+            Machine::new(&GPT.training, plan, group, &start, ExchangeOptions::default()).unwrap();
+        for moment in 0..2 {
+            step(&mut machine, moment, plan.micro_batches);
+        }
+        let whole = machine.whole().unwrap();
+        machine.settle().unwrap();
+        Draft::open(folder, 2).write_shard(rank, &machine.shards()).unwrap();
+        whole
+    });
+    let checkpoint = Checkpoint::open(&draft.commit(progress(plan)).unwrap()).unwrap();
     assert!(checkpoint.exchange(Rank(0)).is_err(), "it is in parts");
     (checkpoint.values(&parameters()).unwrap(), ranks)
 }
@@ -93,5 +102,48 @@ fn parts_are_the_whole_model() {
             places.for_each(|(parameter, values)| assert_eq!(&whole[&parameter.name], values));
         }
     }
+    std::fs::remove_dir_all(folder).unwrap();
+}
+
+/// A plan whose gradients are summed in every micro-batch, encoded.
+fn summed_often() -> Plan {
+    let halves = plans::data(&GPT.graph, &[2]);
+    let sharding = vec![Sharding::Gradients; halves.sharding.len()];
+    let plan = plans::pipelined(Plan { sharding, ..halves }, Schedule::Gpipe, (1, 1, 2));
+    Plan { codecs: vec![transport("int4", 1); plan.codecs.len()], ..plan }
+}
+
+#[test]
+fn residuals_of_micro_batches_go_on() {
+    let folder = std::env::temp_dir().join(format!("thinwire-owed-{}", std::process::id()));
+    let (plan, start) = (summed_often(), initial(&GPT.graph, 3));
+    let machine = |link| {
+        let (group, options) = (Group::new(link), ExchangeOptions::default());
+        Machine::new(&GPT.training, &plan, group, &start, options).unwrap()
+    };
+    let draft = Draft::create(&folder, 2).unwrap();
+    let whole = spawn(Network::Mem, 2, |link| {
+        let (rank, mut machine) = (link.world().rank(), machine(link));
+        (0..2).for_each(|moment| step(&mut machine, moment, plan.micro_batches));
+        machine.settle().unwrap();
+        let state = machine.exchange_state().tensors;
+        assert!(state.keys().any(|name| name.starts_with("owed.")), "int4 owes something");
+        let draft = Draft::open(&folder, 2);
+        draft.write_shard(rank, &machine.shards()).unwrap();
+        draft.write_exchange(rank, &state).unwrap();
+        (2..4).for_each(|moment| step(&mut machine, moment, plan.micro_batches));
+        machine.settle().unwrap();
+        machine.parameters()
+    });
+    let checkpoint = Checkpoint::open(&draft.commit(progress(&plan)).unwrap()).unwrap();
+    let resumed = spawn(Network::Mem, 2, |link| {
+        let (rank, mut machine) = (link.world().rank(), machine(link));
+        machine.restore(&checkpoint).unwrap();
+        machine.restore_residuals(&checkpoint.exchange(rank).unwrap()).unwrap();
+        (2..4).for_each(|moment| step(&mut machine, moment, plan.micro_batches));
+        machine.settle().unwrap();
+        machine.parameters()
+    });
+    assert!(whole == resumed);
     std::fs::remove_dir_all(folder).unwrap();
 }
