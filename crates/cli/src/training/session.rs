@@ -99,8 +99,7 @@ impl<'a> Session<'a> {
         let steps = self.job.recipe.steps;
         let mut stop = false;
         while self.done < steps && !stop {
-            let (batch, news, stopped) =
-                self.step().with_context(|| format!("step {}", self.done))?;
+            let (batch, news, stopped) = self.step().map_err(|error| in_step(error, self.done))?;
             stop = stopped;
             let over = stop || self.done == steps;
             let due = self.is_validated() || over;
@@ -266,4 +265,12 @@ fn put(run: &mut Run, planned: Planned, (world, rate, raw): (World, Option<f64>,
     run.floors.wire_s = rate.map(|rate| run.sent_bytes / rate);
     run.floors.compute_s = planned.ranks.iter().map(|rank| rank.busy_s).fold(0.0, f64::max);
     run.planned = Some(planned);
+}
+
+/// Names the step in an error that does not: exchanges of gradients know theirs.
+fn in_step(error: anyhow::Error, step: u64) -> anyhow::Error {
+    match format!("{error:#}").contains(" of step ") {
+        true => error,
+        false => error.context(format!("step {step}")),
+    }
 }
