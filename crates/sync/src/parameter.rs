@@ -34,8 +34,8 @@ pub struct Parameter {
     /// Where the sum over these ranks is needed. A sharded gradient has one chunk per rank, in rank order,
     /// all equally long.
     pub target: Target,
-    /// How the gradient travels, if a plan for the whole model says so: alone, whatever the policy and
-    /// its shape.
+    /// The codec and the schedule of the gradient, if a plan for the whole model gives them: it then travels
+    /// alone, whatever the policy and its shape.
     pub transport: Option<Transport>,
 }
 

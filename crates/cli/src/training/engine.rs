@@ -198,8 +198,8 @@ impl<'a> Engine<'a> {
         format!("{:08x}", thinwire_wire::checksum(names.as_bytes()))
     }
 
-    /// Takes up a checkpoint, with or without a plan. What exchanges owe is taken up where they are the
-    /// same; a notice says where they are not.
+    /// Takes up a checkpoint, with or without a plan. Residuals are taken up where exchanges are
+    /// the same; a notice says where they are not.
     ///
     /// # Errors
     /// If it is damaged or of another model.

@@ -31,7 +31,7 @@ pub(crate) struct Bucket {
     pub(crate) ranks: Arc<[Rank]>,
     /// Where its sum is needed.
     pub(crate) target: Target,
-    /// How it travels, whatever the policy.
+    /// The codec and the schedule that a plan gives it, whatever the policy.
     pub(crate) transport: Option<Transport>,
 }
 

@@ -7,8 +7,8 @@
 //!   ranks, in buckets of several parameters.
 //! - **A plan for all ranks**: a gradient is summed along one dimension of the mesh, whole or in shards.
 //!   Gradients that leave by the plan's own codecs have a bucket each; those that leave by the codec of a
-//!   policy share buckets with others of their ranks. What a plan sums along other dimensions before, or in
-//!   every micro-batch, is a transfer of the program like those of activations.
+//!   policy share buckets with others of their ranks. Sums along other dimensions before, and sums
+//!   in every micro-batch, are transfers of the program like those of activations.
 //!
 //! Law: replicas of a parameter are equal bit for bit after every step.
 
@@ -31,7 +31,7 @@ use crate::spmd::invalid;
 /// The options of a rank's gradients.
 #[derive(Clone, Debug, Default)]
 pub struct ExchangeOptions {
-    /// The options of their synchroniser. How it reduces, and its timeout, are the executor's to say.
+    /// The options of their synchroniser; the executor sets its reduction.
     pub sync: thinwire_sync::Options,
     /// Who decides on codecs.
     pub codecs: Codecs,
