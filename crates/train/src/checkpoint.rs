@@ -15,7 +15,7 @@ mod names;
 mod place;
 mod shards;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -146,17 +146,15 @@ impl Draft {
     /// # Errors
     /// If a file cannot be written.
     pub fn write_whole(&self, tensors: &Tensors, description: &str) -> Result<(), Error> {
-        let whole = |(part, (shape, values)): (&String, &'_ (Vec<usize>, Vec<f32>))| {
-            (names::tensor_of(part).to_owned(), (shape.clone(), values.clone()))
-        };
-        let tensors: Tensors = tensors.iter().map(whole).collect();
+        let all = tensors.keys().map(|part| names::tensor_of(part)).collect::<BTreeSet<_>>();
         let of_optimizer = |name: &str| {
             let of = name.strip_suffix(MEAN).or(name.strip_suffix(SQUARE));
-            of.is_some_and(|parameter| tensors.contains_key(parameter))
+            of.is_some_and(|parameter| all.contains(parameter))
         };
-        let all =
-            tensors.iter().map(|(name, (shape, values))| (name.clone(), &shape[..], &values[..]));
-        let (optimizer, model): (Vec<_>, Vec<_>) = all.partition(|(name, ..)| of_optimizer(name));
+        let named = tensors.iter().map(|(part, (shape, values))| {
+            (names::tensor_of(part).to_owned(), &shape[..], &values[..])
+        });
+        let (optimizer, model): (Vec<_>, Vec<_>) = named.partition(|(name, ..)| of_optimizer(name));
         self.write(MODEL, model.into_iter(), description)?;
         self.write(OPTIMIZER, optimizer.into_iter(), OF_OPTIMIZER)
     }
