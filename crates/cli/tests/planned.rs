@@ -49,6 +49,15 @@ fn plan(folder: &Folder, ranks: usize) -> String {
     std::fs::read_to_string(folder.path().join("plan.toml")).unwrap()
 }
 
+/// The plan that cuts the batch alone, and so sums gradients once a step.
+fn data_plan(folder: &Folder, ranks: usize) {
+    plan(folder, ranks);
+    let price = ["plan", "price", "--model", MODEL, "--sequence", "16", "--batch", "8"];
+    let mesh = ranks.to_string();
+    let data = ["--mesh", &mesh, "--cuts", "data", "--cluster", "cluster.toml"];
+    folder.run(&[&price[..], &data, &["--output", "plan.toml"]].concat()).done();
+}
+
 fn train(folder: &Folder, flags: &[&str]) -> Ended {
     let fixed = ["train", "--plan", "plan.toml", "--data", "text.txt", "--report", "none"];
     folder.run(&[&fixed[..], &["--link", "none"], flags].concat())
@@ -170,11 +179,7 @@ fn steps_that_are_no_numbers_are_left_out_and_warned_of() {
 #[test]
 fn gradients_of_a_plan_travel_by_any_codec() {
     let folder = Folder::new("planned-codecs");
-    plan(&folder, 4);
-    // The plan that sums gradients once a step.
-    let price = ["plan", "price", "--model", MODEL, "--sequence", "16", "--batch", "8"];
-    let data = ["--mesh", "4", "--cuts", "data", "--cluster", "cluster.toml"];
-    folder.run(&[&price[..], &data, &["--output", "plan.toml"]].concat()).done();
+    data_plan(&folder, 4);
     std::fs::write(folder.path().join("mine.codec"), MINE).unwrap();
     for flags in [
         &["--codec", "powersgd:1"][..],
@@ -202,10 +207,7 @@ fn gradients_of_a_plan_travel_by_any_codec() {
 #[test]
 fn residuals_go_on_with_a_plan_and_without() {
     let folder = Folder::new("residuals-either-way");
-    plan(&folder, 2);
-    let price = ["plan", "price", "--model", MODEL, "--sequence", "16", "--batch", "8"];
-    let data = ["--mesh", "2", "--cuts", "data", "--cluster", "cluster.toml"];
-    folder.run(&[&price[..], &data, &["--output", "plan.toml"]].concat()).done();
+    data_plan(&folder, 2);
     let codec = ["--codec", "topk:0.05", "--warmup-steps", "0"];
     let steps = ["--steps", "16", "--checkpoint-every", "8", "--json"];
     let ended = train(&folder, &[&codec[..], &steps, &["--checkpoint-dir", "planned"]].concat());
