@@ -215,13 +215,11 @@ impl Program {
     /// ranks that have shares of it. None if nobody else has one.
     pub fn exchanged(&self, parameter: usize) -> Option<&Convert> {
         let sums = |convert: &&Convert| {
-            let sum = match convert.step.collective {
-                Collective::AllReduce { reduction } => reduction == Reduction::Sum,
-                Collective::ReduceScatter { reduction, .. } => reduction == Reduction::Sum,
-                _ => false,
-            };
-            // Two phases are two exchanges.
-            sum && self.transfer(convert).phases.len() == 1
+            matches!(
+                convert.step.collective,
+                Collective::AllReduce { reduction: Reduction::Sum }
+                    | Collective::ReduceScatter { reduction: Reduction::Sum, .. }
+            )
         };
         self.parameters[parameter].reduce.last().filter(sums)
     }

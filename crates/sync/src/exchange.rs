@@ -37,7 +37,7 @@ pub(crate) trait Exchange: Debug + Send {
     fn commit(&mut self, outcome: Outcome) -> Result<(Tensor, Vec<f32>), Error>;
 
     /// Returns the bytes that this rank will send in the next step, headers included.
-    fn sent_bytes(&self) -> u64;
+    fn sent_bytes(&mut self) -> u64;
 
     /// Returns the state of a member of the bucket that a checkpoint must hold beside the residual, and
     /// its name.

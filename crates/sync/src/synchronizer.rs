@@ -298,8 +298,8 @@ impl Synchronizer {
 
     /// Bytes that this rank will send in the next step, headers included, by the codecs and schedules that
     /// are in force.
-    pub fn step_bytes(&self) -> u64 {
-        self.buckets.iter().map(BucketState::step_bytes).sum()
+    pub fn step_bytes(&mut self) -> u64 {
+        self.buckets.iter_mut().map(BucketState::step_bytes).sum()
     }
 
     /// Bytes that the exchange holds beyond one copy of the gradients, encoded messages excepted.

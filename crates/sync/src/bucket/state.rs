@@ -271,8 +271,8 @@ impl BucketState {
     }
 
     /// Returns the bytes that this rank will send of the bucket in the next step.
-    pub(crate) fn step_bytes(&self) -> u64 {
-        self.exchange.as_ref().map_or(0, |exchange| exchange.sent_bytes())
+    pub(crate) fn step_bytes(&mut self) -> u64 {
+        self.exchange.as_mut().map_or(0, |exchange| exchange.sent_bytes())
     }
 
     /// Returns the bytes that are kept beyond the gradients.

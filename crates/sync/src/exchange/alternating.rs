@@ -113,9 +113,9 @@ impl Exchange for Alternating {
         Run::new(program, address, self.ranks.world, Tensor::Owned(message), None)
     }
 
-    fn sent_bytes(&self) -> u64 {
+    fn sent_bytes(&mut self) -> u64 {
         let length = self.matrices.iter().map(Matrix::message_len).sum();
-        self.ranks.sum(self.summation, length).sent_bytes()
+        self.program(length).sent_bytes()
     }
 
     fn next(&mut self, run: Run<Tensor>) -> Progress {

@@ -95,7 +95,7 @@ impl Exchange for Bytes {
         run
     }
 
-    fn sent_bytes(&self) -> u64 {
+    fn sent_bytes(&mut self) -> u64 {
         self.program.sent_bytes()
     }
 

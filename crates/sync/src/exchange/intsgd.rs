@@ -105,7 +105,7 @@ impl Exchange for Integers {
         run
     }
 
-    fn sent_bytes(&self) -> u64 {
+    fn sent_bytes(&mut self) -> u64 {
         if self.next_units().is_empty() { &self.raw } else { &self.integers }.sent_bytes()
     }
 

@@ -129,7 +129,7 @@ impl Exchange for LowRank {
         Run::new(Arc::clone(&self.programs[0]), address, self.world, message, None)
     }
 
-    fn sent_bytes(&self) -> u64 {
+    fn sent_bytes(&mut self) -> u64 {
         self.programs.iter().map(|program| program.sent_bytes()).sum()
     }
 
