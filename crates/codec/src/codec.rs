@@ -180,8 +180,31 @@ pub trait Codec: Debug + Display + Send + Sync {
         1
     }
 
-    /// Returns the exact length in bytes of the encoding of `elements` values.
+    /// Returns the exact length in bytes of the encoding of `elements` values; the longest of a codec
+    /// [of variable length](Codec::is_variable).
     fn encoded_len(&self, elements: usize) -> usize;
+
+    /// Returns whether the length depends on the values. Such an encoding begins with its own length as
+    /// a little-endian u32, which [`Codec::frame_len`] reads.
+    fn is_variable(&self) -> bool {
+        false
+    }
+
+    /// Returns the length of the encoding at the beginning of `bytes`, at most all of them.
+    fn frame_len(&self, bytes: &[u8]) -> usize {
+        match bytes.first_chunk() {
+            Some(length) if self.is_variable() => {
+                (u32::from_le_bytes(*length) as usize).min(bytes.len())
+            }
+            _ => bytes.len(),
+        }
+    }
+
+    /// Returns the length in bytes to expect of the encoding of `elements` values: the exact one, or for
+    /// a codec of variable length that of normal values.
+    fn expected_len(&self, elements: usize) -> usize {
+        self.encoded_len(elements)
+    }
 
     /// Returns the bytes of an encoding that are padding of codes of a few bits.
     fn padding(&self, _elements: usize) -> usize {
@@ -193,6 +216,7 @@ pub trait Codec: Debug + Display + Send + Sync {
     ///
     /// # Panics
     /// If `output` is not [`Codec::encoded_len`] bytes, or values and residual differ in length.
+    /// Behind [`Codec::frame_len`] bytes, what was there is left or overwritten.
     fn encode(&self, input: Input<'_>, key: Key, output: &mut [u8]) -> Finite;
 
     /// Decodes any bytes into all of `values`, or adds to them.

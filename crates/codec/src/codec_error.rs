@@ -30,7 +30,10 @@ fn codec_error(codec: &dyn Codec, values: &[f32], key: Key) -> Option<f64> {
     let mut bytes = vec![0; codec.encoded_len(values.len())];
     let mut decoded = vec![0.0; values.len()];
     let finite = codec.encode(Input::Plain(values), key, &mut bytes);
-    codec.decode(&bytes, Write::Set, &mut decoded).ok().filter(|()| finite == Finite::Yes)?;
+    codec
+        .decode(&bytes[..codec.frame_len(&bytes)], Write::Set, &mut decoded)
+        .ok()
+        .filter(|()| finite == Finite::Yes)?;
     let lost = values.iter().zip(&decoded).map(|(x, y)| f64::from(x - y).powi(2)).sum::<f64>();
     let length = squared_length(values);
     Some(if length > 0.0 { lost / length } else { 0.0 })

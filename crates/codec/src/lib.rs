@@ -33,6 +33,8 @@ mod cosine;
 mod crowd;
 mod dct;
 mod dynamic8;
+mod ecsq;
+mod entropy;
 mod error;
 mod float8;
 mod indices;

@@ -58,8 +58,11 @@ fn measure_bytes(codec: &dyn Codec, values: &[f32], rounds: usize) -> Vec<Row> {
             let input = Input::Feedback { values: &mut copy, residual: &residual };
             let _ = black_box(codec.encode(input, KEY, &mut encoded));
         }
-        "decode" => codec.decode(&encoded, Write::Set, &mut residual).expect("own bytes"),
-        _ => codec.decode(&encoded, Write::Add, &mut residual).expect("own bytes"),
+        _ => {
+            let write = if operation == "decode" { Write::Set } else { Write::Add };
+            let frame = &encoded[..codec.frame_len(&encoded)];
+            codec.decode(frame, write, &mut residual).expect("own bytes");
+        }
     })
 }
 

@@ -5,18 +5,19 @@ use std::str::FromStr;
 use crate::choice::{Choice, Entry};
 use crate::shown::short;
 use crate::{
-    Error, Kind, cast, dct, dynamic8, float8, ints, intsgd, language, natural, powersgd, qsgd,
-    randomk, signs, sparse, tbq, terngrad, vote,
+    Error, Kind, cast, dct, dynamic8, ecsq, float8, ints, intsgd, language, natural, powersgd,
+    qsgd, randomk, signs, sparse, tbq, terngrad, vote,
 };
 
 /// Every codec in the order in which users see them. A new one is a file and its line here.
-pub const CODECS: [Entry; 23] = [
+pub const CODECS: [Entry; 24] = [
     cast::NONE,
     cast::F16,
     cast::BF16,
     ints::INT8,
     ints::INT4,
     ints::INT3,
+    ecsq::ENTRY,
     signs::INT2,
     signs::ONEBIT,
     vote::ENTRY,
@@ -102,7 +103,7 @@ mod tests {
             (
                 "zip",
                 "unknown codec 'zip', expected one of none, f16, bf16, int8[:stochastic], \
-                 int4[:stochastic], int3[:stochastic], int2, onebit, vote, \
+                 int4[:stochastic], int3[:stochastic], ecsq:STEP, int2, onebit, vote, \
                  terngrad[:CLIP], qsgd:BITS[:l2], natural, e4m3, e5m2, dynamic8, tbq:TAU, \
                  topk:RATIO, graddrop:RATIO, dgc:RATIO, \
                  randomk:RATIO[:block], dct:K, intsgd[:BITS], powersgd:LOW_RANK[:alternate]",

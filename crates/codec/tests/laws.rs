@@ -28,7 +28,7 @@ proptest! {
             let key = Key { seed, step: 1, tensor: 2 };
             let finite = codec.encode(Input::Plain(&values), key, &mut bytes);
             let mut decoded = vec![0.0; values.len()];
-            codec.decode(&bytes, Write::Set, &mut decoded).unwrap();
+            codec.decode(&bytes[..codec.frame_len(&bytes)], Write::Set, &mut decoded).unwrap();
             let all = decoded.iter().all(|x| x.is_finite());
             prop_assert!(all || finite == Finite::No, "{}", codec);
         }
@@ -39,7 +39,8 @@ proptest! {
         for codec in codecs() {
             let mut values = vec![0.0; length];
             let result = codec.decode(&bytes, Write::Set, &mut values);
-            prop_assert!(result.is_err() || bytes.len() == codec.encoded_len(length));
+            let fits = codec.is_variable() || bytes.len() == codec.encoded_len(length);
+            prop_assert!(result.is_err() || fits);
         }
     }
 }

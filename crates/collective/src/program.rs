@@ -45,8 +45,10 @@ pub struct Program {
     pub(crate) waits: Vec<u32>,
     /// For each task, those that wait for it.
     pub(crate) dependents: Vec<Vec<u32>>,
-    /// For each slot, its length in bytes.
+    /// For each slot, its length in bytes, the longest of a codec of variable length.
     pub(crate) lengths: Vec<usize>,
+    /// For each slot, the length to expect.
+    expected: Vec<usize>,
     /// For each slot, where its bytes are.
     pub(crate) homes: Vec<Home>,
     /// For each slot, how many tasks read it.
@@ -78,10 +80,10 @@ impl Program {
         let merges = |task: &Task| matches!(task.operation, Operation::Merge { .. });
         assert!(!schedule.tasks.iter().any(merges), "a schedule that sums needs a codec");
         let bytes = element_bytes(dtype);
-        let lengths = schedule.slots.iter().map(|count| count * bytes).collect();
+        let lengths: Vec<usize> = schedule.slots.iter().map(|count| count * bytes).collect();
         let homes = homes(&schedule, bytes, |_| true);
         let program = Program::bound(schedule, elements, thinwire_codec::raw(), false);
-        Program { wire: dtype, dtype, lengths, homes, ..program }
+        Program { wire: dtype, dtype, expected: lengths.clone(), lengths, homes, ..program }
     }
 
     /// Binds `schedule` without feedback whatever the codec: its error is lost.
@@ -105,6 +107,7 @@ impl Program {
             waits: tasks.iter().map(|task| task.after.len() as u32).collect(),
             dependents: vec![Vec::new(); tasks.len()],
             lengths: schedule.bytes(&|count| codec.encoded_len(count)),
+            expected: schedule.bytes(&|count| codec.expected_len(count)),
             // With feedback every element that is encoded is read together with its residual.
             homes: homes(&schedule, size_of::<f32>(), |slot| {
                 !feedback && (codec.is_raw() || schedule.is_raw(slot))
@@ -182,10 +185,11 @@ impl Program {
         self.feedback
     }
 
-    /// Bytes that this rank sends in one run, headers included.
+    /// Bytes that this rank sends in one run, headers included; to be expected, by a codec of variable
+    /// length.
     pub fn sent_bytes(&self) -> u64 {
         let sent = |operation: &Operation| match operation {
-            Operation::Send { slot, .. } => (self.lengths[slot.index()] + HEADER_BYTES) as u64,
+            Operation::Send { slot, .. } => (self.expected[slot.index()] + HEADER_BYTES) as u64,
             _ => 0,
         };
         self.operations.iter().map(sent).sum()

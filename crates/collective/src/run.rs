@@ -7,7 +7,7 @@ use std::collections::BinaryHeap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use thinwire_schedule::Operation;
+use thinwire_schedule::{Operation, Slot};
 use thinwire_wire::{DType, HEADER_BYTES, Header, Kind, Rank, Tag, World};
 
 use self::compute::decode;
@@ -219,7 +219,7 @@ impl<V: Buffer> Run<V> {
         let Operation::Send { slot, to, message } = self.program.operations[task as usize] else {
             unreachable!("only sends are put in the outbox");
         };
-        let length = self.program.lengths[slot.index()];
+        let length = self.frame(slot).unwrap_or(self.program.lengths[slot.index()]);
         let tag = Tag { step: self.address.step, tensor: self.address.tensor, message };
         let mut header = Header::new(Kind::Data, epoch, tag, length);
         header.nonfinite = self.nonfinite;
@@ -233,9 +233,18 @@ impl<V: Buffer> Run<V> {
         let Some(&task) = self.program.departures.get(&(to, message)) else { return &[] };
         let slot = self.slot_of(task);
         match &self.program.homes[slot] {
-            Home::Buffer => &self.slots[slot],
+            Home::Buffer => {
+                let length = self.frame(self.program.operations[task as usize].slot());
+                &self.slots[slot][..length.unwrap_or(self.slots[slot].len())]
+            }
             Home::Tensor(range) => &self.values.bytes()[range.clone()],
         }
+    }
+
+    /// The length of the encoding in a slot, if its values decided it.
+    fn frame(&self, slot: Slot) -> Option<usize> {
+        let codec = self.program.codec_of(slot);
+        codec.is_variable().then(|| codec.frame_len(&self.slots[slot.index()]))
     }
 
     pub(crate) fn sent(&mut self, to: Rank, message: u32, pool: &mut Pool) {
@@ -263,10 +272,13 @@ impl<V: Buffer> Run<V> {
             let text = format!("{from} sent message {message}, which is not in this schedule");
             return Some(self.corrupt(Some(from), text));
         };
-        let expected = self.program.lengths[self.slot_of(task)];
-        if header.length as usize != expected {
-            let found = header.length;
-            let text = format!("length mismatch: {from} sent {found} bytes, expected {expected}");
+        let (expected, slot) = (self.program.lengths[self.slot_of(task)], self.slot_of(task));
+        let is_variable = self.program.codec_of(Slot(slot as u32)).is_variable();
+        let found = header.length as usize;
+        if found > expected || found < expected && !is_variable {
+            let most = if is_variable { "at most " } else { "" };
+            let text =
+                format!("length mismatch: {from} sent {found} bytes, expected {most}{expected}");
             return Some(self.corrupt(Some(from), text));
         }
         let expected = self.program.wire(self.program.operations[task as usize].slot());
@@ -289,7 +301,7 @@ impl<V: Buffer> Run<V> {
                 if self.slots[slot].is_empty() {
                     self.slots[slot] = pool.take(self.program.lengths[slot]);
                 }
-                &mut self.slots[slot]
+                &mut self.slots[slot][..header.length as usize]
             }
         }
     }
@@ -303,6 +315,12 @@ impl<V: Buffer> Run<V> {
         let Some(&task) = self.program.arrivals.get(&(from, message)) else { return Ok(()) };
         if self.waits[task as usize] == DONE {
             return Err(self.repeated(from, message));
+        }
+        let slot = self.program.operations[task as usize].slot();
+        if let Some(stated) = self.frame(slot).filter(|stated| *stated != header.length as usize) {
+            let found = header.length;
+            let text = format!("length mismatch: {from} sent {found} bytes, which state {stated}");
+            return Err(self.corrupt(Some(from), text));
         }
         self.nonfinite |= header.nonfinite;
         self.times.received_bytes += header.length as u64 + HEADER_BYTES as u64;

@@ -71,9 +71,9 @@ impl Coding {
         &self.codec
     }
 
-    /// Exact bytes of the encoding of so many elements.
+    /// Bytes to expect of the encoding of so many elements.
     pub fn bytes(&self, elements: f64) -> f64 {
-        self.codec.encoded_len(elements.ceil() as usize) as f64
+        self.codec.expected_len(elements.ceil() as usize) as f64
     }
 
     /// Whether everybody gets everybody's encoding, instead of the owners of parts.

@@ -18,7 +18,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use thinwire_codec::{Choice, Codec, Finite, Input, Write};
-use thinwire_collective::{Address, Group, Stop, all_gather};
+use thinwire_collective::{Address, Group, Stop, all_gather, all_gather_bytes};
 use thinwire_link::Link;
 use thinwire_schedule::Algorithm;
 use thinwire_wire::random::Key;
@@ -149,10 +149,17 @@ impl Scatter {
             let me = world.rank();
             self.stop().stop(&format!("a parameter of place {key} is not finite on {me}"));
         }
-        let all = self.worker.channel.call(move |group| all_gather(group, &encoded))?;
+        encoded.truncate(codec.frame_len(&encoded));
+        let is_variable = codec.is_variable();
+        let all = self.worker.channel.call(move |group| match is_variable {
+            true => all_gather_bytes(group, &encoded),
+            false => {
+                Ok(all_gather(group, &encoded)?.chunks(bytes.max(1)).map(<[u8]>::to_vec).collect())
+            }
+        })?;
         let mut values = vec![0.0; mine.len() * world.size()];
-        for (rank, part) in values.chunks_exact_mut(mine.len().max(1)).enumerate() {
-            codec.decode(&all[rank * bytes..][..bytes], Write::Set, part).map_err(corrupt)?;
+        for (part, bytes) in values.chunks_exact_mut(mine.len().max(1)).zip(&all) {
+            codec.decode(bytes, Write::Set, part).map_err(corrupt)?;
         }
         *self.counts.entry(key).or_default() += 1;
         Ok(values)

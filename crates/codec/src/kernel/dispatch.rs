@@ -9,6 +9,7 @@ use thinwire_wire::random::Key;
 
 use super::codes::{decode as code_decode, encode as code_encode};
 use super::random::{Group, random};
+use super::rans::{DecodeTable, Decoder, EncodeTable, Encoder, rans_decode, rans_encode};
 use super::scalar::{
     Candidate, add, add_scaled, cast_decode, cast_encode, collect, dot, max_magnitude, scale_copy,
 };
@@ -126,6 +127,8 @@ loops! {
     /// Adds the residual, and appends to `found` the elements whose magnitude has at least the
     /// bits `threshold`, which are not 0. Indices count from `first`.
     collect(input: Input<'_>, first: u32, threshold: u32, found: &mut Vec<Candidate>);
+    rans_encode(coder: &mut Encoder<'_>, table: &EncodeTable, symbols: &[u8]);
+    rans_decode(coder: &mut Decoder<'_>, table: &DecodeTable, symbols: &mut [u8]);
     /// Runs a loop that is compiled for the machine.
     run[W: Work](work: W) -> W::Output;
 }

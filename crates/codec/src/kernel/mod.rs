@@ -10,8 +10,10 @@ mod dispatch;
 mod format;
 pub(crate) mod layout;
 mod random;
+pub(crate) mod rans;
 mod scalar;
 mod scale;
+pub(crate) mod uniform;
 #[cfg(target_arch = "x86_64")]
 #[allow(unsafe_code)]
 mod vector;

@@ -4,6 +4,7 @@ use proptest::prelude::*;
 use thinwire_wire::random::Key;
 
 use super::dispatch::Kernels;
+use super::rans::{DecodeTable, Decoder, EncodeTable, Encoder, TOTAL, histogram, normalise};
 use super::*;
 use crate::coded::Coded;
 use crate::dynamic8::Dynamic8;
@@ -170,6 +171,42 @@ proptest! {
         for name in ["intsgd", "intsgd:16"] {
             let Ok(Choice::Integers(integers)) = Choice::parse(name) else { unreachable!() };
             codes_agree(integers, &pair, &noise, key);
+        }
+    }
+
+    #[test]
+    fn symbols_read_back_and_kernels_agree(
+        symbols in prop_oneof![
+            prop::collection::vec(any::<u8>(), 0..2000),
+            prop::collection::vec(prop_oneof![30 => Just(128_u8), 1 => 120..136_u8], 0..2000),
+        ],
+        room in 0..6000_usize,
+    ) {
+        let frequencies = normalise(&histogram(&symbols));
+        prop_assert_eq!(frequencies.iter().sum::<u32>(), TOTAL);
+        let (to, from) = (EncodeTable::new(&frequencies), DecodeTable::new(&frequencies).unwrap());
+        let encode = |kernels: Kernels| {
+            let mut output = vec![0; room];
+            let mut coder = Encoder::new(&mut output);
+            kernels.rans_encode(&mut coder, &to, &symbols);
+            let (states, at, is_full) = (coder.states, coder.at, coder.is_full);
+            (is_full, (!is_full).then(|| (states, output.split_off(at))))
+        };
+        let decode = |kernels: Kernels, states, words: &[u8]| {
+            let mut symbols = vec![0; symbols.len()];
+            let mut coder = Decoder::new(states, words).unwrap();
+            kernels.rans_decode(&mut coder, &from, &mut symbols);
+            (coder.is_finished(), symbols)
+        };
+        for kernels in Kernels::available() {
+            let (is_full, encoded) = encode(kernels);
+            prop_assert_eq!(&(is_full, encoded.clone()), &encode(Kernels::SCALAR));
+            let Some((states, words)) = encoded else { continue };
+            prop_assert_eq!(decode(kernels, states, &words), (true, symbols.clone()));
+            let short = &words[..words.len().saturating_sub(2)];
+            if short.len() < words.len() {
+                prop_assert!(!decode(kernels, states, short).0);
+            }
         }
     }
 

@@ -10,6 +10,7 @@ pub(super) const KEY: Key = Key { seed: 11, step: 5, tensor: 2 };
 pub(super) fn encode(codec: &dyn Codec, values: &[f32], key: Key) -> (Vec<u8>, Finite) {
     let mut bytes = vec![0xaa; codec.encoded_len(values.len())];
     let finite = codec.encode(Input::Plain(values), key, &mut bytes);
+    bytes.truncate(codec.frame_len(&bytes));
     (bytes, finite)
 }
 
@@ -23,6 +24,7 @@ pub(super) fn feed(
     let mut bytes = vec![0x55; codec.encoded_len(values.len())];
     let mut values = values.to_vec();
     let finite = codec.encode(Input::Feedback { values: &mut values, residual }, key, &mut bytes);
+    bytes.truncate(codec.frame_len(&bytes));
     (bytes, values, finite)
 }
 

@@ -93,7 +93,8 @@ pub(super) fn decode(
         Home::Tensor(_) => Ok(()),
         Home::Buffer => {
             let values = &mut values.values_mut()[range.clone()];
-            program.codec_of(slot).decode(&slots[slot.index()], write, values)
+            let (codec, bytes) = (program.codec_of(slot), &slots[slot.index()]);
+            codec.decode(&bytes[..codec.frame_len(bytes)], write, values)
         }
     }
 }

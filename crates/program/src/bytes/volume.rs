@@ -100,7 +100,8 @@ fn sent(transfer: &Transfer, element_bytes: usize) -> Vec<Sent> {
 
 /// Returns the bytes of so many elements as they travel.
 pub(super) fn bytes(codec: &dyn Codec, elements: usize, element_bytes: usize) -> u64 {
-    let bytes = if codec.is_raw() { element_bytes * elements } else { codec.encoded_len(elements) };
+    let bytes =
+        if codec.is_raw() { element_bytes * elements } else { codec.expected_len(elements) };
     bytes as u64
 }
 

@@ -18,7 +18,7 @@ use super::{Phase, Rearrange};
 pub type Length = fn(&dyn Codec, usize) -> usize;
 
 /// The bytes of elements as the codec encodes them.
-pub const ENCODED: Length = |codec, elements| codec.encoded_len(elements);
+pub const ENCODED: Length = |codec, elements| codec.expected_len(elements);
 /// The bytes of elements as f32, whatever the codec.
 pub const RAW: Length = |_, elements| size_of::<f32>() * elements;
 

@@ -112,7 +112,7 @@ fn bytes(choice: &Choice) -> Result<&Arc<dyn Codec>> {
 }
 
 fn report(choice: &Choice, codec: &Arc<dyn Codec>) -> Report {
-    let bytes = codec.encoded_len(ELEMENTS);
+    let bytes = codec.expected_len(ELEMENTS);
     let [encode_bytes_per_s, decode_bytes_per_s, copy_bytes_per_s] = speeds(choice);
     Report {
         codec: codec.to_string(),
@@ -159,7 +159,7 @@ fn nearest(codec: &dyn Codec) -> Option<Choice> {
             other.exchange() != codec.exchange(),
             claims(other) != claims(codec),
         ];
-        let lengths = [other, codec].map(|codec| codec.encoded_len(ELEMENTS) as f64);
+        let lengths = [other, codec].map(|codec| codec.expected_len(ELEMENTS) as f64);
         let ratio = (lengths[0] / lengths[1]).ln().abs();
         // A claim that is not made weighs as much as a fifth of the length.
         ratio + 0.2 * differences.into_iter().filter(|differs| *differs).count() as f64

@@ -44,6 +44,55 @@ pub(super) unsafe fn sum_halves(x: __m256) -> f32 {
     _mm_cvtss_f32(_mm_add_ss(x, _mm_movehdup_ps(x)))
 }
 
+/// For every mask of eight lanes the shuffle that brings the words of its lanes to the end.
+static TO_END: [[u8; 16]; 256] = shuffles(false);
+/// For every mask of eight lanes the shuffle that brings the first words to its lanes, and zeros to others.
+static TO_LANES: [[u8; 16]; 256] = shuffles(true);
+
+const fn shuffles(to_lanes: bool) -> [[u8; 16]; 256] {
+    let mut shuffles = [[0x80; 16]; 256];
+    let mut mask = 0_usize;
+    while mask < 256 {
+        let (mut lane, mut word) = (0, 0);
+        while lane < 8 {
+            if mask >> lane & 1 == 1 {
+                let dense = if to_lanes { word } else { 8 - mask.count_ones() as usize + word };
+                let (to, from) = if to_lanes { (lane, dense) } else { (dense, lane) };
+                shuffles[mask][2 * to] = 2 * from as u8;
+                shuffles[mask][2 * to + 1] = 2 * from as u8 + 1;
+                word += 1;
+            }
+            lane += 1;
+        }
+        mask += 1;
+    }
+    shuffles
+}
+
+/// Eight lanes of [`Lanes::put_words`]; overwrites 16 bytes before `end`.
+#[inline(always)]
+unsafe fn put_words(x: __m256i, most: __m256i, end: *mut u8) -> (__m256i, usize) {
+    let over = _mm256_cmpgt_epi32(x, most);
+    let mask = _mm256_movemask_ps(_mm256_castsi256_ps(over)) as usize;
+    let words = narrow([_mm256_and_si256(x, _mm256_set1_epi32(0xffff)), x]);
+    let shuffle = _mm_loadu_si128(TO_END[mask].as_ptr().cast());
+    let words = _mm_shuffle_epi8(_mm256_castsi256_si128(words), shuffle);
+    _mm_storeu_si128(end.sub(16).cast(), words);
+    let shifted = _mm256_srli_epi32::<16>(x);
+    (_mm256_blendv_epi8(x, shifted, over), mask.count_ones() as usize)
+}
+
+/// Eight lanes of [`Lanes::take_words`]; reads 16 bytes.
+#[inline(always)]
+unsafe fn take_words(x: __m256i, least: __m256i, from: *const u8) -> (__m256i, usize) {
+    let short = _mm256_cmpgt_epi32(least, x);
+    let mask = _mm256_movemask_ps(_mm256_castsi256_ps(short)) as usize;
+    let shuffle = _mm_loadu_si128(TO_LANES[mask].as_ptr().cast());
+    let words = _mm_shuffle_epi8(_mm_loadu_si128(from.cast()), shuffle);
+    let filled = _mm256_or_si256(_mm256_slli_epi32::<16>(x), _mm256_cvtepu16_epi32(words));
+    (_mm256_blendv_epi8(x, filled, short), mask.count_ones() as usize)
+}
+
 // SAFETY: here as in `Lanes`, the caller answers for the instructions and the pointers.
 impl Lanes for Avx2 {
     type F = [__m256; 2];
@@ -145,6 +194,10 @@ impl Lanes for Avx2 {
         both!(_mm256_add_epi32, a, b)
     }
     #[inline(always)]
+    unsafe fn sub_int(a: Self::I, b: Self::I) -> Self::I {
+        both!(_mm256_sub_epi32, a, b)
+    }
+    #[inline(always)]
     unsafe fn and(a: Self::I, b: Self::I) -> Self::I {
         both!(_mm256_and_si256, a, b)
     }
@@ -170,6 +223,10 @@ impl Lanes for Avx2 {
     unsafe fn shift_right_signed<const N: u32>(x: Self::I) -> Self::I {
         let count = _mm_cvtsi32_si128(N as i32);
         both!(_mm256_sra_epi32, x, [count; 2])
+    }
+    #[inline(always)]
+    unsafe fn shift_right_by(x: Self::I, counts: Self::I) -> Self::I {
+        both!(_mm256_srlv_epi32, x, counts)
     }
     #[inline(always)]
     unsafe fn min(a: Self::I, b: Self::I) -> Self::I {
@@ -204,6 +261,25 @@ impl Lanes for Avx2 {
     unsafe fn gather(table: &[f32; 128], index: Self::I) -> Self::F {
         let table = [table.as_ptr(); 2];
         both!(_mm256_i32gather_ps::<4>, table, index)
+    }
+    #[inline(always)]
+    unsafe fn gather_int(table: *const u32, index: Self::I) -> Self::I {
+        let table = [table.cast(); 2];
+        both!(_mm256_i32gather_epi32::<4>, table, index)
+    }
+    #[inline(always)]
+    unsafe fn put_words(x: Self::I, most: Self::I, end: *mut u8) -> (Self::I, usize) {
+        let [low, high] = x;
+        let (high, upper) = put_words(high, most[1], end);
+        let (low, lower) = put_words(low, most[0], end.sub(2 * upper));
+        ([low, high], lower + upper)
+    }
+    #[inline(always)]
+    unsafe fn take_words(x: Self::I, least: u32, from: *const u8) -> (Self::I, usize) {
+        let least = _mm256_set1_epi32(least as i32);
+        let (low, lower) = take_words(x[0], least, from);
+        let (high, upper) = take_words(x[1], least, from.add(2 * lower));
+        ([low, high], lower + upper)
     }
     #[inline(always)]
     unsafe fn above(a: Self::I, b: Self::I) -> u16 {

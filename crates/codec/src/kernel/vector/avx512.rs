@@ -107,6 +107,10 @@ impl Lanes for Avx512 {
         _mm512_add_epi32(a, b)
     }
     #[inline(always)]
+    unsafe fn sub_int(a: __m512i, b: __m512i) -> __m512i {
+        _mm512_sub_epi32(a, b)
+    }
+    #[inline(always)]
     unsafe fn and(a: __m512i, b: __m512i) -> __m512i {
         _mm512_and_si512(a, b)
     }
@@ -129,6 +133,10 @@ impl Lanes for Avx512 {
     #[inline(always)]
     unsafe fn shift_right_signed<const N: u32>(x: __m512i) -> __m512i {
         _mm512_srai_epi32::<N>(x)
+    }
+    #[inline(always)]
+    unsafe fn shift_right_by(x: __m512i, counts: __m512i) -> __m512i {
+        _mm512_srlv_epi32(x, counts)
     }
     #[inline(always)]
     unsafe fn min(a: __m512i, b: __m512i) -> __m512i {
@@ -154,6 +162,28 @@ impl Lanes for Avx512 {
     #[inline(always)]
     unsafe fn gather(table: &[f32; 128], index: __m512i) -> __m512 {
         _mm512_i32gather_ps::<4>(index, table.as_ptr())
+    }
+    #[inline(always)]
+    unsafe fn gather_int(table: *const u32, index: __m512i) -> __m512i {
+        _mm512_i32gather_epi32::<4>(index, table.cast())
+    }
+    #[inline(always)]
+    unsafe fn put_words(x: __m512i, most: __m512i, end: *mut u8) -> (__m512i, usize) {
+        let over = _mm512_cmpgt_epi32_mask(x, most);
+        let count = over.count_ones() as usize;
+        let words = _mm512_cvtepi32_epi16(_mm512_maskz_compress_epi32(over, x));
+        // What was written before begins at `end`.
+        let first = ((1_u32 << count) - 1) as u16;
+        _mm256_mask_storeu_epi16(end.sub(2 * count).cast(), first, words);
+        (_mm512_mask_srli_epi32::<16>(x, over, x), count)
+    }
+    #[inline(always)]
+    unsafe fn take_words(x: __m512i, least: u32, from: *const u8) -> (__m512i, usize) {
+        let short = _mm512_cmplt_epi32_mask(x, _mm512_set1_epi32(least as i32));
+        let words = _mm512_cvtepu16_epi32(_mm256_loadu_si256(from.cast()));
+        let words = _mm512_maskz_expand_epi32(short, words);
+        let shifted = _mm512_mask_slli_epi32::<16>(x, short, x);
+        (_mm512_or_si512(shifted, words), short.count_ones() as usize)
     }
     #[inline(always)]
     unsafe fn above(a: __m512i, b: __m512i) -> u16 {

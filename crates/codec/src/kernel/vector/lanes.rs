@@ -37,6 +37,7 @@ pub(crate) trait Lanes {
     /// Returns `i` in lane `i`.
     unsafe fn iota() -> Self::I;
     unsafe fn add_int(a: Self::I, b: Self::I) -> Self::I;
+    unsafe fn sub_int(a: Self::I, b: Self::I) -> Self::I;
     unsafe fn and(a: Self::I, b: Self::I) -> Self::I;
     unsafe fn or(a: Self::I, b: Self::I) -> Self::I;
     unsafe fn xor(a: Self::I, b: Self::I) -> Self::I;
@@ -45,6 +46,8 @@ pub(crate) trait Lanes {
     unsafe fn shift_right<const N: u32>(x: Self::I) -> Self::I;
     /// Shifts in the sign.
     unsafe fn shift_right_signed<const N: u32>(x: Self::I) -> Self::I;
+    /// Shifts in zeros, by a count per lane.
+    unsafe fn shift_right_by(x: Self::I, counts: Self::I) -> Self::I;
     unsafe fn min(a: Self::I, b: Self::I) -> Self::I;
     unsafe fn max(a: Self::I, b: Self::I) -> Self::I;
     /// Returns the largest lane.
@@ -53,6 +56,15 @@ pub(crate) trait Lanes {
     unsafe fn mul_wide(a: Self::I, b: Self::I) -> (Self::I, Self::I);
     /// Returns the numbers at indices, all of which are in the table.
     unsafe fn gather(table: &[f32; 128], index: Self::I) -> Self::F;
+    /// Returns the integers at indices, all of which are in the table.
+    unsafe fn gather_int(table: *const u32, index: Self::I) -> Self::I;
+    /// Shifts lanes above `most` right by 16, and writes the digits that they lose before `end`, in the
+    /// order of the lanes; returns how many lanes that were. 32 bytes before `end` are writable, and
+    /// undefined where no word is.
+    unsafe fn put_words(x: Self::I, most: Self::I, end: *mut u8) -> (Self::I, usize);
+    /// Shifts lanes below `least` left by 16, and adds the next words to them, in the order of the
+    /// lanes; returns how many lanes that were. 32 bytes are readable.
+    unsafe fn take_words(x: Self::I, least: u32, from: *const u8) -> (Self::I, usize);
     /// Returns in bit `i` whether lane `i` of `a` is above that of `b`; no lane is negative.
     unsafe fn above(a: Self::I, b: Self::I) -> u16;
 }

@@ -18,6 +18,7 @@ mod lanes;
 mod layout;
 mod meanings;
 mod random;
+mod rans;
 mod source;
 mod sums;
 
@@ -28,4 +29,5 @@ pub(super) use codes::{code_decode, code_encode};
 pub(super) use collect::collect;
 pub(crate) use lanes::{CodeLanes, FormatLanes};
 pub(super) use random::random;
+pub(super) use rans::{rans_decode, rans_encode};
 pub(super) use sums::{add, add_scaled, dot, max_magnitude, run, scale_copy};

@@ -1,0 +1,53 @@
+//! Symbols as an entropy-coded part of a message.
+//!
+//! Format, little-endian: first and last symbol that occur (u8 each), the frequencies from the one to the
+//! other (u16 each, with a sum of 4096), 32 states (u32 each), and words (u16 each) to the end of the message.
+
+use crate::kernel::imp;
+use crate::kernel::rans::{
+    DecodeTable, Decoder, EncodeTable, Encoder, Frequencies, STATES, TOTAL, normalise,
+};
+
+/// Most bytes before the words.
+pub(crate) const TABLE_MAX: usize = 2 + 2 * 256 + 4 * STATES;
+
+/// Encodes symbols that occur `counts` times at the beginning of `output`; returns the length, or none
+/// if they do not fit.
+pub(crate) fn encode(symbols: &[u8], counts: &[u32; 256], output: &mut [u8]) -> Option<usize> {
+    let frequencies = normalise(counts);
+    let mut front = table(&frequencies);
+    let (place, words) = output.split_at_mut_checked(front.len() + 4 * STATES)?;
+    let mut coder = Encoder::new(words);
+    imp().rans_encode(&mut coder, &EncodeTable::new(&frequencies), symbols);
+    let (at, is_full) = (coder.at, coder.is_full);
+    front.extend(coder.states.into_iter().flat_map(u32::to_le_bytes));
+    place.copy_from_slice(&front);
+    words.copy_within(at.., 0);
+    (!is_full).then_some(front.len() + words.len() - at)
+}
+
+/// Decodes exactly as many symbols as there are places; none if the bytes are no encoding of them.
+pub(crate) fn decode(bytes: &[u8], symbols: &mut [u8]) -> Option<()> {
+    let (&[first, last], rest) = bytes.split_first_chunk::<2>()?;
+    let count = usize::from(last).checked_sub(first.into())? + 1;
+    let (table, rest) = rest.split_at_checked(2 * count)?;
+    let mut frequencies = [0; 256];
+    for (frequency, bytes) in frequencies[first.into()..].iter_mut().zip(table.as_chunks().0) {
+        *frequency = u32::from(u16::from_le_bytes(*bytes)).min(TOTAL);
+    }
+    let (states, words) = rest.split_first_chunk::<{ 4 * STATES }>()?;
+    let (states, _) = states.as_chunks::<4>();
+    let states = std::array::from_fn(|state| u32::from_le_bytes(states[state]));
+    let mut coder = Decoder::new(states, words)?;
+    imp().rans_decode(&mut coder, &DecodeTable::new(&frequencies)?, symbols);
+    coder.is_finished().then_some(())
+}
+
+/// Returns the range of symbols, and their frequencies.
+fn table(frequencies: &Frequencies) -> Vec<u8> {
+    let used = || (0..=u8::MAX).filter(|symbol| frequencies[usize::from(*symbol)] > 0);
+    let (first, last) = (used().next().unwrap_or(0), used().next_back().unwrap_or(0));
+    let of_range = &frequencies[first.into()..=last.into()];
+    let bytes = of_range.iter().flat_map(|frequency| (*frequency as u16).to_le_bytes());
+    [first, last].into_iter().chain(bytes).collect()
+}

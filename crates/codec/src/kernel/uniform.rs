@@ -1,0 +1,177 @@
+//! Uniform quantisation with a dead zone: symbols of one byte, and values at centroids.
+//!
+//! Symbol 128 is level 0; 128 + l is level l, from -127 to 127. Symbol 0 is an escape: a value beyond
+//! all levels, which is sent as it is.
+
+use super::work::Work;
+use crate::Write;
+
+/// Symbol of level 0.
+pub(crate) const ZERO: u8 = 128;
+/// Symbol of values beyond all levels.
+pub(crate) const ESCAPE: u8 = 0;
+/// Level beyond which there are escapes.
+const LEVEL_MAX: f32 = 127.0;
+/// Part of a step by which a magnitude must exceed the middle between two levels to reach the upper
+/// one: rare levels cost more bits than they save error.
+pub(crate) const DEAD_ZONE: f32 = 0.1;
+
+/// Lanes of sums, so that every machine adds in the same order.
+const LANES: usize = 16;
+/// Elements whose sums fit f32.
+const CHUNK: usize = 4096;
+
+/// Sum of squares of values.
+pub(crate) struct SumOfSquares<'a>(pub(crate) &'a [f32]);
+
+impl Work for SumOfSquares<'_> {
+    type Output = f64;
+
+    #[inline(always)]
+    fn run(self) -> f64 {
+        let mut sums = [0.0_f64; LANES];
+        let (groups, rest) = self.0.as_chunks::<LANES>();
+        for group in groups {
+            for (sum, x) in sums.iter_mut().zip(group) {
+                *sum += f64::from(*x) * f64::from(*x);
+            }
+        }
+        sums.iter_mut().zip(rest).for_each(|(sum, x)| *sum += f64::from(*x) * f64::from(*x));
+        sums.iter().sum()
+    }
+}
+
+/// Sums over the magnitudes of a level, in steps: of level 1, of level 2, and of what is beyond
+/// the level's own number above it.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(crate) struct Sums {
+    pub(crate) first: f64,
+    pub(crate) second: f64,
+    pub(crate) further: f64,
+}
+
+/// Quantisation: writes one symbol per value, and returns the sums from which centroids follow.
+pub(crate) struct Quantise<'a> {
+    pub(crate) values: &'a [f32],
+    pub(crate) symbols: &'a mut [u8],
+    /// 1 over the step.
+    pub(crate) inverse: f32,
+}
+
+impl Work for Quantise<'_> {
+    type Output = Sums;
+
+    #[inline(always)]
+    fn run(self) -> Sums {
+        let mut sums = Sums::default();
+        let chunks = self.values.chunks(CHUNK).zip(self.symbols.chunks_mut(CHUNK));
+        for (values, symbols) in chunks {
+            let mut lanes = [[0.0_f32; LANES]; 3];
+            let (groups, rest) = values.as_chunks::<LANES>();
+            let (places, rest_places) = symbols.as_chunks_mut::<LANES>();
+            for (group, places) in groups.iter().zip(places) {
+                quantise(group, places, self.inverse, &mut lanes);
+            }
+            let (mut last, mut last_places) = ([0.0; LANES], [0; LANES]);
+            last[..rest.len()].copy_from_slice(rest);
+            quantise(&last, &mut last_places, self.inverse, &mut lanes);
+            rest_places.copy_from_slice(&last_places[..rest.len()]);
+            let [first, second, further] = lanes.map(|lanes| f64::from(lanes.iter().sum::<f32>()));
+            sums.first += first;
+            sums.second += second;
+            sums.further += further;
+        }
+        sums
+    }
+}
+
+#[inline(always)]
+fn quantise(
+    values: &[f32; LANES],
+    symbols: &mut [u8; LANES],
+    inverse: f32,
+    sums: &mut [[f32; LANES]; 3],
+) {
+    // Adding 1.5 * 2^23 rounds to the nearest, ties to even, and leaves the integer in the last digits.
+    const SHIFT: f32 = 12_582_912.0;
+    // Beyond all levels there is one more, whose symbol is that of an escape for either sign.
+    let steps = values.map(|x| {
+        let steps = x.abs() * inverse;
+        if steps < LEVEL_MAX + 1.0 { steps } else { LEVEL_MAX + 1.0 }
+    });
+    let shifted = steps.map(|steps| steps - DEAD_ZONE + SHIFT);
+    for lane in 0..LANES {
+        let level = shifted[lane].to_bits().wrapping_sub(SHIFT.to_bits());
+        let negative = values[lane].to_bits() >> 31;
+        let signed = (level ^ negative.wrapping_neg()).wrapping_add(negative);
+        symbols[lane] = signed.wrapping_add(ZERO.into()) as u8;
+    }
+    for lane in 0..LANES {
+        let (steps, level) = (steps[lane], shifted[lane] - SHIFT);
+        sums[0][lane] += if level == 1.0 { steps } else { 0.0 };
+        sums[1][lane] += if level == 2.0 { steps } else { 0.0 };
+        let further = if level <= LEVEL_MAX { steps - level } else { 0.0 };
+        sums[2][lane] += if level > 2.0 { further } else { 0.0 };
+    }
+}
+
+/// Values of the levels: magnitudes of levels 1 and 2, and what is added to the multiple of the step
+/// for those above.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Levels {
+    pub(crate) step: f32,
+    pub(crate) first: f32,
+    pub(crate) second: f32,
+    pub(crate) further: f32,
+}
+
+impl Levels {
+    /// Returns the value of a symbol; of an escape one that is finite.
+    #[inline(always)]
+    fn value(self, symbol: u8) -> f32 {
+        let level = (i32::from(symbol) - i32::from(ZERO)) as f32;
+        let steps = level.abs();
+        let further = (steps * self.step + self.further).min(f32::MAX);
+        let upper = if steps == 2.0 { self.second } else { further };
+        let magnitude = if steps <= 1.0 { self.first * steps } else { upper };
+        if level < 0.0 { -magnitude } else { magnitude }
+    }
+}
+
+/// Writes the values of symbols, or adds them.
+pub(crate) struct Restore<'a> {
+    pub(crate) symbols: &'a [u8],
+    pub(crate) levels: Levels,
+    pub(crate) write: Write,
+    pub(crate) values: &'a mut [f32],
+}
+
+impl Work for Restore<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run(self) {
+        let pairs = self.values.iter_mut().zip(self.symbols);
+        match self.write {
+            Write::Set => pairs.for_each(|(x, symbol)| *x = self.levels.value(*symbol)),
+            Write::Add => pairs.for_each(|(x, symbol)| *x += self.levels.value(*symbol)),
+        }
+    }
+}
+
+/// Takes the values of symbols away, which leaves the residual.
+pub(crate) struct Subtract<'a> {
+    pub(crate) symbols: &'a [u8],
+    pub(crate) levels: Levels,
+    pub(crate) values: &'a mut [f32],
+}
+
+impl Work for Subtract<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run(self) {
+        let pairs = self.values.iter_mut().zip(self.symbols);
+        pairs.for_each(|(x, symbol)| *x -= self.levels.value(*symbol));
+    }
+}
