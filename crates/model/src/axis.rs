@@ -124,11 +124,9 @@ impl Declaration {
     pub(crate) fn check(&self, inputs: &[&[usize]]) -> Result<(), Error> {
         for (operand, actual) in self.inputs.iter().zip(inputs) {
             let expected = self.shape(operand);
-            if expected != **actual {
-                let name = operand.name;
-                let message = format!("{name} has shape {actual:?}, expected {expected:?}");
-                return Err(Error::new(Kind::Operands, message));
-            }
+            refuse_if(expected != **actual, Kind::Operands, || {
+                format!("{} has shape {actual:?}, expected {expected:?}", operand.name)
+            })?;
         }
         Ok(())
     }
@@ -157,12 +155,10 @@ impl Axes {
     /// # Errors
     /// If there are more.
     pub fn leading(&mut self, shape: &[usize]) -> Result<Vec<Dim>, Error> {
-        if shape.len() > LEADING.len() {
+        refuse_if(shape.len() > LEADING.len(), Kind::Operands, || {
             let most = LEADING.len() + 1;
-            let message =
-                format!("an operand has shape {shape:?}, expected at most {most} dimensions");
-            return Err(Error::new(Kind::Operands, message));
-        }
+            format!("an operand has shape {shape:?}, expected at most {most} dimensions")
+        })?;
         Ok(shape.iter().zip(LEADING).map(|(length, letter)| self.even(letter, *length)).collect())
     }
 

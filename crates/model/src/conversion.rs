@@ -15,6 +15,9 @@
 use crate::error::refuse_if;
 use crate::{Error, Kind, Layout, Placement, Reduction};
 
+/// Dimensions of a mesh that [`Phase::cuts`] has bits for.
+const DIMENSIONS_MAX: usize = u64::BITS as usize;
+
 /// A collective of the ranks along one dimension of the mesh.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Collective {
@@ -101,7 +104,7 @@ impl Step {
 /// outer one changes, and made again after it.
 ///
 /// # Errors
-/// If a layout does not fit the shape.
+/// If a layout does not fit the shape, or the mesh has more than 64 dimensions.
 pub fn conversion(
     shape: &[usize],
     mesh: &[usize],
@@ -109,15 +112,12 @@ pub fn conversion(
     to: &Layout,
 ) -> Result<Vec<Step>, Error> {
     for layout in [from, to] {
-        refuse_if(!layout.fits(shape, mesh), Kind::Layout, || {
+        refuse_if(!layout.fits(shape, mesh) || mesh.len() > DIMENSIONS_MAX, Kind::Layout, || {
             format!("shape {shape:?} on mesh {mesh:?} cannot lie as {layout}")
         })?;
     }
-    let mut steps = Vec::new();
-    walk(from, to, |mesh_dim, collective, whole| {
-        steps.push(Step { mesh_dim, collective, elements: whole.local_elements(shape, mesh) });
-    });
-    Ok(steps)
+    let elements = shape.iter().product();
+    Ok(phases(from, to).iter().map(|phase| phase.step(elements, mesh)).collect())
 }
 
 /// One collective of a conversion, whatever the tensor's shape and the mesh's sizes.
@@ -148,26 +148,18 @@ impl Phase {
 /// # Panics
 /// If the mesh has more than 64 dimensions.
 pub fn phases(from: &Layout, to: &Layout) -> Vec<Phase> {
-    assert!(from.0.len() <= u64::BITS as usize, "mesh of {} dimensions", from.0.len());
-    let mut phases = Vec::new();
-    walk(from, to, |mesh_dim, collective, whole| {
-        let cuts =
-            whole.0.iter().enumerate().filter(|(_, placement)| cut_dim(**placement).is_some());
-        let cuts = cuts.map(|(dim, _)| 1 << dim).sum();
-        phases.push(Phase { mesh_dim, collective, cuts });
-    });
-    phases
-}
-
-/// Calls `f` for every collective of a conversion: with the dimension of the mesh, what is done, and
-/// how the tensor lies where it is whole along that dimension.
-fn walk(from: &Layout, to: &Layout, mut f: impl FnMut(usize, Collective, &Layout)) {
+    assert!(from.0.len() <= DIMENSIONS_MAX, "mesh of {} dimensions", from.0.len());
     let mut state = State { now: from.clone(), to };
+    let mut phases = Vec::new();
     while let Some((mesh_dim, target, collective)) = state.next() {
         state.now.0[mesh_dim] = Placement::Replicated;
-        f(mesh_dim, collective, &state.now);
+        let cuts = state.now.0.iter().enumerate();
+        let cuts = cuts.filter(|(_, placement)| cut_dim(**placement).is_some());
+        let cuts = cuts.map(|(dim, _)| 1 << dim).sum();
+        phases.push(Phase { mesh_dim, collective, cuts });
         state.now.0[mesh_dim] = target;
     }
+    phases
 }
 
 /// A conversion under way.

@@ -22,7 +22,7 @@ mod wire;
 use onnx_rs::ast::Model;
 use thinwire_model::{Error, Graph, Kind, check_trainable, divide, learn, simplify};
 
-use import::Importer;
+use import::{Call, Importer};
 
 /// A file that was read.
 #[derive(Clone, Debug)]
@@ -76,8 +76,11 @@ impl OnnxFile {
     /// If an operator is not supported, or operands contradict each other; the node is named.
     pub fn graph(&self, batch: usize, sequence: usize) -> Result<Graph, Error> {
         let model = self.model()?;
-        let importer = Importer::new(&model, batch, sequence)?;
-        let (graph, logits) = importer.run()?;
+        let nodes = model.graph.iter().flat_map(|graph| &graph.node);
+        let calls: Vec<Call<'_>> =
+            nodes.enumerate().map(|(at, node)| Call::new(at, node)).collect();
+        let importer = Importer::new(&model, &calls, [batch, sequence])?;
+        let (graph, logits) = importer.run(&calls)?;
         let (graph, logits) = simplify(&graph, logits)?;
         let (mut graph, logits) = prune::prune(&graph, logits);
         learn(&mut graph, logits)?;

@@ -73,33 +73,21 @@ pub fn named(name: &str, batch: usize, sequence: usize) -> Result<Graph, Error> 
     refuse_if(batch == 0 || sequence == 0, Kind::Sizes, || {
         format!("{batch} sequences of {sequence} tokens, expected 1 or more of both")
     })?;
-    let graph = if let Some(gpt) = gpt::spelled(name) {
-        gpt.and_then(|gpt| gpt.graph(batch, sequence))
-    } else if let Some(bytes) = bytes::spelled(name) {
-        bytes.and_then(|bytes| bytes.graph(batch, sequence))
-    } else if let Some(gpt) = gpt::named(name) {
-        gpt.graph(batch, sequence)
-    } else if let Some(llama) = llama::spelled(name) {
-        llama.and_then(|llama| llama.graph(batch, sequence))
-    } else if let Some(bert) = bert::spelled(name) {
-        bert.and_then(|bert| bert.graph(batch, sequence))
-    } else if let Some(moe) = moe::spelled(name) {
-        moe.and_then(|moe| moe.graph(batch, sequence))
-    } else if let Some(llama) = llama::named(name) {
-        llama.graph(batch, sequence)
-    } else if let Some(bert) = bert::named(name) {
-        bert.graph(batch, sequence)
-    } else if let Some(moe) = moe::named(name) {
-        moe.graph(batch, sequence)
-    } else if let Some(vgg) = vgg::named(name) {
-        alone(sequence).and_then(|()| vgg.graph(batch))
-    } else if let Some(resnet) = resnet::named(name) {
-        alone(sequence).and_then(|()| resnet.graph(batch))
-    } else if let Some(mlp) = mlp::named(name) {
-        alone(sequence).and_then(|()| mlp.graph(batch))
-    } else {
-        return Err(unknown(name));
-    };
+    let found = [
+        gpt::named(name).map(|gpt| gpt.graph(batch, sequence)),
+        gpt::spelled(name).map(|gpt| gpt?.graph(batch, sequence)),
+        llama::named(name).map(|llama| llama.graph(batch, sequence)),
+        llama::spelled(name).map(|llama| llama?.graph(batch, sequence)),
+        bert::named(name).map(|bert| bert.graph(batch, sequence)),
+        bert::spelled(name).map(|bert| bert?.graph(batch, sequence)),
+        moe::named(name).map(|moe| moe.graph(batch, sequence)),
+        moe::spelled(name).map(|moe| moe?.graph(batch, sequence)),
+        bytes::spelled(name).map(|bytes| bytes?.graph(batch, sequence)),
+        vgg::named(name).map(|vgg| alone(sequence).and_then(|()| vgg.graph(batch))),
+        resnet::named(name).map(|resnet| alone(sequence).and_then(|()| resnet.graph(batch))),
+        mlp::named(name).map(|mlp| alone(sequence).and_then(|()| mlp.graph(batch))),
+    ];
+    let graph = found.into_iter().flatten().next().ok_or_else(|| unknown(name))?;
     graph.map_err(|error| error.at(name.trim_end_matches(':')))
 }
 

@@ -1,5 +1,6 @@
 //! Sizes within a model's name, such as `gpt:layers=4,width=128`.
 
+use crate::error::refuse_if;
 use crate::{Error, Kind};
 
 /// Larger sizes are taken for a slip.
@@ -13,13 +14,9 @@ const LAYERS_MAX: usize = 1 << 12;
 /// # Errors
 /// If there are more than 4096.
 pub(super) fn check_layers(layers: usize) -> Result<(), Error> {
-    match layers <= LAYERS_MAX {
-        true => Ok(()),
-        false => {
-            let message = format!("{layers} layers, expected at most {LAYERS_MAX}");
-            Err(Error::new(Kind::Sizes, message))
-        }
-    }
+    refuse_if(layers > LAYERS_MAX, Kind::Sizes, || {
+        format!("{layers} layers, expected at most {LAYERS_MAX}")
+    })
 }
 
 /// Refuses a sequence of more tokens than a model has positions.

@@ -36,25 +36,21 @@ pub(super) fn nodes(graph: &mut Graph, nodes: Vec<Node>) -> Result<(), Error> {
             .map_err(|error| error.at(&format!("node {at} '{}'", node.name)))?;
         graph.nodes.push(node);
     }
-    match there.iter().position(|there| !there) {
-        None => Ok(()),
-        Some(missing) => {
-            let name = &graph.tensors[missing].name;
-            let message =
-                format!("tensor {missing} '{name}' is an activation, and no node writes it");
-            Err(Error::new(Kind::File, message))
-        }
-    }
+    let missing = there.iter().position(|there| !there);
+    missing.map_or(Ok(()), |missing| {
+        let name = &graph.tensors[missing].name;
+        let message = format!("tensor {missing} '{name}' is an activation, and no node writes it");
+        Err(Error::new(Kind::File, message))
+    })
 }
 
 /// A node that can be added; what it writes is then there.
 fn check(graph: &Graph, node: &Node, there: &mut [bool]) -> Result<(), Error> {
     for id in &node.inputs {
-        if !there[known(graph, *id, "input")?] {
+        refuse_if(!there[known(graph, *id, "input")?], Kind::File, || {
             let name = &graph.tensors[*id].name;
-            let message = format!("it reads tensor {id} '{name}', which no node before it writes");
-            return Err(Error::new(Kind::File, message));
-        }
+            format!("it reads tensor {id} '{name}', which no node before it writes")
+        })?;
     }
     let shapes: Vec<&[usize]> =
         node.inputs.iter().map(|id| &graph.tensors[*id].shape[..]).collect();
@@ -65,14 +61,12 @@ fn check(graph: &Graph, node: &Node, there: &mut [bool]) -> Result<(), Error> {
     })?;
     for (id, given) in node.outputs.iter().zip(given) {
         let tensor = &graph.tensors[known(graph, *id, "output")?];
-        if tensor.shape != given || tensor.element != Element::Float {
-            let (name, shape) = (&tensor.name, &tensor.shape);
-            let message = format!(
-                "its output '{name}' is {:?} of shape {shape:?}, expected Float of {given:?}",
-                tensor.element
-            );
-            return Err(Error::new(Kind::File, message));
-        }
+        let Tensor { name, shape, element, .. } = tensor;
+        refuse_if(*shape != given || *element != Element::Float, Kind::File, || {
+            format!(
+                "its output '{name}' is {element:?} of shape {shape:?}, expected Float of {given:?}"
+            )
+        })?;
         refuse_if(std::mem::replace(&mut there[*id], true), Kind::File, || {
             format!("it writes tensor {id} '{}', which is there already", tensor.name)
         })?;

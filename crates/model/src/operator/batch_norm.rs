@@ -6,10 +6,10 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::operand::inputs;
+use super::operand::{inputs, norm};
 use super::{Epsilon, Rule};
 use crate::error::refuse_if;
-use crate::{Axes, Declaration, Dim, Error, Kind, Operand};
+use crate::{Axes, Declaration, Dim, Error, Kind};
 
 /// Sums and squares of every channel; input x.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -27,11 +27,10 @@ pub struct BatchNorm(pub Epsilon);
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct BatchNormBackward(pub BatchNorm);
 
-/// Declares operands that are images, of more than one dimension (`true`), or channels.
+/// Declares operands that are images, of two dimensions or more, or channels.
 fn images(
     x: &[usize],
-    inputs: &[(&'static str, bool)],
-    outputs: &[(&'static str, bool)],
+    operands: [&[&'static str]; 2],
     flops_per_element: f64,
 ) -> Result<Declaration, Error> {
     refuse_if(x.len() < 2, Kind::Operands, || {
@@ -40,26 +39,20 @@ fn images(
     let mut axes = Axes::default();
     let letters = ['b', 'c', 'y', 'x', 'z'];
     let dims: Vec<Dim> = x.iter().zip(letters).map(|(n, letter)| axes.even(letter, *n)).collect();
-    let flops = flops_per_element * axes.points();
-    let operand = |(name, whole): &(&'static str, bool)| match whole {
-        true => Operand::new(name, &dims[..]),
-        false => Operand::new(name, [dims[1]]),
-    };
-    let all = |list: &[(&'static str, bool)]| list.iter().map(operand).collect::<Vec<_>>();
-    Ok(axes.declare(all(inputs), all(outputs), flops))
+    Ok(norm(axes, (&dims, dims[1]), operands, flops_per_element))
 }
 
 impl Rule for Moments {
     fn declare(&self, shapes: &[&[usize]]) -> Result<Declaration, Error> {
         let [x] = inputs(shapes)?;
-        images(x, &[("x", true)], &[("sum", false), ("squares", false)], 3.0)
+        images(x, [&["x"], &["sum", "squares"]], 3.0)
     }
 }
 
 impl Rule for MomentsBackward {
     fn declare(&self, shapes: &[&[usize]]) -> Result<Declaration, Error> {
         let [x, _, _] = inputs(shapes)?;
-        images(x, &[("x", true), ("dsum", false), ("dsquares", false)], &[("dx", true)], 3.0)
+        images(x, [&["x", "dsum", "dsquares"], &["dx"]], 3.0)
     }
 }
 
@@ -67,24 +60,14 @@ impl Rule for BatchNorm {
     fn declare(&self, shapes: &[&[usize]]) -> Result<Declaration, Error> {
         let [x, _, _, _, _] = inputs(shapes)?;
         self.0.check()?;
-        let operands =
-            [("x", true), ("sum", false), ("squares", false), ("gain", false), ("bias", false)];
-        images(x, &operands, &[("y", true)], 4.0)
+        images(x, [&["x", "sum", "squares", "gain", "bias"], &["y"]], 4.0)
     }
 }
 
 impl Rule for BatchNormBackward {
     fn declare(&self, shapes: &[&[usize]]) -> Result<Declaration, Error> {
         let [x, _, _, _, _] = inputs(shapes)?;
-        let operands =
-            [("x", true), ("sum", false), ("squares", false), ("gain", false), ("dy", true)];
-        let outputs = [
-            ("dx", true),
-            ("dsum", false),
-            ("dsquares", false),
-            ("dgain", false),
-            ("dbias", false),
-        ];
-        images(x, &operands, &outputs, 9.0)
+        let gradients = &["dx", "dsum", "dsquares", "dgain", "dbias"];
+        images(x, [&["x", "sum", "squares", "gain", "dy"], gradients], 9.0)
     }
 }

@@ -5,9 +5,9 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::operand::{inputs, split_last};
+use super::operand::{inputs, norm, split_last};
 use super::{Epsilon, Rule};
-use crate::{Axes, Declaration, Error, Operand};
+use crate::{Axes, Declaration, Error};
 
 /// Mean zero and variance one within a token; inputs x, gain, bias.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -17,11 +17,10 @@ pub struct LayerNorm(pub Epsilon);
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct LayerNormBackward(pub LayerNorm);
 
-/// Declares operands that are tokens (`true`) or one number per feature.
+/// Declares operands that are tokens or one number per feature.
 pub(super) fn tokens(
     x: &[usize],
-    inputs: &[(&'static str, bool)],
-    outputs: &[(&'static str, bool)],
+    operands: [&[&'static str]; 2],
     flops_per_element: f64,
 ) -> Result<Declaration, Error> {
     let (n, leading) = split_last("x", x)?;
@@ -29,27 +28,20 @@ pub(super) fn tokens(
     let mut token = axes.leading(leading)?;
     let n = axes.never('n', n);
     token.push(n);
-    let flops = flops_per_element * axes.points();
-    let operand = |(name, whole): &(&'static str, bool)| match whole {
-        true => Operand::new(name, &token[..]),
-        false => Operand::new(name, [n]),
-    };
-    let all = |list: &[(&'static str, bool)]| list.iter().map(operand).collect::<Vec<_>>();
-    Ok(axes.declare(all(inputs), all(outputs), flops))
+    Ok(norm(axes, (&token, n), operands, flops_per_element))
 }
 
 impl Rule for LayerNorm {
     fn declare(&self, shapes: &[&[usize]]) -> Result<Declaration, Error> {
         self.0.check()?;
         let [x, _, _] = inputs(shapes)?;
-        tokens(x, &[("x", true), ("gain", false), ("bias", false)], &[("y", true)], 8.0)
+        tokens(x, [&["x", "gain", "bias"], &["y"]], 8.0)
     }
 }
 
 impl Rule for LayerNormBackward {
     fn declare(&self, shapes: &[&[usize]]) -> Result<Declaration, Error> {
         let [x, _, _] = inputs(shapes)?;
-        let outputs = [("dx", true), ("dgain", false), ("dbias", false)];
-        tokens(x, &[("x", true), ("gain", false), ("dy", true)], &outputs, 14.0)
+        tokens(x, [&["x", "gain", "dy"], &["dx", "dgain", "dbias"]], 14.0)
     }
 }

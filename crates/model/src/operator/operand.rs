@@ -68,7 +68,7 @@ pub(super) fn elementwise(
 ) -> Result<Declaration, Error> {
     let mut axes = Axes::default();
     let dims = axes.all(shape)?;
-    Ok(alike(axes, dims, inputs, output, flops_per_element))
+    Ok(declared(axes, [inputs, &[output]], flops_per_element, |_| dims.clone()))
 }
 
 /// Declares an operator of each row alone: operands of one shape, whose last axis stays whole.
@@ -83,18 +83,32 @@ pub(super) fn rows(
     let mut axes = Axes::default();
     let mut dims = axes.leading(leading)?;
     dims.push(axes.never(letter, last));
-    Ok(alike(axes, dims, inputs, output, flops_per_element))
+    Ok(declared(axes, [inputs, &[output]], flops_per_element, |_| dims.clone()))
 }
 
-/// Declares operands that all run over the same dimensions.
-fn alike(
+/// Declares a norm: x, y and their gradients run over all of `dims`, statistics and parameters over
+/// `one` of them.
+pub(super) fn norm(
     axes: Axes,
-    dims: Vec<Dim>,
-    inputs: &[&'static str],
-    output: &'static str,
+    (dims, one): (&[Dim], Dim),
+    operands: [&[&'static str]; 2],
     flops_per_element: f64,
 ) -> Declaration {
+    declared(axes, operands, flops_per_element, |name| match name {
+        "x" | "y" | "dx" | "dy" => dims.to_vec(),
+        _ => vec![one],
+    })
+}
+
+/// Declares inputs and outputs by their names, from which `dims` tells the dimensions.
+fn declared(
+    axes: Axes,
+    operands: [&[&'static str]; 2],
+    flops_per_element: f64,
+    dims: impl Fn(&str) -> Vec<Dim>,
+) -> Declaration {
     let flops = flops_per_element * axes.points();
-    let inputs: Vec<Operand> = inputs.iter().map(|name| Operand::new(name, &dims[..])).collect();
-    axes.declare(inputs, [Operand::new(output, dims)], flops)
+    let operand = |name: &&'static str| Operand::new(name, dims(name));
+    let [inputs, outputs] = operands.map(|names| names.iter().map(operand).collect::<Vec<_>>());
+    axes.declare(inputs, outputs, flops)
 }

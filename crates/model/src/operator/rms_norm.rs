@@ -21,14 +21,13 @@ impl Rule for RmsNorm {
     fn declare(&self, shapes: &[&[usize]]) -> Result<Declaration, Error> {
         self.0.check()?;
         let [x, _] = inputs(shapes)?;
-        tokens(x, &[("x", true), ("gain", false)], &[("y", true)], 4.0)
+        tokens(x, [&["x", "gain"], &["y"]], 4.0)
     }
 }
 
 impl Rule for RmsNormBackward {
     fn declare(&self, shapes: &[&[usize]]) -> Result<Declaration, Error> {
         let [x, _, _] = inputs(shapes)?;
-        let outputs = [("dx", true), ("dgain", false)];
-        tokens(x, &[("x", true), ("gain", false), ("dy", true)], &outputs, 10.0)
+        tokens(x, [&["x", "gain", "dy"], &["dx", "dgain"]], 10.0)
     }
 }

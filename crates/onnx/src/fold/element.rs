@@ -4,7 +4,7 @@ use thinwire_model::{Element, Error};
 
 use super::limit::elements;
 use crate::constant::{Constant, is_float};
-use crate::import::Call;
+use crate::import::{Call, refuse};
 
 /// Functions of one number.
 pub(super) fn single(operator: &str) -> Option<fn(f64) -> f64> {
@@ -68,7 +68,6 @@ pub(super) fn cast(call: &Call<'_>, constant: &Constant) -> Constant {
 
 /// A function of the values at every place of the shape that all of them fit.
 pub(super) fn broadcast(
-    call: &Call<'_>,
     inputs: &[&Constant],
     function: impl Fn(&[f64]) -> f64,
 ) -> Result<Option<Constant>, Error> {
@@ -81,10 +80,10 @@ pub(super) fn broadcast(
         let lengths: Vec<usize> = inputs.iter().map(of).collect();
         let most = lengths.iter().copied().max().unwrap_or(1);
         let fits = lengths.iter().all(|length| *length == 1 || *length == most);
-        fits.then_some(most).ok_or_else(|| call.refuse(format!("lengths {lengths:?}")))
+        fits.then_some(most).ok_or_else(|| refuse(format!("lengths {lengths:?}")))
     };
     let shape: Vec<usize> = (0..dimensions).map(length).collect::<Result<_, _>>()?;
-    let elements = elements(call, &shape)?;
+    let elements = elements(&shape)?;
     let there: Vec<&Constant> =
         inputs.iter().copied().filter(|input| !input.values.is_empty()).collect();
     let steps: Vec<Vec<usize>> = there.iter().map(|input| steps(input, dimensions)).collect();

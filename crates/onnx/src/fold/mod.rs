@@ -10,7 +10,7 @@ use thinwire_model::Error;
 pub(crate) use limit::Folder;
 
 use crate::constant::Constant;
-use crate::import::{Call, Importer};
+use crate::import::Importer;
 use crate::operator;
 use crate::value::Value;
 use element::broadcast;
@@ -23,63 +23,58 @@ impl Folder {
     ///
     /// # Errors
     /// If operands contradict each other, or there are too many numbers.
-    pub fn fold(
-        &mut self,
-        importer: &Importer<'_>,
-        call: &Call<'_>,
-    ) -> Result<Option<Constant>, Error> {
-        let folded = fold(importer, call)?;
-        folded.iter().try_for_each(|constant| self.charge(call, constant))?;
+    pub fn fold(&mut self, importer: &Importer<'_>) -> Result<Option<Constant>, Error> {
+        let folded = fold(importer)?;
+        folded.iter().try_for_each(|constant| self.charge(constant))?;
         Ok(folded)
     }
 }
 
-fn fold(importer: &Importer<'_>, call: &Call<'_>) -> Result<Option<Constant>, Error> {
+fn fold(importer: &Importer<'_>) -> Result<Option<Constant>, Error> {
+    let call = importer.call;
     match call.operator {
         "Constant" => return source::constant(call).map(Some),
-        "Shape" => return source::shape(importer, call).map(Some),
+        "Shape" => return source::shape(importer).map(Some),
         "Size" => {
-            let elements: usize = importer.shape(importer.value(call, 0)?).iter().product();
+            let elements: usize = importer.shape(importer.value(0)?).iter().product();
             return Ok(Some(Constant::scalar(elements as f64, true)));
         }
         _ => {}
     }
     let read: Vec<usize> = (0..call.inputs()).filter(|index| call.has(*index)).collect();
-    let fixed = read.iter().all(|index| importer.is_fixed(call, *index));
-    if read.is_empty() || !fixed || is_still_stored(importer, call) {
+    let fixed = read.iter().all(|index| importer.is_fixed(*index));
+    if read.is_empty() || !fixed || is_still_stored(importer) {
         return Ok(None);
     }
-    let known = |index: usize| importer.constant(call, index).ok();
+    let known = |index: usize| importer.constant(index).ok();
     match read.into_iter().map(known).collect::<Option<Vec<Constant>>>() {
-        Some(inputs) => known_numbers(importer, call, &inputs),
+        Some(inputs) => known_numbers(importer, &inputs),
         None => Ok(None),
     }
 }
 
 /// Whether a node leaves numbers of the file that may be trained what they are.
-fn is_still_stored(importer: &Importer<'_>, call: &Call<'_>) -> bool {
-    let Ok(Value::Stored(weight)) = importer.value(call, 0) else { return false };
-    match call.operator {
+fn is_still_stored(importer: &Importer<'_>) -> bool {
+    let Ok(Value::Stored(weight)) = importer.value(0) else { return false };
+    match importer.call.operator {
         "Identity" => true,
-        "Cast" => REAL.contains(&call.integer("to", 0)),
-        "Transpose" => operator::order(call, weight.shape.len()).is_ok_and(|order| order == [1, 0]),
+        "Cast" => REAL.contains(&importer.call.integer("to", 0)),
+        "Transpose" => {
+            operator::order(importer.call, weight.shape.len()).is_ok_and(|order| order == [1, 0])
+        }
         _ => false,
     }
 }
 
-fn known_numbers(
-    importer: &Importer<'_>,
-    call: &Call<'_>,
-    inputs: &[Constant],
-) -> Result<Option<Constant>, Error> {
-    let first = &inputs[0];
+fn known_numbers(importer: &Importer<'_>, inputs: &[Constant]) -> Result<Option<Constant>, Error> {
+    let (call, first) = (importer.call, &inputs[0]);
     let reshaped = |shape: Vec<usize>| Some(Constant { shape, ..first.clone() });
     Ok(match call.operator {
         "Identity" | "Dropout" => Some(first.clone()),
         "Cast" => Some(element::cast(call, first)),
-        "Reshape" => reshaped(operator::asked(importer, call, &first.shape)?),
-        "Squeeze" => reshaped(operator::squeezed(importer, call, &first.shape)?),
-        "Unsqueeze" => reshaped(operator::unsqueezed(importer, call, &first.shape)?),
+        "Reshape" => reshaped(operator::asked(importer, &first.shape)?),
+        "Squeeze" => reshaped(operator::squeezed(importer, &first.shape)?),
+        "Unsqueeze" => reshaped(operator::unsqueezed(importer, &first.shape)?),
         "Flatten" => reshaped(operator::flat(call, &first.shape)?),
         "Gather" => place::gather(call, first, &inputs[1..])?,
         "GatherElements" => place::gather_elements(call, first, &inputs[1..])?,
@@ -87,21 +82,21 @@ fn known_numbers(
         "Concat" => place::concat(call, inputs)?,
         "Transpose" => place::transpose(call, first)?,
         "CumSum" => place::cumulative(call, inputs)?,
-        "MatMul" => place::product(call, inputs)?,
-        "Slice" => place::slice(importer, call, first)?,
-        "Range" => source::range(call, inputs)?,
+        "MatMul" => place::product(inputs)?,
+        "Slice" => place::slice(importer, first)?,
+        "Range" => source::range(inputs)?,
         "ConstantOfShape" => source::filled(call, first)?,
         "Trilu" => Some(source::triangle(call, inputs)),
         "Expand" => {
             let [_, shape] = inputs else { return Ok(None) };
             let ones =
                 Constant { shape: source::lengths(shape), values: Vec::new(), whole: first.whole };
-            broadcast(call, &[first, &ones], |values| values[0])?
+            broadcast(&[first, &ones], |values| values[0])?
         }
         "Where" => {
             let [condition, yes, no] = inputs else { return Ok(None) };
             let chosen = |v: &[f64]| if v[0] != 0.0 { v[1] } else { v[2] };
-            let found = broadcast(call, &[condition, yes, no], chosen)?;
+            let found = broadcast(&[condition, yes, no], chosen)?;
             found.map(|found| Constant { whole: yes.whole, ..found })
         }
         _ => match (
@@ -114,7 +109,7 @@ fn known_numbers(
                 ..x.clone()
             }),
             ([x, y], _, Some(function)) => {
-                let found = broadcast(call, &[x, y], |v| function(v[0], v[1]))?;
+                let found = broadcast(&[x, y], |v| function(v[0], v[1]))?;
                 let truths = element::COMPARISONS.contains(&call.operator);
                 found.map(|found| Constant { whole: truths || found.whole, ..found })
             }

@@ -5,17 +5,16 @@ use thinwire_model::{Array, Error};
 use super::element::{places, steps};
 use super::limit::elements;
 use crate::constant::{Constant, ELEMENTS_MAX};
-use crate::import::{Call, Importer};
+use crate::import::{Call, Importer, dimension};
 use crate::operator;
 
 /// At every place of a shape what a function says of its index; none if it does not know one.
 fn build(
-    call: &Call<'_>,
     shape: Vec<usize>,
     whole: bool,
     value: impl Fn(&[usize]) -> Option<f64>,
 ) -> Result<Option<Constant>, Error> {
-    let mut values = Some(Vec::with_capacity(elements(call, &shape)?));
+    let mut values = Some(Vec::with_capacity(elements(&shape)?));
     Array::each_index(&shape, |index| {
         values = values.take().and_then(|mut values| {
             values.push(value(index)?);
@@ -38,24 +37,23 @@ pub(super) fn gather(
     rest: &[Constant],
 ) -> Result<Option<Constant>, Error> {
     let [indices] = rest else { return Ok(None) };
-    let dim = call.dimension(call.integer("axis", 0), from.shape.len())?;
+    let dim = call.axis(0, from.shape.len())?;
     let (length, within) = (from.shape[dim], from.shape[dim + 1..].iter().product::<usize>());
     let places = indices.values.iter().map(|index| place(*index, length));
     let Some(places) = places.collect::<Option<Vec<usize>>>() else { return Ok(None) };
     let before: usize = from.shape[..dim].iter().product();
     let starts = (0..before).flat_map(|at| places.iter().map(move |place| at * length + place));
     let shape = [&from.shape[..dim], &indices.shape, &from.shape[dim + 1..]].concat();
-    pieces(call, from, shape, (starts.map(|start| start * within), within))
+    pieces(from, shape, (starts.map(|start| start * within), within))
 }
 
 /// Pieces of equal length, one after the other, by where each begins.
 fn pieces(
-    call: &Call<'_>,
     from: &Constant,
     shape: Vec<usize>,
     (starts, length): (impl Iterator<Item = usize>, usize),
 ) -> Result<Option<Constant>, Error> {
-    let mut values = Vec::with_capacity(elements(call, &shape)?);
+    let mut values = Vec::with_capacity(elements(&shape)?);
     starts.for_each(|start| values.extend_from_slice(&from.values[start..start + length]));
     Ok(Some(Constant { shape, values, whole: from.whole }))
 }
@@ -73,11 +71,11 @@ pub(super) fn gather_elements(
     rest: &[Constant],
 ) -> Result<Option<Constant>, Error> {
     let [indices] = rest else { return Ok(None) };
-    let dim = call.dimension(call.integer("axis", 0), from.shape.len())?;
+    let dim = call.axis(0, from.shape.len())?;
     if indices.shape.len() != from.shape.len() {
         return Ok(None);
     }
-    build(call, indices.shape.clone(), from.whole, |at| {
+    build(indices.shape.clone(), from.whole, |at| {
         let mut there = at.to_vec();
         there[dim] = place(indices.at(at), from.shape[dim])?;
         there.iter().zip(&from.shape).all(|(i, length)| i < length).then(|| from.at(&there))
@@ -104,13 +102,13 @@ pub(super) fn gather_all(
     let lists: usize = leading.iter().product();
     let starts = (0..lists).map(|at| start(&rest[0].values[at * count..(at + 1) * count]));
     let Some(starts) = starts.collect::<Option<Vec<usize>>>() else { return Ok(None) };
-    pieces(call, from, result, (starts.into_iter().map(|start| start * within), within))
+    pieces(from, result, (starts.into_iter().map(|start| start * within), within))
 }
 
 /// Numbers one after the other along a dimension.
 pub(super) fn concat(call: &Call<'_>, inputs: &[Constant]) -> Result<Option<Constant>, Error> {
     let first = &inputs[0];
-    let dim = call.dimension(call.integer("axis", 0), first.shape.len())?;
+    let dim = call.axis(0, first.shape.len())?;
     let others = |shape: &[usize]| [&shape[..dim], &shape[dim + 1..]].concat();
     let fits = |input: &Constant| {
         input.shape.len() == first.shape.len() && others(&input.shape) == others(&first.shape)
@@ -120,7 +118,7 @@ pub(super) fn concat(call: &Call<'_>, inputs: &[Constant]) -> Result<Option<Cons
     }
     let mut shape = first.shape.clone();
     shape[dim] = inputs.iter().map(|input| input.shape[dim]).sum();
-    build(call, shape, first.whole, |at| {
+    build(shape, first.whole, |at| {
         let mut there = at.to_vec();
         let part = inputs.iter().find(|input| {
             let inside = there[dim] < input.shape[dim];
@@ -132,13 +130,9 @@ pub(super) fn concat(call: &Call<'_>, inputs: &[Constant]) -> Result<Option<Cons
 }
 
 /// A range of every dimension.
-pub(super) fn slice(
-    importer: &Importer<'_>,
-    call: &Call<'_>,
-    from: &Constant,
-) -> Result<Option<Constant>, Error> {
+pub(super) fn slice(importer: &Importer<'_>, from: &Constant) -> Result<Option<Constant>, Error> {
     let mut parts: Vec<(usize, usize)> = from.shape.iter().map(|length| (0, *length)).collect();
-    for (dim, start, end, step) in operator::ranges(importer, call, &from.shape)? {
+    for (dim, start, end, step) in operator::ranges(importer, &from.shape)? {
         if step != 1 {
             return Ok(None);
         }
@@ -165,7 +159,7 @@ pub(super) fn cumulative(call: &Call<'_>, inputs: &[Constant]) -> Result<Option<
     if call.integer("exclusive", 0) != 0 || call.integer("reverse", 0) != 0 {
         return Ok(None);
     }
-    let dim = call.dimension(axis.single().unwrap_or(0.0) as i64, from.shape.len())?;
+    let dim = dimension(axis.single().unwrap_or(0.0) as i64, from.shape.len())?;
     let mut sums = from.clone();
     let inner: usize = from.shape[dim + 1..].iter().product();
     for at in inner..sums.values.len() {
@@ -177,7 +171,7 @@ pub(super) fn cumulative(call: &Call<'_>, inputs: &[Constant]) -> Result<Option<
 }
 
 /// The product of matrices, for every index of the dimensions before them.
-pub(super) fn product(call: &Call<'_>, inputs: &[Constant]) -> Result<Option<Constant>, Error> {
+pub(super) fn product(inputs: &[Constant]) -> Result<Option<Constant>, Error> {
     let [x, y] = inputs else { return Ok(None) };
     let ([leading @ .., rows, inner], [others @ .., same, columns]) = (&x.shape[..], &y.shape[..])
     else {
@@ -189,7 +183,7 @@ pub(super) fn product(call: &Call<'_>, inputs: &[Constant]) -> Result<Option<Con
         return Ok(None);
     }
     let shape = [leading, &[*rows, *columns]].concat();
-    build(call, shape, x.whole, |at| {
+    build(shape, x.whole, |at| {
         let (lead, [row, column]) = at.split_last_chunk::<2>()?;
         let term =
             |k: usize| x.at(&[lead, &[*row, k]].concat()) * y.at(&[lead, &[k, *column]].concat());

@@ -4,7 +4,7 @@ use thinwire_model::Error;
 
 use super::limit::{elements, large};
 use crate::constant::{Constant, ELEMENTS_MAX};
-use crate::import::{Call, Importer};
+use crate::import::{Call, Importer, refuse};
 
 /// The numbers of a node that is nothing but them.
 pub(super) fn constant(call: &Call<'_>) -> Result<Constant, Error> {
@@ -28,16 +28,17 @@ pub(super) fn constant(call: &Call<'_>) -> Result<Constant, Error> {
         Some((_, attribute)) => {
             Ok(list(attribute.ints.iter().map(|v| *v as f64).collect(), true, false))
         }
-        None => Err(call.refuse("a constant without a value of numbers")),
+        None => Err(refuse("a constant without a value of numbers")),
     }
 }
 
 /// The shape of an input.
-pub(super) fn shape(importer: &Importer<'_>, call: &Call<'_>) -> Result<Constant, Error> {
-    let shape = importer.shape(importer.value(call, 0)?);
+pub(super) fn shape(importer: &Importer<'_>) -> Result<Constant, Error> {
+    let shape = importer.shape(importer.value(0)?);
     let length = shape.len() as i64;
     let place = |at: i64| (if at < 0 { at + length } else { at }).clamp(0, length) as usize;
-    let (start, end) = (place(call.integer("start", 0)), place(call.integer("end", length)));
+    let (start, end) =
+        (place(importer.call.integer("start", 0)), place(importer.call.integer("end", length)));
     Ok(Constant::list(shape.get(start..end).unwrap_or(&[]).iter().copied()))
 }
 
@@ -47,12 +48,12 @@ pub(super) fn lengths(constant: &Constant) -> Vec<usize> {
 }
 
 /// Numbers at equal distances.
-pub(super) fn range(call: &Call<'_>, inputs: &[Constant]) -> Result<Option<Constant>, Error> {
+pub(super) fn range(inputs: &[Constant]) -> Result<Option<Constant>, Error> {
     let numbers: Option<Vec<f64>> = inputs.iter().map(Constant::single).collect();
     let Some([start, limit, step]) = numbers.as_deref() else { return Ok(None) };
     let count = ((limit - start) / step).ceil().max(0.0);
     if !count.is_finite() || count > ELEMENTS_MAX as f64 {
-        return Err(large(call));
+        return Err(large());
     }
     let values: Vec<f64> = (0..count as usize).map(|at| start + at as f64 * step).collect();
     Ok(Some(Constant { shape: vec![values.len()], values, whole: inputs[0].whole }))
@@ -65,7 +66,7 @@ pub(super) fn filled(call: &Call<'_>, shape: &Constant) -> Result<Option<Constan
         None => Constant::scalar(0.0, false),
     };
     let shape = lengths(shape);
-    let values = vec![value.single().unwrap_or(0.0); elements(call, &shape)?];
+    let values = vec![value.single().unwrap_or(0.0); elements(&shape)?];
     Ok(Some(Constant { shape, values, whole: value.whole }))
 }
 

@@ -72,20 +72,25 @@ impl<'a> Call<'a> {
         self.attribute(name).map(|attribute| &attribute.ints[..])
     }
 
-    /// Returns the index of a dimension, which counts from the end where it is negative.
-    pub fn dimension(&self, axis: i64, dimensions: usize) -> Result<usize, Error> {
-        let from_start = if axis < 0 { axis + dimensions as i64 } else { axis };
-        let found = usize::try_from(from_start).ok().filter(|dim| *dim < dimensions);
-        found.ok_or_else(|| self.refuse(format!("axis {axis} of {dimensions} dimensions")))
-    }
-
-    /// A refusal.
-    pub fn refuse(&self, message: impl Into<String>) -> Error {
-        Error::new(Kind::Operands, message)
+    /// Returns the index of the dimension that the attribute `axis` names.
+    pub fn axis(&self, usual: i64, dimensions: usize) -> Result<usize, Error> {
+        dimension(self.integer("axis", usual), dimensions)
     }
 
     /// The place that an error names.
     pub fn place(&self) -> String {
         format!("node {} '{}'", self.at, self.name)
     }
+}
+
+/// Returns the index of a dimension, which counts from the end where it is negative.
+pub(crate) fn dimension(axis: i64, dimensions: usize) -> Result<usize, Error> {
+    let from_start = if axis < 0 { axis + dimensions as i64 } else { axis };
+    let found = usize::try_from(from_start).ok().filter(|dim| *dim < dimensions);
+    found.ok_or_else(|| refuse(format!("axis {axis} of {dimensions} dimensions")))
+}
+
+/// Returns the refusal of a node for its operands.
+pub(crate) fn refuse(message: impl Into<String>) -> Error {
+    Error::new(Kind::Operands, message)
 }

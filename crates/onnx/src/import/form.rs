@@ -8,7 +8,7 @@ use std::ops::RangeInclusive;
 use onnx_rs::ast::Model;
 use thinwire_model::{Error, Kind};
 
-use super::{Call, Importer};
+use super::{Importer, refuse};
 use crate::supported::unsupported;
 use crate::value::Value;
 
@@ -42,7 +42,8 @@ pub(super) fn version(model: &Model<'_>) -> Result<i64, Error> {
 }
 
 /// Refuses a node whose operator is not ONNX's, or that is told more than it takes.
-pub(super) fn check(importer: &Importer<'_>, call: &Call<'_>) -> Result<(), Error> {
+pub(super) fn check(importer: &Importer<'_>) -> Result<(), Error> {
+    let call = importer.call;
     let added = call.node.domain == "com.microsoft" && ADDED.contains(&call.operator);
     if !call.is_own() && !added {
         return Err(unsupported(&format!("{}.{}", call.node.domain, call.operator)));
@@ -51,33 +52,31 @@ pub(super) fn check(importer: &Importer<'_>, call: &Call<'_>) -> Result<(), Erro
     if !known.contains(&inputs) {
         let (least, most) = (known.start(), known.end());
         let expected = if least == most { format!("{most}") } else { format!("{least} to {most}") };
-        return Err(call.refuse(format!("it has {inputs} inputs, expected {expected}")));
+        return Err(refuse(format!("it has {inputs} inputs, expected {expected}")));
     }
     let pair = matches!(call.operator, "Add" | "Sub" | "Mul" | "Div" | "Pow");
     if let (true, Some(axis)) = (pair, call.attribute("axis")) {
         let message =
             format!("its second input begins at axis {}, expected its last to fit", axis.i);
-        return Err(call.refuse(message));
+        return Err(refuse(message));
     }
     let to = call.integer("to", 0);
     if call.operator == "Cast" && (to == TEXT || !TYPES.contains(&to)) {
-        return Err(call.refuse(format!("a cast to type {to}, expected one of numbers")));
+        return Err(refuse(format!("a cast to type {to}, expected one of numbers")));
     }
     Ok(())
 }
 
 /// Refuses products of whole numbers that the file has: weights are real.
-pub(super) fn check_weights(importer: &Importer<'_>, call: &Call<'_>) -> Result<(), Error> {
-    if !matches!(call.operator, "MatMul" | "Gemm" | "Conv") {
+pub(super) fn check_weights(importer: &Importer<'_>) -> Result<(), Error> {
+    if !matches!(importer.call.operator, "MatMul" | "Gemm" | "Conv") {
         return Ok(());
     }
-    for name in &call.node.input {
+    for name in &importer.call.node.input {
         if let Some(Value::Constant(constant)) = importer.values.get(name)
             && constant.whole
         {
-            return Err(
-                call.refuse(format!("input '{name}' has whole numbers, expected real ones"))
-            );
+            return Err(refuse(format!("input '{name}' has whole numbers, expected real ones")));
         }
     }
     Ok(())

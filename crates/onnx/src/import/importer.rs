@@ -5,10 +5,13 @@ use std::collections::HashMap;
 use onnx_rs::ast::Graph as OnnxGraph;
 use thinwire_model::{Graph, TensorId};
 
+use super::Call;
 use crate::value::{Value, Weight};
 
 /// An import in progress.
 pub(crate) struct Importer<'a> {
+    /// The node of the file that is imported now.
+    pub call: &'a Call<'a>,
     /// The graph so far.
     pub graph: Graph,
     pub(super) file: &'a OnnxGraph<'a>,

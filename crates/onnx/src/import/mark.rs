@@ -2,7 +2,7 @@
 
 use thinwire_model::{Error, Initial, TensorId};
 
-use super::{Call, Importer};
+use super::Importer;
 use crate::value::{Value, Weight};
 
 /// Weights before the first step.
@@ -57,24 +57,19 @@ fn usual(operator: &str, weight: &Weight) -> Initial {
 impl Importer<'_> {
     /// An input that the operator trains, wherever the file has numbers for it: how it begins
     /// follows from its role there.
-    pub fn learned(
-        &mut self,
-        call: &Call<'_>,
-        index: usize,
-        initial: Initial,
-    ) -> Result<TensorId, Error> {
-        match self.weight(call, index) {
+    pub fn learned(&mut self, index: usize, initial: Initial) -> Result<TensorId, Error> {
+        match self.weight(index) {
             Some(weight) => self.parameter(&weight, initial),
-            None => self.tensor(call, index),
+            None => self.tensor(index),
         }
     }
 
     /// An input, computed.
-    pub fn tensor(&mut self, call: &Call<'_>, index: usize) -> Result<TensorId, Error> {
-        let value = self.known(self.value(call, index)?.clone())?;
-        let name = call.node.input[index].to_owned();
+    pub fn tensor(&mut self, index: usize) -> Result<TensorId, Error> {
+        let value = self.known(self.value(index)?.clone())?;
+        let name = self.call.node.input[index].to_owned();
         match value {
-            Value::Weight(weight) => self.parameter(&weight, usual(call.operator, &weight)),
+            Value::Weight(weight) => self.parameter(&weight, usual(self.call.operator, &weight)),
             value => self.tensor_of(&name, value),
         }
     }

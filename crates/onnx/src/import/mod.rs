@@ -14,7 +14,7 @@ use std::collections::HashMap;
 use onnx_rs::ast::Model;
 use thinwire_model::{Error, Graph, Kind, TensorId};
 
-pub(crate) use call::Call;
+pub(crate) use call::{Call, dimension, refuse};
 pub(crate) use importer::Importer;
 pub(crate) use mark::WEIGHT;
 
@@ -24,7 +24,11 @@ use crate::value::Value;
 
 impl<'a> Importer<'a> {
     /// The inputs and initial values of a file.
-    pub fn new(model: &'a Model<'a>, batch: usize, sequence: usize) -> Result<Importer<'a>, Error> {
+    pub fn new(
+        model: &'a Model<'a>,
+        calls: &'a [Call<'a>],
+        [batch, sequence]: [usize; 2],
+    ) -> Result<Importer<'a>, Error> {
         if batch == 0 || sequence == 0 {
             let message =
                 format!("{batch} sequences of {sequence} tokens, expected 1 or more of both");
@@ -32,6 +36,7 @@ impl<'a> Importer<'a> {
         }
         let file = model.graph.as_ref().expect("a file without a graph is refused when read");
         let mut importer = Importer {
+            call: calls.first().expect("a file without a node is refused when read"),
             graph: Graph::default(),
             file,
             version: form::version(model)?,
@@ -48,12 +53,12 @@ impl<'a> Importer<'a> {
     }
 
     /// The graph, and its only output: logits.
-    pub fn run(mut self) -> Result<(Graph, TensorId), Error> {
+    pub fn run(mut self, calls: &'a [Call<'a>]) -> Result<(Graph, TensorId), Error> {
         let mut folder = Folder::default();
-        for (at, node) in self.file.node.iter().enumerate() {
-            let call = Call::new(at, node);
-            let values = self.visit(&call, &mut folder).map_err(|error| error.at(&call.place()))?;
-            for (name, value) in node.output.iter().zip(values) {
+        for call in calls {
+            self.call = call;
+            let values = self.visit(&mut folder).map_err(|error| error.at(&call.place()))?;
+            for (name, value) in call.node.output.iter().zip(values) {
                 if !name.is_empty() && self.values.insert(name, value).is_some() {
                     let message = format!("it writes '{name}', which is there already");
                     return Err(Error::new(Kind::File, message).at(&call.place()));
@@ -72,18 +77,18 @@ impl<'a> Importer<'a> {
         Ok((self.graph, id))
     }
 
-    fn visit(&mut self, call: &Call<'a>, folder: &mut Folder) -> Result<Vec<Value>, Error> {
+    fn visit(&mut self, folder: &mut Folder) -> Result<Vec<Value>, Error> {
         let is_missing = |name: &&&str| !name.is_empty() && !self.values.contains_key(**name);
-        if let Some(name) = call.node.input.iter().find(is_missing) {
+        if let Some(name) = self.call.node.input.iter().find(is_missing) {
             let message = format!("it reads '{name}', which no node before it writes");
             return Err(Error::new(Kind::File, message));
         }
-        form::check(self, call)?;
-        if let Some(constant) = folder.fold(self, call)? {
+        form::check(self)?;
+        if let Some(constant) = folder.fold(self)? {
             return Ok(vec![Value::Constant(constant)]);
         }
-        form::check_weights(self, call)?;
-        operator::visit(self, call)
+        form::check_weights(self)?;
+        operator::visit(self)
     }
 
     /// Returns the operand of a softmax at the end, since the loss has its own.

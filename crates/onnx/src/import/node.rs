@@ -2,7 +2,7 @@
 
 use thinwire_model::{Broadcast, Error, Kind, Operator, Scale, Sum, Summed, TensorId};
 
-use super::{Call, Importer};
+use super::Importer;
 use crate::value::Value;
 
 impl Importer<'_> {
@@ -16,25 +16,32 @@ impl Importer<'_> {
         Ok(self.graph.apply(name, operator.into(), inputs)?[0])
     }
 
-    /// Adds a node of one output in place of a call.
+    /// Adds a node of one output in place of the file's.
+    pub fn node(
+        &mut self,
+        operator: impl Into<Operator>,
+        inputs: &[TensorId],
+    ) -> Result<TensorId, Error> {
+        self.apply(&self.call.name, operator, inputs)
+    }
+
+    /// Adds a node of one output in place of the file's, and returns that as a value.
     pub fn give(
         &mut self,
-        call: &Call<'_>,
         operator: impl Into<Operator>,
         inputs: &[TensorId],
     ) -> Result<Value, Error> {
-        self.apply(&call.name, operator, inputs).map(Value::Tensor)
+        self.node(operator, inputs).map(Value::Tensor)
     }
 
-    /// Adds a node of one output that a call needs beside its own, called `part` of it.
+    /// Adds a node of one output beside the one in place of the file's, called `part` of it.
     pub fn part(
         &mut self,
-        call: &Call<'_>,
         part: &str,
         operator: impl Into<Operator>,
         inputs: &[TensorId],
     ) -> Result<TensorId, Error> {
-        self.apply(&format!("{}.{part}", call.name), operator, inputs)
+        self.apply(&format!("{}.{part}", self.call.name), operator, inputs)
     }
 
     /// The sum over some dimensions.

@@ -2,17 +2,17 @@
 
 use thinwire_model::Error;
 
-use super::{Call, Importer};
+use super::{Importer, refuse};
 use crate::constant::Constant;
 use crate::half::Stage;
 use crate::value::{Value, Weight};
 
 impl Importer<'_> {
     /// An input as it is.
-    pub fn value(&self, call: &Call<'_>, index: usize) -> Result<&Value, Error> {
-        let name = call.node.input.get(index).copied().unwrap_or_default();
+    pub fn value(&self, index: usize) -> Result<&Value, Error> {
+        let name = self.call.node.input.get(index).copied().unwrap_or_default();
         self.values.get(name).ok_or_else(|| {
-            call.refuse(match call.inputs() {
+            refuse(match self.call.inputs() {
                 inputs if inputs <= index => {
                     format!("it has {inputs} inputs, expected {} or more", index + 1)
                 }
@@ -23,39 +23,34 @@ impl Importer<'_> {
     }
 
     /// An input of known numbers.
-    pub fn constant(&self, call: &Call<'_>, index: usize) -> Result<Constant, Error> {
-        match self.value(call, index)? {
+    pub fn constant(&self, index: usize) -> Result<Constant, Error> {
+        match self.value(index)? {
             Value::Constant(constant) => Ok(constant.clone()),
             Value::Stored(weight) => self.numbers(weight),
             _ => {
-                let name = call.node.input[index];
-                Err(call.refuse(format!("input '{name}' is not constant, expected known numbers")))
+                let name = self.call.node.input[index];
+                Err(refuse(format!("input '{name}' is not constant, expected known numbers")))
             }
         }
     }
 
     /// A list of integers: an attribute or, in later versions, a constant input.
-    pub fn list(
-        &self,
-        call: &Call<'_>,
-        name: &str,
-        index: usize,
-    ) -> Result<Option<Vec<i64>>, Error> {
-        match call.integers(name) {
+    pub fn list(&self, name: &str, index: usize) -> Result<Option<Vec<i64>>, Error> {
+        match self.call.integers(name) {
             Some(list) => Ok(Some(list.to_vec())),
-            None if call.has(index) => Ok(Some(self.constant(call, index)?.integers())),
+            None if self.call.has(index) => Ok(Some(self.constant(index)?.integers())),
             None => Ok(None),
         }
     }
 
     /// Whether an input is numbers that are known, or may be read.
-    pub fn is_fixed(&self, call: &Call<'_>, index: usize) -> bool {
-        matches!(self.value(call, index), Ok(Value::Constant(_) | Value::Stored(_)))
+    pub fn is_fixed(&self, index: usize) -> bool {
+        matches!(self.value(index), Ok(Value::Constant(_) | Value::Stored(_)))
     }
 
     /// An input that is trained where the operator trains what it reads there.
-    pub fn weight(&self, call: &Call<'_>, index: usize) -> Option<Weight> {
-        match self.value(call, index) {
+    pub fn weight(&self, index: usize) -> Option<Weight> {
+        match self.value(index) {
             Ok(Value::Weight(weight) | Value::Stored(weight)) => Some(weight.clone()),
             _ => None,
         }
@@ -75,14 +70,14 @@ impl Importer<'_> {
     }
 
     /// Whether nothing else reads an input.
-    pub fn alone(&self, call: &Call<'_>, index: usize) -> bool {
-        call.node.input.get(index).and_then(|name| self.uses.get(name)) == Some(&1)
+    pub fn alone(&self, index: usize) -> bool {
+        self.call.node.input.get(index).and_then(|name| self.uses.get(name)) == Some(&1)
     }
 
     /// Whether a node writes the file's output.
-    pub fn is_output(&self, call: &Call<'_>) -> bool {
+    pub fn is_output(&self) -> bool {
         let mut outputs = self.file.output.iter();
-        outputs.any(|output| call.node.output.contains(&output.name))
+        outputs.any(|output| self.call.node.output.contains(&output.name))
     }
 
     /// Whether nothing but one node reads a weight.

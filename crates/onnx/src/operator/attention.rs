@@ -3,7 +3,7 @@
 use thinwire_model::{Attention, Error, Reshape, Scale, TensorId, Transpose};
 
 use super::mask::{self, Seen};
-use crate::import::{Call, Importer};
+use crate::import::{Call, Importer, refuse};
 use crate::value::Value;
 
 /// Relative error that a factor may have.
@@ -18,23 +18,22 @@ struct Heads {
 }
 
 /// Attention of queries, keys and values.
-pub(super) fn visit(importer: &mut Importer<'_>, call: &Call<'_>) -> Result<Value, Error> {
-    refuse_rest(call)?;
-    let operands =
-        [importer.tensor(call, 0)?, importer.tensor(call, 1)?, importer.tensor(call, 2)?];
-    let heads = heads(importer, call, operands)?;
+pub(super) fn visit(importer: &mut Importer<'_>) -> Result<Value, Error> {
+    refuse_rest(importer.call)?;
+    let operands = [importer.tensor(0)?, importer.tensor(1)?, importer.tensor(2)?];
+    let heads = heads(importer, operands)?;
     let [q, k, v] = operands;
-    let [mut q, k, v] =
-        [merged(importer, call, q)?, merged(importer, call, k)?, merged(importer, call, v)?];
+    let [mut q, k, v] = [merged(importer, q)?, merged(importer, k)?, merged(importer, v)?];
     let features = importer.graph.tensors[q].shape[2];
     let head_size = features / heads.queries;
-    let ratio = call.float("scale", 1.0 / (head_size as f64).sqrt()) * (head_size as f64).sqrt();
+    let ratio =
+        importer.call.float("scale", 1.0 / (head_size as f64).sqrt()) * (head_size as f64).sqrt();
     if (ratio - 1.0).abs() > NEAR {
-        q = importer.part(call, "scale", Scale(ratio), &[q])?;
+        q = importer.part("scale", Scale(ratio), &[q])?;
     }
-    let causal = causal(importer, call)?;
+    let causal = causal(importer)?;
     let attention = Attention { head_size, queries_per_key: heads.queries / heads.keys, causal };
-    let y = importer.apply(&call.name, attention, &[q, k, v])?;
+    let y = importer.node(attention, &[q, k, v])?;
     if !heads.apart {
         return Ok(Value::Tensor(y));
     }
@@ -42,9 +41,9 @@ pub(super) fn visit(importer: &mut Importer<'_>, call: &Call<'_>) -> Result<Valu
         return Ok(Value::Tensor(y));
     };
     let shape = vec![batch, tokens, heads.queries, features / heads.queries];
-    let y = importer.part(call, "apart", Reshape { shape }, &[y])?;
+    let y = importer.part("apart", Reshape { shape }, &[y])?;
     let turned = Transpose::new("bshd", "bhsd");
-    importer.part(call, "turned", turned, &[y]).map(Value::Tensor)
+    importer.part("turned", turned, &[y]).map(Value::Tensor)
 }
 
 /// Refuses what attention here has not.
@@ -54,22 +53,18 @@ fn refuse_rest(call: &Call<'_>) -> Result<(), Error> {
     let given =
         inputs.filter(|(_, at)| call.has(*at)).chain(outputs.filter(|(_, at)| call.gives(*at)));
     if let Some((name, _)) = given.into_iter().next() {
-        return Err(
-            call.refuse(format!("attention has {name}, expected queries, keys, values and a mask"))
-        );
+        return Err(refuse(format!(
+            "attention has {name}, expected queries, keys, values and a mask"
+        )));
     }
     match call.float("softcap", 0.0) {
         0.0 => Ok(()),
-        cap => Err(call.refuse(format!("softcap is {cap}, expected 0"))),
+        cap => Err(refuse(format!("softcap is {cap}, expected 0"))),
     }
 }
 
 /// Heads by their dimension, or by attributes.
-fn heads(
-    importer: &Importer<'_>,
-    call: &Call<'_>,
-    operands: [TensorId; 3],
-) -> Result<Heads, Error> {
+fn heads(importer: &Importer<'_>, operands: [TensorId; 3]) -> Result<Heads, Error> {
     let [q, k, v] = operands.map(|id| &importer.graph.tensors[id].shape[..]);
     let (queries, keys, apart) = match (q, k, v) {
         ([_, queries, ..], [_, keys, ..], [_, values, ..])
@@ -78,39 +73,39 @@ fn heads(
             (*queries, *keys, true)
         }
         _ if [q.len(), k.len(), v.len()] == [3; 3] => {
-            let attribute = |name| usize::try_from(call.integer(name, 0)).unwrap_or(0);
+            let attribute = |name| usize::try_from(importer.call.integer(name, 0)).unwrap_or(0);
             (attribute("q_num_heads"), attribute("kv_num_heads"), false)
         }
         _ => {
             let message = format!("shapes {q:?}, {k:?}, {v:?}, expected 3 or 4 dimensions each");
-            return Err(call.refuse(message));
+            return Err(refuse(message));
         }
     };
     if keys == 0 || queries == 0 || queries % keys != 0 {
-        return Err(call.refuse(format!("{queries} heads of queries share {keys} of keys")));
+        return Err(refuse(format!("{queries} heads of queries share {keys} of keys")));
     }
     Ok(Heads { queries, keys, apart })
 }
 
 /// An operand as `[batch, tokens, features]`.
-fn merged(importer: &mut Importer<'_>, call: &Call<'_>, x: TensorId) -> Result<TensorId, Error> {
+fn merged(importer: &mut Importer<'_>, x: TensorId) -> Result<TensorId, Error> {
     let [batch, heads, tokens, features] = importer.graph.tensors[x].shape[..] else {
         return Ok(x);
     };
     let turned = Transpose::new("bhsd", "bshd");
-    let turned = importer.part(call, "turned", turned, &[x])?;
+    let turned = importer.part("turned", turned, &[x])?;
     let shape = vec![batch, tokens, heads * features];
-    importer.part(call, "merged", Reshape { shape }, &[turned])
+    importer.part("merged", Reshape { shape }, &[turned])
 }
 
 /// Whether no query sees a later key, by the attribute or a known mask.
-fn causal(importer: &Importer<'_>, call: &Call<'_>) -> Result<bool, Error> {
-    let asked = call.integer("is_causal", 0) != 0;
-    if !call.has(3) {
+fn causal(importer: &Importer<'_>) -> Result<bool, Error> {
+    let asked = importer.call.integer("is_causal", 0) != 0;
+    if !importer.call.has(3) {
         return Ok(asked);
     }
-    match mask::mask(&importer.constant(call, 3)?) {
+    match mask::mask(&importer.constant(3)?) {
         Some(seen) => Ok(asked || seen == Seen::Earlier),
-        None => Err(call.refuse("its mask is neither causal nor open to all keys")),
+        None => Err(refuse("its mask is neither causal nor open to all keys")),
     }
 }

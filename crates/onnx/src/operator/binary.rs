@@ -4,53 +4,52 @@ use thinwire_model::{Arithmetic, Error, Fill, Initial, Linear, Operator, Scale, 
 
 use super::{formula, mask};
 use crate::constant::FAR;
-use crate::import::{Call, Importer};
+use crate::import::Importer;
 use crate::supported::unsupported;
 use crate::value::{Value, Weight};
 
 /// A formula, a bias, a multiple, a mask, or arithmetic.
-pub(super) fn visit(importer: &mut Importer<'_>, call: &Call<'_>) -> Result<Value, Error> {
-    let [left, right] = [importer.value(call, 0)?.clone(), importer.value(call, 1)?.clone()];
-    let turns = matches!(call.operator, "Add" | "Mul" | "Max");
-    if let Some(value) = formula::visit(importer, call, &left, &right)? {
+pub(super) fn visit(importer: &mut Importer<'_>) -> Result<Value, Error> {
+    let [left, right] = [importer.value(0)?.clone(), importer.value(1)?.clone()];
+    let turns = matches!(importer.call.operator, "Add" | "Mul" | "Max");
+    if let Some(value) = formula::visit(importer, &left, &right)? {
         return Ok(value);
     }
-    if turns && let Some(value) = formula::visit(importer, call, &right, &left)? {
+    if turns && let Some(value) = formula::visit(importer, &right, &left)? {
         return Ok(value);
     }
     let [left, right] = [importer.known(left)?, importer.known(right)?];
     let orders = [(0, &left, &right), (1, &right, &left)];
     for (first, one, other) in orders.into_iter().take(if turns { 2 } else { 1 }) {
-        if let Some(value) = special(importer, call, (first, one), other)? {
+        if let Some(value) = special(importer, (first, one), other)? {
             return Ok(value);
         }
     }
-    let operator = match call.operator {
+    let operator = match importer.call.operator {
         "Add" => Arithmetic::Add,
         "Sub" => Arithmetic::Subtract,
         "Mul" => Arithmetic::Multiply,
         "Div" => Arithmetic::Divide,
         other => return Err(unsupported(other)),
     };
-    let operands = [importer.tensor(call, 0)?, importer.tensor(call, 1)?];
-    arithmetic(importer, call, operator, operands).map(Value::Tensor)
+    let operands = [importer.tensor(0)?, importer.tensor(1)?];
+    arithmetic(importer, operator, operands).map(Value::Tensor)
 }
 
 /// Returns the value of an operation that is more than arithmetic of two tensors: a bias, a mask, a
 /// multiple.
 fn special(
     importer: &mut Importer<'_>,
-    call: &Call<'_>,
     (index, one): (usize, &Value),
     other: &Value,
 ) -> Result<Option<Value>, Error> {
-    match (call.operator, one, other) {
-        ("Add", Value::Tensor(x), Value::Weight(bias)) if importer.alone(call, index) => {
+    match (importer.call.operator, one, other) {
+        ("Add", Value::Tensor(x), Value::Weight(bias)) if importer.alone(index) => {
             Ok(biased(importer, *x, bias)?.map(Value::Tensor))
         }
         ("Add", Value::Tensor(x), Value::Constant(constant)) if mask::adds(constant).is_some() => {
             let seen = mask::adds(constant);
-            Ok(seen.and_then(|seen| mask::scores(importer, call, *x, constant, seen)))
+            Ok(seen.and_then(|seen| mask::scores(importer, *x, constant, seen)))
         }
         ("Max", Value::Tensor(x), Value::Constant(least)) => {
             let least = least.single().filter(|value| *value <= FAR);
@@ -65,12 +64,10 @@ fn special(
                 ("Div", number) if number != 0.0 => 1.0 / number,
                 _ => return Ok(None),
             };
-            let id = importer.tensor(call, index)?;
+            let id = importer.tensor(index)?;
             match factor == 1.0 {
                 true => Ok(Some(Value::Tensor(id))),
-                false => {
-                    Ok(Some(Value::Tensor(importer.apply(&call.name, Scale(factor), &[id])?)))
-                }
+                false => importer.give(Scale(factor), &[id]).map(Some),
             }
         }
         _ => Ok(None),
@@ -102,7 +99,6 @@ fn biased(
 /// Arithmetic with the larger operand first.
 fn arithmetic(
     importer: &mut Importer<'_>,
-    call: &Call<'_>,
     operator: Arithmetic,
     [x, y]: [TensorId; 2],
 ) -> Result<TensorId, Error> {
@@ -111,15 +107,15 @@ fn arithmetic(
         a.len() < b.len() || (a.len() == b.len() && a.iter().zip(b).any(|(a, b)| a < b))
     };
     if !smaller(shape(x), shape(y)) {
-        return importer.apply(&call.name, operator, &[x, y]);
+        return importer.node(operator, &[x, y]);
     }
     let whole = shape(y).clone();
-    let name = format!("{}.whole", call.name);
+    let name = format!("{}.whole", importer.call.name);
     match operator {
-        Arithmetic::Add | Arithmetic::Multiply => importer.apply(&call.name, operator, &[y, x]),
+        Arithmetic::Add | Arithmetic::Multiply => importer.node(operator, &[y, x]),
         Arithmetic::Subtract => {
             let minus = importer.apply(&name, Scale(-1.0), &[y])?;
-            importer.apply(&call.name, Arithmetic::Add, &[minus, x])
+            importer.node(Arithmetic::Add, &[minus, x])
         }
         Arithmetic::Divide => {
             let filled = importer.graph.nodes.iter().rev().find(|node| node.outputs[..] == [x]);
@@ -130,7 +126,7 @@ fn arithmetic(
                 }
                 _ => importer.expand(&name, x, whole)?,
             };
-            importer.apply(&call.name, operator, &[whole, y])
+            importer.node(operator, &[whole, y])
         }
     }
 }

@@ -3,22 +3,21 @@
 use thinwire_model::{Activation, Epsilon, Error, Initial, LayerNorm, Operator, RmsNorm, TensorId};
 
 use crate::half::{Half, Other, Stage, binary, unary};
-use crate::import::{Call, Importer};
+use crate::import::Importer;
 use crate::value::Value;
 
 /// The next stage of a formula, or the operator that it is; none where there is no formula.
 pub(super) fn visit(
     importer: &mut Importer<'_>,
-    call: &Call<'_>,
     left: &Value,
     right: &Value,
 ) -> Result<Option<Value>, Error> {
     if let Value::Half(half) = left
-        && let Some(value) = end(importer, call, half, right)?
+        && let Some(value) = end(importer, half, right)?
     {
         return Ok(Some(value));
     }
-    if let ("Div", Value::Constant(one), Value::Half(half)) = (call.operator, left, right)
+    if let ("Div", Value::Constant(one), Value::Half(half)) = (importer.call.operator, left, right)
         && one.single() == Some(1.0)
         && let Some(stage) = unary(half.stage, "Reciprocal")
     {
@@ -35,11 +34,11 @@ pub(super) fn visit(
         Value::Half(other) if other.x == x => Some(Other::Stage(Some(other.stage))),
         _ => None,
     };
-    let next = other.and_then(|other| Some((binary(call.operator, stage, other)?, other)));
+    let next = other.and_then(|other| Some((binary(importer.call.operator, stage, other)?, other)));
     let Some((stage, other)) = next else { return Ok(None) };
     let mut onward = match half {
         Some(half) => half.onward(stage, other),
-        None => Half::new(stage, x, call.name.clone()),
+        None => Half::new(stage, x, importer.call.name.clone()),
     };
     if let Value::Half(other) = right {
         onward.epsilon = onward.epsilon.max(other.epsilon);
@@ -48,12 +47,7 @@ pub(super) fn visit(
 }
 
 /// The operator that a formula is, if it ends with this operand.
-fn end(
-    importer: &mut Importer<'_>,
-    call: &Call<'_>,
-    half: &Half,
-    right: &Value,
-) -> Result<Option<Value>, Error> {
+fn end(importer: &mut Importer<'_>, half: &Half, right: &Value) -> Result<Option<Value>, Error> {
     let itself = matches!(right, Value::Tensor(id) if *id == half.x);
     let number = match right {
         Value::Constant(constant) => constant.single(),
@@ -63,27 +57,24 @@ fn end(
         Value::Tensor(id) => scaled(importer, *id) == Some((0.5, half.x)),
         _ => false,
     };
-    let apply = |importer: &mut Importer<'_>, operator: Operator, inputs: &[TensorId]| {
-        Ok(Some(Value::Tensor(importer.apply(&call.name, operator, inputs)?)))
-    };
     let gelu = if half.exact { Activation::GeluErf } else { Activation::Gelu };
     let epsilon = Epsilon { value: half.epsilon };
-    match (call.operator, half.stage) {
-        ("Mul", Stage::Sigmoid) if itself => apply(importer, Activation::Silu.into(), &[half.x]),
-        ("Mul", Stage::Phi) if itself => apply(importer, gelu.into(), &[half.x]),
-        ("Mul", Stage::OnePlus) if half_of_it => apply(importer, gelu.into(), &[half.x]),
-        ("Mul", Stage::Twice) if number == Some(0.5) => apply(importer, gelu.into(), &[half.x]),
+    match (importer.call.operator, half.stage) {
+        ("Mul", Stage::Sigmoid) if itself => importer.give(Activation::Silu, &[half.x]).map(Some),
+        ("Mul", Stage::Phi) if itself => importer.give(gelu, &[half.x]).map(Some),
+        ("Mul", Stage::OnePlus) if half_of_it => importer.give(gelu, &[half.x]).map(Some),
+        ("Mul", Stage::Twice) if number == Some(0.5) => importer.give(gelu, &[half.x]).map(Some),
         ("Mul", Stage::Normal) => Ok(feature(importer, half, right, Initial::Ones)?.map(|gain| {
             Value::Half(Half { stage: Stage::ScaledNormal, gain: Some(gain), ..half.clone() })
         })),
         ("Mul", Stage::RootNormal) => match feature(importer, half, right, Initial::Ones)? {
-            Some(gain) => apply(importer, RmsNorm(epsilon).into(), &[half.x, gain]),
+            Some(gain) => importer.give(RmsNorm(epsilon), &[half.x, gain]).map(Some),
             None => Ok(None),
         },
         ("Add", Stage::ScaledNormal) => {
             match (half.gain, feature(importer, half, right, Initial::Zeros)?) {
                 (Some(gain), Some(bias)) => {
-                    apply(importer, LayerNorm(epsilon).into(), &[half.x, gain, bias])
+                    importer.give(LayerNorm(epsilon), &[half.x, gain, bias]).map(Some)
                 }
                 _ => Ok(None),
             }

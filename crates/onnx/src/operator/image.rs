@@ -6,7 +6,7 @@ use thinwire_model::{
 };
 
 use super::norm;
-use crate::import::{Call, Importer, WEIGHT};
+use crate::import::{Call, Importer, WEIGHT, refuse};
 use crate::value::{Value, Weight};
 
 /// Windows of an image.
@@ -38,7 +38,7 @@ fn steps(call: &Call<'_>, image: [usize; 2], kernel: [usize; 2]) -> Result<Steps
         }
         Some(other) => {
             let other = String::from_utf8_lossy(other).into_owned();
-            return Err(call.refuse(format!("auto_pad is {other}, expected NOTSET or VALID")));
+            return Err(refuse(format!("auto_pad is {other}, expected NOTSET or VALID")));
         }
     };
     Ok(Steps { stride, dilation, padding })
@@ -49,7 +49,7 @@ fn list<const N: usize>(call: &Call<'_>, name: &str, usual: usize) -> Result<[us
     let Some(given) = call.integers(name) else { return Ok([usual; N]) };
     let number = |value: &i64| usize::try_from(*value).ok().filter(|number| *number < 1 << 20);
     let numbers: Option<Vec<usize>> = given.iter().map(number).collect();
-    let refused = || call.refuse(format!("{name} are {given:?}, expected {N} small numbers"));
+    let refused = || refuse(format!("{name} are {given:?}, expected {N} small numbers"));
     let numbers = numbers.ok_or_else(refused)?;
     let of_row = |number: &usize| [usual, *number];
     match numbers.len() * 2 == N {
@@ -60,42 +60,37 @@ fn list<const N: usize>(call: &Call<'_>, name: &str, usual: usize) -> Result<[us
 }
 
 /// The last two dimensions of an image or a weight.
-fn plane(importer: &Importer<'_>, call: &Call<'_>, id: TensorId) -> Result<[usize; 2], Error> {
+fn plane(importer: &Importer<'_>, id: TensorId) -> Result<[usize; 2], Error> {
     match importer.graph.tensors[id].shape[..] {
         [_, _, height, width] => Ok([height, width]),
-        ref shape => Err(call.refuse(format!("shape {shape:?}, expected an image"))),
+        ref shape => Err(refuse(format!("shape {shape:?}, expected an image"))),
     }
 }
 
 /// An image; a sequence as an image of one row, and whether it was one.
-fn image(importer: &mut Importer<'_>, call: &Call<'_>) -> Result<(TensorId, bool), Error> {
-    let x = importer.tensor(call, 0)?;
+fn image(importer: &mut Importer<'_>) -> Result<(TensorId, bool), Error> {
+    let x = importer.tensor(0)?;
     let [batch, channels, length] = importer.graph.tensors[x].shape[..] else {
         return Ok((x, false));
     };
     let row = Reshape { shape: vec![batch, channels, 1, length] };
-    Ok((importer.part(call, "row", row, &[x])?, true))
+    Ok((importer.part("row", row, &[x])?, true))
 }
 
 /// A convolution's weight, for images of one row if the images are.
-fn kernel(importer: &mut Importer<'_>, call: &Call<'_>, row: bool) -> Result<TensorId, Error> {
-    match importer.weight(call, 1) {
+fn kernel(importer: &mut Importer<'_>, row: bool) -> Result<TensorId, Error> {
+    match importer.weight(1) {
         Some(weight) if row && weight.shape.len() == 3 => {
             let [out, channels, length] = [0, 1, 2].map(|dim| weight.shape[dim]);
             let weight = Weight { shape: vec![out, channels, 1, length], ..weight };
             importer.parameter(&weight, WEIGHT)
         }
-        _ => importer.learned(call, 1, WEIGHT),
+        _ => importer.learned(1, WEIGHT),
     }
 }
 
 /// Returns the result for an image, as a sequence if the operand was one.
-fn result(
-    importer: &mut Importer<'_>,
-    call: &Call<'_>,
-    y: TensorId,
-    row: bool,
-) -> Result<Value, Error> {
+fn result(importer: &mut Importer<'_>, y: TensorId, row: bool) -> Result<Value, Error> {
     let [batch, channels, 1, length] = importer.graph.tensors[y].shape[..] else {
         return Ok(Value::Tensor(y));
     };
@@ -103,60 +98,59 @@ fn result(
         return Ok(Value::Tensor(y));
     }
     let flat = Reshape { shape: vec![batch, channels, length] };
-    importer.part(call, "flat", flat, &[y]).map(Value::Tensor)
+    importer.part("flat", flat, &[y]).map(Value::Tensor)
 }
 
 /// Returns the number of groups of a convolution.
 fn groups(call: &Call<'_>) -> Result<usize, Error> {
     let group = call.integer("group", 1);
     let groups = usize::try_from(group).ok().filter(|groups| *groups > 0);
-    groups.ok_or_else(|| call.refuse(format!("group is {group}, expected 1 or more")))
+    groups.ok_or_else(|| refuse(format!("group is {group}, expected 1 or more")))
 }
 
 /// A convolution, and its bias.
-pub(super) fn conv(importer: &mut Importer<'_>, call: &Call<'_>) -> Result<Value, Error> {
-    let (x, row) = image(importer, call)?;
-    let weight = kernel(importer, call, row)?;
-    let (image, kernel) = (plane(importer, call, x)?, plane(importer, call, weight)?);
-    let Steps { stride, dilation, padding } = steps(call, image, kernel)?;
-    let convolution = Conv2d { stride, padding, dilation, groups: groups(call)? };
-    let y = importer.apply(&call.name, convolution, &[x, weight])?;
-    if !call.has(2) {
-        return result(importer, call, y, row);
+pub(super) fn conv(importer: &mut Importer<'_>) -> Result<Value, Error> {
+    let (x, row) = image(importer)?;
+    let weight = kernel(importer, row)?;
+    let (image, kernel) = (plane(importer, x)?, plane(importer, weight)?);
+    let Steps { stride, dilation, padding } = steps(importer.call, image, kernel)?;
+    let convolution = Conv2d { stride, padding, dilation, groups: groups(importer.call)? };
+    let y = importer.node(convolution, &[x, weight])?;
+    if !importer.call.has(2) {
+        return result(importer, y, row);
     }
-    let Some(bias) = importer.weight(call, 2) else {
-        return Err(call.refuse("its bias is computed, expected one that is trained"));
+    let Some(bias) = importer.weight(2) else {
+        return Err(refuse("its bias is computed, expected one that is trained"));
     };
     let shape = [&bias.shape[..], &[1, 1]].concat();
     let bias = importer.parameter(&Weight { shape, ..bias }, Initial::Zeros)?;
-    let name = format!("{}.bias", call.name);
-    let y = importer.apply(&name, Arithmetic::Add, &[y, bias])?;
-    result(importer, call, y, row)
+    let y = importer.part("bias", Arithmetic::Add, &[y, bias])?;
+    result(importer, y, row)
 }
 
 /// The largest or the mean of windows.
-pub(super) fn pool(importer: &mut Importer<'_>, call: &Call<'_>) -> Result<Value, Error> {
-    let kind = if call.operator == "MaxPool" { PoolKind::Max } else { PoolKind::Mean };
-    let (x, row) = image(importer, call)?;
-    let (image, size) = (plane(importer, call, x)?, list(call, "kernel_shape", 1)?);
-    let Steps { stride, dilation, mut padding } = steps(call, image, size)?;
+pub(super) fn pool(importer: &mut Importer<'_>) -> Result<Value, Error> {
+    let kind = if importer.call.operator == "MaxPool" { PoolKind::Max } else { PoolKind::Mean };
+    let (x, row) = image(importer)?;
+    let (image, size) = (plane(importer, x)?, list(importer.call, "kernel_shape", 1)?);
+    let Steps { stride, dilation, mut padding } = steps(importer.call, image, size)?;
     if dilation != [1, 1] {
-        return Err(call.refuse(format!("dilations are {dilation:?}, expected 1")));
+        return Err(refuse(format!("dilations are {dilation:?}, expected 1")));
     }
     let padded = padding != [0; 4];
-    if kind == PoolKind::Mean && padded && call.integer("count_include_pad", 0) == 0 {
-        return Err(call.refuse("count_include_pad is 0, expected 1 where there is padding"));
+    if kind == PoolKind::Mean && padded && importer.call.integer("count_include_pad", 0) == 0 {
+        return Err(refuse("count_include_pad is 0, expected 1 where there is padding"));
     }
-    if call.integer("ceil_mode", 0) != 0 {
+    if importer.call.integer("ceil_mode", 0) != 0 {
         let more = ceiling(image, size, stride, padding);
         if kind == PoolKind::Mean && more != padding {
-            return Err(call.refuse("ceil_mode is 1, expected 0 where windows reach beyond"));
+            return Err(refuse("ceil_mode is 1, expected 0 where windows reach beyond"));
         }
         padding = more;
     }
     let pool = Pool { kind, size, stride, padding };
-    let y = importer.apply(&call.name, pool, &[x])?;
-    result(importer, call, y, row)
+    let y = importer.node(pool, &[x])?;
+    result(importer, y, row)
 }
 
 /// The padding with which windows that begin within an image or before it are whole.
@@ -180,34 +174,29 @@ fn ceiling(
 }
 
 /// The mean of a whole image.
-pub(super) fn global(importer: &mut Importer<'_>, call: &Call<'_>) -> Result<Value, Error> {
-    let x = importer.tensor(call, 0)?;
+pub(super) fn global(importer: &mut Importer<'_>) -> Result<Value, Error> {
+    let x = importer.tensor(0)?;
     let shape = importer.graph.tensors[x].shape.clone();
     match shape[..] {
         [_, _, height, width] => {
-            let pool = Pool {
-                kind: PoolKind::Mean,
-                size: [height, width],
-                stride: [1, 1],
-                padding: [0; 4],
-            };
-            importer.give(call, pool, &[x])
+            let pool = Pool { size: [height, width], ..Pool::square(PoolKind::Mean, 1, 1, 0) };
+            importer.give(pool, &[x])
         }
         [_, _, ..] => {
             let image: Vec<usize> = (2..shape.len()).collect();
-            importer.mean(&call.name, x, &image, Summed::ToOne).map(Value::Tensor)
+            importer.mean(&importer.call.name, x, &image, Summed::ToOne).map(Value::Tensor)
         }
-        _ => Err(call.refuse(format!("x has shape {shape:?}, expected an image"))),
+        _ => Err(refuse(format!("x has shape {shape:?}, expected an image"))),
     }
 }
 
 /// Batch norm as it is in training; the file's statistics are not used.
-pub(super) fn batch_norm(importer: &mut Importer<'_>, call: &Call<'_>) -> Result<Value, Error> {
-    let x = importer.tensor(call, 0)?;
-    let gain = importer.learned(call, 1, Initial::Ones)?;
-    let bias = importer.learned(call, 2, Initial::Zeros)?;
-    let name = format!("{}.moments", call.name);
+pub(super) fn batch_norm(importer: &mut Importer<'_>) -> Result<Value, Error> {
+    let x = importer.tensor(0)?;
+    let gain = importer.learned(1, Initial::Ones)?;
+    let bias = importer.learned(2, Initial::Zeros)?;
+    let name = format!("{}.moments", importer.call.name);
     let moments = importer.graph.apply(name, Moments.into(), &[x])?;
     let operands = [x, moments[0], moments[1], gain, bias];
-    importer.give(call, BatchNorm(norm::epsilon(call)), &operands)
+    importer.give(BatchNorm(norm::epsilon(importer.call)), &operands)
 }

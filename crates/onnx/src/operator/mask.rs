@@ -4,7 +4,7 @@ use thinwire_model::Error;
 
 use crate::constant::{Constant, FAR};
 use crate::half::{Half, Stage};
-use crate::import::{Call, Importer};
+use crate::import::Importer;
 use crate::supported::unsupported;
 use crate::value::Value;
 
@@ -19,17 +19,16 @@ pub(super) enum Seen {
 
 /// `Where` as a mask: scores, and minus infinity where keys are not seen; or what replaces numbers
 /// that are none.
-pub(super) fn masked(importer: &mut Importer<'_>, call: &Call<'_>) -> Result<Value, Error> {
-    if let (Value::Half(half), Value::Tensor(x)) =
-        (importer.value(call, 0)?, importer.value(call, 2)?)
+pub(super) fn masked(importer: &mut Importer<'_>) -> Result<Value, Error> {
+    if let (Value::Half(half), Value::Tensor(x)) = (importer.value(0)?, importer.value(2)?)
         && (half.stage, half.x) == (Stage::Missing, *x)
-        && importer.constant(call, 1).is_ok_and(|constant| constant.single() == Some(0.0))
+        && importer.constant(1).is_ok_and(|constant| constant.single() == Some(0.0))
     {
         return Ok(Value::Tensor(*x));
     }
-    let Ok(condition) = importer.constant(call, 0) else { return Err(unsupported("Where")) };
+    let Ok(condition) = importer.constant(0) else { return Err(unsupported("Where")) };
     let far = |index: usize| {
-        let constant = importer.constant(call, index).ok();
+        let constant = importer.constant(index).ok();
         constant.is_some_and(|constant| constant.values.iter().all(|value| *value <= FAR))
     };
     let (x, seen_is) = match (far(1), far(2)) {
@@ -39,14 +38,13 @@ pub(super) fn masked(importer: &mut Importer<'_>, call: &Call<'_>) -> Result<Val
     };
     let seen = seen(&condition, |value| (value != 0.0) == seen_is);
     let Some(seen) = seen else { return Err(unsupported("Where")) };
-    let x = importer.tensor(call, x)?;
-    scores(importer, call, x, &condition, seen).ok_or_else(|| unsupported("Where"))
+    let x = importer.tensor(x)?;
+    scores(importer, x, &condition, seen).ok_or_else(|| unsupported("Where"))
 }
 
 /// Scores with a mask of a shape; none if the mask makes more of them.
 pub(super) fn scores(
     importer: &Importer<'_>,
-    call: &Call<'_>,
     x: usize,
     mask: &Constant,
     seen: Seen,
@@ -54,11 +52,10 @@ pub(super) fn scores(
     let shape = &importer.graph.tensors[x].shape;
     let missing = shape.len().checked_sub(mask.shape.len())?;
     let fits = |(of_x, of_mask): (&usize, &usize)| of_x == of_mask || *of_mask == 1;
-    let node = call.name.clone();
     let fits = shape[missing..].iter().zip(&mask.shape).all(fits);
     fits.then_some(match seen {
         Seen::All => Value::Tensor(x),
-        Seen::Earlier => Value::Half(Half::new(Stage::Causal, x, node)),
+        Seen::Earlier => Value::Half(Half::new(Stage::Causal, x, importer.call.name.clone())),
     })
 }
 

@@ -6,25 +6,25 @@ use thinwire_model::{
 
 use super::shape::axes;
 use crate::half::{Half, Stage, decimal, unary};
-use crate::import::{Call, Importer};
+use crate::import::{Call, Importer, dimension, refuse};
 use crate::value::Value;
 
 /// Layer norm over the last dimension.
-pub(super) fn layer_norm(importer: &mut Importer<'_>, call: &Call<'_>) -> Result<Value, Error> {
-    let [x, gain] = [importer.tensor(call, 0)?, importer.learned(call, 1, Initial::Ones)?];
-    let shape = last_axis(importer, call, x)?;
-    let bias = match call.has(2) {
-        true => importer.learned(call, 2, Initial::Zeros)?,
-        false => importer.part(call, "zeros", Fill { shape, value: 0.0 }, &[])?,
+pub(super) fn layer_norm(importer: &mut Importer<'_>) -> Result<Value, Error> {
+    let [x, gain] = [importer.tensor(0)?, importer.learned(1, Initial::Ones)?];
+    let shape = last_axis(importer, x)?;
+    let bias = match importer.call.has(2) {
+        true => importer.learned(2, Initial::Zeros)?,
+        false => importer.part("zeros", Fill { shape, value: 0.0 }, &[])?,
     };
-    importer.give(call, LayerNorm(epsilon(call)), &[x, gain, bias])
+    importer.give(LayerNorm(epsilon(importer.call)), &[x, gain, bias])
 }
 
 /// RMS norm over the last dimension.
-pub(super) fn rms_norm(importer: &mut Importer<'_>, call: &Call<'_>) -> Result<Value, Error> {
-    let [x, gain] = [importer.tensor(call, 0)?, importer.learned(call, 1, Initial::Ones)?];
-    last_axis(importer, call, x)?;
-    importer.give(call, RmsNorm(epsilon(call)), &[x, gain])
+pub(super) fn rms_norm(importer: &mut Importer<'_>) -> Result<Value, Error> {
+    let [x, gain] = [importer.tensor(0)?, importer.learned(1, Initial::Ones)?];
+    last_axis(importer, x)?;
+    importer.give(RmsNorm(epsilon(importer.call)), &[x, gain])
 }
 
 /// Returns the number that a norm adds to a variance.
@@ -33,70 +33,70 @@ pub(super) fn epsilon(call: &Call<'_>) -> Epsilon {
 }
 
 /// The last dimension as a shape, if that is the axis.
-fn last_axis(importer: &Importer<'_>, call: &Call<'_>, x: TensorId) -> Result<Vec<usize>, Error> {
+fn last_axis(importer: &Importer<'_>, x: TensorId) -> Result<Vec<usize>, Error> {
     let shape = &importer.graph.tensors[x].shape;
-    let axis = call.integer("axis", -1);
+    let axis = importer.call.integer("axis", -1);
     match shape.last() {
-        Some(last) if call.dimension(axis, shape.len())? + 1 == shape.len() => Ok(vec![*last]),
-        _ => Err(call.refuse(format!("axis {axis} of shape {shape:?}, expected the last one"))),
+        Some(last) if dimension(axis, shape.len())? + 1 == shape.len() => Ok(vec![*last]),
+        _ => Err(refuse(format!("axis {axis} of shape {shape:?}, expected the last one"))),
     }
 }
 
 /// Softmax over the last dimension; its logarithm only as the output, where the loss replaces it.
-pub(super) fn softmax(importer: &mut Importer<'_>, call: &Call<'_>) -> Result<Value, Error> {
-    let value = importer.value(call, 0)?.clone();
+pub(super) fn softmax(importer: &mut Importer<'_>) -> Result<Value, Error> {
+    let value = importer.value(0)?.clone();
     let shape = importer.shape(&value);
-    let axis = call.integer("axis", if importer.version < 13 { 1 } else { -1 });
-    if call.dimension(axis, shape.len())? + 1 != shape.len() {
-        return Err(call.refuse(format!("axis {axis} of shape {shape:?}, expected the last one")));
+    let axis = importer.call.integer("axis", if importer.version < 13 { 1 } else { -1 });
+    if dimension(axis, shape.len())? + 1 != shape.len() {
+        return Err(refuse(format!("axis {axis} of shape {shape:?}, expected the last one")));
     }
-    if call.operator == "LogSoftmax" {
-        return match importer.is_output(call) {
+    if importer.call.operator == "LogSoftmax" {
+        return match importer.is_output() {
             true => Ok(value),
-            false => Err(call.refuse("LogSoftmax is only supported as the output")),
+            false => Err(refuse("LogSoftmax is only supported as the output")),
         };
     }
     let (x, causal) = match value {
         Value::Half(Half { stage: Stage::Causal, x, .. }) => (x, true),
-        _ => (importer.tensor(call, 0)?, false),
+        _ => (importer.tensor(0)?, false),
     };
-    importer.give(call, Softmax { causal }, &[x])
+    importer.give(Softmax { causal }, &[x])
 }
 
 /// The mean or the sum over some dimensions.
-pub(super) fn reduce(importer: &mut Importer<'_>, call: &Call<'_>) -> Result<Value, Error> {
-    let value = importer.value(call, 0)?.clone();
+pub(super) fn reduce(importer: &mut Importer<'_>) -> Result<Value, Error> {
+    let value = importer.value(0)?.clone();
     let dimensions = importer.shape(&value).len();
-    let axes = axes(importer, call, dimensions)?.unwrap_or_else(|| (0..dimensions).collect());
-    let becomes = if call.integer("keepdims", 1) == 0 { Summed::Away } else { Summed::ToOne };
+    let axes = axes(importer, dimensions)?.unwrap_or_else(|| (0..dimensions).collect());
+    let becomes =
+        if importer.call.integer("keepdims", 1) == 0 { Summed::Away } else { Summed::ToOne };
     let last = axes[..] == [dimensions.wrapping_sub(1)] && becomes == Summed::ToOne;
     if let (Value::Half(half), true) = (&value, last)
-        && let Some(stage) = unary(half.stage, call.operator)
+        && let Some(stage) = unary(half.stage, importer.call.operator)
     {
         return Ok(Value::Half(Half { stage, ..half.clone() }));
     }
-    let x = importer.tensor(call, 0)?;
-    if last && call.operator == "ReduceMean" {
-        let node = call.name.clone();
-        return Ok(Value::Half(Half::new(Stage::Mean, x, node)));
+    let x = importer.tensor(0)?;
+    if last && importer.call.operator == "ReduceMean" {
+        return Ok(Value::Half(Half::new(Stage::Mean, x, importer.call.name.clone())));
     }
-    let reduced = match call.operator {
-        "ReduceMean" => importer.mean(&call.name, x, &axes, becomes),
-        _ => importer.sum(&call.name, x, &axes, becomes),
+    let reduced = match importer.call.operator {
+        "ReduceMean" => importer.mean(&importer.call.name, x, &axes, becomes),
+        _ => importer.sum(&importer.call.name, x, &axes, becomes),
     };
     reduced.map(Value::Tensor)
 }
 
 /// Dropout at its rate.
-pub(super) fn dropout(importer: &mut Importer<'_>, call: &Call<'_>) -> Result<Value, Error> {
-    let rate = match call.has(1) {
-        true => importer.constant(call, 1)?.single().unwrap_or(0.0),
-        false => call.float("ratio", 0.5),
+pub(super) fn dropout(importer: &mut Importer<'_>) -> Result<Value, Error> {
+    let rate = match importer.call.has(1) {
+        true => importer.constant(1)?.single().unwrap_or(0.0),
+        false => importer.call.float("ratio", 0.5),
     };
     if rate == 0.0 {
-        return Ok(importer.value(call, 0)?.clone());
+        return Ok(importer.value(0)?.clone());
     }
-    let x = importer.tensor(call, 0)?;
+    let x = importer.tensor(0)?;
     let stream = importer.graph.nodes.len() as u32;
-    importer.give(call, Dropout { rate, stream }, &[x])
+    importer.give(Dropout { rate, stream }, &[x])
 }

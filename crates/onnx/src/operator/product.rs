@@ -2,23 +2,22 @@
 
 use thinwire_model::{Arithmetic, Error, Initial, Linear, MatMul, TensorId};
 
-use crate::import::{Call, Importer, WEIGHT};
+use crate::import::{Importer, WEIGHT, refuse};
 use crate::value::{Value, Weight};
 
 /// Letters of dimensions before the last two.
 const LEADING: &str = "bgtuv";
 
 /// `y = x · w + c`, with w perhaps the other way round.
-pub(super) fn gemm(importer: &mut Importer<'_>, call: &Call<'_>) -> Result<Value, Error> {
-    let factors = [call.float("alpha", 1.0), call.float("beta", 1.0)];
-    if factors != [1.0, 1.0] || call.integer("transA", 0) != 0 {
-        let message = format!("alpha and beta are {factors:?}, expected 1, and x as it is");
-        return Err(call.refuse(message));
+pub(super) fn gemm(importer: &mut Importer<'_>) -> Result<Value, Error> {
+    let factors = [importer.call.float("alpha", 1.0), importer.call.float("beta", 1.0)];
+    if factors != [1.0, 1.0] || importer.call.integer("transA", 0) != 0 {
+        return Err(refuse(format!("alpha and beta are {factors:?}, expected 1, and x as it is")));
     }
-    let turned = call.integer("transB", 0) != 0;
-    let x = importer.tensor(call, 0)?;
-    let bias = if call.has(2) { importer.weight(call, 2) } else { None };
-    let product = match importer.weight(call, 1) {
+    let turned = importer.call.integer("transB", 0) != 0;
+    let x = importer.tensor(0)?;
+    let bias = if importer.call.has(2) { importer.weight(2) } else { None };
+    let product = match importer.weight(1) {
         Some(weight) => {
             let weight = if turned { weight.turned() } else { weight };
             let features = weight.shape.last().copied();
@@ -28,39 +27,37 @@ pub(super) fn gemm(importer: &mut Importer<'_>, call: &Call<'_>) -> Result<Value
                 Some(bias) if shared_table(importer, &weight).is_none() => {
                     let weight = importer.parameter(&weight, WEIGHT)?;
                     let operands = [x, weight, importer.parameter(&bias, Initial::Zeros)?];
-                    let y = importer.apply(&call.name, Linear { bias: true }, &operands)?;
-                    return Ok(Value::Tensor(y));
+                    return importer.give(Linear { bias: true }, &operands);
                 }
-                _ => linear(importer, &call.name, x, &weight)?,
+                _ => linear(importer, x, &weight)?,
             }
         }
         None => {
-            let y = importer.tensor(call, 1)?;
+            let y = importer.tensor(1)?;
             let right = if turned { "nk" } else { "kn" };
-            importer.apply(&call.name, MatMul::new("bk", right, "bn"), &[x, y])?
+            importer.node(MatMul::new("bk", right, "bn"), &[x, y])?
         }
     };
-    if !call.has(2) {
+    if !importer.call.has(2) {
         return Ok(Value::Tensor(product));
     }
-    let added = importer.learned(call, 2, Initial::Zeros)?;
-    let name = format!("{}.add", call.name);
-    Ok(Value::Tensor(importer.apply(&name, Arithmetic::Add, &[product, added])?))
+    let added = importer.learned(2, Initial::Zeros)?;
+    importer.part("add", Arithmetic::Add, &[product, added]).map(Value::Tensor)
 }
 
 /// A product over the last dimension of x and the one before the last of y.
-pub(super) fn matmul(importer: &mut Importer<'_>, call: &Call<'_>) -> Result<Value, Error> {
-    let x = importer.tensor(call, 0)?;
-    if let Some(weight) = importer.weight(call, 1).filter(|weight| weight.shape.len() == 2) {
-        return linear(importer, &call.name, x, &weight).map(Value::Tensor);
+pub(super) fn matmul(importer: &mut Importer<'_>) -> Result<Value, Error> {
+    let x = importer.tensor(0)?;
+    if let Some(weight) = importer.weight(1).filter(|weight| weight.shape.len() == 2) {
+        return linear(importer, x, &weight).map(Value::Tensor);
     }
-    let y = importer.tensor(call, 1)?;
+    let y = importer.tensor(1)?;
     let shape = |id: TensorId| importer.graph.tensors[id].shape.clone();
     let shapes = [shape(x), shape(y)];
     let [left, right] = [shapes[0].len(), shapes[1].len()];
     if left < 2 || right < 2 || left.max(right) > LEADING.len() + 2 {
         let message = format!("shapes {shapes:?}, expected 2 to {} dimensions", LEADING.len() + 2);
-        return Err(call.refuse(message));
+        return Err(refuse(message));
     }
     let most = left.max(right) - 2;
     let leading = |dimensions: usize| &LEADING[most + 2 - dimensions..most];
@@ -69,27 +66,22 @@ pub(super) fn matmul(importer: &mut Importer<'_>, call: &Call<'_>) -> Result<Val
         format!("{}kn", leading(right)),
         format!("{}sn", leading(left.max(right))),
     );
-    importer.give(call, product, &[x, y])
+    importer.give(product, &[x, y])
 }
 
 /// A product with a weight: a linear layer, or a product with a table that is also read otherwise.
-fn linear(
-    importer: &mut Importer<'_>,
-    name: &str,
-    x: TensorId,
-    weight: &Weight,
-) -> Result<TensorId, Error> {
+fn linear(importer: &mut Importer<'_>, x: TensorId, weight: &Weight) -> Result<TensorId, Error> {
     match shared_table(importer, weight) {
         None => {
             let weight = importer.parameter(weight, WEIGHT)?;
-            importer.apply(name, Linear { bias: false }, &[x, weight])
+            importer.node(Linear { bias: false }, &[x, weight])
         }
         Some(table) => {
             let table = importer.parameter(&table, WEIGHT)?;
             let dimensions = importer.graph.tensors[x].shape.len();
             let rows: String = LEADING.chars().take(dimensions.saturating_sub(1)).collect();
             let product = MatMul::new(format!("{rows}k"), "nk", format!("{rows}n"));
-            importer.apply(name, product, &[x, table])
+            importer.node(product, &[x, table])
         }
     }
 }

@@ -6,7 +6,7 @@
 use thinwire_model::{Error, Reshape, Rotary, TensorId, Transpose};
 
 use crate::constant::Constant;
-use crate::import::{Call, Importer};
+use crate::import::{Importer, refuse};
 use crate::value::Value;
 
 /// Absolute error that a cosine or sine may have.
@@ -17,40 +17,36 @@ const WHOLE: f64 = 1e-4;
 const USUAL: f64 = 10_000.0;
 
 /// Turned pairs of features.
-pub(super) fn visit(importer: &mut Importer<'_>, call: &Call<'_>) -> Result<Value, Error> {
-    let x = importer.tensor(call, 0)?;
-    let (tokens, heads, head_size) = heads(importer, call, x)?;
+pub(super) fn visit(importer: &mut Importer<'_>) -> Result<Value, Error> {
+    let x = importer.tensor(0)?;
+    let (tokens, heads, head_size) = heads(importer, x)?;
     for (name, usual) in [("interleaved", 0), ("rotary_embedding_dim", 0)] {
-        let found = call.integer(name, usual);
+        let found = importer.call.integer(name, usual);
         let whole = name != "interleaved" && found == head_size as i64;
         if found != usual && !whole {
-            return Err(call.refuse(format!("{name} is {found}, expected {usual}")));
+            return Err(refuse(format!("{name} is {found}, expected {usual}")));
         }
     }
-    let base = base(importer, call, tokens, head_size)?;
+    let base = base(importer, tokens, head_size)?;
     let rotary = Rotary { head_size, base, back: false };
     let [batch, _, _, features] = importer.graph.tensors[x].shape[..] else {
-        return importer.give(call, rotary, &[x]);
+        return importer.give(rotary, &[x]);
     };
     let shape = vec![batch, tokens, heads * features];
     let turned = Transpose::new("bhsd", "bshd");
-    let x = importer.part(call, "turned", turned, &[x])?;
-    let x = importer.part(call, "merged", Reshape { shape }, &[x])?;
-    let y = importer.apply(&call.name, rotary, &[x])?;
+    let x = importer.part("turned", turned, &[x])?;
+    let x = importer.part("merged", Reshape { shape }, &[x])?;
+    let y = importer.node(rotary, &[x])?;
     let shape = vec![batch, tokens, heads, features];
-    let y = importer.part(call, "apart", Reshape { shape }, &[y])?;
+    let y = importer.part("apart", Reshape { shape }, &[y])?;
     let back = Transpose::new("bshd", "bhsd");
-    importer.part(call, "back", back, &[y]).map(Value::Tensor)
+    importer.part("back", back, &[y]).map(Value::Tensor)
 }
 
 /// Tokens, heads and the features of a head.
-fn heads(
-    importer: &Importer<'_>,
-    call: &Call<'_>,
-    x: TensorId,
-) -> Result<(usize, usize, usize), Error> {
+fn heads(importer: &Importer<'_>, x: TensorId) -> Result<(usize, usize, usize), Error> {
     let shape = &importer.graph.tensors[x].shape;
-    let heads = usize::try_from(call.integer("num_heads", 0)).unwrap_or(0);
+    let heads = usize::try_from(importer.call.integer("num_heads", 0)).unwrap_or(0);
     let found = match (&shape[..], heads) {
         ([_, heads, tokens, size], _) => Some((*tokens, *heads, *size)),
         ([_, tokens, features], 1..) if features % heads == 0 => {
@@ -59,20 +55,15 @@ fn heads(
         _ => None,
     };
     found.filter(|(_, _, size)| size % 2 == 0).ok_or_else(|| {
-        call.refuse(format!("shape {shape:?} of {heads} heads, expected an even number for each"))
+        refuse(format!("shape {shape:?} of {heads} heads, expected an even number for each"))
     })
 }
 
 /// The base of the tables, if places are counted from 0.
-fn base(
-    importer: &Importer<'_>,
-    call: &Call<'_>,
-    tokens: usize,
-    head_size: usize,
-) -> Result<f64, Error> {
-    let [cosines, sines] = [importer.constant(call, 1)?, importer.constant(call, 2)?];
+fn base(importer: &Importer<'_>, tokens: usize, head_size: usize) -> Result<f64, Error> {
+    let [cosines, sines] = [importer.constant(1)?, importer.constant(2)?];
     let half = head_size / 2;
-    let places = if call.has(3) { Some(importer.constant(call, 3)?) } else { None };
+    let places = if importer.call.has(3) { Some(importer.constant(3)?) } else { None };
     let rows = |table: &Constant| {
         let fits = table.shape.last() == Some(&half) && table.values.len() >= tokens * half;
         let known = table.values.len() / half.max(1);
@@ -87,7 +78,7 @@ fn base(
     };
     let wrong = || {
         let shapes = format!("tables of shape {:?} and {:?}", cosines.shape, sines.shape);
-        call.refuse(format!("{shapes}, expected {tokens} rows of {half} numbers"))
+        refuse(format!("{shapes}, expected {tokens} rows of {half} numbers"))
     };
     let (of_cosines, of_sines) =
         (rows(&cosines).ok_or_else(wrong)?, rows(&sines).ok_or_else(wrong)?);
@@ -109,7 +100,7 @@ fn base(
     };
     match (0..tokens).all(|token| (0..half).all(|pair| right(token, pair))) {
         true => Ok(base),
-        false => Err(call.refuse("its tables are not of places counted from 0 and one base")),
+        false => Err(refuse("its tables are not of places counted from 0 and one base")),
     }
 }
 

@@ -1,20 +1,20 @@
 //! Views: reshapes, transposes and expansions.
 
-use thinwire_model::{Error, Reshape, TensorId, Transpose};
+use thinwire_model::{Error, Reshape, Transpose};
 
 use crate::half::{Half, Stage};
-use crate::import::{Call, Importer};
+use crate::import::{Call, Importer, dimension, refuse};
 use crate::value::Value;
 
 /// Reshape, Flatten, Squeeze and Unsqueeze.
-pub(super) fn reshape(importer: &mut Importer<'_>, call: &Call<'_>) -> Result<Value, Error> {
-    let value = importer.value(call, 0)?.clone();
+pub(super) fn reshape(importer: &mut Importer<'_>) -> Result<Value, Error> {
+    let value = importer.value(0)?.clone();
     let from = importer.shape(&value);
-    let shape = match call.operator {
-        "Reshape" => asked(importer, call, &from)?,
-        "Flatten" => flat(call, &from)?,
-        "Squeeze" => squeezed(importer, call, &from)?,
-        _ => unsqueezed(importer, call, &from)?,
+    let shape = match importer.call.operator {
+        "Reshape" => asked(importer, &from)?,
+        "Flatten" => flat(importer.call, &from)?,
+        "Squeeze" => squeezed(importer, &from)?,
+        _ => unsqueezed(importer, &from)?,
     };
     if shape == from {
         return Ok(value);
@@ -23,38 +23,26 @@ pub(super) fn reshape(importer: &mut Importer<'_>, call: &Call<'_>) -> Result<Va
         && half.stage == Stage::Causal
         && from.last_chunk::<2>() == shape.last_chunk::<2>()
     {
-        let x = to(importer, &call.name, half.x, shape)?;
+        let x = importer.node(Reshape { shape }, &[half.x])?;
         return Ok(Value::Half(Half { x, ..half.clone() }));
     }
-    let x = importer.tensor(call, 0)?;
-    to(importer, &call.name, x, shape).map(Value::Tensor)
-}
-
-/// The elements in a shape; whole numbers of the data just have it.
-pub(super) fn to(
-    importer: &mut Importer<'_>,
-    name: &str,
-    x: TensorId,
-    shape: Vec<usize>,
-) -> Result<TensorId, Error> {
-    importer.apply(name, Reshape { shape }, &[x])
+    let x = importer.tensor(0)?;
+    importer.give(Reshape { shape }, &[x])
 }
 
 /// The shape that a reshape asks for: 0 is as it was, -1 what is left.
-pub(crate) fn asked(
-    importer: &Importer<'_>,
-    call: &Call<'_>,
-    from: &[usize],
-) -> Result<Vec<usize>, Error> {
-    let asked = importer.constant(call, 1)?.integers();
-    let refused = || call.refuse(format!("shape {from:?} cannot become {asked:?}"));
+pub(crate) fn asked(importer: &Importer<'_>, from: &[usize]) -> Result<Vec<usize>, Error> {
+    let asked = importer.constant(1)?.integers();
+    let refused = || refuse(format!("shape {from:?} cannot become {asked:?}"));
     let elements: usize = from.iter().product();
     if asked.iter().filter(|length| **length == -1).count() > 1 {
         return Err(refused());
     }
     let length = |(at, length): (usize, &i64)| match length {
         -1 => Ok(1),
-        0 if call.integer("allowzero", 0) == 0 => from.get(at).copied().ok_or_else(refused),
+        0 if importer.call.integer("allowzero", 0) == 0 => {
+            from.get(at).copied().ok_or_else(refused)
+        }
         length => usize::try_from(*length).map_err(|_| refused()),
     };
     let mut shape: Vec<usize> = asked.iter().enumerate().map(length).collect::<Result<_, _>>()?;
@@ -74,7 +62,7 @@ pub(crate) fn flat(call: &Call<'_>, from: &[usize]) -> Result<Vec<usize>, Error>
     let axis = call.integer("axis", 1);
     let axis = match usize::try_from(axis) {
         Ok(axis) if axis == from.len() => axis,
-        _ => call.dimension(axis, from.len())?,
+        _ => dimension(axis, from.len())?,
     };
     Ok(vec![from[..axis].iter().product(), from[axis..].iter().product()])
 }
@@ -82,50 +70,41 @@ pub(crate) fn flat(call: &Call<'_>, from: &[usize]) -> Result<Vec<usize>, Error>
 /// The axes of an attribute or, since version 13, of the second input.
 pub(super) fn axes(
     importer: &Importer<'_>,
-    call: &Call<'_>,
     dimensions: usize,
 ) -> Result<Option<Vec<usize>>, Error> {
-    let Some(axes) = importer.list(call, "axes", 1)? else { return Ok(None) };
-    let axes = axes.into_iter().map(|axis| call.dimension(axis, dimensions));
+    let Some(axes) = importer.list("axes", 1)? else { return Ok(None) };
+    let axes = axes.into_iter().map(|axis| dimension(axis, dimensions));
     axes.collect::<Result<_, _>>().map(Some)
 }
 
-pub(crate) fn squeezed(
-    importer: &Importer<'_>,
-    call: &Call<'_>,
-    from: &[usize],
-) -> Result<Vec<usize>, Error> {
-    let axes = axes(importer, call, from.len())?;
+pub(crate) fn squeezed(importer: &Importer<'_>, from: &[usize]) -> Result<Vec<usize>, Error> {
+    let axes = axes(importer, from.len())?;
     let goes = |at: usize| match &axes {
         Some(axes) => axes.contains(&at),
         None => from[at] == 1,
     };
     match (0..from.len()).find(|at| goes(*at) && from[*at] != 1) {
         Some(at) => {
-            Err(call.refuse(format!("dimension {at} of shape {from:?} is squeezed, expected 1")))
+            Err(refuse(format!("dimension {at} of shape {from:?} is squeezed, expected 1")))
         }
         None => Ok((0..from.len()).filter(|at| !goes(*at)).map(|at| from[at]).collect()),
     }
 }
 
-pub(crate) fn unsqueezed(
-    importer: &Importer<'_>,
-    call: &Call<'_>,
-    from: &[usize],
-) -> Result<Vec<usize>, Error> {
-    let given = match call.integers("axes") {
+pub(crate) fn unsqueezed(importer: &Importer<'_>, from: &[usize]) -> Result<Vec<usize>, Error> {
+    let given = match importer.call.integers("axes") {
         Some(axes) => axes.len(),
-        None => importer.constant(call, 1)?.values.len(),
+        None => importer.constant(1)?.values.len(),
     };
     let dimensions = from.len() + given;
-    let axes = axes(importer, call, dimensions)?.unwrap_or_default();
+    let axes = axes(importer, dimensions)?.unwrap_or_default();
     let mut rest = from.iter();
     let length = |at: usize| match axes.contains(&at) {
         true => Some(1),
         false => rest.next().copied(),
     };
     let shape: Option<Vec<usize>> = (0..dimensions).map(length).collect();
-    shape.ok_or_else(|| call.refuse(format!("axes {axes:?} of {dimensions} dimensions")))
+    shape.ok_or_else(|| refuse(format!("axes {axes:?} of {dimensions} dimensions")))
 }
 
 /// The order that a transpose asks for, each dimension once.
@@ -137,16 +116,16 @@ pub(crate) fn order(call: &Call<'_>, dimensions: usize) -> Result<Vec<usize>, Er
     sorted.sort_unstable();
     match sorted.into_iter().eq(0..dimensions) {
         true => Ok(order),
-        false => Err(call.refuse(format!("perm {asked:?}, expected each of {dimensions} once"))),
+        false => Err(refuse(format!("perm {asked:?}, expected each of {dimensions} once"))),
     }
 }
 
 /// Dimensions in another order; a weight is used the other way round.
-pub(super) fn transpose(importer: &mut Importer<'_>, call: &Call<'_>) -> Result<Value, Error> {
-    let shape = importer.shape(importer.value(call, 0)?);
-    let order = order(call, shape.len())?;
-    if let (Some(weight), [1, 0]) = (importer.weight(call, 0), &order[..]) {
-        return Ok(match importer.value(call, 0)? {
+pub(super) fn transpose(importer: &mut Importer<'_>) -> Result<Value, Error> {
+    let shape = importer.shape(importer.value(0)?);
+    let order = order(importer.call, shape.len())?;
+    if let (Some(weight), [1, 0]) = (importer.weight(0), &order[..]) {
+        return Ok(match importer.value(0)? {
             Value::Stored(_) => Value::Stored(weight.turned()),
             _ => Value::Weight(weight.turned()),
         });
@@ -154,25 +133,25 @@ pub(super) fn transpose(importer: &mut Importer<'_>, call: &Call<'_>) -> Result<
     let letter = |at: usize| char::from(b'a' + at as u8);
     let input: String = (0..shape.len().min(26)).map(letter).collect();
     let output: String = order.iter().map(|at| letter(*at)).collect();
-    let x = importer.tensor(call, 0)?;
+    let x = importer.tensor(0)?;
     if input == output {
         return Ok(Value::Tensor(x));
     }
-    importer.give(call, Transpose::new(input, output), &[x])
+    importer.give(Transpose::new(input, output), &[x])
 }
 
 /// Repeats values along more dimensions.
-pub(super) fn expand(importer: &mut Importer<'_>, call: &Call<'_>) -> Result<Value, Error> {
-    let asked = importer.constant(call, 1)?.integers();
-    let from = importer.shape(importer.value(call, 0)?);
+pub(super) fn expand(importer: &mut Importer<'_>) -> Result<Value, Error> {
+    let asked = importer.constant(1)?.integers();
+    let from = importer.shape(importer.value(0)?);
     let mut shape: Vec<usize> = Vec::new();
     let missing = asked.len().max(from.len());
     for at in 0..missing {
         let had = (at + from.len()).checked_sub(missing).map_or(1, |at| from[at]);
         let asked = (at + asked.len()).checked_sub(missing).map_or(1, |at| asked[at]);
         let asked = usize::try_from(asked).ok().filter(|length| *length < 1 << 31);
-        shape.push(asked.ok_or_else(|| call.refuse("a length below 0"))?.max(had));
+        shape.push(asked.ok_or_else(|| refuse("a length below 0"))?.max(had));
     }
-    let x = importer.tensor(call, 0)?;
-    importer.expand(&call.name, x, shape).map(Value::Tensor)
+    let x = importer.tensor(0)?;
+    importer.expand(&importer.call.name, x, shape).map(Value::Tensor)
 }
