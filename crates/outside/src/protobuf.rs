@@ -7,215 +7,164 @@
 
 use crate::draw::Draw;
 
-/// Depth below which messages are read as bytes.
-const DEPTH_MAX: usize = 24;
+/// Wire types: a number of variable length, eight bytes, bytes behind their length, four bytes.
+const VARINT: u8 = 0;
+const EIGHT: u8 = 1;
+const BYTES: u8 = 2;
+const FOUR: u8 = 5;
 /// Largest number of times that a field is put into itself at once.
 const NESTED: usize = 80;
 /// Bytes from which a field is nested no further.
 const BYTES_MAX: usize = 1 << 16;
 
-/// Field of a message: number and content.
+/// Field of a message: number, wire type, and content without its length.
 #[derive(Clone, Debug, PartialEq)]
 struct Field {
     number: u64,
-    content: Content,
+    kind: u8,
+    content: Vec<u8>,
     /// Wire type that is written instead of the true one.
     said: Option<u8>,
 }
 
-#[derive(Clone, Debug, PartialEq)]
-enum Content {
-    Varint(u64),
-    Eight([u8; 8]),
-    Bytes(Vec<u8>),
-    Message(Vec<Field>),
-    Four([u8; 4]),
+impl Field {
+    fn set(&mut self, kind: u8, content: Vec<u8>) {
+        (self.kind, self.content) = (kind, content);
+    }
 }
+
+/// Change of a field: its sort, and numbers that it may use.
+type Change = (u8, [u8; 4]);
 
 /// Returns a message with one change, which the bytes of `choice` select. Bytes that are no message
 /// come back unchanged.
 pub fn mutate(message: &[u8], choice: [u8; 8]) -> Vec<u8> {
-    let Some(mut fields) = parse(message, 0) else { return message.to_vec() };
     let mut draw = Draw::new(&choice);
-    change(&mut fields, &mut draw, message);
-    let mut output = Vec::new();
-    write(&fields, &mut output);
-    output
+    let (path, change) = (usize::from(draw.u16()), (draw.u8(), draw.array()));
+    changed(message, path, change, message).unwrap_or_else(|| message.to_vec())
 }
 
-fn field(number: u64, content: Content) -> Field {
-    Field { number, content, said: None }
-}
-
-/// Descends to a field and changes it.
-fn change(fields: &mut Vec<Field>, draw: &mut Draw<'_>, whole: &[u8]) {
-    let mut path = usize::from(draw.u16());
-    let (how, value) = (draw.u8(), draw.array());
-    let mut fields = fields;
-    loop {
-        if fields.is_empty() {
-            fields.push(field(1 + u64::from(how & 31), Content::Varint(1)));
-            return;
-        }
-        let at = path % fields.len();
-        path /= fields.len();
-        let deeper = path % 4 > 0 && matches!(fields[at].content, Content::Message(_));
-        if !deeper {
-            return alter(fields, at, (how, value), whole);
-        }
-        path /= 2;
-        let Content::Message(inner) = &mut fields[at].content else { return };
-        fields = inner;
+/// Returns a message with a change of one of its fields or of a field within; none if the bytes are
+/// no message. The path, which becomes shorter with each message that it enters, says of which.
+fn changed(message: &[u8], path: usize, change: Change, whole: &[u8]) -> Option<Vec<u8>> {
+    let mut fields = parse(message)?;
+    if fields.is_empty() {
+        let number = 1 + u64::from(change.0 & 31);
+        return Some(write(&[Field { number, kind: VARINT, content: vec![1], said: None }]));
     }
+    let (at, path) = (path % fields.len(), path / fields.len());
+    let Field { kind, content, .. } = &fields[at];
+    let enters = path % 4 > 0 && *kind == BYTES && !content.is_empty();
+    match enters.then(|| changed(content, path / 2, change, whole)).flatten() {
+        Some(content) => fields[at].content = content,
+        None => alter(&mut fields, at, change, whole),
+    }
+    Some(write(&fields))
 }
 
 /// Changes the field at a place, or a field beside it.
-fn alter(fields: &mut Vec<Field>, at: usize, (how, value): (u8, [u8; 4]), whole: &[u8]) {
-    let small = u64::from(value[0]);
-    let field = &mut fields[at];
+fn alter(fields: &mut Vec<Field>, at: usize, (how, value): Change, whole: &[u8]) {
     let [a, b, c, d] = value;
+    let other = usize::from(a) % fields.len();
+    let copy = fields[other].clone();
+    let field = &mut fields[at];
     match how % 13 {
-        0 => field.content = retyped(&field.content, value[0]),
-        1 => field.number = 1 + small % 32,
-        2 => field.content = Content::Varint(u64::from_le_bytes([a, b, c, d, a, b, c, d])),
-        3 => field.content = Content::Varint(small),
-        4 => field.content = Content::Varint(small.wrapping_neg()),
+        0 => retype(field, a),
+        1 => field.number = 1 + u64::from(a) % 32,
+        2 => field.set(VARINT, varint(u64::from_le_bytes([a, b, c, d, a, b, c, d]))),
+        3 => field.set(VARINT, varint(a.into())),
+        4 => field.set(VARINT, varint(u64::from(a).wrapping_neg())),
         5 => drop(fields.remove(at)),
-        6 => {
-            let twice = field.clone();
-            fields.insert(at, twice);
+        6 => fields.insert(at, fields[at].clone()),
+        7 => fields.swap(at, other),
+        8 => nest(field, 1 + usize::from(a) % NESTED, (b & 1 == 1).then_some(c % 8)),
+        9 => {
+            let from = usize::from(u16::from_le_bytes([a, b])) % whole.len();
+            let piece = whole[from..].iter().take(c.into());
+            field.set(BYTES, piece.copied().collect());
         }
-        7 => {
-            let other = usize::from(value[0]) % fields.len();
-            fields.swap(at, other);
-        }
-        8 => *field = nested(field, 1 + usize::from(a) % NESTED, (b & 1 == 1).then_some(c % 8)),
+        10 => field.set(copy.kind, copy.content),
         11 => field.said = Some(a % 8),
-        9 => field.content = spliced(whole, value),
-        10 => {
-            let other = fields[usize::from(value[0]) % fields.len()].content.clone();
-            fields[at].content = other;
-        }
-        _ => field.content = Content::Bytes(value[..usize::from(value[3]) % 4].to_vec()),
+        _ => field.set(BYTES, value[..usize::from(d) % 4].to_vec()),
     }
 }
 
-/// Returns the content of a field under another wire type.
-fn retyped(content: &Content, kind: u8) -> Content {
-    let mut bytes = Vec::new();
-    match content {
-        Content::Varint(value) => bytes.extend_from_slice(&value.to_le_bytes()),
-        Content::Eight(value) => bytes.extend_from_slice(value),
-        Content::Four(value) => bytes.extend_from_slice(value),
-        Content::Bytes(value) => bytes.extend_from_slice(value),
-        Content::Message(fields) => write(fields, &mut bytes),
-    }
-    let mut draw = Draw::new(&bytes);
+/// Reads the content of a field under another wire type.
+fn retype(field: &mut Field, kind: u8) {
+    let content = std::mem::take(&mut field.content);
+    let mut draw = Draw::new(&content);
     match kind % 4 {
-        0 => Content::Varint(draw.u64()),
-        1 => Content::Eight(draw.array()),
-        2 => Content::Bytes(bytes),
-        _ => Content::Four(draw.array()),
+        0 => field.set(VARINT, varint(draw.u64())),
+        1 => field.set(EIGHT, draw.array::<8>().to_vec()),
+        2 => field.set(BYTES, content),
+        _ => field.set(FOUR, draw.array::<4>().to_vec()),
     }
 }
 
-/// Returns a field nested in itself `times` times. The wire type may be one without a length, where a
-/// parser that goes by field numbers alone would still look.
-fn nested(field: &Field, times: usize, said: Option<u8>) -> Field {
-    let mut inner = field.clone();
+/// Nests a field in itself. The wire type may be one without a length, where a parser that goes by
+/// field numbers alone would still look.
+fn nest(field: &mut Field, times: usize, said: Option<u8>) {
     for _ in 0..times {
-        let content = Content::Message(vec![inner]);
-        inner = Field { number: field.number, content, said };
-        let mut bytes = Vec::new();
-        write(std::slice::from_ref(&inner), &mut bytes);
-        if bytes.len() > BYTES_MAX {
-            break;
+        let content = write(std::slice::from_ref(field));
+        if content.len() > BYTES_MAX {
+            return;
         }
+        *field = Field { number: field.number, kind: BYTES, content, said };
     }
-    inner
-}
-
-/// Returns a piece of the whole message as the content of a field.
-fn spliced(whole: &[u8], [a, b, c, d]: [u8; 4]) -> Content {
-    let from = usize::from(u16::from_le_bytes([a, b])) % whole.len().max(1);
-    let to = (from + usize::from(u16::from_le_bytes([c, d]) & 0xff)).min(whole.len());
-    let piece = &whole[from..to];
-    parse(piece, 0).map_or_else(|| Content::Bytes(piece.to_vec()), Content::Message)
 }
 
 /// Reads the fields of a message; none if the bytes are no message.
-fn parse(mut bytes: &[u8], depth: usize) -> Option<Vec<Field>> {
+fn parse(mut bytes: &[u8]) -> Option<Vec<Field>> {
     let mut fields = Vec::new();
     while !bytes.is_empty() {
-        let (tag, rest) = varint(bytes)?;
-        let mut draw = Draw::new(rest);
-        let content = match tag & 7 {
-            0 => {
-                let (value, rest) = varint(rest)?;
-                draw = Draw::new(rest);
-                Content::Varint(value)
+        let (tag, mut rest) = split_varint(bytes)?;
+        let kind = (tag & 7) as u8;
+        let length = match kind {
+            VARINT => rest.len() - split_varint(rest)?.1.len(),
+            EIGHT => 8,
+            BYTES => {
+                let length;
+                (length, rest) = split_varint(rest)?;
+                usize::try_from(length).ok()?
             }
-            1 if rest.len() >= 8 => Content::Eight(draw.array()),
-            2 => {
-                let (length, rest) = varint(rest)?;
-                let (inner, rest) = rest.split_at_checked(usize::try_from(length).ok()?)?;
-                draw = Draw::new(rest);
-                let is_message = depth < DEPTH_MAX && !inner.is_empty();
-                let fields = is_message.then(|| parse(inner, depth + 1)).flatten();
-                fields.map_or_else(|| Content::Bytes(inner.to_vec()), Content::Message)
-            }
-            5 if rest.len() >= 4 => Content::Four(draw.array()),
+            FOUR => 4,
             _ => return None,
         };
-        fields.push(field(tag >> 3, content));
-        bytes = draw.rest();
+        let (content, rest) = rest.split_at_checked(length)?;
+        fields.push(Field { number: tag >> 3, kind, content: content.to_vec(), said: None });
+        bytes = rest;
     }
     Some(fields)
 }
 
-fn write(fields: &[Field], output: &mut Vec<u8>) {
-    for Field { number, content, said } in fields {
-        let kind = match content {
-            Content::Varint(_) => 0,
-            Content::Eight(_) => 1,
-            Content::Bytes(_) | Content::Message(_) => 2,
-            Content::Four(_) => 5,
-        };
-        put_varint(number << 3 | said.map_or(kind, u64::from), output);
-        match content {
-            Content::Varint(value) => put_varint(*value, output),
-            Content::Eight(value) => output.extend_from_slice(value),
-            Content::Four(value) => output.extend_from_slice(value),
-            Content::Bytes(bytes) => {
-                put_varint(bytes.len() as u64, output);
-                output.extend_from_slice(bytes);
-            }
-            Content::Message(fields) => {
-                let mut inner = Vec::new();
-                write(fields, &mut inner);
-                put_varint(inner.len() as u64, output);
-                output.extend_from_slice(&inner);
-            }
+fn write(fields: &[Field]) -> Vec<u8> {
+    let mut output = Vec::new();
+    for Field { number, kind, content, said } in fields {
+        output.extend(varint(number << 3 | u64::from(said.unwrap_or(*kind))));
+        if *kind == BYTES {
+            output.extend(varint(content.len() as u64));
         }
+        output.extend_from_slice(content);
     }
+    output
 }
 
-/// Reads a variable-length integer, seven bits a byte, the lowest first.
-fn varint(bytes: &[u8]) -> Option<(u64, &[u8])> {
-    let end = bytes.iter().take(10).position(|byte| byte & 0x80 == 0)?;
-    let step = |(value, shift): (u64, u32), byte: &u8| {
-        (value | u64::from(byte & 0x7f).checked_shl(shift).unwrap_or(0), shift + 7)
-    };
-    let (value, _) = bytes[..=end].iter().fold((0, 0), step);
-    Some((value, &bytes[end + 1..]))
+/// Splits off a variable-length integer: seven bits a byte, the lowest first.
+fn split_varint(bytes: &[u8]) -> Option<(u64, &[u8])> {
+    let end = 1 + bytes.iter().take(10).position(|byte| byte & 0x80 == 0)?;
+    let (varint, rest) = bytes.split_at(end);
+    let value = varint.iter().rev().fold(0, |value, byte| value << 7 | u64::from(byte & 0x7f));
+    Some((value, rest))
 }
 
-fn put_varint(mut value: u64, output: &mut Vec<u8>) {
+fn varint(mut value: u64) -> Vec<u8> {
+    let mut bytes = Vec::new();
     while value >= 0x80 {
-        output.push(value as u8 | 0x80);
+        bytes.push(value as u8 | 0x80);
         value >>= 7;
     }
-    output.push(value as u8);
+    bytes.push(value as u8);
+    bytes
 }
 
 #[cfg(test)]
@@ -226,15 +175,11 @@ mod tests {
 
     /// A graph with two nodes, each with two names.
     fn message() -> Vec<u8> {
-        let text = |number, text: &str| field(number, Content::Bytes(text.into()));
-        let node = || field(1, Content::Message(vec![text(1, "xxxxxxxx"), text(4, "Relu")]));
-        let graph = field(7, Content::Message(vec![node(), node()]));
-        let mut bytes = Vec::new();
-        write(
-            &[field(1, Content::Varint(300)), graph, field(9, Content::Four([7; 4]))],
-            &mut bytes,
-        );
-        bytes
+        let field = |number, kind, content| Field { number, kind, content, said: None };
+        let text = |number, text: &str| field(number, BYTES, text.into());
+        let node = || field(1, BYTES, write(&[text(1, "xxxxxxxx"), text(4, "Relu")]));
+        let graph = field(7, BYTES, write(&[node(), node()]));
+        write(&[field(1, VARINT, varint(300)), graph, field(9, FOUR, vec![7; 4])])
     }
 
     proptest! {
@@ -242,17 +187,15 @@ mod tests {
         fn what_was_changed_is_a_message_unless_a_type_was_said(choice: [u8; 8]) {
             let changed = mutate(&message(), choice);
             let says = [8, 11].contains(&(choice[2] % 13));
-            prop_assert!(says || parse(&changed, 0).is_some(), "{changed:?}");
+            prop_assert!(says || parse(&changed).is_some(), "{changed:?}");
         }
     }
 
     #[test]
     fn what_is_not_changed_stays() {
-        let fields = parse(&message(), 0).unwrap();
-        assert!(matches!(&fields[1].content, Content::Message(nodes) if nodes.len() == 2));
-        let mut bytes = Vec::new();
-        write(&fields, &mut bytes);
-        assert_eq!(bytes, message());
+        let fields = parse(&message()).unwrap();
+        assert_eq!(parse(&fields[1].content).unwrap().len(), 2);
+        assert_eq!(write(&fields), message());
         assert_eq!(mutate(b"\xff", [0; 8]), b"\xff");
     }
 
