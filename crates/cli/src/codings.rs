@@ -82,8 +82,11 @@ pub fn of_gradients(policy: &Policy, budget: f64) -> Result<Vec<Coding>> {
     let named = match policy {
         Policy::Auto(among) if among.is_empty() => {
             let all = Policy::AUTO.iter().map(|name| Coding::parse(name));
-            let all = all.collect::<Result<Vec<_>, _>>()?;
-            return Ok(all.into_iter().filter(|coding| coding.loss <= budget).collect());
+            let all = all.collect::<Result<Vec<_>, _>>()?.into_iter();
+            // The bytes of a plan are those that it sends, so their lengths must be known.
+            let is_usable =
+                |coding: &Coding| coding.loss <= budget && !coding.codec().is_variable();
+            return Ok(all.filter(is_usable).collect());
         }
         Policy::Auto(among) => among,
         Policy::Fixed(choice) => std::slice::from_ref(choice),

@@ -12,31 +12,45 @@ const KEY: Key = Key { seed: 1, step: 2, tensor: 3 };
 /// Number of values: enough for two digits, in a few milliseconds.
 const ELEMENTS: usize = 1 << 14;
 
-/// Returns `‖decode(encode(x)) − x‖² / ‖x‖²` of one encoding without residual, with the random numbers
-/// of `key`; 0 if all values are zero, 1 if the encoding cannot hold the values.
+/// One encoding of some values without residual.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Trial {
+    /// `‖decode(encode(x)) − x‖² / ‖x‖²`; 0 if all values are zero, 1 if the encoding cannot hold them.
+    pub error: f64,
+    /// Length of the encoding in bytes.
+    pub bytes: usize,
+}
+
+impl Trial {
+    /// Encodes values with the random numbers of `key`.
+    pub fn of(codec: &dyn Codec, values: &[f32], key: Key) -> Trial {
+        let (error, bytes) = codec_error(codec, values, key);
+        Trial { error: error.unwrap_or(1.0), bytes }
+    }
+}
+
+/// Returns the error of a [`Trial`].
 pub fn relative_error(codec: &dyn Codec, values: &[f32], key: Key) -> f64 {
-    codec_error(codec, values, key).unwrap_or(1.0)
+    Trial::of(codec, values, key).error
 }
 
 /// Returns the part of the squared length of `elements` normal values that one encoding sends:
 /// negative if the lost part is longer than the values, NaN if the codec cannot encode them.
 pub fn contraction(codec: &dyn Codec, elements: usize) -> f64 {
     let values: Vec<f32> = (0..elements as u64).map(|element| KEY.normal(element)).collect();
-    1.0 - codec_error(codec, &values, KEY).unwrap_or(f64::NAN)
+    1.0 - codec_error(codec, &values, KEY).0.unwrap_or(f64::NAN)
 }
 
-/// Returns the relative error; none if the encoding is not finite or cannot be decoded.
-fn codec_error(codec: &dyn Codec, values: &[f32], key: Key) -> Option<f64> {
+/// Returns the relative error, none if the encoding is not finite or cannot be decoded, and the length.
+fn codec_error(codec: &dyn Codec, values: &[f32], key: Key) -> (Option<f64>, usize) {
     let mut bytes = vec![0; codec.encoded_len(values.len())];
     let mut decoded = vec![0.0; values.len()];
     let finite = codec.encode(Input::Plain(values), key, &mut bytes);
-    codec
-        .decode(&bytes[..codec.frame_len(&bytes)], Write::Set, &mut decoded)
-        .ok()
-        .filter(|()| finite == Finite::Yes)?;
-    let lost = values.iter().zip(&decoded).map(|(x, y)| f64::from(x - y).powi(2)).sum::<f64>();
+    bytes.truncate(codec.frame_len(&bytes));
+    let is_held = codec.decode(&bytes, Write::Set, &mut decoded).is_ok() && finite == Finite::Yes;
     let length = squared_length(values);
-    Some(if length > 0.0 { lost / length } else { 0.0 })
+    let error = || if length > 0.0 { squared_distance(values, &decoded) / length } else { 0.0 };
+    (is_held.then(error), bytes.len())
 }
 
 /// Returns the sum of squares, in f64.

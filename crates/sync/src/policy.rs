@@ -21,7 +21,20 @@ pub enum Policy {
 impl Policy {
     /// The names of the codecs that `auto` chooses from beside raw, unless it is told from which. A new one
     /// is a name here.
-    pub const AUTO: [&str; 6] = ["bf16", "int8", "int4", "int3", "int2", "onebit"];
+    pub const AUTO: [&str; 12] = [
+        "bf16",
+        "int8",
+        "int4",
+        "int3",
+        "int2",
+        "onebit",
+        "ecsq:0.25",
+        "ecsq:0.35",
+        "ecsq:0.5",
+        "ecsq:0.7",
+        "ecsq:1",
+        "ecsq:1.4",
+    ];
 
     /// The codec that a plan calls `name`: one of those that were asked for, or any that has a name of
     /// its own. A codec's text is only known to whoever was given its file.

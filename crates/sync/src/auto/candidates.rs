@@ -39,11 +39,34 @@ pub(crate) struct Candidate {
     pub(crate) codec: usize,
     /// The relative squared error of one encoding.
     pub(crate) error: f64,
+    /// The elements of the bucket, each of which may lose as much.
+    pub(crate) elements: usize,
     pub(crate) price: Price,
 }
 
 /// The place of a codec in the list of all, an algorithm and a number of partitions.
 type Choices = (usize, Summation, usize);
+
+/// The length of encodings over the one that is expected, in 32nds: so few that prices are worked out once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Length(u32);
+
+impl Length {
+    const PARTS: f32 = 32.0;
+    /// As expected.
+    const EXPECTED: Length = Length(Length::PARTS as u32);
+
+    fn of(ratio: f32) -> Length {
+        Length((ratio * Length::PARTS).round().max(1.0) as u32)
+    }
+
+    fn of_expected(self, bytes: usize) -> usize {
+        if self == Length::EXPECTED {
+            return bytes;
+        }
+        (bytes as f64 * f64::from(self.0) / f64::from(Length::PARTS)).ceil() as usize
+    }
+}
 
 /// The candidates of this job, under the link as it is.
 #[derive(Debug)]
@@ -51,7 +74,7 @@ pub(crate) struct Candidates {
     calibration: Calibration,
     world: World,
     overrides: Overrides,
-    known: HashMap<(Choices, usize), Price>,
+    known: HashMap<(Choices, usize, Length), Price>,
 }
 
 impl Candidates {
@@ -69,23 +92,25 @@ impl Candidates {
         self.known.clear();
     }
 
-    /// Returns all candidates of a bucket, raw ones first; only those if it is exempt. `errors` are the
-    /// codec errors measured on its gradients, in the order of the list, if they were measured.
-    pub(crate) fn of_bucket(&mut self, bucket: &Bucket, errors: Option<&[f32]>) -> Vec<Candidate> {
+    /// Returns all candidates of a bucket, raw ones first; only those if it is exempt. `tried` is what
+    /// [`Calibration::try_on`] gave for its gradients, if they were measured.
+    pub(crate) fn of_bucket(&mut self, bucket: &Bucket, tried: Option<&[f32]>) -> Vec<Candidate> {
         let codecs = self.calibration.codecs_of(bucket.dtype, bucket.exempt);
         let mut candidates = Vec::new();
         for (place, codec) in codecs.into_iter().enumerate() {
             let most = || self.calibration.codecs[codec].error_max(bucket.elements);
-            let error = errors.map_or_else(most, |errors| errors[codec].into());
+            let tried = tried.map(|tried| tried.split_at(self.calibration.codecs.len()));
+            let error = tried.map_or_else(most, |(errors, _)| errors[codec].into());
             let error = if place == 0 { 0.0 } else { error };
-            self.of_codec(codec, error, bucket, &mut candidates);
+            let length = tried.map_or(Length::EXPECTED, |(_, ratios)| Length::of(ratios[codec]));
+            self.of_codec((codec, length), error, bucket, &mut candidates);
         }
         candidates
     }
 
     fn of_codec(
         &mut self,
-        codec: usize,
+        (codec, length): (usize, Length),
         error: f64,
         bucket: &Bucket,
         candidates: &mut Vec<Candidate>,
@@ -99,7 +124,7 @@ impl Candidates {
         let mut usual: Vec<(Summation, Price)> = self
             .carriers(&choice, bucket)
             .into_iter()
-            .map(|it| (it, self.price((codec, it, least(it)), elements)))
+            .map(|it| (it, self.price((codec, it, least(it)), elements, length)))
             .collect();
         usual.sort_by(|a, b| a.1.alone_s.total_cmp(&b.1.alone_s));
         let mut add = |summation: Summation, partitions, price| {
@@ -108,7 +133,7 @@ impl Candidates {
                 algorithm: summation.to_string(),
                 partitions,
             };
-            candidates.push(Candidate { assignment, codec, error, price });
+            candidates.push(Candidate { assignment, codec, error, elements, price });
         };
         for (rank, (summation, price)) in usual.into_iter().enumerate() {
             let least = least(summation);
@@ -117,7 +142,7 @@ impl Candidates {
                 continue;
             }
             for partitions in finer(summation.part(elements), least) {
-                let price = self.price((codec, summation, partitions), elements);
+                let price = self.price((codec, summation, partitions), elements, length);
                 add(summation, partitions, price);
             }
         }
@@ -141,12 +166,12 @@ impl Candidates {
     }
 
     /// Returns the price of a candidate for so many elements.
-    fn price(&mut self, choices: Choices, elements: usize) -> Price {
+    fn price(&mut self, choices: Choices, elements: usize, length: Length) -> Price {
         if elements <= EXACT_MAX {
-            return self.price_at(choices, elements);
+            return self.price_at(choices, elements, length);
         }
         let below = 1 << elements.ilog2();
-        let (low, high) = (self.price_at(choices, below), self.price_at(choices, 2 * below));
+        let [low, high] = [below, 2 * below].map(|it| self.price_at(choices, it, length));
         let part = (elements - below) as f64 / below as f64;
         let between = |low: f64, high: f64| low + (high - low) * part;
         Price {
@@ -159,17 +184,20 @@ impl Candidates {
         }
     }
 
-    fn price_at(&mut self, choices: Choices, elements: usize) -> Price {
-        if let Some(price) = self.known.get(&(choices, elements)) {
-            return *price;
-        }
-        let price = price(&self.calibration, self.world, choices, elements);
-        self.known.insert((choices, elements), price);
-        price
+    fn price_at(&mut self, choices: Choices, elements: usize, length: Length) -> Price {
+        let (calibration, world) = (&self.calibration, self.world);
+        let price = || price(calibration, world, choices, elements, length);
+        *self.known.entry((choices, elements, length)).or_insert_with(price)
     }
 }
 
-fn price(calibration: &Calibration, world: World, choices: Choices, elements: usize) -> Price {
+fn price(
+    calibration: &Calibration,
+    world: World,
+    choices: Choices,
+    elements: usize,
+    length: Length,
+) -> Price {
     let (codec, summation, partitions) = choices;
     // Encodings travel between the units, each of one part of the elements.
     let (speed, size) = (&calibration.codecs[codec], world.size() / summation.unit());
@@ -179,7 +207,7 @@ fn price(calibration: &Calibration, world: World, choices: Choices, elements: us
         Algorithm::Gather | Algorithm::RingGather => summation.part(elements) / partitions,
         _ => summation.part(elements) / partitions / size,
     };
-    let encoded_len = |count| codec.encoded_len(count);
+    let encoded_len = |count| length.of_expected(codec.expected_len(count));
     let between = |link| speeds(speed, link, algorithm, size, piece.max(1));
     let cost = match summation {
         Summation::Flat(_) => {

@@ -1,10 +1,14 @@
 //! The choice of a plan.
 //!
 //! The iteration is simulated ([`crate::auto::timeline`]), and every bucket gets the candidate
-//! with which it is shortest. Then the choice goes back towards raw: as long as the iteration stays within
-//! two percent, a bucket gets the codec with the smaller error. A plan that is not at least two percent
-//! faster than raw is dropped for raw. So raw is used whenever raw is not slower, and a lossy
-//! codec only where it is seen to help.
+//! with which it is shortest. The time that is left to two percent above is spent on smaller errors, always
+//! where a second saves most (marginal returns: Fox, 1966), so that it saves as much in every bucket that
+//! competes for it: reverse water-filling (Cover and Thomas, "Elements of information theory", 10.3.3).
+//! Buckets early in backward have time that later ones cannot use. So a wider link means less error, not
+//! an idle wire. A plan that is not at least two percent faster than raw is dropped for raw: raw is used
+//! whenever raw is not slower, and a lossy codec only where it is seen to help.
+
+use std::collections::HashSet;
 
 use crate::auto::candidates::Candidate;
 use crate::auto::plan::{Assignment, GAIN_MIN, Plan};
@@ -20,7 +24,7 @@ pub(crate) fn choose(measured: &Measured, candidates: &[Vec<Candidate>]) -> Plan
     let raw = search.all_raw();
     let raw_s = search.seconds(&raw);
     let (mut picks, best) = search.descend(raw.clone(), raw_s);
-    search.lower_errors(&mut picks, best * (1.0 + SLACK));
+    search.fill(&mut picks, best * (1.0 + SLACK));
     if search.seconds(&picks) > raw_s * (1.0 - GAIN_MIN) {
         picks = raw;
     }
@@ -42,6 +46,13 @@ pub(crate) fn priced(measured: &Measured, candidates: &[Vec<Candidate>], plan: &
     };
     let picks: Vec<usize> = candidates.iter().zip(&plan.assignments).map(find).collect();
     Search { measured, candidates }.finished(&picks)
+}
+
+/// A change of one bucket's pick.
+struct Change {
+    pick: usize,
+    /// Squared error that it saves per second.
+    worth: f64,
 }
 
 /// The search: for every bucket the place of its candidate.
@@ -105,23 +116,50 @@ impl Search<'_> {
         best
     }
 
-    /// Gives every bucket the candidate of the smallest codec error within the time limit.
-    fn lower_errors(&self, picks: &mut [usize], limit: f64) {
-        for (bucket, of_bucket) in self.candidates.iter().enumerate() {
-            let kept = picks[bucket];
-            let error = of_bucket[kept].error;
-            let mut codecs: Vec<(f64, usize)> =
-                of_bucket.iter().map(|c| (c.error, c.codec)).filter(|c| c.0 < error).collect();
-            codecs.sort_by(|a, b| a.0.total_cmp(&b.0));
-            codecs.dedup();
-            let fits = codecs.into_iter().find(|(_, codec)| {
-                picks[bucket] = fastest(of_bucket, *codec);
-                self.seconds(picks) <= limit
-            });
-            if fits.is_none() {
+    /// Gives buckets candidates of smaller errors, as long as the iteration keeps to `limit`: always the
+    /// change that saves most error for what it costs.
+    fn fill(&self, picks: &mut [usize], limit: f64) {
+        let mut refused: Vec<HashSet<usize>> = vec![HashSet::new(); picks.len()];
+        let mut changes: Vec<Option<Change>> =
+            (0..picks.len()).map(|bucket| self.change(bucket, picks, &refused[bucket])).collect();
+        let worth = |change: &Option<Change>| change.as_ref().map_or(0.0, |change| change.worth);
+        while let Some(bucket) =
+            (0..picks.len()).max_by(|&a, &b| worth(&changes[a]).total_cmp(&worth(&changes[b])))
+            && let Some(Change { pick, .. }) = changes[bucket]
+        {
+            let kept = std::mem::replace(&mut picks[bucket], pick);
+            if self.seconds(picks) > limit {
+                // Later changes only take more time.
                 picks[bucket] = kept;
+                refused[bucket].insert(pick);
             }
+            changes[bucket] = self.change(bucket, picks, &refused[bucket]);
         }
+    }
+
+    /// Returns the change of one bucket that saves most error for what it costs, if any saves some.
+    fn change(&self, bucket: usize, picks: &[usize], refused: &HashSet<usize>) -> Option<Change> {
+        let all = &self.candidates[bucket];
+        let now = &all[picks[bucket]];
+        let open = (0..all.len()).filter(|pick| !refused.contains(pick));
+        let saving = open.filter(|pick| all[*pick].error < now.error);
+        let changes = saving.map(|pick| {
+            let saved = (now.error - all[pick].error) * now.elements as f64;
+            let cost_s = self.cost_s(&all[pick].price) - self.cost_s(&now.price);
+            Change { pick, worth: saved / cost_s.max(f64::MIN_POSITIVE) }
+        });
+        changes.max_by(|a, b| a.worth.total_cmp(&b.worth))
+    }
+
+    /// Returns the time that an exchange takes of what all buckets share.
+    fn cost_s(&self, price: &Price) -> f64 {
+        let Price { wire_s, cpu_s, move_s, commit_s, .. } = price;
+        let computed_s = cpu_s + move_s;
+        let shared_s = match self.measured.shares_cores {
+            true => wire_s + computed_s,
+            false => wire_s.max(computed_s),
+        };
+        shared_s + commit_s
     }
 
     fn finished(&self, picks: &[usize]) -> Plan {

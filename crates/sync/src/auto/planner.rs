@@ -135,9 +135,9 @@ impl Planner {
     pub(crate) fn report(&mut self) -> Vec<f32> {
         let mut message: Vec<f32> = self.backward.times_s().map(|seconds| seconds as f32).collect();
         message.append(&mut self.reports);
-        let codecs = &self.candidates.calibration().codecs;
+        let calibration = self.candidates.calibration();
         for sample in self.samples.iter_mut().map(std::mem::take).filter(|s| !s.is_empty()) {
-            message.extend(codecs.iter().map(|speed| speed.error_of(&sample)));
+            message.extend(calibration.try_on(&sample));
         }
         message
     }
@@ -158,7 +158,7 @@ impl Planner {
             buckets: (1..1 + buckets).map(|i| Readiness { ready_s: longest(i).into() }).collect(),
             shares_cores: self.limits.shares_cores,
         };
-        let codecs = self.candidates.calibration().codecs.len();
+        let codecs = 2 * self.candidates.calibration().codecs.len();
         let errors = length - sampled.len() * codecs;
         let mean = |index: usize| of(index).sum::<f32>() / self.world.size() as f32;
         if !sampled.is_empty() {

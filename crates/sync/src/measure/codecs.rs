@@ -6,7 +6,7 @@
 
 use std::time::Instant;
 
-use thinwire_codec::{Bound, Choice, Codec, Input, Write};
+use thinwire_codec::{Bound, Choice, Codec, Input, Trial, Write};
 use thinwire_collective::{Error, Group, all_gather};
 use thinwire_wire::DType;
 use thinwire_wire::random::Key;
@@ -60,7 +60,7 @@ impl Calibration {
         choices.extend(among.iter().filter(|choice| !is_raw(choice)).cloned());
         let values =
             normal(SIZES[1]).repeat(if largest < SIZES[2] { 1 } else { SIZES[2] / SIZES[1] });
-        let mine: Vec<f32> = choices.iter().flat_map(|choice| of_choice(choice, &values)).collect();
+        let mine = of_choices(&choices, &values);
         let slowest = slowest_of(&all_gather(group, &mine)?, mine.len());
         let speed = |(choice, times): (Choice, &[f64])| CodecSpeed {
             choice,
@@ -87,6 +87,18 @@ impl Calibration {
         };
         let codecs = RAW.iter().chain(names).map(speed).collect();
         Calibration { link, codecs, halves: false }
+    }
+
+    /// Returns what each codec makes of some values: the errors of all, then their lengths over those that
+    /// are expected of them.
+    pub(crate) fn try_on(&self, values: &[f32]) -> Vec<f32> {
+        let trial = |speed: &CodecSpeed| {
+            let Trial { error, bytes } = Trial::of(speed.codec(), values, KEY);
+            (error as f32, bytes as f32 / speed.codec().expected_len(values.len()).max(1) as f32)
+        };
+        let (mut errors, mut ratios): (Vec<_>, Vec<_>) = self.codecs.iter().map(trial).unzip();
+        errors.append(&mut ratios);
+        errors
     }
 
     /// Returns the codecs that a bucket may travel by: first the one that loses nothing of its gradients.
@@ -125,11 +137,6 @@ impl CodecSpeed {
         most.max(self.error)
     }
 
-    /// Returns the relative squared error of one encoding of some values.
-    pub(crate) fn error_of(&self, values: &[f32]) -> f32 {
-        thinwire_codec::relative_error(self.codec(), values, KEY) as f32
-    }
-
     /// Returns the codec.
     pub(crate) fn codec(&self) -> &dyn Codec {
         match &self.choice {
@@ -149,22 +156,46 @@ pub(crate) fn rate_at(times: Times, elements: usize) -> f64 {
     (elements * 4) as f64 / seconds.max(least).max(1e-9)
 }
 
-/// The number of figures that [`of_choice`] measures.
-const FIGURES: usize = 10;
+/// Figures of a codec: seconds for encoding, decoding and merging for each of [`SIZES`], and the error.
+const FIGURES: usize = 3 * SIZES.len() + 1;
 
-/// The seconds of [`times`] for each size, and the error. A size for which there are no values takes
-/// as long per element as the one before.
-fn of_choice(choice: &Choice, normal: &[f32]) -> Vec<f32> {
-    let Choice::Bytes(codec) = choice else { return vec![0.0; FIGURES] };
-    let codec = codec.as_ref();
+/// Measures the figures of all codecs, which have bytes.
+fn of_choices(choices: &[Choice], normal: &[f32]) -> Vec<f32> {
+    let mut figures: Vec<[f32; FIGURES]> = Vec::new();
+    for choice in choices {
+        let Choice::Bytes(codec) = choice else {
+            figures.push([0.0; FIGURES]);
+            continue;
+        };
+        // Entropy coding takes as long with one step as with another.
+        let alike = choices
+            .iter()
+            .zip(&figures)
+            .find(|(other, _)| codec.is_variable() && family(other) == family(choice));
+        let mut own = alike.map_or_else(|| seconds_of(codec.as_ref(), normal), |(_, own)| *own);
+        own[FIGURES - 1] = Trial::of(codec.as_ref(), &normal[..SIZES[1]], KEY).error as f32;
+        figures.push(own);
+    }
+    figures.concat()
+}
+
+/// The name of a codec without its parameter.
+fn family(choice: &Choice) -> Option<String> {
+    choice.to_string().split(':').next().map(str::to_owned)
+}
+
+/// Measures the seconds of [`times`] for each size. A size for which there are no values takes as long
+/// per element as the one before.
+fn seconds_of(codec: &dyn Codec, normal: &[f32]) -> [f32; FIGURES] {
     let [few, many] = [SIZES[0], SIZES[1]].map(|elements| times(codec, &normal[..elements], 4));
     let most = match normal.get(..SIZES[2]) {
         Some(normal) => times(codec, normal, 2),
         None => many.map(|seconds| seconds * (SIZES[2] / SIZES[1]) as f64),
     };
-    let error = thinwire_codec::relative_error(codec, &normal[..SIZES[1]], KEY) as f32;
-    let seconds = [few, many, most].into_iter().flatten().map(|seconds| seconds as f32);
-    seconds.chain([error]).collect()
+    let mut figures = [0.0; FIGURES];
+    let seconds = [few, many, most].into_iter().flatten();
+    figures.iter_mut().zip(seconds).for_each(|(figure, seconds)| *figure = seconds as f32);
+    figures
 }
 
 /// Seconds for encoding, decoding and merging: the best of some `repetitions`.

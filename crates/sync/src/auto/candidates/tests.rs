@@ -78,7 +78,8 @@ fn units_add_the_algorithms_between_them() {
 /// The plan for four such buckets that are ready at once.
 fn chosen(link: LinkSpeed) -> Vec<Assignment> {
     let mut candidates = candidates(4, link, None);
-    let of_bucket = candidates.of_bucket(&bucket(), Some(&[0.0, 1e-6, 1e-5, 1e-4, 0.9]));
+    let of_bucket = candidates
+        .of_bucket(&bucket(), Some(&[0.0, 1e-6, 1e-5, 1e-4, 0.9, 1.0, 1.0, 1.0, 1.0, 1.0]));
     let usable: Vec<Candidate> = of_bucket.into_iter().filter(|it| it.error < 0.1).collect();
     let buckets = vec![Readiness { ready_s: 0.01 }; 4];
     let measured = Measured { backward_s: 0.01, buckets, shares_cores: false };
@@ -118,4 +119,17 @@ fn links_of_units_keep_to_what_all_ranks_reach_together() {
     assert_eq!(rates(1e6), [1e9, 6.25e6]);
     assert_eq!(rates(1e8), [1e9, 12.5e6]);
     assert_eq!(link(true).in_units(4).map(|link| link.bytes_per_s), [12.5e6; 2]);
+}
+
+#[test]
+fn what_is_encoded_in_less_is_cheaper() {
+    let mut candidates = candidates(4, link(false), Some("two-shot"));
+    let mut wire_s = |ratio| {
+        let tried = [[0.0, 0.0, 0.0, 1e-4, 0.9], [1.0, 1.0, 1.0, ratio, 1.0]].concat();
+        let all = candidates.of_bucket(&bucket(), Some(&tried));
+        let int8 = all.iter().find(|candidate| candidate.assignment.codec == "int8");
+        int8.expect("a candidate").price.wire_s
+    };
+    let [half, whole, more] = [0.5, 1.0, 1.25].map(&mut wire_s);
+    assert!(half < 0.6 * whole && whole < more, "{half} {whole} {more}");
 }

@@ -11,7 +11,7 @@ fn candidates(wire_s: f64, compute_s: f64) -> Vec<Candidate> {
         let price = Price { alone_s: wire_s + cpu_s, wire_s, cpu_s, ..Price::default() };
         let assignment =
             Assignment { codec: name.to_owned(), algorithm: "two-shot".to_owned(), partitions: 1 };
-        Candidate { assignment, codec, error: [0.0, 1e-5, 1e-4, 1e-2][codec], price }
+        Candidate { assignment, codec, error: [0.0, 1e-5, 1e-4, 1e-2][codec], elements: 100, price }
     };
     ["none", "bf16", "int8", "int4"].into_iter().enumerate().map(make).collect()
 }
@@ -53,6 +53,42 @@ fn what_loses_less_is_taken_where_both_are_as_fast() {
     (alike[2].price, alike[2].error) = (alike[3].price, 0.05);
     let plan = choose(&measured(0.1), &vec![alike; 4]);
     assert_eq!(codecs(&plan), ["int4"; 4]);
+}
+
+/// A codec for every number of bits from 1 to 12, each of which quarters the error.
+fn bits() -> Vec<Candidate> {
+    let of_bits = |bits: i32| {
+        let wire_s = 0.01 * f64::from(bits);
+        let price = Price { alone_s: wire_s, wire_s, ..Price::default() };
+        let error = if bits == 13 { 0.0 } else { 0.25_f64.powi(bits) };
+        let codec = (13 - bits) as usize;
+        let assignment = Assignment {
+            codec: format!("{bits} bits"),
+            algorithm: "two-shot".to_owned(),
+            partitions: 1,
+        };
+        Candidate { assignment, codec, error, elements: 100, price }
+    };
+    (1..=13).rev().map(of_bits).collect()
+}
+
+#[test]
+fn the_time_that_backward_hides_is_spent_on_bits_alike() {
+    let all = vec![bits(); 4];
+    let at = |backward_s: f64| {
+        let plan = choose(&measured(backward_s), &all);
+        let picked = all.iter().zip(&plan.assignments);
+        let picked = picked.map(|(all, it)| all.iter().find(|c| c.assignment == *it).unwrap());
+        picked.map(|candidate| 13 - candidate.codec).collect::<Vec<_>>()
+    };
+    // The last bucket begins when backward ends: its one bit cannot be hidden, but all before can.
+    let bits = at(0.2);
+    assert!(bits[..3].iter().all(|bits| (3..=6).contains(bits)) && bits[3] == 1, "{bits:?}");
+    assert!(bits[..3].iter().max().unwrap() - bits[..3].iter().min().unwrap() <= 2, "{bits:?}");
+    // More time to hide behind means more bits.
+    let total = |backward_s| at(backward_s).iter().sum::<usize>();
+    let totals = [0.05, 0.1, 0.2, 0.4].map(total);
+    assert!(totals.is_sorted() && totals[0] < totals[3], "{totals:?}");
 }
 
 #[test]
