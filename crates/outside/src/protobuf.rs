@@ -123,8 +123,8 @@ fn parse(mut bytes: &[u8]) -> Option<Vec<Field>> {
             VARINT => rest.len() - split_varint(rest)?.1.len(),
             EIGHT => 8,
             BYTES => {
-                let length;
-                (length, rest) = split_varint(rest)?;
+                let (length, content) = split_varint(rest)?;
+                rest = content;
                 usize::try_from(length).ok()?
             }
             FOUR => 4,

@@ -28,7 +28,7 @@ impl Folder {
 /// Returns the number of elements of a shape, and refuses one of too many.
 pub(super) fn elements(shape: &[usize]) -> Result<usize, Error> {
     let elements = shape.iter().try_fold(1_usize, |n, length| n.checked_mul(*length));
-    elements.filter(|n| *n <= ELEMENTS_MAX).ok_or_else(|| large())
+    elements.filter(|n| *n <= ELEMENTS_MAX).ok_or_else(large)
 }
 
 /// Returns the refusal of a node that gives too many numbers.
