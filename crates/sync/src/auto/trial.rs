@@ -1,0 +1,351 @@
+//! The trial of plans: which of a few is the fastest, by the times of real steps.
+//!
+//! A state machine without clock or network. It is fed the time of every step on the slowest rank, the
+//! same numbers on all ranks, and says which plan the next step follows. So all ranks run each step
+//! under the same plan and come to the same verdict without a message about it.
+//!
+//! The alternatives (*arms*: the plan in force, the model's proposal, everything raw, the best fixed
+//! codecs) take turns in *windows* of some steps, of which the first after a switch does not count. A
+//! *round* is one window of each arm; rounds alternate in direction. Times are compared as logarithms,
+//! relative to their round, so that what slows down a whole round counts for no arm, and by the means of
+//! their middle halves, so that single outliers count for none either.
+//!
+//! - An arm that is predicted to take twice as long as the first one really does never runs.
+//! - Of the arms within two percent of the fastest, the one with the smallest codec error is ahead. One
+//!   that loses less may therefore be two percent slower, one that loses more must be two percent faster.
+//! - After every round an arm is dropped that is slower than it may be by [`SURE`] standard errors, or,
+//!   if it loses more, by [`LIKELY`]: successive elimination (Even-Dar, Mannor, Mansour, "Action
+//!   Elimination and Stopping Conditions for the Multi-Armed Bandit", JMLR 2006). After the first round
+//!   each of its steps must have been much slower.
+//! - The trial ends when one arm is left; when its steps are used up, the arm that is ahead is kept.
+//!
+//! [`Allowance`] bounds the steps of trials: a first trial, then one step in a hundred.
+//!
+//! Laws: with noise of 20 percent and outliers, the arm that is kept is within two percent of the fastest
+//! in 95 of 100 trials; raw is kept where nothing is two percent faster; equal times lead to equal arms.
+
+use std::cmp::Ordering;
+
+use crate::measure::quartiles::Quartiles;
+
+/// Steps of the windows of the first rounds, and of all later ones: whole reports, few at first, so that
+/// what is hopeless takes little time, then more, so that few of them are lost to settling.
+const WINDOWS: [usize; 3] = [4, 4, 8];
+
+/// Steps after a switch that count for nothing: memory is touched for the first time.
+const SETTLING: usize = 1;
+
+/// The difference of logarithms up to which times are equal.
+const TIE: f64 = 0.02;
+
+/// Standard errors above which a difference is no noise: a good arm is lost in one round of a hundred.
+const SURE: f64 = 2.5;
+
+/// Standard errors above which an arm that loses more is not expected to make up for it.
+const LIKELY: f64 = 1.5;
+
+/// Standard errors in favour of an arm that loses nothing: the fastest of several is seldom as fast as it
+/// seems.
+const DOUBT: f64 = 0.5;
+
+/// The least standard deviation that is believed, of logarithms.
+const NOISE_MIN: f64 = 0.005;
+
+/// Rounds after which their own scatter tells something.
+const ROUNDS_MIN: usize = 4;
+
+/// Factor by which each step of a first window must be slower for the arm to be dropped at once.
+const MUCH_WORSE: f64 = 1.25;
+
+/// Factor by which an arm's prediction may exceed what the first arm takes.
+const HOPELESS: f64 = 2.0;
+
+/// The least number of steps that an arm takes part with: two windows.
+pub(crate) const ARM_STEPS: usize = WINDOWS[0] + WINDOWS[1];
+
+/// An alternative.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(crate) struct Arm {
+    /// The codec error; 0 where nothing is lost.
+    pub(crate) error: f64,
+    /// The predicted time of a step, in seconds; 0 without a prediction.
+    pub(crate) predicted_s: f64,
+}
+
+/// A trial, under way or decided.
+#[derive(Clone, Debug)]
+pub(crate) struct Trial {
+    arms: Vec<Arm>,
+    /// For each arm its windows, one per round: the logarithms of the times that count.
+    windows: Vec<Vec<Vec<f64>>>,
+    /// The arms that are left, in the order of this round.
+    left: Vec<usize>,
+    /// The place in `left` of the arm that runs.
+    place: usize,
+    /// The logarithms of the times in the window that is open.
+    open: Vec<f64>,
+    /// How many of them do not count.
+    settling: usize,
+    /// The number of steps that may still follow.
+    steps_left: usize,
+}
+
+impl Trial {
+    /// Returns a trial of some arms that ends after `steps` steps; the first arm is in force.
+    ///
+    /// # Panics
+    /// If there are no arms.
+    pub(crate) fn new(arms: Vec<Arm>, steps: usize) -> Trial {
+        assert!(!arms.is_empty(), "a trial of nothing");
+        Trial {
+            windows: vec![Vec::new(); arms.len()],
+            left: (0..arms.len()).collect(),
+            arms,
+            place: 0,
+            open: Vec::new(),
+            settling: SETTLING,
+            steps_left: steps,
+        }
+    }
+
+    /// The arm that runs; of a decided trial the one that is kept.
+    pub(crate) fn arm(&self) -> usize {
+        self.left[self.place]
+    }
+
+    /// Whether one arm is left.
+    pub(crate) fn is_decided(&self) -> bool {
+        self.left.len() == 1
+    }
+
+    /// The usual time of an arm's steps, in seconds; none of an arm that never ran.
+    pub(crate) fn seconds(&self, arm: usize) -> Option<f64> {
+        let times = self.windows[arm].concat();
+        (!times.is_empty()).then(|| midmean(times).exp())
+    }
+
+    /// Records the times of some steps, all under the arm that runs. Another one may run afterwards.
+    pub(crate) fn record(&mut self, seconds: &[f64]) {
+        if self.is_decided() {
+            return;
+        }
+        self.steps_left = self.steps_left.saturating_sub(seconds.len());
+        self.open.extend(seconds.iter().map(|seconds| seconds.max(f64::MIN_POSITIVE).ln()));
+        if self.open.len() >= self.window() {
+            self.close_window();
+        }
+    }
+
+    /// The steps of a window of the arm that runs.
+    fn window(&self) -> usize {
+        let round = self.windows[self.arm()].len();
+        WINDOWS[round.min(WINDOWS.len() - 1)]
+    }
+
+    fn close_window(&mut self) {
+        let arm = self.arm();
+        let counted = std::mem::take(&mut self.open).split_off(self.settling);
+        self.windows[arm].push(counted);
+        if self.windows.iter().flatten().count() == 1 {
+            self.drop_by_prediction();
+        }
+        self.place += 1;
+        if self.place == self.left.len() {
+            self.end_round();
+        }
+        // The last arm of a round is the first of the next one, without a switch.
+        self.settling = if self.arm() == arm { 0 } else { SETTLING };
+    }
+
+    /// Drops the arms that cannot be worth a step, by what the first arm takes.
+    fn drop_by_prediction(&mut self) {
+        let most_s = HOPELESS * self.seconds(0).unwrap_or(f64::MAX);
+        let arms = &self.arms;
+        self.left.retain(|arm| *arm == 0 || arms[*arm].predicted_s <= most_s);
+    }
+
+    fn end_round(&mut self) {
+        let standings = Standings::of(self);
+        let ahead = standings.ahead();
+        let mut left = standings.hopeful();
+        left.reverse();
+        (self.left, self.place) = (left, 0);
+        if self.steps_left < self.window() * self.left.len() {
+            self.left = vec![ahead];
+        }
+    }
+}
+
+/// The arms that are left, after a round.
+struct Standings {
+    arms: Vec<Standing>,
+    /// The standard deviation of a time, robustly.
+    noise: f64,
+}
+
+/// What is known of an arm; times are logarithms, relative to their round.
+#[derive(Debug)]
+struct Standing {
+    arm: usize,
+    error: f64,
+    time: f64,
+    /// The number of steps that `time` is the midmean of.
+    steps: usize,
+    /// The least of all times in the first round.
+    least: f64,
+    /// The midmean of each round.
+    rounds: Vec<f64>,
+}
+
+impl Standings {
+    fn of(trial: &Trial) -> Standings {
+        let rounds = trial.windows[trial.left[0]].len();
+        // All arms that are left were in every round: their mean is what the round took.
+        let middle = |arm: usize, round: usize| midmean(trial.windows[arm][round].clone());
+        let sum = |round| trial.left.iter().map(|arm| middle(*arm, round)).sum::<f64>();
+        let levels: Vec<f64> =
+            (0..rounds).map(|round| sum(round) / trial.left.len() as f64).collect();
+        let standing = |arm: &usize| Standing::new(*arm, trial, &levels);
+        let windows = trial.windows.iter().flatten();
+        let changes: Vec<f64> = windows
+            .flat_map(|times| times.windows(2).map(|pair| (pair[0] - pair[1]).abs()))
+            .collect();
+        // The median change between two normal numbers is 0.954 standard deviations.
+        let noise = (median(changes) / 0.954).max(NOISE_MIN);
+        Standings { arms: trial.left.iter().map(standing).collect(), noise }
+    }
+
+    fn fastest(&self) -> &Standing {
+        let fastest = self.arms.iter().min_by(|a, b| a.time.total_cmp(&b.time));
+        fastest.expect("some arm is always left")
+    }
+
+    /// Of the arms that are about as fast as the fastest, the one that loses least.
+    fn best(&self) -> &Standing {
+        let fastest = self.fastest();
+        let doubt = |arm: &Standing| match arm.error == 0.0 {
+            true => DOUBT * self.standard_error(arm, fastest),
+            false => 0.0,
+        };
+        let equal = self.arms.iter().filter(|arm| arm.time <= fastest.time + TIE + doubt(arm));
+        let order =
+            |a: &&Standing, b: &&Standing| (a.error, a.time).partial_cmp(&(b.error, b.time));
+        let best = equal.min_by(|a, b| order(a, b).unwrap_or(Ordering::Equal));
+        best.expect("the fastest is as fast as itself")
+    }
+
+    /// The arm that would be kept now.
+    fn ahead(&self) -> usize {
+        self.best().arm
+    }
+
+    /// The arms that may yet be kept.
+    fn hopeful(&self) -> Vec<usize> {
+        let (best, fastest) = (self.best(), self.fastest());
+        let is_hopeful = |one: &&Standing| match one.error.total_cmp(&best.error) {
+            _ if one.arm == best.arm => true,
+            Ordering::Less => !self.exceeds(one, fastest, TIE, SURE),
+            Ordering::Equal => !self.exceeds(one, best, 0.0, SURE),
+            Ordering::Greater => !self.exceeds(one, best, -TIE, LIKELY),
+        };
+        self.arms.iter().filter(is_hopeful).map(|one| one.arm).collect()
+    }
+
+    /// Whether an arm takes longer than another one by more than `margin`, `sure` standard errors off.
+    fn exceeds(&self, one: &Standing, other: &Standing, margin: f64, sure: f64) -> bool {
+        if one.rounds.len() == 1 {
+            return one.least > other.time + MUCH_WORSE.ln();
+        }
+        one.time - other.time - sure * self.standard_error(one, other) > margin
+    }
+
+    /// The standard error of the difference of two times: that of midmeans of independent times, or more
+    /// where whole rounds scatter more.
+    fn standard_error(&self, one: &Standing, other: &Standing) -> f64 {
+        let rounds = one.rounds.len();
+        // Midmeans of normal numbers scatter 1.1 times as much as means, medians 1.25 times.
+        let within = 1.1 * self.noise * (1.0 / one.steps as f64 + 1.0 / other.steps as f64).sqrt();
+        if rounds < ROUNDS_MIN {
+            return within;
+        }
+        let apart: Vec<f64> = one.rounds.iter().zip(&other.rounds).map(|(a, b)| a - b).collect();
+        let middle = median(apart.clone());
+        let deviation = median(apart.iter().map(|apart| (apart - middle).abs()).collect());
+        within.max(1.25 * deviation / 0.6745 / (rounds as f64).sqrt())
+    }
+}
+
+impl Standing {
+    fn new(arm: usize, trial: &Trial, levels: &[f64]) -> Standing {
+        let relative = |(window, level): (&Vec<f64>, &f64)| {
+            window.iter().map(|time| time - level).collect::<Vec<f64>>()
+        };
+        let windows: Vec<Vec<f64>> = trial.windows[arm].iter().zip(levels).map(relative).collect();
+        let times = windows.concat();
+        Standing {
+            arm,
+            error: trial.arms[arm].error,
+            steps: times.len(),
+            time: midmean(times),
+            least: windows[0].iter().copied().fold(f64::INFINITY, f64::min),
+            rounds: windows.into_iter().map(midmean).collect(),
+        }
+    }
+}
+
+/// The mean of the middle half: hardly less robust than the median, and less noisy.
+fn midmean(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    let cut = values.len().div_ceil(4).min(values.len().saturating_sub(1) / 2);
+    let middle = &values[cut..values.len() - cut];
+    middle.iter().sum::<f64>() / middle.len().max(1) as f64
+}
+
+fn median(mut values: Vec<f64>) -> f64 {
+    Quartiles::of(&mut values).median
+}
+
+/// The steps that trials may take.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Allowance {
+    steps: f64,
+}
+
+impl Allowance {
+    /// The steps of a first trial, and the most that may be saved up.
+    const FIRST: f64 = 180.0;
+
+    /// The least number of steps after the link has changed.
+    const CHANGED: f64 = 60.0;
+
+    /// The share of other steps by which the allowance grows.
+    const SHARE: f64 = 0.01;
+
+    /// The allowance of buckets that were just laid out.
+    pub(crate) fn first() -> Allowance {
+        Allowance { steps: Allowance::FIRST }
+    }
+
+    /// The whole number of steps.
+    pub(crate) fn steps(&self) -> usize {
+        self.steps as usize
+    }
+
+    /// Counts steps of a trial.
+    pub(crate) fn spend(&mut self, steps: usize) {
+        self.steps = (self.steps - steps as f64).max(0.0);
+    }
+
+    /// Counts steps without a trial.
+    pub(crate) fn save(&mut self, steps: usize) {
+        self.steps = (self.steps + Allowance::SHARE * steps as f64).min(Allowance::FIRST);
+    }
+
+    /// Under another link what was found out does not hold.
+    pub(crate) fn link_changed(&mut self) {
+        self.steps = self.steps.max(Allowance::CHANGED);
+    }
+}
+
+#[cfg(test)]
+mod tests;
