@@ -1,21 +1,21 @@
-//! Entropy-coded scalar quantisation (ECSQ): a uniform quantiser with a dead zone, one step per message.
+//! Entropy-coded scalar quantisation (ECSQ): a uniform quantiser with a dead zone and one step for many values.
 //!
-//! `ecsq:S` quantises with a step of S times the root mean square of the values. Symbols are coded by
+//! `ecsq:S` quantises with a step of S times the root mean square of 65,536 values. Symbols are coded by
 //! [rANS](crate::kernel::rans) with the table of the message, so that many small values cost a fraction
 //! of a bit each. At high rates a uniform quantiser is within a quarter of a bit of what any code needs
-//! (Gish and Pierce, 1968), and one step for all values is reverse water-filling: every value has the same
-//! error, and small ones wait in the residual until they are worth a level (Sullivan, 1996, for dead zones).
+//! (Gish and Pierce, 1968), and one step for many values is reverse water-filling: every value has the
+//! same error, and small ones wait in the residual until they are worth a level (Sullivan, 1996, for dead
+//! zones). One step for a whole message would leave quiet tensors beside loud ones unsent for long.
 //!
-//! Format, little-endian: length of the encoding (u32), step (f32); unless the step is 0, which makes all
-//! values 0, then the values of levels 1 and 2 and the offset of further ones (3 f32), the number of escapes
-//! (u32), the escapes (f32 each), and the [entropy-coded](crate::entropy) symbols.
+//! Format, little-endian: length of the encoding and number of escapes (u32 each); unless all values are
+//! 0, which is all, then the values of levels 1 and 2 and the offset of further ones in steps (f32 each),
+//! the steps (f32 each), the escapes (f32 each), and the [entropy-coded](crate::entropy) symbols.
 
 use std::fmt;
 
 use thinwire_wire::random::Key;
 
 use crate::choice::{Choice, Entry, refused};
-use crate::kernel::bits::read_f32;
 use crate::kernel::rans::histogram;
 use crate::kernel::uniform::{
     DEAD_ZONE, ESCAPE, Levels, Quantise, Restore, Subtract, SumOfSquares, Sums, ZERO,
@@ -35,7 +35,7 @@ pub(crate) const ENTRY: Entry = Entry {
 /// Entropy-coded scalar quantisation.
 #[derive(Clone, Copy, Debug)]
 struct Ecsq {
-    /// Step over the root mean square of a message.
+    /// Step over the root mean square of a section.
     step: f32,
 }
 
@@ -59,10 +59,16 @@ impl fmt::Display for Ecsq {
     }
 }
 
-/// Bytes of the length and the step.
+/// Values with one step: about as many as a tensor has, and so many that the steps weigh nothing.
+const SECTION: usize = 1 << 16;
+
+/// Bytes of an encoding of zeros.
 const SHORT: usize = 8;
-/// Bytes before the escapes.
-const HEAD: usize = 24;
+
+/// Returns the bytes before the escapes.
+fn head_len(elements: usize) -> usize {
+    SHORT + 12 + 4 * elements.div_ceil(SECTION)
+}
 
 impl Ecsq {
     /// Returns the most bits per element of levels with this variance: those of normal ones (Massey, 1988).
@@ -71,26 +77,45 @@ impl Ecsq {
         0.5 * (std::f64::consts::TAU * e * (variance + 1.0 / 12.0)).log2()
     }
 
-    /// Encodes values with a step; returns the length and the levels, or none if they do not fit `output`.
+    /// Encodes values with the steps of their sections; returns the levels, or none if they do not fit
+    /// `output`.
     fn message(
         values: &[f32],
-        step: f32,
+        steps: &[f32],
         symbols: &mut [u8],
         output: &mut [u8],
-    ) -> Option<(usize, Levels)> {
-        let sums = imp().run(Quantise { values, symbols, inverse: 1.0 / step });
+    ) -> Option<Levels> {
+        let mut sums = Sums::default();
+        let sections = values.chunks(SECTION).zip(symbols.chunks_mut(SECTION));
+        for ((values, symbols), step) in sections.zip(steps) {
+            let inverse = if *step > 0.0 { 1.0 / step } else { 0.0 };
+            sums += imp().run(Quantise { values, symbols, inverse });
+        }
         let counts = histogram(symbols);
-        let (levels, escapes) = (centroids(step, &sums, &counts), counts[usize::from(ESCAPE)]);
-        let (head, rest) = output.split_at_mut_checked(HEAD + 4 * escapes as usize)?;
-        let length = head.len() + entropy::encode(symbols, &counts, rest)?;
-        let Levels { step, first, second, further } = levels;
-        let fixed = [length as u32, step.to_bits(), first.to_bits(), second.to_bits()];
-        let fixed = fixed.into_iter().chain([further.to_bits(), escapes]);
-        let beyond = escapes_of(symbols, escapes).map(|at| values[at].to_bits());
-        for (place, word) in head.as_chunks_mut().0.iter_mut().zip(fixed.chain(beyond)) {
+        let (levels, escapes) = (centroids(&sums, &counts), counts[usize::from(ESCAPE)]);
+        let head_len = head_len(values.len()) + 4 * escapes as usize;
+        let (head, rest) = output.split_at_mut_checked(head_len)?;
+        let length = head_len + entropy::encode(symbols, &counts, rest)?;
+        let Levels { first, second, further } = levels;
+        let floats = [first, second, further].into_iter().chain(steps.iter().copied());
+        let floats = floats.chain(escapes_of(symbols, escapes).map(|at| values[at]));
+        let words = [length as u32, escapes].into_iter().chain(floats.map(f32::to_bits));
+        for (place, word) in head.as_chunks_mut().0.iter_mut().zip(words) {
             *place = word.to_le_bytes();
         }
-        Some((length, levels))
+        Some(levels)
+    }
+
+    /// Returns the step of every section; none if a value is not finite.
+    fn steps(self, values: &[f32]) -> Option<Vec<f32>> {
+        let step = |section: &[f32]| {
+            let squares = imp().run(SumOfSquares(section));
+            let rms = (squares / section.len() as f64).sqrt();
+            let step = (rms * f64::from(self.step)).min(f32::MAX.into()) as f32;
+            // The squares of NaN and of infinity are none of numbers.
+            squares.is_finite().then_some(if rms < SMALLEST_RMS { 0.0 } else { step })
+        };
+        values.chunks(SECTION).map(step).collect()
     }
 }
 
@@ -101,17 +126,14 @@ fn escapes_of(symbols: &[u8], count: u32) -> impl Iterator<Item = usize> {
 }
 
 /// Returns the values of levels: the means of the values that have them.
-fn centroids(step: f32, sums: &Sums, counts: &[u32; 256]) -> Levels {
+fn centroids(sums: &Sums, counts: &[u32; 256]) -> Levels {
     let of_level = |level: u8| {
         f64::from(counts[usize::from(ZERO + level)]) + f64::from(counts[usize::from(ZERO - level)])
     };
     let further: f64 = (3..=127).map(of_level).sum();
-    let mean = |sum: f64, count: f64, other: f64| {
-        let steps = if count > 0.0 { sum / count } else { other };
-        (steps * f64::from(step)).min(f32::MAX.into()) as f32
-    };
+    let mean =
+        |sum: f64, count: f64, other: f32| if count > 0.0 { (sum / count) as f32 } else { other };
     Levels {
-        step,
         first: mean(sums.first, of_level(1), 1.0),
         second: mean(sums.second, of_level(2), 2.0),
         further: mean(sums.further, further, 0.0),
@@ -146,12 +168,12 @@ impl Codec for Ecsq {
         // The table's rounding and escapes, whose share is at most that of Chebyshev.
         let more = 0.2 + 32.0 * (1.0 / (127.0 * f64::from(self.step)).powi(2)).min(1.0);
         let bits = Ecsq::bits(1.0 / (step * step)) + more;
-        HEAD + entropy::TABLE_MAX + (elements as f64 * bits / 8.0).ceil() as usize
+        head_len(elements) + entropy::TABLE_MAX + (elements as f64 * bits / 8.0).ceil() as usize
     }
 
     fn expected_len(&self, elements: usize) -> usize {
         let bits = Ecsq::bits(1.0 / f64::from(self.step).powi(2));
-        HEAD + entropy::TABLE_MAX / 2 + (elements as f64 * bits / 8.0).ceil() as usize
+        head_len(elements) + entropy::TABLE_MAX / 2 + (elements as f64 * bits / 8.0).ceil() as usize
     }
 
     fn encode(&self, mut input: Input<'_>, _key: Key, output: &mut [u8]) -> Finite {
@@ -159,27 +181,25 @@ impl Codec for Ecsq {
         if let Input::Feedback { values, residual } = &mut input {
             add(values, residual);
         }
-        let squares = imp().run(SumOfSquares(input.values()));
-        let rms = (squares / input.len().max(1) as f64).sqrt();
         output[..SHORT].copy_from_slice(&[SHORT as u8, 0, 0, 0, 0, 0, 0, 0]);
-        // The squares of NaN and of infinity are none of numbers.
-        if !squares.is_finite() || rms < SMALLEST_RMS {
-            return Finite::when(squares.is_finite());
+        let Some(mut steps) = self.steps(input.values()) else { return Finite::No };
+        if steps.iter().all(|step| *step == 0.0) {
+            return Finite::Yes;
         }
         let mut symbols = vec![0; input.len()];
-        // Twice the largest magnitude is beyond f32 where all are that large.
-        let mut step = (rms * f64::from(self.step)).min(f64::from(f32::MAX / 4.0)) as f32;
         let levels = loop {
-            if let Some((_, levels)) = Ecsq::message(input.values(), step, &mut symbols, output) {
+            if let Some(levels) = Ecsq::message(input.values(), &steps, &mut symbols, output) {
                 break levels;
             }
             // Never seen: the longest encoding has room for more entropy than there can be.
-            step *= 2.0;
+            steps.iter_mut().for_each(|step| *step *= 2.0);
         };
         if let Input::Feedback { values, .. } = input {
-            imp().run(Subtract { symbols: &symbols, levels, values });
-            let escapes = u32::from_le_bytes([output[20], output[21], output[22], output[23]]);
-            escapes_of(&symbols, escapes).for_each(|at| values[at] = 0.0);
+            let sections = values.chunks_mut(SECTION).zip(symbols.chunks(SECTION));
+            for ((values, symbols), step) in sections.zip(steps) {
+                imp().run(Subtract { symbols, levels, step, values });
+            }
+            escapes_of(&symbols, word(output, 1)).for_each(|at| values[at] = 0.0);
         }
         Finite::Yes
     }
@@ -188,37 +208,46 @@ impl Codec for Ecsq {
         let stated =
             encoded.first_chunk().map_or(SHORT, |bytes| u32::from_le_bytes(*bytes) as usize);
         Error::check_length(self, encoded, stated, values.len())?;
-        let corrupt = || {
-            let (found, count) = (encoded.len(), values.len());
-            let text = format!("{found} bytes are no encoding of {count} elements by {self}");
-            Error::new(Kind::Corrupt, text)
-        };
-        let word = |place: usize| read_f32(&encoded[4 * place..]);
-        if encoded.len() == SHORT && word(1) == 0.0 {
+        if encoded.len() == SHORT {
             if write == Write::Set {
                 values.fill(0.0);
             }
             return Ok(());
         }
-        if encoded.len() < HEAD {
-            return Err(corrupt());
-        }
-        let levels = Levels { step: word(1), first: word(2), second: word(3), further: word(4) };
-        let escapes = word(5).to_bits();
-        let mut symbols = vec![0; values.len()];
-        let rest = (escapes as usize).checked_mul(4);
-        let rest = rest.and_then(|escapes| encoded[HEAD..].split_at_checked(escapes));
-        let (beyond, coded) = rest.ok_or_else(corrupt)?;
-        entropy::decode(coded, &mut symbols).ok_or_else(corrupt)?;
-        if symbols.iter().filter(|symbol| **symbol == ESCAPE).count() != escapes as usize {
-            return Err(corrupt());
-        }
-        let kept = escapes_of(&symbols, escapes).map(|at| values[at]).collect::<Vec<_>>();
-        imp().run(Restore { symbols: &symbols, levels, write, values });
-        let sent = beyond.as_chunks().0.iter().map(|bytes| f32::from_le_bytes(*bytes));
-        for ((at, sent), kept) in escapes_of(&symbols, escapes).zip(sent).zip(kept) {
-            values[at] = if write == Write::Set { sent } else { kept + sent };
-        }
-        Ok(())
+        restore(encoded, write, values).ok_or_else(|| {
+            let (found, count) = (encoded.len(), values.len());
+            let text = format!("{found} bytes are no encoding of {count} elements by {self}");
+            Error::new(Kind::Corrupt, text)
+        })
     }
+}
+
+/// Decodes what is no encoding of zeros; none if it is no encoding.
+fn restore(encoded: &[u8], write: Write, values: &mut [f32]) -> Option<()> {
+    let (head, rest) = encoded.split_at_checked(head_len(values.len()))?;
+    let float = |place: usize| f32::from_bits(word(head, place));
+    let levels = Levels { first: float(2), second: float(3), further: float(4) };
+    let escapes = word(head, 1);
+    let (beyond, coded) = rest.split_at_checked((escapes as usize).checked_mul(4)?)?;
+    let mut symbols = vec![0; values.len()];
+    entropy::decode(coded, &mut symbols)?;
+    let found = symbols.iter().filter(|symbol| **symbol == ESCAPE).count();
+    if found != escapes as usize {
+        return None;
+    }
+    let kept: Vec<f32> = escapes_of(&symbols, escapes).map(|at| values[at]).collect();
+    let sections = values.chunks_mut(SECTION).zip(symbols.chunks(SECTION));
+    for (place, (values, symbols)) in sections.enumerate() {
+        imp().run(Restore { symbols, levels, step: float(5 + place), write, values });
+    }
+    let sent = beyond.as_chunks().0.iter().map(|bytes| f32::from_le_bytes(*bytes));
+    for ((at, sent), kept) in escapes_of(&symbols, escapes).zip(sent).zip(kept) {
+        values[at] = if write == Write::Set { sent } else { kept + sent };
+    }
+    Some(())
+}
+
+/// Returns one of the words that bytes begin with.
+fn word(bytes: &[u8], place: usize) -> u32 {
+    u32::from_le_bytes([0, 1, 2, 3].map(|byte| bytes[4 * place + byte]))
 }

@@ -3,6 +3,8 @@
 //! Symbol 128 is level 0; 128 + l is level l, from -127 to 127. Symbol 0 is an escape: a value beyond
 //! all levels, which is sent as it is.
 
+use std::ops::AddAssign;
+
 use super::work::Work;
 use crate::Write;
 
@@ -50,11 +52,19 @@ pub(crate) struct Sums {
     pub(crate) further: f64,
 }
 
+impl AddAssign for Sums {
+    fn add_assign(&mut self, other: Sums) {
+        self.first += other.first;
+        self.second += other.second;
+        self.further += other.further;
+    }
+}
+
 /// Quantisation: writes one symbol per value, and returns the sums from which centroids follow.
 pub(crate) struct Quantise<'a> {
     pub(crate) values: &'a [f32],
     pub(crate) symbols: &'a mut [u8],
-    /// 1 over the step.
+    /// 1 over the step; 0 where all values are 0.
     pub(crate) inverse: f32,
 }
 
@@ -77,9 +87,7 @@ impl Work for Quantise<'_> {
             quantise(&last, &mut last_places, self.inverse, &mut lanes);
             rest_places.copy_from_slice(&last_places[..rest.len()]);
             let [first, second, further] = lanes.map(|lanes| f64::from(lanes.iter().sum::<f32>()));
-            sums.first += first;
-            sums.second += second;
-            sums.further += further;
+            sums += Sums { first, second, further };
         }
         sums
     }
@@ -115,25 +123,25 @@ fn quantise(
     }
 }
 
-/// Values of the levels: magnitudes of levels 1 and 2, and what is added to the multiple of the step
-/// for those above.
+/// Values of the levels, in steps: of levels 1 and 2, and what is added to the level's own number for
+/// those above.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Levels {
-    pub(crate) step: f32,
     pub(crate) first: f32,
     pub(crate) second: f32,
     pub(crate) further: f32,
 }
 
 impl Levels {
-    /// Returns the value of a symbol; of an escape one that is finite.
+    /// Returns the value of a symbol; of an escape one that is finite, if the step is.
     #[inline(always)]
-    fn value(self, symbol: u8) -> f32 {
+    fn value(self, symbol: u8, step: f32) -> f32 {
         let level = (i32::from(symbol) - i32::from(ZERO)) as f32;
-        let steps = level.abs();
-        let further = (steps * self.step + self.further).min(f32::MAX);
-        let upper = if steps == 2.0 { self.second } else { further };
-        let magnitude = if steps <= 1.0 { self.first * steps } else { upper };
+        let number = level.abs();
+        let upper = if number == 2.0 { self.second } else { number + self.further };
+        let steps = if number <= 1.0 { self.first * number } else { upper };
+        let magnitude = steps * step;
+        let magnitude = if magnitude < f32::MAX { magnitude } else { f32::MAX };
         if level < 0.0 { -magnitude } else { magnitude }
     }
 }
@@ -142,6 +150,7 @@ impl Levels {
 pub(crate) struct Restore<'a> {
     pub(crate) symbols: &'a [u8],
     pub(crate) levels: Levels,
+    pub(crate) step: f32,
     pub(crate) write: Write,
     pub(crate) values: &'a mut [f32],
 }
@@ -153,8 +162,8 @@ impl Work for Restore<'_> {
     fn run(self) {
         let pairs = self.values.iter_mut().zip(self.symbols);
         match self.write {
-            Write::Set => pairs.for_each(|(x, symbol)| *x = self.levels.value(*symbol)),
-            Write::Add => pairs.for_each(|(x, symbol)| *x += self.levels.value(*symbol)),
+            Write::Set => pairs.for_each(|(x, symbol)| *x = self.levels.value(*symbol, self.step)),
+            Write::Add => pairs.for_each(|(x, symbol)| *x += self.levels.value(*symbol, self.step)),
         }
     }
 }
@@ -163,6 +172,7 @@ impl Work for Restore<'_> {
 pub(crate) struct Subtract<'a> {
     pub(crate) symbols: &'a [u8],
     pub(crate) levels: Levels,
+    pub(crate) step: f32,
     pub(crate) values: &'a mut [f32],
 }
 
@@ -172,6 +182,6 @@ impl Work for Subtract<'_> {
     #[inline(always)]
     fn run(self) {
         let pairs = self.values.iter_mut().zip(self.symbols);
-        pairs.for_each(|(x, symbol)| *x -= self.levels.value(*symbol));
+        pairs.for_each(|(x, symbol)| *x -= self.levels.value(*symbol, self.step));
     }
 }
