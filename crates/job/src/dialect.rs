@@ -65,7 +65,9 @@ impl Dialect {
             return Ok(None);
         }
         let Some(rank) = number(variables, self.rank)? else { return Ok(None) };
-        let Some(world) = first_number(variables, self.world)? else {
+        let mut worlds = self.world.iter();
+        let world = worlds.find_map(|name| number(variables, name).transpose()).transpose()?;
+        let Some(world) = world else {
             let [rank_name, world_name] = [self.rank, self.world[0]];
             return Err(Error::invalid(format!(
                 "{rank_name} is {rank}, but {world_name} is not set"
@@ -174,15 +176,6 @@ fn port_of_job(job: Option<u32>) -> u16 {
 
 fn required(variables: Variables<'_>, name: &str) -> Result<String, Error> {
     variables(name).ok_or_else(|| Error::invalid(format!("joining msrun: {name} is not set")))
-}
-
-fn first_number(variables: Variables<'_>, names: &[&str]) -> Result<Option<u32>, Error> {
-    for name in names {
-        if let Some(value) = number(variables, name)? {
-            return Ok(Some(value));
-        }
-    }
-    Ok(None)
 }
 
 fn number(variables: Variables<'_>, name: &str) -> Result<Option<u32>, Error> {

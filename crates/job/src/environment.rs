@@ -31,10 +31,7 @@ pub fn find(given: &Given, variables: Variables<'_>) -> Result<Option<Place>, Er
         None => joined(variables)?,
     };
     let Some(mut place) = found else {
-        return match &given.coordinator {
-            None => Ok(None),
-            Some(_) => Err(lone_coordinator(given)),
-        };
+        return given.coordinator.as_ref().map_or(Ok(None), |_| Err(lone_coordinator(given)));
     };
     if let Some(coordinator) = &given.coordinator {
         place.coordinator = coordinator.clone();
@@ -91,10 +88,5 @@ fn by_hand(given: &Given, variables: Variables<'_>) -> Result<Option<Place>, Err
 }
 
 fn joined(variables: Variables<'_>) -> Result<Option<Place>, Error> {
-    for dialect in &DIALECTS {
-        if let Some(place) = dialect.place(variables)? {
-            return Ok(Some(place));
-        }
-    }
-    Ok(None)
+    DIALECTS.iter().find_map(|dialect| dialect.place(variables).transpose()).transpose()
 }
