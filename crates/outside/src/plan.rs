@@ -4,7 +4,7 @@ use std::sync::LazyLock;
 
 use thinwire_model::{Graph, fingerprint, named};
 use thinwire_plan::Cluster;
-use thinwire_plan::output::PlanFile;
+use thinwire_plan::report::PlanFile;
 
 /// Model that plans are read for.
 pub const MODEL: &str = "gpt:layers=2,width=8,heads=2,vocabulary=11,positions=4";

@@ -7,7 +7,7 @@ mod baseline;
 use std::error::Error as Fault;
 
 use thinwire_plan::cost::Coding;
-use thinwire_plan::output::{recompute_text, zero_text};
+use thinwire_plan::report::{recompute_text, zero_text};
 use thinwire_plan::search::{Outcome, Planner, Settings};
 use thinwire_plan::{Cluster, Error};
 

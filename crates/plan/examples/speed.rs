@@ -3,7 +3,7 @@
 use std::error::Error as Fault;
 use std::time::Instant;
 
-use thinwire_plan::output::report;
+use thinwire_plan::report::report;
 use thinwire_plan::search::{Planner, Settings};
 use thinwire_plan::{Cluster, Error};
 

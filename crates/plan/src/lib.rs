@@ -35,8 +35,9 @@
 pub mod cluster;
 pub mod cost;
 mod error;
-pub mod output;
+
 pub mod pipeline;
+pub mod report;
 pub mod search;
 pub mod stage;
 

@@ -3,7 +3,7 @@
 use std::fmt::Display;
 
 use thinwire_plan::Cluster;
-use thinwire_plan::output::PlanFile;
+use thinwire_plan::report::PlanFile;
 
 const CLUSTER: &str = include_str!("../../../fuzz/seeds/cluster/links");
 const LEVELS: &str = include_str!("../../../fuzz/seeds/cluster/kinds");

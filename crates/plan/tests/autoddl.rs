@@ -11,8 +11,8 @@ use thinwire_model::{
     Activation, Conv2d, Cut, Declaration, Element, Graph, Initial, Layout, Linear, NodeId,
     Operator, Placement, Pool, PoolKind, Reshape, Role, Sides, Strategy, TensorId, conversion,
 };
-use thinwire_plan::cost::Cost;
-use thinwire_plan::stage::{Block, Formulation, Pricing, Weights, solve};
+use thinwire_plan::cost::{Cost, GradientTransport};
+use thinwire_plan::stage::{Block, Outline, Pricing, Weights, solve};
 
 /// A graph under construction, with the tensor that comes next.
 struct Chain {
@@ -140,7 +140,7 @@ impl Pricing for Volume<'_> {
             Rules::Published => twice || reshape && by_feature,
             Rules::Own => product && twice,
         };
-        if refused { Cost::NEVER } else { Cost::ZERO }
+        if refused { Cost { forward_s: f64::INFINITY, ..Cost::ZERO } } else { Cost::ZERO }
     }
 
     /// Dimension by dimension, or all ranks that have a part of the gradient at once.
@@ -156,8 +156,33 @@ impl Pricing for Volume<'_> {
         Cost { sync_s: 2.0 * (ranks - 1.0) / ranks * elements, ..Cost::ZERO }
     }
 
-    fn conversion_s(&self, shape: &[usize], from: &Layout, to: &Layout) -> f64 {
-        self.one_way(shape, from, to)
+    fn strategies(&self, _: NodeId, declaration: &Declaration, mesh: &[usize]) -> Vec<Strategy> {
+        declaration.strategies(mesh)
+    }
+
+    fn transports(&self, _: &[usize], _: &Sides) -> Vec<GradientTransport> {
+        Vec::new()
+    }
+
+    fn conversions_s(&self, shape: &[usize], from: &[Layout], to: &[Layout]) -> Vec<f64> {
+        let pairs = from.iter().flat_map(|from| to.iter().map(move |to| (from, to)));
+        let sent = |(from, to): (&Layout, &Layout)| match from == to {
+            true => 0.0,
+            false => self.one_way(shape, from, to),
+        };
+        pairs.map(sent).collect()
+    }
+
+    fn own_s(&self, _: &[usize], _: &[Layout], _: &[Layout]) -> Option<Vec<f64>> {
+        None
+    }
+
+    fn behind_s(&self, _: NodeId, _: usize, _: &Strategy) -> f64 {
+        0.0
+    }
+
+    fn entry(&self, _: &[usize], _: &Sides) -> Cost {
+        Cost::ZERO
     }
 }
 
@@ -197,7 +222,8 @@ fn least(chain: &Chain, mesh: &[usize], rules: Rules) -> f64 {
     let exit = split(&graph.tensors[chain.last].shape, mesh);
     let nodes = 0..graph.nodes.len();
     let block = Block { graph, nodes, entry: Some((0, entry)), exit: Some((chain.last, exit)) };
-    let formulation = Formulation::new(&block, mesh, &Volume { graph, mesh, rules }).unwrap();
+    let volume = Volume { graph, mesh, rules };
+    let formulation = Outline::new(&block, mesh, &volume).unwrap().priced(graph, &volume);
     solve(&formulation.problem(&Weights::ONCE, 0.0), 0.0).0 / 1e6
 }
 

@@ -5,8 +5,8 @@ mod made;
 use good_lp::{Expression, ProblemVariables, Solution, SolverModel, constraint, microlp, variable};
 use proptest::prelude::*;
 use thinwire_plan::cost::{Cost, Division, GradientTransport, Sharding};
-use thinwire_plan::output::{PlanFile, plan_file, report};
 use thinwire_plan::pipeline::Schedule;
+use thinwire_plan::report::{PlanFile, plan_file, report};
 use thinwire_plan::search::{
     Candidate, Found, Outcome, Planner, Recompute, Rule, Settings, estimate_s,
 };

@@ -5,8 +5,8 @@ mod made;
 use std::collections::HashSet;
 
 use thinwire_plan::cost::{Division, Sharding};
-use thinwire_plan::output::{TrafficKind, explain, report, stage_blocks, traffic};
 use thinwire_plan::pipeline::Schedule;
+use thinwire_plan::report::{TrafficKind, explain, report, stage_blocks, traffic};
 use thinwire_plan::search::{Candidate, Found, Planner, Rule, Settings};
 
 /// Two stages of so many chunks, eight layers between an embedding and a head.

@@ -7,7 +7,7 @@ use baseline::codecs_after;
 use proptest::prelude::*;
 use thinwire_plan::Cluster;
 use thinwire_plan::cost::Coding;
-use thinwire_plan::output::{PlanFile, plan_file, report};
+use thinwire_plan::report::{PlanFile, plan_file, report};
 use thinwire_plan::search::{Found, Planner, Settings};
 
 fn cluster(nodes: usize, gbit: f64, memory_gib: f64) -> Cluster {

@@ -2,8 +2,8 @@
 
 use thinwire_model::backward;
 use thinwire_plan::cost::{Coding, Division, Sharding};
-use thinwire_plan::output::{LevelTraffic, plan_file, traffic};
 use thinwire_plan::pipeline::Schedule;
+use thinwire_plan::report::{LevelTraffic, plan_file, traffic};
 use thinwire_plan::search::{Candidate, Planner, Recompute, Rule, Settings};
 use thinwire_plan::{Cluster, Error};
 use thinwire_program::{

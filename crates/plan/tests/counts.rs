@@ -4,8 +4,8 @@ mod made;
 
 use thinwire_plan::Cluster;
 use thinwire_plan::cost::{Division, Sharding};
-use thinwire_plan::output::report;
 use thinwire_plan::pipeline::Schedule;
+use thinwire_plan::report::report;
 use thinwire_plan::search::{Candidate, Rule, Settings};
 
 fn cluster(devices: usize) -> Cluster {

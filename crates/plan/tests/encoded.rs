@@ -3,8 +3,8 @@
 use proptest::prelude::*;
 use thinwire_model::{AttentionKind, Gpt};
 use thinwire_plan::cost::{Coding, Division, Precision, Sharding};
-use thinwire_plan::output::{PlanFile, plan_file, report};
 use thinwire_plan::pipeline::Schedule;
+use thinwire_plan::report::{PlanFile, plan_file, report};
 use thinwire_plan::search::{Candidate, Found, Planner, Rule, Settings, costs};
 use thinwire_plan::{Cluster, Error};
 

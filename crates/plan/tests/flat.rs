@@ -1,7 +1,7 @@
 //! Plans for exchanges that know no levels: what is encoded between hosts is summed within them.
 
 use thinwire_plan::cost::Coding;
-use thinwire_plan::output::plan_file;
+use thinwire_plan::report::plan_file;
 use thinwire_plan::search::{Planner, Settings};
 use thinwire_plan::{Cluster, Error};
 

@@ -5,8 +5,8 @@ mod made;
 
 use thinwire_plan::Cluster;
 use thinwire_plan::cost::{Division, Sharding};
-use thinwire_plan::output::{PlanFile, plan_file, report};
 use thinwire_plan::pipeline::cut_by;
+use thinwire_plan::report::{PlanFile, plan_file, report};
 use thinwire_plan::search::{Candidate, Found, Outcome, Planner, Recompute, Rule, Settings};
 
 /// Nodes of two devices, by their kinds, of which `slow` has `slow_tflops` and less memory.

@@ -1,7 +1,7 @@
 //! Laws of pins: they hold, what is not pinned is planned, and nonsense is refused.
 
 use thinwire_model::{AttentionKind, Gpt};
-use thinwire_plan::output::{PlanFile, plan_file};
+use thinwire_plan::report::{PlanFile, plan_file};
 use thinwire_plan::search::{Planner, Settings};
 use thinwire_plan::{Cluster, Error};
 

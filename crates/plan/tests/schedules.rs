@@ -2,8 +2,8 @@
 
 use rayon::ThreadPoolBuilder;
 use thinwire_model::{AttentionKind, Gpt};
-use thinwire_plan::output::plan_file;
 use thinwire_plan::pipeline::Schedule;
+use thinwire_plan::report::plan_file;
 use thinwire_plan::search::{Found, Planner, Settings};
 use thinwire_plan::{Cluster, Error};
 

@@ -4,7 +4,7 @@ mod made;
 
 use thinwire_model::{AttentionKind, Gpt, Graph};
 use thinwire_plan::cost::{Costs, Division, Precision, Sharding};
-use thinwire_plan::output::{PlanFile, explain, plan_file, report, traffic};
+use thinwire_plan::report::{PlanFile, explain, plan_file, report, traffic};
 use thinwire_plan::search::{Chain, Found, Planner, Prepared, Rule, Settings};
 use thinwire_plan::stage::Weights;
 use thinwire_plan::{Cluster, Error};

@@ -8,7 +8,7 @@ mod timeline;
 
 use anyhow::Result;
 use thinwire_plan::Cluster;
-use thinwire_plan::output::{PlanFile, counted, describe, traffic};
+use thinwire_plan::report::{PlanFile, counted, describe, traffic};
 use thinwire_plan::search::{Found, Planner};
 
 use crate::figures;

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use anyhow::{Result, anyhow};
 use thinwire_plan::Cluster;
-use thinwire_plan::output::stage_blocks;
+use thinwire_plan::report::stage_blocks;
 use thinwire_plan::search::{Found, Planner};
 
 use crate::report::table;

@@ -1,6 +1,6 @@
 //! Tables of a plan: memory, bytes, expert plans, operators.
 
-use thinwire_plan::output::{
+use thinwire_plan::report::{
     LevelTraffic, NO_EXPERT, PlanFile, TensorTraffic, Traffic, WayFile, describe,
 };
 use thinwire_plan::search::{Found, Outcome, StageOutcome};

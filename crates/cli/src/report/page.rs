@@ -6,7 +6,7 @@ use super::summary::{chosen, figures as figures_of};
 use super::values::{Report, Run};
 use super::{bars, planned, timeline};
 use crate::figures;
-use thinwire_plan::output::counted;
+use thinwire_plan::report::counted;
 
 /// The page.
 pub fn page(report: &Report) -> String {

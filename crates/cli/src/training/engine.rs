@@ -2,7 +2,7 @@
 
 use anyhow::{Result, anyhow};
 use thinwire_collective::Group;
-use thinwire_plan::output::{counted, devices};
+use thinwire_plan::report::{counted, devices};
 use thinwire_sync::Error::Invalid;
 use thinwire_sync::{Policy, State, StepRecord, reshard};
 use thinwire_train::checkpoint::{Checkpoint, Draft};

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use anyhow::{Result, anyhow};
 use thinwire_job::Place;
 use thinwire_link::Bandwidth;
-use thinwire_plan::output::{PlanFile, counted, devices};
+use thinwire_plan::report::{PlanFile, counted, devices};
 use thinwire_sync::Policy;
 use thinwire_train::Corpus;
 use thinwire_train::checkpoint::Checkpoint;

@@ -28,7 +28,7 @@ pub use settings::{CheckpointPolicy, Codec, PathFlag, PlanFlags, Settings, Typed
 use anyhow::{Context, Result};
 use thinwire_collective::Group;
 use thinwire_job::Place;
-use thinwire_plan::output::{Numbers, PlanFile};
+use thinwire_plan::report::{Numbers, PlanFile};
 use thinwire_sync::Policy;
 
 use crate::failure;

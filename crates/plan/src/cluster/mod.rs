@@ -161,54 +161,24 @@ mod tests {
         for (from, to, expected) in [
             ("size = 8", "size = 0", "level 'node': size is 0, expected at least 1"),
             ("gbit = 800", "gbit = -1", "level 'pod': gbit is -1, expected 1e-6 to 1e6"),
-            (
-                "latency_us = 3",
-                "latency_us = -3",
-                "level 'node': latency_us is -3, expected 0 or 1e-6 to 1e9",
-            ),
-            ("tflops = 312", "tflops = 0", "device 'a100': tflops is 0, expected 1e-6 to 1e6"),
-            (
-                "memory_gib = 80",
-                "memory_gib = -1",
-                "device 'a100': memory_gib is -1, expected 1e-6 to 1e6",
-            ),
-            (
-                "memory_gib = 80",
-                "memory_gib = 80\nfixed_mib = 1e308",
-                "device 'a100': fixed_mib is 1e308, expected 0 or 1e-6 to 1e9",
-            ),
-            (
-                "memory_gib = 80",
-                "memory_gib = 1\nfixed_mib = 1024",
-                "device 'a100': fixed_mib is 1024 of 1024 MiB, expected less than memory_gib",
-            ),
-            (
-                "memory_gib = 80",
-                "memory_gib = 80\nmemory_slack = 1e9",
-                "device 'a100': memory_slack is 1e9, expected 0 or 1e-6 to 10",
-            ),
-            (
-                "memory_gib = 80",
-                "memory_gib = nan",
-                "device 'a100': memory_gib is NaN, expected 1e-6 to 1e6",
-            ),
-            (
-                "name = \"pod\"",
-                "name = \"node\"",
-                "level 'node' stands twice, as level 1 and level 2",
-            ),
-            (
-                "memory_gib = 80",
-                "memory_gib = 80\nefficiency = [[1, 0.5], [1, 0.6]]",
-                "device 'a100': efficiency at 1 gflop follows that at 1 gflop, expected more gflop in every pair",
-            ),
-            (
-                "memory_gib = 80",
-                "memory_gib = 80\nefficiency = [[1, 1.5]]",
-                "device 'a100': efficiency at 1 gflop is 1.5, expected 1e-6 to 1",
-            ),
+            ("= 3\n", "= -3\n", "level 'node': latency_us is -3, expected 0 or 1e-6 to 1e9"),
+            ("= 80", "= nan", "device 'a100': memory_gib is NaN, expected 1e-6 to 1e6"),
+            ("\"pod\"", "\"node\"", "level 'node' stands twice, as level 1 and level 2"),
         ] {
             assert_eq!(refusal(from, to), expected);
+        }
+        for (line, expected) in [
+            ("fixed_mib = 1e308", "fixed_mib is 1e308, expected 0 or 1e-6 to 1e9"),
+            ("fixed_mib = 81920", "fixed_mib is 81920 of 81920 MiB, expected less than memory_gib"),
+            ("memory_slack = 1e9", "memory_slack is 1e9, expected 0 or 1e-6 to 10"),
+            (
+                "efficiency = [[1, 0.5], [1, 0.6]]",
+                "efficiency at 1 gflop follows that at 1 gflop, expected more gflop in every pair",
+            ),
+            ("efficiency = [[1, 1.5]]", "efficiency at 1 gflop is 1.5, expected 1e-6 to 1"),
+        ] {
+            let found = refusal("[[level]]", &format!("{line}\n[[level]]"));
+            assert_eq!(found, format!("device 'a100': {expected}"));
         }
     }
 

@@ -156,32 +156,29 @@ fn sets(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cluster::{Device, Efficiency, Level};
+
+    const PODS_OF_NODES: &str = r#"
+        [[device]]
+        name = "a"
+        tflops = 1
+        memory_gib = 1
+        memory_gbyte_per_s = 1000
+
+        [[level]]
+        name = "node"
+        size = 8
+        latency_us = 1
+        gbit = 2400
+
+        [[level]]
+        name = "pod"
+        size = 16
+        latency_us = 1
+        gbit = 800
+    "#;
 
     fn cluster() -> Cluster {
-        let level = |name: &str, size, bytes_per_s| Level {
-            name: name.to_owned(),
-            size,
-            latency_s: 1e-6,
-            bytes_per_s,
-            links: None,
-        };
-        let device = Device {
-            name: "a".to_owned(),
-            flops_per_s: 1e12,
-            memory_bytes: 1e9,
-            fixed_bytes: 0.0,
-            slack: 0.0,
-            memory_bytes_per_s: 1e12,
-            memory_efficiency: 1.0,
-            codec_bytes_per_s: 1e12,
-            overhead_s: 0.0,
-            efficiency: Efficiency::constant(1.0),
-            handling: Handling::default(),
-            operators: Default::default(),
-        };
-        let levels = vec![level("node", 8, 300e9), level("pod", 16, 100e9)];
-        Cluster { devices: vec![device], levels, kinds: Vec::new() }
+        Cluster::parse(PODS_OF_NODES).unwrap()
     }
 
     #[test]

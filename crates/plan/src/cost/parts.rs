@@ -68,9 +68,6 @@ cost! {
 }
 
 impl Cost {
-    /// The cost of something impossible.
-    pub const NEVER: Cost = Cost { forward_s: f64::INFINITY, ..Cost::ZERO };
-
     /// Returns the seconds of everything that happens once a step, with no overlap.
     pub fn once_s(&self) -> f64 {
         self.sync_s + self.all_gather_s + self.optimizer_s

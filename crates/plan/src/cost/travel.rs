@@ -11,7 +11,7 @@ use crate::cluster::LAYOUT;
 #[derive(Clone, Debug)]
 pub struct Passages {
     /// Collectives that send something, each once.
-    legs: Vec<Phase>,
+    phases: Vec<Phase>,
     /// Indices of the collectives of all pairs, one pair after the other.
     taken: Vec<u16>,
     /// End of each pair in `taken`.
@@ -24,22 +24,22 @@ impl Passages {
         let (mut all, mut taken, mut ends): (Vec<Phase>, _, _) =
             (Vec::new(), Vec::new(), Vec::new());
         for (from, to) in from.iter().flat_map(|from| to.iter().map(move |to| (from, to))) {
-            for leg in phases(from, to).into_iter().filter(sends) {
-                let known = all.iter().position(|known| *known == leg);
+            for phase in phases(from, to).into_iter().filter(sends) {
+                let known = all.iter().position(|known| *known == phase);
                 taken.push(known.unwrap_or(all.len()) as u16);
                 if known.is_none() {
-                    all.push(leg);
+                    all.push(phase);
                 }
             }
             ends.push(taken.len());
         }
-        Passages { legs: all, taken, ends }
+        Passages { phases: all, taken, ends }
     }
 }
 
 /// Returns whether a collective sends anything.
-fn sends(leg: &Phase) -> bool {
-    !matches!(leg.collective, Collective::Slice { .. } | Collective::Pad { .. })
+fn sends(phase: &Phase) -> bool {
+    !matches!(phase.collective, Collective::Slice { .. } | Collective::Pad { .. })
 }
 
 impl Costs<'_> {
@@ -64,8 +64,9 @@ impl Costs<'_> {
         to: &[Layout],
     ) -> Vec<f64> {
         let elements = shape.iter().product();
-        let leg_s = |leg: &Phase| self.step_s(&leg.step(elements, &self.mesh), encodes(shape));
-        let legs_s: Vec<f64> = passages.legs.iter().map(leg_s).collect();
+        let phase_s =
+            |phase: &Phase| self.step_s(&phase.step(elements, &self.mesh), encodes(shape));
+        let phases_s: Vec<f64> = passages.phases.iter().map(phase_s).collect();
         let fits = |layout: &Layout| layout.fits(shape, &self.mesh);
         let to: Vec<(&Layout, bool)> = to.iter().map(|layout| (layout, fits(layout))).collect();
         let from = from.iter().map(|layout| (layout, fits(layout)));
@@ -75,7 +76,7 @@ impl Costs<'_> {
             let taken = &passages.taken[begin..*end];
             begin = *end;
             match (leaves && arrives) || from == to {
-                true => taken.iter().map(|leg| legs_s[usize::from(*leg)]).sum(),
+                true => taken.iter().map(|phase| phases_s[usize::from(*phase)]).sum(),
                 false => f64::INFINITY,
             }
         };

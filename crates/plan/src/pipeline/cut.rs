@@ -10,7 +10,7 @@ type Seconds<'a> = &'a dyn Fn(usize, usize) -> f64;
 
 /// The first block from which on a stage, the first number, has room for all up to an end, the
 /// second; the end itself where it has room for none.
-type Room<'a> = &'a dyn Fn(usize, usize) -> usize;
+type Capacity<'a> = &'a dyn Fn(usize, usize) -> usize;
 
 /// The blocks of each of `stages` stages, one at least; none if there are fewer blocks.
 ///
@@ -60,7 +60,7 @@ fn pack(seconds: &[f64], stages: usize, most: f64) -> Option<Vec<Range<usize>>> 
 /// Law: of all cuts whose stages have room none has a faster slowest stage.
 pub fn cut_by(
     seconds: Seconds<'_>,
-    room: Room<'_>,
+    capacity: Capacity<'_>,
     [blocks, stages]: [usize; 2],
 ) -> Option<Vec<Range<usize>>> {
     if stages == 0 || blocks < stages {
@@ -72,7 +72,7 @@ pub fn cut_by(
     for stage in 0..stages {
         for end in stage + 1..=blocks + stage + 1 - stages {
             let (mut best, mut sum) = (f64::INFINITY, 0.0);
-            for start in (room(stage, end).max(stage)..end).rev() {
+            for start in (capacity(stage, end).max(stage)..end).rev() {
                 sum += seconds(stage, start);
                 if sum >= best {
                     break;
@@ -83,13 +83,13 @@ pub fn cut_by(
         }
     }
     let most = least[stages][blocks];
-    most.is_finite().then(|| filled(seconds, room, &least, most))
+    most.is_finite().then(|| filled(seconds, capacity, &least, most))
 }
 
 /// The cut whose stages take `most` seconds at most, the later ones filled first.
 fn filled(
     seconds: Seconds<'_>,
-    room: Room<'_>,
+    capacity: Capacity<'_>,
     least: &[Vec<f64>],
     most: f64,
 ) -> Vec<Range<usize>> {
@@ -98,7 +98,7 @@ fn filled(
     let mut found = Vec::with_capacity(stages);
     for stage in (0..stages).rev() {
         let (mut first, mut sum) = (end, 0.0);
-        for start in (room(stage, end).max(stage)..end).rev() {
+        for start in (capacity(stage, end).max(stage)..end).rev() {
             sum += seconds(stage, start);
             if sum > most {
                 break;

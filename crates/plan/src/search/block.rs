@@ -149,10 +149,6 @@ impl Pricing for BlockPricing<'_> {
         self.costs.transports(shape, sides)
     }
 
-    fn conversion_s(&self, shape: &[usize], from: &Layout, to: &Layout) -> f64 {
-        self.costs.conversion_s(shape, from, to)
-    }
-
     fn conversions_s(&self, shape: &[usize], from: &[Layout], to: &[Layout]) -> Vec<f64> {
         self.conversions_on(self.costs, shape, from, to)
     }

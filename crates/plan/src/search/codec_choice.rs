@@ -28,7 +28,7 @@ pub struct Terms {
     /// Codec error that is allowed, in elements.
     pub budget: f64,
     /// Free memory on the devices of each stage, for residuals, in bytes.
-    pub room: Vec<f64>,
+    pub free_bytes: Vec<f64>,
 }
 
 impl Terms {
@@ -70,14 +70,15 @@ pub fn choose_codecs(
         steps(chosen, blocks, terms, overrides, terms.overlap.exposed(sum)).into_iter()
     };
     let mut steps: Vec<_> = stages.iter().zip(&sums).map(steps_of).collect();
-    let (mut left, mut room) = (terms.budget, terms.room.clone());
+    let (mut left, mut free_bytes) = (terms.budget, terms.free_bytes.clone());
     let mut closed: HashSet<(usize, TensorId)> = HashSet::new();
     loop {
         // An upgrade begins where the one before it of the same gradient ends, so a refused one
         // closes the gradient.
         let mut helps = |stage: usize, step: &Upgrade| {
             let changed = [sums[stage], step.change].into_iter().sum();
-            let fits = step.change.codec_error <= left && step.change.state_bytes <= room[stage];
+            let fits =
+                step.change.codec_error <= left && step.change.state_bytes <= free_bytes[stage];
             let of = (step.overrides.block, step.overrides.tensor);
             let faster = terms.seconds(&changed) < terms.seconds(&sums[stage]);
             let helps = !closed.contains(&of) && fits && faster;
@@ -89,7 +90,7 @@ pub fn choose_codecs(
         let mut next = |stage: usize| Some((stage, steps[stage].find(|one| helps(stage, one))?));
         let Some((stage, step)) = last(&sums, terms).into_iter().find_map(&mut next) else { break };
         left -= step.change.codec_error;
-        room[stage] -= step.change.state_bytes;
+        free_bytes[stage] -= step.change.state_bytes;
         sums[stage] += step.change;
         costs[step.overrides.block] += step.change;
         step.overrides.put(overrides);
@@ -154,7 +155,7 @@ mod tests {
     #[test]
     fn what_ends_last_counts_beside_what_takes_longest() {
         let overlap = Settings::default().overlap;
-        let terms = Terms { rounds: 8.0, overlap, budget: 1.0, room: vec![0.0; 3] };
+        let terms = Terms { rounds: 8.0, overlap, budget: 1.0, free_bytes: vec![0.0; 3] };
         let stage = |forward_s, sync_s| Cost { forward_s, sync_s, ..Cost::ZERO };
         let stages = [stage(1.0, 2.0), stage(1.5, 0.0), stage(1.0, 1.0)];
         assert_eq!(last(&stages, &terms), [0, 1]);

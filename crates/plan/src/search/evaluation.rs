@@ -320,8 +320,7 @@ impl Evaluation<'_> {
     /// Returns a plan with the strategies of a relaxation, or none if its blocks cannot be cut into
     /// stages.
     fn outcome(&self, family: &[Schedule], found: &Within<Choice>) -> Option<Outcome> {
-        let always = self.recompute == Recompute::Always;
-        let micro = |cost: Cost| if always { cost.recomputed() } else { cost }.micro_s();
+        let micro = |cost: Cost| self.recompute.of_all(cost).micro_s();
         let micro: Vec<f64> = self.chain.costs(&found.choice).into_iter().map(micro).collect();
         let cuts = match self.load_balance {
             Some(load_balance) => load_balance.cut(&found.choice, self.recompute, &|_, _| 0)?,
@@ -353,14 +352,14 @@ impl Evaluation<'_> {
         let needs =
             Need::of_blocks(Chosen { chain: self.chain, choice }, &self.chain.costs(choice));
         let in_flight = self.in_flight(family);
-        let room = |stage: usize, end: usize| {
+        let capacity = |stage: usize, end: usize| {
             let device = &self.costs.device;
             let bytes = device.capacity(self.memory_bytes(stage), self.settings.reserve);
             first_that_fits(&needs, end, bytes, in_flight[stage], self.recompute)
         };
         match self.load_balance {
-            Some(load_balance) => load_balance.cut(choice, self.recompute, &room),
-            None => cut_by(&|_, block| micro[block], &room, [micro.len(), in_flight.len()]),
+            Some(load_balance) => load_balance.cut(choice, self.recompute, &capacity),
+            None => cut_by(&|_, block| micro[block], &capacity, [micro.len(), in_flight.len()]),
         }
     }
 

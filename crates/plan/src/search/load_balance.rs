@@ -146,10 +146,7 @@ impl<'a> LoadBalance<'a> {
 
     /// Returns the seconds of a micro-batch by kind and block.
     fn micro(&self, choice: &Choice, recompute: Recompute) -> Vec<Vec<f64>> {
-        let micro = |cost: Cost| match recompute {
-            Recompute::Always => cost.recomputed().micro_s(),
-            Recompute::Never | Recompute::Free => cost.micro_s(),
-        };
+        let micro = |cost: Cost| recompute.of_all(cost).micro_s();
         let of = |chain: &Chain<'_>| chain.costs(choice).into_iter().map(micro).collect();
         self.chains.iter().map(of).collect()
     }

@@ -50,9 +50,9 @@ struct Saving {
 }
 
 impl Saving {
-    fn treated(&self) -> Option<ParameterOverride> {
+    fn parameter(&self) -> Option<ParameterOverride> {
         match self.item {
-            Item::Override(treated) => Some(treated),
+            Item::Override(parameter) => Some(parameter),
             Item::Recompute(_) => None,
         }
     }
@@ -78,28 +78,24 @@ pub fn fit_stage(
     whole: &[Cost],
     savings: &mut Savings,
 ) {
-    let sum = whole[blocks.clone()].iter().copied().sum();
-    let mut stage = StageFit::new(blocks.clone(), whole, limits, sum);
-    // The sum was taken of blocks that keep their activations.
-    if limits.recompute == Recompute::Always {
-        stage.sum = blocks.clone().map(|block| whole[block].recomputed()).sum();
-    }
+    let mut stage = StageFit::new(blocks.clone(), whole, limits);
     let steps = if stage.fits() { Vec::new() } else { stage.steps(chosen) };
     let taken = stage.buy(&steps);
     savings.recomputed[blocks.clone()].copy_from_slice(&stage.recomputed);
     let mut places: HashMap<(usize, TensorId), usize> = HashMap::new();
-    for treated in taken.iter().filter_map(Saving::treated) {
-        let place = *places.entry(treated.of()).or_insert(savings.overrides.len());
+    for parameter in taken.iter().filter_map(Saving::parameter) {
+        let place = *places.entry(parameter.of()).or_insert(savings.overrides.len());
         match savings.overrides.get_mut(place) {
-            Some(before) => *before = treated,
-            None => savings.overrides.push(treated),
+            Some(before) => *before = parameter,
+            None => savings.overrides.push(parameter),
         }
     }
 }
 
 impl<'a> StageFit<'a> {
-    fn new(blocks: Range<usize>, whole: &'a [Cost], limits: Limits, sum: Cost) -> StageFit<'a> {
+    fn new(blocks: Range<usize>, whole: &'a [Cost], limits: Limits) -> StageFit<'a> {
         let always = limits.recompute == Recompute::Always;
+        let sum = whole[blocks.clone()].iter().map(|cost| limits.recompute.of_all(*cost)).sum();
         let (recomputed, scratch) = (vec![false; blocks.len()], BTreeMap::new());
         let mut stage = StageFit { blocks, whole, limits, sum, recomputed, scratch };
         stage.blocks.clone().filter(|_| always).for_each(|block| stage.compute(block, true));
@@ -204,7 +200,7 @@ impl<'a> StageFit<'a> {
         let mut kept: Vec<Saving> = Vec::new();
         let mut rest: HashSet<(usize, TensorId)> = HashSet::new();
         while let Some(step) = taken.pop() {
-            let of = step.treated().map(|treated| treated.of());
+            let of = step.parameter().map(|parameter| parameter.of());
             // A later saving of the parameter is kept and builds on this one.
             if of.is_some_and(|of| rest.contains(&of)) {
                 kept.push(step);
@@ -248,8 +244,8 @@ pub(super) fn priced(whole: &[Cost], savings: &Savings) -> Vec<Cost> {
     let recomputed =
         |(cost, recomputed): (&Cost, &bool)| if *recomputed { cost.recomputed() } else { *cost };
     let mut costs: Vec<Cost> = whole.iter().zip(&savings.recomputed).map(recomputed).collect();
-    for treated in &savings.overrides {
-        costs[treated.block] += treated.transport.change;
+    for parameter in &savings.overrides {
+        costs[parameter.block] += parameter.transport.change;
     }
     costs
 }
@@ -278,20 +274,20 @@ mod tests {
             let whole: Vec<Cost> = blocks.iter().map(block).collect();
             let sum: Cost = whole.iter().copied().sum();
             let limits = Limits { bytes: part * LIMITS.in_flight * sum.activation_bytes, ..LIMITS };
-            let mut stage = StageFit::new(0..whole.len(), &whole, limits, sum);
+            let mut stage = StageFit::new(0..whole.len(), &whole, limits);
             let mut steps: Vec<Saving> =
                 (0..whole.len()).filter_map(|block| stage.recomputing(block)).collect();
             let taken = stage.buy(&steps);
             proptest::prop_assert!(part < 1.0 || taken.is_empty());
             let needs: Vec<Need> = whole.iter().map(Need::of).collect();
-            let has_room = first_that_fits(&needs, whole.len(), limits.bytes, limits.in_flight, limits.recompute) == 0;
-            proptest::prop_assert!(stage.fits() || !has_room);
+            let has_capacity = first_that_fits(&needs, whole.len(), limits.bytes, limits.in_flight, limits.recompute) == 0;
+            proptest::prop_assert!(stage.fits() || !has_capacity);
             proptest::prop_assert!(stage.fits() || taken.len() == steps.len());
             // The cheapest bytes that would do.
             let key = |step: &Saving| step.change.micro_s() / -step.change.activation_bytes;
             steps.sort_by(|a, b| key(a).total_cmp(&key(b)));
             let fits = |count: &usize| {
-                let mut stage = StageFit::new(0..whole.len(), &whole, limits, sum);
+                let mut stage = StageFit::new(0..whole.len(), &whole, limits);
                 steps[..*count].iter().for_each(|step| stage.take(step));
                 stage.fits()
             };

@@ -2,7 +2,7 @@
 
 use super::{Candidate, Overlap, Pin, Rule};
 use crate::Cluster;
-use crate::cost::{Coding, Costs, Division, Exchange, Precision, Sharding, cheapest};
+use crate::cost::{Coding, Cost, Costs, Division, Exchange, Precision, Sharding, cheapest};
 use crate::pipeline::Schedule;
 
 /// Default for the largest relative squared error of one encoding of an activation: `int8` is
@@ -52,6 +52,13 @@ pub enum Recompute {
     Free,
     /// Always.
     Always,
+}
+
+impl Recompute {
+    /// Returns the cost of a block before any is chosen to recompute: without, unless all do.
+    pub(super) fn of_all(self, cost: Cost) -> Cost {
+        if self == Recompute::Always { cost.recomputed() } else { cost }
+    }
 }
 
 impl Default for Settings {

@@ -37,8 +37,8 @@ impl Evaluation<'_> {
                 (value_bytes, passes(&|cost| cost.forward_s)),
             ];
             for (bytes, hidden_s) in ways {
-                let beyond_s = self.between_s([owner, other], bytes) - hidden_s;
-                stages[owner].shared_parameter_s += beyond_s.max(0.0);
+                let exposed_s = self.between_s([owner, other], bytes) - hidden_s;
+                stages[owner].shared_parameter_s += exposed_s.max(0.0);
             }
         }
     }

@@ -15,16 +15,16 @@ const GIB: f64 = (1_u64 << 30) as f64;
 /// Returns the error that `what` needs more memory than a device has. Where kinds differ the need
 /// depends on the assignment of work, so only the memory of the smallest kind is named.
 pub(super) fn too_large(what: &str, all: TooLarge, cluster: &Cluster, reserve: f64) -> Error {
-    let room = |device: &Device| (1.0 - reserve) * device.memory_bytes;
-    let smallest = cluster.devices.iter().min_by(|a, b| room(a).total_cmp(&room(b)));
+    let usable = |device: &Device| (1.0 - reserve) * device.memory_bytes;
+    let smallest = cluster.devices.iter().min_by(|a, b| usable(a).total_cmp(&usable(b)));
     match smallest.filter(|_| !cluster.kinds.is_empty()) {
         Some(device) => {
-            let (name, has) = (&device.name, size(room(device)));
+            let (name, has) = (&device.name, size(usable(device)));
             let found = format!("{what} does not fit devices of every kind");
             Error::memory(format!("{found}, expected at most {has} on '{name}'"), all)
         }
         None => {
-            let (needed, has) = (size(all.needed_bytes), size(room(&cluster.pace())));
+            let (needed, has) = (size(all.needed_bytes), size(usable(&cluster.pace())));
             Error::memory(format!("{what} needs {needed} per device, expected at most {has}"), all)
         }
     }
@@ -62,7 +62,7 @@ fn at_least(bytes: f64) -> String {
 /// Returns a sufficient number of devices, found by doubling the outermost level. Twice as many
 /// devices need at least half of `least_bytes` each.
 fn enough(planner: &Planner, cluster: &Cluster, least_bytes: f64) -> Option<usize> {
-    let room = |part: f64| {
+    let usable = |part: f64| {
         let least =
             |device: &Device| device.fixed_bytes + part * (least_bytes - device.fixed_bytes);
         let reserve = planner.settings().reserve;
@@ -77,7 +77,7 @@ fn enough(planner: &Planner, cluster: &Cluster, least_bytes: f64) -> Option<usiz
         if larger.size() > DEVICES_MAX {
             return None;
         }
-        if !room(0.5_f64.powi(doubling as i32)) {
+        if !usable(0.5_f64.powi(doubling as i32)) {
             continue;
         }
         match planner.fresh().plan_once(&larger) {

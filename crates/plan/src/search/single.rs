@@ -4,9 +4,9 @@ use super::simulate::{refined, simulate_schedules};
 use super::{
     Candidate, Evaluated, Found, Planner, Settings, check_counts, evaluate, fastest, shortfall,
 };
-use crate::output::counted;
 use crate::pipeline::Schedule;
 use crate::{Cluster, Error};
+use thinwire_program::counted;
 
 impl Planner {
     /// Returns the best plan of one candidate, with a bound for this candidate alone.

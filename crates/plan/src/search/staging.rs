@@ -96,7 +96,7 @@ impl Evaluation<'_> {
     }
 
     fn terms(&self, stages: &[StageOutcome], schedule: Schedule) -> Terms {
-        let room = |stage: &StageOutcome| {
+        let free_bytes = |stage: &StageOutcome| {
             ((1.0 - self.settings.reserve) * stage.memory_bytes - stage.bytes())
                 / (1.0 + stage.slack)
         };
@@ -104,7 +104,7 @@ impl Evaluation<'_> {
             rounds: self.candidate.micro_batches as f64,
             overlap: self.settings.overlap.under(schedule),
             budget: self.budget(),
-            room: stages.iter().map(room).collect(),
+            free_bytes: stages.iter().map(free_bytes).collect(),
         }
     }
 

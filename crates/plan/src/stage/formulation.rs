@@ -13,8 +13,7 @@ use std::sync::Arc;
 
 use thinwire_model::{Graph, NodeId, Sides, Strategy, TensorId};
 
-use super::{Edge, Eliminated, Outline, Price, Pricing, Problem, Weights, Wire, eliminate};
-use crate::Error;
+use super::{Edge, Eliminated, Price, Problem, Weights, Wire, eliminate};
 use crate::cost::{Cost, GradientTransport};
 
 /// Part of a graph that is planned at once.
@@ -75,15 +74,6 @@ pub struct Formulation {
 }
 
 impl Formulation {
-    /// Returns the formulation of a block on a mesh.
-    ///
-    /// # Errors
-    /// Returns an error if a node reads a tensor that neither the block, nor the data, nor `entry`
-    /// provides.
-    pub fn new(block: &Block<'_>, mesh: &[usize], pricing: &dyn Pricing) -> Result<Self, Error> {
-        Ok(Outline::new(block, mesh, pricing)?.priced(block.graph, pricing))
-    }
-
     /// Returns the problem under weights; gradients have the transport that is best at this price
     /// per byte.
     pub fn problem(&self, weights: &Weights, seconds_per_byte: f64) -> Problem {
@@ -121,8 +111,7 @@ impl Formulation {
     pub fn cost(&self, choices: &[usize]) -> Cost {
         let chosen = self.options.iter().zip(choices).map(|(costs, choice)| costs[*choice]);
         let mut sum: Cost = chosen.sum();
-        for ([first, second], wires) in &self.edges {
-            let wire = wires[choices[*first] * self.options[*second].len() + choices[*second]];
+        for (_, wire) in self.wires(choices) {
             sum.forward_wire_s += wire.forward_s;
             sum.backward_wire_s += wire.backward_s;
             sum.overlapped_s += wire.overlapped_s;
@@ -130,16 +119,21 @@ impl Formulation {
         sum
     }
 
+    /// Returns the conversions of a choice, with the variables between which they are.
+    fn wires(&self, choices: &[usize]) -> impl Iterator<Item = ([usize; 2], Wire)> {
+        self.edges.iter().map(move |(ends, wires)| {
+            let [first, second] = ends.map(|variable| choices[variable]);
+            (*ends, wires[first * self.options[ends[1]].len() + second])
+        })
+    }
+
     /// Returns the cost of one variable of a choice, and its conversions.
     pub fn part(&self, variable: usize, choices: &[usize]) -> (Cost, Wire) {
         let mut sum = Wire::default();
-        for ([first, second], wires) in &self.edges {
-            if [first, second].contains(&&variable) {
-                let wire = wires[choices[*first] * self.options[*second].len() + choices[*second]];
-                sum.forward_s += wire.forward_s;
-                sum.backward_s += wire.backward_s;
-                sum.overlapped_s += wire.overlapped_s;
-            }
+        for (_, wire) in self.wires(choices).filter(|(ends, _)| ends.contains(&variable)) {
+            sum.forward_s += wire.forward_s;
+            sum.backward_s += wire.backward_s;
+            sum.overlapped_s += wire.overlapped_s;
         }
         (self.options[variable][choices[variable]], sum)
     }

@@ -11,9 +11,7 @@ pub trait Pricing {
     fn node(&self, id: NodeId, declaration: &Declaration, strategy: &Strategy) -> Cost;
 
     /// Returns the strategies that a node may have.
-    fn strategies(&self, _id: NodeId, declaration: &Declaration, mesh: &[usize]) -> Vec<Strategy> {
-        declaration.strategies(mesh)
-    }
+    fn strategies(&self, id: NodeId, declaration: &Declaration, mesh: &[usize]) -> Vec<Strategy>;
 
     /// Returns the strategies that a node may have, with their costs. A node without any is
     /// replicated.
@@ -37,40 +35,22 @@ pub trait Pricing {
     fn parameter(&self, shape: &[usize], sides: &Sides) -> Cost;
 
     /// Returns other ways to shard a parameter and transport its gradient.
-    fn transports(&self, _shape: &[usize], _sides: &Sides) -> Vec<GradientTransport> {
-        Vec::new()
-    }
+    fn transports(&self, shape: &[usize], sides: &Sides) -> Vec<GradientTransport>;
 
-    /// Returns the seconds to convert a tensor, or its gradient, between two layouts.
-    fn conversion_s(&self, shape: &[usize], from: &Layout, to: &Layout) -> f64;
-
-    /// Returns the seconds to convert between all pairs of some layouts, by the first, then by the
-    /// second.
-    fn conversions_s(&self, shape: &[usize], from: &[Layout], to: &[Layout]) -> Vec<f64> {
-        let pairs = from.iter().flat_map(|from| to.iter().map(move |to| (from, to)));
-        let seconds = |(from, to): (&Layout, &Layout)| match from == to {
-            true => 0.0,
-            false => self.conversion_s(shape, from, to),
-        };
-        pairs.map(seconds).collect()
-    }
+    /// Returns the seconds to convert a tensor, or its gradient, between all pairs of some layouts, by
+    /// the first, then by the second.
+    fn conversions_s(&self, shape: &[usize], from: &[Layout], to: &[Layout]) -> Vec<f64>;
 
     /// Returns the device's own time in each of these conversions, in seconds, which nothing hides;
     /// none where no collective begins before it is waited for.
-    fn own_s(&self, _shape: &[usize], _from: &[Layout], _to: &[Layout]) -> Option<Vec<f64>> {
-        None
-    }
+    fn own_s(&self, shape: &[usize], from: &[Layout], to: &[Layout]) -> Option<Vec<f64>>;
 
     /// Returns the seconds that a node computes behind the gradient of one of its inputs: its other
     /// gradients.
-    fn behind_s(&self, _id: NodeId, _input: usize, _strategy: &Strategy) -> f64 {
-        0.0
-    }
+    fn behind_s(&self, id: NodeId, input: usize, strategy: &Strategy) -> f64;
 
     /// Returns the cost of keeping the tensor that enters.
-    fn entry(&self, _shape: &[usize], _sides: &Sides) -> Cost {
-        Cost::ZERO
-    }
+    fn entry(&self, shape: &[usize], sides: &Sides) -> Cost;
 }
 
 /// Conversions of a tensor and of its gradient.

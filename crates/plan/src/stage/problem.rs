@@ -5,7 +5,7 @@
 //! whose options are layouts. An edge prices every pair of options of two variables: the conversion
 //! of a tensor from one layout to the other, and of its gradient back. All prices add up.
 
-use std::ops::{Add, AddAssign};
+use std::ops::Add;
 
 use super::order;
 
@@ -19,9 +19,6 @@ pub struct Price {
 }
 
 impl Price {
-    /// Price of something impossible.
-    pub const NEVER: Price = Price { seconds: f64::INFINITY, bytes: 0.0 };
-
     /// Returns a price of time alone.
     pub const fn seconds(seconds: f64) -> Price {
         Price { seconds, bytes: 0.0 }
@@ -38,12 +35,6 @@ impl Add for Price {
 
     fn add(self, other: Price) -> Price {
         Price { seconds: self.seconds + other.seconds, bytes: self.bytes + other.bytes }
-    }
-}
-
-impl AddAssign for Price {
-    fn add_assign(&mut self, other: Price) {
-        *self = *self + other;
     }
 }
 
@@ -80,16 +71,5 @@ impl Problem {
     /// Returns the number of options of each variable.
     pub fn sizes(&self) -> Vec<usize> {
         self.options.iter().map(Vec::len).collect()
-    }
-
-    /// Returns the price of one option per variable.
-    pub fn price(&self, choices: &[usize]) -> Price {
-        let alone = self.options.iter().zip(choices).map(|(options, choice)| options[*choice]);
-        alone.sum::<Price>() + self.edges.iter().map(|edge| self.of_edge(edge, choices)).sum()
-    }
-
-    fn of_edge(&self, edge: &Edge, choices: &[usize]) -> Price {
-        let [first, second] = edge.ends;
-        edge.prices[choices[first] * self.options[second].len() + choices[second]]
     }
 }

@@ -2,7 +2,7 @@
 
 use thinwire_model::{AttentionKind, Gpt};
 use thinwire_plan::cost::{Coding, Division, Precision, Sharding as Divided};
-use thinwire_plan::output::{ActivationFile, PlanFile, plan_file};
+use thinwire_plan::report::{ActivationFile, PlanFile, plan_file};
 use thinwire_plan::search::{Candidate, Found, Planner, Rule, Settings};
 use thinwire_plan::{Cluster, Error};
 use thinwire_program::{Instruction, Plan, Program, Sharding, program};

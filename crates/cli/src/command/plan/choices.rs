@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 use thinwire_plan::Error;
-use thinwire_plan::output::Numbers;
+use thinwire_plan::report::Numbers;
 use thinwire_plan::search::Settings;
 
 use crate::codings::{self, Activations, fraction, one_of};

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use anyhow::{Result, anyhow};
 use serde::Serialize;
-use thinwire_plan::output::{PlanFile, Traffic, explain, plan_file, report, traffic};
+use thinwire_plan::report::{PlanFile, Traffic, explain, plan_file, report, traffic};
 
 use super::choices::Choices;
 use super::subject::Subject;

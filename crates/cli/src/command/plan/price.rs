@@ -5,8 +5,8 @@ use std::num::NonZeroUsize;
 
 use anyhow::{Result, anyhow};
 use thinwire_plan::cost::{Division, Sharding};
-use thinwire_plan::output::{counted, plan_file, price_report};
 use thinwire_plan::pipeline::Schedule;
+use thinwire_plan::report::{counted, plan_file, price_report};
 use thinwire_plan::search::{Candidate, Recompute, Rule, Settings};
 
 use super::choices::Choices;

@@ -4,7 +4,7 @@ use std::num::NonZeroUsize;
 use std::path::PathBuf;
 
 use anyhow::{Context, Result};
-use thinwire_plan::output::PlanFile;
+use thinwire_plan::report::PlanFile;
 use thinwire_plan::search::{Planner, Settings};
 use thinwire_plan::{Cluster, Error};
 

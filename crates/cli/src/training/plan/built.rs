@@ -2,8 +2,8 @@
 
 use anyhow::{Context, Result, anyhow};
 use thinwire_model::{Graph, Training, backward};
-use thinwire_plan::output::PlanFile;
 use thinwire_plan::pipeline::Schedule;
+use thinwire_plan::report::PlanFile;
 use thinwire_program::Plan;
 use thinwire_train::spmd::Text;
 

@@ -3,7 +3,7 @@
 use anyhow::{Result, bail};
 use thinwire_collective::Group;
 use thinwire_plan::cluster::Efficiency;
-use thinwire_plan::output::counted;
+use thinwire_plan::report::counted;
 use thinwire_train::spmd::{Probe, Speed, Timed};
 use thinwire_wire::Rank;
 

@@ -1,7 +1,7 @@
 //! Predictions and counts of a planned training, and the times of every rank's passes.
 
 use anyhow::{Context, Result};
-use thinwire_plan::output::PlanFile;
+use thinwire_plan::report::PlanFile;
 use thinwire_program::Plan;
 use thinwire_program::pipeline::{Kind, Pass};
 use thinwire_train::spmd::{Machine, Times, Went};

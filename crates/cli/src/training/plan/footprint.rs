@@ -4,7 +4,7 @@ use anyhow::Result;
 use thinwire_collective::Group;
 use thinwire_model::{Array, Role, backward, named};
 use thinwire_plan::cost::{Division, Precision, Sharding};
-use thinwire_plan::output::{PlanFile, plan_file};
+use thinwire_plan::report::{PlanFile, plan_file};
 use thinwire_plan::search::{Candidate, Planner, Rule, Settings};
 use thinwire_plan::{Cluster, Error};
 use thinwire_program::Plan;

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
-use thinwire_plan::output::PlanFile;
+use thinwire_plan::report::PlanFile;
 use thinwire_train::checkpoint::Checkpoint;
 
 use super::built::Built;

@@ -25,7 +25,7 @@ use anyhow::{Context, Result, anyhow};
 use thinwire_collective::Group;
 use thinwire_link::Bandwidth;
 use thinwire_model::Graph;
-use thinwire_plan::output::PlanFile;
+use thinwire_plan::report::PlanFile;
 use thinwire_plan::search::{self, check_pins};
 use thinwire_train::Parameter;
 use thinwire_train::checkpoint::Checkpoint;

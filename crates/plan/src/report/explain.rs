@@ -10,7 +10,7 @@ use std::collections::HashSet;
 use thinwire_model::{NodeId, Strategy};
 use thinwire_program::counted;
 
-use super::report::{seconds, tensor};
+use super::text::{seconds, tensor};
 use super::traffic::of_node;
 use super::{describe, traffic};
 use crate::error::size;

@@ -212,10 +212,7 @@ fn products(traffic: &Traffic, stages: usize) -> Vec<String> {
     let Some(most) = traffic.products.iter().map(|one| one.blocks).max() else { return Vec::new() };
     let row = |one: &TensorTraffic| {
         let sent = size(one.sent_bytes * stages as f64 / one.blocks as f64);
-        let over = match one.ratio() {
-            Some(ratio) => format!("{ratio:.2} times the least where operands lie so"),
-            None => "nothing needs to be".to_owned(),
-        };
+        let over = over(one.sent_bytes, one.least_bytes, " where operands lie so");
         format!("  {:28} {sent:>9}, {over}", one.name)
     };
     let title =
@@ -230,11 +227,7 @@ fn tensors(traffic: &Traffic) -> Vec<String> {
     if tensors.is_empty() {
         return vec!["no tensor is sent".to_owned()];
     }
-    let over = match *least_bytes > 0.0 {
-        true => format!("{:.2} times the least", sent_bytes / least_bytes),
-        false => "nothing needs to be".to_owned(),
-    };
-    let sent = size(*sent_bytes);
+    let (sent, over) = (size(*sent_bytes), over(*sent_bytes, *least_bytes, ""));
     let mut lines = vec![format!(
         "a device sends {sent} of tensors in a step, mean of all stages, {over}; most of it:"
     )];
@@ -244,14 +237,19 @@ fn tensors(traffic: &Traffic) -> Vec<String> {
 
 /// Describes the bytes of one tensor.
 pub(super) fn tensor(one: &TensorTraffic) -> String {
-    let TensorTraffic { name, blocks, last, sent_bytes, .. } = one;
-    let over = match one.ratio() {
-        Some(ratio) => format!("{ratio:.2} times the least"),
-        None => "nothing needs to be".to_owned(),
-    };
+    let TensorTraffic { name, blocks, last, sent_bytes, least_bytes, .. } = one;
+    let over = over(*sent_bytes, *least_bytes, "");
     let blocks = last.as_ref().map(|last| format!(" in {blocks} blocks to {last}"));
     let blocks = blocks.unwrap_or_default();
     format!("  {name:36} {:>9}{blocks}, {over}", size(*sent_bytes))
+}
+
+/// Describes how many times the least is sent.
+fn over(sent_bytes: f64, least_bytes: f64, of: &str) -> String {
+    match least_bytes > 0.0 {
+        true => format!("{:.2} times the least{of}", sent_bytes / least_bytes),
+        false => "nothing needs to be".to_owned(),
+    }
 }
 
 /// Describes a plan in one line.
@@ -279,8 +277,8 @@ fn split(outcome: &Outcome, overlap: Overlap) -> Vec<String> {
     let compute = rounds * (forward_s + backward_s);
     let wire = rounds * (forward_wire_s + gather_s + backward_wire_s);
     let again = rounds * recompute_s;
-    let played = timeline(outcome, overlap);
-    let tail = played
+    let simulated = timeline(outcome, overlap);
+    let tail = simulated
         .map_or_else(|| outcome.tail_s(overlap), |run| (outcome.seconds - run.seconds).max(0.0));
     let idle = (outcome.seconds - compute - again - wire - tail).max(0.0);
     let share = |part: f64| format!("{} ({:.1} %)", seconds(part), 100.0 * part / outcome.seconds);

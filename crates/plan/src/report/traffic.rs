@@ -12,12 +12,12 @@
 use std::collections::{BTreeMap, HashMap};
 
 use serde::Serialize;
-use thinwire_model::{NodeId, Role, TensorId};
+use thinwire_model::{Graph, NodeId, Role, TensorId};
 use thinwire_program::bytes::{Exchange, Kind, Route};
 use thinwire_program::{Assignment, StepBytes};
 
 use super::bounds::Bounds;
-use super::derived::GraphModel;
+use super::graph_model::GraphModel;
 use super::levels::{crossed_by_activations, levels};
 use super::products::products;
 use super::{LevelTraffic, plan_file};
@@ -78,9 +78,17 @@ pub enum TrafficKind {
 }
 
 impl TensorTraffic {
-    /// Returns how many times the least is sent; none where nothing needs to be.
-    pub fn ratio(&self) -> Option<f64> {
-        (self.least_bytes > 0.0).then(|| self.sent_bytes / self.least_bytes)
+    /// Returns a row of no tensor yet.
+    pub(super) fn new(name: String, kind: TrafficKind) -> TensorTraffic {
+        let (sent_bytes, least_bytes) = (0.0, 0.0);
+        TensorTraffic { name, kind, blocks: 0, last: None, sent_bytes, least_bytes, of: Vec::new() }
+    }
+
+    /// Adds a tensor of a block.
+    pub(super) fn count(&mut self, graph: &Graph, block: usize, tensor: TensorId) {
+        self.of.push((block, tensor));
+        self.blocks += 1;
+        self.last = (self.blocks > 1).then(|| graph.blocks[block].name.clone());
     }
 }
 
@@ -91,13 +99,13 @@ impl TensorTraffic {
 pub fn traffic(planner: &Planner, cluster: &Cluster, found: &Found) -> Result<Traffic, Error> {
     let candidate = &found.best.candidate;
     let file = plan_file("", 0, planner, cluster, found)?;
-    let derived = GraphModel::new(planner, &found.best, &file)?;
-    let (assignment, bytes) = derived.step()?;
+    let model = GraphModel::new(planner, &found.best, &file)?;
+    let (assignment, bytes) = model.step()?;
     let costs = costs(cluster, candidate, &planner.settings_of(&found.best));
-    let mut rows = Rows::new(&derived, &assignment, &bytes);
+    let mut rows = Rows::new(&model, &assignment, &bytes);
     bytes.exchanges.iter().for_each(|one| rows.send(one));
-    let mut tensors = rows.into_tensors();
-    let mut products = products(&derived, &assignment, &bytes);
+    let mut tensors: Vec<TensorTraffic> = rows.rows.into_values().collect();
+    let mut products = products(&model, &assignment, &bytes);
     // In the mean over the devices of all stages.
     let devices = (bytes.stages * bytes.width()) as f64;
     for list in [&mut tensors, &mut products] {
@@ -131,7 +139,7 @@ enum Place {
 
 /// The rows of a plan's tensors, in bytes of all devices.
 struct Rows<'a> {
-    derived: &'a GraphModel<'a>,
+    model: &'a GraphModel<'a>,
     assignment: &'a Assignment<'a>,
     bytes: &'a StepBytes,
     /// Rows of tensors, then of messages.
@@ -141,14 +149,14 @@ struct Rows<'a> {
 
 impl<'a> Rows<'a> {
     fn new(
-        derived: &'a GraphModel<'a>,
+        model: &'a GraphModel<'a>,
         assignment: &'a Assignment<'a>,
         bytes: &'a StepBytes,
     ) -> Rows<'a> {
         let (rows, places) = (BTreeMap::new(), HashMap::new());
-        let mut rows = Rows { derived, assignment, bytes, rows, places };
-        let mut bounds = Bounds::new(assignment, derived.element_bytes);
-        for tensor in 0..derived.prepared.graph.tensors.len() {
+        let mut rows = Rows { model, assignment, bytes, rows, places };
+        let mut bounds = Bounds::new(assignment, model.element_bytes);
+        for tensor in 0..model.prepared.graph.tensors.len() {
             rows.add(tensor, &mut bounds);
         }
         rows
@@ -156,7 +164,7 @@ impl<'a> Rows<'a> {
 
     /// Adds a tensor of the model to the row of its place, with the least that is sent of it.
     fn add(&mut self, tensor: TensorId, bounds: &mut Bounds<'_>) {
-        let graph = &self.derived.prepared.graph;
+        let graph = &self.model.prepared.graph;
         let Some((place, block)) = self.place(tensor) else { return };
         self.places.insert(tensor, place);
         let kind = match place {
@@ -164,10 +172,9 @@ impl<'a> Rows<'a> {
             _ => TrafficKind::Activation,
         };
         let name = &graph.tensors[tensor].name;
-        let row = self.rows.entry(place).or_insert_with(|| empty(name.clone(), kind));
-        row.of.push((block, tensor));
-        row.blocks += 1;
-        row.last = (row.blocks > 1).then(|| graph.blocks[block].name.clone());
+        let row = || TensorTraffic::new(name.clone(), kind);
+        let row = self.rows.entry(place).or_insert_with(row);
+        row.count(graph, block, tensor);
         row.least_bytes += match kind {
             TrafficKind::Parameter => bounds.parameter(tensor),
             _ => bounds.activation(tensor),
@@ -176,23 +183,22 @@ impl<'a> Rows<'a> {
 
     /// The place of a tensor, and the block that it is of.
     fn place(&self, tensor: TensorId) -> Option<(Place, usize)> {
-        let GraphModel { prepared, outcome, .. } = self.derived;
+        let GraphModel { prepared, outcome, .. } = self.model;
         let in_block = |(node, at): (NodeId, usize)| {
             let block = self.assignment.block(node);
             let offset = node.wrapping_sub(prepared.graph.blocks[block].nodes.start);
             ([outcome.choice.of_block[block], offset, at], block)
         };
         let read = || self.assignment.consumers[tensor].first().copied().map(in_block);
-        match (&prepared.graph.tensors[tensor].role, self.assignment.producers[tensor]) {
-            (Role::Parameter(_), _) => {
-                read().map(|(place, block)| (Place::Parameter(place), block))
-            }
-            (_, Some(end)) => {
-                let (place, block) = in_block(end);
-                Some((Place::Activation(place), block))
-            }
-            (_, None) => read().map(|(_, block)| (Place::Input(tensor), block)),
-        }
+        let made = self.assignment.producers[tensor].map(in_block);
+        let role = &prepared.graph.tensors[tensor].role;
+        let (place, block) = made.or_else(read)?;
+        let place = match made {
+            _ if matches!(role, Role::Parameter(_)) => Place::Parameter(place),
+            Some(_) => Place::Activation(place),
+            None => Place::Input(tensor),
+        };
+        Some((place, block))
     }
 
     /// Adds the bytes of an exchange to the row of its tensor, or of its stages.
@@ -204,14 +210,13 @@ impl<'a> Rows<'a> {
             return;
         }
         let [from, to] = self.way(exchange);
-        let name = || format!("stage {from} to stage {to}");
-        let place = Place::Stages([from, to]);
-        let row = self
-            .rows
-            .entry(place)
-            .or_insert_with(|| TensorTraffic { blocks: 1, ..empty(name(), TrafficKind::Message) });
+        let new = || {
+            let name = format!("stage {from} to stage {to}");
+            TensorTraffic { blocks: 1, ..TensorTraffic::new(name, TrafficKind::Message) }
+        };
+        let row = self.rows.entry(Place::Stages([from, to])).or_insert_with(new);
         let elements = self.assignment.training.graph.tensors[exchange.tensor].elements();
-        let once = self.derived.plan.micro_batches * elements * self.derived.element_bytes;
+        let once = self.model.plan.micro_batches * elements * self.model.element_bytes;
         row.sent_bytes += sent;
         row.least_bytes += once as f64;
     }
@@ -224,15 +229,6 @@ impl<'a> Rows<'a> {
             false => [to, exchange.stage],
         }
     }
-
-    fn into_tensors(self) -> Vec<TensorTraffic> {
-        self.rows.into_values().collect()
-    }
-}
-
-fn empty(name: String, kind: TrafficKind) -> TensorTraffic {
-    let (sent_bytes, least_bytes) = (0.0, 0.0);
-    TensorTraffic { name, kind, blocks: 0, last: None, sent_bytes, least_bytes, of: Vec::new() }
 }
 
 /// Of all tensors, those that a node of a block reads or writes, by their names in this block.

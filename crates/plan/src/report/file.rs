@@ -6,7 +6,7 @@ use thinwire_program::file::{FIRST_VERSION, Numbers, StageFile, VERSION, WayFile
 
 use super::activations::activations;
 use super::codecs::codecs;
-use super::derived::GraphModel;
+use super::graph_model::GraphModel;
 use super::levels::crossed_by_activations;
 use super::savings::{divisions, recomputed};
 use crate::cost::Precision;
@@ -78,8 +78,8 @@ pub fn plan_file(
     };
     // Which levels activations cross, the step itself says; most plans encode none.
     if costs.activations.iter().any(Option::is_some) {
-        let derived = GraphModel::new(planner, &found.best, &file)?;
-        let (_, bytes) = derived.step()?;
+        let model = GraphModel::new(planner, &found.best, &file)?;
+        let (_, bytes) = model.step()?;
         file.activation = activations(&costs, &crossed_by_activations(cluster, &costs, &bytes));
         file.version = if file.activation.is_empty() { FIRST_VERSION } else { VERSION };
     }

@@ -27,14 +27,14 @@ pub(super) fn divisions(
     if let Division::Alike(sharding) = outcome.candidate.division {
         return (sharding, Vec::new());
     }
-    let treated = outcome.savings.overrides.iter();
-    let treated: HashMap<(usize, TensorId), Sharding> =
-        treated.map(|one| ((one.block, one.tensor), one.transport.sharding)).collect();
+    let overrides = outcome.savings.overrides.iter();
+    let overrides: HashMap<(usize, TensorId), Sharding> =
+        overrides.map(|one| ((one.block, one.tensor), one.transport.sharding)).collect();
     // A parameter that several blocks share is divided as the block wants that divides it most.
     let mut by_name: BTreeMap<String, (Sharding, usize)> = BTreeMap::new();
     for block in 0..chain.blocks() {
         for carried in chain.transport_options(&outcome.choice, block) {
-            let sharding = treated.get(&(block, carried.tensor)).copied().unwrap_or(usual);
+            let sharding = overrides.get(&(block, carried.tensor)).copied().unwrap_or(usual);
             let elements = prepared.graph.tensors[carried.tensor].elements();
             let name = name(prepared, block, carried.tensor);
             let known = by_name.entry(name).or_insert((sharding, elements));

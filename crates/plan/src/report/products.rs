@@ -13,39 +13,30 @@ use thinwire_model::{Declaration, Layout, NodeId, Origin, Placement, Role, Tenso
 use thinwire_program::bytes::Kind;
 use thinwire_program::{Assignment, End, StepBytes};
 
-use super::derived::GraphModel;
+use super::graph_model::GraphModel;
 use super::least::product;
 use super::{TensorTraffic, TrafficKind};
 
 /// Returns the products of a step, those at the same place of equal blocks together, in bytes of all
 /// devices.
 pub(super) fn products(
-    derived: &GraphModel<'_>,
+    model: &GraphModel<'_>,
     assignment: &Assignment<'_>,
     bytes: &StepBytes,
 ) -> Vec<TensorTraffic> {
-    let graph = &derived.prepared.graph;
+    let graph = &model.prepared.graph;
     let step = Step::new(assignment, bytes);
     let mut rows: BTreeMap<(usize, usize), TensorTraffic> = BTreeMap::new();
     for (id, node) in graph.nodes.iter().enumerate() {
         let Some(product) = step.product(id) else { continue };
         let block = assignment.block(id);
         let offset = id.wrapping_sub(graph.blocks[block].nodes.start);
-        let row = rows.entry((derived.outcome.choice.of_block[block], offset));
-        let row = row.or_insert_with(|| TensorTraffic {
-            name: node.name.clone(),
-            kind: TrafficKind::Product,
-            blocks: 0,
-            last: None,
-            sent_bytes: 0.0,
-            least_bytes: 0.0,
-            of: Vec::new(),
-        });
-        row.blocks += 1;
-        row.last = (row.blocks > 1).then(|| graph.blocks[block].name.clone());
-        row.of.push((block, product.output));
+        let row = rows.entry((model.outcome.choice.of_block[block], offset));
+        let new = || TensorTraffic::new(node.name.clone(), TrafficKind::Product);
+        let row = row.or_insert_with(new);
+        row.count(graph, block, product.output);
         row.sent_bytes += step.sent(&product);
-        row.least_bytes += derived.element_bytes as f64 * step.devices * step.needed(&product);
+        row.least_bytes += model.element_bytes as f64 * step.devices * step.needed(&product);
     }
     rows.into_values().collect()
 }

@@ -18,8 +18,9 @@ pub(super) fn codecs(
     // A parameter that several blocks share travels as the block wants that loses least.
     let loss = |coding: usize| settings.codings[coding].loss;
     let mut by_name: BTreeMap<String, (usize, usize)> = BTreeMap::new();
-    for (treated, coding) in coded(outcome) {
-        let known = by_name.entry(name(prepared, treated.block, treated.tensor)).or_insert(coding);
+    for (parameter, coding) in coded(outcome) {
+        let known =
+            by_name.entry(name(prepared, parameter.block, parameter.tensor)).or_insert(coding);
         if loss(coding.0) < loss(known.0) {
             *known = coding;
         }
@@ -45,9 +46,9 @@ pub(super) fn describe(planner: &Planner, outcome: &Outcome) -> Option<String> {
     let mut shares = vec![0.0; settings.codings.len()];
     // What two blocks read is one gradient.
     let mut counted = BTreeSet::new();
-    for (treated, (coding, _)) in coded(outcome) {
-        if counted.insert(name(prepared, treated.block, treated.tensor)) {
-            shares[coding] += prepared.graph.tensors[treated.tensor].elements() as f64;
+    for (parameter, (coding, _)) in coded(outcome) {
+        if counted.insert(name(prepared, parameter.block, parameter.tensor)) {
+            shares[coding] += prepared.graph.tensors[parameter.tensor].elements() as f64;
         }
     }
     let used = settings.codings.iter().zip(shares).filter(|(_, elements)| *elements > 0.0);
@@ -67,8 +68,8 @@ pub(super) fn describe(planner: &Planner, outcome: &Outcome) -> Option<String> {
 
 /// The gradients that are encoded, and with which coding from which level on.
 fn coded(outcome: &Outcome) -> impl Iterator<Item = (&ParameterOverride, (usize, usize))> {
-    let treated = outcome.savings.overrides.iter();
-    treated.filter_map(|treated| Some((treated, treated.transport.coding?)))
+    let overrides = outcome.savings.overrides.iter();
+    overrides.filter_map(|one| Some((one, one.transport.coding?)))
 }
 
 /// The name of a parameter: a block's class names the parameter of its first block, the same place
