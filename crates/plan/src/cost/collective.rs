@@ -61,11 +61,6 @@ impl Exchange {
         group.hops.iter().map(|of| seconds(hop(of))).sum()
     }
 
-    /// Returns the seconds of an all-reduce of `bytes` on each device.
-    pub fn all_reduce_s(self, group: &Group, bytes: f64) -> f64 {
-        2.0 * self.scatter_s(group, bytes)
-    }
-
     /// Returns the seconds of an all-to-all of `bytes` on each device.
     pub fn all_to_all_s(self, group: &Group, bytes: f64) -> f64 {
         let hop = |hop: &Hop| flat(group, hop, bytes).seconds(hop.latency_s, hop.bytes_per_s);

@@ -104,7 +104,7 @@ impl Costs<'_> {
             Collective::AllToAll { .. } => {
                 self.exchange.all_to_all_s(group, bytes / group.size as f64)
             }
-            Collective::AllReduce { .. } => self.exchange.all_reduce_s(group, bytes),
+            Collective::AllReduce { .. } => 2.0 * self.exchange.scatter_s(group, bytes),
         };
         own_s + wire_s
     }

@@ -182,9 +182,8 @@ pub fn experts(cluster: &Cluster, scope: &Scope, expert: Expert) -> Vec<Candidat
     };
     let division = Division::Alike(sharding);
     let mut all = Vec::new();
-    let stages = divisors(devices).filter(|stages| expert == Expert::Grid && *stages <= blocks);
-    let stages: Vec<usize> = if expert == Expert::Grid { stages.collect() } else { vec![1] };
-    for stages in stages {
+    let most = if expert == Expert::Grid { blocks } else { 1 };
+    for stages in divisors(devices).filter(|stages| *stages <= most) {
         for mesh in flat(devices / stages) {
             let within = mesh[1..].iter().all(|inner| *inner <= cluster.levels[0].size);
             let allowed = (expert == Expert::Grid && within) || mesh.len() == 1;

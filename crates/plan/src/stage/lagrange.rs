@@ -33,13 +33,6 @@ pub struct Within<Choice> {
     pub seconds_per_byte: f64,
 }
 
-impl<Choice> Within<Choice> {
-    /// Returns the largest part of its time that the choice may lose to the optimum.
-    pub fn gap(&self) -> f64 {
-        (1.0 - self.bound_s / self.price.seconds).max(0.0)
-    }
-}
-
 /// Reason why there is no choice.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Lack {
