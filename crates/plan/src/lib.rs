@@ -35,7 +35,6 @@
 pub mod cluster;
 pub mod cost;
 mod error;
-
 pub mod pipeline;
 pub mod report;
 pub mod search;
