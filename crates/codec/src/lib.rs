@@ -44,6 +44,7 @@ pub mod kernel;
 pub mod language;
 #[cfg(feature = "laws")]
 pub mod laws;
+mod lossless;
 mod natural;
 mod powersgd;
 mod qsgd;

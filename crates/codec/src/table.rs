@@ -5,15 +5,16 @@ use std::str::FromStr;
 use crate::choice::{Choice, Entry};
 use crate::shown::short;
 use crate::{
-    Error, Kind, cast, dct, dynamic8, ecsq, float8, ints, intsgd, language, natural, powersgd,
-    qsgd, randomk, signs, sparse, tbq, terngrad, vote,
+    Error, Kind, cast, dct, dynamic8, ecsq, float8, ints, intsgd, language, lossless, natural,
+    powersgd, qsgd, randomk, signs, sparse, tbq, terngrad, vote,
 };
 
 /// Every codec in the order in which users see them. A new one is a file and its line here.
-pub const CODECS: [Entry; 24] = [
+pub const CODECS: [Entry; 25] = [
     cast::NONE,
     cast::F16,
     cast::BF16,
+    lossless::ENTRY,
     ints::INT8,
     ints::INT4,
     ints::INT3,
@@ -102,7 +103,7 @@ mod tests {
         for (name, expected) in [
             (
                 "zip",
-                "unknown codec 'zip', expected one of none, f16, bf16, int8[:stochastic], \
+                "unknown codec 'zip', expected one of none, f16, bf16, lossless[:bf16], int8[:stochastic], \
                  int4[:stochastic], int3[:stochastic], ecsq:STEP, int2, onebit, vote, \
                  terngrad[:CLIP], qsgd:BITS[:l2], natural, e4m3, e5m2, dynamic8, tbq:TAU, \
                  topk:RATIO, graddrop:RATIO, dgc:RATIO, \

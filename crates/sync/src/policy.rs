@@ -21,8 +21,10 @@ pub enum Policy {
 impl Policy {
     /// The names of the codecs that `auto` chooses from beside raw, unless it is told from which. A new one
     /// is a name here.
-    pub const AUTO: [&str; 12] = [
+    pub const AUTO: [&str; 14] = [
         "bf16",
+        "lossless",
+        "lossless:bf16",
         "int8",
         "int4",
         "int3",

@@ -83,7 +83,7 @@ fn codecs_over_the_error_budget_are_not_used() {
                 assert!(!over || alternative.assignment.codec != assignment.codec);
             }
         }
-        let raw = |assignment: &Assignment| assignment.codec == "none";
+        let raw = |one: &Assignment| ["none", "lossless"].contains(&one.codec.as_str());
         assert_eq!(plan.assignments.iter().all(raw), budget == 0.0, "{plan:?}");
     }
 }
@@ -113,7 +113,7 @@ fn the_first_plan_keeps_the_budget_whatever_the_gradients_are() {
         let codecs = first(budget);
         assert!(codecs.iter().all(|codec| worst(codec) <= budget), "{budget}: {codecs:?}");
         // At worst int8 loses 127 / 64643.
-        let lossy = codecs.iter().any(|codec| worst(codec) > 0.0);
+        let lossy = codecs.iter().any(|codec| worst(codec) > 1e-4);
         assert_eq!(lossy, budget > 0.002, "{budget}: {codecs:?}");
     }
 }

@@ -5,8 +5,8 @@ mod made;
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use half::prelude::*;
-use made::{averages, give, gradient, options, parameters, spawn};
+use half::{bf16, f16, prelude::*};
+use made::{averages, give, gradient, options, parameters, spawn, spawn_with};
 use thinwire_codec::Choice;
 use thinwire_link::mem;
 use thinwire_sync::{
@@ -16,7 +16,7 @@ use thinwire_testkit::{self as testkit, Network};
 use thinwire_wire::DType;
 use thinwire_wire::random::Key;
 
-const CODECS: [&str; 21] = [
+const CODECS: [&str; 24] = [
     "none",
     "f16",
     "bf16",
@@ -36,6 +36,9 @@ const CODECS: [&str; 21] = [
     "dgc:0.05",
     "randomk:0.25",
     "dct:512",
+    "ecsq:0.5",
+    "lossless",
+    "lossless:bf16",
     "intsgd",
     "intsgd:16",
 ];
@@ -67,7 +70,7 @@ fn nothing_is_lost_and_all_ranks_agree_with_every_codec() {
             // Without feedback what rounding loses is gone; with it nothing is.
             let tolerance = match codec {
                 "none" => 1e-5,
-                "f16" | "bf16" => 0.1,
+                "f16" | "bf16" | "lossless:bf16" => 0.1,
                 "int8:stochastic" => 0.8,
                 "intsgd" => 3.0,
                 "intsgd:16" => 0.2,
@@ -726,5 +729,36 @@ fn what_a_codec_owes_is_paid_by_the_next() {
                 assert!(error < 2e-4, "{first}, {second}: {} [{element}]", parameter.name);
             }
         }
+    }
+}
+
+#[test]
+fn lossless_gives_the_bits_of_raw() {
+    for dtype in [DType::F32, DType::BF16, DType::F16] {
+        let parameters: Vec<Parameter> =
+            parameters().into_iter().map(|it| Parameter { dtype, ..it }).collect();
+        let run = |policy: &str| {
+            let algorithm = Some("two-shot".parse().unwrap());
+            let options = Options { algorithm, ..options(policy) };
+            // A sum of two is the same in either order: exempt tensors lie in other buckets.
+            spawn_with(2, &parameters, &options, |mut sync| {
+                let rank = sync.world().rank().0;
+                sync.begin(1).unwrap();
+                for (index, parameter) in parameters.iter().enumerate() {
+                    let mut gradient = gradient(rank, 1, index, parameter.elements());
+                    for x in gradient.iter_mut() {
+                        *x = match dtype {
+                            DType::F32 => *x,
+                            DType::F16 => f16::from_f32(*x).to_f32(),
+                            DType::BF16 => bf16::from_f32(*x).to_f32(),
+                        };
+                    }
+                    sync.ready(index, &gradient).unwrap();
+                }
+                assert_eq!(sync.finish().unwrap(), Outcome::Averaged);
+                averages(&sync).concat().into_iter().map(f32::to_bits).collect::<Vec<u32>>()
+            })
+        };
+        assert!(run("none") == run("lossless"), "{dtype:?}");
     }
 }

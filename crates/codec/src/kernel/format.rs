@@ -103,6 +103,13 @@ fn f16_value(bits: u16) -> f32 {
     f32::from_bits(sign | magnitude)
 }
 
+/// Rounds to the nearest bf16, ties to even.
+#[inline(always)]
+pub(crate) fn round_to_bf16(value: f32) -> f32 {
+    f32::from_bits(u32::from(bf16_bits(value)) << 16)
+}
+
+#[inline(always)]
 fn bf16_bits(value: f32) -> u16 {
     let bits = value.to_bits();
     if bits & !SIGN > INFINITY {

@@ -20,7 +20,7 @@ mod vector;
 mod work;
 
 pub(crate) use dispatch::imp;
-pub(crate) use format::{BF16, F16, F32, Format};
+pub(crate) use format::{BF16, F16, F32, Format, round_to_bf16};
 pub(crate) use random::{GROUP, Group, RANDOM_BITS};
 pub(crate) use scalar::{Candidate, magnitudes};
 pub(crate) use scale::{SMALLEST, Scale, UNUSED};

@@ -66,6 +66,8 @@ impl Plan {
             let raw = Choice::Bytes(bucket.raw());
             let plain = matches!(choice, Choice::Bytes(codec) if codec.is_raw());
             let choice = if bucket.exempt || plain { &raw } else { choice };
+            let suited = bucket.suited(choice);
+            let choice = suited.as_ref().unwrap_or(choice);
             let exchange = choice.exchange();
             let overridden = overrides.algorithm.filter(|algorithm| {
                 algorithm.carries(exchange) && bucket.takes(*algorithm, world.size())

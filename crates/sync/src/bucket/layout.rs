@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
 
-use thinwire_codec::Codec;
+use thinwire_codec::{Choice, Codec};
 use thinwire_schedule::Summation;
 use thinwire_wire::{DType, Rank};
 
@@ -114,6 +114,16 @@ impl Bucket {
     /// Returns the codec that loses nothing of its gradients.
     pub(crate) fn raw(&self) -> Arc<dyn Codec> {
         thinwire_codec::raw_of(self.dtype)
+    }
+
+    /// Returns the codec that takes the place of `choice`, if gradients of this dtype need another one to
+    /// lose nothing in few bytes.
+    pub(crate) fn suited(&self, choice: &Choice) -> Option<Choice> {
+        match (choice.to_string().as_str(), self.dtype) {
+            ("lossless", DType::BF16) => Choice::parse("lossless:bf16").ok(),
+            ("lossless", DType::F16) => Some(Choice::Bytes(self.raw())),
+            _ => None,
+        }
     }
 
     /// Returns the name of the bucket: its first and last parameter.
