@@ -86,9 +86,7 @@ fn load() -> Result<(), thinwire_train::Error> {
         checkpoint.values(&parameters).map(|values| {
             assert_eq!(values.iter().map(Vec::len).collect::<Vec<_>>(), [12, 4]);
         }),
-        checkpoint.optimizer(&parameters).map(drop),
         checkpoint.exchange(Rank(0)).map(drop),
-        checkpoint.shard(Rank(1)).map(drop),
         checkpoint
             .fill(&mut [wanted("w", &[1..3, 2..4]), wanted("b", std::slice::from_ref(&(0..3)))]),
         checkpoint.fill(&mut [Wanted::new("w.mean".to_owned(), Vec::new())]),

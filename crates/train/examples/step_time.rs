@@ -6,9 +6,9 @@ use std::error::Error;
 use std::time::Instant;
 
 use thinwire_collective::Group;
-use thinwire_train::spmd::GraphModel;
+use thinwire_train::spmd::{ExchangeOptions, GraphModel, Machine, initial};
 use thinwire_train::{
-    Config, Corpus, LearningRate, Options, Sampler, Sampling, StepReport, Trainer, threads,
+    AdamWOptions, Config, Corpus, LearningRate, Pace, Sampler, Sampling, threads,
 };
 use thinwire_wire::World;
 
@@ -28,43 +28,41 @@ fn measure(config: Config, steps: usize, rows: usize) -> Result<(), Box<dyn Erro
     let sampling =
         Sampling { context: config.context, global_batch: rows, world: World::alone(), seed: 1 };
     let mut sampler = Sampler::new(Corpus::from_text(&text)?, sampling)?;
-    let options = Options {
-        learning_rate: LearningRate { peak: 1e-3, floor: 1e-4, warmup_steps: 5, steps: 100 },
-        ..Options::default()
-    };
+    let rate = LearningRate { peak: 1e-3, floor: 1e-4, warmup_steps: 5, steps: 100 };
     let group = Group::new(Box::new(thinwire_link::mem::alone()));
-    let mut trainer = Trainer::new(&model, group, Default::default(), options, 1)?;
+    let (training, start) = (model.training(), initial(&model.training().graph, 1));
+    let exchange = ExchangeOptions::default();
+    let machine = Machine::new(training, &model.plan(1), group, &start, exchange)?;
+    let mut machine = machine.with_gradient_norm_max(Some(1.0));
 
-    let mut reports = Vec::new();
-    let mut forwards = Vec::new();
-    for _ in 0..steps {
-        let batch = sampler.next_batch();
+    let (mut forwards, mut phases, mut losses) = (Vec::new(), Vec::new(), Vec::new());
+    for step in 0..steps {
+        let inputs = model.micro_batches(&sampler.next_batch());
         let started = Instant::now();
-        trainer.loss(std::slice::from_ref(&batch))?;
+        machine.evaluate(&inputs)?;
         forwards.push(started.elapsed().as_secs_f64());
-        reports.push(trainer.step(&batch)?);
+        let started = Instant::now();
+        let pace = Pace { learning_rate: rate.at(step as u64), gradient_scale: 1.0 };
+        machine.step(&inputs, pace, &AdamWOptions::default())?;
+        let step_s = started.elapsed().as_secs_f64();
+        let [handover_s, wait_s] = machine.exchange_s();
+        let optimizer_s = machine.optimizer_s();
+        phases.push([step_s - handover_s - wait_s - optimizer_s, handover_s, optimizer_s, step_s]);
+        losses.push(machine.agreed().loss);
     }
     let elements: usize = model.parameters().iter().map(|parameter| parameter.elements()).sum();
     println!("{}: {elements} parameters, {rows} rows", config.name());
-    report(&reports, &forwards);
+    report("loss without gradients", forwards);
+    let names = ["forward and backward", "handover (copy)", "optimiser", "step"];
+    for (at, name) in names.into_iter().enumerate() {
+        report(name, phases.iter().map(|phases| phases[at]).collect());
+    }
+    println!("loss {:.4} to {:.4}", losses[0], losses[losses.len() - 1]);
     Ok(())
 }
 
-fn report(reports: &[StepReport], forwards: &[f64]) {
-    let line = |name: &str, values: Vec<f64>| {
-        let [least, median] = least_and_median(values);
-        println!("{name:24} least {:8.2} ms  median {:8.2} ms", least * 1e3, median * 1e3);
-    };
-    line("loss without gradients", forwards.to_vec());
-    let phase = |of: fn(&StepReport) -> f64| reports.iter().map(of).collect();
-    line("forward and backward", phase(|r| r.compute_s));
-    line("handover (copy)", phase(|r| r.handover_s));
-    line("optimiser", phase(|r| r.optimizer_s));
-    line("step", phase(|r| r.compute_s + r.handover_s + r.exposed_wait_s + r.optimizer_s));
-    println!("loss {:.4} to {:.4}", reports[0].loss, reports[reports.len() - 1].loss);
-}
-
-fn least_and_median(mut values: Vec<f64>) -> [f64; 2] {
+fn report(name: &str, mut values: Vec<f64>) {
     values.sort_by(f64::total_cmp);
-    [values[0], values[values.len() / 2]]
+    let (least, median) = (1e3 * values[0], 1e3 * values[values.len() / 2]);
+    println!("{name:24} least {least:8.2} ms  median {median:8.2} ms");
 }

@@ -16,6 +16,7 @@ mod place;
 mod shards;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Display;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -23,9 +24,7 @@ use safetensors::tensor::{Dtype, TensorView};
 use thinwire_link::durable;
 use thinwire_wire::{Rank, checksum};
 
-use crate::Parameter;
 use crate::error::{Error, Kind};
-use crate::optimizer::AdamW;
 use names::{MANIFEST, MEAN, MODEL, OPTIMIZER, SQUARE, exchange_file};
 use place::place;
 
@@ -74,41 +73,11 @@ impl Draft {
         Draft { path: folder.join(format!(".{name}.partial")), target: folder.join(name) }
     }
 
-    /// Writes the parameters. `description` goes into the file's metadata.
-    ///
-    /// # Errors
-    /// If the file cannot be written.
-    pub fn write_model(
-        &self,
-        parameters: &[Parameter],
-        values: &[Vec<f32>],
-        description: &str,
-    ) -> Result<(), Error> {
-        let tensors = named(parameters, values, "");
-        self.write(MODEL, tensors, description)
-    }
-
-    /// Writes the optimiser's state.
-    ///
-    /// # Errors
-    /// If the file cannot be written.
-    pub fn write_optimizer(
-        &self,
-        parameters: &[Parameter],
-        optimizer: &AdamW,
-    ) -> Result<(), Error> {
-        let means = named(parameters, &optimizer.means, MEAN);
-        let tensors = means.chain(named(parameters, &optimizer.squares, SQUARE));
-        self.write(OPTIMIZER, tensors, OF_OPTIMIZER)
-    }
-
     /// Writes what one rank's exchange carries over.
     ///
     /// # Errors
     /// If the file cannot be written.
     pub fn write_exchange(&self, rank: Rank, tensors: &Tensors) -> Result<(), Error> {
-        let tensors =
-            tensors.iter().map(|(name, (shape, values))| (name.clone(), &shape[..], &values[..]));
         self.write(&exchange_file(rank), tensors, "what the exchange of gradients carries over")
     }
 
@@ -135,8 +104,6 @@ impl Draft {
     /// # Errors
     /// If the file cannot be written.
     pub fn write_shard(&self, rank: Rank, tensors: &Tensors) -> Result<(), Error> {
-        let tensors =
-            tensors.iter().map(|(name, (shape, values))| (name.clone(), &shape[..], &values[..]));
         self.write(&names::shard_file(rank), tensors, "parts of a model, by where they begin")
     }
 
@@ -151,12 +118,10 @@ impl Draft {
             let of = name.strip_suffix(MEAN).or(name.strip_suffix(SQUARE));
             of.is_some_and(|parameter| all.contains(parameter))
         };
-        let named = tensors.iter().map(|(part, (shape, values))| {
-            (names::tensor_of(part).to_owned(), &shape[..], &values[..])
-        });
-        let (optimizer, model): (Vec<_>, Vec<_>) = named.partition(|(name, ..)| of_optimizer(name));
-        self.write(MODEL, model.into_iter(), description)?;
-        self.write(OPTIMIZER, optimizer.into_iter(), OF_OPTIMIZER)
+        let named = tensors.iter().map(|(part, tensor)| (names::tensor_of(part), tensor));
+        let (optimizer, model): (Vec<_>, Vec<_>) = named.partition(|(name, _)| of_optimizer(name));
+        self.write(MODEL, model, description)?;
+        self.write(OPTIMIZER, optimizer, OF_OPTIMIZER)
     }
 
     fn seal(self, progress: Progress, names: Vec<String>) -> Result<PathBuf, Error> {
@@ -177,34 +142,26 @@ impl Draft {
         Ok(self.target)
     }
 
-    fn write<'a>(
+    fn write<'a, N: AsRef<str> + Ord + Display>(
         &self,
         name: &str,
-        tensors: impl Iterator<Item = (String, &'a [usize], &'a [f32])>,
+        tensors: impl IntoIterator<Item = (N, &'a (Vec<usize>, Vec<f32>))>,
         description: &str,
     ) -> Result<(), Error> {
         let path = self.path.join(name);
         let invalid =
             |e| Error::new(Kind::Invalid, format!("cannot write {}: {e}", path.display()));
-        let view = |(name, shape, values): (String, &[usize], &'a [f32])| {
-            let view = TensorView::new(Dtype::F32, shape.to_vec(), bytemuck::cast_slice(values));
+        let view = |(name, (shape, values)): (N, &'a (Vec<usize>, Vec<f32>))| {
+            let view = TensorView::new(Dtype::F32, shape.clone(), bytemuck::cast_slice(values));
             view.map(|view| (name, view))
         };
-        let tensors: Vec<_> = tensors.map(view).collect::<Result<_, _>>().map_err(invalid)?;
+        let tensors = tensors.into_iter().map(view).collect::<Result<Vec<_>, _>>();
+        let tensors = tensors.map_err(invalid)?;
         let metadata = [("format", "pt"), ("writer", "thinwire"), ("description", description)];
         let bytes = safetensors::serialize(tensors, None).map_err(invalid)?;
         let (header, body) = described(&bytes, &BTreeMap::from(metadata));
         write_file(&path, &[&header, body])
     }
-}
-
-fn named<'a>(
-    parameters: &'a [Parameter],
-    buffers: &'a [Vec<f32>],
-    suffix: &'a str,
-) -> impl Iterator<Item = (String, &'a [usize], &'a [f32])> {
-    let name = move |parameter: &Parameter| format!("{}{suffix}", parameter.name);
-    parameters.iter().zip(buffers).map(move |(p, values)| (name(p), &p.shape[..], &values[..]))
 }
 
 /// The header of a file of tensors with these metadata, and the tensors. The library keeps metadata in

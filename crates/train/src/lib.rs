@@ -1,12 +1,12 @@
 //! The native trainer.
 //!
-//! [`spmd::GraphModel`] is any graph of crate `model` that reads text. A [`Trainer`] trains it on
-//! ranks that have the whole model each, a [`spmd::Machine`] under any plan; both are one executor.
-//! A [`Sampler`] deals the text of a [`Corpus`] to ranks, and [`checkpoint`] saves it all.
+//! A [`spmd::Machine`] trains a graph of crate `model`, by a plan that cuts it or as one of several
+//! ranks that have the whole model each. [`spmd::GraphModel`] is a graph that reads text, with the plan of
+//! such a rank. A [`Sampler`] deals the text of a [`Corpus`] to ranks, and [`checkpoint`] saves it all.
 //!
 //! ```
 //! use thinwire_collective::Group;
-//! use thinwire_train::spmd::GraphModel;
+//! use thinwire_train::spmd::{GraphModel, Machine, initial};
 //! use thinwire_train::*;
 //!
 //! let text = b"she sells sea shells by the sea shore. ".repeat(50);
@@ -16,15 +16,18 @@
 //!
 //! let config = Config { context: 16, width: 16, layers: 1, heads: 2 };
 //! let model = GraphModel::new(&thinwire_model::named(&config.name(), 8, 16)?, None)?;
+//! let (training, plan) = (model.training(), model.plan(1));
 //! let group = Group::new(Box::new(thinwire_link::mem::alone()));
+//! let start = initial(&training.graph, 1);
+//! let mut machine = Machine::new(training, &plan, group, &start, Default::default())?;
 //!
-//! let learning_rate = LearningRate { peak: 0.02, floor: 0.002, warmup_steps: 5, steps: 60 };
-//! let options = Options { learning_rate, ..Options::default() };
-//! let mut trainer = Trainer::new(&model, group, Default::default(), options, 1)?;
-//! for _ in 0..60 {
-//!     trainer.step(&sampler.next_batch())?;
+//! let rate = LearningRate { peak: 0.02, floor: 0.002, warmup_steps: 5, steps: 60 };
+//! for step in 0..60 {
+//!     let inputs = model.micro_batches(&sampler.next_batch());
+//!     let pace = Pace { learning_rate: rate.at(step), gradient_scale: 1.0 };
+//!     machine.step(&inputs, pace, &AdamWOptions::default())?;
 //! }
-//! assert!(trainer.loss(&[sampler.next_batch()])? < 2.5);
+//! assert!(machine.evaluate(&model.micro_batches(&sampler.next_batch()))? < 2.5);
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 #![deny(unsafe_code)]
@@ -40,7 +43,6 @@ pub mod spmd;
 #[cfg(test)]
 mod testing;
 pub mod threads;
-mod trainer;
 mod vector;
 
 pub use config::Config;
@@ -49,4 +51,3 @@ pub use data::{Batch, Position, Sampler, Sampling, VOCABULARY, validation_batche
 pub use error::{Error, Kind};
 pub use model::{Gradients, Parameter};
 pub use optimizer::{AdamW, AdamWOptions, LearningRate, Pace, clip_scale, global_norm};
-pub use trainer::{Options, StepReport, Trainer};

@@ -1,10 +1,12 @@
 //! Batches and checks that the tests of several modules share.
 
 use thinwire_collective::Group;
+use thinwire_link::Link;
+use thinwire_model::Part;
 use thinwire_wire::random::Key;
 
-use crate::spmd::GraphModel;
-use crate::{AdamW, AdamWOptions, Batch, Config, Gradients, LearningRate, Options, Trainer};
+use crate::spmd::{ExchangeOptions, GraphModel, Machine, initial};
+use crate::{AdamWOptions, Batch, Config, Gradients, LearningRate, Pace, Parameter};
 
 /// `rows` windows of `context + 1` random letters.
 pub fn batch(rows: usize, context: usize, seed: u64) -> Batch {
@@ -20,40 +22,68 @@ pub fn model(width: usize) -> GraphModel {
     GraphModel::new(&graph, None).unwrap()
 }
 
-/// Trainer of one rank.
-pub fn alone(model: &GraphModel, options: Options, seed: u64) -> Trainer<'_> {
-    in_micro_batches(model, 1, options, seed)
+/// Parameters of a model before the first step, in its order.
+pub fn start(model: &GraphModel, seed: u64) -> Vec<Vec<f32>> {
+    values(model, &mut alone(model, None, seed))
 }
 
-/// Trainer of one rank, whose steps have so many micro-batches.
-pub fn in_micro_batches(
-    model: &GraphModel,
-    micro_batches: usize,
-    options: Options,
-    seed: u64,
-) -> Trainer<'_> {
-    let group = Group::new(Box::new(thinwire_link::mem::alone()));
-    let (raw, options) = (thinwire_sync::Options::default(), Options { micro_batches, ..options });
-    Trainer::new(model, group, raw, options, seed).unwrap()
+/// Parameters of a machine with the whole model, in the model's order.
+pub fn values(model: &GraphModel, machine: &mut Machine<'_>) -> Vec<Vec<f32>> {
+    let mut all = machine.whole().unwrap().unwrap();
+    model.parameters().iter().map(|parameter| all.remove(&parameter.name).unwrap()).collect()
 }
 
-/// Returns the loss and every gradient at some values, by a step that changes nothing.
+/// Machine of one rank that starts at these values, or at those of a seed.
+pub fn alone<'a>(model: &'a GraphModel, values: Option<&[Vec<f32>]>, seed: u64) -> Machine<'a> {
+    let link = Box::new(thinwire_link::mem::alone());
+    machine(model, link, (values, seed), (1, Gradients::F32))
+}
+
+/// Machine of a rank of replicas, whose steps have so many micro-batches.
+pub fn machine<'a>(
+    model: &'a GraphModel,
+    link: Box<dyn Link>,
+    (values, seed): (Option<&[Vec<f32>]>, u64),
+    (micro_batches, gradients): (usize, Gradients),
+) -> Machine<'a> {
+    let graph = &model.training().graph;
+    let first = initial(graph, seed);
+    let start = |id: usize, parts: &[Part]| match values {
+        None => first(id, parts),
+        Some(values) => {
+            let named = |parameter: &Parameter| parameter.name == graph.tensors[id].name;
+            values[model.parameters().iter().position(named).unwrap()].clone()
+        }
+    };
+    let exchange = ExchangeOptions { gradients, ..ExchangeOptions::default() };
+    let plan = model.plan(micro_batches);
+    let machine =
+        Machine::new(model.training(), &plan, Group::new(link), &start, exchange).unwrap();
+    machine.with_gradient_norm_max(Some(1.0))
+}
+
+/// Takes a step that trains a small model fast; returns the loss.
+pub fn step(model: &GraphModel, machine: &mut Machine<'_>, batch: &Batch) -> f32 {
+    let rate = LearningRate { peak: 2e-2, floor: 2e-3, warmup_steps: 2, steps: 60 };
+    let pace = Pace { learning_rate: rate.at(machine.next_step()), gradient_scale: 1.0 };
+    machine.step(&model.micro_batches(batch), pace, &AdamWOptions::default()).unwrap();
+    machine.agreed().loss as f32
+}
+
+/// Returns the loss and every gradient at some values.
 pub fn gradients(model: &GraphModel, values: &[Vec<f32>], batch: &Batch) -> (f32, Vec<Vec<f32>>) {
-    let rate = LearningRate { peak: 0.0, floor: 0.0, warmup_steps: 0, steps: 1 };
-    let options = Options { learning_rate: rate, gradient_norm_max: None, ..options() };
+    let link = Box::new(thinwire_link::mem::alone());
     let micro_batches = batch.rows().len() / model.rows();
-    let mut trainer = in_micro_batches(model, micro_batches, options, 1);
-    trainer.restore(0, values, &AdamW::new(model.parameters())).unwrap();
-    let loss = trainer.step(batch).unwrap().loss;
-    let gradient = |index| trainer.exchange().gradient(index).to_vec();
+    let options = (micro_batches, Gradients::F32);
+    let mut machine = machine(model, link, (Some(values), 1), options);
+    let loss = step(model, &mut machine, batch);
+    let gradient = |index| machine.sync().gradient(index).to_vec();
     (loss, (0..values.len()).map(gradient).collect())
 }
 
 /// Returns the loss at some values.
 pub fn loss(model: &GraphModel, values: &[Vec<f32>], batch: &Batch) -> f32 {
-    let mut trainer = alone(model, options(), 1);
-    trainer.restore(0, values, &AdamW::new(model.parameters())).unwrap();
-    trainer.loss(std::slice::from_ref(batch)).unwrap() as f32
+    alone(model, Some(values), 1).evaluate(&model.micro_batches(batch)).unwrap() as f32
 }
 
 /// Moves the parameters along each gradient in turn: the loss must change by its squared norm.
@@ -101,16 +131,5 @@ impl Folder {
 impl Drop for Folder {
     fn drop(&mut self) {
         let _ = std::fs::remove_dir_all(&self.0);
-    }
-}
-
-/// Settings that train a small model fast.
-pub fn options() -> Options {
-    Options {
-        micro_batches: 1,
-        adamw: AdamWOptions::default(),
-        learning_rate: LearningRate { peak: 2e-2, floor: 2e-3, warmup_steps: 2, steps: 60 },
-        gradient_norm_max: Some(1.0),
-        gradients: Gradients::F32,
     }
 }

@@ -2,8 +2,8 @@
 
 use thinwire_collective::Group;
 use thinwire_testkit::{Network, spawn};
-use thinwire_train::spmd::GraphModel;
-use thinwire_train::{Config, Corpus, LearningRate, Options, Sampler, Sampling, Trainer};
+use thinwire_train::spmd::{ExchangeOptions, GraphModel, Machine, initial};
+use thinwire_train::{AdamWOptions, Config, Corpus, LearningRate, Pace, Sampler, Sampling};
 
 const CONTEXT: usize = 16;
 const GLOBAL_BATCH: usize = 12;
@@ -11,11 +11,6 @@ const GLOBAL_BATCH: usize = 12;
 fn corpus() -> Corpus {
     let text = b"the quick brown fox jumps over the lazy dog; pack my box with five dozen jugs. ";
     Corpus::from_text(&text.repeat(60)).unwrap()
-}
-
-fn options(steps: u64) -> Options {
-    let learning_rate = LearningRate { peak: 5e-3, floor: 5e-4, warmup_steps: 5, steps };
-    Options { learning_rate, ..Options::default() }
 }
 
 /// A small model for so many rows.
@@ -34,24 +29,27 @@ fn train(
     spawn(Network::Mem, ranks, |link| {
         let model = model(GLOBAL_BATCH / ranks);
         let policy = codec.parse().unwrap();
-        let settings = thinwire_sync::Options {
-            policy,
-            bucket_bytes: 8 << 10,
-            ..thinwire_sync::Options::default()
-        };
+        let sync = thinwire_sync::Options { policy, bucket_bytes: 8 << 10, ..Default::default() };
         let world = link.world();
         let sampling = Sampling { context: CONTEXT, global_batch: GLOBAL_BATCH, world, seed: 5 };
         let mut sampler = Sampler::new(corpus(), sampling).unwrap();
-        let mut trainer =
-            Trainer::new(&model, Group::new(link), settings, options(steps), 9).unwrap();
+        let rate = LearningRate { peak: 5e-3, floor: 5e-4, warmup_steps: 5, steps };
+        let (training, exchange) =
+            (model.training(), ExchangeOptions { sync, ..Default::default() });
+        let start = initial(&training.graph, 9);
+        let group = Group::new(link);
+        let machine = Machine::new(training, &model.plan(1), group, &start, exchange).unwrap();
+        let mut machine = machine.with_gradient_norm_max(Some(1.0));
         let (mut losses, mut bits) = (Vec::new(), Vec::new());
-        for _ in 0..steps {
-            let report = trainer.step(&sampler.next_batch()).unwrap();
-            assert!(!report.skipped);
-            let all = trainer.exchange().gather(&[report.loss]).unwrap();
-            losses.push(all.iter().map(|&loss| f64::from(loss)).sum::<f64>() / ranks as f64);
+        for step in 0..steps {
+            let pace = Pace { learning_rate: rate.at(step), gradient_scale: 1.0 };
+            let inputs = model.micro_batches(&sampler.next_batch());
+            machine.step(&inputs, pace, &AdamWOptions::default()).unwrap();
+            assert!(machine.gradient_norm().is_finite());
+            losses.push(machine.agreed().loss);
+            let parameters = machine.whole().unwrap().unwrap();
             let state: Vec<u8> =
-                trainer.values().iter().flatten().flat_map(|x| x.to_le_bytes()).collect();
+                parameters.values().flatten().flat_map(|x| x.to_le_bytes()).collect();
             bits.push(thinwire_wire::checksum(&state));
         }
         (losses, bits)

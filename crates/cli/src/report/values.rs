@@ -192,7 +192,7 @@ pub struct Planned {
 }
 
 /// One rank of it.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct PlannedRank {
     /// Number of the rank.
     pub rank: usize,

@@ -1,19 +1,23 @@
 //! One rank of a training, as its session sees it: a replica of the whole model, or its part of a plan.
 
+use std::time::Instant;
+
 use anyhow::{Result, anyhow};
 use thinwire_collective::Group;
 use thinwire_plan::report::{counted, devices};
 use thinwire_sync::Error::Invalid;
-use thinwire_sync::{Policy, State, StepRecord, reshard};
+use thinwire_sync::{Policy, State, reshard};
 use thinwire_train::checkpoint::{Checkpoint, Draft};
 use thinwire_train::spmd::{Agreed, Codecs, ExchangeOptions, Machine, initial};
-use thinwire_train::{Batch, Options, Pace, Sampling};
+use thinwire_train::{AdamWOptions, Batch, Gradients, LearningRate, Pace, Sampling};
 use thinwire_wire::{Rank, World};
 
 use super::job::TrainingJob;
+use super::log::Step;
 use super::model::Model;
 use super::plan::{self, Built, Growth, KeptPlan, Measured};
 use super::seat::Seat;
+use super::settings::GradDtype;
 use crate::failure::hinted;
 use crate::report::{Passed, Planned};
 use crate::samples::timed;
@@ -33,26 +37,9 @@ pub struct Engine<'a> {
     pub machine: Machine<'a>,
     /// Model and plan.
     pub built: &'a Built,
-    options: Options,
+    rate: LearningRate,
+    adamw: AdamWOptions,
     growth: Growth,
-}
-
-/// Facts about a step that was taken.
-pub struct Stepped {
-    /// Mean loss of all ranks.
-    pub loss: f64,
-    /// The highest signal that any rank has got; 0 for none.
-    pub signal: i32,
-    /// Seconds of clipping and AdamW.
-    pub optimizer_s: f64,
-    /// Seconds of waiting for others.
-    pub wait_s: f64,
-    /// Some gradient was not finite, and nothing was changed.
-    pub skipped: bool,
-    /// Record of the exchange.
-    pub record: StepRecord,
-    /// Bytes that this rank sent.
-    pub sent_bytes: u64,
 }
 
 impl<'a> Engine<'a> {
@@ -67,7 +54,6 @@ impl<'a> Engine<'a> {
         built: &'a Built,
     ) -> Result<Engine<'a>> {
         let (growth, seed) = (Growth::from_now(), job.recipe.seed);
-        let options = job.recipe.options(job.exchange.momentum().is_some());
         let sync = thinwire_sync::Options {
             seed,
             timeout: job.settings.link.timeout(),
@@ -75,11 +61,16 @@ impl<'a> Engine<'a> {
             ..job.exchange.options(codec, job.recipe.steps)
         };
         let codecs = if codec.is_some() { Codecs::OfPolicy } else { Codecs::OfPlan };
-        let exchange = ExchangeOptions { sync, codecs, gradients: options.gradients };
+        let gradients = match job.recipe.grad_dtype {
+            GradDtype::F32 => Gradients::F32,
+            GradDtype::Bf16 => Gradients::MixedBf16,
+        };
+        let exchange = ExchangeOptions { sync, codecs, gradients };
         let start = initial(&built.training.graph, seed);
         let machine = Machine::new(&built.training, &built.plan, group, &start, exchange)?;
-        let machine = machine.with_gradient_norm_max(options.gradient_norm_max);
-        Ok(Engine { machine, built, options, growth })
+        let machine = machine.with_gradient_norm_max(job.recipe.gradient_norm_max());
+        let adamw = job.recipe.adamw(job.exchange.momentum().is_some());
+        Ok(Engine { machine, built, rate: job.recipe.learning_rate(), adamw, growth })
     }
 
     /// Words about the training for its begin.
@@ -118,26 +109,29 @@ impl<'a> Engine<'a> {
         self.built.file.is_some()
     }
 
-    /// Takes a step, and tells the others of a signal.
+    /// Takes a step that began then, and tells the others of a signal; returns the step and the highest signal that any rank has got,
+    /// 0 for none.
     ///
     /// # Errors
     /// If a peer is lost or disagrees.
-    pub fn step(&mut self, batch: &Batch, signal: i32) -> Result<Stepped> {
+    pub fn step(&mut self, batch: &Batch, begun: Instant, signal: i32) -> Result<(Step, i32)> {
         let (waited_s, sent_bytes) = (self.machine.waited_s(), self.machine.sent_bytes());
-        let learning_rate = self.options.learning_rate.at(self.machine.next_step());
-        let pace = Pace { learning_rate, gradient_scale: 1.0 };
+        let number = self.machine.next_step();
+        let pace = Pace { learning_rate: self.rate.at(number), gradient_scale: 1.0 };
         self.machine.say(signal as f32);
-        self.machine.step(&self.built.text.inputs(batch), pace, &self.options.adamw)?;
+        self.machine.step(&self.built.text.inputs(batch), pace, &self.adamw)?;
         let Agreed { loss, said } = self.machine.agreed();
-        Ok(Stepped {
-            loss,
-            signal: said as i32,
+        let step = Step {
+            number,
+            step_s: begun.elapsed().as_secs_f64(),
             optimizer_s: self.machine.optimizer_s(),
             wait_s: self.machine.waited_s() - waited_s,
-            skipped: !self.machine.gradient_norm().is_finite(),
-            record: self.machine.record().clone(),
+            loss,
             sent_bytes: self.machine.sent_bytes() - sent_bytes,
-        })
+            record: self.machine.sync().record().clone(),
+            skipped: !self.machine.gradient_norm().is_finite(),
+        };
+        Ok((step, said as i32))
     }
 
     /// Passes of the last step; none of a replica, which has but one micro-batch after the other.

@@ -21,6 +21,10 @@ pub struct Step {
     pub optimizer_s: f64,
     /// Waiting for others.
     pub wait_s: f64,
+    /// Mean loss of all ranks.
+    pub loss: f64,
+    /// Bytes that this rank sent.
+    pub sent_bytes: u64,
     /// Record of the exchange.
     pub record: StepRecord,
     /// Whether gradients were not finite, so that nothing was learnt.
@@ -44,11 +48,11 @@ pub struct Log {
 }
 
 impl Log {
-    /// Takes note of a step and the mean loss of all ranks.
-    pub fn step(&mut self, step: Step, loss: f64) {
+    /// Takes note of a step.
+    pub fn step(&mut self, step: Step) {
         self.trained_s += step.step_s;
         self.skipped += u64::from(step.skipped);
-        self.losses.push(Point { step: step.number, at_s: self.trained_s, value: loss });
+        self.losses.push(Point { step: step.number, at_s: self.trained_s, value: step.loss });
         if std::mem::take(&mut self.pause) {
             self.rested.insert(step.number);
         }
@@ -224,14 +228,14 @@ mod tests {
             ..BucketRecord::default()
         };
         let record = StepRecord { commit_s: 0.1, buckets: vec![bucket], ..StepRecord::default() };
-        Step { number, step_s, optimizer_s: 0.05, wait_s: 0.2, record, skipped: false }
+        Step { number, step_s, optimizer_s: 0.05, wait_s: 0.2, record, ..Step::default() }
     }
 
     #[test]
     fn the_second_half_counts_and_parts_add_up() {
         let mut log = Log::default();
         for number in 0..10 {
-            log.step(step(number, if number < 5 { 9.0 } else { 1.0 }, "int8"), 3.0);
+            log.step(step(number, if number < 5 { 9.0 } else { 1.0 }, "int8"));
         }
         log.alone(0.5);
         assert!((log.settled_busy_s() - 0.8).abs() < 1e-12);
@@ -248,7 +252,7 @@ mod tests {
     fn steps_after_a_validation_count_where_there_are_no_others() {
         let mut log = Log::default();
         for number in 0..12 {
-            log.step(step(number, if number % 2 == 0 { 1.0 } else { 2.0 }, "none"), 3.0);
+            log.step(step(number, if number % 2 == 0 { 1.0 } else { 2.0 }, "none"));
             assert!(number % 2 == 0 || log.settled_step_s() > 1.0);
             if number % 2 == 1 {
                 log.validated(number + 1, 3.0);
@@ -258,7 +262,7 @@ mod tests {
         let mut log = Log::default();
         for number in 0..4 {
             log.pause();
-            log.step(step(number, 1.0, "none"), 3.0);
+            log.step(step(number, 1.0, "none"));
         }
         assert_eq!(log.settled_step_s(), 1.0);
     }
@@ -281,7 +285,7 @@ mod tests {
         let of = |codec: &str, skipped: fn(u64) -> bool| {
             let mut log = Log::default();
             for number in 0..20 {
-                log.step(Step { skipped: skipped(number), ..step(number, 1.0, "none") }, 3.0);
+                log.step(Step { skipped: skipped(number), ..step(number, 1.0, "none") });
             }
             log.warning(codec)
         };

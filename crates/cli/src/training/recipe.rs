@@ -3,7 +3,7 @@
 use anyhow::{Context, Result, anyhow};
 use serde::{Deserialize, Serialize};
 use thinwire_train::checkpoint::Checkpoint;
-use thinwire_train::{AdamWOptions, Gradients, LearningRate};
+use thinwire_train::{AdamWOptions, LearningRate};
 
 use super::settings::{GradDtype, RecipeFlags};
 use crate::failure::OrHint;
@@ -101,22 +101,22 @@ impl Recipe {
         ]
     }
 
-    /// Returns the trainer's options; momentum that is added up before encoding is not added up again
+    /// Returns the optimiser's options; momentum that is added up before encoding is not added up again
     /// in the optimiser.
-    pub fn options(&self, corrects_momentum: bool) -> thinwire_train::Options {
-        let Recipe { lr, warmup, steps, clip, grad_dtype, .. } = *self;
-        let adamw = AdamWOptions::default();
-        let beta1 = if corrects_momentum { 0.0 } else { adamw.beta1 };
-        thinwire_train::Options {
-            adamw: AdamWOptions { beta1, ..adamw },
-            learning_rate: LearningRate { peak: lr, floor: lr / 10.0, warmup_steps: warmup, steps },
-            gradient_norm_max: (clip > 0.0).then_some(clip),
-            gradients: match grad_dtype {
-                GradDtype::F32 => Gradients::F32,
-                GradDtype::Bf16 => Gradients::MixedBf16,
-            },
-            ..thinwire_train::Options::default()
-        }
+    pub fn adamw(&self, corrects_momentum: bool) -> AdamWOptions {
+        let usual = AdamWOptions::default();
+        AdamWOptions { beta1: if corrects_momentum { 0.0 } else { usual.beta1 }, ..usual }
+    }
+
+    /// Learning rate of every step.
+    pub fn learning_rate(&self) -> LearningRate {
+        let Recipe { lr, warmup, steps, .. } = *self;
+        LearningRate { peak: lr, floor: lr / 10.0, warmup_steps: warmup, steps }
+    }
+
+    /// The greatest norm of the averaged gradient; none does not clip.
+    pub fn gradient_norm_max(&self) -> Option<f32> {
+        (self.clip > 0.0).then_some(self.clip)
     }
 
     /// Refuses a checkpoint that has all steps already.

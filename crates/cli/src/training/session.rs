@@ -12,7 +12,7 @@ use thinwire_wire::{Rank, World};
 
 use super::engine::Engine;
 use super::job::TrainingJob;
-use super::log::{Log, Step};
+use super::log::Log;
 use super::progress::{News, Progress};
 use super::seat::Seat;
 use super::trace::Trace;
@@ -124,30 +124,17 @@ impl<'a> Session<'a> {
         let begun = Instant::now();
         let batch = self.sampler.next_batch();
         let signal = self.seat.interrupt.signal().unwrap_or(0);
-        let stepped = self.engine.step(&batch, signal)?;
-        let step_s = begun.elapsed().as_secs_f64();
-        if stepped.signal != 0 {
-            self.seat.interrupt.follow(stepped.signal);
+        let (step, signal) = self.engine.step(&batch, begun, signal)?;
+        if signal != 0 {
+            self.seat.interrupt.follow(signal);
         }
-        self.trace.step(&stepped.record, || self.engine.passes())?;
-        let step = Step {
-            number: self.done,
-            step_s,
-            optimizer_s: stepped.optimizer_s,
-            wait_s: stepped.wait_s,
-            record: stepped.record,
-            skipped: stepped.skipped,
-        };
-        self.log.step(step, stepped.loss);
+        self.trace.step(&step.record, || self.engine.passes())?;
+        let (loss, sent_bytes) = (step.loss, step.sent_bytes);
+        self.log.step(step);
         self.done += 1;
-        let news = News {
-            done: self.done,
-            loss: stepped.loss,
-            step_s: self.log.recent_step_s(),
-            sent_bytes: stepped.sent_bytes,
-            validation: None,
-        };
-        Ok((batch, news, stepped.signal != 0))
+        let step_s = self.log.recent_step_s();
+        let news = News { done: self.done, loss, step_s, sent_bytes, validation: None };
+        Ok((batch, news, signal != 0))
     }
 
     /// The validation loss over all ranks; none if the text is too short to hold any out.

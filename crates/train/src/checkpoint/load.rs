@@ -10,10 +10,9 @@ use thinwire_model::check_keys;
 use thinwire_wire::{Rank, checksum};
 
 use super::manifest::{FORMAT, Manifest};
-use super::names::{MANIFEST, MEAN, MODEL, OPTIMIZER, SQUARE, Tensors, exchange_file};
+use super::names::{MANIFEST, MODEL, Tensors, exchange_file};
 use crate::Parameter;
 use crate::error::{Error, Kind};
-use crate::optimizer::AdamW;
 
 /// A checkpoint that was found and whose manifest is sound.
 #[derive(Clone, Debug)]
@@ -63,26 +62,20 @@ impl Checkpoint {
     /// If a file is damaged, or is of another model.
     pub fn values(&self, parameters: &[Parameter]) -> Result<Vec<Vec<f32>>, Error> {
         if self.is_sharded() {
-            return self.whole(parameters, "");
+            return self.whole(parameters);
         }
         let mut tensors = self.read(MODEL)?;
-        self.take(MODEL, &mut tensors, parameters, "")
-    }
-
-    /// Returns the optimiser's state for `parameters`, also where it lies in parts of several ranks.
-    ///
-    /// # Errors
-    /// If the file is damaged, or is of another model.
-    pub fn optimizer(&self, parameters: &[Parameter]) -> Result<AdamW, Error> {
-        let updates = self.manifest.progress.updates;
-        if self.is_sharded() {
-            let [means, squares] = [MEAN, SQUARE].map(|suffix| self.whole(parameters, suffix));
-            return Ok(AdamW { means: means?, squares: squares?, updates });
-        }
-        let mut tensors = self.read(OPTIMIZER)?;
-        let means = self.take(OPTIMIZER, &mut tensors, parameters, MEAN)?;
-        let squares = self.take(OPTIMIZER, &mut tensors, parameters, SQUARE)?;
-        Ok(AdamW { means, squares, updates })
+        let take = |Parameter { name, shape: expected }: &Parameter| {
+            let why = match tensors.remove(name) {
+                Some((found, values)) if found == *expected => return Ok(values),
+                Some((found, _)) => format!("{name} has shape {found:?}, expected {expected:?}"),
+                None => format!("no tensor {name}, expected one of shape {expected:?}"),
+            };
+            let file = self.path.join(MODEL);
+            let context = format!("{} is of another model: {why}", file.display());
+            Err(Error::new(Kind::Checkpoint, context))
+        };
+        parameters.iter().map(take).collect()
     }
 
     /// Whether ranks have written what their exchanges carry over.
@@ -130,26 +123,6 @@ impl Checkpoint {
             tensors.insert(name, (view.shape().to_vec(), values));
         }
         Ok(tensors)
-    }
-
-    fn take(
-        &self,
-        file: &str,
-        tensors: &mut Tensors,
-        parameters: &[Parameter],
-        suffix: &str,
-    ) -> Result<Vec<Vec<f32>>, Error> {
-        let take = |parameter: &Parameter| {
-            let (name, expected) = (format!("{}{suffix}", parameter.name), &parameter.shape);
-            let why = match tensors.remove(&name) {
-                Some((found, values)) if found == *expected => return Ok(values),
-                Some((found, _)) => format!("{name} has shape {found:?}, expected {expected:?}"),
-                None => format!("no tensor {name}, expected one of shape {expected:?}"),
-            };
-            let context = format!("{} is of another model: {why}", self.path.join(file).display());
-            Err(Error::new(Kind::Checkpoint, context))
-        };
-        parameters.iter().map(take).collect()
     }
 }
 

@@ -78,23 +78,11 @@ impl Wanted {
 }
 
 impl Checkpoint {
-    /// All that a rank has kept.
-    ///
-    /// # Errors
-    /// If its file is damaged, or there is none.
-    pub fn shard(&self, rank: Rank) -> Result<Tensors, Error> {
-        self.read(&shard_file(rank))
-    }
-
-    /// Returns the tensors of `parameters` with a suffix, each put together from its parts.
-    pub(super) fn whole(
-        &self,
-        parameters: &[Parameter],
-        suffix: &str,
-    ) -> Result<Vec<Vec<f32>>, Error> {
-        let wanted = parameters.iter().map(|Parameter { name, shape, .. }| {
+    /// Returns whole parameters, from the parts of all ranks.
+    pub(super) fn whole(&self, parameters: &[Parameter]) -> Result<Vec<Vec<f32>>, Error> {
+        let wanted = parameters.iter().map(|Parameter { name, shape }| {
             let parts = shape.iter().map(|length| Part { start: 0, length: *length });
-            Wanted::new(format!("{name}{suffix}"), parts.collect())
+            Wanted::new(name.clone(), parts.collect())
         });
         let mut wanted: Vec<Wanted> = wanted.collect();
         self.fill(&mut wanted)?;

@@ -3,9 +3,9 @@
 use std::fs;
 
 use super::*;
-use crate::spmd::GraphModel;
-use crate::testing::{Folder, alone, model, options};
-use crate::{Config, Corpus, Position, Sampler, Sampling, Trainer};
+use crate::spmd::{GraphModel, Machine};
+use crate::testing::{Folder, alone, model, start, step};
+use crate::{Config, Corpus, Position, Sampler, Sampling};
 use thinwire_wire::World;
 
 fn sampler() -> Sampler {
@@ -27,61 +27,49 @@ fn progress(step: u64, updates: u64, position: Position) -> Progress {
     }
 }
 
-fn save(folder: &Path, trainer: &Trainer<'_>, sampler: &Sampler) -> PathBuf {
-    let parameters = trainer.model().parameters();
-    let draft = Draft::create(folder, trainer.next_step()).unwrap();
-    draft.write_model(parameters, &trainer.values(), "a test").unwrap();
-    draft.write_optimizer(parameters, &trainer.optimizer()).unwrap();
+fn save(folder: &Path, machine: &Machine<'_>, sampler: &Sampler) -> PathBuf {
+    let draft = Draft::create(folder, machine.next_step()).unwrap();
+    draft.write_whole(&machine.shards(), "a test").unwrap();
     let residual = (vec![2, 1], vec![f32::MIN_POSITIVE / 3.0, -0.0]);
     draft.write_exchange(Rank(0), &Tensors::from([("residual".to_owned(), residual)])).unwrap();
-    let updates = trainer.optimizer().updates;
-    draft.commit(progress(trainer.next_step(), updates, sampler.position())).unwrap()
+    let position = sampler.position();
+    draft.commit(progress(machine.next_step(), machine.updates(), position)).unwrap()
 }
 
-/// Trains on, and trains again from a checkpoint: both must end with the same bits.
-fn goes_on_bit_for_bit(name: &str, model: &GraphModel) {
-    let folder = Folder::new(name);
-    let mut sampler = sampler();
-    let mut trainer = alone(model, options(), 1);
-    let train = |trainer: &mut Trainer<'_>, sampler: &mut Sampler| {
-        (0..7).map(|_| trainer.step(&sampler.next_batch()).unwrap().loss).collect::<Vec<f32>>()
+/// Training on, and training again from a checkpoint, end with the same bits.
+#[test]
+fn training_goes_on_bit_for_bit() {
+    let folder = Folder::new("resume-gpt");
+    let config = Config { context: 8, width: 8, layers: 2, heads: 2 };
+    let graph = thinwire_model::named(&config.name(), 4, 8).unwrap();
+    let model = GraphModel::new(&graph, None).unwrap();
+    let (mut sampler, mut machine) = (sampler(), alone(&model, None, 1));
+    let train = |machine: &mut Machine<'_>, sampler: &mut Sampler| {
+        (0..7).map(|_| step(&model, machine, &sampler.next_batch())).collect::<Vec<f32>>()
     };
-    train(&mut trainer, &mut sampler);
-    let path = save(folder.path(), &trainer, &sampler);
-    let losses = train(&mut trainer, &mut sampler);
+    train(&mut machine, &mut sampler);
+    let path = save(folder.path(), &machine, &sampler);
+    let losses = train(&mut machine, &mut sampler);
 
     let checkpoint = resolve(folder.path()).unwrap();
     assert_eq!(checkpoint.path(), path);
-    let progress = &checkpoint.manifest().progress;
-    let mut resumed = alone(model, options(), 99);
-    let parameters = model.parameters().to_vec();
-    let values = checkpoint.values(&parameters).unwrap();
-    let optimizer = checkpoint.optimizer(&parameters).unwrap();
-    resumed.restore(progress.step, &values, &optimizer).unwrap();
-    sampler.seek(progress.position);
+    let mut resumed = alone(&model, None, 99);
+    resumed.restore(&checkpoint).unwrap();
+    sampler.seek(checkpoint.manifest().progress.position);
     assert_eq!(train(&mut resumed, &mut sampler), losses);
 
-    let bits = |trainer: &Trainer<'_>| {
-        let state = trainer.optimizer();
-        let all = [trainer.values(), state.means, state.squares].concat().concat();
-        all.into_iter().map(f32::to_bits).collect::<Vec<u32>>()
+    let bits = |machine: &Machine<'_>| {
+        let bits = |values: &Vec<f32>| values.iter().map(|x| x.to_bits()).collect::<Vec<u32>>();
+        machine.shards().values().map(|(_, values)| bits(values)).collect::<Vec<_>>()
     };
-    assert!(bits(&trainer) == bits(&resumed));
-}
-
-#[test]
-fn training_goes_on_bit_for_bit() {
-    let config = Config { context: 8, width: 8, layers: 2, heads: 2 };
-    let graph = thinwire_model::named(&config.name(), 4, 8).unwrap();
-    goes_on_bit_for_bit("resume-gpt", &GraphModel::new(&graph, None).unwrap());
+    assert!(bits(&machine) == bits(&resumed) && machine.updates() == resumed.updates());
 }
 
 /// A small checkpoint.
 fn saved(name: &str) -> (Folder, PathBuf) {
     let folder = Folder::new(name);
     let model = model(2);
-    let trainer = alone(&model, options(), 1);
-    let path = save(folder.path(), &trainer, &sampler());
+    let path = save(folder.path(), &alone(&model, None, 1), &sampler());
     (folder, path)
 }
 
@@ -89,9 +77,9 @@ fn saved(name: &str) -> (Folder, PathBuf) {
 fn complaint(path: &Path) -> Option<String> {
     let load = || {
         let checkpoint = Checkpoint::open(path)?;
-        let parameters = model(2).parameters().to_vec();
-        checkpoint.values(&parameters)?;
-        checkpoint.optimizer(&parameters)?;
+        let model = model(2);
+        checkpoint.values(model.parameters())?;
+        alone(&model, None, 2).restore(&checkpoint)?;
         checkpoint.exchange(Rank(0)).map(|_| ())
     };
     let text = load().err()?.to_string();
@@ -174,11 +162,9 @@ fn another_model_is_refused() {
     let text = checkpoint.values(model(3).parameters()).unwrap_err().to_string();
     assert!(text.ends_with("head.weight has shape [2, 256], expected [3, 256]"), "{text}");
     let other = model(3);
-    let mut trainer = alone(&other, options(), 1);
-    let parameters = model(2).parameters().to_vec();
-    let values = alone(&model(2), options(), 1).values();
-    assert!(trainer.restore(5, &values, &AdamW::new(&parameters)).is_err());
-    assert_eq!(trainer.next_step(), 0);
+    let mut machine = alone(&other, None, 1);
+    assert!(machine.restore(&checkpoint).is_err());
+    assert_eq!(machine.next_step(), 0);
 }
 
 #[test]
@@ -187,12 +173,10 @@ fn the_newest_whole_checkpoint_is_the_latest() {
     assert_eq!(latest(folder.path()).unwrap(), None);
     assert!(resolve(folder.path()).unwrap_err().hint().is_some());
     let model = model(2);
-    let trainer = alone(&model, options(), 1);
+    let shards = alone(&model, None, 1).shards();
     for step in [9, 1_000_000, 100, 100] {
         let draft = Draft::create(folder.path(), step).unwrap();
-        let parameters = trainer.model().parameters();
-        draft.write_model(parameters, &trainer.values(), "").unwrap();
-        draft.write_optimizer(parameters, &trainer.optimizer()).unwrap();
+        draft.write_whole(&shards, "").unwrap();
         Draft::open(folder.path(), step).write_exchange(Rank(0), &Tensors::new()).unwrap();
         draft.commit(progress(step, 0, Position::default())).unwrap();
     }
@@ -222,15 +206,12 @@ fn only_checkpoints_are_replaced_and_only_drafts_are_cleaned() {
     let stale = path.join("shard-7.safetensors");
     fs::write(&stale, "old").unwrap();
     let model = model(2);
-    let trainer = alone(&model, options(), 2);
-    assert_eq!(save(folder.path(), &trainer, &sampler()), path);
+    assert_eq!(save(folder.path(), &alone(&model, None, 2), &sampler()), path);
     assert_eq!(fs::read_to_string(&thesis).unwrap(), "mine");
     assert!(!stale.exists());
     assert_eq!(complaint(&path), None);
-    assert_eq!(
-        Checkpoint::open(&path).unwrap().values(trainer.model().parameters()).unwrap(),
-        trainer.values()
-    );
+    let found = Checkpoint::open(&path).unwrap().values(model.parameters()).unwrap();
+    assert_eq!(found, start(&model, 2));
 
     Draft::create(folder.path(), 5).unwrap();
     fs::create_dir(folder.path().join(".step-mine.partial")).unwrap();

@@ -10,6 +10,7 @@ use thinwire_program::{Owner, Parameter, Slot, parts_of};
 use thinwire_sync::State;
 
 use super::machine::Machine;
+use super::optimizer::Optimizer;
 use super::slots::Content;
 use super::value::Value;
 use crate::checkpoint::{Checkpoint, Tensors, Wanted, part_name};
@@ -34,7 +35,8 @@ impl Machine<'_> {
             let parts = self.parts(parameter, parameter.reduced);
             let start: Vec<usize> = parts.iter().map(|part| part.start).collect();
             let shape: Vec<usize> = parts.iter().map(|part| part.length).collect();
-            let buffers = self.optimizer.buffers(index);
+            let Optimizer { values, state, .. } = &self.optimizer;
+            let buffers = [values, &state.means, &state.squares].map(|all| &all[index]);
             for (suffix, values) in SUFFIXES.iter().zip(buffers) {
                 let name = part_name(&format!("{}{suffix}", self.name(parameter)), &start);
                 tensors.insert(name, (shape.clone(), values.to_vec()));
@@ -46,7 +48,7 @@ impl Machine<'_> {
     /// Everything that this rank's exchanges keep for the next step.
     pub fn exchange_state(&self) -> State {
         let mut state = self.sync().state();
-        for (number, owed) in self.slots.residuals().all() {
+        for (number, owed) in &self.slots.residuals.here {
             state.tensors.insert(owed_name(*number), (vec![owed.len()], owed.clone()));
         }
         state
@@ -68,13 +70,13 @@ impl Machine<'_> {
             }
             all.insert(number, owed.clone());
         }
-        self.slots.residuals_mut().set(all);
+        self.slots.residuals.here = all;
         Ok(())
     }
 
     /// Updates that the optimiser has made.
     pub fn updates(&self) -> u64 {
-        self.optimizer.updates()
+        self.optimizer.state.updates
     }
 
     /// Takes up parameters and the optimiser's state of a checkpoint, of this plan or of another one.
@@ -102,11 +104,14 @@ impl Machine<'_> {
             let value = Value::new(&self.program.slots[home].shape, next());
             self.slots.put_lasting(home, Content::Here(value));
             if owned {
-                self.optimizer.set_buffers(index, [next(), next(), next()]);
+                let Optimizer { values, state, .. } = &mut self.optimizer;
+                for all in [values, &mut state.means, &mut state.squares] {
+                    all[index] = next();
+                }
             }
         }
         let progress = &checkpoint.manifest().progress;
-        self.optimizer.set_updates(progress.updates);
+        self.optimizer.state.updates = progress.updates;
         (self.step, self.first) = (progress.step, progress.step);
         Ok(())
     }

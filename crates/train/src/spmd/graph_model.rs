@@ -87,18 +87,13 @@ impl GraphModel {
         &self.parameters
     }
 
-    /// For every parameter of the program, its place among [`GraphModel::parameters`].
-    pub(crate) fn places(&self) -> &[usize] {
-        &self.places
-    }
-
     /// The graph with its gradients.
-    pub(crate) fn training(&self) -> &Training {
+    pub fn training(&self) -> &Training {
         &self.training
     }
 
     /// Plan of one rank for steps of so many micro-batches, forward and backward of one after the other.
-    pub(crate) fn plan(&self, micro_batches: usize) -> Plan {
+    pub fn plan(&self, micro_batches: usize) -> Plan {
         let orders = Schedule::OneForwardOneBackward.orders(1, micro_batches);
         let orders = orders.expect("one stage has any number of micro-batches");
         Plan { micro_batches, orders, ..self.plan.clone() }
@@ -118,7 +113,7 @@ impl GraphModel {
     ///
     /// # Panics
     /// If the batch has no whole micro-batches, or rows of another length.
-    pub(crate) fn micro_batches(&self, batch: &Batch) -> Vec<Inputs> {
+    pub fn micro_batches(&self, batch: &Batch) -> Vec<Inputs> {
         let (found, [rows, context]) = ([batch.rows().len(), batch.context()], self.text.sizes());
         assert!(
             found[0] > 0 && found[0].is_multiple_of(rows) && found[1] == context,

@@ -12,7 +12,7 @@ use std::time::Instant;
 use thinwire_collective::Group;
 use thinwire_model::{Array, Declaration, Part, TensorId, Training};
 use thinwire_program::{Assignment, Mesh, Owner, Parameter, Plan, Program, Slot, derive, parts_of};
-use thinwire_sync::{Channel, StepRecord, Synchronizer};
+use thinwire_sync::{Channel, Synchronizer};
 use thinwire_wire::Rank;
 
 use super::inputs::Inputs;
@@ -162,22 +162,17 @@ impl<'a> Machine<'a> {
     /// Whether every gradient is exchanged whole by all ranks, as replicas do: then [`Machine::exchange_state`]
     /// goes on under any other such training, with any number of ranks.
     pub fn exchanges_whole(&self) -> bool {
-        self.exchange.is_whole()
+        self.exchange.is_whole
     }
 
     /// The synchroniser of this rank's gradients.
     pub fn sync(&self) -> &Synchronizer {
-        self.exchange.sync()
+        &self.exchange.sync
     }
 
     /// The synchroniser, to go on from a state.
     pub fn sync_mut(&mut self) -> &mut Synchronizer {
-        self.exchange.sync_mut()
-    }
-
-    /// Where the time of the last step's gradients went.
-    pub fn record(&self) -> &StepRecord {
-        self.exchange.sync().record()
+        &mut self.exchange.sync
     }
 
     /// Seconds of handing gradients over in the last step, and of waiting for them after backward.
@@ -185,28 +180,9 @@ impl<'a> Machine<'a> {
         [self.exchange.handover_s, self.exchange.exposed_wait_s]
     }
 
-    /// Puts values of a parameter that this rank has as a whole, and of what the optimiser keeps for it.
-    pub(crate) fn put(&mut self, index: usize, buffers: [Vec<f32>; 3]) {
-        let home = self.program.parameters[index].home;
-        let value = Value::new(&self.program.slots[home].shape, buffers[0].clone());
-        self.slots.put_lasting(home, Content::Here(value));
-        self.optimizer.set_buffers(index, buffers);
-    }
-
     /// Number of the next step.
     pub fn next_step(&self) -> u64 {
         self.step
-    }
-
-    /// The values of a parameter that this rank updates, with their means and means of squares.
-    pub(crate) fn buffers(&self, index: usize) -> [&[f32]; 3] {
-        self.optimizer.buffers(index)
-    }
-
-    /// Goes on at a step, after so many updates.
-    pub(crate) fn seek(&mut self, step: u64, updates: u64) {
-        (self.step, self.first) = (step, step);
-        self.optimizer.set_updates(updates);
     }
 
     /// The norm of the last step's gradient before it was clipped.
@@ -233,7 +209,7 @@ impl<'a> Machine<'a> {
 
     /// Bytes handed to the links so far, headers included; of [`Machine::gather`], nothing.
     pub fn sent_bytes(&self) -> u64 {
-        self.slots.sent_bytes() + self.exchange.sent_bytes
+        self.slots.wires.sent_bytes() + self.exchange.sent_bytes
     }
 
     /// Bytes that all steps so far should have handed to the links, by the program and by how gradients
@@ -244,7 +220,7 @@ impl<'a> Machine<'a> {
 
     /// Seconds so far in which this rank has waited for what others sent.
     pub fn waited_s(&self) -> f64 {
-        self.slots.waited_s()
+        self.slots.waited_s.get()
     }
 
     /// Seconds that the optimiser took in the last step.
@@ -258,6 +234,14 @@ impl<'a> Machine<'a> {
     /// If a peer is lost or disagrees.
     pub fn gather(&mut self, mine: &[f32]) -> Result<Vec<f32>, Error> {
         self.slots.gather(mine)
+    }
+
+    /// The bytes of all ranks, in their order. Nothing may be on its way: see [`Machine::settle`].
+    ///
+    /// # Errors
+    /// If a peer is lost.
+    pub fn gather_bytes(&self, mine: Vec<u8>) -> Result<Vec<Vec<u8>>, Error> {
+        self.slots.wires.gather_bytes(mine)
     }
 
     /// When this rank did what in the last step.
@@ -285,15 +269,15 @@ impl<'a> Machine<'a> {
         self.slots.flush()?;
         self.exchange.begin(self.step)?;
         // What the last step's messages met after its end, their receivers have told then.
-        self.slots.take_finite();
+        self.slots.wires.take_finite();
         let (order, mut watch) = (self.program.order.clone(), Watch::start());
         for (at, pass) in order.iter().enumerate() {
             // What the next pass awaits may come while this one computes.
             order.get(at + 1).into_iter().for_each(|next| self.await_messages(*next));
             let source = self.program.source(pass.micro_batch).0;
-            let (begun, waited_s) = (Instant::now(), self.slots.waited_s());
+            let (begun, waited_s) = (Instant::now(), self.slots.waited_s.get());
             self.pass(*pass, &data[source])?;
-            watch.pass(*pass, begun, self.slots.waited_s() - waited_s);
+            watch.pass(*pass, begun, self.slots.waited_s.get() - waited_s);
             self.elements_max = self.elements_max.max(self.slots.elements(&self.program));
         }
         self.update(pace, options, &mut watch)?;
@@ -362,7 +346,7 @@ impl<'a> Machine<'a> {
 
     /// This rank's part of every parameter that it updates, with where it begins.
     pub fn parameters(&self) -> Vec<(TensorId, Vec<usize>, Array)> {
-        let owned = self.program.parameters.iter().zip(self.optimizer.values());
+        let owned = self.program.parameters.iter().zip(&self.optimizer.values);
         let owned = owned.filter(|(parameter, _)| matches!(parameter.owner, Owner::Here { .. }));
         let part = |(parameter, values): (&Parameter, &Vec<f32>)| {
             let held = &self.program.slots[parameter.reduced];

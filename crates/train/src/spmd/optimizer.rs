@@ -10,8 +10,10 @@ use crate::{AdamW, AdamWOptions, Pace};
 #[derive(Debug)]
 pub struct Optimizer {
     parameters: Vec<crate::Parameter>,
-    values: Vec<Vec<f32>>,
-    state: AdamW,
+    /// Values, by parameter.
+    pub values: Vec<Vec<f32>>,
+    /// Their means and means of squares, and the number of updates so far.
+    pub state: AdamW,
 }
 
 impl Optimizer {
@@ -31,33 +33,6 @@ impl Optimizer {
         let parameters: Vec<_> = described.collect();
         let values = parts.iter().map(|part| part.clone().map_or(Vec::new(), Value::into_floats));
         Optimizer { values: values.collect(), state: AdamW::new(&parameters), parameters }
-    }
-
-    /// The values, by parameter.
-    pub fn values(&self) -> &[Vec<f32>] {
-        &self.values
-    }
-
-    /// The values of a parameter, its means and its means of squares.
-    pub fn buffers(&self, index: usize) -> [&[f32]; 3] {
-        [&self.values[index], &self.state.means[index], &self.state.squares[index]]
-    }
-
-    /// Puts the buffers of a parameter back.
-    pub fn set_buffers(&mut self, index: usize, [values, means, squares]: [Vec<f32>; 3]) {
-        self.values[index] = values;
-        self.state.means[index] = means;
-        self.state.squares[index] = squares;
-    }
-
-    /// Updates so far.
-    pub fn updates(&self) -> u64 {
-        self.state.updates
-    }
-
-    /// Puts the number of updates back.
-    pub fn set_updates(&mut self, updates: u64) {
-        self.state.updates = updates;
     }
 
     /// Updates all values once.

@@ -12,7 +12,8 @@ use crate::error::Error;
 /// Residuals by the number of an exchange.
 #[derive(Debug, Default)]
 pub struct Residuals {
-    here: BTreeMap<u32, Vec<f32>>,
+    /// All that is owed between two steps.
+    pub here: BTreeMap<u32, Vec<f32>>,
     coming: HashMap<u32, Ticket>,
     /// Residuals before the step, where the step has changed them.
     before: BTreeMap<u32, Vec<f32>>,
@@ -47,16 +48,6 @@ impl Residuals {
             self.here.extend(before);
         }
         Ok(())
-    }
-
-    /// All that is owed between two steps.
-    pub fn all(&self) -> &BTreeMap<u32, Vec<f32>> {
-        &self.here
-    }
-
-    /// Puts all residuals back.
-    pub fn set(&mut self, all: BTreeMap<u32, Vec<f32>>) {
-        self.here = all;
     }
 
     fn arrive(&mut self, number: u32) -> Result<(), Error> {

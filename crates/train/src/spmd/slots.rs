@@ -6,7 +6,7 @@
 use std::cell::Cell;
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use thinwire_collective::{Address, Program as Bound};
 use thinwire_program::{Convert, Program, Rearrange, Slot};
@@ -52,17 +52,20 @@ impl When {
 /// All slots of a rank, and its links.
 #[derive(Debug)]
 pub struct Slots {
-    wires: Wires,
+    /// The links.
+    pub wires: Wires,
     /// Contents of micro-batches.
     held: HashMap<(usize, Slot), Content>,
     /// Contents that last from step to step.
     lasting: HashMap<Slot, Content>,
-    residuals: Residuals,
+    /// Residuals of codecs.
+    pub residuals: Residuals,
     /// Messages that may not have left yet.
     outgoing: Vec<Ticket>,
     /// Number of gathers of all ranks so far.
     gathers: u64,
-    waited: Cell<Duration>,
+    /// Seconds so far in which somebody waited for an exchange.
+    pub waited_s: Cell<f64>,
 }
 
 impl Slots {
@@ -75,13 +78,8 @@ impl Slots {
             residuals: Residuals::default(),
             outgoing: Vec::new(),
             gathers: 0,
-            waited: Cell::default(),
+            waited_s: Cell::default(),
         }
-    }
-
-    /// Bytes handed to the links so far, by exchanges that are over.
-    pub fn sent_bytes(&self) -> u64 {
-        self.wires.sent_bytes()
     }
 
     /// The numbers of all ranks, for which this one waits.
@@ -91,23 +89,8 @@ impl Slots {
     pub fn gather_waiting(&mut self, mine: &[f32]) -> Result<Vec<f32>, Error> {
         let started = Instant::now();
         let all = self.gather(mine);
-        self.add_waited_s(started.elapsed().as_secs_f64());
+        self.waited_s.update(|waited_s| waited_s + started.elapsed().as_secs_f64());
         all
-    }
-
-    /// Counts so many more seconds as waiting.
-    pub fn add_waited_s(&mut self, seconds: f64) {
-        self.set_waited_s(self.waited_s() + seconds);
-    }
-
-    /// Waiting counts from here again.
-    pub fn set_waited_s(&mut self, waited_s: f64) {
-        self.waited.set(Duration::from_secs_f64(waited_s));
-    }
-
-    /// Seconds so far in which somebody waited for an exchange.
-    pub fn waited_s(&self) -> f64 {
-        self.waited.get().as_secs_f64()
     }
 
     /// The numbers of all ranks.
@@ -144,11 +127,6 @@ impl Slots {
         self.held.clear();
     }
 
-    /// Whether what is sent from now on counts.
-    pub fn count_bytes(&mut self, counts: bool) {
-        self.wires.count_bytes(counts);
-    }
-
     /// Returns the number of elements that micro-batches hold.
     pub fn elements(&self, program: &Program) -> usize {
         let sizes =
@@ -170,7 +148,7 @@ impl Slots {
             Some(content) => content,
             None => self.held.get_mut(&(micro_batch, slot)).expect("filled before it is read"),
         };
-        arrived(content, &program.slots[slot].shape, &self.waited)
+        arrived(content, &program.slots[slot].shape, &self.waited_s)
     }
 
     /// Returns the value of a content, waiting for it if need be.
@@ -178,7 +156,7 @@ impl Slots {
     /// # Errors
     /// If a peer is lost or disagrees.
     pub fn arrived(&self, mut content: Content, shape: &[usize]) -> Result<Value, Error> {
-        arrived(&mut content, shape, &self.waited)
+        arrived(&mut content, shape, &self.waited_s)
     }
 
     /// Starts a collective; a gradient travels by its carriage, with what is owed of it.
@@ -237,21 +215,6 @@ impl Slots {
         Ok(content)
     }
 
-    /// Residuals between two steps.
-    pub fn residuals(&self) -> &Residuals {
-        &self.residuals
-    }
-
-    /// Residuals between two steps, to be changed.
-    pub fn residuals_mut(&mut self) -> &mut Residuals {
-        &mut self.residuals
-    }
-
-    /// Whether no codec has met what is no number since this was last asked.
-    pub fn take_finite(&self) -> bool {
-        self.wires.take_finite()
-    }
-
     /// Starts a message to another rank, of what a slot holds.
     pub fn send(
         &mut self,
@@ -307,15 +270,11 @@ impl Slots {
 }
 
 /// The value of a content, which is waited for if it is on its way.
-fn arrived(
-    content: &mut Content,
-    shape: &[usize],
-    waited: &Cell<Duration>,
-) -> Result<Value, Error> {
+fn arrived(content: &mut Content, shape: &[usize], waited_s: &Cell<f64>) -> Result<Value, Error> {
     if let Content::Coming(ticket) = content {
         let started = Instant::now();
         let values = finish(ticket)?;
-        waited.set(waited.get() + started.elapsed());
+        waited_s.update(|waited_s| waited_s + started.elapsed().as_secs_f64());
         *content = Content::Here(Value::new(shape, values));
     }
     match content {

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 
-use thinwire_collective::{Address, Error as Failure, Group, Next, Program, Run};
+use thinwire_collective::{Address, Error as Failure, Group, Next, Program, Run, all_gather_bytes};
 use thinwire_program::{Phase, Rearrange};
 use thinwire_schedule::{self as schedule, Shape};
 use thinwire_sync::{Channel, Tensor};
@@ -86,7 +86,8 @@ const GATHER: u32 = 3 << 30;
 pub struct Wires {
     channel: Channel,
     tally: Tally,
-    counts: bool,
+    /// Whether what is started from now on counts.
+    pub counts: bool,
 }
 
 impl Wires {
@@ -114,6 +115,15 @@ impl Wires {
         self.counted(values, exchange, Tally::default()).0
     }
 
+    /// The bytes of all ranks, in their order; nothing else may be on its way.
+    ///
+    /// # Errors
+    /// If a peer is lost.
+    pub fn gather_bytes(&self, mine: Vec<u8>) -> Result<Vec<Vec<u8>>, Error> {
+        let gather = move |group: &mut Group| all_gather_bytes(group, &mine);
+        self.channel.driver().call(gather).map_err(Error::exchange)
+    }
+
     fn counted(&self, values: Vec<f32>, exchange: Exchange, tally: Tally) -> (Ticket, Ticket) {
         let ((done, ticket), (owes, owed)) = (channel(), channel());
         let Exchange { address, voice, legs, residual, haste } = exchange;
@@ -127,11 +137,6 @@ impl Wires {
 
     fn tally(&self) -> Tally {
         if self.counts { self.tally.clone() } else { Tally::default() }
-    }
-
-    /// Whether what is started from now on counts.
-    pub fn count_bytes(&mut self, counts: bool) {
-        self.counts = counts;
     }
 
     /// The group that they were made of.

@@ -121,7 +121,7 @@ fn draw(mut weights: Vec<f32>, temperature: f32, uniform: f32) -> u8 {
 mod tests {
     use super::*;
     use crate::Config;
-    use crate::testing::{alone, loss, options};
+    use crate::testing::{loss, start};
 
     fn model(name: &str) -> GraphModel {
         GraphModel::new(&thinwire_model::named(name, 2, 8).unwrap(), None).unwrap()
@@ -130,7 +130,7 @@ mod tests {
     /// A model whose predictions depend a good deal on what it reads.
     fn opinionated() -> (GraphModel, Vec<Vec<f32>>) {
         let gpt = model(&Config { context: 8, width: 8, layers: 1, heads: 2 }.name());
-        let mut values = alone(&gpt, options(), 7).values();
+        let mut values = start(&gpt, 7);
         values.iter_mut().flatten().for_each(|value| *value *= 10.0);
         (gpt, values)
     }
@@ -185,7 +185,7 @@ mod tests {
     fn a_model_that_sees_later_bytes_is_refused() {
         let bert = model("bert:layers=1,width=8,heads=2,vocabulary=256,positions=8");
         let options = Sampled { bytes: 1, temperature: 0.0, seed: 1 };
-        let values = alone(&bert, crate::testing::options(), 7).values();
+        let values = start(&bert, 7);
         let error = bert.sample(&values, b"a", &options).unwrap_err();
         assert!(error.to_string().contains("sees later bytes"), "{error}");
     }

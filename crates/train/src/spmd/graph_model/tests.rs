@@ -1,9 +1,10 @@
 //! Gradients and trainings are those of PyTorch; dropout; refusals.
 
 use super::*;
-use crate::testing::{alone, assert_differences_agree, batch, gradients, loss, options};
-use crate::{AdamW, Config, Trainer};
-use thinwire_collective::Group;
+use crate::testing::{
+    alone, assert_differences_agree, batch, gradients, loss, machine, start as initial, step,
+};
+use crate::{Config, Gradients};
 use thinwire_testkit::{Network, spawn};
 
 const TINY: Config = Config { context: 12, width: 16, layers: 2, heads: 2 };
@@ -11,11 +12,6 @@ const TINY: Config = Config { context: 12, width: 16, layers: 2, heads: 2 };
 fn model(name: &str, rows: usize, context: usize) -> GraphModel {
     let graph = thinwire_model::named(name, rows, context).unwrap();
     GraphModel::new(&graph, None).unwrap()
-}
-
-/// Parameters before the first step.
-fn initial(model: &GraphModel, seed: u64) -> Vec<Vec<f32>> {
-    alone(model, options(), seed).values()
 }
 
 /// Golden values of PyTorch, by `testdata/gpt.py`.
@@ -89,11 +85,10 @@ fn twenty_steps_are_those_of_pytorch() {
     let golden = Golden::new();
     let derived = model(&TINY.name(), Golden::ROWS, TINY.context);
     let values = golden.start(derived.parameters());
-    let mut trainer = alone(&derived, options(), 3);
-    trainer.restore(0, &values, &AdamW::new(derived.parameters())).unwrap();
-    for (step, expected) in golden.losses.iter().enumerate() {
-        let loss = trainer.step(&Golden::batch(step)).unwrap().loss;
-        assert!((loss - expected).abs() < 1e-4, "step {step}: {loss}, not {expected}");
+    let mut machine = alone(&derived, Some(&values), 3);
+    for (at, expected) in golden.losses.iter().enumerate() {
+        let loss = step(&derived, &mut machine, &Golden::batch(at));
+        assert!((loss - expected).abs() < 1e-4, "step {at}: {loss}, not {expected}");
     }
 }
 
@@ -193,12 +188,24 @@ fn every_rank_has_random_numbers_of_its_own() {
     // Ranks that drop out the same elements of the same batch have one loss.
     let loss = |model: &GraphModel, ranks: usize| {
         let losses = spawn(Network::Mem, ranks, |link| {
-            let (group, raw) = (Group::new(link), thinwire_sync::Options::default());
-            let mut trainer = Trainer::new(model, group, raw, options(), 4).unwrap();
-            trainer.step(&batch(2, 8, 1)).unwrap().loss
+            let mut machine = machine(model, link, (None, 4), (1, Gradients::F32));
+            step(model, &mut machine, &batch(2, 8, 1))
         });
         losses[0]
     };
     assert_eq!(loss(&whole, 1), loss(&whole, 2));
     assert_ne!(loss(&dropped, 1), loss(&dropped, 2));
+}
+
+#[test]
+fn only_matrices_are_rounded_to_bf16() {
+    let model = crate::testing::model(4);
+    let link = Box::new(thinwire_link::mem::alone());
+    let mut machine = machine(&model, link, (None, 1), (1, Gradients::MixedBf16));
+    step(&model, &mut machine, &batch(4, 8, 2));
+    for (index, parameter) in model.parameters().iter().enumerate() {
+        let gradient = machine.sync().gradient(index);
+        let rounded = gradient.iter().all(|value| value.to_bits() & 0xffff == 0);
+        assert_eq!(rounded, parameter.is_matrix(), "{}", parameter.name);
+    }
 }

@@ -3,37 +3,97 @@
 use thinwire_model::Epsilon;
 
 use super::operands::operands;
-use super::rows;
+use super::rows::{centred_dot, dot, each_row, each_row_backward, sum_of};
 use crate::spmd::value::Value;
+use crate::vector::sum;
 
 /// Mean zero and variance one, then gain and bias.
 pub fn layer_norm(epsilon: Epsilon, inputs: Vec<Value>) -> Value {
     let [x, gain, bias] = operands(inputs);
-    x.edited(|x| rows::layer_norm(x, gain.floats(), bias.floats(), epsilon.value as f32))
+    let (gain, bias) = (gain.floats(), bias.floats());
+    let norm = |row: &mut [f32]| {
+        let (mean, scale) = moments(row, epsilon);
+        for ((value, gain), bias) in row.iter_mut().zip(gain).zip(bias) {
+            *value = (*value - mean) * scale * gain + bias;
+        }
+    };
+    x.edited(|x| each_row(x, gain.len(), norm))
 }
 
 /// The gradients of x, gain and bias.
 pub fn layer_norm_backward(epsilon: Epsilon, inputs: Vec<Value>) -> Vec<Value> {
-    let [x, gain, dy] = operands(inputs);
-    let (x, gain) = (x.floats(), gain.floats());
-    let mut sums = [Vec::new(), Vec::new()];
-    let dx = dy.edited(|dy| sums = rows::layer_norm_backward(x, gain, dy, epsilon.value as f32));
-    let vector = |values| Value::new(&[gain.len()], values);
-    let [dgain, dbias] = sums.map(vector);
-    vec![dx, dgain, dbias]
+    backward(inputs, |x, gain, dy, sums| {
+        norm_row_backward((x, moments(x, epsilon)), gain, dy, sums);
+    })
+}
+
+/// One row of it, with its mean and one over its deviation.
+fn norm_row_backward(
+    (x, (mean, scale)): (&[f32], (f32, f32)),
+    gain: &[f32],
+    dy: &mut [f32],
+    [dgain, dbias]: &mut [Vec<f32>; 2],
+) {
+    let sums = dgain.iter_mut().zip(dbias.iter_mut());
+    for (((dy, x), gain), (dgain, dbias)) in dy.iter_mut().zip(x).zip(gain).zip(sums) {
+        *dgain += *dy * (x - mean) * scale;
+        *dbias += *dy;
+        *dy *= gain;
+    }
+    let n = x.len() as f32;
+    let (level, slope) = (sum(dy) / n, centred_dot(dy, x, mean) * scale / n);
+    for (dy, x) in dy.iter_mut().zip(x) {
+        *dy = (*dy - level - (x - mean) * scale * slope) * scale;
+    }
+}
+
+/// The mean of a row, and one over its deviation.
+fn moments(row: &[f32], epsilon: Epsilon) -> (f32, f32) {
+    let n = row.len() as f32;
+    let mean = sum(row) / n;
+    let variance = sum_of(row, |x| (x - mean) * (x - mean)) / n;
+    (mean, 1.0 / (variance + epsilon.value as f32).sqrt())
 }
 
 /// Mean square one, then gain.
 pub fn rms_norm(epsilon: Epsilon, inputs: Vec<Value>) -> Value {
     let [x, gain] = operands(inputs);
-    x.edited(|x| rows::rms_norm(x, gain.floats(), epsilon.value as f32))
+    let gain = gain.floats();
+    let norm = |row: &mut [f32]| {
+        let scale = inverse_root(row, epsilon);
+        row.iter_mut().zip(gain).for_each(|(value, gain)| *value *= scale * gain);
+    };
+    x.edited(|x| each_row(x, gain.len(), norm))
 }
 
 /// The gradients of x and gain.
 pub fn rms_norm_backward(epsilon: Epsilon, inputs: Vec<Value>) -> Vec<Value> {
+    backward(inputs, |x, gain, dy, [dgain]| {
+        let scale = inverse_root(x, epsilon);
+        for (((dy, x), gain), dgain) in dy.iter_mut().zip(x).zip(gain).zip(dgain) {
+            *dgain += *dy * x * scale;
+            *dy *= gain;
+        }
+        let along = dot(dy, x) * scale * scale / gain.len() as f32;
+        dy.iter_mut().zip(x).for_each(|(dy, x)| *dy = (*dy - x * along) * scale);
+    })
+}
+
+/// One over the root of a row's mean square.
+fn inverse_root(row: &[f32], epsilon: Epsilon) -> f32 {
+    1.0 / (dot(row, row) / row.len() as f32 + epsilon.value as f32).sqrt()
+}
+
+/// The gradients of x, in the place of dy, and of the vectors that a function of rows adds to.
+fn backward<const N: usize>(
+    inputs: Vec<Value>,
+    row: impl Fn(&[f32], &[f32], &mut [f32], &mut [Vec<f32>; N]) + Sync,
+) -> Vec<Value> {
     let [x, gain, dy] = operands(inputs);
     let (x, gain) = (x.floats(), gain.floats());
-    let mut dgain = Vec::new();
-    let dx = dy.edited(|dy| dgain = rows::rms_norm_backward(x, gain, dy, epsilon.value as f32));
-    vec![dx, Value::new(&[gain.len()], dgain)]
+    let mut sums = None;
+    let one = |x: &[f32], dy: &mut [f32], sums: &mut [Vec<f32>; N]| row(x, gain, dy, sums);
+    let dx = dy.edited(|dy| sums = Some(each_row_backward(x, dy, gain.len(), one)));
+    let vectors = sums.into_iter().flatten().map(|values| Value::new(&[gain.len()], values));
+    std::iter::once(dx).chain(vectors).collect()
 }

@@ -14,7 +14,7 @@ pub fn linear(inputs: &[&Value]) -> Value {
     let ([tokens, k], [_, n]) = (x.rows(), weight.rows());
     let mut y = product(&x.view(&[tokens, k]), &weight.view(&[k, n]));
     if let Some(bias) = inputs.get(2) {
-        rows::add_to_rows(&mut y, bias.floats());
+        rows::with_repeated(&mut y, bias.floats(), |y, bias| y + bias);
     }
     let mut shape = x.shape().to_vec();
     shape.pop();

@@ -16,14 +16,14 @@ impl Machine<'_> {
     pub fn evaluate(&mut self, data: &[Inputs]) -> Result<f64, Error> {
         self.loss = None;
         self.slots.flush()?;
-        let waited_s = self.slots.waited_s();
-        self.slots.count_bytes(false);
+        let waited_s = self.slots.waited_s.get();
+        self.slots.wires.counts = false;
         self.evaluating = true;
         let done = self.forward(data);
         self.evaluating = false;
         self.evaluations += data.len() as u64;
-        self.slots.count_bytes(true);
-        self.slots.set_waited_s(waited_s);
+        self.slots.wires.counts = true;
+        self.slots.waited_s.set(waited_s);
         done?;
         let told = self.told_loss();
         let all = self.slots.gather(&told)?;

@@ -52,7 +52,7 @@ pub enum Codecs {
 /// A rank's gradients on their way.
 #[derive(Debug)]
 pub(crate) struct Exchange {
-    sync: Synchronizer,
+    pub sync: Synchronizer,
     /// For every parameter of the program, its place among the synchroniser's.
     places: Vec<usize>,
     /// For every parameter of the program, whether its gradient is rounded before it leaves.
@@ -61,8 +61,11 @@ pub(crate) struct Exchange {
     before: Vec<Vec<Rearrange>>,
     /// For every parameter of the program, whether the last of its sums is the synchroniser's.
     ends: Vec<bool>,
-    is_replica: bool,
-    is_whole: bool,
+    /// Whether this rank is one of several with the whole model, each of which draws its own dropouts.
+    pub is_replica: bool,
+    /// Whether every gradient is exchanged whole by all ranks of the job, so that the state for the next
+    /// step is that of replicas.
+    pub is_whole: bool,
     /// Bytes handed to the links so far, headers included, and those that were expected.
     pub sent_bytes: u64,
     pub predicted_bytes: u64,
@@ -139,20 +142,9 @@ impl Exchange {
         })
     }
 
-    /// Whether this rank is one of several with the whole model, each of which draws its own dropouts.
-    pub fn is_replica(&self) -> bool {
-        self.is_replica
-    }
-
     /// Returns the sums of a parameter's gradient that are made before it is handed over.
     pub fn earlier<'p>(&self, index: usize, parameter: &'p Planned) -> &'p [Convert] {
         &parameter.reduce[..parameter.reduce.len() - usize::from(self.ends[index])]
-    }
-
-    /// Whether every gradient is exchanged whole by all ranks of the job, so that what this keeps for the
-    /// next step is that of replicas.
-    pub fn is_whole(&self) -> bool {
-        self.is_whole
     }
 
     /// Begins a step.
@@ -210,14 +202,6 @@ impl Exchange {
     /// Returns the gradients in the order in which they left.
     pub fn gradients(&self) -> impl Iterator<Item = &[f32]> {
         (0..self.places.len()).map(|place| self.sync.gradient(place))
-    }
-
-    pub fn sync(&self) -> &Synchronizer {
-        &self.sync
-    }
-
-    pub fn sync_mut(&mut self) -> &mut Synchronizer {
-        &mut self.sync
     }
 }
 

@@ -63,22 +63,22 @@ impl Machine<'_> {
         watch: &mut Watch,
     ) -> Result<(), Error> {
         let finite = self.exchange.wait()?;
-        self.slots.add_waited_s(self.exchange.exposed_wait_s);
+        self.slots.waited_s.update(|waited_s| waited_s + self.exchange.exposed_wait_s);
         self.sums = self.program.parameters.iter().map(|_| Sum::default()).collect();
         let keep = self.tell(finite)?;
         watch.told();
         // A synchroniser that plans anew does so with nothing else on its way.
         self.slots.flush()?;
         self.exchange.commit(keep)?;
-        self.slots.residuals_mut().settle(keep)?;
-        let (started, waited_s) = (Instant::now(), self.slots.waited_s());
+        self.slots.residuals.settle(keep)?;
+        let (started, waited_s) = (Instant::now(), self.slots.waited_s.get());
         self.gradient_norm = f64::NAN;
         if keep {
             self.optimize(pace, options)?;
         }
-        self.optimizer_s = started.elapsed().as_secs_f64() - (self.slots.waited_s() - waited_s);
+        self.optimizer_s = started.elapsed().as_secs_f64() - (self.slots.waited_s.get() - waited_s);
         let (moment, slots, program) = (self.moment(0), &mut self.slots, &self.program);
-        for (parameter, values) in program.parameters.iter().zip(self.optimizer.values()) {
+        for (parameter, values) in program.parameters.iter().zip(&self.optimizer.values) {
             let home = bring_home(slots, program, (parameter, values), moment)?;
             slots.put_lasting(parameter.home, home);
         }
@@ -88,7 +88,7 @@ impl Machine<'_> {
     /// Gathers one row per rank in a step: whether what this rank knows is finite, its share of the loss,
     /// and the number that it says. Returns whether all ranks keep the step.
     fn tell(&mut self, finite: bool) -> Result<bool, Error> {
-        let finite = finite && self.slots.take_finite();
+        let finite = finite && self.slots.wires.take_finite();
         let [known, loss] = self.told_loss();
         let row = [f32::from(u8::from(finite)), known, loss, self.said];
         let all = self.slots.gather_waiting(&row)?;
@@ -110,7 +110,7 @@ impl Machine<'_> {
             whole_gradient(slots, program, (exchange.gradient(index), parameter), moment)
         });
         let gradients = gradients.collect::<Result<Vec<_>, Error>>()?;
-        let norm = match exchange.is_replica() {
+        let norm = match exchange.is_replica {
             true => global_norm(exchange.gradients()),
             false => norm_of_all(slots, program, &gradients)?,
         };
