@@ -50,7 +50,7 @@ pub fn excerpt<'a>(cause: &'a (dyn std::error::Error + 'static)) -> Option<&'a s
     note.or(codec).or(policy)
 }
 
-/// The longest message, in letters.
+/// The longest message, in letters: it may quote a name from a file.
 const LETTERS_MAX: usize = 2000;
 
 /// An error's lines: its message, and its hint where it has one.
@@ -58,15 +58,10 @@ pub fn lines(error: &Error) -> (String, Option<String>) {
     let own = error.downcast_ref::<Note>().and_then(|note| note.hint.clone());
     let known = || error.chain().find_map(library_hint);
     let hint = own.or_else(known).or_else(|| links_of(error).find_map(loss_hint));
-    (plain::text(&shortened(one_line(error))), hint.as_deref().map(plain::text))
-}
-
-/// A line with at most [`LETTERS_MAX`] letters: it may quote a name from a file.
-fn shortened(line: String) -> String {
-    match line.char_indices().nth(LETTERS_MAX) {
-        Some((at, _)) => format!("{}…", &line[..at]),
-        None => line,
-    }
+    (
+        plain::text(&plain::shortened(&one_line(error), LETTERS_MAX)),
+        hint.as_deref().map(plain::text),
+    )
 }
 
 /// Whether the error is the echo of another rank's: what that rank says is the cause.

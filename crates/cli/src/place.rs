@@ -85,20 +85,4 @@ mod tests {
         assert_eq!((given("secret").as_str(), given("").len()), ("secret", 32));
         assert_ne!(given(""), token_or_fresh(None).unwrap());
     }
-
-    #[test]
-    fn messages_name_flags_and_hints_survive() {
-        let flags = Flags { rank: Some(1), world: Some(2), ..Flags::default() };
-        let error = thinwire_job::find(&flags.given(), &|_| None).unwrap_err();
-        let (message, hint) = crate::failure::lines(&error.into());
-        assert_eq!(message, "--rank 1 without --coordinator");
-        let expected = "name a host and a port of rank 0: --coordinator 10.0.0.1:29417";
-        assert_eq!(hint.as_deref(), Some(expected));
-
-        let flags = Flags { rank: Some(2), coordinator: Some("a:1".to_owned()), ..flags };
-        let error = thinwire_job::find(&flags.given(), &|_| None).unwrap_err();
-        let (message, _) = crate::failure::lines(&error.into());
-        let taking = "taking the place that --rank and --world gives";
-        assert_eq!(message, format!("{taking}: rank 2 is not in a world of 2, expected 0..=1"));
-    }
 }

@@ -14,6 +14,14 @@ pub fn line(text: &str) -> String {
     escaped(text, |_| false)
 }
 
+/// The text with at most so many letters, and an ellipsis where there are more.
+pub fn shortened(text: &str, letters_max: usize) -> String {
+    match text.char_indices().nth(letters_max) {
+        Some((end, _)) => format!("{}…", &text[..end]),
+        None => text.to_owned(),
+    }
+}
+
 fn escaped(text: &str, kept: impl Fn(char) -> bool) -> String {
     let mut plain = String::with_capacity(text.len());
     for letter in text.chars() {

@@ -179,7 +179,7 @@ fn mistakes_are_named_with_a_hint() {
     std::fs::write(folder.path().join("empty"), "").unwrap();
     std::fs::write(folder.path().join("short"), "ten bytes.").unwrap();
     std::fs::create_dir(folder.path().join("nothing")).unwrap();
-    let table: [(&[&str], &str); 25] = [
+    let table: [(&[&str], &str); 26] = [
         (&["--data", "absent.txt"], "cannot read absent.txt: No such file or directory"),
         (&["--data", "empty"], "no text in empty"),
         (&["--data", "nothing"], "no text in nothing"),
@@ -197,6 +197,10 @@ fn mistakes_are_named_with_a_hint() {
         (&["--codec", "int9"], "unknown codec 'int9', expected one of none, f16"),
         (&["--codec", "topk:2"], "topk"),
         (&["--codec", "int8", "--error-budget", "0.3"], "--error-budget 0.3 with codec int8"),
+        (
+            &["--codec", "none", "--warmup-steps", "3"],
+            "--warmup-steps 3 with codec none, which travels raw in every step",
+        ),
         (&["--algorithm", "star"], "unknown algorithm 'star'"),
         (&["--link", "fast"], "'fast' is no bandwidth"),
         (&["--batch", "3"], "batch of 3 rows does not divide among 2 ranks"),

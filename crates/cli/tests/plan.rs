@@ -63,7 +63,8 @@ fn a_training_without_a_plan_is_told_of() {
     let folder = Folder::new("no-plan");
     folder.train(&[&TRACE[..], &["--codec", "int8", "--ranks", "1"]].concat()).done();
     let ended = folder.run(&["plan", "sync", "--trace", "trace.jsonl"]);
-    assert_eq!(ended.error(), "error: trace.jsonl has no plan");
+    let expected = "trace.jsonl is of a training with codec int8, which plans nothing by step";
+    assert_eq!(ended.error(), format!("error: {expected}"));
     assert_eq!(ended.hint(), "hint: train with --codec auto --trace FILE");
     let ended = folder.run(&["plan", "sync", "--trace", "text.txt"]);
     assert!(ended.error().starts_with("error: text.txt, line 1, is no step of a trace"));

@@ -457,19 +457,45 @@ fn links_that_are_not_those_of_the_plan_are_warned_of() {
 }
 
 #[test]
+fn a_plan_that_sends_nothing_says_so() {
+    let folder = Folder::new("planned-uncut");
+    data_plan(&folder, 2);
+    let text = std::fs::read_to_string(folder.path().join("plan.toml")).unwrap();
+    let uncut = |line: &str| match line.split_once(" = \"b\"") {
+        Some((node, _)) if line.starts_with('"') => format!("{node} = \"-\"\n"),
+        _ => format!("{line}\n"),
+    };
+    let uncut: String = text.lines().map(uncut).collect();
+    std::fs::write(folder.path().join("plan.toml"), uncut).unwrap();
+    let ended = train(&folder, &["--steps", "2", "--checkpoint-dir", "none"]);
+    let said = ended.stderr.matches("the plan cuts nothing").count();
+    assert_eq!(said, 1, "{}", ended.stderr);
+    ended.done();
+}
+
+#[test]
 fn codecs_that_no_plan_can_have_are_named() {
     let folder = Folder::new("planned-refused");
     let fixed = ["train", "--data", "text.txt", "--report", "none", "--link", "none"];
     let auto = ["--parallel", "auto"];
     for (flags, expected) in [
-        (&["--error-budget", "0.3"][..], "--error-budget 0.3 with codec none, by which nothing"),
+        (&["--error-budget", "0.3"][..], "--error-budget 0.3 without --codec, by which nothing"),
+        (
+            &["--codec", "none", "--error-budget", "0.3"],
+            "--error-budget 0.3 with codec none, by which nothing",
+        ),
+        (
+            &["--codec", "int8", "--algorithm", "hierarchical:3:two-shot", "--ranks", "2"],
+            "with 2 ranks, expected a multiple of 3",
+        ),
         (&["--codec", "int8", "--error-budget", "2"], "expected 0 or more and less than 1"),
         (&["--activation-codecs", "onebit"], "codec onebit loses 0."),
         (&["--activation-codecs", "powersgd:4"], "codec powersgd:4 sends sums"),
     ] {
         let ended = folder.run(&[&fixed[..], &auto, &SMALL, flags].concat());
         assert!(ended.error().contains(expected), "{flags:?}: {}", ended.stderr);
-        assert!(!ended.hint().is_empty());
+        assert!(!ended.stderr.contains("calibrating"), "{flags:?}: {}", ended.stderr);
+        assert!(flags.contains(&"--algorithm") || !ended.hint().is_empty());
     }
     let (f16, budget) = (["--activation-codecs", "f16"], ["--error-budget", "0.3"]);
     for (flags, more, expected) in [

@@ -11,7 +11,7 @@ use thinwire_model::{
 
 use crate::figures::{binary, count, scaled};
 use crate::file;
-use crate::output::{print, print_json, say};
+use crate::output::{print, print_json};
 use crate::source::Source;
 use crate::table::Table;
 use crate::wrap::wrapped;
@@ -101,16 +101,13 @@ const ELEMENT_BYTES: usize = 2;
 /// If there is no such model, the file cannot be written, or standard output is closed.
 pub fn run(what: &What) -> Result<u8> {
     let What::Show(show) = what;
-    let output = show.output.as_deref();
-    output.map_or(Ok(()), |path| file::ensure_place(path, "the model", "--output"))?;
+    file::ensure_place(show.output.as_deref(), "the model", "--output")?;
     let source = Source::open(&show.name)?;
     let sequence = source.sequence(show.sequence).with_context(|| show.name.clone())?;
     let batch = source.batch(show.batch).with_context(|| show.name.clone())?;
     let graph = source.graph(batch, sequence)?;
     if let Some(path) = &show.output {
-        let text = source.file(&show.name, sequence)?.text();
-        file::replace(path, text.as_bytes())?;
-        say(format!("wrote {}", path.display()));
+        file::write(path, &source.file(&show.name, sequence)?.text())?;
     }
     let report = report(show, [batch, sequence], &graph, &summary(&graph)?);
     match show.json {

@@ -234,47 +234,30 @@ mod tests {
 
     /// A run as it might be: `speed` scales what the exchange costs.
     fn run(codec: &str, speed: f64) -> Run {
-        let points = |every: usize, offset: f64| {
-            let point = move |step: u64| {
-                let noise = ((step * 7919) % 101) as f64 / 400.0;
-                let value = 1.6 + 3.9 * (-(step as f64) / 60.0).exp() + noise + offset;
-                Point { step, at_s: step as f64 * (0.42 + 0.3 * speed), value }
-            };
-            (0..300).step_by(every).map(point).collect::<Vec<_>>()
+        let step_s = 0.42 + 0.3 * speed;
+        let point = |step: u64| {
+            let noise = ((step * 7919) % 101) as f64 / 400.0;
+            let value = 1.6 + 3.9 * (-(step as f64) / 60.0).exp() + noise;
+            Point { step, at_s: step as f64 * step_s, value }
         };
         let bucket = |index: usize| Bucket {
-            name: format!(
-                "block.{}.mlp.up.weight … block.{}.attention.out.weight",
-                5 - index,
-                5 - index
-            ),
-            elements: 400_000,
+            name: format!("block.{index}.mlp.up.weight … block.{index}.attention.out.weight"),
             codec: codec.to_owned(),
             algorithm: "two-shot".to_owned(),
             raw_bytes: 1.6e6,
             sent_bytes: 1.6e6 * speed,
             ready_s: 0.1 + 0.05 * index as f64,
-            done_s: 0.1 + 0.05 * index as f64 + 0.08 * speed + 0.01,
+            done_s: 0.11 + 0.05 * index as f64 + 0.08 * speed,
             encode_s: 0.004,
             decode_s: 0.003,
-            wire_s: 0.07 * speed,
-            predicted_s: 0.08,
+            ..Bucket::default()
         };
+        let time = Split { step_s, compute_s: 0.41, wait_s: 0.3 * speed, ..Split::default() };
         Run {
             codec: codec.to_owned(),
-            losses: points(1, 0.0),
-            validation: points(50, 0.1),
-            tokens_per_s: 2_345.0,
-            time: Split {
-                step_s: 0.42 + 0.3 * speed,
-                compute_s: 0.41,
-                encode_s: 0.024,
-                wire_s: 0.42 * speed,
-                decode_s: 0.02,
-                wait_s: 0.3 * speed,
-                commit_s: 0.01,
-                backward_s: 0.38,
-            },
+            losses: (0..300).map(point).collect(),
+            validation: (0..300).step_by(50).map(point).collect(),
+            time: Split { wire_s: 0.42 * speed, commit_s: 0.01, backward_s: 0.38, ..time },
             floors: Floors { compute_s: 0.38, wire_s: Some(0.5 * speed) },
             raw_bytes: 9.6e6,
             sent_bytes: 9.6e6 * speed,
@@ -286,17 +269,9 @@ mod tests {
     }
 
     fn report(runs: Vec<Run>) -> Report {
-        Report {
-            command: "thinwire train --ranks 2 --link 100mbit".to_owned(),
-            version: "0.1.0".to_owned(),
-            date: "2026-11-21 14:05 UTC".to_owned(),
-            machine: "2 cores".to_owned(),
-            ranks: 2,
-            link: "100 Mbit/s per rank and direction, emulated by a token bucket".to_owned(),
-            link_bytes_per_s: Some(12.5e6),
-            settings: vec![("layers".to_owned(), "6".to_owned())],
-            runs,
-        }
+        let settings = vec![("layers".to_owned(), "6".to_owned())];
+        let link = "100 Mbit/s per rank and direction".to_owned();
+        Report { ranks: 2, link, settings, runs, ..Report::default() }
     }
 
     /// The page needs nothing else: no address in it is ever fetched.

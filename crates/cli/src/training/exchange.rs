@@ -188,11 +188,15 @@ pub fn check_flags(settings: &Settings, codecs: &[&Policy]) -> Result<()> {
         "int8, topk:0.01 and powersgd:4 leave residuals, for instance",
     )?;
     let warm_up = settings.warmup_steps.filter(|steps| *steps > 0);
+    let why = match named.iter().all(|codec| codec == "none") {
+        true => "travels raw in every step",
+        false => "measures its codecs instead",
+    };
     refuse(
         "--warmup-steps",
         warm_up.map(|steps| steps.to_string()),
-        |codec| matches!(codec, Policy::Fixed(_)),
-        "measures its codecs instead",
+        |codec| matches!(codec, Policy::Fixed(_)) && codec.to_string() != "none",
+        why,
         "leave it out, or name one codec: --codec powersgd:4",
     )
 }

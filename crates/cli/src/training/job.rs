@@ -6,9 +6,10 @@ use anyhow::{Result, anyhow};
 use thinwire_job::Place;
 use thinwire_link::Bandwidth;
 use thinwire_plan::report::{PlanFile, counted, devices};
-use thinwire_sync::Policy;
+use thinwire_sync::{Policy, check_combination};
 use thinwire_train::Corpus;
 use thinwire_train::checkpoint::Checkpoint;
+use thinwire_wire::World;
 
 use super::exchange::{self, Exchange};
 use super::model::Model;
@@ -152,14 +153,22 @@ impl TrainingJob {
         if let Some(policy) = &self.policy {
             machine::ensure_writable(&policy.folder)?;
         }
-        if found.is_none_or(|place| place.rank == 0) {
-            if let Some(path) = &settings.report.0 {
-                file::ensure_place(path, "the report", "--report, or none")?;
-            }
+        if found.as_ref().is_none_or(|place| place.rank == 0) {
+            file::ensure_place(settings.report.0.as_deref(), "the report", "--report, or none")?;
             trace::ensure(settings.trace.as_deref())?;
         }
-        let codecs: Option<Vec<&Policy>> = codecs.iter().copied().collect();
-        codecs.map_or(Ok(()), |codecs| exchange::check_flags(settings, &codecs))
+        let codecs: Vec<&Policy> = codecs.iter().copied().flatten().collect();
+        // A plan's own codecs have no flags, and were checked with the plan.
+        if codecs.is_empty() {
+            return Ok(());
+        }
+        exchange::check_flags(settings, &codecs)?;
+        let ranks = found.map(|place| place.world).or(settings.ranks);
+        let world = World::new(0, ranks.unwrap_or(self.usual_ranks()))?;
+        codecs.into_iter().try_for_each(|codec| {
+            let options = self.exchange.options(Some(codec), self.recipe.steps);
+            Ok(check_combination(&options, world)?)
+        })
     }
 
     /// Returns the facts, by name, that all ranks must have in common.

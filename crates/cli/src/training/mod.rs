@@ -47,6 +47,9 @@ use trace::Trace;
 const MIXED: &str = "warning: the plan was made for mixed precision, and training is in single: \
                      step and memory are predicted for something else";
 
+const UNCUT: &str =
+    "the plan cuts nothing: every rank computes the whole step, and nothing is sent";
+
 /// Runs so far, the plan that they followed, and whether the last checkpoint could be written.
 struct Trained {
     runs: Vec<Run>,
@@ -135,6 +138,10 @@ fn runs(job: &TrainingJob, codecs: &[Option<&Policy>], seat: &Seat<'_>) -> Resul
             say(MIXED);
         }
         let engine = Engine::start(job, *codec, (seat, group), built)?;
+        let sends = seat.place.world == 1 || engine.machine.program().raw_bytes() > 0;
+        if engine.is_planned() && !sends && seat.place.rank == 0 {
+            say(UNCUT);
+        }
         let (run, kept) = Session::start((job, *codec), engine, seat, trace)?.run()?;
         trained.runs.push(run);
         trained.kept = kept;
@@ -150,9 +157,7 @@ fn agreed(job: &TrainingJob, seat: &Seat<'_>) -> Result<(Option<Built>, Group)> 
     seat.interrupt.end_at_once();
     let mut group = Group::new(seat.meeting.link()?).with_timeout(job.settings.link.timeout());
     thinwire_sync::agree(&mut group, &job.facts())?;
-    shared::check_folder(job.policy.as_ref(), seat.place.rank, |mine| {
-        Ok(thinwire_collective::all_gather(&mut group, mine)?)
-    })?;
+    shared::check_folder(job.policy.as_ref(), seat.place.rank, &mut group)?;
     seat.interrupt.remember();
     if seat.place.rank == 0 {
         let limit = job.settings.limit(seat.place);

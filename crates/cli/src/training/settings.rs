@@ -278,10 +278,7 @@ pub enum GradDtype {
 
 impl fmt::Display for GradDtype {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            GradDtype::F32 => "f32",
-            GradDtype::Bf16 => "bf16",
-        })
+        f.write_str(self.to_possible_value().expect("no value is hidden").get_name())
     }
 }
 

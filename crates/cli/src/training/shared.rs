@@ -7,6 +7,7 @@ use std::fs;
 use std::path::Path;
 
 use anyhow::{Context, Result, anyhow};
+use thinwire_collective::{Group, all_gather, all_gather_bytes};
 use thinwire_train::checkpoint::Draft;
 use thinwire_wire::{Rank, World};
 
@@ -16,24 +17,18 @@ use crate::failure::{echo, hinted};
 
 const HINT: &str = "--checkpoint-dir must be a folder that all ranks share, or none";
 
-/// Makes sure that all ranks see what rank 0 writes to the folder; all ranks call this. `gather`
-/// gives every rank the numbers of all, in the order of ranks.
+/// Makes sure that all ranks see what rank 0 writes to the folder; all ranks call this.
 ///
 /// # Errors
 /// If some rank does not, or a rank is lost.
-pub fn check_folder(
-    policy: Option<&CheckpointPolicy>,
-    rank: u32,
-    mut gather: impl FnMut(&[f32]) -> Result<Vec<f32>>,
-) -> Result<()> {
+pub fn check_folder(policy: Option<&CheckpointPolicy>, rank: u32, group: &mut Group) -> Result<()> {
     let Some(CheckpointPolicy { folder, .. }) = policy else { return Ok(()) };
     let name = format!(".probe-{}", thinwire_link::Token::random()?);
     let written = if rank == 0 { fs::write(folder.join(&name), b".") } else { Ok(()) };
-    let letters: Vec<f32> = name.bytes().map(f32::from).collect();
-    let first = gather(&letters)?.into_iter().take(letters.len());
-    let first: String = first.map(|letter| char::from(letter as u8)).collect();
-    let sees = folder.join(&first).is_file();
-    let all = gather(&[f32::from(u8::from(sees))]);
+    let names = all_gather_bytes(group, name.as_bytes())?;
+    let first = names.first().map(|first| String::from_utf8_lossy(first).into_owned());
+    let sees = folder.join(first.unwrap_or_default()).is_file();
+    let all = all_gather(group, &[f32::from(u8::from(sees))]);
     if rank == 0 {
         let _ = fs::remove_file(folder.join(&name));
     }

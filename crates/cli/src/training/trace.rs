@@ -46,7 +46,7 @@ pub struct Trace {
 /// If it cannot.
 pub fn ensure(path: Option<&Path>) -> Result<()> {
     let Some(path) = path else { return Ok(()) };
-    file::ensure_place(path, "the trace", "--trace")?;
+    file::ensure_place(Some(path), "the trace", "--trace")?;
     let made = !path.exists();
     // Appending changes nothing of what is there; whoever opens a pipe waits for its reader.
     if made || path.is_file() {

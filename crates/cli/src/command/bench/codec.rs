@@ -5,8 +5,7 @@ use serde::Serialize;
 use thinwire_codec::{CODECS, Choice, speed};
 
 use crate::figures::{bytes, bytes_per_s, ratio};
-use crate::output::{print, print_json, say};
-use crate::table::Table;
+use crate::output::{print_lines, say};
 
 /// Encode and decode, beside a plain copy.
 #[derive(clap::Args)]
@@ -68,30 +67,21 @@ pub fn measure(codecs: &[Choice], args: &How) -> Result<u8> {
         speed::kernels(),
         args.rounds
     ));
-    let mut table = Table::new(["codec", "operation", "f32 read", "× copy"]);
+    let mut lines = Vec::new();
     for codec in codecs {
-        for row in speed::measure(codec, elements, args.rounds as usize) {
-            let line = Line {
-                codec: codec.to_string(),
-                operation: row.operation,
-                bytes: 4 * elements,
-                bytes_per_s: row.bytes_per_s,
-                relative_to_copy: row.relative_to_copy,
-                kernels: speed::kernels(),
-            };
-            if args.json {
-                print_json(&line)?;
-            }
-            table.row([
-                line.codec,
-                line.operation.to_owned(),
-                bytes_per_s(row.bytes_per_s),
-                ratio(row.relative_to_copy),
-            ]);
-        }
+        let rows = speed::measure(codec, elements, args.rounds as usize);
+        lines.extend(rows.into_iter().map(|row| Line {
+            codec: codec.to_string(),
+            operation: row.operation,
+            bytes: 4 * elements,
+            bytes_per_s: row.bytes_per_s,
+            relative_to_copy: row.relative_to_copy,
+            kernels: speed::kernels(),
+        }));
     }
-    if !args.json {
-        print(table)?;
-    }
+    print_lines((&lines, args.json), ["codec", "operation", "f32 read", "× copy"], |line| {
+        let (speed, times) = (bytes_per_s(line.bytes_per_s), ratio(line.relative_to_copy));
+        [line.codec.clone(), line.operation.to_owned(), speed, times]
+    })?;
     Ok(0)
 }

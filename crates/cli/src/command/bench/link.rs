@@ -16,7 +16,6 @@ use crate::place::Flags;
 use crate::ranks::{self, Start};
 use crate::samples::{median, timed};
 
-const RUN: Duration = Duration::from_millis(400);
 const RUNS: usize = 3;
 const MESSAGES_MAX: usize = 1 << 14;
 const QUEUE_BYTES: usize = 64 << 20;
@@ -132,9 +131,7 @@ impl Ends<'_> {
             loop {
                 let seconds = ends.stream(&mut traffic, count, both)?;
                 let room = MESSAGES_MAX.min(QUEUE_BYTES / size).max(count);
-                let more =
-                    if seconds < RUN.as_secs_f64() / 3.0 { (3 * count).min(room) } else { count };
-                let more = ends.plain.agree(more as u64)? as usize;
+                let more = ends.plain.more(count, seconds, room)?;
                 if more == count {
                     break;
                 }

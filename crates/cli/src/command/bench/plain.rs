@@ -92,13 +92,22 @@ impl Plain {
         let mut pieces = 2;
         loop {
             let seconds = self.exchange(pieces, false)?;
-            let more = if seconds < RUN.as_secs_f64() / 3.0 { 3 * pieces } else { pieces };
-            let more = self.agree(more.min(PIECES_MAX) as u64)? as usize;
+            let more = self.more(pieces, seconds, PIECES_MAX)?;
             if more == pieces {
                 return Ok(pieces);
             }
             pieces = more;
         }
+    }
+
+    /// Returns how many are to be sent next, where so many took so long: three times as many, at most
+    /// `count_max`, until they take long enough. Both ranks get the same.
+    ///
+    /// # Errors
+    /// If the other rank has gone.
+    pub fn more(&mut self, count: usize, seconds: f64, count_max: usize) -> Result<usize> {
+        let more = if seconds < RUN.as_secs_f64() / 3.0 { 3 * count } else { count };
+        Ok(self.agree(more.min(count_max) as u64)? as usize)
     }
 
     fn rate(&mut self, pieces: usize, both: bool) -> Result<f64> {

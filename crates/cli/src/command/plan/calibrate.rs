@@ -6,7 +6,7 @@ use anyhow::Result;
 use thinwire_collective::Group;
 
 use crate::failure::{self, hinted};
-use crate::output::{print, say};
+use crate::output::print;
 use crate::place::Flags;
 use crate::ranks::{self, Start};
 use crate::training::plan;
@@ -33,8 +33,7 @@ pub struct Args {
 /// If a rank is lost, or the file cannot be written.
 pub fn run(args: &Args) -> Result<u8> {
     let output = args.output.as_deref();
-    let writable =
-        || output.map_or(Ok(()), |path| file::ensure_place(path, "the cluster", "--output"));
+    let writable = || file::ensure_place(output, "the cluster", "--output");
     ranks::prepared(&args.place, writable)?;
     let place = match ranks::start(&args.place, args.ranks, 2)? {
         Start::Rank(place) => place,
@@ -49,10 +48,7 @@ pub fn run(args: &Args) -> Result<u8> {
     })?;
     match output {
         _ if place.rank > 0 => {}
-        Some(path) => {
-            file::replace(path, text.as_bytes())?;
-            say(format!("wrote {}", path.display()));
-        }
+        Some(path) => file::write(path, &text)?,
         None => print(text)?,
     }
     Ok(0)

@@ -11,7 +11,7 @@ use super::subject::Subject;
 use crate::codings;
 use crate::failure::OrHint;
 use crate::file;
-use crate::output::{print, print_json, say};
+use crate::output::{print, print_json};
 use crate::plan_page;
 use crate::training::command_line;
 use crate::wrap::wrapped;
@@ -56,9 +56,7 @@ pub fn run(args: &Args) -> Result<u8> {
     subject.write(&plan)?;
     if let Some(path) = &args.page {
         let command = command_line();
-        let page = plan_page::page(&plan, &planner, &cluster, &found, &command)?;
-        file::replace(path, page.as_bytes())?;
-        say(format!("wrote {}", path.display()));
+        file::write(path, &plan_page::page(&plan, &planner, &cluster, &found, &command)?)?;
     }
     if subject.json {
         let moved = traffic(&planner, &cluster, &found)?;
@@ -74,8 +72,8 @@ pub fn run(args: &Args) -> Result<u8> {
 /// Finds what cannot be written before anything is planned.
 fn check_outputs(args: &Args) -> Result<()> {
     let output = args.subject.output.as_deref();
-    output.map_or(Ok(()), |path| file::ensure_place(path, "the plan", "--output"))?;
-    args.page.as_deref().map_or(Ok(()), |path| file::ensure_place(path, "the page", "--page"))?;
+    file::ensure_place(output, "the plan", "--output")?;
+    file::ensure_place(args.page.as_deref(), "the page", "--page")?;
     if let Some(path) = output.filter(|path| args.page.as_deref() == Some(*path)) {
         let error = anyhow!("--output and --page are both {}", path.display());
         return Err(error).or_hint("give two files");

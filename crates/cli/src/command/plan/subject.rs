@@ -10,7 +10,6 @@ use thinwire_plan::{Cluster, Error};
 
 use crate::codings::at_least_one;
 use crate::file;
-use crate::output::say;
 use crate::source::{Source, cluster};
 
 /// Flags that every planning command takes.
@@ -70,10 +69,6 @@ impl Subject {
     /// # Errors
     /// If it cannot be.
     pub fn write(&self, plan: &PlanFile) -> Result<()> {
-        if let Some(path) = &self.output {
-            file::replace(path, plan.text().as_bytes())?;
-            say(format!("wrote {}", path.display()));
-        }
-        Ok(())
+        self.output.as_ref().map_or(Ok(()), |path| file::write(path, &plan.text()))
     }
 }

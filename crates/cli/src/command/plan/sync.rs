@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use anyhow::{Error, Result, anyhow};
 use serde::Serialize;
-use thinwire_sync::{Alternative, Assignment, BucketRecord, Planning, StepRecord};
+use thinwire_sync::{Alternative, Assignment, BucketRecord, Planning, Policy, StepRecord};
 
 use super::explained;
 use crate::failure::hinted;
@@ -97,7 +97,15 @@ fn missing(args: &Args, lines: &[Line]) -> Error {
             ),
             "the plan file says how they travel; thinwire plan make --explain NODE says why",
         ),
-        _ => hinted(anyhow!("{trace} has no plan"), "train with --codec auto --trace FILE"),
+        _ => {
+            let is_fixed = |line: &&Line| matches!(line.codec.parse(), Ok(Policy::Fixed(_)));
+            let named = lines.first().filter(is_fixed);
+            let error = named.map_or(anyhow!("{trace} has no plan"), |line| {
+                let codec = &line.codec;
+                anyhow!("{trace} is of a training with codec {codec}, which plans nothing by step")
+            });
+            hinted(error, "train with --codec auto --trace FILE")
+        }
     }
 }
 

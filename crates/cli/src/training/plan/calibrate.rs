@@ -1,6 +1,6 @@
 //! A cluster file from what ranks measure: their kernels while all of them compute, and their links.
 
-use anyhow::{Result, bail};
+use anyhow::{Context, Error, Result};
 use thinwire_collective::Group;
 use thinwire_plan::cluster::Efficiency;
 use thinwire_plan::report::counted;
@@ -9,6 +9,7 @@ use thinwire_wire::Rank;
 
 use super::footprint::Footprint;
 use super::links::Links;
+use super::memory::in_file;
 use crate::output::say;
 
 const MIB: f64 = (1_u64 << 20) as f64;
@@ -82,7 +83,9 @@ fn text(ranks: usize, footprint: Footprint, (speed, links): (&Speed, &Links)) ->
         points.iter().map(|(gflop, part)| format!("[{gflop:.6}, {part:.3}]")).collect();
     let operators = operators(speed, best);
     let (fixed_mib, slack) = (footprint.fixed_bytes / MIB, footprint.slack);
-    let memory_gib = memory_bytes() / GIB / ranks as f64;
+    // 1 GiB where the system does not tell.
+    let memory_bytes = in_file("/proc/meminfo", "MemTotal:").map_or(GIB, |bytes| bytes as f64);
+    let memory_gib = memory_bytes / GIB / ranks as f64;
     format!(
         "# Measured by `thinwire plan calibrate`, with all ranks at work at the same time.\n\
          [[device]]\nname = \"rank\"\ntflops = {:.6}\nmemory_gib = {memory_gib:.3}\nfixed_mib = {fixed_mib:.1}\n\
@@ -129,31 +132,15 @@ fn handling(links: &Links) -> String {
     format!("{rate}handling_us = {message_us:.2}\nexchange_us = {exchange_us:.1}\n")
 }
 
-/// Returns this machine's memory; 1 GiB where the system does not tell.
-fn memory_bytes() -> f64 {
-    let info = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
-    let line = info.lines().find_map(|line| line.strip_prefix("MemTotal:"));
-    let kilobytes =
-        line.and_then(|line| line.trim().strip_suffix("kB")?.trim().parse::<f64>().ok());
-    kilobytes.map_or(GIB, |kilobytes| 1024.0 * kilobytes)
-}
-
 /// Returns rank 0's text in all ranks, or rank 0's error.
 ///
 /// # Errors
 /// If rank 0 has no text, or a peer is lost.
 pub fn of_rank_0(group: &mut Group, mine: Option<&Result<String>>) -> Result<String> {
-    let bytes = match mine {
-        None => Vec::new(),
-        Some(Ok(text)) => [b"+", text.as_bytes()].concat(),
-        Some(Err(error)) => [b"-", crate::failure::lines(error).0.as_bytes()].concat(),
-    };
-    let all = thinwire_collective::all_gather_bytes(group, &bytes)?;
-    let first = all.first().map_or("", |bytes| std::str::from_utf8(bytes).unwrap_or_default());
-    match first.strip_prefix('+') {
-        Some(text) => Ok(text.to_owned()),
-        None => bail!("{}", first.trim_start_matches('-')),
-    }
+    let told = mine.map(|mine| mine.as_ref().map_err(|error| crate::failure::lines(error).0));
+    let all = thinwire_collective::all_gather_bytes(group, &serde_json::to_vec(&told)?)?;
+    let first: Option<Result<String, String>> = serde_json::from_slice(&all[0])?;
+    first.context("rank 0 has no text")?.map_err(Error::msg)
 }
 
 #[cfg(test)]

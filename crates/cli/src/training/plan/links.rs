@@ -118,8 +118,9 @@ impl Test<'_> {
         Ok(f64::from(all.into_iter().fold(0.0, f32::max)))
     }
 
-    fn work(&self, times: usize) {
+    fn work(&self, times: usize) -> Result<()> {
         (0..times).for_each(|_| self.chore.run());
+        Ok(())
     }
 
     fn exchange(&mut self, tensors: usize, elements: usize) -> Result<()> {
@@ -131,10 +132,7 @@ impl Test<'_> {
     fn chore_s(&mut self) -> Result<f64> {
         let mut times = 1;
         loop {
-            let seconds = self.timed(|test| {
-                test.work(times);
-                Ok(())
-            })?;
+            let seconds = self.timed(|test| test.work(times))?;
             if seconds > PROBE_S / 2.0 {
                 return Ok(seconds / times as f64);
             }
@@ -155,13 +153,10 @@ impl Test<'_> {
         let times = chores.ceil().max(1.0) as usize;
         let mut added = Vec::new();
         for _ in 0..PAIRS {
-            let alone_s = self.slowest_s(|test| {
-                test.work(turns * times);
-                Ok(())
-            })?;
+            let alone_s = self.slowest_s(|test| test.work(turns * times))?;
             let turns_s = self.slowest_s(|test| {
                 (0..turns).try_for_each(|_| {
-                    test.work(times);
+                    test.work(times)?;
                     test.exchange(1, elements)
                 })
             })?;
@@ -208,14 +203,11 @@ impl Test<'_> {
         let times = (work_s / chore_s).ceil().max(1.0) as usize;
         let mut added = Vec::new();
         for _ in 0..ROUNDS {
-            self.probe.gather(&[0.0])?;
-            let started = Instant::now();
-            self.work(times);
-            let alone_s = started.elapsed().as_secs_f64();
+            let alone_s = self.once_s(&|test: &mut Test<'_>| test.work(times))?;
             self.probe.gather(&[0.0])?;
             let started = Instant::now();
             let begun = self.probe.begin(tensors, elements);
-            self.work(times);
+            self.work(times)?;
             added.push(started.elapsed().as_secs_f64() - alone_s);
             self.probe.finish(&begun)?;
         }

@@ -91,8 +91,8 @@ impl Asked {
             None => Vec::new(),
         };
         if settings.codings.is_empty() && error_budget != settings.error_budget {
-            let codec = codec.map_or("none".to_owned(), |codec| codec.to_string());
-            let message = format!("--error-budget {error_budget} with codec {codec}");
+            let with = codec.map_or("out --codec".to_owned(), |codec| format!(" codec {codec}"));
+            let message = format!("--error-budget {error_budget} with{with}");
             let hint = "--codec auto, or int8, lets a plan encode gradients";
             return Err(hinted(anyhow!("{message}, by which nothing is encoded"), hint));
         }
