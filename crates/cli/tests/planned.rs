@@ -461,9 +461,9 @@ fn a_plan_that_sends_nothing_says_so() {
     let folder = Folder::new("planned-uncut");
     data_plan(&folder, 2);
     let text = std::fs::read_to_string(folder.path().join("plan.toml")).unwrap();
-    let uncut = |line: &str| match line.split_once(" = \"b\"") {
-        Some((node, _)) if line.starts_with('"') => format!("{node} = \"-\"\n"),
-        _ => format!("{line}\n"),
+    let uncut = |line: &str| match line.strip_suffix(" = \"b\"") {
+        Some(node) => format!("{node} = \"-\"\n"),
+        None => format!("{line}\n"),
     };
     let uncut: String = text.lines().map(uncut).collect();
     std::fs::write(folder.path().join("plan.toml"), uncut).unwrap();
