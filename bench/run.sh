@@ -9,6 +9,7 @@
 #   bench/run.sh plans [--networks LIST] [--steps N] [--rounds N] [--batch N] [--model NAME] [--data FILE] [--json FILE]
 #   bench/run.sh accuracy [--json FILE] [FLAG VALUE ...]
 #   bench/run.sh sync|choice|hosts|change [--json FILE] [FLAG VALUE ...]
+#   bench/run.sh distortion [--models LIST] [--steps LIST] [--data FILE]
 #   bench/run.sh codec | codecs | link
 #
 # Peers that are not installed are skipped with a line that says so. PYTHON names the interpreter
@@ -127,7 +128,15 @@ codecs() {
     "$THINWIRE" bench codec --codecs "$list" --size 16 --json | "$PYTHON" "$BENCH/python/codecs.py" "$@"
 }
 
-[ $# -ge 1 ] || fail "usage: bench/run.sh collective|codec|link|training|sync|choice|hosts|change|codecs|ddp|accuracy|mindspore"
+# Bits and errors of every codec on gradients of three models, beside the best uniform quantiser.
+distortion() {
+    machine
+    "$PYTHON" "$BENCH/python/gradients.py" "$SCRATCH" "$@" || fail "no gradients were recorded (set PYTHON)"
+    local codecs=int8,int4,int3,int2,onebit,ecsq:0.25,ecsq:0.35,ecsq:0.5,ecsq:0.7,ecsq:1,ecsq:1.4
+    (cd "$SCRATCH" && "$THINWIRE" bench distortion --codecs "$codecs" -- *.f32)
+}
+
+[ $# -ge 1 ] || fail "usage: bench/run.sh collective|codec|link|training|sync|choice|hosts|change|codecs|distortion|ddp|accuracy|mindspore"
 command=$1
 shift
 case "$command" in
@@ -139,7 +148,8 @@ case "$command" in
     choice | hosts | change) "$command" "$@" ;;
     ddp) ddp "$@" ;;
     codecs) codecs "$@" ;;
+    distortion) distortion "$@" ;;
     accuracy) accuracy "$@" ;;
     mindspore) machine && "$PYTHON" "$BENCH/python/mindspore_allreduce.py" "$@" ;;
-    *) fail "unknown measurement '$command', expected collective, codec, link, training, sync, choice, hosts, change, codecs, ddp, accuracy or mindspore" ;;
+    *) fail "unknown measurement '$command', expected collective, codec, link, training, sync, choice, hosts, change, codecs, distortion, ddp, accuracy or mindspore" ;;
 esac

@@ -47,7 +47,7 @@ def main() -> None:
 
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--model", choices=["gpt", "cnn", "many"], default="gpt")
+    parser.add_argument("--model", choices=["gpt", "lstm", "cnn", "layer", "many"], default="gpt")
     parser.add_argument(
         "--methods", required=True, help="as plain,fp16,powersgd-2,sockets-3.25,none-clear,auto@4"
     )

@@ -6,6 +6,7 @@
 pub(crate) mod codec;
 mod collective;
 mod cores;
+mod distortion;
 mod floor;
 mod link;
 mod method;
@@ -22,6 +23,8 @@ use clap::Subcommand;
 pub enum What {
     /// Encode and decode, beside a plain copy
     Codec(codec::Args),
+    /// Bits and errors of codecs on recorded gradients, beside the best uniform quantiser
+    Distortion(distortion::Args),
     /// A link between two ranks, beside a plain TCP stream
     Link(link::Args),
     /// All-reduce, beside the bytes over the bandwidth of a plain TCP stream
@@ -37,6 +40,7 @@ pub enum What {
 pub fn run(what: &What) -> Result<u8> {
     match what {
         What::Codec(args) => codec::run(args),
+        What::Distortion(args) => distortion::run(args),
         What::Link(args) => link::run(args),
         What::Collective(args) => collective::run(args),
         What::Sync(args) => sync::run(args),
