@@ -258,7 +258,7 @@ impl<'a> Engine<'a> {
         let Some(file) = &self.built.file else { return Ok(None) };
         let memory_bytes = self.growth.bytes().unwrap_or(0);
         let measured = Measured { steps, step_s, busy_s, memory_bytes };
-        plan::gather(&mut self.machine, (file, &self.built.plan), &measured).map(Some)
+        plan::gather(&self.machine, (file, &self.built.plan), &measured).map(Some)
     }
 }
 
