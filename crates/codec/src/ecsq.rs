@@ -21,6 +21,7 @@ use crate::kernel::uniform::{
     DEAD_ZONE, ESCAPE, Levels, Quantise, Restore, Subtract, SumOfSquares, Sums, ZERO,
 };
 use crate::kernel::{add, imp};
+use crate::scratch::with_scratch;
 use crate::shown::Number;
 use crate::{Bound, Claims, Codec, Error, Exchange, Finite, Input, Kind, Write, entropy};
 
@@ -182,24 +183,9 @@ impl Codec for Ecsq {
             add(values, residual);
         }
         output[..SHORT].copy_from_slice(&[SHORT as u8, 0, 0, 0, 0, 0, 0, 0]);
-        let Some(mut steps) = self.steps(input.values()) else { return Finite::No };
-        if steps.iter().all(|step| *step == 0.0) {
-            return Finite::Yes;
-        }
-        let mut symbols = vec![0; input.len()];
-        let levels = loop {
-            if let Some(levels) = Ecsq::message(input.values(), &steps, &mut symbols, output) {
-                break levels;
-            }
-            // Never seen: the longest encoding has room for more entropy than there can be.
-            steps.iter_mut().for_each(|step| *step *= 2.0);
-        };
-        if let Input::Feedback { values, .. } = input {
-            let sections = values.chunks_mut(SECTION).zip(symbols.chunks(SECTION));
-            for ((values, symbols), step) in sections.zip(steps) {
-                imp().run(Subtract { symbols, levels, step, values });
-            }
-            escapes_of(&symbols, word(output, 1)).for_each(|at| values[at] = 0.0);
+        let Some(steps) = self.steps(input.values()) else { return Finite::No };
+        if steps.iter().any(|step| *step > 0.0) {
+            with_scratch(input.len(), |symbols| encode(input, steps, symbols, output));
         }
         Finite::Yes
     }
@@ -214,7 +200,9 @@ impl Codec for Ecsq {
             }
             return Ok(());
         }
-        restore(encoded, write, values).ok_or_else(|| {
+        let restored =
+            with_scratch(values.len(), |symbols| restore(encoded, write, symbols, values));
+        restored.ok_or_else(|| {
             let (found, count) = (encoded.len(), values.len());
             let text = format!("{found} bytes are no encoding of {count} elements by {self}");
             Error::new(Kind::Corrupt, text)
@@ -222,26 +210,42 @@ impl Codec for Ecsq {
     }
 }
 
+/// Encodes values with the steps of their sections, and leaves the residual where there is one.
+fn encode(input: Input<'_>, mut steps: Vec<f32>, symbols: &mut [u8], output: &mut [u8]) {
+    let levels = loop {
+        if let Some(levels) = Ecsq::message(input.values(), &steps, symbols, output) {
+            break levels;
+        }
+        // Never seen: the longest encoding has room for more entropy than there can be.
+        steps.iter_mut().for_each(|step| *step *= 2.0);
+    };
+    let Input::Feedback { values, .. } = input else { return };
+    let sections = values.chunks_mut(SECTION).zip(symbols.chunks(SECTION));
+    for ((values, symbols), step) in sections.zip(steps) {
+        imp().run(Subtract { symbols, levels, step, values });
+    }
+    escapes_of(symbols, word(output, 1)).for_each(|at| values[at] = 0.0);
+}
+
 /// Decodes what is no encoding of zeros; none if it is no encoding.
-fn restore(encoded: &[u8], write: Write, values: &mut [f32]) -> Option<()> {
+fn restore(encoded: &[u8], write: Write, symbols: &mut [u8], values: &mut [f32]) -> Option<()> {
     let (head, rest) = encoded.split_at_checked(head_len(values.len()))?;
     let float = |place: usize| f32::from_bits(word(head, place));
     let levels = Levels { first: float(2), second: float(3), further: float(4) };
     let escapes = word(head, 1);
     let (beyond, coded) = rest.split_at_checked((escapes as usize).checked_mul(4)?)?;
-    let mut symbols = vec![0; values.len()];
-    entropy::decode(coded, &mut symbols)?;
+    entropy::decode(coded, symbols)?;
     let found = symbols.iter().filter(|symbol| **symbol == ESCAPE).count();
     if found != escapes as usize {
         return None;
     }
-    let kept: Vec<f32> = escapes_of(&symbols, escapes).map(|at| values[at]).collect();
+    let kept: Vec<f32> = escapes_of(symbols, escapes).map(|at| values[at]).collect();
     let sections = values.chunks_mut(SECTION).zip(symbols.chunks(SECTION));
     for (place, (values, symbols)) in sections.enumerate() {
         imp().run(Restore { symbols, levels, step: float(5 + place), write, values });
     }
     let sent = beyond.as_chunks().0.iter().map(|bytes| f32::from_le_bytes(*bytes));
-    for ((at, sent), kept) in escapes_of(&symbols, escapes).zip(sent).zip(kept) {
+    for ((at, sent), kept) in escapes_of(symbols, escapes).zip(sent).zip(kept) {
         values[at] = if write == Write::Set { sent } else { kept + sent };
     }
     Some(())

@@ -49,6 +49,7 @@ mod natural;
 mod powersgd;
 mod qsgd;
 mod randomk;
+mod scratch;
 mod select;
 mod shown;
 mod signs;

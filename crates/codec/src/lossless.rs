@@ -14,6 +14,7 @@ use thinwire_wire::random::Key;
 use crate::choice::{Choice, Entry, refused};
 use crate::kernel::rans::histogram;
 use crate::kernel::{Work, imp, round_to_bf16};
+use crate::scratch::with_scratch;
 use crate::{Bound, Claims, Codec, Error, Exchange, Finite, Input, Kind, Write, entropy};
 
 /// Line in the table of codecs.
@@ -83,14 +84,16 @@ impl<const PLANES: usize> Codec for Lossless<PLANES> {
         }
         let (head, rest) = output.split_at_mut(HEAD);
         let (planes, coded) = rest.split_at_mut(PLANES * elements);
-        let mut exponents = vec![0; elements];
         let values = input.values();
-        imp().run(Split::<PLANES> { values, planes, exponents: &mut exponents });
-        let counts = histogram(&exponents);
-        let length = entropy::encode(&exponents, &counts, coded);
-        if length.is_none() {
-            coded[..elements].copy_from_slice(&exponents);
-        }
+        let (counts, length) = with_scratch(elements, |exponents| {
+            imp().run(Split::<PLANES> { values, planes, exponents });
+            let counts = histogram(exponents);
+            let length = entropy::encode(exponents, &counts, coded);
+            if length.is_none() {
+                coded[..elements].copy_from_slice(exponents);
+            }
+            (counts, length)
+        });
         let total = HEAD + planes.len() + length.unwrap_or(elements);
         head[..4].copy_from_slice(&(total as u32).to_le_bytes());
         head[4..].copy_from_slice(&u32::from(length.is_some()).to_le_bytes());
@@ -117,14 +120,15 @@ impl<const PLANES: usize> Codec for Lossless<PLANES> {
 fn restore<const PLANES: usize>(encoded: &[u8], write: Write, values: &mut [f32]) -> Option<()> {
     let (head, rest) = encoded.split_at_checked(HEAD)?;
     let (planes, coded) = rest.split_at_checked(PLANES * values.len())?;
-    let mut exponents = vec![0; values.len()];
-    match head[4..] {
-        [1, 0, 0, 0] => entropy::decode(coded, &mut exponents)?,
-        [0, 0, 0, 0] if coded.len() == exponents.len() => exponents.copy_from_slice(coded),
-        _ => return None,
-    }
-    imp().run(Join::<PLANES> { planes, exponents: &exponents, write, values });
-    Some(())
+    with_scratch(values.len(), |exponents| {
+        match head[4..] {
+            [1, 0, 0, 0] => entropy::decode(coded, exponents)?,
+            [0, 0, 0, 0] if coded.len() == exponents.len() => exponents.copy_from_slice(coded),
+            _ => return None,
+        }
+        imp().run(Join::<PLANES> { planes, exponents, write, values });
+        Some(())
+    })
 }
 
 /// Splits values into planes and exponents.

@@ -110,11 +110,16 @@ impl DecodeTable {
         if frequencies.iter().sum::<u32>() != TOTAL || frequencies.contains(&TOTAL) {
             return None;
         }
-        let of_symbol = |(symbol, &frequency): (usize, &u32)| {
-            (0..frequency).map(move |place| symbol as u32 | frequency << 8 | place << 20)
-        };
-        let entries: Vec<u32> = frequencies.iter().enumerate().flat_map(of_symbol).collect();
-        Some(DecodeTable(entries.try_into().expect("they add up")))
+        let mut entries = Box::new([0; TOTAL as usize]);
+        let mut rest = entries.as_mut_slice();
+        for (symbol, &frequency) in frequencies.iter().enumerate() {
+            let (own, after) = rest.split_at_mut(frequency as usize);
+            for (place, entry) in (0..).zip(own) {
+                *entry = symbol as u32 | frequency << 8 | place << 20;
+            }
+            rest = after;
+        }
+        Some(DecodeTable(entries))
     }
 }
 
