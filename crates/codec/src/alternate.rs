@@ -19,7 +19,7 @@
 
 use thinwire_wire::random::Key;
 
-use crate::powersgd::{PowerSgd, add_product, orthonormalise};
+use crate::powersgd::{PowerSgd, Side, add_product, multiply, orthonormalise};
 use crate::{Finite, kernel};
 
 /// State of one matrix whose factors are improved in turns.
@@ -30,15 +30,6 @@ pub struct Alternating {
     low_rank: usize,
     basis: Vec<f32>,
     side: Side,
-}
-
-/// Space that the basis is in.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Side {
-    /// Basis vectors are as long as a row, message vectors as long as a column.
-    Rows,
-    /// Basis vectors are as long as a column, message vectors as long as a row.
-    Columns,
 }
 
 impl PowerSgd {
@@ -98,17 +89,7 @@ impl Alternating {
     pub fn project(&self, values: &mut [f32], residual: &[f32], message: &mut [f32]) -> Finite {
         self.check(values, message);
         kernel::add(values, residual);
-        message.fill(0.0);
-        let (length, other) = (message.len() / self.low_rank, self.basis.len() / self.low_rank);
-        for (row, values) in values.chunks_exact(self.columns).enumerate() {
-            let vectors = message.chunks_exact_mut(length).zip(self.basis.chunks_exact(other));
-            for (to, basis) in vectors {
-                match self.side {
-                    Side::Rows => to[row] = kernel::dot(values, basis),
-                    Side::Columns => kernel::add_scaled(to, values, basis[row]),
-                }
-            }
-        }
+        multiply(self.side, (values, &self.basis), self.columns, message);
         Finite::when(kernel::is_finite(message))
     }
 

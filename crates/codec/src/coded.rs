@@ -15,9 +15,9 @@ use crate::{Bound, Claims, Codec, Error, Exchange, Finite, Input, Write};
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Coded<C>(pub(crate) C);
 
-impl<C: fmt::Display> fmt::Display for Coded<C> {
+impl<C: CodeLanes> fmt::Display for Coded<C> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(f)
+        f.write_str(&self.0.name())
     }
 }
 

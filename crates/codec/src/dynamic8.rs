@@ -6,8 +6,6 @@
 //!
 //! Law: every value becomes the nearest number of the table.
 
-use std::fmt;
-
 use crate::choice::{Entry, without_parameter};
 use crate::coded::Coded;
 use crate::kernel::Scale;
@@ -69,14 +67,12 @@ pub(crate) const STARTS: [(f32, f32, f32); DECADES] = {
     starts
 };
 
-impl fmt::Display for Dynamic8 {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("dynamic8")
-    }
-}
-
 impl Code for Dynamic8 {
     const SCALED: bool = true;
+
+    fn name(&self) -> String {
+        "dynamic8".to_owned()
+    }
 
     #[inline(always)]
     fn bits(&self) -> usize {
@@ -108,10 +104,6 @@ impl Code for Dynamic8 {
         let code = code as u8 as i8;
         let magnitude = MAGNITUDES[usize::from(code.unsigned_abs() & 0x7f)] * scale;
         if code < 0 { -magnitude } else { magnitude }
-    }
-
-    fn needs_feedback(&self) -> bool {
-        true
     }
 
     fn bound(&self, elements: usize) -> Bound {

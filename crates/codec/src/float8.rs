@@ -6,14 +6,12 @@
 //!
 //! Law: the error is at most 1/16 (`e4m3`) or 1/8 (`e5m2`) of a value, or half the smallest number.
 
-use std::fmt;
-
+use crate::Bound;
 use crate::choice::{Entry, without_parameter};
 use crate::coded::Coded;
 use crate::kernel::Scale;
 use crate::kernel::bits::SIGN;
 use crate::kernel::codes::Code;
-use crate::{Bound, Claims};
 
 /// Numbers of one byte: four bits of exponent, three digits.
 pub(crate) const E4M3: Entry = Entry {
@@ -47,14 +45,12 @@ impl<const DIGITS: u32> Float8<DIGITS> {
     const MAX: f32 = if DIGITS == 3 { 448.0 } else { 57344.0 };
 }
 
-impl<const DIGITS: u32> fmt::Display for Float8<DIGITS> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "e{}m{DIGITS}", 7 - DIGITS)
-    }
-}
-
 impl<const DIGITS: u32> Code for Float8<DIGITS> {
     const SCALED: bool = true;
+
+    fn name(&self) -> String {
+        format!("e{}m{DIGITS}", 7 - DIGITS)
+    }
 
     fn bits(&self) -> usize {
         8
@@ -86,19 +82,11 @@ impl<const DIGITS: u32> Code for Float8<DIGITS> {
         f32::from_bits(magnitude.to_bits() | code << 24 & SIGN) * scale
     }
 
-    fn needs_feedback(&self) -> bool {
-        true
-    }
-
     fn bound(&self, elements: usize) -> Bound {
         // Off by half a digit of a value, or by half a step where that is more.
         let digit = 2.0f64.powi(-1 - DIGITS as i32);
         let step = f64::from(Self::STEP / 2.0 / Self::MAX);
         let others = (elements - 1) as f64;
         Bound::Contraction(1.0 - digit * digit - others * step * step)
-    }
-
-    fn claims(&self) -> Claims {
-        Claims::ALL
     }
 }

@@ -4,11 +4,9 @@
 //! at every step. Rounded stochastically they are unbiased and need none: the errors of ranks and steps
 //! are independent and average out.
 
-use std::fmt;
-
 use crate::choice::{Choice, Entry, refused};
 use crate::coded::Coded;
-use crate::kernel::bits::round;
+use crate::kernel::bits::{round, signed};
 use crate::kernel::codes::Code;
 use crate::kernel::layout::Layout;
 use crate::kernel::{RANDOM_BITS, Scale};
@@ -54,12 +52,6 @@ pub(crate) fn parse<const BITS: usize>(parameter: Option<&str>) -> Result<Choice
     }
 }
 
-impl<const BITS: usize, const STOCHASTIC: bool> fmt::Display for Ints<BITS, STOCHASTIC> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "int{BITS}{}", if STOCHASTIC { ":stochastic" } else { "" })
-    }
-}
-
 impl<const BITS: usize, const STOCHASTIC: bool> Ints<BITS, STOCHASTIC> {
     /// Largest code.
     pub(crate) const MAX: i32 = (1 << (BITS - 1)) - 1;
@@ -74,6 +66,10 @@ impl<const BITS: usize, const STOCHASTIC: bool> Code for Ints<BITS, STOCHASTIC> 
         4 => Layout::Lanes,
         _ => Layout::Three,
     };
+
+    fn name(&self) -> String {
+        format!("int{BITS}{}", if STOCHASTIC { ":stochastic" } else { "" })
+    }
 
     #[inline(always)]
     fn bits(&self) -> usize {
@@ -98,12 +94,7 @@ impl<const BITS: usize, const STOCHASTIC: bool> Code for Ints<BITS, STOCHASTIC> 
 
     #[inline(always)]
     fn value(&self, code: u32, scale: f32) -> f32 {
-        let unused = 32 - BITS;
-        ((code << unused) as i32 >> unused) as f32 * scale
-    }
-
-    fn needs_feedback(&self) -> bool {
-        !STOCHASTIC
+        signed(code, BITS) * scale
     }
 
     fn bound(&self, elements: usize) -> Bound {

@@ -25,10 +25,10 @@ use thinwire_wire::random::Key;
 
 use crate::choice::{Choice, Entry, refused};
 use crate::coded::Coded;
-use crate::kernel::bits::round;
+use crate::kernel::bits::{round, signed};
 use crate::kernel::codes::Code;
 use crate::kernel::{self, GROUP, RANDOM_BITS, Scale, Work, imp};
-use crate::{Bound, Claims, Codec, Error, Exchange, Finite};
+use crate::{Bound, Codec, Error, Exchange, Finite};
 
 /// Line in the table of codecs.
 pub(crate) const ENTRY: Entry = Entry {
@@ -139,6 +139,10 @@ fn mean_square(values: &[f32]) -> f64 {
 }
 
 impl Code for IntSgd {
+    fn name(&self) -> String {
+        self.to_string()
+    }
+
     #[inline(always)]
     fn bits(&self) -> usize {
         self.bits
@@ -156,24 +160,15 @@ impl Code for IntSgd {
 
     #[inline(always)]
     fn value(&self, code: u32, _scale: f32) -> f32 {
-        let unused = 32 - self.bits;
-        ((code << unused) as i32 >> unused) as f32
+        signed(code, self.bits)
     }
 
     fn exchange(&self) -> Exchange {
         Exchange::Summable
     }
 
-    fn needs_feedback(&self) -> bool {
-        false
-    }
-
     fn bound(&self, _elements: usize) -> Bound {
         // A value that is no integer may be off by one half, however small it is.
         Bound::None
-    }
-
-    fn claims(&self) -> Claims {
-        Claims::ALL
     }
 }

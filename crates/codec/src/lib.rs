@@ -60,13 +60,13 @@ mod tbq;
 mod terngrad;
 mod vote;
 
-pub use alternate::{Alternating, Side};
+pub use alternate::Alternating;
 pub use cast::{raw, raw_of};
 pub use choice::{Choice, Entry};
 pub use codec::{Bound, Claims, Codec, Finite, Input, Write};
 pub use codec_error::{Trial, contraction, relative_error};
 pub use error::{Error, Kind};
 pub use intsgd::IntSgd;
-pub use powersgd::{Factor, PowerSgd, Rounds};
+pub use powersgd::{Factor, PowerSgd, Rounds, Side};
 pub use table::{CODECS, all};
 pub use thinwire_wire::Exchange;

@@ -7,8 +7,6 @@
 //!
 //! Law: powers of two are exact, and a value at most doubles or halves.
 
-use std::fmt;
-
 use crate::choice::{Entry, without_parameter};
 use crate::coded::Coded;
 use crate::kernel::bits::SIGN;
@@ -34,14 +32,12 @@ pub(crate) const ZERO: u32 = 127 - 101;
 /// Bits of the largest power of two.
 const MAX: u32 = (ZERO + 127) << DIGITS;
 
-impl fmt::Display for Natural {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("natural")
-    }
-}
-
 impl Code for Natural {
     const RANDOM: bool = true;
+
+    fn name(&self) -> String {
+        "natural".to_owned()
+    }
 
     #[inline(always)]
     fn bits(&self) -> usize {
@@ -69,10 +65,6 @@ impl Code for Natural {
         let exponent = code & 0x7f;
         let magnitude = if exponent == 0 { 0 } else { (exponent + ZERO) << DIGITS };
         f32::from_bits(magnitude | code << 24 & SIGN)
-    }
-
-    fn needs_feedback(&self) -> bool {
-        false
     }
 
     fn bound(&self, _elements: usize) -> Bound {

@@ -53,6 +53,15 @@ pub enum Rounds {
     One,
 }
 
+/// Space that the basis is in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Side {
+    /// Basis vectors are as long as a row, message vectors as long as a column.
+    Rows,
+    /// Basis vectors are as long as a column, message vectors as long as a row.
+    Columns,
+}
+
 fn parse(parameter: Option<&str>) -> Result<Choice, Error> {
     let (low_rank, rounds) = match parameter.and_then(|found| found.split_once(':')) {
         Some((low_rank, "alternate")) => (Some(low_rank), Rounds::One),
@@ -143,6 +152,7 @@ impl Factor {
         assert_eq!(residual.len(), values.len(), "residual");
         self.check(values, p, &self.q);
         let rows = values.chunks_exact_mut(self.columns).zip(residual.chunks_exact(self.columns));
+        // Row by row, so that the sum is still in the cache.
         for (row, (values, residual)) in rows.enumerate() {
             kernel::add(values, residual);
             for (p, q) in p.chunks_exact_mut(self.rows).zip(self.q.chunks_exact(self.columns)) {
@@ -160,12 +170,7 @@ impl Factor {
     pub fn project_back(&self, values: &[f32], p: &mut [f32], q: &mut [f32]) {
         self.check(values, p, q);
         orthonormalise(p, self.rows);
-        q.fill(0.0);
-        for (row, values) in values.chunks_exact(self.columns).enumerate() {
-            for (p, q) in p.chunks_exact(self.rows).zip(q.chunks_exact_mut(self.columns)) {
-                kernel::add_scaled(q, values, p[row]);
-            }
-        }
+        multiply(Side::Columns, (values, p), self.columns, q);
     }
 
     /// Subtracts `p qᵀ` from `values`: with the rank's own `q`, that leaves the new residual.
@@ -199,6 +204,26 @@ impl Factor {
         assert_eq!(values.len(), self.rows * self.columns, "values of a matrix");
         assert_eq!(p.len(), self.p_len(), "p of a matrix");
         assert_eq!(q.len(), self.q_len(), "q of a matrix");
+    }
+}
+
+/// Writes the product of a matrix, or of its transpose for [`Side::Columns`], and the vectors of `basis`.
+pub(crate) fn multiply(
+    side: Side,
+    (values, basis): (&[f32], &[f32]),
+    columns: usize,
+    product: &mut [f32],
+) {
+    let rows = values.len() / columns;
+    let (length, other) = if side == Side::Rows { (rows, columns) } else { (columns, rows) };
+    product.fill(0.0);
+    for (row, values) in values.chunks_exact(columns).enumerate() {
+        for (to, basis) in product.chunks_exact_mut(length).zip(basis.chunks_exact(other)) {
+            match side {
+                Side::Rows => to[row] = kernel::dot(values, basis),
+                Side::Columns => kernel::add_scaled(to, values, basis[row]),
+            }
+        }
     }
 }
 

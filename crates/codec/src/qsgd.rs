@@ -8,11 +8,9 @@
 //!
 //! Law: unbiased, and a code is one of the two levels next to the value.
 
-use std::fmt;
-
 use crate::choice::{Choice, Entry, refused};
 use crate::coded::Coded;
-use crate::kernel::bits::{INFINITY, round};
+use crate::kernel::bits::{INFINITY, round, signed};
 use crate::kernel::codes::Code;
 use crate::kernel::{RANDOM_BITS, Scale};
 use crate::shown::Number;
@@ -55,17 +53,6 @@ fn parse(parameter: Option<&str>) -> Result<Choice, Error> {
     }
 }
 
-impl fmt::Display for Levels {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.norm {
-            Norm::Max if self.bits == 2 => f.write_str("terngrad"),
-            Norm::Max => write!(f, "qsgd:{}", self.bits),
-            Norm::Length => write!(f, "qsgd:{}:l2", self.bits),
-            Norm::Clipped(clip) => write!(f, "terngrad:{}", Number(clip)),
-        }
-    }
-}
-
 impl Levels {
     /// Returns the largest code.
     #[inline(always)]
@@ -77,6 +64,15 @@ impl Levels {
 impl Code for Levels {
     const SCALED: bool = true;
     const RANDOM: bool = true;
+
+    fn name(&self) -> String {
+        match self.norm {
+            Norm::Max if self.bits == 2 => "terngrad".to_owned(),
+            Norm::Max => format!("qsgd:{}", self.bits),
+            Norm::Length => format!("qsgd:{}:l2", self.bits),
+            Norm::Clipped(clip) => format!("terngrad:{}", Number(clip)),
+        }
+    }
 
     #[inline(always)]
     fn bits(&self) -> usize {
@@ -109,8 +105,7 @@ impl Code for Levels {
 
     #[inline(always)]
     fn value(&self, code: u32, scale: f32) -> f32 {
-        let unused = 32 - self.bits;
-        ((code << unused) as i32 >> unused) as f32 * scale
+        signed(code, self.bits) * scale
     }
 
     fn needs_feedback(&self) -> bool {

@@ -7,8 +7,6 @@
 //! Both need feedback: a small element is sent as large as the mean of its block until the residual
 //! turns its sign.
 
-use std::fmt;
-
 use crate::choice::{Entry, without_parameter};
 use crate::coded::Coded;
 use crate::kernel::bits::SIGN;
@@ -50,12 +48,6 @@ pub(crate) struct Signs<const BITS: usize>;
 /// Factor of every magnitude before the sum over the elements of a block, so that no sum overflows.
 pub(crate) const SHARE: f32 = 1.0 / GROUP as f32;
 
-impl<const BITS: usize> fmt::Display for Signs<BITS> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(if BITS == 1 { "onebit" } else { "int2" })
-    }
-}
-
 impl<const BITS: usize> Signs<BITS> {
     /// Returns the unit of a block of `length` elements with the sum of magnitudes `sum`, each times
     /// [`SHARE`]; none if the decoded values would not be finite.
@@ -75,7 +67,7 @@ impl<const BITS: usize> Signs<BITS> {
 
 /// Returns the larger of the two magnitudes of two bits.
 #[inline(always)]
-pub(crate) fn three(unit: f32) -> f32 {
+fn three(unit: f32) -> f32 {
     unit * 3.0
 }
 
@@ -88,6 +80,10 @@ pub(crate) fn middle(unit: f32) -> u32 {
 impl<const BITS: usize> Code for Signs<BITS> {
     const SCALED: bool = true;
     const LAYOUT: Layout = if BITS == 1 { Layout::Planes } else { Layout::Lanes };
+
+    fn name(&self) -> String {
+        (if BITS == 1 { "onebit" } else { "int2" }).to_owned()
+    }
 
     #[inline(always)]
     fn bits(&self) -> usize {
@@ -107,12 +103,8 @@ impl<const BITS: usize> Code for Signs<BITS> {
 
     #[inline(always)]
     fn value(&self, code: u32, unit: f32) -> f32 {
-        let magnitude = if code & 2 == 0 { unit } else { three(unit) };
+        let magnitude = if BITS == 1 || code & 2 == 0 { unit } else { three(unit) };
         f32::from_bits(magnitude.to_bits() ^ code << 31)
-    }
-
-    fn needs_feedback(&self) -> bool {
-        true
     }
 
     /// Of one bit, `‖x‖₁² / (n ‖x‖₂²)` is sent, which is smallest where only one element is not zero.

@@ -7,8 +7,6 @@
 //!
 //! Law: decoded values are -TAU, 0 or TAU.
 
-use std::fmt;
-
 use crate::choice::{Choice, Entry, refused};
 use crate::coded::Coded;
 use crate::kernel::Scale;
@@ -36,13 +34,11 @@ fn parse(parameter: Option<&str>) -> Result<Choice, Error> {
     }
 }
 
-impl fmt::Display for Threshold {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "tbq:{}", Number(self.tau))
-    }
-}
-
 impl Code for Threshold {
+    fn name(&self) -> String {
+        format!("tbq:{}", Number(self.tau))
+    }
+
     #[inline(always)]
     fn bits(&self) -> usize {
         2
@@ -58,10 +54,6 @@ impl Code for Threshold {
         // Code 2, which is never written, is read as 0.
         let positive = if code & 3 == 1 { self.tau } else { 0.0 };
         if code & 3 == 3 { -self.tau } else { positive }
-    }
-
-    fn needs_feedback(&self) -> bool {
-        true
     }
 
     fn bound(&self, _elements: usize) -> Bound {

@@ -7,8 +7,6 @@
 //!
 //! Law: scaling or permuting the ranks does not change the vote.
 
-use std::fmt;
-
 use crate::choice::{Entry, without_parameter};
 use crate::coded::Coded;
 use crate::kernel::Scale;
@@ -27,13 +25,11 @@ pub(crate) const ENTRY: Entry = Entry {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Vote;
 
-impl fmt::Display for Vote {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("vote")
-    }
-}
-
 impl Code for Vote {
+    fn name(&self) -> String {
+        "vote".to_owned()
+    }
+
     #[inline(always)]
     fn bits(&self) -> usize {
         1
@@ -47,10 +43,6 @@ impl Code for Vote {
     #[inline(always)]
     fn value(&self, code: u32, _scale: f32) -> f32 {
         f32::from_bits(1.0f32.to_bits() | code << 31 & SIGN)
-    }
-
-    fn needs_feedback(&self) -> bool {
-        false
     }
 
     fn bound(&self, _elements: usize) -> Bound {

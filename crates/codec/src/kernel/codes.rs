@@ -15,7 +15,7 @@ use super::scale::{SCALE_BYTES, Scale};
 use crate::{Bound, Claims, Exchange, Finite, Input, Write};
 
 /// Meaning of a code, and the claims of its codec.
-pub(crate) trait Code: Copy + fmt::Debug + fmt::Display + Send + Sync + 'static {
+pub(crate) trait Code: Copy + fmt::Debug + Send + Sync + 'static {
     /// Whether a block begins with its scale.
     const SCALED: bool = false;
     /// Whether encoding needs random numbers.
@@ -24,6 +24,9 @@ pub(crate) trait Code: Copy + fmt::Debug + fmt::Display + Send + Sync + 'static 
     const GROUPS: usize = 1;
     /// Order of bits.
     const LAYOUT: Layout = Layout::Planes;
+
+    /// Returns the name of the codec, as [`Choice::parse`](crate::Choice::parse) reads it.
+    fn name(&self) -> String;
 
     /// Returns the bits of a code, 1 to 16. More than 8 are left to scalar loops.
     fn bits(&self) -> usize;
@@ -47,14 +50,18 @@ pub(crate) trait Code: Copy + fmt::Debug + fmt::Display + Send + Sync + 'static 
         Exchange::TwoShot
     }
 
-    /// See [`Codec::needs_feedback`](crate::Codec::needs_feedback).
-    fn needs_feedback(&self) -> bool;
+    /// See [`Codec::needs_feedback`](crate::Codec::needs_feedback): codes that contract are biased.
+    fn needs_feedback(&self) -> bool {
+        matches!(self.bound(1), Bound::Contraction(_))
+    }
 
     /// See [`Codec::bound`](crate::Codec::bound), for a block of `elements`, at least 1.
     fn bound(&self, elements: usize) -> Bound;
 
     /// See [`Codec::claims`](crate::Codec::claims).
-    fn claims(&self) -> Claims;
+    fn claims(&self) -> Claims {
+        Claims::ALL
+    }
 
     /// See [`Codec::canonicalise`](crate::Codec::canonicalise).
     fn canonicalise(&self, _values: &mut [f32]) {}

@@ -74,10 +74,35 @@ impl Kernels {
     }
 }
 
-/// One method per loop: the scalar function of that name, or the one in `vector`.
+/// Calls a loop from a function that is compiled for the instructions of a set.
+#[cfg(target_arch = "x86_64")]
+macro_rules! compiled {
+    (
+        $set:ident, $features:literal, $sort:ident
+        $name:ident[$($generic:ident: $bound:ident)?]($($argument:ident: $type:ty),*) [$($result:ty)?]
+    ) => {{
+        #[target_feature(enable = $features)]
+        fn compiled$(<$generic: $bound>)?($($argument: $type),*) $(-> $result)? {
+            compiled!(@$sort $set $name [$($generic)?]($($argument),*))
+        }
+        // SAFETY: kernels exist only for instructions that were detected.
+        unsafe { compiled$(::<$generic>)?($($argument),*) }
+    }};
+    (@scalar $set:ident $name:ident [$($generic:ident)?] $arguments:tt) => {
+        $name$(::<$generic>)? $arguments
+    };
+    (@vector $set:ident $name:ident [$($generic:ident)?] $arguments:tt) => {
+        // SAFETY: the features are on here, and the loop keeps to its slices.
+        unsafe { vector::$name::<$set $(, $generic)?> $arguments }
+    };
+}
+
+/// One method per loop: the scalar function of that name, which the compiler turns into vectors by
+/// itself, or the one in `vector` where there are vector instructions.
 macro_rules! loops {
     ($(
         $(#[$doc:meta])*
+        $sort:ident
         $name:ident$([$generic:ident: $bound:ident])?($($argument:ident: $type:ty),*) $(-> $result:ty)?;
     )*) => {
         impl Kernels {$(
@@ -86,25 +111,15 @@ macro_rules! loops {
                 match self.0 {
                     Instructions::Scalar => $name$(::<$generic>)?($($argument),*),
                     #[cfg(target_arch = "x86_64")]
-                    Instructions::Avx2 => {
-                        #[target_feature(enable = "avx2,f16c")]
-                        fn compiled$(<$generic: $bound>)?($($argument: $type),*) $(-> $result)? {
-                            // SAFETY: the features are on here, and the loop keeps to its slices.
-                            unsafe { vector::$name::<Avx2 $(, $generic)?>($($argument),*) }
-                        }
-                        // SAFETY: kernels exist only for instructions that were detected.
-                        unsafe { compiled$(::<$generic>)?($($argument),*) }
-                    }
+                    Instructions::Avx2 => compiled!(
+                        Avx2, "avx2,f16c",
+                        $sort $name[$($generic: $bound)?]($($argument: $type),*) [$($result)?]
+                    ),
                     #[cfg(target_arch = "x86_64")]
-                    Instructions::Avx512 => {
-                        #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
-                        fn compiled$(<$generic: $bound>)?($($argument: $type),*) $(-> $result)? {
-                            // SAFETY: the features are on here, and the loop keeps to its slices.
-                            unsafe { vector::$name::<Avx512 $(, $generic)?>($($argument),*) }
-                        }
-                        // SAFETY: kernels exist only for instructions that were detected.
-                        unsafe { compiled$(::<$generic>)?($($argument),*) }
-                    }
+                    Instructions::Avx512 => compiled!(
+                        Avx512, "avx512f,avx512bw,avx512dq,avx512vl",
+                        $sort $name[$($generic: $bound)?]($($argument: $type),*) [$($result)?]
+                    ),
                 }
             }
         )*}
@@ -112,23 +127,23 @@ macro_rules! loops {
 }
 
 loops! {
-    add(values: &mut [f32], other: &[f32]);
-    scale_copy(destination: &mut [f32], source: &[f32], factor: f32);
-    add_scaled(values: &mut [f32], other: &[f32], factor: f32);
-    dot(a: &[f32], b: &[f32]) -> f32;
-    max_magnitude(values: &[f32]) -> u32;
+    scalar add(values: &mut [f32], other: &[f32]);
+    scalar scale_copy(destination: &mut [f32], source: &[f32], factor: f32);
+    scalar add_scaled(values: &mut [f32], other: &[f32], factor: f32);
+    scalar dot(a: &[f32], b: &[f32]) -> f32;
+    scalar max_magnitude(values: &[f32]) -> u32;
     /// Encodes in a format; returns the bits of the largest magnitude.
-    cast_encode[F: FormatLanes](input: Input<'_>, output: &mut [u8]) -> u32;
-    cast_decode[F: FormatLanes](encoded: &[u8], write: Write, values: &mut [f32]);
-    code_encode[C: CodeLanes](code: C, input: Input<'_>, key: Key, output: &mut [u8]) -> Finite;
-    code_decode[C: CodeLanes](code: C, encoded: &[u8], write: Write, values: &mut [f32]);
+    vector cast_encode[F: FormatLanes](input: Input<'_>, output: &mut [u8]) -> u32;
+    vector cast_decode[F: FormatLanes](encoded: &[u8], write: Write, values: &mut [f32]);
+    vector code_encode[C: CodeLanes](code: C, input: Input<'_>, key: Key, output: &mut [u8]) -> Finite;
+    vector code_decode[C: CodeLanes](code: C, encoded: &[u8], write: Write, values: &mut [f32]);
     /// Returns [`RANDOM_BITS`](super::RANDOM_BITS) random bits for each element of a group.
-    random(key: Key, group: u64) -> Group;
+    vector random(key: Key, group: u64) -> Group;
     /// Adds the residual, and appends to `found` the elements whose magnitude has at least the
     /// bits `threshold`, which are not 0. Indices count from `first`.
-    collect(input: Input<'_>, first: u32, threshold: u32, found: &mut Vec<Candidate>);
-    rans_encode(coder: &mut Encoder<'_>, table: &EncodeTable, symbols: &[u8]);
-    rans_decode(coder: &mut Decoder<'_>, table: &DecodeTable, symbols: &mut [u8]);
+    vector collect(input: Input<'_>, first: u32, threshold: u32, found: &mut Vec<Candidate>);
+    vector rans_encode(coder: &mut Encoder<'_>, table: &EncodeTable, symbols: &[u8]);
+    vector rans_decode(coder: &mut Decoder<'_>, table: &DecodeTable, symbols: &mut [u8]);
     /// Runs a loop that is compiled for the machine.
-    run[W: Work](work: W) -> W::Output;
+    scalar run[W: Work](work: W) -> W::Output;
 }

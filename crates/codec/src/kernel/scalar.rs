@@ -16,36 +16,51 @@ pub(crate) struct Candidate {
     pub bits: u32,
 }
 
+#[inline(always)]
 pub(super) fn add(values: &mut [f32], other: &[f32]) {
     values.iter_mut().zip(other).for_each(|(x, y)| *x += y);
 }
 
+#[inline(always)]
 pub(super) fn scale_copy(destination: &mut [f32], source: &[f32], factor: f32) {
     destination.iter_mut().zip(source).for_each(|(x, y)| *x = y * factor);
 }
 
+#[inline(always)]
 pub(super) fn add_scaled(values: &mut [f32], other: &[f32], factor: f32) {
     values.iter_mut().zip(other).for_each(|(x, y)| *x += y * factor);
 }
 
+#[inline(always)]
 pub(super) fn dot(a: &[f32], b: &[f32]) -> f32 {
-    finish_dot([0.0; SUMS], a, b)
+    let ((a, a_rest), (b, b_rest)) = (a.as_chunks::<SUMS>(), b.as_chunks::<SUMS>());
+    let mut sums = [0.0; SUMS];
+    for (a, b) in a.iter().zip(b) {
+        for lane in 0..SUMS {
+            sums[lane] += a[lane] * b[lane];
+        }
+    }
+    sums.iter_mut().zip(a_rest).zip(b_rest).for_each(|((sum, a), b)| *sum += a * b);
+    halved(sums)
 }
 
 /// Returns the sum of magnitudes times `factor`, in the lanes of [`dot`].
+#[inline(always)]
 pub(crate) fn magnitudes(values: &[f32], factor: f32) -> f32 {
+    let (values, rest) = values.as_chunks::<SUMS>();
     let mut sums = [0.0; SUMS];
-    for values in values.chunks(SUMS) {
-        sums.iter_mut().zip(values).for_each(|(sum, x)| *sum += x.abs() * factor);
+    for values in values {
+        for lane in 0..SUMS {
+            sums[lane] += values[lane].abs() * factor;
+        }
     }
-    finish_dot(sums, &[], &[])
+    sums.iter_mut().zip(rest).for_each(|(sum, x)| *sum += x.abs() * factor);
+    halved(sums)
 }
 
-/// Adds `a * b` to the sums, then adds the sums to each other, halving their number.
-pub(super) fn finish_dot(mut sums: [f32; SUMS], a: &[f32], b: &[f32]) -> f32 {
-    for (a, b) in a.chunks(SUMS).zip(b.chunks(SUMS)) {
-        sums.iter_mut().zip(a).zip(b).for_each(|((sum, a), b)| *sum += a * b);
-    }
+/// Adds the sums to each other, halving their number.
+#[inline(always)]
+pub(super) fn halved(mut sums: [f32; SUMS]) -> f32 {
     let mut half = SUMS / 2;
     while half > 0 {
         for lane in 0..half {
@@ -58,6 +73,7 @@ pub(super) fn finish_dot(mut sums: [f32; SUMS], a: &[f32], b: &[f32]) -> f32 {
 
 /// Returns the bits of the largest magnitude: as integers they are ordered like the numbers, with NaN
 /// above infinity.
+#[inline(always)]
 pub(super) fn max_magnitude(values: &[f32]) -> u32 {
     values.iter().fold(0, |max, x| max.max(x.abs().to_bits()))
 }

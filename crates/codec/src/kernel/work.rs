@@ -10,6 +10,7 @@ pub(crate) trait Work {
 }
 
 /// Runs `work` without vector instructions.
+#[inline(always)]
 pub(super) fn run<W: Work>(work: W) -> W::Output {
     work.run()
 }

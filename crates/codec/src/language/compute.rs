@@ -112,15 +112,16 @@ fn compute_ints(
     let ints = |operand| batch.ints(registers, operand);
     match operation {
         Operation::Take(field) => return take::ints(batch, field, to),
+        // Of two integers one is in a register: two constants are never compared.
+        Operation::Compare(comparison, a, b) if a.is_int() || b.is_int() => {
+            compare(comparison, to, blocks, (ints(a), ints(b)));
+        }
         Operation::Compare(comparison, a, b) => {
             compare(comparison, to, blocks, (numbers(a), numbers(b)));
         }
-        Operation::IntCompare(comparison, a, b) => {
-            compare(comparison, to, blocks, (ints(a), ints(b)));
-        }
-        Operation::IntUnary(Unary::Negative, a) => map(to, ints(a), i32::wrapping_neg),
-        Operation::IntUnary(_, a) => map(to, ints(a), i32::wrapping_abs),
-        Operation::IntBinary(operator, a, b) => {
+        Operation::Unary(Unary::Negative, a) => map(to, ints(a), i32::wrapping_neg),
+        Operation::Unary(_, a) => map(to, ints(a), i32::wrapping_abs),
+        Operation::Binary(operator, a, b) => {
             int_binary(operator, to, blocks, (ints(a), ints(b)));
         }
         Operation::And(a, b) => zip(to, blocks, (ints(a), ints(b)), |x, y| x & y),
@@ -129,10 +130,10 @@ fn compute_ints(
         Operation::Negative(a) => map(to, numbers(a), |x: f32| (x.to_bits() >> 31) as i32),
         Operation::Round(a) => map(to, numbers(a), loops::round),
         Operation::RoundRandom(a) => round_random(batch, to, numbers(a)),
-        Operation::IntSelect(mask, a, b) => {
+        Operation::Select(mask, a, b) => {
             select(to, blocks, ints(mask), (ints(a), ints(b)));
         }
-        Operation::IntSum(a) => reduce(to, ints(a), 0, |x| x, i32::wrapping_add),
+        Operation::Reduce(_, a) => reduce(to, ints(a), 0, |x| x, i32::wrapping_add),
         Operation::Largest(a) => pick::largest(to, blocks, numbers(a)),
         Operation::LargestWhere(a, mask) => {
             pick::largest_where(to, blocks, (numbers(a), ints(mask)), batch.draw());
@@ -146,7 +147,7 @@ fn compute_ints(
             pick::above(to, blocks, pair, batch.draw(), Crowd::First);
         }
         Operation::Where(a) => pick::locate(to, blocks, ints(a), batch.draw()),
-        Operation::IntGather(a, indices) => pick::gather(to, ints(a), ints(indices)),
+        Operation::Gather(a, indices) => pick::gather(to, ints(a), ints(indices)),
         _ => {}
     }
     Ok(())

@@ -142,11 +142,7 @@ impl Checker {
             "==" => Comparison::Equal,
             _ => Comparison::Unequal,
         };
-        let operation = match whole {
-            true => Operation::IntCompare(comparison, a, b),
-            false => Operation::Compare(comparison, a, b),
-        };
-        Ok(self.result(Kind::Mask, length, operation))
+        Ok(self.result(Kind::Mask, length, Operation::Compare(comparison, a, b)))
     }
 
     /// Adds an operation on two values, element by element.
@@ -166,11 +162,11 @@ impl Checker {
             return Ok(self.constant(Formula::Binary(operator, a, b), kind));
         }
         let length = self.together(left, right, place)?;
-        let operation = match whole {
-            true => Operation::IntBinary(operator, left.operand, right.operand),
-            false => Operation::Binary(operator, self.number(left), self.number(right)),
+        let (a, b) = match whole {
+            true => (left.operand, right.operand),
+            false => (self.number(left), self.number(right)),
         };
-        Ok(self.result(kind, length, operation))
+        Ok(self.result(kind, length, Operation::Binary(operator, a, b)))
     }
 
     /// Adds an operation on one value, element by element.
@@ -195,7 +191,7 @@ impl Checker {
             if whole_result {
                 return Ok(value);
             }
-            let operation = Operation::IntUnary(operator, value.operand);
+            let operation = Operation::Unary(operator, value.operand);
             return Ok(self.result(Kind::Int, value.length(), operation));
         }
         let operand = self.number(value);
@@ -209,10 +205,7 @@ impl Checker {
                 format!("indices pick from a value per element, found {}", value.describe());
             return Err(Refusal::at(place, message));
         }
-        let operation = match value.kind {
-            Kind::Number => Operation::Gather(value.operand, index.operand),
-            _ => Operation::IntGather(value.operand, index.operand),
-        };
+        let operation = Operation::Gather(value.operand, index.operand);
         Ok(self.result(value.kind, index.length(), operation))
     }
 }

@@ -63,7 +63,11 @@ pub(crate) fn call(
         ("mean", [x]) => reduce(checker, Reduction::Mean, *x, place, name),
         ("count", [mask]) => {
             checker.require(Kind::Mask, *mask, place, name)?;
-            Ok(checker.result(Kind::Int, Length::One, Operation::IntSum(mask.operand)))
+            Ok(checker.result(
+                Kind::Int,
+                Length::One,
+                Operation::Reduce(Reduction::Sum, mask.operand),
+            ))
         }
         ("scan", [x]) => {
             let x = per_element(checker, *x, place, name)?;
@@ -191,12 +195,11 @@ fn select(checker: &mut Checker, [mask, a, b]: [Value; 3], place: Place) -> Resu
         let message = format!("{} does not go with {}", mask.describe(), b.describe());
         return Err(Refusal::at(place, message));
     };
-    if whole {
-        let operation = Operation::IntSelect(mask.operand, a.operand, b.operand);
-        return Ok(checker.result(Kind::Int, length, operation));
-    }
-    let (a, b) = (checker.number(a), checker.number(b));
-    Ok(checker.result(Kind::Number, length, Operation::Select(mask.operand, a, b)))
+    let (kind, a, b) = match whole {
+        true => (Kind::Int, a.operand, b.operand),
+        false => (Kind::Number, checker.number(a), checker.number(b)),
+    };
+    Ok(checker.result(kind, length, Operation::Select(mask.operand, a, b)))
 }
 
 /// Adds the instructions of a sign: -1, 0 or 1.
@@ -209,8 +212,8 @@ fn sign(checker: &mut Checker, x: Value, place: Place) -> Result<Value, Refusal>
     let below = checker.result(Kind::Mask, x.length(), below).operand;
     let above = Operation::Compare(Comparison::Below, zero, x.operand);
     let above = checker.result(Kind::Mask, x.length(), above).operand;
-    let rest = checker.result(Kind::Int, x.length(), Operation::IntSelect(above, one, zero));
-    let operation = Operation::IntSelect(below, minus, rest.operand);
+    let rest = checker.result(Kind::Int, x.length(), Operation::Select(above, one, zero));
+    let operation = Operation::Select(below, minus, rest.operand);
     Ok(checker.result(Kind::Int, x.length(), operation))
 }
 

@@ -95,7 +95,9 @@ fn single(value: Operand) -> bool {
 /// Returns numbers and threshold of a mask `abs(x) >= threshold`.
 fn above(instructions: &[Instruction], mask: Operand) -> Option<(Operand, Operand)> {
     match made(instructions, mask)? {
-        Operation::Compare(Comparison::AtMost, threshold, magnitude) if single(threshold) => {
+        Operation::Compare(Comparison::AtMost, threshold, magnitude)
+            if single(threshold) && matches!(magnitude.source, Source::Number(_)) =>
+        {
             match made(instructions, magnitude)? {
                 Operation::Unary(Unary::Absolute, x) => Some((x, threshold)),
                 _ => None,

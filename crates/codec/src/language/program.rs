@@ -38,6 +38,13 @@ pub(crate) struct Operand {
     pub length: Length,
 }
 
+impl Operand {
+    /// Returns whether the value is in a register of integers.
+    pub(crate) fn is_int(self) -> bool {
+        matches!(self.source, Source::Int(_))
+    }
+}
+
 /// Constant, computed from earlier ones.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Formula {
@@ -93,10 +100,8 @@ pub(crate) enum Reduction {
 pub(crate) enum Operation {
     Unary(Unary, Operand),
     Binary(Binary, Operand, Operand),
+    /// Comparison of numbers, or of integers if one of them is in a register of integers.
     Compare(Comparison, Operand, Operand),
-    IntUnary(Unary, Operand),
-    IntBinary(Binary, Operand, Operand),
-    IntCompare(Comparison, Operand, Operand),
     /// Conjunction of masks.
     And(Operand, Operand),
     /// Disjunction of masks.
@@ -119,12 +124,8 @@ pub(crate) enum Operation {
     },
     /// Second operand where the mask, the first, holds, else the third.
     Select(Operand, Operand, Operand),
-    /// [`Operation::Select`] of integers.
-    IntSelect(Operand, Operand, Operand),
-    /// One number of all numbers of a block.
+    /// One number of all numbers of a block, or the sum of a mask.
     Reduce(Reduction, Operand),
-    /// Sum of the integers of a block.
-    IntSum(Operand),
     /// Running sums of a block.
     Scan(Operand),
     /// Uniform random numbers in `0.0..1.0`.
@@ -135,10 +136,8 @@ pub(crate) enum Operation {
     LargestWhere(Operand, Operand),
     /// Indices where a mask holds, from a random position on; others follow if it holds for too few.
     Where(Operand),
-    /// Numbers at indices, the second operand.
+    /// Numbers or integers at indices, the second operand.
     Gather(Operand, Operand),
-    /// [`Operation::Gather`] of integers.
-    IntGather(Operand, Operand),
     /// Number that is the `count`-th largest of the block.
     Rank {
         value: Operand,
@@ -221,7 +220,6 @@ impl Operation {
         match self {
             O::Random | O::Take(_) => vec![],
             O::Unary(_, a)
-            | O::IntUnary(_, a)
             | O::Not(a)
             | O::Negative(a)
             | O::Round(a)
@@ -229,7 +227,6 @@ impl Operation {
             | O::Number(a)
             | O::Digits { value: a, .. }
             | O::Reduce(_, a)
-            | O::IntSum(a)
             | O::Scan(a)
             | O::Largest(a)
             | O::Where(a)
@@ -240,8 +237,6 @@ impl Operation {
             | O::Yield(a) => vec![a],
             O::Binary(_, a, b)
             | O::Compare(_, a, b)
-            | O::IntBinary(_, a, b)
-            | O::IntCompare(_, a, b)
             | O::And(a, b)
             | O::Or(a, b)
             | O::Gather(a, b)
@@ -250,9 +245,8 @@ impl Operation {
             | O::LargestAbove(a, b)
             | O::EmitRoundRandom(_, a, b)
             | O::YieldSelect(_, a, b)
-            | O::IntGather(a, b)
             | O::YieldAt(a, b) => vec![a, b],
-            O::Select(a, b, c) | O::IntSelect(a, b, c) => vec![a, b, c],
+            O::Select(a, b, c) => vec![a, b, c],
         }
     }
 }

@@ -36,12 +36,14 @@ unsafe fn bf16_bits(x: __m256) -> __m256i {
     _mm256_blendv_epi8(_mm256_srli_epi32::<16>(up), quiet, nan)
 }
 
-/// Sums eight lanes by halves.
-#[inline(always)]
-pub(super) unsafe fn sum_halves(x: __m256) -> f32 {
-    let x = _mm_add_ps(_mm256_castps256_ps128(x), _mm256_extractf128_ps::<1>(x));
-    let x = _mm_add_ps(x, _mm_movehl_ps(x, x));
-    _mm_cvtss_f32(_mm_add_ss(x, _mm_movehdup_ps(x)))
+/// Implements operations that are one instruction, applied to both registers.
+macro_rules! instructions {
+    ($($name:ident($($x:ident: $type:ident),+) -> $result:ident = $instruction:ident;)*) => {$(
+        #[inline(always)]
+        unsafe fn $name($($x: Self::$type),+) -> Self::$result {
+            [$instruction($($x[0]),+), $instruction($($x[1]),+)]
+        }
+    )*};
 }
 
 /// For every mask of eight lanes the shuffle that brings the words of its lanes to the end.
@@ -98,6 +100,24 @@ impl Lanes for Avx2 {
     type F = [__m256; 2];
     type I = [__m256i; 2];
 
+    instructions! {
+        add(a: F, b: F) -> F = _mm256_add_ps;
+        sub(a: F, b: F) -> F = _mm256_sub_ps;
+        mul(a: F, b: F) -> F = _mm256_mul_ps;
+        round(x: F) -> I = _mm256_cvtps_epi32;
+        float(x: I) -> F = _mm256_cvtepi32_ps;
+        bits(x: F) -> I = _mm256_castps_si256;
+        from_bits(x: I) -> F = _mm256_castsi256_ps;
+        add_int(a: I, b: I) -> I = _mm256_add_epi32;
+        sub_int(a: I, b: I) -> I = _mm256_sub_epi32;
+        shift_right_by(x: I, counts: I) -> I = _mm256_srlv_epi32;
+        and(a: I, b: I) -> I = _mm256_and_si256;
+        or(a: I, b: I) -> I = _mm256_or_si256;
+        xor(a: I, b: I) -> I = _mm256_xor_si256;
+        min(a: I, b: I) -> I = _mm256_min_epi32;
+        max(a: I, b: I) -> I = _mm256_max_epi32;
+    }
+
     #[inline(always)]
     unsafe fn load(from: *const f32) -> Self::F {
         [_mm256_loadu_ps(from), _mm256_loadu_ps(from.add(8))]
@@ -145,40 +165,8 @@ impl Lanes for Avx2 {
         [_mm256_set1_ps(x); 2]
     }
     #[inline(always)]
-    unsafe fn add(a: Self::F, b: Self::F) -> Self::F {
-        both!(_mm256_add_ps, a, b)
-    }
-    #[inline(always)]
-    unsafe fn sub(a: Self::F, b: Self::F) -> Self::F {
-        both!(_mm256_sub_ps, a, b)
-    }
-    #[inline(always)]
-    unsafe fn mul(a: Self::F, b: Self::F) -> Self::F {
-        both!(_mm256_mul_ps, a, b)
-    }
-    #[inline(always)]
-    unsafe fn round(x: Self::F) -> Self::I {
-        both!(_mm256_cvtps_epi32, x)
-    }
-    #[inline(always)]
-    unsafe fn float(x: Self::I) -> Self::F {
-        both!(_mm256_cvtepi32_ps, x)
-    }
-    #[inline(always)]
     unsafe fn magnitude(x: Self::F) -> Self::I {
         Self::and(both!(_mm256_castps_si256, x), Self::splat_int(i32::MAX as u32))
-    }
-    #[inline(always)]
-    unsafe fn bits(x: Self::F) -> Self::I {
-        both!(_mm256_castps_si256, x)
-    }
-    #[inline(always)]
-    unsafe fn from_bits(x: Self::I) -> Self::F {
-        both!(_mm256_castsi256_ps, x)
-    }
-    #[inline(always)]
-    unsafe fn sum(x: Self::F) -> f32 {
-        sum_halves(_mm256_add_ps(x[0], x[1]))
     }
     #[inline(always)]
     unsafe fn splat_int(x: u32) -> Self::I {
@@ -188,26 +176,6 @@ impl Lanes for Avx2 {
     unsafe fn iota() -> Self::I {
         let low = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
         [low, _mm256_add_epi32(low, _mm256_set1_epi32(8))]
-    }
-    #[inline(always)]
-    unsafe fn add_int(a: Self::I, b: Self::I) -> Self::I {
-        both!(_mm256_add_epi32, a, b)
-    }
-    #[inline(always)]
-    unsafe fn sub_int(a: Self::I, b: Self::I) -> Self::I {
-        both!(_mm256_sub_epi32, a, b)
-    }
-    #[inline(always)]
-    unsafe fn and(a: Self::I, b: Self::I) -> Self::I {
-        both!(_mm256_and_si256, a, b)
-    }
-    #[inline(always)]
-    unsafe fn or(a: Self::I, b: Self::I) -> Self::I {
-        both!(_mm256_or_si256, a, b)
-    }
-    #[inline(always)]
-    unsafe fn xor(a: Self::I, b: Self::I) -> Self::I {
-        both!(_mm256_xor_si256, a, b)
     }
     #[inline(always)]
     unsafe fn shift_left<const N: u32>(x: Self::I) -> Self::I {
@@ -223,18 +191,6 @@ impl Lanes for Avx2 {
     unsafe fn shift_right_signed<const N: u32>(x: Self::I) -> Self::I {
         let count = _mm_cvtsi32_si128(N as i32);
         both!(_mm256_sra_epi32, x, [count; 2])
-    }
-    #[inline(always)]
-    unsafe fn shift_right_by(x: Self::I, counts: Self::I) -> Self::I {
-        both!(_mm256_srlv_epi32, x, counts)
-    }
-    #[inline(always)]
-    unsafe fn min(a: Self::I, b: Self::I) -> Self::I {
-        both!(_mm256_min_epi32, a, b)
-    }
-    #[inline(always)]
-    unsafe fn max(a: Self::I, b: Self::I) -> Self::I {
-        both!(_mm256_max_epi32, a, b)
     }
     #[inline(always)]
     unsafe fn max_lane(x: Self::I) -> u32 {

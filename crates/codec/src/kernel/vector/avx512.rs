@@ -7,10 +7,38 @@ use super::lanes::Lanes;
 /// AVX-512, with sixteen lanes in one register.
 pub(crate) struct Avx512;
 
+/// Implements operations that are one instruction.
+macro_rules! instructions {
+    ($($name:ident($($x:ident: $type:ident),+) -> $result:ident = $instruction:ident;)*) => {$(
+        #[inline(always)]
+        unsafe fn $name($($x: Self::$type),+) -> Self::$result {
+            $instruction($($x),+)
+        }
+    )*};
+}
+
 // SAFETY: here as in `Lanes`, the caller answers for the instructions and the pointers.
 impl Lanes for Avx512 {
     type F = __m512;
     type I = __m512i;
+
+    instructions! {
+        add(a: F, b: F) -> F = _mm512_add_ps;
+        sub(a: F, b: F) -> F = _mm512_sub_ps;
+        mul(a: F, b: F) -> F = _mm512_mul_ps;
+        round(x: F) -> I = _mm512_cvtps_epi32;
+        float(x: I) -> F = _mm512_cvtepi32_ps;
+        bits(x: F) -> I = _mm512_castps_si512;
+        from_bits(x: I) -> F = _mm512_castsi512_ps;
+        add_int(a: I, b: I) -> I = _mm512_add_epi32;
+        sub_int(a: I, b: I) -> I = _mm512_sub_epi32;
+        shift_right_by(x: I, counts: I) -> I = _mm512_srlv_epi32;
+        and(a: I, b: I) -> I = _mm512_and_si512;
+        or(a: I, b: I) -> I = _mm512_or_si512;
+        xor(a: I, b: I) -> I = _mm512_xor_si512;
+        min(a: I, b: I) -> I = _mm512_min_epi32;
+        max(a: I, b: I) -> I = _mm512_max_epi32;
+    }
 
     #[inline(always)]
     unsafe fn load(from: *const f32) -> __m512 {
@@ -58,41 +86,8 @@ impl Lanes for Avx512 {
         _mm512_set1_ps(x)
     }
     #[inline(always)]
-    unsafe fn add(a: __m512, b: __m512) -> __m512 {
-        _mm512_add_ps(a, b)
-    }
-    #[inline(always)]
-    unsafe fn sub(a: __m512, b: __m512) -> __m512 {
-        _mm512_sub_ps(a, b)
-    }
-    #[inline(always)]
-    unsafe fn mul(a: __m512, b: __m512) -> __m512 {
-        _mm512_mul_ps(a, b)
-    }
-    #[inline(always)]
-    unsafe fn round(x: __m512) -> __m512i {
-        _mm512_cvtps_epi32(x)
-    }
-    #[inline(always)]
-    unsafe fn float(x: __m512i) -> __m512 {
-        _mm512_cvtepi32_ps(x)
-    }
-    #[inline(always)]
     unsafe fn magnitude(x: __m512) -> __m512i {
         _mm512_and_si512(_mm512_castps_si512(x), _mm512_set1_epi32(i32::MAX))
-    }
-    #[inline(always)]
-    unsafe fn bits(x: __m512) -> __m512i {
-        _mm512_castps_si512(x)
-    }
-    #[inline(always)]
-    unsafe fn from_bits(x: __m512i) -> __m512 {
-        _mm512_castsi512_ps(x)
-    }
-    #[inline(always)]
-    unsafe fn sum(x: __m512) -> f32 {
-        let upper = _mm512_extractf32x8_ps::<1>(x);
-        super::avx2::sum_halves(_mm256_add_ps(_mm512_castps512_ps256(x), upper))
     }
     #[inline(always)]
     unsafe fn splat_int(x: u32) -> __m512i {
@@ -101,26 +96,6 @@ impl Lanes for Avx512 {
     #[inline(always)]
     unsafe fn iota() -> __m512i {
         _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15)
-    }
-    #[inline(always)]
-    unsafe fn add_int(a: __m512i, b: __m512i) -> __m512i {
-        _mm512_add_epi32(a, b)
-    }
-    #[inline(always)]
-    unsafe fn sub_int(a: __m512i, b: __m512i) -> __m512i {
-        _mm512_sub_epi32(a, b)
-    }
-    #[inline(always)]
-    unsafe fn and(a: __m512i, b: __m512i) -> __m512i {
-        _mm512_and_si512(a, b)
-    }
-    #[inline(always)]
-    unsafe fn or(a: __m512i, b: __m512i) -> __m512i {
-        _mm512_or_si512(a, b)
-    }
-    #[inline(always)]
-    unsafe fn xor(a: __m512i, b: __m512i) -> __m512i {
-        _mm512_xor_si512(a, b)
     }
     #[inline(always)]
     unsafe fn shift_left<const N: u32>(x: __m512i) -> __m512i {
@@ -133,18 +108,6 @@ impl Lanes for Avx512 {
     #[inline(always)]
     unsafe fn shift_right_signed<const N: u32>(x: __m512i) -> __m512i {
         _mm512_srai_epi32::<N>(x)
-    }
-    #[inline(always)]
-    unsafe fn shift_right_by(x: __m512i, counts: __m512i) -> __m512i {
-        _mm512_srlv_epi32(x, counts)
-    }
-    #[inline(always)]
-    unsafe fn min(a: __m512i, b: __m512i) -> __m512i {
-        _mm512_min_epi32(a, b)
-    }
-    #[inline(always)]
-    unsafe fn max(a: __m512i, b: __m512i) -> __m512i {
-        _mm512_max_epi32(a, b)
     }
     #[inline(always)]
     unsafe fn max_lane(x: __m512i) -> u32 {

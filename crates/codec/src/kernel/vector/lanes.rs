@@ -3,6 +3,7 @@
 use super::source::{Source, sum_block};
 use crate::kernel::codes::{Code, block};
 use crate::kernel::format::{BF16, F16, F32, Format};
+use crate::kernel::random::LANES;
 use crate::kernel::scale::Scale;
 
 /// Instructions on sixteen f32 (`F`) or i32 (`I`) at once.
@@ -31,8 +32,6 @@ pub(crate) trait Lanes {
     unsafe fn magnitude(x: Self::F) -> Self::I;
     unsafe fn bits(x: Self::F) -> Self::I;
     unsafe fn from_bits(x: Self::I) -> Self::F;
-    /// Sums all lanes by halves: lane `i` and `i + 8`, then 4, 2 and 1 apart.
-    unsafe fn sum(x: Self::F) -> f32;
     unsafe fn splat_int(x: u32) -> Self::I;
     /// Returns `i` in lane `i`.
     unsafe fn iota() -> Self::I;
@@ -123,6 +122,26 @@ pub(crate) trait CodeLanes: Code {
         self.scale(values, max)
     }
 
-    unsafe fn codes<L: Lanes>(&self, x: L::F, scale: Scale, random: L::I) -> L::I;
-    unsafe fn values<L: Lanes>(&self, codes: L::I, scale: f32) -> L::F;
+    /// Computes codes of [`Code::code`], by default in a loop that the compiler makes vectors of.
+    #[inline(always)]
+    unsafe fn codes<L: Lanes>(&self, x: L::F, scale: Scale, random: L::I) -> L::I {
+        let (mut values, mut words) = ([0.0; LANES], [0; LANES]);
+        L::store(values.as_mut_ptr(), x);
+        L::store(words.as_mut_ptr().cast(), L::from_bits(random));
+        for lane in 0..LANES {
+            words[lane] = self.code(values[lane], scale, words[lane]);
+        }
+        L::bits(L::load(words.as_ptr().cast()))
+    }
+
+    /// Computes the values of codes like [`CodeLanes::codes`].
+    #[inline(always)]
+    unsafe fn values<L: Lanes>(&self, codes: L::I, scale: f32) -> L::F {
+        let (mut words, mut values) = ([0; LANES], [0.0; LANES]);
+        L::store(words.as_mut_ptr().cast(), L::from_bits(codes));
+        for lane in 0..LANES {
+            values[lane] = self.value(words[lane], scale);
+        }
+        L::load(values.as_ptr())
+    }
 }

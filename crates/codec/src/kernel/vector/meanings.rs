@@ -1,4 +1,4 @@
-//! Meanings of all codes, for 16 elements at once.
+//! Meanings of all codes, for 16 elements at once: written out where vectors of the compiler are slower.
 //!
 //! Comparisons are signs of differences: where a difference is negative, a shift spreads its sign
 //! over all bits, and these choose between two values.
@@ -12,7 +12,7 @@ use crate::intsgd::IntSgd;
 use crate::kernel::bits::{INFINITY, SIGN};
 use crate::kernel::codes::Code;
 use crate::kernel::random::{GROUP, LANES, RANDOM_BITS};
-use crate::kernel::scalar::SUMS;
+use crate::kernel::scalar::{SUMS, halved};
 use crate::kernel::scale::Scale;
 use crate::natural::{self, Natural};
 use crate::qsgd::Levels;
@@ -82,7 +82,11 @@ impl<const BITS: usize> CodeLanes for Signs<BITS> {
                 *sum = L::add(*sum, L::mul(L::from_bits(L::magnitude(x)), L::splat(SHARE)));
             }
         }
-        Self::unit(L::sum(L::add(sums[0], sums[1])), GROUP)
+        let mut lanes = [0.0; SUMS];
+        for (half, sum) in sums.into_iter().enumerate() {
+            L::store(lanes.as_mut_ptr().add(half * LANES), sum);
+        }
+        Self::unit(halved(lanes), GROUP)
     }
     #[inline(always)]
     unsafe fn codes<L: Lanes>(&self, x: L::F, scale: Scale, _random: L::I) -> L::I {
@@ -96,29 +100,9 @@ impl<const BITS: usize> CodeLanes for Signs<BITS> {
         let large = L::shift_right::<30>(L::add_int(most, minus));
         L::or(sign, L::and(large, L::splat_int(2)))
     }
-    #[inline(always)]
-    unsafe fn values<L: Lanes>(&self, codes: L::I, unit: f32) -> L::F {
-        let mut bits = L::xor(L::shift_left::<31>(codes), L::bits(L::splat(unit)));
-        if BITS == 2 {
-            let different = L::splat_int(unit.to_bits() ^ signs::three(unit).to_bits());
-            let large = L::shift_right_signed::<31>(L::shift_left::<30>(codes));
-            bits = L::xor(bits, L::and(large, different));
-        }
-        L::from_bits(bits)
-    }
 }
 
-impl CodeLanes for Vote {
-    #[inline(always)]
-    unsafe fn codes<L: Lanes>(&self, x: L::F, _scale: Scale, _random: L::I) -> L::I {
-        // Adding 0 turns -0 to 0, which counts as positive, and keeps every other sign.
-        L::shift_right::<31>(L::bits(L::add(x, L::splat(0.0))))
-    }
-    #[inline(always)]
-    unsafe fn values<L: Lanes>(&self, codes: L::I, _scale: f32) -> L::F {
-        L::from_bits(L::or(L::shift_left::<31>(codes), L::bits(L::splat(1.0))))
-    }
-}
+impl CodeLanes for Vote {}
 
 impl CodeLanes for Threshold {
     #[inline(always)]
@@ -126,12 +110,6 @@ impl CodeLanes for Threshold {
         let small = below::<L>(L::magnitude(x), self.tau.to_bits());
         let sign = L::or(L::shift_right_signed::<31>(L::bits(x)), L::splat_int(1));
         choose::<L>(small, L::splat_int(0), sign)
-    }
-    #[inline(always)]
-    unsafe fn values<L: Lanes>(&self, codes: L::I, _scale: f32) -> L::F {
-        let sign = L::and(L::shift_left::<30>(codes), L::splat_int(SIGN));
-        let sent = L::shift_right_signed::<31>(L::shift_left::<31>(codes));
-        L::from_bits(L::and(sent, L::or(sign, L::bits(L::splat(self.tau)))))
     }
 }
 
@@ -151,16 +129,7 @@ impl CodeLanes for Levels {
     }
 }
 
-impl CodeLanes for IntSgd {
-    #[inline(always)]
-    unsafe fn codes<L: Lanes>(&self, x: L::F, _scale: Scale, _random: L::I) -> L::I {
-        L::round(x)
-    }
-    #[inline(always)]
-    unsafe fn values<L: Lanes>(&self, codes: L::I, _scale: f32) -> L::F {
-        L::float(signed::<L>(codes, self.bits()))
-    }
-}
+impl CodeLanes for IntSgd {}
 
 impl CodeLanes for Natural {
     #[inline(always)]
@@ -173,14 +142,6 @@ impl CodeLanes for Natural {
         let small = below::<L>(magnitude, (natural::ZERO + 1) << natural::DIGITS);
         let sign = L::and(L::shift_right::<24>(L::bits(x)), L::splat_int(0x80));
         L::or(sign, choose::<L>(small, L::splat_int(0), exponent))
-    }
-    #[inline(always)]
-    unsafe fn values<L: Lanes>(&self, codes: L::I, _scale: f32) -> L::F {
-        let exponent = L::and(codes, L::splat_int(0x7f));
-        let power = L::add_int(exponent, L::splat_int(natural::ZERO));
-        let power = L::shift_left::<{ natural::DIGITS }>(power);
-        let magnitude = choose::<L>(below::<L>(exponent, 1), L::splat_int(0), power);
-        L::from_bits(L::or(magnitude, sign::<L>(codes)))
     }
 }
 

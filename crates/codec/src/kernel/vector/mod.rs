@@ -20,7 +20,6 @@ mod meanings;
 mod random;
 mod rans;
 mod source;
-mod sums;
 
 pub(super) use avx2::Avx2;
 pub(super) use avx512::Avx512;
@@ -30,4 +29,3 @@ pub(super) use collect::collect;
 pub(crate) use lanes::{CodeLanes, FormatLanes};
 pub(super) use random::random;
 pub(super) use rans::{rans_decode, rans_encode};
-pub(super) use sums::{add, add_scaled, dot, max_magnitude, run, scale_copy};
