@@ -4,12 +4,15 @@
 //! receiving are all there is; what is sent is known before anything runs.
 
 mod describe;
+mod outgoing;
 
 use std::sync::Arc;
 
 use thinwire_codec::Codec;
 use thinwire_model::{Collective, Layout, NodeId, Reduction, Step, TensorId};
 use thinwire_wire::Rank;
+
+pub(crate) use outgoing::Outgoing;
 
 use crate::collective::{ENCODED, Encoding, Length, RAW, outermost};
 use crate::pipeline::Pass;
@@ -242,12 +245,13 @@ impl Program {
     }
 
     fn bytes(&self, length: Length) -> u64 {
-        let passes = self.forward.iter().chain(&self.backward).chain(&self.weight).flatten();
-        let per_micro_batch: u64 =
-            passes.map(|instruction| self.sent_by(instruction, length)).sum();
-        let parameters = self.parameters.iter();
-        let updates: u64 = parameters.map(|parameter| self.sent_for(parameter, length)).sum();
-        per_micro_batch * self.micro_batches as u64 + updates
+        let sent = |outgoing: Outgoing<'_>| match outgoing {
+            Outgoing::Convert(convert) => self.transfer(convert).bytes(length),
+            Outgoing::Message(slot, peer) => self.message_bytes((slot, peer), length),
+        };
+        let per_micro_batch: u64 = self.sent_in_passes().map(sent).sum();
+        per_micro_batch * self.micro_batches as u64
+            + self.sent_for_parameters().map(sent).sum::<u64>()
     }
 
     /// Returns which micro-batch of the whole batch one of this rank's is, and which part of it.
@@ -258,14 +262,13 @@ impl Program {
 
     /// Returns the numbers of exchanges that keep a residual, each with its elements.
     pub fn owed(&self) -> Vec<(u32, usize)> {
-        let passes = self.forward.iter().chain(&self.backward).chain(&self.weight).flatten();
-        let within = passes.filter_map(|instruction| match instruction {
-            Instruction::Convert(convert) => Some(convert),
+        let owed = |outgoing: Outgoing<'_>| match outgoing {
+            Outgoing::Convert(convert) if convert.gradient.is_some() => {
+                Some((convert.number, self.transfer(convert).owed()?))
+            }
             _ => None,
-        });
-        let after = self.parameters.iter().flat_map(|parameter| &parameter.reduce);
-        let owed = |convert: &Convert| Some((convert.number, self.transfer(convert).owed()?));
-        within.chain(after).filter_map(owed).collect()
+        };
+        self.sent_in_passes().chain(self.sent_for_parameters()).filter_map(owed).collect()
     }
 
     /// Returns what a collective does, as schedules.
@@ -299,31 +302,6 @@ impl Program {
         let pairs = self.mesh.pairs([self.mesh.stage, self.mesh.stage_of(peer)]);
         let transport = outermost(&self.activations, &pairs);
         transport.map_or_else(thinwire_codec::raw, |transport| Arc::clone(&transport.codec))
-    }
-
-    fn sent_by(&self, instruction: &Instruction, length: Length) -> u64 {
-        match instruction {
-            Instruction::Convert(convert) => self.transfer(convert).bytes(length),
-            Instruction::Send { slot, to, .. } => self.message_bytes((*slot, *to), length),
-            _ => 0,
-        }
-    }
-
-    fn sent_for(&self, parameter: &Parameter, length: Length) -> u64 {
-        let all = |converts: &[Convert]| -> u64 {
-            converts.iter().map(|convert| self.transfer(convert).bytes(length)).sum()
-        };
-        let owned = match &parameter.owner {
-            Owner::There { rank, .. } => self.message_bytes((parameter.reduced, *rank), length),
-            Owner::Here { restore, copies } => {
-                let copy = |Message { converts, slot, peer, .. }: &Message| {
-                    all(converts) + self.message_bytes((*slot, *peer), length)
-                };
-                all(restore) + copies.iter().map(copy).sum::<u64>()
-            }
-        };
-        let others: u64 = parameter.others.iter().map(|sum| all(&sum.converts)).sum();
-        all(&parameter.reduce) + others + owned
     }
 
     fn message_bytes(&self, (slot, peer): (Slot, Rank), length: Length) -> u64 {

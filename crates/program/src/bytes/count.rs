@@ -9,7 +9,8 @@ use thinwire_wire::Rank;
 use super::volume::{bytes, volume};
 use super::{Exchange, Kind, Route, Times, Volume, subjects};
 use crate::collective::Encoding;
-use crate::{Assignment, Convert, Instruction, Message, Owner, Parameter, Program, Slot};
+use crate::program::Outgoing;
+use crate::{Assignment, Convert, Program, Slot};
 
 /// The exchanges of programs, as they are counted.
 pub(super) struct Counter<'a> {
@@ -34,38 +35,13 @@ impl<'a> Counter<'a> {
 
     /// Adds the exchanges of a stage, all of whose ranks have this program's instructions.
     pub fn program(&mut self, program: &Program) {
-        let passes = [&program.forward, &program.backward, &program.weight];
         let mut encodings = Encodings { program, known: HashMap::new() };
-        for instruction in passes.into_iter().flatten().flatten() {
-            match instruction {
-                Instruction::Convert(convert) => {
-                    self.convert(&mut encodings, convert, Times::EachMicroBatch);
-                }
-                Instruction::Send { slot, to, .. } => {
-                    self.send(program, (*slot, *to), (Kind::Message, Times::EachMicroBatch));
-                }
-                _ => {}
-            }
-        }
-        program.parameters.iter().for_each(|parameter| self.parameter(&mut encodings, parameter));
-    }
-
-    /// Counts the exchanges once a step of a parameter: of its gradient's sum and of new values.
-    fn parameter(&mut self, encodings: &mut Encodings<'_>, parameter: &Parameter) {
-        let (program, once) = (encodings.program, (Kind::Parameter, Times::Once));
-        let mut all = |converts: &[Convert]| {
-            converts.iter().for_each(|convert| self.convert(encodings, convert, Times::Once));
-        };
-        all(&parameter.reduce);
-        parameter.others.iter().for_each(|other| all(&other.converts));
-        match &parameter.owner {
-            Owner::There { rank, .. } => self.send(program, (parameter.reduced, *rank), once),
-            Owner::Here { restore, copies } => {
-                all(restore);
-                copies.iter().for_each(|copy| all(&copy.converts));
-                for Message { slot, peer, .. } in copies {
-                    self.send(program, (*slot, *peer), once);
-                }
+        let passes = program.sent_in_passes().map(|it| (it, Kind::Message, Times::EachMicroBatch));
+        let updates = program.sent_for_parameters().map(|it| (it, Kind::Parameter, Times::Once));
+        for (outgoing, kind, times) in passes.chain(updates) {
+            match outgoing {
+                Outgoing::Convert(convert) => self.convert(&mut encodings, convert, times),
+                Outgoing::Message(slot, to) => self.send(program, (slot, to), (kind, times)),
             }
         }
     }

@@ -8,7 +8,6 @@ use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::Arc;
 
-use thinwire_codec::Choice;
 use thinwire_model::Graph;
 
 use super::{ActivationFile, PlanFile};
@@ -58,7 +57,7 @@ impl Plan {
 ///
 /// # Errors
 /// If it is for none, or for more than can be counted on.
-fn ranks(file: &PlanFile) -> Result<usize, Error> {
+fn ranks(file: &PlanFile) -> Result<(), Error> {
     let sizes = file.mesh.iter().chain([&file.micro_batches]).copied().chain([file.stage.len()]);
     if let Some(size) = sizes.into_iter().find(|size| !(1..=COUNT_MAX).contains(size)) {
         let expected = format!("expected 1 to {COUNT_MAX} each");
@@ -68,8 +67,10 @@ fn ranks(file: &PlanFile) -> Result<usize, Error> {
         )));
     }
     let ranks = file.mesh.iter().try_fold(file.stage.len(), |ranks, size| ranks.checked_mul(*size));
-    let ranks = ranks.filter(|ranks| *ranks <= COUNT_MAX);
-    ranks.ok_or_else(|| Error::invalid(format!("mesh {:?} has too many ranks", file.mesh)))
+    match ranks {
+        Some(..=COUNT_MAX) => Ok(()),
+        _ => Err(Error::invalid(format!("mesh {:?} has too many ranks", file.mesh))),
+    }
 }
 
 fn check_counts(file: &PlanFile) -> Result<(), Error> {
@@ -144,16 +145,9 @@ fn codecs(file: &PlanFile, graph: &Graph) -> Result<Vec<Transport>, Error> {
     let mut codecs = vec![Transport::raw(); graph.parameters().count()];
     for given in &file.codec {
         let within = within(&given.name, given.level.as_deref(), given.within)?;
-        let codec =
-            match Choice::parse(&given.name).map_err(|error| Error::invalid(error.to_string()))? {
-                Choice::Bytes(codec) => codec,
-                Choice::LowRank(_) | Choice::Integers(_) => {
-                    let found = format!("codec {} makes sums", given.name);
-                    return Err(Error::invalid(format!("{found}, expected one that makes bytes")));
-                }
-            };
+        let coding = Coding::parse(&given.name)?;
         for name in &given.parameters {
-            codecs[place(&places, name)?] = Transport { codec: Arc::clone(&codec), within };
+            codecs[place(&places, name)?] = Transport { codec: Arc::clone(coding.codec()), within };
         }
     }
     Ok(codecs)
