@@ -24,7 +24,7 @@ fn main() {
                 let link_options = tcp::Options::new(Token::new("benchmark"));
                 let link =
                     tcp::connect(World::new(rank, ranks).unwrap(), store, &link_options).unwrap();
-                let mut group = Group::new(Box::new(link));
+                let mut group = Group::new(link);
                 let mut values = vec![1.0; (mib * 262_144.0) as usize];
                 let mut times = Vec::new();
                 for run in 0..runs + 3 {

@@ -37,7 +37,7 @@ const LEAVE_PATIENCE: Duration = Duration::from_secs(2);
 
 /// One rank's membership in a group. After an error, all further calls give that error.
 pub struct Group {
-    link: Box<dyn Link>,
+    link: Link,
     inbox: Inbox,
     pool: Pool,
     epoch: u32,
@@ -72,7 +72,7 @@ struct Subgroup {
 
 impl Group {
     /// The group of all ranks that `link` connects.
-    pub fn new(link: Box<dyn Link>) -> Group {
+    pub fn new(link: Link) -> Group {
         Group {
             stop: Stop::new(link.waker()),
             inbox: Inbox::new(link.world().size()),

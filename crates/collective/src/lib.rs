@@ -15,7 +15,7 @@
 //! let sums: Vec<f32> = std::thread::scope(|scope| {
 //!     let ranks = thinwire_link::mem::mesh(2).into_iter().map(|link| {
 //!         scope.spawn(move || {
-//!             let mut group = Group::new(Box::new(link));
+//!             let mut group = Group::new(link);
 //!             let mut values = [1.5, 2.0, group.world().rank().0 as f32];
 //!             all_reduce(&mut group, &mut values, &Options::default()).unwrap();
 //!             values[2]
@@ -45,8 +45,8 @@ pub use driver::{Driver, Next, Then};
 pub use error::{Error, Kind};
 pub use group::Group;
 pub use operations::{
-    Options, all_gather, all_gather_bytes, all_reduce, all_reduce_in_units, all_reduce_many,
-    all_to_all, barrier, broadcast, broadcast_bytes, reduce_scatter,
+    Options, all_gather, all_gather_bytes, all_reduce, all_reduce_many, all_to_all, barrier,
+    broadcast, broadcast_bytes, reduce_scatter,
 };
 pub use program::Program;
 #[doc(hidden)]

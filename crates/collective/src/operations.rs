@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use thinwire_codec::Codec;
-use thinwire_schedule::{Algorithm, Hierarchy, Shape};
+use thinwire_schedule::{Algorithm, Shape, Summation};
 pub use thinwire_schedule::{carries, partitions, preferred};
 use thinwire_wire::{DType, Rank};
 
@@ -17,7 +17,7 @@ use crate::{Element, Error, Group, Number, start};
 #[derive(Clone, Debug)]
 pub struct Options {
     /// Who sends what to whom; chosen by [`preferred`] if there is none.
-    pub algorithm: Option<Algorithm>,
+    pub algorithm: Option<Summation>,
     /// The encoding of the values on the wire. Without error feedback, which `sync` adds.
     pub codec: Arc<dyn Codec>,
     /// The number of pipelined partitions; chosen by size if there is none.
@@ -43,7 +43,7 @@ impl Options {
             options.codec = thinwire_codec::raw_of(dtype);
         }
         if options.codec.dtype() == Some(dtype) && dtype != DType::F32 {
-            options.algorithm = options.algorithm.or(Some(Algorithm::TwoShot));
+            options.algorithm = options.algorithm.or(Some(Algorithm::TwoShot.into()));
         }
         options
     }
@@ -64,20 +64,6 @@ pub fn all_reduce<T: Number>(
         let run = start::all_reduce(group, values, &options)?;
         group.complete(&mut [run])
     })
-}
-
-/// Replaces `values` by their sum over all ranks, raw within units of ranks and encoded between them.
-///
-/// # Errors
-/// As [`all_reduce`], or if the ranks do not divide into units.
-pub fn all_reduce_in_units(
-    group: &mut Group,
-    values: &mut [f32],
-    hierarchy: Hierarchy,
-    options: &Options,
-) -> Result<(), Error> {
-    let run = start::all_reduce_in_units(group, values, hierarchy, options)?;
-    group.complete(&mut [run])
 }
 
 /// Replaces every tensor by its sum over all ranks; many small ones travel as one.

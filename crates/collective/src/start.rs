@@ -8,56 +8,37 @@
 use std::sync::Arc;
 
 use thinwire_codec::Codec;
-use thinwire_schedule::{self as schedule, Hierarchy, Schedule, Shape};
+use thinwire_schedule::{self as schedule, Schedule, Shape, Summation};
 use thinwire_wire::{DType, Rank};
 
 use crate::operations::{Options, partitions, preferred};
 use crate::{Address, Buffer, Error, Group, Program, Run};
 
-/// A run that replaces `values` by their sum over all ranks.
+/// A run that replaces `values` by their sum over all ranks. The options' partitions divide the part
+/// that one rank of a unit sums with the other units.
 ///
 /// # Errors
-/// If the codec only works with error feedback.
+/// If the ranks do not divide into units, or the codec only works with error feedback.
 pub fn all_reduce<V: Buffer>(
     group: &mut Group,
     values: V,
     options: &Options,
 ) -> Result<Run<V>, Error> {
-    summable("all_reduce", &values, options.codec.as_ref())?;
-    let length = values.elements();
-    let partitions = options.partitions.unwrap_or_else(|| partitions(length)).max(1);
-    let shape = Shape { length, block: options.codec.block(), partitions };
-    let exchange = options.codec.exchange();
-    let algorithm = options.algorithm.unwrap_or_else(|| preferred(exchange, group.world(), length));
-    let schedule = schedule::all_reduce(algorithm, group.world(), &shape);
-    let address = group.next_call("all_reduce");
-    Ok(summing(group, address, schedule, values, &options.codec))
-}
-
-/// A run that replaces `values` by their sum over all ranks, raw within units and encoded between them.
-/// The options' partitions divide the part of each place; their algorithm is the hierarchy's.
-///
-/// # Errors
-/// If the ranks do not divide into units, or the codec only works with error feedback.
-pub fn all_reduce_in_units<V: Buffer>(
-    group: &mut Group,
-    values: V,
-    hierarchy: Hierarchy,
-    options: &Options,
-) -> Result<Run<V>, Error> {
-    const OPERATION: &str = "all_reduce_in_units";
+    const OPERATION: &str = "all_reduce";
     summable(OPERATION, &values, options.codec.as_ref())?;
-    let (size, length) = (group.world().size(), values.elements());
-    if hierarchy.unit == 0 || !size.is_multiple_of(hierarchy.unit) {
-        let detail = format!("{size} ranks, expected a multiple of {} in a unit", hierarchy.unit);
+    let (world, length) = (group.world(), values.elements());
+    let usual = || preferred(options.codec.exchange(), world, length).into();
+    let summation: Summation = options.algorithm.unwrap_or_else(usual);
+    if !summation.divides(world.size()) {
+        let (size, unit) = (world.size(), summation.unit);
+        let detail = format!("{size} ranks, expected a multiple of {unit} in a unit");
         return Err(Error::invalid(OPERATION, detail));
     }
-    let part = length.div_ceil(hierarchy.unit);
-    let partitions = options.partitions.unwrap_or_else(|| partitions(part)).max(1);
-    let shape = Shape { length, block: options.codec.block(), partitions };
-    let schedule = hierarchy.all_reduce(group.world(), &shape);
+    let partitions = options.partitions.unwrap_or_else(|| partitions(summation.part(length)));
+    let shape = Shape { length, block: options.codec.block(), partitions: partitions.max(1) };
     let address = group.next_call(OPERATION);
-    Ok(summing(group, address, schedule, values, &options.codec).called(hierarchy.to_string()))
+    let run = summing(group, address, summation.all_reduce(world, &shape), values, &options.codec);
+    Ok(if summation.unit == 1 { run } else { run.called(summation.to_string()) })
 }
 
 /// A run that leaves in chunk r of rank r's `values` the sum of that chunk over all ranks; what is in

@@ -55,7 +55,7 @@ fn recv(group: &mut Group, number: u32) -> Result<(), Error> {
 }
 
 /// Sends the frames until all have left or the link is over.
-fn send_all(link: &mut dyn Link, frames: impl Iterator<Item = Header>) {
+fn send_all(link: &mut Link, frames: impl Iterator<Item = Header>) {
     let frames: Vec<Header> = frames.collect();
     let mut port = Sender { payload: vec![0; 4 * LENGTH], sent: 0 };
     for frame in &frames {
@@ -107,7 +107,7 @@ fn a_flood_of_empty_frames_is_not_taken_in_and_is_named() {
                 let mut group = Group::new(link).with_timeout(Duration::from_secs(2));
                 return Some(recv(&mut group, 0).unwrap_err().to_string());
             }
-            send_all(link.as_mut(), (0..FRAMES).map(|number| junk(number, 0)));
+            send_all(&mut link, (0..FRAMES).map(|number| junk(number, 0)));
             None
         });
         let error = errors[0].as_ref().unwrap();
@@ -122,7 +122,7 @@ fn ten_thousand_messages_may_come_before_any_is_asked_for() {
     for network in Network::ALL {
         testkit::spawn(network, 2, |mut link| {
             if link.world().rank() == Rank(1) {
-                send_all(link.as_mut(), (0..MESSAGES).map(message));
+                send_all(&mut link, (0..MESSAGES).map(message));
                 let _ = link.finish(Duration::from_secs(30));
                 return;
             }

@@ -7,7 +7,7 @@ use thinwire_collective::{
     Address, Group, Options, all_gather, all_gather_bytes, all_reduce, all_reduce_many, barrier,
     broadcast, reduce_scatter, start,
 };
-use thinwire_link::{Link, Place, Port, mem};
+use thinwire_link::{Place, Port, mem};
 use thinwire_schedule::Algorithm;
 use thinwire_testkit::{self as testkit, Network, ramp, ramp_sum};
 use thinwire_wire::{DType, Header, Kind, Rank, Tag};
@@ -54,8 +54,11 @@ fn every_algorithm_sums_in_every_world() {
         for size in [1, 2, 3, 4, 5, 7, 8] {
             for length in [0, 1, 127, 5000] {
                 for partitions in [None, Some(3)] {
-                    let options =
-                        Options { algorithm: Some(algorithm), partitions, ..Options::default() };
+                    let options = Options {
+                        algorithm: Some(algorithm.into()),
+                        partitions,
+                        ..Options::default()
+                    };
                     check(Network::Mem, size, length, &options, 0.0);
                 }
             }
@@ -74,8 +77,11 @@ fn every_codec_sums_with_the_same_bits_everywhere() {
     ];
     for (name, algorithm, tolerance) in cases {
         for size in [1, 2, 3, 5] {
-            let options =
-                Options { algorithm: Some(algorithm), codec: codec(name), partitions: Some(2) };
+            let options = Options {
+                algorithm: Some(algorithm.into()),
+                codec: codec(name),
+                partitions: Some(2),
+            };
             check(Network::Mem, size, 3001, &options, tolerance);
         }
     }
@@ -95,7 +101,7 @@ fn every_link_carries_every_length() {
             for length in [0, 1, 127, 40_009] {
                 let algorithm = if size % 2 == 0 { Algorithm::Ring } else { Algorithm::Halving };
                 let options = Options {
-                    algorithm: Some(algorithm),
+                    algorithm: Some(algorithm.into()),
                     partitions: Some(2),
                     ..Options::default()
                 };
@@ -129,7 +135,7 @@ fn the_majority_decides_whatever_the_world() {
 #[test]
 fn a_codec_that_needs_feedback_is_refused() {
     let options = Options { codec: codec("topk:0.01"), ..Options::default() };
-    let mut group = Group::new(Box::new(mem::alone()));
+    let mut group = Group::new(mem::alone());
     let error = all_reduce(&mut group, &mut [1.0], &options).unwrap_err().to_string();
     assert!(error.contains("topk:0.01 needs error feedback"), "{error}");
 }
@@ -224,8 +230,7 @@ fn a_silent_rank_is_named_after_the_timeout() {
             // Holds its end of the link until the other rank has given up.
             let _ = receiver.lock().unwrap().recv();
         });
-        let mut group =
-            Group::new(Box::new(first)).with_timeout(std::time::Duration::from_millis(200));
+        let mut group = Group::new(first).with_timeout(std::time::Duration::from_millis(200));
         let error = barrier(&mut group).unwrap_err();
         assert_eq!(error.rank(), Some(Rank(1)));
         assert!(error.to_string().contains("nothing came from rank 1"), "{error}");
@@ -272,7 +277,7 @@ impl Port for Intruder {
 fn intrude(epoch: u32, message: u32) -> Result<(), thinwire_collective::Error> {
     let mut links = mem::mesh(2).into_iter();
     let (mine, mut theirs) = (links.next().unwrap(), links.next().unwrap());
-    let mut group = Group::new(Box::new(mine)).with_timeout(std::time::Duration::from_millis(200));
+    let mut group = Group::new(mine).with_timeout(std::time::Duration::from_millis(200));
     let mut run = start::recv(&mut group, vec![0.0; 1], (Rank(1), 0)).unwrap();
     let Address { step, tensor, .. } = run.address();
     let mut header = Header::new(Kind::Data, epoch, Tag { step, tensor, message }, 4);
@@ -296,7 +301,7 @@ fn a_message_that_has_half_arrived_is_finished_by_its_run() {
     const LENGTH: usize = 2_000_003;
     let mut links = mem::mesh(2).into_iter();
     let (mine, mut theirs) = (links.next().unwrap(), links.next().unwrap());
-    let mut group = Group::new(Box::new(mine));
+    let mut group = Group::new(mine);
     let run = start::recv(&mut group, vec![0.0; LENGTH], (Rank(1), 0)).unwrap();
     let Address { step, tensor, .. } = run.address();
     let tag = Tag { step, tensor, message: 0 };

@@ -15,7 +15,7 @@ use thinwire_wire::{Rank, World};
 type Values = Vec<f32>;
 type Answer = Receiver<Result<Values, Error>>;
 
-fn driver(link: Box<dyn Link>) -> Driver<Values> {
+fn driver(link: Link) -> Driver<Values> {
     Driver::start(Group::new(link))
 }
 
@@ -69,7 +69,7 @@ fn send(driver: &Driver<Values>, values: Values, to: Rank) -> Answer {
 
 #[test]
 fn requests_begin_in_their_order() {
-    let driver = driver(Box::new(mem::alone()));
+    let driver = driver(mem::alone());
     let begun = Arc::new(Mutex::new(Vec::new()));
     for number in 0..50 {
         let begun = Arc::clone(&begun);
@@ -328,7 +328,7 @@ fn idle_drivers_outlive_the_silence_that_ends_a_link() {
             let (store, options) = (&store, &options);
             scope.spawn(move || {
                 let link = tcp::connect(World::new(rank, 2).unwrap(), store, options).unwrap();
-                let driver = driver(Box::new(link));
+                let driver = driver(link);
                 driver.call(barrier).unwrap();
                 // The one wait that a clock must end: longer than the 0.8 s of silence.
                 std::thread::sleep(Duration::from_millis(1300));

@@ -99,7 +99,7 @@ fn check_sums<T: Number + PartialEq + std::fmt::Debug + Into<f32> + Send>(
 ) -> Result<(), TestCaseError> {
     let value = |byte: u8| round((f32::from(byte) - 127.5) / 7.0);
     let of = |rank: Rank| -> Vec<T> { bytes(seed, rank, length).into_iter().map(value).collect() };
-    let wide = Options { algorithm: Some(Algorithm::TwoShot), ..Options::default() };
+    let wide = Options { algorithm: Some(Algorithm::TwoShot.into()), ..Options::default() };
     for (sums, scattered, exact) in spawn(size, |group| {
         let mine = of(group.world().rank());
         let (mut sums, mut scattered) = (mine.clone(), mine.clone());
@@ -118,7 +118,7 @@ fn check_sums<T: Number + PartialEq + std::fmt::Debug + Into<f32> + Send>(
 
 #[test]
 fn bytes_are_not_summed() {
-    let mut group = Group::new(Box::new(thinwire_link::mem::mesh(1).remove(0)));
+    let mut group = Group::new(thinwire_link::mem::mesh(1).remove(0));
     let error = start::all_reduce(&mut group, vec![1_u8; 8], &Options::default()).unwrap_err();
     assert_eq!(error.kind(), Kind::Invalid);
     assert_eq!(error.to_string(), "a sum of bytes, expected f32 (in all_reduce)");

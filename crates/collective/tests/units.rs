@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use thinwire_codec::{Choice, Codec};
 use thinwire_collective::{
-    Address, Group, Kind, Options, Program, Run, all_gather, all_reduce_in_units, start,
+    Address, Group, Kind, Options, Program, Run, all_gather, all_reduce, start,
 };
-use thinwire_schedule::{Algorithm, Hierarchy, Shape, simulate};
+use thinwire_schedule::{Algorithm, Shape, Summation, simulate};
 use thinwire_testkit::{self as testkit, Network, ramp, ramp_sum};
 use thinwire_wire::{Rank, World};
 
@@ -34,11 +34,12 @@ fn every_codec_sums_with_the_same_bits_everywhere() {
         .into_iter()
         .flat_map(|case| [(1, 3), (2, 1), (2, 2), (3, 2), (2, 4)].map(|at| (case, at)))
     {
-        let (hierarchy, size) = (Hierarchy { unit, between }, unit * units);
-        let options = Options { codec: codec(name), partitions: Some(2), ..Options::default() };
+        let (hierarchy, size) = (Summation { unit, algorithm: between }, unit * units);
+        let options =
+            Options { algorithm: Some(hierarchy), codec: codec(name), partitions: Some(2) };
         let results = spawn(size, |group| {
             let mut values = ramp(group.world().rank(), 3001);
-            all_reduce_in_units(group, &mut values, hierarchy, &options).unwrap();
+            all_reduce(group, &mut values, &options).unwrap();
             values
         });
         for result in &results {
@@ -56,7 +57,7 @@ fn every_codec_sums_with_the_same_bits_everywhere() {
 
 #[test]
 fn with_feedback_results_and_residuals_hold_everything() {
-    let (hierarchy, length) = (Hierarchy { unit: 2, between: Algorithm::TwoShot }, 1000);
+    let (hierarchy, length) = (Summation { unit: 2, algorithm: Algorithm::TwoShot }, 1000);
     let int4 = codec("int4");
     let whole = |rank: Rank, i: usize| ((i * 7 + rank.index() * 13) % 101) as f32 - 50.0;
     let ranks = spawn(4, |group| {
@@ -85,7 +86,7 @@ fn with_feedback_results_and_residuals_hold_everything() {
 
 #[test]
 fn the_group_runs_what_the_simulation_runs() {
-    let (hierarchy, length, size) = (Hierarchy { unit: 2, between: Algorithm::Ring }, 777, 6);
+    let (hierarchy, length, size) = (Summation { unit: 2, algorithm: Algorithm::Ring }, 777, 6);
     let shape = Shape { length, block: 1, partitions: 1 };
     let value = |rank: u32, i: usize| ((i as f32) * 0.37 + rank as f32).sin();
     let start: Vec<Vec<f32>> =
@@ -96,7 +97,8 @@ fn the_group_runs_what_the_simulation_runs() {
     simulate::run(&schedules, &mut expected, simulate::Encoding::InPlace, 3).unwrap();
     let found = spawn(size as usize, |group| {
         let mut values = start[group.world().rank().index()].clone();
-        all_reduce_in_units(group, &mut values, hierarchy, &Options::default()).unwrap();
+        let options = Options { algorithm: Some(hierarchy), ..Options::default() };
+        all_reduce(group, &mut values, &options).unwrap();
         values
     });
     assert_eq!(found, expected);
@@ -105,8 +107,9 @@ fn the_group_runs_what_the_simulation_runs() {
 #[test]
 fn ranks_that_do_not_divide_are_refused_and_the_group_lives_on() {
     let lengths = spawn(3, |group| {
-        let hierarchy = Hierarchy { unit: 2, between: Algorithm::Ring };
-        let run = start::all_reduce_in_units(group, vec![1.0_f32], hierarchy, &Options::default());
+        let hierarchy = Summation { unit: 2, algorithm: Algorithm::Ring };
+        let options = Options { algorithm: Some(hierarchy), ..Options::default() };
+        let run = start::all_reduce(group, vec![1.0_f32], &options);
         let error = run.unwrap_err();
         assert_eq!(error.kind(), Kind::Invalid);
         assert!(error.to_string().starts_with("3 ranks, expected a multiple of 2 in a unit"));

@@ -118,7 +118,7 @@ impl Meeting {
     ///
     /// # Errors
     /// If a rank does not appear.
-    pub fn link(&self) -> Result<Box<dyn Link>, Error> {
+    pub fn link(&self) -> Result<Link, Error> {
         self.link_in(part, String::new())
     }
 
@@ -127,7 +127,7 @@ impl Meeting {
     ///
     /// # Errors
     /// If the name is empty or longer than 48 bytes, or a rank does not appear.
-    pub fn link_named(&self, name: &str) -> Result<Box<dyn Link>, Error> {
+    pub fn link_named(&self, name: &str) -> Result<Link, Error> {
         if !(1..=NAME_BYTES_MAX).contains(&name.len()) {
             let found = name.len();
             let expected = format!("expected 1..={NAME_BYTES_MAX}");
@@ -147,16 +147,12 @@ impl Meeting {
         self.store.as_ref().map(|handle| (&handle.client as &dyn Store, self.options.bind))
     }
 
-    fn link_in(
-        &self,
-        part: impl FnOnce(u32) -> String,
-        name: String,
-    ) -> Result<Box<dyn Link>, Error> {
-        let Some(handle) = &self.store else { return Ok(Box::new(mem::alone())) };
+    fn link_in(&self, part: impl FnOnce(u32) -> String, name: String) -> Result<Link, Error> {
+        let Some(handle) = &self.store else { return Ok(mem::alone()) };
         let part = part(self.count(name));
         let client = Client::connect(&handle.address, &self.options.token, self.options.timeout)?;
         match tcp::connect(self.world, &Part::new(&client, part), &self.options) {
-            Ok(link) => Ok(Box::new(link)),
+            Ok(link) => Ok(link),
             Err(error) => {
                 let told = matches!(error.kind, Kind::WorldMismatch | Kind::Absent);
                 if told && self.server.is_some() {

@@ -48,7 +48,7 @@ impl Port for Letters {
     }
 }
 
-fn pass_on(mut link: Box<dyn Link>, word: &str) -> String {
+fn pass_on(mut link: Link, word: &str) -> String {
     let tag = Tag { step: 0, tensor: 0, message: 0 };
     let mut letters =
         Letters { sent: word.as_bytes().to_vec(), received: Vec::new(), arrived: false };

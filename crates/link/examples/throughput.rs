@@ -56,7 +56,7 @@ impl Buffers {
         Buffers { out: vec![1; size], into: vec![0; size], sent: 0, received: 0 }
     }
 
-    fn drive(&mut self, link: &mut dyn Link, sent: usize, received: usize) {
+    fn drive(&mut self, link: &mut Link, sent: usize, received: usize) {
         while self.sent < sent || self.received < received {
             if !link.progress(self).expect("the peer is there") {
                 link.wait(LONG).expect("poll works");
@@ -65,7 +65,7 @@ impl Buffers {
     }
 }
 
-fn queue(link: &mut dyn Link, size: usize, count: usize) {
+fn queue(link: &mut Link, size: usize, count: usize) {
     let peer = link.world().after(1);
     for _ in 0..count {
         link.send(peer, Header::new(Kind::Data, 0, TAG, size));
@@ -73,7 +73,7 @@ fn queue(link: &mut dyn Link, size: usize, count: usize) {
 }
 
 /// One way: rank 0 sends, rank 1 receives; the receiver's seconds.
-fn one_way(link: &mut dyn Link, size: usize, count: usize) -> f64 {
+fn one_way(link: &mut Link, size: usize, count: usize) -> f64 {
     let mut port = Buffers::new(size);
     let start = Instant::now();
     if link.world().rank() == Rank(0) {
@@ -88,7 +88,7 @@ fn one_way(link: &mut dyn Link, size: usize, count: usize) -> f64 {
 }
 
 /// Back and forth; seconds per round trip.
-fn round_trips(link: &mut dyn Link, count: usize) -> f64 {
+fn round_trips(link: &mut Link, count: usize) -> f64 {
     let mut port = Buffers::new(SMALL);
     let first = link.world().rank() == Rank(0);
     let start = Instant::now();
@@ -105,8 +105,8 @@ fn round_trips(link: &mut dyn Link, count: usize) -> f64 {
     start.elapsed().as_secs_f64() / count as f64
 }
 
-fn measure(mut links: [Box<dyn Link>; 2], rounds: usize, large: usize) -> Vec<[f64; 3]> {
-    let rank = move |link: &mut dyn Link| {
+fn measure(mut links: [Link; 2], rounds: usize, large: usize) -> Vec<[f64; 3]> {
+    let rank = move |link: &mut Link| {
         (0..rounds)
             .map(|_| {
                 [
@@ -119,8 +119,8 @@ fn measure(mut links: [Box<dyn Link>; 2], rounds: usize, large: usize) -> Vec<[f
     };
     let [zero, one] = &mut links;
     thread::scope(|scope| {
-        let other = scope.spawn(move || rank(&mut **one));
-        let results = rank(&mut **zero);
+        let other = scope.spawn(move || rank(one));
+        let results = rank(zero);
         other.join().expect("no panic");
         results
     })
@@ -175,11 +175,11 @@ fn plain() -> Vec<[f64; 3]> {
     results
 }
 
-fn connect(options: &Options) -> [Box<dyn Link>; 2] {
+fn connect(options: &Options) -> [Link; 2] {
     let store = store::mem::Mem::new();
-    let rank = |rank| -> Box<dyn Link> {
+    let rank = |rank| {
         let world = World::new(rank, 2).expect("a rank of two");
-        Box::new(tcp::connect(world, &store, options).expect("loopback"))
+        tcp::connect(world, &store, options).expect("loopback")
     };
     thread::scope(|scope| {
         let one = scope.spawn(|| rank(1));
@@ -212,7 +212,7 @@ fn main() {
     report("tcp, 2 connections", measure(connect(&striped), ROUNDS, LARGE_COUNT));
     let sealed = Options { encryption: Encryption::Always, ..options.clone() };
     report("tcp, encrypted", measure(connect(&sealed), ROUNDS, LARGE_COUNT));
-    let mut ranks = mem::mesh(2).into_iter().map(|rank| Box::new(rank) as Box<dyn Link>);
+    let mut ranks = mem::mesh(2).into_iter();
     let ranks = [ranks.next().expect("two"), ranks.next().expect("two")];
     report("mem", measure(ranks, ROUNDS, LARGE_COUNT));
     for (limit, count) in [("100mbit", 12), ("1gbit", 120)] {

@@ -55,9 +55,9 @@ mod duplex;
 pub mod durable;
 mod error;
 mod limiter;
-mod link;
 pub mod mem;
 mod poison;
+mod port;
 mod secure;
 pub mod store;
 mod strangers;
@@ -66,9 +66,9 @@ pub mod tcp;
 pub use bandwidth::{Bandwidth, InvalidBandwidth};
 pub use error::{Error, Kind};
 pub use limiter::Limiter;
-pub use link::{Counters, Link, Place, Port};
+pub use port::{Counters, Place, Port};
 pub use secure::Token;
-pub use tcp::Waker;
+pub use tcp::{Link, Waker};
 
 /// State machines that read bytes from outside, without their sockets, for fuzz targets; no part of
 /// the interface.

@@ -14,13 +14,13 @@ use crate::Token;
 use crate::tcp::connection::{Connection, Parts};
 use crate::tcp::peer::Peer;
 use crate::tcp::traffic::Traffic;
-use crate::tcp::{Options, Tcp};
+use crate::tcp::{Link, Options};
 
 /// Returns a world of `size` ranks, one link each.
 ///
 /// # Panics
 /// If `size` makes no world, or the operating system has no sockets left.
-pub fn mesh(size: usize) -> Vec<Tcp> {
+pub fn mesh(size: usize) -> Vec<Link> {
     let mut peers: Vec<Vec<Option<Peer>>> = Vec::new();
     peers.resize_with(size, || (0..size).map(|_| None).collect());
     for (low, high) in (1..size).flat_map(|high| (0..high).map(move |low| (low, high))) {
@@ -31,7 +31,7 @@ pub fn mesh(size: usize) -> Vec<Tcp> {
     let options = Options { heartbeat_timeout: None, ..Options::new(Token::new("")) };
     let link = |(rank, peers)| {
         let world = World::new(rank, size as u32).expect("a rank below the size");
-        Tcp::new(world, peers, &options).expect("a process has sockets")
+        Link::new(world, peers, &options).expect("a process has sockets")
     };
     (0..).zip(peers).map(link).collect()
 }
@@ -40,7 +40,7 @@ pub fn mesh(size: usize) -> Vec<Tcp> {
 ///
 /// # Panics
 /// If the operating system has no sockets left.
-pub fn alone() -> Tcp {
+pub fn alone() -> Link {
     mesh(1).pop().expect("one rank")
 }
 

@@ -1,4 +1,4 @@
-//! The link over TCP.
+//! The link of a rank to all others.
 //!
 //! A full mesh: between two ranks one control connection and one or more for data, each of which
 //! has proven the job token. One thread drives all of them with poll(2). docs/wire.md tells what
@@ -39,14 +39,16 @@ use crate::tcp::gate::BulkGate;
 use crate::tcp::peer::Peer;
 use crate::tcp::transfer::{Turn, receive, transmit};
 use crate::tcp::wake::Wake;
-use crate::{Counters, Error, Limiter, Link, Port};
+use crate::{Counters, Error, Limiter, Port};
 
 /// Time that a result of poll is trusted, so that a message costs few system calls.
 const FRESH: Duration = Duration::from_micros(20);
 
-/// One rank's connections to all others.
+/// All connections of one rank, driven by one thread.
+///
+/// Frames between two ranks may overtake each other; their tags say which is which.
 #[derive(Debug)]
-pub struct Tcp {
+pub struct Link {
     world: World,
     /// By rank; none at my own.
     peers: Vec<Option<Peer>>,
@@ -67,7 +69,7 @@ pub struct Tcp {
     dead: Option<Error>,
 }
 
-impl Tcp {
+impl Link {
     /// Returns the link of a rank that is connected to its peers.
     ///
     /// # Errors
@@ -76,10 +78,10 @@ impl Tcp {
         world: World,
         peers: Vec<Option<Peer>>,
         options: &Options,
-    ) -> Result<Tcp, Error> {
+    ) -> Result<Link, Error> {
         let now = Instant::now();
         let limiter = || options.limit.map(|rate| Limiter::new(rate, now));
-        Ok(Tcp {
+        Ok(Link {
             world,
             peers,
             egress: limiter(),
@@ -93,6 +95,81 @@ impl Tcp {
             slept: (now, 0),
             dead: None,
         })
+    }
+
+    /// Returns this rank and the size of the world.
+    pub fn world(&self) -> World {
+        self.world
+    }
+
+    /// Queues a frame; its payload is fetched from the [`Port`] when it is written.
+    ///
+    /// # Panics
+    /// If `to` is not a peer.
+    pub fn send(&mut self, to: Rank, header: Header) {
+        self.peer(to, &header).send(header);
+        if let Some(gate) = &mut self.gate {
+            gate.record(true, false, Instant::now());
+        }
+    }
+
+    /// Queues a frame that nobody waits for yet: where the link can, it takes a way on which it
+    /// holds up no other frame.
+    ///
+    /// # Panics
+    /// If `to` is not a peer.
+    pub fn send_bulk(&mut self, to: Rank, header: Header) {
+        // Connections are set apart when there is bulk, since without it all of them serve messages.
+        if self.gate.is_none() {
+            self.peers.iter_mut().flatten().for_each(Peer::part);
+            self.gate = Some(BulkGate::default());
+        }
+        self.peer(to, &header).send_bulk(header);
+    }
+
+    /// Moves what can be moved without blocking; true if anything was.
+    ///
+    /// # Errors
+    /// If a peer is lost, has poisoned the group, or sent what is no frame, or if the port
+    /// refuses a message. The link is then dead: call [`Link::poison`] and drop it.
+    pub fn progress(&mut self, port: &mut dyn Port) -> Result<bool, Error> {
+        if let Some(dead) = &self.dead {
+            return Err(dead.repeat());
+        }
+        self.turn(port).inspect_err(|error| self.dead = Some(error.repeat()))
+    }
+
+    /// Blocks until progress may be possible, a [`Waker`] is used, or `timeout` has passed.
+    ///
+    /// # Errors
+    /// If the operating system refuses.
+    pub fn wait(&mut self, timeout: Duration) -> Result<(), Error> {
+        let delay = self.delay(Instant::now());
+        // A wake-up that came since the last round ends this wait before it begins.
+        if !delay.is_zero() && !self.wake.take() {
+            let rest = self.rest();
+            if !rest.is_zero() {
+                std::thread::sleep(rest);
+            }
+            self.poll(timeout.min(delay), true)?;
+            self.wake.take();
+        }
+        Ok(())
+    }
+
+    /// Returns a handle that ends [`Link::wait`] from another thread.
+    pub fn waker(&self) -> Waker {
+        self.wake.waker()
+    }
+
+    /// Returns the bytes and frames that have moved so far.
+    pub fn counters(&self) -> Counters {
+        self.counters
+    }
+
+    /// Whether `peer` has said goodbye and everything it sent has arrived.
+    pub fn has_left(&self, peer: Rank) -> bool {
+        self.peers[peer.index()].as_ref().is_some_and(Peer::has_left)
     }
 
     /// Returns the peer that a frame goes to.
@@ -158,69 +235,5 @@ impl Tcp {
         if let Some(gate) = &mut self.gate {
             gate.record(self.peers.iter().flatten().any(Peer::is_urgent), moved, now);
         }
-    }
-}
-
-impl Link for Tcp {
-    fn world(&self) -> World {
-        self.world
-    }
-
-    fn send(&mut self, to: Rank, header: Header) {
-        self.peer(to, &header).send(header);
-        if let Some(gate) = &mut self.gate {
-            gate.record(true, false, Instant::now());
-        }
-    }
-
-    fn send_bulk(&mut self, to: Rank, header: Header) {
-        // Connections are set apart when there is bulk, since without it all of them serve messages.
-        if self.gate.is_none() {
-            self.peers.iter_mut().flatten().for_each(Peer::part);
-            self.gate = Some(BulkGate::default());
-        }
-        self.peer(to, &header).send_bulk(header);
-    }
-
-    fn progress(&mut self, port: &mut dyn Port) -> Result<bool, Error> {
-        if let Some(dead) = &self.dead {
-            return Err(dead.repeat());
-        }
-        self.turn(port).inspect_err(|error| self.dead = Some(error.repeat()))
-    }
-
-    fn wait(&mut self, timeout: Duration) -> Result<(), Error> {
-        let delay = self.delay(Instant::now());
-        // A wake-up that came since the last round ends this wait before it begins.
-        if !delay.is_zero() && !self.wake.take() {
-            let rest = self.rest();
-            if !rest.is_zero() {
-                std::thread::sleep(rest);
-            }
-            self.poll(timeout.min(delay), true)?;
-            self.wake.take();
-        }
-        Ok(())
-    }
-
-    fn waker(&self) -> Waker {
-        self.wake.waker()
-    }
-
-    fn counters(&self) -> Counters {
-        self.counters
-    }
-
-    fn has_left(&self, peer: Rank) -> bool {
-        self.peers[peer.index()].as_ref().is_some_and(Peer::has_left)
-    }
-
-    fn poison(&mut self, reason: &Error) {
-        self.tell_why(reason);
-        self.dead = Some(reason.repeat());
-    }
-
-    fn finish(&mut self, timeout: Duration) -> Result<(), Error> {
-        self.say_goodbye(timeout)
     }
 }

@@ -15,7 +15,7 @@ const SIZES: [usize; 14] =
     [0, 1, 40, 1009, 4099, 16_384, 65_519, 65_520, 70_001, 131_071, 1 << 20, 3, 0, 64];
 
 /// Sends every size to every peer in an order of its own and receives as much.
-fn exchange(mut link: Box<dyn Link>, rounds: u32, later: u32) -> Result<Counters, Error> {
+fn exchange(mut link: Link, rounds: u32, later: u32) -> Result<Counters, Error> {
     let (world, count) = (link.world(), SIZES.len() as u32 * rounds);
     let mut post = Post { later, ..Post::default() };
     let mut sends: Vec<_> =
@@ -25,10 +25,10 @@ fn exchange(mut link: Box<dyn Link>, rounds: u32, later: u32) -> Result<Counters
     sends = order.into_iter().map(|index| sends[index as usize]).collect();
     for (peer, message) in sends {
         let size = SIZES[message as usize % SIZES.len()];
-        post.send(&mut *link, peer, tag(message), size);
+        post.send(&mut link, peer, tag(message), size);
     }
     let expected = (world.size() - 1) * count as usize;
-    post.drive(&mut *link, |post| post.received.len() == expected && post.outgoing.is_empty())?;
+    post.drive(&mut link, |post| post.received.len() == expected && post.outgoing.is_empty())?;
     for ((from, tag), payload) in &post.received {
         let size = SIZES[tag.message as usize % SIZES.len()];
         assert!(*payload == pattern(*from, world.rank(), *tag, size), "{from} {tag}");
@@ -109,11 +109,9 @@ fn ten_thousand_tiny_messages_arrive() {
                     let mut post = Post::default();
                     let peer = link.world().after(1);
                     for message in 0..10_000 {
-                        post.send(&mut *link, peer, tag(message), 32);
+                        post.send(&mut link, peer, tag(message), 32);
                     }
-                    post.drive(&mut *link, |p| {
-                        p.received.len() == 10_000 && p.outgoing.is_empty()
-                    })?;
+                    post.drive(&mut link, |p| p.received.len() == 10_000 && p.outgoing.is_empty())?;
                     link.finish(LONG)
                 })
             })
@@ -135,13 +133,13 @@ fn what_is_sent_needs_no_more_turns() {
         let (to, mut messages) = (receiver.world().rank(), 0);
         // Until the socket is full, as nobody reads it.
         while outbox.outgoing.is_empty() {
-            outbox.send(&mut *sender, to, tag(messages), 65_519);
+            outbox.send(&mut sender, to, tag(messages), 65_519);
             messages += 1;
             while sender.progress(&mut outbox).unwrap() {}
             sender.wait(Duration::ZERO).unwrap();
         }
         let sent = messages as usize - outbox.outgoing.len();
-        inbox.drive(&mut *receiver, |inbox| inbox.received.len() == sent).unwrap();
+        inbox.drive(&mut receiver, |inbox| inbox.received.len() == sent).unwrap();
     }
 }
 
@@ -184,9 +182,9 @@ fn bulk_holds_up_nothing_else() {
         let mut post = Post::default();
         post.outgoing.insert((to, tag(0)), pattern(from, to, tag(0), BULK_BYTES));
         sender.send_bulk(to, Header::new(Kind::Data, 0, tag(0), BULK_BYTES));
-        post.drive(&mut *sender, |post| post.outgoing.is_empty())?;
-        post.send(&mut *sender, to, tag(1), 1009);
-        post.drive(&mut *sender, |post| post.outgoing.is_empty())?;
+        post.drive(&mut sender, |post| post.outgoing.is_empty())?;
+        post.send(&mut sender, to, tag(1), 1009);
+        post.drive(&mut sender, |post| post.outgoing.is_empty())?;
         sender.finish(LONG)
     });
     let (mut gate, deadline) = (Gate::default(), Instant::now() + LONG);
@@ -205,22 +203,22 @@ fn bulk_holds_up_nothing_else() {
 }
 
 /// Three ranks with a connection for bulk, whose links are emulated.
-fn three_with_bulk() -> [Box<dyn Link>; 3] {
+fn three_with_bulk() -> [Link; 3] {
     let limit = Some("100mbit".parse().unwrap());
     let links = tcp_mesh(3, &Options { connections: 2, limit, ..options() });
     links.try_into().unwrap_or_else(|_| panic!("three ranks have three links"))
 }
 
 /// Reads until a message has come.
-fn receives(mut link: Box<dyn Link>) -> thread::JoinHandle<Result<Box<dyn Link>, Error>> {
+fn receives(mut link: Link) -> thread::JoinHandle<Result<Link, Error>> {
     thread::spawn(move || {
-        Post::default().drive(&mut *link, |post| !post.received.is_empty())?;
+        Post::default().drive(&mut link, |post| !post.received.is_empty())?;
         Ok(link)
     })
 }
 
 /// Queues a message that nobody waits for yet.
-fn send_bulk(link: &mut dyn Link, post: &mut Post, to: Rank, length: usize) {
+fn send_bulk(link: &mut Link, post: &mut Post, to: Rank, length: usize) {
     let from = link.world().rank();
     post.outgoing.insert((to, tag(0)), pattern(from, to, tag(0), length));
     link.send_bulk(to, Header::new(Kind::Data, 0, tag(0), length));
@@ -233,18 +231,18 @@ fn bulk_gives_way_to_what_goes_to_others() {
     let [mut sender, first, second] = three_with_bulk();
     let readers = [receives(first), receives(second)];
     let mut post = Post::default();
-    send_bulk(&mut *sender, &mut post, Rank(1), BULK);
+    send_bulk(&mut sender, &mut post, Rank(1), BULK);
     while sender.counters().sent_bytes < 200_000 {
         if !sender.progress(&mut post).unwrap() {
             sender.wait(LONG).unwrap();
         }
     }
-    post.send(&mut *sender, Rank(2), tag(1), URGENT);
+    post.send(&mut sender, Rank(2), tag(1), URGENT);
     let before = sender.counters().sent_bytes;
-    post.drive(&mut *sender, |post| !post.outgoing.contains_key(&(Rank(2), tag(1)))).unwrap();
+    post.drive(&mut sender, |post| !post.outgoing.contains_key(&(Rank(2), tag(1)))).unwrap();
     let sent = (sender.counters().sent_bytes - before) as usize;
     assert!(sent < URGENT + URGENT / 4, "{sent} bytes left before {URGENT} had");
-    post.drive(&mut *sender, |post| post.outgoing.is_empty()).unwrap();
+    post.drive(&mut sender, |post| post.outgoing.is_empty()).unwrap();
     readers.into_iter().for_each(|reader| drop(reader.join().unwrap().unwrap()));
 }
 
@@ -254,9 +252,9 @@ fn bulk_does_not_wait_for_what_nobody_reads() {
     let reader = receives(second);
     let mut post = Post::default();
     // More than sockets take, to a rank that is busy with something else.
-    post.send(&mut *sender, Rank(1), tag(1), 32 << 20);
-    send_bulk(&mut *sender, &mut post, Rank(2), BULK_BYTES);
-    post.drive(&mut *sender, |post| !post.outgoing.contains_key(&(Rank(2), tag(0)))).unwrap();
+    post.send(&mut sender, Rank(1), tag(1), 32 << 20);
+    send_bulk(&mut sender, &mut post, Rank(2), BULK_BYTES);
+    post.drive(&mut sender, |post| !post.outgoing.contains_key(&(Rank(2), tag(0)))).unwrap();
     assert!(post.outgoing.contains_key(&(Rank(1), tag(1))), "nobody reads it");
     reader.join().unwrap().unwrap();
 }

@@ -12,7 +12,7 @@ use thinwire_link::{Error, Kind, Link};
 use thinwire_wire::{HEADER_BYTES, Rank};
 
 /// Drives a link that expects nothing until it fails.
-fn fails(link: &mut dyn Link) -> Error {
+fn fails(link: &mut Link) -> Error {
     Post::default().drive(link, |_| false).unwrap_err()
 }
 
@@ -21,7 +21,7 @@ fn a_dropped_link_is_a_lost_rank_to_everybody() {
     for (name, mut links) in every_link(3) {
         drop(links.remove(1));
         for mut link in links {
-            let error = fails(&mut *link);
+            let error = fails(&mut link);
             assert_eq!(
                 (error.kind, error.rank),
                 (Kind::PeerLost, Some(Rank(1))),
@@ -39,14 +39,14 @@ fn a_rank_that_is_lost_in_the_middle_of_a_message_is_lost() {
     for (name, mut links) in every_link(2) {
         let (mut link, mut dying) = (links.remove(0), links.remove(0));
         let mut post = Post::default();
-        post.send(&mut *dying, Rank(0), tag(0), 64 << 20);
+        post.send(&mut dying, Rank(0), tag(0), 64 << 20);
         let deadline = Instant::now() + LONG;
         while dying.counters().sent_bytes < 100_000 {
             assert!(Instant::now() < deadline, "{name}");
             dying.progress(&mut post).unwrap();
         }
         drop(dying);
-        let error = fails(&mut *link);
+        let error = fails(&mut link);
         assert_eq!((error.kind, error.rank), (Kind::PeerLost, Some(Rank(1))), "{name}: {error}");
     }
 }
@@ -63,8 +63,8 @@ fn every_survivor_names_the_original_lost_rank() {
                     thread::spawn(move || {
                         let peer = Rank((link.world().rank().0 + 1) % 3);
                         let mut post = Post::default();
-                        post.send(&mut *link, peer, tag(0), 3 << 20);
-                        let error = post.drive(&mut *link, |_| false).unwrap_err();
+                        post.send(&mut link, peer, tag(0), 3 << 20);
+                        let error = post.drive(&mut link, |_| false).unwrap_err();
                         link.poison(&error);
                         error
                     })
@@ -85,13 +85,13 @@ fn poison_overtakes_data_that_has_no_place_yet() {
         let (mut link, mut poisoner) = (links.remove(0), links.remove(0));
         let mut post = Post::default();
         for message in 0..8 {
-            post.send(&mut *poisoner, Rank(0), tag(message), 8 << 20);
+            post.send(&mut poisoner, Rank(0), tag(message), 8 << 20);
         }
         while poisoner.progress(&mut post).unwrap() {}
         let reason = Error::lost(Rank(7), "gone");
         let poisoner = thread::spawn(move || poisoner.poison(&reason));
         let mut never = Post { later: 256, ..Post::default() };
-        let error = never.drive(&mut *link, |_| false).unwrap_err();
+        let error = never.drive(&mut link, |_| false).unwrap_err();
         assert_eq!(error.kind, Kind::Poisoned { by: Rank(1) }, "{name}");
         assert_eq!(error.rank, Some(Rank(7)), "{name}");
         assert_eq!(error.to_string(), "rank 1 reports: lost rank 7: gone", "{name}");
@@ -114,7 +114,7 @@ fn a_silent_peer_is_lost() {
             let _ = paused.recv();
             drop(silent);
         });
-        let error = fails(&mut *links[0]);
+        let error = fails(&mut links[0]);
         assert_eq!((error.kind, error.rank), (Kind::PeerLost, Some(Rank(1))));
         assert!(error.to_string().starts_with("lost rank 1: silent for 0."), "{error}");
         drop(resume);
@@ -152,8 +152,8 @@ fn a_rank_that_only_receives_is_heard() {
         let sender = thread::spawn(move || {
             let mut post = Post::default();
             for message in 0.. {
-                post.send(&mut *sender, Rank(0), tag(message), 100_000);
-                post.drive(&mut *sender, |post| post.outgoing.is_empty()).unwrap();
+                post.send(&mut sender, Rank(0), tag(message), 100_000);
+                post.drive(&mut sender, |post| post.outgoing.is_empty()).unwrap();
                 if enough(&post) {
                     break;
                 }
@@ -161,7 +161,7 @@ fn a_rank_that_only_receives_is_heard() {
             sender.finish(LONG).unwrap();
         });
         let mut post = Post::default();
-        post.drive(&mut *link, enough).unwrap();
+        post.drive(&mut link, enough).unwrap();
         link.finish(LONG).unwrap();
         sender.join().unwrap();
     }
@@ -172,9 +172,9 @@ fn a_rank_that_says_goodbye_is_not_lost() {
     for (name, mut links) in every_link(2) {
         let (mut link, mut leaver) = (links.remove(0), links.remove(0));
         let mut post = Post::default();
-        post.send(&mut *leaver, Rank(0), tag(0), 1 << 20);
+        post.send(&mut leaver, Rank(0), tag(0), 1 << 20);
         let leaver = thread::spawn(move || {
-            post.drive(&mut *leaver, |post| post.outgoing.is_empty()).unwrap();
+            post.drive(&mut leaver, |post| post.outgoing.is_empty()).unwrap();
             leaver.finish(LONG)
         });
         let mut post = Post::default();
@@ -197,8 +197,8 @@ fn data_for_a_rank_that_has_left_is_an_error() {
         let (mut link, mut leaver) = (links.remove(0), links.remove(0));
         let leaver = thread::spawn(move || leaver.finish(LONG));
         let mut post = Post::default();
-        post.send(&mut *link, Rank(1), tag(0), 64 << 20);
-        let error = post.drive(&mut *link, |_| false).unwrap_err();
+        post.send(&mut link, Rank(1), tag(0), 64 << 20);
+        let error = post.drive(&mut link, |_| false).unwrap_err();
         assert_eq!((error.kind, error.rank), (Kind::PeerLost, Some(Rank(1))), "{name}: {error}");
         drop(link);
         leaver.join().unwrap().unwrap();
@@ -228,7 +228,7 @@ fn a_waker_ends_the_wait_in_progress_or_the_next_one() {
 fn nobody_can_finish_with_frames_in_the_queue() {
     for (name, mut links) in every_link(2) {
         let mut post = Post::default();
-        post.send(&mut *links[0], Rank(1), tag(0), 1000);
+        post.send(&mut links[0], Rank(1), tag(0), 1000);
         assert_eq!(links[0].finish(LONG).unwrap_err().kind, Kind::Invalid, "{name}");
     }
 }

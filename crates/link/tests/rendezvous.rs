@@ -11,7 +11,7 @@ use ports::{LONG, Post, connect_all, options, tag};
 use proptest::prelude::*;
 use thinwire_link::store::{self, Store};
 use thinwire_link::tcp::{Options, connect};
-use thinwire_link::{Error, Kind, Link, Token};
+use thinwire_link::{Error, Kind, Token};
 use thinwire_wire::{Rank, VERSION, World};
 
 const SHORT: Duration = Duration::from_millis(200);
@@ -20,7 +20,7 @@ fn short() -> Options {
     Options { timeout: SHORT, ..options() }
 }
 
-fn failure(result: Result<thinwire_link::tcp::Tcp, Error>) -> Error {
+fn failure(result: Result<thinwire_link::Link, Error>) -> Error {
     result.map(|_| ()).unwrap_err()
 }
 

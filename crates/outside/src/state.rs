@@ -29,7 +29,7 @@ fn start(codec: &str, feedback: Feedback) -> Synchronizer {
     let policy = codec.parse().expect("a codec's own name parses");
     let options = Options { policy, feedback, ..Options::default() };
     let link = mem::mesh(1).pop().expect("a mesh of one rank has one link");
-    Synchronizer::start(Box::new(link), parameters(), options).expect("a rank alone agrees")
+    Synchronizer::start(link, parameters(), options).expect("a rank alone agrees")
 }
 
 /// Checks that a rank resumes from any plan and tensors, with a state that can be loaded again, or

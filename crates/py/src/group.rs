@@ -36,7 +36,7 @@ impl Group {
         &self.context
     }
 
-    fn new(context: Arc<Context>, link: Box<dyn thinwire_link::Link>) -> Group {
+    fn new(context: Arc<Context>, link: thinwire_link::Link) -> Group {
         let group = thinwire_collective::Group::new(link).with_timeout(context.timeout);
         let driver = Driver::start(group);
         let (world, stop) = (driver.world(), driver.stop());

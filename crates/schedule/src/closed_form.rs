@@ -59,7 +59,7 @@ mod tests {
 
     use super::*;
     use crate::{
-        Hierarchy, Levels, Schedule, Shape, Speeds, all_gather, all_to_all, cost, cost_in_units,
+        Levels, Schedule, Shape, Speeds, Summation, all_gather, all_to_all, cost, cost_in_units,
         cost_of, reduce_scatter,
     };
 
@@ -105,7 +105,7 @@ mod tests {
         ) {
             let size = unit * units;
             let (within, between) = (speeds(1e-5, 10.0 * rate), speeds(1e-3, rate));
-            let hierarchy = Hierarchy { unit, between: Algorithm::TwoShot };
+            let hierarchy = Summation { unit, algorithm: Algorithm::TwoShot };
             let schedules = everyone(size, |w| hierarchy.reduce_scatter(w, size * chunk));
             let levels = Levels { unit, within: &within, between: &between };
             let simulated = cost_in_units(&schedules, &raw, &levels).seconds;

@@ -8,7 +8,7 @@ use thinwire_wire::World;
 use crate::closed_form::in_sequence;
 use crate::cost::everyone;
 use crate::{
-    Algorithm, Cost, Hierarchy, Levels, Shape, Speeds, all_reduce, cost, cost_in_units, load_of,
+    Algorithm, Cost, Levels, Shape, Speeds, Summation, all_reduce, cost, cost_in_units, load_of,
 };
 
 /// Worlds of more ranks are not simulated.
@@ -53,7 +53,7 @@ fn simulated(size: usize) -> usize {
     }
 }
 
-impl Hierarchy {
+impl Summation {
     /// Estimates the cost of this all-reduce among `world_size` ranks: up to four units are simulated, and
     /// of more units the flat algorithm between them is estimated. Exact where encodings are gathered.
     ///
@@ -68,7 +68,7 @@ impl Hierarchy {
     ) -> Cost {
         let units = world_size / self.unit;
         // What is forwarded within a unit grows with the units where every encoding is.
-        let few = if self.between.gathers() { units } else { simulated(units) };
+        let few = if self.algorithm.gathers() { units } else { simulated(units) };
         let schedules = everyone(few * self.unit, |world| self.all_reduce(world, shape));
         let levels = Levels { unit: self.unit, within, between };
         let cost = cost_in_units(&schedules, encoded_len, &levels);
@@ -76,7 +76,7 @@ impl Hierarchy {
             return cost;
         }
         let part = Shape { length: shape.length.div_ceil(self.unit), ..shape.clone() };
-        let flat = |units| estimate(self.between, units, &part, encoded_len, between);
+        let flat = |units| estimate(self.algorithm, units, &part, encoded_len, between);
         let (of_few, of_all) = (flat(few), flat(units));
         Cost {
             seconds: cost.seconds + of_all.seconds - of_few.seconds,
@@ -124,7 +124,7 @@ mod tests {
         let (within, between) = (speeds(1e-6, 1e9), speeds(1e-3, 1.25e7));
         for algorithm in Algorithm::ALL {
             for (unit, units) in [(2, 2), (2, 5), (4, 6), (2, 8)] {
-                let hierarchy = Hierarchy { unit, between: algorithm };
+                let hierarchy = Summation { unit, algorithm };
                 let shape = Shape { length: 1 << 18, block: 1, partitions: 2 };
                 let schedules = everyone(unit * units, |world| hierarchy.all_reduce(world, &shape));
                 let levels = Levels { unit, within: &within, between: &between };

@@ -9,7 +9,8 @@ use std::ops::Range;
 
 use thinwire_wire::{Rank, World};
 
-use crate::{Operation, Schedule, Slot, Task};
+use crate::builder::Builder;
+use crate::{Operation, Schedule};
 
 /// Returns the schedule that sends `sends[r]` elements to rank r and receives `recvs[r]` elements from it.
 /// This rank's part for itself is not in it: whoever calls copies it.
@@ -18,29 +19,29 @@ use crate::{Operation, Schedule, Slot, Task};
 /// If there is not one length per rank.
 pub fn all_to_all(world: World, sends: &[usize], recvs: &[usize]) -> Schedule {
     assert!(sends.len() == world.size() && recvs.len() == world.size(), "a length per rank");
-    let mut schedule = Schedule::default();
+    let mut builder = Builder::default();
     let sent: usize = sends.iter().sum();
     let (outgoing, incoming) = (places(sends, 0), places(recvs, sent));
     for offset in 1..world.size() {
         let (to, from) = (world.after(offset), world.before(offset));
-        push_send(&mut schedule, to, outgoing[to.index()].clone());
-        push_recv(&mut schedule, from, incoming[from.index()].clone());
+        push_send(&mut builder, to, outgoing[to.index()].clone());
+        push_recv(&mut builder, from, incoming[from.index()].clone());
     }
-    schedule
+    builder.finish()
 }
 
 /// Returns the schedule that sends all `elements` to one rank.
 pub fn send(to: Rank, elements: usize) -> Schedule {
-    let mut schedule = Schedule::default();
-    push_send(&mut schedule, to, 0..elements);
-    schedule
+    let mut builder = Builder::default();
+    push_send(&mut builder, to, 0..elements);
+    builder.finish()
 }
 
 /// Returns the schedule that receives all `elements` from one rank.
 pub fn recv(from: Rank, elements: usize) -> Schedule {
-    let mut schedule = Schedule::default();
-    push_recv(&mut schedule, from, 0..elements);
-    schedule
+    let mut builder = Builder::default();
+    push_recv(&mut builder, from, 0..elements);
+    builder.finish()
 }
 
 /// Neighbouring ranges of these lengths from `start` on.
@@ -53,32 +54,22 @@ fn places(lengths: &[usize], start: usize) -> Vec<Range<usize>> {
     lengths.iter().map(place).collect()
 }
 
-fn push_send(schedule: &mut Schedule, to: Rank, range: Range<usize>) {
+fn push_send(builder: &mut Builder, to: Rank, range: Range<usize>) {
     if range.is_empty() {
         return;
     }
-    let slot = new_slot(schedule, &range);
-    let encoded = push(schedule, Operation::Encode { range, slot }, Vec::new());
-    push(schedule, Operation::Send { slot, to, message: 0 }, vec![encoded]);
+    let slot = builder.slot(range.len());
+    let encoded = builder.push(Operation::Encode { range, slot }, [].into_iter());
+    builder.push(Operation::Send { slot, to, message: 0 }, [encoded].into_iter());
 }
 
-fn push_recv(schedule: &mut Schedule, from: Rank, range: Range<usize>) {
+fn push_recv(builder: &mut Builder, from: Rank, range: Range<usize>) {
     if range.is_empty() {
         return;
     }
-    let slot = new_slot(schedule, &range);
-    let received = push(schedule, Operation::Recv { slot, from, message: 0 }, Vec::new());
-    push(schedule, Operation::Decode { slot, range }, vec![received]);
-}
-
-fn new_slot(schedule: &mut Schedule, range: &Range<usize>) -> Slot {
-    schedule.slots.push(range.len());
-    Slot(schedule.slots.len() as u32 - 1)
-}
-
-fn push(schedule: &mut Schedule, operation: Operation, after: Vec<u32>) -> u32 {
-    schedule.tasks.push(Task { operation, after, result: false });
-    schedule.tasks.len() as u32 - 1
+    let slot = builder.slot(range.len());
+    let received = builder.push(Operation::Recv { slot, from, message: 0 }, [].into_iter());
+    builder.push(Operation::Decode { slot, range }, [received].into_iter());
 }
 
 #[cfg(test)]

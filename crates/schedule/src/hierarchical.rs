@@ -1,6 +1,6 @@
 //! Sums of ranks that are grouped in units, such as the ranks of a machine.
 //!
-//! A unit is as many neighbouring ranks as [`Hierarchy::unit`] says. Every rank has a place in its
+//! A unit is as many neighbouring ranks as [`Summation::unit`] says. Every rank has a place in its
 //! unit, and owns the part of the values with the number of its place.
 //!
 //! 1. Within a unit: a direct reduce-scatter. Contributions are not encoded.
@@ -17,34 +17,25 @@
 //! of the flat algorithm among m ranks between units, and (u−1)/u of the encoded bytes (m times as many
 //! where encodings are gathered) within the unit.
 
-use std::fmt;
 use std::ops::Range;
-use std::str::FromStr;
 
 use thinwire_wire::{Rank, World};
 
 use crate::builder::Builder;
 use crate::reduce_scatter::{chunks, contribute};
-use crate::{
-    Algorithm, Operation, Schedule, Shape, Slot, Task, UnknownAlgorithm, all_reduce, reduce_scatter,
-};
+use crate::{Operation, Schedule, Shape, Slot, Summation, Task, all_reduce, reduce_scatter};
 
-/// A sum in two levels, by the name of `hierarchical:UNIT:ALGORITHM`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Hierarchy {
-    /// The number of ranks in a unit, at least 1: ranks 0 to `unit` − 1 are the first unit.
-    pub unit: usize,
-    /// The algorithm between units.
-    pub between: Algorithm,
-}
-
-impl Hierarchy {
+impl Summation {
     /// Returns the schedule after which `values` of every rank hold, bit for bit the same, the sum of what the
     /// ranks held before. `shape.block` and `shape.partitions` divide the part of each place.
     ///
     /// # Panics
     /// If the world does not divide into units, or `shape.block` or `shape.partitions` is 0.
     pub fn all_reduce(self, world: World, shape: &Shape) -> Schedule {
+        if self.unit == 1 {
+            // Nothing happens within units.
+            return all_reduce(self.algorithm, world, shape);
+        }
         let place = Place::new(self.unit, world);
         let mut builder = Builder::default();
         let touched = place.scatter(&mut builder, shape.length);
@@ -52,7 +43,7 @@ impl Hierarchy {
             let part = place.part(shape.length, owner);
             let cut = Shape { length: part.len(), ..shape.clone() };
             let flat = Part {
-                schedule: all_reduce(self.between, place.outer, &cut),
+                schedule: all_reduce(self.algorithm, place.outer, &cut),
                 start: part.start,
                 touched: touched[owner.index()],
             };
@@ -64,7 +55,7 @@ impl Hierarchy {
         builder.finish_from(place.part(shape.length, place.inner.rank()).start)
     }
 
-    /// Returns the schedule after which this rank's values hold, in its [`Hierarchy::chunk`], the sum of what all
+    /// Returns the schedule after which this rank's values hold, in its [`Summation::chunk`], the sum of what all
     /// ranks held there before. Other elements of `values` are undefined.
     ///
     /// # Panics
@@ -105,24 +96,6 @@ impl Hierarchy {
         let cut = Shape { length: part.len(), block: 1, partitions: 1 };
         let chunk = cut.chunk(0, place.outer.size(), place.outer.rank().index());
         part.start + chunk.start..part.start + chunk.end
-    }
-}
-
-impl fmt::Display for Hierarchy {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "hierarchical:{}:{}", self.unit, self.between)
-    }
-}
-
-impl FromStr for Hierarchy {
-    type Err = UnknownAlgorithm;
-
-    fn from_str(name: &str) -> Result<Hierarchy, UnknownAlgorithm> {
-        let unknown = || UnknownAlgorithm(name.to_owned());
-        let parts = name.strip_prefix("hierarchical:").and_then(|rest| rest.split_once(':'));
-        let (unit, between) = parts.ok_or_else(unknown)?;
-        let unit = unit.parse().ok().filter(|unit| *unit > 0).ok_or_else(unknown)?;
-        Ok(Hierarchy { unit, between: between.parse()? })
     }
 }
 

@@ -67,7 +67,6 @@ pub use broadcast::broadcast;
 pub use cost::{Cost, Levels, Speeds, cost, cost_in_units, cost_of};
 pub use estimate::estimate;
 pub use exchange::{all_to_all, recv, send};
-pub use hierarchical::Hierarchy;
 pub use load::load_of;
 pub use preferred::{carries, partitions, preferred};
 pub use reduce_scatter::reduce_scatter;

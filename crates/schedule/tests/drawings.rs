@@ -6,7 +6,7 @@ use std::fmt::Write;
 use std::path::Path;
 
 use thinwire_schedule::{
-    Algorithm, Hierarchy, Schedule, Shape, all_gather, all_reduce, broadcast, reduce_scatter,
+    Algorithm, Schedule, Shape, Summation, all_gather, all_reduce, broadcast, reduce_scatter,
 };
 use thinwire_wire::{Rank, World};
 
@@ -43,7 +43,7 @@ fn algorithms_are_drawn() {
 
 #[test]
 fn levels_are_drawn() {
-    let hierarchy = Hierarchy { unit: 2, between: Algorithm::TwoShot };
+    let hierarchy = Summation { unit: 2, algorithm: Algorithm::TwoShot };
     draws("hierarchical", 4, &elements(8), |world, shape| hierarchy.all_reduce(world, shape));
     let scatter = |world, shape: &Shape| hierarchy.reduce_scatter(world, shape.length);
     draws("hierarchical-reduce-scatter", 4, &elements(8), scatter);

@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 use thinwire_schedule::simulate::{Encoding, run};
 use thinwire_schedule::{
-    Algorithm, Hierarchy, Levels, Operation, Schedule, Shape, Speeds, all_gather, all_reduce,
+    Algorithm, Levels, Operation, Schedule, Shape, Speeds, Summation, all_gather, all_reduce,
     cost_in_units, cost_of, reduce_scatter, verify,
 };
 use thinwire_wire::random::Key;
@@ -76,7 +76,7 @@ fn in_groups(
 }
 
 /// The sum in three schedules: a raw reduce-scatter, an encoded all-reduce of each part, a raw all-gather.
-fn by_hand(hierarchy: Hierarchy, units: usize, shape: &Shape, values: &mut [Vec<f32>]) {
+fn by_hand(hierarchy: Summation, units: usize, shape: &Shape, values: &mut [Vec<f32>]) {
     let (in_unit, at_place) = members(hierarchy.unit, units);
     let whole = Shape { length: shape.length, block: 1, partitions: 1 };
     in_groups(&in_unit, values, Encoding::Through(&identity), |_, w| reduce_scatter(w, &whole));
@@ -85,7 +85,7 @@ fn by_hand(hierarchy: Hierarchy, units: usize, shape: &Shape, values: &mut [Vec<
         let cut = Shape { length: part.len(), ..shape.clone() };
         let mut parts: Vec<Vec<f32>> =
             group.iter().map(|r| values[*r][part.clone()].to_vec()).collect();
-        let schedules = everyone(units, |world| all_reduce(hierarchy.between, world, &cut));
+        let schedules = everyone(units, |world| all_reduce(hierarchy.algorithm, world, &cut));
         run(&schedules, &mut parts, Encoding::Through(&blocks), 0).unwrap();
         for (rank, sum) in group.iter().zip(parts) {
             values[*rank][part.clone()].copy_from_slice(&sum);
@@ -99,7 +99,7 @@ fn schedules_keep_the_laws_and_are_the_sum_by_hand_in_any_order() {
     for ((unit, units), between) in
         UNITS.into_iter().flat_map(|at| Algorithm::ALL.map(|between| (at, between)))
     {
-        let (hierarchy, size) = (Hierarchy { unit, between }, unit * units);
+        let (hierarchy, size) = (Summation { unit, algorithm: between }, unit * units);
         for shape in SHAPES.map(shape) {
             let schedules = everyone(size, |world| hierarchy.all_reduce(world, &shape));
             let about = format!("{hierarchy} of {size}, {shape:?}");
@@ -122,7 +122,7 @@ fn schedules_keep_the_laws_and_are_the_sum_by_hand_in_any_order() {
 #[test]
 fn scattered_sums_are_those_by_hand() {
     for (unit, units) in UNITS {
-        let (hierarchy, size) = (Hierarchy { unit, between: Algorithm::TwoShot }, unit * units);
+        let (hierarchy, size) = (Summation { unit, algorithm: Algorithm::TwoShot }, unit * units);
         for length in [0, 1, 211, 48 * size] {
             let schedules = everyone(size, |world| hierarchy.reduce_scatter(world, length));
             assert_eq!(verify(&schedules), Ok(()), "{hierarchy} of {size}, {length} elements");
@@ -158,8 +158,11 @@ fn units_of_one_rank_are_a_flat_world() {
     let shape = shape((211, 4, 3));
     for between in Algorithm::ALL {
         for world in (0..5).map(|rank| World::new(rank, 5).unwrap()) {
-            let hierarchy = Hierarchy { unit: 1, between };
+            let hierarchy = Summation { unit: 1, algorithm: between };
             assert_eq!(hierarchy.all_reduce(world, &shape), all_reduce(between, world, &shape));
+            let whole = Shape { length: 211, block: 1, partitions: 1 };
+            assert_eq!(hierarchy.reduce_scatter(world, 211), reduce_scatter(world, &whole));
+            assert_eq!(hierarchy.chunk(world, 211), whole.chunk(0, 5, world.rank().index()));
         }
     }
 }
@@ -173,7 +176,7 @@ proptest! {
         partitions in 1_usize..4,
         seed: u64,
     ) {
-        let (hierarchy, size) = (Hierarchy { unit: at.0, between }, at.0 * at.1);
+        let (hierarchy, size) = (Summation { unit: at.0, algorithm: between }, at.0 * at.1);
         let shape = Shape { length, block: 1, partitions };
         let schedules = everyone(size, |world| hierarchy.all_reduce(world, &shape));
         prop_assert!(schedules.iter().all(Schedule::in_place));
@@ -199,7 +202,7 @@ fn link(bytes_per_s: f64, latency_s: f64) -> Speeds {
 #[test]
 fn little_crosses_between_units() {
     let (unit, units, length) = (4, 3, 1 << 12);
-    let hierarchy = Hierarchy { unit, between: Algorithm::TwoShot };
+    let hierarchy = Summation { unit, algorithm: Algorithm::TwoShot };
     let shape = Shape { length, block: 1, partitions: 1 };
     for world in (0..12).map(|rank| World::new(rank, 12).unwrap()) {
         let schedule = hierarchy.all_reduce(world, &shape);
@@ -224,7 +227,7 @@ fn fast_links_within_units_make_it_worth_while() {
     let (size, shape) = (8, Shape { length: 1 << 16, block: 1, partitions: 1 });
     let (fast, slow) = (link(1e10, 1e-6), link(1e7, 1e-4));
     let raw = |elements: usize| 4 * elements;
-    let hierarchy = Hierarchy { unit: 4, between: Algorithm::TwoShot };
+    let hierarchy = Summation { unit: 4, algorithm: Algorithm::TwoShot };
     let in_units = everyone(size, |world| hierarchy.all_reduce(world, &shape));
     let flat = everyone(size, |world| all_reduce(Algorithm::TwoShot, world, &shape));
     let levels = Levels { unit: 4, within: &fast, between: &slow };
@@ -238,23 +241,12 @@ fn fast_links_within_units_make_it_worth_while() {
 
 #[test]
 fn units_are_found_where_ranks_are_near() {
-    let of = |size, unit: usize| Hierarchy::unit_of(size, |from, to| from / unit == to / unit);
+    let of = |size, unit: usize| Summation::unit_of(size, |from, to| from / unit == to / unit);
     assert_eq!([of(8, 4), of(6, 2), of(6, 3)], [Some(4), Some(2), Some(3)]);
     assert_eq!([of(7, 4), of(4, 4), of(4, 1), of(1, 1)], [None; 4]);
     // Ranks 0 and 2 share a machine, and so do 1 and 3.
-    assert_eq!(Hierarchy::unit_of(4, |from, to| from % 2 == to % 2), None);
+    assert_eq!(Summation::unit_of(4, |from, to| from % 2 == to % 2), None);
     // One pair of a unit is apart.
     let split = |from: usize, to: usize| from / 3 == to / 3 && from + to != 7;
-    assert_eq!(Hierarchy::unit_of(6, split), None);
-}
-
-#[test]
-fn names_parse_back() {
-    for between in Algorithm::ALL {
-        let hierarchy = Hierarchy { unit: 4, between };
-        assert_eq!(hierarchy.to_string().parse(), Ok(hierarchy));
-    }
-    for name in ["ring", "hierarchical", "hierarchical:0:ring", "hierarchical:2:star"] {
-        assert!(name.parse::<Hierarchy>().is_err(), "{name}");
-    }
+    assert_eq!(Summation::unit_of(6, split), None);
 }

@@ -36,8 +36,8 @@ fn measure(codec: &str) {
                     .map(|i| Parameter::new(&format!("p{i}"), &[1024, ELEMENTS / 1024]));
                 let policy = codec.parse().expect("a codec's name");
                 let options = Options { policy, ..Options::default() };
-                let mut sync = Synchronizer::start(Box::new(link), parameters.collect(), options)
-                    .expect("a group");
+                let mut sync =
+                    Synchronizer::start(link, parameters.collect(), options).expect("a group");
                 let gradient: Vec<f32> = (0..ELEMENTS).map(|i| (i % 977) as f32 - 488.0).collect();
                 for step in 0..3 {
                     sync.begin(step).expect("a step");

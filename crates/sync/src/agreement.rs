@@ -51,7 +51,7 @@ pub fn check_combination(options: &Options, world: World) -> Result<(), Error> {
     }
     let Some(asked) = options.algorithm else { return Ok(()) };
     if !asked.divides(world.size()) {
-        let (size, unit) = (world.size(), asked.unit());
+        let (size, unit) = (world.size(), asked.unit);
         return Err(Error::Invalid(format!(
             "algorithm {asked} with {size} ranks, expected a multiple of {unit}"
         )));

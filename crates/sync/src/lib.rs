@@ -12,7 +12,7 @@
 //! use thinwire_sync::{Options, Outcome, Parameter, Synchronizer};
 //!
 //! let parameters = vec![Parameter::new("weight", &[2, 2]), Parameter::new("bias", &[2])];
-//! let link = Box::new(thinwire_link::mem::alone());
+//! let link = thinwire_link::mem::alone();
 //! let mut sync = Synchronizer::start(link, parameters, Options::default()).unwrap();
 //! sync.begin(0).unwrap();
 //! sync.ready(0, &[1.0, 2.0, 3.0, 4.0]).unwrap();

@@ -58,7 +58,7 @@ impl Scatter {
     /// If the codec has no bytes of its own: low-rank ones need whole matrices, and a scale that all
     /// ranks share needs averages that all of them know.
     pub fn start(
-        link: Box<dyn Link>,
+        link: Link,
         codec: Choice,
         seed: u64,
         timeout: Duration,

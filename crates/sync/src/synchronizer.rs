@@ -55,7 +55,7 @@ impl Synchronizer {
     /// # Errors
     /// If ranks disagree on the parameters or the options, or a peer is lost.
     pub fn start(
-        link: Box<dyn Link>,
+        link: Link,
         parameters: Vec<Parameter>,
         options: Options,
     ) -> Result<Synchronizer, Error> {

@@ -8,7 +8,7 @@ fn start() -> Synchronizer {
     let link = mem::mesh(1).pop().unwrap();
     let parameters = vec![Parameter::new("weight", &[96, 70]), Parameter::new("bias", &[96])];
     let options = Options { policy: "auto".parse().unwrap(), ..Options::default() };
-    Synchronizer::start(Box::new(link), parameters, options).unwrap()
+    Synchronizer::start(link, parameters, options).unwrap()
 }
 
 #[test]

@@ -195,7 +195,7 @@ fn a_rate_that_changes_is_made_up_for() {
             ranks[0].0.iter().enumerate().map(|(place, at)| at + owed(place)).collect();
         assert_close(&found, &expected, codec);
     }
-    let link = Box::new(thinwire_link::mem::alone());
+    let link = thinwire_link::mem::alone();
     let mut sync = Synchronizer::start(link, parameters(), options("int8", "classic")).unwrap();
     let error = sync.rescale(0.1, f32::NAN).unwrap_err().to_string();
     assert_eq!(error, "learning rates 0.1 and NaN, expected 0 or more");
@@ -330,7 +330,7 @@ fn feedbacks_and_momenta_that_differ_are_refused() {
 fn a_feedback_of_nothing_is_refused() {
     for (codec, feedback) in [("none", "ef21"), ("intsgd", "average:0.5"), ("auto:bf16", "ef21")] {
         let options = options(codec, feedback);
-        let link = Box::new(thinwire_link::mem::alone());
+        let link = thinwire_link::mem::alone();
         let error = Synchronizer::start(link, parameters(), options).unwrap_err().to_string();
         let expected = "which leaves nothing to feed back";
         assert_eq!(error, format!("feedback {feedback} with codec {codec}, {expected}"));
@@ -342,7 +342,7 @@ fn momentum_is_not_lost_in_silence() {
     let corrected =
         Options { momentum: Some(Momentum::default()), ..options("topk:0.05", "classic") };
     let start = |options: &Options| {
-        let link = Box::new(thinwire_link::mem::alone());
+        let link = thinwire_link::mem::alone();
         Synchronizer::start(link, parameters(), options.clone()).unwrap()
     };
     let mut sync = start(&corrected);

@@ -37,7 +37,7 @@ fn a_saved_plan_is_followed_only_for_what_it_was_made_for() {
 #[test]
 fn an_error_budget_that_nobody_keeps_is_refused() {
     let options = Options { error_budget: 0.3, ..options("auto:int8") };
-    let link = Box::new(mem::alone());
+    let link = mem::alone();
     let error = Synchronizer::start(link, parameters(), options).unwrap_err().to_string();
     assert_eq!(error, "error budget 0.3 with codec auto:int8: only auto, without names, keeps one");
 }

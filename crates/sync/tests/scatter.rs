@@ -301,7 +301,7 @@ fn a_restart_goes_on_with_its_residuals_and_random_numbers() {
 fn mistakes_are_refused_and_the_scatter_lives_on() {
     let start = |name: &str| {
         let choice = Choice::parse(name).unwrap();
-        Scatter::start(Box::new(mem::alone()), choice, 0, Duration::from_secs(1))
+        Scatter::start(mem::alone(), choice, 0, Duration::from_secs(1))
     };
     let error = start("powersgd:2").unwrap_err().to_string();
     assert_eq!(

@@ -255,7 +255,7 @@ fn facts_of_the_trainer_are_compared_too() {
 
 #[test]
 fn mistakes_are_refused_in_one_line() {
-    let link = || Box::new(mem::alone());
+    let link = mem::alone;
     let mut sync = Synchronizer::start(link(), parameters(), options("none")).unwrap();
     sync.begin(0).unwrap();
     let error = sync.ready(0, &[1.0]).unwrap_err().to_string();
@@ -520,8 +520,7 @@ fn framework_buckets_leave_by_themselves() {
     let parameters: Vec<Parameter> = (0..6)
         .map(|i| Parameter { bucket: i / 2, ..Parameter::new(&format!("p{i}"), &[8, 8]) })
         .collect();
-    let mut sync =
-        Synchronizer::start(Box::new(mem::alone()), parameters, options("none")).unwrap();
+    let mut sync = Synchronizer::start(mem::alone(), parameters, options("none")).unwrap();
     sync.begin(0).unwrap();
     (0..6).for_each(|index| sync.ready(index, &[1.0; 64]).unwrap());
     let _ = sync.finish().unwrap();

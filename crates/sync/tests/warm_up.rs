@@ -170,8 +170,7 @@ fn ranks_that_disagree_on_the_warm_up_are_told() {
 
 #[test]
 fn warm_ups_that_nobody_has_are_refused() {
-    let start =
-        |options| Synchronizer::start(Box::new(thinwire_link::mem::alone()), parameters(), options);
+    let start = |options| Synchronizer::start(thinwire_link::mem::alone(), parameters(), options);
     let error = start(warmed("auto", 20)).unwrap_err().to_string();
     assert_eq!(error, "a warm-up of 20 steps with codec auto, which measures its codecs instead");
     let error = start(warmed("int4", u64::MAX)).unwrap_err().to_string();
@@ -180,7 +179,7 @@ fn warm_ups_that_nobody_has_are_refused() {
 
 #[test]
 fn a_count_that_is_none_is_refused() {
-    let link = Box::new(thinwire_link::mem::alone());
+    let link = thinwire_link::mem::alone();
     let mut sync = Synchronizer::start(link, parameters(), warmed("int4", 3)).unwrap();
     let state = sync.state();
     for count in [vec![], vec![1.5], vec![-1.0], vec![f32::NAN], vec![1e9], vec![1.0, 2.0]] {

@@ -27,11 +27,7 @@ impl Network {
 ///
 /// # Panics
 /// If a rank panics or the ranks do not find each other.
-pub fn spawn<T: Send>(
-    network: Network,
-    size: usize,
-    body: impl Fn(Box<dyn Link>) -> T + Sync,
-) -> Vec<T> {
+pub fn spawn<T: Send>(network: Network, size: usize, body: impl Fn(Link) -> T + Sync) -> Vec<T> {
     spawn_limited(network, size, None, body)
 }
 
@@ -43,12 +39,12 @@ pub fn spawn_limited<T: Send>(
     network: Network,
     size: usize,
     limit: Option<Bandwidth>,
-    body: impl Fn(Box<dyn Link>) -> T + Sync,
+    body: impl Fn(Link) -> T + Sync,
 ) -> Vec<T> {
     if network == Network::Mem {
         assert!(limit.is_none(), "only TCP is limited here");
         let links = mem::mesh(size);
-        return run(links.into_iter().map(|link| move || Box::new(link) as Box<dyn Link>), &body);
+        return run(links.into_iter().map(|link| move || link), &body);
     }
     let store = store::mem::Mem::new();
     let connect = |rank: u32| {
@@ -58,16 +54,15 @@ pub fn spawn_limited<T: Send>(
             if network == Network::Sealed {
                 (options.encryption, options.connections) = (tcp::Encryption::Always, 2);
             }
-            Box::new(tcp::connect(world, store, &options).expect("ranks find each other"))
-                as Box<dyn Link>
+            tcp::connect(world, store, &options).expect("ranks find each other")
         }
     };
     run((0..size as u32).map(connect), &body)
 }
 
-fn run<T: Send, C: FnOnce() -> Box<dyn Link> + Send>(
+fn run<T: Send, C: FnOnce() -> Link + Send>(
     connects: impl Iterator<Item = C>,
-    body: &(impl Fn(Box<dyn Link>) -> T + Sync),
+    body: &(impl Fn(Link) -> T + Sync),
 ) -> Vec<T> {
     std::thread::scope(|scope| {
         let ranks: Vec<_> = connects.map(|connect| scope.spawn(move || body(connect()))).collect();

@@ -48,7 +48,7 @@ fn main() -> Result<(), Failure> {
 /// Two ranks in one process, as in a test of your own program.
 fn threads(folder: Option<&Path>) -> Result<(), Failure> {
     std::thread::scope(|scope| {
-        let rank = |link| scope.spawn(move || train(Box::new(link), 2, STEPS, folder));
+        let rank = |link| scope.spawn(move || train(link, 2, STEPS, folder));
         let ranks: Vec<_> = mem::mesh(2).into_iter().map(rank).collect();
         ranks.into_iter().try_for_each(|rank| rank.join().expect("no rank panics").map(drop))
     })
@@ -56,7 +56,7 @@ fn threads(folder: Option<&Path>) -> Result<(), Failure> {
 
 /// Trains one rank for further steps after those in the folder; the loss of every step.
 pub fn train(
-    link: Box<dyn Link>,
+    link: Link,
     local_ranks: usize,
     steps: u64,
     folder: Option<&Path>,

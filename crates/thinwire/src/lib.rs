@@ -34,7 +34,7 @@
 //! }
 //!
 //! /// Trains one rank. Returns the loss of the last step and the weight.
-//! fn train(link: Box<dyn Link>) -> Result<(f32, Vec<f32>), Error> {
+//! fn train(link: Link) -> Result<(f32, Vec<f32>), Error> {
 //!     let parameters = vec![Parameter::new("weight", &[OUTPUTS, INPUTS])];
 //!     let policy = "int8".parse().expect("the name of a codec");
 //!     let options = Options { policy, ..Options::default() };
@@ -68,7 +68,7 @@
 //!
 //! let threads: Vec<_> = mem::mesh(2)
 //!     .into_iter()
-//!     .map(|link| std::thread::spawn(|| train(Box::new(link))))
+//!     .map(|link| std::thread::spawn(|| train(link)))
 //!     .collect();
 //! let mut weights = Vec::new();
 //! for (rank, thread) in threads.into_iter().enumerate() {
@@ -143,7 +143,7 @@ pub mod collective {
         all_reduce_many, all_to_all, barrier, broadcast, reduce_scatter,
     };
     #[doc(inline)]
-    pub use thinwire_schedule::{Algorithm, Hierarchy, Summation, UnknownAlgorithm};
+    pub use thinwire_schedule::{Algorithm, Summation, UnknownAlgorithm};
 }
 
 /// The place of this process in a job, and how ranks of a job meet.

@@ -29,7 +29,7 @@ fn measure(config: Config, steps: usize, rows: usize) -> Result<(), Box<dyn Erro
         Sampling { context: config.context, global_batch: rows, world: World::alone(), seed: 1 };
     let mut sampler = Sampler::new(Corpus::from_text(&text)?, sampling)?;
     let rate = LearningRate { peak: 1e-3, floor: 1e-4, warmup_steps: 5, steps: 100 };
-    let group = Group::new(Box::new(thinwire_link::mem::alone()));
+    let group = Group::new(thinwire_link::mem::alone());
     let (training, start) = (model.training(), initial(&model.training().graph, 1));
     let exchange = ExchangeOptions::default();
     let machine = Machine::new(training, &model.plan(1), group, &start, exchange)?;

@@ -17,7 +17,7 @@
 //! let config = Config { context: 16, width: 16, layers: 1, heads: 2 };
 //! let model = GraphModel::new(&thinwire_model::named(&config.name(), 8, 16)?, None)?;
 //! let (training, plan) = (model.training(), model.plan(1));
-//! let group = Group::new(Box::new(thinwire_link::mem::alone()));
+//! let group = Group::new(thinwire_link::mem::alone());
 //! let start = initial(&training.graph, 1);
 //! let mut machine = Machine::new(training, &plan, group, &start, Default::default())?;
 //!

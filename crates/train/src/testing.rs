@@ -35,14 +35,14 @@ pub fn values(model: &GraphModel, machine: &mut Machine<'_>) -> Vec<Vec<f32>> {
 
 /// Machine of one rank that starts at these values, or at those of a seed.
 pub fn alone<'a>(model: &'a GraphModel, values: Option<&[Vec<f32>]>, seed: u64) -> Machine<'a> {
-    let link = Box::new(thinwire_link::mem::alone());
+    let link = thinwire_link::mem::alone();
     machine(model, link, (values, seed), (1, Gradients::F32))
 }
 
 /// Machine of a rank of replicas, whose steps have so many micro-batches.
 pub fn machine<'a>(
     model: &'a GraphModel,
-    link: Box<dyn Link>,
+    link: Link,
     (values, seed): (Option<&[Vec<f32>]>, u64),
     (micro_batches, gradients): (usize, Gradients),
 ) -> Machine<'a> {
@@ -72,7 +72,7 @@ pub fn step(model: &GraphModel, machine: &mut Machine<'_>, batch: &Batch) -> f32
 
 /// Returns the loss and every gradient at some values.
 pub fn gradients(model: &GraphModel, values: &[Vec<f32>], batch: &Batch) -> (f32, Vec<Vec<f32>>) {
-    let link = Box::new(thinwire_link::mem::alone());
+    let link = thinwire_link::mem::alone();
     let micro_batches = batch.rows().len() / model.rows();
     let options = (micro_batches, Gradients::F32);
     let mut machine = machine(model, link, (Some(values), 1), options);

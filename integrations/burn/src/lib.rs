@@ -49,7 +49,7 @@ impl Averager {
     /// # Errors
     /// If ranks disagree on the parameters or the options, or a peer is lost.
     pub fn start<M: Module>(
-        link: Box<dyn Link>,
+        link: Link,
         module: &M,
         options: Options,
     ) -> Result<Averager, Error> {

@@ -66,7 +66,7 @@ fn inputs(device: &Device) -> Vec<Tensor<2>> {
 fn average(codec: &str, model: &Mlp, inputs: &[Tensor<2>]) -> Vec<Option<Vec<f32>>> {
     let rank = |(link, inputs): (_, &Tensor<2>)| {
         let options = Options { policy: codec.parse().unwrap(), ..Options::default() };
-        let mut averager = Averager::start(Box::new(link), model, options).unwrap();
+        let mut averager = Averager::start(link, model, options).unwrap();
         let gradients = model.backward(inputs.clone());
         let averages = averager.average(0, model, gradients).unwrap();
         averages.map(|averages| values(model, &averages))

@@ -30,22 +30,12 @@ pub struct Handshake {
     stage: Stage,
 }
 
+#[derive(Debug)]
 enum Stage {
     Start,
     Preamble,
     Message(Box<snow::HandshakeState>, Preamble),
     Over,
-}
-
-impl std::fmt::Debug for Stage {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(match self {
-            Stage::Start => "Start",
-            Stage::Preamble => "Preamble",
-            Stage::Message(..) => "Message",
-            Stage::Over => "Over",
-        })
-    }
 }
 
 impl Handshake {

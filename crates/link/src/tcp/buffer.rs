@@ -4,13 +4,13 @@ use std::io::{self, ErrorKind, Read};
 
 use crate::{Error, Kind};
 
-/// Result of a read.
+/// Bytes that one system call has moved.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Taken {
-    /// Bytes that came.
+pub struct Moved {
+    /// Bytes that came or left.
     pub bytes: usize,
-    /// The socket has no more for now.
-    pub empty: bool,
+    /// Whether the socket has no more to read or no more room, as far as was seen.
+    pub stopped: bool,
 }
 
 /// Bytes that were read and not taken yet.
@@ -53,7 +53,7 @@ impl Buffer {
         })
     }
 
-    pub fn read(&mut self, stream: &mut dyn Read, limit: usize) -> io::Result<Option<Taken>> {
+    pub fn read(&mut self, stream: &mut dyn Read, limit: usize) -> io::Result<Option<Moved>> {
         self.compact();
         let end = self.bytes.len().min(self.end.saturating_add(limit));
         let room = &mut self.bytes[self.end..end];
@@ -74,21 +74,22 @@ impl Buffer {
     }
 }
 
-/// `None` at the end of the stream.
+/// Makes a system call that moves at most `wanted` bytes; none if it moves nothing, as a read does at the
+/// end of the stream.
 pub fn attempt(
     wanted: usize,
-    read: impl FnOnce() -> io::Result<usize>,
-) -> io::Result<Option<Taken>> {
+    call: impl FnOnce() -> io::Result<usize>,
+) -> io::Result<Option<Moved>> {
     if wanted == 0 {
-        return Ok(Some(Taken::default()));
+        return Ok(Some(Moved::default()));
     }
-    match read() {
+    match call() {
         Ok(0) => Ok(None),
-        Ok(bytes) => Ok(Some(Taken { bytes, empty: bytes < wanted })),
+        Ok(bytes) => Ok(Some(Moved { bytes, stopped: bytes < wanted })),
         Err(error) if error.kind() == ErrorKind::WouldBlock => {
-            Ok(Some(Taken { bytes: 0, empty: true }))
+            Ok(Some(Moved { bytes: 0, stopped: true }))
         }
-        Err(error) if error.kind() == ErrorKind::Interrupted => Ok(Some(Taken::default())),
+        Err(error) if error.kind() == ErrorKind::Interrupted => Ok(Some(Moved::default())),
         Err(error) => Err(error),
     }
 }

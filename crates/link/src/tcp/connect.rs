@@ -7,7 +7,7 @@ use thinwire_wire::{Rank, World};
 
 use crate::store::Store;
 use crate::store::tcp::listen;
-use crate::tcp::Tcp;
+use crate::tcp::Link;
 use crate::tcp::agreement;
 use crate::tcp::mesh::{self, Entry, Mesh};
 use crate::tcp::options::Options;
@@ -21,10 +21,10 @@ const LOOK_EVERY: Duration = Duration::from_millis(500);
 /// # Errors
 /// If a rank does not appear or cannot be connected to in time, another process has this rank,
 /// or two sides disagree about token, version, world or epoch.
-pub fn connect(world: World, store: &dyn Store, options: &Options) -> Result<Tcp, Error> {
+pub fn connect(world: World, store: &dyn Store, options: &Options) -> Result<Link, Error> {
     options.check()?;
     if world.size() == 1 {
-        return Tcp::new(world, vec![None], options);
+        return Link::new(world, vec![None], options);
     }
     let deadline = Instant::now() + options.timeout;
     let listener = listen(SocketAddr::new(options.bind, 0))?;
@@ -36,7 +36,7 @@ pub fn connect(world: World, store: &dyn Store, options: &Options) -> Result<Tcp
     rendezvous.publish(address)?;
     let entries = rendezvous.gather()?;
     let peers = Mesh::new(world, options, listener, entries, deadline).make()?;
-    Tcp::new(world, peers, options)
+    Link::new(world, peers, options)
 }
 
 /// A rank that looks for all others in the store.

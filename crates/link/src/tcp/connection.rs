@@ -8,10 +8,10 @@ use socket2::{SockRef, TcpKeepalive};
 use thinwire_wire::{Header, Rank};
 
 use crate::secure::Session;
-use crate::tcp::buffer::Taken;
+use crate::tcp::buffer::Moved;
 use crate::tcp::reader::Reader;
 use crate::tcp::traffic::{Protection, Traffic};
-use crate::tcp::writer::{Writer, Written};
+use crate::tcp::writer::Writer;
 use crate::{Error, Port};
 
 /// A connection whose other end is known.
@@ -117,18 +117,18 @@ impl Connection {
 
     /// # Errors
     /// [`crate::Kind::Io`] if the connection is broken.
-    pub fn write(&mut self, port: &mut dyn Port, limit: usize) -> Result<Written, Error> {
+    pub fn write(&mut self, port: &mut dyn Port, limit: usize) -> Result<Moved, Error> {
         let written = self.writer.write(&mut self.stream, self.session.as_mut(), port, limit);
         let written = written.map_err(Error::broken)?;
-        self.writable &= !written.full;
+        self.writable &= !written.stopped;
         Ok(written)
     }
 
     /// # Errors
     /// See [`Reader::read`].
-    pub fn read(&mut self, port: &mut dyn Port, limit: usize) -> Result<Taken, Error> {
+    pub fn read(&mut self, port: &mut dyn Port, limit: usize) -> Result<Moved, Error> {
         let taken = self.reader.read(&mut self.stream, self.session.as_mut(), port, limit)?;
-        self.readable &= !taken.empty;
+        self.readable &= !taken.stopped;
         Ok(taken)
     }
 

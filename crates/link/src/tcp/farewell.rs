@@ -4,16 +4,19 @@ use std::time::{Duration, Instant};
 
 use thinwire_wire::Kind as Frame;
 
-use crate::tcp::Tcp;
+use crate::tcp::Link;
 use crate::tcp::peer::Peer;
 use crate::{Error, Kind, poison};
 
 /// Time that a poisoner waits for the others to read the reason.
 const POISON_LINGER: Duration = Duration::from_millis(500);
 
-impl Tcp {
-    /// Tells every peer why the group is over, for half a second at most.
-    pub(super) fn tell_why(&mut self, reason: &Error) {
+impl Link {
+    /// Tells every peer why the group is over, as well as can be done in half a second.
+    ///
+    /// Peers then get [`crate::Kind::Poisoned`] with the rank of `reason`, whatever happens to this
+    /// rank's connections. The link is dead afterwards.
+    pub fn poison(&mut self, reason: &Error) {
         let payload = poison::encode(reason);
         for peer in self.peers.iter_mut().flatten() {
             peer.port.reason.clone_from(&payload);
@@ -35,13 +38,15 @@ impl Tcp {
             peer.control.shut();
             !peer.control.discard()
         });
+        self.dead = Some(reason.repeat());
     }
 
-    /// Says goodbye to every peer, and waits for theirs.
+    /// Says goodbye, once everything that was queued has been [`Port::sent`](crate::Port::sent), and waits until
+    /// the peers have done the same or `timeout` has passed.
     ///
     /// # Errors
     /// If something is still queued or does not leave in time.
-    pub(super) fn say_goodbye(&mut self, timeout: Duration) -> Result<(), Error> {
+    pub fn finish(&mut self, timeout: Duration) -> Result<(), Error> {
         let queued = |peer: &&Peer| peer.data.iter().any(|data| data.writer.has_unsent());
         if let Some(peer) = self.peers.iter().flatten().find(queued) {
             let context = format!("frames to {} are still queued", peer.rank);

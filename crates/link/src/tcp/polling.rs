@@ -6,7 +6,7 @@ use rustix::event::{PollFd, poll};
 
 use crate::Error;
 use crate::duplex::timespec;
-use crate::tcp::Tcp;
+use crate::tcp::Link;
 
 /// Bytes per wake-up below which, with more of a payload missing, the network is the slower side.
 const MORSEL_BYTES: u64 = 64 << 10;
@@ -19,7 +19,7 @@ const REST_MAX: Duration = Duration::from_micros(500);
 /// Shortest rest that is worth the system call.
 const REST_MIN: Duration = Duration::from_micros(50);
 
-impl Tcp {
+impl Link {
     /// Asks the operating system what the sockets are ready for; `wakeable` if a waker may end it.
     pub(super) fn poll(&mut self, timeout: Duration, wakeable: bool) -> Result<(), Error> {
         let now = Instant::now();

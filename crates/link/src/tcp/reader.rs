@@ -10,7 +10,7 @@ use crc32fast::Hasher;
 use thinwire_wire::{HEADER_BYTES, Header, Rank};
 
 use crate::secure::{RECORD_BYTES_MAX, RECORD_PLAIN_BYTES_MAX, Session};
-use crate::tcp::buffer::{Buffer, Taken, attempt};
+use crate::tcp::buffer::{Buffer, Moved, attempt};
 use crate::tcp::traffic::{Protection, Traffic};
 use crate::{Error, Kind, Place, Port};
 
@@ -100,11 +100,11 @@ impl Reader {
         mut session: Option<&mut Session>,
         port: &mut dyn Port,
         limit: usize,
-    ) -> Result<Taken, Error> {
+    ) -> Result<Moved, Error> {
         self.paused = false;
         self.deliver_all(session.as_deref_mut(), port)?;
         if self.paused || self.ended || limit == 0 {
-            return Ok(Taken::default());
+            return Ok(Moved::default());
         }
         let taken = match &mut self.sealed {
             Some(sealed) => sealed.read(stream, limit),
@@ -121,7 +121,7 @@ impl Reader {
         stream: &mut dyn Read,
         port: &mut dyn Port,
         limit: usize,
-    ) -> Result<io::Result<Option<Taken>>, Error> {
+    ) -> Result<io::Result<Option<Moved>>, Error> {
         let ahead = if self.large { HEADER_BYTES } else { BUFFER_BYTES };
         // Buffered bytes come before those in the socket, so only an empty buffer lets a payload go
         // straight to its place.
@@ -131,7 +131,7 @@ impl Reader {
         };
         let Place::Here(place) = port.incoming(self.from, &frame.header)? else {
             self.paused = true;
-            return Ok(Ok(Some(Taken::default())));
+            return Ok(Ok(Some(Moved::default())));
         };
         check_place(&frame.header, place)?;
         let rest = &mut place[frame.filled..];

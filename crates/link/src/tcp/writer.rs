@@ -11,6 +11,7 @@ use thinwire_wire::{HEADER_BYTES, Header, Rank, Tag, checksum};
 
 use crate::Port;
 use crate::secure::{RECORD_BYTES_MAX, RECORD_PLAIN_BYTES_MAX, Session};
+use crate::tcp::buffer::{Moved, attempt};
 use crate::tcp::traffic::Protection;
 
 /// The most frames in one system call.
@@ -52,15 +53,6 @@ struct Sealed {
     end: usize,
     /// The frames that end in these records, and the end of the record that each ends in.
     ending: VecDeque<(Tag, usize)>,
-}
-
-/// Result of a write.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Written {
-    /// Bytes that left.
-    pub bytes: usize,
-    /// The socket takes no more for now.
-    pub full: bool,
 }
 
 impl Outgoing {
@@ -128,7 +120,7 @@ impl Writer {
         session: Option<&mut Session>,
         port: &mut dyn Port,
         limit: usize,
-    ) -> io::Result<Written> {
+    ) -> io::Result<Moved> {
         let limit = limit.min(BYTES_PER_WRITE);
         match session {
             None => self.write_clear(stream, port, limit),
@@ -144,7 +136,7 @@ impl Writer {
         stream: &mut TcpStream,
         port: &mut dyn Port,
         limit: usize,
-    ) -> io::Result<Written> {
+    ) -> io::Result<Moved> {
         self.make_headers(&*port);
         let mut slices = [IoSlice::new(&[]); 2 * FRAMES_PER_WRITE];
         let (mut count, mut room) = (0, limit);
@@ -162,7 +154,8 @@ impl Writer {
             }
         }
         let wanted = limit - room;
-        let written = attempt(wanted, || stream.write_vectored(&slices[..count]))?;
+        let written = attempt(wanted, || stream.write_vectored(&slices[..count]))?
+            .ok_or(ErrorKind::WriteZero)?;
         let (to, mut frames) = (self.to, 0);
         self.advance(written.bytes, |tag| {
             frames += 1;
@@ -252,11 +245,12 @@ impl Writer {
         stream: &mut TcpStream,
         port: &mut dyn Port,
         limit: usize,
-    ) -> io::Result<Written> {
+    ) -> io::Result<Moved> {
         let sealed = self.sealed.as_mut().expect("a session comes with its buffer");
         let end = sealed.end.min(sealed.start.saturating_add(limit));
         let written =
-            attempt(end - sealed.start, || stream.write(&sealed.records[sealed.start..end]))?;
+            attempt(end - sealed.start, || stream.write(&sealed.records[sealed.start..end]))?
+                .ok_or(ErrorKind::WriteZero)?;
         sealed.start += written.bytes;
         while let Some((tag, _)) = sealed.ending.pop_front_if(|(_, end)| *end <= sealed.start) {
             self.frames += 1;
@@ -276,17 +270,4 @@ fn parts<'a>(to: Rank, frame: &'a Outgoing, port: &'a (dyn Port + 'a)) -> [&'a [
     assert_eq!(payload.len(), frame.header.length as usize, "payload of {}", frame.header.tag);
     let gone = frame.gone.saturating_sub(HEADER_BYTES);
     [&header[frame.gone.min(HEADER_BYTES)..], &payload[gone..]]
-}
-
-fn attempt(wanted: usize, write: impl FnOnce() -> io::Result<usize>) -> io::Result<Written> {
-    if wanted == 0 {
-        return Ok(Written::default());
-    }
-    match write() {
-        Ok(0) => Err(ErrorKind::WriteZero.into()),
-        Ok(bytes) => Ok(Written { bytes, full: bytes < wanted }),
-        Err(error) if error.kind() == ErrorKind::WouldBlock => Ok(Written { bytes: 0, full: true }),
-        Err(error) if error.kind() == ErrorKind::Interrupted => Ok(Written::default()),
-        Err(error) => Err(error),
-    }
 }

@@ -64,18 +64,14 @@ impl Port for Post {
 
 impl Post {
     /// Queues a message.
-    pub fn send(&mut self, link: &mut dyn Link, to: Rank, tag: Tag, length: usize) {
+    pub fn send(&mut self, link: &mut Link, to: Rank, tag: Tag, length: usize) {
         let payload = pattern(link.world().rank(), to, tag, length);
         self.outgoing.insert((to, tag), payload);
         link.send(to, Header::new(Kind::Data, 0, tag, length));
     }
 
     /// Drives the link until `done`.
-    pub fn drive(
-        &mut self,
-        link: &mut dyn Link,
-        done: impl Fn(&Post) -> bool,
-    ) -> Result<(), Error> {
+    pub fn drive(&mut self, link: &mut Link, done: impl Fn(&Post) -> bool) -> Result<(), Error> {
         let deadline = Instant::now() + LONG;
         while !done(self) {
             assert!(Instant::now() < deadline, "{} hangs", link.world().rank());
@@ -99,10 +95,10 @@ pub fn options() -> Options {
 }
 
 /// Connects a world over TCP, one thread per rank.
-pub fn tcp_mesh(size: u32, options: &Options) -> Vec<Box<dyn Link>> {
+pub fn tcp_mesh(size: u32, options: &Options) -> Vec<Link> {
     let store = store::mem::Mem::new();
     let ranks = connect_all(size, &store, |_| options.clone());
-    ranks.into_iter().map(|rank| Box::new(rank.unwrap()) as Box<dyn Link>).collect()
+    ranks.into_iter().map(Result::unwrap).collect()
 }
 
 /// What each rank's `connect` gives.
@@ -110,7 +106,7 @@ pub fn connect_all(
     size: u32,
     store: &dyn Store,
     options: impl Fn(u32) -> Options,
-) -> Vec<Result<tcp::Tcp, Error>> {
+) -> Vec<Result<Link, Error>> {
     thread::scope(|scope| {
         let connect = |rank| {
             let options = options(rank);
@@ -122,12 +118,11 @@ pub fn connect_all(
 }
 
 /// Every kind of link by name.
-pub fn every_link(size: u32) -> Vec<(&'static str, Vec<Box<dyn Link>>)> {
+pub fn every_link(size: u32) -> Vec<(&'static str, Vec<Link>)> {
     let fast = Bandwidth::parse_limit("2gbit").unwrap();
-    let mem = mem::mesh(size as usize).into_iter();
     let sealed = Options { encryption: Encryption::Always, ..options() };
     vec![
-        ("mem", mem.map(|rank| Box::new(rank) as Box<dyn Link>).collect()),
+        ("mem", mem::mesh(size as usize)),
         ("tcp", tcp_mesh(size, &options())),
         ("tcp striped", tcp_mesh(size, &Options { connections: 3, ..options() })),
         ("tcp encrypted", tcp_mesh(size, &sealed)),

@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use thinwire_codec::{Codec, Exchange};
-use thinwire_schedule::{Hierarchy, Schedule, Shape, Summation, partitions, preferred};
+use thinwire_schedule::{Schedule, Shape, Summation, partitions, preferred};
 use thinwire_wire::{Rank, World};
 
 use super::Rearrange;
@@ -87,6 +87,6 @@ pub fn summation(exchange: Exchange, world: World, inner: usize, elements: usize
     }
     let units = (world.size() / inner) as u32;
     let unit = World::new(world.rank().0 / inner as u32, units).expect("units are whole");
-    let between = preferred(exchange, unit, elements.div_ceil(inner));
-    Hierarchy { unit: inner, between }.into()
+    let algorithm = preferred(exchange, unit, elements.div_ceil(inner));
+    Summation { unit: inner, algorithm }
 }

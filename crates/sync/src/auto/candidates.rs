@@ -11,7 +11,7 @@ use std::collections::HashMap;
 
 use thinwire_codec::{Choice, Codec, Exchange};
 use thinwire_collective::operations;
-use thinwire_schedule::{Algorithm, Hierarchy, Shape, Speeds, Summation, estimate};
+use thinwire_schedule::{Algorithm, Shape, Speeds, Summation, estimate};
 use thinwire_wire::World;
 
 use crate::auto::plan::Assignment;
@@ -155,12 +155,12 @@ impl Candidates {
         if let Some(overridden) = self.overrides.algorithm.filter(|it| bucket.takes(*it, size)) {
             return Vec::from_iter(overridden.carries(exchange).then_some(overridden));
         }
-        let flat = algorithms(exchange, size, bucket.elements).map(Summation::Flat);
+        let flat = algorithms(exchange, size, bucket.elements).map(Summation::from);
         let unequal = self.calibration.link.unequal.as_ref();
         let units = unequal.and_then(|unequal| unequal.units).map(|units| units.ranks);
         let in_units = units.into_iter().flat_map(|unit| {
             let between = algorithms(exchange, size / unit, bucket.elements / unit);
-            between.map(move |between| Summation::from(Hierarchy { unit, between }))
+            between.map(move |algorithm| Summation { unit, algorithm })
         });
         flat.chain(in_units.filter(|it| bucket.takes(*it, size))).collect()
     }
@@ -200,8 +200,8 @@ fn price(
 ) -> Price {
     let (codec, summation, partitions) = choices;
     // Encodings travel between the units, each of one part of the elements.
-    let (speed, size) = (&calibration.codecs[codec], world.size() / summation.unit());
-    let (codec, algorithm) = (speed.codec(), summation.algorithm());
+    let (speed, size) = (&calibration.codecs[codec], world.size() / summation.unit);
+    let (codec, algorithm) = (speed.codec(), summation.algorithm);
     let shape = Shape { length: elements, block: codec.block(), partitions };
     let piece = match algorithm {
         Algorithm::Gather | Algorithm::RingGather => summation.part(elements) / partitions,
@@ -209,15 +209,13 @@ fn price(
     };
     let encoded_len = |count| length.of_expected(codec.expected_len(count));
     let between = |link| speeds(speed, link, algorithm, size, piece.max(1));
-    let cost = match summation {
-        Summation::Flat(_) => {
-            estimate(algorithm, size, &shape, &encoded_len, &between(&calibration.link))
-        }
-        Summation::Hierarchical(hierarchy) => {
-            let links = calibration.link.in_units(hierarchy.unit);
+    let cost = match summation.unit {
+        1 => estimate(algorithm, size, &shape, &encoded_len, &between(&calibration.link)),
+        unit => {
+            let links = calibration.link.in_units(unit);
             let within = within(&calibration.codecs, codec, &links[0], summation.part(elements));
             let speeds = [&within, &between(&links[1])];
-            hierarchy.estimate(world.size(), &shape, &encoded_len, speeds)
+            summation.estimate(world.size(), &shape, &encoded_len, speeds)
         }
     };
     Price {

@@ -108,7 +108,7 @@ impl Bucket {
     /// divide them, and chunks are in rank order in flat sums alone.
     pub(crate) fn takes(&self, summation: Summation, world_size: usize) -> bool {
         let whole = self.target == Target::Whole && summation.divides(world_size);
-        whole && self.ranks.is_empty() || matches!(summation, Summation::Flat(_))
+        whole && self.ranks.is_empty() || summation.unit == 1
     }
 
     /// Returns the codec that loses nothing of its gradients.

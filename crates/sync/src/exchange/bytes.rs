@@ -34,7 +34,7 @@ struct Own {
 
 impl Bytes {
     pub(crate) fn new(codec: &Arc<dyn Codec>, route: &Route<'_>) -> Bytes {
-        let (world, unit) = (route.ranks.world, route.summation.unit());
+        let (world, unit) = (route.ranks.world, route.summation.unit);
         let own = Own {
             elements: route.target.own(route.elements, world, route.summation),
             in_unit: unit > 1,

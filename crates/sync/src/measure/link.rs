@@ -208,6 +208,7 @@ struct Timed {
 fn timed(group: &mut Group, elements: usize, algorithm: Option<Algorithm>) -> Result<Timed, Error> {
     let mut values = vec![0.0; elements];
     let (begin, cpu) = (Instant::now(), thread_cpu());
+    let algorithm = algorithm.map(Algorithm::into);
     all_reduce(group, &mut values, &Options { algorithm, ..Options::default() })?;
     let mine = [begin.elapsed(), thread_cpu() - cpu].map(|time| time.as_secs_f32());
     let all = all_gather(group, &mine)?;

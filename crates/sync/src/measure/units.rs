@@ -2,14 +2,14 @@
 //!
 //! Two ranks are near each other if their bandwidth lies above the widest gap between the bandwidths of all
 //! pairs, and the gap is at least [`GAP`]-fold. Pairs that share a line get parts of it, up to a half next to
-//! the whole, so a gap of two is none. Ranks near each other make units if [`Hierarchy::unit_of`] finds them
+//! the whole, so a gap of two is none. Ranks near each other make units if [`Summation::unit_of`] finds them
 //! to: neighbours, equally many in each unit, and near to nobody else. Anything else, such as one rank
 //! behind a thin line, makes no units.
 //!
 //! Law: where all pairs are within [`GAP`] of each other there are no units.
 
 use serde::{Deserialize, Serialize};
-use thinwire_schedule::Hierarchy;
+use thinwire_schedule::Summation;
 
 use crate::measure::pairs::Pair;
 
@@ -43,7 +43,7 @@ pub(crate) fn units(size: usize, pairs: &[Pair]) -> Option<Units> {
         rates.fold(f64::INFINITY, f64::min)
     };
     Some(Units {
-        ranks: Hierarchy::unit_of(size, near)?,
+        ranks: Summation::unit_of(size, near)?,
         latency_s: pairs.iter().filter(is_near).map(|pair| pair.latency_s).fold(0.0, f64::max),
         bytes_per_s: slowest(true),
         between_bytes_per_s: slowest(false),

@@ -106,7 +106,7 @@ impl Synchronizer {
         let world = self.buckets[bucket].world();
         check_world(&codec, world)?;
         if !summation.divides(world.size()) {
-            let (size, unit) = (world.size(), summation.unit());
+            let (size, unit) = (world.size(), summation.unit);
             return Err(format!(
                 "algorithm {summation} with {size} ranks, expected a multiple of {unit}"
             ));

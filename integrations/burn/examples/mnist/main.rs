@@ -70,7 +70,7 @@ fn run(arguments: &Arguments) -> Result<(), Failure> {
 fn train(
     arguments: &Arguments,
     (data, held_out): (Mnist, Mnist),
-    link: Box<dyn Link>,
+    link: Link,
     options: Options,
 ) -> Result<(), Failure> {
     let device = Device::flex().autodiff();

@@ -11,9 +11,7 @@ use std::time::Duration;
 use anyhow::{Result, anyhow, ensure};
 use serde::Serialize;
 use thinwire_codec::Choice;
-use thinwire_collective::{
-    Group, Options, all_gather, all_reduce, all_reduce_in_units, all_reduce_many, barrier,
-};
+use thinwire_collective::{Group, Options, all_gather, all_reduce, all_reduce_many, barrier};
 use thinwire_schedule::Summation;
 
 use super::floor::floor_s;
@@ -163,19 +161,12 @@ impl Bench<'_> {
             None => "thinwire".to_owned(),
             Some(summation) => format!("thinwire {summation}"),
         };
-        if let Some(Summation::Flat(algorithm)) = summation {
-            options.algorithm = Some(algorithm);
-        }
+        options.algorithm = summation.or(options.algorithm);
         let mut values = vec![1.0; elements];
         self.line(name, elements, |group| {
             // Sums must not grow from run to run into what is no number.
             values.fill(1.0);
-            timed(|| match summation {
-                Some(Summation::Hierarchical(hierarchy)) => {
-                    all_reduce_in_units(group, &mut values, hierarchy, &options)
-                }
-                _ => all_reduce(group, &mut values, &options),
-            })
+            timed(|| all_reduce(group, &mut values, &options))
         })
     }
 

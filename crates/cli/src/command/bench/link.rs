@@ -115,7 +115,7 @@ fn show(lines: &[Line], json: bool) -> Result<u8> {
 
 /// This rank's ends of both connections.
 struct Ends<'a> {
-    link: Box<dyn Link>,
+    link: Link,
     plain: &'a mut Plain,
     rates: Rates,
     timeout: Duration,

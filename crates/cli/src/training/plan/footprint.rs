@@ -64,7 +64,7 @@ fn train((model, sequence): (&'static str, usize)) -> Result<f64> {
     let graph = named(model, BATCH / MICRO_BATCHES, sequence)?;
     let training = backward(&graph)?;
     let start = initial(&graph, 1);
-    let group = Group::new(Box::new(thinwire_link::mem::mesh(1).remove(0)));
+    let group = Group::new(thinwire_link::mem::mesh(1).remove(0));
     let mut machine = Machine::new(
         &training,
         &Plan::of_file(&file, &graph)?,

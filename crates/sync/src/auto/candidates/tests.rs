@@ -72,7 +72,7 @@ fn units_add_the_algorithms_between_them() {
     let shard = Bucket { target: Target::Shard, ..bucket() };
     let carriers =
         candidates(4, link(true), None).carriers(&Choice::parse("int8").unwrap(), &shard);
-    assert!(carriers.iter().all(|summation| summation.unit() == 1), "{carriers:?}");
+    assert!(carriers.iter().all(|summation| summation.unit == 1), "{carriers:?}");
 }
 
 /// The plan for four such buckets that are ready at once.

@@ -99,8 +99,8 @@ fn a_sharded_bucket_in_units_loses_nothing() {
             let parameter = Parameter { target: Target::Shard, ..parameter };
             let bucket = Bucket::of_one(0, &parameter);
             let mut state = BucketState::new(bucket, &[parameter], ranks, memory, None);
-            let between = thinwire_schedule::Algorithm::TwoShot;
-            let summation = thinwire_schedule::Hierarchy { unit, between }.into();
+            let algorithm = thinwire_schedule::Algorithm::TwoShot;
+            let summation = thinwire_schedule::Summation { unit, algorithm };
             let choice = Choice::parse(codec).unwrap();
             state.travel(Travel { codec: choice, summation, partitions: 1, seed: 7 });
             [0, 1, 2].map(|step| scattered(&worker, codec, step, &mut state))

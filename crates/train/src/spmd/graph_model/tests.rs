@@ -200,7 +200,7 @@ fn every_rank_has_random_numbers_of_its_own() {
 #[test]
 fn only_matrices_are_rounded_to_bf16() {
     let model = crate::testing::model(4);
-    let link = Box::new(thinwire_link::mem::alone());
+    let link = thinwire_link::mem::alone();
     let mut machine = machine(&model, link, (None, 1), (1, Gradients::MixedBf16));
     step(&model, &mut machine, &batch(4, 8, 2));
     for (index, parameter) in model.parameters().iter().enumerate() {
