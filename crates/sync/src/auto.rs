@@ -9,6 +9,6 @@ pub(crate) mod explain;
 pub(crate) mod plan;
 pub(crate) mod planner;
 pub(crate) mod timeline;
-#[allow(dead_code, reason = "the planner is yet to ask for it")]
 pub(crate) mod trial;
+pub(crate) mod trials;
 pub(crate) mod watch;

@@ -10,6 +10,7 @@ use std::collections::BTreeMap;
 use thinwire_wire::World;
 
 use crate::auto::plan::Plan;
+use crate::auto::planner::Planner;
 use crate::bucket::momentum::MOMENTUM;
 use crate::{Error, Policy, Synchronizer};
 
@@ -99,7 +100,8 @@ impl Synchronizer {
     pub fn load_tensors(&mut self, state: &State) -> Result<(), Error> {
         self.check_momentum(&state.tensors)?;
         self.resume_warm_up(&state.tensors)?;
-        self.last = None;
+        (self.last, self.first) = (None, None);
+        self.planner.iter_mut().for_each(Planner::restart);
         self.buckets.iter_mut().try_for_each(|bucket| bucket.load(&self.parameters, &state.tensors))
     }
 

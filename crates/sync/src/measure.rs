@@ -2,7 +2,7 @@
 
 pub(crate) mod codecs;
 pub(crate) mod link;
+pub(crate) mod median;
 pub(crate) mod pairs;
-pub(crate) mod quartiles;
 pub(crate) mod samples;
 pub(crate) mod units;

@@ -1,6 +1,7 @@
 //! Progress of a training: a bar on a terminal, now and then a line elsewhere.
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use thinwire_sync::Planning;
 
 use crate::figures::{bytes, seconds};
 use crate::output::{is_lively, say};
@@ -13,6 +14,8 @@ pub struct Progress {
     bar: Option<ProgressBar>,
     lines: Option<u64>,
     steps: u64,
+    /// What was said last of a plan.
+    planned: String,
 }
 
 /// News after a step.
@@ -34,7 +37,7 @@ impl Progress {
     /// The progress of `steps` steps from `first` on, with what is trained as its title.
     pub fn new(title: &str, first: u64, steps: u64, speaks: bool) -> Progress {
         if !speaks {
-            return Progress { bar: None, lines: None, steps };
+            return Progress { bar: None, lines: None, steps, planned: String::new() };
         }
         say(title);
         if !is_lively() {
@@ -42,13 +45,27 @@ impl Progress {
                 bar: None,
                 lines: Some((steps - first).div_ceil(LINES).max(1)),
                 steps,
+                planned: String::new(),
             };
         }
         let bar = ProgressBar::with_draw_target(Some(steps), ProgressDrawTarget::stderr());
         let style = ProgressStyle::with_template("{bar:30} {pos}/{len}  {msg}  {eta} left");
         bar.set_style(style.expect("the template is valid").progress_chars("━╸─"));
         bar.set_position(first);
-        Progress { bar: Some(bar), lines: None, steps }
+        Progress { bar: Some(bar), lines: None, steps, planned: String::new() }
+    }
+
+    /// Says what trials have led `auto` to, when that is news.
+    pub fn planned(&mut self, planning: &Planning) {
+        if planning.trials == 0 || planning.line == self.planned {
+            return;
+        }
+        self.planned.clone_from(&planning.line);
+        match &self.bar {
+            Some(bar) => bar.println(&self.planned),
+            None if self.lines.is_some() => say(&self.planned),
+            None => {}
+        }
     }
 
     /// Tells the news.

@@ -129,6 +129,7 @@ impl<'a> Session<'a> {
             self.seat.interrupt.follow(signal);
         }
         self.trace.step(&step.record, || self.engine.passes())?;
+        step.record.planning.iter().for_each(|planning| self.progress.planned(planning));
         let (loss, sent_bytes) = (step.loss, step.sent_bytes);
         self.log.step(step);
         self.done += 1;

@@ -1,19 +1,19 @@
 //! Planning on all ranks together, after some steps.
 //!
-//! Every few steps the ranks gather each other's reports. All come to the same verdict on the plan in
-//! force; where it calls for another one, rank 0 decides which, all switch to it, and make sure by a
-//! hash that they follow the same one.
+//! Every few steps the ranks gather each other's reports. All see alike when another plan is called for;
+//! then rank 0 decides which, all switch to it, and make sure by a hash that they follow the same one.
+//! Where several are to be tried, rank 0 sends them all. They take turns without a word: by the same reports
+//! all ranks know whose turn it is, and every report begins with the hash of the plan in force.
 
 use thinwire_collective::{Group, all_gather, broadcast_bytes};
 use thinwire_wire::Rank;
 
 use crate::auto::plan::Plan;
 use crate::auto::planner::Planner;
-use crate::auto::watch::Verdict;
 use crate::measure::link::{self, LinkSpeed};
 use crate::{Error, Synchronizer};
 
-/// The longest plan that rank 0 may send, in bytes.
+/// The longest plans that rank 0 may send, in bytes.
 const PLAN_BYTES_MAX: usize = 1 << 26;
 
 impl Synchronizer {
@@ -21,8 +21,8 @@ impl Synchronizer {
     pub(crate) fn first_plan(&mut self) -> Result<Plan, Error> {
         let buckets = self.buckets.len();
         self.planner_mut().lay_out(buckets);
-        let plan = self.propose("before the first step")?;
-        self.planner_mut().switched(&plan, Plan::default());
+        let plan = self.decide("before the first step")?.swap_remove(0);
+        self.planner_mut().switched(&plan);
         Ok(plan)
     }
 
@@ -43,24 +43,24 @@ impl Synchronizer {
         if !Planner::reports(age) {
             return Ok(());
         }
-        match self.absorb_reports(Planner::is_due(age))? {
-            Verdict::Probe { slowdown } => self.measure_link(slowdown)?,
-            Verdict::RollBack => self.retreat(Verdict::RollBack, "the plan before was faster")?,
-            Verdict::Raw => self.retreat(Verdict::Raw, "raw seems to be faster")?,
-            Verdict::Stay if Planner::is_due(age) => {
-                let plan = self.propose("gradients and their times were measured")?;
-                self.switch(plan)?;
+        let is_due = Planner::is_due(age);
+        match self.absorb_reports(is_due)? {
+            Some(slowdown) => self.measure_link(slowdown)?,
+            None if is_due && !self.planner_mut().is_trying() => {
+                self.plan_anew("gradients and their times were measured")?;
             }
-            Verdict::Stay => {}
+            None => {}
         }
+        self.take_turns()?;
         let planner = self.planner.as_mut().expect("it was there");
         self.record.planning =
             planner.take_planning().map(Box::new).or(self.record.planning.take());
         Ok(())
     }
 
-    /// Gathers the reports of all ranks and returns the verdict on the plan in force.
-    fn absorb_reports(&mut self, sampled: bool) -> Result<Verdict, Error> {
+    /// Gathers the reports of all ranks. Returns by how much bytes take longer than predicted, if the link is
+    /// to be measured.
+    fn absorb_reports(&mut self, sampled: bool) -> Result<Option<f64>, Error> {
         let planner = self.planner.as_mut().expect("only auto plans");
         let message = planner.report();
         let length = message.len();
@@ -102,65 +102,74 @@ impl Synchronizer {
         if !self.planner_mut().learn(link.clone()) {
             return Ok(());
         }
-        let plan = self.propose(&changed(&known, &link))?;
-        self.switch(plan)
+        self.plan_anew(&changed(&known, &link))
     }
 
-    fn retreat(&mut self, verdict: Verdict, reason: &str) -> Result<(), Error> {
-        let plan = self.by_rank_0(|planner, sync| {
-            planner.retreat(&sync.buckets, verdict, reason.to_owned())
-        })?;
-        self.switch(plan)
+    /// Follows from now on, with all ranks together, the plan that rank 0 decides on, and begins a trial where
+    /// it decides on one.
+    fn plan_anew(&mut self, reason: &str) -> Result<(), Error> {
+        let plans = self.decide(reason)?;
+        let before = self.plan.hash();
+        self.follow(plans[0].clone())?;
+        if self.plan.hash() != before {
+            self.agree(&[("plan".to_owned(), described(self.plan.hash()))])?;
+        }
+        self.planner_mut().begin_trial(plans);
+        Ok(())
     }
 
-    fn propose(&mut self, reason: &str) -> Result<Plan, Error> {
-        self.by_rank_0(|planner, sync| {
-            planner.propose(&sync.buckets, &sync.plan, reason.to_owned())
-        })
+    /// Follows the plan whose turn it is in a trial.
+    fn take_turns(&mut self) -> Result<(), Error> {
+        let Some(plan) = self.planner_mut().turn() else { return Ok(()) };
+        self.follow(plan)?;
+        if !self.planner_mut().is_trying() && self.world.rank() == Rank(0) {
+            self.plan_with(|planner, sync| planner.conclude(&sync.buckets, &sync.plan));
+        }
+        Ok(())
     }
 
-    /// Returns on all ranks the plan that rank 0 decides on.
-    fn by_rank_0(
-        &mut self,
-        decide: impl FnOnce(&mut Planner, &Synchronizer) -> Plan,
-    ) -> Result<Plan, Error> {
+    /// Returns on all ranks what rank 0 decides: the plan to follow, and after it those that are tried
+    /// against it.
+    fn decide(&mut self, reason: &str) -> Result<Vec<Plan>, Error> {
         let mut json = Vec::new();
         if self.world.rank() == Rank(0) {
-            let mut planner = self.planner.take().expect("only auto plans");
-            let plan = decide(&mut planner, self);
-            let buckets = self.buckets.iter();
-            planner.name_buckets(
-                buckets.map(|state| (state.bucket.name(&self.parameters), &state.bucket)),
-            );
-            self.planner = Some(planner);
-            json = serde_json::to_vec(&plan).expect("a plan has only numbers and strings");
+            let plans = self.plan_with(|planner, sync| {
+                planner.propose(&sync.buckets, &sync.plan, reason.to_owned())
+            });
+            json = serde_json::to_vec(&plans).expect("plans have only numbers and strings");
         }
         let json = self
             .worker
             .channel
             .call(move |group| broadcast_bytes(group, &json, Rank(0), PLAN_BYTES_MAX))?;
-        serde_json::from_slice(&json)
-            .map_err(|error| Error::Invalid(format!("rank 0 sent no plan: {error}")))
+        let plans: Vec<Plan> = serde_json::from_slice(&json)
+            .map_err(|error| Error::Invalid(format!("rank 0 sent no plan: {error}")))?;
+        match plans.is_empty() {
+            true => Err(Error::Invalid("rank 0 sent no plan".to_owned())),
+            false => Ok(plans),
+        }
     }
 
-    /// Follows `plan` from now on, with all ranks together.
-    pub(crate) fn switch(&mut self, plan: Plan) -> Result<(), Error> {
-        let switches = plan.hash() != self.plan.hash();
-        self.follow(plan)?;
-        match switches {
-            true => self.agree(&[("plan".to_owned(), described(self.plan.hash()))]),
-            false => Ok(()),
-        }
+    /// Lets the planner look at the buckets, and names them in what it says about them.
+    fn plan_with<T>(&mut self, plan: impl FnOnce(&mut Planner, &Synchronizer) -> T) -> T {
+        let mut planner = self.planner.take().expect("only auto plans");
+        let planned = plan(&mut planner, self);
+        let buckets = self.buckets.iter();
+        planner.name_buckets(
+            buckets.map(|state| (state.bucket.name(&self.parameters), &state.bucket)),
+        );
+        self.planner = Some(planner);
+        planned
     }
 
     /// Follows `plan` from now on, on this rank alone; a rank that follows another one is found out by
     /// the next reports.
     pub(crate) fn follow(&mut self, plan: Plan) -> Result<(), Error> {
-        let (old, new) = (self.plan.clone(), plan.clone());
+        let before = self.plan.hash();
         self.adopt(plan)?;
-        match new.hash() == old.hash() {
-            true => self.planner_mut().kept(&new),
-            false => self.planner_mut().switched(&new, old),
+        if self.plan.hash() != before {
+            let planner = self.planner.as_mut().expect("only auto plans");
+            planner.switched(&self.plan);
         }
         Ok(())
     }

@@ -37,6 +37,23 @@ pub(crate) fn raw(measured: &Measured, candidates: &[Vec<Candidate>]) -> Plan {
     search.finished(&search.all_raw())
 }
 
+/// Returns two plans of one codec each, beside raw: the fastest, and the fastest of those whose error is less
+/// than a tenth of its own. So they are unlike each other.
+pub(crate) fn fixed(measured: &Measured, candidates: &[Vec<Candidate>]) -> Vec<Plan> {
+    let search = Search { measured, candidates };
+    let throughout = |codec| search.finished(&search.throughout(codec));
+    let raw = search.finished(&search.all_raw());
+    let plans = search.codecs().into_iter().map(throughout);
+    let plans: Vec<Plan> = plans.filter(|plan| plan.hash() != raw.hash()).collect();
+    let fastest_below = |limit: f64| {
+        let below = plans.iter().filter(|plan| plan.codec_error < limit);
+        below.min_by(|a, b| a.iteration_s.total_cmp(&b.iteration_s))
+    };
+    let first = fastest_below(f64::INFINITY);
+    let second = first.and_then(|first| fastest_below(first.codec_error / 10.0));
+    first.into_iter().chain(second).cloned().collect()
+}
+
 /// Returns `plan` with its prices under what is measured now; an assignment that is no candidate counts
 /// as raw.
 pub(crate) fn priced(measured: &Measured, candidates: &[Vec<Candidate>], plan: &Plan) -> Plan {
@@ -66,6 +83,10 @@ impl Search<'_> {
         self.candidates.iter().map(|of_bucket| fastest(of_bucket, of_bucket[0].codec)).collect()
     }
 
+    fn throughout(&self, codec: usize) -> Vec<usize> {
+        self.candidates.iter().map(|of_bucket| fastest(of_bucket, codec)).collect()
+    }
+
     fn seconds(&self, picks: &[usize]) -> f64 {
         let picked = self.candidates.iter().zip(picks);
         timeline::seconds(self.measured, picked.map(|(of_bucket, pick)| &of_bucket[*pick].price))
@@ -84,8 +105,7 @@ impl Search<'_> {
         }
         // With everything raw one bucket alone may not help, all together do: try each codec throughout.
         for codec in self.codecs() {
-            let all: Vec<usize> =
-                self.candidates.iter().map(|of_bucket| fastest(of_bucket, codec)).collect();
+            let all = self.throughout(codec);
             let seconds = self.seconds(&all);
             if seconds < best {
                 (picks, best) = (all, seconds);

@@ -11,10 +11,11 @@ use crate::StepRecord;
 use crate::auto::backward::Backward;
 use crate::auto::candidates::{Candidate, Candidates};
 use crate::auto::choose;
-use crate::auto::explain::{Planning, decisions};
+use crate::auto::explain::{self, Planning};
 use crate::auto::plan::Plan;
 use crate::auto::timeline::{self, Measured, Readiness};
-use crate::auto::watch::{INTERVAL, Reading, Verdict, Watch};
+use crate::auto::trials::Trials;
+use crate::auto::watch::{INTERVAL, Reading, Watch};
 use crate::bucket::layout::Bucket;
 use crate::bucket::state::BucketState;
 use crate::measure::codecs::Calibration;
@@ -50,6 +51,7 @@ pub(crate) struct Planner {
     world: World,
     limits: Limits,
     watch: Watch,
+    trials: Trials,
     /// For every bucket what each codec loses of its gradients; empty until it was measured.
     errors: Vec<Vec<f32>>,
     /// Samples of this step's gradients, by bucket.
@@ -59,8 +61,6 @@ pub(crate) struct Planner {
     backward: Backward,
     /// The figures of this rank's last steps that it has not reported yet.
     reports: Vec<f32>,
-    /// The plan before the one in force.
-    before: Option<Plan>,
     /// The record of a planning that no step has taken up yet.
     planning: Option<Planning>,
 }
@@ -72,12 +72,12 @@ impl Planner {
             world,
             limits,
             watch: Watch::new(0, true),
+            trials: Trials::new(),
             errors: Vec::new(),
             samples: Vec::new(),
             measured: Measured::default(),
             backward: Backward::default(),
             reports: Vec::new(),
-            before: None,
             planning: None,
         }
     }
@@ -94,7 +94,13 @@ impl Planner {
         self.errors.clear();
         self.samples = vec![Vec::new(); buckets];
         self.reports.clear();
-        self.before = None;
+        self.restart();
+    }
+
+    /// Begins anew with trials: a state was loaded.
+    pub(crate) fn restart(&mut self) {
+        self.trials = Trials::new();
+        self.watch.settled();
     }
 
     pub(crate) fn link(&self) -> LinkSpeed {
@@ -143,13 +149,13 @@ impl Planner {
     }
 
     /// Absorbs the reports of all ranks, each of `length` numbers; `sampled` are the buckets whose gradients
-    /// were sampled. Returns the verdict on the plan in force.
+    /// were sampled. Returns by how much bytes take longer than predicted, if the link is to be measured.
     pub(crate) fn absorb_reports(
         &mut self,
         all: &[f32],
         length: usize,
         sampled: &[usize],
-    ) -> Verdict {
+    ) -> Option<f64> {
         let buckets = self.measured.buckets.len();
         let of = |index: usize| all.iter().skip(index).step_by(length).copied();
         let longest = |index: usize| of(index).fold(0.0, f32::max);
@@ -169,16 +175,15 @@ impl Planner {
             self.errors[*bucket] = (first..first + codecs).map(mean).collect();
         }
         let steps = (1 + buckets..errors).step_by(FIGURES);
-        for first in steps {
-            let ranks = of(first).zip(of(first + 1)).zip(of(first + 2));
-            let reading =
-                reading(ranks.map(|((wire, predicted), seconds)| [wire, predicted, seconds]));
-            let verdict = self.watch.record(reading);
-            if verdict != Verdict::Stay {
-                return verdict;
-            }
-        }
-        Verdict::Stay
+        let readings: Vec<Reading> = steps
+            .map(|first| {
+                let ranks = of(first).zip(of(first + 1)).zip(of(first + 2));
+                reading(ranks.map(|((wire, predicted), seconds)| [wire, predicted, seconds]))
+            })
+            .collect();
+        let seconds: Vec<f64> = readings.iter().map(|reading| reading.seconds).collect();
+        self.trials.record(&seconds);
+        readings.into_iter().find_map(|reading| self.watch.record(reading))
     }
 
     /// Takes up a new measurement of the link; returns whether the link has changed.
@@ -187,63 +192,76 @@ impl Planner {
         self.watch.measured(changed);
         if changed {
             self.candidates.set_link(link);
+            self.trials.link_changed();
         }
         changed
     }
 
-    /// Returns the proposal of rank 0: the best plan, unless the one in force is about as good, or the best
-    /// one was dropped before.
-    pub(crate) fn propose(&mut self, buckets: &[BucketState], plan: &Plan, reason: String) -> Plan {
-        let begin = Instant::now();
-        let all = self.candidates(buckets);
-        let usable = self.usable(&all);
-        let mut proposal = choose::choose(&self.measured, &usable);
-        if !plan.assignments.is_empty() {
-            let current = choose::priced(&self.measured, &usable, plan);
-            let dropped = self.watch.has_dropped(proposal.hash());
-            if dropped || !proposal.beats(&current) {
-                proposal = current;
-            }
-        }
-        self.explain(&proposal, &all, reason, begin);
-        proposal
-    }
-
-    /// Returns the proposal of rank 0 after a verdict on the plan in force.
-    pub(crate) fn retreat(
+    /// Returns what rank 0 decides: the plan to follow, and after it those that are worth a trial against it.
+    ///
+    /// It is the plan in force, unless that is over the error budget now or nothing was tried yet, and the
+    /// model's proposal is better. In a first trial, raw and the best fixed codecs take part.
+    pub(crate) fn propose(
         &mut self,
         buckets: &[BucketState],
-        verdict: Verdict,
+        plan: &Plan,
         reason: String,
-    ) -> Plan {
+    ) -> Vec<Plan> {
         let begin = Instant::now();
         let all = self.candidates(buckets);
         let usable = self.usable(&all);
-        let proposal = match (&self.before, verdict) {
-            (Some(before), Verdict::RollBack) => choose::priced(&self.measured, &usable, before),
-            _ => choose::raw(&self.measured, &usable),
+        let proposal = choose::choose(&self.measured, &usable);
+        let current = match plan.assignments.is_empty() {
+            true => proposal.clone(),
+            false => choose::priced(&self.measured, &usable, plan),
         };
-        self.explain(&proposal, &all, reason, begin);
-        proposal
+        let is_better = proposal.beats(&current);
+        let untried = self.trials.is_first();
+        let mut others = Vec::from_iter(is_better.then(|| proposal.clone()));
+        if untried {
+            others.extend([proposal.clone(), current.clone()]);
+            others.push(choose::raw(&self.measured, &usable));
+            others.extend(choose::fixed(&self.measured, &usable));
+        }
+        let is_open = untried || current.hash() != plan.hash();
+        let chosen = if is_open && is_better { proposal } else { current };
+        let plans = match self.world.size() {
+            1 => vec![chosen],
+            _ => self.trials.worth(chosen, others),
+        };
+        self.explain(&plans[0], &all, reason, begin);
+        plans
     }
 
-    /// `new` is in force instead of `old`.
-    pub(crate) fn switched(&mut self, new: &Plan, old: Plan) {
-        let is_raw = new.iteration_s >= new.raw_iteration_s;
-        self.watch.switched(new.hash(), is_raw);
-        self.watch.expect_of_raw(self.raw_s(new));
-        self.before = Some(old).filter(|old| old.assignments.len() == new.assignments.len());
+    /// Explains, on rank 0, the plan that a trial has ended with.
+    pub(crate) fn conclude(&mut self, buckets: &[BucketState], plan: &Plan) {
+        let begin = Instant::now();
+        let all = self.candidates(buckets);
+        let plan = choose::priced(&self.measured, &self.usable(&all), plan);
+        self.explain(&plan, &all, "a trial of plans has ended".to_owned(), begin);
+    }
+
+    /// Begins a trial of some plans, of which the first one is in force, if there are more.
+    pub(crate) fn begin_trial(&mut self, plans: Vec<Plan>) {
+        self.trials.begin(plans);
+    }
+
+    pub(crate) fn is_trying(&self) -> bool {
+        self.trials.are_under_way()
+    }
+
+    /// Returns the plan of the next step while there is a trial, and at its end.
+    pub(crate) fn turn(&mut self) -> Option<Plan> {
+        self.trials.turn()
+    }
+
+    /// `plan` is in force instead of another one.
+    pub(crate) fn switched(&mut self, plan: &Plan) {
+        self.watch.switched(plan.hash(), plan.iteration_s >= plan.raw_iteration_s);
+        if !self.is_trying() {
+            self.watch.settled();
+        }
         self.reports.clear();
-    }
-
-    /// The plan in force is kept, with what it should take by what is known now.
-    pub(crate) fn kept(&mut self, plan: &Plan) {
-        self.watch.expect_of_raw(self.raw_s(plan));
-    }
-
-    /// Returns the expected time of a raw iteration; zero where backward was not seen yet.
-    fn raw_s(&self, plan: &Plan) -> f64 {
-        if self.measured.backward_s > 0.0 { plan.raw_iteration_s } else { 0.0 }
     }
 
     /// The record of the last planning, once.
@@ -270,13 +288,15 @@ impl Planner {
     fn explain(&mut self, plan: &Plan, all: &[Vec<Candidate>], reason: String, begin: Instant) {
         let budget = self.limits.error_budget;
         self.planning = Some(Planning {
+            line: explain::line(plan, all, self.trials.saved_by(plan), self.trials.count()),
+            trials: self.trials.count(),
             reason,
             link: (self.world.size() > 1).then(|| self.link()),
             error_budget: budget,
             iteration_s: plan.iteration_s,
             raw_iteration_s: plan.raw_iteration_s,
             took_s: begin.elapsed().as_secs_f64(),
-            buckets: decisions(&self.measured, plan, all, budget),
+            buckets: explain::decisions(&self.measured, plan, all, budget),
         });
     }
 

@@ -19,14 +19,15 @@
 //!   each of its steps must have been much slower.
 //! - The trial ends when one arm is left; when its steps are used up, the arm that is ahead is kept.
 //!
-//! [`Allowance`] bounds the steps of trials: a first trial, then one step in a hundred.
+//! [`Allowance`] bounds the steps of trials: a first trial, then one step in a hundred, and some after the
+//! link has changed.
 //!
 //! Laws: with noise of 20 percent and outliers, the arm that is kept is within two percent of the fastest
 //! in 95 of 100 trials; raw is kept where nothing is two percent faster; equal times lead to equal arms.
 
 use std::cmp::Ordering;
 
-use crate::measure::quartiles::Quartiles;
+use crate::measure::median::{median, midmean};
 
 /// Steps of the windows of the first rounds, and of all later ones: whole reports, few at first, so that
 /// what is hopeless takes little time, then more, so that few of them are lost to settling.
@@ -120,8 +121,8 @@ impl Trial {
 
     /// The usual time of an arm's steps, in seconds; none of an arm that never ran.
     pub(crate) fn seconds(&self, arm: usize) -> Option<f64> {
-        let times = self.windows[arm].concat();
-        (!times.is_empty()).then(|| midmean(times).exp())
+        let mut times = self.windows[arm].concat();
+        (!times.is_empty()).then(|| midmean(&mut times).exp())
     }
 
     /// Records the times of some steps, all under the arm that runs. Another one may run afterwards.
@@ -201,17 +202,17 @@ impl Standings {
     fn of(trial: &Trial) -> Standings {
         let rounds = trial.windows[trial.left[0]].len();
         // All arms that are left were in every round: their mean is what the round took.
-        let middle = |arm: usize, round: usize| midmean(trial.windows[arm][round].clone());
+        let middle = |arm: usize, round: usize| midmean(&mut trial.windows[arm][round].clone());
         let sum = |round| trial.left.iter().map(|arm| middle(*arm, round)).sum::<f64>();
         let levels: Vec<f64> =
             (0..rounds).map(|round| sum(round) / trial.left.len() as f64).collect();
         let standing = |arm: &usize| Standing::new(*arm, trial, &levels);
         let windows = trial.windows.iter().flatten();
-        let changes: Vec<f64> = windows
+        let mut changes: Vec<f64> = windows
             .flat_map(|times| times.windows(2).map(|pair| (pair[0] - pair[1]).abs()))
             .collect();
         // The median change between two normal numbers is 0.954 standard deviations.
-        let noise = (median(changes) / 0.954).max(NOISE_MIN);
+        let noise = (median(&mut changes) / 0.954).max(NOISE_MIN);
         Standings { arms: trial.left.iter().map(standing).collect(), noise }
     }
 
@@ -269,8 +270,9 @@ impl Standings {
             return within;
         }
         let apart: Vec<f64> = one.rounds.iter().zip(&other.rounds).map(|(a, b)| a - b).collect();
-        let middle = median(apart.clone());
-        let deviation = median(apart.iter().map(|apart| (apart - middle).abs()).collect());
+        let middle = median(&mut apart.clone());
+        let mut deviations: Vec<f64> = apart.iter().map(|apart| (apart - middle).abs()).collect();
+        let deviation = median(&mut deviations);
         within.max(1.25 * deviation / 0.6745 / (rounds as f64).sqrt())
     }
 }
@@ -281,41 +283,31 @@ impl Standing {
             window.iter().map(|time| time - level).collect::<Vec<f64>>()
         };
         let windows: Vec<Vec<f64>> = trial.windows[arm].iter().zip(levels).map(relative).collect();
-        let times = windows.concat();
+        let mut times = windows.concat();
         Standing {
             arm,
             error: trial.arms[arm].error,
             steps: times.len(),
-            time: midmean(times),
+            time: midmean(&mut times),
             least: windows[0].iter().copied().fold(f64::INFINITY, f64::min),
-            rounds: windows.into_iter().map(midmean).collect(),
+            rounds: windows.into_iter().map(|mut window| midmean(&mut window)).collect(),
         }
     }
-}
-
-/// The mean of the middle half: hardly less robust than the median, and less noisy.
-fn midmean(mut values: Vec<f64>) -> f64 {
-    values.sort_by(f64::total_cmp);
-    let cut = values.len().div_ceil(4).min(values.len().saturating_sub(1) / 2);
-    let middle = &values[cut..values.len() - cut];
-    middle.iter().sum::<f64>() / middle.len().max(1) as f64
-}
-
-fn median(mut values: Vec<f64>) -> f64 {
-    Quartiles::of(&mut values).median
 }
 
 /// The steps that trials may take.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Allowance {
     steps: f64,
+    /// The least number of steps after the link has changed once more.
+    changed: f64,
 }
 
 impl Allowance {
     /// The steps of a first trial, and the most that may be saved up.
     const FIRST: f64 = 180.0;
 
-    /// The least number of steps after the link has changed.
+    /// The least number of steps after the link has changed for the first time; then half as many each time.
     const CHANGED: f64 = 60.0;
 
     /// The share of other steps by which the allowance grows.
@@ -323,7 +315,7 @@ impl Allowance {
 
     /// The allowance of buckets that were just laid out.
     pub(crate) fn first() -> Allowance {
-        Allowance { steps: Allowance::FIRST }
+        Allowance { steps: Allowance::FIRST, changed: Allowance::CHANGED }
     }
 
     /// The whole number of steps.
@@ -341,9 +333,11 @@ impl Allowance {
         self.steps = (self.steps + Allowance::SHARE * steps as f64).min(Allowance::FIRST);
     }
 
-    /// Under another link what was found out does not hold.
+    /// Under another link what was found out does not hold. A link that changes all the time is not worth
+    /// trials all the time.
     pub(crate) fn link_changed(&mut self) {
-        self.steps = self.steps.max(Allowance::CHANGED);
+        self.steps = self.steps.max(self.changed);
+        self.changed /= 2.0;
     }
 }
 

@@ -37,6 +37,8 @@ struct Job<L, T> {
     link: L,
     truth: T,
     noise: f64,
+    /// Whether three plans take turns, as in a trial.
+    takes_turns: bool,
     seed: u64,
 }
 
@@ -45,10 +47,8 @@ impl<L: Fn(u64) -> f64, T: Fn(u32) -> f64> Job<L, T> {
         let key = Key { seed: self.seed, step: 0, tensor: 0 };
         let scatter = |draw: u64| 1.0 + self.noise * (2.0 * f64::from(key.uniform(draw)) - 1.0);
         let mut believed = (self.link)(0);
-        let (mut plan, mut previous) = (best(believed), RAW);
-        let raw_s = |believed: f64| 0.05 + exchange_s(RAW, believed);
+        let mut plan = best(believed);
         let mut watch = Watch::new(plan, plan == RAW);
-        watch.expect_of_raw(raw_s(believed));
         let (mut waiting, mut events) = (Vec::new(), Vec::new());
         for step in 0..steps {
             let link = (self.link)(step);
@@ -60,29 +60,31 @@ impl<L: Fn(u64) -> f64, T: Fn(u32) -> f64> Job<L, T> {
             if (step + 1) % INTERVAL != 0 {
                 continue;
             }
-            let verdict = waiting.drain(..).map(|reading| watch.record(reading));
-            let verdict = verdict
-                .fold(Verdict::Stay, |all, one| if all == Verdict::Stay { one } else { all });
-            let next = match verdict {
-                Verdict::Stay => continue,
-                Verdict::RollBack => previous,
-                Verdict::Raw => RAW,
-                Verdict::Probe { .. } => {
+            let slowdowns: Vec<_> =
+                waiting.drain(..).filter_map(|reading| watch.record(reading)).collect();
+            let next = match self.takes_turns {
+                true => (plan + 1) % 3,
+                false => plan,
+            };
+            let next = match slowdowns.is_empty() {
+                true => next,
+                false => {
                     events.push((step, Event::Probe));
                     let changed = (link / believed - 1.0).abs() > 0.15;
                     watch.measured(changed);
-                    if !changed {
-                        continue;
+                    if changed {
+                        believed = link;
                     }
-                    believed = link;
-                    best(link)
+                    if changed && !self.takes_turns { best(link) } else { next }
                 }
             };
             if next != plan {
-                (previous, plan) = (plan, next);
+                plan = next;
                 events.push((step, Event::Switch(plan)));
                 watch.switched(plan, plan == RAW);
-                watch.expect_of_raw(raw_s(believed));
+                if !self.takes_turns {
+                    watch.settled();
+                }
             }
         }
         events
@@ -104,7 +106,7 @@ proptest! {
     ) {
         let recovery = cut + lasts;
         let link = |step| if (cut..recovery).contains(&step) { FAST / 4.0 } else { FAST };
-        let events = Job { link, truth: |_| 1.0, noise, seed }.play(recovery + 40);
+        let events = Job { link, truth: |_| 1.0, noise, takes_turns: false, seed }.play(recovery + 40);
         let found = switches(&events);
         prop_assert_eq!(found.len(), 2, "{:?}", &events);
         prop_assert!((cut..cut + 20).contains(&found[0].0) && found[0].1 == best(FAST / 4.0));
@@ -112,8 +114,22 @@ proptest! {
     }
 
     #[test]
+    fn a_cut_link_is_noticed_while_plans_take_turns(
+        cut in 20_u64..60, noise in 0.0..0.2, seed in any::<u64>(),
+    ) {
+        let link = |step| if step < cut { FAST } else { FAST / 4.0 };
+        let events = Job { link, truth: |_| 1.0, noise, takes_turns: true, seed }.play(cut + 40);
+        let probes: Vec<u64> = events
+            .iter()
+            .filter_map(|(step, event)| (*event == Event::Probe).then_some(*step))
+            .collect();
+        prop_assert!(probes.first().is_some_and(|step| (cut..cut + 20).contains(step)), "{:?}", events);
+        prop_assert!(probes.len() <= 2, "{:?}", events);
+    }
+
+    #[test]
     fn noise_alone_switches_nothing(noise in 0.0..0.22, seed in any::<u64>()) {
-        let events = Job { link: |_| FAST, truth: |_| 1.0, noise, seed }.play(400);
+        let events = Job { link: |_| FAST, truth: |_| 1.0, noise, takes_turns: false, seed }.play(400);
         prop_assert_eq!(events, vec![]);
     }
 
@@ -121,8 +137,7 @@ proptest! {
     fn a_prediction_that_is_off_is_asked_about_but_once(
         off in prop_oneof![0.3..0.6, 1.6..3.0], noise in 0.0..0.1, seed in any::<u64>(),
     ) {
-        // Raw is off by as much, so that there is nothing to be won by it.
-        let events = Job { link: |_| FAST / 10.0, truth: |_| off, noise, seed }.play(400);
+        let events = Job { link: |_| FAST / 10.0, truth: |_| off, noise, takes_turns: false, seed }.play(400);
         let probes = events.iter().filter(|(_, event)| *event == Event::Probe).count();
         prop_assert!((1..=3).contains(&probes), "{:?}", &events);
         let last = switches(&events).last().map_or(best(FAST / 10.0), |(_, plan)| *plan);
@@ -131,7 +146,7 @@ proptest! {
 
     #[test]
     fn wild_noise_probes_ever_less_often(seed in any::<u64>()) {
-        let events = Job { link: |_| FAST, truth: |_| 1.0, noise: 0.9, seed }.play(2000);
+        let events = Job { link: |_| FAST, truth: |_| 1.0, noise: 0.9, takes_turns: false, seed }.play(2000);
         let probes = events.iter().filter(|(_, event)| *event == Event::Probe).count();
         prop_assert!(probes <= 30, "{probes} probes");
     }
@@ -142,11 +157,11 @@ fn a_link_of_which_a_plan_tells_nothing_is_measured_now_and_then() {
     let silent = |is_raw: bool, seconds: f64| {
         let mut watch = Watch::new(1, is_raw);
         let probes = (0..400).filter(|_| {
-            let verdict = watch.record(Reading { seconds, drift: None });
-            if matches!(verdict, Verdict::Probe { .. }) {
+            let probes = watch.record(Reading { seconds, drift: None }).is_some();
+            if probes {
                 watch.measured(false);
             }
-            verdict != Verdict::Stay
+            probes
         });
         probes.count() as u64
     };
@@ -156,36 +171,19 @@ fn a_link_of_which_a_plan_tells_nothing_is_measured_now_and_then() {
 }
 
 #[test]
-fn a_plan_slower_than_raw_gives_way_and_stays_away() {
-    // Encoding takes ten times as long as thought.
-    let truth = |plan| if plan == RAW { 1.0 } else { 10.0 };
-    let events = Job { link: |_| FAST / 4.0, truth, noise: 0.05, seed: 1 }.play(300);
-    assert_eq!(switches(&events).len(), 1, "{events:?}");
-    assert_eq!(switches(&events)[0].1, RAW);
-}
-
-#[test]
-fn raw_that_is_slower_still_is_rolled_back_for_good() {
-    let truth = |plan| if plan == RAW { 40.0 } else { 10.0 };
-    let events = Job { link: |_| FAST / 4.0, truth, noise: 0.05, seed: 1 }.play(300);
-    let plans: Vec<u32> = switches(&events).into_iter().map(|(_, plan)| plan).collect();
-    assert_eq!(plans, [RAW, best(FAST / 4.0)], "{events:?}");
-}
-
-#[test]
-fn a_slower_plan_is_rolled_back_and_remembered() {
-    let mut watch = Watch::new(1, false);
-    let steady = |watch: &mut Watch, seconds: f64| {
-        (0..2 * WINDOW)
-            .map(|_| watch.record(Reading { seconds, drift: None }))
-            .find(|v| *v != Verdict::Stay)
+fn what_is_normal_is_known_plan_by_plan() {
+    let seen = |watch: &mut Watch, drift: f64| {
+        let reading = Reading { seconds: 1.0, drift: Some(drift) };
+        (0..12).filter_map(|_| watch.record(reading)).next()
     };
-    assert_eq!(steady(&mut watch, 1.0), None);
+    let mut watch = Watch::new(1, false);
+    assert_eq!(seen(&mut watch, 1.5), Some(1.5));
+    watch.measured(false);
+    assert_eq!(seen(&mut watch, 1.5), None);
     watch.switched(2, false);
-    assert_eq!(steady(&mut watch, 1.2), Some(Verdict::RollBack));
+    watch.settled();
+    assert_eq!(seen(&mut watch, 1.5), Some(1.5));
     watch.switched(1, false);
-    assert!(watch.has_dropped(2) && !watch.has_dropped(1));
-    assert_eq!(steady(&mut watch, 1.3), None, "a known plan is on no trial");
-    watch.measured(true);
-    assert!(!watch.has_dropped(2), "under another link everything is open again");
+    watch.settled();
+    assert_eq!((seen(&mut watch, 1.5), seen(&mut watch, 3.0)), (None, Some(3.0)));
 }

@@ -1,0 +1,132 @@
+//! The trials of a job: when there is one, of which plans, and what came of them.
+//!
+//! Every rank keeps its own and feeds it the same times, so that plans take turns on all ranks alike.
+//! Which plans are tried is decided by rank 0 and sent to all.
+//!
+//! A first trial follows [`FIRST_STEP`] steps, when backward and the codec errors of gradients are known:
+//! of the model's proposal, the plan in force, everything raw, and the best fixed codecs. There is
+//! one again after the link has changed. Between, the model's word alone changes no plan: a
+//! proposal that was not tried yet is tried against the plan in force, as soon as [`Allowance`] permits.
+
+use crate::auto::plan::Plan;
+use crate::auto::trial::{ARM_STEPS, Allowance, Arm, Trial};
+
+/// Steps since the buckets were laid out before which nothing is tried.
+const FIRST_STEP: u64 = 16;
+
+/// The trials under the link as it is, and those before it.
+#[derive(Debug)]
+pub(crate) struct Trials {
+    /// The trial under way, and the plans of its arms.
+    under_way: Option<(Trial, Vec<Plan>)>,
+    allowance: Allowance,
+    /// Steps since the buckets were laid out.
+    steps: u64,
+    /// The number of trials begun since then.
+    count: usize,
+    /// The plans that were tried under this link.
+    tried: Vec<u32>,
+    /// The share of a raw step that the plan that was kept last saves, as measured.
+    saved: Option<(u32, f64)>,
+}
+
+impl Trials {
+    /// Of buckets that were just laid out.
+    pub(crate) fn new() -> Trials {
+        Trials {
+            under_way: None,
+            allowance: Allowance::first(),
+            steps: 0,
+            count: 0,
+            tried: Vec::new(),
+            saved: None,
+        }
+    }
+
+    /// Records the times of some steps on the slowest rank, in seconds.
+    pub(crate) fn record(&mut self, seconds: &[f64]) {
+        self.steps += seconds.len() as u64;
+        match &mut self.under_way {
+            Some((trial, _)) => {
+                trial.record(seconds);
+                self.allowance.spend(seconds.len());
+            }
+            None => self.allowance.save(seconds.len()),
+        }
+    }
+
+    /// Under another link nothing was tried yet.
+    pub(crate) fn link_changed(&mut self) {
+        self.allowance.link_changed();
+        self.tried.clear();
+        (self.under_way, self.saved) = (None, None);
+    }
+
+    pub(crate) fn are_under_way(&self) -> bool {
+        self.under_way.is_some()
+    }
+
+    /// Whether nothing was tried yet under this link, so that the model decides which plan is followed.
+    pub(crate) fn is_first(&self) -> bool {
+        self.tried.is_empty()
+    }
+
+    /// Returns the plans that are worth a trial against `current`, with it the first of them: those that are
+    /// none of each other, and were not tried. Others stand back until there are steps for them.
+    pub(crate) fn worth(&self, current: Plan, others: impl IntoIterator<Item = Plan>) -> Vec<Plan> {
+        let mut plans = vec![current];
+        if self.steps <= FIRST_STEP {
+            return plans;
+        }
+        for plan in others {
+            let known = |known: &Plan| known.hash() == plan.hash();
+            if !plans.iter().any(known) && !self.tried.contains(&plan.hash()) {
+                plans.push(plan);
+            }
+        }
+        plans.truncate((self.allowance.steps() / ARM_STEPS).max(1));
+        plans
+    }
+
+    /// Begins a trial of some plans, of which the first one is in force; of one alone there is none.
+    pub(crate) fn begin(&mut self, plans: Vec<Plan>) {
+        if plans.len() < 2 {
+            return;
+        }
+        let arm = |plan: &Plan| Arm { error: plan.codec_error, predicted_s: plan.iteration_s };
+        let trial = Trial::new(plans.iter().map(arm).collect(), self.allowance.steps());
+        self.under_way = Some((trial, plans));
+        self.count += 1;
+    }
+
+    /// Returns the plan of the next step while there is a trial, and at its end.
+    pub(crate) fn turn(&mut self) -> Option<Plan> {
+        let (trial, plans) = self.under_way.take()?;
+        let plan = plans[trial.arm()].clone();
+        if trial.is_decided() {
+            self.tried.extend(plans.iter().map(Plan::hash));
+            self.saved = saved(&trial, &plans).map(|share| (plan.hash(), share));
+        } else {
+            self.under_way = Some((trial, plans));
+        }
+        Some(plan)
+    }
+
+    /// The number of trials since the buckets were laid out.
+    pub(crate) fn count(&self) -> usize {
+        self.count
+    }
+
+    /// The share of a raw step that a plan saves, if a trial has measured it.
+    pub(crate) fn saved_by(&self, plan: &Plan) -> Option<f64> {
+        self.saved.filter(|(kept, _)| *kept == plan.hash()).map(|(_, share)| share)
+    }
+}
+
+/// Returns the share of a raw step that the kept arm saves; none if raw was not tried.
+fn saved(trial: &Trial, plans: &[Plan]) -> Option<f64> {
+    let is_raw =
+        |plan: &Plan| plan.codec_error == 0.0 && plan.iteration_s == plan.raw_iteration_s;
+    let raw = plans.iter().position(is_raw)?;
+    Some(1.0 - trial.seconds(trial.arm())? / trial.seconds(raw)?)
+}

@@ -1,0 +1,33 @@
+//! Middles of measurements, which outliers do not move.
+
+/// Returns the median of `values`, which are left sorted: the larger of two middle ones, 0 of none.
+pub(crate) fn median(values: &mut [f64]) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values.get(values.len() / 2).copied().unwrap_or(0.0)
+}
+
+/// Returns the mean of the middle half of `values`, which are left sorted; 0 of none. It is hardly less
+/// robust than the median, and less noisy.
+pub(crate) fn midmean(values: &mut [f64]) -> f64 {
+    values.sort_by(f64::total_cmp);
+    let cut = values.len().div_ceil(4).min(values.len().saturating_sub(1) / 2);
+    let middle = &values[cut..values.len() - cut];
+    middle.iter().sum::<f64>() / middle.len().max(1) as f64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn outliers_move_no_middle() {
+        for count in 1..12 {
+            let mut values: Vec<f64> = (0..count).map(f64::from).collect();
+            assert_eq!(median(&mut values), f64::from(count / 2));
+            assert_eq!(midmean(&mut values), f64::from(count - 1) / 2.0);
+        }
+        let mut values = [3.0, 1.0, 900.0, 2.0, -7.0, 2.0];
+        assert_eq!((median(&mut values), midmean(&mut values)), (2.0, 2.0));
+        assert_eq!((median(&mut []), midmean(&mut [])), (0.0, 0.0));
+    }
+}
