@@ -1,5 +1,5 @@
 //! The choice of a codec, an algorithm and a number of partitions for every bucket, from what was
-//! measured of links, codecs and gradients.
+//! measured of links, codecs and gradients, and by trials of whole steps.
 
 pub(crate) mod agree;
 pub(crate) mod backward;

@@ -116,3 +116,13 @@ fn a_plan_wins_by_its_time_or_by_a_smaller_error_in_the_same_time() {
     assert!(plan(1.01, 0.3).beats(&now) && !plan(1.01, 0.5).beats(&now));
     assert!(!plan(1.03, 0.0).beats(&now) && !plan(1.0, 0.0).beats(&plan(1.0, 0.0)));
 }
+
+#[test]
+fn fixed_plans_are_the_fastest_and_one_that_loses_far_less() {
+    let fixed = |compute_s: f64| {
+        let plans = fixed(&measured(0.1), &vec![candidates(1.0, compute_s); 4]);
+        plans.iter().map(|plan| codecs(plan)[0].to_owned()).collect::<Vec<_>>()
+    };
+    assert_eq!(fixed(0.01), ["int4", "int8"]);
+    assert_eq!(fixed(10.0), ["bf16"], "nothing loses less than a tenth of it");
+}
