@@ -14,7 +14,7 @@ pub struct Progress {
     bar: Option<ProgressBar>,
     lines: Option<u64>,
     steps: u64,
-    /// What was said last of a plan.
+    /// The line that was said last of a plan.
     planned: String,
 }
 

@@ -1,7 +1,7 @@
 //! The trials of a job: when there is one, of which plans, and what came of them.
 //!
 //! Every rank keeps its own and feeds it the same times, so that plans take turns on all ranks alike.
-//! Which plans are tried is decided by rank 0 and sent to all.
+//! Rank 0 decides which plans are tried, and sends them to all.
 //!
 //! A first trial follows [`FIRST_STEP`] steps, when backward and the codec errors of gradients are known:
 //! of the model's proposal, the plan in force, everything raw, and the best fixed codecs. There is

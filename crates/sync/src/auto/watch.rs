@@ -9,7 +9,7 @@
 //! - **silence**: a plan that sends little tells little of the link. Where one has told nothing for
 //!   many steps, the link is measured, so that its recovery is found out.
 //!
-//! How long steps take is judged by trials ([`crate::auto::trial`]).
+//! Trials judge how long steps take ([`crate::auto::trial`]).
 //!
 //! Laws: noise that stays within the drift allowed changes nothing; a link that becomes twice as slow
 //! or fast is asked about within [`LARGE_PATIENCE`] steps, also while plans take turns.
