@@ -48,11 +48,7 @@ impl Averager {
     ///
     /// # Errors
     /// If ranks disagree on the parameters or the options, or a peer is lost.
-    pub fn start<M: Module>(
-        link: Link,
-        module: &M,
-        options: Options,
-    ) -> Result<Averager, Error> {
+    pub fn start<M: Module>(link: Link, module: &M, options: Options) -> Result<Averager, Error> {
         let mut found = Trainable::default();
         module.visit(&mut found);
         let sync = Synchronizer::start(link, found.parameters, options)?;
