@@ -10,7 +10,7 @@ use crate::{Feedback, Momentum, Policy};
 
 /// Admits `int3` on most gradients of a GPT (0.05 to 0.10), where they are heavy-tailed `int4` (0.05) in
 /// its place. With `int2` (0.10 and more) admitted, 120 steps end with three percent more loss.
-const ERROR_BUDGET: f64 = 0.1;
+const ERROR_BUDGET: f64 = 0.05;
 
 /// The longest warm-up: f32 counts up to here exactly.
 pub(crate) const WARM_UP_STEPS_MAX: u64 = 1 << 24;

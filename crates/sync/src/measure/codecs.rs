@@ -93,8 +93,11 @@ impl Calibration {
     /// are expected of them.
     pub(crate) fn try_on(&self, values: &[f32]) -> Vec<f32> {
         let trial = |speed: &CodecSpeed| {
-            let Trial { error, bytes } = Trial::of(speed.codec(), values, KEY);
-            (error as f32, bytes as f32 / speed.codec().expected_len(values.len()).max(1) as f32)
+            let trial = Trial::of(speed.codec(), values, KEY);
+            (
+                trial.weighted_error() as f32,
+                trial.bytes as f32 / speed.codec().expected_len(values.len()).max(1) as f32,
+            )
         };
         let (mut errors, mut ratios): (Vec<_>, Vec<_>) = self.codecs.iter().map(trial).unzip();
         errors.append(&mut ratios);
@@ -173,7 +176,8 @@ fn of_choices(choices: &[Choice], normal: &[f32]) -> Vec<f32> {
             .zip(&figures)
             .find(|(other, _)| codec.is_variable() && family(other) == family(choice));
         let mut own = alike.map_or_else(|| seconds_of(codec.as_ref(), normal), |(_, own)| *own);
-        own[FIGURES - 1] = Trial::of(codec.as_ref(), &normal[..SIZES[1]], KEY).error as f32;
+        own[FIGURES - 1] =
+            Trial::of(codec.as_ref(), &normal[..SIZES[1]], KEY).weighted_error() as f32;
         figures.push(own);
     }
     figures.concat()

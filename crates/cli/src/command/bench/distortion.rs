@@ -55,7 +55,7 @@ pub fn run(args: &Args) -> Result<u8> {
             if args.codecs.is_empty() { thinwire_codec::all() } else { args.codecs.clone() };
         for choice in codecs {
             let Choice::Bytes(codec) = &choice else { continue };
-            let Trial { error, bytes } = Trial::of(codec.as_ref(), &values, KEY);
+            let Trial { error, bytes, .. } = Trial::of(codec.as_ref(), &values, KEY);
             lines.push(Line {
                 gradients: path.display().to_string(),
                 elements: values.len(),
