@@ -409,7 +409,7 @@ fn thin(folder: &Folder) {
 
 #[test]
 fn ranks_plan_with_the_codecs_that_they_are_given() {
-    let folder = Folder::new("planned-codecs");
+    let folder = Folder::new("given-codecs");
     thin(&folder);
     let fixed = ["train", "--data", "text.txt", "--report", "none", "--link", "none"];
     let short = ["--checkpoint-dir", "none", "--steps", "4", "--json", "--cluster", "thin.toml"];

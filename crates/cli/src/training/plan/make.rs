@@ -90,7 +90,7 @@ impl Asked {
             Some(codec) => codings::of_gradients(codec, error_budget)?,
             None => Vec::new(),
         };
-        if settings.codings.is_empty() && error_budget != settings.error_budget {
+        if settings.codings.is_empty() && error_budget != usual {
             let with = codec.map_or("out --codec".to_owned(), |codec| format!(" codec {codec}"));
             let message = format!("--error-budget {error_budget} with{with}");
             let hint = "--codec auto, or int8, lets a plan encode gradients";
