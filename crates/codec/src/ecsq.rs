@@ -23,7 +23,7 @@ use crate::kernel::uniform::{
 use crate::kernel::{add, imp};
 use crate::scratch::with_scratch;
 use crate::shown::Number;
-use crate::{Bound, Claims, Codec, Error, Exchange, Finite, Input, Kind, Write, entropy};
+use crate::{Bound, Claims, Codec, Error, Exchange, Finite, Input, Write, entropy};
 
 /// Line in the table of codecs.
 pub(crate) const ENTRY: Entry = Entry {
@@ -191,9 +191,7 @@ impl Codec for Ecsq {
     }
 
     fn decode(&self, encoded: &[u8], write: Write, values: &mut [f32]) -> Result<(), Error> {
-        let stated =
-            encoded.first_chunk().map_or(SHORT, |bytes| u32::from_le_bytes(*bytes) as usize);
-        Error::check_length(self, encoded, stated, values.len())?;
+        Error::check_stated(self, encoded, SHORT, values.len())?;
         if encoded.len() == SHORT {
             if write == Write::Set {
                 values.fill(0.0);
@@ -202,11 +200,7 @@ impl Codec for Ecsq {
         }
         let restored =
             with_scratch(values.len(), |symbols| restore(encoded, write, symbols, values));
-        restored.ok_or_else(|| {
-            let (found, count) = (encoded.len(), values.len());
-            let text = format!("{found} bytes are no encoding of {count} elements by {self}");
-            Error::new(Kind::Corrupt, text)
-        })
+        restored.ok_or_else(|| Error::no_encoding(self, encoded, values.len()))
     }
 }
 

@@ -58,6 +58,26 @@ impl Error {
         Err(Error::new(Kind::Length, context))
     }
 
+    /// Checks that an encoding of `elements` values is as long as its first word states, or `shortest`
+    /// bytes long if it has none.
+    pub(crate) fn check_stated(
+        codec: &dyn fmt::Display,
+        encoded: &[u8],
+        shortest: usize,
+        elements: usize,
+    ) -> Result<(), Error> {
+        let length = |bytes: &[u8; 4]| u32::from_le_bytes(*bytes) as usize;
+        let stated = encoded.first_chunk().map_or(shortest, length);
+        Error::check_length(codec, encoded, stated, elements)
+    }
+
+    /// Returns the error about bytes of the stated length that are no encoding of `elements` values.
+    pub(crate) fn no_encoding(codec: &dyn fmt::Display, encoded: &[u8], elements: usize) -> Error {
+        let found = encoded.len();
+        let text = format!("{found} bytes are no encoding of {elements} elements by {codec}");
+        Error::new(Kind::Corrupt, text)
+    }
+
     /// Returns the line of a codec's text that the error is about, and below it a caret at the place.
     pub fn excerpt(&self) -> Option<&str> {
         self.excerpt.as_deref()

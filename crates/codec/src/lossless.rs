@@ -15,7 +15,7 @@ use crate::choice::{Choice, Entry, refused};
 use crate::kernel::rans::histogram;
 use crate::kernel::{Work, imp, round_to_bf16};
 use crate::scratch::with_scratch;
-use crate::{Bound, Claims, Codec, Error, Exchange, Finite, Input, Kind, Write, entropy};
+use crate::{Bound, Claims, Codec, Error, Exchange, Finite, Input, Write, entropy};
 
 /// Line in the table of codecs.
 pub(crate) const ENTRY: Entry = Entry {
@@ -105,14 +105,9 @@ impl<const PLANES: usize> Codec for Lossless<PLANES> {
     }
 
     fn decode(&self, encoded: &[u8], write: Write, values: &mut [f32]) -> Result<(), Error> {
-        let stated =
-            encoded.first_chunk().map_or(HEAD, |length| u32::from_le_bytes(*length) as usize);
-        Error::check_length(self, encoded, stated, values.len())?;
-        restore::<PLANES>(encoded, write, values).ok_or_else(|| {
-            let (found, count) = (encoded.len(), values.len());
-            let text = format!("{found} bytes are no encoding of {count} elements by {self}");
-            Error::new(Kind::Corrupt, text)
-        })
+        Error::check_stated(self, encoded, HEAD, values.len())?;
+        let restored = restore::<PLANES>(encoded, write, values);
+        restored.ok_or_else(|| Error::no_encoding(self, encoded, values.len()))
     }
 }
 
