@@ -16,11 +16,12 @@ use std::fmt;
 use thinwire_wire::random::Key;
 
 use crate::choice::{Choice, Entry, refused};
+use crate::kernel::imp;
 use crate::kernel::rans::histogram;
 use crate::kernel::uniform::{
-    DEAD_ZONE, ESCAPE, Levels, Quantise, Restore, Subtract, SumOfSquares, Sums, ZERO,
+    AddSquares, DEAD_ZONE, ESCAPE, Escapes, Levels, Quantise, Restore, Squares, Subtract, Sums,
+    ZERO,
 };
-use crate::kernel::{add, imp};
 use crate::scratch::with_scratch;
 use crate::shown::Number;
 use crate::{Bound, Claims, Codec, Error, Exchange, Finite, Input, Write, entropy};
@@ -78,66 +79,101 @@ impl Ecsq {
         0.5 * (std::f64::consts::TAU * e * (variance + 1.0 / 12.0)).log2()
     }
 
-    /// Encodes values with the steps of their sections; returns the levels, or none if they do not fit
-    /// `output`.
-    fn message(
-        values: &[f32],
-        steps: &[f32],
-        symbols: &mut [u8],
-        output: &mut [u8],
-    ) -> Option<Levels> {
-        let mut sums = Sums::default();
-        let sections = values.chunks(SECTION).zip(symbols.chunks_mut(SECTION));
-        for ((values, symbols), step) in sections.zip(steps) {
-            let inverse = if *step > 0.0 { 1.0 / step } else { 0.0 };
-            sums += imp().run(Quantise { values, symbols, inverse });
-        }
+    /// Returns the step of a section whose squares have this sum; none if a value is not finite.
+    fn step(self, squares: f64, elements: usize) -> Option<f32> {
+        let rms = (squares / elements as f64).sqrt();
+        let step = (rms * f64::from(self.step)).min(f32::MAX.into()) as f32;
+        // The squares of NaN and of infinity are none of numbers.
+        squares.is_finite().then_some(if rms < SMALLEST_RMS { 0.0 } else { step })
+    }
+
+    /// Quantises values, after adding their residual; none if one is not finite.
+    fn quantise(self, input: &mut Input<'_>, symbols: &mut [u8]) -> Option<Quantised> {
+        let mut quantised = Quantised::default();
+        let mut is_finite = true;
+        // Section by section, so that all passes but the first find the values in the cache.
+        input.for_chunks(SECTION, |first, mut section| {
+            let squares = match &mut section {
+                Input::Plain(values) => imp().run(Squares(values)),
+                Input::Feedback { values, residual } => imp().run(AddSquares { values, residual }),
+            };
+            let values = section.values();
+            let step = self.step(squares, values.len());
+            is_finite &= step.is_some();
+            let symbols = &mut symbols[first..first + values.len()];
+            quantised.add(values, step.unwrap_or(0.0), symbols);
+        });
+        is_finite.then_some(quantised)
+    }
+}
+
+/// Quantised values of a message: the step of every section, and what is known of the symbols.
+#[derive(Debug)]
+struct Quantised {
+    steps: Vec<f32>,
+    sums: Sums,
+    counts: [u32; 256],
+}
+
+impl Default for Quantised {
+    fn default() -> Quantised {
+        Quantised { steps: Vec::new(), sums: Sums::default(), counts: [0; 256] }
+    }
+}
+
+impl Quantised {
+    /// Quantises one more section.
+    fn add(&mut self, values: &[f32], step: f32, symbols: &mut [u8]) {
+        let inverse = if step > 0.0 { 1.0 / step } else { 0.0 };
+        self.sums += imp().run(Quantise { values, symbols, inverse });
         let counts = histogram(symbols);
-        let (levels, escapes) = (centroids(&sums, &counts), counts[usize::from(ESCAPE)]);
-        let head_len = head_len(values.len()) + 4 * escapes as usize;
+        self.counts.iter_mut().zip(counts).for_each(|(sum, count)| *sum += count);
+        self.steps.push(step);
+    }
+
+    /// Quantises the values of a message anew, by steps of twice the size.
+    fn coarser(&self, values: &[f32], symbols: &mut [u8]) -> Quantised {
+        let mut quantised = Quantised::default();
+        let sections = values.chunks(SECTION).zip(symbols.chunks_mut(SECTION));
+        for ((values, symbols), step) in sections.zip(&self.steps) {
+            quantised.add(values, 2.0 * step, symbols);
+        }
+        quantised
+    }
+
+    /// Writes the encoding of values with these symbols; returns the places of escapes, or none if the
+    /// encoding does not fit `output`.
+    fn write(&self, values: &[f32], symbols: &[u8], output: &mut [u8]) -> Option<Vec<usize>> {
+        let escapes = match self.counts[usize::from(ESCAPE)] {
+            0 => Vec::new(),
+            _ => imp().run(Escapes(symbols)),
+        };
+        let head_len = head_len(values.len()) + 4 * escapes.len();
         let (head, rest) = output.split_at_mut_checked(head_len)?;
-        let length = head_len + entropy::encode(symbols, &counts, rest)?;
-        let Levels { first, second, further } = levels;
-        let floats = [first, second, further].into_iter().chain(steps.iter().copied());
-        let floats = floats.chain(escapes_of(symbols, escapes).map(|at| values[at]));
-        let words = [length as u32, escapes].into_iter().chain(floats.map(f32::to_bits));
+        let length = head_len + entropy::encode(symbols, &self.counts, rest)?;
+        let Levels { first, second, further } = self.levels();
+        let floats = [first, second, further].into_iter().chain(self.steps.iter().copied());
+        let floats = floats.chain(escapes.iter().map(|at| values[*at]));
+        let words = [length as u32, escapes.len() as u32];
+        let words = words.into_iter().chain(floats.map(f32::to_bits));
         for (place, word) in head.as_chunks_mut().0.iter_mut().zip(words) {
             *place = word.to_le_bytes();
         }
-        Some(levels)
+        Some(escapes)
     }
 
-    /// Returns the step of every section; none if a value is not finite.
-    fn steps(self, values: &[f32]) -> Option<Vec<f32>> {
-        let step = |section: &[f32]| {
-            let squares = imp().run(SumOfSquares(section));
-            let rms = (squares / section.len() as f64).sqrt();
-            let step = (rms * f64::from(self.step)).min(f32::MAX.into()) as f32;
-            // The squares of NaN and of infinity are none of numbers.
-            squares.is_finite().then_some(if rms < SMALLEST_RMS { 0.0 } else { step })
+    /// Returns the values of levels: the means of the values that have them.
+    fn levels(&self) -> Levels {
+        let count = |symbol: u8| f64::from(self.counts[usize::from(symbol)]);
+        let of_level = |level: u8| count(ZERO + level) + count(ZERO - level);
+        let mean = |sum: f64, count: f64, other: f32| {
+            if count > 0.0 { (sum / count) as f32 } else { other }
         };
-        values.chunks(SECTION).map(step).collect()
-    }
-}
-
-/// Returns the places of escapes, of which there are so many.
-fn escapes_of(symbols: &[u8], count: u32) -> impl Iterator<Item = usize> {
-    let escapes = symbols.iter().enumerate().filter(|(_, symbol)| **symbol == ESCAPE);
-    escapes.map(|(at, _)| at).take(count as usize)
-}
-
-/// Returns the values of levels: the means of the values that have them.
-fn centroids(sums: &Sums, counts: &[u32; 256]) -> Levels {
-    let of_level = |level: u8| {
-        f64::from(counts[usize::from(ZERO + level)]) + f64::from(counts[usize::from(ZERO - level)])
-    };
-    let further: f64 = (3..=127).map(of_level).sum();
-    let mean =
-        |sum: f64, count: f64, other: f32| if count > 0.0 { (sum / count) as f32 } else { other };
-    Levels {
-        first: mean(sums.first, of_level(1), 1.0),
-        second: mean(sums.second, of_level(2), 2.0),
-        further: mean(sums.further, further, 0.0),
+        Levels {
+            first: mean(self.sums.first, of_level(1), 1.0),
+            second: mean(self.sums.second, of_level(2), 2.0),
+            further: mean(self.sums.further, (3..=127).map(of_level).sum(), 0.0),
+        }
     }
 }
 
@@ -179,15 +215,14 @@ impl Codec for Ecsq {
 
     fn encode(&self, mut input: Input<'_>, _key: Key, output: &mut [u8]) -> Finite {
         assert_eq!(output.len(), self.encoded_len(input.len()), "output of {self}");
-        if let Input::Feedback { values, residual } = &mut input {
-            add(values, residual);
-        }
         output[..SHORT].copy_from_slice(&[SHORT as u8, 0, 0, 0, 0, 0, 0, 0]);
-        let Some(steps) = self.steps(input.values()) else { return Finite::No };
-        if steps.iter().any(|step| *step > 0.0) {
-            with_scratch(input.len(), |symbols| encode(input, steps, symbols, output));
-        }
-        Finite::Yes
+        with_scratch(input.len(), |symbols| {
+            let Some(quantised) = self.quantise(&mut input, symbols) else { return Finite::No };
+            if quantised.steps.iter().any(|step| *step > 0.0) {
+                encode(input, quantised, symbols, output);
+            }
+            Finite::Yes
+        })
     }
 
     fn decode(&self, encoded: &[u8], write: Write, values: &mut [f32]) -> Result<(), Error> {
@@ -204,21 +239,22 @@ impl Codec for Ecsq {
     }
 }
 
-/// Encodes values with the steps of their sections, and leaves the residual where there is one.
-fn encode(input: Input<'_>, mut steps: Vec<f32>, symbols: &mut [u8], output: &mut [u8]) {
-    let levels = loop {
-        if let Some(levels) = Ecsq::message(input.values(), &steps, symbols, output) {
-            break levels;
+/// Encodes quantised values, and leaves the residual where there is one.
+fn encode(input: Input<'_>, mut quantised: Quantised, symbols: &mut [u8], output: &mut [u8]) {
+    let escapes = loop {
+        if let Some(escapes) = quantised.write(input.values(), symbols, output) {
+            break escapes;
         }
         // Never seen: the longest encoding has room for more entropy than there can be.
-        steps.iter_mut().for_each(|step| *step *= 2.0);
+        quantised = quantised.coarser(input.values(), symbols);
     };
     let Input::Feedback { values, .. } = input else { return };
+    let levels = quantised.levels();
     let sections = values.chunks_mut(SECTION).zip(symbols.chunks(SECTION));
-    for ((values, symbols), step) in sections.zip(steps) {
+    for ((values, symbols), step) in sections.zip(quantised.steps) {
         imp().run(Subtract { symbols, levels, step, values });
     }
-    escapes_of(symbols, word(output, 1)).for_each(|at| values[at] = 0.0);
+    escapes.into_iter().for_each(|at| values[at] = 0.0);
 }
 
 /// Decodes what is no encoding of zeros; none if it is no encoding.
@@ -226,20 +262,19 @@ fn restore(encoded: &[u8], write: Write, symbols: &mut [u8], values: &mut [f32])
     let (head, rest) = encoded.split_at_checked(head_len(values.len()))?;
     let float = |place: usize| f32::from_bits(word(head, place));
     let levels = Levels { first: float(2), second: float(3), further: float(4) };
-    let escapes = word(head, 1);
-    let (beyond, coded) = rest.split_at_checked((escapes as usize).checked_mul(4)?)?;
+    let (beyond, coded) = rest.split_at_checked((word(head, 1) as usize).checked_mul(4)?)?;
     entropy::decode(coded, symbols)?;
-    let found = symbols.iter().filter(|symbol| **symbol == ESCAPE).count();
-    if found != escapes as usize {
+    let escapes = imp().run(Escapes(symbols));
+    if escapes.len() != beyond.len() / 4 {
         return None;
     }
-    let kept: Vec<f32> = escapes_of(symbols, escapes).map(|at| values[at]).collect();
+    let kept: Vec<f32> = escapes.iter().map(|at| values[*at]).collect();
     let sections = values.chunks_mut(SECTION).zip(symbols.chunks(SECTION));
     for (place, (values, symbols)) in sections.enumerate() {
         imp().run(Restore { symbols, levels, step: float(5 + place), write, values });
     }
     let sent = beyond.as_chunks().0.iter().map(|bytes| f32::from_le_bytes(*bytes));
-    for ((at, sent), kept) in escapes_of(symbols, escapes).zip(sent).zip(kept) {
+    for ((at, sent), kept) in escapes.into_iter().zip(sent).zip(kept) {
         values[at] = if write == Write::Set { sent } else { kept + sent };
     }
     Some(())

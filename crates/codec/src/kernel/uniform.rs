@@ -23,23 +23,71 @@ const LANES: usize = 16;
 /// Elements whose sums fit f32.
 const CHUNK: usize = 4096;
 
-/// Sum of squares of values.
-pub(crate) struct SumOfSquares<'a>(pub(crate) &'a [f32]);
+/// Addition of a residual; returns the sum of the squares.
+pub(crate) struct AddSquares<'a> {
+    pub(crate) values: &'a mut [f32],
+    pub(crate) residual: &'a [f32],
+}
 
-impl Work for SumOfSquares<'_> {
+impl Work for AddSquares<'_> {
     type Output = f64;
 
     #[inline(always)]
     fn run(self) -> f64 {
-        let mut sums = [0.0_f64; LANES];
+        let mut sums = [0.0; LANES];
+        let (groups, rest) = self.values.as_chunks_mut::<LANES>();
+        let (residuals, rest_residual) = self.residual.as_chunks::<LANES>();
+        for (group, residuals) in groups.iter_mut().zip(residuals) {
+            group.iter_mut().zip(residuals).for_each(|(x, residual)| *x += residual);
+            add_squares(&mut sums, group);
+        }
+        rest.iter_mut().zip(rest_residual).for_each(|(x, residual)| *x += residual);
+        add_squares(&mut sums, rest);
+        sums.iter().sum()
+    }
+}
+
+/// Sum of the squares of values.
+pub(crate) struct Squares<'a>(pub(crate) &'a [f32]);
+
+impl Work for Squares<'_> {
+    type Output = f64;
+
+    #[inline(always)]
+    fn run(self) -> f64 {
+        let mut sums = [0.0; LANES];
         let (groups, rest) = self.0.as_chunks::<LANES>();
-        for group in groups {
-            for (sum, x) in sums.iter_mut().zip(group) {
-                *sum += f64::from(*x) * f64::from(*x);
+        groups.iter().for_each(|group| add_squares(&mut sums, group));
+        add_squares(&mut sums, rest);
+        sums.iter().sum()
+    }
+}
+
+#[inline(always)]
+fn add_squares(sums: &mut [f64; LANES], values: &[f32]) {
+    for (sum, x) in sums.iter_mut().zip(values) {
+        *sum += f64::from(*x) * f64::from(*x);
+    }
+}
+
+/// Places of the symbols that are escapes.
+pub(crate) struct Escapes<'a>(pub(crate) &'a [u8]);
+
+impl Work for Escapes<'_> {
+    type Output = Vec<usize>;
+
+    #[inline(always)]
+    fn run(self) -> Vec<usize> {
+        /// Symbols that are looked at together: escapes are rare.
+        const GROUP: usize = 128;
+        let mut places = Vec::new();
+        for (group, first) in self.0.chunks(GROUP).zip((0..).step_by(GROUP)) {
+            if group.iter().fold(u8::MAX, |least, symbol| least.min(*symbol)) == ESCAPE {
+                let escapes = (first..).zip(group).filter(|(_, symbol)| **symbol == ESCAPE);
+                places.extend(escapes.map(|(place, _)| place));
             }
         }
-        sums.iter_mut().zip(rest).for_each(|(sum, x)| *sum += f64::from(*x) * f64::from(*x));
-        sums.iter().sum()
+        places
     }
 }
 
