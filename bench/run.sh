@@ -7,7 +7,8 @@
 #   bench/run.sh ddp [--networks LIST] [--worlds LIST] [--models LIST] [--methods LIST] [--rounds N] [--json FILE] [FLAG VALUE ...]
 #   bench/run.sh mindspore
 #   bench/run.sh plans [--networks LIST] [--steps N] [--rounds N] [--batch N] [--model NAME] [--data FILE] [--json FILE]
-#   bench/run.sh accuracy [--json FILE] [FLAG VALUE ...]
+#   bench/run.sh accuracy [--methods LIST|all] [--world N] [--network NETWORK] [--json FILE] [FLAG VALUE ...]
+#   bench/run.sh time-to-loss [--networks LIST] [--world N] [--models LIST] [--methods LIST] [--json FILE] [FLAG VALUE ...]
 #   bench/run.sh sync|choice|hosts|change [--json FILE] [FLAG VALUE ...]
 #   bench/run.sh distortion [--models LIST] [--steps LIST] [--data FILE]
 #   bench/run.sh codec | codecs | link
@@ -30,6 +31,8 @@ source "$BENCH/sync.sh"
 source "$BENCH/python/ddp.sh"
 # shellcheck source=python/accuracy.sh
 source "$BENCH/python/accuracy.sh"
+# shellcheck source=python/time_to_loss.sh
+source "$BENCH/python/time_to_loss.sh"
 
 PYTHON=${PYTHON:-python3}
 THINWIRE=${THINWIRE:-$ROOT/target/release/thinwire}
@@ -136,7 +139,7 @@ distortion() {
     (cd "$SCRATCH" && "$THINWIRE" bench distortion --codecs "$codecs" -- *.f32)
 }
 
-[ $# -ge 1 ] || fail "usage: bench/run.sh collective|codec|link|training|sync|choice|hosts|change|codecs|distortion|ddp|accuracy|mindspore"
+[ $# -ge 1 ] || fail "usage: bench/run.sh collective|codec|link|training|sync|choice|hosts|change|codecs|distortion|ddp|accuracy|time-to-loss|mindspore"
 command=$1
 shift
 case "$command" in
@@ -150,6 +153,7 @@ case "$command" in
     codecs) codecs "$@" ;;
     distortion) distortion "$@" ;;
     accuracy) accuracy "$@" ;;
+    time-to-loss) time_to_loss "$@" ;;
     mindspore) machine && "$PYTHON" "$BENCH/python/mindspore_allreduce.py" "$@" ;;
-    *) fail "unknown measurement '$command', expected collective, codec, link, training, sync, choice, hosts, change, codecs, distortion, ddp, accuracy or mindspore" ;;
+    *) fail "unknown measurement '$command', expected collective, codec, link, training, sync, choice, hosts, change, codecs, distortion, ddp, accuracy, time-to-loss or mindspore" ;;
 esac

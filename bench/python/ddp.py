@@ -49,7 +49,9 @@ def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--model", choices=["gpt", "lstm", "cnn", "layer", "many"], default="gpt")
     parser.add_argument(
-        "--methods", required=True, help="as plain,fp16,powersgd-2,sockets-3.25,none-clear,auto@4"
+        "--methods",
+        required=True,
+        help="as plain,fp16,powersgd-2,powersgd-4:10,sockets-3.25,none-clear,auto@4",
     )
     parser.add_argument("--data", help="a text file for gpt")
     parser.add_argument("--batch", type=int, default=8)
@@ -134,10 +136,11 @@ def attach(model: DistributedDataParallel, method: str):
         model.register_comm_hook(None, default_hooks.fp16_compress_hook)
         return None
     if method.startswith("powersgd-"):
+        low_rank, _, first_step = method.removeprefix("powersgd-").partition(":")
         state = powerSGD_hook.PowerSGDState(
             None,
-            matrix_approximation_rank=int(method.partition("-")[2]),
-            start_powerSGD_iter=3,
+            matrix_approximation_rank=int(low_rank),
+            start_powerSGD_iter=int(first_step or 3),
         )
         model.register_comm_hook(state, powerSGD_hook.powerSGD_hook)
         return None
