@@ -21,7 +21,7 @@ pub enum Policy {
 impl Policy {
     /// The names of the codecs that `auto` chooses from beside raw, unless it is told from which. A new one
     /// is a name here.
-    pub const AUTO: [&str; 14] = [
+    pub const AUTO: [&str; 15] = [
         "bf16",
         "lossless",
         "lossless:bf16",
@@ -35,6 +35,7 @@ impl Policy {
         "ecsq:0.5",
         "ecsq:0.7",
         "ecsq:1",
+        "ecsq:1.2",
         "ecsq:1.4",
     ];
 

@@ -31,13 +31,18 @@ const EXACT_MAX: usize = 1 << 12;
 const GATHER_WORLD_MAX: usize = 8;
 const GATHER_ELEMENTS_MAX: usize = 1 << 14;
 
+/// Weight of the error of a gather, which encodes every gradient once; other algorithms encode sums of them
+/// again. Measured by what trainings lose (docs/numerics.md, "What predicts the loss").
+const GATHER_ERROR: f64 = 1.0 / 3.0;
+
 /// A codec, an algorithm and a number of partitions for one bucket.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Candidate {
     pub(crate) assignment: Assignment,
     /// The codec's place in the list of all; the first candidate's loses nothing.
     pub(crate) codec: usize,
-    /// The relative squared error of one encoding.
+    /// The relative squared error that counts against the budget: that of one encoding, less for a
+    /// [gather](GATHER_ERROR).
     pub(crate) error: f64,
     /// The elements of the bucket, each of which may lose as much.
     pub(crate) elements: usize,
@@ -128,6 +133,7 @@ impl Candidates {
             .collect();
         usual.sort_by(|a, b| a.1.alone_s.total_cmp(&b.1.alone_s));
         let mut add = |summation: Summation, partitions, price| {
+            let error = if summation.algorithm.gathers() { GATHER_ERROR * error } else { error };
             let assignment = Assignment {
                 codec: choice.to_string(),
                 algorithm: summation.to_string(),
