@@ -81,7 +81,8 @@ fn codecs_over_the_error_budget_are_not_used() {
             for alternative in &decision.alternatives {
                 let over = over(&alternative);
                 assert_eq!(over, alternative.error > budget, "{alternative:?}");
-                assert!(!over || alternative.assignment.codec != assignment.codec);
+                let way = |it: &Assignment| (it.codec.clone(), it.algorithm.clone());
+                assert!(!over || way(&alternative.assignment) != way(assignment));
             }
         }
         let raw = |one: &Assignment| ["none", "lossless"].contains(&one.codec.as_str());
@@ -97,11 +98,11 @@ fn the_first_plan_keeps_the_budget_whatever_the_gradients_are() {
         let plans = testkit::spawn_limited(Network::Tcp, 2, limit, |link| {
             let options = Options { error_budget, ..options("auto") };
             let sync = Synchronizer::start(link, parameters(), options).unwrap();
-            sync.plan().assignments.iter().map(|one| one.codec.clone()).collect::<Vec<_>>()
+            sync.plan().assignments.clone()
         });
         plans.concat()
     };
-    let worst = |name: &String| match Choice::parse(name).unwrap() {
+    let of_codec = |name: &str| match Choice::parse(name).unwrap() {
         Choice::Bytes(codec) => match codec.bound(codec.block().max(128)) {
             // Rounding to half precision has a bound of its own.
             _ if codec.dtype().is_some() => 0.0,
@@ -110,12 +111,15 @@ fn the_first_plan_keeps_the_budget_whatever_the_gradients_are() {
         },
         other => panic!("{other}"),
     };
-    for budget in [0.4, Options::default().error_budget, 0.01, 0.0015] {
-        let codecs = first(budget);
-        assert!(codecs.iter().all(|codec| worst(codec) <= budget), "{budget}: {codecs:?}");
+    // The error of a gather counts a third.
+    let worst =
+        |it: &Assignment| of_codec(&it.codec) / if it.algorithm == "gather" { 3.0 } else { 1.0 };
+    for budget in [0.4, Options::default().error_budget, 0.01, 0.0005] {
+        let plan = first(budget);
+        assert!(plan.iter().all(|it| worst(it) <= budget * 1.001), "{budget}: {plan:?}");
         // At worst int8 loses 127 / 64643.
-        let lossy = codecs.iter().any(|codec| worst(codec) > 1e-4);
-        assert_eq!(lossy, budget > 0.002, "{budget}: {codecs:?}");
+        let lossy = plan.iter().any(|it| worst(it) > 1e-4);
+        assert_eq!(lossy, budget > 0.0007, "{budget}: {plan:?}");
     }
 }
 
@@ -130,7 +134,10 @@ fn rank_0_says_why_and_errors_are_those_of_the_gradients() {
     assert!(planning.iteration_s < planning.raw_iteration_s);
     let matrix = planning.buckets.iter().find(|bucket| bucket.name == "head.weight").unwrap();
     let error = |codec: &str| {
-        let found = matrix.alternatives.iter().find(|one| one.assignment.codec == codec);
+        let is_it = |one: &&Alternative| {
+            one.assignment.codec == codec && one.assignment.algorithm == "two-shot"
+        };
+        let found = matrix.alternatives.iter().find(is_it);
         found.map(|one| one.error).unwrap()
     };
     // One in fifty gradients is thirty times as large as the others: what lies below is lost, and

@@ -1,7 +1,7 @@
 //! The choice of a plan.
 //!
 //! The iteration is simulated ([`crate::auto::timeline`]), and every bucket gets the candidate
-//! with which it is shortest. The time that is left to two percent above is spent on smaller errors, always
+//! with which it is shortest. The time that is left to one percent above is spent on smaller errors, always
 //! where a second saves most (marginal returns: Fox, 1966), so that it saves as much in every bucket that
 //! competes for it: reverse water-filling (Cover and Thomas, "Elements of information theory", 10.3.3).
 //! Buckets early in backward have time that later ones cannot use. So a wider link means less error, not
@@ -16,7 +16,7 @@ use crate::auto::timeline::{self, Measured, Price};
 
 /// The share of the iteration that going back to codecs of smaller errors may cost in all: accuracy is
 /// bought with what nobody notices, and no more than one could tell from the best fixed choice.
-const SLACK: f64 = 0.02;
+const SLACK: f64 = 0.01;
 
 /// Returns the fastest plan for what was measured, by the rules above. `candidates[bucket]` begins with raw.
 pub(crate) fn choose(measured: &Measured, candidates: &[Vec<Candidate>]) -> Plan {
@@ -41,7 +41,7 @@ pub(crate) fn raw(measured: &Measured, candidates: &[Vec<Candidate>]) -> Plan {
 /// than a tenth of its own. So they are unlike each other.
 pub(crate) fn fixed(measured: &Measured, candidates: &[Vec<Candidate>]) -> Vec<Plan> {
     let search = Search { measured, candidates };
-    let throughout = |codec| search.finished(&search.throughout(codec));
+    let throughout = |codec| search.finished(&search.throughout(|_| codec));
     let raw = search.finished(&search.all_raw());
     let plans = search.codecs().into_iter().map(throughout);
     let plans: Vec<Plan> = plans.filter(|plan| plan.hash() != raw.hash()).collect();
@@ -59,7 +59,7 @@ pub(crate) fn fixed(measured: &Measured, candidates: &[Vec<Candidate>]) -> Vec<P
 pub(crate) fn priced(measured: &Measured, candidates: &[Vec<Candidate>], plan: &Plan) -> Plan {
     let find = |(of_bucket, assignment): (&Vec<Candidate>, &Assignment)| {
         let same = of_bucket.iter().position(|candidate| candidate.assignment == *assignment);
-        same.unwrap_or_else(|| fastest(of_bucket, of_bucket[0].codec))
+        same.unwrap_or_else(|| fastest(of_bucket, of_bucket[0].codec, Partitions::Any))
     };
     let picks: Vec<usize> = candidates.iter().zip(&plan.assignments).map(find).collect();
     Search { measured, candidates }.finished(&picks)
@@ -80,11 +80,18 @@ struct Search<'a> {
 
 impl Search<'_> {
     fn all_raw(&self) -> Vec<usize> {
-        self.candidates.iter().map(|of_bucket| fastest(of_bucket, of_bucket[0].codec)).collect()
+        self.throughout(|of_bucket| of_bucket[0].codec)
     }
 
-    fn throughout(&self, codec: usize) -> Vec<usize> {
-        self.candidates.iter().map(|of_bucket| fastest(of_bucket, codec)).collect()
+    /// Returns the picks of one codec for each bucket: those that are done first by themselves, or those in
+    /// as few partitions as usual, which cost less of what all buckets share, whichever take less time.
+    fn throughout(&self, codec: impl Fn(&[Candidate]) -> usize) -> Vec<usize> {
+        let picks = |few: Partitions| {
+            let pick = |of_bucket: &Vec<Candidate>| fastest(of_bucket, codec(of_bucket), few);
+            self.candidates.iter().map(pick).collect::<Vec<_>>()
+        };
+        let (few, any) = (picks(Partitions::Few), picks(Partitions::Any));
+        if self.seconds(&any) < self.seconds(&few) { any } else { few }
     }
 
     fn seconds(&self, picks: &[usize]) -> f64 {
@@ -105,7 +112,7 @@ impl Search<'_> {
         }
         // With everything raw one bucket alone may not help, all together do: try each codec throughout.
         for codec in self.codecs() {
-            let all = self.throughout(codec);
+            let all = self.throughout(|_| codec);
             let seconds = self.seconds(&all);
             if seconds < best {
                 (picks, best) = (all, seconds);
@@ -198,10 +205,24 @@ impl Search<'_> {
     }
 }
 
-/// Returns the cheapest candidate of one codec; that of raw for a bucket that cannot have it.
-fn fastest(candidates: &[Candidate], codec: usize) -> usize {
+/// The partitions that a pick may have.
+#[derive(Clone, Copy, PartialEq)]
+enum Partitions {
+    /// As few as any candidate of its codec.
+    Few,
+    Any,
+}
+
+/// Returns the candidate of one codec that is done first by itself; that of raw for a bucket that cannot
+/// have it.
+fn fastest(candidates: &[Candidate], codec: usize, partitions: Partitions) -> usize {
     let of_codec = |wanted: usize| {
-        let indices = (0..candidates.len()).filter(move |&index| candidates[index].codec == wanted);
+        let indices = || (0..candidates.len()).filter(|&index| candidates[index].codec == wanted);
+        let least = indices().map(|index| candidates[index].assignment.partitions).min();
+        let least = least.filter(|_| partitions == Partitions::Few);
+        let indices = indices().filter(|&index| {
+            least.is_none_or(|least| candidates[index].assignment.partitions == least)
+        });
         indices.min_by(|&a, &b| candidates[a].price.alone_s.total_cmp(&candidates[b].price.alone_s))
     };
     of_codec(codec).or_else(|| of_codec(candidates[0].codec)).expect("every bucket can travel raw")

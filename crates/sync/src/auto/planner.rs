@@ -27,9 +27,14 @@ use crate::options::Overrides;
 /// every hundred steps.
 const PLANNING_STEPS: [u64; 4] = [1, 4, 16, 50];
 
-/// Time on the wire that tells something: a share of the iteration, and more than threads scatter.
-const TELLING_SHARE: f64 = 0.05;
+/// Time on the wire that tells something of the link: a share of the iteration, since less is mostly the
+/// time that threads wait for cores, and more than threads scatter.
+const TELLING_SHARE: f64 = 0.2;
 const TELLING_S: f64 = 1e-3;
+
+/// Factor of bandwidth up to which a link that changes ends no trial: where cores limit it, they are now
+/// busy and now idle, and plans are compared within rounds anyway.
+const TRYING_CHANGE: f64 = 2.0;
 
 /// The figures of one rank's report on one step: time on the wire, as measured and as predicted, and the
 /// iteration's time, in seconds.
@@ -67,12 +72,13 @@ pub(crate) struct Planner {
 
 impl Planner {
     pub(crate) fn new(calibration: Calibration, world: World, limits: Limits) -> Planner {
+        let bytes_per_s = calibration.link.bytes_per_s;
         Planner {
             candidates: Candidates::new(calibration, world, limits.overrides),
             world,
             limits,
             watch: Watch::new(0, true),
-            trials: Trials::new(),
+            trials: Trials::new(bytes_per_s),
             errors: Vec::new(),
             samples: Vec::new(),
             measured: Measured::default(),
@@ -99,7 +105,7 @@ impl Planner {
 
     /// Begins anew with trials: a state was loaded.
     pub(crate) fn restart(&mut self) {
-        self.trials = Trials::new();
+        self.trials = Trials::new(self.link().bytes_per_s);
         self.watch.settled();
     }
 
@@ -188,11 +194,14 @@ impl Planner {
 
     /// Takes up a new measurement of the link; returns whether the link has changed.
     pub(crate) fn learn(&mut self, link: LinkSpeed) -> bool {
-        let changed = link.differs(&self.link());
+        let known = self.link();
+        let times = link.bytes_per_s / known.bytes_per_s;
+        let goes_on = self.is_trying() && (1.0 / TRYING_CHANGE..TRYING_CHANGE).contains(&times);
+        let changed = link.differs(&known) && !goes_on;
         self.watch.measured(changed);
         if changed {
+            self.trials.link_changed(link.bytes_per_s);
             self.candidates.set_link(link);
-            self.trials.link_changed();
         }
         changed
     }
@@ -334,3 +343,6 @@ fn reading(ranks: impl Iterator<Item = [f32; FIGURES]>) -> Reading {
     let drift = tells.then(|| wire_s.max(TELLING_S / 10.0) / predicted_s.max(TELLING_S / 10.0));
     Reading { seconds: seconds.into(), drift }
 }
+
+#[cfg(test)]
+mod tests;

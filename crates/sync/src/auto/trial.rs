@@ -39,18 +39,24 @@ const SETTLING: usize = 1;
 /// The difference of logarithms up to which times are equal.
 const TIE: f64 = 0.02;
 
-/// Standard errors above which a difference is no noise: a good arm is lost in one round of a hundred.
-const SURE: f64 = 2.5;
+/// Standard errors above which a difference is no noise: a good arm is lost in one round of forty, and those
+/// that are left have more steps.
+const SURE: f64 = 2.0;
 
 /// Standard errors above which an arm that loses more is not expected to make up for it.
-const LIKELY: f64 = 1.5;
+const LIKELY: f64 = 1.25;
 
 /// Standard errors in favour of an arm that loses nothing: the fastest of several is seldom as fast as it
-/// seems.
+/// seems. And the most that this may come to: an arm that seems slower by more is not kept for noise.
 const DOUBT: f64 = 0.5;
+const DOUBT_MAX: f64 = 0.0125;
 
 /// The least standard deviation that is believed, of logarithms.
 const NOISE_MIN: f64 = 0.005;
+
+/// Factor by which a difference must be larger after the second round: steps that follow each other are
+/// disturbed alike, and noise is not known well yet.
+const EARLY: f64 = 1.5;
 
 /// Rounds after which their own scatter tells something.
 const ROUNDS_MIN: usize = 4;
@@ -225,7 +231,7 @@ impl Standings {
     fn best(&self) -> &Standing {
         let fastest = self.fastest();
         let doubt = |arm: &Standing| match arm.error == 0.0 {
-            true => DOUBT * self.standard_error(arm, fastest),
+            true => (DOUBT * self.standard_error(arm, fastest)).min(DOUBT_MAX),
             false => 0.0,
         };
         let equal = self.arms.iter().filter(|arm| arm.time <= fastest.time + TIE + doubt(arm));
@@ -257,6 +263,7 @@ impl Standings {
         if one.rounds.len() == 1 {
             return one.least > other.time + MUCH_WORSE.ln();
         }
+        let sure = if one.rounds.len() == 2 { EARLY * sure } else { sure };
         one.time - other.time - sure * self.standard_error(one, other) > margin
     }
 

@@ -5,14 +5,19 @@
 //!
 //! A first trial follows [`FIRST_STEP`] steps, when backward and the codec errors of gradients are known:
 //! of the model's proposal, the plan in force, everything raw, and the best fixed codecs. There is
-//! one again after the link has changed. Between, the model's word alone changes no plan: a
-//! proposal that was not tried yet is tried against the plan in force, as soon as [`Allowance`] permits.
+//! one again after the link has become [`FAR`] times as fast or slow. Otherwise the model's word alone changes
+//! no plan: a proposal that was not tried yet is tried against the plan in force, as soon as [`Allowance`]
+//! permits.
 
 use crate::auto::plan::Plan;
 use crate::auto::trial::{ARM_STEPS, Allowance, Arm, Trial};
 
 /// Steps since the buckets were laid out before which nothing is tried.
 const FIRST_STEP: u64 = 16;
+
+/// Factor of bandwidth beyond which nothing that was found out holds. A link that cores limit is often half or
+/// twice as fast as a moment ago.
+const FAR: f64 = 3.0;
 
 /// The trials under the link as it is, and those before it.
 #[derive(Debug)]
@@ -28,11 +33,14 @@ pub(crate) struct Trials {
     tried: Vec<u32>,
     /// The share of a raw step that the plan that was kept last saves, as measured.
     saved: Option<(u32, f64)>,
+    /// The bandwidth of the link in bytes per second: now, and when a trial ended last.
+    bytes_per_s: f64,
+    ended_at: Option<f64>,
 }
 
 impl Trials {
-    /// Of buckets that were just laid out.
-    pub(crate) fn new() -> Trials {
+    /// Of buckets that were just laid out, under a link of this bandwidth.
+    pub(crate) fn new(bytes_per_s: f64) -> Trials {
         Trials {
             under_way: None,
             allowance: Allowance::first(),
@@ -40,6 +48,8 @@ impl Trials {
             count: 0,
             tried: Vec::new(),
             saved: None,
+            bytes_per_s,
+            ended_at: None,
         }
     }
 
@@ -55,10 +65,13 @@ impl Trials {
         }
     }
 
-    /// Under another link nothing was tried yet.
-    pub(crate) fn link_changed(&mut self) {
+    /// Under a link of another bandwidth nothing was tried yet. If that is far from the one under which a trial
+    /// ended last, the plan that it kept means nothing any more.
+    pub(crate) fn link_changed(&mut self, bytes_per_s: f64) {
         self.allowance.link_changed();
         self.tried.clear();
+        self.bytes_per_s = bytes_per_s;
+        self.ended_at = self.ended_at.filter(|at| (1.0 / FAR..FAR).contains(&(bytes_per_s / at)));
         (self.under_way, self.saved) = (None, None);
     }
 
@@ -66,9 +79,9 @@ impl Trials {
         self.under_way.is_some()
     }
 
-    /// Whether nothing was tried yet under this link, so that the model decides which plan is followed.
+    /// Whether no trial has ended yet under about this link, so that the model decides which plan is followed.
     pub(crate) fn is_first(&self) -> bool {
-        self.tried.is_empty()
+        self.ended_at.is_none()
     }
 
     /// Returns the plans that are worth a trial against `current`, with it the first of them: those that are
@@ -105,6 +118,7 @@ impl Trials {
         let plan = plans[trial.arm()].clone();
         if trial.is_decided() {
             self.tried.extend(plans.iter().map(Plan::hash));
+            self.ended_at = Some(self.bytes_per_s);
             self.saved = saved(&trial, &plans).map(|share| (plan.hash(), share));
         } else {
             self.under_way = Some((trial, plans));

@@ -33,10 +33,10 @@ const PATIENCE_MAX: usize = 96;
 const LARGE_DRIFT: f64 = 2.0;
 const LARGE_PATIENCE: usize = 12;
 
-/// Steps, and seconds, in which a plan tells nothing of the link until it is measured: seldom enough
-/// that nobody notices the measuring.
+/// Steps, and seconds, that told nothing of the link until it is measured: so seldom that measuring takes
+/// about one percent of the time.
 const SILENCE_STEPS: u64 = 16;
-const SILENCE_S: f64 = 10.0;
+const SILENCE_S: f64 = 8.0;
 
 /// Steps after a switch that count for nothing: memory is touched for the first time.
 const SETTLING: usize = 2;
@@ -62,7 +62,7 @@ pub(crate) struct Watch {
     patience: usize,
     /// The last drifts, over what is normal.
     drifts: Vec<f64>,
-    /// Steps and seconds in a row that told nothing of the link.
+    /// Steps and seconds that told nothing of the link since it was measured.
     silence: (u64, f64),
     settling: usize,
 }
@@ -121,7 +121,7 @@ impl Watch {
     fn is_silent_for_long(&mut self, reading: &Reading) -> bool {
         let (steps, seconds) = self.silence;
         self.silence = match reading.drift {
-            Some(_) => (0, 0.0),
+            Some(_) => (steps, seconds),
             None => (steps + 1, seconds + reading.seconds),
         };
         !self.is_raw && self.silence.0 >= SILENCE_STEPS && self.silence.1 >= SILENCE_S
@@ -130,7 +130,7 @@ impl Watch {
     /// Another plan is in force from now on.
     pub(crate) fn switched(&mut self, plan: u32, is_raw: bool) {
         (self.plan, self.is_raw) = (plan, is_raw);
-        (self.settling, self.silence) = (SETTLING, (0, 0.0));
+        self.settling = SETTLING;
     }
 
     /// A plan was settled on: what was seen under others is over.

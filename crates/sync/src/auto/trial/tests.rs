@@ -81,7 +81,7 @@ fn play(table: &Table, deviation: f64, draws: &mut Draws) -> End {
 }
 
 /// The trials of each kind.
-const TRIALS: u64 = 400;
+const TRIALS: u64 = 2000;
 
 /// Plays trials, and returns how many of a hundred keep an arm within two percent of the fastest.
 fn found(deviation: f64, near_ties: bool) -> f64 {
@@ -118,7 +118,7 @@ fn the_fastest_arm_is_found_in_95_of_100_trials() {
         let good = found(deviation, true);
         assert!(good >= 95.0, "noise {deviation}: {good}");
         let good = found(deviation, false);
-        assert!(good >= 92.0, "noise {deviation}, without near ties: {good}");
+        assert!(good >= 94.0, "noise {deviation}, without near ties: {good}");
     }
 }
 

@@ -166,8 +166,21 @@ fn a_link_of_which_a_plan_tells_nothing_is_measured_now_and_then() {
         probes.count() as u64
     };
     assert_eq!(silent(false, 1.0), 398 / SILENCE_STEPS);
-    assert_eq!(silent(false, 0.1), 398 / 100);
+    assert_eq!(silent(false, 0.1), 398 / 80);
     assert_eq!(silent(true, 1.0), 0);
+}
+
+#[test]
+fn a_plan_that_tells_something_now_and_then_is_silent_too() {
+    let mut watch = Watch::new(1, false);
+    let probe = (0..40).find(|step| {
+        let drift = (step % 4 == 0).then_some(1.0);
+        let probes = watch.record(Reading { seconds: 1.0, drift }).is_some();
+        watch.switched(1 + u32::from(step % 8 < 4), false);
+        watch.settling = 0;
+        probes
+    });
+    assert!(probe.is_some_and(|step| step < 3 * SILENCE_STEPS / 2), "{probe:?}");
 }
 
 #[test]

@@ -1,0 +1,182 @@
+//! A job of two ranks in a simulated clock: every step takes what the timeline says of the plan in force
+//! under the link as it is, with noise.
+
+use thinwire_wire::random::Key;
+
+use super::*;
+use crate::bucket::feedback::Memory;
+use crate::exchange::route::Ranks;
+use crate::options::Options;
+use crate::{BucketRecord, Feedback, Parameter};
+
+const CODECS: [&str; 4] = ["bf16", "int8", "ecsq:0.5", "ecsq:0.7"];
+const BUCKETS: usize = 10;
+const ELEMENTS: usize = 1 << 16;
+
+/// The link as it was at first: raw gradients hide behind backward.
+const FAST: f64 = 12.5e6;
+
+/// Steps within which a change is answered.
+const ANSWERED: usize = 20;
+
+fn link(bytes_per_s: f64) -> LinkSpeed {
+    LinkSpeed {
+        latency_s: 1e-4,
+        bytes_per_s,
+        fan_in: 1.0,
+        cpu_s_per_byte: 1e-10,
+        cpu_s_per_message: 1e-6,
+        unequal: None,
+    }
+}
+
+/// A planner, and what it plans for.
+struct Job {
+    planner: Planner,
+    plan: Plan,
+    buckets: Vec<BucketState>,
+    values: Vec<f32>,
+    /// The candidates under the link as it is.
+    truth: Candidates,
+    noise: f64,
+    key: Key,
+    age: u64,
+}
+
+impl Job {
+    fn new(noise: f64, seed: u64) -> Job {
+        let (world, overrides) = (World::new(0, 2).unwrap(), Overrides::default());
+        let limits = Limits {
+            overrides,
+            error_budget: Options::default().error_budget,
+            shares_cores: false,
+        };
+        let parameters = vec![Parameter::new("weight", &[ELEMENTS / 256, 256]); BUCKETS];
+        let bucket = |index: usize| {
+            let memory = Memory::new(Feedback::Classic);
+            let bucket = Bucket::of_one(index, &parameters[index]);
+            BucketState::new(bucket, &parameters, Ranks::all(world), memory, None)
+        };
+        let calibration = || Calibration::made_up(link(FAST), &CODECS);
+        let key = Key { seed, step: 0, tensor: 0 };
+        let mut planner = Planner::new(calibration(), world, limits);
+        planner.lay_out(BUCKETS);
+        let buckets: Vec<BucketState> = (0..BUCKETS).map(bucket).collect();
+        let plan = planner.propose(&buckets, &Plan::default(), String::new()).swap_remove(0);
+        planner.switched(&plan);
+        Job {
+            planner,
+            plan,
+            buckets,
+            values: (0..ELEMENTS as u64).map(|i| key.normal(i)).collect(),
+            truth: Candidates::new(calibration(), world, overrides),
+            noise,
+            key,
+            age: 0,
+        }
+    }
+
+    /// Takes a step, as [`crate::Synchronizer`] does; whether it was planned anew for another link.
+    fn step(&mut self) -> bool {
+        let age = self.age;
+        self.age += 1;
+        let record = self.record();
+        self.planner.record(&record, &self.plan);
+        if !Planner::reports(age) {
+            return false;
+        }
+        let is_due = Planner::is_due(age);
+        let sampled: Vec<usize> = (0..if is_due { BUCKETS } else { 0 }).collect();
+        sampled.iter().for_each(|bucket| self.planner.sample(*bucket, &self.values));
+        let report = self.planner.report();
+        let all = [report.clone(), report.clone()].concat();
+        let slowdown = self.planner.absorb_reports(&all, report.len(), &sampled);
+        let link = self.truth.calibration().link.clone();
+        let changed = slowdown.is_some() && self.planner.learn(link);
+        if changed || slowdown.is_none() && is_due && !self.planner.is_trying() {
+            let plans = self.planner.propose(&self.buckets, &self.plan, String::new());
+            self.follow(plans[0].clone());
+            self.planner.begin_trial(plans);
+        }
+        if let Some(plan) = self.planner.turn() {
+            self.follow(plan);
+        }
+        changed
+    }
+
+    fn follow(&mut self, plan: Plan) {
+        let before = std::mem::replace(&mut self.plan, plan).hash();
+        if self.plan.hash() != before {
+            self.planner.switched(&self.plan);
+        }
+    }
+
+    /// The record of a step under the plan in force.
+    fn record(&mut self) -> StepRecord {
+        let measured = Measured {
+            backward_s: 0.5,
+            buckets: (1..=BUCKETS)
+                .map(|i| Readiness { ready_s: 0.15 + 0.035 * i as f64 })
+                .collect(),
+            shares_cores: false,
+        };
+        let truth = &mut self.truth;
+        let all: Vec<_> = self.buckets.iter().map(|it| truth.of_bucket(&it.bucket, None)).collect();
+        let prices = choose::priced(&measured, &all, &self.plan).prices;
+        let prediction = timeline::predict(&measured, &prices);
+        let scatter = self.noise * f64::from(self.key.normal(u64::MAX - self.age));
+        let buckets = prediction.spans.iter().zip(&prices).map(|((ready_s, done_s), price)| {
+            let done_s = ready_s + (done_s - ready_s) * (1.0 + scatter).max(0.5);
+            BucketRecord { ready_s: *ready_s, done_s, encode_s: price.cpu_s, ..Default::default() }
+        });
+        StepRecord {
+            backward_s: measured.backward_s,
+            wait_s: (prediction.seconds - measured.backward_s) * (1.0 + scatter).max(0.5),
+            buckets: buckets.collect(),
+            ..StepRecord::default()
+        }
+    }
+
+    /// The link is another one now. Returns after how many steps it was planned for.
+    fn change(&mut self, bytes_per_s: f64) -> Option<usize> {
+        self.truth.set_link(link(bytes_per_s));
+        (1..=ANSWERED).find(|_| self.step())
+    }
+
+    /// Takes so many steps, and returns the codec error of the plan in force after them.
+    fn error_after(&mut self, steps: usize) -> f64 {
+        (0..steps).for_each(|_| _ = self.step());
+        self.plan.codec_error
+    }
+}
+
+#[test]
+fn a_trial_counts_while_the_link_is_about_as_fast() {
+    let mut job = Job::new(0.05, 0);
+    assert!(job.planner.trials.is_first());
+    job.error_after(250);
+    for (times, is_first) in [(0.6, false), (1.4, false), (0.4, false), (0.2, true)] {
+        job.planner.trials.link_changed(times * FAST);
+        assert_eq!(job.planner.trials.is_first(), is_first, "{times}");
+    }
+}
+
+#[test]
+fn plans_follow_a_link_that_is_cut_to_a_quarter_and_heals() {
+    for seed in 0..4 {
+        let mut job = Job::new(0.05, seed);
+        let fast = job.error_after(250);
+        let before = job.plan.hash();
+        let cut = job.change(FAST / 4.0);
+        let slow = job.plan.codec_error;
+        assert!(cut.is_some() && job.plan.hash() != before && slow > 2.0 * fast, "{cut:?} {slow}");
+        // Trials find nothing else.
+        let slow = job.error_after(250);
+        assert!(slow > 2.0 * fast, "{slow} {fast}");
+        let healed = job.change(FAST);
+        let again = job.plan.codec_error;
+        assert!(healed.is_some() && again < 0.5 * slow, "{healed:?} {again} {slow}");
+        assert!(job.error_after(250) < 0.5 * slow);
+        println!("after {cut:?} and {healed:?} steps: error {fast}, {slow}, {again}");
+    }
+}
