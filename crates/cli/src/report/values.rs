@@ -55,6 +55,9 @@ pub struct Run {
     pub overlap: f64,
     /// Every bucket, in the order in which they become ready: medians, in a typical step.
     pub buckets: Vec<Bucket>,
+    /// The line that `auto` said last, if it chose the codecs.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub auto: Option<String>,
     /// The checkpoint, if one was written.
     pub checkpoint: Option<String>,
     /// Text that the model writes.

@@ -45,6 +45,8 @@ pub struct Log {
     pause: bool,
     /// Time of compute alone, relative to the step that it was measured beside.
     alone: Vec<f64>,
+    /// The line that `auto` said last.
+    auto: Option<String>,
 }
 
 impl Log {
@@ -52,6 +54,8 @@ impl Log {
     pub fn step(&mut self, step: Step) {
         self.trained_s += step.step_s;
         self.skipped += u64::from(step.skipped);
+        let planning = step.record.planning.as_ref();
+        self.auto = planning.map(|planning| planning.line.clone()).or(self.auto.take());
         self.losses.push(Point { step: step.number, at_s: self.trained_s, value: step.loss });
         if std::mem::take(&mut self.pause) {
             self.rested.insert(step.number);
@@ -149,6 +153,7 @@ impl Log {
             sent_bytes: total(|bucket| bucket.sent_bytes as f64),
             overlap: of(&|step| step.record.overlap),
             buckets: buckets(&steps),
+            auto: self.auto,
             skipped_steps: self.skipped,
             losses: self.losses,
             validation: self.validation,
