@@ -11,7 +11,8 @@
 # no root). Every command sees torchrun's variables (RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE,
 # as all ranks share this machine's cores, MASTER_ADDR, MASTER_PORT), THINWIRE_TOKEN, and
 # NETWORK_INTERFACE, the interface that reaches the others.
-# NETWORK_SECONDS_MAX bounds one command (600 by default).
+# NETWORK_SECONDS_MAX bounds one command (600 by default). NETWORK_CORES binds ranks to cores: all to one
+# (shared), or one each (each).
 
 NETWORK_ID="tw$$"
 NETWORK_RANKS=0
@@ -96,10 +97,19 @@ network_down() {
     return 0
 }
 
+# The cores of a rank, as taskset takes them.
+network_cores() { # RANK
+    case "$NETWORK_CORES" in
+        shared) echo 0 ;;
+        each) echo $(($1 % $(nproc))) ;;
+    esac
+}
+
 # One command in one rank's place, bounded in time.
 network_exec() { # RANK COMMAND ...
-    local rank=$1 place=() interface=lo
+    local rank=$1 place=() interface=lo cores=()
     shift
+    [ "${NETWORK_CORES:-any}" = any ] || cores=(taskset -c "$(network_cores "$rank")")
     if [ "$NETWORK_NAME" != loopback ]; then
         place=(ip netns exec "$(network_namespace $((rank / NETWORK_UNIT)))")
         interface=eth0
@@ -108,7 +118,7 @@ network_exec() { # RANK COMMAND ...
         RANK="$rank" WORLD_SIZE="$NETWORK_RANKS" LOCAL_RANK="$rank" LOCAL_WORLD_SIZE="$NETWORK_RANKS" \
         MASTER_ADDR="$(network_address 0)" MASTER_PORT="${MASTER_PORT:-29500}" \
         THINWIRE_TOKEN="${THINWIRE_TOKEN:-measured between namespaces}" \
-        NETWORK="$NETWORK_NAME" NETWORK_INTERFACE="$interface" "$@"
+        NETWORK="$NETWORK_NAME" NETWORK_INTERFACE="$interface" "${cores[@]}" "$@"
 }
 
 # One command in every rank's place at once; rank 0's output is ours, the others' goes to stderr.

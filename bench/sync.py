@@ -1,7 +1,9 @@
 """From `thinwire bench sync --json` lines on stdin to Markdown: a table per network, world and model.
 
-With `--steps N`: from the lines of single steps a table of medians of N steps each, and the steps
-after which the plan was another one. Standard library only.
+With `--steps N`: from the lines of single steps a table of medians of N steps each, the steps after
+which the plan was another one, and how many steps after each of `--changes A,B` it was planned for another
+link.
+With `--matrix`: from `thinwire bench choice --json` lines the matrix of their cells. Standard library only.
 """
 
 import argparse
@@ -11,14 +13,23 @@ import json
 import statistics
 import sys
 
+GOAL = 1.02
+
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--steps", type=int)
+    parser.add_argument("--changes", default="", help="steps after which the link was changed")
+    parser.add_argument("--matrix", action="store_true")
     options = parser.parse_args()
     lines = [json.loads(line) for line in sys.stdin]
+    if options.matrix:
+        matrix(lines)
+        return
     if options.steps:
-        steps([line for line in lines if "step" in line], options.steps)
+        lines = [line for line in lines if "step" in line]
+        steps(lines, options.steps)
+        answers(lines, [int(step) for step in options.changes.split(",") if step])
         return
     groups = collections.defaultdict(list)
     for line in lines:
@@ -46,6 +57,38 @@ def main() -> None:
         table([*head, "sent, MB", "buckets", "codecs", "algorithms"], rows)
 
 
+def matrix(cells: list) -> None:
+    """`auto` over the fastest fixed codec, and the cell where that is worst."""
+    columns = list(dict.fromkeys((cell["network"], cell["cores"]) for cell in cells))
+    found = {(cell["model"], cell["network"], cell["cores"]): cell for cell in cells}
+    rows = []
+    for model in dict.fromkeys(cell["model"] for cell in cells):
+        here = (found.get((model, *column)) for column in columns)
+        rows.append([model, *(f"{cell['over_fixed']:.2f}" if cell else "" for cell in here)])
+    table(["", *(f"{network}, {cores}" for network, cores in columns)], rows)
+    print()
+    rows = [
+        [
+            cell["model"],
+            f"{cell['network']}, {cell['cores']}",
+            f"{1e3 * cell['auto_s']:.0f}",
+            f"{1e3 * cell['fixed'][0]['step_s']:.0f}",
+            cell["fixed"][0]["method"],
+            in_words(sorted(cell["codecs"], key=lambda codec: -codec[1])),
+            str(cell["settling"]),
+        ]
+        for cell in cells
+    ]
+    head = ["model", "network, cores", "auto, ms", "fastest, ms", "fastest", "codecs of auto"]
+    table([*head, "steps before"], rows)
+    worst = max(cells, key=lambda cell: cell["over_fixed"])
+    within = sum(cell["over_fixed"] <= GOAL for cell in cells)
+    print(
+        f"\n{within} of {len(cells)} cells at most {GOAL}; worst: {worst['over_fixed']:.2f}, "
+        f"{worst['model']}, {worst['network']}, cores {worst['cores']}"
+    )
+
+
 def steps(lines: list, count: int) -> None:
     """Medians, and where plans changed."""
     rows = []
@@ -59,6 +102,19 @@ def steps(lines: list, count: int) -> None:
     for before, after in itertools.pairwise(lines):
         if before["codecs"] != after["codecs"]:
             print(f"after step {after['step']}: {in_words(after['codecs'])}")
+
+
+def answers(lines: list, changes: list) -> None:
+    """After how many steps `auto` planned for the link as it was changed."""
+    for change, end in itertools.pairwise([*changes, len(lines)]):
+        after = (line for line in lines if change < line["step"] <= end)
+        found = (line for line in after if (line.get("planned") or "").startswith("the link went"))
+        answer = next(found, None)
+        if answer is None:
+            print(f"\nchanged after step {change}: no new plan")
+        else:
+            late = answer["step"] - change
+            print(f"\nchanged after step {change}: {answer['planned']}; a new plan {late} steps later")
 
 
 def algorithms(plan: list) -> list:

@@ -37,15 +37,47 @@ sync_bench() { # [--networks LIST] [--worlds LIST] [--models LIST] [--json FILE]
     "$PYTHON" "$BENCH/sync.py" <"$json"
 }
 
-choice() {
-    local methods=auto codec algorithm
-    for codec in none bf16; do
-        for algorithm in ring halving two-shot gather; do methods+=,$codec/$algorithm; done
+# A matrix of cells, in each auto over the fastest fixed codec within the error budget.
+choice() { # [--models LIST] [--networks LIST] [--cores LIST] [--json FILE] [thinwire bench choice's flags]
+    local models=gpt,lstm,cnn,layer,many networks=loopback,1gbit,100mbit,20mbit cores=shared,each
+    local json=$SCRATCH/choice.json flags=()
+    while [ $# -gt 0 ]; do
+        case "$1" in
+            --models) models=$2 ;;
+            --networks) networks=$2 ;;
+            --cores) cores=$2 ;;
+            --json) json=$2 ;;
+            *) flags+=("$1" "$2") ;;
+        esac
+        shift 2
     done
-    for codec in int8 int4 int3 int2; do
-        for algorithm in two-shot gather; do methods+=,$codec/$algorithm; done
+    [ -x "$THINWIRE" ] || fail "no $THINWIRE, run cargo build --release"
+    machine
+    : >"$json"
+    local network model
+    for network in ${networks//,/ }; do
+        network_up 2 "$network" || { say "skipped network $network"; network_down; continue; }
+        for model in ${models//,/ }; do
+            for NETWORK_CORES in ${cores//,/ }; do
+                say "$network, $model, cores: $NETWORK_CORES"
+                NETWORK_SECONDS_MAX=1800 network_ranks env NETWORK_CORES="$NETWORK_CORES" "$THINWIRE" \
+                    bench choice --json --timeout 300 --model "$model" --compute "$(compute_ms "$model")" \
+                    "${flags[@]}" 2>"$SCRATCH/errors" >>"$json" || say "failed: $(tail -n 3 "$SCRATCH/errors")"
+            done
+        done
+        network_down
     done
-    sync_bench --networks 20mbit,100mbit,1gbit,unshaped --models gpt --compute 150 --methods "$methods,auto" "$@"
+    NETWORK_CORES=any
+    "$PYTHON" "$BENCH/sync.py" --matrix <"$json"
+}
+
+# Milliseconds of a core that a step of a model computes.
+compute_ms() { # MODEL
+    case "$1" in
+        cnn) echo 40 ;;
+        many) echo 60 ;;
+        *) echo 100 ;;
+    esac
 }
 
 hosts() {
@@ -77,5 +109,5 @@ change() { # [--json FILE] [thinwire bench sync's flags]
         echo "$line"
     done >"$json"
     network_down
-    "$PYTHON" "$BENCH/sync.py" --steps 20 <"$json"
+    "$PYTHON" "$BENCH/sync.py" --steps 20 --changes 58,108 <"$json"
 }

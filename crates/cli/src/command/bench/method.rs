@@ -117,8 +117,6 @@ impl Method {
             partitions: self.whole.then_some(1),
             underway_max: self.serial.then_some(NonZeroUsize::MIN),
             timeout,
-            // A clock computes, no core.
-            local_ranks: Some(0),
             ..usual
         }
     }

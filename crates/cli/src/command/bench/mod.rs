@@ -3,6 +3,7 @@
 //! Every figure stands beside a limit measured in the same run: a copy of the same memory, a plain
 //! TCP stream between the same two ranks.
 
+mod choice;
 pub(crate) mod codec;
 mod collective;
 mod cores;
@@ -12,6 +13,7 @@ mod link;
 mod method;
 mod plain;
 mod rates;
+mod replay;
 mod shapes;
 mod sync;
 
@@ -31,6 +33,8 @@ pub enum What {
     Collective(collective::Args),
     /// Time that an iteration waits for its gradients, by method, on the tensors of a known model
     Sync(sync::Args),
+    /// Step of `auto`, beside that of the fastest fixed codec within its error budget
+    Choice(choice::Args),
 }
 
 /// Measures.
@@ -44,5 +48,6 @@ pub fn run(what: &What) -> Result<u8> {
         What::Link(args) => link::run(args),
         What::Collective(args) => collective::run(args),
         What::Sync(args) => sync::run(args),
+        What::Choice(args) => choice::run(args),
     }
 }

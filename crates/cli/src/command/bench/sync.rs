@@ -6,18 +6,17 @@
 //! Each method is measured in the same group of processes, on the same links; a step takes what
 //! its slowest rank takes; medians after a warm-up.
 
-use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::{Result, ensure};
 use serde::Serialize;
 use thinwire_job::{Meeting, Place};
-use thinwire_sync::{Assignment, Outcome, Parameter, Plan, Synchronizer};
-use thinwire_wire::random::Key;
+use thinwire_sync::{Assignment, Plan, Synchronizer};
 
 use super::cores;
 use super::method::Method;
-use super::shapes::{self, Tensor};
+use super::replay::{Computing, Replay};
+use super::shapes;
 use crate::figures::{bytes, ratio, seconds};
 use crate::link::Settings;
 use crate::output::{print_json, print_lines, say};
@@ -34,13 +33,16 @@ pub struct Args {
     /// Number of ranks to start on this machine [default: 4]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(2..=64))]
     ranks: Option<u32>,
-    /// Model whose tensors are exchanged: any name that `thinwire model show` knows, or gpt, which is
-    /// one of 10.7 M parameters
+    /// Model whose tensors are exchanged: any name that `thinwire model show` knows, or one of gpt, lstm,
+    /// cnn, layer and many, which are those of the benchmarks of DDP
     #[arg(long, default_value = "vgg19")]
     model: String,
     /// Time that an iteration computes, in milliseconds
     #[arg(long, default_value_t = 160, value_name = "MS")]
     compute: u64,
+    /// Whatever computes: a clock, or this rank's core
+    #[arg(long, value_enum, default_value_t = Computing::Clock)]
+    computing: Computing,
     /// Methods by name, or spelled out: a codec, and after slashes an algorithm, tensor or bucket, whole or cut, serial
     #[arg(
         long,
@@ -95,7 +97,9 @@ pub fn run(args: &Args) -> Result<u8> {
         Start::Done(code) => return Ok(code),
     };
     let meeting = args.link.meet(&place, &args.place, args.link.limit())?;
-    let bench = Bench::new(args, &place, tensors);
+    let compute = Duration::from_millis(args.compute);
+    let replay = Replay::new(tensors, compute, args.computing, place.rank);
+    let bench = Bench { args, place: &place, replay };
     let mut lines = Vec::new();
     for method in &args.methods {
         let line = bench.measure(method, &meeting)?;
@@ -137,6 +141,8 @@ struct Watched {
     step: u64,
     step_s: f64,
     codecs: Vec<(String, usize)>,
+    /// The reason for which it was planned anew after this step.
+    planned: Option<String>,
 }
 
 /// Returns the number of buckets by codec.
@@ -147,34 +153,13 @@ fn codecs(plan: &Plan) -> Vec<(String, usize)> {
 struct Bench<'a> {
     args: &'a Args,
     place: &'a Place,
-    tensors: Vec<Tensor>,
-    /// When each tensor is ready, from the beginning of a step.
-    ready: Vec<Duration>,
-    /// Values of which every gradient is the beginning.
-    values: Vec<f32>,
+    replay: Replay,
 }
 
-impl<'a> Bench<'a> {
-    fn new(args: &'a Args, place: &'a Place, tensors: Vec<Tensor>) -> Bench<'a> {
-        let work: f64 = tensors.iter().map(|tensor| tensor.work).sum();
-        let compute = Duration::from_millis(args.compute);
-        // A third of the time is forward's.
-        let ready = tensors.iter().scan(0.0, |done, tensor| {
-            *done += tensor.work;
-            Some(compute.mul_f64((1.0 + 2.0 * *done / work) / 3.0))
-        });
-        let ready = ready.collect();
-        let largest = tensors.iter().map(|tensor| tensor.parameter.elements()).max().unwrap_or(0);
-        let key = Key { seed: u64::from(place.rank), step: 0, tensor: 0 };
-        let values = (0..largest as u64).map(|i| (key.uniform(i) - 0.5) * 0.01).collect();
-        Bench { args, place, tensors, ready, values }
-    }
-
+impl Bench<'_> {
     fn measure(&self, method: &Method, meeting: &Meeting) -> Result<Line> {
-        let parameters: Vec<Parameter> =
-            self.tensors.iter().map(|tensor| tensor.parameter.clone()).collect();
-        let options = method.options(self.args.link.timeout());
-        let mut sync = Synchronizer::start(meeting.link()?, parameters, options)?;
+        let options = self.replay.options(method.options(self.args.link.timeout()));
+        let mut sync = Synchronizer::start(meeting.link()?, self.replay.parameters(), options)?;
         let mut steps = Vec::new();
         let warm_up = WARM_UP + method.looks_around();
         let mut cores = None;
@@ -183,13 +168,15 @@ impl<'a> Bench<'a> {
             if step == warm_up {
                 cores = cores::busy();
             }
-            let mine = self.step(&mut sync, step)?;
+            let mine = self.replay.step(&mut sync, step)?;
             let all = sync.gather(&[mine.as_secs_f32()])?;
             let step_s = f64::from(all.into_iter().fold(0.0, f32::max));
             steps.push(step_s);
             if self.args.every_step && self.place.rank == 0 {
                 let codecs = codecs(sync.plan());
-                print_json(&Watched { method: method.to_string(), step, step_s, codecs })?;
+                let planned = sync.record().planning.as_ref().map(|it| it.reason.clone());
+                let method = method.to_string();
+                print_json(&Watched { method, step, step_s, codecs, planned })?;
             }
         }
         let cores_s = cores.zip(cores::busy()).map(|(begun, ended)| ended - begun);
@@ -210,16 +197,5 @@ impl<'a> Bench<'a> {
             codecs: codecs(plan),
             plan: plan.assignments.clone(),
         })
-    }
-
-    fn step(&self, sync: &mut Synchronizer, step: u64) -> Result<Duration> {
-        let begun = Instant::now();
-        sync.begin(step)?;
-        for (index, (tensor, ready)) in self.tensors.iter().zip(&self.ready).enumerate() {
-            thread::sleep(ready.saturating_sub(begun.elapsed()));
-            sync.ready(index, &self.values[..tensor.parameter.elements()])?;
-        }
-        ensure!(sync.finish()? == Outcome::Averaged, "step {step} was skipped");
-        Ok(begun.elapsed())
     }
 }
