@@ -9,7 +9,8 @@
 #   bench/run.sh plans [--networks LIST] [--steps N] [--rounds N] [--batch N] [--model NAME] [--data FILE] [--json FILE]
 #   bench/run.sh accuracy [--methods LIST|all] [--world N] [--network NETWORK] [--json FILE] [FLAG VALUE ...]
 #   bench/run.sh time-to-loss [--networks LIST] [--world N] [--models LIST] [--methods LIST] [--json FILE] [FLAG VALUE ...]
-#   bench/run.sh sync|choice|hosts|change [--json FILE] [FLAG VALUE ...]
+#   bench/run.sh sync|hosts|change [--json FILE] [FLAG VALUE ...]
+#   bench/run.sh choice [--models LIST] [--networks LIST] [--cores shared,each] [--json FILE] [FLAG VALUE ...]
 #   bench/run.sh distortion [--models LIST] [--steps LIST] [--data FILE]
 #   bench/run.sh codec | codecs | link
 #

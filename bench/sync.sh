@@ -2,7 +2,7 @@
 # What an iteration waits for its gradients: sourced by run.sh.
 #
 #   sync      the stages of the ablation, and what others have built, in one run
-#   choice    auto beside every fixed choice of codec and algorithm
+#   choice    auto beside the fastest fixed codec within its error budget: a matrix
 #   hosts     auto beside sums by flat and by hierarchical algorithms, on two hosts of two ranks each
 #   change    auto on a link that is cut to a quarter in mid-run, and recovers
 

@@ -23,7 +23,7 @@
 //! link has changed.
 //!
 //! Laws: with noise of 20 percent and outliers, the arm that is kept is within two percent of the fastest
-//! in 95 of 100 trials; raw is kept where nothing is two percent faster; equal times lead to equal arms.
+//! in 94 of 100 trials; raw is kept where nothing is two percent faster; equal times lead to equal arms.
 
 use std::cmp::Ordering;
 
