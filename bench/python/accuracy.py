@@ -15,7 +15,6 @@ import json
 import math
 import os
 
-import ddp
 import models
 import torch
 import torch.distributed as dist
@@ -61,7 +60,9 @@ def main() -> None:
 
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--methods", default=METHODS)
+    parser.add_argument(
+        "--methods", default=METHODS, help="as none,ecsq:0.7,auto,auto@0.02: a budget"
+    )
     parser.add_argument("--models", default="gpt,lstm,cnn")
     parser.add_argument("--size", choices=["small", "medium"], default="small")
     parser.add_argument("--seeds", type=int, default=3)
@@ -77,7 +78,9 @@ def train(name: str, method: str, seed: int, options: argparse.Namespace) -> dic
     options.batch = BATCH[name]
     model, data = models.trained(name, options.size, seed, dist.get_rank(), options)
     wrapped = DistributedDataParallel(model, gradient_as_bucket_view=True)
-    hook = ddp.attach(wrapped, method)
+    codec, _, budget = method.partition("@")
+    hook, average = thinwire.torch.hook(codec=codec, error_budget=float(budget) if budget else None)
+    wrapped.register_comm_hook(hook, average)
     optimizer = torch.optim.AdamW(model.parameters(), lr=RATE[name])
     sent = Sent()
     for step in range(options.steps):
@@ -88,7 +91,7 @@ def train(name: str, method: str, seed: int, options: argparse.Namespace) -> dic
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
-        if hook is not None and step % EVERY == EVERY - 1:
+        if step % EVERY == EVERY - 1:
             sent.add(hook.record())
     return {
         "loss": validate(model, data, SAMPLES[name]),

@@ -46,8 +46,8 @@ def table(world: int, records: list[dict]) -> None:
         losses = [r["loss"] for (m, n, _), r in results.items() if (m, n) == ("none", name)]
         if losses:
             print(f"none, {name}: " + ", ".join(f"{loss:.4f}" for loss in losses))
-        if chosen := choices(results, name):
-            print(f"auto, {name}: {chosen}")
+        for method in dict.fromkeys(m for m, n, _ in results if n == name and m.startswith("auto")):
+            print(f"{method}, {name}: {choices(results, method, name)}")
 
 
 def compared(found: dict, references: dict) -> list[str]:
@@ -60,9 +60,9 @@ def compared(found: dict, references: dict) -> list[str]:
     return [f"{statistics.mean(changes):+.2f} %", f"{max(changes):+.2f} %"]
 
 
-def choices(results: dict, name: str) -> str:
+def choices(results: dict, method: str, name: str) -> str:
     """What auto chose: the share of the elements under each codec, over all seeds."""
-    found = [r["codecs"] for (m, n, _), r in results.items() if (m, n) == ("auto", name)]
+    found = [r["codecs"] for (m, n, _), r in results.items() if (m, n) == (method, name)]
     total = collections.Counter()
     for shares in found:
         total.update(shares)
