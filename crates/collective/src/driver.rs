@@ -5,7 +5,7 @@
 //! listening, so that heartbeats are answered and a lost peer is noticed while everybody computes.
 //!
 //! Law: what was asked to happen next is called once, with what it waits for or with the error that
-//! has ended the group.
+//! has ended the group. A run that was under way then comes back with its buffers.
 
 use std::fmt;
 use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
@@ -31,7 +31,16 @@ pub enum Next<V> {
 }
 
 /// The continuation of a run, called when it is done or has failed.
-pub type Then<V> = Box<dyn FnOnce(Result<Run<V>, Error>) -> Next<V> + Send>;
+pub type Then<V> = Box<dyn FnOnce(Result<Run<V>, Broken<V>>) -> Next<V> + Send>;
+
+/// A run that has failed with its group.
+#[derive(Debug)]
+pub struct Broken<V> {
+    /// The error that has ended the group.
+    pub error: Error,
+    /// The run as it was then: its residual is that of before the run, its values are undefined.
+    pub run: Run<V>,
+}
 
 type Begin<V> = Box<dyn FnOnce(Result<&mut Group, Error>) -> Next<V> + Send>;
 type Call = Box<dyn FnOnce(&mut Group) -> Result<(), Error> + Send>;
@@ -239,9 +248,9 @@ impl<V: Buffer> Loop<V> {
     fn fail(self, error: Error, inbox: &Receiver<Request<V>>) {
         // Only this thread sets it, and only here.
         let _ = self.failure.set(error.clone());
-        drop((self.runs, self.group));
-        for then in self.thens {
-            then(Err(error.clone()));
+        drop(self.group);
+        for (then, run) in self.thens.into_iter().zip(self.runs) {
+            then(Err(Broken { error: error.clone(), run }));
         }
         while let Ok(request) = inbox.recv() {
             refuse(request, error.clone());

@@ -76,9 +76,9 @@ impl Group {
         Group {
             stop: Stop::new(link.waker()),
             inbox: Inbox::new(link.world().size()),
+            epoch: link.epoch(),
             link,
             pool: Pool::default(),
-            epoch: 0,
             calls: 0,
             begun: 0,
             messages: HashMap::new(),

@@ -5,7 +5,8 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use thinwire_collective::{
-    Address, Driver, Error, Group, Kind, Next, Options, Program, Run, barrier, broadcast, start,
+    Address, Broken, Driver, Error, Group, Kind, Next, Options, Program, Run, barrier, broadcast,
+    start,
 };
 use thinwire_link::{Link, Token, mem, store, tcp};
 use thinwire_schedule::{Algorithm, Shape, all_reduce};
@@ -48,7 +49,8 @@ fn tell(
         Ok(run) => Next::Run(
             run,
             Box::new(move |run| {
-                let _ = reply.send(run.map(|run| run.into_parts().0));
+                let _ =
+                    reply.send(run.map(|run| run.into_parts().0).map_err(|broken| broken.error));
                 Next::End
             }),
         ),
@@ -125,11 +127,11 @@ fn a_run_may_follow_a_run() {
         };
         driver.run(move |_| {
             let first = run(0, vec![1.0; 5]);
-            let end = move |done: Result<Run<Values>, Error>| {
+            let end = move |done: Result<Run<Values>, Broken<Values>>| {
                 reply.send(done.unwrap().into_parts().0).unwrap();
                 Next::End
             };
-            let again = move |done: Result<Run<Values>, Error>| {
+            let again = move |done: Result<Run<Values>, Broken<Values>>| {
                 Next::Run(run(1, done.unwrap().into_parts().0), Box::new(end))
             };
             Next::Run(first, Box::new(again))

@@ -16,19 +16,27 @@ use crate::tcp::peer::Peer;
 use crate::tcp::traffic::Traffic;
 use crate::tcp::{Link, Options};
 
-/// Returns a world of `size` ranks, one link each.
+/// Returns a world of `size` ranks, one link each, in epoch 0.
 ///
 /// # Panics
 /// If `size` makes no world, or the operating system has no sockets left.
 pub fn mesh(size: usize) -> Vec<Link> {
+    mesh_of_epoch(0, size)
+}
+
+/// Returns the world of an epoch, of `size` ranks, one link each.
+///
+/// # Panics
+/// If `size` makes no world, or the operating system has no sockets left.
+pub fn mesh_of_epoch(epoch: u32, size: usize) -> Vec<Link> {
     let mut peers: Vec<Vec<Option<Peer>>> = Vec::new();
     peers.resize_with(size, || (0..size).map(|_| None).collect());
     for (low, high) in (1..size).flat_map(|high| (0..high).map(move |low| (low, high))) {
         let ranks = [low, high].map(|rank| Rank(rank as u32));
-        let [at_low, at_high] = pair(ranks).expect("a process has sockets");
+        let [at_low, at_high] = pair(epoch, ranks).expect("a process has sockets");
         (peers[low][high], peers[high][low]) = (Some(at_low), Some(at_high));
     }
-    let options = Options { heartbeat_timeout: None, ..Options::new(Token::new("")) };
+    let options = Options { epoch, heartbeat_timeout: None, ..Options::new(Token::new("")) };
     let link = |(rank, peers)| {
         let world = World::new(rank, size as u32).expect("a rank below the size");
         Link::new(world, peers, &options).expect("a process has sockets")
@@ -45,7 +53,7 @@ pub fn alone() -> Link {
 }
 
 /// Connects two ranks; returns each of them as the other sees it, the second one first.
-fn pair([low, high]: [Rank; 2]) -> io::Result<[Peer; 2]> {
+fn pair(epoch: u32, [low, high]: [Rank; 2]) -> io::Result<[Peer; 2]> {
     let connect = |traffic| -> io::Result<[Connection; 2]> {
         let (one, other) = UnixStream::pair()?;
         let connection = |peer, end: UnixStream| -> io::Result<Connection> {
@@ -53,11 +61,12 @@ fn pair([low, high]: [Rank; 2]) -> io::Result<[Peer; 2]> {
             // Reading, writing and polling are those of any connected socket.
             let stream = TcpStream::from(OwnedFd::from(end));
             let parts = Parts { stream, session: None, read_ahead: Vec::new(), same_host: true };
-            Ok(Connection::new(peer, 0, traffic, parts))
+            Ok(Connection::new(peer, epoch, traffic, parts))
         };
         Ok([connection(high, one)?, connection(low, other)?])
     };
     let ([control, far_control], [data, far_data]) =
         (connect(Traffic::Control)?, connect(Traffic::Data)?);
-    Ok([Peer::new(high, 0, control, vec![data]), Peer::new(low, 0, far_control, vec![far_data])])
+    let (at_low, at_high) = (vec![data], vec![far_data]);
+    Ok([Peer::new(high, epoch, control, at_low), Peer::new(low, epoch, far_control, at_high)])
 }

@@ -50,6 +50,7 @@ const FRESH: Duration = Duration::from_micros(20);
 #[derive(Debug)]
 pub struct Link {
     world: World,
+    epoch: u32,
     /// By rank; none at my own.
     peers: Vec<Option<Peer>>,
     egress: Option<Limiter>,
@@ -83,6 +84,7 @@ impl Link {
         let limiter = || options.limit.map(|rate| Limiter::new(rate, now));
         Ok(Link {
             world,
+            epoch: options.epoch,
             peers,
             egress: limiter(),
             ingress: limiter(),
@@ -100,6 +102,11 @@ impl Link {
     /// Returns this rank and the size of the world.
     pub fn world(&self) -> World {
         self.world
+    }
+
+    /// Returns the life of the group that the link belongs to; frames of another are refused.
+    pub fn epoch(&self) -> u32 {
+        self.epoch
     }
 
     /// Queues a frame; its payload is fetched from the [`Port`] when it is written.

@@ -1,7 +1,7 @@
 //! Collectives on addresses, prepared: what is checked before anybody is met, how the run begins, and
 //! what becomes of its buffer.
 
-use thinwire_collective::{Buffer as _, Driver, Error, Group, Next, Options, Run, start};
+use thinwire_collective::{Broken, Buffer as _, Driver, Error, Group, Next, Options, Run, start};
 use thinwire_wire::{DType, Rank, World};
 
 use crate::error::Failure;
@@ -44,8 +44,9 @@ impl Call {
                     Some(words) => run.called(words),
                     None => run,
                 };
-                let then = move |run: Result<Run<Buffer>, _>| {
-                    reply(run.map(|run| end(run.into_parts().0)).map_err(Failure::from));
+                let then = move |run: Result<Run<Buffer>, Broken<Buffer>>| {
+                    let run = run.map_err(|broken| Failure::from(broken.error));
+                    reply(run.map(|run| end(run.into_parts().0)));
                     Next::End
                 };
                 Next::Run(run, Box::new(then))

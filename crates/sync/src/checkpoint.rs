@@ -30,6 +30,14 @@ impl State {
     /// The name of the tensor that counts the steps of a warm-up. Names of a parameter's tensors
     /// have a dot, so this one has none.
     pub const WARM_UP: &str = "warm_up";
+
+    /// Returns the part that all ranks hold alike (factors, scales, the count of a warm-up), from which a
+    /// rank that joins goes on by [`Synchronizer::load_tensors`]; it owes nothing.
+    pub fn shared(&self) -> State {
+        let alike = self.tensors.iter().filter(|(name, _)| !is_summed(name));
+        let tensors = alike.map(|(name, tensor)| (name.clone(), tensor.clone())).collect();
+        State { tensors, plan: self.plan.clone() }
+    }
 }
 
 impl Synchronizer {

@@ -116,7 +116,7 @@ impl Scatter {
         state.fill(values);
         let (exchange, departure) = state.depart(address);
         self.worker.exchange(Job { bucket: 0, exchange, departure });
-        let arrival = self.worker.arrival()?;
+        let arrival = self.worker.arrival().map_err(|loss| loss.error)?;
         state.arrive(arrival.exchange, arrival.finite);
         // Messages of a call that was skipped must not be taken for those of the next one.
         *self.counts.entry(key).or_default() += 1;

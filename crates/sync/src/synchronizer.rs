@@ -2,6 +2,7 @@
 
 mod calls;
 mod layout;
+mod reform;
 mod timing;
 pub(crate) mod warm_up;
 
@@ -38,6 +39,8 @@ pub struct Synchronizer {
     pub(crate) planner: Option<Planner>,
     pub(crate) worker: Worker,
     pub(crate) step: u64,
+    /// The part of the global batch that this rank computes, where parts are unequal.
+    share: Option<f32>,
     /// The first step since the buckets were laid out.
     pub(crate) first: Option<u64>,
     /// The last step that was begun; none right after a state was loaded.
@@ -76,21 +79,7 @@ impl Synchronizer {
         let world = channel.world();
         check_combination(&options, world)?;
         channel.agree(&identity(&parameters, &options))?;
-        let limits = Limits {
-            overrides: options.overrides(),
-            error_budget: options.budget(),
-            shares_cores: shares_cores(&options),
-        };
-        let largest = parameters.iter().map(Parameter::elements).max().unwrap_or(0);
-        let planner = match &options.policy {
-            Policy::Fixed(_) => None,
-            Policy::Auto(among) => {
-                let among = among.clone();
-                let measure = move |group: &mut Group| Calibration::measure(group, &among, largest);
-                let calibration = channel.call(measure)?;
-                Some(Planner::new(calibration, world, limits))
-            }
-        };
+        let planner = Synchronizer::planner(&channel, &parameters, &options)?;
         let mut sync = Synchronizer {
             world,
             parameters: Vec::new(),
@@ -100,6 +89,7 @@ impl Synchronizer {
             planner,
             worker: Worker::new(channel),
             step: 0,
+            share: None,
             first: None,
             last: None,
             warm_up: WarmUp::new(options.warm_up_steps),
@@ -111,6 +101,24 @@ impl Synchronizer {
         };
         sync.lay_out(parameters)?;
         Ok(sync)
+    }
+
+    /// Measures what `auto` must know of the channel; none for a fixed codec.
+    fn planner(
+        channel: &Channel,
+        parameters: &[Parameter],
+        options: &Options,
+    ) -> Result<Option<Planner>, Error> {
+        let Policy::Auto(among) = &options.policy else { return Ok(None) };
+        let limits = Limits {
+            overrides: options.overrides(),
+            error_budget: options.budget(),
+            shares_cores: shares_cores(options),
+        };
+        let largest = parameters.iter().map(Parameter::elements).max().unwrap_or(0);
+        let among = among.clone();
+        let measure = move |group: &mut Group| Calibration::measure(group, &among, largest);
+        Ok(Some(Planner::new(channel.call(measure)?, channel.world(), limits)))
     }
 
     /// My place among the ranks.
@@ -327,18 +335,28 @@ impl Synchronizer {
     /// The factor of this rank's share of a bucket.
     fn scale(&self, bucket: usize) -> f32 {
         match self.options.reduction {
-            Reduction::Mean => 1.0 / self.buckets[bucket].world().size() as f32,
+            Reduction::Mean => {
+                self.share.unwrap_or_else(|| 1.0 / self.buckets[bucket].world().size() as f32)
+            }
             Reduction::Sum => 1.0,
         }
     }
 
     /// Waits for a bucket that is on its way.
     fn receive(&mut self) -> Result<(), Error> {
-        let arrival = self.worker.arrival()?;
+        let arrival = self.worker.arrival();
         self.underway -= 1;
-        self.record_arrival(&arrival);
-        self.buckets[arrival.bucket].arrive(arrival.exchange, arrival.finite);
-        Ok(())
+        match arrival {
+            Ok(arrival) => {
+                self.record_arrival(&arrival);
+                self.buckets[arrival.bucket].arrive(arrival.exchange, arrival.finite);
+                Ok(())
+            }
+            Err(loss) => {
+                self.buckets[loss.bucket].lose(loss.exchange, loss.departure);
+                Err(loss.error)
+            }
+        }
     }
 
     /// Drops a step that was begun and not finished, as if it had been skipped.

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use rustix::time::{ClockId, clock_gettime};
 use thinwire_codec::Finite;
-use thinwire_collective::{Error as Failure, Next, Run, Times};
+use thinwire_collective::{Broken, Next, Run, Times};
 
 use crate::buffer::Tensor;
 use crate::exchange::{Departure, Exchange, Progress};
@@ -16,10 +16,10 @@ use crate::{Channel, Error};
 pub(crate) struct Worker {
     pub(crate) channel: Channel,
     outbox: Outbox,
-    arrivals: Receiver<Result<Arrival, Error>>,
+    arrivals: Receiver<Result<Arrival, Box<Loss>>>,
 }
 
-type Outbox = Sender<Result<Arrival, Error>>;
+type Outbox = Sender<Result<Arrival, Box<Loss>>>;
 
 /// A full bucket for the thread.
 #[derive(Debug)]
@@ -42,6 +42,16 @@ pub(crate) struct Arrival {
     pub(crate) cpu: Duration,
 }
 
+/// A bucket whose exchange has failed, and all that it had before the step.
+#[derive(Debug)]
+pub(crate) struct Loss {
+    pub(crate) bucket: usize,
+    pub(crate) exchange: Box<dyn Exchange>,
+    /// There if the exchange had not begun.
+    pub(crate) departure: Option<Departure>,
+    pub(crate) error: Error,
+}
+
 impl Worker {
     /// Sends buckets over a channel.
     pub(crate) fn new(of: Channel) -> Worker {
@@ -57,13 +67,16 @@ impl Worker {
         let underway = Underway { bulk, bucket, exchange, times, outbox };
         self.channel.driver().run(move |group| match group {
             Ok(_) => underway.begin(departure),
-            Err(error) => underway.fail(error),
+            Err(error) => underway.fail(Some(departure), Error::Collective(error)),
         });
     }
 
-    /// Returns the next bucket that has arrived, waiting for it.
-    pub(crate) fn arrival(&self) -> Result<Arrival, Error> {
-        self.arrivals.recv().map_err(|_| Error::Stopped)?
+    /// Returns the next bucket that has arrived, waiting for it; or one whose exchange has failed.
+    ///
+    /// # Panics
+    /// If no bucket is on its way.
+    pub(crate) fn arrival(&self) -> Result<Arrival, Box<Loss>> {
+        self.arrivals.recv().expect("this end has a sender, too")
     }
 }
 
@@ -89,7 +102,7 @@ impl Underway {
             if self.bulk { run.bulk() } else { run },
             Box::new(|run| match run {
                 Ok(run) => self.go_on(run),
-                Err(error) => self.fail(error),
+                Err(broken) => self.lose(broken),
             }),
         )
     }
@@ -111,13 +124,19 @@ impl Underway {
         }
     }
 
-    fn fail(self, error: Failure) -> Next<Tensor> {
-        deliver(&self.outbox, Err(Error::Collective(error)))
+    fn lose(mut self, broken: Broken<Tensor>) -> Next<Tensor> {
+        self.exchange.take_back(broken.run);
+        self.fail(None, Error::Collective(broken.error))
+    }
+
+    fn fail(self, departure: Option<Departure>, error: Error) -> Next<Tensor> {
+        let Underway { bucket, exchange, outbox, .. } = self;
+        deliver(&outbox, Err(Box::new(Loss { bucket, exchange, departure, error })))
     }
 }
 
 /// Hands an arrival to the trainer's thread, which may be gone already.
-fn deliver(outbox: &Outbox, arrival: Result<Arrival, Error>) -> Next<Tensor> {
+fn deliver(outbox: &Outbox, arrival: Result<Arrival, Box<Loss>>) -> Next<Tensor> {
     let _ = outbox.send(arrival);
     Next::End
 }

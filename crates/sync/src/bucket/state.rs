@@ -204,6 +204,17 @@ impl BucketState {
         (self.exchange, self.arrived) = (Some(exchange), Some(finite));
     }
 
+    /// Takes back the exchange of a bucket that was lost on its way, to be committed as skipped.
+    pub(crate) fn lose(&mut self, exchange: Box<dyn Exchange>, departure: Option<Departure>) {
+        match departure {
+            Some(Departure { residual, .. }) => {
+                self.exchange = Some(exchange);
+                self.residual = residual.unwrap_or_else(|| std::mem::take(&mut self.residual));
+            }
+            None => self.arrive(exchange, Finite::No),
+        }
+    }
+
     /// Whether what has arrived is finite; the same on all ranks.
     pub(crate) fn is_finite(&self) -> bool {
         self.arrived != Some(Finite::No)
@@ -238,6 +249,11 @@ impl BucketState {
             self.residual = Vec::new();
             self.memory.forget();
         }
+    }
+
+    /// Begins means of gradients anew, of which ranks that left may have a part.
+    pub(crate) fn forget_means(&mut self) {
+        self.memory.forget();
     }
 
     /// Lets what is owed count `factor` times from now on.

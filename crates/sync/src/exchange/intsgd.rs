@@ -115,6 +115,10 @@ impl Exchange for Integers {
         Progress::Done(finite)
     }
 
+    fn take_back(&mut self, run: Run<Tensor>) {
+        self.arrived = Some(run);
+    }
+
     /// The sum of integers becomes averages, from which the scales go on.
     fn commit(&mut self, outcome: Outcome) -> Result<(Tensor, Vec<f32>), Error> {
         let run = self.arrived.take().expect("a run is done before it is committed");

@@ -9,7 +9,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 
-use thinwire_collective::{Address, Error as Failure, Group, Next, Program, Run, all_gather_bytes};
+use thinwire_collective::{
+    Address, Broken, Error as Failure, Group, Next, Program, Run, all_gather_bytes,
+};
 use thinwire_program::{Phase, Rearrange};
 use thinwire_schedule::{self as schedule, Shape};
 use thinwire_sync::{Channel, Tensor};
@@ -200,8 +202,8 @@ impl UnderWay {
         let run = Run::new(program, self.address, self.voice, values, residual);
         let run = if self.haste == Haste::Later { run.bulk() } else { run };
         self.address.step += LEG;
-        let then = move |run: Result<Run<Tensor>, Failure>| {
-            let ended = run.and_then(|run| self.end(run, own));
+        let then = move |run: Result<Run<Tensor>, Broken<Tensor>>| {
+            let ended = run.map_err(|broken| broken.error).and_then(|run| self.end(run, own));
             let reform = |values| after.iter().fold(values, |values, reform| reform.apply(values));
             self.next(ended.map(reform))
         };

@@ -1,0 +1,67 @@
+//! A synchroniser that goes on among other ranks.
+//!
+//! A step in which a peer was lost is a skipped step: exchanges give back what they had, residuals are those
+//! of before it, and the new group does the same step again. Residuals of ranks that left without handing
+//! them on are lost with them.
+
+use thinwire_collective::Group;
+use thinwire_link::Link;
+
+use crate::agreement::{check_combination, identity};
+use crate::worker::Worker;
+use crate::{Channel, Error, Outcome, Synchronizer};
+
+impl Synchronizer {
+    /// Sets the part of the global batch that this rank computes, from the next step on, for ranks with
+    /// unequal parts: the average of gradients is the sum over ranks of `share` times the rank's mean. The
+    /// shares of all ranks add up to 1. Without this call all parts are equal.
+    ///
+    /// # Errors
+    /// If `share` is not from 0 to 1.
+    pub fn set_share(&mut self, share: f32) -> Result<(), Error> {
+        if !(0.0..=1.0).contains(&share) {
+            return Err(Error::Invalid(format!("a share of {share}, expected 0 to 1")));
+        }
+        self.share = Some(share);
+        Ok(())
+    }
+
+    /// Goes on among the ranks of another link, after a step was lost with a peer, or between steps. All of
+    /// them call it together; new ranks call [`Synchronizer::start`] instead, and then take up the
+    /// [shared part](crate::State::shared) of the state of a rank that stays. Residuals, factors and momenta stay, the means of [`Feedback::Ef21`](crate::Feedback::Ef21) begin anew. The next step may have the
+    /// number of the lost one. Parts of the batch are equal again.
+    ///
+    /// # Errors
+    /// If ranks disagree on the parameters or the options, buckets are exchanged by groups of ranks, or a
+    /// peer of the new link is lost. The call may then be made again with another link.
+    pub fn reform(&mut self, link: Link) -> Result<(), Error> {
+        if let Some(state) = self.buckets.iter().find(|state| !state.bucket.ranks.is_empty()) {
+            let (name, ranks) = (state.bucket.name(&self.parameters), &state.bucket.ranks);
+            return Err(Error::Invalid(format!(
+                "{name} is exchanged by {ranks:?} alone, expected all ranks: a part without a replica cannot be re-formed"
+            )));
+        }
+        self.take_back()?;
+        let channel = Channel::new(Group::new(link).with_timeout(self.options.timeout));
+        check_combination(&self.options, channel.world())?;
+        channel.agree(&identity(&self.parameters, &self.options))?;
+        self.planner = Synchronizer::planner(&channel, &self.parameters, &self.options)?;
+        (self.world, self.worker) = (channel.world(), Worker::new(channel));
+        (self.share, self.last) = (None, None);
+        self.buckets.iter_mut().for_each(|bucket| bucket.forget_means());
+        self.lay_out_again(self.parameters.clone())
+    }
+
+    /// Takes back what is on its way over a link that has failed, as if the step had been skipped.
+    fn take_back(&mut self) -> Result<(), Error> {
+        if self.underway > 0 {
+            // Between steps others may still wait for a message, and are left in good order.
+            self.stop().stop("the group is formed anew");
+        }
+        while self.underway > 0 {
+            // Each of them says again what has failed.
+            let _ = self.receive();
+        }
+        self.buckets.iter_mut().try_for_each(|bucket| bucket.commit(Outcome::Skipped))
+    }
+}
