@@ -1,15 +1,18 @@
-//! Entropy-coded scalar quantisation (ECSQ): a uniform quantiser with a dead zone and one step for many values.
+//! Entropy-coded scalar quantisation (ECSQ): a uniform quantiser with a dead zone, decoded to centroids.
 //!
-//! `ecsq:S` quantises with a step of S times the root mean square of 65,536 values. Symbols are coded by
-//! [rANS](crate::kernel::rans) with the table of the message, so that many small values cost a fraction
-//! of a bit each. At high rates a uniform quantiser is within a quarter of a bit of what any code needs
-//! (Gish and Pierce, 1968), and one step for many values is reverse water-filling: every value has the
-//! same error, and small ones wait in the residual until they are worth a level (Sullivan, 1996, for dead
-//! zones). One step for a whole message would leave quiet tensors beside loud ones unsent for long.
+//! `ecsq:S` quantises each section of 65,536 values with a step of S times the root mean square of the
+//! section. [rANS](crate::kernel::rans) codes the symbols with one table per message, so that a small
+//! value costs a fraction of a bit. At high rates the entropy of a uniform quantiser is within a quarter
+//! of a bit of the rate-distortion function (Gish and Pierce, "Asymptotically efficient quantizing",
+//! 1968). One step for many values is reverse water-filling: values above it all get the same distortion,
+//! and smaller ones wait in the residual until they reach a level. On dead zones: Sullivan, "Efficient
+//! scalar quantization of exponential and Laplacian random variables", 1996. One step for a whole message
+//! would keep quiet tensors beside loud ones unsent for long.
 //!
-//! Format, little-endian: length of the encoding and number of escapes (u32 each); unless all values are
-//! 0, which is all, then the values of levels 1 and 2 and the offset of further ones in steps (f32 each),
-//! the steps (f32 each), the escapes (f32 each), and the [entropy-coded](crate::entropy) symbols.
+//! Format, little-endian: length of the encoding and number of escapes (u32 each). If all values are sent
+//! as 0, that is all. Otherwise there follow the values of levels 1 and 2 and the offset of further levels,
+//! in steps (f32 each), the step of every section (f32 each), the escapes (f32 each), and the
+//! [entropy-coded](crate::entropy) symbols.
 
 use std::fmt;
 
@@ -41,8 +44,8 @@ struct Ecsq {
     step: f32,
 }
 
-/// Smallest and largest step. Below, most values would be escapes; above, equal values would all lie in
-/// the dead zone, and never be sent.
+/// Smallest and largest step. Below, escapes, from 2.5 root mean squares on, would not be rare; above,
+/// equal values would all lie in the dead zone, and never be sent.
 const STEPS: std::ops::RangeInclusive<f32> = 0.02..=1.6;
 
 /// Root mean square below which all values are sent as zeros.
@@ -61,7 +64,8 @@ impl fmt::Display for Ecsq {
     }
 }
 
-/// Values with one step: about as many as a tensor has, and so many that the steps weigh nothing.
+/// Values of a section, which share a step: about as many as a tensor has, and enough that steps take
+/// next to no bytes.
 const SECTION: usize = 1 << 16;
 
 /// Bytes of an encoding of zeros.
@@ -73,7 +77,8 @@ fn head_len(elements: usize) -> usize {
 }
 
 impl Ecsq {
-    /// Returns the most bits per element of levels with this variance: those of normal ones (Massey, 1988).
+    /// Returns an upper bound on the entropy, in bits, of levels with this variance (Massey, "On the entropy
+    /// of integer-valued random variables", 1988).
     fn bits(variance: f64) -> f64 {
         let e = std::f64::consts::E;
         0.5 * (std::f64::consts::TAU * e * (variance + 1.0 / 12.0)).log2()
@@ -83,11 +88,11 @@ impl Ecsq {
     fn step(self, squares: f64, elements: usize) -> Option<f32> {
         let rms = (squares / elements as f64).sqrt();
         let step = (rms * f64::from(self.step)).min(f32::MAX.into()) as f32;
-        // The squares of NaN and of infinity are none of numbers.
+        // Squares of f32 do not overflow f64, so only NaN and infinity make a sum that is not finite.
         squares.is_finite().then_some(if rms < SMALLEST_RMS { 0.0 } else { step })
     }
 
-    /// Quantises values, after adding their residual; none if one is not finite.
+    /// Adds the residual to values and quantises them; none if one is not finite.
     fn quantise(self, input: &mut Input<'_>, symbols: &mut [u8]) -> Option<Quantised> {
         let mut quantised = Quantised::default();
         let mut is_finite = true;
@@ -107,7 +112,7 @@ impl Ecsq {
     }
 }
 
-/// Quantised values of a message: the step of every section, and what is known of the symbols.
+/// Quantised values of a message: the step of every section, and the sums and counts of levels.
 #[derive(Debug)]
 struct Quantised {
     steps: Vec<f32>,
@@ -131,7 +136,7 @@ impl Quantised {
         self.steps.push(step);
     }
 
-    /// Quantises the values of a message anew, by steps of twice the size.
+    /// Quantises the values of a message again, with steps twice as large.
     fn coarser(&self, values: &[f32], symbols: &mut [u8]) -> Quantised {
         let mut quantised = Quantised::default();
         let sections = values.chunks(SECTION).zip(symbols.chunks_mut(SECTION));
@@ -162,7 +167,7 @@ impl Quantised {
         Some(escapes)
     }
 
-    /// Returns the values of levels: the means of the values that have them.
+    /// Returns the values of levels: their centroids, the means of the values that have them.
     fn levels(&self) -> Levels {
         let count = |symbol: u8| f64::from(self.counts[usize::from(symbol)]);
         let of_level = |level: u8| count(ZERO + level) + count(ZERO - level);
@@ -187,7 +192,8 @@ impl Codec for Ecsq {
     }
 
     fn bound(&self, _elements: usize) -> Bound {
-        // No element is further from its value than half a step and the dead zone.
+        // Within a section, centroids err no more than the middles of levels, by half a step at most, and
+        // level 0 errs by the dead zone more.
         Bound::Contraction(1.0 - (f64::from(self.step) * f64::from(0.5 + DEAD_ZONE)).powi(2))
     }
 
@@ -200,9 +206,9 @@ impl Codec for Ecsq {
     }
 
     fn encoded_len(&self, elements: usize) -> usize {
-        // A magnitude becomes at most a level of 2 / (1 + 2 z) of its steps, with a dead zone of z.
+        // With a dead zone of z, a level is at most the magnitude, in steps, over (1/2 + z).
         let step = f64::from(self.step) * f64::from(0.5 + DEAD_ZONE);
-        // The table's rounding and escapes, whose share is at most that of Chebyshev.
+        // Room for rounded frequencies and for escapes, whose share Chebyshev's inequality bounds.
         let more = 0.2 + 32.0 * (1.0 / (127.0 * f64::from(self.step)).powi(2)).min(1.0);
         let bits = Ecsq::bits(1.0 / (step * step)) + more;
         head_len(elements) + entropy::TABLE_MAX + (elements as f64 * bits / 8.0).ceil() as usize
@@ -239,13 +245,13 @@ impl Codec for Ecsq {
     }
 }
 
-/// Encodes quantised values, and leaves the residual where there is one.
+/// Encodes quantised values; with feedback, leaves the residual in their place.
 fn encode(input: Input<'_>, mut quantised: Quantised, symbols: &mut [u8], output: &mut [u8]) {
     let escapes = loop {
         if let Some(escapes) = quantised.write(input.values(), symbols, output) {
             break escapes;
         }
-        // Never seen: the longest encoding has room for more entropy than there can be.
+        // Never seen: the longest encoding has room for more entropy than levels can have.
         quantised = quantised.coarser(input.values(), symbols);
     };
     let Input::Feedback { values, .. } = input else { return };
@@ -257,7 +263,7 @@ fn encode(input: Input<'_>, mut quantised: Quantised, symbols: &mut [u8], output
     escapes.into_iter().for_each(|at| values[at] = 0.0);
 }
 
-/// Decodes what is no encoding of zeros; none if it is no encoding.
+/// Decodes an encoding that has symbols; none if the bytes are no encoding.
 fn restore(encoded: &[u8], write: Write, symbols: &mut [u8], values: &mut [f32]) -> Option<()> {
     let (head, rest) = encoded.split_at_checked(head_len(values.len()))?;
     let float = |place: usize| f32::from_bits(word(head, place));
@@ -280,7 +286,7 @@ fn restore(encoded: &[u8], write: Write, symbols: &mut [u8], values: &mut [f32])
     Some(())
 }
 
-/// Returns one of the words that bytes begin with.
+/// Returns the word at `place`, counted in words.
 fn word(bytes: &[u8], place: usize) -> u32 {
     u32::from_le_bytes([0, 1, 2, 3].map(|byte| bytes[4 * place + byte]))
 }

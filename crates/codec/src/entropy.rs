@@ -1,7 +1,8 @@
-//! Symbols as an entropy-coded part of a message.
+//! Entropy-coded part of a message: symbols of one byte, with the table that decodes them.
 //!
-//! Format, little-endian: first and last symbol that occur (u8 each), the frequencies from the one to the
-//! other (u16 each, with a sum of 4096), 32 states (u32 each), and words (u16 each) to the end of the message.
+//! Format, little-endian: first and last symbol that occur (u8 each), the frequencies of all symbols from
+//! the first to the last (u16 each, 4096 in sum), 32 states (u32 each), and words (u16 each) to the end of
+//! the message.
 
 use crate::kernel::imp;
 use crate::kernel::rans::{
@@ -11,8 +12,8 @@ use crate::kernel::rans::{
 /// Most bytes before the words.
 pub(crate) const TABLE_MAX: usize = 2 + 2 * 256 + 4 * STATES;
 
-/// Encodes symbols that occur `counts` times at the beginning of `output`; returns the length, or none
-/// if they do not fit.
+/// Encodes symbols, each of which occurs `counts[symbol]` times, at the beginning of `output`. Returns the
+/// length, or none if they do not fit.
 pub(crate) fn encode(symbols: &[u8], counts: &[u32; 256], output: &mut [u8]) -> Option<usize> {
     let frequencies = normalise(counts);
     let mut front = table(&frequencies);
@@ -26,7 +27,7 @@ pub(crate) fn encode(symbols: &[u8], counts: &[u32; 256], output: &mut [u8]) -> 
     (!is_full).then_some(front.len() + words.len() - at)
 }
 
-/// Decodes exactly as many symbols as there are places; none if the bytes are no encoding of them.
+/// Decodes `symbols.len()` symbols; none if the bytes are no encoding of so many.
 pub(crate) fn decode(bytes: &[u8], symbols: &mut [u8]) -> Option<()> {
     let (&[first, last], rest) = bytes.split_first_chunk::<2>()?;
     let count = usize::from(last).checked_sub(first.into())? + 1;
@@ -43,7 +44,7 @@ pub(crate) fn decode(bytes: &[u8], symbols: &mut [u8]) -> Option<()> {
     coder.is_finished().then_some(())
 }
 
-/// Returns the range of symbols, and their frequencies.
+/// Returns the bytes of the table: the first and the last symbol that occur, and the frequencies.
 fn table(frequencies: &Frequencies) -> Vec<u8> {
     let used = || (0..=u8::MAX).filter(|symbol| frequencies[usize::from(*symbol)] > 0);
     let (first, last) = (used().next().unwrap_or(0), used().next_back().unwrap_or(0));

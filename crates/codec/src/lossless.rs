@@ -1,11 +1,12 @@
 //! Casts whose exponents are entropy-coded: the values of `none` and `bf16`, in fewer bytes.
 //!
-//! The exponents of gradients are nearly alike, so that [rANS](crate::kernel::rans) sends the eight bits
-//! of one in about three. Signs and mantissas are as good as random, and travel as they are.
+//! Most gradients of a message have one of few exponents, so [rANS](crate::kernel::rans) codes the eight
+//! bits of an exponent in about three. Signs and mantissas are nearly uniformly random, and travel as they
+//! are.
 //!
-//! Format, little-endian: length of the encoding (u32), 1 if exponents are coded, else 0 (u32), mantissas
-//! in planes of one byte per element (one plane of bf16, three of f32; the last has the sign in its highest
-//! bit), then the exponents, [entropy-coded](crate::entropy) or one byte each.
+//! Format, little-endian: length of the encoding (u32), 1 if exponents are entropy-coded, else 0 (u32),
+//! mantissas in planes of one byte per element (one plane of bf16, three of f32; the last has the sign in
+//! its highest bit), then the exponents, [entropy-coded](crate::entropy) or one byte each.
 
 use std::fmt;
 
@@ -29,11 +30,11 @@ fn parse(parameter: Option<&str>) -> Result<Choice, Error> {
     match parameter {
         None => Ok(Choice::bytes(Lossless::<3>)),
         Some("bf16") => Ok(Choice::bytes(Lossless::<1>)),
-        _ => Err(refused("lossless format", parameter, "'bf16' or none, which is f32")),
+        _ => Err(refused("lossless format", parameter, "'bf16', or nothing for f32")),
     }
 }
 
-/// Numbers with this many planes of mantissas: 3 of f32, or 1 of bf16.
+/// The codec of a format with this many mantissa planes: 3 for f32, 1 for bf16.
 #[derive(Clone, Copy, Debug)]
 struct Lossless<const PLANES: usize>;
 
@@ -111,7 +112,7 @@ impl<const PLANES: usize> Codec for Lossless<PLANES> {
     }
 }
 
-/// Decodes; none if the bytes are no encoding.
+/// Decodes values; none if the bytes are no encoding.
 fn restore<const PLANES: usize>(encoded: &[u8], write: Write, values: &mut [f32]) -> Option<()> {
     let (head, rest) = encoded.split_at_checked(HEAD)?;
     let (planes, coded) = rest.split_at_checked(PLANES * values.len())?;

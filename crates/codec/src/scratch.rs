@@ -1,12 +1,12 @@
-//! Bytes that a thread needs while it encodes or decodes a message.
+//! Scratch memory of a thread that encodes or decodes a message.
 
 use std::cell::RefCell;
 
-/// Calls `body` with so many bytes, with whatever was in them. A thread keeps as many as it ever
-/// needed at once, because memory that the system hands out anew costs as much as encoding into it.
+/// Calls `body` with `length` bytes of any content. Each thread keeps the most bytes that it ever needed,
+/// because first touching new memory takes as long as encoding into it.
 ///
 /// # Panics
-/// If `body` asks for scratch bytes, too.
+/// If `body` calls this function, too.
 pub(crate) fn with_scratch<T>(length: usize, body: impl FnOnce(&mut [u8]) -> T) -> T {
     thread_local!(static BYTES: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) });
     BYTES.with_borrow_mut(|bytes| {

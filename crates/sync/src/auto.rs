@@ -1,5 +1,5 @@
-//! The choice of a codec, an algorithm and a number of partitions for every bucket, from what was
-//! measured of links, codecs and gradients, and by trials of whole steps.
+//! The choice of a codec, an algorithm and a number of partitions for every bucket, by a cost model of
+//! measured links, codecs and gradients, and by trials of real steps.
 
 pub(crate) mod agree;
 pub(crate) mod backward;

@@ -8,8 +8,9 @@ use thinwire_schedule::Summation;
 
 use crate::{Feedback, Momentum, Policy};
 
-/// Admits `int3` on most gradients of a GPT (0.05 to 0.10), where they are heavy-tailed `int4` (0.05) in
-/// its place. With `int2` (0.10 and more) admitted, 120 steps end with three percent more loss.
+/// Costs about a quarter of a percent of the final loss on two ranks, and half to three quarters of a percent
+/// on four (docs/numerics.md, "What predicts the loss"). On most gradients of a GPT it admits `ecsq:0.7`, and
+/// `int4` only if they are gathered.
 const ERROR_BUDGET: f64 = 0.05;
 
 /// The longest warm-up: f32 counts up to here exactly.
@@ -45,9 +46,9 @@ pub struct Options {
     pub underway_max: Option<NonZeroUsize>,
     /// The seed of random rounding; all ranks give one.
     pub seed: u64,
-    /// With `auto`, the relative squared error that one encoding of a bucket may have, as measured on
-    /// its gradients: codecs that lose more are not used for it. Whoever names the codecs that `auto` may
-    /// choose from has decided that.
+    /// With `auto`, the relative squared error that one encoding of a bucket may have, with twice its excess
+    /// of energy, as measured on its gradients; a gather counts a third. Codecs that lose more are not used
+    /// for it. There is no budget if the codecs that `auto` may choose from are named.
     pub error_budget: f64,
     /// The error feedback of lossy codecs.
     pub feedback: Feedback,
@@ -60,8 +61,8 @@ pub struct Options {
     /// A wait in which nothing moves for this long is an error.
     pub timeout: Duration,
     /// Ranks whose backward shares this machine's cores, this one included; 0 where it runs on a
-    /// device; if `None`, as many as the launcher says, see [`thinwire_job::local_ranks`]. With fewer than two cores per rank, what the exchange computes is taken from
-    /// backward, and the planner counts it.
+    /// device; if `None`, as many as the launcher says, see [`thinwire_job::local_ranks`]. With fewer than two
+    /// cores per rank, what the exchange computes is taken from backward, and the planner counts it.
     pub local_ranks: Option<usize>,
 }
 

@@ -1,29 +1,30 @@
 //! Range asymmetric numeral systems (rANS) over bytes: entropy coding with one table per message.
 //!
-//! Duda, "Asymmetric numeral systems" (2013); Giesen, "Interleaved entropy coders" (2014). 32 states
-//! take turns: symbol `i` belongs to state `i % 32`. A state lies in `2^15..2^31` and gives up or takes
+//! Duda, "Asymmetric numeral systems: entropy coding combining speed of Huffman coding with compression
+//! rate of arithmetic coding" (2013); Giesen, "Interleaved entropy coders" (2014). 32 states are
+//! interleaved: symbol `i` belongs to state `i % 32`. A state lies in `2^15..2^31` and gives up or takes
 //! in 16 bits at a time. Encoding goes from the last symbol to the first and fills its output from the
 //! end, so that decoding goes forward through both.
 //!
 //! Law: decoding the words that encoding wrote, from the states that it ended with, gives the symbols,
-//! and leaves every state as encoding began: at [`LOWEST`].
+//! and takes every state back to where encoding began: [`LOWEST`].
 
-/// States that take turns.
+/// Interleaved states.
 pub(crate) const STATES: usize = 32;
 /// Sum of the frequencies of all symbols.
 pub(crate) const TOTAL: u32 = 1 << TOTAL_BITS;
 /// Binary digits of a frequency.
 pub(super) const TOTAL_BITS: u32 = 12;
-/// Smallest state that is not short of bits, and every state before the last symbol is encoded.
+/// Lower end of the interval in which states lie; encoding begins with every state here.
 pub(crate) const LOWEST: u32 = 1 << 15;
 /// Binary digits of a word.
 pub(super) const WORD_BITS: u32 = 16;
 
-/// How often each symbol occurs, of [`TOTAL`].
+/// Frequency of each symbol, in parts of [`TOTAL`].
 pub(crate) type Frequencies = [u32; 256];
 
-/// Returns the frequencies for symbols that occurred so often: at least 1 for each that occurred, and
-/// below [`TOTAL`] for all, with a sum of [`TOTAL`].
+/// Scales counts to frequencies: at least 1 for a symbol that occurs, below [`TOTAL`] for every symbol,
+/// and [`TOTAL`] in sum.
 pub(crate) fn normalise(counts: &[u32; 256]) -> Frequencies {
     let all = counts.iter().map(|count| u64::from(*count)).sum::<u64>().max(1);
     let share = |count: u32| ((u64::from(count) * u64::from(TOTAL) + all / 2) / all) as u32;
@@ -40,7 +41,7 @@ pub(crate) fn normalise(counts: &[u32; 256]) -> Frequencies {
             }
         }
     }
-    // A table of one symbol would need a digit more.
+    // A frequency of all would need a binary digit more.
     if let Some(only) = frequencies.iter().position(|frequency| *frequency == TOTAL) {
         frequencies[only] -= 1;
         frequencies[only ^ 1] = 1;
@@ -60,10 +61,11 @@ pub(crate) fn histogram(symbols: &[u8]) -> [u32; 256] {
     std::array::from_fn(|symbol| counts.iter().map(|counts| counts[symbol]).sum())
 }
 
-/// Steps of encoding, by symbol.
+/// Constants of encoding, by symbol.
 #[derive(Clone, Debug)]
 pub(crate) struct EncodeTable {
-    /// Reciprocals of the frequencies, which stand for a division (Alverson, 1991).
+    /// Reciprocals of the frequencies, in place of a division (Alverson, "Integer division using
+    /// reciprocals", 1991).
     pub(super) reciprocals: [u32; 256],
     /// From the lowest digit: the bias (13 bits), [`TOTAL`] minus the frequency (12), and the shift of
     /// the reciprocal (4).
@@ -99,8 +101,8 @@ impl EncodeTable {
     }
 }
 
-/// Symbols by every number below [`TOTAL`]. From the lowest digit: the symbol (8 bits), its frequency
-/// (12), and the number's place among the symbol's (12).
+/// Symbols by the last [`TOTAL_BITS`] binary digits of a state. From the lowest digit: the symbol (8
+/// bits), its frequency (12), and the place of these digits among those of the symbol (12).
 #[derive(Clone, Debug)]
 pub(crate) struct DecodeTable(pub(super) Box<[u32; TOTAL as usize]>);
 
@@ -179,13 +181,13 @@ pub(crate) struct Decoder<'a> {
 }
 
 impl<'a> Decoder<'a> {
-    /// Returns the decoder of some words; none if the states are none that encoding leaves.
+    /// Returns the decoder of some words; none if a state lies outside of the interval.
     pub(crate) fn new(states: [u32; STATES], words: &'a [u8]) -> Option<Decoder<'a>> {
         let valid = states.iter().all(|state| (LOWEST..1 << 31).contains(state));
         valid.then_some(Decoder { states, words, at: 0, is_short: false })
     }
 
-    /// Returns whether exactly all words were needed, and the states are as encoding began.
+    /// Returns whether decoding has read exactly all words, and taken every state back to [`LOWEST`].
     pub(crate) fn is_finished(&self) -> bool {
         !self.is_short && self.at == self.words.len() && self.states == [LOWEST; STATES]
     }
@@ -212,7 +214,7 @@ impl<'a> Decoder<'a> {
     }
 }
 
-/// Encodes symbols, before those that were encoded already. Only the first call may have a number of
+/// Encodes symbols in front of those that were encoded already. Only the first call may have a number of
 /// symbols that [`STATES`] does not divide.
 pub(super) fn rans_encode(coder: &mut Encoder<'_>, table: &EncodeTable, symbols: &[u8]) {
     for group in symbols.chunks(STATES).rev() {

@@ -1,7 +1,7 @@
-//! Uniform quantisation with a dead zone: symbols of one byte, and values at centroids.
+//! Uniform quantisation with a dead zone: symbols of one byte, and reconstruction at centroids.
 //!
-//! Symbol 128 is level 0; 128 + l is level l, from -127 to 127. Symbol 0 is an escape: a value beyond
-//! all levels, which is sent as it is.
+//! Symbol 128 + l is level l, from -127 to 127. Symbol 0 is an escape: a value beyond all levels, which is
+//! sent as it is.
 
 use std::ops::AddAssign;
 
@@ -14,13 +14,13 @@ pub(crate) const ZERO: u8 = 128;
 pub(crate) const ESCAPE: u8 = 0;
 /// Level beyond which there are escapes.
 const LEVEL_MAX: f32 = 127.0;
-/// Part of a step by which a magnitude must exceed the middle between two levels to reach the upper
-/// one: rare levels cost more bits than they save error.
+/// Dead zone: part of a step by which a magnitude must exceed the middle between two levels to reach the
+/// upper one. Upper levels are rarer, and cost more bits than they save error.
 pub(crate) const DEAD_ZONE: f32 = 0.1;
 
-/// Lanes of sums, so that every machine adds in the same order.
+/// Lanes of sums: a fixed number, so that every machine adds in the same order.
 const LANES: usize = 16;
-/// Elements whose sums fit f32.
+/// Elements that are summed in f32 before f64 takes over.
 const CHUNK: usize = 4096;
 
 /// Addition of a residual; returns the sum of the squares.
@@ -91,8 +91,8 @@ impl Work for Escapes<'_> {
     }
 }
 
-/// Sums over the magnitudes of a level, in steps: of level 1, of level 2, and of what is beyond
-/// the level's own number above it.
+/// Sums of magnitudes, in steps, from which centroids follow: of level 1, of level 2, and of the
+/// differences between the magnitudes of further levels and the numbers of these levels.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct Sums {
     pub(crate) first: f64,
@@ -171,8 +171,8 @@ fn quantise(
     }
 }
 
-/// Values of the levels, in steps: of levels 1 and 2, and what is added to the level's own number for
-/// those above.
+/// Values that levels are decoded to, in steps: those of levels 1 and 2, and the offset that is added to
+/// the number of each further level.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Levels {
     pub(crate) first: f32,
@@ -181,7 +181,7 @@ pub(crate) struct Levels {
 }
 
 impl Levels {
-    /// Returns the value of a symbol; of an escape one that is finite, if the step is.
+    /// Returns the value of a symbol; for an escape a placeholder, finite if the step is.
     #[inline(always)]
     fn value(self, symbol: u8, step: f32) -> f32 {
         let level = (i32::from(symbol) - i32::from(ZERO)) as f32;
@@ -194,7 +194,7 @@ impl Levels {
     }
 }
 
-/// Writes the values of symbols, or adds them.
+/// Reconstruction: writes the values of symbols, or adds them.
 pub(crate) struct Restore<'a> {
     pub(crate) symbols: &'a [u8],
     pub(crate) levels: Levels,
@@ -216,7 +216,7 @@ impl Work for Restore<'_> {
     }
 }
 
-/// Takes the values of symbols away, which leaves the residual.
+/// Subtraction of the values of symbols, which leaves the residual.
 pub(crate) struct Subtract<'a> {
     pub(crate) symbols: &'a [u8],
     pub(crate) levels: Levels,

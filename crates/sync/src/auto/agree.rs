@@ -1,9 +1,10 @@
 //! Planning on all ranks together, after some steps.
 //!
-//! Every few steps the ranks gather each other's reports. All see alike when another plan is called for;
-//! then rank 0 decides which, all switch to it, and make sure by a hash that they follow the same one.
-//! Where several are to be tried, rank 0 sends them all. They take turns without a word: by the same reports
-//! all ranks know whose turn it is, and every report begins with the hash of the plan in force.
+//! Every few steps an all-gather gives all reports to every rank, so all ranks notice in the same step that
+//! another plan is due. Rank 0 then decides on it and broadcasts it, all ranks switch, and a hash makes sure
+//! that they follow the same plan. If several plans are to be tried, rank 0 sends all of them, and they take
+//! turns without further messages: the reports tell every rank which plan is next, and each report begins
+//! with the hash of the plan in force.
 
 use thinwire_collective::{Group, all_gather, broadcast_bytes};
 use thinwire_wire::Rank;
@@ -17,7 +18,7 @@ use crate::{Error, Synchronizer};
 const PLAN_BYTES_MAX: usize = 1 << 26;
 
 impl Synchronizer {
-    /// A plan for buckets of which nothing is known yet.
+    /// Returns the plan for buckets of which nothing is known yet.
     pub(crate) fn first_plan(&mut self) -> Result<Plan, Error> {
         let buckets = self.buckets.len();
         self.planner_mut().lay_out(buckets);
@@ -58,8 +59,8 @@ impl Synchronizer {
         Ok(())
     }
 
-    /// Gathers the reports of all ranks. Returns by how much bytes take longer than predicted, if the link is
-    /// to be measured.
+    /// Gathers the reports of all ranks. Returns the factor by which bytes take longer than predicted, if the
+    /// link is to be measured.
     fn absorb_reports(&mut self, sampled: bool) -> Result<Option<f64>, Error> {
         let planner = self.planner.as_mut().expect("only auto plans");
         let message = planner.report();
@@ -162,8 +163,8 @@ impl Synchronizer {
         planned
     }
 
-    /// Follows `plan` from now on, on this rank alone; a rank that follows another one is found out by
-    /// the next reports.
+    /// Follows `plan` from now on, on this rank alone; the next reports reveal a rank that follows another
+    /// one.
     pub(crate) fn follow(&mut self, plan: Plan) -> Result<(), Error> {
         let before = self.plan.hash();
         self.adopt(plan)?;

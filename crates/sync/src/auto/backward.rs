@@ -1,22 +1,22 @@
-//! The times at which backward is done with each bucket, undisturbed.
+//! The times at which the backward pass has each bucket ready, undisturbed by the exchange.
 //!
-//! Where ranks have few cores, every byte that is exchanged delays backward: kernels move it on the
-//! same cores. A plan that sends more would seem to hide more, since the backward that it hides behind
-//! grows with it, and would be kept for that. So what is planned with is the earliest readiness seen of
-//! late, whatever plan it was seen under. It is forgotten slowly, so that a model whose backward really
-//! takes longer is believed.
+//! If ranks have few cores, every byte that is exchanged delays the backward pass, because the operating
+//! system moves it on the same cores. A plan that sends more would seem to hide more, since the backward
+//! pass that it hides behind grows with it, and would be kept for that. Planning therefore uses the earliest
+//! times of late, whatever plan was in force. They rise slowly, so that a backward pass that really takes
+//! longer is believed in the end.
 //!
-//! Law: the same times again and again are what is told; one longer step changes next to nothing.
+//! Law: times that repeat are returned as they are; one longer step changes next to nothing.
 
 use crate::StepRecord;
 
-/// By how much of itself a time rises with every step that is later.
+/// Share by which a time rises, at most, with every later step.
 const RISE: f64 = 1e-3;
 
 /// The earliest times of late, in seconds since a step began.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Backward {
-    /// When it ends, then when each bucket is ready; empty before the first step.
+    /// The end of the backward pass, then the readiness of each bucket; empty before the first step.
     times_s: Vec<f64>,
 }
 
@@ -34,7 +34,7 @@ impl Backward {
         }
     }
 
-    /// When it ends, then when each bucket is ready.
+    /// Returns the end of the backward pass, then the readiness of each bucket.
     pub(crate) fn times_s(&self) -> impl Iterator<Item = f64> {
         self.times_s.iter().copied()
     }

@@ -1,11 +1,11 @@
-//! Candidates: every way for a bucket to travel, with its price and its codec error.
+//! Candidates: the ways in which a bucket may travel, each with its price and its codec error.
 //!
 //! A candidate is a codec, an algorithm that can carry it, and a number of partitions. Where measured links
 //! show units of ranks ([`crate::measure::units`]), each algorithm is tried between the units too. Prices come from
-//! `thinwire_schedule::cost`, which simulates the whole collective; they are worked out at
-//! powers of two of elements, once per link, and lie on the line between them elsewhere. Partitions
-//! are tried for the two best algorithms of a codec alone, and large worlds are worked out from small
-//! ones, so that planning stays cheap.
+//! `thinwire_schedule::cost`, which simulates the whole collective; they are computed once per link, at
+//! powers of two of elements, and interpolated linearly between them. Numbers of partitions are compared
+//! for the two fastest algorithms of a codec only, and large worlds are extrapolated from small ones, so
+//! that planning stays cheap.
 
 use std::collections::HashMap;
 
@@ -31,8 +31,8 @@ const EXACT_MAX: usize = 1 << 12;
 const GATHER_WORLD_MAX: usize = 8;
 const GATHER_ELEMENTS_MAX: usize = 1 << 14;
 
-/// Weight of the error of a gather, which encodes every gradient once; other algorithms encode sums of them
-/// again. Measured by what trainings lose (docs/numerics.md, "What predicts the loss").
+/// Weight of the error of a gather, which encodes every gradient once, where other algorithms encode sums
+/// again. Estimated from the losses of trainings (docs/numerics.md, "What predicts the loss").
 const GATHER_ERROR: f64 = 1.0 / 3.0;
 
 /// A codec, an algorithm and a number of partitions for one bucket.
@@ -41,8 +41,8 @@ pub(crate) struct Candidate {
     pub(crate) assignment: Assignment,
     /// The codec's place in the list of all; the first candidate's loses nothing.
     pub(crate) codec: usize,
-    /// The relative squared error that counts against the budget: that of one encoding, less for a
-    /// [gather](GATHER_ERROR).
+    /// The error that counts against the budget: the relative squared error of one encoding with twice its
+    /// excess of energy, a third of both for a [gather](GATHER_ERROR).
     pub(crate) error: f64,
     /// The elements of the bucket, each of which may lose as much.
     pub(crate) elements: usize,
@@ -52,7 +52,7 @@ pub(crate) struct Candidate {
 /// The place of a codec in the list of all, an algorithm and a number of partitions.
 type Choices = (usize, Summation, usize);
 
-/// The length of encodings over the one that is expected, in 32nds: so few that prices are worked out once.
+/// The length of encodings over the expected one, in 32nds: few values, so that prices are computed once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Length(u32);
 

@@ -1,12 +1,13 @@
 //! The choice of a plan.
 //!
-//! The iteration is simulated ([`crate::auto::timeline`]), and every bucket gets the candidate
-//! with which it is shortest. The time that is left to one percent above is spent on smaller errors, always
-//! where a second saves most (marginal returns: Fox, 1966), so that it saves as much in every bucket that
-//! competes for it: reverse water-filling (Cover and Thomas, "Elements of information theory", 10.3.3).
-//! Buckets early in backward have time that later ones cannot use. So a wider link means less error, not
-//! an idle wire. A plan that is not at least two percent faster than raw is dropped for raw: raw is used
-//! whenever raw is not slower, and a lossy codec only where it is seen to help.
+//! The iteration is simulated ([`crate::auto::timeline`]), and every bucket gets the candidate with which
+//! it is shortest. Up to one percent more time is then spent on smaller errors, always where a second
+//! saves most (Fox, "Discrete optimization via marginal analysis", 1966). In the end a second saves about
+//! as much in all buckets that compete for it, as under one Lagrange multiplier: reverse water-filling
+//! (Cover and Thomas, "Elements of information theory", 10.3.3). Buckets early in the backward pass have
+//! time that later ones cannot use. So a faster link means less error, not an idle wire. A plan that is
+//! not at least two percent faster than raw is dropped for raw, so a lossy codec is used only where it is
+//! seen to help.
 
 use std::collections::HashSet;
 
@@ -14,8 +15,8 @@ use crate::auto::candidates::Candidate;
 use crate::auto::plan::{Assignment, GAIN_MIN, Plan};
 use crate::auto::timeline::{self, Measured, Price};
 
-/// The share of the iteration that going back to codecs of smaller errors may cost in all: accuracy is
-/// bought with what nobody notices, and no more than one could tell from the best fixed choice.
+/// The share of the iteration that smaller errors may cost in all: too little to be told from the best
+/// fixed choice.
 const SLACK: f64 = 0.01;
 
 /// Returns the fastest plan for what was measured, by the rules above. `candidates[bucket]` begins with raw.
@@ -37,8 +38,8 @@ pub(crate) fn raw(measured: &Measured, candidates: &[Vec<Candidate>]) -> Plan {
     search.finished(&search.all_raw())
 }
 
-/// Returns two plans of one codec each, beside raw: the fastest, and the fastest of those whose error is less
-/// than a tenth of its own. So they are unlike each other.
+/// Returns up to two plans of one codec each, none of them raw: the fastest, and the fastest of those with
+/// less than a tenth of its error, so that the two are unlike each other.
 pub(crate) fn fixed(measured: &Measured, candidates: &[Vec<Candidate>]) -> Vec<Plan> {
     let search = Search { measured, candidates };
     let throughout = |codec| search.finished(&search.throughout(|_| codec));
@@ -110,7 +111,7 @@ impl Search<'_> {
                 break;
             }
         }
-        // With everything raw one bucket alone may not help, all together do: try each codec throughout.
+        // From raw, no bucket may help alone while all together do: try each codec throughout.
         for codec in self.codecs() {
             let all = self.throughout(|_| codec);
             let seconds = self.seconds(&all);
@@ -129,7 +130,7 @@ impl Search<'_> {
         codecs
     }
 
-    /// Gives `bucket` the candidate with which the iteration is shortest; the new time.
+    /// Gives `bucket` the candidate with which the iteration is shortest; returns the new time.
     fn improve(&self, bucket: usize, picks: &mut [usize], best: f64) -> f64 {
         let (mut kept, mut best) = (picks[bucket], best);
         for candidate in 0..self.candidates[bucket].len() {

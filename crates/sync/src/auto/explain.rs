@@ -1,8 +1,8 @@
 //! The record of one planning: why each bucket travels as it does.
 //!
-//! Rank 0 alone writes it, in the record of the step after which all ranks planned. For every bucket
-//! it has every alternative with its price, what it would do to the iteration, and why it was not
-//! taken.
+//! Rank 0 alone writes it, into the record of the step after which all ranks planned. It lists the
+//! alternatives of every bucket: their prices, the iteration that each would lead to, and the reason why it
+//! was not taken.
 
 use serde::{Deserialize, Serialize};
 
@@ -20,11 +20,11 @@ pub struct Planning {
     /// The number of trials that have led to it.
     #[serde(default)]
     pub trials: usize,
-    /// Why there was one.
+    /// The reason for planning.
     pub reason: String,
     /// The slowest link, where there is any.
     pub link: Option<LinkSpeed>,
-    /// The relative squared error that one encoding of a bucket may have.
+    /// The codec error that a bucket may have.
     pub error_budget: f64,
     /// The expected time of an iteration under the plan, in seconds.
     pub iteration_s: f64,
@@ -60,8 +60,8 @@ pub struct Alternative {
     /// The codec, the algorithm and the partitions.
     #[serde(flatten)]
     pub assignment: Assignment,
-    /// The codec error: the relative squared error of one encoding, as measured on the gradients, and
-    /// before that its upper bound.
+    /// The codec error: the relative squared error of one encoding with twice its excess of energy, a third
+    /// of both for a gather; as measured on the gradients, and before that an upper bound.
     pub error: f64,
     /// The time from ready to done with the network to itself, in seconds.
     pub alone_s: f64,

@@ -32,7 +32,7 @@ pub struct Plan {
     pub predicted_s: Vec<f64>,
     /// The expected time of an iteration, in seconds; zero where nothing was measured.
     pub iteration_s: f64,
-    /// The codec error: the relative squared error of one encoding, summed over buckets.
+    /// The codec errors of the assignments, which count against the error budget, summed over buckets.
     #[serde(default, rename = "loss")]
     pub codec_error: f64,
     /// The price of each bucket's exchange by itself; none where nothing was measured.
@@ -86,7 +86,7 @@ impl Plan {
         Plan { assignments, predicted_s: vec![0.0; buckets.len()], ..Plan::default() }
     }
 
-    /// Whether this plan is expected to be faster than `other` by more than noise, or as fast with less
+    /// Returns whether this plan is expected to be faster than `other` by more than noise, or as fast with less
     /// than half of its codec error.
     pub(crate) fn beats(&self, other: &Plan) -> bool {
         let over = self.iteration_s / other.iteration_s;

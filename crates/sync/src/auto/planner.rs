@@ -1,7 +1,7 @@
 //! The planner: the measurements of links, codecs and buckets, and the plan that follows from them.
 //!
-//! Every rank keeps one and feeds it the same figures, so that all come to the same verdicts; what
-//! to do next is decided by rank 0 alone and sent to all, because rounding and crowding may differ.
+//! Every rank keeps a planner and feeds it the same figures, so that all come to the same verdicts. Rank 0
+//! alone decides on plans and sends them to all, because rounding and load may differ.
 
 use std::time::Instant;
 
@@ -57,7 +57,8 @@ pub(crate) struct Planner {
     limits: Limits,
     watch: Watch,
     trials: Trials,
-    /// For every bucket what each codec loses of its gradients; empty until it was measured.
+    /// For every bucket the error of each codec on its gradients, then the lengths over those expected;
+    /// empty until they were measured.
     errors: Vec<Vec<f32>>,
     /// Samples of this step's gradients, by bucket.
     samples: Vec<Vec<f32>>,
@@ -155,7 +156,8 @@ impl Planner {
     }
 
     /// Absorbs the reports of all ranks, each of `length` numbers; `sampled` are the buckets whose gradients
-    /// were sampled. Returns by how much bytes take longer than predicted, if the link is to be measured.
+    /// were sampled. Returns the factor by which bytes take longer than predicted, if the link is to be
+    /// measured.
     pub(crate) fn absorb_reports(
         &mut self,
         all: &[f32],
@@ -208,8 +210,9 @@ impl Planner {
 
     /// Returns what rank 0 decides: the plan to follow, and after it those that are worth a trial against it.
     ///
-    /// It is the plan in force, unless that is over the error budget now or nothing was tried yet, and the
-    /// model's proposal is better. In a first trial, raw and the best fixed codecs take part.
+    /// The plan to follow is the one in force, unless this exceeds the error budget now or nothing was tried
+    /// yet, and the proposal of the cost model is better. Raw and the best fixed codecs take part in a first
+    /// trial.
     pub(crate) fn propose(
         &mut self,
         buckets: &[BucketState],

@@ -1,13 +1,12 @@
 //! The timeline of one iteration, simulated.
 //!
-//! Buckets become ready during backward and share one network and one processor that exchanges, first
-//! come first served: the network has nothing of a bucket before its first piece is encoded. With
-//! fewer than two cores per rank, what the exchange computes, and what moving bytes takes of
-//! processors, delays backward by as much.
+//! Buckets become ready during the backward pass and share one network and one processor for the exchange,
+//! first come, first served; a bucket enters the network once its first piece is encoded. With fewer than
+//! two cores per rank, encoding, decoding and moving bytes delay the backward pass by as long as they take.
 
 use serde::{Deserialize, Serialize};
 
-/// When one bucket's last gradient is ready.
+/// The time at which the last gradient of a bucket is ready.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Readiness {
     /// Seconds since the step began.
@@ -17,9 +16,9 @@ pub struct Readiness {
 /// The measurements of an iteration.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Measured {
-    /// When backward ends, in seconds since the step began.
+    /// End of the backward pass, in seconds since the step began.
     pub backward_s: f64,
-    /// When each bucket is ready, in the order of readiness.
+    /// Readiness of each bucket, in this order.
     pub buckets: Vec<Readiness>,
     /// Whether the exchange computes on the cores that backward needs.
     pub shares_cores: bool,
@@ -30,17 +29,17 @@ pub struct Measured {
 pub struct Price {
     /// Time from ready to done, with the network to itself.
     pub alone_s: f64,
-    /// Part of that until the network has something to carry.
+    /// Part of `alone_s` until the network has something to carry.
     #[serde(default)]
     pub lead_s: f64,
-    /// Part of that in which the network is taken.
+    /// Part of `alone_s` in which the network is busy.
     pub wire_s: f64,
-    /// Part of that in which the processor is.
+    /// Part of `alone_s` in which the processor is busy.
     pub cpu_s: f64,
-    /// Processor time that moving its bytes takes besides.
+    /// Processor time for moving the bytes, besides.
     #[serde(default)]
     pub move_s: f64,
-    /// Time of computing after all bytes of the step have come.
+    /// Time of computing after all bytes of the step have arrived.
     pub commit_s: f64,
 }
 

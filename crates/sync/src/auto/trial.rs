@@ -1,11 +1,11 @@
-//! The trial of plans: which of a few is the fastest, by the times of real steps.
+//! The trial of plans: a race that finds the fastest of a few by the times of real steps.
 //!
 //! A state machine without clock or network. It is fed the time of every step on the slowest rank, the
 //! same numbers on all ranks, and says which plan the next step follows. So all ranks run each step
 //! under the same plan and come to the same verdict without a message about it.
 //!
-//! The alternatives (*arms*: the plan in force, the model's proposal, everything raw, the best fixed
-//! codecs) take turns in *windows* of some steps, of which the first after a switch does not count. A
+//! The alternatives (*arms*: the plan in force, the proposal of the cost model, everything raw, the best
+//! fixed codecs) take turns in *windows* of some steps, the first of which after a switch does not count. A
 //! *round* is one window of each arm; rounds alternate in direction. Times are compared as logarithms,
 //! relative to their round, so that what slows down a whole round counts for no arm, and by the means of
 //! their middle halves, so that single outliers count for none either.
@@ -23,7 +23,8 @@
 //! link has changed.
 //!
 //! Laws: with noise of 20 percent and outliers, the arm that is kept is within two percent of the fastest
-//! in 94 of 100 trials; raw is kept where nothing is two percent faster; equal times lead to equal arms.
+//! in 94 of 100 trials, with near ties or without; raw is kept where nothing is
+//! two percent faster; equal times lead to equal arms.
 
 use std::cmp::Ordering;
 
@@ -91,7 +92,7 @@ pub(crate) struct Trial {
     place: usize,
     /// The logarithms of the times in the window that is open.
     open: Vec<f64>,
-    /// How many of them do not count.
+    /// Number of times at the beginning of the window that do not count.
     settling: usize,
     /// The number of steps that may still follow.
     steps_left: usize,
@@ -190,7 +191,7 @@ struct Standings {
     noise: f64,
 }
 
-/// What is known of an arm; times are logarithms, relative to their round.
+/// The standing of an arm; times are logarithms, relative to their round.
 #[derive(Debug)]
 struct Standing {
     arm: usize,

@@ -4,10 +4,10 @@
 //! Rank 0 decides which plans are tried, and sends them to all.
 //!
 //! A first trial follows [`FIRST_STEP`] steps, when backward and the codec errors of gradients are known:
-//! of the model's proposal, the plan in force, everything raw, and the best fixed codecs. There is
-//! one again after the link has become [`FAR`] times as fast or slow. Otherwise the model's word alone changes
-//! no plan: a proposal that was not tried yet is tried against the plan in force, as soon as [`Allowance`]
-//! permits.
+//! of the proposal of the cost model, the plan in force, everything raw, and the best fixed codecs. Another
+//! such trial follows when the link has become [`FAR`] times as fast or slow. Otherwise no prediction changes
+//! the plan by itself: a proposal that was not tried yet is tried against the plan in force, as soon as
+//! [`Allowance`] permits.
 
 use crate::auto::plan::Plan;
 use crate::auto::trial::{ARM_STEPS, Allowance, Arm, Trial};
@@ -39,7 +39,7 @@ pub(crate) struct Trials {
 }
 
 impl Trials {
-    /// Of buckets that were just laid out, under a link of this bandwidth.
+    /// Returns the trials, none yet, of buckets that were just laid out, under a link of this bandwidth.
     pub(crate) fn new(bytes_per_s: f64) -> Trials {
         Trials {
             under_way: None,
@@ -79,13 +79,13 @@ impl Trials {
         self.under_way.is_some()
     }
 
-    /// Whether no trial has ended yet under about this link, so that the model decides which plan is followed.
+    /// Returns whether no trial has ended yet under about this link, so that predictions decide on the plan.
     pub(crate) fn is_first(&self) -> bool {
         self.ended_at.is_none()
     }
 
-    /// Returns the plans that are worth a trial against `current`, with it the first of them: those that are
-    /// none of each other, and were not tried. Others stand back until there are steps for them.
+    /// Returns `current` and the plans that are worth a trial against it: distinct ones that were not tried
+    /// yet, as many as the allowance has steps for.
     pub(crate) fn worth(&self, current: Plan, others: impl IntoIterator<Item = Plan>) -> Vec<Plan> {
         let mut plans = vec![current];
         if self.steps <= FIRST_STEP {

@@ -4,8 +4,8 @@
 //! all ranks, and all ranks ask for a measurement of the link in the same step. Two things are watched:
 //!
 //! - **drift**: the time in which gradients were on the wire and nothing was computed of them, over
-//!   what was predicted for it. Where it leaves what is normal in most of some steps, the link may
-//!   have changed: measure it. What is normal is known plan by plan, since predictions may be off.
+//!   what was predicted for it. If it is far from the normal drift in most of some steps, the link may
+//!   have changed and is measured. Every plan has a normal drift of its own, since predictions may be off.
 //! - **silence**: a plan that sends little tells little of the link. Where one has told nothing for
 //!   many steps, the link is measured, so that its recovery is found out.
 //!
@@ -68,7 +68,7 @@ pub(crate) struct Watch {
 }
 
 impl Watch {
-    /// Over the plan with this hash.
+    /// Returns the watch under the plan with this hash.
     pub(crate) fn new(plan: u32, is_raw: bool) -> Watch {
         Watch {
             plan,
@@ -81,8 +81,8 @@ impl Watch {
         }
     }
 
-    /// Records a step. Returns by how much bytes take longer than predicted, if the link is to be measured
-    /// before the next step.
+    /// Records a step. Returns the factor by which bytes take longer than predicted, if the link is to be
+    /// measured before the next step.
     pub(crate) fn record(&mut self, reading: Reading) -> Option<f64> {
         if self.settling > 0 {
             self.settling -= 1;
@@ -133,14 +133,14 @@ impl Watch {
         self.settling = SETTLING;
     }
 
-    /// A plan was settled on: what was seen under others is over.
+    /// Forgets the drifts under other plans: one was settled on.
     pub(crate) fn settled(&mut self) {
         self.drifts.clear();
         self.patience = PATIENCE;
     }
 
-    /// The link was measured. If it is another than before, nothing that was known holds; else the
-    /// prediction is off by what was seen, which is normal from now on.
+    /// Takes up a measurement of the link. If the link has changed, nothing that was known holds; otherwise
+    /// the prediction is off, and the drift that was seen is normal from now on.
     pub(crate) fn measured(&mut self, link_changed: bool) {
         // It goes back when another plan is settled on.
         let patience = (2 * self.patience).min(PATIENCE_MAX);

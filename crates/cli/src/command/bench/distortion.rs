@@ -1,5 +1,5 @@
-//! `thinwire bench distortion`: bits per element and error of codecs on recorded gradients, beside the
-//! entropy of the best uniform quantiser that has the same error.
+//! `thinwire bench distortion`: rate and distortion of codecs on recorded gradients (bits per element and
+//! relative squared error), beside the entropy of the best uniform quantiser that has the same error.
 
 use std::path::PathBuf;
 
@@ -10,13 +10,13 @@ use thinwire_wire::random::Key;
 
 use crate::output::print_lines;
 
-/// Bits and errors of codecs on recorded gradients.
+/// Bits per element and relative squared errors of codecs on recorded gradients.
 #[derive(clap::Args)]
 pub struct Args {
     /// Files of f32, little-endian, without a header
     #[arg(required = true, value_name = "FILE")]
     gradients: Vec<PathBuf>,
-    /// The codecs to try [default: one of every kind that has bytes]
+    /// The codecs to try [default: one of every kind that encodes to bytes]
     #[arg(long, value_delimiter = ',')]
     codecs: Vec<Choice>,
     /// One JSON object per line
@@ -76,7 +76,7 @@ pub fn run(args: &Args) -> Result<u8> {
 
 const KEY: Key = Key { seed: 0, step: 0, tensor: 0 };
 
-/// Values under one step.
+/// Values that share a step.
 const SECTION: usize = 1 << 16;
 
 /// Levels on either side of 0.
@@ -85,8 +85,11 @@ const LEVEL_MAX: usize = 4096;
 /// Dead zones among which the best is taken, in steps.
 const DEAD_ZONES: [f64; 4] = [0.0, 0.1, 0.2, 0.3];
 
-/// Returns the least entropy, in bits per element, of uniform quantisers with such a relative squared
-/// error: one step per section, a multiple of its root mean square, and values at the centroids of levels.
+/// Returns the least entropy, in bits per element, of uniform quantisers with a relative squared error of
+/// `error`: one step per section, a multiple of its root mean square, and values at the centroids of levels.
+///
+/// The bisection takes for granted that the error grows with the step. Where values lie beyond
+/// [`LEVEL_MAX`] small steps, it does not.
 fn bound(values: &[f32], error: f64) -> f64 {
     if !(1e-9..1.0).contains(&error) {
         return f64::NAN;

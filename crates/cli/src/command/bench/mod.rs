@@ -25,7 +25,7 @@ use clap::Subcommand;
 pub enum What {
     /// Encode and decode, beside a plain copy
     Codec(codec::Args),
-    /// Bits and errors of codecs on recorded gradients, beside the best uniform quantiser
+    /// Bits and errors of codecs on recorded gradients, beside those of the best uniform quantiser
     Distortion(distortion::Args),
     /// A link between two ranks, beside a plain TCP stream
     Link(link::Args),

@@ -78,7 +78,7 @@ pub(in crate::kernel) unsafe fn rans_decode<L: Lanes>(
     let states = coder.states.as_mut_ptr();
     let mut halves = [load::<L>(states), load::<L>(states.add(LANES))];
     let mut done = 0;
-    // Whether the last words are enough is left to the scalar loop.
+    // The scalar loop takes the last words one by one, and notices if there are too few.
     while done < whole && coder.at + GROUP_BYTES <= coder.words.len() {
         for (half, x) in halves.iter_mut().enumerate() {
             let place = L::and(*x, L::splat_int(TOTAL - 1));
