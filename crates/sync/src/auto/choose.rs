@@ -84,8 +84,8 @@ impl Search<'_> {
         self.throughout(|of_bucket| of_bucket[0].codec)
     }
 
-    /// Returns the picks of one codec for each bucket: those that are done first by themselves, or those in
-    /// as few partitions as usual, which cost less of what all buckets share, whichever take less time.
+    /// Returns the picks of one codec for each bucket, whichever take less time of two kinds: those that are
+    /// done first by themselves, or those in the fewest partitions, which cost less of what buckets share.
     fn throughout(&self, codec: impl Fn(&[Candidate]) -> usize) -> Vec<usize> {
         let picks = |few: Partitions| {
             let pick = |of_bucket: &Vec<Candidate>| fastest(of_bucket, codec(of_bucket), few);

@@ -27,13 +27,13 @@ use crate::options::Overrides;
 /// every hundred steps.
 const PLANNING_STEPS: [u64; 4] = [1, 4, 16, 50];
 
-/// Time on the wire that tells something of the link: a share of the iteration, since less is mostly the
-/// time that threads wait for cores, and more than threads scatter.
+/// Least time on the wire that tells something of the link: a share of the iteration, since less than that
+/// is mostly threads waiting for cores, and more than the scatter of threads.
 const TELLING_SHARE: f64 = 0.2;
 const TELLING_S: f64 = 1e-3;
 
-/// Factor of bandwidth up to which a link that changes ends no trial: where cores limit it, they are now
-/// busy and now idle, and plans are compared within rounds anyway.
+/// Factor of bandwidth up to which a change of the link ends no trial: the load of cores may cause it, and
+/// plans are compared within rounds anyway.
 const TRYING_CHANGE: f64 = 2.0;
 
 /// The figures of one rank's report on one step: time on the wire, as measured and as predicted, and the

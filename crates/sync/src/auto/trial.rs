@@ -23,8 +23,7 @@
 //! link has changed.
 //!
 //! Laws: with noise of 20 percent and outliers, the arm that is kept is within two percent of the fastest
-//! in 94 of 100 trials, with near ties or without; raw is kept where nothing is
-//! two percent faster; equal times lead to equal arms.
+//! in 94 of 100 trials; raw is kept where nothing is two percent faster; equal times lead to equal arms.
 
 use std::cmp::Ordering;
 
@@ -47,15 +46,16 @@ const SURE: f64 = 2.0;
 /// Standard errors above which an arm that loses more is not expected to make up for it.
 const LIKELY: f64 = 1.25;
 
-/// Standard errors in favour of an arm that loses nothing: the fastest of several is seldom as fast as it
-/// seems. And the most that this may come to: an arm that seems slower by more is not kept for noise.
+/// Standard errors in favour of an arm that loses nothing, since the fastest of several is seldom as fast as
+/// it seems; and the most that these may come to, since noise is no reason to keep an arm that seems slower
+/// by more.
 const DOUBT: f64 = 0.5;
 const DOUBT_MAX: f64 = 0.0125;
 
 /// The least standard deviation that is believed, of logarithms.
 const NOISE_MIN: f64 = 0.005;
 
-/// Factor by which a difference must be larger after the second round: steps that follow each other are
+/// Factor on both numbers of standard errors after the second round: steps that follow each other are
 /// disturbed alike, and noise is not known well yet.
 const EARLY: f64 = 1.5;
 

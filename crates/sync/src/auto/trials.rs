@@ -15,8 +15,8 @@ use crate::auto::trial::{ARM_STEPS, Allowance, Arm, Trial};
 /// Steps since the buckets were laid out before which nothing is tried.
 const FIRST_STEP: u64 = 16;
 
-/// Factor of bandwidth beyond which nothing that was found out holds. A link that cores limit is often half or
-/// twice as fast as a moment ago.
+/// Factor of bandwidth beyond which no result of a trial holds. A link that is limited by cores is often
+/// half or twice as fast as a moment ago.
 const FAR: f64 = 3.0;
 
 /// The trials under the link as it is, and those before it.
@@ -65,8 +65,8 @@ impl Trials {
         }
     }
 
-    /// Under a link of another bandwidth nothing was tried yet. If that is far from the one under which a trial
-    /// ended last, the plan that it kept means nothing any more.
+    /// Takes up another bandwidth of the link, under which nothing was tried yet. If it is far from that under
+    /// which a trial ended last, the result of that trial no longer holds.
     pub(crate) fn link_changed(&mut self, bytes_per_s: f64) {
         self.allowance.link_changed();
         self.tried.clear();

@@ -33,8 +33,8 @@ const PATIENCE_MAX: usize = 96;
 const LARGE_DRIFT: f64 = 2.0;
 const LARGE_PATIENCE: usize = 12;
 
-/// Steps, and seconds, that told nothing of the link until it is measured: so seldom that measuring takes
-/// about one percent of the time.
+/// Steps and seconds that told nothing of the link after which it is measured: so seldom that measuring
+/// takes about one percent of the time.
 const SILENCE_STEPS: u64 = 16;
 const SILENCE_S: f64 = 8.0;
 

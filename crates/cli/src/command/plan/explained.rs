@@ -21,7 +21,7 @@ budget: its error is
 /// Rule by which a candidate is chosen.
 const RULE: &str = "\
 rule: first the ways that make the step shortest, of those within the error budget. Then every bucket goes \
-back to what loses less, as long as the step stays within 2 % of the shortest. A plan less than 2 % faster \
+back to what loses less, as long as the step stays within 1 % of the shortest. A plan less than 2 % faster \
 than raw is not taken. After sixteen steps trials of real steps decide between this plan, the one in force, \
 raw and fixed codecs.
 ";
