@@ -10,7 +10,7 @@ use crate::{Feedback, Momentum, Policy};
 
 /// Where a slow link uses all of it, 1,000 steps on two ranks end with 0.8 to 1.5 percent more loss
 /// (docs/numerics.md). It admits `ecsq:0.7` on most gradients, and `ecsq:1.4` or `int4` if they are gathered.
-const ERROR_BUDGET: f64 = 0.05;
+const ERROR_BUDGET: f64 = 0.02;
 
 /// The longest warm-up: f32 counts up to here exactly.
 pub(crate) const WARM_UP_STEPS_MAX: u64 = 1 << 24;

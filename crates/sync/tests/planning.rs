@@ -141,9 +141,9 @@ fn rank_0_says_why_and_errors_are_those_of_the_gradients() {
         found.map(|one| one.error).unwrap()
     };
     // One in fifty gradients is thirty times as large as the others: what lies below is lost, and
-    // normal numbers would have said otherwise. Values in the middle of their levels count fivefold.
+    // normal numbers would have said otherwise. It counts by its magnitude, not by its square.
     let errors = ["none", "bf16", "int8", "int4", "int3", "int2", "onebit"].map(error);
-    assert!(errors.is_sorted() && errors[0] == 0.0 && errors[4] < 0.15, "{errors:?}");
+    assert!(errors.is_sorted() && errors[0] == 0.0 && errors[4] < 0.5, "{errors:?}");
     assert!(errors[5] > 0.5, "on normal numbers int2 loses an eighth: {errors:?}");
 }
 

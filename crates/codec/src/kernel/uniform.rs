@@ -3,7 +3,7 @@
 //! Symbol 128 + l is level l, from -127 to 127. Symbol 0 is an escape: a value beyond all levels, which is
 //! sent as it is.
 
-use std::ops::AddAssign;
+use std::ops::{AddAssign, Mul};
 
 use super::work::Work;
 use crate::Write;
@@ -105,6 +105,18 @@ impl AddAssign for Sums {
         self.first += other.first;
         self.second += other.second;
         self.further += other.further;
+    }
+}
+
+impl Mul<f64> for Sums {
+    type Output = Sums;
+
+    fn mul(self, factor: f64) -> Sums {
+        Sums {
+            first: self.first * factor,
+            second: self.second * factor,
+            further: self.further * factor,
+        }
     }
 }
 
