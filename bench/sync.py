@@ -114,7 +114,9 @@ def answers(lines: list, changes: list) -> None:
             print(f"\nchanged after step {change}: no new plan")
         else:
             late = answer["step"] - change
-            print(f"\nchanged after step {change}: {answer['planned']}; a new plan {late} steps later")
+            print(
+                f"\nchanged after step {change}: {answer['planned']}; a new plan {late} steps later"
+            )
 
 
 def algorithms(plan: list) -> list:

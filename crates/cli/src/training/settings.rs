@@ -35,7 +35,7 @@ pub struct Settings {
     pub algorithm: Option<AlgorithmFlag>,
     /// With auto, the relative squared error that one encoding of a bucket may have, with twice its
     /// excess of energy; with --parallel, the mean error of all gradients, whatever the codec
-    /// [default: 0.05]
+    /// [default: 0.02]
     #[arg(long, value_name = "ERROR", value_parser = within(0.0..=f64::MAX, "a number of 0 or more"))]
     pub error_budget: Option<f64>,
     /// Error feedback: the codec's error is added to the next gradient (classic), ef21,
