@@ -8,8 +8,8 @@ use thinwire_schedule::Summation;
 
 use crate::{Feedback, Momentum, Policy};
 
-/// Where a slow link uses all of it, 1,000 steps on two ranks end with 0.8 to 1.5 percent more loss
-/// (docs/numerics.md). It admits `ecsq:0.7` on most gradients, and `ecsq:1.4` or `int4` if they are gathered.
+/// Where a slow link uses all of it, 1,000 steps on two ranks end with 0.0 to 0.6 percent more loss
+/// (docs/numerics.md). It admits `ecsq:0.35` on most gradients, and `ecsq:0.5` if they are gathered.
 const ERROR_BUDGET: f64 = 0.02;
 
 /// The longest warm-up: f32 counts up to here exactly.
@@ -45,8 +45,8 @@ pub struct Options {
     pub underway_max: Option<NonZeroUsize>,
     /// The seed of random rounding; all ranks give one.
     pub seed: u64,
-    /// With `auto`, the relative squared error that one encoding of a bucket may have, with twice its excess
-    /// of energy, as measured on its gradients; a gather counts a third. Codecs that lose more are not used
+    /// With `auto`, the relative error that one encoding of a bucket may have, squared or absolute, with twice
+    /// its excess of energy, as measured on its gradients; a gather counts a third. Codecs that lose more are not used
     /// for it. There is no budget if the codecs that `auto` may choose from are named.
     pub error_budget: f64,
     /// The error feedback of lossy codecs.
