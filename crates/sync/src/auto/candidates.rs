@@ -106,7 +106,11 @@ impl Candidates {
             let most = || self.calibration.codecs[codec].error_max(bucket.elements);
             let tried = tried.map(|tried| tried.split_at(self.calibration.codecs.len()));
             let error = tried.map_or_else(most, |(errors, _)| errors[codec].into());
-            let error = if place == 0 { 0.0 } else { error };
+            let error = match place == 0 || self.calibration.codecs[codec].is_exact(bucket.dtype) {
+                true => 0.0,
+                // Gradients that a codec happens to hold, such as equal ones, do not make it exact.
+                false => error.max(f64::MIN_POSITIVE),
+            };
             let length = tried.map_or(Length::EXPECTED, |(_, ratios)| Length::of(ratios[codec]));
             self.of_codec((codec, length), error, bucket, &mut candidates);
         }

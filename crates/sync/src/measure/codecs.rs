@@ -90,8 +90,14 @@ impl Calibration {
     }
 
     /// Returns what each codec makes of some values: the errors of all, then their lengths over those that
-    /// are expected of them.
+    /// are expected of them. Zeros tell nothing of the gradients to come, so with them every codec counts by
+    /// its bound.
     pub(crate) fn try_on(&self, values: &[f32]) -> Vec<f32> {
+        if values.iter().all(|x| *x == 0.0) {
+            let most = |speed: &CodecSpeed| speed.error_max(values.len()) as f32;
+            let errors = self.codecs.iter().map(most);
+            return errors.chain(self.codecs.iter().map(|_| 1.0)).collect();
+        }
         let trial = |speed: &CodecSpeed| {
             let trial = Trial::of(speed.codec(), values, KEY);
             (
@@ -138,6 +144,11 @@ impl CodecSpeed {
             Bound::Mean(_) | Bound::None => 1.0,
         };
         most.max(self.error)
+    }
+
+    /// Whether the codec loses nothing of any gradients of a dtype.
+    pub(crate) fn is_exact(&self, dtype: DType) -> bool {
+        self.error == 0.0 || dtype == DType::BF16 && self.choice.to_string() == "lossless:bf16"
     }
 
     /// Returns the codec.

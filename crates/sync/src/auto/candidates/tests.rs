@@ -133,3 +133,25 @@ fn what_is_encoded_in_less_is_cheaper() {
     let [half, whole, more] = [0.5, 1.0, 1.25].map(&mut wire_s);
     assert!(half < 0.6 * whole && whole < more, "{half} {whole} {more}");
 }
+
+#[test]
+fn only_exact_codecs_have_no_error_whatever_the_gradients_are() {
+    let names = ["lossless", "lossless:bf16", "bf16", "int8", "onebit", "ecsq:1.4"];
+    let mut calibration = Calibration::made_up(link(false), &names);
+    for speed in &mut calibration.codecs {
+        let exact = ["none", "lossless"].contains(&speed.choice.to_string().as_str());
+        speed.error = if exact { 0.0 } else { 1e-4 };
+    }
+    let mut candidates =
+        Candidates::new(calibration, World::new(0, 2).unwrap(), Overrides::default());
+    let exact = |candidate: &Candidate| {
+        candidate.assignment.codec.as_str() == "none" || candidate.assignment.codec == "lossless"
+    };
+    let gradients = [vec![0.0; 4096], vec![1.0; 4096], vec![-0.0; 4096]];
+    for gradients in gradients {
+        let tried = candidates.calibration().try_on(&gradients);
+        for candidate in candidates.of_bucket(&bucket(), Some(&tried)) {
+            assert_eq!(candidate.error == 0.0, exact(&candidate), "{candidate:?}");
+        }
+    }
+}
