@@ -1,8 +1,11 @@
 //! Support for the tests of several crates: ranks as threads over any link, and inputs to sum.
 //!
-//! A development dependency only. There is no sleep in it and no clock: ranks meet through the
-//! link's own rendezvous, and every wait below has the link's timeout.
+//! A development dependency only. There is no sleep in it, and no clock but that of the simulated
+//! network in [`net`]: ranks meet through the link's own rendezvous, and every wait below has the
+//! link's timeout.
 #![forbid(unsafe_code)]
+
+pub mod net;
 
 use thinwire_link::{Bandwidth, Link, Token, mem, store, tcp};
 use thinwire_wire::{Rank, World};

@@ -1,0 +1,327 @@
+//! The network: nodes, links, clock.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use super::queue::Queue;
+use super::{Action, Birth, Event, Fault, Node, Random, Weather};
+
+/// Most nodes of a network.
+const NODES_MAX: usize = 64;
+/// Most events at one instant: more are a node that wakes itself for ever.
+const EVENTS_AT_ONCE_MAX: u32 = 100_000;
+/// Lines of the trace that a network keeps.
+const TRACE_LINES_MAX: usize = 200;
+
+enum Entry<M> {
+    Node { node: usize, life: u32, event: Event<M> },
+    Wake { node: usize, life: u32, wish: u64 },
+    Fault(Fault),
+}
+
+struct Seat<N: Node> {
+    node: Option<N>,
+    life: u32,
+    saved: Option<Vec<u8>>,
+    /// Number of the last wish to be woken.
+    wish: u64,
+    /// Number of actions of the next event after which it is killed.
+    falters: Option<usize>,
+    is_paused: bool,
+    held: Vec<Event<N::Message>>,
+    /// A bit for every node whose messages do not arrive here.
+    cut: u64,
+}
+
+/// Network of up to 64 nodes.
+pub struct Net<N: Node> {
+    seats: Vec<Seat<N>>,
+    make: Box<dyn FnMut(Birth) -> N>,
+    queue: Queue<Entry<N::Message>>,
+    random: Random,
+    weather: Weather,
+    now: u64,
+    /// Number of events at this instant.
+    at_once: u32,
+    digest: u64,
+    trace: Option<VecDeque<String>>,
+}
+
+impl<N: Node> Net<N> {
+    /// A network of `nodes` nodes that start at time zero.
+    ///
+    /// # Panics
+    /// If there are more than 64 nodes.
+    pub fn new(
+        seed: u64,
+        nodes: usize,
+        weather: Weather,
+        make: impl FnMut(Birth) -> N + 'static,
+    ) -> Net<N> {
+        assert!(nodes <= NODES_MAX, "{nodes} nodes, expected at most {NODES_MAX}");
+        let seat = || Seat {
+            node: None,
+            life: 0,
+            saved: None,
+            wish: 0,
+            falters: None,
+            is_paused: false,
+            held: Vec::new(),
+            cut: 0,
+        };
+        let mut net = Net {
+            seats: (0..nodes).map(|_| seat()).collect(),
+            make: Box::new(make),
+            queue: Queue::new(),
+            random: Random::new(seed),
+            weather,
+            now: 0,
+            at_once: 0,
+            digest: 0,
+            trace: None,
+        };
+        (0..nodes).for_each(|node| net.fault(Duration::ZERO, Fault::Boot(node)));
+        net
+    }
+
+    /// Keeps a trace from now on, for [`Net::trace`].
+    pub fn record(&mut self) {
+        self.trace = Some(VecDeque::new());
+    }
+
+    /// Returns the last 200 events and faults that were recorded, a line each.
+    pub fn trace(&self) -> String {
+        self.trace.iter().flatten().fold(String::new(), |text, line| text + line + "\n")
+    }
+
+    /// Returns a hash of all events so far: times, nodes and kinds.
+    pub fn digest(&self) -> u64 {
+        self.digest
+    }
+
+    /// Returns the time.
+    pub fn now(&self) -> Duration {
+        Duration::from_nanos(self.now)
+    }
+
+    /// Returns a node, unless it is down.
+    pub fn node(&self, node: usize) -> Option<&N> {
+        self.seats[node].node.as_ref()
+    }
+
+    /// Returns a node, unless it is down.
+    pub fn node_mut(&mut self, node: usize) -> Option<&mut N> {
+        self.seats[node].node.as_mut()
+    }
+
+    /// Returns whether a node is stopped.
+    pub fn is_paused(&self, node: usize) -> bool {
+        self.seats[node].is_paused
+    }
+
+    /// Schedules a fault.
+    pub fn fault(&mut self, at: Duration, fault: Fault) {
+        self.queue.push(at.as_nanos() as u64, Entry::Fault(fault));
+    }
+
+    /// Schedules an order to a node, in whatever life it then is.
+    pub fn order(&mut self, at: Duration, node: usize, message: N::Message) {
+        let event = Event::Order(message);
+        self.queue.push(at.as_nanos() as u64, Entry::Node { node, life: u32::MAX, event });
+    }
+
+    /// Lets the next thing happen, if it is due until `end`; else the clock is set to `end`. Returns the node
+    /// that had an event.
+    ///
+    /// # Panics
+    /// If nodes wake themselves again and again at one instant.
+    pub fn step(&mut self, end: Duration) -> Option<usize> {
+        let end = end.as_nanos() as u64;
+        loop {
+            let Some((at, entry)) = self.queue.pop(end) else {
+                self.now = self.now.max(end);
+                return None;
+            };
+            self.proceed(at);
+            let node = match entry {
+                Entry::Fault(fault) => self.befall(fault),
+                Entry::Wake { node, life, wish } => {
+                    let is_due = self.seats[node].wish == wish;
+                    is_due.then(|| self.reach(node, life, Event::Wake)).flatten()
+                }
+                Entry::Node { node, life, event } => self.reach(node, life, event),
+            };
+            if node.is_some() {
+                return node;
+            }
+        }
+    }
+
+    fn proceed(&mut self, at: u64) {
+        self.at_once = if at > self.now { 0 } else { self.at_once + 1 };
+        self.now = self.now.max(at);
+        assert!(
+            self.at_once < EVENTS_AT_ONCE_MAX,
+            "time stands still at {} ns:\n{}",
+            self.now,
+            self.trace()
+        );
+    }
+
+    /// Hands an event to a node in this life, or keeps it until the node goes on.
+    fn reach(&mut self, node: usize, life: u32, event: Event<N::Message>) -> Option<usize> {
+        let seat = &mut self.seats[node];
+        let is_blocked = matches!(event, Event::Message { from, .. } | Event::Closed { peer: from }
+            if seat.cut >> from & 1 == 1);
+        if seat.node.is_none() || (life != u32::MAX && life != seat.life) || is_blocked {
+            return None;
+        }
+        if seat.is_paused {
+            seat.held.push(event);
+            return None;
+        }
+        self.note(node, &event);
+        let now = self.now();
+        let actions = self.seats[node].node.as_mut().expect("it is up").on(event, now);
+        self.perform(node, actions);
+        Some(node)
+    }
+
+    fn perform(&mut self, node: usize, mut actions: Vec<Action<N::Message>>) {
+        let falters = self.seats[node].falters.take();
+        if let Some(after) = falters {
+            actions.truncate(after);
+        }
+        for action in actions {
+            match action {
+                Action::Send { to, message } => self.send(node, to, message),
+                Action::Wake(at) => self.wake(node, at),
+                Action::Save(bytes) => self.seats[node].saved = Some(bytes),
+                Action::Exit => self.kill(node),
+            }
+        }
+        if falters.is_some() {
+            self.kill(node);
+        }
+    }
+
+    fn send(&mut self, from: usize, to: usize, message: N::Message) {
+        let life = self.seats[to].life;
+        // Messages of a node to itself are as safe as its memory.
+        let (loss, duplication) =
+            if from == to { (0.0, 0.0) } else { (self.weather.loss, self.weather.duplication) };
+        if self.seats[to].cut >> from & 1 == 1 || self.random.chance(loss) {
+            return;
+        }
+        if self.random.chance(duplication) {
+            let event = Event::Message { from, message: message.clone() };
+            self.later(Entry::Node { node: to, life, event });
+        }
+        self.later(Entry::Node { node: to, life, event: Event::Message { from, message } });
+    }
+
+    fn later(&mut self, entry: Entry<N::Message>) {
+        let mut delay = self.random.time(&self.weather.delay);
+        if self.random.chance(self.weather.lateness) {
+            delay += self.random.time(&(Duration::ZERO..self.weather.late));
+        }
+        self.queue.push(self.now + delay.as_nanos() as u64, entry);
+    }
+
+    fn wake(&mut self, node: usize, at: Duration) {
+        let seat = &mut self.seats[node];
+        seat.wish += 1;
+        let entry = Entry::Wake { node, life: seat.life, wish: seat.wish };
+        self.queue.push((at.as_nanos() as u64).max(self.now), entry);
+    }
+
+    fn befall(&mut self, fault: Fault) -> Option<usize> {
+        if let Some(trace) = &mut self.trace {
+            push_line(trace, format!("{:>12} ns  {fault:?}", self.now));
+        }
+        match fault {
+            Fault::Kill(node) => self.kill(node),
+            Fault::PowerOff(node) => self.power_off(node),
+            Fault::Falter { node, after } => self.seats[node].falters = Some(after),
+            Fault::Boot(node) => return self.boot(node),
+            Fault::Pause(node) => self.seats[node].is_paused = true,
+            Fault::Resume(node) => self.resume(node),
+            Fault::Cut { from, to } => self.seats[to].cut |= 1 << from,
+            Fault::Split { side } => self.split(side),
+            Fault::Heal => self.seats.iter_mut().for_each(|seat| seat.cut = 0),
+            Fault::Weather(weather) => self.weather = weather,
+        }
+        None
+    }
+
+    fn kill(&mut self, node: usize) {
+        if self.seats[node].node.is_none() {
+            return;
+        }
+        self.power_off(node);
+        // A connection closes after its last bytes.
+        let late = if self.weather.lateness > 0.0 { self.weather.late } else { Duration::ZERO };
+        let at = self.now + (self.weather.delay.end + late).as_nanos() as u64;
+        for other in (0..self.seats.len()).filter(|other| *other != node) {
+            let life = self.seats[other].life;
+            let event = Event::Closed { peer: node };
+            self.queue.push(at, Entry::Node { node: other, life, event });
+        }
+    }
+
+    fn power_off(&mut self, node: usize) {
+        let seat = &mut self.seats[node];
+        (seat.node, seat.falters, seat.is_paused) = (None, None, false);
+        seat.held.clear();
+        seat.life += 1;
+    }
+
+    fn boot(&mut self, node: usize) -> Option<usize> {
+        let seat = &mut self.seats[node];
+        if seat.node.is_some() {
+            return None;
+        }
+        let birth = Birth { node, life: seat.life, saved: seat.saved.clone() };
+        let life = seat.life;
+        seat.node = Some((self.make)(birth));
+        self.reach(node, life, Event::Boot)
+    }
+
+    fn resume(&mut self, node: usize) {
+        let seat = &mut self.seats[node];
+        seat.is_paused = false;
+        let life = seat.life;
+        for event in std::mem::take(&mut seat.held) {
+            self.queue.push(self.now, Entry::Node { node, life, event });
+        }
+    }
+
+    fn split(&mut self, side: u64) {
+        for (node, seat) in self.seats.iter_mut().enumerate() {
+            let is_set = side >> node & 1 == 1;
+            seat.cut |= if is_set { !side } else { side };
+        }
+    }
+
+    fn note(&mut self, node: usize, event: &Event<N::Message>) {
+        let (kind, from) = match event {
+            Event::Boot => (0, 0),
+            Event::Message { from, .. } => (1, *from),
+            Event::Order(_) => (2, 0),
+            Event::Closed { peer } => (3, *peer),
+            Event::Wake => (4, 0),
+        };
+        let word = self.now ^ (node as u64) << 48 ^ (from as u64) << 54 ^ kind << 60;
+        self.digest = (self.digest.rotate_left(5) ^ word).wrapping_mul(0x517c_c1b7_2722_0a95);
+        if let Some(trace) = &mut self.trace {
+            push_line(trace, format!("{:>12} ns  node {node}  {event:?}", self.now));
+        }
+    }
+}
+
+fn push_line(trace: &mut VecDeque<String>, line: String) {
+    if trace.len() == TRACE_LINES_MAX {
+        trace.pop_front();
+    }
+    trace.push_back(line);
+}
