@@ -21,6 +21,7 @@ mod onnx;
 mod plan;
 mod program;
 pub mod protobuf;
+mod roster;
 mod state;
 mod store;
 
@@ -36,6 +37,7 @@ pub use names::{choice, names};
 pub use onnx::onnx;
 pub use plan::{BATCH, MODEL, SEQUENCE, cluster, plan};
 pub use program::run as program;
+pub use roster::roster;
 pub use state::state;
 pub use store::store;
 
@@ -67,4 +69,5 @@ pub const TARGETS: &[Target] = &[
     Target { name: "frames", run: frames },
     Target { name: "checkpoint", run: checkpoint },
     Target { name: "program", run: program },
+    Target { name: "roster", run: roster },
 ];

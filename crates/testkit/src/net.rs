@@ -109,6 +109,8 @@ pub struct Birth {
     pub node: usize,
     /// Number of starts before this one.
     pub life: u32,
+    /// Time of the start.
+    pub now: Duration,
     /// Bytes that it saved last.
     pub saved: Option<Vec<u8>>,
 }

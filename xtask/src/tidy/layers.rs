@@ -23,6 +23,7 @@ const PLACES: &[(&str, Place)] = &[
     ("thinwire-codec", Place::Layer(1)),
     ("thinwire-schedule", Place::Layer(1)),
     ("thinwire-model", Place::Layer(1)),
+    ("thinwire-member", Place::Layer(1)),
     ("thinwire-onnx", Place::Layer(2)),
     ("thinwire-program", Place::Layer(2)),
     ("thinwire-link", Place::Layer(2)),

@@ -281,8 +281,8 @@ impl<N: Node> Net<N> {
         if seat.node.is_some() {
             return None;
         }
-        let birth = Birth { node, life: seat.life, saved: seat.saved.clone() };
-        let life = seat.life;
+        let (life, now) = (seat.life, Duration::from_nanos(self.now));
+        let birth = Birth { node, life, now, saved: seat.saved.clone() };
         seat.node = Some((self.make)(birth));
         self.reach(node, life, Event::Boot)
     }

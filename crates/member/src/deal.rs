@@ -1,0 +1,58 @@
+//! Rows of a step's batch, dealt over the ranks of an epoch.
+//!
+//! Law: the parts are consecutive, hold every row once, and differ by at most one row in length. They
+//! depend on the batch and the number of ranks alone, so that a step done again by fewer ranks has the
+//! same rows as before, at the same position in the data.
+
+use std::ops::Range;
+
+use thinwire_wire::{Rank, World};
+
+/// Returns the rows of one rank among those `position..position + batch` of the data; ranks with
+/// smaller numbers have the longer parts. With fewer rows than ranks, some parts are empty.
+pub fn deal(batch: usize, position: u64, world: World) -> Range<u64> {
+    let Range { start, end } = part(batch, world.rank(), world.size());
+    position + start as u64..position + end as u64
+}
+
+/// Returns the part of the batch's rows that a rank has, as a weight for the mean of gradients.
+pub fn weight(batch: usize, world: World) -> f32 {
+    part(batch, world.rank(), world.size()).len() as f32 / batch as f32
+}
+
+fn part(batch: usize, rank: Rank, size: usize) -> Range<usize> {
+    let (least, longer) = (batch / size, batch % size);
+    let start = |place: usize| place * least + place.min(longer);
+    start(rank.index())..start(rank.index() + 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn parts(batch: usize, position: u64, ranks: u32) -> Vec<Range<u64>> {
+        (0..ranks).map(|rank| deal(batch, position, World::new(rank, ranks).unwrap())).collect()
+    }
+
+    #[test]
+    fn a_batch_of_510_goes_to_four_and_to_three() {
+        assert_eq!(parts(510, 0, 4), [0..128, 128..256, 256..383, 383..510]);
+        assert_eq!(parts(510, 5100, 3), [5100..5270, 5270..5440, 5440..5610]);
+        assert_eq!(weight(510, World::new(2, 4).unwrap()), 127.0 / 510.0);
+    }
+
+    proptest! {
+        #[test]
+        fn every_row_is_dealt_once_and_parts_are_even(
+            batch in 0..2000_usize, position in 0..1_u64 << 40, ranks in 1..70_u32
+        ) {
+            let parts = parts(batch, position, ranks);
+            let rows: Vec<u64> = parts.iter().cloned().flatten().collect();
+            prop_assert!(rows.iter().copied().eq(position..position + batch as u64));
+            let lengths = || parts.iter().map(|part| part.end - part.start);
+            prop_assert!(lengths().max().unwrap() - lengths().min().unwrap() <= 1);
+        }
+    }
+}

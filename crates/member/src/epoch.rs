@@ -1,0 +1,118 @@
+//! Processes, epochs, and what a process has of the job's state.
+
+use thinwire_wire::{WORLD_SIZE_MAX, World};
+
+/// Largest number of an epoch; a peer that names a larger one is not believed.
+pub const NUMBER_MAX: u32 = 1 << 31;
+
+/// Name of a process, drawn at random when it starts and never used again.
+///
+/// Ranks are places in an epoch; a process keeps its id from epoch to epoch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Id(pub u64);
+
+/// Training state of a process: parameters, moments and position in the data after a step.
+///
+/// The order is that of age. A step of an epoch needs every member, so a state of a later epoch
+/// contains all steps that any survivor of the earlier ones may rely on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct State {
+    /// Epoch in which the process got or last changed this state.
+    pub epoch: u32,
+    /// Last step that was applied.
+    pub done: u64,
+}
+
+/// Word of a process to obey one coordinator alone, and no proposal with a smaller number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Promise {
+    /// Smallest number that the next epoch may have.
+    pub number: u32,
+    /// Coordinator that is obeyed.
+    pub to: Id,
+}
+
+impl Promise {
+    /// Promise of a process that has not met a coordinator.
+    pub const NONE: Promise = Promise { number: 0, to: Id(0) };
+}
+
+/// A life of the group: who trains together, from which state.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Epoch {
+    /// Number of the epoch, from 1; it grows whenever membership changes.
+    pub number: u32,
+    /// Coordinator that proposed the epoch.
+    pub coordinator: Id,
+    /// Members: a member's place is its rank. Holders come first, then older members before younger.
+    pub members: Vec<Id>,
+    /// Number of members that have the newest state. Without any, all load the last checkpoint.
+    pub holders: u32,
+    /// Last step that the holders have applied; 0 without holders.
+    pub done: u64,
+    /// Number of ranks that the job should have.
+    pub target: u32,
+}
+
+impl Epoch {
+    /// Returns the place of a process among the members.
+    pub fn place(&self, id: Id) -> Option<usize> {
+        self.members.iter().position(|member| *member == id)
+    }
+
+    /// Returns whether a process is a member.
+    pub fn contains(&self, id: Id) -> bool {
+        self.members.contains(&id)
+    }
+
+    /// Returns whether a member already has the newest state when the epoch starts.
+    pub fn holds(&self, id: Id) -> bool {
+        self.place(id).is_some_and(|place| place < self.holders as usize)
+    }
+
+    /// Returns a member's rank and the number of ranks.
+    pub fn world(&self, id: Id) -> Option<World> {
+        World::new(self.place(id)? as u32, self.members.len() as u32).ok()
+    }
+
+    /// Returns whether the numbers can be those of an epoch and no member is named twice.
+    pub(crate) fn is_sound(&self) -> bool {
+        let mut sorted = self.members.clone();
+        sorted.sort_unstable();
+        sorted.dedup();
+        (1..=NUMBER_MAX).contains(&self.number)
+            && (1..=WORLD_SIZE_MAX as usize).contains(&self.members.len())
+            && sorted.len() == self.members.len()
+            && self.holders as usize <= self.members.len()
+            && (self.holders > 0 || self.done == 0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_place_is_a_rank_and_holders_come_first() {
+        let epoch = Epoch {
+            number: 3,
+            coordinator: Id(9),
+            members: vec![Id(5), Id(2), Id(7)],
+            holders: 2,
+            done: 40,
+            target: 4,
+        };
+        assert_eq!(epoch.world(Id(2)), World::new(1, 3).ok());
+        assert_eq!(epoch.world(Id(9)), None);
+        assert!(epoch.holds(Id(2)) && !epoch.holds(Id(7)) && !epoch.holds(Id(9)));
+        assert!(epoch.is_sound());
+        let twice = Epoch { members: vec![Id(5), Id(5)], ..epoch };
+        assert!(!twice.is_sound());
+    }
+
+    #[test]
+    fn a_later_epoch_outweighs_more_steps_of_an_earlier_one() {
+        assert!(State { epoch: 3, done: 7 } > State { epoch: 2, done: 8 });
+        assert!(State { epoch: 3, done: 8 } > State { epoch: 3, done: 7 });
+    }
+}

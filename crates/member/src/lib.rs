@@ -1,0 +1,89 @@
+//! Membership of an elastic job: who trains together, from which state, and what happens when it changes.
+//!
+//! Three state machines without clock, sockets or threads, each with `on(event, now) -> actions`:
+//! [`Roster`] is the coordinator and decides the epochs, [`Member`] is one process of the job, and
+//! [`Process`] is both in one, for jobs whose members host the coordinator. The edge delivers
+//! [`Message`]s, calls `on` with a tick at `deadline()`, and performs the actions in their order.
+//! [`deal`] divides a batch over the ranks of an epoch.
+//!
+//! # One change
+//!
+//! | | coordinator | member |
+//! |--:|---|---|
+//! | 1 | notices a loss, a leaver, newcomers or another size; sends `Stop` with the next number | promises the number; ends the run (after the step that all agree on, or at once) and reports its last step, which is final |
+//! | 2 | has heard of all that live; chooses the members, holders of the newest state first; saves; sends `Propose` | accepts |
+//! | 3 | all members and enough of the last epoch have accepted; saves; sends `Start` | runs: meets the others, takes over the state from the holders, trains; or is fenced, and knocks as a newcomer |
+//!
+//! A step that a change interrupts is skipped, and done again in the next epoch by whoever is in it.
+//! Between changes the coordinator only listens: while it is away, training goes on.
+//!
+//! # Laws
+//!
+//! 1. Of two memberships with one number, at most one is believed in by most of its members, and at most
+//!    one starts.
+//! 2. All members of an epoch begin with one state, and apply equal steps one after another. A process
+//!    that is left behind applies at most the step that was under way, and loses its state.
+//! 3. The step count does not go back, unless no holder of the newest state is left, which is said.
+//! 4. When faults end, all processes that want to and may train do so in one epoch within bounded time: joiners,
+//!    fenced processes and both sides of a partition. Leavers are gone.
+//! 5. Fewer ranks than the least, or too few of the last epoch to decide, wait and say so.
+//!
+//! `tests/laws` holds them over a hundred thousand schedules of faults.
+//!
+//! # Why they hold
+//!
+//! An epoch needs all of its members for every step, so one member that never starts it prevents it for
+//! ever. A promise is to one coordinator and only grows. A change needs half of the last epoch, another
+//! coordinator more than half to take over, so that the two have a member in common: either it has
+//! promised to the newcomer first and the old coordinator cannot decide, or it tells the newcomer of the
+//! epoch that was proposed. A coordinator whose state is saved before it acts is alone and needs neither
+//! ([`Authority`]).
+//!
+//! ```
+//! use std::time::Duration;
+//! use thinwire_member::{
+//!     Authority, Id, Member, MemberAction, MemberEvent, Message, Options, Roster, RosterAction,
+//!     RosterEvent,
+//! };
+//!
+//! let (options, now) = (Options::new(Authority::Saved, 1, 1), Duration::ZERO);
+//! let mut roster = Roster::found(Id(100), options);
+//! let mut member = Member::new(Id(1), options, 0);
+//! member.on(MemberEvent::Contacts(vec![Id(100)]), now);
+//!
+//! let mut actions = member.on(MemberEvent::Tick, now);
+//! let epoch = loop {
+//!     match actions.remove(0) {
+//!         MemberAction::Send { message: Message::Report(report), .. } => {
+//!             for action in roster.on(RosterEvent::Report { id: Id(1), report }, now) {
+//!                 if let RosterAction::Send { message, .. } = action {
+//!                     let event = MemberEvent::Message { from: Id(100), message };
+//!                     actions.extend(member.on(event, now));
+//!                 }
+//!             }
+//!         }
+//!         MemberAction::Run(epoch) => break epoch,
+//!         other => panic!("{other:?}"),
+//!     }
+//! };
+//! assert_eq!((epoch.number, epoch.members), (1, vec![Id(1)]));
+//! ```
+#![forbid(unsafe_code)]
+
+mod deal;
+mod epoch;
+mod member;
+mod message;
+mod note;
+mod options;
+mod process;
+mod roster;
+
+pub use deal::{deal, weight};
+pub use epoch::{Epoch, Id, NUMBER_MAX, Promise, State};
+pub use member::{Member, MemberAction, MemberEvent};
+pub use message::{Known, Manner, Message, Occasion, Reason, Report, Standing};
+pub use note::{Gone, Note, Wait};
+pub use options::{Authority, Options};
+pub use process::{Process, ProcessAction, ProcessEvent};
+pub use roster::{Corrupt, Roster, RosterAction, RosterEvent, SAVED_BYTES_MAX};

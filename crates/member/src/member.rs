@@ -1,0 +1,314 @@
+//! One process of the job: its epoch, its promise, its state.
+//!
+//! The edge runs the training and reports what happens to it; the machine says when to stop and what to
+//! run next. It reports to the coordinator once per beat, and stands for coordinator itself if that is
+//! lost and no older member is left to do so.
+
+mod coordination;
+mod deadlines;
+
+use std::time::Duration;
+
+use crate::{
+    Epoch, Id, Known, Message, Occasion, Options, Promise, Reason, Report, Standing, State,
+};
+
+/// Event that reaches a member.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum MemberEvent {
+    /// A message of another process.
+    Message {
+        /// Sender.
+        from: Id,
+        /// The message.
+        message: Message,
+    },
+    /// A connection has closed, or a peer of the epoch does not answer.
+    Lost(Id),
+    /// The run of the epoch has ended; no step is applied any more.
+    Halted,
+    /// The state of the epoch has been received or loaded.
+    Synced {
+        /// Last step in it.
+        done: u64,
+    },
+    /// A step was applied.
+    Applied {
+        /// Its number.
+        done: u64,
+    },
+    /// The process wants to leave.
+    Leave,
+    /// Processes that a newcomer may ask, as the registry names them.
+    Contacts(Vec<Id>),
+    /// The deadline has passed.
+    Tick,
+}
+
+/// Action of a member.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum MemberAction {
+    /// Sends a message.
+    Send {
+        /// Receiver.
+        to: Id,
+        /// The message.
+        message: Message,
+    },
+    /// Meets the members of the epoch, takes over the state, and trains.
+    Run(Epoch),
+    /// Ends the run after the next step, by a flag in its messages.
+    Finish {
+        /// Members that hand on their residuals then.
+        leavers: Vec<Id>,
+    },
+    /// Ends the run at once; the step leaves no trace.
+    Abort,
+    /// Becomes coordinator, if enough members agree.
+    Stand,
+    /// Is out of the epoch `number`, and knocks as a newcomer without state.
+    Fenced {
+        /// Number of the epoch that has started without it.
+        number: u32,
+    },
+    /// Was refused.
+    Refused(Reason),
+    /// Has left and may end.
+    Left,
+}
+
+/// Activity of the edge.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Run {
+    Idle,
+    Active,
+    Finishing,
+    Aborting,
+}
+
+/// Wish to leave.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Leaving {
+    No,
+    Until(Duration),
+    Left,
+}
+
+/// State machine of one process.
+#[derive(Clone, Debug)]
+pub struct Member {
+    id: Id,
+    options: Options,
+    fingerprint: u64,
+    promised: Promise,
+    /// Last epoch that is known to have started, with or without this process.
+    epoch: Option<Epoch>,
+    accepted: Option<Epoch>,
+    state: Option<State>,
+    run: Run,
+    lost: Vec<Id>,
+    leaving: Leaving,
+    coordinator: Option<Id>,
+    /// When the coordinator was last heard.
+    heard: Duration,
+    /// Since when it is believed lost.
+    suspected: Option<Duration>,
+    contacts: Vec<Id>,
+    beat: u64,
+    next_beat: Duration,
+}
+
+impl Member {
+    /// A newcomer, which knocks at its contacts.
+    pub fn new(id: Id, options: Options, fingerprint: u64) -> Member {
+        Member {
+            id,
+            options,
+            fingerprint,
+            promised: Promise::NONE,
+            epoch: None,
+            accepted: None,
+            state: None,
+            run: Run::Idle,
+            lost: Vec::new(),
+            leaving: Leaving::No,
+            coordinator: None,
+            heard: Duration::ZERO,
+            suspected: None,
+            contacts: Vec::new(),
+            beat: 0,
+            next_beat: Duration::ZERO,
+        }
+    }
+
+    /// Returns the id of the process.
+    pub fn id(&self) -> Id {
+        self.id
+    }
+
+    /// Returns the last epoch that is known to have started, with or without this process.
+    pub fn epoch(&self) -> Option<&Epoch> {
+        self.epoch.as_ref()
+    }
+
+    /// Returns the epoch that was proposed and has not started.
+    pub fn accepted(&self) -> Option<&Epoch> {
+        self.accepted.as_ref()
+    }
+
+    /// Returns the training state that the process can give to others.
+    pub fn state(&self) -> Option<State> {
+        self.state
+    }
+
+    /// Returns the coordinator that reports go to.
+    pub fn coordinator(&self) -> Option<Id> {
+        self.coordinator
+    }
+
+    /// Returns the coordinator that this process promised to obey, and the number.
+    pub fn promised(&self) -> Promise {
+        self.promised
+    }
+
+    /// Returns the members of its epoch that it cannot reach.
+    pub fn lost(&self) -> &[Id] {
+        &self.lost
+    }
+
+    /// Returns what the process does.
+    pub fn standing(&self) -> Standing {
+        match (self.run, self.is_member()) {
+            (Run::Idle, true) => Standing::Halted,
+            (Run::Idle, false) => Standing::Newcomer,
+            _ => Standing::Running,
+        }
+    }
+
+    /// Returns when [`MemberEvent::Tick`] is due.
+    pub fn deadline(&self) -> Duration {
+        if self.leaving == Leaving::Left { Duration::MAX } else { self.next_beat }
+    }
+
+    /// Takes note of an event at time `now`.
+    pub fn on(&mut self, event: MemberEvent, now: Duration) -> Vec<MemberAction> {
+        let mut actions = Vec::new();
+        if self.leaving == Leaving::Left {
+            return actions;
+        }
+        match event {
+            MemberEvent::Message { from, message } => {
+                self.receive(from, message, now, &mut actions)
+            }
+            MemberEvent::Lost(peer) => self.lose(peer, now, &mut actions),
+            MemberEvent::Halted => self.halted(now, &mut actions),
+            MemberEvent::Synced { done } | MemberEvent::Applied { done } => self.advance(done),
+            MemberEvent::Leave => self.leave(now, &mut actions),
+            MemberEvent::Contacts(contacts) => self.contacts = contacts,
+            MemberEvent::Tick => self.tick(now, &mut actions),
+        }
+        actions
+    }
+
+    fn is_member(&self) -> bool {
+        self.epoch.as_ref().is_some_and(|epoch| epoch.contains(self.id))
+    }
+
+    fn advance(&mut self, done: u64) {
+        // The edge may still report a step of a run that was fenced meanwhile.
+        if self.run != Run::Idle
+            && let Some(epoch) = self.epoch.as_ref().filter(|epoch| epoch.contains(self.id))
+        {
+            self.state = Some(State { epoch: epoch.number, done });
+        }
+    }
+
+    fn halted(&mut self, now: Duration, actions: &mut Vec<MemberAction>) {
+        self.run = Run::Idle;
+        self.report(Occasion::News, now, actions);
+    }
+
+    fn abort(&mut self, actions: &mut Vec<MemberAction>) {
+        if matches!(self.run, Run::Active | Run::Finishing) {
+            self.run = Run::Aborting;
+            actions.push(MemberAction::Abort);
+        }
+    }
+
+    /// Ends the run if a member of the epoch is lost: no step can be completed without it.
+    fn lose(&mut self, peer: Id, now: Duration, actions: &mut Vec<MemberAction>) {
+        if self.coordinator == Some(peer) {
+            self.suspect(now);
+        }
+        let is_peer = self.epoch.as_ref().is_some_and(|epoch| epoch.contains(peer));
+        if is_peer && self.is_member() && !self.lost.contains(&peer) {
+            self.lost.push(peer);
+            self.abort(actions);
+            self.report(Occasion::News, now, actions);
+        }
+        self.succeed(now, actions);
+    }
+
+    fn leave(&mut self, now: Duration, actions: &mut Vec<MemberAction>) {
+        if self.leaving == Leaving::No {
+            self.leaving = Leaving::Until(now + self.options.leave);
+            self.report(Occasion::News, now, actions);
+        }
+        if self.run == Run::Idle && !self.is_member() && self.accepted.is_none() {
+            self.left(actions);
+        }
+    }
+
+    fn left(&mut self, actions: &mut Vec<MemberAction>) {
+        self.leaving = Leaving::Left;
+        if let Some(to) = self.coordinator {
+            actions.push(MemberAction::Send { to, message: Message::Bye });
+        }
+        actions.push(MemberAction::Left);
+    }
+
+    /// Sends a report to the coordinator, or to a contact if that is lost.
+    fn report(&mut self, occasion: Occasion, now: Duration, actions: &mut Vec<MemberAction>) {
+        let coordinator = self.coordinator.filter(|_| !self.is_suspect(now));
+        if let Some(to) = coordinator.or_else(|| self.contact()) {
+            let report = Report { occasion, ..self.news() };
+            actions.push(MemberAction::Send { to, message: Message::Report(report) });
+        }
+    }
+
+    /// The next contact in turn.
+    fn contact(&self) -> Option<Id> {
+        let count = self.contacts.len().max(1);
+        self.contacts.get(self.beat as usize % count).copied()
+    }
+
+    /// Reports to a process that may know of a later epoch: the one named, or the next contact.
+    pub(crate) fn inquire(&mut self, at: Option<Id>) -> Option<MemberAction> {
+        let to = at.or_else(|| self.contact())?;
+        let report = Report { occasion: Occasion::Beat, ..self.news() };
+        Some(MemberAction::Send { to, message: Message::Report(report) })
+    }
+
+    fn report_to(&mut self, to: Id, known: Option<Box<Known>>, actions: &mut Vec<MemberAction>) {
+        let report = Report { known, ..self.news() };
+        actions.push(MemberAction::Send { to, message: Message::Report(report) });
+    }
+
+    fn news(&mut self) -> Report {
+        self.beat += 1;
+        let number = |epoch: &Option<Epoch>| epoch.as_ref().map_or(0, |epoch| epoch.number);
+        Report {
+            beat: self.beat,
+            occasion: Occasion::News,
+            standing: self.standing(),
+            promised: self.promised,
+            epoch: number(&self.epoch),
+            accepted: number(&self.accepted),
+            state: self.state,
+            fingerprint: self.fingerprint,
+            lost: self.lost.clone(),
+            leaving: self.leaving != Leaving::No,
+            known: None,
+        }
+    }
+}

@@ -1,0 +1,180 @@
+//! Messages of a coordinator, and when a member obeys them.
+//!
+//! A member obeys one coordinator at a time and never an older promise. It changes the coordinator only
+//! by a hail with a larger number, and only if it has not heard of its own lately. An epoch that was
+//! proposed starts only while the promise that it was accepted with is still the last: whoever has
+//! promised to another coordinator since then prevents it for ever, which that coordinator relies on.
+
+use std::time::Duration;
+
+use super::{Leaving, Member, MemberAction, Run};
+use crate::epoch::NUMBER_MAX;
+use crate::{Epoch, Id, Known, Manner, Message, Promise, State};
+
+impl Member {
+    pub(super) fn receive(
+        &mut self,
+        from: Id,
+        message: Message,
+        now: Duration,
+        actions: &mut Vec<MemberAction>,
+    ) {
+        let is_farewell = matches!(message, Message::Bye | Message::Redirect(_));
+        if self.coordinator == Some(from) && !is_farewell {
+            (self.heard, self.suspected) = (now, None);
+        }
+        match message {
+            Message::Hail { number } => self.hailed(from, number, now, actions),
+            Message::Stop { number, last, manner } => {
+                self.catch_up(from, last, now, actions);
+                self.stop((from, number), manner, actions);
+            }
+            Message::Propose { epoch, last } => {
+                self.catch_up(from, last, now, actions);
+                self.proposed(from, epoch, now, actions);
+            }
+            Message::Start(epoch) => self.started(from, epoch, now, actions),
+            Message::Refuse(reason) => actions.push(MemberAction::Refused(reason)),
+            Message::Redirect(to) => self.redirected(from, to, now),
+            Message::Bye if self.coordinator == Some(from) => {
+                self.suspect(now);
+                self.succeed(now, actions);
+            }
+            Message::Bye | Message::Heard | Message::Report(_) | Message::Resize(_) => {}
+        }
+    }
+
+    fn hailed(&mut self, from: Id, number: u32, now: Duration, actions: &mut Vec<MemberAction>) {
+        let mine = self.promised;
+        let is_newer = number > mine.number || (number == mine.number && from == mine.to);
+        let may_follow = from == mine.to || self.coordinator == Some(from) || self.is_free(now);
+        if is_newer && may_follow && number <= NUMBER_MAX {
+            self.promised = Promise { number, to: from };
+            self.follow(from, now);
+        }
+        let known = Known { epoch: self.epoch.clone(), accepted: self.accepted.clone() };
+        self.report_to(from, Some(Box::new(known)), actions);
+    }
+
+    /// Whether another coordinator may be followed: the own one is lost, or there never was one.
+    fn is_free(&self, now: Duration) -> bool {
+        let is_stranger = self.epoch.is_none() && self.accepted.is_none();
+        is_stranger || self.is_suspect(now) || now > self.heard + self.options.silence / 2
+    }
+
+    fn follow(&mut self, coordinator: Id, now: Duration) {
+        self.coordinator = Some(coordinator);
+        (self.heard, self.suspected) = (now, None);
+    }
+
+    fn stop(&mut self, by: (Id, u32), manner: Manner, actions: &mut Vec<MemberAction>) {
+        let (from, number) = by;
+        if self.promised.to == from && (self.promised.number..=NUMBER_MAX).contains(&number) {
+            self.promised.number = number;
+            match manner {
+                Manner::Abort => self.abort(actions),
+                Manner::Finish { leavers } if self.run == Run::Active => {
+                    self.run = Run::Finishing;
+                    actions.push(MemberAction::Finish { leavers });
+                }
+                Manner::Finish { .. } => {}
+            }
+        }
+        self.report_to(from, None, actions);
+    }
+
+    fn proposed(&mut self, from: Id, epoch: Epoch, now: Duration, actions: &mut Vec<MemberAction>) {
+        let Promise { number, to } = self.promised;
+        let is_late = self.epoch.as_ref().is_some_and(|known| epoch.number <= known.number);
+        let is_newer = epoch.number > number || (epoch.number == number && to == from);
+        // Who has nothing to vouch for may follow anyone; a member only whom it has promised to.
+        let may_follow = to == from || !self.is_member();
+        let is_valid = epoch.coordinator == from && epoch.is_sound();
+        if is_newer && !is_late && may_follow && is_valid {
+            self.promised = Promise { number: epoch.number, to: from };
+            self.accepted = Some(epoch);
+            self.follow(from, now);
+            // A run that was not told to stop belongs to an epoch that the others have left.
+            self.abort(actions);
+        }
+        self.report_to(from, None, actions);
+    }
+
+    fn started(&mut self, from: Id, epoch: Epoch, now: Duration, actions: &mut Vec<MemberAction>) {
+        let is_new = self.epoch.as_ref().is_none_or(|known| epoch.number > known.number);
+        if !is_new || !epoch.is_sound() {
+            return self.report_to(from, None, actions);
+        }
+        if !epoch.contains(self.id) {
+            return self.fenced(from, epoch, now, actions);
+        }
+        let promise = Promise { number: epoch.number, to: epoch.coordinator };
+        if self.promised == promise
+            && self.accepted.as_ref() == Some(&epoch)
+            && self.run == Run::Idle
+        {
+            self.follow(from, now);
+            self.start(epoch, actions);
+        }
+        self.report_to(from, None, actions);
+    }
+
+    fn start(&mut self, epoch: Epoch, actions: &mut Vec<MemberAction>) {
+        self.enter(epoch.clone());
+        self.run = Run::Active;
+        actions.push(MemberAction::Run(epoch));
+    }
+
+    fn enter(&mut self, epoch: Epoch) {
+        if epoch.holds(self.id) {
+            self.state = Some(State { epoch: epoch.number, done: epoch.done });
+        } else if epoch.holders == 0 {
+            self.state = None;
+        }
+        self.accepted = None;
+        self.lost.clear();
+        self.epoch = Some(epoch);
+    }
+
+    /// Takes note that the epoch that was proposed has started and ended without this process. Others must
+    /// learn this from it: the next epoch is decided by members of that one.
+    fn catch_up(&mut self, from: Id, last: u32, now: Duration, actions: &mut Vec<MemberAction>) {
+        let has_started = |epoch: &mut Epoch| epoch.number == last && epoch.coordinator == from;
+        if self.run != Run::Idle {
+            return;
+        }
+        match self.accepted.take_if(has_started) {
+            Some(epoch) if epoch.contains(self.id) => self.enter(epoch),
+            Some(epoch) => self.fenced(from, epoch, now, actions),
+            None => {}
+        }
+    }
+
+    /// Goes on as a newcomer: the others have left this process and its state behind.
+    fn fenced(&mut self, from: Id, epoch: Epoch, now: Duration, actions: &mut Vec<MemberAction>) {
+        let was_member = self.is_member();
+        self.abort(actions);
+        self.state = None;
+        self.lost.clear();
+        self.accepted.take_if(|accepted| accepted.number <= epoch.number);
+        let number = epoch.number;
+        self.epoch = Some(epoch);
+        self.follow(from, now);
+        if self.leaving != Leaving::No {
+            return self.left(actions);
+        }
+        if was_member {
+            actions.push(MemberAction::Fenced { number });
+        }
+        self.report_to(from, None, actions);
+    }
+
+    /// Follows the one that a contact names, or that the former coordinator has given way to.
+    fn redirected(&mut self, from: Id, to: Id, now: Duration) {
+        // A contact may not know yet that the coordinator is lost.
+        let is_other = to != self.id && self.coordinator != Some(to);
+        if is_other && (self.coordinator == Some(from) || self.is_suspect(now)) {
+            self.follow(to, now);
+        }
+    }
+}

@@ -1,0 +1,146 @@
+//! Messages between processes and their coordinator.
+//!
+//! All are idempotent, and the coordinator answers each beat with whatever its sender lacks. Lost,
+//! repeated and reordered messages therefore cost a beat and nothing else.
+
+use crate::{Epoch, Id, Promise, State};
+
+/// Message from one process to another.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Message {
+    /// State of the sender, to its coordinator; once per beat and at every change.
+    Report(Report),
+    /// Request of a coordinator without state to obey it; training goes on.
+    Hail {
+        /// Number that the promise is to have.
+        number: u32,
+    },
+    /// Order to end the epoch, and to promise `number`.
+    Stop {
+        /// Smallest number of the next epoch.
+        number: u32,
+        /// Number of the last epoch that has started.
+        last: u32,
+        /// Manner in which the current step ends.
+        manner: Manner,
+    },
+    /// Next epoch, which starts when enough processes know of it.
+    Propose {
+        /// The epoch.
+        epoch: Epoch,
+        /// Number of the last epoch that has started.
+        last: u32,
+    },
+    /// Epoch that has started. Members run; others are fenced.
+    Start(Epoch),
+    /// Receipt of a report that needs no other answer.
+    Heard,
+    /// Refusal of a newcomer, for now or for good.
+    Refuse(Reason),
+    /// Answer of a process that is not the coordinator: ask this one.
+    Redirect(Id),
+    /// Request of an operator for another number of ranks.
+    Resize(u32),
+    /// Farewell of a process that ends, to its coordinator; from a coordinator to all.
+    Bye,
+}
+
+/// State of a process, as it tells its coordinator.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Report {
+    /// Number of the report, by which older ones are told from newer.
+    pub beat: u64,
+    /// Reason why it is sent; beats alone are answered, so that reports and answers end.
+    pub occasion: Occasion,
+    /// Activity of the process.
+    pub standing: Standing,
+    /// Coordinator that it obeys.
+    pub promised: Promise,
+    /// Last epoch that it knows to have started; 0 for none.
+    pub epoch: u32,
+    /// Last epoch that was proposed to it; 0 for none.
+    pub accepted: u32,
+    /// Training state; none for a newcomer.
+    pub state: Option<State>,
+    /// Hash of everything that members must have in common: model, data, version.
+    pub fingerprint: u64,
+    /// Members of its epoch that it cannot reach.
+    pub lost: Vec<Id>,
+    /// Whether the process wants to leave.
+    pub leaving: bool,
+    /// Epochs in full, as answer to a hail.
+    pub known: Option<Box<Known>>,
+}
+
+/// Reason of a report.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Occasion {
+    /// The time has come: the coordinator answers with whatever the process lacks.
+    Beat,
+    /// Something has changed, or the coordinator has asked.
+    News,
+}
+
+/// Epochs that a process knows.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Known {
+    /// Last epoch that has started.
+    pub epoch: Option<Epoch>,
+    /// Later epoch that was proposed, and may have started.
+    pub accepted: Option<Epoch>,
+}
+
+/// Activity of a process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Standing {
+    /// No member; wants to be one, and gets its state from the others.
+    Newcomer,
+    /// Member that computes steps, or may still do so.
+    Running,
+    /// Member that has stopped: the last step in its state is final.
+    Halted,
+}
+
+/// Manner in which an epoch ends.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Manner {
+    /// After a step that all agree on by a flag in its messages, so that no work is lost. Leavers then
+    /// hand on their residuals.
+    Finish {
+        /// Members that are not in the next epoch, in the order of their ranks.
+        leavers: Vec<Id>,
+    },
+    /// At once: somebody is lost and the step cannot be completed.
+    Abort,
+}
+
+/// Reason of a refusal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reason {
+    /// The job has as many ranks as it should; the newcomer is a spare.
+    Full {
+        /// Number of ranks.
+        target: u32,
+    },
+    /// Another model, other data or another version.
+    Fingerprint {
+        /// Fingerprint of the newcomer.
+        found: u64,
+        /// Fingerprint of the job.
+        expected: u64,
+    },
+    /// The newcomer and a member could not reach each other a short time ago.
+    Unreachable {
+        /// The member.
+        member: Id,
+    },
+    /// A size that the job's limits exclude.
+    Size {
+        /// Ranks asked for.
+        found: u32,
+        /// Fewest ranks.
+        min: u32,
+        /// Most ranks.
+        max: u32,
+    },
+}

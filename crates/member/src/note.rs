@@ -1,0 +1,79 @@
+//! Events that people are told: log, report and `--json`.
+
+use crate::Id;
+
+/// Event in the life of a job, as its coordinator sees it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Note {
+    /// An epoch has started.
+    Started {
+        /// Number of the epoch.
+        number: u32,
+        /// Members that were not in the epoch before.
+        joined: Vec<Id>,
+        /// Members of the epoch before that are not in this one.
+        gone: Vec<(Id, Gone)>,
+    },
+    /// No holder of the newest state is left; the job goes on from an older one.
+    Rewound {
+        /// Number of the epoch that goes on.
+        number: u32,
+        /// Last step that the epoch before started with; it may have applied more.
+        from: u64,
+        /// Last step of the state that is left; none if all load the last checkpoint.
+        to: Option<u64>,
+    },
+    /// No epoch can be formed.
+    Waiting(Wait),
+    /// Another coordinator has taken over.
+    Superseded {
+        /// The other coordinator.
+        by: Id,
+    },
+}
+
+/// Reason why a member is not in the next epoch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Gone {
+    /// It wanted to leave.
+    Left,
+    /// Its process has ended.
+    Ended,
+    /// It was silent for too long, or did not stop.
+    Silent,
+    /// It and another member could not reach each other.
+    Cut,
+    /// The job was made smaller.
+    Resized,
+}
+
+/// Reason why no epoch can be formed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wait {
+    /// Fewer ranks than the job needs.
+    Members {
+        /// Ranks that there are.
+        have: u32,
+        /// Fewest ranks.
+        min: u32,
+    },
+    /// Too few of the last epoch are reachable to rule out that the others go on.
+    Quorum {
+        /// Members that are reachable.
+        have: u32,
+        /// Members that are needed.
+        need: u32,
+    },
+    /// No reachable member has the newest state.
+    Holder {
+        /// Last step of that state.
+        done: u64,
+    },
+    /// A proposed epoch may have started, and none of its members is reachable.
+    Proposed {
+        /// Number of that epoch.
+        number: u32,
+    },
+    /// No member of the job has been heard of.
+    Unknown,
+}

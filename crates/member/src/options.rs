@@ -1,0 +1,70 @@
+//! Settings that coordinator and members of a job share.
+
+use std::time::Duration;
+
+use thinwire_wire::WORLD_SIZE_MAX;
+
+/// Place where the coordinator lives, and thereby what it needs to decide.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Authority {
+    /// A process whose state is saved before it acts on it, in a registry or a file: no other
+    /// coordinator can exist, so any survivors may go on.
+    Saved,
+    /// A process that may restart without its state. It needs half of the last epoch for a change,
+    /// and after a restart more than half.
+    Unsaved,
+    /// A member. If it is lost the first living member succeeds, with more than half of the last
+    /// epoch.
+    Elected,
+}
+
+/// Settings of a job's membership, equal on all its processes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Options {
+    /// Place of the coordinator.
+    pub authority: Authority,
+    /// Fewest ranks that train; with fewer, all wait.
+    pub min: u32,
+    /// Most ranks that train; more are spares.
+    pub max: u32,
+    /// Time within which a silent process is noticed.
+    pub silence: Duration,
+    /// Time that newcomers wait for others, so that they join together.
+    pub settle: Duration,
+    /// Time that a job without a holder of its state waits for one before it resumes from the last
+    /// checkpoint.
+    pub resume: Duration,
+    /// Longest time for which two processes that cannot reach each other are kept apart.
+    pub quarantine_max: Duration,
+    /// Time after which a leaver goes even if nobody has let it go.
+    pub leave: Duration,
+}
+
+impl Options {
+    /// Returns the usual times, for any number of ranks from `min` to `max`.
+    pub fn new(authority: Authority, min: u32, max: u32) -> Options {
+        Options {
+            authority,
+            min: min.max(1),
+            max: max.clamp(min.max(1), WORLD_SIZE_MAX),
+            silence: Duration::from_secs(2),
+            settle: Duration::from_millis(500),
+            resume: Duration::from_secs(30),
+            quarantine_max: Duration::from_secs(60),
+            leave: Duration::from_secs(10),
+        }
+    }
+
+    /// Returns the time between two reports of a process.
+    pub fn beat(&self) -> Duration {
+        self.silence / 8
+    }
+
+    /// Returns the age of the last report from which on a process counts as silent.
+    ///
+    /// The last report may be one beat old when the process falls silent, and the coordinator looks
+    /// once per beat, so that [`Options::silence`] bounds the whole.
+    pub fn patience(&self) -> Duration {
+        self.silence - 2 * self.beat()
+    }
+}

@@ -1,0 +1,299 @@
+//! Coordinator's list of all processes, which decides the epochs.
+//!
+//! An epoch passes through three phases. While it is *steady* the coordinator only listens. For a change
+//! it *stops* the epoch: every member promises the next number and reports its last step, which is
+//! final. It then *proposes* the next epoch and starts it once all new members, and enough old ones,
+//! know of it. A restarted or succeeding coordinator begins by *adopting* the last epoch.
+
+mod adopt;
+mod answer;
+mod change;
+mod choose;
+mod cuts;
+mod peers;
+mod saved;
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use crate::{Epoch, Id, Manner, Message, Note, Options, Reason, Report, Wait};
+use cuts::Cuts;
+use peers::Peers;
+pub use saved::{Corrupt, SAVED_BYTES_MAX};
+
+/// Event that reaches the coordinator.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum RosterEvent {
+    /// A process reports.
+    Report {
+        /// The process.
+        id: Id,
+        /// Its state.
+        report: Report,
+    },
+    /// The connection to a process has closed, which proves nothing.
+    Closed(Id),
+    /// A process is known to have ended.
+    Ended(Id),
+    /// An operator wants another number of ranks.
+    Resize {
+        /// The operator's process, which gets an answer.
+        id: Id,
+        /// Number of ranks.
+        target: u32,
+    },
+    /// A beat has passed.
+    Tick,
+}
+
+/// Action of the coordinator.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum RosterAction {
+    /// Makes [`Roster::save`] durable before anything that follows.
+    Save,
+    /// Sends a message.
+    Send {
+        /// Receiver.
+        to: Id,
+        /// The message.
+        message: Message,
+    },
+    /// Tells people.
+    Say(Note),
+    /// Ends: the other coordinator decides from now on.
+    StepDown {
+        /// The other coordinator.
+        to: Id,
+    },
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Phase {
+    Adopting { since: Duration },
+    Steady,
+    Stopping { manner: Manner, since: Duration },
+    Proposed { epoch: Epoch, since: Duration },
+    Down,
+}
+
+/// State machine of the coordinator.
+#[derive(Clone, Debug)]
+pub struct Roster {
+    id: Id,
+    options: Options,
+    phase: Phase,
+    /// Number of the last promise that was asked for.
+    number: u32,
+    /// Number of the hail, or of the epoch, since which this coordinator is the only one.
+    floor: u32,
+    /// Largest number that was heard of.
+    seen: u32,
+    /// Last epoch that has started.
+    epoch: Option<Epoch>,
+    /// Later epochs that others proposed, known while adopting.
+    unstarted: Vec<Epoch>,
+    target: u32,
+    fingerprint: Option<u64>,
+    peers: Peers,
+    cuts: Cuts,
+    /// Processes that the phase waits for.
+    outstanding: BTreeSet<Id>,
+    waiting: Option<(Wait, Duration)>,
+    next_tick: Duration,
+}
+
+impl Roster {
+    /// The coordinator of a new job, which has no epoch yet. It is for whoever starts the job and nobody
+    /// else: a coordinator that may be a replacement adopts.
+    pub fn found(id: Id, options: Options) -> Roster {
+        Roster {
+            id,
+            options,
+            phase: Phase::Steady,
+            number: 0,
+            floor: 0,
+            seen: 0,
+            epoch: None,
+            unstarted: Vec::new(),
+            target: options.max,
+            fingerprint: None,
+            peers: Peers::default(),
+            cuts: Cuts::default(),
+            outstanding: BTreeSet::new(),
+            waiting: None,
+            next_tick: Duration::ZERO,
+        }
+    }
+
+    /// Returns the id of the coordinator.
+    pub fn id(&self) -> Id {
+        self.id
+    }
+
+    /// Returns the last epoch that has started.
+    pub fn epoch(&self) -> Option<&Epoch> {
+        self.epoch.as_ref()
+    }
+
+    /// Returns the number of ranks that the job should have.
+    pub fn target(&self) -> u32 {
+        self.target
+    }
+
+    /// Returns why no epoch can be formed at the moment.
+    pub fn waiting(&self) -> Option<Wait> {
+        self.waiting.map(|(wait, _)| wait)
+    }
+
+    /// Returns when [`RosterEvent::Tick`] is due.
+    pub fn deadline(&self) -> Duration {
+        if self.phase == Phase::Down { Duration::MAX } else { self.next_tick }
+    }
+
+    /// Takes note of an event at time `now`.
+    pub fn on(&mut self, event: RosterEvent, now: Duration) -> Vec<RosterAction> {
+        let mut actions = Vec::new();
+        if self.phase == Phase::Down {
+            return actions;
+        }
+        match event {
+            RosterEvent::Report { id, report } => self.reported(id, report, now, &mut actions),
+            RosterEvent::Closed(id) => self.peers.closed(id, now),
+            RosterEvent::Ended(id) => self.ended(id, now, &mut actions),
+            RosterEvent::Resize { id, target } => self.resize(id, target, now, &mut actions),
+            RosterEvent::Tick => self.tick(now, &mut actions),
+        }
+        actions
+    }
+
+    fn tick(&mut self, now: Duration, actions: &mut Vec<RosterAction>) {
+        if now < self.next_tick {
+            return;
+        }
+        self.next_tick = now + self.options.beat();
+        self.cuts.prune(now);
+        self.peers.prune(now, self.options.silence, self.epoch.as_ref());
+        match self.phase {
+            Phase::Adopting { since } => self.hail_again(since, now, actions),
+            Phase::Stopping { .. } if self.waiting.is_some() => self.call_missing(now, actions),
+            _ => {}
+        }
+        self.proceed(now, actions);
+    }
+
+    /// Looks whether the phase is over.
+    fn proceed(&mut self, now: Duration, actions: &mut Vec<RosterAction>) {
+        match self.phase {
+            Phase::Adopting { .. } => self.adopt_if_possible(now, actions),
+            Phase::Steady => self.change_if_needed(now, actions),
+            Phase::Stopping { .. } => self.propose_if_stopped(now, actions),
+            Phase::Proposed { .. } => self.start_if_known(now, actions),
+            Phase::Down => {}
+        }
+    }
+
+    fn ended(&mut self, id: Id, now: Duration, actions: &mut Vec<RosterAction>) {
+        self.peers.ended(id, now);
+        self.outstanding.remove(&id);
+        self.proceed(now, actions);
+    }
+
+    fn resize(&mut self, id: Id, target: u32, now: Duration, actions: &mut Vec<RosterAction>) {
+        let Options { min, max, .. } = self.options;
+        if !(min..=max).contains(&target) {
+            let message = Message::Refuse(Reason::Size { found: target, min, max });
+            return actions.push(RosterAction::Send { to: id, message });
+        }
+        self.target = target;
+        actions.push(RosterAction::Save);
+        actions.push(RosterAction::Send { to: id, message: Message::Heard });
+        self.proceed(now, actions);
+    }
+
+    fn send(&self, to: &[Id], message: &Message, actions: &mut Vec<RosterAction>) {
+        let reachable = to.iter().filter(|id| !self.peers.has_ended(**id));
+        actions
+            .extend(reachable.map(|to| RosterAction::Send { to: *to, message: message.clone() }));
+    }
+
+    /// The members of the last epoch that has started.
+    fn members(&self) -> &[Id] {
+        self.epoch.as_ref().map_or(&[], |epoch| &epoch.members)
+    }
+
+    fn epoch_number(&self) -> u32 {
+        self.epoch.as_ref().map_or(0, |epoch| epoch.number)
+    }
+
+    fn wait(&mut self, wait: Wait, now: Duration, actions: &mut Vec<RosterAction>) {
+        let is_new = self.waiting.is_none_or(|(known, _)| {
+            std::mem::discriminant(&known) != std::mem::discriminant(&wait)
+        });
+        let since = self.waiting.filter(|_| !is_new).map_or(now, |(_, since)| since);
+        if is_new {
+            actions.push(RosterAction::Say(Note::Waiting(wait)));
+        }
+        self.waiting = Some((wait, since));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Authority, Member, MemberAction, MemberEvent};
+
+    const COORDINATOR: Id = Id(100);
+
+    /// The knock of a newcomer.
+    fn knock(id: u64, fingerprint: u64) -> RosterEvent {
+        let mut member = Member::new(Id(id), Options::new(Authority::Saved, 1, 4), fingerprint);
+        member.on(MemberEvent::Contacts(vec![COORDINATOR]), Duration::ZERO);
+        let actions = member.on(MemberEvent::Tick, Duration::ZERO);
+        let [MemberAction::Send { message: Message::Report(report), .. }] = &actions[..] else {
+            panic!("{actions:?}");
+        };
+        RosterEvent::Report { id: Id(id), report: report.clone() }
+    }
+
+    fn answers(actions: Vec<RosterAction>, id: u64) -> Vec<Message> {
+        let message = |action| match action {
+            RosterAction::Send { to, message } if to == Id(id) => Some(message),
+            _ => None,
+        };
+        actions.into_iter().filter_map(message).collect()
+    }
+
+    #[test]
+    fn a_newcomer_with_another_model_is_refused_and_the_job_goes_on() {
+        let mut roster = Roster::found(COORDINATOR, Options::new(Authority::Saved, 2, 4));
+        roster.on(knock(1, 7), Duration::ZERO);
+        let refusal = Message::Refuse(Reason::Fingerprint { found: 8, expected: 7 });
+        assert_eq!(answers(roster.on(knock(2, 8), Duration::ZERO), 2), [refusal]);
+        roster.on(knock(3, 7), Duration::ZERO);
+        let actions = roster.on(RosterEvent::Tick, Duration::from_secs(1));
+        let [Message::Propose { epoch, .. }] = &answers(actions, 1)[..] else { panic!("no epoch") };
+        assert_eq!(epoch.members, [Id(1), Id(3)]);
+    }
+
+    #[test]
+    fn a_size_beyond_the_limits_is_refused() {
+        let mut roster = Roster::found(COORDINATOR, Options::new(Authority::Saved, 2, 4));
+        let resize = |target| RosterEvent::Resize { id: Id(9), target };
+        let refusal = Message::Refuse(Reason::Size { found: 5, min: 2, max: 4 });
+        assert_eq!(answers(roster.on(resize(5), Duration::ZERO), 9), [refusal]);
+        assert_eq!(answers(roster.on(resize(3), Duration::ZERO), 9), [Message::Heard]);
+        assert_eq!(roster.target(), 3);
+    }
+
+    #[test]
+    fn an_epoch_is_saved_before_it_is_proposed_and_before_it_starts() {
+        let mut roster = Roster::found(COORDINATOR, Options::new(Authority::Saved, 1, 1));
+        let actions = roster.on(knock(1, 7), Duration::ZERO);
+        let position = |is: fn(&RosterAction) -> bool| actions.iter().position(is);
+        let save = position(|action| *action == RosterAction::Save);
+        let propose = position(|action| {
+            matches!(action, RosterAction::Send { message: Message::Propose { .. }, .. })
+        });
+        assert!(save.is_some() && save < propose, "{actions:?}");
+    }
+}

@@ -1,0 +1,206 @@
+//! Adoption: a coordinator without state learns the last epoch from its members.
+//!
+//! It asks them to obey it and to say what they know, and training goes on meanwhile. With the promises of
+//! more than half of an epoch it knows of every later epoch that was started: half of this one know of
+//! it before. A later epoch that was proposed is excluded if more than half of its members have promised
+//! without having started it: it needs all of them for a step, and half of them for a change.
+
+use std::time::Duration;
+
+use super::{Phase, Roster, RosterAction};
+use crate::{Authority, Epoch, Id, Known, Message, Options, Report, Wait};
+
+impl Roster {
+    /// A coordinator that replaces another one, and what it does first. It knows nothing, or what the
+    /// member in its process knows and the largest number that this has seen.
+    pub fn adopt(
+        id: Id,
+        options: Options,
+        known: Known,
+        seen: u32,
+        now: Duration,
+    ) -> (Roster, Vec<RosterAction>) {
+        let mut roster = Roster { seen, ..Roster::found(id, options) };
+        roster.target = known.epoch.as_ref().map_or(options.max, |epoch| epoch.target);
+        (roster.epoch, roster.unstarted) = (known.epoch, known.accepted.into_iter().collect());
+        let mut actions = Vec::new();
+        roster.bid(now, &mut actions);
+        (roster, actions)
+    }
+
+    /// Asks all members for a promise with a number larger than any that was heard of.
+    pub(super) fn bid(&mut self, now: Duration, actions: &mut Vec<RosterAction>) {
+        self.number = self.number.max(self.seen) + 1;
+        (self.floor, self.seen) = (self.number, self.number);
+        self.phase = Phase::Adopting { since: now };
+        self.await_promises(now);
+        self.hail(actions);
+    }
+
+    fn await_promises(&mut self, now: Duration) {
+        for id in self.askable() {
+            self.peers.expect(id, now);
+        }
+        let has_promised = |id: &Id| self.has_promised(*id);
+        self.outstanding = self.members().iter().copied().filter(|id| !has_promised(id)).collect();
+    }
+
+    /// Whether a process obeys this coordinator, and has told all epochs that it knows of: one without the
+    /// other is worth nothing.
+    pub(super) fn has_promised(&self, id: Id) -> bool {
+        let obeys = self.peers.report(id).is_some_and(|report| {
+            report.promised.to == self.id && report.promised.number >= self.floor
+        });
+        obeys && self.peers.has_told(id)
+    }
+
+    /// Members of the last epoch, and of those that may have started after it.
+    fn askable(&self) -> Vec<Id> {
+        let unstarted = self.unstarted.iter().flat_map(|epoch| &epoch.members);
+        let mut ids: Vec<Id> = self.members().iter().chain(unstarted).copied().collect();
+        ids.sort_unstable();
+        ids.dedup();
+        ids
+    }
+
+    fn hail(&self, actions: &mut Vec<RosterAction>) {
+        let mut to = self.askable();
+        to.retain(|id| !self.has_promised(*id));
+        self.send(&to, &Message::Hail { number: self.number }, actions);
+    }
+
+    /// Repeats the hail, or gives up if members still hear the coordinator that was believed lost.
+    pub(super) fn hail_again(
+        &mut self,
+        since: Duration,
+        now: Duration,
+        actions: &mut Vec<RosterAction>,
+    ) {
+        let is_late = now > since + self.options.silence;
+        let other = |id: &Id| {
+            let report = self.peers.report(*id).filter(|_| !self.is_gone(*id, now))?;
+            (report.promised.to != self.id).then_some(report.promised.to)
+        };
+        let other = self.members().iter().find_map(other);
+        match other.filter(|_| is_late && self.options.authority == Authority::Elected) {
+            Some(to) => self.step_down(to, actions),
+            None => self.hail(actions),
+        }
+    }
+
+    pub(super) fn learn(
+        &mut self,
+        id: Id,
+        report: Report,
+        now: Duration,
+        actions: &mut Vec<RosterAction>,
+    ) {
+        let promised = report.promised;
+        if let Some(known) = report.known {
+            self.take_over(*known, now, actions);
+        }
+        if self.has_promised(id) {
+            self.outstanding.remove(&id);
+            return;
+        }
+        let is_member = self.members().contains(&id);
+        let is_outside =
+            self.options.authority == Authority::Elected && !self.members().contains(&self.id);
+        let is_rival = promised.to != self.id && promised.number >= self.number;
+        if is_member && (is_outside || (is_rival && self.yields_to(promised.to))) {
+            self.step_down(promised.to, actions);
+        } else if is_member && is_rival {
+            self.bid(now, actions);
+        }
+    }
+
+    fn take_over(&mut self, known: Known, now: Duration, actions: &mut Vec<RosterAction>) {
+        let number = self.epoch_number();
+        let mut is_new = false;
+        if let Some(epoch) = known.epoch.filter(|epoch| epoch.number > number && epoch.is_sound()) {
+            self.target = epoch.target;
+            self.epoch = Some(epoch);
+            is_new = true;
+        }
+        let is_later = |epoch: &Epoch| epoch.number > self.epoch_number() && epoch.is_sound();
+        if let Some(epoch) = known.accepted.filter(is_later)
+            && !self.unstarted.contains(&epoch)
+        {
+            self.unstarted.push(epoch);
+            is_new = true;
+        }
+        if is_new {
+            self.await_promises(now);
+            self.hail(actions);
+        }
+    }
+
+    pub(super) fn adopt_if_possible(&mut self, now: Duration, actions: &mut Vec<RosterAction>) {
+        match self.obstacle() {
+            Some(wait) => self.wait(wait, now, actions),
+            None => {
+                (self.phase, self.waiting) = (Phase::Steady, None);
+                self.unstarted.clear();
+                self.outstanding.clear();
+                actions.push(RosterAction::Save);
+                self.proceed(now, actions);
+            }
+        }
+    }
+
+    fn obstacle(&self) -> Option<Wait> {
+        if self.epoch.is_none() {
+            return Some(Wait::Unknown);
+        }
+        let size = self.members().len();
+        let (have, need) = (size - self.outstanding.len(), size / 2 + 1);
+        if have < need {
+            return Some(Wait::Quorum { have: have as u32, need: need as u32 });
+        }
+        let may_run = self.unstarted.iter().find(|epoch| self.may_have_started(epoch))?;
+        Some(Wait::Proposed { number: may_run.number })
+    }
+
+    /// Whether an epoch that was proposed may have started unseen, and its coordinator may go on with half
+    /// of its members. More than half that have promised without having started it exclude both.
+    fn may_have_started(&self, epoch: &Epoch) -> bool {
+        let prevents = |id: &&Id| {
+            let report = self.peers.report(**id);
+            self.has_promised(**id) && report.is_some_and(|report| report.epoch < epoch.number)
+        };
+        let count = epoch.members.iter().filter(prevents).count();
+        epoch.number > self.epoch_number() && 2 * count <= epoch.members.len()
+    }
+
+    /// Whether a report shows that another coordinator may have taken over.
+    pub(super) fn is_contested(&self, id: Id, report: &Report) -> bool {
+        let has_other = report.promised.to != self.id && report.promised.number > self.floor;
+        report.epoch > self.epoch_number() || (has_other && self.members().contains(&id))
+    }
+
+    /// Steps down, or asks for all promises again: until then another coordinator may decide.
+    pub(super) fn contest(&mut self, rival: Id, now: Duration, actions: &mut Vec<RosterAction>) {
+        if self.epoch.is_some() && rival != self.id && self.yields_to(rival) {
+            self.step_down(rival, actions);
+        } else {
+            self.bid(now, actions);
+        }
+    }
+
+    /// Of two members that coordinate, the one with the smaller place goes on. A coordinator outside of
+    /// the epoch goes on asking: the promise may be to one that has ended.
+    fn yields_to(&self, rival: Id) -> bool {
+        let place = |id: Id| self.epoch.as_ref().and_then(|epoch| epoch.place(id));
+        match (place(self.id), place(rival)) {
+            (Some(mine), Some(theirs)) => theirs < mine,
+            (None, Some(_)) => true,
+            (_, None) => false,
+        }
+    }
+
+    fn step_down(&mut self, to: Id, actions: &mut Vec<RosterAction>) {
+        self.phase = Phase::Down;
+        actions.push(RosterAction::Say(crate::Note::Superseded { by: to }));
+        actions.push(RosterAction::StepDown { to });
+    }
+}

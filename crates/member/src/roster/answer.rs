@@ -1,0 +1,160 @@
+//! Reports, and the answer to each: whatever its sender lacks.
+
+use std::time::Duration;
+
+use super::{Phase, Roster, RosterAction};
+use crate::epoch::NUMBER_MAX;
+use crate::{Id, Message, Occasion, Reason, Report, Standing};
+
+impl Roster {
+    pub(super) fn reported(
+        &mut self,
+        id: Id,
+        report: Report,
+        now: Duration,
+        actions: &mut Vec<RosterAction>,
+    ) {
+        let numbers = [report.promised.number, report.epoch, report.accepted];
+        let largest = numbers.into_iter().max().unwrap_or(0);
+        if largest > NUMBER_MAX {
+            return;
+        }
+        if let Some(reason) = self.objection(&report) {
+            let message = Message::Refuse(reason);
+            return actions.push(RosterAction::Send { to: id, message });
+        }
+        if !self.peers.hear(id, report.clone(), now) {
+            return;
+        }
+        self.seen = self.seen.max(largest);
+        self.complain(id, &report, now);
+        let is_beat = report.occasion == Occasion::Beat;
+        let is_adopting = matches!(self.phase, Phase::Adopting { .. });
+        if is_adopting {
+            self.learn(id, report, now, actions);
+        } else if self.is_contested(id, &report) {
+            return self.contest(report.promised.to, now, actions);
+        } else if matches!(self.phase, Phase::Stopping { .. }) && self.members().contains(&id) {
+            self.await_unless_ready(id, now);
+        } else if let Phase::Proposed { epoch, .. } = &self.phase
+            && self.knows(id, epoch.number)
+        {
+            self.outstanding.remove(&id);
+        }
+        if self.is_news(id) {
+            self.proceed(now, actions);
+        }
+        let is_told =
+            |action: &RosterAction| matches!(action, RosterAction::Send { to, .. } if *to == id);
+        if is_beat && self.phase != Phase::Down && !actions.iter().any(is_told) {
+            let message = self.answer(id, now);
+            actions.push(RosterAction::Send { to: id, message });
+        }
+    }
+
+    /// Whether a report may end the phase. Most are reports of members that train, of which a large
+    /// world sends thousands per second.
+    fn is_news(&self, id: Id) -> bool {
+        match self.phase {
+            Phase::Steady => self.peers.report(id).is_some_and(|report| {
+                let is_calm = report.standing == Standing::Running
+                    && report.lost.is_empty()
+                    && !report.leaving;
+                !is_calm
+            }),
+            _ => self.outstanding.is_empty() || matches!(self.phase, Phase::Adopting { .. }),
+        }
+    }
+
+    fn await_unless_ready(&mut self, id: Id, now: Duration) {
+        if self.is_ready(id, now) {
+            self.outstanding.remove(&id);
+        } else {
+            self.outstanding.insert(id);
+        }
+    }
+
+    /// The reason why a newcomer cannot be a member, whatever happens.
+    fn objection(&mut self, report: &Report) -> Option<Reason> {
+        let (found, expected) =
+            (report.fingerprint, *self.fingerprint.get_or_insert(report.fingerprint));
+        let is_other = report.standing == Standing::Newcomer && found != expected;
+        is_other.then_some(Reason::Fingerprint { found, expected })
+    }
+
+    fn complain(&mut self, id: Id, report: &Report, now: Duration) {
+        let number = self.epoch_number();
+        let is_member = |id: &Id| self.epoch.as_ref().is_some_and(|epoch| epoch.contains(*id));
+        if report.lost.is_empty() || report.epoch != number || !is_member(&id) {
+            return;
+        }
+        for of in report.lost.iter().filter(|of| is_member(of)) {
+            self.cuts.complain((id, *of), number, &self.options, now);
+        }
+    }
+
+    /// The answer to the last report of a process.
+    fn answer(&mut self, id: Id, now: Duration) -> Message {
+        let Some(report) = self.peers.report(id) else { return Message::Heard };
+        let is_mine = report.promised.to == self.id;
+        let is_member = self.members().contains(&id);
+        if matches!(self.phase, Phase::Adopting { .. }) || (is_member && self.is_strange(report)) {
+            return self.answer_stranger(id);
+        }
+        match (&self.phase, &self.epoch) {
+            (Phase::Stopping { manner, .. }, _) if is_member && !self.is_ready(id, now) => {
+                self.stop_message(manner)
+            }
+            (Phase::Proposed { epoch, .. }, _)
+                if (epoch.contains(id) || (is_member && is_mine))
+                    && !self.knows(id, epoch.number) =>
+            {
+                Message::Propose { epoch: epoch.clone(), last: self.epoch_number() }
+            }
+            (Phase::Steady, Some(epoch)) if is_member && report.epoch < epoch.number => {
+                Message::Start(epoch.clone())
+            }
+            (_, Some(epoch))
+                if !is_member
+                    && report.epoch < epoch.number
+                    && report.standing != Standing::Newcomer =>
+            {
+                Message::Start(epoch.clone())
+            }
+            _ => self.receipt(id, now),
+        }
+    }
+
+    /// A member of the epoch that promised to another coordinator before this one took over.
+    fn is_strange(&self, report: &Report) -> bool {
+        report.promised.to != self.id
+    }
+
+    fn answer_stranger(&mut self, id: Id) -> Message {
+        let Some(report) = self.peers.report(id) else { return Message::Heard };
+        let is_newcomer = report.epoch == 0 && report.accepted == 0;
+        if self.has_promised(id) || is_newcomer {
+            return Message::Heard;
+        }
+        if report.promised.to != self.id {
+            self.number = self.number.max(report.promised.number + 1);
+        }
+        Message::Hail { number: self.number }
+    }
+
+    fn receipt(&self, id: Id, now: Duration) -> Message {
+        let is_newcomer =
+            self.peers.report(id).is_some_and(|report| report.standing == Standing::Newcomer);
+        if !is_newcomer || self.members().contains(&id) || self.phase != Phase::Steady {
+            return Message::Heard;
+        }
+        let members = self.members();
+        if let Some(member) = members.iter().find(|member| self.cuts.parts((id, **member), now)) {
+            return Message::Refuse(Reason::Unreachable { member: *member });
+        }
+        if members.len() >= self.target as usize {
+            return Message::Refuse(Reason::Full { target: self.target });
+        }
+        Message::Heard
+    }
+}

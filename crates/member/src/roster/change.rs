@@ -1,0 +1,226 @@
+//! Phases of a change: stop, propose, start.
+
+use std::time::Duration;
+
+use super::{Phase, Roster, RosterAction};
+use crate::{Epoch, Gone, Id, Manner, Message, Note, Standing, Wait};
+
+impl Roster {
+    pub(super) fn is_gone(&self, id: Id, now: Duration) -> bool {
+        let is_missed = self.cuts.is_missed(id, self.epoch_number());
+        self.peers.is_gone(id, is_missed, &self.options, now)
+    }
+
+    /// Stops the epoch if somebody is lost, wants to leave or to join, or the size is to change.
+    pub(super) fn change_if_needed(&mut self, now: Duration, actions: &mut Vec<RosterAction>) {
+        if self.epoch.is_none() {
+            return self.found_if_complete(now, actions);
+        }
+        if let Some(manner) = self.reason_to_stop(now) {
+            self.stop(manner, now, actions);
+        }
+    }
+
+    fn reason_to_stop(&self, now: Duration) -> Option<Manner> {
+        let members = self.members();
+        if members.iter().any(|id| self.is_gone(*id, now) || self.has_stopped(*id)) {
+            return Some(Manner::Abort);
+        }
+        let target = self.target as usize;
+        let mut leavers: Vec<Id> =
+            members.iter().copied().filter(|id| self.is_leaving(*id)).collect();
+        let staying = || members.iter().filter(|id| !self.is_leaving(**id));
+        leavers.extend(staying().skip(target));
+        let is_wanted = staying().count() < target && self.has_settled(now);
+        (is_wanted || !leavers.is_empty()).then_some(Manner::Finish { leavers })
+    }
+
+    /// Whether a member has stopped by itself, or cannot start this epoch any more.
+    fn has_stopped(&self, id: Id) -> bool {
+        let number = self.epoch_number();
+        self.peers.report(id).is_some_and(|report| {
+            let is_behind = report.epoch < number && report.promised.number > number;
+            let is_over = report.epoch == number && report.standing != Standing::Running;
+            is_behind || is_over || (report.epoch == number && !report.lost.is_empty())
+        })
+    }
+
+    /// Whether newcomers that may join have waited for others long enough.
+    fn has_settled(&self, now: Duration) -> bool {
+        let members = self.members();
+        let may_join = |id: Id| {
+            !members.contains(&id) && !members.iter().any(|of| self.cuts.parts((id, *of), now))
+        };
+        let newcomers = self.peers.newcomers(&self.options, now);
+        let last =
+            newcomers.iter().filter(|(id, _)| may_join(*id)).map(|(_, knocked)| *knocked).max();
+        last.is_some_and(|last| now >= last + self.options.settle)
+    }
+
+    /// Proposes the first epoch when enough processes have knocked, and all or no more are to come.
+    fn found_if_complete(&mut self, now: Duration, actions: &mut Vec<RosterAction>) {
+        let have = self.peers.newcomers(&self.options, now).len() as u32;
+        if have < self.options.min {
+            return self.wait(Wait::Members { have, min: self.options.min }, now, actions);
+        }
+        if have >= self.target || self.has_settled(now) {
+            self.number = self.number.max(self.seen) + 1;
+            if let Ok(epoch) = self.choose(now) {
+                self.propose(epoch, now, actions);
+            }
+        }
+    }
+
+    /// Asks all members to stop and to promise the next number.
+    pub(super) fn stop(&mut self, manner: Manner, now: Duration, actions: &mut Vec<RosterAction>) {
+        self.number = self.number.max(self.seen) + 1;
+        self.seen = self.number;
+        let members = self.members().to_vec();
+        self.outstanding = members.iter().copied().filter(|id| !self.is_gone(*id, now)).collect();
+        let message = self.stop_message(&manner);
+        self.send(&members, &message, actions);
+        self.phase = Phase::Stopping { manner, since: now };
+    }
+
+    pub(super) fn stop_message(&self, manner: &Manner) -> Message {
+        let last = self.epoch_number();
+        Message::Stop { number: self.number, last, manner: manner.clone() }
+    }
+
+    pub(super) fn propose_if_stopped(&mut self, now: Duration, actions: &mut Vec<RosterAction>) {
+        let Phase::Stopping { manner, since } = &self.phase else { return };
+        let (is_gentle, since) = (*manner != Manner::Abort, *since);
+        let is_broken = self.members().iter().any(|id| self.is_gone(*id, now))
+            || self.cuts.is_new(self.epoch_number());
+        if is_gentle && is_broken {
+            // The step cannot be completed.
+            self.phase = Phase::Stopping { manner: Manner::Abort, since: now };
+            let message = self.stop_message(&Manner::Abort);
+            let members = self.members().to_vec();
+            return self.send(&members, &message, actions);
+        }
+        // A process that still answers but cannot stop has hung.
+        let has_hung = !is_gentle && now > since + self.options.silence;
+        let waits_for = |id: &Id| !has_hung && !self.is_gone(*id, now) && !self.is_ready(*id, now);
+        let outstanding = self.outstanding.iter().copied().filter(waits_for).collect();
+        self.outstanding = outstanding;
+        if !self.outstanding.is_empty() {
+            return;
+        }
+        match self.choose(now) {
+            Ok(epoch) => self.propose(epoch, now, actions),
+            Err(wait) => self.wait(wait, now, actions),
+        }
+    }
+
+    /// Calls members that have not stopped although the job waits for them: they may be back, and obey
+    /// another coordinator, which does not know of this one.
+    pub(super) fn call_missing(&mut self, now: Duration, actions: &mut Vec<RosterAction>) {
+        let mut missing = self.members().to_vec();
+        missing.retain(|id| !self.is_ready(*id, now));
+        let is_strange =
+            |id: &Id| self.peers.report(*id).is_some_and(|report| report.promised.to != self.id);
+        let (strangers, own): (Vec<Id>, Vec<Id>) = missing.into_iter().partition(is_strange);
+        let Phase::Stopping { manner, .. } = &self.phase else { return };
+        let message = self.stop_message(manner);
+        self.send(&own, &message, actions);
+        self.send(&strangers, &Message::Hail { number: self.number }, actions);
+    }
+
+    fn propose(&mut self, epoch: Epoch, now: Duration, actions: &mut Vec<RosterAction>) {
+        let concerned = self.concerned(&epoch);
+        let waits_for = |id: &Id| epoch.contains(*id) || !self.is_gone(*id, now);
+        self.outstanding = concerned.iter().copied().filter(waits_for).collect();
+        self.seen = self.seen.max(epoch.number);
+        let message = Message::Propose { epoch: epoch.clone(), last: self.epoch_number() };
+        self.phase = Phase::Proposed { epoch, since: now };
+        actions.push(RosterAction::Save);
+        self.send(&concerned, &message, actions);
+    }
+
+    /// The members of an epoch, and those of the one before it.
+    pub(super) fn concerned(&self, epoch: &Epoch) -> Vec<Id> {
+        let old = self.members().iter().filter(|id| !epoch.contains(**id));
+        epoch.members.iter().chain(old).copied().collect()
+    }
+
+    /// Whether a process has heard of the proposed epoch, and obeys this coordinator.
+    pub(super) fn knows(&self, id: Id, number: u32) -> bool {
+        self.peers.report(id).is_some_and(|report| {
+            report.accepted.max(report.epoch) >= number && report.promised.to == self.id
+        })
+    }
+
+    /// Starts the proposed epoch when all of its members know of it, and so many of the last one that
+    /// another coordinator cannot miss it.
+    pub(super) fn start_if_known(&mut self, now: Duration, actions: &mut Vec<RosterAction>) {
+        let Phase::Proposed { epoch, since } = &self.phase else { return };
+        let is_lost = |id: &Id| {
+            self.is_gone(*id, now)
+                || self
+                    .peers
+                    .report(*id)
+                    .is_some_and(|report| report.promised.number > epoch.number)
+        };
+        if epoch.members.iter().any(is_lost) || now > *since + self.options.silence {
+            return self.stop(Manner::Abort, now, actions);
+        }
+        let knows = |id: &&Id| self.knows(**id, epoch.number);
+        let have = self.members().iter().filter(knows).count();
+        if epoch.members.iter().all(|id| knows(&id)) && self.check_quorum(have).is_ok() {
+            let epoch = epoch.clone();
+            self.start(epoch, now, actions);
+        }
+    }
+
+    fn start(&mut self, epoch: Epoch, now: Duration, actions: &mut Vec<RosterAction>) {
+        let concerned = self.concerned(&epoch);
+        let notes = self.notes(&epoch, now);
+        (self.phase, self.floor, self.waiting) = (Phase::Steady, epoch.number, None);
+        self.outstanding.clear();
+        self.unstarted.clear();
+        self.epoch = Some(epoch.clone());
+        actions.push(RosterAction::Save);
+        self.send(&concerned, &Message::Start(epoch), actions);
+        actions.extend(notes.into_iter().map(RosterAction::Say));
+    }
+
+    fn notes(&self, epoch: &Epoch, now: Duration) -> Vec<Note> {
+        let joined = epoch.members.iter().filter(|id| !self.members().contains(id));
+        let gone = self.members().iter().filter(|id| !epoch.contains(**id));
+        let gone = gone.map(|id| (*id, self.why_gone(*id, epoch, now)));
+        let mut notes = vec![Note::Started {
+            number: epoch.number,
+            joined: joined.copied().collect(),
+            gone: gone.collect(),
+        }];
+        if let Some(last) = self.epoch.as_ref().filter(|last| loses_steps(last, epoch)) {
+            let to = (epoch.holders > 0).then_some(epoch.done);
+            notes.push(Note::Rewound { number: epoch.number, from: last.done, to });
+        }
+        notes
+    }
+
+    fn why_gone(&self, id: Id, epoch: &Epoch, now: Duration) -> Gone {
+        let is_cut = || epoch.members.iter().any(|member| self.cuts.parts((id, *member), now));
+        match () {
+            () if self.is_leaving(id) => Gone::Left,
+            () if self.peers.has_ended(id) => Gone::Ended,
+            () if self.is_gone(id, now) => Gone::Silent,
+            () if is_cut() => Gone::Cut,
+            () if epoch.members.len() >= self.target as usize => Gone::Resized,
+            () => Gone::Silent,
+        }
+    }
+}
+
+/// Whether `next` starts from an older state than `last` may have had.
+fn loses_steps(last: &Epoch, next: &Epoch) -> bool {
+    let has_witness = last.members.iter().any(|id| next.contains(*id));
+    match (last.holders, next.holders) {
+        // Without a member that has no state, steps may have been applied.
+        (0, 0) => !has_witness,
+        (0, _) => false,
+        _ => next.holders == 0 || next.done < last.done,
+    }
+}

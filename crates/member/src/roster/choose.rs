@@ -1,0 +1,132 @@
+//! Next epoch, chosen from what the members of the last one report.
+//!
+//! The newest state wins: members that have it are holders and come first. A leaver stays for one more
+//! epoch if nobody else has that state.
+
+use std::cmp::Reverse;
+use std::time::Duration;
+
+use super::Roster;
+use crate::{Authority, Epoch, Id, Standing, State, Wait};
+
+/// Newest state among the members that have stopped.
+struct Newest {
+    state: Option<State>,
+    /// Whether it is older than the one that the last epoch started with.
+    is_stale: bool,
+}
+
+impl Roster {
+    /// The next epoch, of members that have stopped and newcomers.
+    pub(super) fn choose(&self, now: Duration) -> Result<Epoch, Wait> {
+        let ready: Vec<Id> =
+            self.members().iter().copied().filter(|id| self.is_ready(*id, now)).collect();
+        self.check_quorum(ready.len())?;
+        let mut members = self.staying(&ready);
+        self.cuts.separate(&mut members, now);
+        // A holder may be among those that were separated: the newest state is that of the others.
+        let newest = self.newest(&members, &ready);
+        if newest.is_stale && !self.may_rewind(now) {
+            return Err(Wait::Holder { done: self.epoch.as_ref().map_or(0, |epoch| epoch.done) });
+        }
+        members.sort_by_key(|id| Reverse(self.is_newest(*id, newest.state)));
+        self.admit(&mut members, now);
+        members.truncate(self.target as usize);
+        let have = members.len() as u32;
+        if have < self.options.min {
+            return Err(Wait::Members { have, min: self.options.min });
+        }
+        let holders = members.iter().filter(|id| self.is_newest(**id, newest.state)).count();
+        let done = newest.state.filter(|_| holders > 0).map_or(0, |state| state.done);
+        Ok(Epoch {
+            number: self.number,
+            coordinator: self.id,
+            members,
+            holders: holders as u32,
+            done,
+            target: self.target,
+        })
+    }
+
+    /// Whether a member has stopped for the next epoch and is still there.
+    pub(super) fn is_ready(&self, id: Id, now: Duration) -> bool {
+        let has_stopped = self.peers.report(id).is_some_and(|report| {
+            report.standing != Standing::Running
+                && report.promised.to == self.id
+                && report.promised.number >= self.number
+        });
+        has_stopped && !self.is_gone(id, now)
+    }
+
+    /// Half of the last epoch is enough for its own coordinator: another one would have asked more than
+    /// half, and one of them would not have stopped for this one.
+    pub(super) fn check_quorum(&self, have: usize) -> Result<(), Wait> {
+        let need = match self.options.authority {
+            Authority::Saved => 0,
+            Authority::Unsaved | Authority::Elected => self.members().len().div_ceil(2),
+        };
+        if have < need {
+            return Err(Wait::Quorum { have: have as u32, need: need as u32 });
+        }
+        Ok(())
+    }
+
+    fn newest(&self, members: &[Id], ready: &[Id]) -> Newest {
+        let state = self.newest_state(members);
+        let is_stale = self.epoch.as_ref().is_some_and(|epoch| match epoch.holders {
+            // A member without state proves that no step was applied.
+            0 => ready.is_empty() || (state.is_none() && self.newest_state(ready).is_some()),
+            _ => state.is_none_or(|state| state.done < epoch.done),
+        });
+        Newest { state, is_stale }
+    }
+
+    fn newest_state(&self, members: &[Id]) -> Option<State> {
+        members.iter().filter_map(|id| self.state(*id)).max()
+    }
+
+    /// Whether the newest state is given up: its holders have ended, or were waited for long enough.
+    fn may_rewind(&self, now: Duration) -> bool {
+        let is_over =
+            self.members().iter().all(|id| self.peers.has_ended(*id) || self.is_ready(*id, now));
+        let waited = self.waiting.is_some_and(|(wait, since)| {
+            matches!(wait, Wait::Holder { .. }) && now >= since + self.options.resume
+        });
+        is_over || waited
+    }
+
+    fn state(&self, id: Id) -> Option<State> {
+        self.peers.report(id)?.state
+    }
+
+    fn is_newest(&self, id: Id, newest: Option<State>) -> bool {
+        newest.is_some() && self.state(id) == newest
+    }
+
+    pub(super) fn is_leaving(&self, id: Id) -> bool {
+        self.peers.report(id).is_some_and(|report| report.leaving)
+    }
+
+    /// Those that have stopped and stay, holders of the newest state first.
+    fn staying(&self, ready: &[Id]) -> Vec<Id> {
+        let newest = self.newest_state(ready);
+        let stays = |id: &Id| !self.is_leaving(*id);
+        let has_heir = ready.iter().any(|id| stays(id) && self.is_newest(*id, newest));
+        let is_last = |id: &Id| !has_heir && self.is_newest(*id, newest);
+        let mut staying: Vec<Id> =
+            ready.iter().copied().filter(|id| stays(id) || is_last(id)).collect();
+        staying.sort_by_key(|id| Reverse(self.is_newest(*id, newest)));
+        staying
+    }
+
+    /// Adds newcomers that can reach all members, the first first.
+    fn admit(&self, members: &mut Vec<Id>, now: Duration) {
+        for (id, _) in self.peers.newcomers(&self.options, now) {
+            let is_known = self.members().contains(&id) || members.contains(&id);
+            let is_cut = || members.iter().any(|member| self.cuts.parts((id, *member), now));
+            if !is_known && !is_cut() && members.len() < self.target as usize {
+                members.push(id);
+            }
+        }
+    }
+}

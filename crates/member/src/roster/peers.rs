@@ -1,0 +1,115 @@
+//! Processes that the coordinator has heard of, with their last report.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use crate::{Epoch, Id, Options, Report, Standing};
+
+/// Process that the coordinator has heard of, or that its epoch names.
+#[derive(Clone, Debug)]
+pub(super) struct Peer {
+    pub(super) heard: Duration,
+    closed: Option<Duration>,
+    ended: bool,
+    /// When it first knocked, since it was last a member.
+    pub(super) knocked: Duration,
+    pub(super) report: Option<Report>,
+    /// Numbers of the epochs that it has told in full.
+    told: Option<(u32, u32)>,
+}
+
+#[derive(Clone, Debug, Default)]
+pub(super) struct Peers {
+    all: BTreeMap<Id, Peer>,
+}
+
+impl Peers {
+    /// Names a process that was not heard of; its silence counts from `now`.
+    pub(super) fn expect(&mut self, id: Id, now: Duration) -> &mut Peer {
+        let new =
+            Peer { heard: now, closed: None, ended: false, knocked: now, report: None, told: None };
+        self.all.entry(id).or_insert(new)
+    }
+
+    /// Takes a report; false if it is older than one that is known, or of a process that has ended.
+    pub(super) fn hear(&mut self, id: Id, report: Report, now: Duration) -> bool {
+        let peer = self.expect(id, now);
+        let is_stale = peer.report.as_ref().is_some_and(|known| known.beat >= report.beat);
+        if is_stale || peer.ended {
+            return false;
+        }
+        let was_newcomer =
+            peer.report.as_ref().is_some_and(|known| known.standing == Standing::Newcomer);
+        if !was_newcomer {
+            peer.knocked = now;
+        }
+        if report.known.is_some() {
+            peer.told = Some((report.epoch, report.accepted));
+        }
+        (peer.heard, peer.closed, peer.report) = (now, None, Some(report));
+        true
+    }
+
+    /// Whether the epochs that a process knows of are known here as well.
+    pub(super) fn has_told(&self, id: Id) -> bool {
+        self.all.get(&id).is_some_and(|peer| {
+            let numbers = peer.report.as_ref().map(|report| (report.epoch, report.accepted));
+            numbers == Some((0, 0)) || (numbers.is_some() && numbers == peer.told)
+        })
+    }
+
+    pub(super) fn closed(&mut self, id: Id, now: Duration) {
+        if let Some(peer) = self.all.get_mut(&id) {
+            peer.closed.get_or_insert(now);
+        }
+    }
+
+    pub(super) fn ended(&mut self, id: Id, now: Duration) {
+        self.expect(id, now).ended = true;
+    }
+
+    pub(super) fn has_ended(&self, id: Id) -> bool {
+        self.all.get(&id).is_some_and(|peer| peer.ended)
+    }
+
+    pub(super) fn report(&self, id: Id) -> Option<&Report> {
+        self.all.get(&id)?.report.as_ref()
+    }
+
+    /// Whether a process is lost at time `now`: ended, silent, or without a connection for a beat. A
+    /// member that cannot reach it either (`is_missed`) spares the wait for that beat.
+    pub(super) fn is_gone(
+        &self,
+        id: Id,
+        is_missed: bool,
+        options: &Options,
+        now: Duration,
+    ) -> bool {
+        let Some(peer) = self.all.get(&id) else { return true };
+        let is_closed =
+            peer.closed.is_some_and(|closed| is_missed || now > closed + options.beat());
+        peer.ended || is_closed || now > peer.heard + options.patience()
+    }
+
+    /// Newcomers that have knocked lately, the first first.
+    pub(super) fn newcomers(&self, options: &Options, now: Duration) -> Vec<(Id, Duration)> {
+        let is_newcomer = |peer: &Peer| {
+            let report = peer.report.as_ref();
+            report.is_some_and(|report| report.standing == Standing::Newcomer && !report.leaving)
+        };
+        let knocking = self.all.iter().filter(|(_, peer)| is_newcomer(peer));
+        let mut knocking: Vec<_> = knocking
+            .filter(|(id, _)| !self.is_gone(**id, false, options, now))
+            .map(|(id, peer)| (*id, peer.knocked))
+            .collect();
+        knocking.sort_by_key(|(id, knocked)| (*knocked, *id));
+        knocking
+    }
+
+    /// Forgets processes outside of the epoch that have been silent for long.
+    pub(super) fn prune(&mut self, now: Duration, silence: Duration, epoch: Option<&Epoch>) {
+        self.all.retain(|id, peer| {
+            now <= peer.heard + 4 * silence || epoch.is_some_and(|epoch| epoch.contains(*id))
+        });
+    }
+}

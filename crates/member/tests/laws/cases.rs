@@ -1,0 +1,282 @@
+//! Single faults in calm networks, with the times that users are promised.
+
+use std::time::Duration;
+
+use thinwire_member::{Authority, Gone, Id, Note, Options, Roster, Wait};
+use thinwire_testkit::net::{Fault, Weather};
+
+use crate::job::Job;
+use crate::worker::{Packet, Setup, Worker};
+
+const S: Duration = Duration::from_secs(1);
+const AUTHORITIES: [Authority; 3] = [Authority::Saved, Authority::Unsaved, Authority::Elected];
+
+/// A job of `workers` ranks that has trained for a while, and its first worker's node.
+fn job(authority: Authority, workers: usize, min: u32) -> (Job, usize) {
+    let options = Options::new(authority, min, workers as u32);
+    let first = usize::from(authority != Authority::Elected);
+    let mut job = Job::new(Setup { options, seed: 7, nodes: workers + first }, Weather::calm());
+    job.run(3 * S);
+    assert!(job.is_whole(), "{authority:?}");
+    assert_eq!(job.ledger.records.len(), 1, "all ranks of a new job start together");
+    (job, first)
+}
+
+fn number(job: &Job) -> u32 {
+    job.ledger.latest().unwrap().number
+}
+
+fn size(job: &Job) -> usize {
+    job.ledger.latest().unwrap().members.len()
+}
+
+fn id(job: &Job, node: usize) -> Id {
+    job.net.node(node).unwrap().id()
+}
+
+/// Time until a step of a later epoch of `size` ranks is applied.
+fn recovery(job: &mut Job, ranks: usize) -> Duration {
+    let (before, now) = (number(job), job.net.now());
+    let trains = |job: &Job| {
+        let latest = job.ledger.latest().unwrap();
+        let has_stepped =
+            |worker: &Worker| worker.trains() == Some(latest.number) && worker.done > latest.done;
+        latest.number > before && latest.members.len() == ranks && job.workers().any(has_stepped)
+    };
+    job.run_until(now + 60 * S, trains).expect("it recovers")
+}
+
+fn gone(job: &Job) -> Vec<Gone> {
+    let started = job.ledger.notes.iter().filter_map(|note| match note {
+        Note::Started { gone, .. } => Some(gone.iter().map(|(_, why)| *why)),
+        _ => None,
+    });
+    started.flatten().collect()
+}
+
+#[test]
+fn survivors_of_a_killed_rank_step_within_a_second() {
+    for authority in AUTHORITIES {
+        let (mut job, first) = job(authority, 4, 1);
+        job.fault(Fault::Kill(first + 2));
+        assert!(recovery(&mut job, 3) < S, "{authority:?}");
+        assert_eq!(gone(&job), [Gone::Silent]);
+        job.fault(Fault::Boot(first + 2));
+        assert!(recovery(&mut job, 4) < 2 * S, "{authority:?}: it joins again");
+    }
+}
+
+#[test]
+fn two_ranks_killed_at_once_are_one_change() {
+    for authority in AUTHORITIES {
+        let (mut job, first) = job(authority, 4, 1);
+        job.fault(Fault::Kill(first + 1));
+        job.fault(Fault::Kill(first + 3));
+        assert!(recovery(&mut job, 2) < S, "{authority:?}");
+    }
+}
+
+#[test]
+fn rank_0_is_succeeded_within_a_second() {
+    let (mut job, _) = job(Authority::Elected, 4, 1);
+    job.fault(Fault::Kill(0));
+    assert!(recovery(&mut job, 3) < S);
+    let members = &job.ledger.records[&1].epoch.members;
+    assert_eq!(job.ledger.latest().unwrap().coordinator, members[1], "the first living one");
+}
+
+#[test]
+fn without_more_than_half_nobody_succeeds_and_that_is_said() {
+    let (mut job, _) = job(Authority::Elected, 4, 1);
+    job.fault(Fault::Kill(0));
+    job.fault(Fault::Kill(1));
+    job.run(20 * S);
+    assert_eq!(number(&job), 1);
+    let waiting = job.workers().filter_map(Worker::roster).find_map(Roster::waiting);
+    assert_eq!(waiting, Some(Wait::Quorum { have: 2, need: 3 }));
+    let is_said = |wait: &Wait| matches!(wait, Wait::Quorum { need: 3, .. });
+    assert!(job.ledger.waits.iter().any(is_said));
+}
+
+#[test]
+fn silence_is_noticed_within_two_seconds() {
+    for authority in AUTHORITIES {
+        for fault in [Fault::Pause, Fault::PowerOff] {
+            let (mut job, first) = job(authority, 4, 1);
+            job.fault(fault(first + 2));
+            // Two seconds, and a step.
+            assert!(recovery(&mut job, 3) < 2 * S + S / 5, "{authority:?}");
+        }
+    }
+}
+
+#[test]
+fn a_stopped_rank_is_fenced_and_comes_back() {
+    for authority in AUTHORITIES {
+        let (mut job, first) = job(authority, 3, 1);
+        job.fault(Fault::Pause(first + 1));
+        recovery(&mut job, 2);
+        job.fault(Fault::Resume(first + 1));
+        assert!(recovery(&mut job, 3) < 10 * S, "{authority:?}");
+        assert!(job.run_until(job.net.now() + 5 * S, Job::is_whole).is_some());
+    }
+}
+
+#[test]
+fn of_a_cut_pair_one_goes_and_comes_back_when_the_link_does() {
+    for authority in AUTHORITIES {
+        let (mut job, first) = job(authority, 4, 1);
+        let (a, b) = (first + 1, first + 2);
+        job.fault(Fault::Cut { from: a, to: b });
+        job.fault(Fault::Cut { from: b, to: a });
+        assert!(recovery(&mut job, 3) < 3 * S, "{authority:?}");
+        assert_eq!(gone(&job), [Gone::Cut]);
+        let cut = job.net.now();
+        job.run(cut + 30 * S);
+        assert!(number(&job) < 14, "the pair is tried again less and less often");
+        job.fault(Fault::Heal);
+        assert!(job.run_until(cut + 120 * S, |job| job.is_whole() && size(job) == 4).is_some());
+    }
+}
+
+#[test]
+fn training_goes_on_without_the_coordinator_and_no_step_is_lost() {
+    for authority in [Authority::Saved, Authority::Unsaved] {
+        let (mut job, _) = job(authority, 4, 1);
+        job.fault(Fault::Kill(0));
+        job.run(5 * S);
+        let before = job.ledger.steps;
+        job.run(15 * S);
+        assert!(job.ledger.steps > before + 200, "{authority:?}: it trains meanwhile");
+        job.fault(Fault::Boot(0));
+        job.run(25 * S);
+        assert_eq!(number(&job), 1, "{authority:?}: its return changes nothing");
+        assert_eq!(job.net.node(0).unwrap().roster().unwrap().waiting(), None);
+        job.fault(Fault::Kill(3));
+        assert!(recovery(&mut job, 3) < S, "{authority:?}: it decides again");
+    }
+}
+
+#[test]
+fn a_coordinator_without_state_waits_for_more_than_half() {
+    let (mut job, _) = job(Authority::Unsaved, 4, 1);
+    for node in [0, 1, 2] {
+        job.fault(Fault::Kill(node));
+    }
+    job.fault(Fault::Boot(0));
+    job.run(20 * S);
+    assert_eq!(number(&job), 1);
+    let waiting = job.net.node(0).unwrap().roster().unwrap().waiting();
+    assert_eq!(waiting, Some(Wait::Quorum { have: 2, need: 3 }));
+}
+
+#[test]
+fn a_saved_coordinator_goes_on_with_any_survivor() {
+    let (mut job, _) = job(Authority::Saved, 4, 1);
+    for node in [0, 1, 2, 3] {
+        job.fault(Fault::Kill(node));
+    }
+    job.net.fault(job.net.now() + S, Fault::Boot(0));
+    assert!(recovery(&mut job, 1) < 5 * S);
+}
+
+#[test]
+fn fewer_than_the_least_wait_and_say_so() {
+    for authority in AUTHORITIES {
+        let (mut job, first) = job(authority, 4, 3);
+        job.fault(Fault::Kill(first + 2));
+        job.fault(Fault::Kill(first + 3));
+        job.run(10 * S);
+        assert_eq!(number(&job), 1, "{authority:?}");
+        assert!(job.ledger.waits.contains(&Wait::Members { have: 2, min: 3 }), "{authority:?}");
+        job.fault(Fault::Boot(first + 3));
+        assert!(recovery(&mut job, 3) < 2 * S, "{authority:?}");
+    }
+}
+
+#[test]
+fn a_leaver_goes_after_a_whole_step() {
+    for authority in AUTHORITIES {
+        for place in [0, 3] {
+            let (mut job, first) = job(authority, 4, 1);
+            job.order(first + place, Packet::Leave);
+            assert!(recovery(&mut job, 3) < S, "{authority:?}");
+            assert_eq!(gone(&job), [Gone::Left]);
+            let latest = job.ledger.latest().unwrap();
+            assert_eq!(latest.holders, 3, "{authority:?}: all stopped after one step");
+            job.run(job.net.now() + 5 * S);
+            assert!(job.net.node(first + place).is_none());
+        }
+    }
+}
+
+#[test]
+fn a_job_is_made_smaller_and_larger_while_it_trains() {
+    for authority in AUTHORITIES {
+        let (mut job, first) = job(authority, 4, 1);
+        job.order(0, Packet::Resize(2));
+        assert!(recovery(&mut job, 2) < S, "{authority:?}");
+        assert_eq!(gone(&job), [Gone::Resized; 2]);
+        let kept = [id(&job, first), id(&job, first + 1)];
+        let oldest: Vec<Id> = job.ledger.records[&1].epoch.members[..2].to_vec();
+        assert_eq!(job.ledger.latest().unwrap().members, oldest, "{authority:?} {kept:?}");
+        job.run(job.net.now() + 5 * S);
+        assert_eq!(size(&job), 2, "{authority:?}: the others are spares");
+        job.order(0, Packet::Resize(4));
+        assert!(recovery(&mut job, 4) < S, "{authority:?}");
+        job.order(0, Packet::Resize(9));
+        job.run(job.net.now() + S);
+        assert_eq!(size(&job), 4, "{authority:?}: a size beyond the limits is refused");
+    }
+}
+
+#[test]
+fn a_spare_takes_the_place_of_a_lost_rank() {
+    let options = Options::new(Authority::Saved, 1, 3);
+    let mut job = Job::new(Setup { options, seed: 7, nodes: 5 }, Weather::calm());
+    job.run(3 * S);
+    assert!(job.is_whole() && size(&job) == 3);
+    let lost = job.ledger.latest().unwrap().members[2];
+    job.fault(Fault::Kill(crate::worker::node_of(lost)));
+    assert!(recovery(&mut job, 3) < S);
+}
+
+#[test]
+fn without_holders_all_resume_from_the_checkpoint_and_that_is_said() {
+    let (mut job, first) = job(Authority::Saved, 2, 2);
+    for node in [first, first + 1] {
+        job.fault(Fault::Kill(node));
+        job.net.fault(job.net.now() + S, Fault::Boot(node));
+    }
+    let time = recovery(&mut job, 2);
+    assert!(time > job.setup.options.resume, "holders are waited for: {time:?}");
+    let is_said = |note: &Note| matches!(note, Note::Rewound { to: None, .. });
+    assert!(job.ledger.notes.iter().any(is_said), "{:?}", job.ledger.notes);
+}
+
+#[test]
+fn a_coordinator_that_is_cut_off_in_any_moment_of_a_change_splits_nothing() {
+    let changes = [Some(Packet::Resize(1)), Some(Packet::Resize(2)), Some(Packet::Leave), None];
+    for authority in [Authority::Unsaved, Authority::Elected] {
+        for (change, moment) in changes.iter().flat_map(|it| (0..320).map(move |at| (it, at))) {
+            let (mut job, first) = job(authority, 4, 1);
+            let start = job.net.now();
+            match change {
+                Some(Packet::Leave) => job.order(first + 1, Packet::Leave),
+                Some(packet) => job.order(0, packet.clone()),
+                None => job.fault(Fault::Kill(first + 1)),
+            }
+            let cut = start + moment * Duration::from_micros(500);
+            job.net.fault(cut, Fault::Split { side: 1 });
+            if moment % 2 == 1 {
+                job.net.fault(cut + Duration::from_micros(250), Fault::Kill(0));
+                job.net.fault(cut + S, Fault::Boot(0));
+            }
+            job.net.fault(cut + 5 * S, Fault::Heal);
+            job.run(cut + 5 * S);
+            let is_over = |job: &Job| job.is_whole() || job.waits_rightly();
+            let end = job.run_until(cut + 40 * S, is_over);
+            assert!(end.is_some(), "{authority:?} {change:?} {moment}");
+        }
+    }
+}
