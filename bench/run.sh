@@ -46,6 +46,12 @@ export TORCH_CPP_LOG_LEVEL=ERROR
 say() { echo "$*" >&2; }
 fail() { say "error: $*"; exit 2; }
 
+need_binary() { [ -x "$THINWIRE" ] || fail "no $THINWIRE, run cargo build --release"; }
+
+need_plugin() {
+    "$PYTHON" -c 'import torch, thinwire' 2>/dev/null || fail "$PYTHON has no torch or no thinwire (set PYTHON)"
+}
+
 machine() {
     say "machine: $(nproc) cores, $(sed -n 's/^model name[^:]*: //p' /proc/cpuinfo | head -n 1)"
     say "load before: $(cut -d ' ' -f 1-3 /proc/loadavg); $(date -u +%F)"

@@ -18,7 +18,7 @@ sync_bench() { # [--networks LIST] [--worlds LIST] [--models LIST] [--json FILE]
         esac
         shift 2
     done
-    [ -x "$THINWIRE" ] || fail "no $THINWIRE, run cargo build --release"
+    need_binary
     machine
     : >"$json"
     local network world model
@@ -51,7 +51,7 @@ choice() { # [--models LIST] [--networks LIST] [--cores LIST] [--json FILE] [thi
         esac
         shift 2
     done
-    [ -x "$THINWIRE" ] || fail "no $THINWIRE, run cargo build --release"
+    need_binary
     machine
     : >"$json"
     local network model
@@ -97,7 +97,7 @@ change() { # [--json FILE] [thinwire bench sync's flags]
         esac
         shift 2
     done
-    [ -x "$THINWIRE" ] || fail "no $THINWIRE, run cargo build --release"
+    need_binary
     machine
     network_up 2 1gbit || fail "a network that changes needs root"
     network_ranks "$THINWIRE" bench sync --model gpt --compute 500 --methods auto --steps 150 \

@@ -18,7 +18,7 @@ training() { # [--networks LIST] [--worlds LIST] [--codecs LIST] [--rounds N] [-
         esac
         shift 2
     done
-    [ -x "$THINWIRE" ] || fail "no $THINWIRE, run cargo build --release"
+    need_binary
     machine
     : >"$json"
     local network world round codec

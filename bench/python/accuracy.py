@@ -13,9 +13,9 @@ import collections
 import copy
 import json
 import math
-import os
 
 import models
+import ranks
 import torch
 import torch.distributed as dist
 from torch import nn
@@ -40,22 +40,17 @@ EVERY = 20
 
 def main() -> None:
     options = arguments()
-    torch.set_num_threads(1)
-    if interface := os.environ.get("NETWORK_INTERFACE"):
-        os.environ.setdefault("GLOO_SOCKET_IFNAME", interface)
-    dist.init_process_group("gloo")
-    for seed in range(options.first_seed, options.first_seed + options.seeds):
-        for method in options.methods.split(","):
-            for name in options.models.split(","):
-                try:
-                    result = train(name, method, seed, options)
-                except thinwire.Error as error:
-                    result = {"error": str(error)}
-                if dist.get_rank() == 0:
-                    record = {"model": name, "method": method, "seed": seed, **result}
-                    print(json.dumps(record), flush=True)
-    dist.barrier()
-    dist.destroy_process_group()
+    with ranks.group():
+        for seed in range(options.first_seed, options.first_seed + options.seeds):
+            for method in options.methods.split(","):
+                for name in options.models.split(","):
+                    try:
+                        result = train(name, method, seed, options)
+                    except thinwire.Error as error:
+                        result = {"error": str(error)}
+                    if dist.get_rank() == 0:
+                        record = {"model": name, "method": method, "seed": seed, **result}
+                        print(json.dumps(record), flush=True)
 
 
 def arguments() -> argparse.Namespace:

@@ -14,7 +14,7 @@ accuracy() { # [--methods LIST|all] [--world N] [--network NETWORK] [--json FILE
         esac
         shift 2
     done
-    "$PYTHON" -c 'import torch, thinwire' 2>/dev/null || fail "$PYTHON has no torch or no thinwire (set PYTHON)"
+    need_plugin
     methods=$(PYTHONPATH=$BENCH/python${PYTHONPATH:+:$PYTHONPATH} "$PYTHON" -c \
         'import sys, accuracy; print({"": accuracy.METHODS, "all": accuracy.ALL + ",auto"}.get(sys.argv[1], sys.argv[1]))' "$methods")
     fixed=$(tr , '\n' <<<"$methods" | grep -v '^auto' | paste -s -d , -)

@@ -17,6 +17,7 @@ import statistics
 import time
 
 import models
+import ranks
 import sockets
 import torch
 import torch.distributed as dist
@@ -32,17 +33,12 @@ MEETINGS = itertools.count()
 
 def main() -> None:
     options = arguments()
-    torch.set_num_threads(1)
-    if interface := os.environ.get("NETWORK_INTERFACE"):
-        os.environ.setdefault("GLOO_SOCKET_IFNAME", interface)
-    dist.init_process_group("gloo")
-    for round_ in range(options.rounds):
-        for method in options.methods.split(","):
-            record = {"method": method, "round": round_, **measure(method, options)}
-            if dist.get_rank() == 0:
-                print(json.dumps(record), flush=True)
-    dist.barrier()
-    dist.destroy_process_group()
+    with ranks.group():
+        for round_ in range(options.rounds):
+            for method in options.methods.split(","):
+                record = {"method": method, "round": round_, **measure(method, options)}
+                if dist.get_rank() == 0:
+                    print(json.dumps(record), flush=True)
 
 
 def arguments() -> argparse.Namespace:

@@ -19,6 +19,7 @@ import time
 import accuracy
 import ddp
 import models
+import ranks
 import torch
 import torch.distributed as dist
 from torch.nn.functional import cross_entropy
@@ -34,19 +35,14 @@ SMOOTHED = 3
 
 def main() -> None:
     options = arguments()
-    torch.set_num_threads(1)
-    if interface := os.environ.get("NETWORK_INTERFACE"):
-        os.environ.setdefault("GLOO_SOCKET_IFNAME", interface)
-    dist.init_process_group("gloo")
-    for seed in range(options.first_seed, options.first_seed + options.seeds):
-        for method in options.methods.split(","):
-            result = train(method, seed, options)
-            if dist.get_rank() == 0:
-                record = {"model": options.model, "method": method, "seed": seed}
-                record |= {"network": os.environ.get("NETWORK", "loopback"), **result}
-                print(json.dumps(record), flush=True)
-    dist.barrier()
-    dist.destroy_process_group()
+    with ranks.group():
+        for seed in range(options.first_seed, options.first_seed + options.seeds):
+            for method in options.methods.split(","):
+                result = train(method, seed, options)
+                if dist.get_rank() == 0:
+                    record = {"model": options.model, "method": method, "seed": seed}
+                    record |= {"network": os.environ.get("NETWORK", "loopback"), **result}
+                    print(json.dumps(record), flush=True)
 
 
 def arguments() -> argparse.Namespace:

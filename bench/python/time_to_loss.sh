@@ -14,7 +14,7 @@ time_to_loss() {
         esac
         shift 2
     done
-    "$PYTHON" -c 'import torch, thinwire' 2>/dev/null || fail "$PYTHON has no torch or no thinwire (set PYTHON)"
+    need_plugin
     machine
     : >"$json"
     local network model

@@ -65,7 +65,7 @@ impl Process {
     pub fn founder(id: Id, options: Options, fingerprint: u64) -> Process {
         let mut process = Process::new(id, options, fingerprint);
         process.roster = Some(Roster::found(id, options));
-        process.member.yield_to(id, Duration::ZERO);
+        process.member.follow(id, Duration::ZERO);
         process
     }
 
@@ -189,7 +189,7 @@ impl Process {
                 RosterAction::Say(note) => work.actions.push(ProcessAction::Say(note)),
                 RosterAction::StepDown { to } => {
                     self.roster = None;
-                    self.member.yield_to(to, work.now);
+                    self.member.follow(to, work.now);
                 }
             }
         }

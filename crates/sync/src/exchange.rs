@@ -26,8 +26,9 @@ pub(crate) trait Exchange: Debug + Send {
     /// Takes a run that is done and starts the next one, if there is one.
     fn next(&mut self, run: Run<Tensor>) -> Progress;
 
-    /// Takes back a run that has failed. The step is then to be committed as skipped.
-    fn take_back(&mut self, run: Run<Tensor>);
+    /// Takes back a run that has failed. The step is then to be committed as skipped. An exchange whose runs
+    /// have no more than a message needs nothing of it.
+    fn take_back(&mut self, _run: Run<Tensor>) {}
 
     /// Ends a step: returns the sum over ranks and the new residual, empty without feedback. After a
     /// skipped step the sum is undefined and the residual is that of before the step.

@@ -34,8 +34,8 @@ pub struct Settings {
     #[arg(long, value_name = "NAME")]
     pub algorithm: Option<AlgorithmFlag>,
     /// With auto, the relative error that one encoding of a bucket may have, with twice its excess of
-    /// energy; an encoding that is gathered may have three times as much; with --parallel, the mean error of all gradients, whatever the codec
-    /// [default: 0.02]
+    /// energy; an encoding that is gathered may have three times as much; with --parallel, the mean
+    /// error of all gradients, whatever the codec [default: 0.02]
     #[arg(long, value_name = "ERROR", value_parser = within(0.0..=f64::MAX, "a number of 0 or more"))]
     pub error_budget: Option<f64>,
     /// Error feedback: the codec's error is added to the next gradient (classic), ef21,

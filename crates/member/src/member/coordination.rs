@@ -62,7 +62,8 @@ impl Member {
         is_stranger || self.is_suspect(now) || now > self.heard + self.options.silence / 2
     }
 
-    fn follow(&mut self, coordinator: Id, now: Duration) {
+    /// Reports to a coordinator from now on, whose silence counts from `now`.
+    pub(crate) fn follow(&mut self, coordinator: Id, now: Duration) {
         self.coordinator = Some(coordinator);
         (self.heard, self.suspected) = (now, None);
     }

@@ -43,12 +43,6 @@ impl Member {
         self.suspected.get_or_insert(now);
     }
 
-    /// Follows the coordinator that has superseded the one in this process.
-    pub(crate) fn yield_to(&mut self, coordinator: Id, now: Duration) {
-        self.coordinator = Some(coordinator);
-        (self.heard, self.suspected) = (now, None);
-    }
-
     /// Forgets a coordinator in the own process that has given up.
     pub(crate) fn lose_coordinator(&mut self, now: Duration) {
         self.coordinator = None;
@@ -60,8 +54,7 @@ impl Member {
             now >= suspected + turn as u32 * self.options.silence / 2
         });
         if self.options.authority == Authority::Elected && self.leaving == Leaving::No && is_due {
-            self.coordinator = Some(self.id);
-            (self.heard, self.suspected) = (now, None);
+            self.follow(self.id, now);
             actions.push(MemberAction::Stand);
         }
     }

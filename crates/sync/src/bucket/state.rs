@@ -209,7 +209,10 @@ impl BucketState {
         match departure {
             Some(Departure { residual, .. }) => {
                 self.exchange = Some(exchange);
-                self.residual = residual.unwrap_or_else(|| std::mem::take(&mut self.residual));
+                // Without feedback the residual has not left.
+                if let Some(residual) = residual {
+                    self.residual = residual;
+                }
             }
             None => self.arrive(exchange, Finite::No),
         }

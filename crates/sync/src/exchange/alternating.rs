@@ -124,9 +124,6 @@ impl Exchange for Alternating {
         Progress::Done(Finite::when(kernel::is_finite(&underway.sum)))
     }
 
-    /// The run has no more than a message.
-    fn take_back(&mut self, _run: Run<Tensor>) {}
-
     /// The sum is written over the old residual, and the next step has the other factors.
     fn commit(&mut self, outcome: Outcome) -> Result<(Tensor, Vec<f32>), Error> {
         let underway = self.underway.take().expect("a run is done before it is committed");

@@ -152,9 +152,6 @@ impl Exchange for LowRank {
         Progress::Done(Finite::when(finite))
     }
 
-    /// The run has no more than a message.
-    fn take_back(&mut self, _run: Run<Tensor>) {}
-
     /// The values become the new residual, the sum is written over the old one, and the next step goes
     /// on from the subspace that was found.
     fn commit(&mut self, outcome: Outcome) -> Result<(Tensor, Vec<f32>), Error> {

@@ -18,12 +18,13 @@ use thinwire_sync::{Assignment, Options, Planning, Policy, Synchronizer};
 use super::method::Method;
 use super::replay::{Computing, Replay};
 use super::shapes;
+use super::sync::codecs;
 use crate::figures::{ratio, seconds};
 use crate::link::Settings;
 use crate::output::{print_json, print_lines, say};
 use crate::place::Flags;
 use crate::ranks::{self, Start};
-use crate::samples::{median, tally};
+use crate::samples::median;
 
 /// The algorithms that differ between two ranks, and those that do among more.
 const OF_TWO: [&str; 2] = ["two-shot", "gather"];
@@ -191,7 +192,7 @@ impl Bench<'_> {
             auto_s: of_all(&auto.rounds),
             over_fixed: median(&mut ratios.collect::<Vec<f64>>()),
             lines: auto.planned,
-            codecs: tally(auto.sync.plan().assignments.iter().map(|it| it.codec.clone())),
+            codecs: codecs(auto.sync.plan()),
             settling,
             fixed: fixed.iter().map(finalist).chain(given_up).collect(),
         })
@@ -215,9 +216,7 @@ impl Bench<'_> {
         let mut times = Vec::new();
         for _ in 0..steps {
             contender.sync.barrier()?;
-            let mine = self.replay.step(&mut contender.sync, contender.steps)?;
-            let all = contender.sync.gather(&[mine.as_secs_f32()])?;
-            times.push(all.into_iter().fold(0.0, f32::max).into());
+            times.push(self.replay.step(&mut contender.sync, contender.steps)?);
             if let Some(planning) = &contender.sync.record().planning {
                 let what =
                     format!("step {}: {}: {}", contender.steps, planning.reason, planning.line);

@@ -59,11 +59,11 @@ impl Replay {
         }
     }
 
-    /// Runs a step, and returns its time on this rank.
+    /// Runs a step, and returns its time on the slowest rank, in seconds.
     ///
     /// # Errors
     /// If the ranks lose each other, or the step was skipped.
-    pub fn step(&self, sync: &mut Synchronizer, step: u64) -> Result<Duration> {
+    pub fn step(&self, sync: &mut Synchronizer, step: u64) -> Result<f64> {
         let begun = Instant::now();
         let processor = processor_time();
         sync.begin(step)?;
@@ -75,7 +75,8 @@ impl Replay {
             sync.ready(index, &self.values[..tensor.parameter.elements()])?;
         }
         ensure!(sync.finish()? == Outcome::Averaged, "step {step} was skipped");
-        Ok(begun.elapsed())
+        let mine = begun.elapsed().as_secs_f32();
+        Ok(sync.gather(&[mine])?.into_iter().fold(0.0, f32::max).into())
     }
 }
 

@@ -146,7 +146,7 @@ struct Watched {
 }
 
 /// Returns the number of buckets by codec.
-fn codecs(plan: &Plan) -> Vec<(String, usize)> {
+pub fn codecs(plan: &Plan) -> Vec<(String, usize)> {
     tally(plan.assignments.iter().map(|assignment| assignment.codec.clone()))
 }
 
@@ -168,9 +168,7 @@ impl Bench<'_> {
             if step == warm_up {
                 cores = cores::busy();
             }
-            let mine = self.replay.step(&mut sync, step)?;
-            let all = sync.gather(&[mine.as_secs_f32()])?;
-            let step_s = f64::from(all.into_iter().fold(0.0, f32::max));
+            let step_s = self.replay.step(&mut sync, step)?;
             steps.push(step_s);
             if self.args.every_step && self.place.rank == 0 {
                 let codecs = codecs(sync.plan());
