@@ -32,12 +32,13 @@
 //!
 //! # Why they hold
 //!
-//! An epoch needs all of its members for every step, so one member that never starts it prevents it for
-//! ever. A promise is to one coordinator and only grows. A change needs half of the last epoch, another
+//! An epoch needs all of its members for every step, so one member that never starts it prevents its steps
+//! for ever. A promise is to one coordinator and only grows. A change needs half of the last epoch, another
 //! coordinator more than half to take over, so that the two have a member in common: either it has
 //! promised to the newcomer first and the old coordinator cannot decide, or it tells the newcomer of the
-//! epoch that was proposed. A coordinator whose state is saved before it acts is alone and needs neither
-//! ([`Authority`]).
+//! epoch that was proposed. Of that epoch, too, the newcomer needs more than half, since the old
+//! coordinator may have started it and go on with the other half. A coordinator whose state is saved
+//! before it acts is alone and needs neither ([`Authority`]).
 //!
 //! ```
 //! use std::time::Duration;

@@ -254,29 +254,40 @@ fn without_holders_all_resume_from_the_checkpoint_and_that_is_said() {
     assert!(job.ledger.notes.iter().any(is_said), "{:?}", job.ledger.notes);
 }
 
+/// Changes of membership.
+fn changes() -> [Option<Packet>; 4] {
+    [Some(Packet::Resize(1)), Some(Packet::Resize(2)), Some(Packet::Leave), None]
+}
+
+/// Cuts the nodes whose bits are set in `side` off, `events` events after a change has begun, for five
+/// seconds, and kills the coordinator half of the time.
+fn interrupted(authority: Authority, change: &Option<Packet>, (side, events): (u64, usize)) {
+    let (mut job, first) = job(authority, 4, 1);
+    match change {
+        Some(Packet::Leave) => job.order(first + 1, Packet::Leave),
+        Some(packet) => job.order(0, packet.clone()),
+        None => job.fault(Fault::Kill(first + 1)),
+    }
+    job.run_events(events);
+    let cut = job.net.now();
+    job.fault(Fault::Split { side });
+    if events % 2 == 1 {
+        job.net.fault(cut + 2 * S, Fault::Kill(0));
+        job.net.fault(cut + 3 * S, Fault::Boot(0));
+    }
+    job.net.fault(cut + 5 * S, Fault::Heal);
+    job.run(cut + 5 * S);
+    let end = job.run_until(cut + 40 * S, |job| job.is_whole() || job.waits_rightly());
+    assert!(end.is_some(), "{authority:?} {change:?} {side:#b} {events}");
+}
+
 #[test]
-fn a_coordinator_that_is_cut_off_in_any_moment_of_a_change_splits_nothing() {
-    let changes = [Some(Packet::Resize(1)), Some(Packet::Resize(2)), Some(Packet::Leave), None];
-    for authority in [Authority::Unsaved, Authority::Elected] {
-        for (change, moment) in changes.iter().flat_map(|it| (0..320).map(move |at| (it, at))) {
-            let (mut job, first) = job(authority, 4, 1);
-            let start = job.net.now();
-            match change {
-                Some(Packet::Leave) => job.order(first + 1, Packet::Leave),
-                Some(packet) => job.order(0, packet.clone()),
-                None => job.fault(Fault::Kill(first + 1)),
+fn a_partition_after_any_event_of_a_change_splits_nothing() {
+    for authority in AUTHORITIES {
+        for side in [0b1, 0b11, 0b101, 0b110] {
+            for (change, events) in changes().iter().flat_map(|it| (0..180).map(move |n| (it, n))) {
+                interrupted(authority, change, (side, events));
             }
-            let cut = start + moment * Duration::from_micros(500);
-            job.net.fault(cut, Fault::Split { side: 1 });
-            if moment % 2 == 1 {
-                job.net.fault(cut + Duration::from_micros(250), Fault::Kill(0));
-                job.net.fault(cut + S, Fault::Boot(0));
-            }
-            job.net.fault(cut + 5 * S, Fault::Heal);
-            job.run(cut + 5 * S);
-            let is_over = |job: &Job| job.is_whole() || job.waits_rightly();
-            let end = job.run_until(cut + 40 * S, is_over);
-            assert!(end.is_some(), "{authority:?} {change:?} {moment}");
         }
     }
 }

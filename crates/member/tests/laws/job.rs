@@ -43,16 +43,29 @@ impl Job {
 
     pub fn run(&mut self, until: Duration) {
         while self.net.step(until).is_some() {
-            if self.directory.borrow().facts.is_empty() {
-                continue;
+            self.account();
+        }
+    }
+
+    /// Runs for a number of events.
+    pub fn run_events(&mut self, count: usize) {
+        for _ in 0..count {
+            self.net.step(Duration::MAX / 2);
+            self.account();
+        }
+    }
+
+    /// Holds what nodes told to the laws.
+    fn account(&mut self) {
+        if self.directory.borrow().facts.is_empty() {
+            return;
+        }
+        let facts = std::mem::take(&mut self.directory.borrow_mut().facts);
+        for (id, fact) in facts {
+            if self.is_recorded {
+                eprintln!("{:?} {id:?} {fact:?}", self.net.now());
             }
-            let facts = std::mem::take(&mut self.directory.borrow_mut().facts);
-            for (id, fact) in facts {
-                if self.is_recorded {
-                    eprintln!("{:?} {id:?} {fact:?}", self.net.now());
-                }
-                self.ledger.take(id, fact);
-            }
+            self.ledger.take(id, fact);
         }
     }
 
