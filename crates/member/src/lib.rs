@@ -71,6 +71,8 @@
 //! ```
 #![forbid(unsafe_code)]
 
+mod bytes;
+mod corrupt;
 mod deal;
 mod epoch;
 mod member;
@@ -80,11 +82,12 @@ mod options;
 mod process;
 mod roster;
 
+pub use corrupt::Corrupt;
 pub use deal::{deal, weight};
 pub use epoch::{Epoch, Id, NUMBER_MAX, Promise, State};
 pub use member::{Member, MemberAction, MemberEvent};
-pub use message::{Known, Manner, Message, Occasion, Reason, Report, Standing};
+pub use message::{Known, MESSAGE_BYTES_MAX, Manner, Message, Occasion, Reason, Report, Standing};
 pub use note::{Gone, Note, Wait};
 pub use options::{Authority, Options};
 pub use process::{Process, ProcessAction, ProcessEvent};
-pub use roster::{Corrupt, Roster, RosterAction, RosterEvent, SAVED_BYTES_MAX};
+pub use roster::{Roster, RosterAction, RosterEvent, SAVED_BYTES_MAX};

@@ -3,7 +3,11 @@
 //! All are idempotent, and the coordinator answers each beat with whatever its sender lacks. Lost,
 //! repeated and reordered messages therefore cost a beat and nothing else.
 
+mod wire;
+
 use crate::{Epoch, Id, Promise, State};
+
+pub use wire::MESSAGE_BYTES_MAX;
 
 /// Message from one process to another.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -19,7 +19,7 @@ use std::time::Duration;
 use crate::{Epoch, Id, Manner, Message, Note, Options, Reason, Report, Wait};
 use cuts::Cuts;
 use peers::Peers;
-pub use saved::{Corrupt, SAVED_BYTES_MAX};
+pub use saved::SAVED_BYTES_MAX;
 
 /// Event that reaches the coordinator.
 #[derive(Clone, Debug, PartialEq, Eq)]

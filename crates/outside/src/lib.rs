@@ -15,6 +15,7 @@ mod handshake;
 mod header;
 mod language;
 mod launcher;
+mod message;
 mod model;
 mod names;
 mod onnx;
@@ -32,6 +33,7 @@ pub use handshake::handshake;
 pub use header::header;
 pub use language::language;
 pub use launcher::launcher;
+pub use message::message;
 pub use model::model;
 pub use names::{choice, names};
 pub use onnx::onnx;
@@ -70,4 +72,5 @@ pub const TARGETS: &[Target] = &[
     Target { name: "checkpoint", run: checkpoint },
     Target { name: "program", run: program },
     Target { name: "roster", run: roster },
+    Target { name: "message", run: message },
 ];

@@ -4,26 +4,23 @@
 //! epoch that was proposed but has not started need not be saved, only its number: the restored
 //! coordinator stops again and proposes another one.
 
-use std::fmt;
 use std::time::Duration;
 
-use thinwire_wire::{WORLD_SIZE_MAX, checksum};
+use thinwire_wire::checksum;
 
 use super::Roster;
-use crate::epoch::NUMBER_MAX;
-use crate::{Epoch, Id, Options};
+use crate::bytes::{EPOCH_BYTES_MAX, Fields, write_epoch};
+use crate::{Corrupt, Options};
 
 const MAGIC: [u8; 4] = *b"TWRO";
 const VERSION: u8 = 1;
 const HAS_FINGERPRINT: u8 = 1 << 0;
 const HAS_EPOCH: u8 = 1 << 1;
 const HEAD_BYTES: usize = 34;
-const EPOCH_BYTES: usize = 32;
 const CHECKSUM_BYTES: usize = 4;
 
 /// Most bytes of a saved state.
-pub const SAVED_BYTES_MAX: usize =
-    HEAD_BYTES + EPOCH_BYTES + 8 * WORLD_SIZE_MAX as usize + CHECKSUM_BYTES;
+pub const SAVED_BYTES_MAX: usize = HEAD_BYTES + EPOCH_BYTES_MAX + CHECKSUM_BYTES;
 
 impl Roster {
     /// Returns what a restarted coordinator needs to go on.
@@ -49,15 +46,14 @@ impl Roster {
     /// # Errors
     /// If the bytes were not written by [`Roster::save`] of this version.
     pub fn restore(bytes: &[u8], options: Options, now: Duration) -> Result<Roster, Corrupt> {
-        let mut reader = Reader::open(bytes)?;
-        let flags = reader.flags;
-        let mut roster = Roster::found(Id(reader.u64()?), options);
-        (roster.number, roster.floor) = (reader.number()?, reader.number()?);
-        let target = reader.u32()?;
-        let fingerprint = reader.u64()?;
+        let (flags, mut fields) = open(bytes)?;
+        let mut roster = Roster::found(fields.id()?, options);
+        (roster.number, roster.floor) = (fields.number()?, fields.number()?);
+        let target = fields.u32()?;
+        let fingerprint = fields.u64()?;
         roster.fingerprint = (flags & HAS_FINGERPRINT != 0).then_some(fingerprint);
-        roster.epoch = if flags & HAS_EPOCH != 0 { Some(reader.epoch()?) } else { None };
-        reader.end()?;
+        roster.epoch = if flags & HAS_EPOCH != 0 { Some(fields.epoch()?) } else { None };
+        fields.end()?;
         roster.target = target.clamp(options.min, options.max);
         for id in roster.members().to_vec() {
             roster.peers.expect(id, now);
@@ -66,183 +62,41 @@ impl Roster {
     }
 }
 
-fn write_epoch(epoch: &Epoch, bytes: &mut Vec<u8>) {
-    bytes.extend(epoch.number.to_le_bytes());
-    bytes.extend(epoch.coordinator.0.to_le_bytes());
-    bytes.extend(epoch.holders.to_le_bytes());
-    bytes.extend(epoch.done.to_le_bytes());
-    bytes.extend(epoch.target.to_le_bytes());
-    bytes.extend((epoch.members.len() as u32).to_le_bytes());
-    bytes.extend(epoch.members.iter().flat_map(|id| id.0.to_le_bytes()));
+/// Returns the flags and the fields behind them, once magic, version and checksum are right.
+fn open(bytes: &[u8]) -> Result<(u8, Fields<'_>), Corrupt> {
+    let found = bytes.len();
+    let (Some((content, tail)), true) =
+        (bytes.split_last_chunk::<CHECKSUM_BYTES>(), found <= SAVED_BYTES_MAX)
+    else {
+        return Err(Corrupt::Length { found, max: SAVED_BYTES_MAX });
+    };
+    let Some((&[a, b, c, d, version, flags], rest)) = content.split_first_chunk::<6>() else {
+        return Err(Corrupt::Length { found, max: SAVED_BYTES_MAX });
+    };
+    if [a, b, c, d] != MAGIC {
+        return Err(Corrupt::Magic);
+    }
+    // Before the checksum: another version may compute it over other bytes.
+    if version != VERSION {
+        return Err(Corrupt::Version { found: version, expected: VERSION });
+    }
+    let (found, expected) = (u32::from_le_bytes(*tail), checksum(content));
+    if found != expected {
+        return Err(Corrupt::Checksum { found, expected });
+    }
+    if flags & !(HAS_FINGERPRINT | HAS_EPOCH) != 0 {
+        return Err(Corrupt::Flags { found: flags });
+    }
+    Ok((flags, Fields::new(rest)))
 }
-
-/// Fields of a saved state that were not read yet.
-struct Reader<'a> {
-    flags: u8,
-    rest: &'a [u8],
-}
-
-impl<'a> Reader<'a> {
-    fn open(bytes: &'a [u8]) -> Result<Reader<'a>, Corrupt> {
-        let found = bytes.len();
-        let (Some((content, tail)), true) =
-            (bytes.split_last_chunk::<CHECKSUM_BYTES>(), found <= SAVED_BYTES_MAX)
-        else {
-            return Err(Corrupt::Length { found });
-        };
-        let Some((&[a, b, c, d, version, flags], rest)) = content.split_first_chunk::<6>() else {
-            return Err(Corrupt::Length { found });
-        };
-        if [a, b, c, d] != MAGIC {
-            return Err(Corrupt::Magic);
-        }
-        // Before the checksum: another version may compute it over other bytes.
-        if version != VERSION {
-            return Err(Corrupt::Version { found: version });
-        }
-        let (found, expected) = (u32::from_le_bytes(*tail), checksum(content));
-        if found != expected {
-            return Err(Corrupt::Checksum { found, expected });
-        }
-        if flags & !(HAS_FINGERPRINT | HAS_EPOCH) != 0 {
-            return Err(Corrupt::Flags { found: flags });
-        }
-        Ok(Reader { flags, rest })
-    }
-
-    fn array<const N: usize>(&mut self) -> Result<[u8; N], Corrupt> {
-        let (array, rest) =
-            self.rest.split_first_chunk::<N>().ok_or(Corrupt::Length { found: self.rest.len() })?;
-        self.rest = rest;
-        Ok(*array)
-    }
-
-    fn u32(&mut self) -> Result<u32, Corrupt> {
-        self.array().map(u32::from_le_bytes)
-    }
-
-    fn u64(&mut self) -> Result<u64, Corrupt> {
-        self.array().map(u64::from_le_bytes)
-    }
-
-    fn number(&mut self) -> Result<u32, Corrupt> {
-        let found = self.u32()?;
-        if found > NUMBER_MAX { Err(Corrupt::Number { found }) } else { Ok(found) }
-    }
-
-    fn epoch(&mut self) -> Result<Epoch, Corrupt> {
-        let (number, coordinator) = (self.number()?, Id(self.u64()?));
-        let (holders, done, target) = (self.u32()?, self.u64()?, self.u32()?);
-        let count = self.u32()?;
-        if count > WORLD_SIZE_MAX || self.rest.len() != 8 * count as usize {
-            return Err(Corrupt::Members { found: count, bytes: self.rest.len() });
-        }
-        let members: Result<_, _> = (0..count).map(|_| self.u64().map(Id)).collect();
-        let epoch = Epoch { number, coordinator, members: members?, holders, done, target };
-        if epoch.is_sound() { Ok(epoch) } else { Err(Corrupt::Epoch { number }) }
-    }
-
-    fn end(self) -> Result<(), Corrupt> {
-        match self.rest.len() {
-            0 => Ok(()),
-            found => Err(Corrupt::Length { found }),
-        }
-    }
-}
-
-/// Reason why bytes are no saved state.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Corrupt {
-    /// Too few or too many bytes.
-    Length {
-        /// Number of bytes, in all or where the state should have ended.
-        found: usize,
-    },
-    /// First bytes of something else.
-    Magic,
-    /// Version that this build does not read.
-    Version {
-        /// Version of the bytes.
-        found: u8,
-    },
-    /// Unknown flags.
-    Flags {
-        /// Flags of the bytes.
-        found: u8,
-    },
-    /// Checksum of other bytes.
-    Checksum {
-        /// Checksum that the state carries.
-        found: u32,
-        /// Checksum of its bytes.
-        expected: u32,
-    },
-    /// Number that no epoch can have.
-    Number {
-        /// The number.
-        found: u32,
-    },
-    /// Number of members that does not fit the bytes.
-    Members {
-        /// Number of members.
-        found: u32,
-        /// Bytes for them.
-        bytes: usize,
-    },
-    /// Epoch without members, with one named twice, or with more holders than members.
-    Epoch {
-        /// Number of the epoch.
-        number: u32,
-    },
-}
-
-impl fmt::Display for Corrupt {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Corrupt::Length { found } => {
-                write!(
-                    f,
-                    "coordinator state of {found} bytes, expected at most {SAVED_BYTES_MAX} and no more than its fields"
-                )
-            }
-            Corrupt::Magic => write!(f, "no coordinator state, expected it to start with 'TWRO'"),
-            Corrupt::Version { found } => {
-                write!(f, "coordinator state of version {found}, expected {VERSION}")
-            }
-            Corrupt::Flags { found } => {
-                write!(f, "coordinator state with flags {found:#04x}, expected none but 0x3")
-            }
-            Corrupt::Checksum { found, expected } => {
-                write!(f, "coordinator state checksum {found:#010x}, expected {expected:#010x}")
-            }
-            Corrupt::Number { found } => {
-                write!(f, "epoch number {found}, expected at most {NUMBER_MAX}")
-            }
-            Corrupt::Members { found, bytes } => {
-                write!(
-                    f,
-                    "{found} members in {bytes} bytes, expected at most {WORLD_SIZE_MAX} of 8 bytes each"
-                )
-            }
-            Corrupt::Epoch { number } => {
-                write!(
-                    f,
-                    "epoch {number} has no members, repeats one, or has more holders than members"
-                )
-            }
-        }
-    }
-}
-
-impl std::error::Error for Corrupt {}
 
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::Authority;
+    use crate::bytes::EPOCH_BYTES;
+    use crate::{Authority, Epoch, Id};
 
     fn roster() -> Roster {
         let options = Options::new(Authority::Saved, 1, 8);

@@ -1,0 +1,123 @@
+//! Reasons why bytes are no saved state of a coordinator, or no message.
+
+use std::fmt;
+
+use thinwire_wire::WORLD_SIZE_MAX;
+
+use crate::epoch::NUMBER_MAX;
+
+/// Reason why bytes are no saved state of a coordinator, or no message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Corrupt {
+    /// Fewer or more bytes than a state or a message can have.
+    Length {
+        /// Number of bytes.
+        found: usize,
+        /// Most bytes.
+        max: usize,
+    },
+    /// Fewer bytes than the next field needs.
+    Short {
+        /// Number of bytes that are left.
+        found: usize,
+        /// Number of bytes of the field.
+        expected: usize,
+    },
+    /// Bytes behind the last field.
+    Long {
+        /// Number of them.
+        found: usize,
+    },
+    /// Code that stands for nothing.
+    Code {
+        /// Name of the field.
+        field: &'static str,
+        /// The code.
+        found: u8,
+        /// Largest code that stands for something.
+        max: u8,
+    },
+    /// First bytes of something else.
+    Magic,
+    /// Version that this build does not read.
+    Version {
+        /// Version of the bytes.
+        found: u8,
+        /// Version of this build.
+        expected: u8,
+    },
+    /// Unknown flags.
+    Flags {
+        /// Flags of the bytes.
+        found: u8,
+    },
+    /// Checksum of other bytes.
+    Checksum {
+        /// Checksum that the state carries.
+        found: u32,
+        /// Checksum of its bytes.
+        expected: u32,
+    },
+    /// Number that no epoch can have.
+    Number {
+        /// The number.
+        found: u32,
+    },
+    /// Number of members that does not fit the bytes.
+    Members {
+        /// Number of members.
+        found: u32,
+        /// Bytes for them.
+        bytes: usize,
+    },
+    /// Epoch without members, with one named twice, or with more holders than members.
+    Epoch {
+        /// Number of the epoch.
+        number: u32,
+    },
+}
+
+impl fmt::Display for Corrupt {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Corrupt::Length { found, max } => {
+                write!(f, "{found} bytes, expected a whole state or message of at most {max}")
+            }
+            Corrupt::Short { found, expected } => {
+                write!(f, "{found} bytes are left, expected a field of {expected}")
+            }
+            Corrupt::Long { found } => write!(f, "{found} bytes too many, expected none"),
+            Corrupt::Code { field, found, max } => {
+                write!(f, "{field} {found}, expected at most {max}")
+            }
+            Corrupt::Magic => write!(f, "no coordinator state, expected it to start with 'TWRO'"),
+            Corrupt::Version { found, expected } => {
+                write!(f, "coordinator state of version {found}, expected {expected}")
+            }
+            Corrupt::Flags { found } => {
+                write!(f, "coordinator state with flags {found:#04x}, expected none but 0x3")
+            }
+            Corrupt::Checksum { found, expected } => {
+                write!(f, "coordinator state checksum {found:#010x}, expected {expected:#010x}")
+            }
+            Corrupt::Number { found } => {
+                write!(f, "epoch number {found}, expected at most {NUMBER_MAX}")
+            }
+            Corrupt::Members { found, bytes } => {
+                write!(
+                    f,
+                    "{found} members in {bytes} bytes, expected at most {WORLD_SIZE_MAX} of 8 bytes each"
+                )
+            }
+            Corrupt::Epoch { number } => {
+                write!(
+                    f,
+                    "epoch {number} has no members, repeats one, or has more holders than members"
+                )
+            }
+        }
+    }
+}
+
+impl std::error::Error for Corrupt {}

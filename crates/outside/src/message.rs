@@ -1,0 +1,32 @@
+//! Law of messages between the processes of an elastic job and their coordinator.
+
+use std::time::Duration;
+
+use thinwire_member::{
+    Authority, Id, MESSAGE_BYTES_MAX, Member, MemberEvent, Message, Options, Roster, RosterEvent,
+};
+
+const PROCESS: Id = Id(1);
+const COORDINATOR: Id = Id(2);
+
+/// Checks that any bytes are a message, which writes itself back and which a process and a coordinator
+/// take in, or a one-line error.
+pub fn message(bytes: &[u8]) {
+    let message = match Message::parse(bytes) {
+        Ok(message) => message,
+        Err(error) => return assert!(!error.to_string().contains('\n')),
+    };
+    assert!(bytes.len() <= MESSAGE_BYTES_MAX);
+    assert_eq!(message.to_bytes(), bytes);
+    let options = Options::new(Authority::Elected, 1, 4);
+    if let Message::Report(report) = &message {
+        let mut roster = Roster::found(COORDINATOR, options);
+        let event = RosterEvent::Report { id: PROCESS, report: report.clone() };
+        roster.on(event, Duration::ZERO);
+        (0..8).for_each(|second| drop(roster.on(RosterEvent::Tick, Duration::from_secs(second))));
+    }
+    let mut member = Member::new(PROCESS, options, 0);
+    member.on(MemberEvent::Contacts(vec![COORDINATOR]), Duration::ZERO);
+    member.on(MemberEvent::Message { from: COORDINATOR, message }, Duration::ZERO);
+    (0..8).for_each(|second| drop(member.on(MemberEvent::Tick, Duration::from_secs(second))));
+}
