@@ -1,0 +1,50 @@
+"""Rows of a step's batch, dealt over the ranks of an epoch.
+
+Law: the parts are consecutive, hold every row once, and differ by at most one row in length, those of
+smaller ranks being the longer ones. They depend on the batch and the number of ranks alone, so that
+fewer ranks do a step again with the rows that it had. The crate `member` deals in the same way.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+from thinwire.torch.elastic.stream import Batch
+
+
+@dataclasses.dataclass(frozen=True)
+class Place:
+    """A rank among the ranks of one epoch."""
+
+    epoch: int
+    rank: int
+    world: int
+
+
+@dataclasses.dataclass(frozen=True)
+class Deal:
+    """One rank's part of a batch, and the place that it was dealt for."""
+
+    batch: Batch
+    place: Place
+
+    @property
+    def rows(self) -> range:
+        """Offsets in the pass of the rows that are this rank's; none where there are more ranks than
+        rows."""
+        least, longer = divmod(self.batch.length, self.place.world)
+        start, end = (
+            each * least + min(each, longer) for each in (self.place.rank, self.place.rank + 1)
+        )
+        return range(self.batch.start + start, self.batch.start + end)
+
+    @property
+    def computed(self) -> range:
+        """Rows that this rank computes: its own or, where it has none, the last one of the batch, with
+        a weight of 0, since every rank takes part in every step."""
+        return self.rows or range(self.batch.end - 1, self.batch.end)
+
+    @property
+    def weight(self) -> float:
+        """Part of the batch's rows that is this rank's, from 0 to 1: the weight of its mean gradient."""
+        return len(self.rows) / self.batch.length

@@ -1,0 +1,198 @@
+"""Batches of an elastic job: every sample once in a pass, whoever joins or leaves meanwhile.
+
+The position in the data moves with `optimizer.step` alone. A batch whose step was void is dealt again
+over the ranks that are there then, and gradient accumulation is repeated as a whole, since all batches
+since the last step are.
+
+Workers load ahead, for the place that this rank has when a batch is asked for. Each batch carries the
+deal that it was made for; those of an earlier place are dropped when they come, and workers do not load
+what they still have to do for it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Protocol
+
+import torch
+from torch.utils.data import DataLoader, Dataset, IterableDataset, default_collate
+
+from thinwire._core import InvalidError
+from thinwire.torch.elastic.deal import Deal, Place
+from thinwire.torch.elastic.stream import Position, Stream
+
+OURS = ("batch_size", "sampler", "batch_sampler")
+"""Arguments of a DataLoader that an elastic loader has its own values for."""
+
+
+class Job(Protocol):
+    """What a loader wants to know of the job."""
+
+    @property
+    def place(self) -> Place:
+        """This rank's place."""
+
+    def settle(self) -> None:
+        """Ends the step before: does what is due between steps, and rolls loaders back after a void
+        one."""
+
+    def compute(self, deal: Deal) -> None:
+        """Says which part of a batch comes next."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Request:
+    """A deal for a worker; one of another turn than the loader's is stale."""
+
+    turn: int
+    deal: Deal
+    samples: Sequence[int]
+
+
+class Loader:
+    """Batches for `for inputs, labels in loader`, one pass at a time, from where the job is.
+
+    A pass that another rank has begun goes on in the middle. Made by `Elastic.loader`.
+    """
+
+    def __init__(
+        self,
+        job: Job,
+        data: Dataset[Any],
+        stream: Stream,
+        collate: Callable[[list[Any]], Any] | None = None,
+        **options: Any,
+    ) -> None:
+        """`options` are those of a DataLoader.
+
+        # Errors
+
+        InvalidError for data without an order, or an option that has no meaning here.
+        """
+        refuse(data, options)
+        self.stream = stream
+        self._job = job
+        self._committed = self._ahead = self._asked = Position()
+        self._turn = torch.zeros((), dtype=torch.int64).share_memory_()
+        dealt = Dealt(data, collate or default_collate, self._turn)
+        options = {"collate_fn": unchanged, **options}
+        self._loader = DataLoader(dealt, batch_size=None, sampler=Requests(self), **options)
+        self._arrivals: Iterator[tuple[int, Deal, Any]] | None = None
+
+    @property
+    def position(self) -> Position:
+        """The position up to which optimizer steps have been made."""
+        return self._committed
+
+    @property
+    def is_between_steps(self) -> bool:
+        """Whether no batch has been handed out since the last optimizer step."""
+        return self._ahead == self._committed
+
+    def __len__(self) -> int:
+        """Steps in a pass."""
+        return self.stream.steps
+
+    def __iter__(self) -> Iterator[Any]:
+        """The batches that are left of this pass."""
+        self._job.settle()
+        number = self._ahead.number
+        while self._ahead.number <= number:
+            deal, batch = self._next()
+            self._ahead = self.stream.after(deal.batch)
+            self._job.compute(deal)
+            yield batch
+            self._job.settle()
+
+    def passes(self, total: int) -> Iterator[int]:
+        """Numbers of the passes up to `total`, from the one in which the job is: a rank that joins in
+        pass 3 begins with 3."""
+        self._job.settle()
+        while self._ahead.number < total:
+            number = self._ahead.number
+            yield number
+            if self._ahead.number == number:
+                raise InvalidError(f"pass {number} was not iterated to its end")
+
+    def commit(self) -> None:
+        """Moves the position over all batches handed out; an optimizer step was made with them."""
+        self._committed = self._ahead
+
+    def seek(self, position: Position | None = None) -> None:
+        """Goes back to the last optimizer step, or to another position, for the place of now.
+
+        # Errors
+
+        InvalidError, before anything has changed, if no batch begins there.
+        """
+        if position is not None:
+            self.stream.check(position)
+            self._committed = position
+        self._ahead = self._asked = self._committed
+        self._turn += 1
+
+    def request(self) -> Request:
+        """The next request for a worker."""
+        batch = self.stream.at(self._asked)
+        self._asked = self.stream.after(batch)
+        deal = Deal(batch, self._job.place)
+        samples = self.stream.samples_of(batch.number, deal.computed)
+        return Request(int(self._turn), deal, samples)
+
+    def _next(self) -> tuple[Deal, Any]:
+        """The next batch that is not stale."""
+        if self._arrivals is None:
+            self._arrivals = iter(self._loader)
+        while True:
+            turn, deal, batch = next(self._arrivals)
+            if turn == int(self._turn):
+                return deal, batch
+
+
+class Requests:
+    """The sampler of the DataLoader: requests without end, as far ahead as it asks."""
+
+    def __init__(self, loader: Loader) -> None:
+        self._loader = loader
+
+    def __iter__(self) -> Iterator[Request]:
+        """Never ends: workers begin the next pass while this one is trained on."""
+        while True:
+            yield self._loader.request()
+
+
+class Dealt(Dataset[Any]):
+    """The data as workers see it, by request instead of index. `data` is the user's."""
+
+    def __init__(
+        self, data: Dataset[Any], collate: Callable[[list[Any]], Any], turn: torch.Tensor
+    ) -> None:
+        self.data = data
+        self._collate = collate
+        self._turn = turn
+
+    def __getitem__(self, request: Request) -> tuple[int, Deal, Any]:
+        """The batch of a request; nothing if it is stale by now."""
+        if request.turn != int(self._turn):
+            return request.turn, request.deal, None
+        fetch = getattr(self.data, "__getitems__", None)
+        samples = fetch(request.samples) if fetch else [self.data[each] for each in request.samples]
+        return request.turn, request.deal, self._collate(samples)
+
+
+def unchanged(batch: Any) -> Any:
+    """Batches are collated by whoever loads them."""
+    return batch
+
+
+def refuse(data: Any, options: dict[str, Any]) -> None:
+    """Refuses what cannot be dealt."""
+    if isinstance(data, IterableDataset) or not hasattr(data, "__getitem__"):
+        raise InvalidError(
+            f"a {type(data).__name__} has no samples by number, expected a map-style dataset "
+            "(hint: one with __getitem__ and __len__)"
+        )
+    for name in OURS:
+        if name in options:
+            raise InvalidError(f"{name} is the job's, which deals batches over its ranks")

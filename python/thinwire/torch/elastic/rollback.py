@@ -1,0 +1,81 @@
+"""What a step changes apart from parameters and moments, as it was before the step.
+
+A void step has gone through forward and backward: running statistics have moved, random numbers were
+drawn, a scheduler or a GradScaler may have counted it. To be done again as if it had never been, all
+of that is put back. Parameters and moments need no copy, since `optimizer.step` did nothing.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+import torch
+
+
+class Stateful(Protocol):
+    """Schedulers, scalers, and whatever else has a small state."""
+
+    def state_dict(self) -> dict[str, Any]:
+        """Everything that `load_state_dict` needs."""
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> Any:
+        """Goes on from a state."""
+
+
+class Rollback:
+    """Copies of a model's buffers, an optimizer's rates, random state, and `followed` objects."""
+
+    def __init__(
+        self,
+        model: torch.nn.Module,
+        optimizer: torch.optim.Optimizer,
+        followed: Mapping[str, Stateful],
+    ) -> None:
+        """Nothing kept yet; `followed` may grow later."""
+        self._model = model
+        self._optimizer = optimizer
+        self._followed = followed
+        self._buffers: dict[str, torch.Tensor] = {}
+        self._rates: list[dict[str, Any]] = []
+        self._random: list[torch.Tensor] = []
+        self._states: dict[str, dict[str, Any]] = {}
+
+    @torch.no_grad()
+    def remember(self) -> None:
+        """Keeps what there is now."""
+        buffers = dict(self._model.named_buffers())
+        if self._buffers.keys() != buffers.keys():
+            self._buffers = {name: each.detach().clone() for name, each in buffers.items()}
+        for name, buffer in buffers.items():
+            self._buffers[name].copy_(buffer)
+        self._rates = copy.deepcopy([rates(group) for group in self._optimizer.param_groups])
+        self._random = [torch.get_rng_state(), *random_of_devices()]
+        states = {name: each.state_dict() for name, each in self._followed.items()}
+        self._states = copy.deepcopy(states)
+
+    @torch.no_grad()
+    def restore(self) -> None:
+        """Puts back what `remember` has kept, if it has."""
+        for name, buffer in self._model.named_buffers():
+            if name in self._buffers:
+                buffer.copy_(self._buffers[name])
+        for group, kept_rates in zip(self._optimizer.param_groups, self._rates):
+            group.update(copy.deepcopy(kept_rates))
+        if self._random:
+            torch.set_rng_state(self._random[0])
+            for device, state in enumerate(self._random[1:]):
+                torch.cuda.set_rng_state(state, device)
+        for name, state in self._states.items():
+            self._followed[name].load_state_dict(copy.deepcopy(state))
+
+
+def rates(group: Mapping[str, Any]) -> dict[str, Any]:
+    """Learning rate and whatever else schedulers change in a group of parameters."""
+    return {name: value for name, value in group.items() if name != "params"}
+
+
+def random_of_devices() -> list[torch.Tensor]:
+    """The random state of every GPU, if this process has used one."""
+    return torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else []

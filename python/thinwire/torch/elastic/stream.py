@@ -1,0 +1,115 @@
+"""The data of a job as a stream of batches: pass after pass, each in an order drawn from the seed.
+
+All ranks know the whole stream, so a position in it is two numbers, and nothing else must be told to
+a rank that joins.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+
+import torch
+
+from thinwire._core import InvalidError
+
+PASS_STRIDE = 0x9E3779B97F4A7C15
+"""Distance of the generators' seeds of two passes, so that near seeds of jobs share no order."""
+
+
+@dataclasses.dataclass(frozen=True, order=True)
+class Position:
+    """A place in the stream: the pass, from 0, and the rows of it that are over."""
+
+    number: int = 0
+    offset: int = 0
+
+
+@dataclasses.dataclass(frozen=True)
+class Batch:
+    """Rows `start` to `end` of pass `number`, which all ranks together compute in one step."""
+
+    number: int
+    start: int
+    end: int
+
+    @property
+    def length(self) -> int:
+        """Number of rows."""
+        return self.end - self.start
+
+
+@dataclasses.dataclass(frozen=True)
+class Stream:
+    """Batches of `batch` samples out of `samples`.
+
+    The last batch of a pass has what is left, unless `drop_last` leaves that out.
+
+    # Errors
+
+    InvalidError if there is no batch in a pass.
+    """
+
+    samples: int
+    batch: int
+    seed: int = 0
+    shuffle: bool = True
+    drop_last: bool = False
+
+    def __post_init__(self) -> None:
+        if self.batch < 1:
+            raise InvalidError(f"a batch of {self.batch} samples, expected at least 1")
+        if self.samples < (self.batch if self.drop_last else 1):
+            raise InvalidError(
+                f"{self.samples} samples and batches of {self.batch}, expected one batch or more in a pass"
+            )
+
+    @property
+    def steps(self) -> int:
+        """Batches in a pass."""
+        whole, rest = divmod(self.samples, self.batch)
+        return whole + (rest > 0 and not self.drop_last)
+
+    def at(self, position: Position) -> Batch:
+        """The batch that begins at a position."""
+        end = min(position.offset + self.batch, self.samples)
+        return Batch(position.number, position.offset, end)
+
+    def after(self, batch: Batch) -> Position:
+        """The position at which the next batch begins, in the same pass or the next."""
+        left = self.samples - batch.end
+        if left == 0 or (self.drop_last and left < self.batch):
+            return Position(batch.number + 1, 0)
+        return Position(batch.number, batch.end)
+
+    def check(self, position: Position) -> None:
+        """Refuses a position at which no batch begins.
+
+        # Errors
+
+        InvalidError, as a state of other data gives it.
+        """
+        found = self.at(position)
+        if (
+            position < Position()
+            or found.length < 1
+            or (self.drop_last and found.length < self.batch)
+        ):
+            raise InvalidError(
+                f"no batch begins at row {position.offset} of pass {position.number}, "
+                f"with {self.samples} samples in batches of {self.batch}"
+            )
+
+    def samples_of(self, number: int, rows: range) -> list[int]:
+        """Indices in the data of some rows of a pass."""
+        if not self.shuffle:
+            return list(rows)
+        return permutation(self.samples, self.seed, number)[rows.start : rows.stop].tolist()
+
+
+@functools.lru_cache(maxsize=4)  # a pass, the next one, and those of a second stream
+def permutation(samples: int, seed: int, number: int) -> torch.Tensor:
+    """The order of one pass."""
+    generator = torch.Generator()
+    generator.manual_seed((seed + number * PASS_STRIDE) % (1 << 63))
+    return torch.randperm(samples, generator=generator)
