@@ -46,7 +46,7 @@ pub use error::{Error, Kind};
 pub use group::Group;
 pub use operations::{
     Options, all_gather, all_gather_bytes, all_reduce, all_reduce_many, all_to_all, barrier,
-    broadcast, broadcast_bytes, reduce_scatter,
+    broadcast, broadcast_bytes, hand_over, reduce_scatter,
 };
 pub use program::Program;
 #[doc(hidden)]

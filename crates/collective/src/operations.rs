@@ -4,6 +4,8 @@
 //! length; a difference in length is found by the peers and named. All of them return the same bits
 //! on all ranks.
 
+mod hand_over;
+
 use std::sync::Arc;
 
 use thinwire_codec::Codec;
@@ -11,6 +13,7 @@ use thinwire_schedule::{Algorithm, Shape, Summation};
 pub use thinwire_schedule::{carries, partitions, preferred};
 use thinwire_wire::{DType, Rank};
 
+pub use self::hand_over::hand_over;
 use crate::{Element, Error, Group, Number, start};
 
 /// The choices of an all-reduce.

@@ -77,6 +77,21 @@ pub fn broadcast<V: Buffer>(group: &mut Group, values: V, root: Rank) -> Result<
     Ok(run.called(format!("broadcast from {root}")))
 }
 
+/// A run after which `values` of all ranks are those of the first `holders` ranks, which have the same.
+///
+/// # Errors
+/// If there are no holders or more than ranks.
+pub fn hand_over<V: Buffer>(group: &mut Group, values: V, holders: u32) -> Result<Run<V>, Error> {
+    let count = self::holders("hand_over", holders, group)?;
+    let (world, bytes) = (group.world(), values.bytes().len());
+    let partitions = schedule::hand_over_partitions(count, world, bytes);
+    let shape = Shape { length: values.elements(), block: 1, partitions };
+    let schedule = schedule::hand_over(count, world, &shape);
+    let address = group.next_call("hand_over");
+    let run = moving(group, address, schedule, values);
+    Ok(run.called(format!("hand_over of {bytes} bytes by {holders} holders")))
+}
+
 /// A run that sends to each rank its part of the first half of `values`, `sends[r]` elements in
 /// rank order, and receives theirs into the second half, `recvs[r]` elements each. This rank's part
 /// for itself is left to the caller.
@@ -164,6 +179,20 @@ fn summable(operation: &'static str, values: &impl Buffer, codec: &dyn Codec) ->
         return Err(Error::invalid(operation, detail));
     }
     Ok(())
+}
+
+/// Returns how many of the first ranks are holders.
+pub(crate) fn holders(
+    operation: &'static str,
+    holders: u32,
+    group: &Group,
+) -> Result<usize, Error> {
+    let (count, size) = (holders as usize, group.world().size());
+    if !(1..=size).contains(&count) {
+        let detail = format!("{holders} holders, expected 1 to {size} of {size} ranks");
+        return Err(Error::invalid(operation, detail));
+    }
+    Ok(count)
 }
 
 fn member(operation: &'static str, what: &str, rank: Rank, group: &Group) -> Result<(), Error> {

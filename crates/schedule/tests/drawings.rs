@@ -6,7 +6,8 @@ use std::fmt::Write;
 use std::path::Path;
 
 use thinwire_schedule::{
-    Algorithm, Schedule, Shape, Summation, all_gather, all_reduce, broadcast, reduce_scatter,
+    Algorithm, Schedule, Shape, Summation, all_gather, all_reduce, broadcast, hand_over,
+    reduce_scatter,
 };
 use thinwire_wire::{Rank, World};
 
@@ -54,6 +55,8 @@ fn collectives_are_drawn() {
     draws("broadcast", 6, &elements(6), |world, shape| broadcast(Rank(1), world, shape));
     draws("all-gather", 3, &elements(6), all_gather);
     draws("reduce-scatter", 3, &elements(6), reduce_scatter);
+    draws("hand-over", 3, &elements(6), |world, shape| hand_over(2, world, shape));
+    draws("hand-over", 4, &elements(6), |world, shape| hand_over(1, world, shape));
 }
 
 #[test]
