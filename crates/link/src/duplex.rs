@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::secure::{Handshake, Preamble, Session};
+use crate::tcp::wake::Wake;
 use crate::{Error, Kind};
 
 /// A connection and its two small buffers.
@@ -32,8 +33,7 @@ impl Duplex {
     /// # Errors
     /// If the socket refuses its options.
     pub fn new(stream: TcpStream, input_bytes_max: usize) -> Result<Duplex, Error> {
-        let set = stream.set_nonblocking(true).and_then(|()| stream.set_nodelay(true));
-        set.map_err(|error| Error::io("cannot set up a connection", error))?;
+        set_up(&stream)?;
         let (input, output) = (Vec::new(), Vec::new());
         Ok(Duplex { stream, input, output, input_bytes_max, has_read: false })
     }
@@ -68,7 +68,7 @@ impl Duplex {
                 return Ok(done);
             }
             pumped.and(flushed)?;
-            if !self.wait(deadline) {
+            if !self.wait(deadline, None) {
                 return Err(Error::new(Kind::Timeout, "did not end its handshake in time"));
             }
         }
@@ -81,21 +81,10 @@ impl Duplex {
     /// `input`.
     pub fn pump(&mut self) -> Result<(), Error> {
         let wrote = self.flush();
-        let mut chunk = [0; 4096];
-        while self.input.len() < self.input_bytes_max {
-            let room = chunk.len().min(self.input_bytes_max - self.input.len());
-            match self.stream.read(&mut chunk[..room]) {
-                Ok(0) => return Err(Error::new(Kind::Io, "closed the connection")),
-                Ok(count) => {
-                    self.has_read = true;
-                    self.input.extend_from_slice(&chunk[..count]);
-                }
-                Err(error) if error.kind() == ErrorKind::WouldBlock => break,
-                Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                Err(error) => return Err(broken(error)),
-            }
-        }
-        wrote
+        let before = self.input.len();
+        let filled = fill(&mut self.stream, &mut self.input, self.input_bytes_max);
+        self.has_read |= self.input.len() > before;
+        filled.and(wrote)
     }
 
     /// Writes what is possible now.
@@ -103,33 +92,73 @@ impl Duplex {
     /// # Errors
     /// If the connection broke.
     pub fn flush(&mut self) -> Result<(), Error> {
-        while !self.output.is_empty() {
-            match self.stream.write(&self.output) {
-                Ok(count) => drop(self.output.drain(..count)),
-                Err(error) if error.kind() == ErrorKind::WouldBlock => break,
-                Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                Err(error) => return Err(broken(error)),
-            }
-        }
-        Ok(())
+        flush(&mut self.stream, &mut self.output)
     }
 
-    /// Frees the memory of empty buffers beyond `bytes`.
-    pub fn shrink(&mut self, bytes: usize) {
-        for buffer in [&mut self.input, &mut self.output] {
-            if buffer.is_empty() {
-                buffer.shrink_to(bytes);
-            }
-        }
-    }
-
-    /// Blocks until [`Duplex::pump`] can do something; false when `deadline` has passed.
-    pub fn wait(&self, deadline: Instant) -> bool {
+    /// Blocks until [`Duplex::pump`] can do something or somebody wakes; false when `deadline` has
+    /// passed.
+    pub fn wait(&self, deadline: Instant, wake: Option<&Wake>) -> bool {
         let left = deadline.saturating_duration_since(Instant::now());
-        let mut fds = [PollFd::new(&self.stream, self.interest())];
+        let mut fds = vec![PollFd::new(&self.stream, self.interest())];
+        fds.extend(wake.map(Wake::poll_fd));
         // An interrupted poll is like a short one: the caller pumps and waits again.
         let _ = poll(&mut fds, Some(&timespec(left)));
         !left.is_zero()
+    }
+}
+
+/// Makes a connection non-blocking, and send short messages at once.
+///
+/// # Errors
+/// If the socket refuses its options.
+pub fn set_up(stream: &TcpStream) -> Result<(), Error> {
+    let set = stream.set_nonblocking(true).and_then(|()| stream.set_nodelay(true));
+    set.map_err(|error| Error::io("cannot set up a connection", error))
+}
+
+/// Reads what is there now, while `input` has fewer than `input_bytes_max` bytes.
+///
+/// # Errors
+/// If the other side has closed the connection or it broke. Bytes that came before are in `input`.
+pub fn fill(
+    stream: &mut impl Read,
+    input: &mut Vec<u8>,
+    input_bytes_max: usize,
+) -> Result<(), Error> {
+    let mut chunk = [0; 4096];
+    while input.len() < input_bytes_max {
+        let room = chunk.len().min(input_bytes_max - input.len());
+        match stream.read(&mut chunk[..room]) {
+            Ok(0) => return Err(Error::new(Kind::Io, "closed the connection")),
+            Ok(count) => input.extend_from_slice(&chunk[..count]),
+            Err(error) if error.kind() == ErrorKind::WouldBlock => break,
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            Err(error) => return Err(broken(error)),
+        }
+    }
+    Ok(())
+}
+
+/// Writes what is possible now.
+///
+/// # Errors
+/// If the connection broke.
+pub fn flush(stream: &mut impl Write, output: &mut Vec<u8>) -> Result<(), Error> {
+    while !output.is_empty() {
+        match stream.write(output) {
+            Ok(count) => drop(output.drain(..count)),
+            Err(error) if error.kind() == ErrorKind::WouldBlock => break,
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            Err(error) => return Err(broken(error)),
+        }
+    }
+    Ok(())
+}
+
+/// Frees the memory of an empty buffer beyond `bytes`.
+pub fn shrink(buffer: &mut Vec<u8>, bytes: usize) {
+    if buffer.is_empty() {
+        buffer.shrink_to(bytes);
     }
 }
 

@@ -59,6 +59,7 @@ pub mod mem;
 mod poison;
 mod port;
 mod secure;
+pub mod service;
 pub mod store;
 mod strangers;
 pub mod tcp;
@@ -75,8 +76,7 @@ pub use tcp::{Link, Waker};
 #[doc(hidden)]
 pub mod fuzzing {
     pub use crate::secure::{Handshake, Preamble, Role, Session};
-    pub use crate::store::tcp::message::{MESSAGE_BYTES_MAX, Request, parse_reply};
-    pub use crate::store::tcp::visitor::{
-        Contents, INPUT_BYTES_MAX, OUTPUT_BYTES_MAX, Turn, Visitor,
-    };
+    pub use crate::service::dispatcher::{Dispatcher, TURN_MESSAGES_MAX};
+    pub use crate::service::messages::Messages;
+    pub use crate::store::message::{MESSAGE_BYTES_MAX, Request, parse_reply};
 }

@@ -3,10 +3,15 @@
 //! A store holds small values under short keys. A key is written once: the first writer keeps it,
 //! so two processes cannot both be rank 1. It is used when a job starts and never again.
 
+mod key_value;
 pub mod mem;
+pub(crate) mod message;
 pub mod tcp;
+mod values;
 
 use std::time::Duration;
+
+pub use key_value::KeyValueService;
 
 use crate::error::refuse_if;
 use crate::{Error, Kind};

@@ -10,6 +10,8 @@ use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv6Addr};
 use std::time::{Duration, Instant};
 
+use crate::Error;
+
 /// The time that a stranger has while at most half of the places are taken.
 pub const PATIENCE_MAX: Duration = Duration::from_secs(5);
 /// The time that a stranger has when all places are taken.
@@ -49,12 +51,12 @@ impl Places {
         PATIENCE_MAX - (PATIENCE_MAX - PATIENCE_MIN).mul_f64(pressure.min(1.0))
     }
 
-    /// The index in `strangers` of the one that a new connection from `address` displaces.
-    pub fn evicted(
+    /// The name in `strangers` of the one that a new connection from `address` displaces.
+    pub fn evicted<I: Copy>(
         &self,
-        strangers: impl Iterator<Item = (usize, Stranger)>,
+        strangers: impl Iterator<Item = (I, Stranger)>,
         address: IpAddr,
-    ) -> Option<usize> {
+    ) -> Option<I> {
         let site = Site::of(address);
         let there: Vec<_> =
             strangers.filter(|(_, stranger)| Site::of(stranger.address) == site).collect();
@@ -92,6 +94,38 @@ impl Tally {
             false => format!("{most} of them from {site}"),
         };
         Some(format!("{total} connection{plural} did not prove the job token, {from}"))
+    }
+}
+
+/// What is known about connections that were not taken in: it may be why somebody is missing.
+#[derive(Debug, Default)]
+pub struct Refusals {
+    /// The last one with a reason that its process can mend.
+    last: Option<Error>,
+    strangers: Tally,
+}
+
+impl Refusals {
+    /// Keeps the reason of a refusal: it may be of the process that others wait for.
+    pub fn keep(&mut self, error: Error) {
+        self.last = Some(error);
+    }
+
+    /// Counts a connection that did not prove the token.
+    pub fn count(&mut self, address: IpAddr) {
+        self.strangers.add(address);
+    }
+
+    /// Adds the probable cause to an error about a missing process: it was refused, or never got
+    /// through.
+    pub fn explain(&self, mut error: Error) -> Error {
+        if let Some(strangers) = self.strangers.describe() {
+            error.context = format!("{}; {strangers}", error.context);
+        }
+        match &self.last {
+            Some(last) => Error::new(last.kind, format!("{}; {}", error.context, last.context)),
+            None => error,
+        }
     }
 }
 

@@ -21,7 +21,7 @@ mod reader;
 mod replay;
 pub(crate) mod traffic;
 mod transfer;
-mod wake;
+pub(crate) mod wake;
 mod writer;
 
 pub use agreement::decline;

@@ -4,9 +4,10 @@ use std::time::{Duration, Instant};
 
 use thinwire_link::Token;
 use thinwire_link::fuzzing::{
-    Contents, Handshake, MESSAGE_BYTES_MAX, OUTPUT_BYTES_MAX, Preamble, Request, Role, Session,
-    Turn, Visitor, parse_reply,
+    Dispatcher, Handshake, MESSAGE_BYTES_MAX, Preamble, Request, Role, Session, parse_reply,
 };
+use thinwire_link::service::ClientId;
+use thinwire_link::store::KeyValueService;
 
 use crate::draw::Draw;
 
@@ -15,12 +16,12 @@ const VISITORS: usize = 3;
 /// Bytes of the longest value of a request, and most bytes sent at once.
 const PIECE_BYTES_MAX: usize = 1 << 15;
 
-/// Both ends of a connection, and the bytes between them.
+type Server = Dispatcher<KeyValueService>;
+
+/// The client's end of a connection.
 struct Talk {
-    visitor: Visitor,
+    id: ClientId,
     other: Other,
-    input: Vec<u8>,
-    output: Vec<u8>,
     /// Whether the client has sealed a record with the right keys.
     sealed: bool,
 }
@@ -37,25 +38,34 @@ enum Other {
 /// bounded, that a client without an authenticated record stays a stranger, and that every reply is
 /// well formed.
 pub fn store(bytes: &[u8]) {
-    let (mut draw, mut contents, mut now) = (Draw::new(bytes), Contents::default(), Instant::now());
-    let mut talks: Vec<Talk> = (0..VISITORS).map(|_| Talk::new()).collect();
+    let (mut draw, mut now) = (Draw::new(bytes), Instant::now());
+    let mut server = Dispatcher::new(KeyValueService::new(), &token());
+    let mut talks: Vec<Talk> = (0..VISITORS).map(|_| Talk::new(&mut server)).collect();
     while !draw.is_over() {
         let (what, who) = (draw.u8(), usize::from(draw.u8()) % VISITORS);
         let talk = &mut talks[who];
         match what % 8 {
-            0 => talk.send(draw_piece(&mut draw)),
-            1 => talk.shake(),
-            2 => talk.seal(draw_piece(&mut draw)),
-            3 => talk.seal(&set(&mut draw).to_bytes()),
-            4 => talk.seal(&get(&mut draw).to_bytes()),
+            0 => talk.send(draw_piece(&mut draw), &mut server),
+            1 => talk.shake(&mut server),
+            2 => talk.seal(draw_piece(&mut draw), &mut server),
+            3 => talk.seal(&set(&mut draw).to_bytes(), &mut server),
+            4 => talk.seal(&get(&mut draw).to_bytes(), &mut server),
             5 => now += Duration::from_millis(u64::from(draw.u16())),
-            6 => talk.read(),
-            _ => *talk = Talk::new(),
+            6 => talk.read(&mut server),
+            _ => {
+                server.remove(talk.id, now);
+                *talk = Talk::new(&mut server);
+            }
         }
-        if !talk.advance(&mut contents, now) {
-            *talk = Talk::new();
+        server.turn(now);
+        for talk in &mut talks {
+            talk.check(&mut server, now);
         }
     }
+}
+
+fn token() -> Token {
+    Token::new("a token that nobody guesses")
 }
 
 fn draw_piece<'a>(draw: &mut Draw<'a>) -> &'a [u8] {
@@ -75,55 +85,62 @@ fn get(draw: &mut Draw<'_>) -> Request {
 }
 
 impl Talk {
-    fn new() -> Talk {
-        let (token, encrypt) = (Token::new("a token that nobody guesses"), true);
-        let other = Handshake::new(Role::Initiator, &token, Preamble { encrypt });
-        let (input, output) = (Vec::new(), Vec::new());
-        let other = Other::Shaking(other);
-        Talk { visitor: Visitor::new(&token), other, input, output, sealed: false }
+    fn new(server: &mut Server) -> Talk {
+        let other = Handshake::new(Role::Initiator, &token(), Preamble { encrypt: true });
+        Talk { id: server.accept(), other: Other::Shaking(other), sealed: false }
     }
 
     /// Sends as many bytes as the server reads ahead.
-    fn send(&mut self, bytes: &[u8]) {
-        let room = self.visitor.input_bytes_max().saturating_sub(self.input.len());
-        self.input.extend_from_slice(&bytes[..bytes.len().min(room)]);
+    fn send(&mut self, bytes: &[u8], server: &mut Server) {
+        let visitor = server.visitor_mut(self.id).expect("a connection that has not ended");
+        let room = visitor.input_bytes_max().saturating_sub(visitor.input.len());
+        visitor.input.extend_from_slice(&bytes[..bytes.len().min(room)]);
+        server.moved(self.id, Ok(()));
     }
 
-    fn shake(&mut self) {
+    fn shake(&mut self, server: &mut Server) {
         let Other::Shaking(other) = &mut self.other else { return };
+        let visitor = server.visitor_mut(self.id).expect("a connection that has not ended");
         let mut said = Vec::new();
-        match other.advance(&mut self.output, &mut said) {
+        match other.advance(&mut visitor.output, &mut said) {
             Ok(None) => {}
             Ok(Some((session, _))) => self.other = Other::Shaken(session),
             Err(_) => self.other = Other::Over,
         }
-        self.send(&said);
+        self.send(&said, server);
     }
 
     /// Sends a record, cut off where the server reads no further ahead.
-    fn seal(&mut self, plain: &[u8]) {
+    fn seal(&mut self, plain: &[u8], server: &mut Server) {
         let Other::Shaken(session) = &mut self.other else { return };
         let mut record = Vec::new();
         session.seal(plain, &mut record);
         self.sealed = true;
-        self.send(&record);
+        self.send(&record, server);
     }
 
-    fn read(&mut self) {
+    fn read(&mut self, server: &mut Server) {
         let Other::Shaken(session) = &mut self.other else { return };
-        while let Some(reply) =
-            session.receive(&mut self.output, MESSAGE_BYTES_MAX).expect("the server's own record")
+        let visitor = server.visitor_mut(self.id).expect("a connection that has not ended");
+        while let Some(reply) = session
+            .receive(&mut visitor.output, MESSAGE_BYTES_MAX)
+            .expect("the server's own record")
         {
             let _ = parse_reply(&reply);
         }
+        server.moved(self.id, Ok(()));
     }
 
-    /// Lets the server work on its input; returns false if the connection is over.
-    fn advance(&mut self, contents: &mut Contents, now: Instant) -> bool {
-        let Talk { visitor, input, output, .. } = self;
-        let goes_on = visitor.advance(&mut Turn { input, output, contents, now }).is_ok();
-        assert!(output.len() <= OUTPUT_BYTES_MAX + MESSAGE_BYTES_MAX + 64, "{}", output.len());
+    /// Checks what the server holds of this connection, and begins another if it is over.
+    fn check(&mut self, server: &mut Server, now: Instant) {
+        let visitor = server.visitor(self.id).expect("a connection that has not ended");
+        let (input, output) = (visitor.input.len(), visitor.output.len());
+        assert!(input <= visitor.input_bytes_max(), "{input}");
+        assert!(output <= 2 * MESSAGE_BYTES_MAX + 64, "{output}");
         assert!(visitor.is_stranger() || self.sealed, "known without a record");
-        goes_on
+        if server.ended().contains(&self.id) {
+            server.remove(self.id, now);
+            *self = Talk::new(server);
+        }
     }
 }

@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 
 use thinwire_wire::{Rank, World};
 
+use crate::service::listen;
 use crate::store::Store;
-use crate::store::tcp::listen;
 use crate::tcp::Link;
 use crate::tcp::agreement;
 use crate::tcp::mesh::{self, Entry, Mesh};

@@ -13,7 +13,7 @@ use thinwire_wire::{Rank, World};
 
 use crate::duplex::timespec;
 use crate::error::refuse_if;
-use crate::strangers::{ACCEPTS_MAX, Places, REFUSED_PAUSE, Stranger, Tally};
+use crate::strangers::{ACCEPTS_MAX, Places, REFUSED_PAUSE, Refusals, Stranger};
 use crate::tcp::agreement::mismatch;
 use crate::tcp::connection::{Connection, Parts};
 use crate::tcp::hello::{CONTROL, Hello};
@@ -52,8 +52,7 @@ pub struct Mesh<'a> {
     made: Vec<Vec<Option<Parts>>>,
     /// Last failure by rank.
     failures: Vec<Option<Error>>,
-    refused: Option<Error>,
-    strangers: Tally,
+    refusals: Refusals,
     /// The time from which to accept again.
     resume: Instant,
 }
@@ -83,8 +82,7 @@ impl<'a> Mesh<'a> {
             pending: Vec::new(),
             made: world.ranks().map(|_| Vec::new()).collect(),
             failures: world.ranks().map(|_| None).collect(),
-            refused: None,
-            strangers: Tally::default(),
+            refusals: Refusals::default(),
             resume: now,
         }
     }
@@ -171,7 +169,7 @@ impl<'a> Mesh<'a> {
                 Err(error) => {
                     self.resume = Instant::now() + REFUSED_PAUSE;
                     let refused = Error::io("this rank could not accept a connection", error);
-                    self.refused = Some(refused.of(Kind::Timeout));
+                    self.refusals.keep(refused.of(Kind::Timeout));
                 }
             }
         }
@@ -180,7 +178,7 @@ impl<'a> Mesh<'a> {
     fn greet(&mut self, stream: TcpStream, address: SocketAddr) {
         if let Some(place) = self.places().evicted(self.strangers(), address.ip()) {
             let evicted = self.pending.swap_remove(place);
-            self.strangers.add(evicted.address.ip());
+            self.refusals.count(evicted.address.ip());
         }
         let (rule, token) = (self.options.encryption, &self.options.token);
         let pending = Pending::accept(stream, address, rule, token, self.deadline);
@@ -252,8 +250,8 @@ impl<'a> Mesh<'a> {
                 // Both know the token, so the job itself is wrong: no point in waiting.
                 Kind::WorldMismatch => return Err(error),
                 // Another job's process, or the missing rank with a wrong setting: kept as a reason.
-                Kind::TokenMismatch | Kind::VersionMismatch => self.refused = Some(error),
-                _ => self.strangers.add(pending.address.ip()),
+                Kind::TokenMismatch | Kind::VersionMismatch => self.refusals.keep(error),
+                _ => self.refusals.count(pending.address.ip()),
             }
             return Ok(());
         }
@@ -299,11 +297,7 @@ impl<'a> Mesh<'a> {
             Some(format!("; {rank} at {}: {}", self.addresses[rank.index()], error.context))
         });
         context.extend(failures);
-        context.extend(self.strangers.describe().map(|strangers| format!("; {strangers}")));
-        match &self.refused {
-            Some(refused) => Error::new(refused.kind, format!("{context}; {}", refused.context)),
-            None => Error::new(Kind::Timeout, context).with_rank(missing[0]),
-        }
+        self.refusals.explain(Error::new(Kind::Timeout, context).with_rank(missing[0]))
     }
 
     fn into_peers(self) -> Result<Vec<Option<Peer>>, Error> {

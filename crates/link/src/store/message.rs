@@ -12,6 +12,9 @@ use crate::{Error, Kind};
 
 /// The longest message in bytes.
 pub const MESSAGE_BYTES_MAX: usize = 2 + KEY_BYTES_MAX + VALUE_BYTES_MAX;
+/// The first byte of a message from which on it is none of a store's, but of another service on the
+/// same port.
+pub const KINDS_END: u8 = 16;
 /// The longest wait that a client may ask for.
 pub const WAIT_MAX: Duration = Duration::from_secs(3600);
 

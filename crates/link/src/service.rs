@@ -1,0 +1,98 @@
+//! Servers that answer requests over authenticated connections.
+//!
+//! A [`Service`] is a state machine: messages of clients and the time in, messages to clients out.
+//! A [`Server`] runs one on a thread of its own behind the handshake that proves the job token, and
+//! keeps clients apart: strangers have few places and little time, a client that floods the server
+//! gets its share and no more, and one that does not read what it is sent is closed. The rendezvous
+//! store is such a service. A [`Connection`] is the other end.
+//!
+//! ```
+//! use std::time::{Duration, Instant};
+//! use thinwire_link::service::{ClientId, Connection, Outbox, Server, Service};
+//! use thinwire_link::{Error, Token};
+//!
+//! /// Sends every message back.
+//! struct Echo;
+//!
+//! impl Service for Echo {
+//!     fn received(
+//!         &mut self, client: ClientId, message: &[u8], _now: Instant, out: &mut Outbox,
+//!     ) -> Result<(), Error> {
+//!         out.send(client, message);
+//!         Ok(())
+//!     }
+//!     fn message_bytes_max(&self) -> usize {
+//!         1000
+//!     }
+//! }
+//!
+//! let token = Token::new("a secret");
+//! let server = Server::bind("127.0.0.1:0".parse().unwrap(), &token, Echo)?;
+//! let (address, timeout) = (server.address().to_string(), Duration::from_secs(20));
+//! let mut connection = Connection::connect(&address, &token, timeout)?;
+//! connection.send(b"hello")?;
+//! assert_eq!(connection.receive(timeout)?.as_deref(), Some(&b"hello"[..]));
+//! # Ok::<(), Error>(())
+//! ```
+
+mod connection;
+pub(crate) mod conversation;
+pub(crate) mod dispatcher;
+mod event_loop;
+mod listener;
+pub(crate) mod messages;
+mod outbox;
+mod server;
+pub(crate) mod visitor;
+
+use std::time::Instant;
+
+pub use connection::{Connection, MESSAGE_BYTES_MAX};
+pub(crate) use listener::listen;
+pub use outbox::{Action, Outbox};
+pub use server::Server;
+pub use visitor::OUTPUT_BYTES_MAX;
+
+use crate::Error;
+
+/// A client of a server; no server gives a number twice.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ClientId(pub u64);
+
+/// State machine that answers the clients of a server. It has no socket and no thread, and `now` is
+/// an argument.
+///
+/// Every client is `opened` once, before its first message, and `closed` once, after its last,
+/// whoever ended the connection. Clients that are left when the server is dropped are not `closed`.
+pub trait Service: Send + 'static {
+    /// A client has proven the token.
+    fn opened(&mut self, _client: ClientId, _now: Instant, _out: &mut Outbox) {}
+
+    /// A message of a client has come; it is never empty.
+    ///
+    /// # Errors
+    /// Whatever is wrong with the message: the server closes this client and no other.
+    fn received(
+        &mut self,
+        client: ClientId,
+        message: &[u8],
+        now: Instant,
+        out: &mut Outbox,
+    ) -> Result<(), Error>;
+
+    /// A client's connection has ended; nothing more can be sent to it.
+    fn closed(&mut self, _client: ClientId, _now: Instant, _out: &mut Outbox) {}
+
+    /// Returns the time at which [`Service::tick`] is due.
+    fn deadline(&self) -> Option<Instant> {
+        None
+    }
+
+    /// The deadline has passed. A service that leaves it in the past is called again at once.
+    fn tick(&mut self, _now: Instant, _out: &mut Outbox) {}
+
+    /// Returns the length of the longest message that a client may send, in bytes; asked once.
+    ///
+    /// No further message of a client is read while as many bytes wait to be read by it.
+    fn message_bytes_max(&self) -> usize;
+}

@@ -1,0 +1,72 @@
+//! Connections of processes to a service.
+
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+use crate::error::refuse_if;
+use crate::service::OUTPUT_BYTES_MAX;
+use crate::service::conversation::{Conversation, Greeting};
+use crate::tcp::wake::Wake;
+use crate::{Error, Kind, Token, Waker};
+
+/// The longest message of a service to a client, in bytes.
+pub const MESSAGE_BYTES_MAX: usize = 4 << 20;
+
+/// A client of a [`super::Server`]: encrypted messages in both directions, for one thread that waits
+/// for messages, deadlines and wake-ups. The server may send without having been asked.
+#[derive(Debug)]
+pub struct Connection {
+    conversation: Conversation,
+    wake: Wake,
+}
+
+impl Connection {
+    /// Connects to the server at `address`, `host:port`; tries again until `timeout`.
+    ///
+    /// # Errors
+    /// [`Kind::Unreachable`] if nothing answers there in time, [`Kind::TokenMismatch`],
+    /// [`Kind::VersionMismatch`], or [`Kind::Corrupt`] if something else does.
+    pub fn connect(address: &str, token: &Token, timeout: Duration) -> Result<Connection, Error> {
+        let greeting = Greeting { message: &[], limit: MESSAGE_BYTES_MAX };
+        let conversation = Conversation::connect(address, token, timeout, greeting)?;
+        Ok(Connection { conversation, wake: Wake::new()? })
+    }
+
+    /// Returns the address at which the server answered.
+    pub fn address(&self) -> SocketAddr {
+        self.conversation.address()
+    }
+
+    /// Queues a message, and writes as much as the socket takes without blocking. The rest is
+    /// written by later calls and while [`Connection::receive`] waits.
+    ///
+    /// # Errors
+    /// [`Kind::Unreachable`] if the server has ended, [`Kind::Limit`] if it takes nothing while more
+    /// than [`OUTPUT_BYTES_MAX`] bytes are queued.
+    ///
+    /// # Panics
+    /// If the message is empty.
+    pub fn send(&mut self, message: &[u8]) -> Result<(), Error> {
+        assert!(!message.is_empty(), "a message of a client has at least one byte");
+        let unsent = self.conversation.unsent_bytes();
+        refuse_if(unsent > OUTPUT_BYTES_MAX, Kind::Limit, || {
+            let address = self.address();
+            format!("the coordinator at {address} takes no messages: {unsent} bytes are queued")
+        })?;
+        self.conversation.send(message)
+    }
+
+    /// Waits for a message: `None` when `timeout` has passed or a [`Waker`] was used.
+    ///
+    /// # Errors
+    /// [`Kind::Unreachable`] if the server has ended, [`Kind::Corrupt`] or [`Kind::Limit`] if it
+    /// sends what no server does. The connection is then over.
+    pub fn receive(&mut self, timeout: Duration) -> Result<Option<Vec<u8>>, Error> {
+        self.conversation.receive(Instant::now() + timeout, Some(&self.wake))
+    }
+
+    /// Returns a handle that ends [`Connection::receive`] from another thread.
+    pub fn waker(&self) -> Waker {
+        self.wake.waker()
+    }
+}

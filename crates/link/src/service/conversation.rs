@@ -1,0 +1,174 @@
+//! The client's side of a connection to a server.
+
+use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crate::duplex::Duplex;
+use crate::secure::{Handshake, Preamble, RECORD_BYTES_MAX, Role};
+use crate::service::messages::Messages;
+use crate::tcp::wake::Wake;
+use crate::{Error, Kind, Token};
+
+const BACKOFF_MIN: Duration = Duration::from_millis(20);
+const BACKOFF_MAX: Duration = Duration::from_secs(1);
+/// Longest time of one attempt, so that a lost packet does not cost the whole timeout.
+const ATTEMPT: Duration = Duration::from_secs(5);
+
+/// Messages to and from the server at an address.
+#[derive(Debug)]
+pub struct Conversation {
+    address: SocketAddr,
+    duplex: Duplex,
+    messages: Messages,
+    limit: usize,
+}
+
+/// The first words of a client, which prove its token at once: until then it is a stranger with
+/// little time.
+#[derive(Clone, Copy, Debug)]
+pub struct Greeting<'a> {
+    /// A message that the server answers with one.
+    pub message: &'a [u8],
+    /// The length of the longest message that the server sends, in bytes.
+    pub limit: usize,
+}
+
+impl Conversation {
+    /// Connects to the server at `address`, `host:port`; tries again until `timeout`.
+    ///
+    /// # Errors
+    /// [`Kind::Unreachable`] if nothing answers there in time, [`Kind::TokenMismatch`],
+    /// [`Kind::VersionMismatch`], or [`Kind::Corrupt`] if something else does.
+    pub fn connect(
+        address: &str,
+        token: &Token,
+        timeout: Duration,
+        greeting: Greeting<'_>,
+    ) -> Result<Conversation, Error> {
+        let deadline = Instant::now() + timeout;
+        let mut backoff = BACKOFF_MIN;
+        loop {
+            let error = match attempt(address, token, deadline, greeting) {
+                Ok(conversation) => return Ok(conversation),
+                Err(error) => error,
+            };
+            if !matches!(error.kind, Kind::Io | Kind::Timeout) {
+                return Err(error);
+            }
+            if Instant::now() + backoff >= deadline {
+                return Err(Error::new(
+                    Kind::Unreachable,
+                    format!(
+                        "cannot reach the coordinator at {address} after {:.0} s: {}",
+                        timeout.as_secs_f64().ceil(),
+                        error.context
+                    ),
+                ));
+            }
+            thread::sleep(backoff);
+            backoff = (backoff * 2).min(BACKOFF_MAX);
+        }
+    }
+
+    /// Returns the address at which the server answered.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Returns the number of bytes that the server has not taken yet.
+    pub fn unsent_bytes(&self) -> usize {
+        self.duplex.output.len()
+    }
+
+    /// Queues a message, and writes as much as the socket takes without blocking.
+    ///
+    /// # Errors
+    /// [`Kind::Unreachable`] if the connection is broken.
+    pub fn send(&mut self, message: &[u8]) -> Result<(), Error> {
+        self.messages.seal(message, &mut self.duplex.output);
+        let flushed = self.duplex.flush();
+        flushed.map_err(|error| self.named(error))
+    }
+
+    /// Waits for a message until `deadline`, or until somebody uses a waker of `wake`.
+    ///
+    /// # Errors
+    /// [`Kind::Unreachable`] if the server has ended, [`Kind::Corrupt`] or [`Kind::Limit`] if it
+    /// sends what no server does.
+    pub fn receive(
+        &mut self,
+        deadline: Instant,
+        wake: Option<&Wake>,
+    ) -> Result<Option<Vec<u8>>, Error> {
+        self.hear(deadline, wake).map_err(|error| self.named(error))
+    }
+
+    fn hear(&mut self, deadline: Instant, wake: Option<&Wake>) -> Result<Option<Vec<u8>>, Error> {
+        loop {
+            let pumped = self.duplex.pump();
+            // What came before the connection broke is still good.
+            let message = self.messages.receive(&mut self.duplex.input, self.limit)?;
+            if message.is_some() {
+                return Ok(message);
+            }
+            pumped?;
+            if wake.is_some_and(Wake::take) || !self.duplex.wait(deadline, wake) {
+                return Ok(None);
+            }
+            wake.into_iter().for_each(Wake::drain);
+        }
+    }
+
+    fn named(&self, error: Error) -> Error {
+        let error = error.by(format_args!("the coordinator at {}", self.address));
+        match error.kind {
+            Kind::Io | Kind::Timeout => error.of(Kind::Unreachable),
+            _ => error,
+        }
+    }
+}
+
+fn attempt(
+    address: &str,
+    token: &Token,
+    deadline: Instant,
+    greeting: Greeting<'_>,
+) -> Result<Conversation, Error> {
+    let addresses: Vec<_> = address.to_socket_addrs().map_err(Error::broken)?.collect();
+    let mut failure = Error::new(Kind::Io, "the name has no address");
+    for address in addresses {
+        let left = deadline.saturating_duration_since(Instant::now()).min(ATTEMPT);
+        let left = left.max(Duration::from_millis(1));
+        match TcpStream::connect_timeout(&address, left) {
+            Ok(stream) => {
+                let deadline = deadline.min(Instant::now() + ATTEMPT);
+                let greeted = greet((stream, address), token, deadline, greeting);
+                return greeted.map_err(|error| match error.kind {
+                    Kind::Io | Kind::Timeout => error,
+                    _ => error.by(format_args!("the coordinator at {address}")),
+                });
+            }
+            Err(error) => failure = Error::broken(error),
+        }
+    }
+    Err(failure)
+}
+
+fn greet(
+    (stream, address): (TcpStream, SocketAddr),
+    token: &Token,
+    deadline: Instant,
+    greeting: Greeting<'_>,
+) -> Result<Conversation, Error> {
+    let mut duplex = Duplex::new(stream, RECORD_BYTES_MAX)?;
+    let handshake = Handshake::new(Role::Initiator, token, Preamble { encrypt: true });
+    let (session, _) = duplex.shake(handshake, deadline)?;
+    let (messages, limit) = (Messages::new(session), greeting.limit);
+    let mut conversation = Conversation { address, duplex, messages, limit };
+    conversation.messages.seal(greeting.message, &mut conversation.duplex.output);
+    match conversation.hear(deadline, None)? {
+        Some(_) => Ok(conversation),
+        None => Err(Error::new(Kind::Timeout, "does not answer")),
+    }
+}

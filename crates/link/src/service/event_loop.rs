@@ -1,0 +1,242 @@
+//! The loop of a server: its sockets, and places for strangers.
+//!
+//! A server listens as long as it lives, because clients may come at any time. Strangers have few
+//! places ([`Places`]) and little time.
+
+use std::collections::BTreeMap;
+use std::io::{self, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::mpsc::{Receiver, TryRecvError};
+use std::time::Instant;
+
+use rustix::event::{PollFd, PollFlags, poll};
+
+use crate::duplex::{fill, flush, set_up, shrink, timespec};
+use crate::service::dispatcher::Dispatcher;
+use crate::service::visitor::Visitor;
+use crate::service::{ClientId, Outbox, Service};
+use crate::strangers::{ACCEPTS_MAX, Places, REFUSED_PAUSE, Stranger};
+use crate::tcp::wake::Wake;
+use crate::{Error, Kind};
+
+/// The most connections at a time: every rank of the largest world, and some strangers.
+const CLIENTS_MAX: usize = 4096 + STRANGERS.total;
+/// The most of them that have not proven the token.
+const STRANGERS: Places = Places { total: 256, per_address: 64 };
+/// An idle client keeps no larger buffers than this.
+const IDLE_BYTES_MAX: usize = 1024;
+/// The most refusals to print: a stranger may connect any number of times.
+const SAID_MAX: usize = 8;
+
+/// What another thread runs on that of a service.
+pub type Call<S> = Box<dyn FnOnce(&mut S, Instant, &mut Outbox) + Send>;
+
+/// A service with all of its sockets.
+pub struct EventLoop<S> {
+    dispatcher: Dispatcher<S>,
+    listener: TcpListener,
+    wake: Wake,
+    calls: Receiver<Call<S>>,
+    sockets: BTreeMap<ClientId, Socket>,
+    /// The time from which to accept again.
+    resume: Instant,
+    /// Refusals that were printed.
+    said: usize,
+}
+
+/// A connection and who is at its other end.
+struct Socket {
+    stream: TcpStream,
+    peer: SocketAddr,
+    since: Instant,
+    /// Whether anything was received.
+    has_read: bool,
+    /// It may have something for us, or take something.
+    ready: bool,
+}
+
+impl<S: Service> EventLoop<S> {
+    /// A service that `listener` accepts clients for, and others call and wake.
+    pub fn new(
+        dispatcher: Dispatcher<S>,
+        listener: TcpListener,
+        (wake, calls): (Wake, Receiver<Call<S>>),
+    ) -> EventLoop<S> {
+        let (sockets, resume) = (BTreeMap::new(), Instant::now());
+        EventLoop { dispatcher, listener, wake, calls, sockets, resume, said: 0 }
+    }
+
+    /// Serves until nobody can call any more.
+    pub fn run(&mut self) {
+        loop {
+            self.poll();
+            let now = Instant::now();
+            if !self.run_calls(now) {
+                return;
+            }
+            self.accept(now);
+            self.read();
+            self.dispatcher.turn(now);
+            self.write();
+            self.close(now);
+        }
+    }
+
+    /// Waits for something to do.
+    fn poll(&mut self) {
+        let now = Instant::now();
+        let open = self.has_room() && now >= self.resume;
+        let accept = if open { PollFlags::IN } else { PollFlags::empty() };
+        let timeout = self.deadline(now).map(|at| timespec(at.saturating_duration_since(now)));
+        let mut fds = vec![self.wake.poll_fd(), PollFd::new(&self.listener, accept)];
+        for (id, socket) in &self.sockets {
+            fds.push(PollFd::new(&socket.stream, self.interest(*id)));
+        }
+        // An interrupted poll is like one that finds nothing: the next one follows.
+        let _ = poll(&mut fds, timeout.as_ref());
+        let found: Vec<_> = fds.iter().map(|fd| !fd.revents().is_empty()).collect();
+        drop(fds);
+        if found[0] {
+            self.wake.drain();
+        }
+        for (socket, ready) in self.sockets.values_mut().zip(&found[2..]) {
+            socket.ready = *ready;
+        }
+    }
+
+    /// The time of the next turn if no socket has anything.
+    fn deadline(&self, now: Instant) -> Option<Instant> {
+        let patience = STRANGERS.patience(self.strangers().count());
+        let late = self.strangers().map(|(_, stranger)| stranger.since + patience).min();
+        let resume = (self.has_room() && now < self.resume).then_some(self.resume);
+        [late, resume, self.dispatcher.deadline(now)].into_iter().flatten().min()
+    }
+
+    fn interest(&self, id: ClientId) -> PollFlags {
+        let mut flags = PollFlags::empty();
+        let Some(visitor) = self.dispatcher.visitor(id) else { return flags };
+        flags.set(PollFlags::IN, visitor.input.len() < visitor.input_bytes_max());
+        flags.set(PollFlags::OUT, !visitor.output.is_empty());
+        flags
+    }
+
+    /// Runs what other threads have asked for; false when no other thread can ask any more.
+    fn run_calls(&mut self, now: Instant) -> bool {
+        self.wake.take();
+        loop {
+            match self.calls.try_recv() {
+                Ok(call) => self.dispatcher.call(now, call),
+                Err(TryRecvError::Empty) => return true,
+                Err(TryRecvError::Disconnected) => return false,
+            }
+        }
+    }
+
+    fn strangers(&self) -> impl Iterator<Item = (ClientId, Stranger)> {
+        self.sockets.iter().filter_map(|(id, socket)| {
+            let is_stranger = self.dispatcher.visitor(*id).is_some_and(Visitor::is_stranger);
+            let (address, silent) = (socket.peer.ip(), !socket.has_read);
+            is_stranger.then_some((*id, Stranger { address, since: socket.since, silent }))
+        })
+    }
+
+    fn has_room(&self) -> bool {
+        self.strangers().count() < STRANGERS.total && self.sockets.len() < CLIENTS_MAX
+    }
+
+    fn accept(&mut self, now: Instant) {
+        for _ in 0..ACCEPTS_MAX {
+            if !self.has_room() || now < self.resume {
+                return;
+            }
+            match self.listener.accept() {
+                Ok((stream, peer)) => self.greet(stream, peer, now),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
+                Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => {}
+                Err(error) => {
+                    self.resume = now + REFUSED_PAUSE;
+                    let refused = Error::io("the store could not accept a connection", error);
+                    self.dispatcher.outbox().refusals.keep(refused.of(Kind::Timeout));
+                }
+            }
+        }
+    }
+
+    fn greet(&mut self, stream: TcpStream, peer: SocketAddr, now: Instant) {
+        if let Some(evicted) = STRANGERS.evicted(self.strangers(), peer.ip()) {
+            self.remove(evicted, now);
+        }
+        if set_up(&stream).is_ok() {
+            let socket = Socket { stream, peer, since: now, has_read: false, ready: true };
+            self.sockets.insert(self.dispatcher.accept(), socket);
+        }
+    }
+
+    /// Reads from every socket that has something.
+    fn read(&mut self) {
+        for (id, socket) in &mut self.sockets {
+            let Some(visitor) = self.dispatcher.visitor_mut(*id) else { continue };
+            if !std::mem::take(&mut socket.ready) {
+                continue;
+            }
+            let (before, most) = (visitor.input.len(), visitor.input_bytes_max());
+            let filled = fill(&mut &socket.stream, &mut visitor.input, most);
+            let has_read = visitor.input.len() > before;
+            socket.has_read |= has_read;
+            if has_read || filled.is_err() {
+                self.dispatcher.moved(*id, filled);
+            }
+        }
+    }
+
+    /// Writes to every socket that something is to be sent on.
+    fn write(&mut self) {
+        for (id, socket) in &self.sockets {
+            let Some(visitor) = self.dispatcher.visitor_mut(*id) else { continue };
+            let before = visitor.output.len();
+            let flushed = flush(&mut &socket.stream, &mut visitor.output);
+            let has_written = visitor.output.len() < before;
+            shrink(&mut visitor.input, IDLE_BYTES_MAX);
+            shrink(&mut visitor.output, IDLE_BYTES_MAX);
+            if has_written || flushed.is_err() {
+                self.dispatcher.moved(*id, flushed);
+            }
+        }
+    }
+
+    /// Closes what is to be closed, and strangers whose time is over.
+    fn close(&mut self, now: Instant) {
+        let patience = STRANGERS.patience(self.strangers().count());
+        let late = self.strangers().filter(|(_, stranger)| now >= stranger.since + patience);
+        let late: Vec<_> = late.map(|(id, _)| id).collect();
+        for id in self.dispatcher.ended().into_iter().chain(late) {
+            self.remove(id, now);
+        }
+    }
+
+    fn remove(&mut self, id: ClientId, now: Instant) {
+        let Some((socket, ended)) = self.sockets.remove(&id).zip(self.dispatcher.remove(id, now))
+        else {
+            return;
+        };
+        match ended.error {
+            Some(error) if matches!(error.kind, Kind::TokenMismatch | Kind::VersionMismatch) => {
+                self.refuse(error.by(socket.peer));
+            }
+            _ if ended.is_stranger => {
+                self.dispatcher.outbox().refusals.count(socket.peer.ip());
+            }
+            _ => {}
+        }
+    }
+
+    /// Keeps and prints the reason of a refusal: it may be of the client that others wait for.
+    fn refuse(&mut self, error: Error) {
+        if self.said < SAID_MAX {
+            self.said += 1;
+            // Where nobody reads, nobody is told.
+            let _ = writeln!(io::stderr(), "thinwire: {error}");
+        }
+        self.dispatcher.outbox().refusals.keep(error);
+    }
+}

@@ -1,0 +1,74 @@
+//! What a service asks of its server while it handles an event.
+
+use crate::Error;
+use crate::service::ClientId;
+use crate::strangers::Refusals;
+
+/// One request of a service to its server.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Action {
+    /// Send a message.
+    Send {
+        /// The receiver.
+        to: ClientId,
+        /// The message.
+        message: Vec<u8>,
+    },
+    /// Close a connection, after what was sent on it before has been passed to the socket as far as
+    /// that takes it at once.
+    Close(ClientId),
+    /// Leave further messages of a client where they are.
+    Hold(ClientId),
+    /// Take messages of a client again.
+    Release(ClientId),
+}
+
+/// Actions of a service, which its server carries out in order after each event. What concerns a
+/// client that is gone is dropped.
+#[derive(Debug, Default)]
+pub struct Outbox {
+    actions: Vec<Action>,
+    pub(crate) refusals: Refusals,
+}
+
+impl Outbox {
+    /// Returns an empty outbox, for services that are tested without a server.
+    pub fn new() -> Outbox {
+        Outbox::default()
+    }
+
+    /// Sends a message to a client, whether or not it has asked for one. A client with more than
+    /// [`super::OUTPUT_BYTES_MAX`] unread bytes is closed instead.
+    pub fn send(&mut self, to: ClientId, message: &[u8]) {
+        self.actions.push(Action::Send { to, message: message.to_vec() });
+    }
+
+    /// Closes a client's connection.
+    pub fn close(&mut self, client: ClientId) {
+        self.actions.push(Action::Close(client));
+    }
+
+    /// Takes no further messages of a client until [`Outbox::release`], so that they are answered in
+    /// their order though one answer has to wait. A client that sends more than the server reads
+    /// ahead meanwhile is closed.
+    pub fn hold(&mut self, client: ClientId) {
+        self.actions.push(Action::Hold(client));
+    }
+
+    /// Ends [`Outbox::hold`].
+    pub fn release(&mut self, client: ClientId) {
+        self.actions.push(Action::Release(client));
+    }
+
+    /// Takes out the actions so far.
+    pub fn take(&mut self) -> Vec<Action> {
+        std::mem::take(&mut self.actions)
+    }
+
+    /// Adds to an error about a client that did not come why the server may have kept it out:
+    /// connections that did not prove the token, and the last one that was refused.
+    #[must_use]
+    pub fn explain(&self, error: Error) -> Error {
+        self.refusals.explain(error)
+    }
+}

@@ -1,0 +1,75 @@
+//! The server of a service: one thread, non-blocking, everything bounded.
+
+use std::fmt;
+use std::net::SocketAddr;
+use std::sync::mpsc::{self, Sender};
+use std::thread::{self, JoinHandle};
+use std::time::Instant;
+
+use crate::service::dispatcher::Dispatcher;
+use crate::service::event_loop::{Call, EventLoop};
+use crate::service::{Outbox, Service, listen};
+use crate::tcp::wake::Wake;
+use crate::{Error, Token, Waker};
+
+/// A service that other processes reach; it ends when this is dropped.
+pub struct Server<S> {
+    address: SocketAddr,
+    /// None only while the server is dropped.
+    calls: Option<Sender<Call<S>>>,
+    waker: Waker,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl<S: Service> Server<S> {
+    /// Listens on `address` (port 0 for any) for clients with the same token.
+    ///
+    /// # Errors
+    /// [`crate::Kind::AddressInUse`] if another process listens there.
+    pub fn bind(address: SocketAddr, token: &Token, service: S) -> Result<Server<S>, Error> {
+        let listener = listen(address)?;
+        let cannot = |error| Error::io(format_args!("cannot listen on {address}"), error);
+        let address = listener.local_addr().map_err(cannot)?;
+        let wake = Wake::new()?;
+        let waker = wake.waker();
+        let (calls, called) = mpsc::channel();
+        let dispatcher = Dispatcher::new(service, token);
+        let mut event_loop = EventLoop::new(dispatcher, listener, (wake, called));
+        let thread = thread::Builder::new()
+            .name("thinwire server".to_owned())
+            .spawn(move || event_loop.run())
+            .map_err(cannot)?;
+        Ok(Server { address, calls: Some(calls), waker, thread: Some(thread) })
+    }
+
+    /// Runs `call` on the service's thread, soon and in the order of calls.
+    pub fn call(&self, call: impl FnOnce(&mut S, Instant, &mut Outbox) + Send + 'static) {
+        // A service that has panicked runs nothing any more.
+        let _ = self.calls.as_ref().map(|calls| calls.send(Box::new(call)));
+        self.waker.wake();
+    }
+}
+
+impl<S> Server<S> {
+    /// Returns the address that the server listens on.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+}
+
+impl<S> fmt::Debug for Server<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Server").field("address", &self.address).finish_non_exhaustive()
+    }
+}
+
+impl<S> Drop for Server<S> {
+    fn drop(&mut self) {
+        // The thread ends when nobody can call it any more.
+        self.calls = None;
+        self.waker.wake();
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}

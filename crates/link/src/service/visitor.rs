@@ -1,0 +1,116 @@
+//! One connection to a server as the server sees it: bytes in, messages out, and back.
+//!
+//! A connection begins as a stranger's, and becomes a client's when its first record opens: the
+//! handshake alone proves nothing, since anybody who has recorded its first message can replay it.
+//! Law: for any input, no buffer outgrows [`Visitor::input_bytes_max`] or [`OUTPUT_BYTES_MAX`] and
+//! one message; a client that does not read its answers has no further messages taken.
+
+use crate::error::refuse_if;
+use crate::secure::{Handshake, Preamble, RECORD_PLAIN_BYTES_MAX, Role, Token};
+use crate::service::messages::Messages;
+use crate::{Error, Kind};
+
+/// Bytes read ahead from a stranger: more than a handshake and a first message take.
+pub const STRANGER_INPUT_BYTES_MAX: usize = 512;
+/// The longest plaintext of a first record: a client that only announces itself needs few bytes.
+pub const FIRST_BYTES_MAX: usize = STRANGER_INPUT_BYTES_MAX / 2;
+/// Bytes read ahead from a client beyond its longest record.
+const READ_AHEAD_BYTES: usize = 4096;
+/// Unread bytes of a client beyond which it is closed instead of sent more.
+pub const OUTPUT_BYTES_MAX: usize = 1 << 20;
+
+/// A client of a server, or a stranger that may become one.
+#[derive(Debug)]
+pub struct Visitor {
+    /// Bytes that were received; those that are understood are removed.
+    pub input: Vec<u8>,
+    /// Bytes to send.
+    pub output: Vec<u8>,
+    /// The length of the longest message that it may send.
+    message_bytes_max: usize,
+    stage: Stage,
+    /// No message is taken for now.
+    held: bool,
+}
+
+#[derive(Debug)]
+enum Stage {
+    Shaking(Box<Handshake>),
+    /// The other end after a complete handshake.
+    Shaken {
+        messages: Messages,
+        /// A record has opened, which only the keys of this very handshake can seal.
+        proven: bool,
+    },
+}
+
+impl Visitor {
+    /// A stranger who is to prove `token`, and may then send messages of `message_bytes_max` bytes.
+    pub fn new(token: &Token, message_bytes_max: usize) -> Visitor {
+        let handshake = Handshake::new(Role::Responder, token, Preamble { encrypt: true });
+        let stage = Stage::Shaking(Box::new(handshake));
+        Visitor { input: Vec::new(), output: Vec::new(), message_bytes_max, stage, held: false }
+    }
+
+    /// Whether it has not proven the token.
+    pub fn is_stranger(&self) -> bool {
+        !matches!(self.stage, Stage::Shaken { proven: true, .. })
+    }
+
+    /// The number of bytes to read ahead.
+    pub fn input_bytes_max(&self) -> usize {
+        match self.is_stranger() {
+            true => STRANGER_INPUT_BYTES_MAX,
+            false => self.message_bytes_max.min(RECORD_PLAIN_BYTES_MAX) + READ_AHEAD_BYTES,
+        }
+    }
+
+    /// Takes messages again, or no more of them for now.
+    pub fn hold(&mut self, held: bool) {
+        self.held = held;
+    }
+
+    /// Takes the next message from the input, if it is there and may be taken now.
+    ///
+    /// # Errors
+    /// If the other side has another token or version, or sends what no client does. The output may
+    /// then still hold a last word.
+    pub fn receive(&mut self) -> Result<Option<Vec<u8>>, Error> {
+        if let Stage::Shaking(handshake) = &mut self.stage {
+            let shaken = handshake.advance(&mut self.input, &mut self.output)?;
+            let Some((session, _)) = shaken else { return Ok(None) };
+            self.stage = Stage::Shaken { messages: Messages::new(session), proven: false };
+        }
+        if self.held {
+            // Nothing is taken while a client is held, so a full buffer would never empty.
+            refuse_if(self.input.len() >= self.input_bytes_max(), Kind::Limit, || {
+                "asks faster than it takes replies".to_owned()
+            })?;
+            return Ok(None);
+        }
+        let Stage::Shaken { messages, proven } = &mut self.stage else { return Ok(None) };
+        // A client that does not read its answers gets no further ones.
+        if self.output.len() >= self.message_bytes_max {
+            return Ok(None);
+        }
+        let limit = if *proven { self.message_bytes_max } else { FIRST_BYTES_MAX };
+        let message = messages.receive(&mut self.input, limit)?;
+        *proven |= message.is_some();
+        Ok(message)
+    }
+
+    /// Appends a message to the output; nothing is sent to strangers.
+    ///
+    /// # Errors
+    /// [`Kind::Limit`] if it does not read what it has been sent.
+    pub fn send(&mut self, message: &[u8]) -> Result<(), Error> {
+        let unread = self.output.len();
+        refuse_if(unread >= OUTPUT_BYTES_MAX, Kind::Limit, || {
+            format!("leaves {unread} bytes unread, at most {OUTPUT_BYTES_MAX} are kept for it")
+        })?;
+        if let Stage::Shaken { messages, proven: true } = &mut self.stage {
+            messages.seal(message, &mut self.output);
+        }
+        Ok(())
+    }
+}
