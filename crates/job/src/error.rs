@@ -16,6 +16,8 @@ pub enum Kind {
     Invalid,
     /// This process belongs to a job but is none of its ranks: msrun's scheduler.
     NoRank,
+    /// The coordinator of an elastic job refuses this process.
+    Refused,
     /// Ranks do not meet; [`Error::link`] tells more.
     Link(thinwire_link::Kind),
 }
@@ -37,6 +39,10 @@ impl Error {
 
     pub(crate) fn no_rank(message: impl Into<String>) -> Error {
         Error { kind: Kind::NoRank, ..Error::invalid(message) }
+    }
+
+    pub(crate) fn refused(message: impl Into<String>) -> Error {
+        Error { kind: Kind::Refused, ..Error::invalid(message) }
     }
 
     #[must_use]

@@ -43,6 +43,7 @@
 mod absence;
 mod address;
 mod dialect;
+pub mod elastic;
 mod environment;
 mod error;
 mod given;

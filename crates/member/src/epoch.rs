@@ -1,5 +1,7 @@
 //! Processes, epochs, and what a process has of the job's state.
 
+use std::fmt;
+
 use thinwire_wire::{WORLD_SIZE_MAX, World};
 
 /// Largest number of an epoch; a peer that names a larger one is not believed.
@@ -10,6 +12,13 @@ pub const NUMBER_MAX: u32 = 1 << 31;
 /// Ranks are places in an epoch; a process keeps its id from epoch to epoch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Id(pub u64);
+
+impl fmt::Display for Id {
+    /// Sixteen hexadecimal digits.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:016x}", self.0)
+    }
+}
 
 /// Training state of a process: parameters, moments and position in the data after a step.
 ///

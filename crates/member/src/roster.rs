@@ -130,6 +130,11 @@ impl Roster {
         self.id
     }
 
+    /// Returns the settings of the job.
+    pub fn options(&self) -> Options {
+        self.options
+    }
+
     /// Returns the last epoch that has started.
     pub fn epoch(&self) -> Option<&Epoch> {
         self.epoch.as_ref()
@@ -138,6 +143,11 @@ impl Roster {
     /// Returns the number of ranks that the job should have.
     pub fn target(&self) -> u32 {
         self.target
+    }
+
+    /// Returns the hash of everything that members have in common, once a first process has reported.
+    pub fn fingerprint(&self) -> Option<u64> {
+        self.fingerprint
     }
 
     /// Returns why no epoch can be formed at the moment.

@@ -1,0 +1,79 @@
+//! Elastic jobs: processes come and go while the others train on.
+//!
+//! A [`Coordinator`] decides the epochs of a job: who trains together, from which state. Each process has
+//! a [`Membership`], whose thread talks with the coordinator while the framework computes, and goes from
+//! one epoch to the next:
+//!
+//! | the process | calls |
+//! |---|---|
+//! | waits for an epoch and gets a link to its members | [`Membership::next`] |
+//! | has taken over the state of the others, or loaded it | [`Membership::synced`] |
+//! | ends the run at once if it is told to | [`Membership::on_abort`] |
+//! | has applied a step, and ends the run after one that all agree on if it is asked to | [`Membership::applied`], [`Membership::finishing`] |
+//! | has lost a peer | [`Membership::lost`] |
+//! | has ended the run, and waits for the next epoch | [`Membership::halted`] |
+//! | wants to leave, or has done the last step | [`Membership::leave`], [`Membership::complete`] |
+//!
+//! Without the coordinator a run goes on; members come back to it with growing pauses. The rules by which
+//! it decides are those of [`thinwire_member`].
+//!
+//! ```
+//! use std::thread;
+//! use thinwire_job::Settings;
+//! use thinwire_job::elastic::{Authority, Coordinator, Membership, Next, Options, Seat};
+//!
+//! let options = Options::new(Authority::Saved, 2, 2);
+//! let coordinator = Coordinator::bind("127.0.0.1:0", "secret", options, None, |_event| {})?;
+//!
+//! let processes = [0, 1].map(|_| {
+//!     let seat = Seat::new(coordinator.address(), "secret").unwrap();
+//!     thread::spawn(move || -> Result<u64, thinwire_job::Error> {
+//!         let facts = vec![("model".to_owned(), "gpt".to_owned())];
+//!         let mut membership = Membership::join(&seat, &Settings::default(), options, facts)?;
+//!         let mut done = 0;
+//!         while let Next::Run(run) = membership.next()? {
+//!             // A group over `run.link` would sum gradients here.
+//!             membership.synced(run.epoch.done);
+//!             while done < 3 && membership.finishing().is_none() {
+//!                 done += 1;
+//!                 membership.applied(done);
+//!             }
+//!             if done == 3 {
+//!                 membership.complete();
+//!                 break;
+//!             }
+//!             membership.halted();
+//!         }
+//!         Ok(done)
+//!     })
+//! });
+//! for process in processes {
+//!     assert_eq!(process.join().expect("no panic")?, 3);
+//! }
+//! # Ok::<(), thinwire_job::Error>(())
+//! ```
+
+mod authority;
+mod bytes;
+mod coordinator;
+mod envelope;
+mod event;
+mod facts;
+mod membership;
+mod operator;
+mod saving;
+mod seat;
+mod service;
+mod status;
+
+pub use coordinator::Coordinator;
+pub use event::Event;
+pub use membership::{Membership, Next, Run};
+pub use operator::Operator;
+pub use seat::{Seat, VARIABLE, seat};
+pub use thinwire_member::{Authority, Epoch, Id, Options};
+
+/// Returns the part of the store where the members of an epoch meet.
+fn part(number: u32) -> String {
+    format!("meeting/{number}")
+}

@@ -1,0 +1,107 @@
+//! The roster of a coordinator, and how it begins.
+//!
+//! A coordinator that may be a replacement, and has no state, listens for a while: if a process of a
+//! running job reports, it adopts that job, else it founds one.
+
+use std::time::Duration;
+
+use thinwire_member::{Id, Known, Options, Roster, RosterAction, RosterEvent};
+
+/// Roster, or a coordinator that does not know yet whether there is a job.
+pub enum Authority {
+    /// The coordinator of a job.
+    Decided(Box<Roster>),
+    /// A coordinator that listens.
+    Listening {
+        /// Id of the coordinator.
+        id: Id,
+        /// Settings of the job.
+        options: Options,
+        /// Time of the first arrival.
+        since: Option<Duration>,
+        /// Next time to look.
+        next: Duration,
+    },
+}
+
+impl Authority {
+    /// Returns a coordinator that finds out whether a job is under way.
+    pub fn listen(id: Id, options: Options) -> Authority {
+        Authority::Listening { id, options, since: None, next: Duration::ZERO }
+    }
+
+    /// Returns the id of the coordinator.
+    pub fn id(&self) -> Id {
+        match self {
+            Authority::Decided(roster) => roster.id(),
+            Authority::Listening { id, .. } => *id,
+        }
+    }
+
+    /// Returns the settings of the job.
+    pub fn options(&self) -> Options {
+        match self {
+            Authority::Decided(roster) => roster.options(),
+            Authority::Listening { options, .. } => *options,
+        }
+    }
+
+    /// Returns the roster, once there is one.
+    pub fn roster(&self) -> Option<&Roster> {
+        match self {
+            Authority::Decided(roster) => Some(roster),
+            Authority::Listening { .. } => None,
+        }
+    }
+
+    /// Returns the number of ranks that the job should have.
+    pub fn target(&self) -> u32 {
+        self.roster().map_or(self.options().max, Roster::target)
+    }
+
+    /// Notes that a process has joined.
+    pub fn arrived(&mut self, now: Duration) {
+        if let Authority::Listening { since, .. } = self {
+            since.get_or_insert(now);
+        }
+    }
+
+    /// Returns when a tick is due.
+    pub fn deadline(&self) -> Option<Duration> {
+        match self {
+            Authority::Decided(roster) => Some(roster.deadline()),
+            Authority::Listening { since, next, .. } => since.map(|_| *next),
+        }
+    }
+
+    /// Takes note of an event at time `now`.
+    pub fn on(&mut self, event: RosterEvent, now: Duration) -> Vec<RosterAction> {
+        let mut actions = self.begin(&event, now);
+        if let Authority::Decided(roster) = self {
+            actions.extend(roster.on(event, now));
+        }
+        actions
+    }
+
+    fn begin(&mut self, event: &RosterEvent, now: Duration) -> Vec<RosterAction> {
+        let Authority::Listening { id, options, since, next } = self else { return Vec::new() };
+        let knows_epochs = match event {
+            RosterEvent::Report { report, .. } => report.epoch > 0 || report.accepted > 0,
+            _ => false,
+        };
+        let (id, options) = (*id, *options);
+        if knows_epochs {
+            let known = Known { epoch: None, accepted: None };
+            let (roster, actions) = Roster::adopt(id, options, known, 0, now);
+            *self = Authority::Decided(Box::new(roster));
+            return actions;
+        }
+        // Members of a running job come back within this time.
+        if since.is_some_and(|since| now >= since + options.silence) {
+            *self = Authority::Decided(Box::new(Roster::found(id, options)));
+        } else {
+            *next = now + options.beat();
+        }
+        Vec::new()
+    }
+}

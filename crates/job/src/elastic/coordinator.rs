@@ -1,0 +1,130 @@
+//! The coordinator of an elastic job, as the process that hosts it sees it.
+
+use std::fmt;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::mpsc::channel;
+use std::time::{Duration, Instant};
+
+use thinwire_link::service::Server;
+use thinwire_member::{Authority as Kind, Id, Options, Roster};
+
+use super::authority::Authority;
+use super::envelope::End;
+use super::event::Event;
+use super::saving::Saving;
+use super::seat::fresh_id;
+use super::service::CoordinatorService;
+use crate::address::{joined, listening};
+use crate::error::Error;
+use crate::rendezvous::secret;
+
+/// Time within which the coordinator's own thread answers.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// The coordinator of an elastic job and the store where its ranks meet, on one port. It ends when it
+/// is dropped; its members train on, and come back to a coordinator at the same address.
+pub struct Coordinator {
+    server: Server<CoordinatorService>,
+    address: String,
+    target: Arc<AtomicU32>,
+}
+
+impl Coordinator {
+    /// Listens on `address`, host:port as processes reach it (port 0 for any that is free).
+    ///
+    /// With a `state` file the coordinator goes on from there, and keeps its state in it. Without one it
+    /// founds a job at once if [`Kind::Saved`] says that no other coordinator can exist, and if
+    /// [`Kind::Unsaved`] does not, it first looks whether processes of a running job come.
+    ///
+    /// `tell` is called with every event, from the coordinator's thread, and must not block.
+    ///
+    /// # Errors
+    /// If the address is unknown or taken, the token is missing or too short beyond this machine, or the
+    /// file cannot be read or is none.
+    pub fn bind(
+        address: &str,
+        token: &str,
+        options: Options,
+        state: Option<&Path>,
+        mut tell: impl FnMut(&Event) + Send + 'static,
+    ) -> Result<Coordinator, Error> {
+        if options.authority == Kind::Elected {
+            return Err(Error::invalid(
+                "an elected coordinator lives in a member, expected saved or unsaved",
+            ));
+        }
+        let secret = secret(token, address)?;
+        let saving = Saving::new(state);
+        let authority = begin(&saving, options)?;
+        if let (Some(path), Some(roster)) = (saving.path(), authority.roster())
+            && let Some(epoch) = roster.epoch()
+        {
+            tell(&Event::resumed(path, epoch.number));
+        }
+        let target = Arc::new(AtomicU32::new(0));
+        let tell = Box::new(tell);
+        let service =
+            CoordinatorService::new(authority, saving, Arc::clone(&target), tell, Instant::now());
+        let server = Server::bind(listening(address)?, &secret, service)?;
+        let host = address.rsplit_once(':').map_or(address, |(host, _)| host);
+        let address = joined(host, server.address().port());
+        Ok(Coordinator { server, address, target })
+    }
+
+    /// Returns the address at which processes reach the coordinator, as host:port.
+    pub fn address(&self) -> String {
+        self.address.clone()
+    }
+
+    /// Notes that the process `id` has ended, so that nobody waits for its silence.
+    pub fn ended(&self, id: Id) {
+        self.server.call(move |service, now, out| service.ended(id, now, out));
+    }
+
+    /// Sets the number of ranks that are wanted.
+    ///
+    /// # Errors
+    /// If the job's limits exclude it.
+    pub fn resize(&self, target: u32) -> Result<(), Error> {
+        let (sender, receiver) = channel();
+        self.server.call(move |service, now, out| {
+            // Who asked may be gone.
+            let _ = sender.send(service.resize(target, now, out));
+        });
+        let done = receiver.recv_timeout(PATIENCE);
+        done.map_err(|error| Error::because("resizing the job", error))?.map_err(Error::invalid)
+    }
+
+    /// Returns the number of ranks that are wanted now. A launcher watches it, and starts processes when it
+    /// grows.
+    pub fn target(&self) -> u32 {
+        self.target.load(Ordering::Relaxed)
+    }
+
+    /// Lets all processes leave after a step that all agree on; no epoch is formed any more.
+    pub fn stop(&self) {
+        self.server.call(|service, _now, out| service.finish(End::Stop, out));
+    }
+}
+
+impl fmt::Debug for Coordinator {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Coordinator").field("address", &self.address).finish_non_exhaustive()
+    }
+}
+
+fn begin(saving: &Saving, options: Options) -> Result<Authority, Error> {
+    let found = |roster| Authority::Decided(Box::new(roster));
+    if let (Some(bytes), Some(path)) = (saving.load()?, saving.path()) {
+        let restored = Roster::restore(&bytes, options, Duration::ZERO);
+        let cannot = |error| Error::because(format!("reading {}", path.display()), error);
+        return restored.map(found).map_err(cannot);
+    }
+    let id = fresh_id()?;
+    Ok(match options.authority {
+        Kind::Saved => found(Roster::found(id, options)),
+        _ => Authority::listen(id, options),
+    })
+}

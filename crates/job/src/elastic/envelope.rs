@@ -1,0 +1,262 @@
+//! Messages on a connection between a process and the coordinator.
+//!
+//! The first byte is the kind. Kinds below 16 are those of the store on the same port, so that requests
+//! begin at 16. Laws: `parse(to_bytes(x)) == x` and `to_bytes(parse(b)) == b`, for both directions.
+
+use thinwire_link as link;
+use thinwire_member::{Id, MESSAGE_BYTES_MAX, Message};
+
+use super::bytes::{Fields, write_text};
+use super::facts::{FACTS_MAX, Facts, NAME_BYTES_MAX, VALUE_BYTES_MAX};
+
+/// Most bytes of the figures of a process.
+pub const FIGURES_BYTES_MAX: usize = 512;
+/// Most bytes of a text from the coordinator, but of a status.
+const TEXT_BYTES_MAX: usize = 4096;
+/// Most bytes of a request.
+pub const REQUEST_BYTES_MAX: usize = {
+    let join = 10 + FACTS_MAX * (4 + NAME_BYTES_MAX + VALUE_BYTES_MAX);
+    if join > 1 + MESSAGE_BYTES_MAX { join } else { 1 + MESSAGE_BYTES_MAX }
+};
+
+const JOIN: u8 = 16;
+const MEMBER: u8 = 17;
+const FIGURES: u8 = 18;
+const STATUS: u8 = 19;
+const RESIZE: u8 = 20;
+const COMPLETE: u8 = 21;
+
+const WELCOME: u8 = 16;
+const REFUSED: u8 = 18;
+const RESIZED: u8 = 20;
+const END: u8 = 21;
+
+/// Message to the coordinator.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Request {
+    /// The process behind this connection, first of all.
+    Join {
+        /// Id of the process.
+        id: Id,
+        /// Everything that it must have in common with the others.
+        facts: Facts,
+    },
+    /// Message of the member.
+    Member(Message),
+    /// JSON of the process, for people.
+    Figures(String),
+    /// Request of an operator for the state of the job.
+    Status,
+    /// Request of an operator for another number of ranks.
+    Resize(u32),
+    /// All steps are done: the job is over.
+    Complete,
+}
+
+/// Message of the coordinator.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Reply {
+    /// The process may take part.
+    Welcome {
+        /// Id of the coordinator.
+        coordinator: Id,
+        /// Time within which a silent process is noticed, in milliseconds.
+        silence_ms: u32,
+    },
+    /// Message to the member.
+    Member(Message),
+    /// The process or the request is refused, for this reason.
+    Refused(String),
+    /// JSON of the state of the job.
+    Status(String),
+    /// The number of ranks is wanted now.
+    Resized(u32),
+    /// The job ends.
+    End(End),
+}
+
+/// Manner in which a job ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    /// All steps are done.
+    Complete,
+    /// All processes are to leave, after a step that all agree on.
+    Stop,
+}
+
+impl Request {
+    /// Returns the request as it travels.
+    pub fn to_bytes(&self) -> Vec<u8> {
+        match self {
+            Request::Join { id, facts } => {
+                let mut bytes = vec![JOIN];
+                bytes.extend(id.0.to_le_bytes());
+                facts.write(&mut bytes);
+                bytes
+            }
+            Request::Member(message) => [&[MEMBER], &message.to_bytes()[..]].concat(),
+            Request::Figures(json) => {
+                let mut bytes = vec![FIGURES];
+                write_text(json, &mut bytes);
+                bytes
+            }
+            Request::Status => vec![STATUS],
+            Request::Resize(target) => [&[RESIZE], &target.to_le_bytes()[..]].concat(),
+            Request::Complete => vec![COMPLETE],
+        }
+    }
+
+    /// Reads a request.
+    ///
+    /// # Errors
+    /// If it is none.
+    pub fn parse(bytes: &[u8]) -> Result<Request, link::Error> {
+        parse_request(bytes).ok_or_else(|| strange("request to a coordinator", bytes))
+    }
+}
+
+fn parse_request(bytes: &[u8]) -> Option<Request> {
+    let mut fields = Fields::new(bytes);
+    let request = match fields.u8()? {
+        JOIN => Request::Join { id: Id(fields.u64()?), facts: Facts::read(&mut fields)? },
+        MEMBER => return Message::parse(fields.rest()).ok().map(Request::Member),
+        FIGURES => Request::Figures(fields.text(FIGURES_BYTES_MAX)?),
+        STATUS => Request::Status,
+        RESIZE => Request::Resize(fields.u32()?),
+        COMPLETE => Request::Complete,
+        _ => return None,
+    };
+    fields.end().map(|()| request)
+}
+
+impl Reply {
+    /// Returns the reply as it travels. Longer texts are cut, but for a status.
+    pub fn to_bytes(&self) -> Vec<u8> {
+        match self {
+            Reply::Welcome { coordinator, silence_ms } => {
+                let mut bytes = vec![WELCOME];
+                bytes.extend(coordinator.0.to_le_bytes());
+                bytes.extend(silence_ms.to_le_bytes());
+                bytes
+            }
+            Reply::Member(message) => [&[MEMBER], &message.to_bytes()[..]].concat(),
+            Reply::Refused(text) => {
+                let mut bytes = vec![REFUSED];
+                let end = text.floor_char_boundary(TEXT_BYTES_MAX);
+                write_text(&text[..end], &mut bytes);
+                bytes
+            }
+            Reply::Status(json) => [&[STATUS], json.as_bytes()].concat(),
+            Reply::Resized(target) => [&[RESIZED], &target.to_le_bytes()[..]].concat(),
+            Reply::End(End::Complete) => vec![END, 0],
+            Reply::End(End::Stop) => vec![END, 1],
+        }
+    }
+
+    /// Reads a reply.
+    ///
+    /// # Errors
+    /// If it is none.
+    pub fn parse(bytes: &[u8]) -> Result<Reply, link::Error> {
+        parse_reply(bytes).ok_or_else(|| strange("message of a coordinator", bytes))
+    }
+}
+
+fn parse_reply(bytes: &[u8]) -> Option<Reply> {
+    let mut fields = Fields::new(bytes);
+    let reply = match fields.u8()? {
+        WELCOME => Reply::Welcome { coordinator: Id(fields.u64()?), silence_ms: fields.u32()? },
+        MEMBER => return Message::parse(fields.rest()).ok().map(Reply::Member),
+        REFUSED => Reply::Refused(fields.text(TEXT_BYTES_MAX)?),
+        STATUS => return String::from_utf8(fields.rest().to_vec()).ok().map(Reply::Status),
+        RESIZED => Reply::Resized(fields.u32()?),
+        END => Reply::End(match fields.u8()? {
+            0 => End::Complete,
+            1 => End::Stop,
+            _ => return None,
+        }),
+        _ => return None,
+    };
+    fields.end().map(|()| reply)
+}
+
+fn strange(expected: &str, bytes: &[u8]) -> link::Error {
+    let (length, kind) = (bytes.len(), bytes.first().copied().unwrap_or_default());
+    let context = format!("sent {length} bytes of kind {kind}, expected a {expected}");
+    link::Error::new(link::Kind::Corrupt, context)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn requests() -> Vec<Request> {
+        let fact = |name: &str| (name.to_owned(), format!("the {name}"));
+        let facts = Facts::new(vec![fact("model"), fact("data")]).unwrap();
+        vec![
+            Request::Join { id: Id(7), facts },
+            Request::Member(Message::Heard),
+            Request::Figures("{\"step\":1}".to_owned()),
+            Request::Status,
+            Request::Resize(3),
+            Request::Complete,
+        ]
+    }
+
+    fn replies() -> Vec<Reply> {
+        vec![
+            Reply::Welcome { coordinator: Id(7), silence_ms: 2000 },
+            Reply::Member(Message::Hail { number: 4 }),
+            Reply::Refused("another model".to_owned()),
+            Reply::Status("{}".to_owned()),
+            Reply::Resized(3),
+            Reply::End(End::Complete),
+            Reply::End(End::Stop),
+        ]
+    }
+
+    #[test]
+    fn everything_is_read_back_and_nothing_else_means_the_same() {
+        for request in requests() {
+            let bytes = request.to_bytes();
+            assert_eq!(Request::parse(&bytes).unwrap(), request);
+            assert!(bytes[0] >= 16 && bytes.len() <= REQUEST_BYTES_MAX);
+            for place in 0..bytes.len() {
+                let mut changed = bytes.clone();
+                changed[place] ^= 1;
+                let same = |found: Request| assert_eq!(found.to_bytes(), changed);
+                let _ = Request::parse(&changed).map(same);
+                let same = |found: Request| assert_eq!(found.to_bytes(), bytes[..place]);
+                let _ = Request::parse(&bytes[..place]).map(same);
+            }
+        }
+        for reply in replies() {
+            assert_eq!(Reply::parse(&reply.to_bytes()).unwrap(), reply);
+        }
+    }
+
+    #[test]
+    fn long_texts_are_cut() {
+        let long = Reply::Refused("é".repeat(4000)).to_bytes();
+        assert!(long.len() <= 3 + TEXT_BYTES_MAX && Reply::parse(&long).is_ok());
+        let long = Request::Figures("x".repeat(FIGURES_BYTES_MAX + 1)).to_bytes();
+        assert!(Request::parse(&long).is_err());
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_are_refused_or_write_themselves_back(
+            kind in 15..23_u8, rest in prop::collection::vec(0..20_u8, 0..40)
+        ) {
+            let bytes = [&[kind], &rest[..]].concat();
+            if let Ok(request) = Request::parse(&bytes) {
+                prop_assert_eq!(request.to_bytes(), &bytes[..]);
+            }
+            if let Ok(reply) = Reply::parse(&bytes) {
+                prop_assert_eq!(reply.to_bytes(), bytes);
+            }
+        }
+    }
+}

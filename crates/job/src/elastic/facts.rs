@@ -1,0 +1,125 @@
+//! Facts: everything that the processes of an elastic job must have in common.
+//!
+//! Facts are compared one by one, so that a refusal names the one that differs with both values. Their
+//! hash is the fingerprint that the coordinator keeps.
+
+use super::bytes::{Fields, write_text};
+use crate::error::Error;
+
+/// Most facts of a job.
+pub const FACTS_MAX: usize = 64;
+/// Most bytes of a fact's name.
+pub const NAME_BYTES_MAX: usize = 64;
+/// Most bytes of a fact's value.
+pub const VALUE_BYTES_MAX: usize = 1024;
+
+/// Names and values, sorted by name; no name occurs twice.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Facts {
+    all: Vec<(String, String)>,
+}
+
+impl Facts {
+    /// Returns facts in the order of their names.
+    ///
+    /// # Errors
+    /// If there are too many, one is too long, or a name occurs twice.
+    pub fn new(mut all: Vec<(String, String)>) -> Result<Facts, Error> {
+        all.sort();
+        let found = all.len();
+        if found > FACTS_MAX {
+            return Err(Error::invalid(format!("{found} facts, expected at most {FACTS_MAX}")));
+        }
+        if let Some(pair) = all.windows(2).find(|pair| pair[0].0 == pair[1].0) {
+            let (name, first, second) = (&pair[0].0, &pair[0].1, &pair[1].1);
+            return Err(Error::invalid(format!("{name} is both {first} and {second}")));
+        }
+        for (name, value) in &all {
+            if name.len() > NAME_BYTES_MAX || value.len() > VALUE_BYTES_MAX {
+                let (name_bytes, value_bytes) = (name.len(), value.len());
+                return Err(Error::invalid(format!(
+                    "fact of {name_bytes} + {value_bytes} bytes, expected at most \
+                     {NAME_BYTES_MAX} + {VALUE_BYTES_MAX}"
+                )));
+            }
+        }
+        Ok(Facts { all })
+    }
+
+    /// Returns the hash of all names and values (64-bit FNV-1a).
+    pub fn fingerprint(&self) -> u64 {
+        let mut bytes = Vec::new();
+        self.write(&mut bytes);
+        bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
+            (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)
+        })
+    }
+
+    /// Returns the first fact that differs from those of the job: its name, the value here, the value there.
+    pub fn difference<'a>(&'a self, job: &'a Facts) -> Option<(&'a str, &'a str, &'a str)> {
+        let names = self.all.iter().chain(&job.all).map(|(name, _)| name.as_str());
+        let mut differing = names.filter(|name| self.value(name) != job.value(name));
+        let name = differing.next()?;
+        Some((name, self.value(name), job.value(name)))
+    }
+
+    fn value(&self, name: &str) -> &str {
+        let found = self.all.iter().find(|(known, _)| known == name);
+        found.map_or("nothing", |(_, value)| value)
+    }
+
+    pub(super) fn write(&self, bytes: &mut Vec<u8>) {
+        bytes.push(self.all.len() as u8);
+        for (name, value) in &self.all {
+            write_text(name, bytes);
+            write_text(value, bytes);
+        }
+    }
+
+    pub(super) fn read(fields: &mut Fields<'_>) -> Option<Facts> {
+        let count = usize::from(fields.u8()?);
+        let fact = |_| Some((fields.text(NAME_BYTES_MAX)?, fields.text(VALUE_BYTES_MAX)?));
+        let all: Vec<(String, String)> = (0..count).map(fact).collect::<Option<_>>()?;
+        let facts = Facts::new(all.clone()).ok()?;
+        // Only the sorted form is canonical.
+        (facts.all == all).then_some(facts)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn facts(all: &[(&str, &str)]) -> Facts {
+        let all = all.iter().map(|(name, value)| (name.to_string(), value.to_string()));
+        Facts::new(all.collect()).unwrap()
+    }
+
+    #[test]
+    fn the_first_difference_is_named_with_both_values() {
+        let job = facts(&[("data", "a.txt"), ("model", "gpt")]);
+        assert_eq!(facts(&[("model", "gpt"), ("data", "a.txt")]).difference(&job), None);
+        let other = facts(&[("data", "a.txt"), ("model", "mlp")]);
+        assert_eq!(other.difference(&job), Some(("model", "mlp", "gpt")));
+        let fewer = facts(&[("model", "gpt")]);
+        assert_eq!(fewer.difference(&job), Some(("data", "nothing", "a.txt")));
+        assert_eq!(job.difference(&fewer), Some(("data", "a.txt", "nothing")));
+    }
+
+    #[test]
+    fn the_fingerprint_is_that_of_names_and_values_in_any_order() {
+        let one = facts(&[("data", "a"), ("model", "b")]);
+        assert_eq!(one.fingerprint(), facts(&[("model", "b"), ("data", "a")]).fingerprint());
+        assert_ne!(one.fingerprint(), facts(&[("data", "am"), ("odel", "b")]).fingerprint());
+        assert_ne!(one.fingerprint(), facts(&[("data", "a")]).fingerprint());
+    }
+
+    #[test]
+    fn repeated_names_and_long_values_are_refused() {
+        let twice = vec![("seed".to_owned(), "1".to_owned()), ("seed".to_owned(), "2".to_owned())];
+        assert_eq!(Facts::new(twice).unwrap_err().to_string(), "seed is both 1 and 2");
+        let long = vec![("data".to_owned(), "x".repeat(2000))];
+        let said = "fact of 4 + 2000 bytes, expected at most 64 + 1024";
+        assert_eq!(Facts::new(long).unwrap_err().to_string(), said);
+    }
+}

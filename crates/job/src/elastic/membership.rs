@@ -1,0 +1,232 @@
+//! One process of an elastic job.
+//!
+//! A thread of its own talks with the coordinator, so that the process is heard of while the framework
+//! computes. It owns the state machine, [`thinwire_member::Member`]; the process's own thread tells it what
+//! happens and waits for epochs.
+
+mod connector;
+mod meeting;
+mod shared;
+mod worker;
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::sync::mpsc::{Sender, channel};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use thinwire_link::{self as link, Link};
+use thinwire_member::{Authority, Epoch, Id, Options};
+use thinwire_wire::{Rank, World};
+
+use super::envelope::FIGURES_BYTES_MAX;
+use super::facts::Facts;
+use super::seat::Seat;
+use crate::error::Error;
+use crate::meeting::Settings;
+use connector::Caller;
+use meeting::Meeting;
+use shared::{Found, Shared};
+use worker::{Command, Worker};
+
+/// Longest time that a farewell takes.
+const FAREWELL: Duration = Duration::from_secs(5);
+
+/// Next thing that a process of an elastic job does.
+#[derive(Debug)]
+pub enum Next {
+    /// Train in an epoch.
+    Run(Box<Run>),
+    /// End: the process has left, or the job is over.
+    Left,
+}
+
+/// Epoch that has started, and this process's part in it.
+#[derive(Debug)]
+pub struct Run {
+    /// The epoch.
+    pub epoch: Epoch,
+    /// Rank of this process, and number of ranks.
+    pub world: World,
+    /// Connections to all other members.
+    pub link: Link,
+}
+
+/// One process of an elastic job: a thread that talks with the coordinator while the framework computes.
+///
+/// Dropped without [`Membership::leave`] or [`Membership::complete`], it looks to the others like a
+/// process that was killed.
+pub struct Membership {
+    id: Id,
+    shared: Arc<Shared>,
+    commands: Option<Sender<Command>>,
+    caller: Arc<Caller>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Membership {
+    /// Joins a job: tells its coordinator the `facts`, which must be equal on all its processes, and
+    /// begins to knock.
+    ///
+    /// Of `options`, the time of silence is the coordinator's.
+    ///
+    /// # Errors
+    /// If the coordinator does not answer within the timeout of `settings`, has another token, or has
+    /// facts that differ.
+    pub fn join(
+        seat: &Seat,
+        settings: &Settings,
+        options: Options,
+        facts: Vec<(String, String)>,
+    ) -> Result<Membership, Error> {
+        if options.authority == Authority::Elected {
+            return Err(Error::invalid(
+                "an elected coordinator lives in a member, expected saved or unsaved",
+            ));
+        }
+        let facts = Facts::new(facts)?;
+        let fingerprint = facts.fingerprint();
+        let caller = Arc::new(Caller::new(seat, facts)?);
+        let call = caller.call(settings.timeout)?;
+        let options = Options { silence: call.silence, ..options };
+        let shared = Arc::new(Shared::new(settings.timeout));
+        let (sender, receiver) = channel();
+        let mut worker = Worker::new(
+            (seat.id, options, fingerprint),
+            Arc::clone(&shared),
+            (sender.clone(), receiver),
+            Arc::clone(&caller),
+        );
+        shared.meetings(Meeting::new(settings, options.silence, &caller));
+        worker.connected(call);
+        let thread = thread::Builder::new()
+            .name("thinwire member".to_owned())
+            .spawn(move || worker.run())
+            .map_err(|error| Error::because("starting the thread of a membership", error))?;
+        Ok(Membership { id: seat.id, shared, commands: Some(sender), caller, thread: Some(thread) })
+    }
+
+    /// Returns the id of this process.
+    pub fn id(&self) -> Id {
+        self.id
+    }
+
+    /// Waits for the next epoch and connects to its members. No run may be under way: the last one has
+    /// ended with [`Membership::halted`].
+    ///
+    /// # Errors
+    /// If the coordinator refuses this process, or is away for the whole timeout while nothing else is
+    /// left to do.
+    #[expect(
+        clippy::should_implement_trait,
+        reason = "epochs are waited for, and waiting may fail"
+    )]
+    pub fn next(&mut self) -> Result<Next, Error> {
+        loop {
+            let epoch = match self.shared.wait_for_epoch()? {
+                Found::Left => return Ok(Next::Left),
+                Found::Epoch(epoch) => epoch,
+            };
+            let world = epoch.world(self.id).expect("the epoch of a run has this process");
+            match self.shared.meet(&epoch, world)? {
+                Some(Ok(link)) => return Ok(Next::Run(Box::new(Run { epoch, world, link }))),
+                Some(Err(error)) if is_final(&error) => return Err(error.into()),
+                Some(Err(error)) => {
+                    error.rank.into_iter().for_each(|rank| self.lost(rank));
+                    self.halted();
+                }
+                // The epoch has ended before all had met.
+                None => self.halted(),
+            }
+        }
+    }
+
+    /// Sets what ends the present run at once, so that whatever waits in it fails. `stop` is called once,
+    /// from another thread, or from this one if the run is to end already. It must not block.
+    pub fn on_abort(&self, stop: impl Fn() + Send + 'static) {
+        self.shared.on_abort(Box::new(stop));
+    }
+
+    /// Returns the members that are not in the next epoch, once the coordinator has asked to end this one
+    /// after a step that all agree on. Next to free.
+    pub fn finishing(&self) -> Option<Vec<Id>> {
+        self.shared.finishing()
+    }
+
+    /// Notes that the state of the epoch was received or loaded, with `done` as its last step.
+    pub fn synced(&self, done: u64) {
+        self.shared.done.store(done, Ordering::Release);
+    }
+
+    /// Notes that the step `done` was applied. Next to free; called after every step.
+    pub fn applied(&self, done: u64) {
+        self.shared.done.store(done, Ordering::Release);
+    }
+
+    /// Notes that a peer of the epoch does not answer.
+    pub fn lost(&self, rank: Rank) {
+        if let Some(id) = self.shared.member(rank).filter(|id| *id != self.id) {
+            self.command(Command::Lost(id));
+        }
+    }
+
+    /// Notes that the run has ended and applies no step any more, until [`Membership::next`] returns.
+    pub fn halted(&self) {
+        self.shared.run_ended();
+        self.command(Command::Halted);
+    }
+
+    /// Asks to leave. The run goes on until [`Membership::finishing`] or an abort ends it;
+    /// [`Membership::next`] then returns [`Next::Left`].
+    pub fn leave(&self) {
+        self.command(Command::Leave);
+    }
+
+    /// Tells that all steps are done: the job is over for every process. Returns when the coordinator
+    /// has heard of it, or cannot be reached.
+    pub fn complete(&self) {
+        self.command(Command::Complete);
+        self.shared.wait_for_end(Instant::now() + FAREWELL);
+    }
+
+    /// Sends figures for people, a JSON object of at most 512 bytes: step, loss and the like. Longer ones
+    /// are dropped, and so are those that the coordinator does not hear of in time.
+    pub fn tell(&self, figures: String) {
+        if figures.len() <= FIGURES_BYTES_MAX {
+            self.command(Command::Figures(figures));
+        }
+    }
+
+    fn command(&self, command: Command) {
+        if let Some(commands) = &self.commands {
+            // The thread ends early only when the process has left.
+            let _ = commands.send(command);
+        }
+        self.shared.wake();
+    }
+}
+
+impl fmt::Debug for Membership {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Membership").field("id", &self.id).finish_non_exhaustive()
+    }
+}
+
+impl Drop for Membership {
+    fn drop(&mut self) {
+        self.command(Command::Quit);
+        self.commands = None;
+        self.caller.cancel();
+        self.shared.run_ended();
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+/// Whether no later epoch can help.
+fn is_final(error: &link::Error) -> bool {
+    use link::Kind::{Invalid, Limit, RankTaken, WorldMismatch};
+    matches!(error.kind, Invalid | Limit | RankTaken | WorldMismatch)
+}

@@ -1,0 +1,280 @@
+//! State that the process's own thread and the thread of its membership share.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use thinwire_link::{self as link, Link, Waker};
+use thinwire_member::{Epoch, Id};
+use thinwire_wire::{Rank, World};
+
+use super::meeting::Meeting;
+use crate::error::Error;
+
+/// Value of [`Shared::done`] before the state of an epoch is there.
+pub const NOTHING_DONE: u64 = u64::MAX;
+
+/// Ends a run.
+pub type Stop = Box<dyn Fn() + Send>;
+
+/// Result of waiting for an epoch.
+pub enum Found {
+    /// Epoch that has started.
+    Epoch(Epoch),
+    /// The process has left, or the job is over.
+    Left,
+}
+
+/// State of both threads.
+pub struct Shared {
+    state: Mutex<State>,
+    changed: Condvar,
+    /// Last step of the run that was applied, or [`NOTHING_DONE`].
+    pub done: AtomicU64,
+    timeout: Duration,
+}
+
+#[derive(Default)]
+struct State {
+    run: Run,
+    /// Epoch of the run.
+    epoch: Option<Epoch>,
+    finishing: Option<Vec<Id>>,
+    /// The run is to end at once.
+    is_aborted: bool,
+    stop: Option<Stop>,
+    meeting: Option<Meeting>,
+    met: Option<Met>,
+    has_left: bool,
+    is_over: bool,
+    refusal: Option<Error>,
+    /// When the coordinator went away.
+    away: Option<Instant>,
+    waker: Option<Waker>,
+}
+
+/// Result of the meeting of an epoch.
+struct Met {
+    number: u32,
+    result: Result<Link, link::Error>,
+}
+
+/// The process's part in its epoch.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Run {
+    #[default]
+    None,
+    /// An epoch has started and the process does not know it yet.
+    Pending,
+    Active,
+}
+
+impl Shared {
+    pub fn new(timeout: Duration) -> Shared {
+        let state = Mutex::new(State::default());
+        Shared { state, changed: Condvar::new(), done: AtomicU64::new(NOTHING_DONE), timeout }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().expect("no holder panics")
+    }
+
+    /// Sets how members meet.
+    pub fn meetings(&self, meeting: Meeting) {
+        self.lock().meeting = Some(meeting);
+    }
+}
+
+/// The side of the process's own thread.
+impl Shared {
+    /// Waits until an epoch has started or the process has left.
+    ///
+    /// # Errors
+    /// If the coordinator refuses the process, or is away for the whole timeout.
+    pub fn wait_for_epoch(&self) -> Result<Found, Error> {
+        let mut state = self.lock();
+        loop {
+            if state.has_left {
+                return Ok(Found::Left);
+            }
+            if let (Run::Pending, Some(epoch)) = (state.run, state.epoch.clone()) {
+                state.run = Run::Active;
+                return Ok(Found::Epoch(epoch));
+            }
+            if let Some(refusal) = state.refusal.take() {
+                return Err(refusal);
+            }
+            let left = state.away.map(|since| self.timeout.saturating_sub(since.elapsed()));
+            if left.is_some_and(|left| left.is_zero()) {
+                let seconds = self.timeout.as_secs_f64().ceil();
+                let context = format!("the coordinator was away for {seconds:.0} s");
+                return Err(link::Error::new(link::Kind::Unreachable, context).into());
+            }
+            state = match left {
+                Some(left) => self.changed.wait_timeout(state, left).expect("no holder panics").0,
+                None => self.changed.wait(state).expect("no holder panics"),
+            };
+        }
+    }
+
+    /// Meets the members of an epoch; none if the epoch ends before.
+    ///
+    /// # Errors
+    /// If no thread can be started.
+    pub fn meet(
+        self: &Arc<Shared>,
+        epoch: &Epoch,
+        world: World,
+    ) -> Result<Option<Result<Link, link::Error>>, Error> {
+        let meeting = self.lock().meeting.clone().expect("set when the process joined");
+        let cancelled = Arc::new(AtomicBool::new(false));
+        let (shared, is_cancelled, number) =
+            (Arc::clone(self), Arc::clone(&cancelled), epoch.number);
+        let meet = move || {
+            let result = meeting.meet(number, world, &is_cancelled);
+            // Under the lock, so that nobody takes a link of an epoch that was given up.
+            let mut state = shared.lock();
+            if !is_cancelled.load(Ordering::Relaxed) {
+                state.met = Some(Met { number, result });
+                shared.changed.notify_all();
+            }
+        };
+        thread::Builder::new()
+            .name("thinwire meeting".to_owned())
+            .spawn(meet)
+            .map_err(|error| Error::because("starting the thread of a meeting", error))?;
+        let mut state = self.lock();
+        loop {
+            if state.is_aborted || state.has_left {
+                cancelled.store(true, Ordering::Relaxed);
+                state.met = None;
+                return Ok(None);
+            }
+            if let Some(met) = state.met.take_if(|met| met.number == number) {
+                return Ok(Some(met.result));
+            }
+            state = self.changed.wait(state).expect("no holder panics");
+        }
+    }
+
+    pub fn on_abort(&self, stop: Stop) {
+        let mut state = self.lock();
+        if state.is_aborted {
+            drop(state);
+            stop();
+        } else {
+            state.stop = Some(stop);
+        }
+    }
+
+    pub fn finishing(&self) -> Option<Vec<Id>> {
+        self.lock().finishing.clone()
+    }
+
+    /// Returns the member of the epoch with this rank.
+    pub fn member(&self, rank: Rank) -> Option<Id> {
+        self.lock().epoch.as_ref()?.members.get(rank.index()).copied()
+    }
+
+    /// Notes that the process has ended its run.
+    pub fn run_ended(&self) {
+        let stop = {
+            let mut state = self.lock();
+            state.finishing = None;
+            state.stop.take()
+        };
+        drop(stop);
+    }
+
+    /// Waits until the job is over or the coordinator is away.
+    pub fn wait_for_end(&self, deadline: Instant) {
+        let mut state = self.lock();
+        while !state.is_over && !state.has_left && state.away.is_none() {
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return;
+            }
+            state = self.changed.wait_timeout(state, left).expect("no holder panics").0;
+        }
+    }
+
+    /// Ends a wait of the membership's thread.
+    pub fn wake(&self) {
+        self.lock().waker.iter().for_each(Waker::wake);
+    }
+}
+
+/// The side of the membership's thread.
+impl Shared {
+    /// Notes that an epoch has started.
+    pub fn start(&self, epoch: Epoch) {
+        let mut state = self.lock();
+        self.done.store(NOTHING_DONE, Ordering::Release);
+        (state.run, state.epoch, state.is_aborted) = (Run::Pending, Some(epoch), false);
+        (state.finishing, state.stop, state.met) = (None, None, None);
+        self.changed.notify_all();
+    }
+
+    /// Asks the process to end its run after a step that all agree on.
+    pub fn finish(&self, leavers: Vec<Id>) {
+        self.lock().finishing = Some(leavers);
+    }
+
+    /// Ends the run at once. Returns whether there is nothing to end: the process did not know of it yet.
+    pub fn abort(&self) -> bool {
+        let mut state = self.lock();
+        state.is_aborted = true;
+        let stop = state.stop.take();
+        let is_unknown = state.run == Run::Pending;
+        if is_unknown {
+            state.run = Run::None;
+        }
+        drop(state);
+        self.changed.notify_all();
+        if let Some(stop) = stop {
+            stop();
+        }
+        is_unknown
+    }
+
+    /// Notes that the process runs nothing.
+    pub fn idle(&self) {
+        self.lock().run = Run::None;
+        self.done.store(NOTHING_DONE, Ordering::Release);
+    }
+
+    /// Returns the members of the epoch whose run is under way.
+    pub fn running(&self) -> Option<Vec<Id>> {
+        let state = self.lock();
+        let epoch = state.epoch.as_ref().filter(|_| state.run != Run::None);
+        epoch.map(|epoch| epoch.members.clone())
+    }
+
+    pub fn left(&self) {
+        self.lock().has_left = true;
+        self.changed.notify_all();
+    }
+
+    /// Notes that the job is over.
+    pub fn over(&self) {
+        self.lock().is_over = true;
+        self.changed.notify_all();
+    }
+
+    pub fn refused(&self, error: Error) {
+        self.lock().refusal = Some(error);
+        self.changed.notify_all();
+    }
+
+    /// Notes that the coordinator is here, or that it is away.
+    pub fn connected(&self, waker: Option<Waker>) {
+        let mut state = self.lock();
+        state.away = match waker {
+            Some(_) => None,
+            None => Some(Instant::now()),
+        };
+        state.waker = waker;
+        self.changed.notify_all();
+    }
+}

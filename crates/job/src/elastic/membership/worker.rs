@@ -1,0 +1,330 @@
+//! The thread of a membership: the state machine of the process, fed by commands of the process, messages
+//! of the coordinator and the clock.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, TryRecvError};
+use std::time::{Duration, Instant};
+
+use thinwire_member::{Id, Member, MemberAction, MemberEvent, Message, Options, Reason};
+
+use super::connector::{Call, Caller};
+use super::shared::{NOTHING_DONE, Shared};
+use crate::elastic::envelope::{End, Reply, Request};
+use crate::error::Error;
+
+/// Time for which the loss of a peer is kept to oneself: if the epoch ends meanwhile, the peer has only been
+/// told so first.
+const GRACE: Duration = Duration::from_millis(50);
+/// Longest time that the coordinator has to close the connection of a process that has left.
+const FAREWELL: Duration = Duration::from_secs(1);
+/// Longest wait without a look at the clock.
+const WAIT_MAX: Duration = Duration::from_secs(1);
+
+/// Command of the process, or news of its connector.
+pub enum Command {
+    Lost(Id),
+    Halted,
+    Leave,
+    Complete,
+    Figures(String),
+    Called(Box<Result<Call, Error>>),
+    Quit,
+}
+
+/// Whether the thread goes on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Flow {
+    On,
+    Over,
+}
+
+/// The thread and all that it owns.
+pub struct Worker {
+    member: Member,
+    options: Options,
+    shared: Arc<Shared>,
+    sender: Sender<Command>,
+    commands: Receiver<Command>,
+    caller: Arc<Caller>,
+    call: Option<Call>,
+    /// Peers that seem lost, and when that is told.
+    suspects: Vec<(Instant, Id)>,
+    /// The run has ended, which is told after what is suspected.
+    has_halted: bool,
+    /// Leavers of the epoch that ends.
+    leavers: Vec<Id>,
+    wants_to_leave: bool,
+    /// The job ends.
+    end: Option<End>,
+    /// Time at which a run is ended in which the job is to stop.
+    stopping: Option<Instant>,
+    /// Time zero of the state machine.
+    base: Instant,
+}
+
+impl Worker {
+    pub fn new(
+        (id, options, fingerprint): (Id, Options, u64),
+        shared: Arc<Shared>,
+        (sender, commands): (Sender<Command>, Receiver<Command>),
+        caller: Arc<Caller>,
+    ) -> Worker {
+        Worker {
+            member: Member::new(id, options, fingerprint),
+            options,
+            shared,
+            sender,
+            commands,
+            caller,
+            call: None,
+            suspects: Vec::new(),
+            has_halted: false,
+            leavers: Vec::new(),
+            wants_to_leave: false,
+            end: None,
+            stopping: None,
+            base: Instant::now(),
+        }
+    }
+
+    /// Goes on with a connection on which the process was welcomed.
+    pub fn connected(&mut self, call: Call) {
+        self.shared.connected(Some(call.connection.waker()));
+        let coordinator = call.coordinator;
+        self.call = Some(call);
+        self.on(MemberEvent::Contacts(vec![coordinator]));
+    }
+
+    /// Works until the process has left or its membership is dropped.
+    pub fn run(mut self) {
+        while self.turn() == Flow::On {}
+    }
+
+    fn turn(&mut self) -> Flow {
+        loop {
+            match self.commands.try_recv() {
+                Ok(command) => {
+                    if self.obey(command) == Flow::Over {
+                        return Flow::Over;
+                    }
+                }
+                Err(TryRecvError::Empty) => break,
+                Err(TryRecvError::Disconnected) => return Flow::Over,
+            }
+        }
+        self.let_time_pass();
+        if self.member.deadline() == Duration::MAX {
+            self.farewell();
+            return Flow::Over;
+        }
+        self.wait()
+    }
+
+    /// Waits for a message, a command or a deadline.
+    fn wait(&mut self) -> Flow {
+        let timeout = self.timeout();
+        let Some(call) = &mut self.call else {
+            return match self.commands.recv_timeout(timeout) {
+                Ok(command) => self.obey(command),
+                Err(RecvTimeoutError::Timeout) => Flow::On,
+                Err(RecvTimeoutError::Disconnected) => Flow::Over,
+            };
+        };
+        let coordinator = call.coordinator;
+        match call.connection.receive(timeout).map(|found| found.map(|bytes| Reply::parse(&bytes)))
+        {
+            Ok(Some(Ok(reply))) => self.hear(coordinator, reply),
+            Ok(None) => Flow::On,
+            // Whoever sends what no coordinator does is none any more.
+            Ok(Some(Err(_))) | Err(_) => {
+                self.disconnected();
+                Flow::On
+            }
+        }
+    }
+
+    fn timeout(&self) -> Duration {
+        let now = Instant::now();
+        let tick = self.base.checked_add(self.member.deadline());
+        let suspects = self.suspects.iter().map(|(at, _)| *at);
+        let next = suspects.chain(tick).chain(self.stopping).min();
+        next.map_or(WAIT_MAX, |next| next.saturating_duration_since(now)).min(WAIT_MAX)
+    }
+
+    fn let_time_pass(&mut self) {
+        let now = Instant::now();
+        let due: Vec<Id> =
+            self.suspects.extract_if(.., |(at, _)| *at <= now).map(|(_, id)| id).collect();
+        for id in due {
+            self.on(MemberEvent::Lost(id));
+        }
+        self.halt_if_told();
+        if self.base.elapsed() >= self.member.deadline() {
+            self.on(MemberEvent::Tick);
+        }
+        if self.stopping.is_some_and(|at| at <= now) {
+            self.stopping = None;
+            self.abort();
+        }
+    }
+
+    fn obey(&mut self, command: Command) -> Flow {
+        match command {
+            Command::Lost(id) => self.suspects.push((Instant::now() + GRACE, id)),
+            Command::Halted => {
+                self.has_halted = true;
+                self.halt_if_told();
+            }
+            Command::Leave => {
+                self.wants_to_leave = true;
+                self.on(MemberEvent::Leave);
+            }
+            Command::Complete => self.send(&Request::Complete),
+            Command::Figures(json) => self.send(&Request::Figures(json)),
+            Command::Called(answered) => match *answered {
+                Ok(call) => self.connected(call),
+                Err(error) => self.shared.refused(error),
+            },
+            Command::Quit => return Flow::Over,
+        }
+        Flow::On
+    }
+
+    /// Tells that the run has ended, once it is clear what is told of lost peers.
+    fn halt_if_told(&mut self) {
+        if !self.has_halted || !self.suspects.is_empty() {
+            return;
+        }
+        self.has_halted = false;
+        self.note_progress();
+        self.shared.idle();
+        let leavers = std::mem::take(&mut self.leavers);
+        let members = self.member.epoch().map_or(&[][..], |epoch| &epoch.members);
+        let nobody_stays = !leavers.is_empty() && members.iter().all(|id| leavers.contains(id));
+        self.on(MemberEvent::Halted);
+        if self.end.is_some() || (self.wants_to_leave && nobody_stays) {
+            self.go();
+        }
+    }
+
+    /// Leaves without waiting for the coordinator.
+    fn go(&mut self) {
+        self.send(&Request::Member(Message::Bye));
+        self.shared.left();
+        // The state machine has no say any more.
+        let _ = self.sender.send(Command::Quit);
+        self.farewell();
+    }
+
+    fn hear(&mut self, coordinator: Id, reply: Reply) -> Flow {
+        match reply {
+            Reply::Member(message) => {
+                self.on(MemberEvent::Message { from: coordinator, message });
+            }
+            Reply::End(end) => self.end(end),
+            Reply::Refused(reason) => self.shared.refused(Error::refused(reason)),
+            Reply::Welcome { .. } | Reply::Status(_) | Reply::Resized(_) => {}
+        }
+        Flow::On
+    }
+
+    fn end(&mut self, end: End) {
+        self.end = Some(end);
+        self.shared.over();
+        let Some(members) = self.shared.running() else { return self.go() };
+        // Whoever still trains when all steps are done is about to have done them.
+        if end == End::Stop {
+            self.shared.finish(members);
+            self.stopping = Some(Instant::now() + self.options.leave);
+        }
+    }
+
+    fn on(&mut self, event: MemberEvent) {
+        self.note_progress();
+        let actions = self.member.on(event, self.base.elapsed());
+        for action in actions {
+            self.perform(action);
+        }
+    }
+
+    /// Tells the state machine of steps that were applied since it was last asked.
+    fn note_progress(&mut self) {
+        let done = self.shared.done.load(Ordering::Acquire);
+        if done != NOTHING_DONE {
+            self.member.on(MemberEvent::Applied { done }, self.base.elapsed());
+        }
+    }
+
+    fn perform(&mut self, action: MemberAction) {
+        match action {
+            MemberAction::Send { to, message } => {
+                if self.call.as_ref().is_some_and(|call| call.coordinator == to) {
+                    self.send(&Request::Member(message));
+                }
+            }
+            MemberAction::Run(epoch) => {
+                self.leavers.clear();
+                self.shared.start(epoch);
+            }
+            MemberAction::Finish { leavers } => {
+                self.leavers.clone_from(&leavers);
+                self.shared.finish(leavers);
+            }
+            MemberAction::Abort => self.abort(),
+            MemberAction::Refused(Reason::Fingerprint { found, expected }) => {
+                let reason = format!(
+                    "ranks disagree on model, data or settings: this rank has fingerprint {found:016x}, the job has {expected:016x}"
+                );
+                self.shared.refused(Error::refused(reason));
+            }
+            MemberAction::Left => self.shared.left(),
+            // A spare waits, a fenced process knocks again, and only members of a job without a
+            // coordinator of its own stand for it.
+            MemberAction::Refused(_) | MemberAction::Fenced { .. } | MemberAction::Stand => {}
+        }
+    }
+
+    fn abort(&mut self) {
+        // Peers that are told the same at the same time are not lost.
+        self.suspects.clear();
+        if self.shared.abort() {
+            self.has_halted = true;
+        }
+    }
+
+    fn send(&mut self, request: &Request) {
+        let sent = self.call.as_mut().map(|call| call.connection.send(&request.to_bytes()));
+        if let Some(Err(_)) = sent {
+            self.disconnected();
+        }
+    }
+
+    fn disconnected(&mut self) {
+        let Some(call) = self.call.take() else { return };
+        self.shared.connected(None);
+        let sender = self.sender.clone();
+        self.caller.call_until_answered(move |answered| {
+            // The membership may have been dropped.
+            let _ = sender.send(Command::Called(Box::new(answered)));
+        });
+        self.on(MemberEvent::Lost(call.coordinator));
+    }
+
+    /// Waits until the coordinator has heard the farewell, and closes the connection.
+    fn farewell(&mut self) {
+        let deadline = Instant::now() + FAREWELL;
+        let Some(mut call) = self.call.take() else { return };
+        while let left = deadline.saturating_duration_since(Instant::now())
+            && !left.is_zero()
+            && call.connection.receive(left).is_ok()
+        {}
+    }
+}
+
+impl Drop for Worker {
+    fn drop(&mut self) {
+        // Nobody waits for a thread that has ended, however it did.
+        self.shared.left();
+    }
+}

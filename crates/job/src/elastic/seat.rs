@@ -1,0 +1,121 @@
+//! The seat of a process in an elastic job: its id, and the coordinator's address and token.
+
+use thinwire_link::Token;
+use thinwire_member::Id;
+
+use crate::address;
+use crate::environment::Variables;
+use crate::error::Error;
+use crate::given::Given;
+use crate::rendezvous;
+
+/// The environment variable with the id of a member, as sixteen hexadecimal digits, or `new`.
+pub const VARIABLE: &str = "THINWIRE_MEMBER";
+
+/// A process of an elastic job before it joins.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Seat {
+    /// Address of the coordinator, as host:port.
+    pub coordinator: String,
+    /// The job's secret.
+    pub token: String,
+    /// Id of the process, never used twice.
+    pub id: Id,
+}
+
+impl Seat {
+    /// Returns a seat with a random id.
+    ///
+    /// # Errors
+    /// If the system has no random numbers.
+    pub fn new(coordinator: impl Into<String>, token: impl Into<String>) -> Result<Seat, Error> {
+        Ok(Seat { coordinator: coordinator.into(), token: token.into(), id: fresh_id()? })
+    }
+
+    /// Returns the environment variables in which a launcher gives this seat to a process.
+    pub fn variables(&self) -> [(&'static str, String); 3] {
+        [
+            (VARIABLE, self.id.to_string()),
+            ("THINWIRE_COORDINATOR", self.coordinator.clone()),
+            ("THINWIRE_TOKEN", self.token.clone()),
+        ]
+    }
+
+    /// Returns the job's secret; refuses a missing or short one beyond this machine.
+    pub(super) fn secret(&self) -> Result<Token, Error> {
+        rendezvous::secret(&self.token, &self.coordinator)
+    }
+}
+
+/// Returns the seat of this process, or none if `THINWIRE_MEMBER` is not set: then its job is not
+/// elastic. Address and token are as given, else those of `THINWIRE_COORDINATOR` and `THINWIRE_TOKEN`.
+///
+/// # Errors
+/// If the id is none, or address or token are missing.
+pub fn seat(given: &Given, variables: Variables<'_>) -> Result<Option<Seat>, Error> {
+    let Some(text) = variables(VARIABLE) else { return Ok(None) };
+    let id = match text.as_str() {
+        "new" => fresh_id()?,
+        _ => parse(&text)?,
+    };
+    let coordinator = given.coordinator.clone().or_else(|| variables("THINWIRE_COORDINATOR"));
+    let coordinator = coordinator.ok_or_else(|| {
+        Error::invalid(format!("{VARIABLE} is {text}, but THINWIRE_COORDINATOR is not set"))
+            .with_hint("set THINWIRE_COORDINATOR to host:port of the job's coordinator")
+    })?;
+    address::check(&coordinator)?;
+    let token = rendezvous::token(given, &coordinator, variables)?;
+    Ok(Some(Seat { coordinator, token, id }))
+}
+
+/// Returns a random id that is not zero.
+pub(super) fn fresh_id() -> Result<Id, Error> {
+    let digits = Token::random()?;
+    let number = u64::from_str_radix(&digits[..16], 16).expect("hexadecimal digits");
+    Ok(Id(number.max(1)))
+}
+
+fn parse(text: &str) -> Result<Id, Error> {
+    let is_hex = text.len() == 16 && text.bytes().all(|digit| digit.is_ascii_hexdigit());
+    let number = u64::from_str_radix(text, 16).ok().filter(|number| is_hex && *number > 0);
+    number.map(Id).ok_or_else(|| {
+        Error::invalid(format!("{VARIABLE} is '{text}', expected 16 hexadecimal digits or 'new'"))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_seat_is_read_back_from_its_variables() {
+        let expected = Seat::new("127.0.0.1:7", "secret").unwrap();
+        let variables = expected.variables();
+        let lookup = |name: &str| {
+            variables.iter().find(|(known, _)| *known == name).map(|(_, value)| value.clone())
+        };
+        assert_eq!(seat(&Given::default(), &lookup).unwrap(), Some(expected.clone()));
+        assert_eq!(seat(&Given::default(), &|_| None).unwrap(), None);
+        let given = Given { coordinator: Some("127.0.0.1:8".to_owned()), ..Given::default() };
+        assert_eq!(seat(&given, &lookup).unwrap().unwrap().coordinator, "127.0.0.1:8");
+        let fresh = |name: &str| match name {
+            VARIABLE => Some("new".to_owned()),
+            _ => lookup(name),
+        };
+        assert_ne!(seat(&Given::default(), &fresh).unwrap().unwrap().id, expected.id);
+    }
+
+    #[test]
+    fn impossible_ids_and_missing_addresses_are_named() {
+        let said = |id: &str| {
+            let lookup = |name: &str| (name == VARIABLE).then(|| id.to_owned());
+            seat(&Given::default(), &lookup).unwrap_err().to_string()
+        };
+        for id in ["7", "0000000000000000", "+00000000000000f", "00000000000000000f"] {
+            let expected = format!("{VARIABLE} is '{id}', expected 16 hexadecimal digits or 'new'");
+            assert_eq!(said(id), expected);
+        }
+        let expected = "THINWIRE_MEMBER is 000000000000000f, but THINWIRE_COORDINATOR is not set";
+        assert_eq!(said("000000000000000f"), expected);
+    }
+}
