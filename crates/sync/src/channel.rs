@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use thinwire_collective::{Driver, Error as Failure, Group, Stop, all_gather_bytes};
+use thinwire_collective::{Driver, Error as Failure, Group, Stop, all_gather_bytes, hand_over};
 use thinwire_wire::{Rank, World};
 
 use crate::Error;
@@ -63,6 +63,15 @@ impl Channel {
     /// Ends the group from any thread.
     pub fn stop(&self) -> Stop {
         self.driver.stop()
+    }
+
+    /// Gives the bytes of the first `holders` ranks, which are the same, to all other ranks of the channel; see
+    /// [`thinwire_collective::hand_over`]. Nothing of any rank may be on its way.
+    ///
+    /// # Errors
+    /// If holders have different bytes, or a peer is lost.
+    pub fn hand_over(&self, holders: u32, state: Option<Vec<u8>>) -> Result<Vec<u8>, Error> {
+        self.call(move |group| hand_over(group, holders, state))
     }
 
     /// Runs `call` among the channel's ranks and waits for it. Nothing of this rank may be on its way.

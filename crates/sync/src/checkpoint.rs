@@ -38,6 +38,27 @@ impl State {
         let tensors = alike.map(|(name, tensor)| (name.clone(), tensor.clone())).collect();
         State { tensors, plan: self.plan.clone() }
     }
+
+    /// Returns the part that this rank alone has: residuals, momenta, and its share of means.
+    pub(crate) fn owed(&self) -> State {
+        let own = self.tensors.iter().filter(|(name, _)| is_summed(name));
+        let tensors = own.map(|(name, tensor)| (name.clone(), tensor.clone())).collect();
+        State { tensors, plan: String::new() }
+    }
+
+    /// Adds what another rank owes.
+    pub(crate) fn add_owed(&mut self, owed: State) -> Result<(), Error> {
+        add_all(&mut self.tensors, owed.tensors, "the rank that leaves")
+    }
+
+    /// Returns the state of a rank that goes on from another's [shared part](State::shared), and keeps its
+    /// own residuals.
+    #[must_use]
+    pub fn with_shared(self, shared: State) -> State {
+        let own = self.tensors.into_iter().filter(|(name, _)| is_summed(name));
+        let tensors = shared.tensors.into_iter().chain(own).collect();
+        State { tensors, plan: shared.plan }
+    }
 }
 
 impl Synchronizer {
@@ -151,7 +172,7 @@ pub fn reshard<E: From<Error>>(
     for rank in (mine..saved).step_by(world.size()).filter(|rank| *rank > 0) {
         let (owed, alike) = read(rank)?.into_iter().partition(|(name, _)| is_summed(name));
         check_alike(&tensors, &alike, rank)?;
-        add_all(&mut tensors, owed, rank)?;
+        add_all(&mut tensors, owed, &format!("rank {rank}"))?;
     }
     Ok(tensors)
 }
@@ -170,7 +191,7 @@ fn check_alike(tensors: &Tensors, alike: &Tensors, rank: usize) -> Result<(), Er
 }
 
 /// Adds what a rank owes.
-fn add_all(tensors: &mut Tensors, owed: Tensors, rank: usize) -> Result<(), Error> {
+fn add_all(tensors: &mut Tensors, owed: Tensors, of: &str) -> Result<(), Error> {
     for (name, theirs) in owed {
         match tensors.get_mut(&name) {
             None => drop(tensors.insert(name, theirs)),
@@ -178,7 +199,7 @@ fn add_all(tensors: &mut Tensors, owed: Tensors, rank: usize) -> Result<(), Erro
             Some((_, sum)) => {
                 let (found, expected) = (theirs.1.len(), sum.len());
                 return Err(Error::Invalid(format!(
-                    "{name} of rank {rank} in the state has {found} elements, expected {expected}"
+                    "{name} of {of} in the state has {found} elements, expected {expected}"
                 )));
             }
         }

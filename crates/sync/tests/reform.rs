@@ -199,3 +199,31 @@ fn links_know_their_epoch() {
     assert_eq!(epochs, [0, 0]);
     assert!(mem::mesh_of_epoch(7, 2).iter().all(|link| link.epoch() == 7));
 }
+
+/// What a rank owes that leaves in good order is not lost.
+#[test]
+fn what_a_leaver_owes_is_taken_on_by_a_rank_that_stays() {
+    for codec in ["int8", "topk:0.05", "powersgd:2"] {
+        let ranks = spawn(2, codec, |mut sync| {
+            for step in 0..3 {
+                assert_eq!(give(&mut sync, step, false), Outcome::Averaged);
+            }
+            let (state, owed) = (sync.state(), sync.owed().unwrap());
+            sync.take_on(&owed).unwrap();
+            (state, sync.state())
+        });
+        for (before, after) in ranks {
+            let mut owes = false;
+            for (name, (_, after)) in &after.tensors {
+                let before = &before.tensors[name].1;
+                // A rank that takes on its own residual owes it twice; factors are not owed.
+                let times = if name.starts_with("residual.") { 2.0 } else { 1.0 };
+                owes |= times == 2.0 && before.iter().any(|value| *value != 0.0);
+                assert!(before.iter().zip(after).all(|(a, b)| times * a == *b), "{codec}: {name}");
+            }
+            assert!(owes, "{codec} owes something");
+        }
+        let error = spawn(1, codec, |mut sync| sync.take_on(b"nothing").unwrap_err().to_string());
+        assert!(error[0].contains("no state"), "{error:?}");
+    }
+}

@@ -25,8 +25,13 @@ fn measure(config: Config, steps: usize, rows: usize) -> Result<(), Box<dyn Erro
     config.check()?;
     let model = GraphModel::new(&thinwire_model::named(&config.name(), rows, 128)?, None)?;
     let text: Vec<u8> = (0..200_000_u32).map(|i| b'a' + (i * i / 11 % 26) as u8).collect();
-    let sampling =
-        Sampling { context: config.context, global_batch: rows, world: World::alone(), seed: 1 };
+    let sampling = Sampling {
+        context: config.context,
+        global_batch: rows,
+        unit: 1,
+        world: World::alone(),
+        seed: 1,
+    };
     let mut sampler = Sampler::new(Corpus::from_text(&text)?, sampling)?;
     let rate = LearningRate { peak: 1e-3, floor: 1e-4, warmup_steps: 5, steps: 100 };
     let group = Group::new(thinwire_link::mem::alone());

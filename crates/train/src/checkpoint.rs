@@ -28,6 +28,7 @@ use crate::error::{Error, Kind};
 use names::{MANIFEST, MEAN, MODEL, OPTIMIZER, SQUARE, exchange_file};
 use place::place;
 
+pub(crate) use load::tensors_of;
 pub use load::{Checkpoint, latest, resolve};
 pub use manifest::{FORMAT, FileCheck, Manifest, Progress};
 pub use names::{Tensors, part_name};

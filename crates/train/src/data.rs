@@ -1,10 +1,14 @@
 //! Batches of windows of text, the same for every number of ranks.
 //!
-//! An epoch is a seeded permutation of all windows. The global batch is the next windows of that
-//! order; a rank takes its contiguous share of the rows. Law: the batches of N ranks with B/N rows
-//! each, stacked, are the batch of one rank with B rows; and a position is all there is to restore.
+//! A pass is a seeded permutation of all windows. The global batch is the next windows of that order; a
+//! rank takes its contiguous part of the rows, and the first ranks one unit more where parts cannot be
+//! equal. Law: the batches of any number of ranks, stacked, are the batch of one rank; and a position is
+//! all there is to restore.
+
+use std::ops::Range;
 
 use serde::{Deserialize, Serialize};
+use thinwire_member::deal;
 use thinwire_wire::World;
 use thinwire_wire::random::{Key, permutation};
 
@@ -72,10 +76,31 @@ pub struct Sampling {
     pub context: usize,
     /// Rows per step, all ranks together.
     pub global_batch: usize,
+    /// Rows of a micro-batch, which no two ranks share.
+    pub unit: usize,
     /// This rank's place.
     pub world: World,
     /// The seed of the shuffle.
     pub seed: u64,
+}
+
+impl Sampling {
+    /// Returns this rank's rows of each global batch.
+    pub fn rows(&self) -> Range<usize> {
+        rows(self.global_batch, self.unit, self.world)
+    }
+
+    /// Returns this rank's part of the global batch, from 0 to 1; none where all ranks have equal parts.
+    pub fn share(&self) -> Option<f32> {
+        let is_even = (self.global_batch / self.unit).is_multiple_of(self.world.size());
+        (!is_even).then(|| self.rows().len() as f32 / self.global_batch as f32)
+    }
+}
+
+/// Returns a rank's rows of a global batch, whose parts are multiples of `unit` rows.
+pub fn rows(global_batch: usize, unit: usize, world: World) -> Range<usize> {
+    let Range { start, end } = deal(global_batch / unit, 0, world);
+    start as usize * unit..end as usize * unit
 }
 
 /// Hands out one rank's batches.
@@ -92,22 +117,21 @@ impl Sampler {
     /// A sampler at the start of the first epoch.
     ///
     /// # Errors
-    /// If the corpus is shorter than one window, or ranks cannot share the batch evenly.
+    /// If the corpus is shorter than one window, or some rank would have no row.
     pub fn new(corpus: Corpus, sampling: Sampling) -> Result<Sampler, Error> {
-        let Sampling { context, global_batch, world, .. } = sampling;
-        // An epoch starts anywhere in the first window, so two windows make sure of one.
+        let Sampling { context, global_batch, unit, world, .. } = sampling;
+        // A pass starts anywhere in the first window, so two windows make sure of one.
         let (found, least) = (corpus.training().len(), 2 * context);
         if context == 0 || found < least {
             let error = format!("training text of {found} bytes, expected at least {least}");
             let hint = "give more text, or a shorter context";
             return Err(Error::new(Kind::Data, error).with_hint(hint));
         }
-        if global_batch == 0 || !global_batch.is_multiple_of(world.size()) {
-            let error = format!(
-                "batch of {global_batch} rows does not divide among {} ranks",
-                world.size()
-            );
-            let hint = format!("take a multiple of {}", world.size());
+        if unit == 0 || !global_batch.is_multiple_of(unit) || global_batch / unit < world.size() {
+            let (ranks, least) = (world.size(), world.size() * unit.max(1));
+            let error =
+                format!("batch of {global_batch} rows for {ranks} ranks, expected {least} or more");
+            let hint = format!("take a multiple of {unit} from {least} on, or fewer ranks");
             return Err(Error::new(Kind::Invalid, error).with_hint(hint));
         }
         let position = Position::default();
@@ -132,12 +156,11 @@ impl Sampler {
         &self.corpus
     }
 
-    /// This rank's share of the next global batch.
+    /// This rank's part of the next global batch.
     pub fn next_batch(&mut self) -> Batch {
-        let Sampling { context, global_batch, world, .. } = self.sampling;
-        let share = global_batch / world.size();
-        let mine = world.rank().index() * share..(world.rank().index() + 1) * share;
-        let mut bytes = Vec::with_capacity(share * (context + 1));
+        let Sampling { context, global_batch, .. } = self.sampling;
+        let mine = self.sampling.rows();
+        let mut bytes = Vec::with_capacity(mine.len() * (context + 1));
         for row in 0..global_batch {
             let start = self.next_start();
             if mine.contains(&row) {
@@ -168,24 +191,18 @@ impl Sampler {
     }
 }
 
-/// This rank's share of at most `batches_max` validation batches of `rows` windows per rank,
-/// spread evenly over the held-out text. Every rank gets as many; none if the text is too short.
-pub fn validation_batches(
-    corpus: &Corpus,
-    context: usize,
-    rows: usize,
-    world: World,
-    batches_max: usize,
-) -> Vec<Batch> {
+/// This rank's part of at most `batches_max` validation batches, spread evenly over the held-out text and
+/// dealt as training batches are. Every rank gets as many; none if the text is too short.
+pub fn validation_batches(corpus: &Corpus, sampling: &Sampling, batches_max: usize) -> Vec<Batch> {
+    let Sampling { context, global_batch, .. } = *sampling;
     let text = corpus.validation();
     let windows = text.len().saturating_sub(1) / context;
-    let global = rows * world.size();
-    let batches = (windows / global).min(batches_max);
-    let stride = windows.checked_div(batches * global).unwrap_or(0);
+    let batches = (windows / global_batch).min(batches_max);
+    let stride = windows.checked_div(batches * global_batch).unwrap_or(0);
     let window = |index: usize| &text[index * stride * context..=(index * stride + 1) * context];
     let batch = |batch: usize| {
-        let first = batch * global + world.rank().index() * rows;
-        Batch::new((first..first + rows).flat_map(window).copied().collect(), context)
+        let rows = sampling.rows().map(|row| batch * global_batch + row);
+        Batch::new(rows.flat_map(window).copied().collect(), context)
     };
     (0..batches).map(batch).collect()
 }
@@ -201,15 +218,18 @@ mod tests {
         Corpus::from_text(&text).unwrap()
     }
 
-    fn sampler(rank: u32, ranks: u32, seed: u64) -> Sampler {
+    fn sampling(rank: u32, ranks: u32, seed: u64) -> Sampling {
         let world = World::new(rank, ranks).unwrap();
-        let sampling = Sampling { context: CONTEXT, global_batch: 12, world, seed };
-        Sampler::new(corpus(), sampling).unwrap()
+        Sampling { context: CONTEXT, global_batch: 12, unit: 1, world, seed }
+    }
+
+    fn sampler(rank: u32, ranks: u32, seed: u64) -> Sampler {
+        Sampler::new(corpus(), sampling(rank, ranks, seed)).unwrap()
     }
 
     #[test]
     fn ranks_together_see_the_batch_of_one() {
-        for ranks in [1, 2, 3, 4] {
+        for ranks in [1, 2, 3, 4, 5, 7] {
             let mut one = sampler(0, 1, 5);
             let mut many: Vec<Sampler> = (0..ranks).map(|rank| sampler(rank, ranks, 5)).collect();
             for _ in 0..50 {
@@ -256,31 +276,49 @@ mod tests {
     }
 
     #[test]
+    fn parts_differ_by_at_most_one_unit_and_their_shares_add_up() {
+        let rows = |unit, ranks| {
+            let all = (0..ranks).map(|rank| Sampling { unit, ..sampling(rank, ranks, 0) });
+            let rows: Vec<usize> = all.clone().map(|sampling| sampling.rows().len()).collect();
+            let shares: Option<Vec<f32>> = all.map(|sampling| sampling.share()).collect();
+            (rows, shares.map(|shares| shares.iter().sum::<f32>()))
+        };
+        assert_eq!(rows(1, 4), (vec![3, 3, 3, 3], None));
+        assert_eq!(rows(1, 5), (vec![3, 3, 2, 2, 2], Some(1.0)));
+        assert_eq!(rows(4, 2), (vec![8, 4], Some(1.0)));
+    }
+
+    #[test]
     fn impossible_samplings_are_refused() {
         let sampling = |context, global_batch, ranks| Sampling {
             context,
             global_batch,
             world: World::new(0, ranks).unwrap(),
-            seed: 0,
+            ..sampling(0, 1, 0)
         };
-        for bad in [sampling(2000, 4, 1), sampling(0, 4, 1), sampling(8, 5, 2), sampling(8, 0, 1)] {
+        for bad in [sampling(2000, 4, 1), sampling(0, 4, 1), sampling(8, 1, 2), sampling(8, 0, 1)] {
             assert!(Sampler::new(corpus(), bad).unwrap_err().hint().is_some(), "{bad:?}");
         }
-        let error = Sampler::new(corpus(), sampling(8, 5, 2)).unwrap_err().to_string();
-        assert_eq!(error, "batch of 5 rows does not divide among 2 ranks");
+        let uncut = Sampling { unit: 8, ..sampling(8, 12, 1) };
+        assert!(Sampler::new(corpus(), uncut).is_err());
+        let error = Sampler::new(corpus(), sampling(8, 3, 4)).unwrap_err().to_string();
+        assert_eq!(error, "batch of 3 rows for 4 ranks, expected 4 or more");
     }
 
     #[test]
-    fn validation_is_shared_without_overlap() {
-        let all = |rank, ranks| {
-            let world = World::new(rank, ranks).unwrap();
-            validation_batches(&corpus(), CONTEXT, 4 / ranks as usize, world, 5)
+    fn validation_is_dealt_without_overlap() {
+        let all = |rank, ranks, global_batch| {
+            let sampling = Sampling { global_batch, ..sampling(rank, ranks, 0) };
+            validation_batches(&corpus(), &sampling, 5)
         };
-        let [one, left, right] = [all(0, 1), all(0, 2), all(1, 2)];
-        assert_eq!([one.len(), left.len(), right.len()], [5; 3]);
-        for ((one, left), right) in one.iter().zip(&left).zip(&right) {
-            assert_eq!(one.bytes, [left.bytes.clone(), right.bytes.clone()].concat());
+        for batch in [4, 5] {
+            let [one, left, right] = [all(0, 1, batch), all(0, 2, batch), all(1, 2, batch)];
+            assert!(one.len() == left.len() && one.len() == right.len() && !one.is_empty());
+            for ((one, left), right) in one.iter().zip(&left).zip(&right) {
+                assert_eq!(one.bytes, [left.bytes.clone(), right.bytes.clone()].concat());
+            }
         }
-        assert!(validation_batches(&corpus(), 500, 1, World::alone(), 5).is_empty());
+        let long = Sampling { context: 500, ..sampling(0, 1, 0) };
+        assert!(validation_batches(&corpus(), &long, 5).is_empty());
     }
 }

@@ -11,7 +11,7 @@
 //!
 //! let text = b"she sells sea shells by the sea shore. ".repeat(50);
 //! let world = thinwire_wire::World::alone();
-//! let sampling = Sampling { context: 16, global_batch: 8, world, seed: 1 };
+//! let sampling = Sampling { context: 16, global_batch: 8, unit: 1, world, seed: 1 };
 //! let mut sampler = Sampler::new(Corpus::from_text(&text)?, sampling)?;
 //!
 //! let config = Config { context: 16, width: 16, layers: 1, heads: 2 };
@@ -47,7 +47,7 @@ mod vector;
 
 pub use config::Config;
 pub use corpus::Corpus;
-pub use data::{Batch, Position, Sampler, Sampling, VOCABULARY, validation_batches};
+pub use data::{Batch, Position, Sampler, Sampling, VOCABULARY, rows, validation_batches};
 pub use error::{Error, Kind};
 pub use model::{Gradients, Parameter};
 pub use optimizer::{AdamW, AdamWOptions, LearningRate, Pace, clip_scale, global_norm};

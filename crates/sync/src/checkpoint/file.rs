@@ -57,7 +57,7 @@ impl State {
         State::from_bytes(&fs::read(path).map_err(unread)?, world).map_err(refused)
     }
 
-    fn to_bytes(&self, world: World) -> Result<Vec<u8>, Error> {
+    pub(crate) fn to_bytes(&self, world: World) -> Result<Vec<u8>, Error> {
         let (rank, ranks) = (world.rank().0, world.size() as u32);
         let about = About { rank, world: ranks, plan: self.plan.clone() };
         let about = serde_json::to_string(&about).expect("numbers and a string");
@@ -70,7 +70,7 @@ impl State {
         serialize(views, Some(HashMap::from([(ABOUT.to_owned(), about)]))).map_err(invalid)
     }
 
-    fn from_bytes(bytes: &[u8], world: World) -> Result<State, String> {
+    pub(crate) fn from_bytes(bytes: &[u8], world: World) -> Result<State, String> {
         let said = |error: safetensors::SafeTensorError| format!("no state: {error}");
         let (_, metadata) = SafeTensors::read_metadata(bytes).map_err(said)?;
         let about = metadata.metadata().as_ref().and_then(|entries| entries.get(ABOUT));

@@ -6,10 +6,12 @@
 
 use thinwire_collective::Group;
 use thinwire_link::Link;
+use thinwire_wire::World;
 
 use crate::agreement::{check_combination, identity};
+use crate::bucket::state::BucketState;
 use crate::worker::Worker;
-use crate::{Channel, Error, Outcome, Synchronizer};
+use crate::{Channel, Error, Outcome, State, Synchronizer};
 
 impl Synchronizer {
     /// Sets the part of the global batch that this rank computes, from the next step on, for ranks with
@@ -26,15 +28,58 @@ impl Synchronizer {
         Ok(())
     }
 
+    /// Keeps the last step, whose end this rank has not seen though another one has applied it, if all of its
+    /// buckets have arrived: what its encodings have lost is owed from now on. Otherwise what is owed stays
+    /// as it was before the step. The caller takes over the parameters of the other rank.
+    ///
+    /// # Errors
+    /// If what peers sent is no encoding.
+    pub fn keep_lost(&mut self) -> Result<(), Error> {
+        if self.underway > 0 || !self.buckets.iter().all(BucketState::has_arrived) {
+            return Ok(());
+        }
+        self.warm_up.count();
+        self.buckets.iter_mut().try_for_each(|bucket| bucket.commit(Outcome::Averaged))
+    }
+
+    /// Returns what this rank alone owes, residuals and momenta, as bytes for [`Synchronizer::take_on`].
+    ///
+    /// # Errors
+    /// If it is too large for its format.
+    pub fn owed(&self) -> Result<Vec<u8>, Error> {
+        self.state().owed().to_bytes(World::alone())
+    }
+
+    /// Takes on, between steps, what a rank owes that leaves: the sum of all that is owed stays as it is.
+    ///
+    /// # Errors
+    /// If the bytes are not what [`Synchronizer::owed`] gives, or are of another model.
+    pub fn take_on(&mut self, owed: &[u8]) -> Result<(), Error> {
+        let theirs = State::from_bytes(owed, World::alone()).map_err(Error::Invalid)?;
+        let mut state = self.state();
+        state.add_owed(theirs)?;
+        self.load_tensors(&state)
+    }
+
     /// Goes on among the ranks of another link, after a step was lost with a peer, or between steps. All of
     /// them call it together; new ranks call [`Synchronizer::start`] instead, and then take up the
-    /// [shared part](crate::State::shared) of the state of a rank that stays. Residuals, factors and momenta stay, the means of [`Feedback::Ef21`](crate::Feedback::Ef21) begin anew. The next step may have the
+    /// [shared part](crate::State::shared) of the state of a rank that stays. Residuals, factors and momenta
+    /// stay, the means of [`Feedback::Ef21`](crate::Feedback::Ef21) begin anew. The next step may have the
     /// number of the lost one. Parts of the batch are equal again.
     ///
     /// # Errors
     /// If ranks disagree on the parameters or the options, buckets are exchanged by groups of ranks, or a
     /// peer of the new link is lost. The call may then be made again with another link.
     pub fn reform(&mut self, link: Link) -> Result<(), Error> {
+        self.reform_over(Channel::new(Group::new(link).with_timeout(self.options.timeout)))
+    }
+
+    /// Goes on among the ranks of another channel, as [`Synchronizer::reform`] does; new ranks call
+    /// [`Synchronizer::over`].
+    ///
+    /// # Errors
+    /// As [`Synchronizer::reform`].
+    pub fn reform_over(&mut self, channel: Channel) -> Result<(), Error> {
         if let Some(state) = self.buckets.iter().find(|state| !state.bucket.ranks.is_empty()) {
             let (name, ranks) = (state.bucket.name(&self.parameters), &state.bucket.ranks);
             return Err(Error::Invalid(format!(
@@ -42,7 +87,6 @@ impl Synchronizer {
             )));
         }
         self.take_back()?;
-        let channel = Channel::new(Group::new(link).with_timeout(self.options.timeout));
         check_combination(&self.options, channel.world())?;
         channel.agree(&identity(&self.parameters, &self.options))?;
         self.planner = Synchronizer::planner(&channel, &self.parameters, &self.options)?;
@@ -52,8 +96,12 @@ impl Synchronizer {
         self.lay_out_again(self.parameters.clone())
     }
 
-    /// Takes back what is on its way over a link that has failed, as if the step had been skipped.
-    fn take_back(&mut self) -> Result<(), Error> {
+    /// Takes back all that is on its way, over a link that has failed or is no longer wanted, as if the step
+    /// had been skipped: the state is that of before it.
+    ///
+    /// # Errors
+    /// If what peers sent is no encoding.
+    pub fn take_back(&mut self) -> Result<(), Error> {
         if self.underway > 0 {
             // Between steps others may still wait for a message, and are left in good order.
             self.stop().stop("the group is formed anew");

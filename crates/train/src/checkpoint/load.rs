@@ -109,21 +109,27 @@ impl Checkpoint {
             let why = format!("checksum {found:#010x}, expected {:#010x}", expected.crc32);
             return Err(corrupt(&path, &why));
         }
-        let parsed =
-            SafeTensors::deserialize(&bytes).map_err(|e| corrupt(&path, &e.to_string()))?;
-        check_keys(header(&bytes)).map_err(|why| corrupt(&path, &why))?;
-        let mut tensors = Tensors::new();
-        for (name, view) in parsed.tensors() {
-            if view.dtype() != Dtype::F32 {
-                let why = format!("tensor {name} is {:?}, expected F32", view.dtype());
-                return Err(corrupt(&path, &why));
-            }
-            let (words, _) = view.data().as_chunks::<4>();
-            let values = words.iter().map(|word| f32::from_le_bytes(*word)).collect();
-            tensors.insert(name, (view.shape().to_vec(), values));
-        }
-        Ok(tensors)
+        tensors_of(&bytes).map_err(|why| corrupt(&path, &why))
     }
+}
+
+/// Parses the tensors of a safetensors file.
+///
+/// # Errors
+/// If it is damaged, or has a tensor that is not f32; the message is of one line.
+pub fn tensors_of(bytes: &[u8]) -> Result<Tensors, String> {
+    let parsed = SafeTensors::deserialize(bytes).map_err(|error| error.to_string())?;
+    check_keys(header(bytes))?;
+    let mut tensors = Tensors::new();
+    for (name, view) in parsed.tensors() {
+        if view.dtype() != Dtype::F32 {
+            return Err(format!("tensor {name} is {:?}, expected F32", view.dtype()));
+        }
+        let (words, _) = view.data().as_chunks::<4>();
+        let values = words.iter().map(|word| f32::from_le_bytes(*word)).collect();
+        tensors.insert(name, (view.shape().to_vec(), values));
+    }
+    Ok(tensors)
 }
 
 /// The header of a safetensors file, after its length, which was checked.

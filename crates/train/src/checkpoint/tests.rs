@@ -10,7 +10,8 @@ use thinwire_wire::World;
 
 fn sampler() -> Sampler {
     let text: Vec<u8> = (0..4000_u32).map(|i| (i * i / 7 % 256) as u8).collect();
-    let sampling = Sampling { context: 8, global_batch: 4, world: World::alone(), seed: 3 };
+    let sampling =
+        Sampling { context: 8, global_batch: 4, unit: 1, world: World::alone(), seed: 3 };
     Sampler::new(Corpus::from_text(&text).unwrap(), sampling).unwrap()
 }
 

@@ -12,12 +12,10 @@ use thinwire_sync::State;
 use super::machine::Machine;
 use super::optimizer::Optimizer;
 use super::slots::Content;
+use super::snapshot::SUFFIXES;
 use super::value::Value;
 use crate::checkpoint::{Checkpoint, Tensors, Wanted, part_name};
 use crate::error::{Error, Kind};
-
-/// Suffixes of a parameter's values, means and means of squares.
-const SUFFIXES: [&str; 3] = ["", ".mean", ".square"];
 
 /// Returns the name of an exchange's residual.
 fn owed_name(number: u32) -> String {

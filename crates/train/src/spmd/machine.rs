@@ -72,6 +72,8 @@ pub struct Machine<'a> {
     said: f32,
     agreed: Agreed,
     times: Times,
+    /// This replica's part of the global batch, where parts are unequal.
+    share: Option<f32>,
 }
 
 impl<'a> Machine<'a> {
@@ -87,8 +89,33 @@ impl<'a> Machine<'a> {
         initial: Start<'_>,
         options: ExchangeOptions,
     ) -> Result<Machine<'a>, Error> {
+        Machine::over(training, plan, Channel::new(group), initial, options)
+    }
+
+    /// A rank of a plan among the ranks of a channel, as [`Machine::new`].
+    ///
+    /// # Errors
+    /// As [`Machine::new`].
+    pub fn over(
+        training: &'a Training,
+        plan: &Plan,
+        channel: Channel,
+        initial: Start<'_>,
+        options: ExchangeOptions,
+    ) -> Result<Machine<'a>, Error> {
+        Machine::build(training, plan, channel, initial, (options, None))
+    }
+
+    /// A rank of a plan, perhaps with a synchroniser that was re-formed over the channel.
+    pub(super) fn build(
+        training: &'a Training,
+        plan: &Plan,
+        channel: Channel,
+        initial: Start<'_>,
+        (options, earlier): (ExchangeOptions, Option<Synchronizer>),
+    ) -> Result<Machine<'a>, Error> {
         plan.check(training)?;
-        let world = group.world();
+        let world = channel.world();
         let (rank, seed) = match plan.ranks() {
             // Replicas drop out different elements.
             1 => (Rank(0), u64::from(world.rank().0)),
@@ -108,8 +135,7 @@ impl<'a> Machine<'a> {
             crate::Parameter { name: tensor.name.clone(), shape: tensor.shape.clone() }
         };
         let named: Vec<crate::Parameter> = program.parameters.iter().map(named).collect();
-        let channel = Channel::new(group);
-        let exchange = Exchange::start(&mut program, &named, &channel, options)?;
+        let exchange = Exchange::start(&mut program, &named, &channel, (options, earlier))?;
         let mut slots = Slots::new(channel);
         let local = |parameter: &Parameter, slot: Slot| {
             let shape = &training.graph.tensors[parameter.tensor].shape;
@@ -149,7 +175,23 @@ impl<'a> Machine<'a> {
             said: 0.0,
             agreed: Agreed::default(),
             times: Times::default(),
+            share: None,
         })
+    }
+
+    /// Sets this replica's part of the global batch, from 0 to 1, where parts are unequal: gradients and
+    /// losses are averaged by it.
+    ///
+    /// # Errors
+    /// If it is no such part.
+    pub fn set_share(&mut self, share: Option<f32>) -> Result<(), Error> {
+        self.share = share;
+        share.map_or(Ok(()), |share| self.exchange.sync.set_share(share).map_err(Error::exchange))
+    }
+
+    /// Returns the optimiser's side and the synchroniser.
+    pub(super) fn into_parts(self) -> (Optimizer, Synchronizer) {
+        (self.optimizer, self.exchange.sync)
     }
 
     /// Clips the gradient of all parameters together to this norm. All ranks tell each other their
@@ -282,7 +324,6 @@ impl<'a> Machine<'a> {
         }
         self.update(pace, options, &mut watch)?;
         self.times = watch.end();
-        self.step += 1;
         Ok(self.loss.map(|_| self.agreed.loss as f32))
     }
 
@@ -298,9 +339,10 @@ impl<'a> Machine<'a> {
         done
     }
 
-    /// Returns whether this rank knows a loss, and the loss.
+    /// Returns whether this rank knows a loss, and the loss: its mean over all ranks is that over the batch.
     fn told_loss(&self) -> [f32; 2] {
-        self.loss.map_or([0.0; 2], |loss| [1.0, loss])
+        let weight = self.share.map_or(1.0, |share| share * self.sync().world().size() as f32);
+        self.loss.map_or([0.0; 2], |loss| [1.0, loss * weight])
     }
 
     /// The mean over so many micro-batches of the losses that ranks know. Where parts of the batch do

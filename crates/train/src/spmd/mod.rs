@@ -6,6 +6,7 @@
 //!
 //! Law: under every plan a step is what it is on one rank, within the precision of f32.
 
+mod carried;
 mod frozen;
 mod graph_model;
 mod inputs;
@@ -15,6 +16,7 @@ mod optimizer;
 mod probe;
 mod residuals;
 mod slots;
+mod snapshot;
 mod speed;
 mod start;
 mod strided;
@@ -24,10 +26,12 @@ mod wires;
 
 use crate::error::{Error, Kind};
 
+pub use carried::Carried;
 pub use graph_model::{GraphModel, Sampled};
 pub use inputs::Inputs;
 pub use machine::{Agreed, Codecs, ExchangeOptions, Machine, Times, Went};
 pub use probe::Probe;
+pub use snapshot::Snapshot;
 pub use speed::{Chore, Speed, Timed};
 pub use start::{Start, initial};
 pub use text::Text;

@@ -3,6 +3,7 @@
 use thinwire_model::Graph;
 use thinwire_program::{Parameter, Program};
 
+use super::snapshot::SUFFIXES;
 use super::value::Value;
 use crate::{AdamW, AdamWOptions, Pace};
 
@@ -33,6 +34,27 @@ impl Optimizer {
         let parameters: Vec<_> = described.collect();
         let values = parts.iter().map(|part| part.clone().map_or(Vec::new(), Value::into_floats));
         Optimizer { values: values.collect(), state: AdamW::new(&parameters), parameters }
+    }
+
+    /// Returns the part of a parameter that is updated here, by name and shape.
+    pub fn parameter(&self, index: usize) -> &crate::Parameter {
+        &self.parameters[index]
+    }
+
+    /// Returns the values, means and means of squares of a parameter, by the suffix of their name.
+    pub fn buffers(&mut self, index: usize) -> [(&'static str, &mut Vec<f32>); 3] {
+        let AdamW { means, squares, .. } = &mut self.state;
+        let [values, mean, square] = SUFFIXES;
+        [
+            (values, &mut self.values[index]),
+            (mean, &mut means[index]),
+            (square, &mut squares[index]),
+        ]
+    }
+
+    /// Returns the parameters, their values and the optimiser's state.
+    pub fn into_parts(self) -> (Vec<crate::Parameter>, Vec<Vec<f32>>, AdamW) {
+        (self.parameters, self.values, self.state)
     }
 
     /// Updates all values once.

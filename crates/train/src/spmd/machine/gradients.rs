@@ -76,7 +76,8 @@ pub(crate) struct Exchange {
 
 impl Exchange {
     /// Starts the exchange of a program's gradients; `named` are the parameters as they are called, with
-    /// their whole shapes. All ranks of the plan call this.
+    /// their whole shapes. All ranks of the plan call this. A replica may go on with a synchroniser that was
+    /// re-formed over the channel.
     ///
     /// # Errors
     /// If ranks disagree, or a policy's codec cannot carry gradients of this plan.
@@ -84,7 +85,7 @@ impl Exchange {
         program: &mut Program,
         named: &[crate::Parameter],
         channel: &Channel,
-        options: ExchangeOptions,
+        (options, earlier): (ExchangeOptions, Option<Synchronizer>),
     ) -> Result<Exchange, Error> {
         let is_replica = program.is_alone();
         let by_policy = is_replica || options.codecs == Codecs::OfPolicy;
@@ -126,9 +127,13 @@ impl Exchange {
                 (stage.bulk(), Reduction::Sum)
             }
         };
-        let sync = thinwire_sync::Options { reduction, ..options.sync };
+        let options_of_sync = thinwire_sync::Options { reduction, ..options.sync };
+        let sync = match earlier {
+            None => Synchronizer::over(channel, parameters, options_of_sync),
+            Some(sync) => Ok(sync),
+        };
         Ok(Exchange {
-            sync: Synchronizer::over(channel, parameters, sync).map_err(Error::exchange)?,
+            sync: sync.map_err(Error::exchange)?,
             places,
             rounded: named.iter().map(|parameter| rounds && parameter.is_matrix()).collect(),
             before,

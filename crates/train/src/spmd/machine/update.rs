@@ -69,7 +69,9 @@ impl Machine<'_> {
         watch.told();
         // A synchroniser that plans anew does so with nothing else on its way.
         self.slots.flush()?;
-        self.exchange.commit(keep)?;
+        // All ranks have the step once they have told each other: a peer that is lost while a synchroniser
+        // plans anew takes nothing of it back.
+        let planned = self.exchange.commit(keep);
         self.slots.residuals.settle(keep)?;
         let (started, waited_s) = (Instant::now(), self.slots.waited_s.get());
         self.gradient_norm = f64::NAN;
@@ -82,7 +84,8 @@ impl Machine<'_> {
             let home = bring_home(slots, program, (parameter, values), moment)?;
             slots.put_lasting(parameter.home, home);
         }
-        Ok(())
+        self.step += 1;
+        planned
     }
 
     /// Gathers one row per rank in a step: whether what this rank knows is finite, its share of the loss,

@@ -1,0 +1,158 @@
+//! Replicas that go on in another epoch of an elastic job.
+//!
+//! A replica leaves an epoch as a [`Carried`], whose step was taken, or was lost with a peer and left no trace.
+//! In the next epoch it re-forms its exchange and becomes a [`Machine`] again, for as many rows as it then
+//! has. Ranks that join begin with a machine of their own and take over a [`Snapshot`], which every rank
+//! that has the newest state makes, all of them the same bytes.
+//!
+//! Law: the steps after a change are those of a job of the new size that resumes from the same state.
+
+use thinwire_model::{Part, TensorId, Training};
+use thinwire_program::Plan;
+use thinwire_sync::{Channel, Synchronizer};
+
+use super::invalid;
+use super::machine::{ExchangeOptions, Machine};
+use super::slots::Content;
+use super::snapshot::{Replica, Snapshot};
+use super::value::Value;
+use crate::error::Error;
+use crate::{AdamW, Parameter};
+
+/// Replica between two epochs: parameters, moments, and its synchroniser with what is owed.
+#[derive(Debug)]
+pub struct Carried {
+    parameters: Vec<Parameter>,
+    values: Vec<Vec<f32>>,
+    moments: AdamW,
+    sync: Synchronizer,
+    step: u64,
+}
+
+impl Carried {
+    /// Returns the number of steps that were taken.
+    pub fn step(&self) -> u64 {
+        self.step
+    }
+
+    /// Ends the step that was under way, when others say how many were taken: one of them may have applied
+    /// it before a peer was lost. What its encodings have lost is owed then; otherwise it leaves no trace.
+    ///
+    /// # Errors
+    /// If what peers sent is no encoding.
+    pub fn settle(&mut self, steps: u64) -> Result<(), Error> {
+        if steps > self.step {
+            self.sync.keep_lost().map_err(Error::exchange)?;
+        }
+        self.sync.take_back().map_err(Error::exchange)
+    }
+
+    /// Returns what this replica alone owes, as bytes for [`Carried::take_on`].
+    ///
+    /// # Errors
+    /// If it is too large for its format.
+    pub fn owed(&self) -> Result<Vec<u8>, Error> {
+        self.sync.owed().map_err(Error::exchange)
+    }
+
+    /// Takes on what a replica owes that leaves.
+    ///
+    /// # Errors
+    /// If the bytes are not what [`Carried::owed`] gives, or are of another model.
+    pub fn take_on(&mut self, owed: &[u8]) -> Result<(), Error> {
+        self.sync.take_on(owed).map_err(Error::exchange)
+    }
+
+    /// Goes on with the exchange among the ranks of a channel; all of them call this or [`Machine::new`].
+    ///
+    /// # Errors
+    /// If a peer of the channel is lost, or disagrees: the call may be made again with another channel.
+    pub fn reform(&mut self, channel: &Channel) -> Result<(), Error> {
+        self.sync.reform_over(channel.clone()).map_err(Error::exchange)
+    }
+
+    /// Returns the state that all replicas have alike, as the bytes of a [`Snapshot`]; `about` is the caller's.
+    ///
+    /// # Errors
+    /// If it is too large for its format.
+    pub fn snapshot(&self, about: &str) -> Result<Vec<u8>, Error> {
+        let replica = Replica {
+            parameters: &self.parameters,
+            buffers: [&self.values, &self.moments.means, &self.moments.squares],
+        };
+        let exchange = self.sync.state().shared();
+        replica.to_bytes(&exchange, (self.step, self.moments.updates), about)
+    }
+}
+
+impl<'a> Machine<'a> {
+    /// Ends this replica's epoch, after any step or the loss of a peer.
+    pub fn into_carried(self) -> Carried {
+        let step = self.next_step();
+        let (optimizer, sync) = self.into_parts();
+        let (parameters, values, moments) = optimizer.into_parts();
+        Carried { parameters, values, moments, sync, step }
+    }
+
+    /// A replica that goes on in the next epoch, after [`Carried::reform`] over the same channel. The graph may
+    /// be for another number of rows.
+    ///
+    /// # Errors
+    /// If the graph is of another model, or the plan is no replica's.
+    pub fn resume(
+        training: &'a Training,
+        plan: &Plan,
+        channel: Channel,
+        carried: Carried,
+        options: ExchangeOptions,
+    ) -> Result<Machine<'a>, Error> {
+        let Carried { parameters, values, moments, sync, step } = carried;
+        let place = |id: TensorId| {
+            let tensor = &training.graph.tensors[id];
+            let is_it = |parameter: &Parameter| {
+                parameter.name == tensor.name && parameter.shape == tensor.shape
+            };
+            parameters.iter().position(is_it)
+        };
+        let known = training.graph.parameters().all(|(id, _)| place(id).is_some());
+        if !known || plan.ranks() != 1 {
+            return Err(invalid("a replica goes on in an epoch with another model".to_owned()));
+        }
+        let start = |id: TensorId, _: &[Part]| values[place(id).expect("it is known")].clone();
+        let mut machine = Machine::build(training, plan, channel, &start, (options, Some(sync)))?;
+        machine.optimizer.state = moments;
+        (machine.step, machine.first) = (step, step);
+        Ok(machine)
+    }
+
+    /// Takes over the state of the ranks that have the newest one; what this rank owes itself stays.
+    ///
+    /// # Errors
+    /// If it is of another model, or no state.
+    pub fn take_over(&mut self, snapshot: Snapshot) -> Result<(), Error> {
+        let Snapshot { step, updates, mut model, exchange, .. } = snapshot;
+        for index in 0..self.program().parameters.len() {
+            let Parameter { name, shape } = self.optimizer.parameter(index).clone();
+            for (suffix, buffer) in self.optimizer.buffers(index) {
+                *buffer = match model.remove(&format!("{name}{suffix}")) {
+                    Some((found, values)) if found == shape => values,
+                    found => {
+                        let found = found.map(|(shape, _)| shape);
+                        return Err(invalid(format!(
+                            "the state of another rank has {name}{suffix} of shape {found:?}, expected \
+                             {shape:?}"
+                        )));
+                    }
+                };
+            }
+            let value = Value::new(&shape, self.optimizer.values[index].clone());
+            let home = self.program().parameters[index].home;
+            self.slots.put_lasting(home, Content::Here(value));
+        }
+        let state = self.sync().state().with_shared(exchange);
+        self.sync_mut().load_tensors(&state).map_err(Error::exchange)?;
+        self.optimizer.state.updates = updates;
+        (self.step, self.first) = (step, step);
+        Ok(())
+    }
+}
