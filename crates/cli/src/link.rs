@@ -78,18 +78,25 @@ impl Settings {
     /// # Errors
     /// If the store's address is taken or does not answer, or the token is another or missing.
     pub fn meet(&self, place: &Place, flags: &Flags, limit: Option<Bandwidth>) -> Result<Meeting> {
+        let token = flags.token(place)?;
+        thinwire_job::warning(place, &token).into_iter().for_each(say);
+        Ok(Meeting::new(place, &token, &self.of_job(limit)?)?)
+    }
+
+    /// The options of the links between ranks.
+    ///
+    /// # Errors
+    /// If the heartbeat timeout is longer than the timeout.
+    pub fn of_job(&self, limit: Option<Bandwidth>) -> Result<thinwire_job::Settings> {
         let given = self.heartbeat_timeout.map(Duration::from_secs);
         let (timeout, variables) = (self.timeout(), &thinwire_job::process);
-        let settings = thinwire_job::Settings {
+        Ok(thinwire_job::Settings {
             encryption: self.encryption,
             connections: self.connections.unwrap_or(1),
             timeout,
             heartbeat_timeout: thinwire_job::heartbeat_timeout(given, timeout, variables)?,
             limit,
-        };
-        let token = flags.token(place)?;
-        thinwire_job::warning(place, &token).into_iter().for_each(say);
-        Ok(Meeting::new(place, &token, &settings)?)
+        })
     }
 
     /// The link in words; an emulation is called one.

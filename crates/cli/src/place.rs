@@ -1,7 +1,7 @@
 //! Flags that say which rank of which job this process is.
 
 use anyhow::{Result, anyhow};
-use thinwire_job::{Form, Given, Place, fresh_token, process};
+use thinwire_job::{Form, Given, Place, elastic, fresh_token, process};
 
 use crate::failure::hinted;
 
@@ -30,6 +30,14 @@ impl Flags {
     /// If flags or variables are incomplete or contradict each other.
     pub fn find(&self) -> Result<Option<Place>> {
         Ok(thinwire_job::find(&self.given(), &process)?)
+    }
+
+    /// The seat of this process in an elastic job; none if its job is not elastic.
+    ///
+    /// # Errors
+    /// If its id is none, or the address or the token of the coordinator are missing.
+    pub fn member(&self) -> Result<Option<elastic::Seat>> {
+        Ok(elastic::seat(&self.given(), &process)?)
     }
 
     /// The job's secret for a place.

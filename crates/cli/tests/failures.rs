@@ -203,7 +203,7 @@ fn mistakes_are_named_with_a_hint() {
         ),
         (&["--algorithm", "star"], "unknown algorithm 'star'"),
         (&["--link", "fast"], "'fast' is no bandwidth"),
-        (&["--batch", "3"], "batch of 3 rows does not divide among 2 ranks"),
+        (&["--batch", "1"], "batch of 1 rows for 2 ranks, expected 2 or more"),
         (&["--heads", "5"], "width 16"),
         (&["--resume", "absent"], "no checkpoint at absent"),
         (&["--stepz", "3"], "unexpected argument '--stepz' found"),

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Result;
 use serde_json::{Value, json};
-use thinwire_train::Sampler;
+use thinwire_train::Position;
 use thinwire_train::checkpoint::{Checkpoint, Progress};
 use thinwire_wire::{Rank, World};
 
@@ -26,7 +26,7 @@ use crate::output::say;
 pub fn save(
     job: &TrainingJob,
     kept: (&CheckpointPolicy, &FolderLock),
-    (engine, sampler): (&mut Engine<'_>, &Sampler),
+    (engine, position): (&mut Engine<'_>, Position),
     (world, step): (World, u64),
 ) -> Result<Option<PathBuf>> {
     let draft = shared::begin(kept, (world, step), |mine| Ok(engine.machine.gather(mine)?))?;
@@ -38,7 +38,7 @@ pub fn save(
     let progress = Progress {
         step,
         updates: engine.machine.updates(),
-        position: sampler.position(),
+        position,
         seed: job.recipe.seed,
         world: world.size() as u32,
         data: job.corpus.fingerprint().to_owned(),
@@ -48,23 +48,22 @@ pub fn save(
     Ok(Some(draft.commit(progress)?))
 }
 
-/// Takes up a checkpoint, and says what is not as it was.
+/// Takes up a checkpoint, and says what is not as it was. Returns where the next batch begins.
 ///
 /// # Errors
 /// If it is damaged or of another model.
 pub fn load(
     job: &TrainingJob,
     checkpoint: &Checkpoint,
-    (engine, sampler): (&mut Engine<'_>, &mut Sampler),
+    engine: &mut Engine<'_>,
     world: World,
-) -> Result<()> {
+) -> Result<Position> {
     let notice = engine.restore(checkpoint, world)?;
-    sampler.seek(checkpoint.manifest().progress.position);
     if world.rank() == Rank(0) {
         notice.into_iter().for_each(say);
         job.said_of_resuming(engine.built, world.size() as u32)?.into_iter().for_each(say);
     }
-    Ok(())
+    Ok(checkpoint.manifest().progress.position)
 }
 
 /// Settings of the training that a checkpoint keeps: of a planned one, the model as the plan names it

@@ -3,12 +3,11 @@
 use std::time::Instant;
 
 use anyhow::{Result, anyhow};
-use thinwire_collective::Group;
 use thinwire_plan::report::{counted, devices};
 use thinwire_sync::Error::Invalid;
-use thinwire_sync::{Policy, State, reshard};
+use thinwire_sync::{Channel, Policy, State, reshard};
 use thinwire_train::checkpoint::{Checkpoint, Draft};
-use thinwire_train::spmd::{Agreed, Codecs, ExchangeOptions, Machine, initial};
+use thinwire_train::spmd::{Agreed, Carried, Codecs, ExchangeOptions, Machine, initial};
 use thinwire_train::{AdamWOptions, Batch, Gradients, LearningRate, Pace, Sampling};
 use thinwire_wire::{Rank, World};
 
@@ -50,27 +49,44 @@ impl<'a> Engine<'a> {
     pub fn start(
         job: &TrainingJob,
         codec: Option<&Policy>,
-        (seat, group): (&Seat<'_>, Group),
+        (seat, channel): (&Seat<'_>, Channel),
         built: &'a Built,
     ) -> Result<Engine<'a>> {
-        let (growth, seed) = (Growth::from_now(), job.recipe.seed);
-        let sync = thinwire_sync::Options {
-            seed,
-            timeout: job.settings.link.timeout(),
-            local_ranks: Some(seat.place.local_world as usize),
-            ..job.exchange.options(codec, job.recipe.steps)
-        };
-        let codecs = if codec.is_some() { Codecs::OfPolicy } else { Codecs::OfPlan };
-        let gradients = match job.recipe.grad_dtype {
-            GradDtype::F32 => Gradients::F32,
-            GradDtype::Bf16 => Gradients::MixedBf16,
-        };
-        let exchange = ExchangeOptions { sync, codecs, gradients };
-        let start = initial(&built.training.graph, seed);
-        let machine = Machine::new(&built.training, &built.plan, group, &start, exchange)?;
+        let start = initial(&built.training.graph, job.recipe.seed);
+        let exchange = exchange(job, codec, seat);
+        let machine = Machine::over(&built.training, &built.plan, channel, &start, exchange)?;
+        Engine::of(job, machine, built)
+    }
+
+    /// A replica that goes on in another epoch, after its exchange was re-formed over the channel.
+    ///
+    /// # Errors
+    /// If the model is another one.
+    pub fn resume(
+        job: &TrainingJob,
+        codec: Option<&Policy>,
+        (seat, channel): (&Seat<'_>, Channel),
+        (built, carried): (&'a Built, Carried),
+    ) -> Result<Engine<'a>> {
+        let (training, plan) = (&built.training, &built.plan);
+        let exchange = exchange(job, codec, seat);
+        Engine::of(job, Machine::resume(training, plan, channel, carried, exchange)?, built)
+    }
+
+    fn of(job: &TrainingJob, machine: Machine<'a>, built: &'a Built) -> Result<Engine<'a>> {
         let machine = machine.with_gradient_norm_max(job.recipe.gradient_norm_max());
         let adamw = job.recipe.adamw(job.exchange.momentum().is_some());
-        Ok(Engine { machine, built, rate: job.recipe.learning_rate(), adamw, growth })
+        let mut engine = Engine {
+            machine,
+            built,
+            rate: job.recipe.learning_rate(),
+            adamw,
+            growth: Growth::from_now(),
+        };
+        let world = engine.machine.sync().world();
+        let share = engine.sampling(job, world).share();
+        engine.machine.set_share(share)?;
+        Ok(engine)
     }
 
     /// Words about the training for its begin.
@@ -99,6 +115,7 @@ impl<'a> Engine<'a> {
         Sampling {
             context: self.built.model.context(),
             global_batch: job.recipe.batch,
+            unit: self.built.unit,
             world: if self.is_planned() { World::alone() } else { world },
             seed: job.recipe.seed,
         }
@@ -260,6 +277,22 @@ impl<'a> Engine<'a> {
         let measured = Measured { steps, step_s, busy_s, memory_bytes };
         plan::gather(&self.machine, (file, &self.built.plan), &measured).map(Some)
     }
+}
+
+/// Options of the exchange of a rank's gradients.
+fn exchange(job: &TrainingJob, codec: Option<&Policy>, seat: &Seat<'_>) -> ExchangeOptions {
+    let sync = thinwire_sync::Options {
+        seed: job.recipe.seed,
+        timeout: job.settings.link.timeout(),
+        local_ranks: Some(seat.place.local_world as usize),
+        ..job.exchange.options(codec, job.recipe.steps)
+    };
+    let codecs = if codec.is_some() { Codecs::OfPolicy } else { Codecs::OfPlan };
+    let gradients = match job.recipe.grad_dtype {
+        GradDtype::F32 => Gradients::F32,
+        GradDtype::Bf16 => Gradients::MixedBf16,
+    };
+    ExchangeOptions { sync, codecs, gradients }
 }
 
 /// Adds the flag to an error of an exchange that it would mend.

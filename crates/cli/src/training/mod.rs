@@ -3,6 +3,7 @@
 
 mod checkpoints;
 mod corpus;
+mod elastic;
 mod engine;
 mod exchange;
 mod folder;
@@ -27,9 +28,9 @@ pub use settings::{CheckpointPolicy, Codec, PathFlag, PlanFlags, Settings, Typed
 
 use anyhow::{Context, Result};
 use thinwire_collective::Group;
-use thinwire_job::Place;
+use thinwire_job::{Meeting, Place};
 use thinwire_plan::report::{Numbers, PlanFile};
-use thinwire_sync::Policy;
+use thinwire_sync::{Channel, Policy};
 
 use crate::failure;
 use crate::file;
@@ -63,6 +64,9 @@ struct Trained {
 /// If the job cannot be done, or a rank is lost.
 pub fn train(job: &TrainingJob, codecs: &[Option<&Policy>]) -> Result<u8> {
     let settings = &job.settings;
+    if let Some(seat) = settings.place.member()? {
+        return elastic::train(job, codecs, &seat);
+    }
     let (place, lock) = match ranks::prepared(&settings.place, || start(job, codecs))? {
         Start::Rank(started) => started,
         Start::Done(code) => return Ok(code),
@@ -74,20 +78,32 @@ pub fn train(job: &TrainingJob, codecs: &[Option<&Policy>]) -> Result<u8> {
         settings.link.clone()
     };
     let meeting = link.meet(&place, &settings.place, settings.limit(&place))?;
-    let seat = Seat { place: &place, meeting, interrupt, lock };
-    let trained =
-        thinwire_train::threads::run(settings.threads(&place), || runs(job, codecs, &seat))?;
+    let seat = Seat { place: &place, interrupt: &interrupt, lock: &lock };
+    let trained = thinwire_train::threads::run(settings.threads(&place), || {
+        runs(job, codecs, (&seat, &meeting))
+    })?;
+    conclude(job, &place, trained, &interrupt)
+}
+
+/// Ends a training: rank 0 writes the report and prints. Returns the code to exit with.
+fn conclude(
+    job: &TrainingJob,
+    place: &Place,
+    trained: Result<Trained>,
+    interrupt: &Interrupt,
+) -> Result<u8> {
+    let settings = &job.settings;
     let resume_hint = |error| {
         failure::or_resume_hint(error, || {
             folder::resume_hint(job.policy.as_ref(), job.resume.as_ref())
         })
     };
     let Trained { runs, file, kept } = trained.map_err(resume_hint)?;
-    let code = kept.map_err(resume_hint).map(|()| seat.interrupt.exit_code());
+    let code = kept.map_err(resume_hint).map(|()| interrupt.exit_code());
     if place.rank > 0 {
         return code;
     }
-    let report = job.report(&place, file.as_ref(), runs);
+    let report = job.report(place, file.as_ref(), runs);
     if let Some(path) = &settings.report.0 {
         file::replace(path, report::page(&report).as_bytes())?;
         say(format!("report: {}", path.display()));
@@ -122,14 +138,18 @@ fn start(job: &TrainingJob, codecs: &[Option<&Policy>]) -> Result<Start<(Place, 
     Ok(Start::Rank((place, lock)))
 }
 
-fn runs(job: &TrainingJob, codecs: &[Option<&Policy>], seat: &Seat<'_>) -> Result<Trained> {
+fn runs(
+    job: &TrainingJob,
+    codecs: &[Option<&Policy>],
+    (seat, meeting): (&Seat<'_>, &Meeting),
+) -> Result<Trained> {
     let mut trained = Trained { runs: Vec::new(), file: None, kept: Ok(()) };
     for codec in codecs {
         // Rank 0 writes the trace, if anybody does.
         let path = job.settings.trace.as_deref().filter(|_| seat.place.rank == 0);
         let name = codec.map_or(plan::NAME.to_owned(), Policy::to_string);
         let trace = Trace::open(path, &name, trained.runs.is_empty())?;
-        let (made, group) = agreed(job, seat)?;
+        let (made, group) = agreed(job, (seat, meeting))?;
         let built =
             made.as_ref().or(job.parallelism.built()).context("a training without a plan")?;
         trained.file = built.file.clone();
@@ -137,7 +157,7 @@ fn runs(job: &TrainingJob, codecs: &[Option<&Policy>], seat: &Seat<'_>) -> Resul
         if built.file.as_ref().is_some_and(is_mixed) && seat.place.rank == 0 {
             say(MIXED);
         }
-        let engine = Engine::start(job, *codec, (seat, group), built)?;
+        let engine = Engine::start(job, *codec, (seat, Channel::new(group)), built)?;
         let sends = seat.place.world == 1 || engine.machine.program().raw_bytes() > 0;
         if engine.is_planned() && !sends && seat.place.rank == 0 {
             say(UNCUT);
@@ -153,9 +173,12 @@ fn runs(job: &TrainingJob, codecs: &[Option<&Policy>], seat: &Seat<'_>) -> Resul
 }
 
 /// The group of all ranks once they agree on the job, and what was made then.
-fn agreed(job: &TrainingJob, seat: &Seat<'_>) -> Result<(Option<Built>, Group)> {
+fn agreed(
+    job: &TrainingJob,
+    (seat, meeting): (&Seat<'_>, &Meeting),
+) -> Result<(Option<Built>, Group)> {
     seat.interrupt.end_at_once();
-    let mut group = Group::new(seat.meeting.link()?).with_timeout(job.settings.link.timeout());
+    let mut group = Group::new(meeting.link()?).with_timeout(job.settings.link.timeout());
     thinwire_sync::agree(&mut group, &job.facts())?;
     shared::check_folder(job.policy.as_ref(), seat.place.rank, &mut group)?;
     seat.interrupt.remember();

@@ -154,6 +154,14 @@ impl Model {
         Ok((graph(&source, micro_batch, sequence)?, rows / micro_batch))
     }
 
+    /// Returns the rows of a micro-batch of a model for a fixed number of them, or 1.
+    ///
+    /// # Errors
+    /// If the model is impossible.
+    pub fn unit(&self) -> Result<usize> {
+        Ok(self.source()?.fixed_batch()?.unwrap_or(1))
+    }
+
     /// The model for one row, or for as many as it must have.
     ///
     /// # Errors

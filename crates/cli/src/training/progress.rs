@@ -34,12 +34,12 @@ pub struct News {
 }
 
 impl Progress {
-    /// The progress of `steps` steps from `first` on, with what is trained as its title.
-    pub fn new(title: &str, first: u64, steps: u64, speaks: bool) -> Progress {
+    /// The progress of `steps` steps from `first` on, with what is trained as its title, if there is one.
+    pub fn new(title: Option<&str>, first: u64, steps: u64, speaks: bool) -> Progress {
         if !speaks {
             return Progress { bar: None, lines: None, steps, planned: String::new() };
         }
-        say(title);
+        title.into_iter().for_each(say);
         if !is_lively() {
             return Progress {
                 bar: None,
@@ -61,9 +61,14 @@ impl Progress {
             return;
         }
         self.planned.clone_from(&planning.line);
+        self.say(&self.planned);
+    }
+
+    /// Says a line beside the bar.
+    pub fn say(&self, line: &str) {
         match &self.bar {
-            Some(bar) => bar.println(&self.planned),
-            None if self.lines.is_some() => say(&self.planned),
+            Some(bar) => bar.println(line),
+            None if self.lines.is_some() => say(line),
             None => {}
         }
     }

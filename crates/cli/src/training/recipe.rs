@@ -144,11 +144,26 @@ impl Recipe {
     }
 }
 
-/// Refuses a batch of which ranks cannot have equal parts.
+/// Refuses a batch of which some rank would have no row; `unit` rows stay together.
+///
+/// # Errors
+/// If the batch is too small, or no multiple of the unit.
+pub fn check_batch(batch: usize, unit: usize, ranks: usize) -> Result<()> {
+    let least = ranks * unit;
+    let message = format!("batch of {batch} rows for {ranks} ranks, expected {least} or more");
+    let multiple = batch.next_multiple_of(unit).max(least);
+    let hint = match unit {
+        1 => format!("--batch {multiple}, for instance"),
+        _ => format!("--batch {multiple}, for instance: the model reads {unit} rows at a time"),
+    };
+    ensure_or_hint(batch >= least && batch.is_multiple_of(unit), message, &hint)
+}
+
+/// Refuses a batch of which the ranks of a plan cannot have equal parts.
 ///
 /// # Errors
 /// If the batch is not a multiple of the ranks.
-pub fn check_batch(batch: usize, ranks: usize) -> Result<()> {
+pub fn check_even_batch(batch: usize, ranks: usize) -> Result<()> {
     let multiple = batch.next_multiple_of(ranks).max(ranks);
     let message = format!("batch of {batch} rows does not divide among {ranks} ranks");
     let holds = batch.is_multiple_of(ranks) && batch > 0;

@@ -1,18 +1,16 @@
 //! One process of a training.
 
-use thinwire_job::{Meeting, Place};
+use thinwire_job::Place;
 
 use super::folder::FolderLock;
 use super::interrupt::Interrupt;
 
-/// One process of a training: its rank, how it meets the others, and what all its runs share.
+/// One process of a training: its rank, and what all its runs or epochs share.
 pub struct Seat<'a> {
     /// The rank.
     pub place: &'a Place,
-    /// Where ranks meet.
-    pub meeting: Meeting,
     /// Signals.
-    pub interrupt: Interrupt,
+    pub interrupt: &'a Interrupt,
     /// The folder of checkpoints.
-    pub lock: FolderLock,
+    pub lock: &'a FolderLock,
 }

@@ -1,13 +1,16 @@
 //! One rank's training, from the first step to the last.
 
 use std::path::PathBuf;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
+use serde_json::json;
+use signal_hook::consts::SIGTERM;
+use thinwire_job::elastic::Membership;
 use thinwire_link::Bandwidth;
 use thinwire_sync::Policy;
-use thinwire_train::spmd::Sampled;
-use thinwire_train::{Batch, Sampler, validation_batches};
+use thinwire_train::spmd::{Carried, Sampled};
+use thinwire_train::{Batch, Position, Sampler, validation_batches};
 use thinwire_wire::{Rank, World};
 
 use super::engine::Engine;
@@ -25,8 +28,12 @@ const VALIDATIONS: u64 = 10;
 /// Number of measurements of compute alone, in the second half of the steps.
 const ALONE_RUNS: u64 = 25;
 const SAMPLE_TEMPERATURE: f32 = 0.7;
+/// Interval at which a member of an elastic job sends its figures to the coordinator.
+const FIGURES_EVERY: Duration = Duration::from_millis(500);
+/// Number that a rank says in the last step of an epoch, above those of signals.
+const CHANGE: i32 = 1 << 10;
 
-/// A training under way.
+/// A training under way: a rank in its job, or in one epoch of an elastic one.
 pub struct Session<'a> {
     job: &'a TrainingJob,
     seat: &'a Seat<'a>,
@@ -35,13 +42,67 @@ pub struct Session<'a> {
     sampler: Sampler,
     validation: Vec<Batch>,
     progress: Progress,
+    course: Course,
+    /// There in an elastic job.
+    membership: Option<&'a Membership>,
+    /// Words for the first step of an epoch.
+    news: Option<String>,
+    /// The time of the last figures.
+    told: Instant,
+}
+
+/// Course of a training as one process has seen it, through all epochs.
+pub struct Course {
     log: Log,
     trace: Trace,
     name: String,
+    /// The step that the training began with.
     first: u64,
+    /// Steps that are done.
     done: u64,
+    /// Where the batch of the next step begins.
+    position: Position,
+    /// The end of the last step.
+    at: Instant,
     /// The last checkpoint, on rank 0, or why it could not be written.
     saved: Result<Option<PathBuf>>,
+}
+
+/// End of a session's steps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    /// The last step is done, or a signal has stopped the training.
+    Over,
+    /// The epoch ends here; the training goes on in the next one.
+    Changed,
+}
+
+impl Course {
+    /// A training that begins after `first` steps.
+    pub fn new(codec: Option<&Policy>, trace: Trace, first: u64) -> Course {
+        let name = codec.map_or(plan::NAME.to_owned(), Policy::to_string);
+        let (log, position) = (Log::default(), Position::default());
+        Course {
+            log,
+            trace,
+            name,
+            first,
+            done: first,
+            position,
+            at: Instant::now(),
+            saved: Ok(None),
+        }
+    }
+
+    /// Returns the number of steps that are done, and where the next batch begins.
+    pub fn position(&self) -> (u64, Position) {
+        (self.done, self.position)
+    }
+
+    /// Goes on from another rank's state.
+    pub fn seek(&mut self, done: u64, position: Position) {
+        (self.done, self.position) = (done, position);
+    }
 }
 
 impl<'a> Session<'a> {
@@ -56,23 +117,37 @@ impl<'a> Session<'a> {
         trace: Trace,
     ) -> Result<Session<'a>> {
         let world = World::new(seat.place.rank, seat.place.world)?;
-        let sampling = engine.sampling(job, world);
-        let mut sampler = Sampler::new(job.corpus.clone(), sampling)?;
-        let rows = sampling.global_batch / sampling.world.size();
-        let most = job.settings.validation_batches.into();
-        let validation =
-            validation_batches(&job.corpus, sampling.context, rows, sampling.world, most);
-        let mut first = 0;
+        let first = job.resume.as_ref().map_or(0, |found| found.manifest().progress.step);
+        let mut course = Course::new(codec, trace, first);
         if let Some(checkpoint) = &job.resume {
-            checkpoints::load(job, checkpoint, (&mut engine, &mut sampler), world)?;
-            first = checkpoint.manifest().progress.step;
+            course.position = checkpoints::load(job, checkpoint, &mut engine, world)?;
         }
         let speaks = world.rank() == Rank(0);
         let warnings = codec.filter(|_| speaks).map_or(Vec::new(), Policy::warnings);
         warnings.into_iter().for_each(|warning| say(format!("warning: {warning}")));
         let title = engine.title(job, codec, seat);
-        let progress = Progress::new(&title, first, job.recipe.steps, speaks);
-        let name = codec.map_or(plan::NAME.to_owned(), Policy::to_string);
+        Session::resume((job, Some(&title)), engine, seat, course)
+    }
+
+    /// A rank that goes on with a training.
+    ///
+    /// # Errors
+    /// If the text is too short, or the batch too small for so many ranks.
+    pub fn resume(
+        (job, title): (&'a TrainingJob, Option<&str>),
+        engine: Engine<'a>,
+        seat: &'a Seat<'a>,
+        course: Course,
+    ) -> Result<Session<'a>> {
+        let world = World::new(seat.place.rank, seat.place.world)?;
+        let sampling = engine.sampling(job, world);
+        let mut sampler = Sampler::new(job.corpus.clone(), sampling)?;
+        sampler.seek(course.position);
+        let most = job.settings.validation_batches.into();
+        let validation = validation_batches(&job.corpus, &sampling, most);
+        let speaks = world.rank() == Rank(0);
+        let progress = Progress::new(title, course.done, job.recipe.steps, speaks);
+        let (membership, news, told) = (None, None, Instant::now());
         Ok(Session {
             job,
             seat,
@@ -81,13 +156,18 @@ impl<'a> Session<'a> {
             sampler,
             validation,
             progress,
-            log: Log::default(),
-            trace,
-            name,
-            first,
-            done: first,
-            saved: Ok(None),
+            course,
+            membership,
+            news,
+            told,
         })
+    }
+
+    /// The session as one epoch of an elastic job; rank 0 says the news after its first step.
+    #[must_use]
+    pub fn of_epoch(self, membership: &'a Membership, news: Option<String>) -> Session<'a> {
+        let news = news.filter(|_| self.world.rank() == Rank(0));
+        Session { membership: Some(membership), news, ..self }
     }
 
     /// Takes all steps. The run is complete on rank 0 only; beside it stands whether the last
@@ -96,46 +176,120 @@ impl<'a> Session<'a> {
     /// # Errors
     /// If a rank is lost, or the trace or a checkpoint before the last cannot be written.
     pub fn run(mut self) -> Result<(Run, Result<()>)> {
-        let steps = self.job.recipe.steps;
-        let mut stop = false;
-        while self.done < steps && !stop {
-            let (batch, news, stopped) = self.step().map_err(|error| in_step(error, self.done))?;
-            stop = stopped;
-            let over = stop || self.done == steps;
-            let due = self.is_validated() || over;
-            let validation = if due { self.validate()? } else { None };
-            self.progress.tell(&News { validation, ..news });
-            if self.is_measured_alone() {
-                let measured = self.engine.alone_s(&batch);
-                let seconds =
-                    measured.with_context(|| format!("measuring after step {}", self.done))?;
-                seconds.into_iter().for_each(|seconds| self.log.alone(seconds));
-            }
-            self.save(over)?;
-        }
-        if stop {
-            self.say_stopped();
-        }
+        self.steps()?;
         self.finish()
     }
 
-    /// Takes one step; whether any rank wants to stop after it.
-    fn step(&mut self) -> Result<(Batch, News, bool)> {
+    /// Takes steps until the training is over, or the epoch is. What is due after a step is done at the
+    /// begin of the next epoch where the step was an epoch's last.
+    ///
+    /// # Errors
+    /// As [`Session::run`].
+    pub fn steps(&mut self) -> Result<End> {
+        let steps = self.job.recipe.steps;
+        if self.course.done > self.course.first {
+            self.rest(None, self.course.done == steps)?;
+        }
+        while self.course.done < steps {
+            let done = self.course.done;
+            let (batch, news, said) = self.step().map_err(|error| in_step(error, done))?;
+            if said == CHANGE {
+                return Ok(End::Changed);
+            }
+            if said != 0 {
+                self.seat.interrupt.follow(said);
+            }
+            let over = said != 0 || self.course.done == steps;
+            self.rest(Some((&batch, news)), over)?;
+            if said != 0 {
+                self.say_stopped();
+                break;
+            }
+        }
+        Ok(End::Over)
+    }
+
+    /// Waits at the end of the training until all ranks are there: then no rank that is lost later needs
+    /// another one.
+    ///
+    /// # Errors
+    /// If a rank is lost.
+    pub fn meet(&mut self, end: End) -> Result<End> {
+        if end == End::Over {
+            self.engine.machine.gather(&[0.0])?;
+        }
+        Ok(end)
+    }
+
+    /// Ends the epoch of a replica, after any step or the loss of a peer.
+    pub fn leave(self) -> (Course, Carried) {
+        (self.course, self.engine.machine.into_carried())
+    }
+
+    /// Does what is due after a step: validation, news, measurements and a checkpoint.
+    fn rest(&mut self, step: Option<(&Batch, News)>, over: bool) -> Result<()> {
+        let due = self.is_validated() || over;
+        let validation = if due { self.validate()? } else { None };
+        if let Some((batch, news)) = step {
+            self.progress.tell(&News { validation, ..news });
+            if self.is_measured_alone() {
+                let measured = self.engine.alone_s(batch);
+                let seconds = measured
+                    .with_context(|| format!("measuring after step {}", self.course.done))?;
+                seconds.into_iter().for_each(|seconds| self.course.log.alone(seconds));
+            }
+        }
+        self.save(over)
+    }
+
+    /// Takes one step; returns the batch, news of the step, and the highest number that any rank has said:
+    /// a signal that ends the training, [`CHANGE`], or 0.
+    fn step(&mut self) -> Result<(Batch, News, i32)> {
         let begun = Instant::now();
         let batch = self.sampler.next_batch();
-        let signal = self.seat.interrupt.signal().unwrap_or(0);
-        let (step, signal) = self.engine.step(&batch, begun, signal)?;
-        if signal != 0 {
-            self.seat.interrupt.follow(signal);
+        let taken = self.engine.step(&batch, begun, self.wish());
+        // A peer that is lost while ranks plan anew takes nothing back.
+        if self.engine.machine.next_step() > self.course.done {
+            self.course.seek(self.course.done + 1, self.sampler.position());
+            self.membership.iter().for_each(|it| it.applied(self.course.done));
         }
-        self.trace.step(&step.record, || self.engine.passes())?;
+        let (step, said) = taken?;
+        self.course.trace.step(&step.record, || self.engine.passes())?;
         step.record.planning.iter().for_each(|planning| self.progress.planned(planning));
         let (loss, sent_bytes) = (step.loss, step.sent_bytes);
-        self.log.step(step);
-        self.done += 1;
-        let step_s = self.log.recent_step_s();
-        let news = News { done: self.done, loss, step_s, sent_bytes, validation: None };
-        Ok((batch, news, signal != 0))
+        self.course.log.step(step);
+        let step_s = self.course.log.recent_step_s();
+        self.tell(loss, step_s);
+        let news = News { done: self.course.done, loss, step_s, sent_bytes, validation: None };
+        Ok((batch, news, said))
+    }
+
+    /// Tells people of an elastic job: of the change before an epoch's first step, and of figures now and then.
+    fn tell(&mut self, loss: f64, step_s: f64) {
+        let (done, pause) = (self.course.done, self.course.at.elapsed());
+        self.course.at = Instant::now();
+        if let Some(news) = self.news.take() {
+            let pause = crate::figures::seconds(pause.as_secs_f64());
+            self.progress.say(&format!("{news}; step {done} ended {pause} after the one before"));
+        }
+        if let Some(membership) = self.membership.filter(|_| self.told.elapsed() > FIGURES_EVERY) {
+            self.told = Instant::now();
+            membership.tell(json!({ "step": done, "loss": loss, "step_s": step_s }).to_string());
+        }
+    }
+
+    /// What this rank wants the others to know: a signal that ends the training, or the end of the epoch. In
+    /// an elastic job a SIGTERM makes this process leave, and the others go on.
+    fn wish(&self) -> i32 {
+        let signal = self.seat.interrupt.signal();
+        let Some(membership) = self.membership else { return signal.unwrap_or(0) };
+        if signal == Some(SIGTERM) {
+            membership.leave();
+        }
+        match membership.finishing() {
+            Some(_) => CHANGE,
+            None => signal.filter(|signal| *signal != SIGTERM).unwrap_or(0),
+        }
     }
 
     /// The validation loss over all ranks; none if the text is too short to hold any out.
@@ -144,45 +298,46 @@ impl<'a> Session<'a> {
             return Ok(None);
         }
         let loss = self.engine.evaluate(&self.validation);
-        let loss = loss.with_context(|| format!("validating after step {}", self.done))?;
-        self.log.validated(self.done, loss);
+        let loss = loss.with_context(|| format!("validating after step {}", self.course.done))?;
+        self.course.log.validated(self.course.done, loss);
         Ok(Some(loss))
     }
 
     /// Writes a checkpoint where one is due. That the last one cannot be written ends no training.
     fn save(&mut self, over: bool) -> Result<()> {
-        let (job, done) = (self.job, self.done);
+        let (job, done) = (self.job, self.course.done);
         let due = |every: u64| done.is_multiple_of(every);
         let Some(policy) = job.policy.as_ref().filter(|it| over || it.every.is_some_and(due))
         else {
             return Ok(());
         };
-        self.log.pause();
-        let state = (&mut self.engine, &self.sampler);
+        self.course.log.pause();
+        let state = (&mut self.engine, self.course.position);
         let saved = checkpoints::save(job, (policy, &self.seat.lock), state, (self.world, done));
         if saved.is_err() {
             self.seat.lock.discard(done);
         }
-        self.saved = saved.with_context(|| format!("saving step {done}"));
+        self.course.saved = saved.with_context(|| format!("saving step {done}"));
         match over {
             true => Ok(()),
-            false => self.take_saved().map(|saved| self.saved = Ok(saved)),
+            false => self.take_saved().map(|saved| self.course.saved = Ok(saved)),
         }
     }
 
     fn take_saved(&mut self) -> Result<Option<PathBuf>> {
-        std::mem::replace(&mut self.saved, Ok(None))
+        std::mem::replace(&mut self.course.saved, Ok(None))
     }
 
     fn is_validated(&self) -> bool {
         // After each validation of a planned training a step follows that counts for its figures.
         let least = if self.engine.is_planned() { 2 } else { 1 };
-        let every = (self.job.recipe.steps - self.first).div_ceil(VALIDATIONS).max(least);
-        (self.done - self.first).is_multiple_of(every)
+        let every = (self.job.recipe.steps - self.course.first).div_ceil(VALIDATIONS).max(least);
+        (self.course.done - self.course.first).is_multiple_of(every)
     }
 
     fn is_measured_alone(&self) -> bool {
-        let (steps, done) = (self.job.recipe.steps - self.first, self.done - self.first);
+        let (steps, done) =
+            (self.job.recipe.steps - self.course.first, self.course.done - self.course.first);
         let every = (steps / 2 / ALONE_RUNS).max(1);
         2 * done > steps && done.is_multiple_of(every)
     }
@@ -191,15 +346,22 @@ impl<'a> Session<'a> {
         if self.world.rank() == Rank(0) {
             let name = self.seat.interrupt.signal().and_then(signal_hook::low_level::signal_name);
             let (name, steps) = (name.unwrap_or("a signal"), self.job.recipe.steps);
-            let saved = self.saved.as_ref().ok().and_then(Option::as_ref);
+            let saved = self.course.saved.as_ref().ok().and_then(Option::as_ref);
             let saved = saved.map_or(String::new(), |path| format!("; {}", machine::go_on(path)));
-            say(format!("stopped by {name} after step {} of {steps}{saved}", self.done));
+            say(format!("stopped by {name} after step {} of {steps}{saved}", self.course.done));
         }
     }
 
-    /// The figures of all steps, and a text of the model.
-    fn finish(mut self) -> Result<(Run, Result<()>)> {
-        let times = (self.done - self.first, self.log.settled_step_s(), self.log.settled_busy_s());
+    /// Ends the training: the figures of all steps, and a text of the model.
+    ///
+    /// # Errors
+    /// If a rank is lost.
+    pub fn finish(mut self) -> Result<(Run, Result<()>)> {
+        let times = (
+            self.course.done - self.course.first,
+            self.course.log.settled_step_s(),
+            self.course.log.settled_busy_s(),
+        );
         let figures = self.engine.figures(times);
         // Who was lost while the last checkpoint was written is told of there.
         let planned = match figures {
@@ -208,7 +370,8 @@ impl<'a> Session<'a> {
         };
         let writes = self.world.rank() == Rank(0) && self.seat.interrupt.signal().is_none();
         let whole = if writes { self.engine.machine.whole()? } else { None };
-        let Session { job, seat, world, engine, log, progress, name, saved, .. } = self;
+        let Session { job, seat, world, engine, course, progress, .. } = self;
+        let Course { log, name, saved, .. } = course;
         drop(progress);
         let (built, raw_bytes) = (engine.built, engine.machine.program().raw_bytes() as f64);
         // The others may leave while rank 0 goes on to write.

@@ -23,6 +23,8 @@ pub struct Built {
     pub text: Text,
     /// The model, as checkpoints keep it.
     pub model: Model,
+    /// Rows that every part of a batch is a multiple of: those of a model for a fixed number of rows, or 1.
+    pub unit: usize,
 }
 
 impl Built {
@@ -57,14 +59,14 @@ impl Built {
         let orders = Schedule::OneForwardOneBackward.orders(1, micro_batches);
         let orders = orders.context("no order of micro-batches")?;
         let plan = Plan { micro_batches, orders, ..Plan::alone(&graph) };
-        Built::of(&graph, plan, model.clone())
+        Ok(Built { unit: model.unit()?, ..Built::of(&graph, plan, model.clone())? })
     }
 
     fn of(graph: &Graph, plan: Plan, model: Model) -> Result<Built> {
         let training = backward(graph)?;
         plan.check(&training)?;
         let text = Text::new(graph, model.tokens()).or_hint(HINT)?;
-        Ok(Built { file: None, training, plan, text, model })
+        Ok(Built { file: None, training, plan, text, model, unit: 1 })
     }
 
     /// Whether it is the plan of this model and batch, and for as many ranks as there will be, if that is

@@ -18,7 +18,7 @@ use crate::codings::{self, Activations};
 use crate::failure::hinted;
 use crate::output::say;
 use crate::source;
-use crate::training::recipe::check_batch;
+use crate::training::recipe::check_even_batch;
 use crate::training::settings::{Parallel, refuse};
 
 /// The user's request for a plan that is to be made, as a checkpoint keeps it.
@@ -132,7 +132,7 @@ impl PlanRequest {
             return Err(hinted(error, hint));
         }
         match self.asked.parallel {
-            Parallel::Data => check_batch(self.batch, ranks),
+            Parallel::Data => check_even_batch(self.batch, ranks),
             _ => Ok(()),
         }
     }

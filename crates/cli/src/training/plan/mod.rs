@@ -27,8 +27,8 @@ use thinwire_link::Bandwidth;
 use thinwire_model::Graph;
 use thinwire_plan::report::PlanFile;
 use thinwire_plan::search::{self, check_pins};
-use thinwire_train::Parameter;
 use thinwire_train::checkpoint::Checkpoint;
+use thinwire_train::{Parameter, rows};
 
 use super::model::{self, Model};
 use super::recipe::{Recipe, check_batch};
@@ -136,7 +136,7 @@ impl Parallelism {
     pub fn check_world(&self, batch: usize, (world, said): (u32, &str)) -> Result<()> {
         let ranks = world as usize;
         match self {
-            Parallelism::Replicas(_) => check_batch(batch, ranks),
+            Parallelism::Replicas(model) => check_batch(batch, model.unit()?, ranks),
             Parallelism::Planned(path, built, _) if built.plan.ranks() != ranks => {
                 let planned = built.plan.ranks();
                 let error = anyhow!("{} is for {planned} ranks, {said} {world}", path.display());
@@ -172,7 +172,7 @@ impl Parallelism {
         match self {
             Parallelism::Planned(..) => Ok((None, group)),
             Parallelism::Replicas(model) => {
-                let rows = batch / group.world().size();
+                let rows = rows(batch, model.unit()?, group.world()).len();
                 Ok((Some(Built::replica(model, rows)?), group))
             }
             Parallelism::Made(request) => {

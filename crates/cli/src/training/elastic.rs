@@ -1,0 +1,311 @@
+//! Training as a member of an elastic job: from epoch to epoch, whoever leaves or comes.
+//!
+//! An epoch is a session among its members. It ends after a step that all agree on, or with the loss of a peer,
+//! and leaves this process its [`Course`] and its replica as a [`Carried`]. The next one begins with the
+//! state of its holders: they re-form their exchange, the others take the state over. Without holders all
+//! begin with the last checkpoint, or at the beginning.
+//!
+//! Law: a step that is lost with a peer is done again, with the same rows of data, by those who are left.
+
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, anyhow};
+use serde_json::json;
+use thinwire_collective::Group;
+use thinwire_job::elastic::{self, Membership, Next, Run as EpochRun};
+use thinwire_job::{Form, Host, Place, Source};
+use thinwire_member::{Authority, Epoch, Id, Options};
+use thinwire_plan::report::counted;
+use thinwire_sync::{Channel, Policy};
+use thinwire_train::checkpoint::{Checkpoint, latest};
+use thinwire_train::rows;
+use thinwire_train::spmd::{Carried, Snapshot};
+use thinwire_wire::Rank;
+
+use super::engine::Engine;
+use super::folder::FolderLock;
+use super::interrupt::Interrupt;
+use super::job::TrainingJob;
+use super::plan::{Built, Parallelism};
+use super::seat::Seat;
+use super::session::{Course, End, Session};
+use super::trace::Trace;
+use super::{Trained, checkpoints, shared};
+use crate::failure::{self, hinted};
+
+/// Longest wait for the coordinator's word on who leaves, after another rank has said that the epoch ends.
+const NOTICE: Duration = Duration::from_secs(2);
+
+/// Trains as a member of an elastic job; whoever is first at the end prints. Returns the code to exit with.
+///
+/// # Errors
+/// If the job cannot be elastic or refuses this process, or this process fails by itself.
+pub fn train(job: &TrainingJob, codecs: &[Option<&Policy>], seat: &elastic::Seat) -> Result<u8> {
+    let settings = &job.settings;
+    let place = Place {
+        coordinator: seat.coordinator.clone(),
+        host: Host::Launcher,
+        source: Source::Thinwire,
+        local_world: thinwire_job::local_ranks(&thinwire_job::process),
+        ..Place::alone(Form::Flags)
+    };
+    let [codec] = codecs else {
+        return Err(anyhow!("{} codecs in an elastic job, expected one", codecs.len()));
+    };
+    let interrupt = Interrupt::listen()?;
+    let mut facts = job.facts();
+    let exchange = job.exchange.described().into_iter();
+    facts.extend(exchange.map(|(name, value)| (name.to_owned(), value)));
+    let (min, max) = (1, thinwire_wire::WORLD_SIZE_MAX);
+    let options = Options::new(Authority::Saved, min, max);
+    let links = settings.link.of_job(settings.limit(&place))?;
+    let mut membership = Membership::join(seat, &links, options, facts)?;
+    let elastic = Elastic::new(job, *codec, &place, &interrupt);
+    let threads = settings.threads(&place);
+    let ended = thinwire_train::threads::run(threads, || elastic.train(&mut membership))?;
+    match ended? {
+        Ended::Left => Ok(0),
+        Ended::Over(place, trained) => super::conclude(job, &place, Ok(*trained), &interrupt),
+    }
+}
+
+/// A process of an elastic job, which trains a replica.
+struct Elastic<'a> {
+    job: &'a TrainingJob,
+    codec: Option<&'a Policy>,
+    place: &'a Place,
+    interrupt: &'a Interrupt,
+    /// What this process has of the training; none before its first epoch.
+    kept: Option<(Course, Carried)>,
+}
+
+/// End of an elastic training for one process.
+enum Ended {
+    /// The training is over; the place is that in the last epoch.
+    Over(Place, Box<Trained>),
+    /// The process has left a training that goes on.
+    Left,
+}
+
+impl<'a> Elastic<'a> {
+    /// A process before its first epoch; `place` has all but its rank and the size of the world.
+    fn new(
+        job: &'a TrainingJob,
+        codec: Option<&'a Policy>,
+        place: &'a Place,
+        interrupt: &'a Interrupt,
+    ) -> Elastic<'a> {
+        Elastic { job, codec, place, interrupt, kept: None }
+    }
+
+    /// Trains in one epoch after another until the training is over, or this process has left.
+    ///
+    /// # Errors
+    /// If the job refuses this process, or it fails by itself. The loss of a peer is no error.
+    fn train(mut self, membership: &mut Membership) -> Result<Ended> {
+        loop {
+            // Nobody depends on a process between epochs.
+            self.interrupt.end_at_once();
+            let run = match membership.next()? {
+                Next::Run(run) => run,
+                Next::Left => return Ok(Ended::Left),
+            };
+            self.interrupt.remember();
+            match self.epoch(membership, run) {
+                Ok(Some(ended)) => return Ok(ended),
+                Ok(None) => {}
+                Err(error) => match failure::lost_rank(&error) {
+                    Some(rank) => rank.into_iter().for_each(|rank| membership.lost(rank)),
+                    None => return Err(error),
+                },
+            }
+            membership.halted();
+        }
+    }
+
+    /// Trains in one epoch; returns the end of the training if it is over.
+    fn epoch(&mut self, membership: &Membership, run: EpochRun) -> Result<Option<Ended>> {
+        let EpochRun { epoch, world, link } = run;
+        let place =
+            Place { rank: world.rank().0, world: world.size() as u32, ..self.place.clone() };
+        let lock = FolderLock::default();
+        let seat = Seat { place: &place, interrupt: self.interrupt, lock: &lock };
+        let (job, timeout) = (self.job, self.job.settings.link.timeout());
+        let mut group = Group::new(link).with_timeout(timeout);
+        shared::check_folder(job.policy.as_ref(), place.rank, &mut group)?;
+        let channel = Channel::new(group);
+        let stop = channel.stop();
+        membership.on_abort(move || stop.stop("the members of the job change"));
+        let Parallelism::Replicas(model) = &job.parallelism else {
+            return Err(anyhow!("an elastic training of parts of a plan"));
+        };
+        let rows = rows(job.recipe.batch, model.unit()?, world);
+        let built = Built::replica(model, rows.len())?;
+        let place_of = (&seat, channel.clone());
+        let (engine, course) = self.begin(membership, &epoch, place_of, &built)?;
+        membership.synced(course.position().0);
+        let title = (epoch.holders == 0).then(|| engine.title(job, self.codec, &seat));
+        let news = (epoch.holders > 0).then(|| described(&epoch));
+        let session = Session::resume((job, title.as_deref()), engine, &seat, course)?;
+        let mut session = session.of_epoch(membership, news);
+        match session.steps().and_then(|end| session.meet(end)) {
+            Ok(End::Over) => {
+                membership.complete();
+                let (run, kept) = session.finish()?;
+                let trained = Trained { runs: vec![run], file: None, kept };
+                Ok(Some(Ended::Over(place, Box::new(trained))))
+            }
+            ended => {
+                let (course, mut carried) = session.leave();
+                let handed = match ended {
+                    Ok(_) => hand_on(membership, &epoch, &channel, &mut carried),
+                    Err(error) => Err(error),
+                };
+                self.kept = Some((course, carried));
+                handed.map(|()| None)
+            }
+        }
+    }
+
+    /// The replica with the newest state, and the course up to it. Where this fails with a peer, what this
+    /// process has is kept for the next epoch.
+    fn begin<'b>(
+        &mut self,
+        membership: &Membership,
+        epoch: &Epoch,
+        (seat, channel): (&Seat<'_>, Channel),
+        built: &'b Built,
+    ) -> Result<(Engine<'b>, Course)> {
+        if epoch.holders == 0 {
+            self.kept = None;
+            return self.found(seat, channel, built);
+        }
+        // Only who lacks the last step alone still owes what belongs to the state of the others.
+        self.kept.take_if(|(_, carried)| {
+            !(epoch.done.saturating_sub(1)..=epoch.done).contains(&carried.step())
+        });
+        let holds = epoch.holds(membership.id());
+        let mut state = None;
+        if let Some((course, carried)) = &mut self.kept {
+            carried.settle(epoch.done)?;
+            if holds && (epoch.holders as usize) < epoch.members.len() {
+                let (_, position) = course.position();
+                state = Some(carried.snapshot(&json!(position).to_string())?);
+            }
+        } else if holds {
+            return Err(anyhow!("the job counts on a state that this process does not have"));
+        }
+        if (epoch.holders as usize) < epoch.members.len() {
+            state = Some(channel.hand_over(epoch.holders, state)?);
+        }
+        if let Some((_, carried)) = &mut self.kept {
+            carried.reform(&channel)?;
+        }
+        let (mut engine, mut course) = match self.kept.take() {
+            Some((course, carried)) => {
+                let place = (seat, channel);
+                (Engine::resume(self.job, self.codec, place, (built, carried))?, course)
+            }
+            None => {
+                let engine = Engine::start(self.job, self.codec, (seat, channel), built)?;
+                (engine, Course::new(self.codec, Trace::default(), self.first()))
+            }
+        };
+        if let Some(state) = state.filter(|_| !holds) {
+            let snapshot = Snapshot::parse(&state)?;
+            let position = serde_json::from_str(&snapshot.about)
+                .context("the position in the data that another rank has sent")?;
+            course.seek(snapshot.step, position);
+            engine.machine.take_over(snapshot)?;
+        }
+        Ok((engine, course))
+    }
+
+    /// The replica of an epoch of which nobody has the state: it begins with a checkpoint, or at the
+    /// beginning.
+    fn found<'b>(
+        &self,
+        seat: &Seat<'_>,
+        channel: Channel,
+        built: &'b Built,
+    ) -> Result<(Engine<'b>, Course)> {
+        let world = channel.world();
+        let mut engine = Engine::start(self.job, self.codec, (seat, channel), built)?;
+        let mut course = Course::new(self.codec, Trace::default(), self.first());
+        let newest = self.newest()?;
+        let checkpoint = newest.as_ref().or(self.job.resume.as_ref());
+        let step = checkpoint.map_or(0, |found| found.manifest().progress.step);
+        let steps = engine.machine.gather(&[step as f32])?;
+        if let Some(other) = steps.iter().find(|other| **other != step as f32) {
+            let error =
+                anyhow!("this rank finds a checkpoint of step {step}, another one of step {other}");
+            return Err(hinted(
+                error,
+                "--checkpoint-dir must be a folder that all ranks share, or none",
+            ));
+        }
+        if let Some(checkpoint) = checkpoint {
+            let position = checkpoints::load(self.job, checkpoint, &mut engine, world)?;
+            course.seek(step, position);
+        }
+        Ok((engine, course))
+    }
+
+    /// The newest checkpoint of this training that is newer than the one that it resumes.
+    fn newest(&self) -> Result<Option<Checkpoint>> {
+        let Some(policy) = &self.job.policy else { return Ok(None) };
+        let newest = latest(&policy.folder)?.map(|path| Checkpoint::open(&path)).transpose()?;
+        Ok(newest.filter(|found| found.manifest().progress.step > self.first()))
+    }
+
+    /// The step that the training begins with.
+    fn first(&self) -> u64 {
+        self.job.resume.as_ref().map_or(0, |found| found.manifest().progress.step)
+    }
+}
+
+/// Words for the members of an epoch.
+fn described(epoch: &Epoch) -> String {
+    let (members, holders) = (epoch.members.len(), epoch.holders as usize);
+    let joined = match members - holders {
+        0 => String::new(),
+        joined => format!(", {joined} of them new"),
+    };
+    format!("epoch {}: {}{joined}", epoch.number, counted(members, "rank"))
+}
+
+/// Hands on what leavers owe, each to a rank that stays, at the end of an epoch.
+fn hand_on(
+    membership: &Membership,
+    epoch: &Epoch,
+    channel: &Channel,
+    carried: &mut Carried,
+) -> Result<()> {
+    let leavers = leavers(membership);
+    let ranks = (0..).map(Rank).zip(&epoch.members);
+    let (going, staying): (Vec<_>, Vec<_>) = ranks.partition(|(_, id)| leavers.contains(id));
+    let me = channel.world().rank();
+    for ((leaver, _), (heir, _)) in going.iter().zip(staying.iter().cycle()) {
+        let Some(pair) = channel.among(&[*leaver, *heir]) else { continue };
+        let owed = (me == *leaver).then(|| carried.owed()).transpose()?;
+        let owed = pair.hand_over(1, owed)?;
+        if me == *heir {
+            carried.take_on(&owed)?;
+        }
+    }
+    Ok(())
+}
+
+/// The members that leave, as soon as the coordinator has told them: other ranks may have said before that
+/// the epoch ends.
+fn leavers(membership: &Membership) -> Vec<Id> {
+    let deadline = Instant::now() + NOTICE;
+    loop {
+        match membership.finishing() {
+            Some(leavers) => return leavers,
+            None if Instant::now() >= deadline => return Vec::new(),
+            None => thread::sleep(Duration::from_millis(1)),
+        }
+    }
+}
