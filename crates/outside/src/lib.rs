@@ -23,6 +23,7 @@ mod plan;
 mod program;
 pub mod protobuf;
 mod roster;
+mod snapshot;
 mod state;
 mod store;
 
@@ -40,6 +41,7 @@ pub use onnx::onnx;
 pub use plan::{BATCH, MODEL, SEQUENCE, cluster, plan};
 pub use program::run as program;
 pub use roster::roster;
+pub use snapshot::snapshot;
 pub use state::state;
 pub use store::store;
 
@@ -73,4 +75,5 @@ pub const TARGETS: &[Target] = &[
     Target { name: "program", run: program },
     Target { name: "roster", run: roster },
     Target { name: "message", run: message },
+    Target { name: "snapshot", run: snapshot },
 ];
