@@ -20,4 +20,4 @@ pub use page::page;
 pub use summary::summary;
 pub use svg::{drawing, rect, text};
 pub use timeline::{PASSES, pass};
-pub use values::{Bucket, Floors, Passed, Planned, PlannedRank, Point, Report, Run, Split};
+pub use values::{Bucket, Change, Floors, Passed, Planned, PlannedRank, Point, Report, Run, Split};

@@ -3,7 +3,7 @@
 use super::curves::{self, Across};
 use super::html::{document, escape, header, legend, section, table};
 use super::summary::{chosen, figures as figures_of};
-use super::values::{Report, Run};
+use super::values::{Change, Report, Run};
 use super::{bars, planned, timeline};
 use crate::figures;
 use thinwire_plan::report::counted;
@@ -17,6 +17,7 @@ pub fn page(report: &Report) -> String {
         step_time(report),
         figures_table(report),
         planned::on_page(report),
+        changes(report),
         timelines(report),
         buckets(report),
         samples(report),
@@ -137,6 +138,26 @@ fn figures_table(report: &Report) -> String {
         "Medians over the second half of the steps, on rank 0. Losses: the training loss is the mean of the last tenth.",
         &table,
     )
+}
+
+fn changes(report: &Report) -> String {
+    let all = report.runs.iter().flat_map(|run| &run.changes);
+    let row = |change: &Change| {
+        [
+            change.epoch.to_string(),
+            change.step.to_string(),
+            change.ranks.to_string(),
+            change.joined.to_string(),
+            figures::seconds(change.pause_s),
+        ]
+    };
+    let rows: Vec<_> = all.map(row).collect();
+    if rows.is_empty() {
+        return String::new();
+    }
+    let note = "Ranks that were lost, left or joined. A pause is the time from the end of the last step before a change to that of the first one after it.";
+    let table = table(["epoch", "first step", "ranks", "joined", "pause"], rows);
+    section("Changes of membership", note, &table)
 }
 
 fn timelines(report: &Report) -> String {

@@ -1,7 +1,12 @@
 //! Figures of a training run, as tables, JSON and pages show them.
 
+use std::fmt;
+
 use serde::{Deserialize, Serialize};
 use thinwire_plan::pipeline::Kind;
+use thinwire_plan::report::counted;
+
+use crate::figures;
 
 /// One or several runs of the same training, under different codecs.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
@@ -58,6 +63,9 @@ pub struct Run {
     /// The line that `auto` said last, if it chose the codecs.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub auto: Option<String>,
+    /// Changes of the members of an elastic job, in their order.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub changes: Vec<Change>,
     /// The checkpoint, if one was written.
     pub checkpoint: Option<String>,
     /// Text that the model writes.
@@ -65,6 +73,33 @@ pub struct Run {
     /// Predictions and counts, if there was a plan for the whole model.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub planned: Option<Planned>,
+}
+
+/// Begin of an epoch of an elastic job.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Change {
+    /// Number of the epoch.
+    pub epoch: u32,
+    /// Its first step.
+    pub step: u64,
+    /// Number of ranks.
+    pub ranks: usize,
+    /// Ranks that took the state over from others.
+    pub joined: usize,
+    /// Seconds from the end of the last step before the change to that of the first one after it.
+    pub pause_s: f64,
+}
+
+impl fmt::Display for Change {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let joined = match self.joined {
+            0 => String::new(),
+            joined => format!(", {joined} of them new"),
+        };
+        let (ranks, pause) = (counted(self.ranks, "rank"), figures::seconds(self.pause_s));
+        let Change { epoch, step, .. } = self;
+        write!(f, "epoch {epoch}: {ranks}{joined}; step {step} ended {pause} after the one before")
+    }
 }
 
 /// A value of a curve.

@@ -16,7 +16,6 @@ use thinwire_collective::Group;
 use thinwire_job::elastic::{self, Membership, Next, Run as EpochRun};
 use thinwire_job::{Form, Host, Place, Source};
 use thinwire_member::{Authority, Epoch, Id, Options};
-use thinwire_plan::report::counted;
 use thinwire_sync::{Channel, Policy};
 use thinwire_train::checkpoint::{Checkpoint, latest};
 use thinwire_train::rows;
@@ -33,6 +32,7 @@ use super::session::{Course, End, Session};
 use super::trace::Trace;
 use super::{Trained, checkpoints, shared};
 use crate::failure::{self, hinted};
+use crate::report::Change;
 
 /// Longest wait for the coordinator's word on who leaves, after another rank has said that the epoch ends.
 const NOTICE: Duration = Duration::from_secs(2);
@@ -146,9 +146,11 @@ impl<'a> Elastic<'a> {
         let (engine, course) = self.begin(membership, &epoch, place_of, &built)?;
         membership.synced(course.position().0);
         let title = (epoch.holders == 0).then(|| engine.title(job, self.codec, &seat));
-        let news = (epoch.holders > 0).then(|| described(&epoch));
+        let (ranks, holders) = (epoch.members.len(), epoch.holders as usize);
+        let change =
+            Change { epoch: epoch.number, ranks, joined: ranks - holders, ..Change::default() };
         let session = Session::resume((job, title.as_deref()), engine, &seat, course)?;
-        let mut session = session.of_epoch(membership, news);
+        let mut session = session.of_epoch(membership, (holders > 0).then_some(change));
         match session.steps().and_then(|end| session.meet(end)) {
             Ok(End::Over) => {
                 membership.complete();
@@ -263,16 +265,6 @@ impl<'a> Elastic<'a> {
     fn first(&self) -> u64 {
         self.job.resume.as_ref().map_or(0, |found| found.manifest().progress.step)
     }
-}
-
-/// Words for the members of an epoch.
-fn described(epoch: &Epoch) -> String {
-    let (members, holders) = (epoch.members.len(), epoch.holders as usize);
-    let joined = match members - holders {
-        0 => String::new(),
-        joined => format!(", {joined} of them new"),
-    };
-    format!("epoch {}: {}{joined}", epoch.number, counted(members, "rank"))
 }
 
 /// Hands on what leavers owe, each to a rank that stays, at the end of an epoch.

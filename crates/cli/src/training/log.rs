@@ -4,7 +4,7 @@ use std::collections::{BTreeSet, VecDeque};
 
 use thinwire_sync::{BucketRecord, StepRecord};
 
-use crate::report::{Bucket, Floors, Point, Run, Split};
+use crate::report::{Bucket, Change, Floors, Point, Run, Split};
 use crate::samples::median;
 
 /// No more steps than this are remembered in detail.
@@ -47,6 +47,8 @@ pub struct Log {
     alone: Vec<f64>,
     /// The line that `auto` said last.
     auto: Option<String>,
+    /// Changes of the members of an elastic job.
+    changes: Vec<Change>,
 }
 
 impl Log {
@@ -64,6 +66,12 @@ impl Log {
             self.steps.pop_front();
         }
         self.steps.push_back(step);
+    }
+
+    /// Takes note of the begin of an epoch.
+    pub fn changed(&mut self, change: Change) {
+        self.changes.push(change);
+        self.pause();
     }
 
     /// Takes note of a validation after `step` steps.
@@ -154,6 +162,7 @@ impl Log {
             overlap: of(&|step| step.record.overlap),
             buckets: buckets(&steps),
             auto: self.auto,
+            changes: self.changes,
             skipped_steps: self.skipped,
             losses: self.losses,
             validation: self.validation,

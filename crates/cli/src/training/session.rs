@@ -21,7 +21,7 @@ use super::seat::Seat;
 use super::trace::Trace;
 use super::{checkpoints, machine, plan};
 use crate::output::{harmless, say};
-use crate::report::{Planned, Run};
+use crate::report::{Change, Planned, Run};
 
 /// Number of measurements of the validation loss in a training.
 const VALIDATIONS: u64 = 10;
@@ -45,8 +45,8 @@ pub struct Session<'a> {
     course: Course,
     /// There in an elastic job.
     membership: Option<&'a Membership>,
-    /// Words for the first step of an epoch.
-    news: Option<String>,
+    /// The change that this epoch began with, until its first step has ended.
+    change: Option<Change>,
     /// The time of the last figures.
     told: Instant,
 }
@@ -147,7 +147,7 @@ impl<'a> Session<'a> {
         let validation = validation_batches(&job.corpus, &sampling, most);
         let speaks = world.rank() == Rank(0);
         let progress = Progress::new(title, course.done, job.recipe.steps, speaks);
-        let (membership, news, told) = (None, None, Instant::now());
+        let (membership, change, told) = (None, None, Instant::now());
         Ok(Session {
             job,
             seat,
@@ -158,16 +158,15 @@ impl<'a> Session<'a> {
             progress,
             course,
             membership,
-            news,
+            change,
             told,
         })
     }
 
-    /// The session as one epoch of an elastic job; rank 0 says the news after its first step.
+    /// The session as one epoch of an elastic job, perhaps after another one.
     #[must_use]
-    pub fn of_epoch(self, membership: &'a Membership, news: Option<String>) -> Session<'a> {
-        let news = news.filter(|_| self.world.rank() == Rank(0));
-        Session { membership: Some(membership), news, ..self }
+    pub fn of_epoch(self, membership: &'a Membership, change: Option<Change>) -> Session<'a> {
+        Session { membership: Some(membership), change, ..self }
     }
 
     /// Takes all steps. The run is complete on rank 0 only; beside it stands whether the last
@@ -268,9 +267,10 @@ impl<'a> Session<'a> {
     fn tell(&mut self, loss: f64, step_s: f64) {
         let (done, pause) = (self.course.done, self.course.at.elapsed());
         self.course.at = Instant::now();
-        if let Some(news) = self.news.take() {
-            let pause = crate::figures::seconds(pause.as_secs_f64());
-            self.progress.say(&format!("{news}; step {done} ended {pause} after the one before"));
+        if let Some(change) = self.change.take() {
+            let change = Change { step: done - 1, pause_s: pause.as_secs_f64(), ..change };
+            self.progress.say(&change.to_string());
+            self.course.log.changed(change);
         }
         if let Some(membership) = self.membership.filter(|_| self.told.elapsed() > FIGURES_EVERY) {
             self.told = Instant::now();
