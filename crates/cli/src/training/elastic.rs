@@ -23,14 +23,13 @@ use thinwire_train::spmd::{Carried, Snapshot};
 use thinwire_wire::Rank;
 
 use super::engine::Engine;
-use super::folder::FolderLock;
 use super::interrupt::Interrupt;
 use super::job::TrainingJob;
 use super::plan::{Built, Parallelism};
 use super::seat::Seat;
 use super::session::{Course, End, Session};
 use super::trace::Trace;
-use super::{Trained, checkpoints, shared};
+use super::{Trained, checkpoints, folder, shared};
 use crate::failure::{self, hinted};
 use crate::report::Change;
 
@@ -53,6 +52,7 @@ pub fn train(job: &TrainingJob, codecs: &[Option<&Policy>], seat: &elastic::Seat
     let [codec] = codecs else {
         return Err(anyhow!("{} codecs in an elastic job, expected one", codecs.len()));
     };
+    job.check(codecs)?;
     let interrupt = Interrupt::listen()?;
     let mut facts = job.facts();
     let exchange = job.exchange.described().into_iter();
@@ -112,7 +112,7 @@ impl<'a> Elastic<'a> {
                 Next::Left => return Ok(Ended::Left),
             };
             self.interrupt.remember();
-            match self.epoch(membership, run) {
+            match self.epoch(membership, *run) {
                 Ok(Some(ended)) => return Ok(ended),
                 Ok(None) => {}
                 Err(error) => match failure::lost_rank(&error) {
@@ -129,7 +129,11 @@ impl<'a> Elastic<'a> {
         let EpochRun { epoch, world, link } = run;
         let place =
             Place { rank: world.rank().0, world: world.size() as u32, ..self.place.clone() };
-        let lock = FolderLock::default();
+        let policy = self.job.policy.as_ref();
+        let lock = match epoch.number {
+            1 => folder::hold(policy, place.rank, self.job.resume.as_ref())?,
+            _ => folder::hold_again(policy, place.rank)?,
+        };
         let seat = Seat { place: &place, interrupt: self.interrupt, lock: &lock };
         let (job, timeout) = (self.job, self.job.settings.link.timeout());
         let mut group = Group::new(link).with_timeout(timeout);

@@ -75,6 +75,20 @@ pub fn hold(
     Ok(FolderLock(Some((folder.clone(), file))))
 }
 
+/// Takes the folder on rank 0 of a later epoch of an elastic job, which has it already. Its first rank before
+/// may have been stopped with the lock in its hands: it will not write any more.
+///
+/// # Errors
+/// If the folder cannot be read.
+pub fn hold_again(policy: Option<&CheckpointPolicy>, rank: u32) -> Result<FolderLock> {
+    let Some(CheckpointPolicy { folder, .. }) = policy.filter(|_| rank == 0) else {
+        return Ok(FolderLock::default());
+    };
+    let file = File::open(folder).with_context(|| format!("cannot read {}", folder.display()))?;
+    let _ = file.try_lock();
+    Ok(FolderLock(Some((folder.clone(), file))))
+}
+
 /// A hint with the command that resumes an ended training, if there is a checkpoint.
 pub fn resume_hint(
     policy: Option<&CheckpointPolicy>,

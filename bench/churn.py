@@ -1,0 +1,212 @@
+"""Rounds of faults on an elastic training: how long survivors need for their next step.
+
+Each round brings the job to its full size, waits for a random moment, injects one fault, and measures
+the time from the fault to the end of the survivors' next step, which the first of them prints. A round
+without a step within --patience seconds is a hang. At the end the job trains on to its last step.
+"""
+
+import argparse
+import json
+import os
+import random
+import re
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+
+STEP = re.compile(r"epoch (\d+): (\d+) ranks?(?:, (\d+) of them new)?; step (\d+) ended (\S+ \S+)")
+BEGIN = re.compile(r"^(epoch|training) ")
+CALM_S = 0.2
+
+
+class Process:
+    """A process whose lines are kept with the time at which they came."""
+
+    def __init__(self, command, environment):
+        self.begun = time.time()
+        self.ended = None
+        self.lines = []
+        self.popen = subprocess.Popen(
+            command, env={**os.environ, **environment}, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+        )
+        threading.Thread(target=self.read, daemon=True).start()
+
+    def read(self):
+        for line in self.popen.stderr:
+            self.lines.append((time.time(), line.rstrip()))
+        self.popen.wait()
+        self.ended = time.time()
+
+    def lives(self):
+        return self.popen.poll() is None
+
+    def kill(self):
+        self.popen.send_signal(signal.SIGKILL)
+
+
+class Job:
+    """An elastic training: a coordinator, and members that are started by hand."""
+
+    def __init__(self, args, folder):
+        self.args, self.folder = args, folder
+        self.members, self.gone, self.stopped = [], [], None
+        self.port = random.randrange(20000, 30000)
+        self.environment = {
+            "THINWIRE_COORDINATOR": f"127.0.0.1:{self.port}",
+            "THINWIRE_MEMBER": "new",
+            "LOCAL_WORLD_SIZE": str(args.world),
+        }
+        self.coordinate()
+
+    def coordinate(self):
+        command = [self.args.thinwire, "coordinator", "--listen", f"127.0.0.1:{self.port}"]
+        command += ["--ranks", f"1:{self.args.world}", "--state", f"{self.folder}/state"]
+        self.coordinator = Process(command, {})
+
+    def start(self):
+        command = [self.args.thinwire, "train", "--ranks", f"1:{self.args.world}", "--report", "none"]
+        if self.args.fault != "checkpoint":
+            command += ["--checkpoint-dir", "none"]
+        else:
+            command += ["--checkpoint-dir", f"{self.folder}/kept", "--checkpoint-every", "3"]
+        self.members.append(Process(command + self.args.flags, self.environment))
+
+    def lines(self):
+        every = [line for member in self.members + self.gone for line in member.lines]
+        return sorted(every)
+
+    def next_step(self, since):
+        """The first step of an epoch that ended after `since`: when, and its number."""
+        for at, line in self.lines():
+            match = STEP.search(line)
+            if match and at > since:
+                return at, int(match[1]), int(match[2])
+        return None
+
+    def wait(self, condition, patience):
+        until = time.time() + patience
+        while time.time() < until:
+            found = condition()
+            if found:
+                return found
+            time.sleep(0.005)
+        return None
+
+    def fill(self):
+        """Starts members up to the full size, and waits until all of them train."""
+        if self.stopped:
+            # Its place was taken from it; it comes back as a newcomer.
+            since, stopped, self.stopped = time.time(), self.stopped, None
+            stopped.popen.send_signal(signal.SIGCONT)
+            if not self.wait(lambda: self.is_full(since), 60):
+                raise SystemExit(f"a rank that was stopped did not come back: {stopped.lines[-3:]}")
+        while True:
+            self.gone += [member for member in self.members if not member.lives()]
+            self.members = [member for member in self.members if member.lives()]
+            missing = self.args.world - len(self.members)
+            if missing == 0:
+                return
+            since = time.time()
+            for _ in range(missing):
+                self.start()
+            if not self.wait(lambda: self.is_full(since), 60):
+                raise SystemExit(f"the job did not come to {self.args.world} ranks: {self.lines()[-5:]}")
+
+    def is_full(self, since):
+        ranks = f" {self.args.world} ranks"
+        return any(at > since and BEGIN.search(line) and ranks in line for at, line in self.lines())
+
+    def first(self):
+        """The member that speaks: rank 0."""
+        return max(self.members, key=lambda member: member.lines[-1][0] if member.lines else 0)
+
+
+def inject(job, fault):
+    """Injects a fault; returns its time and how many ranks go on."""
+    victims = random.sample(job.members, 2)
+    if fault in ("kill", "validation", "checkpoint"):
+        victims = victims[:1]
+    elif fault == "zero":
+        victims = [job.first()]
+    elif fault == "stop":
+        victims[0].popen.send_signal(signal.SIGSTOP)
+        job.stopped = victims[0]
+        return time.time()
+    elif fault == "coordinator":
+        job.coordinator.kill()
+        job.coordinator.popen.wait()
+        time.sleep(random.uniform(0, 1))
+        job.coordinate()
+        victims = victims[:1]
+        time.sleep(random.uniform(0, 1))
+    elif fault == "reform":
+        victims[0].kill()
+        time.sleep(random.uniform(0, 0.15))
+        victims = victims[1:]
+    elif fault == "handover":
+        victims[0].kill()
+        job.wait(lambda: job.next_step(time.time() - 1), 10)
+        job.start()
+        # A joiner begins with its codecs' measurements and the text; then it knocks.
+        time.sleep(random.uniform(0.3, 1.2))
+        victims = [random.choice([victims[1], job.members[-1]])]
+    at = time.time()
+    for victim in victims:
+        victim.kill()
+    return at
+
+
+def rounds(job, args):
+    pauses, hangs = [], 0
+    for number in range(args.rounds):
+        job.fill()
+        time.sleep(random.uniform(CALM_S, CALM_S + args.spread))
+        at = inject(job, args.fault)
+        found = job.wait(lambda: job.next_step(at), args.patience)
+        if found is None:
+            hangs += 1
+            print(f"round {number}: no step within {args.patience} s", file=sys.stderr)
+            for member in job.members:
+                print("  ", member.lives(), member.lines[-2:], file=sys.stderr)
+            continue
+        pauses.append(found[0] - at)
+        print(f"round {number}: {pauses[-1]:.3f} s, epoch {found[1]} of {found[2]}", file=sys.stderr)
+    return pauses, hangs
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--thinwire", required=True)
+    parser.add_argument("--fault", default="kill")
+    parser.add_argument("--rounds", type=int, default=20)
+    parser.add_argument("--world", type=int, default=4)
+    parser.add_argument("--spread", type=float, default=1.0)
+    parser.add_argument("--patience", type=float, default=30)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("flags", nargs="*", help="flags of thinwire train, after --")
+    args = parser.parse_args()
+    random.seed(args.seed)
+    with tempfile.TemporaryDirectory() as folder:
+        job = Job(args, folder)
+        try:
+            pauses, hangs = rounds(job, args)
+        finally:
+            for process in [*job.members, job.coordinator]:
+                if process.lives():
+                    process.popen.send_signal(signal.SIGCONT)
+                    process.kill()
+        figures = {
+            "fault": args.fault,
+            "rounds": args.rounds,
+            "hangs": hangs,
+            "median_s": statistics.median(pauses) if pauses else None,
+            "worst_s": max(pauses, default=None),
+        }
+        print(json.dumps(figures))
+
+
+main()
