@@ -30,9 +30,8 @@ class Process:
         self.begun = time.time()
         self.ended = None
         self.lines = []
-        self.popen = subprocess.Popen(
-            command, env={**os.environ, **environment}, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
-        )
+        pipes = {"stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE, "text": True}
+        self.popen = subprocess.Popen(command, env={**os.environ, **environment}, **pipes)
         threading.Thread(target=self.read, daemon=True).start()
 
     def read(self):
@@ -87,10 +86,10 @@ class Job:
                 return at, int(match[1]), int(match[2])
         return None
 
-    def wait(self, condition, patience):
+    def wait(self, patience, condition, *arguments):
         until = time.time() + patience
         while time.time() < until:
-            found = condition()
+            found = condition(*arguments)
             if found:
                 return found
             time.sleep(0.005)
@@ -102,7 +101,7 @@ class Job:
             # Its place was taken from it; it comes back as a newcomer.
             since, stopped, self.stopped = time.time(), self.stopped, None
             stopped.popen.send_signal(signal.SIGCONT)
-            if not self.wait(lambda: self.is_full(since), 60):
+            if not self.wait(60, self.is_full, since):
                 raise SystemExit(f"a rank that was stopped did not come back: {stopped.lines[-3:]}")
         while True:
             self.gone += [member for member in self.members if not member.lives()]
@@ -113,7 +112,7 @@ class Job:
             since = time.time()
             for _ in range(missing):
                 self.start()
-            if not self.wait(lambda: self.is_full(since), 60):
+            if not self.wait(60, self.is_full, since):
                 raise SystemExit(f"the job did not come to {self.args.world} ranks: {self.lines()[-5:]}")
 
     def is_full(self, since):
@@ -149,7 +148,7 @@ def inject(job, fault):
         victims = victims[1:]
     elif fault == "handover":
         victims[0].kill()
-        job.wait(lambda: job.next_step(time.time() - 1), 10)
+        job.wait(10, job.next_step, time.time() - 1)
         job.start()
         # A joiner begins with its codecs' measurements and the text; then it knocks.
         time.sleep(random.uniform(0.3, 1.2))
@@ -166,7 +165,7 @@ def rounds(job, args):
         job.fill()
         time.sleep(random.uniform(CALM_S, CALM_S + args.spread))
         at = inject(job, args.fault)
-        found = job.wait(lambda: job.next_step(at), args.patience)
+        found = job.wait(args.patience, job.next_step, at)
         if found is None:
             hangs += 1
             print(f"round {number}: no step within {args.patience} s", file=sys.stderr)

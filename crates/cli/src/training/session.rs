@@ -313,7 +313,7 @@ impl<'a> Session<'a> {
         };
         self.course.log.pause();
         let state = (&mut self.engine, self.course.position);
-        let saved = checkpoints::save(job, (policy, &self.seat.lock), state, (self.world, done));
+        let saved = checkpoints::save(job, (policy, self.seat.lock), state, (self.world, done));
         if saved.is_err() {
             self.seat.lock.discard(done);
         }
