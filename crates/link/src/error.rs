@@ -20,6 +20,8 @@ pub enum Kind {
     },
     /// A rank has ended before all had met; `rank` names it.
     Absent,
+    /// The caller has ended it from another thread.
+    Cancelled,
     /// Something did not happen in time.
     Timeout,
     /// The other side does not prove the same job token.

@@ -10,6 +10,8 @@ mod preamble;
 mod session;
 mod token;
 
+#[cfg(test)]
+pub(crate) use handshake::tests;
 pub use handshake::{Handshake, Role};
 pub use preamble::{PREAMBLE_BYTES, Preamble};
 pub use session::{RECORD_BYTES_MAX, RECORD_PLAIN_BYTES_MAX, Session, take_record};

@@ -6,6 +6,7 @@
 
 mod agreement;
 mod buffer;
+mod cancel;
 mod connect;
 pub(crate) mod connection;
 mod control;
@@ -25,6 +26,7 @@ pub(crate) mod wake;
 mod writer;
 
 pub use agreement::decline;
+pub use cancel::Cancel;
 pub use connect::connect;
 pub use options::{CONNECTIONS_MAX, Encryption, Options, address_towards};
 #[doc(hidden)]

@@ -4,13 +4,14 @@ mod ports;
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
+use std::sync::Mutex;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use ports::{LONG, Post, connect_all, options, tag};
 use proptest::prelude::*;
 use thinwire_link::store::{self, Store};
-use thinwire_link::tcp::{Options, connect};
+use thinwire_link::tcp::{Cancel, Options, connect};
 use thinwire_link::{Error, Kind, Token};
 use thinwire_wire::{Rank, VERSION, World};
 
@@ -44,6 +45,74 @@ fn a_rank_that_cannot_be_reached_is_named_with_the_reason() {
         "could not connect to rank 0 of 2 within 1 s; rank 0 at {closed}: connection refused"
     );
     assert_eq!(error.to_string(), expected);
+}
+
+/// A store that remembers for how long it was asked to wait at most.
+struct Watched<S> {
+    store: S,
+    longest: Mutex<Duration>,
+}
+
+impl<S: Store> Watched<S> {
+    fn new(store: S) -> Watched<S> {
+        Watched { store, longest: Mutex::default() }
+    }
+}
+
+impl<S: Store> Store for Watched<S> {
+    fn set(&self, key: &str, value: &[u8]) -> Result<(), Error> {
+        self.store.set(key, value)
+    }
+
+    fn get(&self, key: &str, timeout: Duration) -> Result<Vec<u8>, Error> {
+        let mut longest = self.longest.lock().unwrap();
+        *longest = timeout.max(*longest);
+        drop(longest);
+        self.store.get(key, timeout)
+    }
+}
+
+/// Cancels rank 0 of 2, which has left its address in `store`; returns what it says.
+fn cancelled(ranks: &Watched<impl Store>, store: &dyn Store) -> Error {
+    let cancel = Cancel::new();
+    let options = Options { cancel: Some(cancel.clone()), ..options() };
+    thread::scope(|scope| {
+        let zero = scope.spawn(|| connect(World::new(0, 2).unwrap(), ranks, &options));
+        store.get("epoch/0/rank/0", LONG).unwrap();
+        // The rank begins to wait meanwhile, though it says the same if it has not.
+        thread::sleep(SHORT);
+        let start = Instant::now();
+        cancel.cancel();
+        let error = failure(zero.join().unwrap());
+        assert!(start.elapsed() < LONG / 4);
+        error
+    })
+}
+
+#[test]
+fn a_rank_that_waits_for_another_to_appear_can_be_cancelled() {
+    let said = "cancelled while waiting for rank 1 of 2 to appear";
+    let mem = store::mem::Mem::new();
+    let ranks = Watched::new(mem.clone());
+    let error = cancelled(&ranks, &mem);
+    assert_eq!((error.kind, error.to_string().as_str()), (Kind::Cancelled, said));
+    assert!(*ranks.longest.lock().unwrap() <= Duration::from_millis(50));
+
+    let token = options().token;
+    let server = store::tcp::Server::bind("127.0.0.1:0".parse().unwrap(), &token).unwrap();
+    let address = server.address().to_string();
+    let client = || store::tcp::Client::connect(&address, &token, LONG).unwrap();
+    let error = cancelled(&Watched::new(client()), &client());
+    assert_eq!((error.kind, error.to_string().as_str()), (Kind::Cancelled, said));
+}
+
+#[test]
+fn a_rank_that_connects_to_others_can_be_cancelled() {
+    let store = store::mem::Mem::new();
+    store.set("epoch/0/rank/1", b"2 127.0.0.1:9 0").unwrap();
+    let error = cancelled(&Watched::new(store.clone()), &store);
+    assert_eq!(error.kind, Kind::Cancelled);
+    assert_eq!(error.to_string(), "cancelled while connecting to rank 1 of 2");
 }
 
 #[test]

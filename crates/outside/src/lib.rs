@@ -23,6 +23,7 @@ mod plan;
 mod program;
 pub mod protobuf;
 mod roster;
+mod service;
 mod snapshot;
 mod state;
 mod store;
@@ -41,6 +42,7 @@ pub use onnx::onnx;
 pub use plan::{BATCH, MODEL, SEQUENCE, cluster, plan};
 pub use program::run as program;
 pub use roster::roster;
+pub use service::service;
 pub use snapshot::snapshot;
 pub use state::state;
 pub use store::store;
@@ -69,6 +71,7 @@ pub const TARGETS: &[Target] = &[
     Target { name: "launcher", run: launcher },
     Target { name: "state", run: state },
     Target { name: "handshake", run: handshake },
+    Target { name: "service", run: service },
     Target { name: "store", run: store },
     Target { name: "frames", run: frames },
     Target { name: "checkpoint", run: checkpoint },

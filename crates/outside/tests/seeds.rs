@@ -67,4 +67,11 @@ proptest::proptest! {
     fn any_bytes_keep_the_law_of_headers(bytes in proptest::collection::vec(proptest::num::u8::ANY, 0..48)) {
         thinwire_outside::header(&bytes);
     }
+
+    #[test]
+    fn any_talk_of_clients_keeps_the_law_of_services(
+        bytes in proptest::collection::vec(proptest::num::u8::ANY, 0..400)
+    ) {
+        thinwire_outside::service(&bytes);
+    }
 }

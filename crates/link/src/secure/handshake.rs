@@ -137,7 +137,7 @@ fn write_message(noise: &mut snow::HandshakeState, output: &mut Vec<u8>) {
 }
 
 #[cfg(test)]
-pub(super) mod tests {
+pub(crate) mod tests {
     use proptest::prelude::*;
 
     use super::*;

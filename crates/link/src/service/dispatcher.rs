@@ -209,3 +209,6 @@ impl<S: Service> Dispatcher<S> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -72,7 +72,8 @@ impl<S: Service> EventLoop<S> {
             self.poll();
             let now = Instant::now();
             if !self.run_calls(now) {
-                return;
+                // The last words of the host, as far as sockets take them at once.
+                return self.write();
             }
             self.accept(now);
             self.read();

@@ -50,3 +50,44 @@ impl Messages {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Kind;
+    use crate::secure::tests::pair;
+
+    fn both() -> [Messages; 2] {
+        let (a, b) = pair("t", "t");
+        [a, b].map(|end| Messages::new(end.unwrap().unwrap().0))
+    }
+
+    #[test]
+    fn messages_of_any_length_arrive_whole_and_in_order() {
+        let (record, limit) = (RECORD_PLAIN_BYTES_MAX, 3 * RECORD_PLAIN_BYTES_MAX);
+        let [mut from, mut to] = both();
+        let (mut wire, mut input) = (Vec::new(), Vec::new());
+        let lengths = [0, 1, record - 1, record, record + 1, 2 * record, limit];
+        lengths.iter().for_each(|length| from.seal(&vec![*length as u8; *length], &mut wire));
+        let mut arrived = Vec::new();
+        for piece in wire.chunks(40_000) {
+            input.extend_from_slice(piece);
+            while let Some(message) = to.receive(&mut input, limit).unwrap() {
+                assert!(message.iter().all(|byte| *byte == message.len() as u8));
+                arrived.push(message.len());
+            }
+        }
+        assert_eq!(arrived, lengths);
+    }
+
+    #[test]
+    fn one_byte_more_than_the_limit_is_refused_before_it_is_held() {
+        for limit in [5, RECORD_PLAIN_BYTES_MAX, RECORD_PLAIN_BYTES_MAX + 5] {
+            let [mut from, mut to] = both();
+            let mut wire = Vec::new();
+            from.seal(&vec![1; limit + 1], &mut wire);
+            assert_eq!(to.receive(&mut wire, limit).unwrap_err().kind, Kind::Limit);
+            assert!(to.partial.len() <= limit);
+        }
+    }
+}

@@ -1,7 +1,7 @@
 //! What a service asks of its server while it handles an event.
 
 use crate::Error;
-use crate::service::ClientId;
+use crate::service::{ClientId, MESSAGE_BYTES_MAX};
 use crate::strangers::Refusals;
 
 /// One request of a service to its server.
@@ -39,7 +39,12 @@ impl Outbox {
 
     /// Sends a message to a client, whether or not it has asked for one. A client with more than
     /// [`super::OUTPUT_BYTES_MAX`] unread bytes is closed instead.
+    ///
+    /// # Panics
+    /// If the message is longer than [`MESSAGE_BYTES_MAX`].
     pub fn send(&mut self, to: ClientId, message: &[u8]) {
+        let length = message.len();
+        assert!(length <= MESSAGE_BYTES_MAX, "message of {length} bytes to a client");
         self.actions.push(Action::Send { to, message: message.to_vec() });
     }
 

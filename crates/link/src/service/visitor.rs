@@ -114,3 +114,107 @@ impl Visitor {
         Ok(())
     }
 }
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// The longest message of a client in these tests.
+    const MESSAGE_BYTES_MAX: usize = 1000;
+
+    pub(crate) fn token() -> Token {
+        Token::new("visitors")
+    }
+
+    /// Completes the handshake of a visitor; returns the messages of the other end and the bytes that
+    /// it sent.
+    pub(crate) fn shake(visitor: &mut Visitor) -> (Messages, Vec<u8>) {
+        let mut other = Handshake::new(Role::Initiator, &token(), Preamble { encrypt: true });
+        let mut said = Vec::new();
+        loop {
+            let before = visitor.input.len();
+            let done = other.advance(&mut visitor.output, &mut visitor.input).unwrap();
+            said.extend_from_slice(&visitor.input[before..]);
+            if let Some((session, _)) = done {
+                return (Messages::new(session), said);
+            }
+            assert_eq!(visitor.receive().unwrap(), None);
+        }
+    }
+
+    fn stranger() -> Visitor {
+        Visitor::new(&token(), MESSAGE_BYTES_MAX)
+    }
+
+    #[test]
+    fn only_a_record_that_opens_makes_a_stranger_known() {
+        let mut visitor = stranger();
+        let (mut messages, _) = shake(&mut visitor);
+        assert_eq!(visitor.receive().unwrap(), None);
+        assert!(visitor.is_stranger());
+        messages.seal(b"it is me", &mut visitor.input);
+        assert_eq!(visitor.receive().unwrap().unwrap(), b"it is me");
+        assert!(!visitor.is_stranger());
+    }
+
+    #[test]
+    fn a_repeated_handshake_leaves_a_stranger() {
+        let (_, said) = shake(&mut stranger());
+        let mut visitor = stranger();
+        visitor.input = said;
+        visitor.receive().unwrap();
+        assert!(visitor.input.is_empty() && visitor.is_stranger());
+        assert_eq!(visitor.input_bytes_max(), STRANGER_INPUT_BYTES_MAX);
+        visitor.input = vec![16, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16];
+        assert_eq!(visitor.receive().unwrap_err().kind, Kind::Corrupt);
+        assert!(visitor.is_stranger());
+    }
+
+    #[test]
+    fn a_stranger_cannot_announce_a_long_record() {
+        let mut visitor = stranger();
+        let (mut messages, _) = shake(&mut visitor);
+        messages.seal(&[2; FIRST_BYTES_MAX + 1], &mut visitor.input);
+        assert_eq!(visitor.receive().unwrap_err().kind, Kind::Limit);
+    }
+
+    #[test]
+    fn a_held_client_has_no_message_taken_and_fills_no_buffer() {
+        let mut visitor = stranger();
+        let (mut messages, _) = shake(&mut visitor);
+        (0..3).for_each(|number| messages.seal(&[number], &mut visitor.input));
+        assert_eq!(visitor.receive().unwrap().unwrap(), [0]);
+        visitor.hold(true);
+        assert_eq!(visitor.receive().unwrap(), None);
+        visitor.hold(false);
+        assert_eq!(visitor.receive().unwrap().unwrap(), [1]);
+        visitor.hold(true);
+        visitor.input.resize(visitor.input_bytes_max(), 0);
+        assert_eq!(visitor.receive().unwrap_err().context, "asks faster than it takes replies");
+    }
+
+    proptest! {
+        /// Memory per unauthenticated byte: bounded, whatever comes and however it is cut.
+        #[test]
+        fn strangers_fill_no_buffers(
+            said: bool, chunks in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..600), 1..20)
+        ) {
+            let mut visitor = stranger();
+            if said {
+                visitor.input = shake(&mut stranger()).1;
+            }
+            for chunk in chunks {
+                let room = visitor.input_bytes_max() - visitor.input.len();
+                visitor.input.extend(chunk.into_iter().take(room));
+                let received = visitor.receive();
+                let held = visitor.input.capacity() + visitor.output.capacity();
+                prop_assert!(visitor.is_stranger() && held <= 4 * STRANGER_INPUT_BYTES_MAX);
+                if received.is_err() {
+                    break;
+                }
+            }
+        }
+    }
+}

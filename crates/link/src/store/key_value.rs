@@ -125,3 +125,134 @@ fn miss(client: ClientId, waiting: &Waiting, out: &mut Outbox) {
     let missing = out.explain(store::missing(&waiting.key, waiting.wait));
     out.send(client, &message::reply_to_bytes(Err(&missing)));
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::service::dispatcher::Dispatcher;
+    use crate::service::messages::Messages;
+    use crate::service::visitor::tests::{shake, token};
+    use crate::store::VALUE_BYTES_MAX;
+
+    /// A store and its clients, whose messages are passed on by hand.
+    struct Talk {
+        server: Dispatcher<KeyValueService>,
+        clients: Vec<(ClientId, Messages)>,
+        now: Instant,
+    }
+
+    impl Talk {
+        fn new(clients: usize) -> Talk {
+            let mut server = Dispatcher::new(KeyValueService::new(), &token());
+            let mut client = || {
+                let id = server.accept();
+                (id, shake(server.visitor_mut(id).unwrap()).0)
+            };
+            let clients = (0..clients).map(|_| client()).collect();
+            Talk { server, clients, now: Instant::now() }
+        }
+
+        fn ask(&mut self, client: usize, request: &Request) {
+            let (id, messages) = &mut self.clients[client];
+            messages.seal(&request.to_bytes(), &mut self.server.visitor_mut(*id).unwrap().input);
+            self.server.moved(*id, Ok(()));
+        }
+
+        fn turn(&mut self) {
+            self.server.turn(self.now);
+        }
+
+        /// What a client is answered next, if it is.
+        fn answer(&mut self, client: usize) -> Option<Result<Vec<u8>, Error>> {
+            let (id, messages) = &mut self.clients[client];
+            let output = &mut self.server.visitor_mut(*id).unwrap().output;
+            let reply = messages.receive(output, MESSAGE_BYTES_MAX).unwrap()?;
+            self.server.moved(*id, Ok(()));
+            Some(message::parse_reply(&reply))
+        }
+    }
+
+    fn get(key: &str, wait: Duration) -> Request {
+        Request::Get { key: key.to_owned(), wait }
+    }
+
+    fn set(key: &str, value: &[u8]) -> Request {
+        Request::Set { key: key.to_owned(), value: value.to_vec() }
+    }
+
+    const LONG: Duration = Duration::from_secs(60);
+
+    #[test]
+    fn who_does_not_read_replies_gets_no_more_of_them() {
+        let mut talk = Talk::new(1);
+        let value = vec![7; VALUE_BYTES_MAX];
+        // A first message has to be short.
+        talk.ask(0, &set("small", b""));
+        talk.ask(0, &set("large", &value));
+        talk.turn();
+        (0..2).for_each(|_| assert_eq!(talk.answer(0).unwrap().unwrap(), b""));
+        (0..500).for_each(|_| talk.ask(0, &get("large", Duration::ZERO)));
+        for answered in 0..500 {
+            talk.turn();
+            let visitor = talk.server.visitor(talk.clients[0].0).unwrap();
+            assert!(visitor.output.len() < 2 * MESSAGE_BYTES_MAX, "{answered}");
+            assert_eq!(talk.answer(0).unwrap().unwrap(), value);
+        }
+        talk.turn();
+        let visitor = talk.server.visitor(talk.clients[0].0).unwrap();
+        assert!(visitor.input.is_empty() && visitor.output.is_empty());
+    }
+
+    #[test]
+    fn requests_behind_one_that_waits_are_answered_after_it() {
+        let mut talk = Talk::new(2);
+        talk.ask(0, &get("later", LONG));
+        talk.ask(0, &set("mine", b"m"));
+        talk.ask(0, &get("mine", LONG));
+        talk.ask(1, &get("mine", Duration::ZERO));
+        talk.turn();
+        assert!(talk.answer(0).is_none());
+        assert_eq!(talk.answer(1).unwrap().unwrap_err().kind, crate::Kind::Timeout);
+        talk.ask(1, &set("later", b"l"));
+        (0..2).for_each(|_| talk.turn());
+        let answers: Vec<_> = std::iter::from_fn(|| talk.answer(0)).map(Result::unwrap).collect();
+        assert_eq!(answers, [&b"l"[..], b"", b"m"]);
+        assert_eq!(talk.answer(1).unwrap().unwrap(), b"");
+    }
+
+    #[test]
+    fn a_wait_ends_at_its_deadline_and_no_other_does() {
+        let mut talk = Talk::new(2);
+        talk.ask(0, &get("later", LONG));
+        talk.ask(1, &get("later", LONG / 2));
+        talk.turn();
+        assert_eq!(talk.server.deadline(talk.now), Some(talk.now + LONG / 2));
+        talk.now += LONG / 2;
+        talk.turn();
+        let error = talk.answer(1).unwrap().unwrap_err();
+        assert_eq!(error.to_string(), "nobody wrote later within 30.0 s");
+        assert!(talk.answer(0).is_none());
+        talk.server.remove(talk.clients[0].0, talk.now);
+        talk.turn();
+        assert_eq!(talk.server.deadline(talk.now), None, "who is gone is forgotten");
+    }
+
+    #[test]
+    fn strangers_are_named_where_a_rank_is_missing() {
+        let mut talk = Talk::new(1);
+        let refusals = &mut talk.server.outbox().refusals;
+        (0..300).for_each(|_| refusals.count([10, 0, 0, 7].into()));
+        talk.ask(0, &get("rank/1", Duration::ZERO));
+        talk.turn();
+        let said = talk.answer(0).unwrap().unwrap_err().to_string();
+        let strangers = "300 connections did not prove the job token, from 10.0.0.7";
+        assert_eq!(said, format!("nobody wrote rank/1 within 0.0 s; {strangers}"));
+    }
+
+    #[test]
+    fn kinds_of_other_services_are_not_for_a_store() {
+        assert!(KeyValueService::is_request(&set("key", b"").to_bytes()));
+        assert!(KeyValueService::is_request(&get("key", LONG).to_bytes()));
+        assert!(!KeyValueService::is_request(&[16]) && !KeyValueService::is_request(&[]));
+    }
+}

@@ -20,7 +20,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(500);
 ///
 /// # Errors
 /// If a rank does not appear or cannot be connected to in time, another process has this rank,
-/// or two sides disagree about token, version, world or epoch.
+/// two sides disagree about token, version, world or epoch, or the options' handle cancels it.
 pub fn connect(world: World, store: &dyn Store, options: &Options) -> Result<Link, Error> {
     options.check()?;
     if world.size() == 1 {
@@ -73,15 +73,22 @@ impl Rendezvous<'_> {
 
     /// Waits for a rank's entry in the store, unless any rank announces another world meanwhile.
     fn wait_for(&self, rank: Rank) -> Result<Vec<u8>, Error> {
+        let mut look = Instant::now() + LOOK_EVERY;
         loop {
-            let left = self.deadline.saturating_duration_since(Instant::now());
-            let absent = match self.store.get(&self.key(rank), left.min(LOOK_EVERY)) {
+            let size = self.world.size();
+            self.options.check_cancelled(|| format!("waiting for {rank} of {size} to appear"))?;
+            let until = self.deadline.min(look).saturating_duration_since(Instant::now());
+            let absent = match self.store.get(&self.key(rank), until.min(self.options.wait_max())) {
                 Ok(value) => return Ok(value),
                 Err(error) if is_absence(error.kind) => error,
                 Err(error) => return Err(error),
             };
-            agreement::check(self.world, self.store, self.options.epoch)?;
-            if Instant::now() >= self.deadline {
+            let now = Instant::now();
+            if now >= look.min(self.deadline) {
+                agreement::check(self.world, self.store, self.options.epoch)?;
+                look = now + LOOK_EVERY;
+            }
+            if now >= self.deadline {
                 return Err(self.missing(absent));
             }
         }

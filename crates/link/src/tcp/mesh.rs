@@ -90,7 +90,7 @@ impl<'a> Mesh<'a> {
     /// Connects everybody.
     ///
     /// # Errors
-    /// If a rank cannot be connected to in time or is none of ours.
+    /// If a rank cannot be connected to in time or is none of ours, or the options' handle cancels it.
     pub fn make(mut self) -> Result<Vec<Option<Peer>>, Error> {
         loop {
             let now = Instant::now();
@@ -104,6 +104,9 @@ impl<'a> Mesh<'a> {
             if now >= self.deadline {
                 return Err(self.explain(&missing));
             }
+            let size = self.world.size();
+            self.options
+                .check_cancelled(|| format!("connecting to {} of {size}", name(&missing)))?;
             self.poll()?;
             self.accept();
         }
@@ -279,7 +282,8 @@ impl<'a> Mesh<'a> {
         let deadlines = self.pending.iter().map(|pending| pending.deadline);
         let deadlines = deadlines.chain(retries).chain(resume);
         let until = deadlines.fold(self.deadline, Instant::min);
-        match poll(&mut fds, Some(&timespec(until.saturating_duration_since(now)))) {
+        let timeout = until.saturating_duration_since(now).min(self.options.wait_max());
+        match poll(&mut fds, Some(&timespec(timeout))) {
             Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
             Err(error) => Err(Error::io("cannot poll", error.into())),
         }

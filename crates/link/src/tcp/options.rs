@@ -3,6 +3,8 @@
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
 use std::time::Duration;
 
+use crate::error::refuse_if;
+use crate::tcp::cancel::{CANCEL_EVERY, Cancel};
 use crate::{Bandwidth, Error, Kind, Token};
 
 /// The most data connections between two ranks.
@@ -43,6 +45,8 @@ pub struct Options {
     pub heartbeat_timeout: Option<Duration>,
     /// Time that all ranks may take to find each other.
     pub timeout: Duration,
+    /// Handle that ends the search for the other ranks early.
+    pub cancel: Option<Cancel>,
 }
 
 impl Options {
@@ -57,7 +61,22 @@ impl Options {
             limit: None,
             heartbeat_timeout: Some(Duration::from_secs(10)),
             timeout: Duration::from_secs(60),
+            cancel: None,
         }
+    }
+
+    /// Returns the longest time to wait without a look at the cancel handle.
+    pub(super) fn wait_max(&self) -> Duration {
+        self.cancel.as_ref().map_or(Duration::MAX, |_| CANCEL_EVERY)
+    }
+
+    /// Ends what `doing` tells, if somebody has cancelled it.
+    ///
+    /// # Errors
+    /// [`Kind::Cancelled`].
+    pub(super) fn check_cancelled(&self, doing: impl FnOnce() -> String) -> Result<(), Error> {
+        let cancelled = self.cancel.as_ref().is_some_and(Cancel::is_cancelled);
+        refuse_if(cancelled, Kind::Cancelled, || format!("cancelled while {}", doing()))
     }
 
     pub(super) fn check(&self) -> Result<(), Error> {
