@@ -67,7 +67,14 @@ class Job:
         self.coordinator = Process(command, {})
 
     def start(self):
-        command = [self.args.thinwire, "train", "--ranks", f"1:{self.args.world}", "--report", "none"]
+        command = [
+            self.args.thinwire,
+            "train",
+            "--ranks",
+            f"1:{self.args.world}",
+            "--report",
+            "none",
+        ]
         if self.args.fault != "checkpoint":
             command += ["--checkpoint-dir", "none"]
         else:
@@ -113,7 +120,9 @@ class Job:
             for _ in range(missing):
                 self.start()
             if not self.wait(60, self.is_full, since):
-                raise SystemExit(f"the job did not come to {self.args.world} ranks: {self.lines()[-5:]}")
+                raise SystemExit(
+                    f"the job did not come to {self.args.world} ranks: {self.lines()[-5:]}"
+                )
 
     def is_full(self, since):
         ranks = f" {self.args.world} ranks"
@@ -173,7 +182,9 @@ def rounds(job, args):
                 print("  ", member.lives(), member.lines[-2:], file=sys.stderr)
             continue
         pauses.append(found[0] - at)
-        print(f"round {number}: {pauses[-1]:.3f} s, epoch {found[1]} of {found[2]}", file=sys.stderr)
+        print(
+            f"round {number}: {pauses[-1]:.3f} s, epoch {found[1]} of {found[2]}", file=sys.stderr
+        )
     return pauses, hangs
 
 
