@@ -52,6 +52,7 @@ pub use channel::Channel;
 pub use checkpoint::{State, Tensors, reshard};
 pub use error::Error;
 pub use exchange::route::Target;
+pub use measure::codecs::measure_codecs;
 pub use measure::link::LinkSpeed;
 pub use measure::pairs::{Pair, Unequal};
 pub use measure::units::Units;

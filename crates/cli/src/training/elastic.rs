@@ -18,8 +18,8 @@ use thinwire_job::{Form, Host, Place, Source};
 use thinwire_member::{Authority, Epoch, Id, Options};
 use thinwire_sync::{Channel, Policy};
 use thinwire_train::checkpoint::{Checkpoint, latest};
-use thinwire_train::rows;
 use thinwire_train::spmd::{Carried, Snapshot};
+use thinwire_train::{Parameter, rows};
 use thinwire_wire::Rank;
 
 use super::engine::Engine;
@@ -60,6 +60,12 @@ pub fn train(job: &TrainingJob, codecs: &[Option<&Policy>], seat: &elastic::Seat
     let (min, max) = (1, thinwire_wire::WORLD_SIZE_MAX);
     let options = Options::new(Authority::Saved, min, max);
     let links = settings.link.of_job(settings.limit(&place))?;
+    // The others do not wait for what this process can do before it joins.
+    if let (Some(policy), Parallelism::Replicas(model)) = (codec, &job.parallelism) {
+        let model = model.smallest()?;
+        let elements = model.parameters().iter().map(Parameter::elements);
+        thinwire_sync::measure_codecs(policy, elements.max().unwrap_or(0));
+    }
     let mut membership = Membership::join(seat, &links, options, facts)?;
     let elastic = Elastic::new(job, *codec, &place, &interrupt);
     let threads = settings.threads(&place);

@@ -4,6 +4,8 @@
 //! more than caches hold where there is so large a bucket: pieces that stay in a cache are cheaper.
 //! All figures are those of the slowest rank, and the same on all ranks.
 
+use std::collections::BTreeMap;
+use std::sync::Mutex;
 use std::time::Instant;
 
 use thinwire_codec::{Bound, Choice, Codec, Input, Trial, Write};
@@ -53,14 +55,10 @@ impl Calibration {
         among: &[Choice],
         largest: usize,
     ) -> Result<Calibration, Error> {
-        let parse = |name: &str| Choice::parse(name).expect("a name from the list");
-        let mut choices = RAW.map(parse).to_vec();
         let all = Policy::AUTO.map(parse);
         let among = if among.is_empty() { &all } else { among };
-        choices.extend(among.iter().filter(|choice| !is_raw(choice)).cloned());
-        let values =
-            normal(SIZES[1]).repeat(if largest < SIZES[2] { 1 } else { SIZES[2] / SIZES[1] });
-        let mine = of_choices(&choices, &values);
+        let choices = with_raw(among);
+        let mine = remembered(&choices, largest >= SIZES[2]);
         let slowest = slowest_of(&all_gather(group, &mine)?, mine.len());
         let speed = |(choice, times): (Choice, &[f64])| CodecSpeed {
             choice,
@@ -172,6 +170,45 @@ pub(crate) fn rate_at(times: Times, elements: usize) -> f64 {
 
 /// Figures of a codec: seconds for encoding, decoding and merging for each of [`SIZES`], and the error.
 const FIGURES: usize = 3 * SIZES.len() + 1;
+
+/// Figures of codecs that this process has measured, by their names and whether large pieces count.
+type Memory = BTreeMap<(Vec<String>, bool), Vec<f32>>;
+
+static MEMORY: Mutex<Memory> = Mutex::new(Memory::new());
+
+/// Measures the speed of the codecs of `auto` in this process, on pieces of at most `largest` elements,
+/// unless it has done so before. A rank that is to join others does so first, or they wait for it.
+pub fn measure_codecs(policy: &Policy, largest: usize) {
+    if let Policy::Auto(among) = policy {
+        let all = Policy::AUTO.map(parse);
+        let among = if among.is_empty() { &all[..] } else { among };
+        remembered(&with_raw(among), largest >= SIZES[2]);
+    }
+}
+
+fn parse(name: &str) -> Choice {
+    Choice::parse(name).expect("a name from the list")
+}
+
+/// The raw codecs, then the others of these.
+fn with_raw(among: &[Choice]) -> Vec<Choice> {
+    let others = among.iter().filter(|choice| !is_raw(choice)).cloned();
+    RAW.map(parse).into_iter().chain(others).collect()
+}
+
+/// Returns the figures of all codecs, which are measured once in a process: ranks that go on in another
+/// group do not measure again.
+fn remembered(choices: &[Choice], has_large: bool) -> Vec<f32> {
+    let mut memory = MEMORY.lock().expect("no holder panics");
+    let key = (choices.iter().map(Choice::to_string).collect(), has_large);
+    let measure = || {
+        of_choices(
+            choices,
+            &normal(SIZES[1]).repeat(if has_large { SIZES[2] / SIZES[1] } else { 1 }),
+        )
+    };
+    memory.entry(key).or_insert_with(measure).clone()
+}
 
 /// Measures the figures of all codecs, which have bytes.
 fn of_choices(choices: &[Choice], normal: &[f32]) -> Vec<f32> {
