@@ -52,6 +52,10 @@ pub fn train(job: &TrainingJob, codecs: &[Option<&Policy>], seat: &elastic::Seat
     let [codec] = codecs else {
         return Err(anyhow!("{} codecs in an elastic job, expected one", codecs.len()));
     };
+    if let Some(path) = &settings.trace {
+        let error = anyhow!("--trace {} in an elastic job", path.display());
+        return Err(hinted(error, "leave it out: the steps of a trace are those of one rank 0"));
+    }
     job.check(codecs)?;
     let interrupt = Interrupt::listen()?;
     let mut facts = job.facts();
