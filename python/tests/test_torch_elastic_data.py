@@ -133,6 +133,9 @@ class Script:
             self.computed, self.weights = [], []
             self.loader.seek()
 
+    def meet(self):
+        return True
+
     def took(self, samples):
         self.computed += samples
 

@@ -7,12 +7,16 @@ from another thread. After a PeerError the group is over: every later call fails
 """
 
 from collections.abc import Callable
+from os import PathLike
 from typing import final
 
 __all__ = [
+    "Coordinator",
+    "Epoch",
     "Error",
     "Group",
     "InvalidError",
+    "Membership",
     "NoRankError",
     "PeerError",
     "Scatter",
@@ -68,6 +72,94 @@ class Store:
     @property
     def address(self) -> str:
         """Where ranks reach it: "host:port"."""
+
+@final
+class Coordinator:
+    """The coordinator of an elastic job in this process; it lives as long as the object. With a `state`
+    file it is the only one, and goes on from there; without, its successor asks the members."""
+
+    def __new__(
+        cls,
+        address: str,
+        token: str = "",
+        min_ranks: int = 1,
+        max_ranks: int = 4096,
+        state: str | PathLike[str] | None = None,
+    ) -> Coordinator: ...
+    @property
+    def address(self) -> str:
+        """Where processes reach it: "host:port"."""
+    def seat(self) -> list[tuple[str, str]]:
+        """The environment variables of a new process of the job."""
+    def resize(self, ranks: int) -> None:
+        """Sets the number of ranks that are wanted."""
+    def stop(self) -> None:
+        """Lets all processes leave after a step that all agree on."""
+
+@final
+class Membership:
+    """One process of an elastic job, whose coordinator is told of it while the framework computes.
+
+    `facts`, pairs of name and value, must be equal on all its processes. Dropped without `complete`, it
+    looks to the others like a process that was killed.
+    """
+
+    def __new__(
+        cls,
+        facts: list[tuple[str, str]],
+        coordinator: str | None = None,
+        token: str | None = None,
+        encryption: str = "auto",
+        connections: int = 1,
+        link: str | None = None,
+        timeout_s: float = 60.0,
+        heartbeat_timeout_s: float | None = None,
+    ) -> Membership: ...
+    @property
+    def id(self) -> str:
+        """The id of this process, as sixteen hexadecimal digits."""
+    def next(self) -> Epoch | None:
+        """Waits for the next epoch, after `halted`; None if this process has left, or the job is over."""
+    def wants_end(self) -> bool:
+        """Whether the epoch is to end after a step that all agree on."""
+    def synced(self, steps: int) -> None:
+        """Notes that the state was taken over, with so many steps."""
+    def applied(self, steps: int) -> None:
+        """Notes that so many steps were applied."""
+    def halted(self) -> None:
+        """Notes that the epoch has ended for this process, which applies no step until `next` returns."""
+    def leave(self) -> None:
+        """Asks to leave after a step that all agree on."""
+    def complete(self) -> None:
+        """Tells that all steps are done: the job is over for every process."""
+    def tell(self, figures: str) -> None:
+        """Sends figures for people: a JSON object of at most 512 bytes."""
+
+@final
+class Epoch:
+    """Ranks of an elastic job that train together until membership changes; calls are collective."""
+
+    @staticmethod
+    def of(group: Group, number: int = 1, holders: int = 1) -> Epoch:
+        """The ranks of a group as an epoch, over connections of its own."""
+    @property
+    def number(self) -> int: ...
+    @property
+    def rank(self) -> int: ...
+    @property
+    def world(self) -> int: ...
+    @property
+    def holders(self) -> int:
+        """How many ranks, the first ones, have the newest state; none at a job's beginning."""
+    def hand_over(self, holders: int, address: int, bytes: int) -> bytes:
+        """The bytes of the first `holders` ranks, which are the same, on all ranks; the others' addresses
+        do not count."""
+    def gather(self, mine: bytes) -> list[bytes]:
+        """The bytes of every rank, in rank order, of any lengths."""
+    def abort(self, reason: str) -> None:
+        """Ends the epoch on all its ranks."""
+    def close(self) -> None:
+        """Says goodbye to the other ranks, once no synchronizer uses the epoch."""
 
 @final
 class Group:
@@ -174,7 +266,7 @@ class Synchronizer:
 
     def __new__(
         cls,
-        group: Group,
+        group: Group | Epoch,
         parameters: list[tuple[str, list[int], str, int]],
         codec: str = "none",
         bucket_bytes: int = 1 << 20,
@@ -192,8 +284,13 @@ class Synchronizer:
         """The parameters of each bucket, in the order in which buckets become ready."""
     def relayout(self, parameters: list[tuple[str, list[int], str, int]]) -> None:
         """Takes the same parameters in another order or other buckets; all ranks together."""
-    def begin(self) -> None:
-        """Begins a step."""
+    def reform(self, epoch: Epoch, applied: bool = False) -> None:
+        """Goes on among the ranks of an epoch, of which new ones make a synchronizer; all together. A step
+        that was not finished leaves no trace, unless another rank has `applied` it."""
+    def set_share(self, share: float) -> None:
+        """Sets the part of the global batch that this rank computes, from the next step on."""
+    def begin(self, step: int | None = None) -> None:
+        """Begins a step, with the next number unless one is given; the same on all ranks."""
     def ready(self, parameter: int, address: int, elements: int) -> None:
         """Takes a gradient (it is copied); its bucket leaves when it is full."""
     def ready_bucket(self, bucket: int, address: int, elements: int) -> None:
@@ -231,6 +328,10 @@ class Synchronizer:
     def load(self, plan: str, tensors: _Tensors) -> None:
         """Goes on from a state, between steps; one of another model is refused before anything has
         changed."""
+    def shared_state(self) -> tuple[str, _Tensors]:
+        """The part of the state that all ranks have alike."""
+    def load_shared(self, plan: str, tensors: _Tensors) -> None:
+        """Goes on from that part of another rank's state, and keeps what this rank owes."""
     def state_bytes(self) -> int:
         """Bytes that the exchange holds beyond one copy of the gradients."""
     def abort(self, reason: str) -> None:

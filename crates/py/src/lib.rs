@@ -10,10 +10,13 @@ mod background;
 mod callback;
 mod calls;
 mod context;
+mod coordinator;
+mod epoch;
 mod error;
 mod group;
 mod ints;
 mod lifetime;
+mod membership;
 mod memory;
 mod names;
 mod operator;
@@ -38,9 +41,15 @@ mod _core {
     #[pymodule_export]
     use crate::background::settle;
     #[pymodule_export]
+    use crate::coordinator::Coordinator;
+    #[pymodule_export]
+    use crate::epoch::Epoch;
+    #[pymodule_export]
     use crate::error::{Error, InvalidError, NoRankError, PeerError};
     #[pymodule_export]
     use crate::group::Group;
+    #[pymodule_export]
+    use crate::membership::Membership;
     #[pymodule_export]
     use crate::options::check;
     #[pymodule_export]

@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
 use thinwire_collective::Stop;
-use thinwire_sync::{Outcome, Parameter};
+use thinwire_sync::{Channel, Outcome, Parameter};
 use thinwire_wire::DType;
 
 use crate::context::Context;
@@ -15,7 +15,7 @@ use crate::memory::Memory;
 /// State that the Python object, the background and MindSpore's operator share.
 pub(crate) struct Shared {
     inner: Mutex<Option<Inner>>,
-    pub(crate) stop: Stop,
+    stop: Mutex<Stop>,
     pub(crate) context: Arc<Context>,
     /// Why the operator failed last.
     pub(crate) failure: Mutex<Option<Failure>>,
@@ -200,6 +200,7 @@ impl Shared {
         let inner =
             Inner { sync, alone, step: 0, begun: false, ended, skipped: false, averaged: false };
         let inner = Mutex::new(Some(inner));
+        let stop = Mutex::new(stop);
         let shared = Arc::new(Shared { inner, stop, context, failure: Mutex::default() });
         shared.context.lifetime.add(&shared);
         shared
@@ -212,6 +213,25 @@ impl Shared {
         self.context.lifetime.check()?;
         let mut inner = self.inner.lock().expect("no holder panics");
         use_it(inner.as_mut().ok_or_else(|| Failure::invalid("the synchroniser is closed"))?)
+    }
+
+    /// The end of the group that it exchanges with now.
+    pub(crate) fn stop(&self) -> Stop {
+        self.stop.lock().expect("no holder panics").clone()
+    }
+
+    /// Goes on among the ranks of another channel. `applied` says that one of them has applied the last
+    /// step, whose end this rank has not seen.
+    pub(crate) fn reform(&self, channel: Channel, applied: bool) -> Result<(), Failure> {
+        let stop = channel.stop();
+        self.with(|inner| {
+            (inner.begun, inner.averaged, inner.skipped) = (false, false, false);
+            if applied {
+                inner.sync.keep_lost()?;
+            }
+            *self.stop.lock().expect("no holder panics") = stop;
+            Ok(inner.sync.reform_over(channel)?)
+        })
     }
 
     /// Takes the gradients of one of the core's buckets, and returns at once.
@@ -249,7 +269,7 @@ impl Shared {
 
 impl Member for Shared {
     fn abort(&self, reason: &str) {
-        self.stop.stop(&one_line(reason));
+        self.stop().stop(&one_line(reason));
     }
 
     fn close(&self) {

@@ -6,13 +6,16 @@ use std::sync::mpsc::channel;
 
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
-use thinwire_sync::Options;
+use thinwire_sync::{Channel, Options};
 use thinwire_wire::DType;
 
 use crate::background::Background;
 use crate::callback;
+use crate::context::Context;
+use crate::epoch::Epoch;
 use crate::error::Failure;
 use crate::group::Group;
+use crate::ints;
 use crate::lifetime::Member;
 use crate::memory::Memory;
 use crate::names;
@@ -30,6 +33,23 @@ pub(crate) struct Synchronizer {
     key: i32,
 }
 
+/// The ranks that average: those of a group, over connections of their own, or those of an epoch.
+#[derive(FromPyObject)]
+enum Ranks<'py> {
+    Group(PyRef<'py, Group>),
+    Epoch(PyRef<'py, Epoch>),
+}
+
+impl Ranks<'_> {
+    /// Their context, and the communication thread if they have one already.
+    fn parts(&self) -> Result<(Arc<Context>, Option<Channel>), Failure> {
+        match self {
+            Ranks::Group(group) => Ok((Arc::clone(group.context()), None)),
+            Ranks::Epoch(epoch) => Ok((Arc::clone(epoch.context()), Some(epoch.channel()?))),
+        }
+    }
+}
+
 impl Synchronizer {
     /// Does `work` in the background, after all that came before it, and waits for it.
     fn wait<T: Send + 'static>(
@@ -42,7 +62,7 @@ impl Synchronizer {
         let shared = Arc::clone(&self.shared);
         // Nobody listens any more after a signal.
         self.background.run(move || drop(reply.send(work(&shared))));
-        wait::for_answer(py, answer, &self.shared.stop)
+        wait::for_answer(py, answer, &self.shared.stop())
     }
 
     /// Does `work` in the background, then tells `done`.
@@ -75,7 +95,7 @@ impl Synchronizer {
     #[expect(clippy::too_many_arguments, reason = "keyword arguments of a Python function")]
     fn new(
         py: Python<'_>,
-        group: &Group,
+        group: Ranks<'_>,
         parameters: Vec<Described>,
         codec: &str,
         bucket_bytes: i128,
@@ -86,7 +106,7 @@ impl Synchronizer {
         momentum_correction: Option<f32>,
         warmup_steps: Option<i128>,
     ) -> PyResult<Synchronizer> {
-        let context = Arc::clone(group.context());
+        let (context, channel) = group.parts()?;
         context.lifetime.check()?;
         let parameters = described(parameters)?;
         let told = Told {
@@ -109,8 +129,13 @@ impl Synchronizer {
         }
         let corrects = options.momentum.is_some();
         let shared = wait::for_work(py, move || {
-            let link = context.meeting.link_named("synchronizer")?;
-            let sync = thinwire_sync::Synchronizer::start(link, parameters, options)?;
+            let sync = match channel {
+                Some(channel) => thinwire_sync::Synchronizer::over(channel, parameters, options)?,
+                None => {
+                    let link = context.meeting.link_named("synchronizer")?;
+                    thinwire_sync::Synchronizer::start(link, parameters, options)?
+                }
+            };
             Ok(Shared::new(context, sync, corrects))
         })?;
         let key = operator::remember(&shared);
@@ -137,8 +162,26 @@ impl Synchronizer {
         self.wait(py, |shared| shared.with(relayout))
     }
 
-    fn begin(&self, py: Python<'_>) -> PyResult<()> {
-        Ok(py.detach(|| self.shared.with(Inner::begin))?)
+    #[pyo3(signature = (step = None))]
+    fn begin(&self, py: Python<'_>, step: Option<i128>) -> PyResult<()> {
+        let step = step.map(|step| ints::to("step", step)).transpose()?;
+        let begin = |inner: &mut Inner| {
+            inner.step = step.unwrap_or(inner.step);
+            inner.begin()
+        };
+        Ok(py.detach(|| self.shared.with(begin))?)
+    }
+
+    /// Sets the part of the global batch that this rank computes.
+    fn set_share(&self, py: Python<'_>, share: f32) -> PyResult<()> {
+        Ok(py.detach(|| self.shared.with(|inner| Ok(inner.sync.set_share(share)?)))?)
+    }
+
+    /// Goes on among the ranks of an epoch, after a step that was lost, or between steps.
+    #[pyo3(signature = (epoch, applied = false))]
+    fn reform(&self, py: Python<'_>, epoch: &Epoch, applied: bool) -> PyResult<()> {
+        let channel = epoch.channel()?;
+        self.wait(py, move |shared| shared.reform(channel, applied))
     }
 
     fn ready(
@@ -257,6 +300,23 @@ impl Synchronizer {
             })
         })?;
         Ok((state.plan, state::given(py, state.tensors)?))
+    }
+
+    /// The part of the state that all ranks have alike.
+    fn shared_state<'py>(&self, py: Python<'py>) -> PyResult<(String, Bound<'py, PyDict>)> {
+        let shared = |inner: &mut Inner| Ok(inner.sync.state().shared());
+        let state = py.detach(|| self.shared.with(shared))?;
+        Ok((state.plan, state::given(py, state.tensors)?))
+    }
+
+    /// Goes on from that part of another rank's state, and keeps what this rank owes.
+    fn load_shared(&self, py: Python<'_>, plan: String, tensors: Tensors<'_>) -> PyResult<()> {
+        let shared = state::read(plan, tensors)?;
+        let load = move |inner: &mut Inner| {
+            let state = inner.sync.state().with_shared(shared);
+            Ok(inner.sync.load_tensors(&state)?)
+        };
+        Ok(py.detach(|| self.shared.with(load))?)
     }
 
     fn load(&self, py: Python<'_>, plan: String, tensors: Tensors<'_>) -> PyResult<()> {

@@ -5,6 +5,7 @@
     model.register_comm_hook(*thinwire.torch.hook(codec="auto"))   # DDP
     thinwire.torch.fsdp(model, codec="int8")                       # FSDP2, after fully_shard
     outer = thinwire.torch.DiLoCo(model, every=100)                # outer.step() after every step
+    elastic = thinwire.torch.Elastic(model, optimizer, batch=512)  # ranks come and go
     torch.distributed.init_process_group("thinwire")               # everything else
     thinwire.torch.export_graph(model, (tokens,), "model.json")    # for thinwire plan make
 
@@ -17,6 +18,7 @@ except ImportError as error:
     raise ImportError(f"thinwire.torch needs PyTorch ({error}) (hint: pip install torch)") from None
 
 from thinwire.torch.backend import ProcessGroup
+from thinwire.torch.elastic.job import Elastic
 from thinwire.torch.export import export_graph
 from thinwire.torch.fsdp import fsdp
 from thinwire.torch.hook import Hook, hook
@@ -26,6 +28,7 @@ from thinwire.torch.resharded import resharded
 
 __all__ = [
     "DiLoCo",
+    "Elastic",
     "Hook",
     "LocalSGD",
     "PairAveraging",

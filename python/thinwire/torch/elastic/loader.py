@@ -11,7 +11,10 @@ what they still have to do for it.
 
 from __future__ import annotations
 
+import ctypes
 import dataclasses
+import signal
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Protocol
 
@@ -21,6 +24,9 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset, default_colla
 from thinwire._core import InvalidError
 from thinwire.torch.elastic.deal import Deal, Place
 from thinwire.torch.elastic.stream import Position, Stream
+
+PR_SET_PDEATHSIG = 1
+"""The option of Linux's prctl that sets the signal at a parent's death."""
 
 OURS = ("batch_size", "sampler", "batch_sampler")
 """Arguments of a DataLoader that an elastic loader has its own values for."""
@@ -39,6 +45,9 @@ class Job(Protocol):
 
     def compute(self, deal: Deal) -> None:
         """Says which part of a batch comes next."""
+
+    def meet(self) -> bool:
+        """Waits for all ranks at the end; whether all have come."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -76,7 +85,8 @@ class Loader:
         self._committed = self._ahead = self._asked = Position()
         self._turn = torch.zeros((), dtype=torch.int64).share_memory_()
         dealt = Dealt(data, collate or default_collate, self._turn)
-        options = {"collate_fn": unchanged, **options}
+        options["worker_init_fn"] = Orphan(options.get("worker_init_fn"))
+        options["collate_fn"] = unchanged
         self._loader = DataLoader(dealt, batch_size=None, sampler=Requests(self), **options)
         self._arrivals: Iterator[tuple[int, Deal, Any]] | None = None
 
@@ -107,10 +117,14 @@ class Loader:
 
     def passes(self, total: int) -> Iterator[int]:
         """Numbers of the passes up to `total`, from the one in which the job is: a rank that joins in
-        pass 3 begins with 3."""
-        self._job.settle()
-        while self._ahead.number < total:
+        pass 3 begins with 3. After the last one all ranks wait for each other, and the job is over."""
+        while True:
+            self._job.settle()
             number = self._ahead.number
+            if number >= total:
+                if self._job.meet():
+                    return
+                continue
             yield number
             if self._ahead.number == number:
                 raise InvalidError(f"pass {number} was not iterated to its end")
@@ -179,6 +193,24 @@ class Dealt(Dataset[Any]):
         fetch = getattr(self.data, "__getitems__", None)
         samples = fetch(request.samples) if fetch else [self.data[each] for each in request.samples]
         return request.turn, request.deal, self._collate(samples)
+
+
+@dataclasses.dataclass(frozen=True)
+class Orphan:
+    """What a worker does first: it asks to end with its parent, then calls the user's `first`.
+
+    A worker that is forked has copies of the parent's connections. While it lives, the other ranks do not
+    see that its parent was killed; by itself it would notice after seconds.
+    """
+
+    first: Callable[[int], None] | None
+
+    def __call__(self, worker: int) -> None:
+        """In worker number `worker`."""
+        if sys.platform == "linux":
+            ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+        if self.first is not None:
+            self.first(worker)
 
 
 def unchanged(batch: Any) -> Any:

@@ -1,0 +1,81 @@
+//! The coordinator of an elastic job, for whoever hosts it beside its processes.
+
+use std::mem::ManuallyDrop;
+use std::path::PathBuf;
+
+use pyo3::prelude::*;
+use thinwire_job::elastic::{self, Authority, Options, Seat};
+
+use crate::error::Failure;
+use crate::ints;
+
+/// A coordinator in this process; it lives as long as this object.
+#[pyclass(frozen, module = "thinwire._core")]
+pub(crate) struct Coordinator {
+    inner: Option<elastic::Coordinator>,
+    token: String,
+    process: u32,
+}
+
+impl Coordinator {
+    fn inner(&self) -> &elastic::Coordinator {
+        self.inner.as_ref().expect("it is taken out by drop alone")
+    }
+}
+
+#[pymethods]
+impl Coordinator {
+    #[new]
+    #[pyo3(signature = (address, token = "", min_ranks = 1, max_ranks = 4096, state = None))]
+    fn new(
+        py: Python<'_>,
+        address: &str,
+        token: &str,
+        min_ranks: i128,
+        max_ranks: i128,
+        state: Option<PathBuf>,
+    ) -> PyResult<Coordinator> {
+        let (min, max) = (ints::to("min_ranks", min_ranks)?, ints::to("max_ranks", max_ranks)?);
+        let authority = match state {
+            Some(_) => Authority::Saved,
+            None => Authority::Unsaved,
+        };
+        let options = Options::new(authority, min, max);
+        let tell = |event: &elastic::Event| eprintln!("thinwire: {}", event.text);
+        let bind = || elastic::Coordinator::bind(address, token, options, state.as_deref(), tell);
+        let inner = Some(py.detach(bind).map_err(Failure::from)?);
+        Ok(Coordinator { inner, token: token.to_owned(), process: std::process::id() })
+    }
+
+    /// Where processes reach it: "host:port".
+    #[getter]
+    fn address(&self) -> String {
+        self.inner().address()
+    }
+
+    /// The environment variables of a new process of the job.
+    fn seat(&self) -> PyResult<Vec<(&'static str, String)>> {
+        let seat = Seat::new(self.inner().address(), self.token.clone()).map_err(Failure::from)?;
+        Ok(seat.variables().into())
+    }
+
+    /// Sets the number of ranks that are wanted.
+    fn resize(&self, py: Python<'_>, ranks: i128) -> PyResult<()> {
+        let ranks = ints::to("ranks", ranks)?;
+        Ok(py.detach(|| self.inner().resize(ranks)).map_err(Failure::from)?)
+    }
+
+    /// Lets all processes leave after a step that all agree on.
+    fn stop(&self) {
+        self.inner().stop();
+    }
+}
+
+impl Drop for Coordinator {
+    /// A fork has a copy of the object and not the server's thread: ending it would end the parent's.
+    fn drop(&mut self) {
+        if std::process::id() != self.process {
+            let _parents = ManuallyDrop::new(self.inner.take());
+        }
+    }
+}

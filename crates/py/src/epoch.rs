@@ -1,0 +1,154 @@
+//! An epoch of an elastic job for Python: the ranks of one life of the group, on one communication thread,
+//! which a synchroniser shares.
+
+use std::sync::Arc;
+use std::sync::mpsc::channel;
+
+use pyo3::prelude::*;
+use pyo3::types::PyBytes;
+use thinwire_collective::{Error, Stop, all_gather_bytes, hand_over};
+use thinwire_link::Link;
+use thinwire_sync::Channel;
+use thinwire_wire::World;
+
+use crate::background::Background;
+use crate::context::Context;
+use crate::error::Failure;
+use crate::group::Group;
+use crate::ints;
+use crate::lifetime::Cell;
+use crate::memory::Memory;
+use crate::wait;
+
+/// Ranks that train together until membership changes.
+#[pyclass(frozen, module = "thinwire._core")]
+pub(crate) struct Epoch {
+    context: Arc<Context>,
+    world: World,
+    number: u32,
+    holders: u32,
+    cell: Arc<Cell<Channel>>,
+    background: Background,
+}
+
+impl Epoch {
+    /// The epoch of this number over a link; the first `holders` ranks have the newest state.
+    pub(crate) fn new(context: Arc<Context>, link: Link, number: u32, holders: u32) -> Epoch {
+        let group = thinwire_collective::Group::new(link).with_timeout(context.timeout);
+        let (world, stop) = (group.world(), group.stop());
+        let cell = Cell::new(&context.lifetime, stop, Channel::new(group));
+        Epoch { context, world, number, holders, cell, background: Background::start() }
+    }
+
+    pub(crate) fn context(&self) -> &Arc<Context> {
+        &self.context
+    }
+
+    /// The communication thread, for a synchroniser.
+    pub(crate) fn channel(&self) -> Result<Channel, Failure> {
+        self.context.lifetime.check()?;
+        self.cell.with("epoch", |channel| channel.clone())
+    }
+
+    /// The end of its communication, from any thread.
+    pub(crate) fn stop(&self) -> Stop {
+        self.cell.stop.clone()
+    }
+
+    /// Makes a collective call and waits for it.
+    fn call<T: Send + 'static>(
+        &self,
+        py: Python<'_>,
+        call: impl FnOnce(&mut thinwire_collective::Group) -> Result<T, Error> + Send + 'static,
+    ) -> PyResult<T> {
+        let channel_of_ranks = self.channel()?;
+        let (reply, answer) = channel();
+        self.background.run(move || {
+            let result = channel_of_ranks.driver().call(call).map_err(Failure::from);
+            // Nobody listens any more after a signal.
+            drop(reply.send(result));
+        });
+        wait::for_answer(py, answer, &self.cell.stop)
+    }
+}
+
+#[pymethods]
+impl Epoch {
+    /// Ranks of a group as an epoch, over connections of its own.
+    #[staticmethod]
+    #[pyo3(signature = (group, number = 1, holders = 1))]
+    fn of(py: Python<'_>, group: &Group, number: i128, holders: i128) -> PyResult<Epoch> {
+        let (number, holders) = (ints::to("number", number)?, ints::to("holders", holders)?);
+        let context = Arc::clone(group.context());
+        context.lifetime.check()?;
+        wait::for_work(py, move || {
+            let link = context.meeting.link_named("epoch")?;
+            Ok(Epoch::new(context, link, number, holders))
+        })
+    }
+
+    #[getter]
+    fn number(&self) -> u32 {
+        self.number
+    }
+
+    #[getter]
+    fn rank(&self) -> u32 {
+        self.world.rank().0
+    }
+
+    #[getter]
+    fn world(&self) -> usize {
+        self.world.size()
+    }
+
+    #[getter]
+    fn holders(&self) -> u32 {
+        self.holders
+    }
+
+    /// Gives `bytes` at `address` of the first `holders` ranks, which are the same, to all others.
+    fn hand_over<'py>(
+        &self,
+        py: Python<'py>,
+        holders: i128,
+        address: usize,
+        bytes: usize,
+    ) -> PyResult<Bound<'py, PyBytes>> {
+        let holders = ints::to("holders", holders)?;
+        let holds = self.world.rank().0 < holders;
+        let state = holds.then(|| Memory::new(address, bytes)).transpose()?;
+        let state = state.map(|memory| memory.bytes().to_vec());
+        let state = self.call(py, move |group| hand_over(group, holders, state))?;
+        Ok(PyBytes::new(py, &state))
+    }
+
+    /// The bytes of every rank, in rank order, of any lengths.
+    fn gather<'py>(&self, py: Python<'py>, mine: Vec<u8>) -> PyResult<Vec<Bound<'py, PyBytes>>> {
+        let all = self.call(py, move |group| all_gather_bytes(group, &mine))?;
+        Ok(all.iter().map(|bytes| PyBytes::new(py, bytes)).collect())
+    }
+
+    /// Ends the epoch on all its ranks.
+    fn abort(&self, reason: &str) -> PyResult<()> {
+        self.context.lifetime.check()?;
+        self.cell.stop.stop(&crate::lifetime::one_line(reason));
+        Ok(())
+    }
+
+    /// Says goodbye to the other ranks, once no synchroniser uses the epoch.
+    fn close(&self, py: Python<'_>) {
+        if !self.context.lifetime.is_forked() {
+            py.detach(|| crate::lifetime::Member::close(&*self.cell));
+        }
+    }
+}
+
+impl Drop for Epoch {
+    /// A fork has none of the threads that a goodbye needs: there everything is left alone.
+    fn drop(&mut self) {
+        if self.context.lifetime.is_forked() {
+            std::mem::forget((Arc::clone(&self.context), Arc::clone(&self.cell)));
+        }
+    }
+}

@@ -1,0 +1,175 @@
+//! Membership of this process in an elastic job, for Python.
+
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use pyo3::prelude::*;
+use thinwire_job::elastic::{self, Authority, Next, Options, Seat};
+use thinwire_job::{Form, Given, Host, Meeting, Place, Settings, local_ranks, process};
+use thinwire_sync::Channel;
+use thinwire_wire::WORLD_SIZE_MAX;
+
+use crate::context::Context;
+use crate::epoch::Epoch;
+use crate::error::Failure;
+use crate::ints;
+use crate::lifetime::Lifetime;
+use crate::settings::settings;
+use crate::wait;
+
+/// One process of an elastic job.
+#[pyclass(frozen, module = "thinwire._core")]
+pub(crate) struct Membership {
+    inner: Arc<Mutex<elastic::Membership>>,
+    context: Arc<Context>,
+    /// The communication thread of the run that is under way.
+    run: Mutex<Option<Channel>>,
+}
+
+impl Membership {
+    fn inner(&self) -> Result<MutexGuard<'_, elastic::Membership>, Failure> {
+        self.context.lifetime.check()?;
+        Ok(self.inner.lock().expect("no holder panics"))
+    }
+}
+
+#[pymethods]
+impl Membership {
+    #[new]
+    #[pyo3(signature = (facts, coordinator = None, token = None, encryption = "auto",
+        connections = 1, link = None, timeout_s = 60.0, heartbeat_timeout_s = None))]
+    #[expect(clippy::too_many_arguments, reason = "keyword arguments of a Python function")]
+    fn new(
+        py: Python<'_>,
+        facts: Vec<(String, String)>,
+        coordinator: Option<String>,
+        token: Option<String>,
+        encryption: &str,
+        connections: i128,
+        link: Option<&str>,
+        timeout_s: f64,
+        heartbeat_timeout_s: Option<f64>,
+    ) -> PyResult<Membership> {
+        let connections = ints::to("connections", connections)?;
+        let settings = settings(encryption, connections, link, timeout_s, heartbeat_timeout_s)?;
+        wait::for_work(py, move || {
+            let seat = seat(coordinator, token)?;
+            let options = Options::new(Authority::Saved, 1, WORLD_SIZE_MAX);
+            let context = context(&seat, &settings)?;
+            let inner = elastic::Membership::join(&seat, &settings, options, facts)?;
+            let inner = Arc::new(Mutex::new(inner));
+            Ok(Membership { inner, context, run: Mutex::default() })
+        })
+    }
+
+    /// The id of this process, as sixteen hexadecimal digits.
+    #[getter]
+    fn id(&self) -> PyResult<String> {
+        Ok(self.inner()?.id().to_string())
+    }
+
+    /// Waits for the next epoch; none if this process has left, or the job is over.
+    fn next(&self, py: Python<'_>) -> PyResult<Option<Epoch>> {
+        self.context.lifetime.check()?;
+        let inner = Arc::clone(&self.inner);
+        let context = Arc::clone(&self.context);
+        let found = wait::for_work(py, move || {
+            let mut inner = inner.lock().expect("no holder panics");
+            let Next::Run(run) = inner.next()? else { return Ok(None) };
+            let epoch = Epoch::new(context, run.link, run.epoch.number, run.epoch.holders);
+            let stop = epoch.stop();
+            inner.on_abort(move || stop.stop("the members of the job change"));
+            Ok(Some(epoch))
+        })?;
+        let channel = found.as_ref().map(Epoch::channel).transpose()?;
+        *self.run.lock().expect("no holder panics") = channel;
+        Ok(found)
+    }
+
+    /// Whether the epoch is to end after a step that all agree on.
+    fn wants_end(&self) -> PyResult<bool> {
+        Ok(self.inner()?.finishing().is_some())
+    }
+
+    /// Notes that the state was taken over, with so many steps.
+    fn synced(&self, steps: u64) -> PyResult<()> {
+        self.inner()?.synced(steps);
+        Ok(())
+    }
+
+    /// Notes that so many steps were applied.
+    fn applied(&self, steps: u64) -> PyResult<()> {
+        self.inner()?.applied(steps);
+        Ok(())
+    }
+
+    /// Notes that the run has ended and applies no step any more, until `next` returns.
+    fn halted(&self) -> PyResult<()> {
+        let inner = self.inner()?;
+        let run = self.run.lock().expect("no holder panics").take();
+        let failure = run.and_then(|channel| channel.driver().failure());
+        if let Some(rank) = failure.and_then(|error| error.rank()) {
+            inner.lost(rank);
+        }
+        inner.halted();
+        Ok(())
+    }
+
+    /// Asks to leave after a step that all agree on.
+    fn leave(&self) -> PyResult<()> {
+        self.inner()?.leave();
+        Ok(())
+    }
+
+    /// Tells that all steps are done: the job is over for every process.
+    fn complete(&self, py: Python<'_>) -> PyResult<()> {
+        self.context.lifetime.check()?;
+        let inner = Arc::clone(&self.inner);
+        wait::for_work(py, move || {
+            inner.lock().expect("no holder panics").complete();
+            Ok(())
+        })
+    }
+
+    /// Sends figures for people, as JSON.
+    fn tell(&self, figures: String) -> PyResult<()> {
+        self.inner()?.tell(figures);
+        Ok(())
+    }
+}
+
+impl Drop for Membership {
+    /// A fork has none of the threads that a goodbye needs: there everything is left alone.
+    fn drop(&mut self) {
+        if self.context.lifetime.is_forked() {
+            std::mem::forget((Arc::clone(&self.context), Arc::clone(&self.inner)));
+            std::mem::forget(self.run.lock().map(|mut run| run.take()));
+        }
+    }
+}
+
+/// The seat that the environment names, or a fresh one at the coordinator that is given.
+fn seat(coordinator: Option<String>, token: Option<String>) -> Result<Seat, Failure> {
+    let (host, form) = (Host::Launcher, Form::Arguments);
+    let given = Given { rank: None, world: None, coordinator, host, token, form };
+    if let Some(seat) = elastic::seat(&given, &process)? {
+        return Ok(seat);
+    }
+    let Some(coordinator) = given.coordinator.clone() else {
+        return Err(Failure::invalid(
+            "this process belongs to no elastic job (hint: thinwire run --ranks MIN:MAX -- python \
+             train.py, or coordinator=\"host:port\")",
+        ));
+    };
+    let token = thinwire_job::token(&given, &coordinator, &process)?;
+    Ok(Seat::new(coordinator, token)?)
+}
+
+/// The context of all epochs of a process.
+fn context(seat: &Seat, settings: &Settings) -> Result<Arc<Context>, Failure> {
+    let alone = Place::alone(Form::Arguments);
+    let meeting = Arc::new(Meeting::new(&alone, "", settings)?);
+    let local_world = local_ranks(&process);
+    let place = Place { coordinator: seat.coordinator.clone(), local_world, ..alone };
+    let timeout = settings.timeout;
+    Ok(Arc::new(Context { place, meeting, timeout, lifetime: Lifetime::new() }))
+}

@@ -1,0 +1,50 @@
+"""The process group of one rank over which DDP runs in an elastic job.
+
+DDP's own group lives as long as DDP does, so it must not span ranks. Gradients leave by the hook. The one
+thing that DDP asks its group for besides is which parameters any rank has used
+(`find_unused_parameters`); that is passed on to the job, or ranks would differ in what they update.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from thinwire._core import Group
+from thinwire.torch.backend import ProcessGroup
+from thinwire.torch.group import TIMEOUT_S, Connection
+
+
+class Single(ProcessGroup):
+    """One rank, for CPU and CUDA tensors; unknown to c10d, whose default group stays the user's."""
+
+    def __init__(self, add_used: Callable[[torch.Tensor], None]) -> None:
+        """`add_used` adds up over all ranks of the job how often each parameter was used, in place."""
+        connection = Connection(Group.join(rank=0, world=1))
+        super().__init__(dist.HashStore(), 0, connection, TIMEOUT_S)
+        self._add_used = add_used
+        self._work: Used | None = None
+
+    def allreduce(self, tensors: Any, opts: Any = None) -> dist.Work:
+        """What DDP calls in a step with `find_unused_parameters`."""
+        (used,) = tensors
+        self._work = Used(used, self._add_used)
+        return self._work
+
+
+class Used(dist.Work):
+    """The sum of used parameters, made when DDP waits for it, at the end of backward: gradients are
+    through then, on all ranks."""
+
+    def __init__(self, used: torch.Tensor, add_used: Callable[[torch.Tensor], None]) -> None:
+        super().__init__()
+        self._used = used
+        self._add_used = add_used
+
+    def wait(self, timeout: Any = None) -> bool:
+        """Makes the sum."""
+        self._add_used(self._used)
+        return True
