@@ -92,11 +92,17 @@ def train(epochs, folder, deaths, ends, options):
 
     me = int(os.environ["RANK"])
     torch.set_num_threads(1)
-    torch.manual_seed(me)  # joiners take over what they find
-    members = Scripted(me, epochs, folder)
-    members.ends_at = {int(number): step for number, step in ends.items()}
+    members = None
+    if epochs:
+        torch.manual_seed(me)  # joiners take over what they find
+        members = Scripted(me, epochs, folder)
+        members.ends_at = {int(number): step for number, step in ends.items()}
+    else:
+        torch.manual_seed(0)  # whoever comes first begins
+    time.sleep(options.pop("delays", {}).get(str(me), 0))
     passes, workers = options.pop("passes", 2), options.pop("workers", 0)
     amp, accumulate = options.pop("amp", False), options.pop("accumulate", 1)
+    deadly, pause = options.pop("deadly", signal.SIGKILL), options.pop("pause", 0)
     drop_last = options.pop("drop_last", False)
     model = nn.Sequential(nn.Linear(16, 64), nn.BatchNorm1d(64), nn.Tanh(), nn.Linear(64, 10))
     if not options.pop("norm", False):
@@ -120,8 +126,9 @@ def train(epochs, folder, deaths, ends, options):
                     scaler.scale(loss).backward()
                 continue
             if tries == deaths.get(str(me)):
-                os.kill(os.getpid(), signal.SIGKILL)
+                os.kill(os.getpid(), deadly)
             tries += 1
+            time.sleep(pause)
             scaler.scale(loss).backward()
             steps = elastic.steps
             scaler.step(optimizer)
@@ -156,6 +163,21 @@ def run(world, epochs, deaths=(), ends=(), **options):
         assert outcome.code == (-signal.SIGKILL if outcome.rank in dict(deaths) else 0), (
             launch.report(outcome)
         )
+    return [outcome.result for outcome in outcomes]
+
+
+def run_together(world, deaths=(), **options):
+    """What each process of a job with a coordinator returned; None where it was killed or has left."""
+    from thinwire._core import Coordinator
+
+    with tempfile.TemporaryDirectory() as folder:
+        coordinator = Coordinator("127.0.0.1:0", TOKEN, state=Path(folder, "state"))
+        arguments = [None, folder, {str(me): at for me, at in dict(deaths).items()}, {}, options]
+        env = dict(coordinator.seat(), THINWIRE_MEMBER="new")
+        outcomes = launch.run(world, train, arguments=arguments, env=env, timeout=100)
+    for outcome in outcomes:
+        ended = -options.get("deadly", signal.SIGKILL) if outcome.rank in dict(deaths) else 0
+        assert outcome.code == (0 if ended == -signal.SIGTERM else ended), launch.report(outcome)
     return [outcome.result for outcome in outcomes]
 
 
@@ -235,3 +257,19 @@ def test_codecs_go_on_with_joiners_and_without_the_lost(codec):
     left = [result for result in results if result is not None]
     assert {result["digest"] for result in left} == {left[0]["digest"]}
     assert all(result["steps"] == 22 for result in left)
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_job_with_a_coordinator_goes_on_without_a_rank_that_was_killed(calm, workers):
+    results = run_together(3, {1: 5}, codec="none", workers=workers, pause=0.1)
+    check(results, calm, 22)
+    once(results, calm)
+    assert {world for _, world, _, _ in results[0]["seen"]} >= {2, 3}
+
+
+def test_ranks_join_a_job_under_way_and_leave_it_at_sigterm(calm):
+    options = {"codec": "none", "pause": 0.15, "deadly": signal.SIGTERM}
+    results = run_together(3, {1: 6}, delays={"2": 1.5}, **options)
+    check(results, calm, 22)
+    once(results, calm)
+    assert results[1] is None

@@ -103,7 +103,7 @@ class Exchange:
         mine = used.cpu()
 
         def gather() -> None:
-            rows = self._epoch.gather(mine.numpy().tobytes())
+            rows = self._epoch.gather(mine.numpy().tobytes()) if self._epoch else []
             counts = [torch.frombuffer(bytearray(row), dtype=mine.dtype) for row in rows]
             used.copy_(torch.stack(counts).sum(0).view_as(used))
 

@@ -56,9 +56,7 @@ def handed(epoch: Epoch, holders: int, flat: torch.Tensor | None) -> torch.Tenso
         return torch.empty(0, dtype=torch.uint8) if flat is None else flat
     address, size = (0, 0) if flat is None else (flat.data_ptr(), flat.numel())
     found = epoch.hand_over(holders, address, size)
-    if epoch.rank < holders:
-        return flat
-    return octets(found)
+    return octets(found) if flat is None or epoch.rank >= holders else flat
 
 
 def octets(found: bytes) -> torch.Tensor:

@@ -67,8 +67,8 @@ class Rollback:
             torch.set_rng_state(self._random[0])
             for device, state in enumerate(self._random[1:]):
                 torch.cuda.set_rng_state(state, device)
-        for name, state in self._states.items():
-            self._followed[name].load_state_dict(copy.deepcopy(state))
+        for name, kept in self._states.items():
+            self._followed[name].load_state_dict(copy.deepcopy(kept))
 
 
 def rates(group: Mapping[str, Any]) -> dict[str, Any]:
