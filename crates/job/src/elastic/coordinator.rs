@@ -20,6 +20,9 @@ use crate::address::{joined, listening};
 use crate::error::Error;
 use crate::rendezvous::secret;
 
+/// Times of silence for which a restarted coordinator waits longer for its members, which come back with
+/// growing pauses.
+const RETURN: u32 = 2;
 /// Time within which the coordinator's own thread answers.
 const PATIENCE: Duration = Duration::from_secs(10);
 
@@ -118,7 +121,7 @@ impl fmt::Debug for Coordinator {
 fn begin(saving: &Saving, options: Options) -> Result<Authority, Error> {
     let found = |roster| Authority::Decided(Box::new(roster));
     if let (Some(bytes), Some(path)) = (saving.load()?, saving.path()) {
-        let restored = Roster::restore(&bytes, options, Duration::ZERO);
+        let restored = Roster::restore(&bytes, options, RETURN * options.silence);
         let cannot = |error| Error::because(format!("reading {}", path.display()), error);
         return restored.map(found).map_err(cannot);
     }

@@ -41,6 +41,8 @@ pub struct CoordinatorService {
     known: BTreeMap<Id, Known>,
     /// Numbers of the epochs whose keys may be in the store.
     epochs: BTreeSet<u32>,
+    /// There is somebody to wait for: before, no news is worth telling.
+    has_begun: bool,
     end: Option<End>,
     target: Arc<AtomicU32>,
     tell: Tell,
@@ -60,6 +62,7 @@ impl CoordinatorService {
         target.store(authority.target(), Ordering::Relaxed);
         CoordinatorService {
             silence: authority.options().silence,
+            has_begun: authority.roster().is_some_and(|roster| roster.epoch().is_some()),
             authority,
             saving,
             store: KeyValueService::new(),
@@ -235,6 +238,7 @@ impl CoordinatorService {
         if let Some(end) = self.end {
             out.send(client, &Reply::End(end).to_bytes());
         }
+        self.has_begun = true;
         self.authority.arrived(self.roster_now(now));
     }
 
@@ -325,7 +329,8 @@ impl Service for CoordinatorService {
     }
 
     fn deadline(&self) -> Option<Instant> {
-        let roster = self.authority.deadline().filter(|_| self.end.is_none());
+        let is_active = self.has_begun && self.end.is_none();
+        let roster = self.authority.deadline().filter(|_| is_active);
         let roster = roster.and_then(|deadline| self.base.checked_add(deadline));
         [self.store.deadline(), roster].into_iter().flatten().min()
     }
@@ -334,7 +339,9 @@ impl Service for CoordinatorService {
         if self.store.deadline().is_some_and(|deadline| now >= deadline) {
             self.store.tick(now, out);
         }
-        self.decide(RosterEvent::Tick, now, out);
+        if self.has_begun {
+            self.decide(RosterEvent::Tick, now, out);
+        }
     }
 
     fn message_bytes_max(&self) -> usize {
