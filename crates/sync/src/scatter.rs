@@ -96,7 +96,7 @@ impl Scatter {
     ///
     /// # Errors
     /// If the values do not divide by the number of ranks or, with feedback, have another length
-    /// than the last time, or a peer is lost or gives another length.
+    /// than the last time, or a peer is lost or gives another length; the residual is then as it was.
     pub fn reduce_scatter(
         &mut self,
         key: u64,
@@ -116,7 +116,14 @@ impl Scatter {
         state.fill(values);
         let (exchange, departure) = state.depart(address);
         self.worker.exchange(Job { bucket: 0, exchange, departure });
-        let arrival = self.worker.arrival().map_err(|loss| loss.error)?;
+        let arrival = match self.worker.arrival() {
+            Ok(arrival) => arrival,
+            Err(loss) => {
+                state.lose(loss.exchange, loss.departure);
+                state.commit(Outcome::Skipped)?;
+                return Err(loss.error);
+            }
+        };
         state.arrive(arrival.exchange, arrival.finite);
         // Messages of a call that was skipped must not be taken for those of the next one.
         *self.counts.entry(key).or_default() += 1;

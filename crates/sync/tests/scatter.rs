@@ -1,7 +1,7 @@
 //! The laws of compressed reduce-scatter and all-gather, with made-up gradients in memory.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, Barrier};
 use std::time::Duration;
 
 use half::{bf16, f16};
@@ -368,6 +368,27 @@ fn a_stop_ends_a_scatter_that_waits() {
     });
     assert!(errors[0].contains("rank 1 reports: enough"), "{errors:?}");
     assert_eq!(errors[1], "enough");
+}
+
+#[test]
+fn a_call_that_fails_changes_nothing_and_the_next_one_fails_too() {
+    for name in ["int8", "topk:0.05", "none"] {
+        let given = Barrier::new(2);
+        spawn(2, &codec(name), |mut scatter| {
+            give(&mut scatter, 0, 130);
+            given.wait();
+            let before = scatter.state();
+            if scatter.world().rank() == Rank(1) {
+                scatter.stop().stop("enough");
+            }
+            for _ in 0..2 {
+                let values = gradient(me(&scatter), 1, 260);
+                let error = scatter.reduce_scatter(PLACE, DType::F32, values).unwrap_err();
+                assert!(error.to_string().contains("enough"), "{name}: {error}");
+                assert_eq!(scatter.state(), before, "{name}");
+            }
+        });
+    }
 }
 
 fn codec(name: &str) -> Arc<dyn Codec> {
