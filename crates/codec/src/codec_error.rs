@@ -12,9 +12,9 @@ const KEY: Key = Key { seed: 1, step: 2, tensor: 3 };
 /// Number of values: enough for two digits, in a few milliseconds.
 const ELEMENTS: usize = 1 << 14;
 
-/// One encoding of some values without residual.
+/// Rate and distortion of one encoding of some values without residual.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Trial {
+pub struct Distortion {
     /// `‖y − x‖² / ‖x‖²` with `y = decode(encode(x))`; 0 if all values are zero, 1 if the encoding cannot
     /// hold them.
     pub error: f64,
@@ -31,12 +31,12 @@ pub struct Trial {
 /// Ratio of the squared to the absolute error of a uniform quantiser of normal values.
 const NORMAL: f64 = 0.85;
 
-/// Weight of [`Trial::excess`] beside the error in what a training loses.
+/// Weight of [`Distortion::excess`] beside the error in what a training loses.
 const EXCESS_WEIGHT: f64 = 2.0;
 
-impl Trial {
+impl Distortion {
     /// Encodes values with the random numbers of `key`.
-    pub fn of(codec: &dyn Codec, values: &[f32], key: Key) -> Trial {
+    pub fn of(codec: &dyn Codec, values: &[f32], key: Key) -> Distortion {
         let mut bytes = vec![0; codec.encoded_len(values.len())];
         let mut decoded = vec![0.0; values.len()];
         let finite = codec.encode(Input::Plain(values), key, &mut bytes);
@@ -46,14 +46,14 @@ impl Trial {
         let (length, bytes) = (squared_length(values), bytes.len());
         if !is_held || length == 0.0 {
             let error = f64::from(!is_held);
-            return Trial { error, absolute: error, excess: 0.0, bytes };
+            return Distortion { error, absolute: error, excess: 0.0, bytes };
         }
         let distance: f64 =
             values.iter().zip(&decoded).map(|(x, y)| f64::from((x - y).abs())).sum();
         let sum: f64 = values.iter().map(|x| f64::from(x.abs())).sum();
         let error = squared_distance(values, &decoded) / length;
         let excess = squared_length(&decoded) / length - 1.0 + error;
-        Trial { error, absolute: NORMAL * (distance / sum).powi(2), excess, bytes }
+        Distortion { error, absolute: NORMAL * (distance / sum).powi(2), excess, bytes }
     }
 
     /// Returns the larger of both errors with the excess of energy, each weighted by what it costs a training.
@@ -64,16 +64,16 @@ impl Trial {
     }
 }
 
-/// Returns the error of a [`Trial`].
+/// Returns the error of a [`Distortion`].
 pub fn relative_error(codec: &dyn Codec, values: &[f32], key: Key) -> f64 {
-    Trial::of(codec, values, key).error
+    Distortion::of(codec, values, key).error
 }
 
 /// Returns the part of the squared length of `elements` normal values that one encoding sends:
 /// negative if the lost part is longer than the values, 0 if the codec cannot encode them.
 pub fn contraction(codec: &dyn Codec, elements: usize) -> f64 {
     let values: Vec<f32> = (0..elements as u64).map(|element| KEY.normal(element)).collect();
-    1.0 - Trial::of(codec, &values, KEY).error
+    1.0 - Distortion::of(codec, &values, KEY).error
 }
 
 /// Returns the sum of squares, in f64.
@@ -136,18 +136,18 @@ mod tests {
     #[test]
     fn centroids_have_no_excess_of_energy_and_middles_have() {
         let values: Vec<f32> = (0..1 << 14).map(|i| KEY.normal(i)).collect();
-        let trial = |name: &str| match Choice::parse(name).unwrap() {
-            Choice::Bytes(codec) => Trial::of(codec.as_ref(), &values, KEY),
+        let distortion = |name: &str| match Choice::parse(name).unwrap() {
+            Choice::Bytes(codec) => Distortion::of(codec.as_ref(), &values, KEY),
             _ => unreachable!(),
         };
         for name in ["none", "ecsq:0.5", "ecsq:1.4", "topk:0.01"] {
-            let Trial { error, excess, .. } = trial(name);
+            let Distortion { error, excess, .. } = distortion(name);
             assert!(excess.abs() < 0.1 * error + 1e-9, "{name}: {excess} beside {error}");
         }
         for name in ["int4", "int3", "int8:stochastic"] {
-            let trial = trial(name);
-            assert!((1.0..3.0).contains(&(trial.excess / trial.error)), "{name}: {trial:?}");
-            assert!(trial.weighted_error() > 3.0 * trial.error, "{name}: {trial:?}");
+            let found = distortion(name);
+            assert!((1.0..3.0).contains(&(found.excess / found.error)), "{name}: {found:?}");
+            assert!(found.weighted_error() > 3.0 * found.error, "{name}: {found:?}");
         }
     }
 

@@ -304,7 +304,7 @@ fn word(bytes: &[u8], place: usize) -> u32 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Trial;
+    use crate::Distortion;
 
     /// Many quiet sections whose level 1 is nearly level 2, and a loud one whose level 1 is nearly level 0.
     #[test]
@@ -317,7 +317,7 @@ mod tests {
         values.extend(quiet);
         let key = Key { seed: 1, step: 2, tensor: 3 };
         let Bound::Contraction(delta) = codec.bound(values.len()) else { unreachable!() };
-        let Trial { error, .. } = Trial::of(&codec, &values, key);
+        let Distortion { error, .. } = Distortion::of(&codec, &values, key);
         assert!(error <= 1.0 - delta, "{error} of {}", 1.0 - delta);
         assert!(error < 0.01, "the loud section is all that counts: {error}");
     }

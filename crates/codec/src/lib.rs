@@ -64,7 +64,7 @@ pub use alternate::Alternating;
 pub use cast::{raw, raw_of};
 pub use choice::{Choice, Entry};
 pub use codec::{Bound, Claims, Codec, Finite, Input, Write};
-pub use codec_error::{Trial, contraction, relative_error};
+pub use codec_error::{Distortion, contraction, relative_error};
 pub use error::{Error, Kind};
 pub use intsgd::IntSgd;
 pub use powersgd::{Factor, PowerSgd, Rounds, Side};

@@ -3,7 +3,8 @@
 //! A [`Synchronizer`] takes gradients as backward produces them, packs them into buckets, lets a
 //! communication thread exchange full buckets while backward goes on, and hands back the average.
 //! The error of a lossy codec stays in the bucket's residual and is sent in later steps. A NaN or an
-//! infinity on any rank skips the step on all ranks, and then nothing has changed.
+//! infinity on any rank, or with error feedback a magnitude above 2^100, skips the step on all ranks, and
+//! then nothing has changed.
 //!
 //! Law, per element, with error feedback: the sum of the results plus the sum over ranks of the
 //! residuals after equals the sum of the gradients plus the sum of the residuals before.
@@ -55,6 +56,7 @@ pub use exchange::route::Target;
 pub use measure::codecs::measure_codecs;
 pub use measure::link::LinkSpeed;
 pub use measure::pairs::{Pair, Unequal};
+pub use measure::processor::processor_time;
 pub use measure::units::Units;
 pub use options::{Options, Reduction};
 pub use outcome::Outcome;

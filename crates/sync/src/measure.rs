@@ -4,5 +4,6 @@ pub(crate) mod codecs;
 pub(crate) mod link;
 pub(crate) mod median;
 pub(crate) mod pairs;
+pub(crate) mod processor;
 pub(crate) mod samples;
 pub(crate) mod units;

@@ -3,12 +3,12 @@
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant};
 
-use rustix::time::{ClockId, clock_gettime};
 use thinwire_codec::Finite;
 use thinwire_collective::{Broken, Next, Run, Times};
 
 use crate::buffer::Tensor;
 use crate::exchange::{Departure, Exchange, Progress};
+use crate::measure::processor::processor_time;
 use crate::{Channel, Error};
 
 /// The trainer's end of the thread.
@@ -118,7 +118,7 @@ impl Underway {
             Progress::Run(run) => self.follow(run),
             Progress::Done(finite) => {
                 let Underway { bucket, exchange, times, outbox, .. } = self;
-                let (done, cpu) = (Instant::now(), thread_cpu());
+                let (done, cpu) = (Instant::now(), processor_time());
                 deliver(&outbox, Ok(Arrival { bucket, exchange, finite, times, done, cpu }))
             }
         }
@@ -139,10 +139,4 @@ impl Underway {
 fn deliver(outbox: &Outbox, arrival: Result<Arrival, Box<Loss>>) -> Next<Tensor> {
     let _ = outbox.send(arrival);
     Next::End
-}
-
-/// Returns the processor time that this thread has used.
-pub(crate) fn thread_cpu() -> Duration {
-    let time = clock_gettime(ClockId::ThreadCPUTime);
-    Duration::new(time.tv_sec.unsigned_abs(), time.tv_nsec.unsigned_abs() as u32)
 }

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::sync::Mutex;
 use std::time::Instant;
 
-use thinwire_codec::{Bound, Choice, Codec, Input, Trial, Write};
+use thinwire_codec::{Bound, Choice, Codec, Distortion, Input, Write};
 use thinwire_collective::{Error, Group, all_gather};
 use thinwire_wire::DType;
 use thinwire_wire::random::Key;
@@ -96,14 +96,14 @@ impl Calibration {
             let errors = self.codecs.iter().map(most);
             return errors.chain(self.codecs.iter().map(|_| 1.0)).collect();
         }
-        let trial = |speed: &CodecSpeed| {
-            let trial = Trial::of(speed.codec(), values, KEY);
+        let distortion = |speed: &CodecSpeed| {
+            let found = Distortion::of(speed.codec(), values, KEY);
             (
-                trial.weighted_error() as f32,
-                trial.bytes as f32 / speed.codec().expected_len(values.len()).max(1) as f32,
+                found.weighted_error() as f32,
+                found.bytes as f32 / speed.codec().expected_len(values.len()).max(1) as f32,
             )
         };
-        let (mut errors, mut ratios): (Vec<_>, Vec<_>) = self.codecs.iter().map(trial).unzip();
+        let (mut errors, mut ratios): (Vec<_>, Vec<_>) = self.codecs.iter().map(distortion).unzip();
         errors.append(&mut ratios);
         errors
     }
@@ -225,7 +225,7 @@ fn of_choices(choices: &[Choice], normal: &[f32]) -> Vec<f32> {
             .find(|(other, _)| codec.is_variable() && family(other) == family(choice));
         let mut own = alike.map_or_else(|| seconds_of(codec.as_ref(), normal), |(_, own)| *own);
         own[FIGURES - 1] =
-            Trial::of(codec.as_ref(), &normal[..SIZES[1]], KEY).weighted_error() as f32;
+            Distortion::of(codec.as_ref(), &normal[..SIZES[1]], KEY).weighted_error() as f32;
         figures.push(own);
     }
     figures.concat()

@@ -9,8 +9,8 @@ use thinwire_collective::{Error, Group, Options, all_gather, all_reduce};
 use thinwire_schedule::Algorithm;
 
 use crate::measure::pairs::{self, Unequal};
+use crate::measure::processor::processor_time;
 use crate::measure::units::Units;
-use crate::worker::thread_cpu;
 
 /// The first probe grows until it takes this long.
 const PROBE_S: f64 = 0.06;
@@ -207,10 +207,10 @@ struct Timed {
 
 fn timed(group: &mut Group, elements: usize, algorithm: Option<Algorithm>) -> Result<Timed, Error> {
     let mut values = vec![0.0; elements];
-    let (begin, cpu) = (Instant::now(), thread_cpu());
+    let (begin, cpu) = (Instant::now(), processor_time());
     let algorithm = algorithm.map(Algorithm::into);
     all_reduce(group, &mut values, &Options { algorithm, ..Options::default() })?;
-    let mine = [begin.elapsed(), thread_cpu() - cpu].map(|time| time.as_secs_f32());
+    let mine = [begin.elapsed(), processor_time() - cpu].map(|time| time.as_secs_f32());
     let all = all_gather(group, &mine)?;
     let most = |first: usize| all.iter().skip(first).step_by(2).copied().fold(0.0, f32::max);
     Ok(Timed { seconds: most(0).into(), cpu_s: most(1).into() })

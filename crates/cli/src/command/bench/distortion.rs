@@ -1,13 +1,16 @@
 //! `thinwire bench distortion`: rate and distortion of codecs on recorded gradients (bits per element and
 //! relative squared error), beside the entropy of the best uniform quantiser that has the same error.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Result, anyhow};
 use serde::Serialize;
-use thinwire_codec::{Choice, Trial};
+use thinwire_codec::{Choice, Codec, Distortion};
 use thinwire_wire::random::Key;
 
+use crate::failure::hinted;
+use crate::file::{self, Sort};
 use crate::output::print_lines;
 
 /// Bits per element and relative squared errors of codecs on recorded gradients.
@@ -31,47 +34,89 @@ struct Line {
     codec: String,
     bits: f64,
     error: f64,
-    bound_bits: f64,
+    /// None if no quantiser of bounded size has this error, such as 0.
+    bound_bits: Option<f64>,
 }
+
+/// Recorded gradients. Their values take as much memory again.
+const GRADIENTS: Sort = Sort {
+    name: "gradients",
+    bytes_max: 1 << 30,
+    hint: "numpy.asarray(gradient, '<f4').tofile(FILE) writes such a file",
+};
+
+/// Beginnings of files that are no plain f32, and their formats.
+const FORMATS: [(&[u8], &str); 2] =
+    [(b"\x93NUMPY", "a .npy file"), (b"PK\x03\x04", "a zip archive")];
 
 /// Tries every codec on every file.
 ///
 /// # Errors
-/// If a file cannot be read or holds no finite f32, or standard output is closed.
+/// If a codec does not encode elements, a file cannot be read or holds no finite f32, or standard output is
+/// closed.
 pub fn run(args: &Args) -> Result<u8> {
+    let codecs = codecs(&args.codecs)?;
     let mut lines = Vec::new();
     for path in &args.gradients {
-        let bytes =
-            std::fs::read(path).with_context(|| format!("cannot read {}", path.display()))?;
-        let (words, rest) = bytes.as_chunks();
-        let values: Vec<f32> = words.iter().map(|word| f32::from_le_bytes(*word)).collect();
-        ensure!(
-            rest.is_empty() && !values.is_empty() && values.iter().all(|x| x.is_finite()),
-            "{}: {} bytes, expected finite f32 of 4 bytes each",
-            path.display(),
-            bytes.len()
-        );
-        let codecs =
-            if args.codecs.is_empty() { thinwire_codec::all() } else { args.codecs.clone() };
-        for choice in codecs {
-            let Choice::Bytes(codec) = &choice else { continue };
-            let Trial { error, bytes, .. } = Trial::of(codec.as_ref(), &values, KEY);
-            lines.push(Line {
-                gradients: path.display().to_string(),
-                elements: values.len(),
-                codec: choice.to_string(),
-                bits: 8.0 * bytes as f64 / values.len() as f64,
-                error,
-                bound_bits: bound(&values, error),
-            });
-        }
+        let values = values(path)?;
+        lines.extend(codecs.iter().map(|codec| line(path, &values, codec.as_ref())));
     }
     let head = ["gradients", "codec", "bits", "error", "uniform bound"];
     print_lines((&lines, args.json), head, |line| {
-        let (bits, bound) = (format!("{:.2}", line.bits), format!("{:.2}", line.bound_bits));
-        [line.gradients.clone(), line.codec.clone(), bits, format!("{:.2e}", line.error), bound]
+        let bound = line.bound_bits.map_or("-".to_owned(), |bits| format!("{bits:.2}"));
+        let (bits, error) = (format!("{:.2}", line.bits), format!("{:.2e}", line.error));
+        [line.gradients.clone(), line.codec.clone(), bits, error, bound]
     })?;
     Ok(0)
+}
+
+/// Returns the codecs that were asked for, or all that encode elements.
+fn codecs(asked: &[Choice]) -> Result<Vec<Arc<dyn Codec>>> {
+    let is_asked = !asked.is_empty();
+    let among = if is_asked { asked.to_vec() } else { thinwire_codec::all() };
+    let codec = |choice: Choice| match choice {
+        Choice::Bytes(codec) => Some(Ok(codec)),
+        other => is_asked.then(|| Err(no_elements(&other))),
+    };
+    among.into_iter().filter_map(codec).collect()
+}
+
+fn no_elements(choice: &Choice) -> anyhow::Error {
+    let error = anyhow!("codec {choice} has no element-wise encodings: it sends sums over ranks");
+    hinted(error, format!("thinwire codec bench {choice} measures it"))
+}
+
+/// Reads finite f32, at least one.
+fn values(path: &Path) -> Result<Vec<f32>> {
+    let bytes = file::bytes(path, &GRADIENTS)?;
+    let refused = |found: &str| {
+        let expected = "expected finite f32 of 4 bytes each, without a header";
+        Err(hinted(anyhow!("{} {found}, {expected}", path.display()), GRADIENTS.hint))
+    };
+    if let Some((_, format)) = FORMATS.iter().find(|(magic, _)| bytes.starts_with(magic)) {
+        return refused(&format!("is {format}"));
+    }
+    let (words, rest) = bytes.as_chunks();
+    if words.is_empty() || !rest.is_empty() {
+        return refused(&format!("has {} bytes", bytes.len()));
+    }
+    let values: Vec<f32> = words.iter().map(|word| f32::from_le_bytes(*word)).collect();
+    match values.iter().position(|x| !x.is_finite()) {
+        Some(at) => refused(&format!("has {} at element {at}", values[at])),
+        None => Ok(values),
+    }
+}
+
+fn line(path: &Path, values: &[f32], codec: &dyn Codec) -> Line {
+    let Distortion { error, bytes, .. } = Distortion::of(codec, values, KEY);
+    Line {
+        gradients: path.display().to_string(),
+        elements: values.len(),
+        codec: codec.to_string(),
+        bits: 8.0 * bytes as f64 / values.len() as f64,
+        error,
+        bound_bits: bound(values, error),
+    }
 }
 
 const KEY: Key = Key { seed: 0, step: 0, tensor: 0 };
@@ -87,12 +132,13 @@ const DEAD_ZONES: [f64; 4] = [0.0, 0.1, 0.2, 0.3];
 
 /// Returns the least entropy, in bits per element, of uniform quantisers with a relative squared error of
 /// `error`: one step per section, a multiple of its root mean square, and values at the centroids of levels.
+/// There is none of an exact codec, nor of one that loses everything.
 ///
 /// The bisection takes for granted that the error grows with the step. Where values lie beyond
 /// [`LEVEL_MAX`] small steps, it does not.
-fn bound(values: &[f32], error: f64) -> f64 {
+fn bound(values: &[f32], error: f64) -> Option<f64> {
     if !(1e-9..1.0).contains(&error) {
-        return f64::NAN;
+        return None;
     }
     let of_zone = |zone: f64| {
         let (mut low, mut high) = (1e-4_f64, 1e3_f64);
@@ -105,7 +151,7 @@ fn bound(values: &[f32], error: f64) -> f64 {
         }
         quantised(values, low, zone).1
     };
-    DEAD_ZONES.map(of_zone).into_iter().fold(f64::INFINITY, f64::min)
+    Some(DEAD_ZONES.map(of_zone).into_iter().fold(f64::INFINITY, f64::min))
 }
 
 /// Returns the relative squared error and the entropy of levels.
@@ -143,10 +189,52 @@ mod tests {
     #[test]
     fn normal_values_need_what_the_literature_says() {
         let values: Vec<f32> = (0..1 << 15).map(|i| KEY.normal(i)).collect();
+        let bound = |error| bound(&values, error);
         // At high rates a quarter of a bit above the rate-distortion function: 1.53 dB.
-        let above = bound(&values, 1e-3) - 0.5 * 1e3_f64.log2();
+        let above = bound(1e-3).unwrap() - 0.5 * 1e3_f64.log2();
         assert!((above - 0.254).abs() < 0.02, "{above}");
-        assert!(bound(&values, 0.3) < bound(&values, 0.1));
-        assert!(bound(&values, 0.0).is_nan());
+        assert!(bound(0.3) < bound(0.1));
+        assert_eq!(bound(0.0), None);
+    }
+
+    #[test]
+    fn only_short_files_of_finite_values_are_read() {
+        let path = std::env::temp_dir().join(format!("thinwire-gradients-{}", std::process::id()));
+        let read = |bytes: &[u8]| {
+            std::fs::write(&path, bytes).unwrap();
+            values(&path).map_err(|error| error.to_string().replace(&*path.to_string_lossy(), "it"))
+        };
+        assert_eq!(read(&[0, 0, 128, 63, 0, 0, 0, 192]).unwrap(), [1.0, -2.0]);
+        let expected = "expected finite f32 of 4 bytes each, without a header";
+        for (bytes, found) in [
+            (&b"\x93NUMPY\x01\x00"[..], "is a .npy file"),
+            (b"PK\x03\x04", "is a zip archive"),
+            (b"", "has 0 bytes"),
+            (b"12345", "has 5 bytes"),
+            (&[0, 0, 0, 0, 0, 0, 192, 127], "has NaN at element 1"),
+        ] {
+            assert_eq!(read(bytes).unwrap_err(), format!("it {found}, {expected}"));
+        }
+        // A hole takes no space on a disk.
+        std::fs::File::create(&path).unwrap().set_len(GRADIENTS.bytes_max + 1).unwrap();
+        let long = values(&path).unwrap_err().to_string();
+        std::fs::remove_file(&path).unwrap();
+        assert!(long.ends_with("expected gradients of at most 1073741824 bytes"), "{long}");
+        let device = values(Path::new("/dev/zero")).unwrap_err().to_string();
+        assert!(device.starts_with("/dev/zero is no regular file"), "{device}");
+    }
+
+    #[test]
+    fn codecs_without_encodings_of_elements_are_refused_by_name() {
+        let asked = |names: &[&str]| {
+            let asked: Vec<Choice> =
+                names.iter().map(|name| Choice::parse(name).unwrap()).collect();
+            codecs(&asked).map(|codecs| codecs.len()).map_err(|error| error.to_string())
+        };
+        assert!(asked(&[]).unwrap() > 10);
+        assert_eq!(asked(&["int8", "ecsq:1"]), Ok(2));
+        let error = asked(&["int8", "powersgd:4"]).unwrap_err();
+        let expected = "codec powersgd:4 has no element-wise encodings: it sends sums over ranks";
+        assert_eq!(error, expected);
     }
 }

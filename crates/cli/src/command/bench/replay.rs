@@ -4,8 +4,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
-use rustix::time::{ClockId, clock_gettime};
-use thinwire_sync::{Options, Outcome, Parameter, Synchronizer};
+use thinwire_sync::{Options, Outcome, Parameter, Synchronizer, processor_time};
 use thinwire_wire::random::Key;
 
 use super::shapes::Tensor;
@@ -96,10 +95,4 @@ fn compute_until(processor: Duration) {
             value = std::hint::black_box(value).mul_add(0.999, 0.001);
         }
     }
-}
-
-/// Returns the processor time that this thread has had.
-fn processor_time() -> Duration {
-    let time = clock_gettime(ClockId::ThreadCPUTime);
-    Duration::new(time.tv_sec.unsigned_abs(), time.tv_nsec.unsigned_abs() as u32)
 }
