@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use half::slice::HalfFloatSliceExt;
 use half::{bf16, f16};
-use thinwire_codec::Choice;
+use thinwire_codec::{Choice, kernel};
 use thinwire_schedule::Summation;
 use thinwire_wire::{DType, Rank};
 
@@ -110,14 +110,15 @@ impl Gradient<'_> {
         }
     }
 
-    /// Writes the gradient times `scale` as f32; whether all of it is finite. Both have one length.
-    pub(crate) fn scale_into(&self, target: &mut [f32], scale: f32) -> bool {
+    /// Writes the gradient times `scale` as f32, of the same length. Returns the bits of its largest magnitude,
+    /// above those of infinity if there is a NaN.
+    pub(crate) fn scale_into(&self, target: &mut [f32], scale: f32) -> u32 {
         match self {
             Gradient::F32(values) => {
                 let blocks = target.chunks_mut(BLOCK).zip(values.chunks(BLOCK));
-                return blocks.fold(true, |finite, (target, values)| {
-                    thinwire_codec::kernel::scale_copy(target, values, scale);
-                    finite & thinwire_codec::kernel::is_finite(target)
+                return blocks.fold(0, |largest, (target, values)| {
+                    kernel::scale_copy(target, values, scale);
+                    largest.max(kernel::max_magnitude(target))
                 });
             }
             Gradient::F16(values) => values.convert_to_f32_slice(target),
@@ -127,11 +128,12 @@ impl Gradient<'_> {
     }
 }
 
-/// Multiplies `values` by `factor`; whether all of them are finite.
-pub(crate) fn scale(values: &mut [f32], factor: f32) -> bool {
-    values.chunks_mut(BLOCK).fold(true, |finite, block| {
+/// Multiplies `values` by `factor`. Returns the bits of the largest magnitude, above those of infinity if
+/// there is a NaN.
+pub(crate) fn scale(values: &mut [f32], factor: f32) -> u32 {
+    values.chunks_mut(BLOCK).fold(0, |largest, block| {
         block.iter_mut().for_each(|value| *value *= factor);
-        finite & thinwire_codec::kernel::is_finite(block)
+        largest.max(kernel::max_magnitude(block))
     })
 }
 

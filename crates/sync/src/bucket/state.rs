@@ -22,6 +22,11 @@ use crate::exchange::route::{Ranks, Route};
 use crate::exchange::{Departure, Exchange};
 use crate::{BucketRecord, Error, Gradient, Outcome, Parameter, parameter};
 
+/// Largest magnitude of gradients with feedback, 2^100; larger ones are as good as infinite. What is owed can
+/// be some thousand times as large (topk sends an element only when it is among the largest), and is added
+/// up over ranks only when the step can no longer be skipped.
+const LARGEST_WITH_FEEDBACK: f32 = 1.267_650_6e30;
+
 /// One bucket and its state.
 #[derive(Debug)]
 pub(crate) struct BucketState {
@@ -44,8 +49,8 @@ pub(crate) struct BucketState {
     pub(super) exchange: Option<Box<dyn Exchange>>,
     given: Vec<bool>,
     left: usize,
-    /// Whether all gradients given on this rank are finite.
-    finite: Finite,
+    /// The bits of the largest magnitude given on this rank, above those of infinity if there is a NaN.
+    largest: u32,
     /// Whether all gradients of all ranks are, once the bucket has arrived.
     arrived: Option<Finite>,
 }
@@ -85,7 +90,7 @@ impl BucketState {
             exchange: None,
             given: vec![false; bucket.members.len()],
             left: bucket.members.len(),
-            finite: Finite::Yes,
+            largest: 0,
             arrived: None,
             bucket,
         }
@@ -120,7 +125,7 @@ impl BucketState {
         }
         self.given.fill(false);
         self.left = self.given.len();
-        self.finite = Finite::Yes;
+        self.largest = 0;
     }
 
     /// Packs `gradient * scale`. False if it has been given before.
@@ -131,8 +136,8 @@ impl BucketState {
         let Some(member) = member else { return false };
         self.given[member] = true;
         self.left -= 1;
-        let finite = gradient.scale_into(&mut self.own_values()[range], scale);
-        self.finite = self.finite.and(Finite::when(finite));
+        let largest = gradient.scale_into(&mut self.own_values()[range], scale);
+        self.largest = self.largest.max(largest);
         true
     }
 
@@ -149,7 +154,7 @@ impl BucketState {
     /// Takes all gradients of the bucket at once, scaled.
     pub(crate) fn fill(&mut self, values: Vec<f32>) {
         assert_eq!(values.len(), self.bucket.elements, "gradients of another length");
-        self.finite = Finite::when(kernel::is_finite(&values));
+        self.largest = kernel::max_magnitude(&values);
         self.values = Tensor::Owned(values);
         self.given.fill(true);
         self.left = 0;
@@ -166,7 +171,7 @@ impl BucketState {
     /// Takes all gradients of the bucket where they are.
     pub(crate) fn fill_external(&mut self, mut buffer: Box<dyn ExternalBuffer>, scale: f32) {
         assert_eq!(buffer.values().len(), self.bucket.elements, "memory of another length");
-        self.finite = Finite::when(parameter::scale(buffer.values_mut(), scale));
+        self.largest = parameter::scale(buffer.values_mut(), scale);
         self.values = Tensor::External(buffer);
         self.given.fill(true);
         self.left = 0;
@@ -196,7 +201,14 @@ impl BucketState {
         }
         let residual = self.feedback.then(|| std::mem::take(&mut self.residual));
         let values = std::mem::take(&mut self.values);
-        (exchange, Departure { values, residual, finite: self.finite, address })
+        (exchange, Departure { values, residual, finite: self.given_finite(), address })
+    }
+
+    /// Returns whether all gradients given on this rank are finite and, with feedback, not so large that sums
+    /// of what was owed might overflow.
+    fn given_finite(&self) -> Finite {
+        let most = if self.feedback { LARGEST_WITH_FEEDBACK } else { f32::MAX };
+        Finite::when(self.largest <= most.to_bits())
     }
 
     /// Takes back the exchange of a bucket that has arrived.

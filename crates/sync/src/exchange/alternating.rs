@@ -13,6 +13,7 @@ use thinwire_wire::random::Key;
 
 use crate::buffer::Tensor;
 use crate::exchange::powersgd::FACTOR;
+use crate::exchange::powersgd::marked;
 use crate::exchange::route::{Ranks, Route};
 use crate::exchange::{Departure, Exchange, Progress};
 use crate::{Error, Outcome};
@@ -104,10 +105,10 @@ impl Alternating {
 
 impl Exchange for Alternating {
     fn begin(&mut self, departure: Departure) -> Run<Tensor> {
-        let Departure { values, residual, address, .. } = departure;
+        let Departure { values, residual, finite, address } = departure;
         let mut values = values.into_owned();
         let residual = residual.expect("a bucket with factors has a residual");
-        let message = self.project(&mut values, &residual);
+        let message = marked(self.project(&mut values, &residual), finite);
         let program = self.program(message.len());
         self.underway = Some(Underway { values, residual, sum: Vec::new() });
         Run::new(program, address, self.ranks.world, Tensor::Owned(message), None)

@@ -53,6 +53,8 @@ struct Underway {
     mine: Vec<f32>,
     /// The sum over ranks of `q`.
     second: Vec<f32>,
+    /// Whether all gradients of this rank are finite.
+    finite: Finite,
 }
 
 impl LowRank {
@@ -118,14 +120,24 @@ impl LowRank {
     }
 }
 
+/// Returns a message of sums, with a NaN for all ranks to see if the gradients are not finite.
+pub(super) fn marked(mut message: Vec<f32>, finite: Finite) -> Vec<f32> {
+    if finite == Finite::No
+        && let Some(first) = message.first_mut()
+    {
+        *first = f32::NAN;
+    }
+    message
+}
+
 impl Exchange for LowRank {
     fn begin(&mut self, departure: Departure) -> Run<Tensor> {
-        let Departure { values, residual, address, .. } = departure;
+        let Departure { values, residual, finite, address } = departure;
         let mut values = values.into_owned();
         let residual = residual.expect("a bucket with factors has a residual");
-        let message = Tensor::Owned(self.project(&mut values, &residual));
+        let message = Tensor::Owned(marked(self.project(&mut values, &residual), finite));
         let (first, mine, second) = (Vec::new(), Vec::new(), Vec::new());
-        self.underway = Some(Underway { values, residual, address, first, mine, second });
+        self.underway = Some(Underway { values, residual, address, first, mine, second, finite });
         Run::new(Arc::clone(&self.programs[0]), address, self.world, message, None)
     }
 
@@ -141,7 +153,8 @@ impl Exchange for LowRank {
             underway.first = sum;
             underway.mine = self.project_back(&underway.values, &mut underway.first);
             let address = Address { tensor: underway.address.tensor + 1, ..underway.address };
-            let message = Tensor::Owned(underway.mine.clone());
+            // A mark in the first message is gone where vectors that are not finite were replaced.
+            let message = Tensor::Owned(marked(underway.mine.clone(), underway.finite));
             self.underway = Some(underway);
             let program = Arc::clone(&self.programs[1]);
             return Progress::Run(Run::new(program, address, self.world, message, None));
