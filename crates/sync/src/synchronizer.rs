@@ -23,7 +23,8 @@ use crate::measure::link::LinkSpeed;
 use crate::synchronizer::warm_up::WarmUp;
 use crate::worker::{Job, Worker};
 use crate::{
-    Channel, Error, Gradient, Options, Outcome, Parameter, Policy, Reduction, StepRecord, Target,
+    Channel, Error, Gradient, Options, Outcome, Parameter, Planning, Policy, Reduction, StepRecord,
+    Target,
 };
 
 /// Averages gradients over all ranks.
@@ -131,6 +132,11 @@ impl Synchronizer {
         &self.plan
     }
 
+    /// The record of the last planning of `auto`, on rank 0.
+    pub fn planning(&self) -> Option<&Planning> {
+        self.planner.as_ref().and_then(Planner::planning)
+    }
+
     /// The slowest link, as `auto` measured it last.
     pub fn link(&self) -> Option<LinkSpeed> {
         self.planner.as_ref().map(Planner::link)
@@ -162,7 +168,7 @@ impl Synchronizer {
         self.end_warm_up()?;
         self.first.get_or_insert(step);
         self.begun = begun;
-        let planning = self.planner.as_mut().and_then(Planner::take_planning).map(Box::new);
+        let planning = self.planner.as_mut().and_then(Planner::news).map(Box::new);
         self.record = StepRecord { step, planning, ..StepRecord::default() };
         self.buckets.iter_mut().for_each(BucketState::clear);
         Ok(())

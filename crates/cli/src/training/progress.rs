@@ -55,9 +55,10 @@ impl Progress {
         Progress { bar: Some(bar), lines: None, steps, planned: String::new() }
     }
 
-    /// Says what trials have led `auto` to, when that is news.
+    /// Says what `auto` tries, and what trials have led it to, when that is news.
     pub fn planned(&mut self, planning: &Planning) {
-        if planning.trials == 0 || planning.line == self.planned {
+        let is_tried = planning.trials > 0 || !planning.trying.is_empty();
+        if !is_tried || planning.line == self.planned {
             return;
         }
         self.planned.clone_from(&planning.line);

@@ -54,8 +54,7 @@ impl Synchronizer {
         }
         self.take_turns()?;
         let planner = self.planner.as_mut().expect("it was there");
-        self.record.planning =
-            planner.take_planning().map(Box::new).or(self.record.planning.take());
+        self.record.planning = planner.news().map(Box::new).or(self.record.planning.take());
         Ok(())
     }
 

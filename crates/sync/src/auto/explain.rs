@@ -17,9 +17,12 @@ pub struct Planning {
     /// The plan and what it saves, in a line.
     #[serde(default)]
     pub line: String,
-    /// The number of trials that have led to it.
+    /// The number of trials that were decided so far.
     #[serde(default)]
     pub trials: usize,
+    /// The codecs of the plans that are tried against this one from now on; empty if there is no trial.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub trying: Vec<String>,
     /// The reason for planning.
     pub reason: String,
     /// The slowest link, where there is any.
@@ -89,23 +92,13 @@ pub enum Verdict {
     NoBetter,
 }
 
-/// Returns a line such as `auto: int8 for 14 of 20 buckets, 22 % faster than raw; 3 trials`. `saved` is the
-/// share of a raw step that the plan was measured to save; without it the prediction counts.
-pub(crate) fn line(
-    plan: &Plan,
-    all: &[Vec<Candidate>],
-    saved: Option<f64>,
-    trials: usize,
-) -> String {
+/// Returns a line such as `auto: int8 for 14 of 20 buckets, 22 % faster than raw`. `saved` is the share of a
+/// raw step that the plan was measured to save; without it the prediction counts.
+pub(crate) fn line(plan: &Plan, all: &[Vec<Candidate>], saved: Option<f64>) -> String {
     let encoded = encoded(plan, all);
     let buckets = plan.assignments.len();
-    let trials = match trials {
-        0 => "not tried yet".to_owned(),
-        1 => "1 trial".to_owned(),
-        more => format!("{more} trials"),
-    };
     if encoded.is_empty() {
-        return format!("auto: raw for all {buckets} buckets; {trials}");
+        return format!("auto: raw for all {buckets} buckets");
     }
     let codecs: Vec<String> =
         encoded.iter().map(|(codec, count)| format!("{codec} for {count}")).collect();
@@ -116,11 +109,47 @@ pub(crate) fn line(
         None => (0.0, " by prediction"),
     };
     let than = if share < 0.0 { "slower" } else { "faster" };
+    let codecs = codecs.join(" and ");
     format!(
-        "auto: {} of {buckets} buckets, {:.0} % {than} than raw{source}; {trials}",
-        codecs.join(" and "),
+        "auto: {codecs} of {buckets} buckets, {:.0} % {than} than raw{source}",
         100.0 * share.abs()
     )
+}
+
+/// Returns the codecs of the plans that are tried against the first one: "int8+bf16", and "another int8" of a
+/// plan with the codecs of the first one.
+pub(crate) fn rivals(plans: &[Plan], all: &[Vec<Candidate>]) -> Vec<String> {
+    let codecs = |plan: &Plan| match encoded(plan, all).as_slice() {
+        [] => "raw".to_owned(),
+        some => some.iter().map(|(codec, _)| *codec).collect::<Vec<_>>().join("+"),
+    };
+    let mut names: Vec<String> = Vec::new();
+    for plan in &plans[1..] {
+        let name = match codecs(plan) {
+            name if name == codecs(&plans[0]) => format!("another {name}"),
+            name => name,
+        };
+        if !names.contains(&name) {
+            names.push(name);
+        }
+    }
+    names
+}
+
+/// Returns the number of trials that were decided, and what is tried now: "3 trials, trying it beside raw and
+/// int8".
+pub(crate) fn progress(decided: usize, trying: &[String]) -> String {
+    let decided = match (decided, trying) {
+        (0, []) => Some("not tried yet".to_owned()),
+        (0, _) => None,
+        (1, _) => Some("1 trial".to_owned()),
+        (more, _) => Some(format!("{more} trials")),
+    };
+    let trying = trying.split_last().map(|(last, others)| match others {
+        [] => format!("trying it beside {last}"),
+        others => format!("trying it beside {} and {last}", others.join(", ")),
+    });
+    decided.into_iter().chain(trying).collect::<Vec<_>>().join(", ")
 }
 
 /// Returns the codecs of buckets that do not travel raw and how many have each, the most frequent first.
@@ -254,4 +283,56 @@ const TELLING_S: f64 = 5e-5;
 
 fn ms(seconds: f64) -> String {
     format!("{:.1} ms", seconds * 1e3)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn progress_counts_decided_trials_and_names_what_is_tried() {
+        let names =
+            |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
+        for (decided, trying, said) in [
+            (0, &[][..], "not tried yet"),
+            (0, &["raw"], "trying it beside raw"),
+            (1, &[], "1 trial"),
+            (
+                3,
+                &["raw", "int8+bf16", "ecsq:1"],
+                "3 trials, trying it beside raw, int8+bf16 and ecsq:1",
+            ),
+        ] {
+            assert_eq!(progress(decided, &names(trying)), said);
+        }
+    }
+
+    #[test]
+    fn rivals_are_named_by_their_codecs() {
+        let plan = |codecs: [&str; 3], partitions| {
+            let assign = |codec: &&str| Assignment {
+                codec: (*codec).to_owned(),
+                algorithm: "gather".to_owned(),
+                partitions,
+            };
+            Plan { assignments: codecs.iter().map(assign).collect(), ..Plan::default() }
+        };
+        let raw = |one: &Assignment| Candidate {
+            assignment: one.clone(),
+            codec: 0,
+            error: 0.0,
+            elements: 1,
+            price: Price::default(),
+        };
+        let all: Vec<Vec<Candidate>> =
+            plan(["none"; 3], 1).assignments.iter().map(|one| vec![raw(one)]).collect();
+        let (mixed, none) = (["int8", "bf16", "int8"], ["none"; 3]);
+        let plans =
+            [plan(mixed, 1), plan(none, 1), plan(mixed, 2), plan(["none", "int4", "none"], 1)];
+        assert_eq!(rivals(&plans, &all), ["raw", "another int8+bf16", "int4"]);
+        assert_eq!(rivals(&plans[1..2], &all), [""; 0]);
+        assert_eq!(line(&plans[1], &all, None), "auto: raw for all 3 buckets");
+        let line = line(&plans[0], &all, Some(0.221));
+        assert_eq!(line, "auto: int8 for 2 and bf16 for 1 of 3 buckets, 22 % faster than raw");
+    }
 }

@@ -67,8 +67,10 @@ pub(crate) struct Planner {
     backward: Backward,
     /// The figures of this rank's last steps that it has not reported yet.
     reports: Vec<f32>,
-    /// The record of a planning that no step has taken up yet.
+    /// The record of the last planning, on rank 0.
     planning: Option<Planning>,
+    /// Whether no step has taken up that record yet.
+    is_news: bool,
 }
 
 impl Planner {
@@ -86,6 +88,7 @@ impl Planner {
             backward: Backward::default(),
             reports: Vec::new(),
             planning: None,
+            is_news: false,
         }
     }
 
@@ -108,6 +111,7 @@ impl Planner {
     pub(crate) fn restart(&mut self) {
         self.trials = Trials::new(self.link().bytes_per_s);
         self.watch.settled();
+        self.planning = None;
     }
 
     pub(crate) fn link(&self) -> LinkSpeed {
@@ -241,7 +245,7 @@ impl Planner {
             1 => vec![chosen],
             _ => self.trials.worth(chosen, others),
         };
-        self.explain(&plans[0], &all, reason, begin);
+        self.explain(&plans, &all, reason, begin);
         plans
     }
 
@@ -250,7 +254,7 @@ impl Planner {
         let begin = Instant::now();
         let all = self.candidates(buckets);
         let plan = choose::priced(&self.measured, &self.usable(&all), plan);
-        self.explain(&plan, &all, "a trial of plans has ended".to_owned(), begin);
+        self.explain(&[plan], &all, "a trial of plans has ended".to_owned(), begin);
     }
 
     /// Begins a trial of some plans, of which the first one is in force, if there are more.
@@ -276,9 +280,17 @@ impl Planner {
         self.reports.clear();
     }
 
-    /// The record of the last planning, once.
-    pub(crate) fn take_planning(&mut self) -> Option<Planning> {
-        self.planning.take()
+    /// Returns the record of the last planning, once.
+    pub(crate) fn news(&mut self) -> Option<Planning> {
+        match std::mem::take(&mut self.is_news) {
+            true => self.planning.clone(),
+            false => None,
+        }
+    }
+
+    /// Returns the record of the last planning, on rank 0.
+    pub(crate) fn planning(&self) -> Option<&Planning> {
+        self.planning.as_ref()
     }
 
     fn candidates(&mut self, buckets: &[BucketState]) -> Vec<Vec<Candidate>> {
@@ -297,11 +309,17 @@ impl Planner {
         all.iter().map(|of_bucket| of_bucket.iter().filter(within).cloned().collect()).collect()
     }
 
-    fn explain(&mut self, plan: &Plan, all: &[Vec<Candidate>], reason: String, begin: Instant) {
-        let budget = self.limits.error_budget;
+    /// Records why the first of `plans` is followed, and which others are tried against it.
+    fn explain(&mut self, plans: &[Plan], all: &[Vec<Candidate>], reason: String, begin: Instant) {
+        let (budget, trials) = (self.limits.error_budget, self.trials.decided());
+        let plan = &plans[0];
+        let trying = explain::rivals(plans, all);
+        let line = explain::line(plan, all, self.trials.saved_by(plan));
+        self.is_news = true;
         self.planning = Some(Planning {
-            line: explain::line(plan, all, self.trials.saved_by(plan), self.trials.count()),
-            trials: self.trials.count(),
+            line: format!("{line}; {}", explain::progress(trials, &trying)),
+            trials,
+            trying,
             reason,
             link: (self.world.size() > 1).then(|| self.link()),
             error_budget: budget,

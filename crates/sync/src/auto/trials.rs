@@ -27,8 +27,8 @@ pub(crate) struct Trials {
     allowance: Allowance,
     /// Steps since the buckets were laid out.
     steps: u64,
-    /// The number of trials begun since then.
-    count: usize,
+    /// The number of trials that were decided since then.
+    decided: usize,
     /// The plans that were tried under this link.
     tried: Vec<u32>,
     /// The share of a raw step that the plan that was kept last saves, as measured.
@@ -45,7 +45,7 @@ impl Trials {
             under_way: None,
             allowance: Allowance::first(),
             steps: 0,
-            count: 0,
+            decided: 0,
             tried: Vec::new(),
             saved: None,
             bytes_per_s,
@@ -109,7 +109,6 @@ impl Trials {
         let arm = |plan: &Plan| Arm { error: plan.codec_error, predicted_s: plan.iteration_s };
         let trial = Trial::new(plans.iter().map(arm).collect(), self.allowance.steps());
         self.under_way = Some((trial, plans));
-        self.count += 1;
     }
 
     /// Returns the plan of the next step while there is a trial, and at its end.
@@ -117,6 +116,7 @@ impl Trials {
         let (trial, plans) = self.under_way.take()?;
         let plan = plans[trial.arm()].clone();
         if trial.is_decided() {
+            self.decided += 1;
             self.tried.extend(plans.iter().map(Plan::hash));
             self.ended_at = Some(self.bytes_per_s);
             self.saved = saved(&trial, &plans).map(|share| (plan.hash(), share));
@@ -126,9 +126,9 @@ impl Trials {
         Some(plan)
     }
 
-    /// The number of trials since the buckets were laid out.
-    pub(crate) fn count(&self) -> usize {
-        self.count
+    /// The number of trials that were decided since the buckets were laid out.
+    pub(crate) fn decided(&self) -> usize {
+        self.decided
     }
 
     /// The share of a raw step that a plan saves, if a trial has measured it.

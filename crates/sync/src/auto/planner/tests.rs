@@ -161,6 +161,34 @@ fn a_trial_counts_while_the_link_is_about_as_fast() {
     }
 }
 
+/// A trial that a changed link has ended without a verdict is none, and what is tried is said when it begins.
+#[test]
+fn trials_count_when_they_are_decided() {
+    let mut job = Job::new(0.05, 0);
+    let steps = |job: &mut Job, is_trying: bool| {
+        (0..250).find(|_| {
+            job.step();
+            job.planner.is_trying() == is_trying
+        })
+    };
+    let said = |job: &Job| job.planner.planning().cloned().unwrap();
+    steps(&mut job, true).unwrap();
+    let Planning { trials, trying, line, .. } = said(&job);
+    assert!(trials == 0 && !trying.is_empty(), "{trials} {trying:?}");
+    assert!(line.contains("; trying it beside "), "{line}");
+    job.planner.trials.link_changed(FAST / 4.0);
+    assert_eq!((job.planner.is_trying(), job.planner.trials.decided()), (false, 0));
+    steps(&mut job, true).unwrap();
+    assert!(said(&job).line.contains("; trying it beside "));
+    steps(&mut job, false).unwrap();
+    assert_eq!(job.planner.trials.decided(), 1);
+    job.planner.conclude(&job.buckets, &job.plan);
+    let Planning { trials, trying, line, .. } = said(&job);
+    assert!(trials == 1 && trying.is_empty() && line.ends_with("; 1 trial"), "{line}");
+    assert!(job.planner.news().is_some() && job.planner.news().is_none());
+    assert_eq!(said(&job).line, line);
+}
+
 #[test]
 fn plans_follow_a_link_that_is_cut_to_a_quarter_and_heals() {
     for seed in 0..4 {
