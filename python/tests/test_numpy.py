@@ -191,6 +191,30 @@ def test_a_split_ends_alone_and_with_its_parent(ranks):
         assert "\n" not in second and len(second) < 1000
 
 
+def planned():
+    """The line of `auto` after a step that was planned after, and after one that was not."""
+    import json
+
+    from thinwire import _core
+
+    group, array = thinwire.init(), numpy.ones(4096, numpy.float32)
+    sync = _core.Synchronizer(group.core, [("a", [64, 64], "f32", 0)], codec="auto")
+    lines = []
+    for _ in range(3):
+        sync.begin()
+        sync.ready(0, array.ctypes.data, array.size)
+        assert sync.finish()
+        planning = json.loads(sync.record()).get("planning", {})
+        lines.append([json.loads(sync.plan()).get("line"), planning.get("line")])
+    return lines
+
+
+def test_the_line_of_auto_outlasts_the_step_that_it_was_written_in(ranks):
+    first, second = ranks(2, planned)
+    assert all(plan == record and plan.startswith("auto: ") for plan, record in first)
+    assert second == [[None, None]] * 3
+
+
 def misused():
     """What the core says to calls out of order and to models that cannot be."""
     from thinwire import _core

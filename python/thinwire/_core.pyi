@@ -320,9 +320,9 @@ class Synchronizer:
     def failure(self) -> str | None:
         """Why MindSpore's operator failed last, if it did."""
     def plan(self) -> str:
-        """Codec, algorithm and partitions of every bucket, as JSON."""
+        """Codec, algorithm and partitions of every bucket, as JSON; on rank 0 also the `line` of `auto`."""
     def record(self) -> str:
-        """Where the time of the last step went, as JSON."""
+        """Where the time of the last step went, and on rank 0 the last `planning` of `auto`, as JSON."""
     def state(self) -> tuple[str, _Tensors]:
         """The plan and all residuals and factors, as bytes of f32."""
     def load(self, plan: str, tensors: _Tensors) -> None:

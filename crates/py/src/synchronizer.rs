@@ -6,7 +6,7 @@ use std::sync::mpsc::channel;
 
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
-use thinwire_sync::{Channel, Options};
+use thinwire_sync::{Channel, Options, Plan, StepRecord};
 use thinwire_wire::DType;
 
 use crate::background::Background;
@@ -282,12 +282,19 @@ impl Synchronizer {
     }
 
     fn plan(&self, py: Python<'_>) -> PyResult<String> {
-        let plan = |inner: &mut Inner| Ok(json(inner.sync.plan()));
+        let plan = |inner: &mut Inner| {
+            let line = inner.sync.planning().map(|planning| planning.line.as_str());
+            Ok(json(&ToldPlan { plan: inner.sync.plan(), line }))
+        };
         Ok(py.detach(|| self.shared.with(plan))?)
     }
 
     fn record(&self, py: Python<'_>) -> PyResult<String> {
-        let record = |inner: &mut Inner| Ok(json(inner.sync.record()));
+        let record = |inner: &mut Inner| {
+            // Plans outlast the steps that made them, and so do their reasons.
+            let planning = inner.sync.planning().cloned().map(Box::new);
+            Ok(json(&StepRecord { planning, ..inner.sync.record().clone() }))
+        };
         Ok(py.detach(|| self.shared.with(record))?)
     }
 
@@ -346,6 +353,15 @@ impl Synchronizer {
         self.shared.abort(reason);
         Ok(())
     }
+}
+
+/// The plan in force and, on rank 0, the line in which `auto` says why.
+#[derive(serde::Serialize)]
+struct ToldPlan<'a> {
+    #[serde(flatten)]
+    plan: &'a Plan,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    line: Option<&'a str>,
 }
 
 fn json(value: &impl serde::Serialize) -> String {

@@ -167,12 +167,18 @@ class Hook:
         return future
 
     def plan(self) -> dict[str, Any]:
-        """How each bucket travels: codec, algorithm, partitions; empty before the first step."""
+        """How each bucket travels: codec, algorithm, partitions; empty before the first step.
+
+        On rank 0 `line` says what `auto` has chosen and why.
+        """
         sync = self._averager and self._averager.sync
         return json.loads(sync.plan()) if sync else {}
 
     def record(self) -> dict[str, Any]:
-        """Where the time of the last step went; empty before the first."""
+        """Where the time of the last step went; empty before the first.
+
+        On rank 0 `planning` is the last planning of `auto`.
+        """
         sync = self._averager and self._averager.sync
         return json.loads(sync.record()) if sync else {}
 
