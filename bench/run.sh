@@ -130,7 +130,7 @@ collective() {
 codecs() {
     machine
     local text list=none,f16,bf16,int8,int4,int3,int2,onebit,vote,terngrad,qsgd:3,qsgd:4,natural,e4m3,e5m2,dynamic8
-    list+=,tbq:0.5,topk:0.01,graddrop:0.01,dgc:0.01,randomk:0.01,dct:32,powersgd:4
+    list+=,lossless,lossless:bf16,ecsq:0.35,ecsq:1,tbq:0.5,topk:0.01,graddrop:0.01,dgc:0.01,randomk:0.01,dct:32,powersgd:4
     for text in onebit terngrad tbq:tau=0.5 graddrop:ratio=0.01 dgc:ratio=0.01; do
         list+=,$ROOT/examples/codecs/${text%%:*}.codec
         case "$text" in *:*) list+=:${text#*:} ;; esac
