@@ -155,13 +155,6 @@ pub fn flush(stream: &mut impl Write, output: &mut Vec<u8>) -> Result<(), Error>
     Ok(())
 }
 
-/// Frees the memory of an empty buffer beyond `bytes`.
-pub fn shrink(buffer: &mut Vec<u8>, bytes: usize) {
-    if buffer.is_empty() {
-        buffer.shrink_to(bytes);
-    }
-}
-
 /// A duration for poll, a day at most.
 pub fn timespec(duration: Duration) -> Timespec {
     let duration = duration.min(Duration::from_secs(86_400));

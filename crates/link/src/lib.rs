@@ -4,7 +4,8 @@
 //! in [`Link::wait`]. It asks its [`Port`], the engine above, for the bytes to send and for the
 //! place to receive into, so that payloads are never copied on their way. Ranks are connected by [`tcp`], a
 //! full mesh of authenticated connections that find each other through a rendezvous [`store`], or by
-//! [`mem`], the same link between threads of one process.
+//! [`mem`], the same link between threads of one process. The store is one [`service`] of those that
+//! clients reach over the same handshake.
 //!
 //! ```
 //! use std::time::Duration;

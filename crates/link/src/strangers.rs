@@ -97,7 +97,7 @@ impl Tally {
     }
 }
 
-/// What is known about connections that were not taken in: it may be why somebody is missing.
+/// Reasons why connections were not taken in: one may be why somebody is missing.
 #[derive(Debug, Default)]
 pub struct Refusals {
     /// The last one with a reason that its process can mend.

@@ -20,7 +20,7 @@ fn token() -> Token {
     Token::new("services")
 }
 
-/// What a service was told.
+/// Event that a service was told of.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Told {
     Opened(ClientId),

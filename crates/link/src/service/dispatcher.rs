@@ -70,6 +70,11 @@ impl<S: Service> Dispatcher<S> {
         id
     }
 
+    /// Returns all connections in the order of their numbers.
+    pub fn visitors(&self) -> impl Iterator<Item = &Visitor> {
+        self.clients.values().map(|client| &client.visitor)
+    }
+
     /// Returns a connection as it is.
     pub fn visitor(&self, id: ClientId) -> Option<&Visitor> {
         self.clients.get(&id).map(|client| &client.visitor)
@@ -151,7 +156,7 @@ impl<S: Service> Dispatcher<S> {
                 Ok(Some(message)) => self.deliver(id, &message, was_stranger, now),
                 Ok(None) => {
                     client.runnable = false;
-                    return;
+                    return client.visitor.shrink();
                 }
                 Err(error) => return self.end(id, error),
             }

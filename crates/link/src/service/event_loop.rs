@@ -11,7 +11,7 @@ use std::time::Instant;
 
 use rustix::event::{PollFd, PollFlags, poll};
 
-use crate::duplex::{fill, flush, set_up, shrink, timespec};
+use crate::duplex::{fill, flush, set_up, timespec};
 use crate::service::dispatcher::Dispatcher;
 use crate::service::visitor::Visitor;
 use crate::service::{ClientId, Outbox, Service};
@@ -23,12 +23,10 @@ use crate::{Error, Kind};
 const CLIENTS_MAX: usize = 4096 + STRANGERS.total;
 /// The most of them that have not proven the token.
 const STRANGERS: Places = Places { total: 256, per_address: 64 };
-/// An idle client keeps no larger buffers than this.
-const IDLE_BYTES_MAX: usize = 1024;
 /// The most refusals to print: a stranger may connect any number of times.
 const SAID_MAX: usize = 8;
 
-/// What another thread runs on that of a service.
+/// Work of another thread for that of a service.
 pub type Call<S> = Box<dyn FnOnce(&mut S, Instant, &mut Outbox) + Send>;
 
 /// A service with all of its sockets.
@@ -37,6 +35,7 @@ pub struct EventLoop<S> {
     listener: TcpListener,
     wake: Wake,
     calls: Receiver<Call<S>>,
+    /// The sockets of the dispatcher's connections, no more and no fewer.
     sockets: BTreeMap<ClientId, Socket>,
     /// The time from which to accept again.
     resume: Instant,
@@ -90,9 +89,8 @@ impl<S: Service> EventLoop<S> {
         let accept = if open { PollFlags::IN } else { PollFlags::empty() };
         let timeout = self.deadline(now).map(|at| timespec(at.saturating_duration_since(now)));
         let mut fds = vec![self.wake.poll_fd(), PollFd::new(&self.listener, accept)];
-        for (id, socket) in &self.sockets {
-            fds.push(PollFd::new(&socket.stream, self.interest(*id)));
-        }
+        let connections = self.sockets.values().zip(self.dispatcher.visitors());
+        fds.extend(connections.map(|(s, visitor)| PollFd::new(&s.stream, interest(visitor))));
         // An interrupted poll is like one that finds nothing: the next one follows.
         let _ = poll(&mut fds, timeout.as_ref());
         let found: Vec<_> = fds.iter().map(|fd| !fd.revents().is_empty()).collect();
@@ -113,14 +111,6 @@ impl<S: Service> EventLoop<S> {
         [late, resume, self.dispatcher.deadline(now)].into_iter().flatten().min()
     }
 
-    fn interest(&self, id: ClientId) -> PollFlags {
-        let mut flags = PollFlags::empty();
-        let Some(visitor) = self.dispatcher.visitor(id) else { return flags };
-        flags.set(PollFlags::IN, visitor.input.len() < visitor.input_bytes_max());
-        flags.set(PollFlags::OUT, !visitor.output.is_empty());
-        flags
-    }
-
     /// Runs what other threads have asked for; false when no other thread can ask any more.
     fn run_calls(&mut self, now: Instant) -> bool {
         self.wake.take();
@@ -134,10 +124,10 @@ impl<S: Service> EventLoop<S> {
     }
 
     fn strangers(&self) -> impl Iterator<Item = (ClientId, Stranger)> {
-        self.sockets.iter().filter_map(|(id, socket)| {
-            let is_stranger = self.dispatcher.visitor(*id).is_some_and(Visitor::is_stranger);
+        self.sockets.iter().zip(self.dispatcher.visitors()).filter_map(|((id, socket), visitor)| {
             let (address, silent) = (socket.peer.ip(), !socket.has_read);
-            is_stranger.then_some((*id, Stranger { address, since: socket.since, silent }))
+            let stranger = Stranger { address, since: socket.since, silent };
+            visitor.is_stranger().then_some((*id, stranger))
         })
     }
 
@@ -176,10 +166,10 @@ impl<S: Service> EventLoop<S> {
     /// Reads from every socket that has something.
     fn read(&mut self) {
         for (id, socket) in &mut self.sockets {
-            let Some(visitor) = self.dispatcher.visitor_mut(*id) else { continue };
             if !std::mem::take(&mut socket.ready) {
                 continue;
             }
+            let Some(visitor) = self.dispatcher.visitor_mut(*id) else { continue };
             let (before, most) = (visitor.input.len(), visitor.input_bytes_max());
             let filled = fill(&mut &socket.stream, &mut visitor.input, most);
             let has_read = visitor.input.len() > before;
@@ -192,15 +182,17 @@ impl<S: Service> EventLoop<S> {
 
     /// Writes to every socket that something is to be sent on.
     fn write(&mut self) {
-        for (id, socket) in &self.sockets {
-            let Some(visitor) = self.dispatcher.visitor_mut(*id) else { continue };
+        let connections = self.sockets.keys().zip(self.dispatcher.visitors());
+        let filled = connections.filter(|(_, visitor)| !visitor.output.is_empty());
+        for id in filled.map(|(id, _)| *id).collect::<Vec<_>>() {
+            let (socket, visitor) = (&self.sockets[&id], self.dispatcher.visitor_mut(id));
+            let visitor = visitor.expect("it is listed");
             let before = visitor.output.len();
             let flushed = flush(&mut &socket.stream, &mut visitor.output);
             let has_written = visitor.output.len() < before;
-            shrink(&mut visitor.input, IDLE_BYTES_MAX);
-            shrink(&mut visitor.output, IDLE_BYTES_MAX);
+            visitor.shrink();
             if has_written || flushed.is_err() {
-                self.dispatcher.moved(*id, flushed);
+                self.dispatcher.moved(id, flushed);
             }
         }
     }
@@ -240,4 +232,12 @@ impl<S: Service> EventLoop<S> {
         }
         self.dispatcher.outbox().refusals.keep(error);
     }
+}
+
+/// Returns the events to poll for.
+fn interest(visitor: &Visitor) -> PollFlags {
+    let mut flags = PollFlags::empty();
+    flags.set(PollFlags::IN, visitor.input.len() < visitor.input_bytes_max());
+    flags.set(PollFlags::OUT, !visitor.output.is_empty());
+    flags
 }

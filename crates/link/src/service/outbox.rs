@@ -1,4 +1,4 @@
-//! What a service asks of its server while it handles an event.
+//! Requests of a service to its server while it handles an event.
 
 use crate::Error;
 use crate::service::{ClientId, MESSAGE_BYTES_MAX};
@@ -23,8 +23,8 @@ pub enum Action {
     Release(ClientId),
 }
 
-/// Actions of a service, which its server carries out in order after each event. What concerns a
-/// client that is gone is dropped.
+/// Actions of a service, which its server carries out in order after each event. Actions for a
+/// client that is gone are dropped.
 #[derive(Debug, Default)]
 pub struct Outbox {
     actions: Vec<Action>,

@@ -16,6 +16,8 @@ pub const STRANGER_INPUT_BYTES_MAX: usize = 512;
 pub const FIRST_BYTES_MAX: usize = STRANGER_INPUT_BYTES_MAX / 2;
 /// Bytes read ahead from a client beyond its longest record.
 const READ_AHEAD_BYTES: usize = 4096;
+/// An idle client keeps no larger buffers than this.
+const IDLE_BYTES_MAX: usize = 1024;
 /// Unread bytes of a client beyond which it is closed instead of sent more.
 pub const OUTPUT_BYTES_MAX: usize = 1 << 20;
 
@@ -62,6 +64,15 @@ impl Visitor {
         match self.is_stranger() {
             true => STRANGER_INPUT_BYTES_MAX,
             false => self.message_bytes_max.min(RECORD_PLAIN_BYTES_MAX) + READ_AHEAD_BYTES,
+        }
+    }
+
+    /// Frees the memory of empty buffers beyond what an idle client may keep.
+    pub fn shrink(&mut self) {
+        for buffer in [&mut self.input, &mut self.output] {
+            if buffer.is_empty() {
+                buffer.shrink_to(IDLE_BYTES_MAX);
+            }
         }
     }
 

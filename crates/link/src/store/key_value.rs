@@ -162,7 +162,7 @@ mod tests {
             self.server.turn(self.now);
         }
 
-        /// What a client is answered next, if it is.
+        /// Returns the next answer to a client, if there is one.
         fn answer(&mut self, client: usize) -> Option<Result<Vec<u8>, Error>> {
             let (id, messages) = &mut self.clients[client];
             let output = &mut self.server.visitor_mut(*id).unwrap().output;

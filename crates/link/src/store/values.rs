@@ -5,11 +5,11 @@ use std::collections::BTreeMap;
 use crate::store::{self, KEY_COST_BYTES, KEYS_MAX, STORE_BYTES_MAX};
 use crate::{Error, Kind};
 
-/// What a store holds.
+/// Entries of a store.
 #[derive(Debug, Default)]
 pub struct Values {
     entries: BTreeMap<String, Vec<u8>>,
-    /// What the entries count of [`STORE_BYTES_MAX`].
+    /// Their share of [`STORE_BYTES_MAX`].
     bytes: usize,
 }
 

@@ -7,7 +7,7 @@ use crate::service::OUTPUT_BYTES_MAX;
 use crate::service::messages::Messages;
 use crate::service::visitor::tests::{shake, token};
 
-/// What a service was told, in order.
+/// Event that a service was told of.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Told {
     Opened(ClientId),
