@@ -13,6 +13,7 @@ mod file;
 mod launch;
 mod link;
 mod memory;
+mod operator;
 mod output;
 mod place;
 mod plain;
@@ -20,6 +21,7 @@ mod plan_page;
 mod ranks;
 mod report;
 mod samples;
+mod size;
 mod source;
 mod table;
 mod training;
@@ -60,6 +62,12 @@ enum Command {
     Codec(command::codec::What),
     /// Start any program N times, as the ranks of one job
     Run(command::run::Args),
+    /// Coordinate an elastic job whose ranks are started elsewhere
+    Coordinator(command::coordinator::Args),
+    /// Set how many ranks an elastic job should have
+    Resize(command::resize::Args),
+    /// Show the ranks of an elastic job, and what they are doing
+    Top(command::top::Args),
     /// Become the program of one rank
     #[command(name = launch::child::NAME, hide = true)]
     Rank(launch::child::Args),
@@ -106,6 +114,9 @@ fn run(command: Command) -> anyhow::Result<u8> {
         Command::Model(args) => command::model::run(&args),
         Command::Codec(args) => command::codec::run(&args),
         Command::Run(args) => command::run::run(&args),
+        Command::Coordinator(args) => command::coordinator::run(&args),
+        Command::Resize(args) => command::resize::run(&args),
+        Command::Top(args) => command::top::run(&args),
         Command::Rank(args) => launch::child::run(&args),
     }
 }

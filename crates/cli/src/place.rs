@@ -15,7 +15,7 @@ pub struct Flags {
     /// Number of ranks of the job, when they are started by hand
     #[arg(long, value_name = "N")]
     pub world: Option<u32>,
-    /// Where rank 0 can be reached by all ranks
+    /// Where rank 0 can be reached by all ranks; with --ranks MIN:MAX, where this command can
     #[arg(long, value_name = "HOST:PORT")]
     pub coordinator: Option<String>,
     /// The job's secret, the same on all ranks (better given as THINWIRE_TOKEN)

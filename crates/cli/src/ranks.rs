@@ -3,12 +3,13 @@
 use std::ffi::OsString;
 
 use anyhow::{Context, Result, ensure};
-use thinwire_job::{Form, Place};
+use thinwire_job::{Form, Place, elastic};
 
 use crate::failure;
 use crate::launch;
 use crate::memory;
 use crate::place::{Flags, ensure_ranks};
+use crate::size::Elastic;
 
 /// Next thing that a command does.
 pub enum Start<T = Place> {
@@ -63,8 +64,25 @@ pub fn threads(place: &Place) -> usize {
 }
 
 fn launch_myself(flags: &Flags, ranks: u32) -> Result<u8> {
+    launch::run(myself()?, ranks, flags.token.as_ref())
+}
+
+/// Starts processes of this command as the members of an elastic job.
+///
+/// # Errors
+/// If the job fails.
+pub fn launch_elastic(flags: &Flags, job: &Elastic) -> Result<u8> {
+    launch::elastic::run(myself()?, job, flags.token.as_ref())
+}
+
+/// Whether this process is a member of an elastic job.
+pub fn is_member() -> bool {
+    thinwire_job::process(elastic::VARIABLE).is_some()
+}
+
+/// This command, as it was typed.
+fn myself() -> Result<Vec<OsString>> {
     let me = std::env::current_exe().context("finding thinwire's own program file")?;
     let arguments = std::env::args_os().skip(1);
-    let command: Vec<OsString> = std::iter::once(me.into_os_string()).chain(arguments).collect();
-    launch::run(command, ranks, flags.token.as_ref())
+    Ok(std::iter::once(me.into_os_string()).chain(arguments).collect())
 }

@@ -4,6 +4,7 @@ use anyhow::Result;
 use thinwire_sync::Policy;
 
 use crate::ranks;
+use crate::size::ensure_fixed;
 use crate::training::{self, Settings, TrainingJob, Typed};
 
 /// Enough steps to tell codecs apart, few enough that all of them take a few minutes.
@@ -24,6 +25,7 @@ pub struct Args {
 /// # Errors
 /// If the training cannot be done as asked, or a rank is lost.
 pub fn run(args: &Args) -> Result<u8> {
+    ensure_fixed(args.settings.ranks, "compare")?;
     let mut settings = args.settings.clone();
     settings.recipe.steps.get_or_insert(STEPS);
     let typed = Typed { settings: &settings, codec: None, plan: None, resume: None, policy: None };

@@ -3,8 +3,11 @@
 pub mod bench;
 pub mod codec;
 pub mod compare;
+pub mod coordinator;
 pub mod model;
 pub mod plan;
+pub mod resize;
 pub mod run;
 pub mod sample;
+pub mod top;
 pub mod train;

@@ -7,13 +7,17 @@ use anyhow::Result;
 use crate::launch;
 use crate::output::say;
 use crate::place::{Flags, ensure_ranks};
+use crate::size::{self, ElasticFlags, Size};
 
 /// Start any program N times, as the ranks of one job.
 #[derive(clap::Args)]
 pub struct Args {
-    /// Number of ranks to start on this machine [default: 2]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=4096))]
-    ranks: Option<u32>,
+    /// Number of ranks to start on this machine, or MIN:MAX for an elastic job of a program that can
+    /// do so [default: 2]
+    #[arg(long, value_name = "N", value_parser = size::up_to(4096))]
+    ranks: Option<Size>,
+    #[command(flatten)]
+    elastic: ElasticFlags,
     /// The job's secret; a fresh one unless given
     #[arg(long, env = "THINWIRE_TOKEN", hide_env_values = true, value_name = "SECRET")]
     token: Option<String>,
@@ -27,11 +31,15 @@ pub struct Args {
 /// # Errors
 /// If ranks cannot be started, or one fails.
 pub fn run(args: &Args) -> Result<u8> {
+    if let Some(job) = args.elastic.resolve(args.ranks, &Flags::default())? {
+        return launch::elastic::run(args.program.clone(), &job, args.token.as_ref());
+    }
+    let ranks = args.ranks.and_then(Size::fixed);
     let place = Flags::default().find()?;
     if let Some(place) = place.filter(|place| place.world > 1) {
-        ensure_ranks(&place, args.ranks)?;
+        ensure_ranks(&place, ranks)?;
         say(format!("joining {} as rank {} of {}", place.source, place.rank, place.world));
         return launch::join(&place, &args.program);
     }
-    launch::run(args.program.clone(), args.ranks.unwrap_or(2), args.token.as_ref())
+    launch::run(args.program.clone(), ranks.unwrap_or(2), args.token.as_ref())
 }

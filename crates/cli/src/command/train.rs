@@ -6,6 +6,7 @@ use anyhow::Result;
 use thinwire_train::checkpoint;
 
 use crate::ranks;
+use crate::size::{Elastic, ElasticFlags, ensure_fixed};
 use crate::training::{
     self, CheckpointPolicy, Codec, PathFlag, PlanFlags, Settings, TrainingJob, Typed,
 };
@@ -32,6 +33,8 @@ pub struct Args {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     checkpoint_every: Option<u64>,
     #[command(flatten)]
+    elastic: ElasticFlags,
+    #[command(flatten)]
     settings: Settings,
 }
 
@@ -41,16 +44,36 @@ pub struct Args {
 /// If the training cannot be done as asked, or a rank is lost.
 pub fn run(args: &Args) -> Result<u8> {
     let job = ranks::prepared(&args.settings.place, || resolved(args))?;
+    if let Some(elastic) = to_launch(args)? {
+        job.check(&[job.codec.as_ref()])?;
+        return ranks::launch_elastic(&args.settings.place, &elastic);
+    }
     training::train(&job, &[job.codec.as_ref()])
+}
+
+/// The elastic job whose members this process is to start, unless it is one of them.
+fn to_launch(args: &Args) -> Result<Option<Elastic>> {
+    if ranks::is_member() {
+        return Ok(None);
+    }
+    args.elastic.resolve(args.settings.ranks, &args.settings.place)
 }
 
 fn resolved(args: &Args) -> Result<TrainingJob> {
     let folder = args.checkpoint_dir.0.clone();
-    TrainingJob::resolve(Typed {
+    let size = args.settings.ranks;
+    if let Some(flag) = args.plan.flag() {
+        ensure_fixed(size, &flag)?;
+    }
+    let job = TrainingJob::resolve(Typed {
         settings: &args.settings,
         codec: args.codec.as_ref(),
         plan: Some(&args.plan),
         resume: args.resume.as_deref().map(checkpoint::resolve).transpose()?,
         policy: folder.map(|folder| CheckpointPolicy { folder, every: args.checkpoint_every }),
-    })
+    })?;
+    if job.parallelism.is_planned() {
+        ensure_fixed(size, "the plan of the checkpoint")?;
+    }
+    Ok(job)
 }

@@ -48,8 +48,24 @@ impl Errors {
             Verdict::Interrupted(signal) => return Ok(128 + signal.clamp(0, 127) as u8),
             Verdict::Failed { rank, end } => (rank, end),
         };
-        let said: Vec<Option<Said>> = (0..ranks).map(|rank| self.said(rank)).collect();
-        Err(compose(rank, end, &said))
+        Err(self.failure("rank", (rank, end), ranks))
+    }
+
+    /// Returns the error of a job of so many processes, of which `first` was the first to fail. `word` is what
+    /// a process is called.
+    pub fn failure(&self, word: &str, first: (u32, End), processes: u32) -> Error {
+        let said: Vec<Option<Said>> = (0..processes).map(|process| self.said(process)).collect();
+        compose(word, first, &said)
+    }
+
+    /// Returns the error that a process has left, in one line.
+    pub fn message(&self, process: u32) -> Option<String> {
+        self.said(process).map(|said| said.message)
+    }
+
+    /// Forgets the error of a process that the job has survived.
+    pub fn forget(&self, process: u32) {
+        let _ = fs::remove_file(self.path(process));
     }
 
     fn said(&self, rank: u32) -> Option<Said> {
@@ -81,7 +97,7 @@ struct Said {
 
 /// Returns the error in one line: that of the rank that knows the cause, or how the first rank
 /// ended and what a peer said about that.
-fn compose(rank: u32, end: End, said: &[Option<Said>]) -> Error {
+fn compose(word: &str, (rank, end): (u32, End), said: &[Option<Said>]) -> Error {
     let told = || said.iter().enumerate().filter_map(|(rank, said)| Some((rank, said.as_ref()?)));
     let causes = || told().filter(|(_, said)| !said.echo);
     let first = causes().find(|(teller, _)| *teller == rank as usize).or_else(|| causes().next());
@@ -89,10 +105,11 @@ fn compose(rank: u32, end: End, said: &[Option<Said>]) -> Error {
         (Some((teller, cause)), _) => {
             let unanimous = causes().count() == said.len()
                 && causes().all(|(_, other)| other.message == cause.message);
-            let who = if unanimous { String::new() } else { format!("rank {teller}: ") };
+            let who = if unanimous { String::new() } else { format!("{word} {teller}: ") };
             match end {
                 End::Stopped => {
-                    let message = format!("rank {rank} {end}; rank {teller}: {}", cause.message);
+                    let message =
+                        format!("{word} {rank} {end}; {word} {teller}: {}", cause.message);
                     (message, end.hint().map(str::to_owned))
                 }
                 _ => (who + &cause.message, cause.hint.clone()),
@@ -102,13 +119,13 @@ fn compose(rank: u32, end: End, said: &[Option<Said>]) -> Error {
             let how = if teller == rank as usize {
                 String::new()
             } else {
-                format!("rank {rank} {end}; ")
+                format!("{word} {rank} {end}; ")
             };
             let hints: Vec<&str> = end.hint().into_iter().chain(echo.hint.as_deref()).collect();
             let hint = (!hints.is_empty()).then(|| hints.join("; "));
-            (format!("{how}rank {teller}: {}", echo.message), hint)
+            (format!("{how}{word} {teller}: {}", echo.message), hint)
         }
-        (None, None) => (format!("rank {rank} {end}"), end.hint().map(str::to_owned)),
+        (None, None) => (format!("{word} {rank} {end}"), end.hint().map(str::to_owned)),
     };
     match hint {
         Some(hint) => hinted(anyhow!(message), hint),
@@ -148,7 +165,7 @@ mod tests {
             (0, End::Code(2), vec![said("lost rank 1"), None], "rank 0: lost rank 1"),
         ];
         for (rank, end, said, expected) in table {
-            assert_eq!(compose(rank, end, &said).to_string(), expected);
+            assert_eq!(compose("rank", (rank, end), &said).to_string(), expected);
         }
     }
 }

@@ -15,12 +15,21 @@ const DRAIN: Duration = Duration::from_millis(500);
 
 /// Forwards `output` in a thread; the receiver hangs up when all is forwarded.
 pub fn lines(output: impl Read + Send + 'static, prefix: String) -> Receiver<()> {
+    // Who closed our standard error does not want to read it; the rank goes on.
+    each(output, prefix, |line| drop(std::io::stderr().lock().write_all(line)))
+}
+
+/// Gives each line of `output`, after a prefix, to `write` in a thread; the receiver hangs up after the last one.
+pub fn each(
+    output: impl Read + Send + 'static,
+    prefix: String,
+    mut write: impl FnMut(&[u8]) + Send + 'static,
+) -> Receiver<()> {
     let (done, wait) = channel();
     thread::spawn(move || {
         let mut output = BufReader::new(output);
         while let Some(line) = next_line(&mut output, &prefix) {
-            // Who closed our standard error does not want to read it; the rank goes on.
-            let _ = std::io::stderr().lock().write_all(&line);
+            write(&line);
         }
         drop(done);
     });

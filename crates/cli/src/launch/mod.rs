@@ -5,6 +5,7 @@
 //! dies with the launcher even if that is killed itself.
 
 pub mod child;
+pub mod elastic;
 mod errors;
 mod forward;
 mod supervisor;
@@ -53,7 +54,7 @@ fn run_job(job: &Job) -> Result<u8> {
     let errors = Errors::create()?;
     let torch_port = free_port()?;
     let (sender, receiver) = channel();
-    watch_signals(sender.clone())?;
+    watch_signals(sender.clone(), Event::Signal)?;
     let mut groups = Groups(Vec::new());
     for rank in 0..job.ranks {
         let mut command = command(job, rank, torch_port)?;
@@ -120,11 +121,12 @@ fn free_port() -> Result<u16> {
     Ok(listener.local_addr().context("looking for a free port")?.port())
 }
 
-fn watch_signals(events: Sender<Event>) -> Result<()> {
+/// Sends what `event` makes of each signal to this process.
+fn watch_signals<E: Send + 'static>(events: Sender<E>, event: fn(i32) -> E) -> Result<()> {
     let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP]).context("listening for signals")?;
     thread::spawn(move || {
         for signal in signals.forever() {
-            if events.send(Event::Signal(signal)).is_err() {
+            if events.send(event(signal)).is_err() {
                 return;
             }
         }
@@ -134,17 +136,28 @@ fn watch_signals(events: Sender<Event>) -> Result<()> {
 
 /// Passes a rank's output on and reports its end, after its last line.
 fn watch(mut child: Child, rank: u32, events: Sender<Event>) {
+    let prefix = format!("[rank {rank}] ");
+    let outputs = [
+        child.stdout.take().map(|output| forward::lines(output, prefix.clone())),
+        child.stderr.take().map(|output| forward::lines(output, prefix)),
+    ];
+    // The supervisor is gone only when the job is over.
+    watch_end(child, outputs, move |end| {
+        let _ = events.send(Event::Ended { rank, end });
+    });
+}
+
+/// Waits in a thread for the end of a process, and of its forwarded outputs.
+fn watch_end(
+    mut child: Child,
+    outputs: [Option<Receiver<()>>; 2],
+    report: impl FnOnce(End) + Send + 'static,
+) {
     thread::spawn(move || {
-        let prefix = format!("[rank {rank}] ");
-        let outputs = [
-            child.stdout.take().map(|output| forward::lines(output, prefix.clone())),
-            child.stderr.take().map(|output| forward::lines(output, prefix)),
-        ];
         let status = child.wait();
         let end = status.map_or(End::Code(2), end_of);
         forward::drain(outputs);
-        // The supervisor is gone only when the job is over.
-        let _ = events.send(Event::Ended { rank, end });
+        report(end);
     });
 }
 

@@ -20,10 +20,12 @@ pub const PATIENCE: Duration = Duration::from_secs(10);
 
 const SIGHUP: i32 = 1;
 const SIGINT: i32 = 2;
-const SIGKILL: i32 = 9;
+/// Signal that ends a program at once.
+pub const SIGKILL: i32 = 9;
 /// Signal that ends a program whose reader has gone; only rank 0's output is read.
 pub const SIGPIPE: i32 = 13;
-const SIGTERM: i32 = 15;
+/// Signal that asks a program to end.
+pub const SIGTERM: i32 = 15;
 
 /// End of a rank.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,6 +42,12 @@ impl End {
     /// The signal at which a rank has stopped in good order, as its exit code says.
     fn stopped_by(self) -> Option<i32> {
         [SIGHUP, SIGINT, SIGTERM].into_iter().find(|signal| self == End::Code(128 + signal))
+    }
+
+    /// Whether somebody has asked it to end, and it did.
+    pub fn was_asked(self) -> bool {
+        let ends = [SIGHUP, SIGINT, SIGTERM].map(End::Signal);
+        self.stopped_by().is_some() || ends.contains(&self)
     }
 
     /// Returns a likely cause.

@@ -20,6 +20,7 @@ use super::{corpus, machine, trace};
 use crate::failure::{OrHint, hinted};
 use crate::file;
 use crate::report::{Report, Run};
+use crate::size::Size;
 
 /// Training job that all ranks follow.
 pub struct TrainingJob {
@@ -142,9 +143,16 @@ impl TrainingJob {
     /// # Errors
     /// The first such mistake.
     pub fn check(&self, codecs: &[Option<&Policy>]) -> Result<()> {
-        let (settings, found) = (&self.settings, self.settings.place.find()?);
+        let settings = &self.settings;
+        let found = match settings.ranks {
+            // Ranks of an elastic job have no place before they have met.
+            Some(Size::Elastic { .. }) => None,
+            _ => settings.place.find()?,
+        };
         match settings.ranks {
-            Some(ranks) => self.check_world(ranks, "--ranks says")?,
+            Some(Size::Fixed(ranks)) => self.check_world(ranks, "--ranks says")?,
+            // A batch is dealt over any number of ranks.
+            Some(Size::Elastic { .. }) => {}
             None if found.is_none() => {
                 self.check_world(self.usual_ranks(), "one machine starts at most")?;
             }
@@ -163,7 +171,8 @@ impl TrainingJob {
             return Ok(());
         }
         exchange::check_flags(settings, &codecs)?;
-        let ranks = found.map(|place| place.world).or(settings.ranks);
+        let given = settings.ranks.and_then(Size::fixed);
+        let ranks = found.map(|place| place.world).or(given);
         let world = World::new(0, ranks.unwrap_or(self.usual_ranks()))?;
         codecs.into_iter().try_for_each(|codec| {
             let options = self.exchange.options(Some(codec), self.recipe.steps);

@@ -37,6 +37,7 @@ use crate::file;
 use crate::output::{print, print_json, say};
 use crate::ranks::{self, Start};
 use crate::report::{self, Report, Run};
+use crate::size::Size;
 use engine::Engine;
 use folder::FolderLock;
 use interrupt::Interrupt;
@@ -129,7 +130,11 @@ fn show(report: &Report, json: bool) -> Result<()> {
 fn start(job: &TrainingJob, codecs: &[Option<&Policy>]) -> Result<Start<(Place, FolderLock)>> {
     let settings = &job.settings;
     job.check(codecs)?;
-    let place = match ranks::start(&settings.place, settings.ranks, job.usual_ranks())? {
+    let place = match ranks::start(
+        &settings.place,
+        settings.ranks.and_then(Size::fixed),
+        job.usual_ranks(),
+    )? {
         Start::Rank(place) => place,
         Start::Done(code) => return Ok(Start::Done(code)),
     };

@@ -18,6 +18,7 @@ use crate::codings::{Activations, within};
 use crate::failure::hinted;
 use crate::link;
 use crate::place::Flags;
+use crate::size::{self, Size};
 
 /// The flags that `train` and `compare` share. Settings that are not given come from the
 /// checkpoint, if one is resumed, else from the defaults.
@@ -26,9 +27,10 @@ pub struct Settings {
     /// A text file, a folder or a glob to learn from [default: this program's own sources]
     #[arg(long, value_name = "PATH")]
     pub data: Option<PathBuf>,
-    /// Number of ranks to start on this machine [default: 2]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=256))]
-    pub ranks: Option<u32>,
+    /// Number of ranks to start on this machine, or MIN:MAX for an elastic job: it begins with MAX, and
+    /// goes on while ranks die, leave and join as long as there are MIN [default: 2]
+    #[arg(long, value_name = "N", value_parser = size::up_to(256))]
+    pub ranks: Option<Size>,
     /// Who sends what to whom: ring, two-shot, halving, gather, ring-gather, hierarchical:2:two-shot
     /// (units of 2 ranks, two-shot between them), auto [default: auto]
     #[arg(long, value_name = "NAME")]
@@ -129,6 +131,14 @@ pub struct PlanFlags {
 }
 
 impl PlanFlags {
+    /// Returns the flag by which the model is to be cut, if one was given.
+    pub fn flag(&self) -> Option<String> {
+        let plan = self.plan.as_ref().map(|path| format!("--plan {}", path.display()));
+        let cuts = self.parallel.filter(|parallel| *parallel != Parallel::None);
+        let name = |parallel: Parallel| Some(parallel.to_possible_value()?.get_name().to_owned());
+        plan.or_else(|| Some(format!("--parallel {}", cuts.and_then(name)?)))
+    }
+
     /// Refuses flags of a plan that is to be made where none is made.
     ///
     /// # Errors

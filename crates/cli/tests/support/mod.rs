@@ -13,7 +13,7 @@ pub const SMALL: [&str; 10] =
     ["--width", "16", "--layers", "1", "--heads", "2", "--context", "16", "--batch", "4"];
 
 /// Variables by which a launcher might have started the tests themselves.
-const FOREIGN: [&str; 12] = [
+const FOREIGN: [&str; 13] = [
     "RANK",
     "WORLD_SIZE",
     "LOCAL_RANK",
@@ -26,6 +26,7 @@ const FOREIGN: [&str; 12] = [
     "THINWIRE_TOKEN",
     "THINWIRE_COORDINATOR",
     "THINWIRE_STORE",
+    "THINWIRE_MEMBER",
 ];
 
 /// A fresh folder that goes when it is dropped.
@@ -144,7 +145,12 @@ pub fn finish(mut child: Child) -> Ended {
 
 /// `kill -9`.
 pub fn kill(process: u32) {
-    let status = Command::new("kill").args(["-9", &process.to_string()]).status().unwrap();
+    signal(process, "KILL");
+}
+
+/// Sends a process a signal.
+pub fn signal(process: u32, name: &str) {
+    let status = Command::new("kill").args(["-s", name, &process.to_string()]).status().unwrap();
     assert!(status.success());
 }
 
@@ -162,14 +168,16 @@ pub fn eventually<T>(mut found: impl FnMut() -> Option<T>) -> T {
 
 /// The process that is this rank of the job that `launcher` has started.
 pub fn rank_of(launcher: u32, rank: u32) -> u32 {
-    let wanted = format!("RANK={rank}");
-    eventually(|| {
-        let children = format!("/proc/{launcher}/task/{launcher}/children");
-        let children = std::fs::read_to_string(children).unwrap_or_default();
-        children.split_whitespace().filter_map(|id| id.parse().ok()).find(|id: &u32| {
-            let variables = std::fs::read(format!("/proc/{id}/environ")).unwrap_or_default();
-            variables.split(|byte| *byte == 0).any(|variable| variable == wanted.as_bytes())
-        })
+    eventually(|| child_with(launcher, &format!("RANK={rank}")))
+}
+
+/// A process that `launcher` has started with this variable.
+pub fn child_with(launcher: u32, variable: &str) -> Option<u32> {
+    let children = format!("/proc/{launcher}/task/{launcher}/children");
+    let children = std::fs::read_to_string(children).unwrap_or_default();
+    children.split_whitespace().filter_map(|id| id.parse().ok()).find(|id: &u32| {
+        let variables = std::fs::read(format!("/proc/{id}/environ")).unwrap_or_default();
+        variables.split(|byte| *byte == 0).any(|found| found == variable.as_bytes())
     })
 }
 

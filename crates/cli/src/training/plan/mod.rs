@@ -34,6 +34,7 @@ use super::model::{self, Model};
 use super::recipe::{Recipe, check_batch};
 use super::settings::{Codec, Parallel, PlanFlags, Settings, Typed, refuse};
 use crate::failure::{OrHint, hinted};
+use crate::size::Size;
 use crate::{codings, file, source};
 use machines::{Machines, RANKS_MAX, start_hint};
 use make::PlanRequest;
@@ -266,7 +267,8 @@ fn made(
     let decided = asked.settings()?;
     if let Some(kept) = kept.filter(|kept| kept.asked.as_ref() == Some(&asked)) {
         let (path, built) = kept.built(settings, resume)?;
-        let ranks = settings.place.find()?.map(|place| place.world).or(settings.ranks);
+        let ranks = settings.place.find()?.map(|place| place.world);
+        let ranks = ranks.or(settings.ranks.and_then(Size::fixed));
         if built.is_for((&model, sequence), recipe.batch, ranks) {
             return Ok(Parallelism::Planned(path, Box::new(built), Some(asked)));
         }

@@ -1,0 +1,148 @@
+//! Members of an elastic job as its launcher knows them: their numbers, their devices and their ranks.
+
+use std::collections::BTreeSet;
+
+use serde_json::Value;
+use thinwire_job::elastic::Id;
+
+use super::supervisor::Event;
+
+/// Members that the launcher has started, in the order of their numbers, and the ranks of the last epoch.
+#[derive(Debug, Default)]
+pub struct Crew {
+    started: Vec<Started>,
+    /// Ids of the last epoch's members, whoever started them, in the order of their ranks.
+    ranks: Vec<String>,
+}
+
+#[derive(Debug)]
+struct Started {
+    id: Id,
+    /// Place among the members that live on this machine; a replacement takes the one that has become free.
+    slot: u32,
+    lives: bool,
+}
+
+impl Crew {
+    /// Adds a member, and returns its slot.
+    pub fn start(&mut self, id: Id) -> u32 {
+        let taken: BTreeSet<u32> =
+            self.started.iter().filter(|member| member.lives).map(|member| member.slot).collect();
+        let slot = (0..).find(|slot| !taken.contains(slot)).expect("slots do not run out");
+        self.started.push(Started { id, slot, lives: true });
+        slot
+    }
+
+    /// Takes note of the end of a member's process.
+    pub fn ended(&mut self, member: u32) {
+        self.started[member as usize].lives = false;
+    }
+
+    /// Returns the id of a member that was started.
+    pub fn id(&self, member: u32) -> Id {
+        self.started[member as usize].id
+    }
+
+    /// Returns rank 0 of the last epoch, if this launcher has started it.
+    pub fn first(&self) -> Option<u32> {
+        self.ranks.first().and_then(|id| self.number(id))
+    }
+
+    /// Returns a text of the coordinator with the members' numbers instead of their ids.
+    pub fn named(&self, text: &str) -> String {
+        let named = |text: String, (number, member): (u32, &Started)| {
+            text.replace(&member.id.to_string(), &format!("member {number}"))
+        };
+        (0..).zip(&self.started).fold(text.to_owned(), named)
+    }
+
+    /// Takes note of what the coordinator tells, and returns what it means for the job.
+    pub fn note(&mut self, event: &Value) -> Vec<Event> {
+        match event["event"].as_str() {
+            Some("started") => vec![self.started(event)],
+            Some("resized") => {
+                let target = event["target"].as_u64().and_then(|target| u32::try_from(target).ok());
+                target.into_iter().map(|target| Event::Resized { target }).collect()
+            }
+            Some("complete") => vec![Event::Complete],
+            _ => Vec::new(),
+        }
+    }
+
+    /// Ranks of an epoch are those that stay, and then those that join.
+    fn started(&mut self, event: &Value) -> Event {
+        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+        let list = |name: &str| event[name].as_array().cloned().unwrap_or_default();
+        let gone: Vec<String> = list("gone").iter().map(|gone| text(&gone["id"])).collect();
+        self.ranks.retain(|id| !gone.contains(id));
+        self.ranks.extend(list("joined").iter().map(text));
+        let members: BTreeSet<u32> = self.ranks.iter().filter_map(|id| self.number(id)).collect();
+        let others = (self.ranks.len() - members.len()) as u32;
+        Event::Epoch { members, first: self.first(), others }
+    }
+
+    fn number(&self, id: &str) -> Option<u32> {
+        let started = (0..).zip(&self.started);
+        started.filter(|(_, member)| member.id.to_string() == id).map(|(number, _)| number).next()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn crew<const N: usize>(ids: [u64; N]) -> Crew {
+        let mut crew = Crew::default();
+        for id in ids {
+            crew.start(Id(id));
+        }
+        crew
+    }
+
+    fn started(joined: &[u64], gone: &[(u64, &str)]) -> Value {
+        let joined: Vec<String> = joined.iter().map(|id| Id(*id).to_string()).collect();
+        let gone = gone.iter().map(|(id, why)| json!({ "id": Id(*id).to_string(), "why": why }));
+        json!({ "event": "started", "joined": joined, "gone": gone.collect::<Vec<_>>() })
+    }
+
+    #[test]
+    fn an_epoch_names_members_by_number_and_counts_others() {
+        let mut crew = crew([70, 71, 72]);
+        let epoch = |members: &[u32], first, others| {
+            let members = members.iter().copied().collect();
+            Event::Epoch { members, first, others }
+        };
+        assert_eq!(crew.first(), None);
+        assert_eq!(crew.note(&started(&[71, 9, 70], &[])), [epoch(&[0, 1], Some(1), 1)]);
+        let note = started(&[72], &[(71, "left"), (9, "ended")]);
+        assert_eq!(crew.note(&note), [epoch(&[0, 2], Some(0), 0)]);
+        assert_eq!(
+            crew.note(&started(&[8], &[(70, "silent"), (72, "cut off")])),
+            [epoch(&[], None, 1)]
+        );
+    }
+
+    #[test]
+    fn other_events_are_understood_or_ignored() {
+        let mut crew = crew([1]);
+        let resized = json!({ "event": "resized", "target": 3 });
+        assert_eq!(crew.note(&resized), [Event::Resized { target: 3 }]);
+        assert_eq!(crew.note(&json!({ "event": "complete" })), [Event::Complete]);
+        assert_eq!(crew.note(&json!({ "event": "waiting", "reason": "" })), []);
+    }
+
+    #[test]
+    fn a_replacement_takes_the_slot_that_has_become_free() {
+        let mut crew = crew([1, 2, 3]);
+        crew.ended(1);
+        assert_eq!((crew.start(Id(4)), crew.start(Id(5))), (1, 3));
+    }
+
+    #[test]
+    fn people_read_numbers_instead_of_ids() {
+        let text = format!("joined: {}, {}", Id(7), Id(10));
+        assert_eq!(crew([10]).named(&text), format!("joined: {}, member 0", Id(7)));
+    }
+}

@@ -1,0 +1,238 @@
+//! The launcher of an elastic job: its coordinator, and the processes of its members on this machine.
+//!
+//! Members find each other through the coordinator, which decides who trains together. The launcher knows what
+//! the coordinator cannot know, that a process has ended, and starts processes where members are missing. Others may
+//! join by hand.
+
+mod crew;
+mod member;
+mod supervisor;
+
+use std::ffi::OsString;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::time::Instant;
+
+use anyhow::{Error, Result, anyhow};
+use rustix::process::{Pid, Signal, kill_process_group};
+use thinwire_job::elastic::{self, Authority, Coordinator, Options, Seat};
+
+use self::crew::Crew;
+use self::member::{Member, Program, Voice};
+use self::supervisor::{Action, Event, Limits, Notice, Supervisor, Verdict};
+use super::errors::Errors;
+use super::supervisor::{End, SIGKILL, SIGPIPE};
+use super::{watch_end, watch_signals};
+use crate::failure::{self, hinted};
+use crate::output::say;
+use crate::place::token_or_fresh;
+use crate::size::Elastic;
+
+/// News that reaches the launcher: of processes and signals, or of the coordinator.
+enum News {
+    Local(Event),
+    Told(elastic::Event),
+}
+
+/// Runs a program as the members of an elastic job to its end, with a secret or a fresh one, and gives the
+/// code to exit with: 0, or 128 + signal if a signal ended it.
+///
+/// # Errors
+/// If members cannot be started, or the job fails: which member, how, and what it said.
+pub fn run(command: Vec<OsString>, job: &Elastic, token: Option<&String>) -> Result<u8> {
+    let (sender, news) = channel();
+    let secret = token_or_fresh(token)?;
+    let (min, max) = (*job.ranks.start(), *job.ranks.end());
+    let told = sender.clone();
+    let coordinator = Coordinator::bind(
+        job.coordinator.as_deref().unwrap_or("127.0.0.1:0"),
+        &secret,
+        Options::new(Authority::Saved, min, max),
+        None,
+        move |event| {
+            // The launcher is gone only when the job is over.
+            let _ = told.send(News::Told(event.clone()));
+        },
+    )?;
+    watch_signals(sender.clone(), |signal| News::Local(Event::Signal(signal)))?;
+    say(invitation(job, &coordinator.address(), token.is_some_and(|token| !token.is_empty())));
+    let limits = Limits { ranks: job.ranks.clone(), restarts: job.restarts };
+    let (supervisor, actions) = Supervisor::begin(&limits, Instant::now());
+    let mut launcher = Launcher {
+        supervisor,
+        program: Program { command, most: max },
+        token: secret,
+        coordinator,
+        crew: Crew::default(),
+        groups: Vec::new(),
+        errors: Errors::create()?,
+        voice: Voice::default(),
+        sender,
+    };
+    launcher.perform(actions)?;
+    launcher.supervise(&news)?;
+    launcher.verdict()
+}
+
+/// Returns the line that says how somebody else joins the job.
+fn invitation(job: &Elastic, address: &str, is_token_known: bool) -> String {
+    let (min, max) = (job.ranks.start(), job.ranks.end());
+    let variable = elastic::VARIABLE;
+    match is_token_known {
+        true => format!(
+            "elastic job of {min} to {max} ranks: another one joins with {variable}=new \
+             THINWIRE_COORDINATOR={address} and the same THINWIRE_TOKEN"
+        ),
+        false => format!(
+            "elastic job of {min} to {max} ranks at {address}: with a THINWIRE_TOKEN of your own \
+             others could join it"
+        ),
+    }
+}
+
+/// State of a job, and all that acts on it.
+struct Launcher {
+    supervisor: Supervisor,
+    program: Program,
+    token: String,
+    coordinator: Coordinator,
+    crew: Crew,
+    /// Process groups by number of the member, until it has ended.
+    groups: Vec<Option<Pid>>,
+    errors: Errors,
+    voice: Voice,
+    sender: Sender<News>,
+}
+
+impl Launcher {
+    fn supervise(&mut self, news: &Receiver<News>) -> Result<()> {
+        while self.supervisor.is_running() {
+            let next = match self.supervisor.deadline() {
+                None => news.recv().map_err(|_| RecvTimeoutError::Disconnected),
+                Some(deadline) => {
+                    news.recv_timeout(deadline.saturating_duration_since(Instant::now()))
+                }
+            };
+            match next {
+                Ok(News::Local(event)) => self.on(event)?,
+                Ok(News::Told(event)) => self.told(&event)?,
+                Err(RecvTimeoutError::Timeout) => self.on(Event::Tick)?,
+                Err(RecvTimeoutError::Disconnected) => return Ok(()),
+            }
+        }
+        Ok(())
+    }
+
+    fn on(&mut self, event: Event) -> Result<()> {
+        if let Event::Ended { member, .. } = event {
+            self.crew.ended(member);
+            // What it has left behind may hold its device.
+            self.signal(member, SIGKILL);
+            self.groups[member as usize] = None;
+        }
+        let actions = self.supervisor.on(event, Instant::now());
+        self.perform(actions)
+    }
+
+    fn told(&mut self, event: &elastic::Event) -> Result<()> {
+        let events = self.crew.note(&event.json);
+        say(self.crew.named(&event.text));
+        if let Some(first) = self.crew.first() {
+            self.voice.give(first);
+        }
+        if events.iter().any(|event| matches!(event, Event::Epoch { .. })) {
+            // The job has survived those that have died.
+            let dead = (0..).zip(&self.groups).filter(|(_, group)| group.is_none());
+            dead.for_each(|(member, _)| self.errors.forget(member));
+        }
+        events.into_iter().try_for_each(|event| self.on(event))
+    }
+
+    fn perform(&mut self, actions: Vec<Action>) -> Result<()> {
+        for action in actions {
+            match action {
+                Action::Start { member } => self.start(member)?,
+                Action::Bury { member } => self.coordinator.ended(self.crew.id(member)),
+                Action::Dissolve => self.coordinator.stop(),
+                Action::Signal { members, signal } => {
+                    members.into_iter().for_each(|member| self.signal(member, signal));
+                }
+                Action::Kill => self.kill(),
+                Action::Say(notice) => self.say(notice),
+            }
+        }
+        Ok(())
+    }
+
+    fn start(&mut self, number: u32) -> Result<()> {
+        let seat = Seat::new(self.coordinator.address(), self.token.clone())?;
+        let slot = self.crew.start(seat.id);
+        let error_file = self.errors.path(number);
+        let mut child = self.program.start(&Member { number, seat, slot, error_file })?;
+        self.groups.push(Some(Pid::from_child(&child)));
+        let news = self.sender.clone();
+        let unread = move || {
+            let _ = news.send(News::Local(Event::Unread));
+        };
+        let outputs = member::forward(&mut child, number, &self.voice, unread);
+        let events = self.sender.clone();
+        watch_end(child, outputs, move |end| {
+            // The launcher is gone only when the job is over.
+            let _ = events.send(News::Local(Event::Ended { member: number, end }));
+        });
+        Ok(())
+    }
+
+    fn signal(&self, member: u32, signal: i32) {
+        if let (Some(group), Some(signal)) =
+            (self.groups[member as usize], Signal::from_named_raw(signal))
+        {
+            // A group that has ended cannot be signalled, and need not be.
+            let _ = kill_process_group(group, signal);
+        }
+    }
+
+    fn kill(&self) {
+        for group in self.groups.iter().flatten() {
+            let _ = kill_process_group(*group, Signal::KILL);
+        }
+    }
+
+    fn say(&self, notice: Notice) {
+        if let Notice::Died { member, .. } = notice
+            && let Some(message) = self.errors.message(member)
+        {
+            say(format!("member {member}: {message}"));
+        }
+        say(notice);
+    }
+
+    fn verdict(&self) -> Result<u8> {
+        match self.supervisor.verdict() {
+            Verdict::Done | Verdict::Interrupted(SIGPIPE) => Ok(0),
+            Verdict::Interrupted(signal) => Ok(128 + signal.clamp(0, 127) as u8),
+            Verdict::Failed { member, end } => Err(self.failure((member, end))),
+            Verdict::TooFew { have, min, cause } => Err(self.too_few((have, min), cause)),
+        }
+    }
+
+    fn failure(&self, first: (u32, End)) -> Error {
+        self.errors.failure("member", first, self.supervisor.started())
+    }
+
+    fn too_few(&self, (have, min): (u32, u32), cause: Option<(u32, End)>) -> Error {
+        let left =
+            if have == 1 { "1 rank is left".to_owned() } else { format!("{have} ranks are left") };
+        let left = format!("{left}, and the fewest are {min}");
+        let Some(cause) = cause else { return anyhow!("{left}: the others were told to leave") };
+        let (message, hint) = failure::lines(&self.failure(cause));
+        let replace = "--restarts N starts replacements for ranks that die";
+        let hint = hint.map_or(replace.to_owned(), |hint| format!("{hint}; {replace}"));
+        hinted(anyhow!("{left}: {message}"), hint)
+    }
+}
+
+impl Drop for Launcher {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}

@@ -1,0 +1,41 @@
+//! Flags of commands that talk with the coordinator of an elastic job.
+
+use std::time::Duration;
+
+use anyhow::{Result, anyhow};
+use thinwire_job::elastic::Operator;
+use thinwire_job::{Form, Given, process};
+
+use crate::failure::hinted;
+
+/// Time within which a coordinator answers.
+const TIMEOUT: Duration = Duration::from_secs(10);
+
+/// The coordinator of a job that runs.
+#[derive(clap::Args, Clone, Debug)]
+pub struct Flags {
+    /// Address of the job's coordinator, as its launcher has said [default: THINWIRE_COORDINATOR]
+    #[arg(long, value_name = "HOST:PORT")]
+    coordinator: Option<String>,
+    /// The job's secret (better given as THINWIRE_TOKEN)
+    #[arg(long, env = "THINWIRE_TOKEN", hide_env_values = true, value_name = "SECRET")]
+    token: Option<String>,
+}
+
+impl Flags {
+    /// Connects to the coordinator.
+    ///
+    /// # Errors
+    /// If its address is not known, it does not answer, or the token is another or missing.
+    pub fn connect(&self) -> Result<Operator> {
+        let given = self.coordinator.clone().or_else(|| process("THINWIRE_COORDINATOR"));
+        let address = given.ok_or_else(|| {
+            let hint = "give --coordinator HOST:PORT as the job's launcher has said it, \
+                        or set THINWIRE_COORDINATOR";
+            hinted(anyhow!("no coordinator to talk with"), hint)
+        })?;
+        let given = Given { token: self.token.clone(), form: Form::Flags, ..Given::default() };
+        let token = thinwire_job::token(&given, &address, &process)?;
+        Ok(Operator::connect(&address, &token, TIMEOUT)?)
+    }
+}

@@ -1,0 +1,182 @@
+//! Number of ranks of a job: fixed, or within bounds while it runs.
+
+use std::fmt;
+use std::ops::RangeInclusive;
+
+use anyhow::{Result, anyhow};
+
+use crate::failure::hinted;
+use crate::place::Flags;
+
+/// Number of ranks, as `N` or `MIN:MAX`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Size {
+    /// As many from start to end.
+    Fixed(u32),
+    /// An elastic job: ranks may come and go.
+    Elastic {
+        /// Fewest ranks that train.
+        min: u32,
+        /// Most ranks that train.
+        max: u32,
+    },
+}
+
+impl Size {
+    /// Returns the number of ranks, if it is fixed.
+    pub const fn fixed(self) -> Option<u32> {
+        match self {
+            Size::Fixed(ranks) => Some(ranks),
+            Size::Elastic { .. } => None,
+        }
+    }
+
+    /// Returns the bounds of an elastic job.
+    pub const fn bounds(self) -> Option<RangeInclusive<u32>> {
+        match self {
+            Size::Fixed(_) => None,
+            Size::Elastic { min, max } => Some(min..=max),
+        }
+    }
+}
+
+impl fmt::Display for Size {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Size::Fixed(ranks) => write!(f, "{ranks}"),
+            Size::Elastic { min, max } => write!(f, "{min}:{max}"),
+        }
+    }
+}
+
+/// Returns a parser of sizes up to `most` ranks.
+pub fn up_to(most: u32) -> impl Fn(&str) -> Result<Size, String> + Clone {
+    move |text| match text.split_once(':') {
+        None => number(text, most).map(Size::Fixed),
+        Some((min, max)) => {
+            let (min, max) = (number(min, most)?, number(max, most)?);
+            match min <= max {
+                true => Ok(Size::Elastic { min, max }),
+                false => Err(format!("the fewest are {min}, the most are {max}")),
+            }
+        }
+    }
+}
+
+fn number(text: &str, most: u32) -> Result<u32, String> {
+    let number: i64 = text.parse().map_err(|error| format!("{error}"))?;
+    match u32::try_from(number) {
+        Ok(ranks) if (1..=most).contains(&ranks) => Ok(ranks),
+        _ => Err(format!("{number} is not in 1..={most}")),
+    }
+}
+
+/// Flags of an elastic job beside its size.
+#[derive(clap::Args, Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ElasticFlags {
+    /// With --ranks MIN:MAX, the most replacements that are started for ranks that die [default: 0]
+    #[arg(long, value_name = "N")]
+    restarts: Option<u32>,
+}
+
+/// An elastic job that this process is to launch.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Elastic {
+    /// Fewest and most ranks that train.
+    pub ranks: RangeInclusive<u32>,
+    /// Most replacements of ranks that die.
+    pub restarts: u32,
+    /// Address of the coordinator as ranks reach it, host:port; one on this machine unless given.
+    pub coordinator: Option<String>,
+}
+
+impl ElasticFlags {
+    /// The elastic job that is to be launched, if the size is one of an elastic job.
+    ///
+    /// # Errors
+    /// If replacements are to be started in a job of a fixed size, or this process has a fixed rank.
+    pub fn resolve(self, size: Option<Size>, flags: &Flags) -> Result<Option<Elastic>> {
+        let Some((size, ranks)) = size.and_then(|size| Some((size, size.bounds()?))) else {
+            return self.refuse(size).map(|()| None);
+        };
+        let coordinator = flags.coordinator.clone();
+        let flags = Flags { coordinator: None, ..flags.clone() };
+        if let Some(place) = flags.find()?.filter(|place| place.world > 1) {
+            let error = anyhow!("--ranks {size}, but {} gives {} ranks", place.source, place.world);
+            return Err(hinted(error, "leave --ranks out inside another launcher's job"));
+        }
+        Ok(Some(Elastic { ranks, restarts: self.restarts.unwrap_or(0), coordinator }))
+    }
+
+    fn refuse(self, size: Option<Size>) -> Result<()> {
+        let Some(restarts) = self.restarts else { return Ok(()) };
+        let ranks =
+            size.map_or("a fixed number of ranks".to_owned(), |size| format!("--ranks {size}"));
+        let error = anyhow!("--restarts {restarts} with {ranks}, whose ranks are not replaced");
+        Err(hinted(error, "give the fewest and the most ranks: --ranks MIN:MAX"))
+    }
+}
+
+/// Refuses one number where only an elastic job makes sense.
+///
+/// # Errors
+/// If the size is fixed.
+pub fn ensure_bounds(size: Size, what: &str) -> Result<RangeInclusive<u32>> {
+    size.bounds().ok_or_else(|| {
+        let error = anyhow!("--ranks {size} with {what}, expected the fewest and the most");
+        hinted(error, format!("give both: --ranks {size}:{size}"))
+    })
+}
+
+/// Refuses bounds where only a fixed number of ranks can do `what`.
+///
+/// # Errors
+/// If the size is that of an elastic job.
+pub fn ensure_fixed(size: Option<Size>, what: &str) -> Result<Option<u32>> {
+    match size {
+        Some(size @ Size::Elastic { max, .. }) => {
+            let error = anyhow!("--ranks {size} with {what}, which needs a fixed number of ranks");
+            Err(hinted(error, format!("give one number: --ranks {max}")))
+        }
+        _ => Ok(size.and_then(Size::fixed)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_are_numbers_or_bounds() {
+        let size = up_to(256);
+        assert_eq!(size("3"), Ok(Size::Fixed(3)));
+        assert_eq!(size("2:4"), Ok(Size::Elastic { min: 2, max: 4 }));
+        assert_eq!(size("2:2").unwrap().to_string(), "2:2");
+        let refused = [
+            ("0", "0 is not in 1..=256"),
+            ("-1", "-1 is not in 1..=256"),
+            ("two", "invalid digit found in string"),
+            ("1:257", "257 is not in 1..=256"),
+            ("4:2", "the fewest are 4, the most are 2"),
+            ("2:", "cannot parse integer from empty string"),
+        ];
+        for (text, error) in refused {
+            assert_eq!(size(text), Err(error.to_owned()), "{text}");
+        }
+    }
+
+    #[test]
+    fn replacements_are_for_elastic_jobs() {
+        let (flags, none) = (Flags::default(), ElasticFlags::default());
+        let two = ElasticFlags { restarts: Some(2) };
+        let size = |text| Some(up_to(8)(text).unwrap());
+        let elastic = |restarts| Some(Elastic { ranks: 2..=4, restarts, coordinator: None });
+        assert_eq!(none.resolve(size("2:4"), &flags).unwrap(), elastic(0));
+        assert_eq!(two.resolve(size("2:4"), &flags).unwrap(), elastic(2));
+        assert_eq!(none.resolve(size("4"), &flags).unwrap(), None);
+        let error = two.resolve(size("4"), &flags).unwrap_err();
+        let said = "--restarts 2 with --ranks 4, whose ranks are not replaced";
+        assert_eq!(error.to_string(), said);
+        assert!(two.resolve(None, &flags).is_err());
+    }
+}

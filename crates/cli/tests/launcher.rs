@@ -1,0 +1,345 @@
+//! Elastic jobs of any program: members die, leave and are replaced, and the job goes on.
+
+mod support;
+
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use thinwire_job::elastic::{Authority, Membership, Next, Options, seat};
+use thinwire_job::{Given, Settings, process};
+
+use support::{Ended, Folder, child_with, eventually, kill, lives, signal, train_arguments};
+
+/// A job that runs, with its standard error in a file.
+struct Job {
+    folder: Folder,
+    launcher: Child,
+    log: PathBuf,
+}
+
+const TOKEN: &str = "a token of the tests";
+
+fn operate(folder: &Folder, address: &str, arguments: &[&str]) -> Ended {
+    let mut command = folder.command(arguments);
+    command.env("THINWIRE_TOKEN", TOKEN).env("THINWIRE_COORDINATOR", address);
+    support::finish(command.spawn().unwrap())
+}
+
+/// Members live until the test says so.
+const UNTIL_TOLD: &str = "while [ ! -e go ]; do sleep 0.02; done";
+
+impl Job {
+    /// Starts `thinwire run` with `flags` and a script.
+    fn start(name: &str, flags: &[&str], script: &str) -> Job {
+        Job::of(name, &[&["run"], flags, &["--", "sh", "-c", script]].concat())
+    }
+
+    /// Starts `thinwire run` with `flags` and members that join the job and count steps.
+    fn of_members(name: &str, flags: &[&str]) -> Job {
+        let me = std::env::current_exe().unwrap();
+        let member = [me.to_str().unwrap(), "--ignored", "--exact", "member", "--nocapture"];
+        Job::of(name, &[&["run"], flags, &["--"], &member[..]].concat())
+    }
+
+    fn of(name: &str, arguments: &[&str]) -> Job {
+        let folder = Folder::new(name);
+        let log = folder.path().join("log");
+        let mut command = folder.command(arguments);
+        command.stderr(File::create(&log).unwrap()).env("THINWIRE_TOKEN", TOKEN);
+        let launcher = command.spawn().unwrap();
+        Job { folder, launcher, log }
+    }
+
+    /// The process of the member that lives in a slot, once it has become the program.
+    fn member(&self, slot: u32) -> u32 {
+        eventually(|| {
+            let process = child_with(self.launcher.id(), &format!("LOCAL_RANK={slot}"))?;
+            let program = std::fs::read(format!("/proc/{process}/cmdline")).ok()?;
+            let is_launcher = program.windows(6).any(|window| window == b"__rank");
+            (!is_launcher && !program.is_empty()).then_some(process)
+        })
+    }
+
+    /// Waits until the launcher has said something; the rest of that line.
+    fn says(&self, text: &str) -> String {
+        eventually(|| {
+            let log = std::fs::read_to_string(&self.log).ok()?;
+            let (_, rest) = log.split_once(text)?;
+            rest.split_once('\n').map(|(line, _)| line.to_owned())
+        })
+    }
+
+    /// Runs another command about this job to its end.
+    fn operate(&self, arguments: &[&str]) -> Ended {
+        let address = self.says("THINWIRE_COORDINATOR=");
+        operate(&self.folder, address.split(' ').next().unwrap(), arguments)
+    }
+
+    fn tell(&self) {
+        File::create(self.folder.path().join("go")).unwrap();
+    }
+
+    fn finish(self) -> Ended {
+        let ended = support::finish(self.launcher);
+        Ended { stderr: std::fs::read_to_string(&self.log).unwrap(), ..ended }
+    }
+}
+
+#[test]
+fn members_get_their_place_on_the_machine_and_no_rank() {
+    let folder = Folder::new("members");
+    let script = "echo $LOCAL_RANK of $LOCAL_WORLD_SIZE, ${RANK:-no rank}, ${WORLD_SIZE:-no world}, \
+                  ${THINWIRE_MEMBER:+a member} ${THINWIRE_COORDINATOR:+with a coordinator} \
+                  ${THINWIRE_TOKEN:+and a token}";
+    let ended = folder.run(&["run", "--ranks", "2:3", "--", "sh", "-c", script]);
+    let rest = "no rank, no world, a member with a coordinator and a token";
+    let stderr = ended.stderr.clone();
+    for member in [1, 2] {
+        let line = format!("[member {member}] {member} of 3, {rest}\n");
+        assert!(stderr.contains(&line), "{stderr}");
+    }
+    assert_eq!(ended.done(), format!("0 of 3, {rest}\n"));
+}
+
+#[test]
+fn the_others_go_on_when_a_member_is_killed() {
+    let job = Job::start("killed", &["--ranks", "1:2"], UNTIL_TOLD);
+    kill(job.member(1));
+    assert_eq!(job.says("member 1 was killed by signal 9 (SIGKILL); 1 goes on"), "");
+    job.tell();
+    job.finish().done();
+}
+
+#[test]
+fn members_that_die_are_replaced_as_often_as_allowed() {
+    let job = Job::start("replaced", &["--ranks", "2:2", "--restarts", "1"], UNTIL_TOLD);
+    let (lives_on, dies) = (job.member(0), job.member(1));
+    kill(dies);
+    job.says("1 goes on, and one takes its place (restarts left: 0)");
+    let replacement = eventually(|| Some(job.member(1)).filter(|process| *process != dies));
+    assert!(lives(lives_on));
+    kill(replacement);
+    let ended = job.finish();
+    let error =
+        "error: 1 rank is left, and the fewest are 2: member 1 was killed by signal 9 (SIGKILL)";
+    assert_eq!(ended.error(), error);
+    assert!(ended.hint().contains("--restarts"));
+    assert!(!lives(lives_on));
+}
+
+#[test]
+fn a_member_that_is_told_to_go_leaves_alone() {
+    let job = Job::start("leaves", &["--ranks", "1:2", "--restarts", "9"], UNTIL_TOLD);
+    signal(job.member(1), "TERM");
+    assert_eq!(job.says("member 1 has left; 1 goes on"), "");
+    job.tell();
+    job.finish().done();
+}
+
+#[test]
+fn a_job_whose_members_all_die_says_who_was_first() {
+    let job = Job::start("dies", &["--ranks", "1:2"], "[ $LOCAL_RANK = 0 ] && exit 3; sleep 60");
+    job.says("member 0 exited with code 3; 1 goes on");
+    kill(job.member(1));
+    assert_eq!(job.finish().error(), "error: member 0 exited with code 3");
+}
+
+#[test]
+fn a_signal_to_the_launcher_ends_all_and_a_second_one_kills() {
+    let job = Job::start("terminated", &["--ranks", "1:2"], UNTIL_TOLD);
+    let members = [job.member(0), job.member(1)];
+    signal(job.launcher.id(), "TERM");
+    assert_eq!(job.finish().code, Some(143));
+    assert!(!members.into_iter().any(lives));
+
+    let job =
+        Job::start("stubborn", &["--ranks", "1:2"], "trap '' TERM; echo up; sleep 60; sleep 60");
+    let members = [job.member(0), job.member(1)];
+    job.says("[member 1] up");
+    signal(job.launcher.id(), "TERM");
+    signal(job.launcher.id(), "TERM");
+    assert_eq!(job.finish().code, Some(143));
+    assert!(!members.into_iter().any(lives));
+}
+
+#[test]
+#[ignore = "a member that other tests start"]
+fn member() {
+    let seat = seat(&Given::default(), &process).unwrap().expect("started by a launcher");
+    let options = Options::new(Authority::Saved, 1, 3);
+    let mut membership =
+        Membership::join(&seat, &Settings::default(), options, Vec::new()).unwrap();
+    let mut done = 0;
+    while let Next::Run(run) = membership.next().unwrap() {
+        let over = Arc::new(AtomicBool::new(false));
+        let abort = Arc::clone(&over);
+        membership.on_abort(move || abort.store(true, Ordering::SeqCst));
+        done = run.epoch.done.max(done);
+        membership.synced(done);
+        while !over.load(Ordering::SeqCst) && membership.finishing().is_none() {
+            std::thread::sleep(Duration::from_millis(5));
+            done += 1;
+            membership.applied(done);
+            if Path::new("go").exists() {
+                return membership.complete();
+            }
+        }
+        membership.halted();
+    }
+}
+
+#[test]
+fn a_replacement_joins_the_others_who_have_gone_on() {
+    let job = Job::of_members("joins", &["--ranks", "1:3", "--restarts", "1"]);
+    assert!(job.says("epoch 1 from step 0: ").starts_with("3 ranks; joined: member "));
+    kill(job.member(1));
+    job.says("member 1 was killed by signal 9 (SIGKILL); 2 go on, and one takes its place");
+    job.says("gone: member 1 (ended)");
+    job.says("joined: member 3");
+    let status = job.operate(&["top", "--json"]).json();
+    assert_eq!(status[0]["members"].as_array().unwrap().len(), 3);
+    job.tell();
+    let ended = job.finish();
+    assert!(ended.stderr.contains("all steps are done"), "{}", ended.stderr);
+    ended.done();
+}
+
+#[test]
+fn a_training_survives_the_death_of_a_rank_and_rank_0_prints() {
+    let flags = ["--ranks", "1:3", "--restarts", "1", "--steps", "800", "--codec", "none"];
+    let quiet = ["--checkpoint-dir", "none", "--sample-bytes", "0", "--json"];
+    let job = Job::of("training", &train_arguments(&[&flags[..], &quiet[..]].concat()));
+    job.says("epoch 1 from step 0: 3 ranks");
+    kill(job.member(1));
+    job.says("member 1 was killed by signal 9 (SIGKILL); 2 go on, and one takes its place");
+    let ended = job.finish();
+    assert!(ended.stderr.contains("all steps are done"), "{}", ended.stderr);
+    let lines = ended.json();
+    assert_eq!(lines[0]["losses"].as_array().unwrap().len(), 800);
+}
+
+#[test]
+fn all_ranks_of_a_training_leave_with_its_launcher() {
+    let flags = ["--ranks", "1:2", "--steps", "100000", "--codec", "none"];
+    let quiet = ["--checkpoint-dir", "none", "--sample-bytes", "0"];
+    let job = Job::of("training-left", &train_arguments(&[&flags[..], &quiet[..]].concat()));
+    job.says("epoch 1 from step 0: 2 ranks");
+    signal(job.launcher.id(), "TERM");
+    assert_eq!(job.finish().code, Some(143));
+}
+
+#[test]
+fn a_job_is_made_smaller_and_larger() {
+    let job = Job::of_members("resized", &["--ranks", "1:3"]);
+    job.says("epoch 1 from step 0: 3 ranks");
+    kill(job.member(2));
+    kill(job.member(1));
+    job.says("1 goes on");
+    assert!(job.operate(&["resize", "4"]).error().contains("4 ranks, expected 1 to 3"));
+    job.operate(&["resize", "1"]).done();
+    job.operate(&["resize", "3"]).done();
+    job.says("the job is to have 3 ranks: 2 more are started");
+    eventually(|| {
+        let status = job.operate(&["top", "--json"]).json();
+        (status[0]["members"].as_array().unwrap().len() == 3).then_some(())
+    });
+    signal(job.launcher.id(), "TERM");
+    assert_eq!(job.finish().code, Some(143));
+}
+
+#[test]
+fn a_coordinator_alone_keeps_its_state_until_all_steps_are_done() {
+    let flags = ["coordinator", "--listen", "127.0.0.1:0", "--ranks", "1:3", "--state", "state"];
+    let job = Job::of("coordinator", &flags);
+    let address = job.says("coordinating 1 to 3 ranks at ");
+    operate(&job.folder, &address, &["resize", "2"]).done();
+    let text = operate(&job.folder, &address, &["top"]).done();
+    assert!(text.starts_with("epoch 0: 0 of 2 ranks, 1 to 3 allowed"), "{text}");
+    let other = operate(&job.folder, &address, &["top", "--token", "another token, and long"]);
+    assert!(other.error().contains("token"), "{}", other.stderr);
+    let me = std::env::current_exe().unwrap();
+    let mut member = Command::new(me);
+    member.args(["--ignored", "--exact", "member"]).current_dir(job.folder.path());
+    member.env("THINWIRE_COORDINATOR", &address).env("THINWIRE_TOKEN", TOKEN);
+    let mut member = member.env("THINWIRE_MEMBER", "new").stdout(Stdio::null()).spawn().unwrap();
+    job.says("epoch 1 from step 0: 1 rank");
+    assert!(job.folder.path().join("state").exists());
+    job.tell();
+    assert!(member.wait().unwrap().success());
+    let state = job.folder.path().join("state");
+    eventually(|| (!state.exists()).then_some(()));
+    job.finish().done();
+}
+
+#[test]
+fn nobody_outlives_a_launcher_that_is_killed() {
+    let job = Job::start("orphans", &["--ranks", "1:2"], UNTIL_TOLD);
+    let members = [job.member(0), job.member(1)];
+    kill(job.launcher.id());
+    assert_eq!(job.finish().code, None);
+    for member in members {
+        eventually(|| (!lives(member)).then_some(()));
+    }
+}
+
+#[test]
+fn a_reader_that_has_enough_ends_the_job() {
+    let folder = Folder::new("enough");
+    let mut child = folder.command(&["run", "--ranks", "1:2", "--", "yes"]).spawn().unwrap();
+    drop(child.stdout.take());
+    drop(child.stderr.take());
+    assert_eq!(support::finish(child).code, Some(0));
+}
+
+#[test]
+fn what_cannot_be_elastic_is_refused() {
+    let folder = Folder::new("refused");
+    let refused = |arguments: &[&str], error: &str, hint: &str| {
+        let ended = folder.run(arguments);
+        assert_eq!(ended.error(), format!("error: {error}"));
+        assert!(ended.hint().contains(hint), "{}", ended.stderr);
+    };
+    let fixed = "which needs a fixed number of ranks";
+    let train = |flags: &[&'static str]| {
+        [&["train", "--data", "text.txt", "--ranks", "2:4"], flags].concat()
+    };
+    refused(
+        &train(&["--plan", "plan.json"]),
+        &format!("--ranks 2:4 with --plan plan.json, {fixed}"),
+        "--ranks 4",
+    );
+    refused(
+        &train(&["--parallel", "auto"]),
+        &format!("--ranks 2:4 with --parallel auto, {fixed}"),
+        "--ranks 4",
+    );
+    refused(
+        &["compare", "--data", "text.txt", "--ranks", "2:4"],
+        &format!("--ranks 2:4 with compare, {fixed}"),
+        "--ranks 4",
+    );
+    refused(
+        &["run", "--ranks", "2", "--restarts", "1", "--", "true"],
+        "--restarts 1 with --ranks 2, whose ranks are not replaced",
+        "--ranks MIN:MAX",
+    );
+    refused(
+        &["coordinator", "--listen", "127.0.0.1:0", "--ranks", "3"],
+        "--ranks 3 with a coordinator, expected the fewest and the most",
+        "--ranks 3:3",
+    );
+    refused(&["resize", "3"], "no coordinator to talk with", "--coordinator HOST:PORT");
+    refused(
+        &["run", "--ranks", "4:2", "--", "true"],
+        "invalid value '4:2' for '--ranks <N>': the fewest are 4, the most are 2",
+        "thinwire run --help",
+    );
+    let mut inside = folder.command(&["run", "--ranks", "2:4", "--", "true"]);
+    inside.envs([("RANK", "0"), ("WORLD_SIZE", "4"), ("MASTER_ADDR", "127.0.0.1")]);
+    let ended = support::finish(inside.spawn().unwrap());
+    assert_eq!(ended.error(), "error: --ranks 2:4, but RANK and WORLD_SIZE gives 4 ranks");
+}
