@@ -30,9 +30,15 @@ class Process:
         self.begun = time.time()
         self.ended = None
         self.lines = []
-        pipes = {"stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE, "text": True}
+        self.printed = ""
+        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
         self.popen = subprocess.Popen(command, env={**os.environ, **environment}, **pipes)
         threading.Thread(target=self.read, daemon=True).start()
+        self.printer = threading.Thread(target=self.print, daemon=True)
+        self.printer.start()
+
+    def print(self):
+        self.printed = self.popen.stdout.read()
 
     def read(self):
         for line in self.popen.stderr:
@@ -45,6 +51,12 @@ class Process:
 
     def kill(self):
         self.popen.send_signal(signal.SIGKILL)
+
+    def report(self):
+        """The report that the process has printed, if it has."""
+        self.printer.join()
+        lines = self.printed.splitlines()
+        return json.loads(lines[-1]) if lines else None
 
 
 class Job:
@@ -188,6 +200,113 @@ def rounds(job, args):
     return pauses, hangs
 
 
+def trained(job, every):
+    """Trains to the last step, with a kill and a replacement every so many seconds; the report."""
+    job.fill()
+    due = time.time() + (every or float("inf"))
+    kills = 0
+    while any(member.lives() for member in job.members):
+        time.sleep(0.05)
+        if time.time() > due:
+            due += every
+            kills += 1
+            victim = random.choice([member for member in job.members if member.lives()])
+            victim.kill()
+            job.members.remove(victim)
+            job.gone.append(victim)
+            job.start()
+    for member in job.members + job.gone:
+        member.popen.wait()
+    reports = [report for member in job.members if (report := member.report())]
+    if len(reports) != 1:
+        raise SystemExit(f"{len(reports)} reports, expected one: {job.lines()[-5:]}")
+    return reports[0], kills
+
+
+def seconds(text):
+    """Seconds of a duration as the trainer prints it: "362 ms"."""
+    number, unit = text.split()
+    return float(number) * {"s": 1, "ms": 1e-3, "µs": 1e-6, "min": 60}[unit]
+
+
+def useful(job, step_s):
+    """The part of all rank-seconds that went into steps that count."""
+    lost = 0.0
+    for _, line in job.lines():
+        if match := STEP.search(line):
+            ranks = int(match[2])
+            lost += max(0.0, seconds(match[5]) - step_s) * ranks
+    everyone = job.members + job.gone
+    begun = min(member.begun for member in everyone)
+    joined = sorted(at for at, line in job.lines() if "of them new" in line)
+    starts = sorted(member.begun for member in everyone if member.begun > begun + 5)
+    for start in starts:
+        lost += next((at for at in joined if at > start), start) - start
+    alive = sum((member.ended or time.time()) - member.begun for member in everyone)
+    return 1 - lost / alive
+
+
+def churn(args):
+    """A training with a kill every so often beside a calm one of as many steps."""
+    losses = {}
+    for every in (0, args.every):
+        with tempfile.TemporaryDirectory() as folder:
+            job = Job(args, folder)
+            try:
+                report, kills = trained(job, every)
+            finally:
+                end(job)
+            run = report["runs"][0] if "runs" in report else report
+            losses[every] = run["validation"][-1]["value"]
+            if every == 0:
+                step_s = run["time"]["step_s"]
+                calm_s = run["validation"][-1]["at_s"]
+            else:
+                part = useful(job, step_s)
+    ratio = losses[args.every] / losses[0]
+    figures = {"kills": kills, "calm_s": calm_s, "step_s": step_s, "useful": part, "losses": ratio}
+    print(json.dumps({"fault": "churn", **figures}))
+
+
+def cost(args):
+    """Step times of elastic and of fixed jobs without any fault, in turns."""
+    fixed, elastic = [], []
+    for _ in range(args.rounds):
+        command = [
+            args.thinwire,
+            "train",
+            "--ranks",
+            str(args.world),
+            "--report",
+            "none",
+            "--checkpoint-dir",
+            "none",
+        ]
+        process = Process(command + args.flags, {})
+        fixed.append(process.report()["time"]["step_s"])
+        with tempfile.TemporaryDirectory() as folder:
+            job = Job(args, folder)
+            try:
+                report, _ = trained(job, 0)
+            finally:
+                end(job)
+        elastic.append(report["time"]["step_s"])
+        print(
+            f"fixed {fixed[-1] * 1e3:.2f} ms, elastic {elastic[-1] * 1e3:.2f} ms", file=sys.stderr
+        )
+    ratios = [b / a for a, b in zip(fixed, elastic, strict=True)]
+    medians = [statistics.median(times) for times in (fixed, elastic)]
+    figures = {"fixed_s": medians[0], "elastic_s": medians[1], "ratio": statistics.median(ratios)}
+    print(json.dumps({"fault": "none", **figures}))
+
+
+def end(job):
+    for process in [*job.members, job.coordinator]:
+        if process.lives():
+            process.popen.send_signal(signal.SIGCONT)
+            process.kill()
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--thinwire", required=True)
@@ -196,19 +315,21 @@ def main():
     parser.add_argument("--world", type=int, default=4)
     parser.add_argument("--spread", type=float, default=1.0)
     parser.add_argument("--patience", type=float, default=30)
+    parser.add_argument("--every", type=float, default=30, help="seconds between kills of churn")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("flags", nargs="*", help="flags of thinwire train, after --")
     args = parser.parse_args()
     random.seed(args.seed)
+    if args.fault == "churn":
+        return churn(args)
+    if args.fault == "none":
+        return cost(args)
     with tempfile.TemporaryDirectory() as folder:
         job = Job(args, folder)
         try:
             pauses, hangs = rounds(job, args)
         finally:
-            for process in [*job.members, job.coordinator]:
-                if process.lives():
-                    process.popen.send_signal(signal.SIGCONT)
-                    process.kill()
+            end(job)
         figures = {
             "fault": args.fault,
             "rounds": args.rounds,
