@@ -11,6 +11,7 @@
 #   bench/run.sh time-to-loss [--networks LIST] [--world N] [--models LIST] [--methods LIST] [--json FILE] [FLAG VALUE ...]
 #   bench/run.sh sync|hosts|change [--json FILE] [FLAG VALUE ...]
 #   bench/run.sh choice [--models LIST] [--networks LIST] [--cores shared,each] [--json FILE] [FLAG VALUE ...]
+#   bench/run.sh churn [--fault NAME] [--rounds N] [--world N] [--every SECONDS] -- [thinwire train's flags]
 #   bench/run.sh distortion [--models LIST] [--steps LIST] [--data FILE]
 #   bench/run.sh codec | codecs | link
 #
@@ -126,6 +127,13 @@ collective() {
     "$PYTHON" "$BENCH/table.py" <"$json"
 }
 
+# Faults of an elastic training.
+churn() { # [churn.py's flags] -- [thinwire train's flags]
+    need_binary
+    machine
+    "$PYTHON" "$BENCH/churn.py" --thinwire "$THINWIRE" "$@"
+}
+
 # Every codec, the five that are written as text too, beside the same in PyTorch.
 codecs() {
     machine
@@ -146,7 +154,7 @@ distortion() {
     (cd "$SCRATCH" && "$THINWIRE" bench distortion --codecs "$codecs" -- *.f32)
 }
 
-[ $# -ge 1 ] || fail "usage: bench/run.sh collective|codec|link|training|sync|choice|hosts|change|codecs|distortion|ddp|accuracy|time-to-loss|mindspore"
+[ $# -ge 1 ] || fail "usage: bench/run.sh collective|codec|link|training|sync|choice|hosts|change|churn|codecs|distortion|ddp|accuracy|time-to-loss|mindspore"
 command=$1
 shift
 case "$command" in
@@ -158,9 +166,10 @@ case "$command" in
     choice | hosts | change) "$command" "$@" ;;
     ddp) ddp "$@" ;;
     codecs) codecs "$@" ;;
+    churn) churn "$@" ;;
     distortion) distortion "$@" ;;
     accuracy) accuracy "$@" ;;
     time-to-loss) time_to_loss "$@" ;;
     mindspore) machine && "$PYTHON" "$BENCH/python/mindspore_allreduce.py" "$@" ;;
-    *) fail "unknown measurement '$command', expected collective, codec, link, training, sync, choice, hosts, change, codecs, distortion, ddp, accuracy, time-to-loss or mindspore" ;;
+    *) fail "unknown measurement '$command', expected collective, codec, link, training, sync, choice, hosts, change, churn, codecs, distortion, ddp, accuracy, time-to-loss or mindspore" ;;
 esac
