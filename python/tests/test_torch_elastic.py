@@ -202,7 +202,7 @@ def once(results, calm):
     killed = any(result is None for result in results)
     for step, ranks in parts.items():
         found = [sample for rank in sorted(ranks) for sample in ranks[rank][0]]
-        if len(ranks) == max(world for _, world in ranks.values()):
+        if ranks and len(ranks) == max(world for _, world in ranks.values()):
             assert sorted(found) == sorted(whole[step])
         else:
             assert killed and set(found) < set(whole[step])

@@ -24,6 +24,7 @@ __all__ = [
     "Synchronizer",
     "__version__",
     "check",
+    "measure_codecs",
     "reshard",
     "settle",
 ]
@@ -55,6 +56,10 @@ def check(
     warmup_steps: int | None = ...,  # 0; None: as measured for the codec
 ) -> None:
     """Raises InvalidError for what a Synchronizer would refuse, before anybody is met."""
+
+def measure_codecs(codec: str, largest: int) -> None:
+    """Measures the codecs of "auto" on pieces of at most `largest` elements, once in a process. A rank that
+    is to join others does so first, or they wait for it."""
 
 def settle() -> None:
     """Waits, at most five seconds, until callbacks that are under way have ended."""

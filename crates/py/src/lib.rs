@@ -51,7 +51,7 @@ mod _core {
     #[pymodule_export]
     use crate::membership::Membership;
     #[pymodule_export]
-    use crate::options::check;
+    use crate::options::{check, measure_codecs};
     #[pymodule_export]
     use crate::scatter::Scatter;
     #[pymodule_export]

@@ -123,3 +123,11 @@ pub(crate) fn check(
     check_combination(&told.options()?, World::alone()).map_err(Failure::from)?;
     Ok(())
 }
+
+/// Measures the codecs of `auto` before this process joins others, which would wait for it.
+#[pyfunction]
+pub(crate) fn measure_codecs(py: Python<'_>, codec: &str, largest: i128) -> PyResult<()> {
+    let (policy, largest): (Policy, usize) = (parse(codec)?, ints::to("largest", largest)?);
+    py.detach(|| thinwire_sync::measure_codecs(&policy, largest));
+    Ok(())
+}

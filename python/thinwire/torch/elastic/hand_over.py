@@ -46,6 +46,8 @@ def taken(epoch: Epoch, holders: int, said: Mapping[str, Any], mine: Tensors) ->
     if epoch.rank < holders and tree.described(mine) != form:
         differs = min(set(form.items()) ^ set(tree.described(mine).items()), key=str)
         raise InvalidError(f"this rank and rank 0 differ in {differs[0]}")
+    if not form:
+        return {}
     flat = handed(epoch, holders, tree.packed(mine) if epoch.rank < holders else None)
     return mine if epoch.rank < holders else tree.viewed(flat, form)
 

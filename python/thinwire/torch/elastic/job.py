@@ -22,7 +22,15 @@ import torch
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import Dataset
 
-from thinwire._core import Epoch, InvalidError, Membership, PeerError, __version__, check
+from thinwire._core import (
+    Epoch,
+    InvalidError,
+    Membership,
+    PeerError,
+    __version__,
+    check,
+    measure_codecs,
+)
 from thinwire.torch.elastic import hand_over, tree
 from thinwire.torch.elastic.deal import Deal, Place
 from thinwire.torch.elastic.exchange import Exchange
@@ -105,6 +113,7 @@ class Elastic:
         """Optimizer steps that the job has made."""
         self._module = model
         self._optimizer = optimizer
+        measure_codecs(codec, max((each.numel() for each in model.parameters()), default=0))
         about = facts(model, optimizer, {"batch": batch, **options})
         self._members = members or Membership(about, coordinator, token, timeout_s=timeout_s)
         self._is_waiting = False
@@ -240,18 +249,25 @@ class Elastic:
         said = hand_over.notice(epoch, self._notice())
         self._exchange.start(epoch, said["count"], said["steps"] > self.steps)
         holders = max(epoch.holders, 1)
-        rest, mine = tree.split(self._alike())
-        form = hand_over.notice(epoch, {"rest": rest, "shapes": hand_over.shapes(mine)})
-        found = hand_over.taken(epoch, holders, form["shapes"], mine)
+        found = self._handed(epoch, holders) if holders < epoch.world else {}
         buffers = dict(self._module.named_buffers())
         buffers = hand_over.taken(epoch, 1, hand_over.shapes(buffers), buffers)
         if epoch.rank >= holders:
-            self._take_over({**tree.join(form["rest"], found), **said}, said["count"])
+            self._take_over({**found, **said}, said["count"])
         load_buffers(self._module, buffers)
         self._members.synced(self.steps)
         self._place = Place(epoch.number, epoch.rank, epoch.world)
         for loader in self._loaders:
             loader.seek()
+
+    def _handed(self, epoch: Epoch, holders: int) -> dict[str, Any]:
+        """What the first `holders` ranks have alike, on all ranks."""
+        rest, mine = tree.split(self._alike())
+        form = hand_over.notice(epoch, {"rest": rest, "shapes": hand_over.shapes(mine)})
+        found: dict[str, Any] = tree.join(
+            form["rest"], hand_over.taken(epoch, holders, form["shapes"], mine)
+        )
+        return found
 
     def _notice(self) -> dict[str, Any]:
         """What is small."""
