@@ -59,6 +59,7 @@ mod coordinator;
 mod envelope;
 mod event;
 mod facts;
+pub(crate) mod fuzzing;
 mod membership;
 mod operator;
 mod saving;

@@ -54,6 +54,13 @@ mod place;
 mod rendezvous;
 mod slurm;
 
+/// State machine that reads bytes from outside, without its sockets, for fuzz targets; no part of the
+/// interface.
+#[doc(hidden)]
+pub mod fuzzing {
+    pub use crate::elastic::fuzzing::{check_reply, coordinator};
+}
+
 pub use absence::decline;
 pub use address::{PORT, is_loopback};
 pub use environment::{Variables, find, local_ranks, process};

@@ -8,6 +8,7 @@
 
 mod checkpoint;
 mod codec;
+mod coordinator;
 mod draw;
 mod frames;
 mod graph;
@@ -30,6 +31,7 @@ mod store;
 
 pub use checkpoint::checkpoint;
 pub use codec::{decode, encode};
+pub use coordinator::coordinator;
 pub use frames::frames;
 pub use handshake::handshake;
 pub use header::header;
@@ -78,5 +80,6 @@ pub const TARGETS: &[Target] = &[
     Target { name: "program", run: program },
     Target { name: "roster", run: roster },
     Target { name: "message", run: message },
+    Target { name: "coordinator", run: coordinator },
     Target { name: "snapshot", run: snapshot },
 ];

@@ -176,6 +176,7 @@ impl CoordinatorService {
         (self.tell)(&Event::of(note, epoch));
         if let Note::Started { .. } = note {
             self.forget_epochs();
+            self.forget_processes();
         }
     }
 
@@ -195,6 +196,10 @@ impl CoordinatorService {
         out: &mut Outbox,
     ) -> Result<(), link::Error> {
         match request {
+            Request::Join { id, .. } if id == OPERATOR || self.processes.contains_key(&client) => {
+                let context = format!("wanted to join as {id}, expected one id, which is not zero");
+                return Err(link::Error::new(link::Kind::Corrupt, context));
+            }
             Request::Join { id, facts } => self.join(client, (id, facts), now, out),
             Request::Status => {
                 let json = status::describe(&self.authority, &self.known, self.end);
@@ -292,12 +297,11 @@ impl CoordinatorService {
         }
     }
 
-    /// Forgets what is known of a process that is neither here nor in the epoch.
-    fn forget(&mut self, id: Id) {
+    /// Forgets what is known of processes that are neither here nor in the epoch.
+    fn forget_processes(&mut self) {
         let epoch = self.authority.roster().and_then(|roster| roster.epoch());
-        if !epoch.is_some_and(|epoch| epoch.contains(id)) {
-            self.known.remove(&id);
-        }
+        let is_member = |id: &Id| epoch.is_some_and(|epoch| epoch.contains(*id));
+        self.known.retain(|id, _| self.clients.contains_key(id) || is_member(id));
     }
 }
 
@@ -324,7 +328,7 @@ impl Service for CoordinatorService {
         if let Some(id) = self.processes.remove(&client) {
             self.clients.remove(&id);
             self.decide(RosterEvent::Closed(id), now, out);
-            self.forget(id);
+            self.forget_processes();
         }
     }
 

@@ -65,7 +65,7 @@ impl Drop for Folder {
 
 #[test]
 fn survivors_of_a_killed_process_train_on_together() {
-    let (_coordinator, events, job) = job(options(1, 3), 3);
+    let (coordinator, events, job) = job(options(1, 3), 3);
     let before = job.wait_for_steps(&[0, 1, 2], 5);
     let start = Instant::now();
     job.order(1, Order::Die);
@@ -73,6 +73,8 @@ fn survivors_of_a_killed_process_train_on_together() {
     assert!(start.elapsed() < 2 * SILENCE);
     // Holders have all steps but perhaps the one that was interrupted.
     assert!(after.iter().all(|news| news.from + 1 >= before[1].done), "{before:?} {after:?}");
+    let mut operator = Operator::connect(&coordinator.address(), "secret", LONG).unwrap();
+    assert!(!operator.status().unwrap().contains(&job.id(1).to_string()));
     let gone = format!("gone: {}", job.id(1));
     assert!(events.lock().unwrap().iter().any(|event| event.text.contains(&gone)));
 }
