@@ -12,6 +12,7 @@
 #   bench/run.sh sync|hosts|change [--json FILE] [FLAG VALUE ...]
 #   bench/run.sh choice [--models LIST] [--networks LIST] [--cores shared,each] [--json FILE] [FLAG VALUE ...]
 #   bench/run.sh churn [--fault NAME] [--rounds N] [--world N] [--every SECONDS] -- [thinwire train's flags]
+#   bench/run.sh resize [--network NETWORK] [--rounds N]
 #   bench/run.sh distortion [--models LIST] [--steps LIST] [--data FILE]
 #   bench/run.sh codec | codecs | link
 #
@@ -29,6 +30,8 @@ source "$BENCH/peers/mpi.sh"
 source "$BENCH/training.sh"
 # shellcheck source=sync.sh
 source "$BENCH/sync.sh"
+# shellcheck source=resize.sh
+source "$BENCH/resize.sh"
 # shellcheck source=python/ddp.sh
 source "$BENCH/python/ddp.sh"
 # shellcheck source=python/accuracy.sh
@@ -154,7 +157,7 @@ distortion() {
     (cd "$SCRATCH" && "$THINWIRE" bench distortion --codecs "$codecs" -- *.f32)
 }
 
-[ $# -ge 1 ] || fail "usage: bench/run.sh collective|codec|link|training|sync|choice|hosts|change|churn|codecs|distortion|ddp|accuracy|time-to-loss|mindspore"
+[ $# -ge 1 ] || fail "usage: bench/run.sh collective|codec|link|training|sync|choice|hosts|change|churn|resize|codecs|distortion|ddp|accuracy|time-to-loss|mindspore"
 command=$1
 shift
 case "$command" in
@@ -166,10 +169,10 @@ case "$command" in
     choice | hosts | change) "$command" "$@" ;;
     ddp) ddp "$@" ;;
     codecs) codecs "$@" ;;
-    churn) churn "$@" ;;
+    churn | resize) "$command" "$@" ;;
     distortion) distortion "$@" ;;
     accuracy) accuracy "$@" ;;
     time-to-loss) time_to_loss "$@" ;;
     mindspore) machine && "$PYTHON" "$BENCH/python/mindspore_allreduce.py" "$@" ;;
-    *) fail "unknown measurement '$command', expected collective, codec, link, training, sync, choice, hosts, change, churn, codecs, distortion, ddp, accuracy, time-to-loss or mindspore" ;;
+    *) fail "unknown measurement '$command', expected collective, codec, link, training, sync, choice, hosts, change, churn, resize, codecs, distortion, ddp, accuracy, time-to-loss or mindspore" ;;
 esac
