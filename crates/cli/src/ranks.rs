@@ -6,7 +6,7 @@ use anyhow::{Context, Result, ensure};
 use thinwire_job::{Form, Place, elastic};
 
 use crate::failure;
-use crate::launch;
+use crate::launch::{self, elastic::Parting};
 use crate::memory;
 use crate::place::{Flags, ensure_ranks};
 use crate::size::Elastic;
@@ -72,7 +72,7 @@ fn launch_myself(flags: &Flags, ranks: u32) -> Result<u8> {
 /// # Errors
 /// If the job fails.
 pub fn launch_elastic(flags: &Flags, job: &Elastic) -> Result<u8> {
-    launch::elastic::run(myself()?, job, flags.token.as_ref())
+    launch::elastic::run(myself()?, job, flags.token.as_ref(), Parting::Interrupt)
 }
 
 /// Whether this process is a member of an elastic job.

@@ -223,13 +223,20 @@ fn a_training_survives_the_death_of_a_rank_and_rank_0_prints() {
 }
 
 #[test]
-fn all_ranks_of_a_training_leave_with_its_launcher() {
+fn a_training_whose_launcher_is_told_to_end_writes_a_checkpoint() {
     let flags = ["--ranks", "1:2", "--steps", "100000", "--codec", "none"];
-    let quiet = ["--checkpoint-dir", "none", "--sample-bytes", "0"];
+    let quiet = ["--checkpoint-dir", "kept", "--sample-bytes", "0"];
     let job = Job::of("training-left", &train_arguments(&[&flags[..], &quiet[..]].concat()));
     job.says("epoch 1 from step 0: 2 ranks");
+    eventually(|| {
+        let status = job.operate(&["top", "--json"]).json();
+        (status[0]["members"][0]["step"].as_u64() > Some(0)).then_some(())
+    });
     signal(job.launcher.id(), "TERM");
-    assert_eq!(job.finish().code, Some(143));
+    let kept = job.folder.path().join("kept");
+    let launcher = job.launcher;
+    assert_eq!(support::finish(launcher).code, Some(143));
+    assert!(kept.read_dir().unwrap().next().is_some(), "a checkpoint");
 }
 
 #[test]

@@ -4,7 +4,7 @@ use std::ffi::OsString;
 
 use anyhow::Result;
 
-use crate::launch;
+use crate::launch::{self, elastic::Parting};
 use crate::output::say;
 use crate::place::{Flags, ensure_ranks};
 use crate::size::{self, ElasticFlags, Size};
@@ -32,7 +32,8 @@ pub struct Args {
 /// If ranks cannot be started, or one fails.
 pub fn run(args: &Args) -> Result<u8> {
     if let Some(job) = args.elastic.resolve(args.ranks, &Flags::default())? {
-        return launch::elastic::run(args.program.clone(), &job, args.token.as_ref());
+        let (program, token) = (args.program.clone(), args.token.as_ref());
+        return launch::elastic::run(program, &job, token, Parting::Leave);
     }
     let ranks = args.ranks.and_then(Size::fixed);
     let place = Flags::default().find()?;

@@ -19,7 +19,8 @@ pub const LAST_WORDS: Duration = Duration::from_secs(1);
 pub const PATIENCE: Duration = Duration::from_secs(10);
 
 const SIGHUP: i32 = 1;
-const SIGINT: i32 = 2;
+/// Signal by which a person at a terminal interrupts a program.
+pub const SIGINT: i32 = 2;
 /// Signal that ends a program at once.
 pub const SIGKILL: i32 = 9;
 /// Signal that ends a program whose reader has gone; only rank 0's output is read.
@@ -40,7 +41,7 @@ pub enum End {
 
 impl End {
     /// The signal at which a rank has stopped in good order, as its exit code says.
-    fn stopped_by(self) -> Option<i32> {
+    pub fn stopped_by(self) -> Option<i32> {
         [SIGHUP, SIGINT, SIGTERM].into_iter().find(|signal| self == End::Code(128 + signal))
     }
 

@@ -18,6 +18,7 @@ use thinwire_job::elastic::{self, Authority, Coordinator, Options, Seat};
 
 use self::crew::Crew;
 use self::member::{Member, Program, Voice};
+pub use self::supervisor::Parting;
 use self::supervisor::{Action, Event, Limits, Notice, Supervisor, Verdict};
 use super::errors::Errors;
 use super::supervisor::{End, SIGKILL, SIGPIPE};
@@ -34,11 +35,16 @@ enum News {
 }
 
 /// Runs a program as the members of an elastic job to its end, with a secret or a fresh one, and gives the
-/// code to exit with: 0, or 128 + signal if a signal ended it.
+/// code to exit with: 0, or 128 + signal if a signal ended it. `parting` is how the program ends.
 ///
 /// # Errors
 /// If members cannot be started, or the job fails: which member, how, and what it said.
-pub fn run(command: Vec<OsString>, job: &Elastic, token: Option<&String>) -> Result<u8> {
+pub fn run(
+    command: Vec<OsString>,
+    job: &Elastic,
+    token: Option<&String>,
+    parting: Parting,
+) -> Result<u8> {
     let (sender, news) = channel();
     let secret = token_or_fresh(token)?;
     let (min, max) = (*job.ranks.start(), *job.ranks.end());
@@ -55,7 +61,7 @@ pub fn run(command: Vec<OsString>, job: &Elastic, token: Option<&String>) -> Res
     )?;
     watch_signals(sender.clone(), |signal| News::Local(Event::Signal(signal)))?;
     say(invitation(job, &coordinator.address(), token.is_some_and(|token| !token.is_empty())));
-    let limits = Limits { ranks: job.ranks.clone(), restarts: job.restarts };
+    let limits = Limits { ranks: job.ranks.clone(), restarts: job.restarts, parting };
     let (supervisor, actions) = Supervisor::begin(&limits, Instant::now());
     let mut launcher = Launcher {
         supervisor,

@@ -14,7 +14,9 @@ use std::fmt;
 use std::ops::RangeInclusive;
 use std::time::{Duration, Instant};
 
-use crate::launch::supervisor::{End, GRACE, LAST_WORDS, PATIENCE, SIGKILL, SIGPIPE, SIGTERM};
+use crate::launch::supervisor::{
+    End, GRACE, LAST_WORDS, PATIENCE, SIGINT, SIGKILL, SIGPIPE, SIGTERM,
+};
 
 /// A member that dies within this time of its start may do so again.
 const QUICK: Duration = Duration::from_secs(10);
@@ -179,6 +181,17 @@ pub struct Limits {
     pub ranks: RangeInclusive<u32>,
     /// Most replacements of members that die.
     pub restarts: u32,
+    /// Manner in which members end when the launcher is told to.
+    pub parting: Parting,
+}
+
+/// Manner in which the members of a job end together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Parting {
+    /// The coordinator lets them leave, and they get the launcher's signal.
+    Leave,
+    /// They get SIGINT, at which they agree on a last step and write a checkpoint.
+    Interrupt,
 }
 
 /// The state of a job.
@@ -187,6 +200,7 @@ pub struct Supervisor {
     min: u32,
     target: u32,
     restarts: u32,
+    parting: Parting,
     /// Number of the next member.
     next_member: u32,
     /// Members whose processes run, with the times of their starts.
@@ -223,6 +237,7 @@ impl Supervisor {
             min: *limits.ranks.start(),
             target: *limits.ranks.end(),
             restarts: limits.restarts,
+            parting: limits.parting,
             next_member: 0,
             live: Vec::new(),
             due: Vec::new(),
@@ -352,7 +367,10 @@ impl Supervisor {
     ) -> Vec<Action> {
         let is_spare = self.epoch.as_ref().is_some_and(|epoch| !epoch.contains(&member));
         let is_loss = matches!(end, End::Code(_)) || self.first == Some(member);
-        if end != End::Code(0) && !end.was_asked() && !is_spare && is_loss {
+        if let Some(signal) = end.stopped_by().filter(|_| !is_spare) {
+            // All have stopped at a signal to one of them: it was the last step for now.
+            self.conclude(Verdict::Interrupted(signal));
+        } else if end != End::Code(0) && !end.was_asked() && !is_spare && is_loss {
             self.conclude(Verdict::Failed { member, end });
             self.deadline = Some((now + GRACE, Last::Terminate));
         }
@@ -461,7 +479,9 @@ impl Supervisor {
     }
 
     fn signalled(&mut self, signal: i32, now: Instant) -> Vec<Action> {
-        let forward = Action::Signal { members: self.numbers(), signal };
+        let (members, parting) = (self.numbers(), self.parting);
+        let passed_on = if parting == Parting::Interrupt { SIGINT } else { signal };
+        let forward = Action::Signal { members, signal: passed_on };
         match self.verdict {
             Some(Verdict::Interrupted(_)) => return vec![Action::Kill],
             Some(Verdict::Failed { .. } | Verdict::TooFew { cause: Some(_), .. }) => {
@@ -474,7 +494,10 @@ impl Supervisor {
             }
         }
         self.conclude(Verdict::Interrupted(signal));
-        vec![Action::Dissolve, forward]
+        match parting {
+            Parting::Leave => vec![Action::Dissolve, forward],
+            Parting::Interrupt => vec![forward],
+        }
     }
 
     fn tick(&mut self, now: Instant) -> Vec<Action> {
@@ -514,7 +537,8 @@ mod tests {
 
     fn job(ranks: RangeInclusive<u32>, restarts: u32) -> (Supervisor, Instant) {
         let now = Instant::now();
-        let (supervisor, actions) = Supervisor::begin(&Limits { ranks, restarts }, now);
+        let parting = Parting::Leave;
+        let (supervisor, actions) = Supervisor::begin(&Limits { ranks, restarts, parting }, now);
         assert!(actions.iter().all(|action| matches!(action, Action::Start { .. })));
         (supervisor, now)
     }
@@ -549,7 +573,7 @@ mod tests {
 
     #[test]
     fn a_job_begins_with_as_many_members_as_it_may_have() {
-        let limits = Limits { ranks: 2..=4, restarts: 0 };
+        let limits = Limits { ranks: 2..=4, restarts: 0, parting: Parting::Leave };
         let (job, actions) = Supervisor::begin(&limits, Instant::now());
         assert_eq!(starts(&actions), [0, 1, 2, 3]);
         assert!(job.is_running() && job.deadline().is_none());
@@ -757,6 +781,32 @@ mod tests {
         assert_eq!(job.on(Event::Signal(2), now), [Action::Kill]);
         job.on(ended(1, KILLED), now);
         assert_eq!(job.verdict(), Verdict::Interrupted(2));
+    }
+
+    #[test]
+    fn members_that_write_a_checkpoint_are_interrupted() {
+        let limits = Limits { ranks: 1..=2, restarts: 0, parting: Parting::Interrupt };
+        let now = Instant::now();
+        let (mut job, _) = Supervisor::begin(&limits, now);
+        job.on(epoch([0, 1]), now);
+        let interrupt = Action::Signal { members: vec![0, 1], signal: SIGINT };
+        assert_eq!(job.on(Event::Signal(SIGTERM), now), [interrupt]);
+        job.on(Event::Complete, now);
+        job.on(ended(1, End::Code(130)), now);
+        job.on(ended(0, End::Code(130)), now);
+        assert_eq!(job.verdict(), Verdict::Interrupted(SIGTERM));
+    }
+
+    #[test]
+    fn a_signal_at_which_all_members_stop_interrupts_the_job() {
+        let (mut job, now) = job(1..=3, 5);
+        job.on(epoch([0, 1]), now);
+        job.on(Event::Complete, now);
+        job.on(ended(2, End::Code(143)), now);
+        assert_eq!(job.verdict(), Verdict::Done);
+        job.on(ended(1, End::Code(130)), now);
+        job.on(ended(0, End::Code(130)), now);
+        assert_eq!(job.verdict(), Verdict::Interrupted(SIGINT));
     }
 
     #[test]
