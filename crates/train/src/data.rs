@@ -1,8 +1,8 @@
 //! Batches of windows of text, the same for every number of ranks.
 //!
-//! A pass is a seeded permutation of all windows. The global batch is the next windows of that order; a
-//! rank takes its contiguous part of the rows, and the first ranks one unit more where parts cannot be
-//! equal. Law: the batches of any number of ranks, stacked, are the batch of one rank; and a position is
+//! A pass over the data is a seeded permutation of all windows. The global batch is the next windows of
+//! that order; a rank takes its contiguous part of the rows, and the first ranks one unit more where parts
+//! cannot be equal. Law: the batches of any number of ranks, stacked, are the batch of one rank; and a position is
 //! all there is to restore.
 
 use std::ops::Range;
@@ -63,9 +63,10 @@ impl Batch {
 /// Where a sampler is: what a checkpoint keeps of it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Position {
-    /// Whole passes over the training text.
-    pub epoch: u64,
-    /// Windows of this epoch that were handed out, by all ranks together.
+    /// Number of the pass over the training text, from 0.
+    #[serde(rename = "epoch")]
+    pub pass: u64,
+    /// Windows of this pass that were handed out, by all ranks together.
     pub index: u64,
 }
 
@@ -114,7 +115,7 @@ pub struct Sampler {
 }
 
 impl Sampler {
-    /// A sampler at the start of the first epoch.
+    /// A sampler at the start of the first pass.
     ///
     /// # Errors
     /// If the corpus is shorter than one window, or some rank would have no row.
@@ -172,7 +173,7 @@ impl Sampler {
 
     fn next_start(&mut self) -> usize {
         if self.position.index >= self.order.len() as u64 {
-            self.position = Position { epoch: self.position.epoch + 1, index: 0 };
+            self.position = Position { pass: self.position.pass + 1, index: 0 };
             self.shuffle();
         }
         let window = self.order[self.position.index as usize];
@@ -180,11 +181,11 @@ impl Sampler {
         self.offset + window as usize * self.sampling.context
     }
 
-    /// The windows of the epoch: they start at another offset in each, so that over epochs every
-    /// byte is seen with every length of context.
+    /// Orders the windows of a pass. They start at another offset in each pass, so that over many passes
+    /// every byte is seen with every length of context.
     fn shuffle(&mut self) {
         let Sampling { context, seed, .. } = self.sampling;
-        let key = |tensor| Key { seed, step: self.position.epoch, tensor };
+        let key = |tensor| Key { seed, step: self.position.pass, tensor };
         self.offset = key(OFFSET_STREAM).below(0, context as u32) as usize;
         let windows = (self.corpus.training().len() - 1 - self.offset) / context;
         self.order = permutation(key(SHUFFLE_STREAM), windows as u32);
@@ -242,12 +243,12 @@ mod tests {
     }
 
     #[test]
-    fn an_epoch_holds_every_window_once() {
+    fn a_pass_holds_every_window_once() {
         let mut sampler = sampler(0, 1, 5);
         let windows = sampler.order.len();
         assert_eq!(windows, (corpus().training().len() - 1 - sampler.offset) / CONTEXT);
         let mut starts: Vec<usize> = (0..windows).map(|_| sampler.next_start()).collect();
-        assert_eq!(sampler.position(), Position { epoch: 0, index: windows as u64 });
+        assert_eq!(sampler.position(), Position { pass: 0, index: windows as u64 });
         starts.sort_unstable();
         starts.windows(2).for_each(|pair| assert_eq!(pair[1] - pair[0], CONTEXT));
     }
@@ -263,15 +264,15 @@ mod tests {
         for _ in 0..30 {
             assert_eq!(original.next_batch(), restored.next_batch());
         }
-        assert!(original.position().epoch > 0);
+        assert!(original.position().pass > 0);
     }
 
     #[test]
-    fn seeds_and_epochs_differ() {
+    fn orders_of_seeds_and_passes_differ() {
         let mut one = sampler(0, 1, 5);
         assert_ne!(one.next_batch(), sampler(0, 1, 6).next_batch());
         let first = one.order.clone();
-        one.seek(Position { epoch: 1, index: 0 });
+        one.seek(Position { pass: 1, index: 0 });
         assert_ne!(one.order, first);
     }
 

@@ -19,15 +19,15 @@ const FAREWELL: Duration = Duration::from_secs(5);
 
 /// Coordinate an elastic job whose ranks are started elsewhere.
 ///
-/// Ranks join with THINWIRE_MEMBER=new, THINWIRE_COORDINATOR and THINWIRE_TOKEN. They train on while the
-/// coordinator is away, and come back to one at the same address.
+/// Ranks join with THINWIRE_MEMBER=new, THINWIRE_COORDINATOR and THINWIRE_TOKEN. They go on training while
+/// the coordinator is away, and connect to one that is started again at the same address.
 #[derive(clap::Args)]
 pub struct Args {
     /// Address of this host as ranks reach it
     #[arg(long, value_name = "HOST:PORT")]
     listen: String,
-    /// Keep the job's state in this file, and go on from it: any ranks that are left may then go on;
-    /// without it, half of those before
+    /// Keep the job's state in this file, and go on from it: then any ranks that are left can go on;
+    /// without it, it takes half of the last ones
     #[arg(long, value_name = "FILE")]
     state: Option<PathBuf>,
     /// Fewest and most ranks that train
@@ -99,7 +99,7 @@ fn follow(news: &Receiver<News>, json: bool) -> Result<u8> {
             }
             Ok(News::Signal(signal)) => {
                 say(
-                    "ranks that train go on; none can join, leave or be lost until a coordinator is back",
+                    "ranks that train go on; until a coordinator is back none can join or leave, and a loss stops all",
                 );
                 return Ok(128 + signal.clamp(0, 127) as u8);
             }

@@ -80,7 +80,7 @@ pub struct Run {
 pub struct Change {
     /// Number of the epoch.
     pub epoch: u32,
-    /// Its first step.
+    /// First step of the epoch.
     pub step: u64,
     /// Number of ranks.
     pub ranks: usize,

@@ -1,11 +1,11 @@
-//! Training as a member of an elastic job: from epoch to epoch, whoever leaves or comes.
+//! Training as a member of an elastic job, from epoch to epoch.
 //!
-//! An epoch is a session among its members. It ends after a step that all agree on, or with the loss of a peer,
-//! and leaves this process its [`Course`] and its replica as a [`Carried`]. The next one begins with the
-//! state of its holders: they re-form their exchange, the others take the state over. Without holders all
-//! begin with the last checkpoint, or at the beginning.
+//! Each epoch is a [`Session`] among its members. It ends after a step that all agree on, or with the loss of
+//! a peer; this process keeps its [`Course`] and its replica as a [`Carried`]. The next epoch begins with the
+//! state of its holders, who re-form their exchange; joiners take the state over. Without holders all begin
+//! with the last checkpoint, or from the start.
 //!
-//! Law: a step that is lost with a peer is done again, with the same rows of data, by those who are left.
+//! Law: the members of the next epoch repeat a step in which a peer was lost, with the same rows of data.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -33,10 +33,10 @@ use super::{Trained, checkpoints, folder, shared};
 use crate::failure::{self, hinted};
 use crate::report::Change;
 
-/// Longest wait for the coordinator's word on who leaves, after another rank has said that the epoch ends.
+/// Longest wait to hear from the coordinator who leaves, after another rank has said that the epoch ends.
 const NOTICE: Duration = Duration::from_secs(2);
 
-/// Trains as a member of an elastic job; whoever is first at the end prints. Returns the code to exit with.
+/// Trains as a member of an elastic job; rank 0 of the last epoch prints. Returns the code to exit with.
 ///
 /// # Errors
 /// If the job cannot be elastic or refuses this process, or this process fails by itself.
@@ -86,7 +86,7 @@ struct Elastic<'a> {
     codec: Option<&'a Policy>,
     place: &'a Place,
     interrupt: &'a Interrupt,
-    /// What this process has of the training; none before its first epoch.
+    /// State of the training in this process; none before its first epoch.
     kept: Option<(Course, Carried)>,
 }
 
@@ -197,7 +197,7 @@ impl<'a> Elastic<'a> {
             self.kept = None;
             return self.found(seat, channel, built);
         }
-        // Only who lacks the last step alone still owes what belongs to the state of the others.
+        // The residuals of a rank belong to the others' state only if it lacks at most the last step.
         self.kept.take_if(|(_, carried)| {
             !(epoch.done.saturating_sub(1)..=epoch.done).contains(&carried.step())
         });
@@ -303,8 +303,8 @@ fn hand_on(
     Ok(())
 }
 
-/// The members that leave, as soon as the coordinator has told them: other ranks may have said before that
-/// the epoch ends.
+/// Returns the leavers once the coordinator has named them, or none if it does not: another rank may have
+/// said first that the epoch ends.
 fn leavers(membership: &Membership) -> Vec<Id> {
     let deadline = Instant::now() + NOTICE;
     loop {

@@ -75,8 +75,8 @@ pub fn hold(
     Ok(FolderLock(Some((folder.clone(), file))))
 }
 
-/// Takes the folder on rank 0 of a later epoch of an elastic job, which has it already. Its first rank before
-/// may have been stopped with the lock in its hands: it will not write any more.
+/// Opens the folder on rank 0 of a later epoch of an elastic job, and locks it if it can. A rank 0 of an earlier
+/// epoch may be stopped and still have the lock; it does not write any more.
 ///
 /// # Errors
 /// If the folder cannot be read.

@@ -30,7 +30,7 @@ const ALONE_RUNS: u64 = 25;
 const SAMPLE_TEMPERATURE: f32 = 0.7;
 /// Interval at which a member of an elastic job sends its figures to the coordinator.
 const FIGURES_EVERY: Duration = Duration::from_millis(500);
-/// Number that a rank says in the last step of an epoch, above those of signals.
+/// Number that a rank gives the others to end the epoch after this step, above those of signals.
 const CHANGE: i32 = 1 << 10;
 
 /// A training under way: a rank in its job, or in one epoch of an elastic one.
@@ -43,7 +43,7 @@ pub struct Session<'a> {
     validation: Vec<Batch>,
     progress: Progress,
     course: Course,
-    /// There in an elastic job.
+    /// Membership in an elastic job, none otherwise.
     membership: Option<&'a Membership>,
     /// The change that this epoch began with, until its first step has ended.
     change: Option<Change>,
@@ -179,8 +179,8 @@ impl<'a> Session<'a> {
         self.finish()
     }
 
-    /// Takes steps until the training is over, or the epoch is. What is due after a step is done at the
-    /// begin of the next epoch where the step was an epoch's last.
+    /// Takes steps until the training or the epoch is over. Validation and checkpoints that are due after the
+    /// last step of an epoch are made when the next one begins.
     ///
     /// # Errors
     /// As [`Session::run`].
@@ -208,8 +208,7 @@ impl<'a> Session<'a> {
         Ok(End::Over)
     }
 
-    /// Waits at the end of the training until all ranks are there: then no rank that is lost later needs
-    /// another one.
+    /// Waits for all ranks at the end of the training: a rank that is lost later has done all steps.
     ///
     /// # Errors
     /// If a rank is lost.
@@ -278,8 +277,8 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// What this rank wants the others to know: a signal that ends the training, or the end of the epoch. In
-    /// an elastic job a SIGTERM makes this process leave, and the others go on.
+    /// Returns the number that this rank gives the others in a step: a signal that ends the training, [`CHANGE`]
+    /// to end the epoch, or 0. In an elastic job SIGTERM makes this process leave, and the others go on.
     fn wish(&self) -> i32 {
         let signal = self.seat.interrupt.signal();
         let Some(membership) = self.membership else { return signal.unwrap_or(0) };

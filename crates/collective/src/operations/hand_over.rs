@@ -16,8 +16,8 @@ const NOTICE_BYTES: usize = 16;
 
 /// Gives the bytes of the first `holders` ranks, which are the same, to all other ranks, the joiners.
 ///
-/// Holders give `state` and get it back; joiners give none. It takes little longer than one rank takes to
-/// receive the bytes, whatever the numbers of ranks.
+/// Holders give `state` and get it back; joiners give none. Whatever the number of ranks, the hand-over takes
+/// little longer than one joiner takes to receive the bytes.
 ///
 /// # Errors
 /// As [`crate::all_reduce`]; on all ranks alike if there are no holders or more than ranks, a holder
@@ -40,7 +40,7 @@ pub fn hand_over(
     Ok(state)
 }
 
-/// What a rank gives: nothing, or bytes with this length and checksum.
+/// Announcement of a rank: nothing to give, or bytes with this length and checksum.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Notice {
     Nothing,

@@ -82,7 +82,8 @@ impl Event {
 }
 
 fn started(number: u32, joined: &[Id], gone: &[(Id, Gone)], epoch: Option<&Epoch>) -> Event {
-    let ranks = epoch.map_or(0, |epoch| epoch.members.len());
+    let members = epoch.map_or(&[][..], |epoch| &epoch.members);
+    let ranks = members.len();
     let done = epoch.map_or(0, |epoch| epoch.done);
     let mut text = format!("epoch {number} from step {done}: {}", count(ranks, "rank"));
     if !joined.is_empty() {
@@ -97,6 +98,7 @@ fn started(number: u32, joined: &[Id], gone: &[(Id, Gone)], epoch: Option<&Epoch
         "epoch": number,
         "ranks": ranks,
         "step": done,
+        "members": members.iter().map(Id::to_string).collect::<Vec<_>>(),
         "joined": joined.iter().map(Id::to_string).collect::<Vec<_>>(),
         "gone": gone.collect::<Vec<_>>(),
     });
@@ -155,7 +157,7 @@ fn count(number: usize, noun: &str) -> String {
     if number == 1 { format!("1 {noun}") } else { format!("{number} {noun}s") }
 }
 
-/// The first of many texts, so that a line stays one.
+/// Lists the first few of many texts, so that an event stays one short line.
 fn list(texts: impl ExactSizeIterator<Item = String>) -> String {
     const SHOWN: usize = 8;
     let more = texts.len().saturating_sub(SHOWN);
@@ -186,6 +188,7 @@ mod tests {
         assert_eq!(event.text, said);
         assert_eq!(event.json["gone"][0], json!({ "id": "0000000000000002", "why": "ended" }));
         assert_eq!(event.json["ranks"], 2);
+        assert_eq!(event.json["members"], json!(["0000000000000001", "0000000000000003"]));
     }
 
     #[test]

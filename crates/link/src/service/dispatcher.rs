@@ -85,7 +85,7 @@ impl<S: Service> Dispatcher<S> {
         self.clients.get_mut(&id).map(|client| &mut client.visitor)
     }
 
-    /// Returns what clients have been refused for, which services may tell others.
+    /// Returns the outbox, which has the reasons why connections were refused.
     pub fn outbox(&mut self) -> &mut Outbox {
         &mut self.outbox
     }

@@ -71,7 +71,7 @@ impl<S: Service> EventLoop<S> {
             self.poll();
             let now = Instant::now();
             if !self.run_calls(now) {
-                // The last words of the host, as far as sockets take them at once.
+                // What the host has sent last leaves as far as sockets take it at once.
                 return self.write();
             }
             self.accept(now);
@@ -146,7 +146,7 @@ impl<S: Service> EventLoop<S> {
                 Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => {}
                 Err(error) => {
                     self.resume = now + REFUSED_PAUSE;
-                    let refused = Error::io("the store could not accept a connection", error);
+                    let refused = Error::io("the server could not accept a connection", error);
                     self.dispatcher.outbox().refusals.keep(refused.of(Kind::Timeout));
                 }
             }

@@ -22,9 +22,9 @@ use crate::exchange::route::{Ranks, Route};
 use crate::exchange::{Departure, Exchange};
 use crate::{BucketRecord, Error, Gradient, Outcome, Parameter, parameter};
 
-/// Largest magnitude of gradients with feedback, 2^100; larger ones are as good as infinite. What is owed can
-/// be some thousand times as large (topk sends an element only when it is among the largest), and is added
-/// up over ranks only when the step can no longer be skipped.
+/// Largest magnitude of gradients with feedback, 2^100; larger ones are as good as infinite. Residuals
+/// can be some thousand times as large (topk sends an element only when it is among the largest), and are
+/// added up over ranks only when the step can no longer be skipped.
 const LARGEST_WITH_FEEDBACK: f32 = 1.267_650_6e30;
 
 /// One bucket and its state.

@@ -97,9 +97,9 @@ impl Manifest {
 impl Progress {
     /// Refuses numbers that no training reaches.
     fn check(&self) -> Result<(), String> {
-        let Position { epoch, index } = self.position;
+        let Position { pass, index } = self.position;
         let counts =
-            [("step", self.step), ("updates", self.updates), ("epoch", epoch), ("index", index)];
+            [("step", self.step), ("updates", self.updates), ("epoch", pass), ("index", index)];
         if let Some((name, count)) = counts.into_iter().find(|(_, count)| *count > COUNT_MAX) {
             return Err(format!("{name} is {count}, expected at most {COUNT_MAX}"));
         }

@@ -1,6 +1,6 @@
 //! Replicas that go on in another epoch of an elastic job.
 //!
-//! A replica leaves an epoch as a [`Carried`], whose step was taken, or was lost with a peer and left no trace.
+//! A replica leaves an epoch as a [`Carried`]: its last step was taken, or was lost with a peer and left no trace.
 //! In the next epoch it re-forms its exchange and becomes a [`Machine`] again, for as many rows as it then
 //! has. Ranks that join begin with a machine of their own and take over a [`Snapshot`], which every rank
 //! that has the newest state makes, all of them the same bytes.
@@ -35,8 +35,8 @@ impl Carried {
         self.step
     }
 
-    /// Ends the step that was under way, when others say how many were taken: one of them may have applied
-    /// it before a peer was lost. What its encodings have lost is owed then; otherwise it leaves no trace.
+    /// Ends the step that was under way, given the number of `steps` that the others have taken. If one of them
+    /// has applied this step before a peer was lost, its codec error is owed; otherwise it leaves no trace.
     ///
     /// # Errors
     /// If what peers sent is no encoding.

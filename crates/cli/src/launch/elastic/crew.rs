@@ -69,13 +69,10 @@ impl Crew {
         }
     }
 
-    /// Ranks of an epoch are those that stay, and then those that join.
+    /// Ranks follow from the whole list: members that stay may change places, since holders come first.
     fn started(&mut self, event: &Value) -> Event {
-        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-        let list = |name: &str| event[name].as_array().cloned().unwrap_or_default();
-        let gone: Vec<String> = list("gone").iter().map(|gone| text(&gone["id"])).collect();
-        self.ranks.retain(|id| !gone.contains(id));
-        self.ranks.extend(list("joined").iter().map(text));
+        let ids = event["members"].as_array().into_iter().flatten();
+        self.ranks = ids.filter_map(Value::as_str).map(str::to_owned).collect();
         let members: BTreeSet<u32> = self.ranks.iter().filter_map(|id| self.number(id)).collect();
         let others = (self.ranks.len() - members.len()) as u32;
         Event::Epoch { members, first: self.first(), others }
@@ -101,10 +98,9 @@ mod tests {
         crew
     }
 
-    fn started(joined: &[u64], gone: &[(u64, &str)]) -> Value {
-        let joined: Vec<String> = joined.iter().map(|id| Id(*id).to_string()).collect();
-        let gone = gone.iter().map(|(id, why)| json!({ "id": Id(*id).to_string(), "why": why }));
-        json!({ "event": "started", "joined": joined, "gone": gone.collect::<Vec<_>>() })
+    fn started(members: &[u64]) -> Value {
+        let members: Vec<String> = members.iter().map(|id| Id(*id).to_string()).collect();
+        json!({ "event": "started", "members": members })
     }
 
     #[test]
@@ -115,13 +111,10 @@ mod tests {
             Event::Epoch { members, first, others }
         };
         assert_eq!(crew.first(), None);
-        assert_eq!(crew.note(&started(&[71, 9, 70], &[])), [epoch(&[0, 1], Some(1), 1)]);
-        let note = started(&[72], &[(71, "left"), (9, "ended")]);
-        assert_eq!(crew.note(&note), [epoch(&[0, 2], Some(0), 0)]);
-        assert_eq!(
-            crew.note(&started(&[8], &[(70, "silent"), (72, "cut off")])),
-            [epoch(&[], None, 1)]
-        );
+        assert_eq!(crew.note(&started(&[71, 9, 70])), [epoch(&[0, 1], Some(1), 1)]);
+        // Rank 0 was a step behind, and is no holder any more.
+        assert_eq!(crew.note(&started(&[70, 71])), [epoch(&[0, 1], Some(0), 0)]);
+        assert_eq!(crew.note(&started(&[8])), [epoch(&[], None, 1)]);
     }
 
     #[test]

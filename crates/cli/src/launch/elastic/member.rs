@@ -29,9 +29,9 @@ pub struct Program {
 pub struct Member {
     /// Number of the member.
     pub number: u32,
-    /// Its place in the job.
+    /// Seat of the member in the job.
     pub seat: Seat,
-    /// Its place among the members of this machine, for the choice of a device.
+    /// Place among the members of this machine, by which a program chooses its device.
     pub slot: u32,
     /// Where it leaves its error.
     pub error_file: PathBuf,

@@ -1,8 +1,8 @@
 //! The launcher of an elastic job: its coordinator, and the processes of its members on this machine.
 //!
-//! Members find each other through the coordinator, which decides who trains together. The launcher knows what
-//! the coordinator cannot know, that a process has ended, and starts processes where members are missing. Others may
-//! join by hand.
+//! Members find each other through the coordinator, which decides who trains together. The launcher tells it
+//! when a process has ended, and starts processes where members are missing. Members that are started by hand
+//! may join too.
 
 mod crew;
 mod member;
@@ -35,7 +35,8 @@ enum News {
 }
 
 /// Runs a program as the members of an elastic job to its end, with a secret or a fresh one, and gives the
-/// code to exit with: 0, or 128 + signal if a signal ended it. `parting` is how the program ends.
+/// code to exit with: 0, or 128 + signal if a signal ended it. `parting` is the manner in which a
+/// signal ends them.
 ///
 /// # Errors
 /// If members cannot be started, or the job fails: which member, how, and what it said.

@@ -1,13 +1,14 @@
 //! Decisions of the launcher of an elastic job, without processes and clocks.
 //!
-//! A member whose process dies is no failure while others live: it is replaced as long as restarts are
-//! left, and else the others go on with fewer. The job is done once a member says that it has done the last
-//! step or, where no epoch has ever been formed, has exited with 0. The others are waited for, because rank 0
-//! may still write what came of it, but spares are told to leave. The job has failed when nobody lives, or fewer than the least and nobody else can come: waiting for
-//! more would last for ever. A signal to the launcher lets all members leave together, and a second one kills them.
+//! The death of a member is no failure while others live: it is replaced as long as restarts are left, and
+//! otherwise the job goes on with fewer. The job is done once a member reports that it has done the last
+//! step or, if no epoch has ever been formed, exits with 0. The launcher then waits for the others, because
+//! rank 0 may still write the result, and tells spares to leave. The job has failed when no member lives, or
+//! when fewer than the minimum do and no other can come. A signal to the launcher ends all members
+//! together, as [`Parting`] says, and a second one kills them.
 //!
-//! Members that were asked to go (SIGTERM to one of them, or a smaller job) exit with 0 before the last step, or as
-//! the signal says. They are neither replaced nor a failure.
+//! Members that were asked to leave (by SIGTERM, or because the job was made smaller) exit with 0 before the
+//! last step, or by the signal. They are not replaced, and are no failure.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -53,7 +54,7 @@ pub enum Event {
     Complete,
     /// The launcher got a signal.
     Signal(i32),
-    /// Whoever read the job's output has enough.
+    /// The reader of the job's output has closed it.
     Unread,
     /// The deadline has passed.
     Tick,
@@ -67,7 +68,7 @@ pub enum Action {
         /// Number of the member.
         member: u32,
     },
-    /// Tells the coordinator that a member does not come back, so that the others need not wait for it.
+    /// Tells the coordinator that a member does not come back, so that the others do not wait for it.
     Bury {
         /// Member that died.
         member: u32,
@@ -185,7 +186,7 @@ pub struct Limits {
     pub parting: Parting,
 }
 
-/// Manner in which the members of a job end together.
+/// Manner in which a signal to the launcher ends the members of a job together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Parting {
     /// The coordinator lets them leave, and they get the launcher's signal.
@@ -331,7 +332,7 @@ impl Supervisor {
         }
     }
 
-    /// Whoever has done the last step says so before its process ends.
+    /// A member that has done the last step reports so before its process ends.
     fn meaning(&self, end: End) -> Meaning {
         match end {
             End::Code(0) if self.epoch.is_none() => Meaning::Finished,
@@ -358,8 +359,8 @@ impl Supervisor {
         }
     }
 
-    /// What a member of the last epoch says of its own failure counts, and rank 0 may have been killed while
-    /// it wrote the result.
+    /// A member of the last epoch that exits with an error fails the job, and so does rank 0 if it is killed:
+    /// it may have been writing the result.
     fn ended_after_the_last_step(
         &mut self,
         (member, end): (u32, End),
@@ -368,7 +369,7 @@ impl Supervisor {
         let is_spare = self.epoch.as_ref().is_some_and(|epoch| !epoch.contains(&member));
         let is_loss = matches!(end, End::Code(_)) || self.first == Some(member);
         if let Some(signal) = end.stopped_by().filter(|_| !is_spare) {
-            // All have stopped at a signal to one of them: it was the last step for now.
+            // A signal to one member has stopped all of them before the last step.
             self.conclude(Verdict::Interrupted(signal));
         } else if end != End::Code(0) && !end.was_asked() && !is_spare && is_loss {
             self.conclude(Verdict::Failed { member, end });
@@ -377,7 +378,7 @@ impl Supervisor {
         Vec::new()
     }
 
-    /// The coordinator tells spares, which may not listen.
+    /// The coordinator tells spares to leave; those that do not get a signal after a while.
     fn completed(&mut self, now: Instant) {
         if !self.is_over() {
             self.conclude(Verdict::Done);
@@ -435,7 +436,7 @@ impl Supervisor {
         }
     }
 
-    /// Members that the job should have and has not, nor will have.
+    /// Number of members that the job lacks, not counting replacements that are about to start.
     fn missing(&self) -> u32 {
         let have = (self.live.len() + self.due.len()) as u32 + self.others;
         self.target.saturating_sub(have)
@@ -458,7 +459,7 @@ impl Supervisor {
         vec![Action::Dissolve, Action::Signal { members: self.numbers(), signal: SIGTERM }]
     }
 
-    /// Who trains has survived all that happened before.
+    /// Deaths before the begin of an epoch are no cause of a later end.
     fn epoch_started(&mut self, members: BTreeSet<u32>) {
         if self.verdict == Some(Verdict::Done) {
             // A member that was late goes on alone: it will finish the job or die.
@@ -487,7 +488,7 @@ impl Supervisor {
             Some(Verdict::Failed { .. } | Verdict::TooFew { cause: Some(_), .. }) => {
                 return vec![forward];
             }
-            // Whoever told all members to go means the job.
+            // All members were asked to leave, and so is the job.
             Some(Verdict::TooFew { cause: None, .. }) => {}
             None | Some(Verdict::Done) => {
                 self.deadline = Some((now + PATIENCE + GRACE, Last::Terminate));
@@ -528,314 +529,4 @@ enum Meaning {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    const FINE: End = End::Code(0);
-    const KILLED: End = End::Signal(SIGKILL);
-    const NONE: [u32; 0] = [];
-
-    fn job(ranks: RangeInclusive<u32>, restarts: u32) -> (Supervisor, Instant) {
-        let now = Instant::now();
-        let parting = Parting::Leave;
-        let (supervisor, actions) = Supervisor::begin(&Limits { ranks, restarts, parting }, now);
-        assert!(actions.iter().all(|action| matches!(action, Action::Start { .. })));
-        (supervisor, now)
-    }
-
-    fn ended(member: u32, end: End) -> Event {
-        Event::Ended { member, end }
-    }
-
-    fn epoch<const N: usize>(members: [u32; N]) -> Event {
-        Event::Epoch {
-            first: members.first().copied(),
-            members: BTreeSet::from(members),
-            others: 0,
-        }
-    }
-
-    fn starts(actions: &[Action]) -> Vec<u32> {
-        let start = |action: &Action| match action {
-            Action::Start { member } => Some(*member),
-            _ => None,
-        };
-        actions.iter().filter_map(start).collect()
-    }
-
-    fn said(actions: &[Action]) -> Vec<String> {
-        let said = |action: &Action| match action {
-            Action::Say(notice) => Some(notice.to_string()),
-            _ => None,
-        };
-        actions.iter().filter_map(said).collect()
-    }
-
-    #[test]
-    fn a_job_begins_with_as_many_members_as_it_may_have() {
-        let limits = Limits { ranks: 2..=4, restarts: 0, parting: Parting::Leave };
-        let (job, actions) = Supervisor::begin(&limits, Instant::now());
-        assert_eq!(starts(&actions), [0, 1, 2, 3]);
-        assert!(job.is_running() && job.deadline().is_none());
-    }
-
-    #[test]
-    fn a_death_is_no_failure_while_others_live() {
-        let (mut job, now) = job(1..=3, 0);
-        job.on(epoch([0, 1, 2]), now);
-        let actions = job.on(ended(0, KILLED), now);
-        assert_eq!(actions[0], Action::Bury { member: 0 });
-        assert_eq!(said(&actions), ["member 0 was killed by signal 9 (SIGKILL); 2 go on"]);
-        assert_eq!(actions.len(), 2);
-        job.on(epoch([1, 2]), now);
-        job.on(Event::Complete, now);
-        job.on(ended(1, FINE), now);
-        job.on(ended(2, FINE), now);
-        assert!(!job.is_running());
-        assert_eq!(job.verdict(), Verdict::Done);
-    }
-
-    #[test]
-    fn who_dies_is_replaced_as_often_as_allowed() {
-        let (mut job, now) = job(2..=2, 2);
-        let actions = job.on(ended(1, KILLED), now + QUICK);
-        assert_eq!(starts(&actions), [2]);
-        let line = "member 1 was killed by signal 9 (SIGKILL); 1 goes on, \
-                    and one takes its place (restarts left: 1)";
-        assert_eq!(said(&actions), [line]);
-        assert_eq!(starts(&job.on(ended(2, End::Code(3)), now + 2 * QUICK)), [3]);
-        assert_eq!(starts(&job.on(ended(3, KILLED), now + 3 * QUICK)), NONE);
-        job.on(ended(0, FINE), now + 3 * QUICK);
-        assert_eq!(job.started(), 4);
-    }
-
-    #[test]
-    fn a_program_that_always_dies_is_not_started_in_a_loop() {
-        let (mut job, now) = job(1..=1, 100);
-        let (mut waits, mut time) = (Vec::new(), now);
-        for member in 0..8 {
-            let mut actions = job.on(ended(member, End::Code(2)), time);
-            assert!(job.is_running());
-            waits.push(job.deadline().map_or(0, |due| (due - time).as_secs()));
-            if let Some(due) = job.deadline() {
-                assert_eq!(starts(&actions), NONE);
-                assert_eq!(job.on(Event::Tick, due - BACKOFF / 2), []);
-                (actions, time) = (job.on(Event::Tick, due), due);
-            }
-            assert_eq!(starts(&actions), [member + 1]);
-        }
-        assert_eq!(waits, [0, 1, 2, 4, 8, 16, 30, 30]);
-        // Somebody lived for long: the next death may be chance again.
-        assert_eq!(starts(&job.on(ended(8, KILLED), time + QUICK)), [9]);
-    }
-
-    #[test]
-    fn the_first_death_since_the_last_epoch_is_the_cause() {
-        let (mut job, now) = job(1..=3, 0);
-        job.on(ended(0, KILLED), now);
-        job.on(epoch([1, 2]), now);
-        job.on(ended(2, End::Code(2)), now);
-        assert_eq!(job.on(ended(1, KILLED), now), [Action::Bury { member: 1 }]);
-        assert!(!job.is_running());
-        assert_eq!(job.verdict(), Verdict::Failed { member: 2, end: End::Code(2) });
-    }
-
-    #[test]
-    fn who_was_asked_to_go_is_neither_replaced_nor_a_failure() {
-        for end in [End::Code(143), End::Signal(15), End::Code(130), FINE] {
-            let (mut job, now) = job(1..=2, 5);
-            job.on(epoch([0, 1]), now);
-            let actions = job.on(ended(0, end), now);
-            assert_eq!(starts(&actions), NONE, "{end}");
-            assert_eq!(said(&actions), ["member 0 has left; 1 goes on"], "{end}");
-            // The last step is not done.
-            assert_eq!(said(&job.on(ended(1, end), now)), ["member 1 has left; nobody goes on"]);
-            assert!(!job.is_running());
-            assert_eq!(job.verdict(), Verdict::Interrupted(15));
-        }
-    }
-
-    #[test]
-    fn a_complete_job_waits_for_its_members_and_replaces_nobody() {
-        let (mut job, now) = job(1..=3, 3);
-        job.on(epoch([0, 1]), now);
-        assert_eq!(job.on(Event::Complete, now), []);
-        // The coordinator has told the spare, which does not listen.
-        let tell = |signal| [Action::Signal { members: vec![2], signal }];
-        assert_eq!(job.on(Event::Tick, now + GRACE), tell(SIGTERM));
-        assert_eq!(job.on(ended(1, KILLED), now + GRACE), []);
-        assert_eq!(job.on(Event::Tick, now + 2 * GRACE), tell(SIGKILL));
-        job.on(ended(2, KILLED), now + 2 * GRACE);
-        assert!(job.is_running() && job.deadline().is_none());
-        job.on(ended(0, FINE), now + 100 * GRACE);
-        assert_eq!(job.verdict(), Verdict::Done);
-    }
-
-    #[test]
-    fn who_fails_after_the_last_step_fails_the_job() {
-        for (member, end) in [(1, End::Code(2)), (0, KILLED)] {
-            let (mut job, now) = job(1..=2, 3);
-            job.on(epoch([0, 1]), now);
-            job.on(Event::Complete, now);
-            job.on(ended(member, end), now);
-            job.on(ended(1 - member, FINE), now);
-            assert_eq!(job.verdict(), Verdict::Failed { member, end });
-        }
-    }
-
-    #[test]
-    fn members_that_never_form_an_epoch_are_waited_for() {
-        let (mut job, now) = job(1..=2, 3);
-        assert_eq!(job.on(ended(1, FINE), now), []);
-        assert!(job.is_running() && job.deadline().is_none());
-        // The job is done without it.
-        assert_eq!(job.on(ended(0, KILLED), now), []);
-        assert_eq!(job.verdict(), Verdict::Done);
-    }
-
-    #[test]
-    fn members_that_form_an_epoch_after_all_decide_how_the_job_ends() {
-        let (mut job, now) = job(1..=2, 0);
-        job.on(ended(1, FINE), now);
-        job.on(epoch([0]), now);
-        job.on(ended(0, KILLED), now);
-        assert_eq!(job.verdict(), Verdict::Failed { member: 0, end: KILLED });
-    }
-
-    #[test]
-    fn a_member_that_leaves_too_few_behind_ends_the_job() {
-        let (mut job, now) = job(2..=2, 9);
-        job.on(epoch([0, 1]), now);
-        assert!(job.on(ended(0, FINE), now).contains(&Action::Dissolve));
-        job.on(ended(1, FINE), now);
-        assert_eq!(job.verdict(), Verdict::TooFew { have: 1, min: 2, cause: None });
-    }
-
-    #[test]
-    fn fewer_than_the_least_do_not_wait_for_nobody() {
-        let (mut job, now) = job(2..=3, 0);
-        job.on(epoch([0, 1, 2]), now);
-        job.on(ended(2, KILLED), now);
-        job.on(epoch([0, 1]), now);
-        let actions = job.on(ended(0, End::Code(2)), now);
-        let told = Action::Signal { members: vec![1], signal: SIGTERM };
-        assert_eq!(actions[2..], [Action::Dissolve, told.clone()]);
-        assert_eq!(job.on(Event::Tick, now + PATIENCE), [told]);
-        let kill = Action::Signal { members: vec![1], signal: SIGKILL };
-        assert_eq!(job.on(Event::Tick, now + PATIENCE + LAST_WORDS), [kill]);
-        job.on(ended(1, KILLED), now);
-        let cause = Some((0, End::Code(2)));
-        assert_eq!(job.verdict(), Verdict::TooFew { have: 1, min: 2, cause });
-    }
-
-    #[test]
-    fn where_others_have_come_more_may_come() {
-        let (mut job, now) = job(2..=3, 0);
-        job.on(Event::Epoch { members: BTreeSet::from([0, 1]), first: None, others: 1 }, now);
-        job.on(ended(2, KILLED), now);
-        let actions = job.on(ended(0, KILLED), now);
-        assert_eq!(said(&actions), ["member 0 was killed by signal 9 (SIGKILL); 1 goes on"]);
-        assert_eq!(actions.len(), 2);
-        assert!(job.deadline().is_none());
-    }
-
-    #[test]
-    fn a_replacement_on_its_way_counts() {
-        let (mut job, now) = job(2..=2, 2);
-        job.on(ended(0, KILLED), now);
-        let actions = job.on(ended(1, KILLED), now);
-        assert!(!actions.contains(&Action::Dissolve), "{actions:?}");
-        assert_eq!(job.deadline(), Some(now + BACKOFF));
-    }
-
-    #[test]
-    fn a_larger_job_gets_what_is_missing() {
-        let (mut job, now) = job(1..=4, 0);
-        job.on(ended(3, KILLED), now);
-        assert_eq!(job.on(Event::Resized { target: 2 }, now), []);
-        job.on(epoch([0, 1, 2]), now);
-        job.on(ended(2, FINE), now);
-        let actions = job.on(Event::Resized { target: 4 }, now);
-        assert_eq!(starts(&actions), [4, 5]);
-        assert_eq!(said(&actions), ["the job is to have 4 ranks: 2 more are started"]);
-        let members = BTreeSet::from([0, 1, 4]);
-        job.on(Event::Epoch { members, first: Some(0), others: 1 }, now);
-        assert_eq!(starts(&job.on(Event::Resized { target: 4 }, now)), NONE);
-    }
-
-    #[test]
-    fn a_smaller_job_replaces_nobody() {
-        let (mut job, now) = job(1..=3, 9);
-        job.on(Event::Resized { target: 2 }, now);
-        assert_eq!(starts(&job.on(ended(0, KILLED), now)), NONE);
-        assert_eq!(starts(&job.on(ended(1, KILLED), now)), [3]);
-    }
-
-    #[test]
-    fn a_signal_lets_all_leave_and_a_second_one_kills() {
-        let (mut job, now) = job(1..=2, 5);
-        let forward = Action::Signal { members: vec![0, 1], signal: 2 };
-        assert_eq!(job.on(Event::Signal(2), now), [Action::Dissolve, forward]);
-        assert_eq!(job.on(ended(0, KILLED), now), []);
-        assert_eq!(job.deadline(), Some(now + GRACE));
-        assert_eq!(job.on(Event::Signal(2), now), [Action::Kill]);
-        job.on(ended(1, KILLED), now);
-        assert_eq!(job.verdict(), Verdict::Interrupted(2));
-    }
-
-    #[test]
-    fn members_that_write_a_checkpoint_are_interrupted() {
-        let limits = Limits { ranks: 1..=2, restarts: 0, parting: Parting::Interrupt };
-        let now = Instant::now();
-        let (mut job, _) = Supervisor::begin(&limits, now);
-        job.on(epoch([0, 1]), now);
-        let interrupt = Action::Signal { members: vec![0, 1], signal: SIGINT };
-        assert_eq!(job.on(Event::Signal(SIGTERM), now), [interrupt]);
-        job.on(Event::Complete, now);
-        job.on(ended(1, End::Code(130)), now);
-        job.on(ended(0, End::Code(130)), now);
-        assert_eq!(job.verdict(), Verdict::Interrupted(SIGTERM));
-    }
-
-    #[test]
-    fn a_signal_at_which_all_members_stop_interrupts_the_job() {
-        let (mut job, now) = job(1..=3, 5);
-        job.on(epoch([0, 1]), now);
-        job.on(Event::Complete, now);
-        job.on(ended(2, End::Code(143)), now);
-        assert_eq!(job.verdict(), Verdict::Done);
-        job.on(ended(1, End::Code(130)), now);
-        job.on(ended(0, End::Code(130)), now);
-        assert_eq!(job.verdict(), Verdict::Interrupted(SIGINT));
-    }
-
-    #[test]
-    fn after_a_signal_patience_ends() {
-        let (mut job, now) = job(1..=1, 5);
-        job.on(Event::Signal(15), now);
-        let later = now + PATIENCE + GRACE;
-        assert_eq!(job.on(Event::Tick, later - GRACE / 2), []);
-        let end = |signal| [Action::Signal { members: vec![0], signal }];
-        assert_eq!(job.on(Event::Tick, later), end(SIGTERM));
-        assert_eq!(job.on(Event::Tick, later + LAST_WORDS), end(SIGKILL));
-    }
-
-    #[test]
-    fn a_signal_to_launcher_and_members_interrupts_in_any_order() {
-        let (mut job, now) = job(2..=2, 5);
-        job.on(ended(0, End::Code(143)), now);
-        let forward = Action::Signal { members: vec![1], signal: 15 };
-        assert_eq!(job.on(Event::Signal(15), now), [Action::Dissolve, forward]);
-        job.on(ended(1, End::Code(143)), now);
-        assert_eq!(job.verdict(), Verdict::Interrupted(15));
-    }
-
-    #[test]
-    fn a_reader_that_has_enough_ends_the_job() {
-        let (mut job, now) = job(1..=2, 5);
-        assert_eq!(job.on(Event::Unread, now), [Action::Kill]);
-        job.on(ended(0, KILLED), now);
-        job.on(ended(1, KILLED), now);
-        assert_eq!(job.verdict(), Verdict::Interrupted(SIGPIPE));
-    }
-}
+mod tests;
