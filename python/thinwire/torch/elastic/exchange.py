@@ -1,11 +1,11 @@
 """The averager of an elastic job: gradients of DDP's buckets, averaged over the ranks of an epoch.
 
-A step in which a rank is lost ends as any other does, with gradients of zero, and is void: optimizer and
-loader know. Parameters are known to the core before the first step, the last ones of the model first, so
-that a rank which joins needs nothing of DDP's buckets, which change after its first step.
+A step in which a rank is lost ends as any other does, but with gradients of zero, and is void, which
+optimizer and loader see. The core is given all parameters before the first step, the last ones of the model
+first. It does not depend on DDP's buckets, which change after the first step and so differ for joiners.
 
-One number more travels with the gradients: more than zero if a rank wants the epoch to end after this
-step. All ranks read the same sum, so they agree on the step without a message.
+One more number is summed with the gradients: above zero if a rank wants the epoch to end after this step.
+All ranks read the same sum, so they agree on the step without another message.
 """
 
 from __future__ import annotations
@@ -53,8 +53,8 @@ class Exchange:
         """Whether all ranks know that the epoch ends after this step."""
 
     def start(self, epoch: Epoch, count: int, applied: bool) -> None:
-        """Goes on in an epoch; all its ranks call it. `applied` says that another rank has applied the
-        step whose end this one has not seen."""
+        """Goes on in an epoch; all its ranks call it. `applied` says that another rank has applied a
+        step that is void on this one."""
         if self.sync is None:
             self.sync = Synchronizer(epoch, self._described, **self._options)
         else:
@@ -87,14 +87,14 @@ class Exchange:
             ended(None)
 
     def shared(self) -> dict[str, Any]:
-        """What codecs have learnt that all ranks have alike."""
+        """The part of the codecs' state that is equal on all ranks."""
         if self.sync is None:
             return {}
         plan, raw = self.sync.shared_state()
         return {"plan": plan, "tensors": state.unpacked(raw)}
 
     def load_shared(self, found: Mapping[str, Any]) -> None:
-        """Goes on from what another rank's codecs have learnt, between steps."""
+        """Loads what `shared` has returned on another rank, between steps."""
         if self.sync is not None and found:
             self.sync.load_shared(found["plan"], state.packed(found["tensors"]))
 
@@ -134,7 +134,7 @@ class Exchange:
             sync.ready(*place)
 
     def _attempt(self, action: Callable[[], None]) -> bool:
-        """Does it, unless the step is void or becomes so."""
+        """Calls `action` unless the step is void; returns whether it is not."""
         if self.void is None:
             try:
                 action()
@@ -162,7 +162,7 @@ class Exchange:
 
 
 def described(parameters: Sequence[tuple[str, torch.Tensor]]) -> list[Any]:
-    """What the core wants to know of each parameter, and of the flag: name, shape, dtype, bucket.
+    """Name, shape, dtype and bucket of each parameter, and of the flag, for the core.
 
     # Errors
 

@@ -1,8 +1,8 @@
-"""The state of a job, from the ranks that have it to those that do not.
+"""The hand-over of a job's state, from the holders to the joiners of an epoch.
 
-Rank 0 tells all what is small: steps, positions, schedulers, and the form of everything else. Parameters,
-moments and what codecs have learnt come from all holders, whose tensors are equal bit by bit, each sending
-a part. Buffers, which differ between ranks, are those of rank 0, the oldest holder, on all ranks.
+Rank 0 sends all that is small: steps, positions, schedulers, and the form of everything else. Parameters,
+moments and the factors of codecs are bit-identical on all holders, each of which sends a part. Buffers
+differ between ranks; all take those of rank 0, the oldest holder.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from thinwire.torch.elastic.tree import Shapes, Tensors
 
 
 def notice(epoch: Epoch, mine: Mapping[str, Any]) -> dict[str, Any]:
-    """What rank 0 says, on all ranks; the others' `mine` does not count."""
+    """Returns rank 0's `mine` on all ranks; that of other ranks is ignored."""
     file = io.BytesIO()
     if epoch.rank == 0:
         torch.save(dict(mine), file)
@@ -34,7 +34,7 @@ def shapes(tensors: Tensors) -> dict[str, tuple[torch.dtype, list[int]]]:
 
 
 def taken(epoch: Epoch, holders: int, said: Mapping[str, Any], mine: Tensors) -> Tensors:
-    """The tensors that `said` describes, as the first `holders` ranks have them; on these, their own.
+    """Returns the tensors that `said` describes, from the first `holders` ranks; these keep their own.
 
     # Errors
 
@@ -53,7 +53,7 @@ def taken(epoch: Epoch, holders: int, said: Mapping[str, Any], mine: Tensors) ->
 
 
 def handed(epoch: Epoch, holders: int, flat: torch.Tensor | None) -> torch.Tensor:
-    """The bytes of the first `holders` ranks on every rank."""
+    """Returns the bytes of the first `holders` ranks on every rank."""
     if epoch.world == holders:
         return torch.empty(0, dtype=torch.uint8) if flat is None else flat
     address, size = (0, 0) if flat is None else (flat.data_ptr(), flat.numel())

@@ -1,10 +1,10 @@
 """One rank of an elastic job, from epoch to epoch.
 
-A step goes like this: the loader hands out a batch, DDP's hook averages, `optimizer.step` applies, and with
-that alone the step is done. If a rank is lost meanwhile the step is void, `optimizer.step` does nothing,
-and before the next batch is handed out this rank enters the next epoch. There all take over the newest
-state, since one of them may have applied a step whose end others have not seen; then the step is done
-again by those who are there.
+In each step the loader hands out a batch, DDP's hook averages gradients, and `optimizer.step` applies them;
+only then the step is done. If a rank is lost before that, the step is void: `optimizer.step` does nothing,
+and this rank enters the next epoch before the next batch is handed out. There all ranks take over the
+newest state, because one may have applied a step that is void on others. If nobody has applied it, the
+ranks that are there do it again.
 """
 
 from __future__ import annotations
@@ -74,12 +74,12 @@ class Elastic:
         model: the model as every rank makes it; its state is that of the ranks that are there already, or
             rank 0's.
         optimizer: of this model's parameters. Its `step` does nothing after a void step.
-        batch: samples of a step, of all ranks together.
+        batch: samples of a step, over all ranks.
         codec: how gradients travel, as in `thinwire.torch.hook`.
         coordinator, token: where the job's coordinator is, as host:port, and the job's secret; by default
             as the launcher says in THINWIRE_COORDINATOR and THINWIRE_TOKEN.
         timeout_s: how long the coordinator and the others are waited for, in seconds.
-        members: another membership than that of the core.
+        members: a membership to use instead of joining a job, for tests.
         find_unused_parameters, gradient_as_bucket_view, bucket_cap_mb: as in DDP.
         options: those of `thinwire.torch.hook` that are about codecs.
 
@@ -195,15 +195,15 @@ class Elastic:
             self._enter()
 
     def compute(self, deal: Deal) -> None:
-        """Says which part of a batch comes next. The loader calls it with each batch."""
+        """Takes note of the part of a batch that comes next. The loader calls it with each batch."""
         self._exchange.share = deal.weight
         if self._is_between_steps:
             self._rollback.remember()
             self._is_between_steps = False
 
     def meet(self) -> bool:
-        """Waits for all ranks at the end of the training. Whether all have come: if one was lost instead,
-        this rank is in the next epoch, and there may be steps to do."""
+        """Waits for all ranks at the end of the training; returns whether all have come. If one was lost
+        instead, this rank is in the next epoch, and there may be steps left to do."""
         self.settle()
         try:
             self._exchange.meet()
@@ -270,7 +270,7 @@ class Elastic:
         return found
 
     def _notice(self) -> dict[str, Any]:
-        """What is small."""
+        """Returns the small part of the state: steps, positions, and the states of followed objects."""
         positions = [each.position for each in self._loaders] or self._positions
         return {
             "steps": self.steps,
@@ -280,7 +280,7 @@ class Elastic:
         }
 
     def _alike(self) -> dict[str, Any]:
-        """What all holders have alike."""
+        """Returns the part of the state that is equal on all holders."""
         return {
             "model": dict(self._module.named_parameters()),
             "optimizer": self._optimizer.state_dict(),
@@ -324,7 +324,7 @@ class Elastic:
 def facts(
     model: torch.nn.Module, optimizer: torch.optim.Optimizer, options: Mapping[str, Any]
 ) -> list[tuple[str, str]]:
-    """What all members must have in common, pairs of name and value."""
+    """Returns what all members must have in common, as pairs of name and value."""
     parameters = [
         f"{name} {value.dtype} {list(value.shape)} {value.requires_grad}"
         for name, value in model.named_parameters()
@@ -364,21 +364,21 @@ def leave_when_terminated(leave: Callable[[], None]) -> None:
 
 
 class ElasticHook(Hook):
-    """The state of DDP's hook, over the ranks of whatever epoch it is."""
+    """The state of DDP's hook, over the ranks of the present epoch."""
 
     def __init__(self, exchange: Exchange) -> None:
         super().__init__({"codec": "elastic"}, {}, None, 0.0)
         self._averager = exchange  # type: ignore[assignment]
 
     def connect(self) -> Any:
-        """There is nothing to meet for: epochs are entered between steps."""
+        """Returns the averager at once: ranks meet when an epoch begins, not in the hook."""
         return types.SimpleNamespace(group=self._averager)
 
 
 def guard(
     optimizer: torch.optim.Optimizer, may: Callable[[], bool], stepped: Callable[[], None]
 ) -> None:
-    """Makes `optimizer.step` do nothing unless it `may`, and say so when it has `stepped`.
+    """Makes `optimizer.step` do nothing unless `may` returns true, and call `stepped` afterwards.
 
     Schedulers know a method that one of them has wrapped by an attribute, which stays.
     """

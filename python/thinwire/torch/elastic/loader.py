@@ -4,9 +4,9 @@ The position in the data moves with `optimizer.step` alone. A batch whose step w
 over the ranks that are there then, and gradient accumulation is repeated as a whole, since all batches
 since the last step are.
 
-Workers load ahead, for the place that this rank has when a batch is asked for. Each batch carries the
-deal that it was made for; those of an earlier place are dropped when they come, and workers do not load
-what they still have to do for it.
+Workers load ahead, for the place that this rank has when a batch is requested. Each batch carries the deal
+that it was made for. When the place changes, batches for the earlier one are dropped as they come, and
+workers skip requests for it that they have not begun.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ OURS = ("batch_size", "sampler", "batch_sampler")
 
 
 class Job(Protocol):
-    """What a loader wants to know of the job."""
+    """The part of a job that a loader uses."""
 
     @property
     def place(self) -> Place:
@@ -197,7 +197,7 @@ class Dealt(Dataset[Any]):
 
 @dataclasses.dataclass(frozen=True)
 class Orphan:
-    """What a worker does first: it asks to end with its parent, then calls the user's `first`.
+    """Initialisation of a worker: it asks to end with its parent, then calls the user's `first`.
 
     A worker that is forked has copies of the parent's connections. While it lives, the other ranks do not
     see that its parent was killed; by itself it would notice after seconds.
@@ -219,7 +219,7 @@ def unchanged(batch: Any) -> Any:
 
 
 def refuse(data: Any, options: dict[str, Any]) -> None:
-    """Refuses what cannot be dealt."""
+    """Refuses data without samples by number, and options that choose samples."""
     if isinstance(data, IterableDataset) or not hasattr(data, "__getitem__"):
         raise InvalidError(
             f"a {type(data).__name__} has no samples by number, expected a map-style dataset "

@@ -1,8 +1,8 @@
-"""What a step changes apart from parameters and moments, as it was before the step.
+"""Copies of the state that a step changes apart from parameters and moments, to undo a void step.
 
 A void step has gone through forward and backward: running statistics have moved, random numbers were
-drawn, a scheduler or a GradScaler may have counted it. To be done again as if it had never been, all
-of that is put back. Parameters and moments need no copy, since `optimizer.step` did nothing.
+drawn, and a scheduler or a GradScaler may have counted it. All of that is put back before the step is done
+again. Parameters and moments need no copy, since `optimizer.step` did nothing.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Rollback:
 
     @torch.no_grad()
     def remember(self) -> None:
-        """Keeps what there is now."""
+        """Copies the present state."""
         buffers = dict(self._model.named_buffers())
         if self._buffers.keys() != buffers.keys():
             self._buffers = {name: each.detach().clone() for name, each in buffers.items()}
@@ -57,7 +57,7 @@ class Rollback:
 
     @torch.no_grad()
     def restore(self) -> None:
-        """Puts back what `remember` has kept, if it has."""
+        """Puts back the state that `remember` has copied, if it was called."""
         for name, buffer in self._model.named_buffers():
             if name in self._buffers:
                 buffer.copy_(self._buffers[name])

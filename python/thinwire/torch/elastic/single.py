@@ -29,7 +29,7 @@ class Single(ProcessGroup):
         self._work: Used | None = None
 
     def allreduce(self, tensors: Any, opts: Any = None) -> dist.Work:
-        """What DDP calls in a step with `find_unused_parameters`."""
+        """Sums which parameters were used; DDP calls it in a step with `find_unused_parameters`."""
         (used,) = tensors
         self._work = Used(used, self._add_used)
         return self._work
