@@ -112,7 +112,9 @@ fn grown(options: &Options) -> Vec<Vec<Vec<Vec<f32>>>> {
         });
         let mut ranks = spawn_with(2, &parameters(), options, |mut sync| {
             let mut history: Vec<_> = (0..2).map(|number| step(&mut sync, number)).collect();
-            sync.reform(take(&later, sync.world().rank().index())).unwrap();
+            let rank = sync.world().rank().index();
+            sync.release();
+            sync.reform(take(&later, rank)).unwrap();
             if sync.world().rank().0 == 0 {
                 hand.send(sync.state().shared()).unwrap();
             }

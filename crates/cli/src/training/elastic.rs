@@ -175,7 +175,8 @@ impl<'a> Elastic<'a> {
             ended => {
                 let (course, mut carried) = session.leave();
                 let handed = match ended {
-                    Ok(_) => hand_on(membership, &epoch, &channel, &mut carried),
+                    Ok(_) => hand_on(membership, &epoch, &channel, &mut carried)
+                        .inspect(|()| carried.release()),
                     Err(error) => Err(error),
                 };
                 self.kept = Some((course, carried));

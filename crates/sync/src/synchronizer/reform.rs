@@ -5,7 +5,7 @@
 //! them on are lost with them.
 
 use thinwire_collective::Group;
-use thinwire_link::Link;
+use thinwire_link::{Link, mem};
 use thinwire_wire::World;
 
 use crate::agreement::{check_combination, identity};
@@ -59,6 +59,14 @@ impl Synchronizer {
         let mut state = self.state();
         state.add_owed(theirs)?;
         self.load_tensors(&state)
+    }
+
+    /// Lets go of the other ranks between steps, so that its connections to them end: a rank that waits for its
+    /// next group would hold up those that leave the last one. Only [`Synchronizer::reform`] goes on.
+    pub fn release(&mut self) {
+        if self.underway == 0 {
+            self.worker = Worker::new(Channel::new(Group::new(mem::alone())));
+        }
     }
 
     /// Goes on among the ranks of another link, after a step was lost with a peer, or between steps. All of

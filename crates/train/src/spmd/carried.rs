@@ -63,6 +63,11 @@ impl Carried {
         self.sync.take_on(owed).map_err(Error::exchange)
     }
 
+    /// Ends the connections of an epoch whose last step is complete.
+    pub fn release(&mut self) {
+        self.sync.release();
+    }
+
     /// Goes on with the exchange among the ranks of a channel; all of them call this or [`Machine::new`].
     ///
     /// # Errors
