@@ -142,3 +142,21 @@ fn a_process_of_another_training_is_refused_and_the_job_goes_on() {
     let ended = finish(member);
     assert_eq!(losses(ended).len(), STEPS.parse::<usize>().unwrap());
 }
+
+#[test]
+fn who_joins_a_resumed_training_may_find_a_newer_checkpoint() {
+    let job = Job::new("elastic-resumed", 1, 2);
+    let kept = ["--checkpoint-dir", "kept", "--codec", "none", "--sample-bytes", "0"];
+    let first = [&kept[..], &["--steps", "20", "--ranks", "1"]].concat();
+    job.folder.train(&first).done();
+    let flags =
+        [&kept[..], &["--resume", "kept", "--checkpoint-every", "50", "--steps", STEPS, "--json"]];
+    let flags = flags.concat();
+    let member = job.member(&flags);
+    assert_eq!(job.epoch(1), 0);
+    job.step(150);
+    let joiner = job.member(&flags);
+    assert!(job.epoch(2) >= 150);
+    let ended = [finish(member), finish(joiner)];
+    assert!(ended.iter().all(|ended| ended.code == Some(0)), "{ended:?}");
+}

@@ -1,14 +1,13 @@
 //! `thinwire coordinator`: the coordinator of an elastic job whose ranks others start.
 
-use std::ops::RangeInclusive;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
-use thinwire_job::elastic::{self, Authority, Coordinator, Options};
+use thinwire_job::elastic::{self, Authority, Coordinator};
 use thinwire_job::{Form, Given, process};
 
 use crate::output::{print_json, say};
@@ -60,7 +59,8 @@ pub fn run(args: &Args) -> Result<u8> {
     let tell = move |event: &elastic::Event| {
         let _ = told.send(News::Told(event.clone()));
     };
-    let options = options(&ranks, args.state.as_deref());
+    let authority = if args.state.is_some() { Authority::Saved } else { Authority::Unsaved };
+    let options = crate::launch::elastic::options(authority, ranks.clone())?;
     let coordinator =
         Coordinator::bind(&args.listen, &token, options, args.state.as_deref(), tell)?;
     watch_signals(sender)?;
@@ -72,11 +72,6 @@ pub fn run(args: &Args) -> Result<u8> {
         std::fs::remove_file(path).with_context(|| format!("removing {}", path.display()))?;
     }
     Ok(code)
-}
-
-fn options(ranks: &RangeInclusive<u32>, state: Option<&Path>) -> Options {
-    let authority = if state.is_some() { Authority::Saved } else { Authority::Unsaved };
-    Options::new(authority, *ranks.start(), *ranks.end())
 }
 
 /// Passes events on. Returns the code to exit with: 0 once all steps are done.

@@ -19,12 +19,15 @@ use super::settings::CheckpointPolicy;
 use super::shared;
 use crate::output::say;
 
+/// Key in the manifest of the name of the elastic job that wrote it.
+pub const JOB: &str = "job";
+
 /// Writes the checkpoint of the next step; all ranks call this. Returns the path on rank 0.
 ///
 /// # Errors
 /// If a file cannot be written, or a rank is lost.
 pub fn save(
-    job: &TrainingJob,
+    (job, name): (&TrainingJob, Option<&str>),
     kept: (&CheckpointPolicy, &FolderLock),
     (engine, position): (&mut Engine<'_>, Position),
     (world, step): (World, u64),
@@ -42,7 +45,7 @@ pub fn save(
         seed: job.recipe.seed,
         world: world.size() as u32,
         data: job.corpus.fingerprint().to_owned(),
-        config: config(job, engine)?,
+        config: config((job, name), engine)?,
         plan,
     };
     Ok(Some(draft.commit(progress)?))
@@ -68,7 +71,7 @@ pub fn load(
 
 /// Settings of the training that a checkpoint keeps: of a planned one, the model as the plan names it
 /// and the plan, else the model with the recipe.
-fn config(job: &TrainingJob, engine: &Engine<'_>) -> Result<Value> {
+fn config((job, name): (&TrainingJob, Option<&str>), engine: &Engine<'_>) -> Result<Value> {
     // What is usual depends on the number of steps, which may be another one then.
     let warmup_steps = Some(job.exchange.warm_up_steps(job.codec.as_ref(), job.recipe.steps));
     let mut config = json!({
@@ -78,6 +81,7 @@ fn config(job: &TrainingJob, engine: &Engine<'_>) -> Result<Value> {
         ORDER: engine.order(),
         WHOLE: engine.machine.exchanges_whole(),
     });
+    name.iter().for_each(|name| config[JOB] = json!(name));
     let Some(file) = &engine.built.file else {
         config["recipe"]["model"] = json!(engine.built.model);
         return Ok(config);

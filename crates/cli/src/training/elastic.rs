@@ -24,10 +24,10 @@ use thinwire_wire::Rank;
 
 use super::engine::Engine;
 use super::interrupt::Interrupt;
-use super::job::TrainingJob;
+use super::job::{FIRST_STEP, TrainingJob};
 use super::plan::{Built, Parallelism};
 use super::seat::Seat;
-use super::session::{Course, End, Session};
+use super::session::{About, Course, End, Session};
 use super::trace::Trace;
 use super::{Trained, checkpoints, folder, shared};
 use crate::failure::{self, hinted};
@@ -58,7 +58,9 @@ pub fn train(job: &TrainingJob, codecs: &[Option<&Policy>], seat: &elastic::Seat
     }
     job.check(codecs)?;
     let interrupt = Interrupt::listen()?;
+    // Who joins later finds a newer checkpoint, and takes the state of the others over anyway.
     let mut facts = job.facts();
+    facts.retain(|(name, _)| name != FIRST_STEP);
     let exchange = job.exchange.described().into_iter();
     facts.extend(exchange.map(|(name, value)| (name.to_owned(), value)));
     let (min, max) = (1, thinwire_wire::WORLD_SIZE_MAX);
@@ -140,8 +142,8 @@ impl<'a> Elastic<'a> {
         let place =
             Place { rank: world.rank().0, world: world.size() as u32, ..self.place.clone() };
         let policy = self.job.policy.as_ref();
-        let lock = match epoch.number {
-            1 => folder::hold(policy, place.rank, self.job.resume.as_ref())?,
+        let lock = match epoch.holders {
+            0 => folder::hold(policy, place.rank, self.job.resume.as_ref())?,
             _ => folder::hold_again(policy, place.rank)?,
         };
         let seat = Seat { place: &place, interrupt: self.interrupt, lock: &lock };
@@ -158,7 +160,7 @@ impl<'a> Elastic<'a> {
         let built = Built::replica(model, rows.len())?;
         let place_of = (&seat, channel.clone());
         let (engine, course) = self.begin(membership, &epoch, place_of, &built)?;
-        membership.synced(course.position().0);
+        membership.synced(course.done());
         let title = (epoch.holders == 0).then(|| engine.title(job, self.codec, &seat));
         let (ranks, holders) = (epoch.members.len(), epoch.holders as usize);
         let change =
@@ -196,7 +198,7 @@ impl<'a> Elastic<'a> {
     ) -> Result<(Engine<'b>, Course)> {
         if epoch.holders == 0 {
             self.kept = None;
-            return self.found(seat, channel, built);
+            return self.found(epoch, (seat, channel), built);
         }
         // The residuals of a rank belong to the others' state only if it lacks at most the last step.
         self.kept.take_if(|(_, carried)| {
@@ -207,8 +209,7 @@ impl<'a> Elastic<'a> {
         if let Some((course, carried)) = &mut self.kept {
             carried.settle(epoch.done)?;
             if holds && (epoch.holders as usize) < epoch.members.len() {
-                let (_, position) = course.position();
-                state = Some(carried.snapshot(&json!(position).to_string())?);
+                state = Some(carried.snapshot(&json!(course.about()).to_string())?);
             }
         } else if holds {
             return Err(anyhow!("the job counts on a state that this process does not have"));
@@ -226,14 +227,14 @@ impl<'a> Elastic<'a> {
             }
             None => {
                 let engine = Engine::start(self.job, self.codec, (seat, channel), built)?;
-                (engine, Course::new(self.codec, Trace::default(), self.first()))
+                (engine, self.course(epoch, 0))
             }
         };
         if let Some(state) = state.filter(|_| !holds) {
             let snapshot = Snapshot::parse(&state)?;
-            let position = serde_json::from_str(&snapshot.about)
+            let about = serde_json::from_str(&snapshot.about)
                 .context("the position in the data that another rank has sent")?;
-            course.seek(snapshot.step, position);
+            course.seek(snapshot.step, about);
             engine.machine.take_over(snapshot)?;
         }
         Ok((engine, course))
@@ -243,16 +244,17 @@ impl<'a> Elastic<'a> {
     /// beginning.
     fn found<'b>(
         &self,
-        seat: &Seat<'_>,
-        channel: Channel,
+        epoch: &Epoch,
+        (seat, channel): (&Seat<'_>, Channel),
         built: &'b Built,
     ) -> Result<(Engine<'b>, Course)> {
         let world = channel.world();
         let mut engine = Engine::start(self.job, self.codec, (seat, channel), built)?;
-        let mut course = Course::new(self.codec, Trace::default(), self.first());
-        let newest = self.newest()?;
-        let checkpoint = newest.as_ref().or(self.job.resume.as_ref());
-        let step = checkpoint.map_or(0, |found| found.manifest().progress.step);
+        let newest = if epoch.number > 1 { self.newest(epoch)? } else { None };
+        let step_of = |found: &Checkpoint| found.manifest().progress.step;
+        let checkpoint =
+            newest.as_ref().into_iter().chain(&self.job.resume).max_by_key(|it| step_of(it));
+        let step = checkpoint.map_or(0, step_of);
         let steps = engine.machine.gather(&[step as f32])?;
         if let Some(other) = steps.iter().find(|other| **other != step as f32) {
             let error =
@@ -262,23 +264,24 @@ impl<'a> Elastic<'a> {
                 "--checkpoint-dir must be a folder that all ranks share, or none",
             ));
         }
+        let mut course = self.course(epoch, step);
         if let Some(checkpoint) = checkpoint {
             let position = checkpoints::load(self.job, checkpoint, &mut engine, world)?;
-            course.seek(step, position);
+            course.seek(step, About { first: step, position });
         }
         Ok((engine, course))
     }
 
-    /// The newest checkpoint of this training that is newer than the one that it resumes.
-    fn newest(&self) -> Result<Option<Checkpoint>> {
-        let Some(policy) = &self.job.policy else { return Ok(None) };
-        let newest = latest(&policy.folder)?.map(|path| Checkpoint::open(&path)).transpose()?;
-        Ok(newest.filter(|found| found.manifest().progress.step > self.first()))
+    fn course(&self, epoch: &Epoch, first: u64) -> Course {
+        Course::new(self.codec, Trace::default(), first).of_job(epoch.coordinator.to_string())
     }
 
-    /// The step that the training begins with.
-    fn first(&self) -> u64 {
-        self.job.resume.as_ref().map_or(0, |found| found.manifest().progress.step)
+    /// The newest checkpoint, if this job has written it.
+    fn newest(&self, epoch: &Epoch) -> Result<Option<Checkpoint>> {
+        let Some(policy) = &self.job.policy else { return Ok(None) };
+        let newest = latest(&policy.folder)?.map(|path| Checkpoint::open(&path)).transpose()?;
+        let job = epoch.coordinator.to_string();
+        Ok(newest.filter(|it| it.manifest().progress.config[checkpoints::JOB] == job))
     }
 }
 

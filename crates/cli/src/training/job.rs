@@ -46,6 +46,9 @@ pub struct TrainingJob {
     kept: Option<Exchange>,
 }
 
+/// Name of the fact of the step that a training begins with.
+pub const FIRST_STEP: &str = "first step";
+
 /// The manifest's key for the path of the text.
 pub const TEXT: &str = "text";
 
@@ -191,7 +194,7 @@ impl TrainingJob {
             ("parameters", whose.to_owned()),
             ("version", env!("CARGO_PKG_VERSION").to_owned()),
             ("data", self.corpus.fingerprint().to_owned()),
-            ("first step", step.to_string()),
+            (FIRST_STEP, step.to_string()),
             ("--checkpoint-dir", folder.to_owned()),
             ("--checkpoint-every", every.map_or("none".to_owned(), |every| every.to_string())),
         ];

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
+use serde::{Deserialize, Serialize};
 use serde_json::json;
 use signal_hook::consts::SIGTERM;
 use thinwire_job::elastic::Membership;
@@ -64,8 +65,19 @@ pub struct Course {
     position: Position,
     /// The end of the last step.
     at: Instant,
+    /// Name of the elastic job.
+    job: Option<String>,
     /// The last checkpoint, on rank 0, or why it could not be written.
     saved: Result<Option<PathBuf>>,
+}
+
+/// Place of a training that all its ranks have alike.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct About {
+    /// The step that the training began with.
+    pub first: u64,
+    /// Where the batch of the next step begins.
+    pub position: Position,
 }
 
 /// End of a session's steps.
@@ -90,18 +102,30 @@ impl Course {
             done: first,
             position,
             at: Instant::now(),
+            job: None,
             saved: Ok(None),
         }
     }
 
-    /// Returns the number of steps that are done, and where the next batch begins.
-    pub fn position(&self) -> (u64, Position) {
-        (self.done, self.position)
+    /// The course of a training that is an elastic job of this name.
+    #[must_use]
+    pub fn of_job(self, job: String) -> Course {
+        Course { job: Some(job), ..self }
+    }
+
+    /// Returns the number of steps that are done.
+    pub fn done(&self) -> u64 {
+        self.done
+    }
+
+    /// Returns what ranks that join take over.
+    pub fn about(&self) -> About {
+        About { first: self.first, position: self.position }
     }
 
     /// Goes on from another rank's state.
-    pub fn seek(&mut self, done: u64, position: Position) {
-        (self.done, self.position) = (done, position);
+    pub fn seek(&mut self, done: u64, About { first, position }: About) {
+        (self.first, self.done, self.position) = (first, done, position);
     }
 }
 
@@ -248,7 +272,8 @@ impl<'a> Session<'a> {
         let taken = self.engine.step(&batch, begun, self.wish());
         // A peer that is lost while ranks plan anew takes nothing back.
         if self.engine.machine.next_step() > self.course.done {
-            self.course.seek(self.course.done + 1, self.sampler.position());
+            (self.course.done, self.course.position) =
+                (self.course.done + 1, self.sampler.position());
             self.membership.iter().for_each(|it| it.applied(self.course.done));
         }
         let (step, said) = taken?;
@@ -312,7 +337,12 @@ impl<'a> Session<'a> {
         };
         self.course.log.pause();
         let state = (&mut self.engine, self.course.position);
-        let saved = checkpoints::save(job, (policy, self.seat.lock), state, (self.world, done));
+        let saved = checkpoints::save(
+            (job, self.course.job.as_deref()),
+            (policy, self.seat.lock),
+            state,
+            (self.world, done),
+        );
         if saved.is_err() {
             self.seat.lock.discard(done);
         }

@@ -108,7 +108,7 @@ fn started(number: u32, joined: &[Id], gone: &[(Id, Gone)], epoch: Option<&Epoch
 fn rewound(number: u32, from: u64, to: Option<u64>) -> Event {
     let state = match to {
         Some(step) => format!("step {step}"),
-        None => "the last checkpoint".to_owned(),
+        None => "the last checkpoint, or begins anew".to_owned(),
     };
     Event::new(
         format!(

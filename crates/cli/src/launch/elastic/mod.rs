@@ -9,8 +9,9 @@ mod member;
 mod supervisor;
 
 use std::ffi::OsString;
+use std::ops::RangeInclusive;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use anyhow::{Error, Result, anyhow};
 use rustix::process::{Pid, Signal, kill_process_group};
@@ -34,6 +35,20 @@ enum News {
     Told(elastic::Event),
 }
 
+/// Options of an elastic job: silence as THINWIRE_HEARTBEAT_TIMEOUT_S says, or two seconds.
+///
+/// # Errors
+/// If the variable is no time of a second or more.
+pub fn options(authority: Authority, ranks: RangeInclusive<u32>) -> Result<Options> {
+    let usual = Options::new(authority, *ranks.start(), *ranks.end());
+    let process = thinwire_job::process;
+    let silence = match process("THINWIRE_HEARTBEAT_TIMEOUT_S") {
+        Some(_) => thinwire_job::heartbeat_timeout(None, Duration::from_secs(86_400), &process)?,
+        None => usual.silence,
+    };
+    Ok(Options { silence, ..usual })
+}
+
 /// Runs a program as the members of an elastic job to its end, with a secret or a fresh one, and gives the
 /// code to exit with: 0, or 128 + signal if a signal ended it. `parting` is the manner in which a
 /// signal ends them.
@@ -53,7 +68,7 @@ pub fn run(
     let coordinator = Coordinator::bind(
         job.coordinator.as_deref().unwrap_or("127.0.0.1:0"),
         &secret,
-        Options::new(Authority::Saved, min, max),
+        options(Authority::Saved, min..=max)?,
         None,
         move |event| {
             // The launcher is gone only when the job is over.
