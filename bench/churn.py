@@ -6,6 +6,7 @@ without a step within --patience seconds is a hang. At the end the job trains on
 """
 
 import argparse
+import contextlib
 import json
 import os
 import random
@@ -57,6 +58,11 @@ class Process:
         self.printer.join()
         lines = self.printed.splitlines()
         return json.loads(lines[-1]) if lines else None
+
+
+def training(args, ranks):
+    """The command of a training of so many ranks, before the flags of the user."""
+    return [args.thinwire, "train", "--ranks", ranks, "--report", "none"]
 
 
 class Job:
@@ -250,12 +256,8 @@ def churn(args):
     """A training with a kill every so often beside a calm one of as many steps."""
     losses = {}
     for every in (0, args.every):
-        with tempfile.TemporaryDirectory() as folder:
-            job = Job(args, folder)
-            try:
-                report, kills = trained(job, every)
-            finally:
-                end(job)
+        with running(args) as job:
+            report, kills = trained(job, every)
             run = report["runs"][0] if "runs" in report else report
             losses[every] = run["validation"][-1]["value"]
             if every == 0:
@@ -272,24 +274,11 @@ def cost(args):
     """Step times of elastic and of fixed jobs without any fault, in turns."""
     fixed, elastic = [], []
     for _ in range(args.rounds):
-        command = [
-            args.thinwire,
-            "train",
-            "--ranks",
-            str(args.world),
-            "--report",
-            "none",
-            "--checkpoint-dir",
-            "none",
-        ]
+        command = [*training(args, str(args.world)), "--checkpoint-dir", "none"]
         process = Process(command + args.flags, {})
         fixed.append(process.report()["time"]["step_s"])
-        with tempfile.TemporaryDirectory() as folder:
-            job = Job(args, folder)
-            try:
-                report, _ = trained(job, 0)
-            finally:
-                end(job)
+        with running(args) as job:
+            report, _ = trained(job, 0)
         elastic.append(report["time"]["step_s"])
         print(
             f"fixed {fixed[-1] * 1e3:.2f} ms, elastic {elastic[-1] * 1e3:.2f} ms", file=sys.stderr
@@ -300,11 +289,18 @@ def cost(args):
     print(json.dumps({"fault": "none", **figures}))
 
 
-def end(job):
-    for process in [*job.members, job.coordinator]:
-        if process.lives():
-            process.popen.send_signal(signal.SIGCONT)
-            process.kill()
+@contextlib.contextmanager
+def running(args):
+    """A job with a folder of its own, of which no process is left at the end."""
+    with tempfile.TemporaryDirectory() as folder:
+        job = Job(args, folder)
+        try:
+            yield job
+        finally:
+            for process in [*job.members, job.coordinator]:
+                if process.lives():
+                    process.popen.send_signal(signal.SIGCONT)
+                    process.kill()
 
 
 def main():
@@ -324,20 +320,16 @@ def main():
         return churn(args)
     if args.fault == "none":
         return cost(args)
-    with tempfile.TemporaryDirectory() as folder:
-        job = Job(args, folder)
-        try:
-            pauses, hangs = rounds(job, args)
-        finally:
-            end(job)
-        figures = {
-            "fault": args.fault,
-            "rounds": args.rounds,
-            "hangs": hangs,
-            "median_s": statistics.median(pauses) if pauses else None,
-            "worst_s": max(pauses, default=None),
-        }
-        print(json.dumps(figures))
+    with running(args) as job:
+        pauses, hangs = rounds(job, args)
+    figures = {
+        "fault": args.fault,
+        "rounds": args.rounds,
+        "hangs": hangs,
+        "median_s": statistics.median(pauses) if pauses else None,
+        "worst_s": max(pauses, default=None),
+    }
+    print(json.dumps(figures))
 
 
 main()

@@ -55,9 +55,8 @@ impl Calibration {
         among: &[Choice],
         largest: usize,
     ) -> Result<Calibration, Error> {
-        let all = Policy::AUTO.map(parse);
-        let among = if among.is_empty() { &all } else { among };
-        let choices = with_raw(among);
+        let among = candidates(among);
+        let choices = with_raw(&among);
         let mine = remembered(&choices, largest >= SIZES[2]);
         let slowest = slowest_of(&all_gather(group, &mine)?, mine.len());
         let speed = |(choice, times): (Choice, &[f64])| CodecSpeed {
@@ -180,14 +179,17 @@ static MEMORY: Mutex<Memory> = Mutex::new(Memory::new());
 /// unless it has done so before. A rank that is to join others does so first, or they wait for it.
 pub fn measure_codecs(policy: &Policy, largest: usize) {
     if let Policy::Auto(among) = policy {
-        let all = Policy::AUTO.map(parse);
-        let among = if among.is_empty() { &all[..] } else { among };
-        remembered(&with_raw(among), largest >= SIZES[2]);
+        remembered(&with_raw(&candidates(among)), largest >= SIZES[2]);
     }
 }
 
 fn parse(name: &str) -> Choice {
     Choice::parse(name).expect("a name from the list")
+}
+
+/// The codecs that `auto` may choose: these, or all that it knows if there are none.
+fn candidates(among: &[Choice]) -> Vec<Choice> {
+    if among.is_empty() { Policy::AUTO.map(parse).to_vec() } else { among.to_vec() }
 }
 
 /// The raw codecs, then the others of these.
