@@ -50,4 +50,5 @@ pub use corpus::Corpus;
 pub use data::{Batch, Position, Sampler, Sampling, VOCABULARY, rows, validation_batches};
 pub use error::{Error, Kind};
 pub use model::{Gradients, Parameter};
-pub use optimizer::{AdamW, AdamWOptions, LearningRate, Pace, clip_scale, global_norm};
+pub use optimizer::{AdamW, LearningRate, Pace, clip_scale, global_norm};
+pub use thinwire_update::AdamWOptions;

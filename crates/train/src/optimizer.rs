@@ -1,35 +1,16 @@
-//! AdamW on flat buffers, with gradient clipping and a cosine schedule of its rate.
+//! AdamW on the parameters of a rank, with gradient clipping and a cosine schedule of its rate.
 //!
-//! "Decoupled Weight Decay Regularization" (Loshchilov and Hutter), algorithm 2: decay is not part
-//! of the gradient, and applies to matrices only. The buffers are plain `f32`, so that a checkpoint
-//! holds them bit for bit. One pass over memory per step.
+//! The rule is crate `update`'s; weight decay applies to matrices only. The buffers are plain `f32`, so
+//! that a checkpoint holds them bit for bit. One pass over memory per step.
 
 use rayon::prelude::*;
+use thinwire_update::{AdamWOptions, Step, adamw};
 
 use crate::Parameter;
 
 /// Elements per task. Sums are formed per chunk, then in order: the same bits with any number of
 /// threads.
 const CHUNK: usize = 1 << 16;
-
-/// Settings of [`AdamW`].
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct AdamWOptions {
-    /// The rate at which the mean of gradients forgets is `1 - beta1`.
-    pub beta1: f32,
-    /// The rate at which the mean of squared gradients forgets is `1 - beta2`.
-    pub beta2: f32,
-    /// Added to the denominator.
-    pub epsilon: f32,
-    /// The share of a matrix that a step removes, times the learning rate.
-    pub weight_decay: f32,
-}
-
-impl Default for AdamWOptions {
-    fn default() -> AdamWOptions {
-        AdamWOptions { beta1: 0.9, beta2: 0.95, epsilon: 1e-8, weight_decay: 0.1 }
-    }
-}
 
 /// The optimiser's state.
 #[derive(Clone, Debug, PartialEq)]
@@ -60,19 +41,13 @@ impl AdamW {
         options: &AdamWOptions,
     ) {
         self.updates += 1;
-        let updates = self.updates.min(i32::MAX as u64) as i32;
-        let pass = Pass {
-            options: *options,
-            gradient_scale: pace.gradient_scale,
-            step: pace.learning_rate / (1.0 - options.beta1.powi(updates)),
-            root_scale: (1.0 - options.beta2.powi(updates)).powf(-0.5),
-            keep: 1.0,
-        };
-        let decayed = Pass { keep: 1.0 - pace.learning_rate * options.weight_decay, ..pass };
+        let Pace { learning_rate, gradient_scale } = pace;
+        let step = Step { number: self.updates, learning_rate, gradient_scale };
+        let undecayed = AdamWOptions { weight_decay: 0.0, ..*options };
         for (index, parameter) in parameters.iter().enumerate() {
-            let pass = if parameter.is_matrix() { decayed } else { pass };
-            let (means, squares) = (&mut self.means[index], &mut self.squares[index]);
-            pass.run(&mut values[index], gradient(index), means, squares);
+            let options = if parameter.is_matrix() { options } else { &undecayed };
+            let state = [&mut self.means[index][..], &mut self.squares[index][..]];
+            update(&mut values[index], gradient(index), state, step, options);
         }
     }
 }
@@ -86,43 +61,20 @@ pub struct Pace {
     pub gradient_scale: f32,
 }
 
-/// The constants of one pass.
-#[derive(Clone, Copy)]
-struct Pass {
-    options: AdamWOptions,
-    gradient_scale: f32,
-    step: f32,
-    root_scale: f32,
-    keep: f32,
-}
-
-impl Pass {
-    fn run(self, values: &mut [f32], gradient: &[f32], means: &mut [f32], squares: &mut [f32]) {
-        assert_eq!(values.len(), gradient.len(), "gradient of another length");
-        let state = means.par_chunks_mut(CHUNK).zip(squares.par_chunks_mut(CHUNK));
-        let chunks = values.par_chunks_mut(CHUNK).zip(gradient.par_chunks(CHUNK)).zip(state);
-        chunks.for_each(|((values, gradient), (means, squares))| {
-            self.run_chunk(values, gradient, means, squares);
-        });
-    }
-
-    fn run_chunk(
-        self,
-        values: &mut [f32],
-        gradient: &[f32],
-        means: &mut [f32],
-        squares: &mut [f32],
-    ) {
-        let AdamWOptions { beta1, beta2, epsilon, .. } = self.options;
-        let state = means.iter_mut().zip(squares);
-        for ((value, gradient), (mean, square)) in values.iter_mut().zip(gradient).zip(state) {
-            let gradient = gradient * self.gradient_scale;
-            *mean = beta1 * *mean + (1.0 - beta1) * gradient;
-            *square = beta2 * *square + (1.0 - beta2) * gradient * gradient;
-            let denominator = square.sqrt() * self.root_scale + epsilon;
-            *value = *value * self.keep - self.step * *mean / denominator;
-        }
-    }
+/// Runs the rule chunk by chunk, on as many threads as there are.
+fn update(
+    values: &mut [f32],
+    gradient: &[f32],
+    [means, squares]: [&mut [f32]; 2],
+    step: Step,
+    options: &AdamWOptions,
+) {
+    assert_eq!(values.len(), gradient.len(), "gradient of another length");
+    let state = means.par_chunks_mut(CHUNK).zip(squares.par_chunks_mut(CHUNK));
+    let chunks = values.par_chunks_mut(CHUNK).zip(gradient.par_chunks(CHUNK)).zip(state);
+    chunks.for_each(|((values, gradient), (means, squares))| {
+        adamw(values, gradient, [means, squares], step, options);
+    });
 }
 
 /// The Euclidean norm of all gradients together, summed in `f64` in a fixed order.

@@ -1,0 +1,80 @@
+//! Pure core of the parameter server: shards that replicate, fail over and move.
+//!
+//! No sockets, threads or clock. [`cut`] makes shards of tables, [`Placement`] gives them servers, and
+//! [`View::next`] is the coordinator's decision about one of them. A [`Shard`] is the state machine of one
+//! copy: it orders pushes, replicates them and holds the bound on staleness. [`Tables`] are the copy's rows.
+//! The edge delivers events, performs actions in their order, and calls with a tick at `deadline()`.
+//!
+//! # One push
+//!
+//! | | worker | primary | backups |
+//! |--:|---|---|---|
+//! | 1 | sends a push with the next number | lets it wait while its worker is too far ahead; in synchronous mode until the step is whole, whose sum is one write | |
+//! | 2 | | appends the write to its log and forwards it | append, and say how far they have come |
+//! | 3 | | applies it and acknowledges, once all have it | apply it with the next message |
+//! | 4 | without an answer, sends it again, also to another primary | knows the numbers in its log | |
+//!
+//! # Laws
+//!
+//! 1. An acknowledged push is in the state of every later primary, as long as a replica of each view
+//!    lives into the next one.
+//! 2. A push is applied at most once.
+//! 3. When a worker is answered it is at most as many steps ahead of the slowest as [`Consistency`]
+//!    allows, and one more when its push is applied.
+//! 4. When faults end and pushes stop, all replicas are equal, bit by bit.
+//!
+//! `tests/laws` holds them over schedules of faults.
+//!
+//! # Why they hold
+//!
+//! Every acknowledged push is on *all* replicas of the view, and the replicas of a view come from those of
+//! the view before. A primary that is cut off waits in vain for a replica that has gone on to a later
+//! view and refuses. A learner delays commits before it is reported as ready, so it lacks nothing once it
+//! counts as a replica. This is PacificA (Lin et al., "PacificA: Replication in Log-Based Distributed
+//! Storage Systems", MSR-TR-2008-25), with the coordinator of an elastic job as its configuration
+//! manager. The interface is that of Li et al., "Scaling Distributed Machine Learning with the Parameter
+//! Server" (OSDI 2014).
+//!
+//! ```
+//! use std::time::Duration;
+//! use thinwire_member::Id;
+//! use thinwire_server::{Action, Consistency, Event, Options, Push, Shard, View, Workers};
+//!
+//! let (now, server, worker) = (Duration::ZERO, Id(1), Id(9));
+//! let mut shard = Shard::new(server, Options::new(Consistency::Async));
+//! shard.on(Event::View(View::found(1, &[server])), now);
+//! shard.on(Event::Workers(Workers { version: 1, ids: vec![worker] }), now);
+//!
+//! let push = Push { client: worker, number: 1, parts: Vec::new() };
+//! let actions = shard.on(Event::Push(push.clone()), now);
+//! let acknowledged = Action::Acknowledge { client: worker, number: 1 };
+//! assert!(matches!(actions[0], Action::Apply(_)));
+//! assert_eq!(actions[1..], [acknowledged.clone()]);
+//! assert_eq!(shard.on(Event::Push(push), now), [acknowledged], "applied once");
+//! ```
+#![forbid(unsafe_code)]
+
+mod clocks;
+mod consistency;
+mod cut;
+mod log;
+mod message;
+mod placement;
+mod reason;
+mod shard;
+mod staleness;
+mod table;
+mod view;
+mod write;
+
+pub use clocks::Clocks;
+pub use consistency::{Consistency, InvalidConsistency};
+pub use cut::{Extent, Piece, cut};
+pub use message::Message;
+pub use placement::{Placement, Server};
+pub use reason::{Reason, Request};
+pub use shard::{Action, Event, Options, Shard};
+pub use staleness::{STALENESS_MAX, Staleness};
+pub use table::{Initial, Misfit, Table, TableOptions, Tables};
+pub use view::{Change, Lost, View};
+pub use write::{Entry, Part, Pull, Push, Workers, Write};

@@ -1,0 +1,246 @@
+//! One copy of a shard, and the part of its server in each view.
+//!
+//! The machine orders writes, replicates them, and lets pushes and pulls wait for slower workers. It holds
+//! no parameter: the edge has the tables, and performs the actions in their order.
+
+mod copy;
+mod follow;
+mod followers;
+mod lead;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use thinwire_member::Id;
+
+use crate::consistency::Consistency;
+use crate::message::Message;
+use crate::reason::{Reason, Request};
+use crate::staleness::Staleness;
+use crate::view::{Part, View};
+use crate::write::{Pull, Push, Workers, Write};
+use copy::Copy;
+use lead::Lead;
+
+/// Settings of a shard, equal on all its servers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Options {
+    /// Rule by which pushes and pulls wait.
+    pub consistency: Consistency,
+    /// Most entries that are logged and not committed. More pushes wait, one per worker.
+    pub uncommitted_max: u64,
+    /// Most pulls that wait for slower workers; more are refused.
+    pub pulls_max: usize,
+    /// Time after which a message that was not answered is sent again; for a snapshot ten times that.
+    pub beat: Duration,
+}
+
+impl Options {
+    /// Returns the usual limits.
+    pub fn new(consistency: Consistency) -> Options {
+        let beat = Duration::from_millis(50);
+        Options { consistency, uncommitted_max: 64, pulls_max: 4096, beat }
+    }
+}
+
+/// Event that reaches a shard.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Event {
+    /// The coordinator has decided a view.
+    View(View),
+    /// Other workers push from now on; every server of the shard is told.
+    Workers(Workers),
+    /// A worker pushes, and the tables have accepted its rows.
+    Push(Push),
+    /// A client pulls, and the tables have accepted its rows.
+    Pull(Pull),
+    /// Another server of the shard has sent a message.
+    Message {
+        /// Sender.
+        from: Id,
+        /// The message.
+        message: Message,
+    },
+    /// [`Shard::deadline`] has come.
+    Tick,
+}
+
+/// Action of a shard.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Action {
+    /// Sends a message to a server; with [`Message::Snapshot`] go the tables as they are now.
+    Forward {
+        /// Receiver.
+        to: Id,
+        /// The message.
+        message: Message,
+    },
+    /// Replaces the tables by those that came with the snapshot.
+    Load,
+    /// Drops the tables.
+    Drop,
+    /// Applies a write to the tables.
+    Apply(Arc<Write>),
+    /// Tells a worker that its push will survive.
+    Acknowledge {
+        /// The worker.
+        client: Id,
+        /// Number of the push.
+        number: u64,
+    },
+    /// Tells a client that it must ask again, there or elsewhere.
+    Refuse {
+        /// The client.
+        client: Id,
+        /// Request that is refused.
+        request: Request,
+        /// The reason.
+        reason: Reason,
+    },
+    /// Answers a pull with the tables as they are now.
+    Answer {
+        /// The pull.
+        pull: Pull,
+        /// Number of writes that the answer contains.
+        version: u64,
+    },
+    /// Tells the coordinator that a learner has all that is acknowledged, and will have.
+    Ready {
+        /// Number of the view.
+        view: u64,
+        /// The learner.
+        learner: Id,
+    },
+}
+
+/// State machine of one copy of a shard.
+#[derive(Clone, Debug)]
+pub struct Shard {
+    id: Id,
+    options: Options,
+    view: View,
+    copy: Option<Copy>,
+    /// State of the primary; none on other servers, and on a primary that has heard of a later view.
+    lead: Option<Lead>,
+    /// Newest list of workers that was heard of.
+    workers: Workers,
+    staleness: BTreeMap<Id, Staleness>,
+}
+
+impl Shard {
+    /// The shard on a server that has no part in it yet.
+    pub fn new(id: Id, options: Options) -> Shard {
+        Shard {
+            id,
+            options,
+            view: View::default(),
+            copy: None,
+            lead: None,
+            workers: Workers::default(),
+            staleness: BTreeMap::new(),
+        }
+    }
+
+    /// Returns the last view that the server has heard of.
+    pub fn view(&self) -> &View {
+        &self.view
+    }
+
+    /// Returns the number of writes that are committed here; none without a copy.
+    pub fn committed(&self) -> Option<u64> {
+        self.copy.as_ref().map(|copy| copy.log.committed())
+    }
+
+    /// Returns the histograms of staleness of the answers that this server gave as a primary.
+    pub fn staleness(&self) -> &BTreeMap<Id, Staleness> {
+        &self.staleness
+    }
+
+    /// Returns when [`Event::Tick`] is due.
+    pub fn deadline(&self) -> Duration {
+        self.lead.as_ref().map_or(Duration::MAX, Lead::deadline)
+    }
+
+    /// Takes note of an event at time `now`.
+    pub fn on(&mut self, event: Event, now: Duration) -> Vec<Action> {
+        let mut actions = Vec::new();
+        match event {
+            Event::View(view) => self.enter(view, now, &mut actions),
+            Event::Workers(workers) => self.replace(workers, now, &mut actions),
+            Event::Push(push) => self.push(push, now, &mut actions),
+            Event::Pull(pull) => self.pull(pull, &mut actions),
+            Event::Message { from, message } => self.hear(from, message, now, &mut actions),
+            Event::Tick => self.tick(now, &mut actions),
+        }
+        actions
+    }
+
+    fn enter(&mut self, view: View, now: Duration, actions: &mut Vec<Action>) {
+        if view.number <= self.view.number {
+            return;
+        }
+        let (pushes, pulls) = self.lead.take().map(Lead::into_waiting).unwrap_or_default();
+        self.view = view;
+        match self.view.part(self.id) {
+            Part::None => {
+                actions.extend(self.copy.take().map(|_| Action::Drop));
+            }
+            // A copy from before is a beginning.
+            Part::Learner => self.copy.iter_mut().for_each(Copy::doubt),
+            // A replica without a copy is one of a new shard.
+            Part::Backup => self.copy.get_or_insert_default().doubt(),
+            Part::Primary => {
+                let copy = self.copy.get_or_insert_default();
+                self.lead = Some(Lead::new(self.id, &self.view, copy, now));
+                self.tick(now, actions);
+                self.proceed(now, actions);
+            }
+        }
+        // Clients of a server that is no longer the primary are sent away.
+        pushes.into_iter().for_each(|push| self.push(push, now, actions));
+        pulls.into_iter().for_each(|pull| self.pull(pull, actions));
+    }
+
+    fn replace(&mut self, workers: Workers, now: Duration, actions: &mut Vec<Action>) {
+        if workers.version > self.workers.version {
+            self.staleness.retain(|id, _| workers.ids.contains(id));
+            self.workers = workers;
+            self.proceed(now, actions);
+        }
+    }
+
+    fn hear(&mut self, from: Id, message: Message, now: Duration, actions: &mut Vec<Action>) {
+        match message {
+            Message::Forward { view, .. } | Message::Snapshot { view, .. }
+                if view < self.view.number =>
+            {
+                let message = Message::Superseded { view: self.view.number };
+                actions.push(Action::Forward { to: from, message });
+            }
+            Message::Forward { view, .. }
+            | Message::Have { view, .. }
+            | Message::Snapshot { view, .. }
+                if view != self.view.number => {}
+            Message::Forward { after, entries, committed, .. } => {
+                self.follow(from, after, (entries, committed), actions);
+            }
+            Message::Snapshot { last, clocks, .. } => self.load(from, last, clocks, actions),
+            Message::Have { last, committed, .. } => {
+                self.has(from, (last, committed), now, actions);
+            }
+            Message::Superseded { view } => self.step_down(view, now, actions),
+        }
+    }
+
+    /// Gives up the lead: the coordinator has decided a view that it could not tell this server of.
+    fn step_down(&mut self, view: u64, now: Duration, actions: &mut Vec<Action>) {
+        if view > self.view.number
+            && let Some(lead) = self.lead.take()
+        {
+            let (pushes, pulls) = lead.into_waiting();
+            pushes.into_iter().for_each(|push| self.push(push, now, actions));
+            pulls.into_iter().for_each(|pull| self.pull(pull, actions));
+        }
+    }
+}

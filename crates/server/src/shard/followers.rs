@@ -1,0 +1,115 @@
+//! Servers that follow the primary: what each has, and what it is sent.
+
+use std::time::Duration;
+
+use thinwire_member::Id;
+
+use crate::message::Message;
+use crate::shard::Action;
+use crate::shard::copy::Copy;
+use crate::view::View;
+
+/// Most entries of one message.
+const ENTRIES_MAX: usize = 64;
+/// Beats after which a snapshot is sent again.
+const SNAPSHOT_BEATS: u32 = 10;
+
+/// Primary that sends, with the time.
+#[derive(Clone, Copy)]
+pub struct Sender<'a> {
+    pub view: u64,
+    pub copy: &'a Copy,
+    pub beat: Duration,
+    pub now: Duration,
+}
+
+/// Server that follows, as the primary knows it.
+#[derive(Clone, Debug)]
+pub struct Follower {
+    pub id: Id,
+    /// Whether commits wait for it.
+    pub is_counted: bool,
+    pub is_learner: bool,
+    /// Last entry that it is known to have; none before it has answered in this view.
+    pub matched: Option<u64>,
+    /// Last entry that it was sent.
+    pub sent: u64,
+    /// Last entry that it is known to have committed.
+    pub committed: u64,
+    /// Last entry that it was known to have at the last tick.
+    pub matched_before: Option<u64>,
+    /// Time from which on it may be sent the state again.
+    pub snapshot_at: Duration,
+}
+
+impl Follower {
+    /// All servers of a view but the primary.
+    pub fn all(view: &View, primary: Id, now: Duration) -> Vec<Follower> {
+        let follower = |id: &Id, is_learner: bool| Follower {
+            id: *id,
+            is_counted: !is_learner,
+            is_learner,
+            matched: None,
+            sent: 0,
+            committed: 0,
+            matched_before: None,
+            snapshot_at: now,
+        };
+        let backups = view.replicas.iter().filter(|id| **id != primary);
+        let learners = view.learners.iter().map(|id| follower(id, true));
+        backups.map(|id| follower(id, false)).chain(learners).collect()
+    }
+
+    /// Takes note of an answer.
+    pub fn absorb(&mut self, last: u64, committed: u64) {
+        // The first answer in a view says where to begin.
+        self.sent = if self.matched.is_none() { last } else { self.sent.max(last) };
+        self.matched = self.matched.max(Some(last));
+        self.committed = self.committed.max(committed);
+    }
+
+    /// Returns whether it lacks an entry or a commit, as far as is known.
+    pub fn is_behind(&self, copy: &Copy) -> bool {
+        self.matched != Some(copy.log.last()) || self.committed != copy.log.committed()
+    }
+
+    /// Sends again what it lacks, if it has not come further since the last call.
+    pub fn repeat(&mut self, sender: &Sender<'_>, actions: &mut Vec<Action>) {
+        let is_stuck = self.matched == self.matched_before;
+        self.matched_before = self.matched;
+        if is_stuck && self.is_behind(sender.copy) {
+            self.sent = self.matched.unwrap_or(sender.copy.log.last());
+            self.send(sender, actions);
+        }
+    }
+
+    /// Sends the entry that was just appended, if all before it were sent.
+    pub fn stream(&mut self, sender: &Sender<'_>, actions: &mut Vec<Action>) {
+        if self.matched.is_some() && self.sent + 1 == sender.copy.log.last() {
+            self.send(sender, actions);
+        }
+    }
+
+    /// Sends the next entries and what is committed, or the state instead of entries that are gone.
+    pub fn send(&mut self, sender: &Sender<'_>, actions: &mut Vec<Action>) {
+        let Sender { view, copy, .. } = *sender;
+        let Some(entries) = copy.log.after(self.sent, ENTRIES_MAX) else {
+            return self.snapshot(sender, actions);
+        };
+        let (after, committed) = (self.sent, copy.log.committed());
+        self.sent += entries.len() as u64;
+        let message = Message::Forward { view, after, entries, committed };
+        actions.push(Action::Forward { to: self.id, message });
+    }
+
+    /// Sends the state, unless it was sent lately.
+    pub fn snapshot(&mut self, sender: &Sender<'_>, actions: &mut Vec<Action>) {
+        let Sender { view, copy, beat, now } = *sender;
+        if now >= self.snapshot_at {
+            let (last, clocks) = (copy.log.committed(), copy.clocks.clone());
+            let message = Message::Snapshot { view, last, clocks };
+            actions.push(Action::Forward { to: self.id, message });
+            self.snapshot_at = now + SNAPSHOT_BEATS * beat;
+        }
+    }
+}

@@ -1,0 +1,261 @@
+//! Primary: it takes pushes and pulls, orders writes, and commits what all replicas have.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+
+use thinwire_member::Id;
+
+use crate::clocks::Clocks;
+use crate::consistency::Consistency;
+use crate::reason::{Reason, Request};
+use crate::shard::copy::Copy;
+use crate::shard::followers::{Follower, Sender};
+use crate::shard::{Action, Shard};
+use crate::view::View;
+use crate::write::{Entry, Pull, Push, Write};
+
+/// State of a primary that dies with it.
+#[derive(Clone, Debug)]
+pub struct Lead {
+    /// Pushes in the whole log, also in entries that are not committed.
+    logged: Clocks,
+    followers: Vec<Follower>,
+    /// Last entry of the log when the view began. Earlier primaries may have acknowledged all up to it.
+    inherited: u64,
+    /// Next pushes of workers, at most one of each, in the order in which they came.
+    pushes: VecDeque<Push>,
+    pulls: Vec<Pull>,
+    next_tick: Duration,
+}
+
+impl Lead {
+    /// The primary of a new view, which takes its own log for the truth.
+    pub fn new(id: Id, view: &View, copy: &mut Copy, now: Duration) -> Lead {
+        let mut logged = copy.clocks.clone();
+        let rest = copy.log.after(copy.log.committed(), usize::MAX);
+        let rest = rest.expect("entries are kept until they are committed");
+        rest.iter().for_each(|entry| logged.apply(&entry.write));
+        copy.matched = copy.log.last();
+        Lead {
+            logged,
+            followers: Follower::all(view, id, now),
+            inherited: copy.log.last(),
+            pushes: VecDeque::new(),
+            pulls: Vec::new(),
+            next_tick: now,
+        }
+    }
+
+    /// Returns the requests that wait.
+    pub fn into_waiting(self) -> (VecDeque<Push>, Vec<Pull>) {
+        (self.pushes, self.pulls)
+    }
+
+    pub fn deadline(&self) -> Duration {
+        self.next_tick
+    }
+
+    /// Takes the next write out of the pushes that wait, if one may be made.
+    fn next_write(&mut self, consistency: Consistency) -> Option<Write> {
+        if consistency == Consistency::Sync {
+            // Each worker has one push here, so that the counts tell whether the step is whole.
+            let is_whole = self.pushes.len() == self.logged.workers().len();
+            let is_step = is_whole && !self.pushes.is_empty();
+            return is_step.then(|| Write::sum(std::mem::take(&mut self.pushes).into()));
+        }
+        let may_go = |push: &Push| {
+            let lead = self.logged.lead(push.client, push.number - 1);
+            lead.is_some_and(|lead| consistency.allows(lead))
+        };
+        let at = self.pushes.iter().position(may_go)?;
+        self.pushes.remove(at).map(Write::single)
+    }
+
+    /// Last entry that all replicas have.
+    fn common(&self, copy: &Copy) -> u64 {
+        let counted = self.followers.iter().filter(|follower| follower.is_counted);
+        let had = counted.map(|follower| follower.matched.unwrap_or(0));
+        had.min().unwrap_or(u64::MAX).min(copy.log.last())
+    }
+}
+
+impl Shard {
+    /// Takes a push, which has its answer when it is committed.
+    pub(super) fn push(&mut self, push: Push, now: Duration, actions: &mut Vec<Action>) {
+        let (client, number) = (push.client, push.number);
+        let refuse = |reason| Action::Refuse { client, request: Request::Push(number), reason };
+        let (Some(lead), Some(copy)) = (&mut self.lead, &self.copy) else {
+            return actions.push(refuse(self.elsewhere()));
+        };
+        let Some(seen) = lead.logged.pushed(client) else {
+            return actions.push(refuse(Reason::Unknown));
+        };
+        if number <= seen {
+            // One that is logged and not committed is acknowledged when it is.
+            if copy.clocks.pushed(client).is_some_and(|committed| number <= committed) {
+                actions.push(Action::Acknowledge { client, number });
+            }
+        } else if number > seen + 1 {
+            actions.push(refuse(Reason::Early { expected: seen + 1 }));
+        } else if lead.pushes.iter().all(|waiting| waiting.client != client) {
+            lead.pushes.push_back(push);
+            self.proceed(now, actions);
+        }
+    }
+
+    /// Takes a pull, which has its answer when the slowest worker is near enough.
+    pub(super) fn pull(&mut self, pull: Pull, actions: &mut Vec<Action>) {
+        let (client, request) = (pull.client, pull.request);
+        let refuse = |reason| Action::Refuse { client, request: Request::Pull(request), reason };
+        let Some(lead) = &mut self.lead else {
+            return actions.push(refuse(self.elsewhere()));
+        };
+        let is_known = |waiting: &Pull| (waiting.client, waiting.request) == (client, request);
+        if lead.pulls.iter().any(is_known) {
+            return;
+        }
+        let waiting = lead.pulls.len();
+        if waiting >= self.options.pulls_max {
+            return actions.push(refuse(Reason::Busy { waiting }));
+        }
+        lead.pulls.push(pull);
+        self.answer_pulls(actions);
+    }
+
+    /// Commits what all replicas have, makes all writes that may be made, and answers.
+    pub(super) fn proceed(&mut self, now: Duration, actions: &mut Vec<Action>) {
+        self.commit(actions);
+        while let Some(write) = self.next_write(actions) {
+            self.append(write, now, actions);
+            // A primary without backups commits at once.
+            self.commit(actions);
+        }
+        self.answer_pulls(actions);
+    }
+
+    fn commit(&mut self, actions: &mut Vec<Action>) {
+        let kept = self.kept();
+        let (Some(lead), Some(copy)) = (&self.lead, &mut self.copy) else { return };
+        while copy.log.committed() < lead.common(copy) {
+            let write = copy.commit();
+            actions.push(Action::Apply(Arc::clone(&write)));
+            if let Write::Update { pushes, .. } = &*write {
+                let told = pushes.iter().copied();
+                actions.extend(told.map(|(client, number)| Action::Acknowledge { client, number }));
+            }
+        }
+        copy.log.trim(kept);
+    }
+
+    fn next_write(&mut self, actions: &mut Vec<Action>) -> Option<Write> {
+        let (Some(lead), Some(copy)) = (&mut self.lead, &self.copy) else { return None };
+        if copy.log.last() - copy.log.committed() >= self.options.uncommitted_max {
+            return None;
+        }
+        if self.workers.version <= lead.logged.version() {
+            return lead.next_write(self.options.consistency);
+        }
+        let stays = |push: &Push| self.workers.ids.contains(&push.client);
+        let (kept, gone): (VecDeque<Push>, VecDeque<Push>) =
+            std::mem::take(&mut lead.pushes).into_iter().partition(stays);
+        lead.pushes = kept;
+        actions.extend(gone.into_iter().map(|Push { client, number, .. }| {
+            let (request, reason) = (Request::Push(number), Reason::Unknown);
+            Action::Refuse { client, request, reason }
+        }));
+        Some(Write::Workers(self.workers.clone()))
+    }
+
+    /// Appends a write and sends it to all that have the entries before it.
+    fn append(&mut self, write: Write, now: Duration, actions: &mut Vec<Action>) {
+        let (Some(lead), Some(copy)) = (&mut self.lead, &mut self.copy) else { return };
+        let (view, beat) = (self.view.number, self.options.beat);
+        lead.logged.apply(&write);
+        copy.matched = copy.log.append(Entry { view, write: Arc::new(write) });
+        lead.next_tick = lead.next_tick.min(now + beat);
+        let sender = Sender { view, copy, beat, now };
+        lead.followers.iter_mut().for_each(|follower| follower.stream(&sender, actions));
+    }
+
+    fn answer_pulls(&mut self, actions: &mut Vec<Action>) {
+        let (Some(lead), Some(copy)) = (&mut self.lead, &self.copy) else { return };
+        for pull in std::mem::take(&mut lead.pulls) {
+            let ahead = copy.clocks.lead(pull.client, pull.after);
+            let has_own = copy.clocks.pushed(pull.client).is_some_and(|own| own >= pull.after);
+            match ahead {
+                // Whoever only reads never waits.
+                None if pull.after == 0 => {}
+                None => {
+                    let (client, request) = (pull.client, Request::Pull(pull.request));
+                    actions.push(Action::Refuse { client, request, reason: Reason::Unknown });
+                    continue;
+                }
+                Some(ahead) if has_own && self.options.consistency.allows(ahead) => {
+                    self.staleness.entry(pull.client).or_default().record(ahead);
+                }
+                Some(_) => {
+                    lead.pulls.push(pull);
+                    continue;
+                }
+            }
+            actions.push(Action::Answer { pull, version: copy.log.committed() });
+        }
+    }
+
+    /// Takes note of what a server has, and sends it more.
+    pub(super) fn has(
+        &mut self,
+        from: Id,
+        (last, committed): (Option<u64>, u64),
+        now: Duration,
+        actions: &mut Vec<Action>,
+    ) {
+        let (view, beat) = (self.view.number, self.options.beat);
+        let (Some(lead), Some(copy)) = (&mut self.lead, &self.copy) else { return };
+        let Some(follower) = lead.followers.iter_mut().find(|follower| follower.id == from) else {
+            return;
+        };
+        let sender = Sender { view, copy, beat, now };
+        match last {
+            Some(last) => {
+                follower.absorb(last, committed);
+                if follower.sent < copy.log.last() {
+                    follower.send(&sender, actions);
+                }
+            }
+            None if follower.matched.is_none() => follower.snapshot(&sender, actions),
+            None => {}
+        }
+        let has_all = follower.matched >= Some(copy.log.committed().max(lead.inherited));
+        if has_all && !follower.is_counted {
+            // Commits wait for it from now on, before anybody relies on it.
+            follower.is_counted = true;
+            actions.push(Action::Ready { view, learner: from });
+        }
+        self.proceed(now, actions);
+    }
+
+    /// Sends again whatever servers lack, as far as is known.
+    pub(super) fn tick(&mut self, now: Duration, actions: &mut Vec<Action>) {
+        let (view, beat) = (self.view.number, self.options.beat);
+        let (Some(lead), Some(copy)) = (&mut self.lead, &self.copy) else { return };
+        if now < lead.next_tick {
+            return;
+        }
+        let sender = Sender { view, copy, beat, now };
+        for follower in &mut lead.followers {
+            follower.repeat(&sender, actions);
+            if follower.is_learner && follower.is_counted {
+                actions.push(Action::Ready { view, learner: follower.id });
+            }
+        }
+        let lacks = |follower: &Follower| follower.is_learner || follower.is_behind(copy);
+        let is_quiet = !lead.followers.iter().any(lacks);
+        lead.next_tick = if is_quiet { Duration::MAX } else { now + beat };
+    }
+
+    fn elsewhere(&self) -> Reason {
+        Reason::Elsewhere { primary: self.view.primary().filter(|id| *id != self.id) }
+    }
+}

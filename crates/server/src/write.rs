@@ -1,0 +1,186 @@
+//! Pushes, pulls, and the writes that they become.
+
+use std::sync::Arc;
+
+use thinwire_member::Id;
+
+/// Gradients of some rows of a table.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Part {
+    /// Number of the table.
+    pub table: u32,
+    /// Rows, ascending and without repetitions.
+    pub rows: Vec<u64>,
+    /// Gradients, row by row.
+    pub gradient: Vec<f32>,
+}
+
+/// Gradients that a worker gives to one shard in one step; without parts if it has none for it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Push {
+    /// The worker.
+    pub client: Id,
+    /// Number among the worker's pushes to this shard, from 1.
+    pub number: u64,
+    /// Gradients, at most one part per table, in the order of the tables.
+    pub parts: Vec<Part>,
+}
+
+/// Request for the values of rows.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Pull {
+    /// A worker, or a client that only reads.
+    pub client: Id,
+    /// Name of the request among the client's; a request that is sent again keeps it.
+    pub request: u64,
+    /// Number of the client's own pushes that the answer must contain; 0 for a client that only reads.
+    pub after: u64,
+    /// Rows, by the number of their table.
+    pub rows: Vec<(u32, Vec<u64>)>,
+}
+
+/// Workers that push to the shards.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Workers {
+    /// Version of the list, such as the epoch that it comes from.
+    pub version: u64,
+    /// The workers.
+    pub ids: Vec<Id>,
+}
+
+/// Change of a shard, which all of its replicas make in one order.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Write {
+    /// One update of some rows.
+    Update {
+        /// Workers and numbers of the pushes that it contains.
+        pushes: Vec<(Id, u64)>,
+        /// The gradients, or their sum over the pushes.
+        parts: Vec<Part>,
+    },
+    /// Other workers.
+    Workers(Workers),
+}
+
+/// Entry of a shard's log.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Entry {
+    /// View whose primary made the entry. With the place in the log it names the entry.
+    pub view: u64,
+    /// The write, shared by all messages that carry it.
+    pub write: Arc<Write>,
+}
+
+impl Write {
+    /// Returns a push as a write.
+    pub(crate) fn single(push: Push) -> Write {
+        Write::Update { pushes: vec![(push.client, push.number)], parts: push.parts }
+    }
+
+    /// Returns the sum of the pushes of a step, added in the order of the clients' ids: the bits do not
+    /// depend on who came first.
+    pub(crate) fn sum(mut pushes: Vec<Push>) -> Write {
+        pushes.sort_unstable_by_key(|push| push.client);
+        let names = pushes.iter().map(|push| (push.client, push.number)).collect();
+        let mut parts: Vec<Part> = Vec::new();
+        for part in pushes.into_iter().flat_map(|push| push.parts) {
+            match parts.iter_mut().find(|sum| sum.table == part.table) {
+                Some(sum) => add(sum, part),
+                None => parts.push(part),
+            }
+        }
+        parts.sort_by_key(|part| part.table);
+        Write::Update { pushes: names, parts }
+    }
+}
+
+/// Adds the gradients of a part to those of another.
+fn add(sum: &mut Part, part: Part) {
+    if sum.rows == part.rows {
+        sum.gradient.iter_mut().zip(&part.gradient).for_each(|(sum, value)| *sum += value);
+        return;
+    }
+    if sum.rows.is_empty() || part.rows.is_empty() {
+        // Without rows there is no width.
+        *sum = if sum.rows.is_empty() { part } else { std::mem::replace(sum, part_of_none()) };
+        return;
+    }
+    *sum = merged(sum, &part);
+}
+
+fn part_of_none() -> Part {
+    Part { table: 0, rows: Vec::new(), gradient: Vec::new() }
+}
+
+/// Merges two ascending lists of rows.
+fn merged(left: &Part, right: &Part) -> Part {
+    let width = left.gradient.len() / left.rows.len();
+    let (mut rows, mut gradient) = (Vec::new(), Vec::new());
+    let (mut i, mut j) = (0, 0);
+    while i < left.rows.len() || j < right.rows.len() {
+        let row = match (left.rows.get(i), right.rows.get(j)) {
+            (Some(a), Some(b)) => *a.min(b),
+            (a, b) => *a.or(b).expect("one list has rows left"),
+        };
+        let start = gradient.len();
+        gradient.resize(start + width, 0.0);
+        for (part, at) in [(left, &mut i), (right, &mut j)] {
+            if part.rows.get(*at) == Some(&row) {
+                let values = &part.gradient[*at * width..][..width];
+                gradient[start..].iter_mut().zip(values).for_each(|(sum, value)| *sum += value);
+                *at += 1;
+            }
+        }
+        rows.push(row);
+    }
+    Part { table: left.table, rows, gradient }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn push(client: u64, table: u32, rows: &[u64]) -> Push {
+        let gradient = rows.iter().flat_map(|row| [*row as f32 + 0.1, client as f32 * 0.3]);
+        let part = Part { table, rows: rows.to_vec(), gradient: gradient.collect() };
+        Push { client: Id(client), number: 7, parts: vec![part] }
+    }
+
+    proptest! {
+        #[test]
+        fn a_sum_has_each_row_once_in_any_order_of_arrival(
+            lists in prop::collection::vec(prop::collection::btree_set(0_u64..9, 0..6), 1..5),
+            turn in 0_usize..5
+        ) {
+            let rows = |set: &std::collections::BTreeSet<u64>| set.iter().copied().collect::<Vec<_>>();
+            let mut pushes: Vec<Push> =
+                (1..).zip(&lists).map(|(client, set)| push(client, 3, &rows(set))).collect();
+            let mut expected: BTreeMap<u64, [f32; 2]> = BTreeMap::new();
+            for (client, set) in (1..).zip(&lists) {
+                for row in set {
+                    let sum = expected.entry(*row).or_default();
+                    sum[0] += *row as f32 + 0.1;
+                    sum[1] += client as f32 * 0.3;
+                }
+            }
+            let turn = turn % pushes.len();
+            pushes.rotate_left(turn);
+            let Write::Update { pushes, parts } = Write::sum(pushes) else { panic!("no update") };
+            prop_assert_eq!(pushes.len(), lists.len());
+            prop_assert_eq!(&parts[0].rows, &expected.keys().copied().collect::<Vec<_>>());
+            prop_assert_eq!(&parts[0].gradient, &expected.into_values().flatten().collect::<Vec<_>>());
+        }
+    }
+
+    #[test]
+    fn tables_are_summed_apart() {
+        let sum = Write::sum(vec![push(2, 1, &[4]), push(1, 0, &[4])]);
+        let Write::Update { pushes, parts } = sum else { panic!("no update") };
+        assert_eq!(pushes, [(Id(1), 7), (Id(2), 7)]);
+        assert_eq!(parts.iter().map(|part| part.table).collect::<Vec<_>>(), [0, 1]);
+    }
+}

@@ -1,0 +1,52 @@
+//! Laws of a shard in the simulated network.
+//!
+//! A coordinator, up to four servers and up to three workers run through faults drawn from a seed:
+//! killed, stopped and restarted processes, cut links, partitions, lost, late and repeated messages, and
+//! shards that move. Gradients are whole numbers, so that every sum is exact. `ledger` holds the laws,
+//! `script` draws the faults, and `cases` are single faults. `THINWIRE_SEED=42 cargo test one_schedule --
+//! --nocapture` shows one schedule.
+
+mod cases;
+mod coordinator;
+mod job;
+mod ledger;
+mod node;
+mod script;
+mod server;
+mod worker;
+
+use std::cell::Cell;
+
+use script::{End, shard_laws};
+use thinwire_testkit::net::schedules;
+
+#[test]
+fn thousands_of_schedules_keep_the_laws() {
+    let (whole, all) = (Cell::new(0_u64), Cell::new(0_u64));
+    schedules("shard_laws", 4_000, |seed| {
+        let (_, end) = shard_laws(seed);
+        whole.set(whole.get() + u64::from(end == End::Whole));
+        all.set(all.get() + 1);
+    });
+    let (whole, all) = (whole.get(), all.get());
+    println!("{whole} of {all} shards are whole in the end");
+    assert!(10 * whole >= 7 * all, "{whole} of {all} shards are whole in the end");
+}
+
+#[test]
+fn equal_seeds_give_equal_jobs() {
+    for seed in 0..10 {
+        let digest = |seed| shard_laws(seed).0.net.digest();
+        assert_eq!(digest(seed), digest(seed));
+        assert_ne!(digest(seed), digest(seed + 10));
+    }
+}
+
+/// Runs the schedule that `THINWIRE_SEED` names, and shows it on standard error.
+#[test]
+fn one_schedule() {
+    if let Some(seed) = std::env::var("THINWIRE_SEED").ok().and_then(|seed| seed.parse().ok()) {
+        let (job, end) = shard_laws(seed);
+        eprintln!("{end:?}: {}", job.describe());
+    }
+}

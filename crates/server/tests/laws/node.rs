@@ -1,0 +1,97 @@
+//! Nodes of the simulated network, and what they say to each other.
+
+use std::time::Duration;
+
+use thinwire_member::Id;
+use thinwire_server::{Message, Pull, Push, Reason, Tables, View, Workers};
+use thinwire_testkit::net::{self, Action, Event};
+
+use crate::coordinator::Coordinator;
+use crate::server::Server;
+use crate::worker::Worker;
+
+/// Node of the coordinator.
+pub const COORDINATOR: usize = 0;
+/// Time between two beats.
+pub const BEAT: Duration = Duration::from_millis(4);
+/// Time after which a silent process is excluded.
+pub const SILENCE: Duration = Duration::from_millis(15);
+
+#[derive(Clone, Debug)]
+pub enum Packet {
+    /// A process lives.
+    Beat {
+        id: Id,
+        is_worker: bool,
+    },
+    /// A worker ends.
+    Leave {
+        id: Id,
+    },
+    /// The coordinator's answer to a beat.
+    Told {
+        view: View,
+        workers: Workers,
+    },
+    Ready {
+        view: u64,
+        learner: Id,
+    },
+    Between {
+        from: Id,
+        to: Id,
+        message: Message,
+        tables: Option<Tables>,
+    },
+    Push(Push),
+    Pull(Pull),
+    Acknowledge {
+        client: Id,
+        number: u64,
+    },
+    Answer {
+        client: Id,
+        request: u64,
+    },
+    Refuse {
+        client: Id,
+        reason: Reason,
+    },
+    /// Order to the coordinator: the shard is to move.
+    Move,
+    /// Order to a worker: no push after the next one.
+    Stop,
+}
+
+pub enum Node {
+    Coordinator(Coordinator),
+    Server(Box<Server>),
+    Worker(Worker),
+}
+
+pub type Actions = Vec<Action<Packet>>;
+
+impl net::Node for Node {
+    type Message = Packet;
+
+    fn on(&mut self, event: Event<Packet>, now: Duration) -> Actions {
+        match self {
+            Node::Coordinator(coordinator) => coordinator.on(event, now),
+            Node::Server(server) => server.on(event, now),
+            Node::Worker(worker) => worker.on(event, now),
+        }
+    }
+}
+
+/// Name of a process: its node, and how often that was started before.
+pub fn id(node: usize, life: u32) -> Id {
+    Id(node as u64 + 64 * u64::from(life))
+}
+
+pub fn node(id: Id) -> usize {
+    id.0 as usize % 64
+}
+
+pub fn send(to: Id, message: Packet) -> Action<Packet> {
+    Action::Send { to: node(to), message }
+}

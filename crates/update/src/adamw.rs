@@ -1,0 +1,50 @@
+//! AdamW: Adam with decay of the parameters that is no part of the gradient.
+//!
+//! Loshchilov and Hutter, "Decoupled Weight Decay Regularization" (ICLR 2019), algorithm 2. One pass
+//! over memory.
+
+use crate::Step;
+
+/// Settings of [`adamw`].
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct AdamWOptions {
+    /// The rate at which the mean of gradients forgets is `1 - beta1`.
+    pub beta1: f32,
+    /// The rate at which the mean of squared gradients forgets is `1 - beta2`.
+    pub beta2: f32,
+    /// Added to the denominator.
+    pub epsilon: f32,
+    /// Share of the values that a step removes, times the learning rate.
+    pub weight_decay: f32,
+}
+
+impl Default for AdamWOptions {
+    fn default() -> AdamWOptions {
+        AdamWOptions { beta1: 0.9, beta2: 0.95, epsilon: 1e-8, weight_decay: 0.1 }
+    }
+}
+
+/// Updates `values`, their means and their means of squares from a gradient; all have one length.
+pub fn adamw(
+    values: &mut [f32],
+    gradient: &[f32],
+    [means, squares]: [&mut [f32]; 2],
+    step: Step,
+    options: &AdamWOptions,
+) {
+    let AdamWOptions { beta1, beta2, epsilon, weight_decay } = *options;
+    let Step { learning_rate, gradient_scale, .. } = step;
+    // Bias corrections are constants of the pass, and hold for as many updates as `powi` can count.
+    let number = step.number.min(i32::MAX as u64) as i32;
+    let rate = learning_rate / (1.0 - beta1.powi(number));
+    let root_scale = (1.0 - beta2.powi(number)).powf(-0.5);
+    let keep = 1.0 - learning_rate * weight_decay;
+    let state = means.iter_mut().zip(squares);
+    for ((value, gradient), (mean, square)) in values.iter_mut().zip(gradient).zip(state) {
+        let gradient = gradient * gradient_scale;
+        *mean = beta1 * *mean + (1.0 - beta1) * gradient;
+        *square = beta2 * *square + (1.0 - beta2) * gradient * gradient;
+        let denominator = square.sqrt() * root_scale + epsilon;
+        *value = *value * keep - rate * *mean / denominator;
+    }
+}
