@@ -13,6 +13,10 @@
 //! | has lost a peer | [`Membership::lost`] |
 //! | has ended the run, and waits for the next epoch | [`Membership::halted`] |
 //! | wants to leave, or has done the last step | [`Membership::leave`], [`Membership::complete`] |
+//! | saves its state, because all leave or the job is stopped | [`Membership::closing`], [`Membership::depart`] |
+//!
+//! Where etcd keeps the coordinator's state ([`Store`]), every launcher has a [`Candidate`]: one of them hosts
+//! the coordinator, and another takes over when that one has gone.
 //!
 //! Without the coordinator a run goes on; members come back to it with growing pauses. The rules by which
 //! it decides are those of [`thinwire_member`].
@@ -39,7 +43,7 @@
 //!                 membership.applied(done);
 //!             }
 //!             if done == 3 {
-//!                 membership.complete();
+//!                 membership.complete()?;
 //!                 break;
 //!             }
 //!             membership.halted();
@@ -55,8 +59,10 @@
 
 mod authority;
 mod bytes;
+mod candidate;
 mod coordinator;
 mod envelope;
+mod etcd;
 mod event;
 mod facts;
 pub(crate) mod fuzzing;
@@ -66,12 +72,15 @@ mod saving;
 mod seat;
 mod service;
 mod status;
+mod store;
 
+pub use candidate::Candidate;
 pub use coordinator::Coordinator;
 pub use event::Event;
 pub use membership::{Membership, Next, Run};
 pub use operator::Operator;
 pub use seat::{Seat, VARIABLE, seat};
+pub use store::Store;
 pub use thinwire_member::{Authority, Epoch, Id, Options};
 
 /// Returns the part of the store where the members of an epoch meet.

@@ -70,4 +70,4 @@ pub use heartbeat::heartbeat_timeout;
 pub use meeting::{Meeting, Settings};
 pub use part::Part;
 pub use place::{Host, Place, Source};
-pub use rendezvous::{TOKEN_BYTES_MIN, fresh_token, open, token, warning};
+pub use rendezvous::{TOKEN_BYTES_MIN, fresh_token, open, token, unprotected, warning};

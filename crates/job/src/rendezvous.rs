@@ -71,7 +71,12 @@ pub fn secret(token: &str, coordinator: &str) -> Result<Token, Error> {
 pub fn warning(place: &Place, token: &str) -> Option<&'static str> {
     let by_hand = matches!(place.source, Source::Given(_));
     let hosts = place.world > 1 && place.rank == 0 && place.host == Host::RankZero;
-    (by_hand && hosts && token.is_empty()).then_some(
+    if by_hand && hosts { unprotected(token) } else { None }
+}
+
+/// Returns the warning for a job that is hosted by hand without a token.
+pub fn unprotected(token: &str) -> Option<&'static str> {
+    token.is_empty().then_some(
         "warning: without a token every user of this machine can join this job or end it: \
          set THINWIRE_TOKEN on every rank",
     )

@@ -25,6 +25,20 @@ pub fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
     sync_folder(folder)
 }
 
+/// Checks that [`replace`] can write a file, and leaves nothing behind.
+///
+/// # Errors
+/// Errors of the file system.
+pub fn check(path: &Path) -> io::Result<()> {
+    if path.file_name().is_none() {
+        return Err(io::ErrorKind::InvalidFilename.into());
+    }
+    if path.is_dir() {
+        return Err(io::ErrorKind::IsADirectory.into());
+    }
+    fs::remove_file(temporary(folder_of(path), b"")?)
+}
+
 /// Creates a file in `folder` with these bytes, synced to disk, under a random name with a leading
 /// dot.
 ///
@@ -100,6 +114,12 @@ mod tests {
         }
         assert_eq!(folder.names(), ["file"]);
         fs::create_dir(folder.0.join("taken")).unwrap();
+        for (name, writable) in
+            [("taken", false), ("gone/file", false), ("file", true), ("new", true)]
+        {
+            let path = folder.0.join(name);
+            assert_eq!(check(&path).is_ok(), writable, "{name}");
+        }
         assert!(replace(&folder.0.join("taken"), b"x").is_err());
         assert_eq!(folder.names().len(), 2);
     }

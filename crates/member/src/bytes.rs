@@ -26,42 +26,77 @@ pub(crate) fn write_ids(ids: &[Id], bytes: &mut Vec<u8>) {
     bytes.extend(ids.iter().flat_map(|id| id.0.to_le_bytes()));
 }
 
-/// Fields that were not read yet.
+/// Fields that were not read yet: little-endian integers, and bytes whose number is known.
 #[derive(Clone, Debug)]
-pub(crate) struct Fields<'a> {
+pub struct Fields<'a> {
     rest: &'a [u8],
 }
 
 impl<'a> Fields<'a> {
+    /// Returns the fields of a message.
     pub fn new(bytes: &'a [u8]) -> Fields<'a> {
         Fields { rest: bytes }
     }
 
     fn array<const N: usize>(&mut self) -> Result<[u8; N], Corrupt> {
-        let short = Corrupt::Short { found: self.rest.len(), expected: N };
-        let (array, rest) = self.rest.split_first_chunk::<N>().ok_or(short)?;
-        self.rest = rest;
-        Ok(*array)
+        let bytes = self.bytes(N)?;
+        Ok(bytes.try_into().expect("as many bytes as asked for"))
     }
 
+    /// Reads `count` bytes.
+    ///
+    /// # Errors
+    /// If fewer are left.
+    pub fn bytes(&mut self, count: usize) -> Result<&'a [u8], Corrupt> {
+        let short = Corrupt::Short { found: self.rest.len(), expected: count };
+        let (bytes, rest) = self.rest.split_at_checked(count).ok_or(short)?;
+        self.rest = rest;
+        Ok(bytes)
+    }
+
+    /// Returns all bytes that are left.
+    pub fn rest(self) -> &'a [u8] {
+        self.rest
+    }
+
+    /// Reads an integer of one byte.
+    ///
+    /// # Errors
+    /// If none is left.
     pub fn u8(&mut self) -> Result<u8, Corrupt> {
         self.array().map(u8::from_le_bytes)
     }
 
+    /// Reads an integer of two bytes.
+    ///
+    /// # Errors
+    /// If fewer are left.
+    pub fn u16(&mut self) -> Result<u16, Corrupt> {
+        self.array().map(u16::from_le_bytes)
+    }
+
+    /// Reads an integer of four bytes.
+    ///
+    /// # Errors
+    /// If fewer are left.
     pub fn u32(&mut self) -> Result<u32, Corrupt> {
         self.array().map(u32::from_le_bytes)
     }
 
+    /// Reads an integer of eight bytes.
+    ///
+    /// # Errors
+    /// If fewer are left.
     pub fn u64(&mut self) -> Result<u64, Corrupt> {
         self.array().map(u64::from_le_bytes)
     }
 
-    pub fn id(&mut self) -> Result<Id, Corrupt> {
+    pub(crate) fn id(&mut self) -> Result<Id, Corrupt> {
         self.u64().map(Id)
     }
 
     /// Reads a code of `0..=max`.
-    pub fn code(&mut self, field: &'static str, max: u8) -> Result<u8, Corrupt> {
+    pub(crate) fn code(&mut self, field: &'static str, max: u8) -> Result<u8, Corrupt> {
         match self.u8()? {
             found if found > max => Err(Corrupt::Code { field, found, max }),
             code => Ok(code),
@@ -69,13 +104,13 @@ impl<'a> Fields<'a> {
     }
 
     /// Reads the number of an epoch.
-    pub fn number(&mut self) -> Result<u32, Corrupt> {
+    pub(crate) fn number(&mut self) -> Result<u32, Corrupt> {
         let found = self.u32()?;
         if found > NUMBER_MAX { Err(Corrupt::Number { found }) } else { Ok(found) }
     }
 
     /// Reads at most as many ids as a world has ranks.
-    pub fn ids(&mut self) -> Result<Vec<Id>, Corrupt> {
+    pub(crate) fn ids(&mut self) -> Result<Vec<Id>, Corrupt> {
         let found = self.u32()?;
         if found > WORLD_SIZE_MAX || self.rest.len() < 8 * found as usize {
             return Err(Corrupt::Members { found, bytes: self.rest.len() });
@@ -84,7 +119,7 @@ impl<'a> Fields<'a> {
     }
 
     /// Reads an epoch that is sound.
-    pub fn epoch(&mut self) -> Result<Epoch, Corrupt> {
+    pub(crate) fn epoch(&mut self) -> Result<Epoch, Corrupt> {
         let (number, coordinator) = (self.number()?, self.id()?);
         let (holders, done, target) = (self.u32()?, self.u64()?, self.u32()?);
         let members = self.ids()?;
@@ -93,6 +128,9 @@ impl<'a> Fields<'a> {
     }
 
     /// Ends, if nothing is left.
+    ///
+    /// # Errors
+    /// If anything is.
     pub fn end(self) -> Result<(), Corrupt> {
         match self.rest.len() {
             0 => Ok(()),

@@ -82,12 +82,13 @@ mod options;
 mod process;
 mod roster;
 
+pub use bytes::Fields;
 pub use corrupt::Corrupt;
 pub use deal::{deal, weight};
 pub use epoch::{Epoch, Id, NUMBER_MAX, Promise, State};
 pub use member::{Member, MemberAction, MemberEvent};
 pub use message::{Known, MESSAGE_BYTES_MAX, Manner, Message, Occasion, Reason, Report, Standing};
-pub use note::{Gone, Note, Wait};
+pub use note::{Gone, Interruption, Note, Wait};
 pub use options::{Authority, Options};
 pub use process::{Process, ProcessAction, ProcessEvent};
 pub use roster::{Roster, RosterAction, RosterEvent, SAVED_BYTES_MAX};

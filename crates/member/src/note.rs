@@ -13,6 +13,8 @@ pub enum Note {
         joined: Vec<Id>,
         /// Members of the epoch before that are not in this one.
         gone: Vec<(Id, Gone)>,
+        /// Reason why the epoch before was ended in the middle of a step, if it was.
+        interruption: Option<Interruption>,
     },
     /// No holder of the newest state is left; the job goes on from an older one.
     Rewound {
@@ -45,6 +47,27 @@ pub enum Gone {
     Cut,
     /// The job was made smaller.
     Resized,
+}
+
+/// Reason why an epoch ends in the middle of a step. The member that it names may be in the next epoch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Interruption {
+    /// A member has reported that it cannot reach another one.
+    Lost {
+        /// Member that has reported it.
+        by: Id,
+        /// Member that it cannot reach.
+        of: Id,
+    },
+    /// The run of a member has ended by itself.
+    Halted(Id),
+    /// A member was not heard of, or its process has ended.
+    Away(Id),
+    /// A proposed epoch did not start in time.
+    Unstarted {
+        /// Number of that epoch.
+        number: u32,
+    },
 }
 
 /// Reason why no epoch can be formed.

@@ -16,7 +16,7 @@ mod saved;
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use crate::{Epoch, Id, Manner, Message, Note, Options, Reason, Report, Wait};
+use crate::{Epoch, Id, Interruption, Manner, Message, Note, Options, Reason, Report, Wait};
 use cuts::Cuts;
 use peers::Peers;
 pub use saved::SAVED_BYTES_MAX;
@@ -99,6 +99,8 @@ pub struct Roster {
     /// Processes that the phase waits for.
     outstanding: BTreeSet<Id>,
     waiting: Option<(Wait, Duration)>,
+    /// Reason why the last epoch was ended in the middle of a step, until the next one starts.
+    interruption: Option<Interruption>,
     next_tick: Duration,
 }
 
@@ -121,6 +123,7 @@ impl Roster {
             cuts: Cuts::default(),
             outstanding: BTreeSet::new(),
             waiting: None,
+            interruption: None,
             next_tick: Duration::ZERO,
         }
     }
@@ -179,6 +182,11 @@ impl Roster {
     fn tick(&mut self, now: Duration, actions: &mut Vec<RosterAction>) {
         if now < self.next_tick {
             return;
+        }
+        let late = now - self.next_tick;
+        if late > self.options.beat() {
+            // A coordinator that did not run has heard nobody, and messages of that time may still wait.
+            self.peers.excuse(late, now);
         }
         self.next_tick = now + self.options.beat();
         self.cuts.prune(now);
@@ -293,6 +301,114 @@ mod tests {
         assert_eq!(answers(roster.on(resize(5), Duration::ZERO), 9), [refusal]);
         assert_eq!(answers(roster.on(resize(3), Duration::ZERO), 9), [Message::Heard]);
         assert_eq!(roster.target(), 3);
+    }
+
+    /// A process that knocks.
+    fn newcomer(id: u64, options: Options) -> Member {
+        let mut member = Member::new(Id(id), options, 7);
+        member.on(MemberEvent::Contacts(vec![COORDINATOR]), Duration::ZERO);
+        member
+    }
+
+    /// A beat: delivers messages until nobody has more to say, and ends runs that are to end. Returns what people
+    /// are told, and the leavers of runs that were to finish.
+    fn converse(
+        roster: &mut Roster,
+        members: &mut [Member],
+        now: Duration,
+    ) -> (Vec<Note>, Vec<Vec<Id>>) {
+        let (mut notes, mut finished) = (Vec::new(), Vec::new());
+        let mut decided = roster.on(RosterEvent::Tick, now);
+        let mut done = Vec::new();
+        let ids: Vec<Id> = members.iter().map(Member::id).collect();
+        let mut tell = |done: &mut Vec<_>, id, event: MemberEvent| {
+            let member = members.iter_mut().find(|member| member.id() == id).unwrap();
+            done.extend(member.on(event, now).into_iter().map(|action| (id, action)));
+        };
+        ids.into_iter().for_each(|id| tell(&mut done, id, MemberEvent::Tick));
+        loop {
+            for action in decided.drain(..) {
+                match action {
+                    RosterAction::Say(note) => notes.push(note),
+                    RosterAction::Send { to, message } => {
+                        let event = MemberEvent::Message { from: COORDINATOR, message };
+                        tell(&mut done, to, event);
+                    }
+                    RosterAction::Save | RosterAction::StepDown { .. } => {}
+                }
+            }
+            if done.is_empty() {
+                return (notes, finished);
+            }
+            for (id, action) in std::mem::take(&mut done) {
+                match action {
+                    MemberAction::Send { message: Message::Report(report), .. } => {
+                        decided.extend(roster.on(RosterEvent::Report { id, report }, now));
+                    }
+                    MemberAction::Finish { leavers } => {
+                        finished.push(leavers);
+                        tell(&mut done, id, MemberEvent::Halted);
+                    }
+                    MemberAction::Run(epoch) => {
+                        tell(&mut done, id, MemberEvent::Synced { done: epoch.done });
+                    }
+                    MemberAction::Abort => tell(&mut done, id, MemberEvent::Halted),
+                    _ => {}
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_coordinator_that_did_not_run_counts_nobody_as_silent() {
+        let (options, knocked) = (Options::new(Authority::Saved, 1, 1), Duration::from_secs(100));
+        let mut roster = Roster::found(COORDINATOR, options);
+        converse(&mut roster, &mut [newcomer(1, options)], knocked);
+        assert_eq!(roster.epoch().unwrap().number, 1);
+        let stops = |roster: &mut Roster, now| {
+            let told = answers(roster.on(RosterEvent::Tick, now), 1);
+            told.iter().any(|message| matches!(message, Message::Stop { .. }))
+        };
+        roster.on(RosterEvent::Tick, knocked + options.beat());
+        let woken = knocked + 10 * options.silence;
+        assert!(!stops(&mut roster, woken));
+        // From then on its silence counts.
+        let mut ticks = (1..=7).map(|beat| woken + beat * options.beat());
+        assert!(ticks.any(|now| stops(&mut roster, now)));
+    }
+
+    #[test]
+    fn an_epoch_that_ends_without_a_loss_names_the_member_whose_run_has_ended() {
+        let (options, now) = (Options::new(Authority::Saved, 1, 1), Duration::from_secs(1));
+        let mut roster = Roster::found(COORDINATOR, options);
+        let mut members = [newcomer(1, options)];
+        converse(&mut roster, &mut members, now);
+        members[0].on(MemberEvent::Halted, now);
+        let (notes, _) = converse(&mut roster, &mut members, now + options.beat());
+        let interruption = Some(Interruption::Halted(Id(1)));
+        let (joined, gone) = (Vec::new(), Vec::new());
+        assert_eq!(notes, [Note::Started { number: 2, joined, gone, interruption }]);
+    }
+
+    #[test]
+    fn when_all_leave_newcomers_get_their_state_first() {
+        let (options, mut now) = (Options::new(Authority::Saved, 1, 2), Duration::from_secs(1));
+        let mut roster = Roster::found(COORDINATOR, options);
+        let mut members = vec![newcomer(1, options)];
+        converse(&mut roster, &mut members, now);
+        now += options.settle;
+        converse(&mut roster, &mut members, now);
+        assert_eq!(roster.epoch().unwrap().members, [Id(1)]);
+        members[0].on(MemberEvent::Synced { done: 5 }, now);
+        members.push(newcomer(2, options));
+        now += options.beat();
+        converse(&mut roster, &mut members, now);
+        members[0].on(MemberEvent::Leave, now);
+        now += options.beat();
+        let (_, finished) = converse(&mut roster, &mut members, now);
+        assert_eq!(finished[0], []);
+        let epoch = roster.epoch().unwrap();
+        assert_eq!((&epoch.members[..], epoch.holders, epoch.done), (&[Id(2)][..], 1, 5));
     }
 
     #[test]

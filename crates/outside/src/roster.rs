@@ -19,10 +19,12 @@ pub fn roster(bytes: &[u8]) {
         bytes.extend(sum.to_le_bytes());
     }
     let options = Options::new(Authority::Saved, 1, 4096);
-    match Roster::restore(&bytes, options, Duration::ZERO) {
+    match Roster::restore(&bytes, options, Duration::ZERO, (Duration::ZERO, Duration::ZERO)) {
         Ok(mut roster) => {
             let saved = roster.save();
-            let again = Roster::restore(&saved, options, Duration::ZERO).expect("what it saved");
+            let again =
+                Roster::restore(&saved, options, Duration::ZERO, (Duration::ZERO, Duration::ZERO))
+                    .expect("what it saved");
             assert_eq!(again.save(), saved);
             for second in 0..8 {
                 roster.on(RosterEvent::Tick, Duration::from_secs(second));

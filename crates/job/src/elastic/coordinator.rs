@@ -13,16 +13,13 @@ use thinwire_member::{Authority as Kind, Id, Options, Roster};
 use super::authority::Authority;
 use super::envelope::End;
 use super::event::Event;
-use super::saving::Saving;
+use super::saving::{FileRegistry, RETURN, Saving};
 use super::seat::fresh_id;
-use super::service::CoordinatorService;
+use super::service::{CoordinatorService, Tell};
 use crate::address::{joined, listening};
 use crate::error::Error;
 use crate::rendezvous::secret;
 
-/// Times of silence for which a restarted coordinator waits longer for its members, which come back with
-/// growing pauses.
-const RETURN: u32 = 2;
 /// Time within which the coordinator's own thread answers.
 const PATIENCE: Duration = Duration::from_secs(10);
 
@@ -45,29 +42,43 @@ impl Coordinator {
     ///
     /// # Errors
     /// If the address is unknown or taken, the token is missing or too short beyond this machine, or the
-    /// file cannot be read or is none.
+    /// file cannot be read or written, or is none.
     pub fn bind(
         address: &str,
         token: &str,
         options: Options,
         state: Option<&Path>,
-        mut tell: impl FnMut(&Event) + Send + 'static,
+        tell: impl FnMut(&Event) + Send + 'static,
     ) -> Result<Coordinator, Error> {
         if options.authority == Kind::Elected {
             return Err(Error::invalid(
                 "an elected coordinator lives in a member, expected saved or unsaved",
             ));
         }
+        let saving = match state {
+            Some(path) => Saving::to(FileRegistry::open(path)?),
+            None => Saving::default(),
+        };
+        Coordinator::begin((address, token), options, saving, Box::new(tell))
+    }
+
+    /// Listens on an address with a token, and goes on with a state.
+    pub(super) fn begin(
+        (address, token): (&str, &str),
+        options: Options,
+        mut saving: Saving,
+        mut tell: Tell,
+    ) -> Result<Coordinator, Error> {
         let secret = secret(token, address)?;
-        let saving = Saving::new(state);
-        let authority = begin(&saving, options)?;
-        if let (Some(path), Some(roster)) = (saving.path(), authority.roster())
+        let authority = begin(&mut saving, options)?;
+        saving.check()?;
+        if let (Some(place), Some(roster), None) =
+            (saving.place(), authority.roster(), saving.over())
             && let Some(epoch) = roster.epoch()
         {
-            tell(&Event::resumed(path, epoch.number));
+            tell(&Event::resumed(&place, epoch.number));
         }
         let target = Arc::new(AtomicU32::new(0));
-        let tell = Box::new(tell);
         let service =
             CoordinatorService::new(authority, saving, Arc::clone(&target), tell, Instant::now());
         let server = Server::bind(listening(address)?, &secret, service)?;
@@ -118,11 +129,12 @@ impl fmt::Debug for Coordinator {
     }
 }
 
-fn begin(saving: &Saving, options: Options) -> Result<Authority, Error> {
+fn begin(saving: &mut Saving, options: Options) -> Result<Authority, Error> {
     let found = |roster| Authority::Decided(Box::new(roster));
-    if let (Some(bytes), Some(path)) = (saving.load()?, saving.path()) {
-        let restored = Roster::restore(&bytes, options, RETURN * options.silence);
-        let cannot = |error| Error::because(format!("reading {}", path.display()), error);
+    if let (Some(bytes), Some(place)) = (saving.load()?, saving.place()) {
+        let patience = (saving.way(&options), RETURN * options.silence);
+        let restored = Roster::restore(&bytes, options, Duration::ZERO, patience);
+        let cannot = |error| Error::because(format!("reading {place}"), error);
         return restored.map(found).map_err(cannot);
     }
     let id = fresh_id()?;

@@ -4,13 +4,13 @@
 //! begin at 16. Laws: `parse(to_bytes(x)) == x` and `to_bytes(parse(b)) == b`, for both directions.
 
 use thinwire_link as link;
-use thinwire_member::{Id, MESSAGE_BYTES_MAX, Message};
+use thinwire_member::{Fields, Id, MESSAGE_BYTES_MAX, Message};
 
-use super::bytes::{Fields, write_text};
+use super::bytes::{read_text, write_text};
 use super::facts::{FACTS_MAX, Facts, NAME_BYTES_MAX, VALUE_BYTES_MAX};
 
 /// Most bytes of the figures of a process.
-pub const FIGURES_BYTES_MAX: usize = 512;
+pub const FIGURES_BYTES_MAX: usize = 16 << 10;
 /// Most bytes of a text from the coordinator, but of a status.
 const TEXT_BYTES_MAX: usize = 4096;
 /// Most bytes of a request.
@@ -117,16 +117,16 @@ impl Request {
 
 fn parse_request(bytes: &[u8]) -> Option<Request> {
     let mut fields = Fields::new(bytes);
-    let request = match fields.u8()? {
-        JOIN => Request::Join { id: Id(fields.u64()?), facts: Facts::read(&mut fields)? },
+    let request = match fields.u8().ok()? {
+        JOIN => Request::Join { id: Id(fields.u64().ok()?), facts: Facts::read(&mut fields)? },
         MEMBER => return Message::parse(fields.rest()).ok().map(Request::Member),
-        FIGURES => Request::Figures(fields.text(FIGURES_BYTES_MAX)?),
+        FIGURES => Request::Figures(read_text(&mut fields, FIGURES_BYTES_MAX)?),
         STATUS => Request::Status,
-        RESIZE => Request::Resize(fields.u32()?),
+        RESIZE => Request::Resize(fields.u32().ok()?),
         COMPLETE => Request::Complete,
         _ => return None,
     };
-    fields.end().map(|()| request)
+    fields.end().ok().map(|()| request)
 }
 
 impl Reply {
@@ -164,20 +164,22 @@ impl Reply {
 
 fn parse_reply(bytes: &[u8]) -> Option<Reply> {
     let mut fields = Fields::new(bytes);
-    let reply = match fields.u8()? {
-        WELCOME => Reply::Welcome { coordinator: Id(fields.u64()?), silence_ms: fields.u32()? },
+    let reply = match fields.u8().ok()? {
+        WELCOME => {
+            Reply::Welcome { coordinator: Id(fields.u64().ok()?), silence_ms: fields.u32().ok()? }
+        }
         MEMBER => return Message::parse(fields.rest()).ok().map(Reply::Member),
-        REFUSED => Reply::Refused(fields.text(TEXT_BYTES_MAX)?),
+        REFUSED => Reply::Refused(read_text(&mut fields, TEXT_BYTES_MAX)?),
         STATUS => return String::from_utf8(fields.rest().to_vec()).ok().map(Reply::Status),
-        RESIZED => Reply::Resized(fields.u32()?),
-        END => Reply::End(match fields.u8()? {
+        RESIZED => Reply::Resized(fields.u32().ok()?),
+        END => Reply::End(match fields.u8().ok()? {
             0 => End::Complete,
             1 => End::Stop,
             _ => return None,
         }),
         _ => return None,
     };
-    fields.end().map(|()| reply)
+    fields.end().ok().map(|()| reply)
 }
 
 fn strange(expected: &str, bytes: &[u8]) -> link::Error {

@@ -1,10 +1,11 @@
 //! Events in the life of an elastic job, for the log and for `--json`.
 
-use std::path::Path;
 use std::time::SystemTime;
 
 use serde_json::{Value, json};
-use thinwire_member::{Epoch, Gone, Id, Note, Wait};
+use thinwire_member::{Epoch, Gone, Id, Interruption, Note, Wait};
+
+use super::envelope::End;
 
 /// Event in the life of an elastic job, as its coordinator sees it.
 #[derive(Clone, Debug, PartialEq)]
@@ -25,7 +26,9 @@ impl Event {
     /// The event that a coordinator's note tells of.
     pub(super) fn of(note: &Note, epoch: Option<&Epoch>) -> Event {
         match note {
-            Note::Started { number, joined, gone } => started(*number, joined, gone, epoch),
+            Note::Started { number, joined, gone, interruption } => {
+                started(*number, (joined, gone, *interruption), epoch)
+            }
             Note::Rewound { number, from, to } => rewound(*number, *from, *to),
             Note::Waiting(wait) => {
                 let reason = waiting(*wait);
@@ -55,42 +58,117 @@ impl Event {
         )
     }
 
-    pub(super) fn resumed(path: &Path, number: u32) -> Event {
+    pub(super) fn resumed(place: &str, number: u32) -> Event {
         Event::new(
-            format!("the coordinator goes on with epoch {number} from {}", path.display()),
+            format!("the coordinator goes on with epoch {number} from {place}"),
             json!({ "event": "resumed", "epoch": number }),
         )
     }
 
-    pub(super) fn unsaved(path: &Path, error: &str) -> Event {
-        let path = path.display().to_string();
+    pub(super) fn unsaved(place: &str, error: &str) -> Event {
         Event::new(
             format!(
-                "cannot save the coordinator's state in {path}: {error}; nothing changes until it can"
+                "cannot save the coordinator's state in {place}: {error}; nothing changes until it can"
             ),
-            json!({ "event": "unsaved", "path": path, "reason": error }),
+            json!({ "event": "unsaved", "path": place, "reason": error }),
         )
     }
 
-    pub(super) fn complete() -> Event {
+    /// Another process leads the job, as this coordinator finds out when it has something to save.
+    pub(super) fn deposed(place: &str) -> Event {
+        Event::new(
+            format!("another coordinator has taken over at {place}; this one has ended"),
+            json!({ "event": "deposed", "store": place }),
+        )
+    }
+
+    /// This process coordinates a job that many could.
+    pub(super) fn leading(address: &str) -> Event {
+        Event::new(
+            format!("this process coordinates the job, at {address}"),
+            json!({ "event": "leading", "address": address }),
+        )
+    }
+
+    /// Another process coordinates the job, and this one stands by.
+    pub(super) fn following(address: &str) -> Event {
+        Event::new(
+            format!("standing by: the job's coordinator is at {address}"),
+            json!({ "event": "following", "address": address }),
+        )
+    }
+
+    /// The store does not answer.
+    pub(super) fn storeless(reason: &str) -> Event {
+        Event::new(
+            format!("{reason}; training goes on, and nothing else changes until it is back"),
+            json!({ "event": "storeless", "reason": reason }),
+        )
+    }
+
+    /// The store answers again.
+    pub(super) fn stored(place: &str) -> Event {
+        Event::new(format!("{place} is back"), json!({ "event": "stored", "store": place }))
+    }
+
+    /// An epoch has started, as somebody who looks at the coordinator sees it.
+    pub(super) fn seen(epoch: u64, done: u64, members: &[String]) -> Event {
+        let ranks = members.len();
+        Event::new(
+            format!("epoch {epoch} from step {done}: {}", count(ranks, "rank")),
+            json!({
+                "event": "started", "epoch": epoch, "ranks": ranks, "step": done, "members": members,
+            }),
+        )
+    }
+
+    /// This process cannot coordinate the job although it could lead.
+    pub(super) fn idle(reason: &str) -> Event {
+        Event::new(
+            format!("this process cannot coordinate the job: {reason}"),
+            json!({ "event": "idle", "reason": reason }),
+        )
+    }
+
+    pub(super) fn over(end: End) -> Event {
+        match end {
+            End::Complete => Event::complete(),
+            End::Stop => Event::stopping(),
+        }
+    }
+
+    fn complete() -> Event {
         Event::new("all steps are done".to_owned(), json!({ "event": "complete" }))
     }
 
-    pub(super) fn stopping() -> Event {
+    fn stopping() -> Event {
         Event::new("all processes are to leave".to_owned(), json!({ "event": "stopping" }))
     }
 }
 
-fn started(number: u32, joined: &[Id], gone: &[(Id, Gone)], epoch: Option<&Epoch>) -> Event {
+type Change<'a> = (&'a [Id], &'a [(Id, Gone)], Option<Interruption>);
+
+fn started(number: u32, change: Change<'_>, epoch: Option<&Epoch>) -> Event {
+    let (joined, gone, interruption) = change;
     let members = epoch.map_or(&[][..], |epoch| &epoch.members);
     let ranks = members.len();
     let done = epoch.map_or(0, |epoch| epoch.done);
-    let mut text = format!("epoch {number} from step {done}: {}", count(ranks, "rank"));
+    let holders = epoch.map_or(0, |epoch| epoch.holders);
+    // Without holders, ranks find out by themselves whether there is a checkpoint.
+    let from = if holders > 0 { format!(" from step {done}") } else { String::new() };
+    let mut text = format!("epoch {number}{from}: {}", count(ranks, "rank"));
     if !joined.is_empty() {
         text += &format!("; joined: {}", list(joined.iter().map(Id::to_string)));
     }
     if !gone.is_empty() {
         text += &format!("; gone: {}", list(gone.iter().map(|(id, why)| gone_text(*id, *why))));
+    }
+    let interruption = interruption.map(interrupted);
+    // A loss explains itself, but for two members that cannot reach each other.
+    let is_cut = |(_, why): &(Id, Gone)| *why == Gone::Cut;
+    let explains = (joined.is_empty() && gone.is_empty()) || gone.iter().any(is_cut);
+    if let Some(reason) = interruption.as_ref().filter(|_| explains) {
+        text += &format!("; {reason}");
     }
     let gone = gone.iter().map(|(id, why)| json!({ "id": id.to_string(), "why": why_gone(*why) }));
     let json = json!({
@@ -98,11 +176,22 @@ fn started(number: u32, joined: &[Id], gone: &[(Id, Gone)], epoch: Option<&Epoch
         "epoch": number,
         "ranks": ranks,
         "step": done,
+        "holders": holders,
         "members": members.iter().map(Id::to_string).collect::<Vec<_>>(),
         "joined": joined.iter().map(Id::to_string).collect::<Vec<_>>(),
         "gone": gone.collect::<Vec<_>>(),
+        "interruption": interruption,
     });
     Event::new(text, json)
+}
+
+fn interrupted(interruption: Interruption) -> String {
+    match interruption {
+        Interruption::Lost { by, of } => format!("{by} has lost its connection to {of}"),
+        Interruption::Halted(id) => format!("{id} has given up its step"),
+        Interruption::Away(id) => format!("{id} was not heard of for a while"),
+        Interruption::Unstarted { number } => format!("epoch {number} did not start in time"),
+    }
 }
 
 fn rewound(number: u32, from: u64, to: Option<u64>) -> Event {
@@ -141,6 +230,7 @@ pub(super) fn waiting(wait: Wait) -> String {
                 "{have} of {need} members of the last epoch are reachable, which others may go on with"
             )
         }
+        Wait::Holder { done: 0 } => "no member of the last epoch is reachable".to_owned(),
         Wait::Holder { done } => {
             format!("no reachable member has the state of step {done} or later")
         }
@@ -180,8 +270,9 @@ mod tests {
             done: 40,
             target: 2,
         };
-        let note =
-            Note::Started { number: 3, joined: vec![Id(3)], gone: vec![(Id(2), Gone::Ended)] };
+        let (joined, gone) = (vec![Id(3)], vec![(Id(2), Gone::Ended)]);
+        let interruption = Some(Interruption::Away(Id(2)));
+        let note = Note::Started { number: 3, joined, gone, interruption };
         let event = Event::of(&note, Some(&epoch));
         let said = "epoch 3 from step 40: 2 ranks; joined: 0000000000000003; \
                     gone: 0000000000000002 (ended)";
@@ -192,10 +283,45 @@ mod tests {
     }
 
     #[test]
+    fn an_epoch_of_the_same_members_tells_who_has_reported_which_loss() {
+        let lost = Some(Interruption::Lost { by: Id(1), of: Id(2) });
+        let note = |gone| Note::Started { number: 3, joined: Vec::new(), gone, interruption: lost };
+        let reason = "0000000000000001 has lost its connection to 0000000000000002";
+        let event = Event::of(&note(Vec::new()), None);
+        assert_eq!(event.text, format!("epoch 3: 0 ranks; {reason}"));
+        assert_eq!(event.json["interruption"], reason);
+        let cut = Event::of(&note(vec![(Id(2), Gone::Cut)]), None);
+        assert!(cut.text.ends_with(&format!("(cut off); {reason}")), "{}", cut.text);
+        let ended = Event::of(&note(vec![(Id(2), Gone::Ended)]), None);
+        assert!(ended.text.ends_with("(ended)"), "{}", ended.text);
+    }
+
+    #[test]
     fn a_thousand_joiners_are_one_short_line() {
         let joined: Vec<Id> = (0..1000).map(Id).collect();
-        let event = Event::of(&Note::Started { number: 1, joined, gone: Vec::new() }, None);
+        let event = Event::of(
+            &Note::Started { number: 1, joined, gone: Vec::new(), interruption: None },
+            None,
+        );
         assert!(event.text.ends_with("0000000000000007 and 992 more"), "{}", event.text);
+    }
+
+    #[test]
+    fn an_epoch_without_holders_claims_no_step() {
+        let epoch = Epoch {
+            number: 1,
+            coordinator: Id(9),
+            members: vec![Id(1)],
+            holders: 0,
+            done: 0,
+            target: 1,
+        };
+        let note =
+            Note::Started { number: 1, joined: vec![Id(1)], gone: Vec::new(), interruption: None };
+        let event = Event::of(&note, Some(&epoch));
+        assert_eq!(event.text, "epoch 1: 1 rank; joined: 0000000000000001");
+        let waiting = Event::of(&Note::Waiting(Wait::Holder { done: 0 }), None);
+        assert_eq!(waiting.text, "waiting: no member of the last epoch is reachable");
     }
 
     #[test]

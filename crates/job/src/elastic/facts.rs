@@ -3,7 +3,9 @@
 //! Facts are compared one by one, so that a refusal names the one that differs with both values. Their
 //! hash is the fingerprint that the coordinator keeps.
 
-use super::bytes::{Fields, write_text};
+use thinwire_member::Fields;
+
+use super::bytes::{read_text, write_text};
 use crate::error::Error;
 
 /// Most facts of a job.
@@ -77,8 +79,9 @@ impl Facts {
     }
 
     pub(super) fn read(fields: &mut Fields<'_>) -> Option<Facts> {
-        let count = usize::from(fields.u8()?);
-        let fact = |_| Some((fields.text(NAME_BYTES_MAX)?, fields.text(VALUE_BYTES_MAX)?));
+        let count = usize::from(fields.u8().ok()?);
+        let fact =
+            |_| Some((read_text(fields, NAME_BYTES_MAX)?, read_text(fields, VALUE_BYTES_MAX)?));
         let all: Vec<(String, String)> = (0..count).map(fact).collect::<Option<_>>()?;
         let facts = Facts::new(all.clone()).ok()?;
         // Only the sorted form is canonical.

@@ -18,7 +18,7 @@ pub fn coordinator(options: Options, base: Instant) -> impl Service {
     let authority = Authority::Decided(Box::new(Roster::found(Id(7), options)));
     let tell = Box::new(|event: &super::Event| assert!(!event.text.contains('\n'), "{event:?}"));
     let target = Arc::new(AtomicU32::new(0));
-    CoordinatorService::new(authority, Saving::new(None), target, tell, base)
+    CoordinatorService::new(authority, Saving::default(), target, tell, base)
 }
 
 /// Checks that the answer to a message writes itself back.

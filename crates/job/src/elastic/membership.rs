@@ -16,6 +16,7 @@ use std::sync::mpsc::{Sender, channel};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
+use serde_json::{Map, Value, json};
 use thinwire_link::{self as link, Link};
 use thinwire_member::{Authority, Epoch, Id, Options};
 use thinwire_wire::{Rank, World};
@@ -31,15 +32,23 @@ use shared::{Found, Shared};
 use worker::{Command, Worker};
 
 /// Longest time that a farewell takes.
-const FAREWELL: Duration = Duration::from_secs(5);
+const DEPARTURE: Duration = Duration::from_secs(2);
+/// Longest time for which a process that has done all steps waits until the coordinator has heard of it.
+const COMPLETION: Duration = Duration::from_secs(10);
+
+/// Longest wait for the coordinator to name the leavers.
+const NOTICE: Duration = Duration::from_secs(2);
 
 /// Next thing that a process of an elastic job does.
 #[derive(Debug)]
 pub enum Next {
     /// Train in an epoch.
     Run(Box<Run>),
-    /// End: the process has left, or the job is over.
+    /// End: the process has left a job that goes on, or all steps are done.
     Left,
+    /// End: the job is stopped, or this process has left and nobody is known to go on with its state, which
+    /// is to be saved.
+    Stopped,
 }
 
 /// Epoch that has started, and this process's part in it.
@@ -104,7 +113,11 @@ impl Membership {
             .name("thinwire member".to_owned())
             .spawn(move || worker.run())
             .map_err(|error| Error::because("starting the thread of a membership", error))?;
-        Ok(Membership { id: seat.id, shared, commands: Some(sender), caller, thread: Some(thread) })
+        let commands = Some(sender);
+        let membership = Membership { id: seat.id, shared, commands, caller, thread: Some(thread) };
+        // Host and process are worth knowing before there are other figures.
+        membership.tell(Map::new());
+        Ok(membership)
     }
 
     /// Returns the id of this process.
@@ -123,14 +136,31 @@ impl Membership {
         reason = "epochs are waited for, and waiting may fail"
     )]
     pub fn next(&mut self) -> Result<Next, Error> {
+        Ok(self.next_until(None)?.expect("without a deadline there is a next thing to do"))
+    }
+
+    /// Waits as [`Membership::next`] does, but returns none if no epoch has started within `timeout`: a process
+    /// that waits may be told to leave.
+    ///
+    /// # Errors
+    /// As [`Membership::next`].
+    pub fn next_within(&mut self, timeout: Duration) -> Result<Option<Next>, Error> {
+        self.next_until(Instant::now().checked_add(timeout))
+    }
+
+    fn next_until(&mut self, deadline: Option<Instant>) -> Result<Option<Next>, Error> {
         loop {
-            let epoch = match self.shared.wait_for_epoch()? {
-                Found::Left => return Ok(Next::Left),
-                Found::Epoch(epoch) => epoch,
+            let epoch = match self.shared.wait_for_epoch(deadline)? {
+                None => return Ok(None),
+                Some(Found::Left) => return Ok(Some(Next::Left)),
+                Some(Found::Stopped) => return Ok(Some(Next::Stopped)),
+                Some(Found::Epoch(epoch)) => epoch,
             };
             let world = epoch.world(self.id).expect("the epoch of a run has this process");
             match self.shared.meet(&epoch, world)? {
-                Some(Ok(link)) => return Ok(Next::Run(Box::new(Run { epoch, world, link }))),
+                Some(Ok(link)) => {
+                    return Ok(Some(Next::Run(Box::new(Run { epoch, world, link }))));
+                }
                 Some(Err(error)) if is_final(&error) => return Err(error.into()),
                 Some(Err(error)) => {
                     error.rank.into_iter().for_each(|rank| self.lost(rank));
@@ -152,6 +182,14 @@ impl Membership {
     /// after a step that all agree on. Next to free.
     pub fn finishing(&self) -> Option<Vec<Id>> {
         self.shared.finishing()
+    }
+
+    /// Returns each leaver of an epoch that ends after a step that all agree on, with the rank that takes on
+    /// what it owes. Waits until the coordinator has named the leavers, since another rank may have said first
+    /// that the epoch ends; without its word there are none.
+    pub fn heirs(&self) -> Vec<(Rank, Rank)> {
+        let leavers = self.shared.wait_for_leavers(Instant::now() + NOTICE);
+        heirs(&self.shared.members(), &leavers)
     }
 
     /// Notes that the state of the epoch was received or loaded, with `done` as its last step.
@@ -183,16 +221,44 @@ impl Membership {
         self.command(Command::Leave);
     }
 
-    /// Tells that all steps are done: the job is over for every process. Returns when the coordinator
-    /// has heard of it, or cannot be reached.
-    pub fn complete(&self) {
-        self.command(Command::Complete);
-        self.shared.wait_for_end(Instant::now() + FAREWELL);
+    /// Notes that the run takes no step any more and that nobody goes on after it: the process saves its state
+    /// together with its peers, however long that takes, and no abort ends their group.
+    pub fn closing(&self) {
+        self.shared.run_ended();
     }
 
-    /// Sends figures for people, a JSON object of at most 512 bytes: step, loss and the like. Longer ones
-    /// are dropped, and so are those that the coordinator does not hear of in time.
-    pub fn tell(&self, figures: String) {
+    /// Leaves at once, without waiting for the coordinator's permission: nobody goes on with the state of this
+    /// process, or it is saved.
+    pub fn depart(&self) {
+        self.command(Command::Depart);
+        self.shared.wait_for_end(Instant::now() + DEPARTURE);
+    }
+
+    /// Tells that all steps are done: the job is over for every process. A coordinator that is away hears of it
+    /// if it comes back within ten seconds.
+    ///
+    /// # Errors
+    /// If the coordinator has not heard of it by then.
+    pub fn complete(&self) -> Result<(), Error> {
+        self.command(Command::Complete);
+        if self.shared.wait_for_end(Instant::now() + COMPLETION) {
+            return Ok(());
+        }
+        let (address, seconds) = (&self.caller.address(), COMPLETION.as_secs());
+        let context = format!(
+            "the coordinator at {address} has not heard within {seconds} s that all steps are done"
+        );
+        let error = Error::from(link::Error::new(link::Kind::Unreachable, context));
+        Err(error.with_hint("when it is back, end it and remove its state: the job is complete"))
+    }
+
+    /// Sends figures for people in the place of the last ones: step, loss and the like. `host` and `pid` of this
+    /// process are added. More than 16 KiB of JSON are dropped.
+    pub fn tell(&self, mut figures: Map<String, Value>) {
+        let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
+        figures.insert("host".to_owned(), json!(host));
+        figures.insert("pid".to_owned(), json!(std::process::id()));
+        let figures = Value::Object(figures).to_string();
         if figures.len() <= FIGURES_BYTES_MAX {
             self.command(Command::Figures(figures));
         }
@@ -225,8 +291,33 @@ impl Drop for Membership {
     }
 }
 
+/// Pairs leavers with members that stay, by turns, so that all ranks find the same pairs.
+fn heirs(members: &[Id], leavers: &[Id]) -> Vec<(Rank, Rank)> {
+    let ranks = (0..).map(Rank).zip(members);
+    let (going, staying): (Vec<_>, Vec<_>) = ranks.partition(|(_, id)| leavers.contains(id));
+    let pairs = going.iter().zip(staying.iter().cycle());
+    pairs.map(|((leaver, _), (heir, _))| (*leaver, *heir)).collect()
+}
+
 /// Whether no later epoch can help.
 fn is_final(error: &link::Error) -> bool {
     use link::Kind::{Invalid, Limit, RankTaken, WorldMismatch};
     matches!(error.kind, Invalid | Limit | RankTaken | WorldMismatch)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_leaver_has_an_heir_that_stays() {
+        let members = [Id(5), Id(9), Id(2), Id(7), Id(4)];
+        let pairs = |leavers: &[Id]| {
+            heirs(&members, leavers).iter().map(|(a, b)| (a.0, b.0)).collect::<Vec<_>>()
+        };
+        assert_eq!(pairs(&[]), []);
+        assert_eq!(pairs(&[Id(9)]), [(1, 0)]);
+        assert_eq!(pairs(&[Id(4), Id(5), Id(2)]), [(0, 1), (2, 3), (4, 1)]);
+        assert_eq!(pairs(&members), []);
+    }
 }

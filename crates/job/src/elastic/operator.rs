@@ -6,6 +6,8 @@ use thinwire_link as link;
 use thinwire_link::service::Connection;
 
 use super::envelope::{Reply, Request};
+use super::etcd;
+use super::store::Store;
 use crate::error::Error;
 use crate::rendezvous::secret;
 
@@ -17,17 +19,31 @@ pub struct Operator {
 }
 
 impl Operator {
-    /// Connects to the coordinator at `address`, host:port; every request is answered within `timeout`.
+    /// Connects to the coordinator at `address`, host:port or the store that knows it
+    /// (`etcd://host:port/JOB`); every request is answered within `timeout`.
     ///
     /// # Errors
     /// If the coordinator does not answer, or has another token.
     pub fn connect(address: &str, token: &str, timeout: Duration) -> Result<Operator, Error> {
         let secret = secret(token, address)?;
-        Ok(Operator { connection: Connection::connect(address, &secret, timeout)?, timeout })
+        let address = match Store::is_meant(address) {
+            true => etcd::address(&address.parse()?, timeout)?,
+            false => address.to_owned(),
+        };
+        Ok(Operator { connection: Connection::connect(&address, &secret, timeout)?, timeout })
+    }
+
+    /// Waits until there may be news, at most `timeout`.
+    ///
+    /// # Errors
+    /// If the coordinator has ended.
+    pub(super) fn wait(&mut self, timeout: Duration) -> Result<(), Error> {
+        Ok(self.connection.receive(timeout).map(drop)?)
     }
 
     /// Returns the state of the job as JSON: `epoch`, `step`, `target`, `min`, `max`, `waiting`, `end`,
-    /// `members` by rank, and `newcomers`, each with `id`, `rank`, `standing`, `step` and `figures`.
+    /// `members` by rank, and `newcomers`, each with `id`, `rank`, `standing`, `step` and `figures`. A standing
+    /// is `newcomer`, `running`, `halted`, `silent` (not heard of lately) or `lost` (not connected).
     ///
     /// # Errors
     /// If the coordinator does not answer.
@@ -56,7 +72,11 @@ impl Operator {
         loop {
             let left = deadline.saturating_duration_since(Instant::now());
             match self.connection.receive(left)? {
-                Some(message) => return Ok(Reply::parse(&message)?),
+                Some(message) => match Reply::parse(&message)? {
+                    // It is told to all, and says nothing that the status does not.
+                    Reply::End(_) => {}
+                    reply => return Ok(reply),
+                },
                 None if left.is_zero() => {
                     let context = format!("no answer within {:.0} s", self.timeout.as_secs_f64());
                     return Err(link::Error::new(link::Kind::Timeout, context).into());

@@ -1,52 +1,104 @@
-//! State file of a coordinator.
+//! Saved state of a coordinator.
 //!
-//! Law: nothing that depends on a state leaves the coordinator before that state is on disk. If it
-//! cannot be written, the coordinator falls silent but goes on trying.
+//! Law: nothing that depends on a state leaves the coordinator before that state is saved. If it
+//! cannot be, the coordinator falls silent but goes on trying, unless another one has taken over.
 
-use std::fs;
-use std::path::{Path, PathBuf};
+mod file;
 
-use thinwire_link::durable;
-use thinwire_member::SAVED_BYTES_MAX;
+use std::time::Duration;
 
+use thinwire_member::Options;
+
+use super::envelope::End;
 use super::event::Event;
 use crate::error::Error;
+pub use file::FileRegistry;
 
-/// File where a coordinator keeps its state, if it has one.
-#[derive(Debug)]
+/// Number of silence times by which a restarted coordinator waits longer for members, since they come back
+/// with growing pauses.
+pub const RETURN: u32 = 2;
+
+/// Place that keeps the state of a coordinator.
+pub trait Registry: Send {
+    /// Returns the name of the place for people.
+    fn place(&self) -> String;
+
+    /// Returns the saved state, if there is one.
+    ///
+    /// # Errors
+    /// If it cannot be read.
+    fn load(&mut self) -> Result<Option<Vec<u8>>, Error>;
+
+    /// Checks that states can be written, and leaves nothing behind.
+    ///
+    /// # Errors
+    /// If they cannot.
+    fn check(&self) -> Result<(), Error> {
+        Ok(())
+    }
+
+    /// Replaces the state, so that it survives this process and a power cut.
+    ///
+    /// # Errors
+    /// If the state cannot be written, or another process leads now.
+    fn save(&mut self, bytes: &[u8]) -> Result<(), Unsaved>;
+
+    /// Returns how the job has ended, if others have to learn it here.
+    fn over(&self) -> Option<End> {
+        None
+    }
+
+    /// Notes that the job is over.
+    fn finish(&mut self, _end: End) {}
+
+    /// Returns the time within which members find a coordinator that goes on from this place.
+    fn way(&self, options: &Options) -> Duration {
+        RETURN * options.silence
+    }
+}
+
+/// Reason why a state is not saved.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Unsaved {
+    /// It cannot be written at the moment.
+    Cannot(String),
+    /// Another process leads the job.
+    Superseded,
+}
+
+/// Saving of a coordinator's state, if anything keeps it.
+#[derive(Default)]
 pub struct Saving {
-    path: Option<PathBuf>,
+    registry: Option<Box<dyn Registry>>,
     /// The last state could not be written.
     is_due: bool,
+    is_superseded: bool,
 }
 
 impl Saving {
-    pub fn new(path: Option<&Path>) -> Saving {
-        Saving { path: path.map(Path::to_owned), is_due: false }
+    pub fn to(registry: impl Registry + 'static) -> Saving {
+        Saving { registry: Some(Box::new(registry)), ..Saving::default() }
     }
 
     /// Returns the saved state, if there is one.
     ///
     /// # Errors
-    /// If the file cannot be read.
-    pub fn load(&self) -> Result<Option<Vec<u8>>, Error> {
-        let Some(path) = &self.path else { return Ok(None) };
-        let cannot = |error| {
-            Error::because(format!("reading the coordinator's state {}", path.display()), error)
-        };
-        match fs::metadata(path) {
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
-            Err(error) => return Err(cannot(error)),
-            Ok(found) if found.len() > SAVED_BYTES_MAX as u64 => {
-                let found = found.len();
-                return Err(Error::invalid(format!(
-                    "{} has {found} bytes, expected at most {SAVED_BYTES_MAX} of a coordinator's state",
-                    path.display()
-                )));
-            }
-            Ok(_) => {}
-        }
-        fs::read(path).map(Some).map_err(cannot)
+    /// If it cannot be read.
+    pub fn load(&mut self) -> Result<Option<Vec<u8>>, Error> {
+        self.registry.as_mut().map_or(Ok(None), |registry| registry.load())
+    }
+
+    /// Returns how the job has ended, if it has.
+    pub fn over(&self) -> Option<End> {
+        self.registry.as_ref().and_then(|registry| registry.over())
+    }
+
+    /// Checks that states can be written, before anybody depends on one. Nothing is left behind.
+    ///
+    /// # Errors
+    /// If they cannot.
+    pub fn check(&self) -> Result<(), Error> {
+        self.registry.as_ref().map_or(Ok(()), |registry| registry.check())
     }
 
     /// Whether the last state still has to be written.
@@ -54,27 +106,45 @@ impl Saving {
         self.is_due
     }
 
-    /// Writes a state, so that it survives a power cut.
+    /// Whether another coordinator has taken over, so that this one decides nothing any more.
+    pub fn is_superseded(&self) -> bool {
+        self.is_superseded
+    }
+
+    /// Saves a state.
     ///
     /// # Errors
     /// An event for people if that has become impossible, none if it still is.
     pub fn save(&mut self, bytes: &[u8]) -> Result<(), Option<Event>> {
-        let Some(path) = &self.path else { return Ok(()) };
-        let was_due = self.is_due;
-        match durable::replace(path, bytes) {
+        let Some(registry) = &mut self.registry else { return Ok(()) };
+        let was_due = std::mem::replace(&mut self.is_due, true);
+        match registry.save(bytes) {
             Ok(()) => {
                 self.is_due = false;
                 Ok(())
             }
-            Err(error) => {
-                self.is_due = true;
-                Err((!was_due).then(|| Event::unsaved(path, &error.to_string())))
+            Err(Unsaved::Cannot(reason)) => {
+                Err((!was_due).then(|| Event::unsaved(&registry.place(), &reason)))
+            }
+            Err(Unsaved::Superseded) => {
+                let was_superseded = std::mem::replace(&mut self.is_superseded, true);
+                Err((!was_superseded).then(|| Event::deposed(&registry.place())))
             }
         }
     }
 
-    /// Returns the path of the file.
-    pub fn path(&self) -> Option<&Path> {
-        self.path.as_deref()
+    /// Notes that the job is over.
+    pub fn finish(&mut self, end: End) {
+        self.registry.iter_mut().for_each(|registry| registry.finish(end));
+    }
+
+    /// Returns the time within which members find a coordinator that goes on from the saved state.
+    pub fn way(&self, options: &Options) -> Duration {
+        self.registry.as_ref().map_or(Duration::ZERO, |registry| registry.way(options))
+    }
+
+    /// Returns the name of the place of the state.
+    pub fn place(&self) -> Option<String> {
+        self.registry.as_ref().map(|registry| registry.place())
     }
 }

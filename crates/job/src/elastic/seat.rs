@@ -3,6 +3,7 @@
 use thinwire_link::Token;
 use thinwire_member::Id;
 
+use super::store::Store;
 use crate::address;
 use crate::environment::Variables;
 use crate::error::Error;
@@ -15,7 +16,7 @@ pub const VARIABLE: &str = "THINWIRE_MEMBER";
 /// A process of an elastic job before it joins.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Seat {
-    /// Address of the coordinator, as host:port.
+    /// Address of the coordinator as host:port, or of the store that knows it: `etcd://host:port/JOB`.
     pub coordinator: String,
     /// The job's secret.
     pub token: String,
@@ -48,7 +49,8 @@ impl Seat {
 }
 
 /// Returns the seat of this process, or none if `THINWIRE_MEMBER` is not set: then its job is not
-/// elastic. Address and token are as given, else those of `THINWIRE_COORDINATOR` and `THINWIRE_TOKEN`.
+/// elastic. Address and token are as given, else those of `THINWIRE_COORDINATOR` and `THINWIRE_TOKEN`. A store
+/// in the former comes first.
 ///
 /// # Errors
 /// If the id is none, or address or token are missing.
@@ -58,12 +60,18 @@ pub fn seat(given: &Given, variables: Variables<'_>) -> Result<Option<Seat>, Err
         "new" => fresh_id()?,
         _ => parse(&text)?,
     };
-    let coordinator = given.coordinator.clone().or_else(|| variables("THINWIRE_COORDINATOR"));
+    let variable = variables("THINWIRE_COORDINATOR");
+    // Where a store has the address, the given one is that at which this machine's launcher would listen.
+    let store = variable.clone().filter(|address| Store::is_meant(address));
+    let coordinator = store.or_else(|| given.coordinator.clone()).or(variable);
     let coordinator = coordinator.ok_or_else(|| {
         Error::invalid(format!("{VARIABLE} is {text}, but THINWIRE_COORDINATOR is not set"))
             .with_hint("set THINWIRE_COORDINATOR to host:port of the job's coordinator")
     })?;
-    address::check(&coordinator)?;
+    match Store::is_meant(&coordinator) {
+        true => drop(coordinator.parse::<Store>()?),
+        false => address::check(&coordinator)?,
+    }
     let token = rendezvous::token(given, &coordinator, variables)?;
     Ok(Some(Seat { coordinator, token, id }))
 }
@@ -98,6 +106,13 @@ mod tests {
         assert_eq!(seat(&Given::default(), &|_| None).unwrap(), None);
         let given = Given { coordinator: Some("127.0.0.1:8".to_owned()), ..Given::default() };
         assert_eq!(seat(&given, &lookup).unwrap().unwrap().coordinator, "127.0.0.1:8");
+        let store = |name: &str| match name {
+            "THINWIRE_COORDINATOR" => Some("etcd://a:1/j".to_owned()),
+            _ => lookup(name),
+        };
+        let token = "of 16 bytes and more";
+        let given = Given { token: Some(token.to_owned()), ..given };
+        assert_eq!(seat(&given, &store).unwrap().unwrap().coordinator, "etcd://a:1/j");
         let fresh = |name: &str| match name {
             VARIABLE => Some("new".to_owned()),
             _ => lookup(name),

@@ -44,6 +44,8 @@ pub struct CoordinatorService {
     /// There is somebody to wait for: before, no news is worth telling.
     has_begun: bool,
     end: Option<End>,
+    /// Operators that have looked at the job.
+    watchers: BTreeSet<ClientId>,
     target: Arc<AtomicU32>,
     tell: Tell,
     silence: Duration,
@@ -64,14 +66,15 @@ impl CoordinatorService {
             silence: authority.options().silence,
             has_begun: authority.roster().is_some_and(|roster| roster.epoch().is_some()),
             authority,
-            saving,
             store: KeyValueService::new(),
             facts: None,
             processes: BTreeMap::new(),
             clients: BTreeMap::new(),
             known: BTreeMap::new(),
             epochs: BTreeSet::new(),
-            end: None,
+            end: saving.over(),
+            saving,
+            watchers: BTreeSet::new(),
             target,
             tell,
             base,
@@ -108,11 +111,9 @@ impl CoordinatorService {
             return;
         }
         self.end = Some(end);
-        (self.tell)(&match end {
-            End::Complete => Event::complete(),
-            End::Stop => Event::stopping(),
-        });
-        for client in self.processes.keys() {
+        self.saving.finish(end);
+        (self.tell)(&Event::over(end));
+        for client in self.processes.keys().chain(&self.watchers) {
             out.send(*client, &Reply::End(end).to_bytes());
         }
     }
@@ -123,7 +124,7 @@ impl CoordinatorService {
 
     /// Hands an event to the roster and does what it decides; returns its answer to an operator.
     fn decide(&mut self, event: RosterEvent, now: Instant, out: &mut Outbox) -> Option<Message> {
-        if self.end.is_some() {
+        if self.end.is_some() || self.saving.is_superseded() {
             return None;
         }
         let at = self.roster_now(now);
@@ -202,7 +203,8 @@ impl CoordinatorService {
             }
             Request::Join { id, facts } => self.join(client, (id, facts), now, out),
             Request::Status => {
-                let json = status::describe(&self.authority, &self.known, self.end);
+                self.watchers.insert(client);
+                let json = status::describe(&self.authority, &self.known, self.end, now);
                 out.send(client, &Reply::Status(json).to_bytes());
             }
             Request::Resize(target) => {
@@ -236,7 +238,7 @@ impl CoordinatorService {
             out.close(before);
         }
         self.processes.insert(client, id);
-        self.known.entry(id).or_default();
+        self.known.entry(id).or_default().heard = Some(now);
         let silence_ms = u32::try_from(self.silence.as_millis()).unwrap_or(u32::MAX);
         let coordinator = self.authority.id();
         out.send(client, &Reply::Welcome { coordinator, silence_ms }.to_bytes());
@@ -277,7 +279,7 @@ impl CoordinatorService {
         match request {
             Request::Member(Message::Report(report)) => {
                 if let Some(known) = self.known.get_mut(&id) {
-                    known.standing = Some(report.standing);
+                    (known.standing, known.heard) = (Some(report.standing), Some(now));
                     known.done = report.state.map(|state| state.done);
                 }
                 self.decide(RosterEvent::Report { id, report }, now, out);
@@ -325,8 +327,12 @@ impl Service for CoordinatorService {
 
     fn closed(&mut self, client: ClientId, now: Instant, out: &mut Outbox) {
         self.store.closed(client, now, out);
+        self.watchers.remove(&client);
         if let Some(id) = self.processes.remove(&client) {
             self.clients.remove(&id);
+            if let Some(known) = self.known.get_mut(&id) {
+                known.heard = None;
+            }
             self.decide(RosterEvent::Closed(id), now, out);
             self.forget_processes();
         }

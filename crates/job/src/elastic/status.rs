@@ -1,8 +1,10 @@
 //! State of an elastic job as JSON, for `thinwire top`.
 
 use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
+use thinwire_link::service::MESSAGE_BYTES_MAX;
 use thinwire_member::{Id, Standing};
 
 use super::authority::Authority;
@@ -18,20 +20,72 @@ pub struct Known {
     pub done: Option<u64>,
     /// Figures for people.
     pub figures: Option<Value>,
+    /// Time of the last report, while the process is connected.
+    pub heard: Option<Instant>,
 }
+
+impl Known {
+    /// Returns the standing of the process in a word: `lost` if it is not connected, `silent` if it has not
+    /// been heard of for so long that something is wrong.
+    fn word(&self, now: Instant, silence: Duration) -> &'static str {
+        let Some(heard) = self.heard else { return "lost" };
+        match self.standing {
+            Some(_) if now.saturating_duration_since(heard) > silence / 2 => "silent",
+            None | Some(Standing::Newcomer) => "newcomer",
+            Some(Standing::Running) => "running",
+            Some(Standing::Halted) => "halted",
+        }
+    }
+}
+
+/// Most bytes of a state with figures: together those of very many processes may be too long for a message.
+const BYTES_MAX: usize = MESSAGE_BYTES_MAX / 2;
 
 /// Returns the state of the job: `epoch` (0 before the first), `step` with which it began, `target`, `min`,
 /// `max`, `waiting` (a text or null), `end` (`complete`, `stop` or null), `members` by rank and
-/// `newcomers`, each with `id`, `rank` (null for a newcomer), `standing`, `step` and `figures`.
-pub fn describe(authority: &Authority, known: &BTreeMap<Id, Known>, end: Option<End>) -> String {
+/// `newcomers`, each with `id`, `rank` (null for a newcomer), `standing` (`newcomer`, `running`, `halted`,
+/// `silent` or `lost`), `step` and `figures`.
+pub fn describe(
+    authority: &Authority,
+    known: &BTreeMap<Id, Known>,
+    end: Option<End>,
+    now: Instant,
+) -> String {
+    let text = |shown| state(authority, (known, shown), end, now).to_string();
+    let all = text(Shown::All);
+    if all.len() > BYTES_MAX { text(Shown::Rank0) } else { all }
+}
+
+/// Processes whose figures are shown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Shown {
+    All,
+    Rank0,
+}
+
+fn state(
+    authority: &Authority,
+    (known, shown): (&BTreeMap<Id, Known>, Shown),
+    end: Option<End>,
+    now: Instant,
+) -> Value {
     let roster = authority.roster();
     let epoch = roster.and_then(|roster| roster.epoch());
     let members = epoch.map_or(&[][..], |epoch| &epoch.members);
-    let ranks =
-        members.iter().enumerate().map(|(rank, id)| process(*id, Some(rank), known.get(id)));
-    let newcomers = known.iter().filter(|(id, _)| !members.contains(id));
-    let newcomers = newcomers.map(|(id, known)| process(*id, None, Some(known)));
     let options = authority.options();
+    let unknown = Known::default();
+    let process = |id: Id, rank: Option<usize>| {
+        let known = known.get(&id).unwrap_or(&unknown);
+        json!({
+            "id": id.to_string(),
+            "rank": rank,
+            "standing": known.word(now, options.silence),
+            "step": known.done,
+            "figures": known.figures.as_ref().filter(|_| shown == Shown::All || rank == Some(0)),
+        })
+    };
+    let ranks = members.iter().enumerate().map(|(rank, id)| process(*id, Some(rank)));
+    let newcomers = known.keys().filter(|id| !members.contains(id)).map(|id| process(*id, None));
     json!({
         "epoch": epoch.map_or(0, |epoch| epoch.number),
         "step": epoch.map_or(0, |epoch| epoch.done),
@@ -46,20 +100,25 @@ pub fn describe(authority: &Authority, known: &BTreeMap<Id, Known>, end: Option<
         "members": ranks.collect::<Vec<_>>(),
         "newcomers": newcomers.collect::<Vec<_>>(),
     })
-    .to_string()
 }
 
-fn process(id: Id, rank: Option<usize>, known: Option<&Known>) -> Value {
-    let standing = known.and_then(|known| known.standing).map(|standing| match standing {
-        Standing::Newcomer => "newcomer",
-        Standing::Running => "running",
-        Standing::Halted => "halted",
-    });
-    json!({
-        "id": id.to_string(),
-        "rank": rank,
-        "standing": standing,
-        "step": known.and_then(|known| known.done),
-        "figures": known.and_then(|known| known.figures.as_ref()),
-    })
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_is_not_connected_or_not_heard_of_is_not_running() {
+        let (begun, silence) = (Instant::now(), Duration::from_secs(2));
+        let known = |standing, heard| Known { standing, heard, ..Known::default() };
+        let running = Some(Standing::Running);
+        for (known, after_s, word) in [
+            (known(running, Some(begun)), 0.9, "running"),
+            (known(running, Some(begun)), 1.1, "silent"),
+            (known(running, None), 0.0, "lost"),
+            (known(Some(Standing::Halted), Some(begun)), 0.0, "halted"),
+            (known(None, Some(begun)), 9.0, "newcomer"),
+        ] {
+            assert_eq!(known.word(begun + Duration::from_secs_f64(after_s), silence), word);
+        }
+    }
 }

@@ -149,7 +149,6 @@ fn an_operator_makes_a_job_larger_and_smaller_again() {
 fn figures_and_steps_of_members_are_shown() {
     let (coordinator, _events, job) = job(options(1, 2), 2);
     job.order(0, Order::Tell("{\"loss\":2.5}".to_owned()));
-    job.order(1, Order::Tell("no JSON".to_owned()));
     let mut operator = Operator::connect(&coordinator.address(), "secret", LONG).unwrap();
     let deadline = Instant::now() + LONG;
     let members = loop {
@@ -165,7 +164,24 @@ fn figures_and_steps_of_members_are_shown() {
         assert!(Instant::now() < deadline, "{status}");
     };
     assert_eq!(members[0]["standing"], "running");
-    assert!(members[1]["figures"].is_null());
+    let figures = &members[1]["figures"];
+    assert_eq!(figures["pid"], std::process::id());
+    assert!(figures["host"].is_string() && figures["loss"].is_null(), "{figures}");
+}
+
+#[test]
+fn a_state_that_cannot_be_written_is_noticed_at_the_start() {
+    let folder = Folder::new("unwritable");
+    let state = folder.0.join("gone").join("state");
+    let bound = Coordinator::bind("127.0.0.1:0", "secret", options(1, 2), Some(&state), |_| {});
+    let error = bound.unwrap_err().to_string();
+    assert!(
+        error.starts_with("saving the coordinator's state in ") && error.contains("gone"),
+        "{error}"
+    );
+    let state = folder.0.join("state");
+    Coordinator::bind("127.0.0.1:0", "secret", options(1, 2), Some(&state), |_| {}).unwrap();
+    assert!(!state.exists(), "nothing is worth keeping before the first epoch");
 }
 
 #[test]
@@ -241,6 +257,44 @@ fn another_token_is_refused() {
     let seat = Seat::new(coordinator.address(), "another").unwrap();
     let joined = Membership::join(&seat, &Settings::default(), options(1, 1), facts("gpt"));
     assert_eq!(joined.unwrap_err().kind, Kind::Link(link::Kind::TokenMismatch));
+}
+
+#[test]
+fn a_coordinator_that_was_away_hears_of_the_last_step_when_it_is_back() {
+    let folder = Folder::new("complete");
+    let (state, options) = (folder.0.join("state"), options(1, 1));
+    let first = Coordinator::bind("127.0.0.1:0", "secret", options, Some(&state), |_| {}).unwrap();
+    let address = first.address();
+    let seat = Seat::new(&address, "secret").unwrap();
+    let mut membership =
+        Membership::join(&seat, &Settings::default(), options, facts("gpt")).unwrap();
+    assert!(matches!(membership.next().unwrap(), Next::Run(_)));
+    drop(first);
+    let completion = thread::spawn(move || membership.complete());
+    // It has been tried, in vain.
+    thread::sleep(Duration::from_millis(100));
+    assert!(!completion.is_finished());
+    let events = Events::default();
+    let told = Arc::clone(&events);
+    let tell = move |event: &Event| told.lock().unwrap().push(event.clone());
+    let _second = Coordinator::bind(&address, "secret", options, Some(&state), tell).unwrap();
+    completion.join().unwrap().unwrap();
+    assert_eq!(events.lock().unwrap().last().unwrap().text, "all steps are done");
+}
+
+#[test]
+fn a_process_that_leaves_alone_is_told_that_nobody_goes_on() {
+    let (coordinator, _events) = bind(options(1, 1));
+    let (_, mut membership) = absent(&coordinator, options(1, 1));
+    assert!(matches!(membership.next().unwrap(), Next::Run(_)));
+    membership.synced(3);
+    membership.leave();
+    let deadline = Instant::now() + LONG;
+    while membership.finishing().is_none() {
+        assert!(Instant::now() < deadline);
+    }
+    membership.halted();
+    assert!(matches!(membership.next().unwrap(), Next::Stopped));
 }
 
 /// A process that has joined and does not come to the meeting of its epoch.

@@ -164,7 +164,7 @@ fn train(
             End::Halted => membership.halted(),
             End::Dead => return Ok(()),
             End::Complete => {
-                membership.complete();
+                membership.complete()?;
                 return Ok(());
             }
         }
@@ -192,7 +192,9 @@ fn train_epoch(
             Ok(Order::Die) => return End::Dead,
             Ok(Order::Leave) => membership.leave(),
             Ok(Order::Complete) => is_last = true,
-            Ok(Order::Tell(figures)) => membership.tell(figures),
+            Ok(Order::Tell(figures)) => {
+                membership.tell(serde_json::from_str(&figures).expect("an object"));
+            }
             Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => {}
         }
         let wants_end = membership.finishing().is_some() || is_last;

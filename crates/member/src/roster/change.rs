@@ -3,12 +3,14 @@
 use std::time::Duration;
 
 use super::{Phase, Roster, RosterAction};
-use crate::{Epoch, Gone, Id, Manner, Message, Note, Standing, Wait};
+use crate::{Epoch, Gone, Id, Interruption, Manner, Message, Note, Standing, Wait};
 
 impl Roster {
     pub(super) fn is_gone(&self, id: Id, now: Duration) -> bool {
-        let is_missed = self.cuts.is_missed(id, self.epoch_number());
-        self.peers.is_gone(id, is_missed, &self.options, now)
+        let number = self.epoch_number();
+        let is_overdue = self.cuts.is_new(number) && self.peers.is_overdue(id, now);
+        let is_missed = self.cuts.is_missed(id, number);
+        is_overdue || self.peers.is_gone(id, is_missed, &self.options, now)
     }
 
     /// Stops the epoch if somebody is lost, wants to leave or to join, or the size is to change.
@@ -17,8 +19,24 @@ impl Roster {
             return self.found_if_complete(now, actions);
         }
         if let Some(manner) = self.reason_to_stop(now) {
+            self.interruption = self.interruption(now);
             self.stop(manner, now, actions);
         }
+    }
+
+    /// Returns the first reason to end the epoch in the middle of a step.
+    fn interruption(&self, now: Duration) -> Option<Interruption> {
+        let lost = |by: &Id| {
+            let report = self.peers.report(*by).filter(|it| it.epoch == self.epoch_number())?;
+            report.lost.first().map(|of| Interruption::Lost { by: *by, of: *of })
+        };
+        let stopped = |id: &Id| match () {
+            () if self.is_gone(*id, now) => Some(Interruption::Away(*id)),
+            () if self.has_stopped(*id) => Some(Interruption::Halted(*id)),
+            () => None,
+        };
+        let members = self.members();
+        members.iter().find_map(lost).or_else(|| members.iter().find_map(stopped))
     }
 
     fn reason_to_stop(&self, now: Duration) -> Option<Manner> {
@@ -31,7 +49,13 @@ impl Roster {
             members.iter().copied().filter(|id| self.is_leaving(*id)).collect();
         let staying = || members.iter().filter(|id| !self.is_leaving(**id));
         leavers.extend(staying().skip(target));
-        let is_wanted = staying().count() < target && self.has_settled(now);
+        let knock = self.last_knock(now);
+        let has_settled = knock.is_some_and(|knock| now >= knock + self.options.settle);
+        let is_wanted = staying().count() < target && has_settled;
+        if leavers.len() == members.len() && members.len() < target && knock.is_some() {
+            // They stay for one more epoch, in which newcomers get their state.
+            return Some(Manner::Finish { leavers: Vec::new() });
+        }
         (is_wanted || !leavers.is_empty()).then_some(Manner::Finish { leavers })
     }
 
@@ -45,16 +69,14 @@ impl Roster {
         })
     }
 
-    /// Whether newcomers that may join have waited for others long enough.
-    fn has_settled(&self, now: Duration) -> bool {
+    /// Returns when the last of the newcomers that may join has knocked.
+    fn last_knock(&self, now: Duration) -> Option<Duration> {
         let members = self.members();
         let may_join = |id: Id| {
             !members.contains(&id) && !members.iter().any(|of| self.cuts.parts((id, *of), now))
         };
         let newcomers = self.peers.newcomers(&self.options, now);
-        let last =
-            newcomers.iter().filter(|(id, _)| may_join(*id)).map(|(_, knocked)| *knocked).max();
-        last.is_some_and(|last| now >= last + self.options.settle)
+        newcomers.iter().filter(|(id, _)| may_join(*id)).map(|(_, knocked)| *knocked).max()
     }
 
     /// Proposes the first epoch when enough processes have knocked, and all or no more are to come.
@@ -63,7 +85,8 @@ impl Roster {
         if have < self.options.min {
             return self.wait(Wait::Members { have, min: self.options.min }, now, actions);
         }
-        if have >= self.target || self.has_settled(now) {
+        let settled = self.last_knock(now).map(|knock| knock + self.options.settle);
+        if have >= self.target || settled.is_some_and(|settled| now >= settled) {
             self.number = self.number.max(self.seen) + 1;
             if let Ok(epoch) = self.choose(now) {
                 self.propose(epoch, now, actions);
@@ -94,6 +117,7 @@ impl Roster {
             || self.cuts.is_new(self.epoch_number());
         if is_gentle && is_broken {
             // The step cannot be completed.
+            self.interruption = self.interruption(now);
             self.phase = Phase::Stopping { manner: Manner::Abort, since: now };
             let message = self.stop_message(&Manner::Abort);
             let members = self.members().to_vec();
@@ -163,6 +187,7 @@ impl Roster {
                     .is_some_and(|report| report.promised.number > epoch.number)
         };
         if epoch.members.iter().any(is_lost) || now > *since + self.options.silence {
+            self.interruption.get_or_insert(Interruption::Unstarted { number: epoch.number });
             return self.stop(Manner::Abort, now, actions);
         }
         let knows = |id: &&Id| self.knows(**id, epoch.number);
@@ -177,6 +202,7 @@ impl Roster {
         let concerned = self.concerned(&epoch);
         let notes = self.notes(&epoch, now);
         (self.phase, self.floor, self.waiting) = (Phase::Steady, epoch.number, None);
+        self.interruption = None;
         self.outstanding.clear();
         self.unstarted.clear();
         self.epoch = Some(epoch.clone());
@@ -193,6 +219,7 @@ impl Roster {
             number: epoch.number,
             joined: joined.copied().collect(),
             gone: gone.collect(),
+            interruption: self.interruption,
         }];
         if let Some(last) = self.epoch.as_ref().filter(|last| loses_steps(last, epoch)) {
             let to = (epoch.holders > 0).then_some(epoch.done);

@@ -10,6 +10,8 @@ use crate::{Epoch, Id, Options, Report, Standing};
 pub(super) struct Peer {
     pub(super) heard: Duration,
     closed: Option<Duration>,
+    /// From when on a coordinator that was restored does not wait for it in a broken epoch.
+    awaited: Option<Duration>,
     ended: bool,
     /// When it first knocked, since it was last a member.
     pub(super) knocked: Duration,
@@ -26,9 +28,22 @@ pub(super) struct Peers {
 impl Peers {
     /// Names a process that was not heard of; its silence counts from `now`.
     pub(super) fn expect(&mut self, id: Id, now: Duration) -> &mut Peer {
-        let new =
-            Peer { heard: now, closed: None, ended: false, knocked: now, report: None, told: None };
+        let new = Peer {
+            heard: now,
+            closed: None,
+            awaited: None,
+            ended: false,
+            knocked: now,
+            report: None,
+            told: None,
+        };
         self.all.entry(id).or_insert(new)
+    }
+
+    /// Names a member that is to come back. A silence of it counts from `now`; in a broken epoch it is lost
+    /// at `awaited`.
+    pub(super) fn await_return(&mut self, id: Id, awaited: Duration, now: Duration) {
+        self.expect(id, now).awaited = Some(awaited);
     }
 
     /// Takes a report; false if it is older than one that is known, or of a process that has ended.
@@ -46,7 +61,8 @@ impl Peers {
         if report.known.is_some() {
             peer.told = Some((report.epoch, report.accepted));
         }
-        (peer.heard, peer.closed, peer.report) = (now, None, Some(report));
+        (peer.heard, peer.closed, peer.awaited) = (now, None, None);
+        peer.report = Some(report);
         true
     }
 
@@ -61,6 +77,15 @@ impl Peers {
     pub(super) fn closed(&mut self, id: Id, now: Duration) {
         if let Some(peer) = self.all.get_mut(&id) {
             peer.closed.get_or_insert(now);
+        }
+    }
+
+    /// Takes `late` off the silence of all, up to `now`.
+    pub(super) fn excuse(&mut self, late: Duration, now: Duration) {
+        // A time after `now` is a grace, and stays.
+        let excused = |time: Duration| time.max((time + late).min(now));
+        for peer in self.all.values_mut() {
+            (peer.heard, peer.closed) = (excused(peer.heard), peer.closed.map(excused));
         }
     }
 
@@ -89,6 +114,12 @@ impl Peers {
         let is_closed =
             peer.closed.is_some_and(|closed| is_missed || now > closed + options.beat());
         peer.ended || is_closed || now > peer.heard + options.patience()
+    }
+
+    /// Whether a process has not come back in time to end a broken epoch.
+    pub(super) fn is_overdue(&self, id: Id, now: Duration) -> bool {
+        let awaited = self.all.get(&id).and_then(|peer| peer.awaited);
+        awaited.is_some_and(|awaited| now >= awaited)
     }
 
     /// Newcomers that have knocked lately, the first first.

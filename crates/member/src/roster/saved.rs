@@ -41,11 +41,17 @@ impl Roster {
         bytes
     }
 
-    /// Goes on from a saved state. Members have the usual time to report again.
+    /// Goes on from a saved state at time `now`. Members have `patience` beyond the usual time to report again,
+    /// but only `hurry` if one that is back has lost another: then there is no step that could wait for them.
     ///
     /// # Errors
     /// If the bytes were not written by [`Roster::save`] of this version.
-    pub fn restore(bytes: &[u8], options: Options, now: Duration) -> Result<Roster, Corrupt> {
+    pub fn restore(
+        bytes: &[u8],
+        options: Options,
+        now: Duration,
+        (hurry, patience): (Duration, Duration),
+    ) -> Result<Roster, Corrupt> {
         let (flags, mut fields) = open(bytes)?;
         let mut roster = Roster::found(fields.id()?, options);
         (roster.number, roster.floor) = (fields.number()?, fields.number()?);
@@ -56,7 +62,7 @@ impl Roster {
         fields.end()?;
         roster.target = target.clamp(options.min, options.max);
         for id in roster.members().to_vec() {
-            roster.peers.expect(id, now);
+            roster.peers.await_return(id, now + hurry, now + patience);
         }
         Ok(roster)
     }
@@ -96,7 +102,10 @@ mod tests {
 
     use super::*;
     use crate::bytes::EPOCH_BYTES;
-    use crate::{Authority, Epoch, Id};
+    use crate::{
+        Authority, Epoch, Id, Message, Occasion, Promise, Report, RosterAction, RosterEvent,
+        Standing, State,
+    };
 
     fn roster() -> Roster {
         let options = Options::new(Authority::Saved, 1, 8);
@@ -117,12 +126,16 @@ mod tests {
         }
     }
 
+    fn restored(bytes: &[u8], options: Options) -> Result<Roster, Corrupt> {
+        Roster::restore(bytes, options, Duration::ZERO, (Duration::ZERO, Duration::ZERO))
+    }
+
     #[test]
     fn a_saved_state_is_restored() {
         for roster in [roster(), Roster { epoch: None, fingerprint: None, ..roster() }] {
-            let restored = Roster::restore(&roster.save(), roster.options, Duration::ZERO).unwrap();
-            assert_eq!(restored.save(), roster.save());
-            assert_eq!((restored.id, &restored.epoch), (roster.id, &roster.epoch));
+            let found = restored(&roster.save(), roster.options).unwrap();
+            assert_eq!(found.save(), roster.save());
+            assert_eq!((found.id, &found.epoch), (roster.id, &roster.epoch));
         }
     }
 
@@ -133,13 +146,52 @@ mod tests {
             let mut bytes = saved.clone();
             bytes[place] ^= 0x10;
             let options = roster().options;
-            assert!(Roster::restore(&bytes, options, Duration::ZERO).is_err(), "byte {place}");
-            assert!(Roster::restore(&saved[..place], options, Duration::ZERO).is_err());
+            assert!(restored(&bytes, options).is_err(), "byte {place}");
+            assert!(restored(&saved[..place], options).is_err());
         }
         let mut other = saved;
         other[4] = 9;
-        let error = Roster::restore(&other, roster().options, Duration::ZERO).unwrap_err();
+        let error = restored(&other, roster().options).unwrap_err();
         assert_eq!(error.to_string(), "coordinator state of version 9, expected 1");
+    }
+
+    /// The report of a member that has ended its run, and has lost these.
+    fn halted(id: u64, beat: u64, number: u32, lost: &[Id]) -> RosterEvent {
+        let report = Report {
+            beat,
+            occasion: Occasion::Beat,
+            standing: Standing::Halted,
+            promised: Promise { number, to: Id(99) },
+            epoch: 7,
+            accepted: 0,
+            state: Some(State { epoch: 7, done: 41 }),
+            fingerprint: 5,
+            lost: lost.to_vec(),
+            leaving: false,
+            known: None,
+        };
+        RosterEvent::Report { id: Id(id), report }
+    }
+
+    #[test]
+    fn who_does_not_come_back_to_a_broken_epoch_is_not_waited_for() {
+        let (hurry, patience) = (Duration::from_millis(500), Duration::from_secs(4));
+        let options = roster().options;
+        let mut roster =
+            Roster::restore(&roster().save(), options, Duration::ZERO, (hurry, patience)).unwrap();
+        let proposed = |actions: &[RosterAction]| {
+            actions.iter().find_map(|action| match action {
+                RosterAction::Send { message: Message::Propose { epoch, .. }, .. } => {
+                    Some(epoch.members.clone())
+                }
+                _ => None,
+            })
+        };
+        let early = hurry / 2;
+        for event in [halted(1, 1, 7, &[Id(3)]), halted(1, 2, 9, &[Id(3)]), halted(2, 1, 9, &[])] {
+            assert_eq!(proposed(&roster.on(event, early)), None);
+        }
+        assert_eq!(proposed(&roster.on(RosterEvent::Tick, hurry)), Some(vec![Id(1), Id(2)]));
     }
 
     proptest! {
@@ -154,9 +206,9 @@ mod tests {
             }
             bytes.extend(checksum(&bytes).to_le_bytes());
             let options = Options::new(Authority::Saved, 1, u32::MAX);
-            if let Ok(roster) = Roster::restore(&bytes, options, Duration::ZERO) {
+            if let Ok(roster) = restored(&bytes, options) {
                 let saved = roster.save();
-                let again = Roster::restore(&saved, options, Duration::ZERO).unwrap();
+                let again = restored(&saved, options).unwrap();
                 prop_assert_eq!(again.save(), saved);
             }
         }

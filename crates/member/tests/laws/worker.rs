@@ -402,7 +402,10 @@ fn body(setup: &Setup, birth: &Birth, id: Id) -> Body {
         return Body::Process(Box::new(process));
     }
     let roster = match (&birth.saved, options.authority) {
-        (Some(saved), _) => Roster::restore(saved, options, birth.now).expect("what was saved"),
+        (Some(saved), _) => {
+            Roster::restore(saved, options, birth.now, (2 * options.beat(), Duration::ZERO))
+                .expect("what was saved")
+        }
         (None, Authority::Unsaved) if !is_first => {
             let known = Known { epoch: None, accepted: None };
             Roster::adopt(id, options, known, 0, birth.now).0

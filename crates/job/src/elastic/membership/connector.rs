@@ -1,7 +1,7 @@
 //! Calls to the coordinator: a connection, and the welcome on it.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -10,12 +10,18 @@ use thinwire_link::{self as link, Token};
 use thinwire_member::Id;
 
 use crate::elastic::envelope::{Reply, Request};
+use crate::elastic::etcd::{self, Directory};
 use crate::elastic::facts::Facts;
 use crate::elastic::seat::Seat;
-use crate::error::Error;
+use crate::elastic::store::Store;
+use crate::error::{Error, Kind};
 
 /// Longest time of one attempt after the first, so that a membership ends soon when it is dropped.
 const ATTEMPT: Duration = Duration::from_secs(2);
+/// Time of the first attempt at an address from a store; doubled for each further attempt.
+const ATTEMPT_MIN: Duration = Duration::from_millis(300);
+/// Pause after a malformed answer of a store.
+const PAUSE: Duration = Duration::from_millis(500);
 
 /// A connection on which this process was welcomed.
 #[derive(Debug)]
@@ -30,22 +36,58 @@ pub struct Call {
 /// Everything that is needed to call the coordinator.
 #[derive(Debug)]
 pub struct Caller {
-    pub address: String,
+    place: Place,
+    /// Address of the coordinator that was called last.
+    address: Mutex<String>,
     pub token: Token,
     join: Vec<u8>,
     cancelled: AtomicBool,
+}
+
+/// Place where the coordinator is found.
+#[derive(Debug)]
+enum Place {
+    /// Address of the coordinator, as host:port.
+    Address(String),
+    /// Store that has the coordinator's address.
+    Store(Store),
 }
 
 impl Caller {
     /// Returns a caller for this seat.
     ///
     /// # Errors
-    /// If the token is missing or too short beyond this machine.
+    /// If the token is missing or too short beyond this machine, or the coordinator's address is malformed.
     pub fn new(seat: &Seat, facts: Facts) -> Result<Caller, Error> {
         let join = Request::Join { id: seat.id, facts }.to_bytes();
         let token = seat.secret()?;
-        let cancelled = AtomicBool::new(false);
-        Ok(Caller { address: seat.coordinator.clone(), token, join, cancelled })
+        let place = match Store::is_meant(&seat.coordinator) {
+            true => Place::Store(seat.coordinator.parse()?),
+            false => Place::Address(seat.coordinator.clone()),
+        };
+        let (address, cancelled) = (Mutex::default(), AtomicBool::new(false));
+        Ok(Caller { place, address, token, join, cancelled })
+    }
+
+    /// Returns the address of the coordinator that was called last, as host:port.
+    pub fn address(&self) -> String {
+        self.address.lock().expect("no holder panics").clone()
+    }
+
+    /// Checks in a thread of its own whether another process coordinates the job now, and calls `moved` if so.
+    /// Does nothing if the coordinator's address is fixed.
+    pub fn look(self: &Arc<Caller>, moved: impl FnOnce() + Send + 'static) {
+        let Place::Store(store) = &self.place else { return };
+        let (mut directory, caller) = (Directory::new(store), Arc::clone(self));
+        let look = move || {
+            let leader = directory.leader().ok().flatten();
+            let found = leader.and_then(|leader| leader.address);
+            if found.is_some_and(|found| found != caller.address()) {
+                moved();
+            }
+        };
+        // Without a thread, the next look may succeed.
+        let _ = thread::Builder::new().name("thinwire look".to_owned()).spawn(look);
     }
 
     /// Ends calls in other threads soon.
@@ -59,17 +101,16 @@ impl Caller {
     /// If the coordinator does not answer in time or has another token, or refuses this process.
     pub fn call(&self, timeout: Duration) -> Result<Call, Error> {
         let deadline = Instant::now() + timeout;
-        let mut connection = Connection::connect(&self.address, &self.token, timeout)?;
+        let (address, mut connection) = self.connect(deadline)?;
+        self.address.lock().expect("no holder panics").clone_from(&address);
         // Behind an empty first message, since what strangers send has to be short.
         connection.send(&self.join)?;
         loop {
             let left = deadline.saturating_duration_since(Instant::now());
             let Some(message) = connection.receive(left)? else {
                 let seconds = timeout.as_secs_f64().ceil();
-                let context = format!(
-                    "the coordinator at {} gave no welcome within {seconds:.0} s",
-                    self.address
-                );
+                let context =
+                    format!("the coordinator at {address} gave no welcome within {seconds:.0} s");
                 return Err(link::Error::new(link::Kind::Unreachable, context).into());
             };
             match Reply::parse(&message)? {
@@ -87,6 +128,28 @@ impl Caller {
         }
     }
 
+    /// Connects to the coordinator, wherever it is by then.
+    fn connect(&self, deadline: Instant) -> Result<(String, Connection), Error> {
+        let left = || deadline.saturating_duration_since(Instant::now());
+        let store = match &self.place {
+            Place::Address(address) => {
+                let connection = Connection::connect(address, &self.token, left())?;
+                return Ok((address.clone(), connection));
+            }
+            Place::Store(store) => store,
+        };
+        let mut attempt = ATTEMPT_MIN;
+        loop {
+            let address = etcd::address(store, left())?;
+            match Connection::connect(&address, &self.token, left().min(attempt)) {
+                Ok(connection) => return Ok((address, connection)),
+                // The one at this address may have gone meanwhile, or is far away.
+                Err(error) if is_absent(&error) && !left().is_zero() => attempt *= 2,
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+
     /// Calls again and again in a thread of its own, until `answer` has got a connection or a refusal.
     pub fn call_until_answered(
         self: &Arc<Caller>,
@@ -97,6 +160,8 @@ impl Caller {
             while !caller.cancelled.load(Ordering::Relaxed) {
                 match caller.call(ATTEMPT) {
                     Err(error) if is_absence(&error) => {}
+                    // A store may answer strangely for a while, for instance through a proxy.
+                    Err(error) if error.kind == Kind::Invalid => thread::sleep(PAUSE),
                     answered => return answer(answered),
                 }
             }
@@ -108,6 +173,10 @@ impl Caller {
 
 /// Whether the coordinator may still come back.
 fn is_absence(error: &Error) -> bool {
+    error.link().is_some_and(is_absent)
+}
+
+fn is_absent(error: &link::Error) -> bool {
     use link::Kind::{Io, Timeout, Unreachable};
-    error.link().is_some_and(|error| matches!(error.kind, Io | Timeout | Unreachable))
+    matches!(error.kind, Io | Timeout | Unreachable)
 }

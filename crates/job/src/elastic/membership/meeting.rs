@@ -3,12 +3,11 @@
 //! It runs in a thread of its own, so that it can be given up at once when the epoch ends before all
 //! have met; the thread itself then ends within seconds.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::Arc;
 use std::time::Duration;
 
-use thinwire_link::store::Store;
 use thinwire_link::store::tcp::Client;
-use thinwire_link::{Error, Kind, Link, tcp};
+use thinwire_link::{Error, Link, tcp};
 use thinwire_wire::World;
 
 use super::connector::Caller;
@@ -23,13 +22,13 @@ const HEARTBEAT_MIN: Duration = Duration::from_millis(500);
 /// Way in which the members of this job meet.
 #[derive(Clone, Debug)]
 pub struct Meeting {
-    address: String,
+    caller: Arc<Caller>,
     options: tcp::Options,
 }
 
 impl Meeting {
     /// Returns the way in which members meet whose silence is noticed within `silence`.
-    pub fn new(settings: &Settings, silence: Duration, caller: &Caller) -> Meeting {
+    pub fn new(settings: &Settings, silence: Duration, caller: &Arc<Caller>) -> Meeting {
         let heartbeat_timeout = settings.heartbeat_timeout.min(silence.max(HEARTBEAT_MIN));
         let options = tcp::Options {
             connections: settings.connections,
@@ -39,50 +38,18 @@ impl Meeting {
             heartbeat_timeout: Some(heartbeat_timeout),
             ..tcp::Options::new(caller.token.clone())
         };
-        Meeting { address: caller.address.clone(), options }
+        Meeting { caller: Arc::clone(caller), options }
     }
 
-    /// Meets the members of epoch `number`, unless `cancelled` becomes true.
+    /// Meets the members of epoch `number`, unless it is cancelled.
     ///
     /// # Errors
     /// If a member does not appear in time, or the store does not answer.
-    pub fn meet(
-        mut self,
-        number: u32,
-        world: World,
-        cancelled: &AtomicBool,
-    ) -> Result<Link, Error> {
-        self.options.epoch = number;
-        let client = Client::connect(&self.address, &self.options.token, self.options.timeout)?;
+    pub fn meet(mut self, number: u32, world: World, cancel: tcp::Cancel) -> Result<Link, Error> {
+        (self.options.epoch, self.options.cancel) = (number, Some(cancel));
+        let client =
+            Client::connect(&self.caller.address(), &self.options.token, self.options.timeout)?;
         self.options.bind = tcp::address_towards(client.address())?;
-        let store = Cancellable { client, cancelled };
-        tcp::connect(world, &Part::new(&store, crate::elastic::part(number)), &self.options)
-    }
-}
-
-/// A store that answers nothing once the meeting is cancelled.
-struct Cancellable<'a> {
-    client: Client,
-    cancelled: &'a AtomicBool,
-}
-
-impl Cancellable<'_> {
-    fn check(&self) -> Result<(), Error> {
-        match self.cancelled.load(Ordering::Relaxed) {
-            true => Err(Error::new(Kind::Invalid, "the epoch has ended")),
-            false => Ok(()),
-        }
-    }
-}
-
-impl Store for Cancellable<'_> {
-    fn set(&self, key: &str, value: &[u8]) -> Result<(), Error> {
-        self.check()?;
-        self.client.set(key, value)
-    }
-
-    fn get(&self, key: &str, timeout: Duration) -> Result<Vec<u8>, Error> {
-        self.check()?;
-        self.client.get(key, timeout)
+        tcp::connect(world, &Part::new(&client, crate::elastic::part(number)), &self.options)
     }
 }

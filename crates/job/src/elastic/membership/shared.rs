@@ -1,10 +1,11 @@
 //! State that the process's own thread and the thread of its membership share.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use thinwire_link::tcp::Cancel;
 use thinwire_link::{self as link, Link, Waker};
 use thinwire_member::{Epoch, Id};
 use thinwire_wire::{Rank, World};
@@ -22,8 +23,19 @@ pub type Stop = Box<dyn Fn() + Send>;
 pub enum Found {
     /// Epoch that has started.
     Epoch(Epoch),
-    /// The process has left, or the job is over.
+    /// The process has left a job that goes on or is complete.
     Left,
+    /// Nobody is known to go on with the state of the process.
+    Stopped,
+}
+
+/// Way in which a process has left.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Left {
+    /// Others go on with its state, or all steps are done.
+    Succeeded,
+    /// Nobody is known to go on with its state.
+    Alone,
 }
 
 /// State of both threads.
@@ -47,6 +59,8 @@ struct State {
     meeting: Option<Meeting>,
     met: Option<Met>,
     has_left: bool,
+    /// Others go on with the state of this process, or need it no more.
+    is_succeeded: bool,
     is_over: bool,
     refusal: Option<Error>,
     /// When the coordinator went away.
@@ -88,19 +102,20 @@ impl Shared {
 
 /// The side of the process's own thread.
 impl Shared {
-    /// Waits until an epoch has started or the process has left.
+    /// Waits until an epoch has started or the process has left; none at the deadline.
     ///
     /// # Errors
     /// If the coordinator refuses the process, or is away for the whole timeout.
-    pub fn wait_for_epoch(&self) -> Result<Found, Error> {
+    pub fn wait_for_epoch(&self, deadline: Option<Instant>) -> Result<Option<Found>, Error> {
         let mut state = self.lock();
         loop {
             if state.has_left {
-                return Ok(Found::Left);
+                let is_succeeded = state.is_succeeded;
+                return Ok(Some(if is_succeeded { Found::Left } else { Found::Stopped }));
             }
             if let (Run::Pending, Some(epoch)) = (state.run, state.epoch.clone()) {
                 state.run = Run::Active;
-                return Ok(Found::Epoch(epoch));
+                return Ok(Some(Found::Epoch(epoch)));
             }
             if let Some(refusal) = state.refusal.take() {
                 return Err(refusal);
@@ -111,7 +126,11 @@ impl Shared {
                 let context = format!("the coordinator was away for {seconds:.0} s");
                 return Err(link::Error::new(link::Kind::Unreachable, context).into());
             }
-            state = match left {
+            let until = deadline.map(|at| at.saturating_duration_since(Instant::now()));
+            if until.is_some_and(|until| until.is_zero()) {
+                return Ok(None);
+            }
+            state = match left.into_iter().chain(until).min() {
                 Some(left) => self.changed.wait_timeout(state, left).expect("no holder panics").0,
                 None => self.changed.wait(state).expect("no holder panics"),
             };
@@ -128,14 +147,13 @@ impl Shared {
         world: World,
     ) -> Result<Option<Result<Link, link::Error>>, Error> {
         let meeting = self.lock().meeting.clone().expect("set when the process joined");
-        let cancelled = Arc::new(AtomicBool::new(false));
-        let (shared, is_cancelled, number) =
-            (Arc::clone(self), Arc::clone(&cancelled), epoch.number);
+        let cancel = Cancel::new();
+        let (shared, cancelled, number) = (Arc::clone(self), cancel.clone(), epoch.number);
         let meet = move || {
-            let result = meeting.meet(number, world, &is_cancelled);
+            let result = meeting.meet(number, world, cancelled.clone());
             // Under the lock, so that nobody takes a link of an epoch that was given up.
             let mut state = shared.lock();
-            if !is_cancelled.load(Ordering::Relaxed) {
+            if !cancelled.is_cancelled() {
                 state.met = Some(Met { number, result });
                 shared.changed.notify_all();
             }
@@ -147,7 +165,7 @@ impl Shared {
         let mut state = self.lock();
         loop {
             if state.is_aborted || state.has_left {
-                cancelled.store(true, Ordering::Relaxed);
+                cancel.cancel();
                 state.met = None;
                 return Ok(None);
             }
@@ -172,6 +190,27 @@ impl Shared {
         self.lock().finishing.clone()
     }
 
+    /// Waits until the coordinator has named the leavers. Returns none if it has not by the deadline, or the
+    /// run is to end at once.
+    pub fn wait_for_leavers(&self, deadline: Instant) -> Vec<Id> {
+        let mut state = self.lock();
+        loop {
+            let left = deadline.saturating_duration_since(Instant::now());
+            match &state.finishing {
+                Some(leavers) => return leavers.clone(),
+                None if left.is_zero() || state.is_aborted => return Vec::new(),
+                None => {
+                    state = self.changed.wait_timeout(state, left).expect("no holder panics").0;
+                }
+            }
+        }
+    }
+
+    /// Returns the members of the epoch of the run, in the order of their ranks.
+    pub fn members(&self) -> Vec<Id> {
+        self.lock().epoch.as_ref().map_or_else(Vec::new, |epoch| epoch.members.clone())
+    }
+
     /// Returns the member of the epoch with this rank.
     pub fn member(&self, rank: Rank) -> Option<Id> {
         self.lock().epoch.as_ref()?.members.get(rank.index()).copied()
@@ -187,16 +226,17 @@ impl Shared {
         drop(stop);
     }
 
-    /// Waits until the job is over or the coordinator is away.
-    pub fn wait_for_end(&self, deadline: Instant) {
+    /// Waits until the job is over or the process has left; returns whether it is so by the deadline.
+    pub fn wait_for_end(&self, deadline: Instant) -> bool {
         let mut state = self.lock();
-        while !state.is_over && !state.has_left && state.away.is_none() {
+        while !state.is_over && !state.has_left {
             let left = deadline.saturating_duration_since(Instant::now());
             if left.is_zero() {
-                return;
+                return false;
             }
             state = self.changed.wait_timeout(state, left).expect("no holder panics").0;
         }
+        true
     }
 
     /// Ends a wait of the membership's thread.
@@ -219,6 +259,7 @@ impl Shared {
     /// Asks the process to end its run after a step that all agree on.
     pub fn finish(&self, leavers: Vec<Id>) {
         self.lock().finishing = Some(leavers);
+        self.changed.notify_all();
     }
 
     /// Ends the run at once. Returns whether there is nothing to end: the process did not know of it yet.
@@ -251,8 +292,15 @@ impl Shared {
         epoch.map(|epoch| epoch.members.clone())
     }
 
-    pub fn left(&self) {
-        self.lock().has_left = true;
+    /// Notes that the process has left, and whether its state is of no use to anybody any more.
+    pub fn left(&self, after: Left) {
+        let mut state = self.lock();
+        // The first news is the reason.
+        if !state.has_left {
+            state.is_succeeded = after == Left::Succeeded;
+        }
+        state.has_left = true;
+        drop(state);
         self.changed.notify_all();
     }
 

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use thinwire_member::{Id, Member, MemberAction, MemberEvent, Message, Options, Reason};
 
 use super::connector::{Call, Caller};
-use super::shared::{NOTHING_DONE, Shared};
+use super::shared::{Left, NOTHING_DONE, Shared};
 use crate::elastic::envelope::{End, Reply, Request};
 use crate::error::Error;
 
@@ -26,9 +26,12 @@ pub enum Command {
     Lost(Id),
     Halted,
     Leave,
+    Depart,
     Complete,
     Figures(String),
     Called(Box<Result<Call, Error>>),
+    /// The process at this address no longer coordinates the job.
+    Moved(String),
     Quit,
 }
 
@@ -48,13 +51,19 @@ pub struct Worker {
     commands: Receiver<Command>,
     caller: Arc<Caller>,
     call: Option<Call>,
+    /// Time of the last message of the coordinator, or of the last look for another one.
+    heard: Instant,
     /// Peers that seem lost, and when that is told.
     suspects: Vec<(Instant, Id)>,
+    /// The last figures, which a coordinator that comes back does not have.
+    figures: Option<String>,
     /// The run has ended, which is told after what is suspected.
     has_halted: bool,
     /// Leavers of the epoch that ends.
     leavers: Vec<Id>,
     wants_to_leave: bool,
+    /// Whether all steps are done. The coordinator is told so until it answers.
+    is_complete: bool,
     /// The job ends.
     end: Option<End>,
     /// Time at which a run is ended in which the job is to stop.
@@ -78,10 +87,13 @@ impl Worker {
             commands,
             caller,
             call: None,
+            heard: Instant::now(),
             suspects: Vec::new(),
+            figures: None,
             has_halted: false,
             leavers: Vec::new(),
             wants_to_leave: false,
+            is_complete: false,
             end: None,
             stopping: None,
             base: Instant::now(),
@@ -92,8 +104,14 @@ impl Worker {
     pub fn connected(&mut self, call: Call) {
         self.shared.connected(Some(call.connection.waker()));
         let coordinator = call.coordinator;
-        self.call = Some(call);
+        (self.call, self.heard) = (Some(call), Instant::now());
         self.on(MemberEvent::Contacts(vec![coordinator]));
+        if let Some(figures) = self.figures.clone() {
+            self.send(&Request::Figures(figures));
+        }
+        if self.is_complete {
+            self.send(&Request::Complete);
+        }
     }
 
     /// Works until the process has left or its membership is dropped.
@@ -134,7 +152,10 @@ impl Worker {
         let coordinator = call.coordinator;
         match call.connection.receive(timeout).map(|found| found.map(|bytes| Reply::parse(&bytes)))
         {
-            Ok(Some(Ok(reply))) => self.hear(coordinator, reply),
+            Ok(Some(Ok(reply))) => {
+                self.heard = Instant::now();
+                self.hear(coordinator, reply)
+            }
             Ok(None) => Flow::On,
             // Whoever sends what no coordinator does is none any more.
             Ok(Some(Err(_))) | Err(_) => {
@@ -167,6 +188,21 @@ impl Worker {
             self.stopping = None;
             self.abort();
         }
+        if self.call.is_some() && now > self.heard + self.options.silence {
+            self.look();
+        }
+    }
+
+    /// Looks whether a coordinator that is silent has a successor. A process that is stopped keeps its
+    /// connections.
+    fn look(&mut self) {
+        // The next look is sooner than the first.
+        self.heard += self.options.silence / 4;
+        let (sender, address) = (self.sender.clone(), self.caller.address());
+        self.caller.look(move || {
+            // The membership may have been dropped.
+            let _ = sender.send(Command::Moved(address));
+        });
     }
 
     fn obey(&mut self, command: Command) -> Flow {
@@ -180,12 +216,21 @@ impl Worker {
                 self.wants_to_leave = true;
                 self.on(MemberEvent::Leave);
             }
-            Command::Complete => self.send(&Request::Complete),
-            Command::Figures(json) => self.send(&Request::Figures(json)),
+            Command::Depart => self.go(),
+            Command::Complete => {
+                self.is_complete = true;
+                self.send(&Request::Complete);
+            }
+            Command::Figures(json) => {
+                self.figures = Some(json.clone());
+                self.send(&Request::Figures(json));
+            }
             Command::Called(answered) => match *answered {
                 Ok(call) => self.connected(call),
                 Err(error) => self.shared.refused(error),
             },
+            Command::Moved(from) if from == self.caller.address() => self.disconnected(),
+            Command::Moved(_) => {}
             Command::Quit => return Flow::Over,
         }
         Flow::On
@@ -211,7 +256,10 @@ impl Worker {
     /// Leaves without waiting for the coordinator.
     fn go(&mut self) {
         self.send(&Request::Member(Message::Bye));
-        self.shared.left();
+        self.shared.left(match self.end {
+            Some(End::Complete) => Left::Succeeded,
+            Some(End::Stop) | None => Left::Alone,
+        });
         // The state machine has no say any more.
         let _ = self.sender.send(Command::Quit);
         self.farewell();
@@ -278,7 +326,11 @@ impl Worker {
                 );
                 self.shared.refused(Error::refused(reason));
             }
-            MemberAction::Left => self.shared.left(),
+            MemberAction::Left => {
+                let id = self.member.id();
+                let is_member = self.member.epoch().is_some_and(|epoch| epoch.contains(id));
+                self.shared.left(if is_member { Left::Alone } else { Left::Succeeded });
+            }
             // A spare waits, a fenced process knocks again, and only members of a job without a
             // coordinator of its own stand for it.
             MemberAction::Refused(_) | MemberAction::Fenced { .. } | MemberAction::Stand => {}
@@ -325,6 +377,6 @@ impl Worker {
 impl Drop for Worker {
     fn drop(&mut self) {
         // Nobody waits for a thread that has ended, however it did.
-        self.shared.left();
+        self.shared.left(Left::Alone);
     }
 }

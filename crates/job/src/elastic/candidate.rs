@@ -1,0 +1,117 @@
+//! Candidates: processes that can host a job's coordinator. A store says which one does.
+//!
+//! The candidate that leads keeps a lease alive. The others watch the coordinator, and follow what it decides.
+//! If the leader's process ends, the machine refuses connections at once: then another candidate leads,
+//! without waiting for the lease. After any other loss they wait until the lease has run out.
+
+mod campaign;
+
+use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use thinwire_member::{Authority, Id, Options};
+
+use super::coordinator::Coordinator;
+use super::etcd::Directory;
+use super::event::Event;
+use super::store::Store;
+use crate::error::Error;
+use crate::rendezvous::secret;
+use campaign::Campaign;
+
+/// Longest wait for the first answer of a store.
+const PATIENCE: Duration = Duration::from_secs(3);
+
+/// One of several processes that can host the coordinator of an elastic job. When it is dropped, another one
+/// leads.
+pub struct Candidate {
+    store: Store,
+    seat: Arc<Seat>,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// Place of the coordinator in this process.
+#[derive(Debug, Default)]
+struct Seat {
+    coordinator: Mutex<Option<Coordinator>>,
+    is_over: AtomicBool,
+}
+
+impl Seat {
+    fn lock(&self) -> MutexGuard<'_, Option<Coordinator>> {
+        self.coordinator.lock().expect("no holder panics")
+    }
+
+    /// Whether the candidate was dropped.
+    fn is_over(&self) -> bool {
+        self.is_over.load(Ordering::Acquire)
+    }
+}
+
+impl Candidate {
+    /// Begins to lead the job in `store`, or to follow whoever leads. The coordinator listens at `listen`,
+    /// host:port as processes reach it, or at this machine's address towards the store.
+    ///
+    /// `tell` is called with every event, from other threads, and must not block.
+    ///
+    /// # Errors
+    /// If the store does not answer or asks for what is not given, or the token is missing or too short.
+    pub fn begin(
+        store: &Store,
+        (listen, token): (Option<&str>, &str),
+        options: Options,
+        tell: impl FnMut(&Event) + Send + 'static,
+    ) -> Result<Candidate, Error> {
+        if options.authority != Authority::Saved {
+            return Err(Error::invalid("authority of a candidate is not Authority::Saved"));
+        }
+        secret(token, &store.to_string())?;
+        let mut directory = Directory::new(store);
+        directory.wait(PATIENCE)?;
+        let listen = listen.map_or_else(|| directory.own_address(), |it| Ok(it.to_owned()))?;
+        let seat = Arc::new(Seat::default());
+        let tell = Arc::new(Mutex::new(tell));
+        let place = (listen, token.to_owned());
+        let campaign = Campaign::new(directory, place, options, (Arc::clone(&seat), tell));
+        let thread = thread::Builder::new()
+            .name("thinwire candidate".to_owned())
+            .spawn(move || campaign.run())
+            .map_err(|error| Error::because("starting the thread of a candidate", error))?;
+        Ok(Candidate { store: store.clone(), seat, thread: Some(thread) })
+    }
+
+    /// Returns the address at which processes find the coordinator, whoever hosts it.
+    pub fn address(&self) -> String {
+        self.store.to_string()
+    }
+
+    /// Notes that the process `id` has ended. Only a coordinator in this process hears of it; any other
+    /// learns of the loss from the process's peers.
+    pub fn ended(&self, id: Id) {
+        self.seat.lock().iter().for_each(|coordinator| coordinator.ended(id));
+    }
+
+    /// Lets all processes leave, if this process leads.
+    pub fn stop(&self) {
+        self.seat.lock().iter().for_each(Coordinator::stop);
+    }
+}
+
+impl fmt::Debug for Candidate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Candidate").field("store", &self.store).finish_non_exhaustive()
+    }
+}
+
+impl Drop for Candidate {
+    fn drop(&mut self) {
+        self.seat.is_over.store(true, Ordering::Release);
+        if let Some(thread) = self.thread.take() {
+            thread.thread().unpark();
+            let _ = thread.join();
+        }
+    }
+}

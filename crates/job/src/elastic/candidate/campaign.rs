@@ -1,0 +1,251 @@
+//! The thread of a candidate: it leads or follows, and changes between the two.
+
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+use thinwire_member::Options;
+
+use super::Seat;
+use crate::elastic::coordinator::Coordinator;
+use crate::elastic::envelope::End;
+use crate::elastic::etcd::{Directory, Failure, Leader, Leadership, Novice, Upkeep, is_refused};
+use crate::elastic::event::Event;
+use crate::elastic::operator::Operator;
+use crate::elastic::saving::Saving;
+use crate::error::Error;
+
+/// Pause between two looks at the store, or at the coordinator.
+const PAUSE: Duration = Duration::from_millis(300);
+/// Pause between two looks at a process that is about to lead, or at whether this one still leads.
+const SHORT: Duration = Duration::from_millis(50);
+/// Pause before another check whether a process has ended.
+const MOMENT: Duration = Duration::from_millis(10);
+/// Time within which a coordinator answers whoever follows it.
+const TIMEOUT: Duration = Duration::from_secs(2);
+
+type Tell = Arc<Mutex<dyn FnMut(&Event) + Send>>;
+
+/// State of the thread.
+pub struct Campaign {
+    directory: Directory,
+    /// Address at which a coordinator here listens, and the token.
+    place: (String, String),
+    options: Options,
+    seat: Arc<Seat>,
+    tell: Tell,
+    novice: Novice,
+    is_storeless: bool,
+    seen: Seen,
+}
+
+/// State of the job as this process has told it last.
+#[derive(Debug, Default)]
+struct Seen {
+    leader: Option<String>,
+    epoch: u64,
+    target: Option<u64>,
+    is_over: bool,
+}
+
+/// Reason why this process leads no more, or not yet.
+enum Setback {
+    Store(Failure),
+    Here(Error),
+}
+
+impl From<Failure> for Setback {
+    fn from(failure: Failure) -> Setback {
+        Setback::Store(failure)
+    }
+}
+
+impl Campaign {
+    pub fn new(
+        directory: Directory,
+        place: (String, String),
+        options: Options,
+        (seat, tell): (Arc<Seat>, Tell),
+    ) -> Campaign {
+        let seen = Seen::default();
+        let (novice, is_storeless) = (Novice::Yes, false);
+        Campaign { directory, place, options, seat, tell, novice, is_storeless, seen }
+    }
+
+    /// Leads and follows until the candidate is dropped.
+    pub fn run(mut self) {
+        while !self.seat.is_over() {
+            let turn = self.turn();
+            match turn {
+                Ok(()) => self.store_answers(),
+                Err(Setback::Store(failure)) => {
+                    self.store_fails(&failure);
+                    self.pause(PAUSE);
+                }
+                Err(Setback::Here(error)) => {
+                    self.say(&Event::idle(&error.to_string()));
+                    self.pause(TIMEOUT);
+                }
+            }
+        }
+    }
+
+    fn turn(&mut self) -> Result<(), Setback> {
+        match self.directory.leader()? {
+            Some(Leader { address: None, .. }) => self.pause(SHORT),
+            Some(leader) => self.follow(&leader)?,
+            None => {
+                if let Some(leadership) = Leadership::take(&self.directory)? {
+                    self.lead(leadership)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Hosts the coordinator for as long as this process leads.
+    fn lead(&mut self, mut leadership: Leadership) -> Result<(), Setback> {
+        let registry = leadership.registry(self.novice)?;
+        self.novice = Novice::No;
+        let saving = Saving::to(registry);
+        let over = saving.over();
+        let tell = Arc::clone(&self.tell);
+        let tell = Box::new(move |event: &Event| (tell.lock().expect("no holder panics"))(event));
+        let (listen, token) = (&self.place.0, &self.place.1);
+        let coordinator = Coordinator::begin((listen, token), self.options, saving, tell)
+            .map_err(Setback::Here)?;
+        let address = coordinator.address();
+        *self.seat.lock() = Some(coordinator);
+        let published = leadership.publish(&address);
+        if let Ok(true) = published {
+            self.say(&Event::leading(&address));
+            self.tell_end(over);
+            self.keep(&mut leadership);
+        }
+        // Members connect to the next coordinator once this one has let go of them.
+        let coordinator = self.seat.lock().take();
+        drop(coordinator);
+        self.seen.leader = None;
+        published?;
+        Ok(())
+    }
+
+    /// Keeps the leadership alive until it is lost or the candidate is dropped.
+    fn keep(&mut self, leadership: &mut Leadership) {
+        let held = leadership.held();
+        let mut due = Instant::now() + leadership.period();
+        while !self.seat.is_over() {
+            if held.is_lost() {
+                return;
+            }
+            if Instant::now() >= due {
+                match leadership.keep() {
+                    Ok(Upkeep::Held) => self.store_answers(),
+                    Ok(Upkeep::Lost) => {
+                        let place = self.directory.place();
+                        return self.say(&Event::deposed(&place));
+                    }
+                    // Without it nobody else can lead.
+                    Err(failure) => self.store_fails(&failure),
+                }
+                due = Instant::now() + leadership.period();
+            }
+            self.pause(SHORT);
+        }
+    }
+
+    /// Looks at the coordinator of another process for as long as that leads.
+    fn follow(&mut self, leader: &Leader) -> Result<(), Setback> {
+        let Some(address) = &leader.address else { return Ok(()) };
+        let Ok(mut operator) = Operator::connect(address, &self.place.1, TIMEOUT) else {
+            self.pause(PAUSE);
+            return Ok(());
+        };
+        self.novice = Novice::No;
+        self.store_answers();
+        if self.seen.leader.as_ref() != Some(address) {
+            self.seen.leader = Some(address.clone());
+            self.say(&Event::following(address));
+        }
+        while let Ok(status) = operator.status() {
+            self.look(&status);
+            if self.seat.is_over() {
+                return Ok(());
+            }
+            if operator.wait(PAUSE).is_err() {
+                break;
+            }
+        }
+        self.depose_if_dead(leader, address)
+    }
+
+    /// Deposes a leader whose process has ended although the lease has not run out. The listener of a process may
+    /// end a little after its connections.
+    fn depose_if_dead(&mut self, leader: &Leader, address: &str) -> Result<(), Setback> {
+        let until = Instant::now() + PAUSE;
+        while !self.seat.is_over() && Instant::now() < until {
+            if is_refused(address) {
+                return Ok(self.directory.depose(leader)?);
+            }
+            self.pause(MOMENT);
+        }
+        Ok(())
+    }
+
+    /// Tells what has changed.
+    fn look(&mut self, status: &str) {
+        let Ok(status) = serde_json::from_str::<Value>(status) else { return };
+        let number = |name: &str| status[name].as_u64();
+        let ids = status["members"].as_array().into_iter().flatten();
+        let members: Vec<String> =
+            ids.filter_map(|member| member["id"].as_str()).map(str::to_owned).collect();
+        if let Some(epoch) = number("epoch").filter(|epoch| *epoch > self.seen.epoch) {
+            self.seen.epoch = epoch;
+            self.say(&Event::seen(epoch, number("step").unwrap_or(0), &members));
+        }
+        let target = number("target").and_then(|target| u32::try_from(target).ok());
+        if let Some(target) = target
+            && self.seen.target.replace(target.into()).unwrap_or(self.options.max.into())
+                != u64::from(target)
+        {
+            self.say(&Event::resized(target));
+        }
+        self.tell_end(match status["end"].as_str() {
+            Some("complete") => Some(End::Complete),
+            Some(_) => Some(End::Stop),
+            None => None,
+        });
+    }
+
+    fn tell_end(&mut self, end: Option<End>) {
+        if let Some(end) = end.filter(|_| !self.seen.is_over) {
+            self.seen.is_over = true;
+            self.say(&Event::over(end));
+        }
+    }
+
+    fn store_fails(&mut self, failure: &Failure) {
+        if !std::mem::replace(&mut self.is_storeless, true) {
+            self.say(&Event::storeless(&failure.to_string()));
+        }
+    }
+
+    fn store_answers(&mut self) {
+        if std::mem::replace(&mut self.is_storeless, false) {
+            let place = self.directory.place();
+            self.say(&Event::stored(&place));
+        }
+    }
+
+    fn say(&self, event: &Event) {
+        (self.tell.lock().expect("no holder panics"))(event);
+    }
+
+    /// Waits, unless the candidate is dropped meanwhile.
+    fn pause(&self, time: Duration) {
+        if !self.seat.is_over() {
+            thread::park_timeout(time);
+        }
+    }
+}

@@ -1,0 +1,20 @@
+//! Requests to etcd in a build without the feature `etcd`, which are all refused.
+
+use super::client::Failure;
+
+/// Refuses a request.
+///
+/// # Errors
+/// Always.
+pub fn post(_server: &str, _path: &str, _body: Vec<u8>) -> Result<Vec<u8>, Failure> {
+    let text = "this build of thinwire cannot use etcd".to_owned();
+    Err(Failure::Final { text, hint: "build it with the feature etcd" })
+}
+
+pub fn encode(_bytes: &[u8]) -> String {
+    String::new()
+}
+
+pub fn decode(_text: &str) -> Option<Vec<u8>> {
+    None
+}

@@ -1,0 +1,184 @@
+//! Client of etcd's JSON interface: one request at a time, at whichever server answers.
+
+use std::fmt;
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+use thinwire_link as link;
+
+use super::answer::{self, Entry, Outcome};
+use super::transport::{encode, post};
+use crate::error::Error;
+
+/// Time after which no other server is asked in the same call.
+const PATIENCE: Duration = Duration::from_millis(300);
+const AWAY_HINT: &str = "is etcd running there, and reachable from this machine?";
+
+/// Failure of a request to etcd.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Failure {
+    /// No server answers at the moment.
+    Away(String),
+    /// Refusal that later attempts would meet too.
+    Final {
+        /// Reason in one line.
+        text: String,
+        /// Hint for the user.
+        hint: &'static str,
+    },
+}
+
+impl Failure {
+    pub fn away(server: &str, reason: &str) -> Failure {
+        let reason: String = reason.chars().filter(|letter| !letter.is_control()).collect();
+        Failure::Away(format!("cannot reach etcd at {server}: {reason}"))
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Failure::Away(text) | Failure::Final { text, .. } => f.write_str(text),
+        }
+    }
+}
+
+impl From<Failure> for Error {
+    fn from(failure: Failure) -> Error {
+        match failure {
+            Failure::Away(text) => {
+                Error::from(link::Error::new(link::Kind::Unreachable, text)).with_hint(AWAY_HINT)
+            }
+            Failure::Final { text, hint } => Error::invalid(text).with_hint(hint),
+        }
+    }
+}
+
+/// Client of the servers of an etcd.
+#[derive(Clone, Debug)]
+pub struct Client {
+    servers: Vec<String>,
+    /// Server that is asked first.
+    present: usize,
+}
+
+impl Client {
+    pub fn new(servers: &[String]) -> Client {
+        Client { servers: servers.to_vec(), present: 0 }
+    }
+
+    /// Returns the server that has answered last.
+    pub fn server(&self) -> &str {
+        &self.servers[self.present]
+    }
+
+    /// Reads a key.
+    ///
+    /// # Errors
+    /// If etcd is away or refuses.
+    pub fn get(&mut self, key: &str) -> Result<Option<Entry>, Failure> {
+        let answer = self.ask("kv/range", &json!({ "key": encode(key.as_bytes()) }))?;
+        answer::entry(&answer).ok_or_else(|| self.strange())
+    }
+
+    /// Makes a transaction: does `success` if all of `compare` hold, and else reads the key `otherwise`.
+    ///
+    /// # Errors
+    /// If etcd is away or refuses; it may have been done nevertheless.
+    pub fn transact(
+        &mut self,
+        compare: &[Value],
+        success: &[Value],
+        otherwise: &str,
+    ) -> Result<Outcome, Failure> {
+        let read = json!({ "request_range": { "key": encode(otherwise.as_bytes()) } });
+        let body = json!({ "compare": compare, "success": success, "failure": [read] });
+        let answer = self.ask("kv/txn", &body)?;
+        answer::outcome(&answer).ok_or_else(|| self.strange())
+    }
+
+    /// Obtains a lease of at least `seconds`: its id and its time.
+    ///
+    /// # Errors
+    /// If etcd is away or refuses.
+    pub fn grant(&mut self, seconds: u64) -> Result<(String, Duration), Failure> {
+        let answer = self.ask("lease/grant", &json!({ "TTL": seconds.to_string() }))?;
+        let (id, seconds) = answer::lease(&answer).ok_or_else(|| self.strange())?;
+        Ok((id, Duration::from_secs(seconds)))
+    }
+
+    /// Keeps a lease alive; false if it has run out.
+    ///
+    /// # Errors
+    /// If etcd is away or refuses.
+    pub fn keep_alive(&mut self, lease: &str) -> Result<bool, Failure> {
+        let answer = self.ask("lease/keepalive", &json!({ "ID": lease }))?;
+        answer::is_alive(&answer).ok_or_else(|| self.strange())
+    }
+
+    /// Ends a lease.
+    ///
+    /// # Errors
+    /// If etcd is away, or the lease has run out.
+    pub fn revoke(&mut self, lease: &str) -> Result<(), Failure> {
+        self.ask("lease/revoke", &json!({ "ID": lease })).map(drop)
+    }
+
+    /// Asks one server after the other, as long as they fail quickly. The next call begins with the one after
+    /// the last that has failed.
+    fn ask(&mut self, path: &str, body: &Value) -> Result<Value, Failure> {
+        let begun = Instant::now();
+        let body = body.to_string().into_bytes();
+        let mut last = None;
+        for _ in 0..self.servers.len() {
+            match post(self.server(), path, body.clone()) {
+                Ok(answer) => {
+                    return serde_json::from_slice(&answer).map_err(|_| self.strange());
+                }
+                Err(failure) => {
+                    // A reason that will not pass says more than that another server is away.
+                    if !matches!(last, Some(Failure::Final { .. })) {
+                        last = Some(failure);
+                    }
+                    self.present = (self.present + 1) % self.servers.len();
+                }
+            }
+            if begun.elapsed() > PATIENCE {
+                break;
+            }
+        }
+        Err(last.expect("there is at least one server"))
+    }
+
+    fn strange(&self) -> Failure {
+        let text = format!("{} does not answer as etcd does", self.server());
+        Failure::Final { text, hint: "give the address at which etcd's clients reach it" }
+    }
+}
+
+/// Compares the revision at which a key was created; zero if there is none.
+pub fn was_created(key: &str, revision: i64) -> Value {
+    json!({
+        "key": encode(key.as_bytes()), "target": "CREATE", "result": "EQUAL",
+        "create_revision": revision.to_string(),
+    })
+}
+
+/// Compares the revision of the last change of a key; zero if there is none.
+pub fn was_modified(key: &str, revision: i64) -> Value {
+    json!({
+        "key": encode(key.as_bytes()), "target": "MOD", "result": "EQUAL",
+        "mod_revision": revision.to_string(),
+    })
+}
+
+/// Sets a key for as long as a lease lives, or for ever.
+pub fn put(key: &str, value: &[u8], lease: Option<&str>) -> Value {
+    let lease = lease.unwrap_or("0");
+    json!({ "request_put": { "key": encode(key.as_bytes()), "value": encode(value), "lease": lease } })
+}
+
+/// Removes a key.
+pub fn delete(key: &str) -> Value {
+    json!({ "request_delete_range": { "key": encode(key.as_bytes()) } })
+}

@@ -1,0 +1,148 @@
+//! Address of a job's coordinator, as etcd has it.
+
+use std::io;
+use std::net::{TcpStream, ToSocketAddrs};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use thinwire_link as link;
+
+use super::client::{Client, Failure, delete, was_created};
+use crate::address::{check, joined};
+use crate::elastic::store::Store;
+use crate::error::Error;
+
+/// Most bytes of an address.
+const ADDRESS_BYTES_MAX: usize = 300;
+/// Longest time of an attempt to connect.
+const ATTEMPT: Duration = Duration::from_secs(1);
+/// Pause before another look.
+const PAUSE: Duration = Duration::from_millis(50);
+
+/// The process that leads a job.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Leader {
+    /// Address of its coordinator, as host:port; none before it listens.
+    pub address: Option<String>,
+    /// Revision at which its key was created, which no other leader has.
+    pub created: i64,
+}
+
+/// Entries of a job in etcd, as one thread reads and writes them.
+#[derive(Clone, Debug)]
+pub struct Directory {
+    pub(super) client: Client,
+    pub(super) store: Store,
+}
+
+impl Directory {
+    pub fn new(store: &Store) -> Directory {
+        Directory { client: Client::new(store.servers()), store: store.clone() }
+    }
+
+    /// Returns the name of the store for people.
+    pub fn place(&self) -> String {
+        self.store.to_string()
+    }
+
+    /// Returns the process that leads, if any does.
+    ///
+    /// # Errors
+    /// If etcd is away, or has something else under the job's key.
+    pub fn leader(&mut self) -> Result<Option<Leader>, Failure> {
+        let key = self.store.leader_key();
+        let Some(entry) = self.client.get(&key)? else { return Ok(None) };
+        let address = String::from_utf8(entry.value).ok();
+        let is_sound = |address: &String| {
+            let is_short = address.len() <= ADDRESS_BYTES_MAX;
+            is_short && (address.is_empty() || check(address).is_ok())
+        };
+        let address = address.filter(is_sound).ok_or_else(|| Failure::Final {
+            text: format!("etcd has no address of a coordinator under {key}"),
+            hint: "give the job another name",
+        })?;
+        let address = Some(address).filter(|address| !address.is_empty());
+        Ok(Some(Leader { address, created: entry.created }))
+    }
+
+    /// Waits until etcd answers.
+    ///
+    /// # Errors
+    /// If it does not in time, or refuses.
+    pub fn wait(&mut self, timeout: Duration) -> Result<(), Failure> {
+        let deadline = Instant::now() + timeout;
+        loop {
+            match self.leader() {
+                Err(Failure::Away(_)) if Instant::now() < deadline => thread::sleep(PAUSE),
+                answered => return answered.map(drop),
+            }
+        }
+    }
+
+    /// Removes a leader that has gone before its lease has run out.
+    ///
+    /// # Errors
+    /// If etcd is away.
+    pub fn depose(&mut self, leader: &Leader) -> Result<(), Failure> {
+        let key = self.store.leader_key();
+        let compare = [was_created(&key, leader.created)];
+        self.client.transact(&compare, &[delete(&key)], &key).map(drop)
+    }
+
+    /// Returns the address of this machine towards etcd, with a port that the system chooses.
+    ///
+    /// # Errors
+    /// If etcd cannot be reached.
+    pub fn own_address(&self) -> Result<String, Error> {
+        let server = self.client.server();
+        let found =
+            resolved(server).and_then(|address| TcpStream::connect_timeout(&address, ATTEMPT));
+        let local = found.and_then(|stream| stream.local_addr());
+        let local =
+            local.map_err(|error| Error::from(Failure::away(server, &error.to_string())))?;
+        Ok(joined(&local.ip().to_string(), 0))
+    }
+}
+
+/// Returns the address of the coordinator, host:port, once one accepts connections, waiting for `timeout` at
+/// most.
+///
+/// # Errors
+/// If there is none in time, or etcd refuses.
+pub fn address(store: &Store, timeout: Duration) -> Result<String, Error> {
+    let deadline = Instant::now() + timeout;
+    let mut directory = Directory::new(store);
+    loop {
+        let failure = match directory.leader() {
+            Ok(Some(Leader { address: Some(address), .. })) if !is_refused(&address) => {
+                return Ok(address);
+            }
+            Ok(_) => Failure::Away(format!("no coordinator of this job is known at {store}")),
+            Err(failure) => failure,
+        };
+        if matches!(failure, Failure::Final { .. }) {
+            return Err(failure.into());
+        }
+        if Instant::now() + PAUSE >= deadline {
+            let kind = link::Kind::Unreachable;
+            return Err(match failure {
+                Failure::Away(text) if text.starts_with("no coordinator") => {
+                    Error::from(link::Error::new(kind, text))
+                        .with_hint("is a launcher of the job running, and is its name right?")
+                }
+                failure => failure.into(),
+            });
+        }
+        thread::sleep(PAUSE);
+    }
+}
+
+/// Whether a machine says that nothing listens at an address: the process there has ended.
+pub fn is_refused(address: &str) -> bool {
+    let attempt = resolved(address).and_then(|it| TcpStream::connect_timeout(&it, ATTEMPT));
+    attempt.is_err_and(|error| error.kind() == io::ErrorKind::ConnectionRefused)
+}
+
+fn resolved(address: &str) -> io::Result<std::net::SocketAddr> {
+    address.to_socket_addrs()?.next().ok_or_else(|| io::ErrorKind::AddrNotAvailable.into())
+}
