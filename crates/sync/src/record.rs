@@ -40,6 +40,18 @@ pub struct BucketRecord {
     pub predicted_s: f64,
 }
 
+/// Returns the length of the union of spans of time.
+fn covered_s(spans: impl Iterator<Item = (f64, f64)>) -> f64 {
+    let mut spans: Vec<(f64, f64)> = spans.collect();
+    spans.sort_by(|a, b| a.0.total_cmp(&b.0));
+    let (mut covered, mut end) = (0.0, 0.0_f64);
+    for (from, to) in spans {
+        covered += (to - from.max(end)).max(0.0);
+        end = end.max(to);
+    }
+    covered
+}
+
 /// The times and bytes of one step's exchange.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct StepRecord {
@@ -66,5 +78,17 @@ impl StepRecord {
     /// The sum over buckets of one figure.
     pub fn total<T: std::iter::Sum>(&self, figure: impl Fn(&BucketRecord) -> T) -> T {
         self.buckets.iter().map(figure).sum()
+    }
+
+    /// Returns the seconds before the end of backward in which some bucket was on its way: buckets travel side
+    /// by side, so that their own times do not add up.
+    pub fn hidden_s(&self) -> f64 {
+        let hidden = |bucket: &BucketRecord| (bucket.ready_s, bucket.done_s.min(self.backward_s));
+        covered_s(self.buckets.iter().map(hidden))
+    }
+
+    /// Returns the seconds in which some bucket was on its way.
+    pub fn exchange_s(&self) -> f64 {
+        covered_s(self.buckets.iter().map(|bucket| (bucket.ready_s, bucket.done_s)))
     }
 }

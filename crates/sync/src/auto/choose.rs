@@ -19,6 +19,9 @@ use crate::auto::timeline::{self, Measured, Price};
 /// fixed choice.
 const SLACK: f64 = 0.01;
 
+/// Time on the wire over that of the fastest plan of one codec, below which another counts as unlike it.
+const FEWER_BYTES: f64 = 0.75;
+
 /// Returns the fastest plan for what was measured, by the rules above. `candidates[bucket]` begins with raw.
 pub(crate) fn choose(measured: &Measured, candidates: &[Vec<Candidate>]) -> Plan {
     let search = Search { measured, candidates };
@@ -38,21 +41,23 @@ pub(crate) fn raw(measured: &Measured, candidates: &[Vec<Candidate>]) -> Plan {
     search.finished(&search.all_raw())
 }
 
-/// Returns up to two plans of one codec each, none of them raw: the fastest, and the fastest of those with
-/// less than a tenth of its error, so that the two are unlike each other.
+/// Returns up to three plans of one codec each, none of them raw, that are unlike each other: the fastest, the
+/// fastest of those with less than a tenth of its error, and the fastest of those that send
+/// [a quarter less](FEWER_BYTES), since predictions err most where processor time stands against bytes.
 pub(crate) fn fixed(measured: &Measured, candidates: &[Vec<Candidate>]) -> Vec<Plan> {
     let search = Search { measured, candidates };
     let throughout = |codec| search.finished(&search.throughout(|_| codec));
     let raw = search.finished(&search.all_raw());
     let plans = search.codecs().into_iter().map(throughout);
     let plans: Vec<Plan> = plans.filter(|plan| plan.hash() != raw.hash()).collect();
-    let fastest_below = |limit: f64| {
-        let below = plans.iter().filter(|plan| plan.codec_error < limit);
-        below.min_by(|a, b| a.iteration_s.total_cmp(&b.iteration_s))
+    let fastest_of = |wanted: &dyn Fn(&Plan) -> bool| {
+        let of = plans.iter().filter(|plan| wanted(plan));
+        of.min_by(|a, b| a.iteration_s.total_cmp(&b.iteration_s)).cloned()
     };
-    let first = fastest_below(f64::INFINITY);
-    let second = first.and_then(|first| fastest_below(first.codec_error / 10.0));
-    first.into_iter().chain(second).cloned().collect()
+    let Some(first) = fastest_of(&|_| true) else { return Vec::new() };
+    let exact = fastest_of(&|plan| plan.codec_error < first.codec_error / 10.0);
+    let short = fastest_of(&|plan| plan.wire_s() < first.wire_s() * FEWER_BYTES);
+    [Some(first), short, exact].into_iter().flatten().collect()
 }
 
 /// Returns `plan` with its prices under what is measured now; an assignment that is no candidate counts

@@ -93,6 +93,11 @@ impl Plan {
         over < 1.0 - GAIN_MIN || over < 1.0 + GAIN_MIN && self.codec_error < 0.5 * other.codec_error
     }
 
+    /// Returns the time on the wire of all buckets, in seconds.
+    pub(crate) fn wire_s(&self) -> f64 {
+        self.prices.iter().map(|price| price.wire_s).sum()
+    }
+
     /// Returns the hash of what all ranks must agree on: how buckets travel, not how long it should take.
     pub fn hash(&self) -> u32 {
         let text = serde_json::to_string(&self.assignments).expect("strings and numbers");

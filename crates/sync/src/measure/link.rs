@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use thinwire_collective::{Error, Group, Options, all_gather, all_reduce};
 use thinwire_schedule::Algorithm;
 
-use crate::measure::pairs::{self, Unequal};
+use crate::measure::pairs::{self, Pair, Unequal};
 use crate::measure::processor::processor_time;
 use crate::measure::units::Units;
 
@@ -56,6 +56,9 @@ pub struct LinkSpeed {
     /// Where some ranks are further apart than others.
     #[serde(default)]
     pub unequal: Option<Unequal>,
+    /// All pairs of ranks, in the order of their ranks, where there are few enough to measure each.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub pairs: Vec<Pair>,
 }
 
 impl LinkSpeed {
@@ -101,6 +104,7 @@ pub(crate) fn probe(group: &mut Group) -> Result<LinkSpeed, Error> {
             cpu_s_per_byte: 0.0,
             cpu_s_per_message: 0.0,
             unequal: None,
+            pairs: Vec::new(),
         });
     }
     let round_s = round(group, 7)?;
@@ -111,16 +115,17 @@ pub(crate) fn probe(group: &mut Group) -> Result<LinkSpeed, Error> {
         if seconds > PROBE_S || elements >= PROBE_ELEMENTS_MAX {
             let fan_in = fan_in(group, elements, seconds)?;
             let bytes_per_s = rate(elements, size, seconds, round_s);
-            let unequal = unequal(group)?;
             let cpu_s_per_byte = first.cpu_s.min(second.cpu_s) / sent_bytes(elements, size);
             let latency_s = round_s / 2.0;
+            let pairs = pairs(group, (latency_s, bytes_per_s))?;
             return Ok(LinkSpeed {
                 latency_s,
                 bytes_per_s,
                 fan_in,
                 cpu_s_per_byte,
                 cpu_s_per_message: cpu_s_per_message(group)?,
-                unequal,
+                unequal: pairs::unequal(size, &pairs),
+                pairs,
             });
         }
         elements *= 2;
@@ -144,17 +149,19 @@ pub(crate) fn probe_again(
     let seconds = best(group, elements, 2)?;
     let bytes_per_s = rate(elements, size, seconds, round_s);
     let mut link = LinkSpeed { latency_s: round_s / 2.0, bytes_per_s, ..known.clone() };
-    if link.differs(known) {
-        link.unequal = unequal(group)?;
+    if size == 2 || link.differs(known) {
+        link.pairs = pairs(group, (link.latency_s, bytes_per_s))?;
+        link.unequal = pairs::unequal(size, &link.pairs);
     }
     Ok(link)
 }
 
-/// The pairs that are slower than others, where there are few enough to measure them all.
-fn unequal(group: &mut Group) -> Result<Option<Unequal>, Error> {
+/// All pairs, where there are few enough to measure them; of two ranks the only one, as it was measured.
+fn pairs(group: &mut Group, (latency_s, bytes_per_s): (f64, f64)) -> Result<Vec<Pair>, Error> {
     match group.world().size() {
+        2 => Ok(vec![Pair { ranks: (0, 1), latency_s, bytes_per_s }]),
         3..=PAIRED_MAX => pairs::measure(group),
-        _ => Ok(None),
+        _ => Ok(Vec::new()),
     }
 }
 

@@ -58,8 +58,8 @@ pub struct Pair {
     pub bytes_per_s: f64,
 }
 
-/// Measures every pair; none if all are about alike.
-pub(crate) fn measure(group: &mut Group) -> Result<Option<Unequal>, Error> {
+/// Measures every pair, in the order of their ranks.
+pub(crate) fn measure(group: &mut Group) -> Result<Vec<Pair>, Error> {
     let (size, rank) = (group.world().size(), group.world().rank());
     let mut mine = vec![[0.0; 2]; size];
     for round in 0..rounds(size) {
@@ -72,7 +72,7 @@ pub(crate) fn measure(group: &mut Group) -> Result<Option<Unequal>, Error> {
         let at = 2 * (from * size + to);
         [all[at], all[at + 1]].map(f64::from)
     };
-    Ok(unequal(size, &pairs(size, seen)))
+    Ok(pairs(size, seen))
 }
 
 /// Latency and bandwidth between this rank and another. Messages grow until they take long enough to
@@ -129,7 +129,7 @@ fn pairs(size: usize, seen: impl Fn(usize, usize) -> [f64; 2]) -> Vec<Pair> {
 }
 
 /// Returns the usual speed and the pairs that fall behind it; none if no pair does.
-fn unequal(size: usize, pairs: &[Pair]) -> Option<Unequal> {
+pub(crate) fn unequal(size: usize, pairs: &[Pair]) -> Option<Unequal> {
     let of_rank =
         |rank: u32| pairs.iter().filter(move |pair| pair.ranks.0 == rank || pair.ranks.1 == rank);
     let ranks = 0..size as u32;

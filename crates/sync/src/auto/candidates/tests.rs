@@ -23,6 +23,7 @@ fn link(units: bool) -> LinkSpeed {
         cpu_s_per_byte: 1e-9,
         cpu_s_per_message: 1e-5,
         unequal: Some(Unequal { latency_s: 5e-5, bytes_per_s: 1e9, slow: Vec::new(), units }),
+        pairs: Vec::new(),
     }
 }
 

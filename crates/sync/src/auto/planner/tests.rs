@@ -27,6 +27,7 @@ fn link(bytes_per_s: f64) -> LinkSpeed {
         cpu_s_per_byte: 1e-10,
         cpu_s_per_message: 1e-6,
         unequal: None,
+        pairs: Vec::new(),
     }
 }
 
