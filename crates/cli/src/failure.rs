@@ -114,6 +114,11 @@ fn library_hint(cause: &(dyn std::error::Error + 'static)) -> Option<String> {
     own.into_iter().flatten().next().map(str::to_owned)
 }
 
+/// Whether a file could not be written because its disk is full.
+pub fn is_of_full_disk(error: &Error) -> bool {
+    error.chain().filter_map(|cause| cause.downcast_ref::<io::Error>()).any(is_full)
+}
+
 fn is_full(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
 }

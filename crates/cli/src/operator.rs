@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use anyhow::{Result, anyhow};
-use thinwire_job::elastic::Operator;
+use thinwire_job::elastic::{Operator, Store};
 use thinwire_job::{Form, Given, process};
 
 use crate::failure::hinted;
@@ -17,6 +17,9 @@ pub struct Flags {
     /// Address of the job's coordinator, as its launcher has said [default: THINWIRE_COORDINATOR]
     #[arg(long, value_name = "HOST:PORT")]
     coordinator: Option<String>,
+    /// The store of the job's coordinator, as given to its launchers
+    #[arg(long, value_name = "etcd://HOST:PORT/JOB", conflicts_with = "coordinator")]
+    store: Option<Store>,
     /// The job's secret (better given as THINWIRE_TOKEN)
     #[arg(long, env = "THINWIRE_TOKEN", hide_env_values = true, value_name = "SECRET")]
     token: Option<String>,
@@ -28,7 +31,8 @@ impl Flags {
     /// # Errors
     /// If its address is not known, it does not answer, or the token is another or missing.
     pub fn connect(&self) -> Result<Operator> {
-        let given = self.coordinator.clone().or_else(|| process("THINWIRE_COORDINATOR"));
+        let given = self.store.as_ref().map(Store::to_string).or_else(|| self.coordinator.clone());
+        let given = given.or_else(|| process("THINWIRE_COORDINATOR"));
         let address = given.ok_or_else(|| {
             let hint = "give --coordinator HOST:PORT as the job's launcher has said it, \
                         or set THINWIRE_COORDINATOR";

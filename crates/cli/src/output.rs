@@ -30,6 +30,17 @@ fn write_out(text: impl Display) -> Result<()> {
     written.context("cannot write to standard output")
 }
 
+/// Draws text on the terminal in the place of what was drawn before.
+///
+/// # Errors
+/// If standard output is closed.
+pub fn draw(text: impl Display) -> Result<()> {
+    // To the upper left; then every line is cleared behind its end, and the screen below the last one.
+    let [home, line_end, below] = ["\x1b[H", "\x1b[K\n", "\x1b[J"];
+    let lines = plain::text(&text.to_string()).replace('\n', line_end);
+    write_out(format!("{home}{lines}{below}"))
+}
+
 /// Prints a value as JSON on one line.
 ///
 /// # Errors

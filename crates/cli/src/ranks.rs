@@ -72,7 +72,7 @@ fn launch_myself(flags: &Flags, ranks: u32) -> Result<u8> {
 /// # Errors
 /// If the job fails.
 pub fn launch_elastic(flags: &Flags, job: &Elastic) -> Result<u8> {
-    launch::elastic::run(myself()?, job, flags.token.as_ref(), Parting::Interrupt)
+    launch::elastic::run(myself()?, job, flags.token.as_ref(), Parting::Leave)
 }
 
 /// Whether this process is a member of an elastic job.

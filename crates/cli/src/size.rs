@@ -4,6 +4,7 @@ use std::fmt;
 use std::ops::RangeInclusive;
 
 use anyhow::{Result, anyhow};
+use thinwire_job::elastic::Store;
 
 use crate::failure::hinted;
 use crate::place::Flags;
@@ -53,13 +54,16 @@ impl fmt::Display for Size {
 pub fn up_to(most: u32) -> impl Fn(&str) -> Result<Size, String> + Clone {
     move |text| match text.split_once(':') {
         None => number(text, most).map(Size::Fixed),
-        Some((min, max)) => {
-            let (min, max) = (number(min, most)?, number(max, most)?);
-            match min <= max {
-                true => Ok(Size::Elastic { min, max }),
-                false => Err(format!("the fewest are {min}, the most are {max}")),
-            }
+        Some((min, max)) if min.is_empty() || max.is_empty() => {
+            let missing = if min.is_empty() { "MIN" } else { "MAX" };
+            Err(format!("{missing} is missing, expected MIN:MAX such as 2:4"))
         }
+        Some((min, max)) => match (number(min, most)?, number(max, most)?) {
+            (min, max) if min <= max => Ok(Size::Elastic { min, max }),
+            (min, max) => Err(format!(
+                "at least {min} and at most {max} ranks exclude each other, expected MIN:MAX such as {max}:{min}"
+            )),
+        },
     }
 }
 
@@ -72,11 +76,19 @@ fn number(text: &str, most: u32) -> Result<u32, String> {
 }
 
 /// Flags of an elastic job beside its size.
-#[derive(clap::Args, Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(clap::Args, Clone, Debug, Default, PartialEq, Eq)]
 pub struct ElasticFlags {
     /// With --ranks MIN:MAX, the most replacements that are started for ranks that die [default: 0]
     #[arg(long, value_name = "N")]
     restarts: Option<u32>,
+    /// With --ranks MIN:MAX, the most ranks that this command starts, where other launchers start some too
+    /// [default: MAX]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=4096))]
+    local_ranks: Option<u32>,
+    /// With --ranks MIN:MAX, keep the coordinator's state in etcd, so that any machine on which this
+    /// command runs can coordinate the job
+    #[arg(long, value_name = "etcd://HOST:PORT/JOB")]
+    store: Option<Store>,
 }
 
 /// An elastic job that this process is to launch.
@@ -86,6 +98,10 @@ pub struct Elastic {
     pub ranks: RangeInclusive<u32>,
     /// Most replacements of ranks that die.
     pub restarts: u32,
+    /// Most ranks that this process starts.
+    pub here: u32,
+    /// Store of the coordinator's state, if several launchers share the job.
+    pub store: Option<Store>,
     /// Address of the coordinator as ranks reach it, host:port; one on this machine unless given.
     pub coordinator: Option<String>,
 }
@@ -95,7 +111,7 @@ impl ElasticFlags {
     ///
     /// # Errors
     /// If replacements are to be started in a job of a fixed size, or this process has a fixed rank.
-    pub fn resolve(self, size: Option<Size>, flags: &Flags) -> Result<Option<Elastic>> {
+    pub fn resolve(&self, size: Option<Size>, flags: &Flags) -> Result<Option<Elastic>> {
         let Some((size, ranks)) = size.and_then(|size| Some((size, size.bounds()?))) else {
             return self.refuse(size).map(|()| None);
         };
@@ -105,14 +121,23 @@ impl ElasticFlags {
             let error = anyhow!("--ranks {size}, but {} gives {} ranks", place.source, place.world);
             return Err(hinted(error, "leave --ranks out inside another launcher's job"));
         }
-        Ok(Some(Elastic { ranks, restarts: self.restarts.unwrap_or(0), coordinator }))
+        let restarts = self.restarts.unwrap_or(0);
+        let here = self.local_ranks.unwrap_or(*ranks.end()).min(*ranks.end());
+        Ok(Some(Elastic { ranks, restarts, here, store: self.store.clone(), coordinator }))
     }
 
-    fn refuse(self, size: Option<Size>) -> Result<()> {
-        let Some(restarts) = self.restarts else { return Ok(()) };
+    fn refuse(&self, size: Option<Size>) -> Result<()> {
         let ranks =
             size.map_or("a fixed number of ranks".to_owned(), |size| format!("--ranks {size}"));
-        let error = anyhow!("--restarts {restarts} with {ranks}, whose ranks are not replaced");
+        let error = if let Some(restarts) = self.restarts {
+            anyhow!("--restarts {restarts} with {ranks}, whose ranks are not replaced")
+        } else if let Some(here) = self.local_ranks {
+            anyhow!("--local-ranks {here} with {ranks}, all of which are started here")
+        } else if let Some(store) = &self.store {
+            anyhow!("--store {store} with {ranks}, whose coordinator has no state to keep")
+        } else {
+            return Ok(());
+        };
         Err(hinted(error, "give the fewest and the most ranks: --ranks MIN:MAX"))
     }
 }
@@ -157,8 +182,12 @@ mod tests {
             ("-1", "-1 is not in 1..=256"),
             ("two", "invalid digit found in string"),
             ("1:257", "257 is not in 1..=256"),
-            ("4:2", "the fewest are 4, the most are 2"),
-            ("2:", "cannot parse integer from empty string"),
+            (
+                "4:2",
+                "at least 4 and at most 2 ranks exclude each other, expected MIN:MAX such as 2:4",
+            ),
+            ("2:", "MAX is missing, expected MIN:MAX such as 2:4"),
+            (":4", "MIN is missing, expected MIN:MAX such as 2:4"),
         ];
         for (text, error) in refused {
             assert_eq!(size(text), Err(error.to_owned()), "{text}");
@@ -168,9 +197,12 @@ mod tests {
     #[test]
     fn replacements_are_for_elastic_jobs() {
         let (flags, none) = (Flags::default(), ElasticFlags::default());
-        let two = ElasticFlags { restarts: Some(2) };
+        let two = ElasticFlags { restarts: Some(2), ..ElasticFlags::default() };
         let size = |text| Some(up_to(8)(text).unwrap());
-        let elastic = |restarts| Some(Elastic { ranks: 2..=4, restarts, coordinator: None });
+        let elastic = |restarts| {
+            let (ranks, here) = (2..=4, 4);
+            Some(Elastic { ranks, restarts, here, store: None, coordinator: None })
+        };
         assert_eq!(none.resolve(size("2:4"), &flags).unwrap(), elastic(0));
         assert_eq!(two.resolve(size("2:4"), &flags).unwrap(), elastic(2));
         assert_eq!(none.resolve(size("4"), &flags).unwrap(), None);
@@ -178,5 +210,15 @@ mod tests {
         let said = "--restarts 2 with --ranks 4, whose ranks are not replaced";
         assert_eq!(error.to_string(), said);
         assert!(two.resolve(None, &flags).is_err());
+        let half = ElasticFlags { local_ranks: Some(2), ..ElasticFlags::default() };
+        assert_eq!(half.resolve(size("2:4"), &flags).unwrap().unwrap().here, 2);
+        let error = half.resolve(size("4"), &flags).unwrap_err();
+        let said = "--local-ranks 2 with --ranks 4, all of which are started here";
+        assert_eq!(error.to_string(), said);
+        let store = "etcd://a:1/j".parse().ok();
+        let shared = ElasticFlags { store, ..ElasticFlags::default() };
+        let error = shared.resolve(size("4"), &flags).unwrap_err();
+        let said = "--store etcd://a:1/j with --ranks 4, whose coordinator has no state to keep";
+        assert_eq!(error.to_string(), said);
     }
 }

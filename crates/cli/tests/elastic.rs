@@ -2,11 +2,15 @@
 
 mod support;
 
-use std::process::{Child, Command};
+use std::path::Path;
+use std::process::Child;
 use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
-use support::{Ended, Folder, eventually, finish, kill, train_arguments};
+use support::{
+    Ended, Folder, assert_same_rows, child_with, eventually, finish, kill, losses, signal,
+    train_arguments,
+};
 use thinwire_job::elastic::{Authority, Coordinator, Event, Operator, Options, Seat};
 
 /// Long enough for any epoch to begin on a busy machine.
@@ -33,8 +37,12 @@ impl Job {
     }
 
     fn member(&self, flags: &[&str]) -> Child {
-        let seat = Seat::new(self.coordinator.address(), "").unwrap();
-        let mut command = self.folder.command(&train_arguments(flags));
+        self.start("", &train_arguments(flags))
+    }
+
+    fn start(&self, token: &str, arguments: &[&str]) -> Child {
+        let seat = Seat::new(self.coordinator.address(), token).unwrap();
+        let mut command = self.folder.command(arguments);
         command.envs(seat.variables()).spawn().unwrap()
     }
 
@@ -49,40 +57,37 @@ impl Job {
         }
     }
 
+    /// Waits until `thinwire top` shows a word, and returns all of it.
+    fn top(&self, word: &str) -> String {
+        let address = self.coordinator.address();
+        eventually(|| {
+            let shown = self.folder.run(&["top", "--coordinator", &address]).done();
+            shown.contains(word).then_some(shown)
+        })
+    }
+
+    /// Returns the most steps that any member has done.
+    fn steps(&self) -> Option<u64> {
+        let mut operator = Operator::connect(&self.coordinator.address(), "", PATIENCE).unwrap();
+        let status: serde_json::Value = serde_json::from_str(&operator.status().unwrap()).unwrap();
+        status["members"].as_array().unwrap().iter().filter_map(|it| it["step"].as_u64()).max()
+    }
+
     /// Waits until some member has done so many steps.
     fn step(&self, least: u64) {
-        let mut operator = Operator::connect(&self.coordinator.address(), "", PATIENCE).unwrap();
-        eventually(|| {
-            let status: serde_json::Value =
-                serde_json::from_str(&operator.status().unwrap()).unwrap();
-            let members = status["members"].as_array().unwrap();
-            members.iter().any(|member| member["step"].as_u64() >= Some(least)).then_some(())
-        });
+        eventually(|| (self.steps() >= Some(least)).then_some(()));
     }
 }
 
-fn terminate(child: &Child) {
-    let id = child.id().to_string();
-    assert!(Command::new("kill").args(["-TERM", &id]).status().unwrap().success());
-}
-
-/// The training losses that rank 0 has printed.
-fn losses(ended: Ended) -> Vec<f64> {
-    let json = ended.json();
-    let all = json[0]["losses"].as_array().unwrap();
-    all.iter().map(|point| point["value"].as_f64().unwrap()).collect()
-}
-
-/// Losses are those of one rank with the same rows in every step: a row that is lost or learnt twice makes
-/// all steps after it others.
-fn assert_same_rows(folder: &Folder, found: &[f64]) {
-    let flags = [&FLAGS[..], &["--ranks", "1", "--json"]].concat();
-    let alone = losses(folder.train(&flags));
-    assert_eq!(alone.len(), found.len());
-    let differ = |(one, other): (&f64, &f64)| (one - other).abs();
-    let mean = alone.iter().zip(found).map(differ).sum::<f64>() / alone.len() as f64;
-    let shifted = alone[1..].iter().zip(found).map(differ).sum::<f64>() / alone.len() as f64;
-    assert!(mean < shifted / 10.0, "losses differ by {mean}, with other rows by {shifted}");
+/// Steps of the checkpoints in a folder, the newest last.
+fn checkpoints(folder: &Path) -> Vec<u64> {
+    let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
+    let complete = entries.filter(|entry| entry.path().join("manifest.json").is_file());
+    let name = |entry: std::fs::DirEntry| entry.file_name().into_string().unwrap();
+    let step = |name: String| name.strip_prefix("step-").and_then(|step| step.parse().ok());
+    let mut steps: Vec<u64> = complete.map(name).filter_map(step).collect();
+    steps.sort_unstable();
+    steps
 }
 
 #[test]
@@ -92,6 +97,12 @@ fn a_killed_rank_costs_no_row_and_its_successor_joins() {
     let mut members: Vec<Child> = (0..3).map(|_| job.member(&flags)).collect();
     assert_eq!(job.epoch(3), 0);
     job.step(200);
+    let shown = job.top("samples/s");
+    for expected in
+        [" ranks, 1 to 3 allowed", "of 1\u{2009}200, loss ", "running", "█", "not measured"]
+    {
+        assert!(shown.contains(expected), "{expected}: {shown}");
+    }
     let victim = members.remove(1);
     kill(victim.id());
     assert_eq!(finish(victim).code, None);
@@ -106,51 +117,138 @@ fn a_killed_rank_costs_no_row_and_its_successor_joins() {
     let first = first.remove(0);
     assert!(first.stderr.contains("epoch 2: 2 ranks; step "), "{}", first.stderr);
     assert!(first.stderr.contains("epoch 3: 3 ranks, 1 of them new; step "), "{}", first.stderr);
-    assert_same_rows(&job.folder, &losses(first));
+    assert_same_rows(&job.folder, &FLAGS, &losses(first));
 }
 
-#[test]
-fn a_rank_that_is_told_to_end_leaves_and_the_others_go_on() {
-    let job = Job::new("elastic-left", 1, 2);
+/// A rank gets a signal, and the others train on.
+fn leave(name: &str, number: &str) {
+    let job = Job::new(name, 1, 2);
     let flags = [&FLAGS[..], &["--json"]].concat();
     let (goes, stays) = (job.member(&flags), job.member(&flags));
     job.epoch(2);
     job.step(100);
-    terminate(&goes);
+    signal(goes.id(), number);
     let left = finish(goes);
     assert_eq!(left.code, Some(0), "{}", left.stderr);
     assert!(left.stdout.is_empty(), "{}", left.stdout);
+    for line in [
+        "waiting for the next epoch of the job at 127.0.0.1:",
+        "as rank ",
+        "left the job after step ",
+    ] {
+        assert!(left.stderr.contains(line), "{line}: {}", left.stderr);
+    }
     job.epoch(1);
     let ended = finish(stays);
     assert_eq!(ended.code, Some(0), "{}", ended.stderr);
     // Who began is rank 0 or was rank 1, and then knows the steps since it is alone only as rank 0.
-    assert_same_rows(&job.folder, &losses(ended));
+    assert_same_rows(&job.folder, &FLAGS, &losses(ended));
+}
+
+#[test]
+fn a_rank_that_is_told_to_end_leaves_and_the_others_go_on() {
+    leave("elastic-left", "TERM");
+}
+
+#[test]
+fn a_rank_that_is_interrupted_leaves_and_the_others_go_on() {
+    leave("elastic-interrupted", "INT");
+}
+
+const KEPT: [&str; 6] = ["--checkpoint-dir", "kept", "--codec", "none", "--sample-bytes", "0"];
+const ENDLESS: [&str; 2] = ["--steps", "10000000"];
+
+#[test]
+fn ranks_that_all_leave_save_their_last_step() {
+    let job = Job::new("elastic-all-left", 1, 2);
+    let flags = [&KEPT[..], &ENDLESS].concat();
+    let members = [job.member(&flags), job.member(&flags)];
+    job.epoch(2);
+    job.step(50);
+    members.iter().for_each(|member| signal(member.id(), "TERM"));
+    let ended = members.map(finish);
+    assert!(ended.iter().all(|it| matches!(it.code, Some(0 | 143))), "{ended:?}");
+    assert!(checkpoints(&job.folder.path().join("kept")).pop() >= Some(50), "{ended:?}");
+    assert!(!job.events.try_iter().any(|event| event.json["event"] == "complete"));
+}
+
+#[test]
+fn ranks_that_are_too_few_save_their_last_step() {
+    let folder = Folder::new("elastic-too-few");
+    let flags = [&KEPT[..], &ENDLESS, &["--ranks", "2:2", "--checkpoint-every", "20"]].concat();
+    let launcher = folder.command(&train_arguments(&flags)).spawn().unwrap();
+    let kept = folder.path().join("kept");
+    eventually(|| (!checkpoints(&kept).is_empty()).then_some(()));
+    kill(child_with(launcher.id(), "LOCAL_RANK=1").unwrap());
+    let ended = finish(launcher);
+    assert!(ended.error().contains("1 rank is left, and the fewest are 2"), "{}", ended.stderr);
+    let said = ended.stderr.split("nobody goes on: stopped after step ").nth(1);
+    let step = said.and_then(|said| said.split_whitespace().next()?.parse::<u64>().ok());
+    assert_eq!(checkpoints(&kept).pop(), step, "{}", ended.stderr);
+    let more = (step.unwrap() + 1).to_string();
+    folder
+        .train(&[&KEPT[..], &["--resume", "kept", "--ranks", "1", "--steps", &more]].concat())
+        .done();
+}
+
+#[test]
+fn a_checkpoint_that_cannot_be_written_ends_no_rank() {
+    let job = Job::new("elastic-unsaved", 1, 2);
+    let kept = job.folder.path().join("kept");
+    std::fs::create_dir(&kept).unwrap();
+    std::fs::write(kept.join("step-000050"), "in the way").unwrap();
+    let flags = [&KEPT[..], &["--steps", "100", "--checkpoint-every", "25"]].concat();
+    let ended = [job.member(&flags), job.member(&flags)].map(finish);
+    assert!(ended.iter().all(|ended| ended.code == Some(0)), "{ended:?}");
+    let said: Vec<_> = ended.iter().flat_map(|ended| ended.stderr.lines()).collect();
+    let warnings: Vec<_> =
+        said.iter().filter(|line| line.contains("warning: saving step 50")).collect();
+    assert_eq!(warnings.len(), 1, "{said:?}");
+    assert!(warnings[0].contains("kept/"), "{warnings:?}");
+    assert_eq!(checkpoints(&kept), [25, 75, 100]);
 }
 
 #[test]
 fn a_process_of_another_training_is_refused_and_the_job_goes_on() {
     let job = Job::new("elastic-refused", 1, 2);
-    let flags = [&FLAGS[..], &["--json"]].concat();
+    std::fs::write(job.folder.path().join("other.txt"), "another text ".repeat(1000)).unwrap();
+    let flags = [&KEPT[..], &ENDLESS].concat();
     let member = job.member(&flags);
     job.epoch(1);
-    let other = [&flags[..], &["--seed", "9"]].concat();
-    let refused = finish(job.member(&other));
-    assert!(refused.error().contains("seed"), "{}", refused.stderr);
-    let codec = [&flags[..2], &["--codec", "int8", "--checkpoint-dir", "none"]].concat();
-    let refused = finish(job.member(&codec));
-    assert!(refused.error().contains("codec"), "{}", refused.stderr);
-    let ended = finish(member);
-    assert_eq!(losses(ended).len(), STEPS.parse::<usize>().unwrap());
+    let refused = |name: &str, flag: &str, value: &str| {
+        let mut changed = train_arguments(&flags);
+        match changed.iter().position(|known| *known == flag) {
+            Some(place) => changed[place + 1] = value,
+            None => changed.extend([flag, value]),
+        }
+        let ended = finish(job.start("", &changed));
+        let said = format!("ranks disagree on {name}: this rank has ");
+        assert!(ended.error().contains(&said), "{}", ended.stderr);
+        let told = job.events.try_iter().find(|event| event.json["event"] == "refused");
+        let told = told.expect("the coordinator tells it as well").text;
+        assert!(told.contains(&format!("ranks disagree on {name}: it has ")), "{told}");
+    };
+    refused("seed", "--seed", "9");
+    refused("codec", "--codec", "int8");
+    refused("data", "--data", "other.txt");
+    refused("model", "--width", "32");
+    refused("--checkpoint-dir", "--checkpoint-dir", "elsewhere");
+    refused("--checkpoint-dir", "--checkpoint-dir", "none");
+    let stranger = finish(job.start("another token", &train_arguments(&flags)));
+    assert!(stranger.error().contains("token"), "{}", stranger.stderr);
+    let done = eventually(|| job.steps());
+    job.step(done + 10);
+    signal(member.id(), "TERM");
+    assert_eq!(finish(member).code, Some(143));
 }
 
 #[test]
 fn who_joins_a_resumed_training_may_find_a_newer_checkpoint() {
     let job = Job::new("elastic-resumed", 1, 2);
-    let kept = ["--checkpoint-dir", "kept", "--codec", "none", "--sample-bytes", "0"];
-    let first = [&kept[..], &["--steps", "20", "--ranks", "1"]].concat();
+    let first = [&KEPT[..], &["--steps", "20", "--ranks", "1"]].concat();
     job.folder.train(&first).done();
     let flags =
-        [&kept[..], &["--resume", "kept", "--checkpoint-every", "50", "--steps", STEPS, "--json"]];
+        [&KEPT[..], &["--resume", "kept", "--checkpoint-every", "50", "--steps", STEPS, "--json"]];
     let flags = flags.concat();
     let member = job.member(&flags);
     assert_eq!(job.epoch(1), 0);
@@ -159,4 +257,6 @@ fn who_joins_a_resumed_training_may_find_a_newer_checkpoint() {
     assert!(job.epoch(2) >= 150);
     let ended = [finish(member), finish(joiner)];
     assert!(ended.iter().all(|ended| ended.code == Some(0)), "{ended:?}");
+    let said = &ended[0].stderr;
+    assert!(said.contains("epoch 1 goes on from step 20: kept/"), "{said}");
 }

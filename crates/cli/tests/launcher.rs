@@ -4,7 +4,7 @@ mod support;
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -185,7 +185,7 @@ fn member() {
             done += 1;
             membership.applied(done);
             if Path::new("go").exists() {
-                return membership.complete();
+                return membership.complete().unwrap();
             }
         }
         membership.halted();
@@ -195,7 +195,7 @@ fn member() {
 #[test]
 fn a_replacement_joins_the_others_who_have_gone_on() {
     let job = Job::of_members("joins", &["--ranks", "1:3", "--restarts", "1"]);
-    assert!(job.says("epoch 1 from step 0: ").starts_with("3 ranks; joined: member "));
+    assert!(job.says("epoch 1: ").starts_with("3 ranks; joined: member "));
     kill(job.member(1));
     job.says("member 1 was killed by signal 9 (SIGKILL); 2 go on, and one takes its place");
     job.says("gone: member 1 (ended)");
@@ -213,7 +213,7 @@ fn a_training_survives_the_death_of_a_rank_and_rank_0_prints() {
     let flags = ["--ranks", "1:3", "--restarts", "1", "--steps", "800", "--codec", "none"];
     let quiet = ["--checkpoint-dir", "none", "--sample-bytes", "0", "--json"];
     let job = Job::of("training", &train_arguments(&[&flags[..], &quiet[..]].concat()));
-    job.says("epoch 1 from step 0: 3 ranks");
+    job.says("epoch 1: 3 ranks");
     kill(job.member(1));
     job.says("member 1 was killed by signal 9 (SIGKILL); 2 go on, and one takes its place");
     let ended = job.finish();
@@ -227,7 +227,7 @@ fn a_training_whose_launcher_is_told_to_end_writes_a_checkpoint() {
     let flags = ["--ranks", "1:2", "--steps", "100000", "--codec", "none"];
     let quiet = ["--checkpoint-dir", "kept", "--sample-bytes", "0"];
     let job = Job::of("training-left", &train_arguments(&[&flags[..], &quiet[..]].concat()));
-    job.says("epoch 1 from step 0: 2 ranks");
+    job.says("epoch 1: 2 ranks");
     eventually(|| {
         let status = job.operate(&["top", "--json"]).json();
         (status[0]["members"][0]["step"].as_u64() > Some(0)).then_some(())
@@ -242,7 +242,7 @@ fn a_training_whose_launcher_is_told_to_end_writes_a_checkpoint() {
 #[test]
 fn a_job_is_made_smaller_and_larger() {
     let job = Job::of_members("resized", &["--ranks", "1:3"]);
-    job.says("epoch 1 from step 0: 3 ranks");
+    job.says("epoch 1: 3 ranks");
     kill(job.member(2));
     kill(job.member(1));
     job.says("1 goes on");
@@ -265,21 +265,36 @@ fn a_coordinator_alone_keeps_its_state_until_all_steps_are_done() {
     let address = job.says("coordinating 1 to 3 ranks at ");
     operate(&job.folder, &address, &["resize", "2"]).done();
     let text = operate(&job.folder, &address, &["top"]).done();
-    assert!(text.starts_with("epoch 0: 0 of 2 ranks, 1 to 3 allowed"), "{text}");
+    assert!(text.starts_with("no epoch yet: 0 of 2 ranks, 1 to 3 allowed"), "{text}");
     let other = operate(&job.folder, &address, &["top", "--token", "another token, and long"]);
     assert!(other.error().contains("token"), "{}", other.stderr);
     let me = std::env::current_exe().unwrap();
-    let mut member = Command::new(me);
-    member.args(["--ignored", "--exact", "member"]).current_dir(job.folder.path());
-    member.env("THINWIRE_COORDINATOR", &address).env("THINWIRE_TOKEN", TOKEN);
-    let mut member = member.env("THINWIRE_MEMBER", "new").stdout(Stdio::null()).spawn().unwrap();
-    job.says("epoch 1 from step 0: 1 rank");
+    let program = [me.to_str().unwrap(), "--ignored", "--exact", "member"];
+    let join = [&["run", "--coordinator", &address, "--"], &program[..]].concat();
+    let mut member = job.folder.command(&join);
+    member.env("THINWIRE_TOKEN", TOKEN).env("THINWIRE_MEMBER", "new");
+    let mut member = member.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    job.says("epoch 1: 1 rank");
+    let text = operate(&job.folder, &address, &["top", "--once"]).done();
+    assert!(text.contains(&format!(":{} ", member.id())), "{text}");
     assert!(job.folder.path().join("state").exists());
     job.tell();
     assert!(member.wait().unwrap().success());
     let state = job.folder.path().join("state");
     eventually(|| (!state.exists()).then_some(()));
     job.finish().done();
+}
+
+#[test]
+fn a_coordinator_that_everybody_may_join_says_so() {
+    let folder = Folder::new("unprotected");
+    let log = folder.path().join("log");
+    let mut command = folder.command(&["coordinator", "--listen", "127.0.0.1:0"]);
+    let mut coordinator = command.stderr(File::create(&log).unwrap()).spawn().unwrap();
+    let warning = "warning: without a token every user of this machine can join this job";
+    eventually(|| std::fs::read_to_string(&log).unwrap().contains(warning).then_some(()));
+    kill(coordinator.id());
+    coordinator.wait().unwrap();
 }
 
 #[test]
@@ -342,9 +357,33 @@ fn what_cannot_be_elastic_is_refused() {
     refused(&["resize", "3"], "no coordinator to talk with", "--coordinator HOST:PORT");
     refused(
         &["run", "--ranks", "4:2", "--", "true"],
-        "invalid value '4:2' for '--ranks <N>': the fewest are 4, the most are 2",
+        "invalid value '4:2' for '--ranks <N>': at least 4 and at most 2 ranks exclude each other, expected MIN:MAX such as 2:4",
         "thinwire run --help",
     );
+    refused(
+        &["run", "--ranks", "2:", "--", "true"],
+        "invalid value '2:' for '--ranks <N>': MAX is missing, expected MIN:MAX such as 2:4",
+        "thinwire run --help",
+    );
+    refused(
+        &["resize", "0"],
+        "invalid value '0' for '<N>': a job of no ranks would train nothing, expected at least 1; a signal to the launcher ends the job",
+        "thinwire resize --help",
+    );
+    refused(
+        &["run", "--coordinator", "127.0.0.1:7", "--", "true"],
+        "--coordinator 127.0.0.1:7 for ranks that meet on this machine alone",
+        "THINWIRE_MEMBER=new",
+    );
+    refused(&train(&["--trace", "trace"]), "--trace trace in an elastic job", "leave it out");
+    let gone = ["coordinator", "--listen", "127.0.0.1:0", "--state", "gone/state"];
+    let ended = folder.run(&gone);
+    assert!(
+        ended.error().contains("saving the coordinator's state in gone/state"),
+        "{}",
+        ended.stderr
+    );
+    assert!(ended.hint().contains("must exist"), "{}", ended.stderr);
     let mut inside = folder.command(&["run", "--ranks", "2:4", "--", "true"]);
     inside.envs([("RANK", "0"), ("WORLD_SIZE", "4"), ("MASTER_ADDR", "127.0.0.1")]);
     let ended = support::finish(inside.spawn().unwrap());

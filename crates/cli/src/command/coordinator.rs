@@ -7,9 +7,10 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
-use thinwire_job::elastic::{self, Authority, Coordinator};
+use thinwire_job::elastic::{self, Authority, Candidate, Coordinator, Store};
 use thinwire_job::{Form, Given, process};
 
+use crate::launch::elastic::Lead;
 use crate::output::{print_json, say};
 use crate::size::{self, Size, ensure_bounds};
 
@@ -22,13 +23,16 @@ const FAREWELL: Duration = Duration::from_secs(5);
 /// the coordinator is away, and connect to one that is started again at the same address.
 #[derive(clap::Args)]
 pub struct Args {
-    /// Address of this host as ranks reach it
-    #[arg(long, value_name = "HOST:PORT")]
-    listen: String,
-    /// Keep the job's state in this file, and go on from it: then any ranks that are left can go on;
-    /// without it, it takes half of the last ones
+    /// Address of this host as ranks reach it [default with --store: that by which it reaches etcd]
+    #[arg(long, value_name = "HOST:PORT", required_unless_present = "store")]
+    listen: Option<String>,
+    /// Keep the job's state in this file, and go on from it: then any ranks that are left can go on.
+    /// Without it, half of the last epoch's ranks must be left, and more than half after a restart
     #[arg(long, value_name = "FILE")]
     state: Option<PathBuf>,
+    /// Keep the job's state in etcd, where several coordinators may stand by for the same job
+    #[arg(long, value_name = "etcd://HOST:PORT/JOB", conflicts_with = "state")]
+    store: Option<Store>,
     /// Fewest and most ranks that train
     #[arg(long, value_name = "MIN:MAX", default_value = "1:256", value_parser = size::up_to(4096))]
     ranks: Size,
@@ -49,22 +53,34 @@ enum News {
 /// Coordinates until all steps are done, or a signal comes.
 ///
 /// # Errors
-/// If the address is taken or the state cannot be read.
+/// If the address is taken, or the state cannot be read or written.
 pub fn run(args: &Args) -> Result<u8> {
     let ranks = ensure_bounds(args.ranks, "a coordinator")?;
     let given = Given { token: args.token.clone(), form: Form::Flags, ..Given::default() };
-    let token = thinwire_job::token(&given, &args.listen, &process)?;
+    let address = args.store.as_ref().map(Store::to_string).or_else(|| args.listen.clone());
+    let token = thinwire_job::token(&given, &address.unwrap_or_default(), &process)?;
     let (sender, news) = channel();
     let told = sender.clone();
     let tell = move |event: &elastic::Event| {
         let _ = told.send(News::Told(event.clone()));
     };
-    let authority = if args.state.is_some() { Authority::Saved } else { Authority::Unsaved };
+    let is_saved = args.state.is_some() || args.store.is_some();
+    let authority = if is_saved { Authority::Saved } else { Authority::Unsaved };
     let options = crate::launch::elastic::options(authority, ranks.clone())?;
-    let coordinator =
-        Coordinator::bind(&args.listen, &token, options, args.state.as_deref(), tell)?;
+    // It coordinates until it is dropped.
+    let lead = match &args.store {
+        Some(store) => {
+            let place = (args.listen.as_deref(), token.as_str());
+            Lead::Shared(Candidate::begin(store, place, options, tell)?)
+        }
+        None => {
+            let listen = args.listen.as_deref().unwrap_or_default();
+            Lead::Own(Coordinator::bind(listen, &token, options, args.state.as_deref(), tell)?)
+        }
+    };
     watch_signals(sender)?;
-    let (min, max, address) = (ranks.start(), ranks.end(), coordinator.address());
+    thinwire_job::unprotected(&token).into_iter().for_each(say);
+    let (min, max, address) = (ranks.start(), ranks.end(), lead.address());
     say(format!("coordinating {min} to {max} ranks at {address}"));
     let code = follow(&news, args.json)?;
     if let (0, Some(path)) = (code, &args.state) {

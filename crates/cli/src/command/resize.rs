@@ -1,6 +1,7 @@
 //! `thinwire resize`: another number of ranks for an elastic job.
 
 use anyhow::Result;
+use thinwire_plan::report::counted;
 
 use crate::operator::Flags;
 use crate::output::say;
@@ -9,10 +10,24 @@ use crate::output::say;
 #[derive(clap::Args)]
 pub struct Args {
     /// Number of ranks, within the job's own MIN:MAX
-    #[arg(value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(value_name = "N", value_parser = ranks)]
     ranks: u32,
     #[command(flatten)]
     operator: Flags,
+}
+
+/// Reads a number of ranks.
+///
+/// # Errors
+/// If the text is no number, or 0.
+fn ranks(text: &str) -> Result<u32, String> {
+    match text.parse() {
+        Ok(0) => Err("a job of no ranks would train nothing, expected at least 1; \
+                      a signal to the launcher ends the job"
+            .to_owned()),
+        Ok(ranks) => Ok(ranks),
+        Err(_) => Err("expected a whole number of 1 or more".to_owned()),
+    }
 }
 
 /// Tells the coordinator.
@@ -21,6 +36,20 @@ pub struct Args {
 /// If the coordinator cannot be reached, or the job's limits exclude the number.
 pub fn run(args: &Args) -> Result<u8> {
     args.operator.connect()?.resize(args.ranks)?;
-    say(format!("the job is to have {} ranks now", args.ranks));
+    say(format!("the job is to have {} now", counted(args.ranks as usize, "rank")));
     Ok(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_job_has_at_least_one_rank() {
+        assert_eq!(ranks("3"), Ok(3));
+        assert!(ranks("0").unwrap_err().starts_with("a job of no ranks"));
+        for text in ["", "-1", "two", "4294967296"] {
+            assert_eq!(ranks(text), Err("expected a whole number of 1 or more".to_owned()));
+        }
+    }
 }

@@ -2,8 +2,9 @@
 
 use std::ffi::OsString;
 
-use anyhow::Result;
+use anyhow::{Result, anyhow};
 
+use crate::failure::hinted;
 use crate::launch::{self, elastic::Parting};
 use crate::output::say;
 use crate::place::{Flags, ensure_ranks};
@@ -18,6 +19,10 @@ pub struct Args {
     ranks: Option<Size>,
     #[command(flatten)]
     elastic: ElasticFlags,
+    /// With --ranks MIN:MAX, the address at which the job's coordinator listens; with THINWIRE_MEMBER=new, the
+    /// coordinator of the elastic job that the program joins; inside another launcher's job, rank 0's address
+    #[arg(long, value_name = "HOST:PORT")]
+    coordinator: Option<String>,
     /// The job's secret; a fresh one unless given
     #[arg(long, env = "THINWIRE_TOKEN", hide_env_values = true, value_name = "SECRET")]
     token: Option<String>,
@@ -31,16 +36,29 @@ pub struct Args {
 /// # Errors
 /// If ranks cannot be started, or one fails.
 pub fn run(args: &Args) -> Result<u8> {
-    if let Some(job) = args.elastic.resolve(args.ranks, &Flags::default())? {
+    let (coordinator, token) = (args.coordinator.clone(), args.token.clone());
+    let flags = Flags { coordinator, token, ..Flags::default() };
+    if let Some(seat) = flags.member()? {
+        say(format!("joining the elastic job at {}", seat.coordinator));
+        return launch::join_elastic(&seat, &args.program);
+    }
+    if let Some(job) = args.elastic.resolve(args.ranks, &flags)? {
         let (program, token) = (args.program.clone(), args.token.as_ref());
-        return launch::elastic::run(program, &job, token, Parting::Leave);
+        return launch::elastic::run(program, &job, token, Parting::Signal);
     }
     let ranks = args.ranks.and_then(Size::fixed);
-    let place = Flags::default().find()?;
+    let place = Flags { coordinator: None, ..flags }.find()?;
     if let Some(place) = place.filter(|place| place.world > 1) {
         ensure_ranks(&place, ranks)?;
         say(format!("joining {} as rank {} of {}", place.source, place.rank, place.world));
-        return launch::join(&place, &args.program);
+        return launch::join(&place, args.coordinator.as_ref(), &args.program);
+    }
+    if let Some(address) = &args.coordinator {
+        let error = anyhow!("--coordinator {address} for ranks that meet on this machine alone");
+        return Err(hinted(
+            error,
+            "--ranks MIN:MAX starts an elastic job there, and THINWIRE_MEMBER=new joins one",
+        ));
     }
     launch::run(args.program.clone(), ranks.unwrap_or(2), args.token.as_ref())
 }

@@ -2,11 +2,12 @@
 
 use std::path::PathBuf;
 
-use anyhow::Result;
+use anyhow::{Result, anyhow};
 use thinwire_train::checkpoint;
 
+use crate::failure::hinted;
 use crate::ranks;
-use crate::size::{Elastic, ElasticFlags, ensure_fixed};
+use crate::size::{Elastic, ElasticFlags, Size, ensure_fixed};
 use crate::training::{
     self, CheckpointPolicy, Codec, PathFlag, PlanFlags, Settings, TrainingJob, Typed,
 };
@@ -62,6 +63,11 @@ fn to_launch(args: &Args) -> Result<Option<Elastic>> {
 fn resolved(args: &Args) -> Result<TrainingJob> {
     let folder = args.checkpoint_dir.0.clone();
     let size = args.settings.ranks;
+    let is_elastic = ranks::is_member() || size.and_then(Size::bounds).is_some();
+    if let Some(path) = args.settings.trace.as_ref().filter(|_| is_elastic) {
+        let error = anyhow!("--trace {} in an elastic job", path.display());
+        return Err(hinted(error, "leave it out: the steps of a trace are those of one rank 0"));
+    }
     if let Some(flag) = args.plan.flag() {
         ensure_fixed(size, &flag)?;
     }

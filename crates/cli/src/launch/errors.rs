@@ -79,6 +79,11 @@ impl Drop for Errors {
     }
 }
 
+/// Returns whether a launcher reads the errors of this rank, and reports them.
+pub fn is_launched() -> bool {
+    std::env::var_os(VARIABLE).is_some()
+}
+
 /// Leaves this rank's error where the launcher looks for it; false if there is no such place.
 pub fn leave(error: &Error) -> bool {
     let Some(path) = std::env::var_os(VARIABLE) else { return false };

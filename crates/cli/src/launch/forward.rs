@@ -8,7 +8,8 @@ use std::sync::mpsc::{Receiver, channel};
 use std::thread;
 use std::time::Duration;
 
-const LINE_BYTES_MAX: u64 = 64 * 1024;
+/// Enough for the report of a long training, which is one line.
+const LINE_BYTES_MAX: u64 = 16 << 20;
 
 /// A program that a rank leaves behind may hold its output open; we do not wait for that.
 const DRAIN: Duration = Duration::from_millis(500);

@@ -23,10 +23,11 @@ use rustix::process::{Pid, Signal, kill_process_group};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use thinwire_job::Place;
+use thinwire_job::elastic::Seat;
 
 use crate::place::token_or_fresh;
 use errors::Errors;
-pub use errors::leave;
+pub use errors::{is_launched, leave};
 use supervisor::{Action, End, Event, Supervisor};
 
 /// A program, how many times to start it, and where its ranks meet.
@@ -68,11 +69,20 @@ fn run_job(job: &Job) -> Result<u8> {
     errors.verdict(&supervisor, job.ranks)
 }
 
-/// Becomes `program`, as the rank that another launcher made us, in torchrun's words.
+/// Becomes `program`, as a member of an elastic job.
 ///
 /// # Errors
 /// If there is no such program.
-pub fn join(place: &Place, program: &[OsString]) -> Result<u8> {
+pub fn join_elastic(seat: &Seat, program: &[OsString]) -> Result<u8> {
+    child::become_program(program, seat.variables().to_vec())
+}
+
+/// Becomes `program`, as the rank that another launcher made us, in torchrun's words. Ranks meet where that
+/// launcher says, or at `coordinator`.
+///
+/// # Errors
+/// If there is no such program.
+pub fn join(place: &Place, coordinator: Option<&String>, program: &[OsString]) -> Result<u8> {
     let (address, port) = place.coordinator.rsplit_once(':').unwrap_or((&place.coordinator, ""));
     let numbers = [
         ("RANK", place.rank),
@@ -81,6 +91,7 @@ pub fn join(place: &Place, program: &[OsString]) -> Result<u8> {
         ("LOCAL_WORLD_SIZE", place.local_world),
     ];
     let mut variables = numbers.map(|(name, value)| (name, value.to_string())).to_vec();
+    variables.extend(coordinator.map(|address| ("THINWIRE_COORDINATOR", address.clone())));
     for (name, value) in [("MASTER_ADDR", address), ("MASTER_PORT", port)] {
         if thinwire_job::process(name).is_none() {
             variables.push((name, value.trim_matches(['[', ']']).to_owned()));

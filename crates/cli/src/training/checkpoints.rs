@@ -38,6 +38,8 @@ pub fn save(
     if world.rank() != Rank(0) {
         return Ok(None);
     }
+    // Writing takes long, and others may have gone on meanwhile.
+    kept.1.check()?;
     let progress = Progress {
         step,
         updates: engine.machine.updates(),

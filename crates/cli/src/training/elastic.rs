@@ -5,36 +5,44 @@
 //! state of its holders, who re-form their exchange; joiners take the state over. Without holders all begin
 //! with the last checkpoint, or from the start.
 //!
+//! When all members leave, they save their state together in their last step. If nobody goes on after a
+//! loss, a process saves its own state alone, unless another one has saved a state as new.
+//!
 //! Law: the members of the next epoch repeat a step in which a peer was lost, with the same rows of data.
 
-use std::thread;
-use std::time::{Duration, Instant};
+use std::path::Path;
+use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow};
 use serde_json::json;
 use thinwire_collective::Group;
 use thinwire_job::elastic::{self, Membership, Next, Run as EpochRun};
 use thinwire_job::{Form, Host, Place, Source};
-use thinwire_member::{Authority, Epoch, Id, Options};
+use thinwire_link::mem;
+use thinwire_member::{Authority, Epoch, Options};
 use thinwire_sync::{Channel, Policy};
 use thinwire_train::checkpoint::{Checkpoint, latest};
 use thinwire_train::spmd::{Carried, Snapshot};
 use thinwire_train::{Parameter, rows};
-use thinwire_wire::Rank;
+use thinwire_wire::{Rank, World};
 
+use super::by_hand;
 use super::engine::Engine;
 use super::interrupt::Interrupt;
-use super::job::{FIRST_STEP, TrainingJob};
+use super::job::{CHECKPOINT_DIR, FIRST_STEP, TrainingJob};
 use super::plan::{Built, Parallelism};
 use super::seat::Seat;
 use super::session::{About, Course, End, Session};
 use super::trace::Trace;
-use super::{Trained, checkpoints, folder, shared};
+use super::{Trained, checkpoints, folder, machine};
 use crate::failure::{self, hinted};
+use crate::output::say;
 use crate::report::Change;
 
-/// Longest wait to hear from the coordinator who leaves, after another rank has said that the epoch ends.
-const NOTICE: Duration = Duration::from_secs(2);
+/// Interval at which a process that waits for an epoch looks for signals.
+const LOOK_EVERY: Duration = Duration::from_millis(50);
+/// Longest time for which a process waits until others have saved their state, before it saves its own.
+const TURN: Duration = Duration::from_secs(20);
 
 /// Trains as a member of an elastic job; rank 0 of the last epoch prints. Returns the code to exit with.
 ///
@@ -52,15 +60,16 @@ pub fn train(job: &TrainingJob, codecs: &[Option<&Policy>], seat: &elastic::Seat
     let [codec] = codecs else {
         return Err(anyhow!("{} codecs in an elastic job, expected one", codecs.len()));
     };
-    if let Some(path) = &settings.trace {
-        let error = anyhow!("--trace {} in an elastic job", path.display());
-        return Err(hinted(error, "leave it out: the steps of a trace are those of one rank 0"));
-    }
     job.check(codecs)?;
     let interrupt = Interrupt::listen()?;
-    // Who joins later finds a newer checkpoint, and takes the state of the others over anyway.
     let mut facts = job.facts();
+    // Who joins later finds a newer checkpoint, and takes the state of the others over anyway.
     facts.retain(|(name, _)| name != FIRST_STEP);
+    if let Some(policy) = &job.policy {
+        let mark = folder::mark(&policy.folder)?;
+        facts.retain(|(name, _)| name != CHECKPOINT_DIR);
+        facts.push((CHECKPOINT_DIR.to_owned(), format!("the folder with the mark {mark}")));
+    }
     let exchange = job.exchange.described().into_iter();
     facts.extend(exchange.map(|(name, value)| (name.to_owned(), value)));
     let (min, max) = (1, thinwire_wire::WORLD_SIZE_MAX);
@@ -73,11 +82,13 @@ pub fn train(job: &TrainingJob, codecs: &[Option<&Policy>], seat: &elastic::Seat
         thinwire_sync::measure_codecs(policy, elements.max().unwrap_or(0));
     }
     let mut membership = Membership::join(seat, &links, options, facts)?;
+    by_hand::waiting(&seat.coordinator);
     let elastic = Elastic::new(job, *codec, &place, &interrupt);
     let threads = settings.threads(&place);
     let ended = thinwire_train::threads::run(threads, || elastic.train(&mut membership))?;
     match ended? {
         Ended::Left => Ok(0),
+        Ended::Alone => Ok(interrupt.exit_code()),
         Ended::Over(place, trained) => super::conclude(job, &place, Ok(*trained), &interrupt),
     }
 }
@@ -90,6 +101,8 @@ struct Elastic<'a> {
     interrupt: &'a Interrupt,
     /// State of the training in this process; none before its first epoch.
     kept: Option<(Course, Carried)>,
+    /// Number of the last epoch.
+    number: u32,
 }
 
 /// End of an elastic training for one process.
@@ -98,6 +111,8 @@ enum Ended {
     Over(Place, Box<Trained>),
     /// The process has left a training that goes on.
     Left,
+    /// Nobody goes on with the training, and this process has saved what it had.
+    Alone,
 }
 
 impl<'a> Elastic<'a> {
@@ -108,7 +123,7 @@ impl<'a> Elastic<'a> {
         place: &'a Place,
         interrupt: &'a Interrupt,
     ) -> Elastic<'a> {
-        Elastic { job, codec, place, interrupt, kept: None }
+        Elastic { job, codec, place, interrupt, kept: None, number: 0 }
     }
 
     /// Trains in one epoch after another until the training is over, or this process has left.
@@ -117,11 +132,20 @@ impl<'a> Elastic<'a> {
     /// If the job refuses this process, or it fails by itself. The loss of a peer is no error.
     fn train(mut self, membership: &mut Membership) -> Result<Ended> {
         loop {
-            // Nobody depends on a process between epochs.
-            self.interrupt.end_at_once();
-            let run = match membership.next()? {
-                Next::Run(run) => run,
-                Next::Left => return Ok(Ended::Left),
+            let run = match self.next(membership) {
+                Ok(Next::Run(run)) => run,
+                Ok(Next::Left) => {
+                    by_hand::left(self.kept.as_ref().map(|(course, _)| course.done()));
+                    return Ok(Ended::Left);
+                }
+                Ok(Next::Stopped) => {
+                    self.save_alone()?;
+                    return Ok(Ended::Alone);
+                }
+                Err(error) => {
+                    self.save_alone()?;
+                    return Err(error);
+                }
             };
             self.interrupt.remember();
             match self.epoch(membership, *run) {
@@ -136,21 +160,90 @@ impl<'a> Elastic<'a> {
         }
     }
 
+    /// Waits for the next epoch. A signal ends a process that has no state yet at once, and makes one that has
+    /// a state leave.
+    fn next(&self, membership: &mut Membership) -> Result<Next> {
+        if self.kept.is_none() {
+            self.interrupt.end_at_once();
+            return Ok(membership.next()?);
+        }
+        loop {
+            if let Some(next) = membership.next_within(LOOK_EVERY)? {
+                return Ok(next);
+            }
+            if self.interrupt.signal().is_some() {
+                membership.leave();
+            }
+        }
+    }
+
+    /// Writes a checkpoint of what this process has after its last epoch, if nobody has saved as much.
+    ///
+    /// # Errors
+    /// If it cannot be written.
+    fn save_alone(&mut self) -> Result<()> {
+        let (Some((course, carried)), Some(policy)) = (self.kept.take(), &self.job.policy) else {
+            return Ok(());
+        };
+        let done = course.done();
+        let (Some(job), position, true) = course.kept() else { return Ok(()) };
+        let lock = folder::hold_alone(&policy.folder, TURN)?.of_epoch(job, self.number);
+        let newest = self.newest(job)?;
+        if let Some(found) = newest.filter(|found| found.manifest().progress.step >= done) {
+            self.say_stopped(found.manifest().progress.step, Some(found.path()));
+            return Ok(());
+        }
+        let place = Place { rank: 0, world: 1, ..self.place.clone() };
+        let seat = Seat { place: &place, interrupt: self.interrupt, lock: &lock };
+        let Parallelism::Replicas(model) = &self.job.parallelism else { return Ok(()) };
+        let built = Built::replica(model, model.unit()?)?;
+        let engine = self.engine_alone(carried, &seat, &built);
+        let saved = engine.and_then(|mut engine| {
+            let state = (&mut engine, position);
+            checkpoints::save((self.job, Some(job)), (policy, &lock), state, (World::alone(), done))
+        });
+        let saved = saved.inspect_err(|_| lock.discard(done));
+        let path = saved.with_context(|| format!("saving step {done}"))?;
+        self.say_stopped(done, path.as_deref());
+        Ok(())
+    }
+
+    /// Says where the training goes on that nobody goes on with now.
+    fn say_stopped(&self, done: u64, checkpoint: Option<&Path>) {
+        let way = checkpoint.map_or(String::new(), |path| format!("; {}", machine::go_on(path)));
+        let steps = self.job.recipe.steps;
+        say(format!("nobody goes on: stopped after step {done} of {steps}{way}"));
+    }
+
+    /// The replica of this process as a world of its own.
+    fn engine_alone<'b>(
+        &self,
+        mut carried: Carried,
+        seat: &Seat<'_>,
+        built: &'b Built,
+    ) -> Result<Engine<'b>> {
+        let timeout = self.job.settings.link.timeout();
+        let channel = Channel::new(Group::new(mem::alone()).with_timeout(timeout));
+        carried.settle(carried.step())?;
+        carried.reform(&channel)?;
+        Engine::resume(self.job, self.codec, (seat, channel), (built, carried))
+    }
+
     /// Trains in one epoch; returns the end of the training if it is over.
     fn epoch(&mut self, membership: &Membership, run: EpochRun) -> Result<Option<Ended>> {
         let EpochRun { epoch, world, link } = run;
         let place =
             Place { rank: world.rank().0, world: world.size() as u32, ..self.place.clone() };
         let policy = self.job.policy.as_ref();
-        let lock = match epoch.holders {
-            0 => folder::hold(policy, place.rank, self.job.resume.as_ref())?,
-            _ => folder::hold_again(policy, place.rank)?,
+        let lock = match epoch.number {
+            1 => folder::hold(policy, place.rank, self.job.resume.as_ref())?,
+            _ => folder::hold_again(policy, place.rank),
         };
+        let lock = lock.of_epoch(&epoch.coordinator.to_string(), epoch.number);
+        self.number = epoch.number;
         let seat = Seat { place: &place, interrupt: self.interrupt, lock: &lock };
         let (job, timeout) = (self.job, self.job.settings.link.timeout());
-        let mut group = Group::new(link).with_timeout(timeout);
-        shared::check_folder(job.policy.as_ref(), place.rank, &mut group)?;
-        let channel = Channel::new(group);
+        let channel = Channel::new(Group::new(link).with_timeout(timeout));
         let stop = channel.stop();
         membership.on_abort(move || stop.stop("the members of the job change"));
         let Parallelism::Replicas(model) = &job.parallelism else {
@@ -161,6 +254,9 @@ impl<'a> Elastic<'a> {
         let place_of = (&seat, channel.clone());
         let (engine, course) = self.begin(membership, &epoch, place_of, &built)?;
         membership.synced(course.done());
+        if !epoch.holds(membership.id()) {
+            by_hand::joined((epoch.number, world), course.done());
+        }
         let title = (epoch.holders == 0).then(|| engine.title(job, self.codec, &seat));
         let (ranks, holders) = (epoch.members.len(), epoch.holders as usize);
         let change =
@@ -168,8 +264,11 @@ impl<'a> Elastic<'a> {
         let session = Session::resume((job, title.as_deref()), engine, &seat, course)?;
         let mut session = session.of_epoch(membership, (holders > 0).then_some(change));
         match session.steps().and_then(|end| session.meet(end)) {
-            Ok(End::Over) => {
-                membership.complete();
+            Ok(end @ (End::Over | End::Stopped)) => {
+                match end {
+                    End::Over => tell_completion(membership, place.rank),
+                    _ => membership.depart(),
+                }
                 let (run, kept) = session.finish()?;
                 let trained = Trained { runs: vec![run], file: None, kept };
                 Ok(Some(Ended::Over(place, Box::new(trained))))
@@ -177,8 +276,9 @@ impl<'a> Elastic<'a> {
             ended => {
                 let (course, mut carried) = session.leave();
                 let handed = match ended {
-                    Ok(_) => hand_on(membership, &epoch, &channel, &mut carried)
-                        .inspect(|()| carried.release()),
+                    Ok(_) => {
+                        hand_on(membership, &channel, &mut carried).inspect(|()| carried.release())
+                    }
                     Err(error) => Err(error),
                 };
                 self.kept = Some((course, carried));
@@ -226,7 +326,7 @@ impl<'a> Elastic<'a> {
                 (Engine::resume(self.job, self.codec, place, (built, carried))?, course)
             }
             None => {
-                let engine = Engine::start(self.job, self.codec, (seat, channel), built)?;
+                let engine = Engine::join(self.job, self.codec, (seat, channel), built)?;
                 (engine, self.course(epoch, 0))
             }
         };
@@ -250,7 +350,8 @@ impl<'a> Elastic<'a> {
     ) -> Result<(Engine<'b>, Course)> {
         let world = channel.world();
         let mut engine = Engine::start(self.job, self.codec, (seat, channel), built)?;
-        let newest = if epoch.number > 1 { self.newest(epoch)? } else { None };
+        let name = epoch.coordinator.to_string();
+        let newest = if epoch.number > 1 { self.newest(&name)? } else { None };
         let step_of = |found: &Checkpoint| found.manifest().progress.step;
         let checkpoint =
             newest.as_ref().into_iter().chain(&self.job.resume).max_by_key(|it| step_of(it));
@@ -264,6 +365,10 @@ impl<'a> Elastic<'a> {
                 "--checkpoint-dir must be a folder that all ranks share, or none",
             ));
         }
+        if let Some(checkpoint) = checkpoint.filter(|_| world.rank() == Rank(0)) {
+            let path = checkpoint.path().display();
+            say(format!("epoch {} goes on from step {step}: {path}", epoch.number));
+        }
         let mut course = self.course(epoch, step);
         if let Some(checkpoint) = checkpoint {
             let position = checkpoints::load(self.job, checkpoint, &mut engine, world)?;
@@ -276,46 +381,35 @@ impl<'a> Elastic<'a> {
         Course::new(self.codec, Trace::default(), first).of_job(epoch.coordinator.to_string())
     }
 
-    /// The newest checkpoint, if this job has written it.
-    fn newest(&self, epoch: &Epoch) -> Result<Option<Checkpoint>> {
+    /// The newest checkpoint, if the job of this name has written it.
+    fn newest(&self, job: &str) -> Result<Option<Checkpoint>> {
         let Some(policy) = &self.job.policy else { return Ok(None) };
         let newest = latest(&policy.folder)?.map(|path| Checkpoint::open(&path)).transpose()?;
-        let job = epoch.coordinator.to_string();
         Ok(newest.filter(|it| it.manifest().progress.config[checkpoints::JOB] == job))
     }
 }
 
+/// Tells the coordinator that all steps are done; rank 0 tells people if it does not hear of it.
+fn tell_completion(membership: &Membership, rank: u32) {
+    if let Err(error) = membership.complete()
+        && rank == 0
+    {
+        let (message, hint) = failure::lines(&error.into());
+        let hint = hint.map_or(String::new(), |hint| format!(" (hint: {hint})"));
+        say(format!("warning: {message}{hint}"));
+    }
+}
+
 /// Hands on what leavers owe, each to a rank that stays, at the end of an epoch.
-fn hand_on(
-    membership: &Membership,
-    epoch: &Epoch,
-    channel: &Channel,
-    carried: &mut Carried,
-) -> Result<()> {
-    let leavers = leavers(membership);
-    let ranks = (0..).map(Rank).zip(&epoch.members);
-    let (going, staying): (Vec<_>, Vec<_>) = ranks.partition(|(_, id)| leavers.contains(id));
+fn hand_on(membership: &Membership, channel: &Channel, carried: &mut Carried) -> Result<()> {
     let me = channel.world().rank();
-    for ((leaver, _), (heir, _)) in going.iter().zip(staying.iter().cycle()) {
-        let Some(pair) = channel.among(&[*leaver, *heir]) else { continue };
-        let owed = (me == *leaver).then(|| carried.owed()).transpose()?;
+    for (leaver, heir) in membership.heirs() {
+        let Some(pair) = channel.among(&[leaver, heir]) else { continue };
+        let owed = (me == leaver).then(|| carried.owed()).transpose()?;
         let owed = pair.hand_over(1, owed)?;
-        if me == *heir {
+        if me == heir {
             carried.take_on(&owed)?;
         }
     }
     Ok(())
-}
-
-/// Returns the leavers once the coordinator has named them, or none if it does not: another rank may have
-/// said first that the epoch ends.
-fn leavers(membership: &Membership) -> Vec<Id> {
-    let deadline = Instant::now() + NOTICE;
-    loop {
-        match membership.finishing() {
-            Some(leavers) => return leavers,
-            None if Instant::now() >= deadline => return Vec::new(),
-            None => thread::sleep(Duration::from_millis(1)),
-        }
-    }
 }

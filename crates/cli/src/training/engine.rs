@@ -7,7 +7,9 @@ use thinwire_plan::report::{counted, devices};
 use thinwire_sync::Error::Invalid;
 use thinwire_sync::{Channel, Policy, State, reshard};
 use thinwire_train::checkpoint::{Checkpoint, Draft};
-use thinwire_train::spmd::{Agreed, Carried, Codecs, ExchangeOptions, Machine, initial};
+use thinwire_train::spmd::{
+    Agreed, Carried, Codecs, ExchangeOptions, Machine, Start, initial, zeros,
+};
 use thinwire_train::{AdamWOptions, Batch, Gradients, LearningRate, Pace, Sampling};
 use thinwire_wire::{Rank, World};
 
@@ -53,8 +55,30 @@ impl<'a> Engine<'a> {
         built: &'a Built,
     ) -> Result<Engine<'a>> {
         let start = initial(&built.training.graph, job.recipe.seed);
+        Engine::over(job, codec, (seat, channel), (built, &start))
+    }
+
+    /// A replica that takes over the state of the others before its first step.
+    ///
+    /// # Errors
+    /// As [`Engine::start`].
+    pub fn join(
+        job: &TrainingJob,
+        codec: Option<&Policy>,
+        place: (&Seat<'_>, Channel),
+        built: &'a Built,
+    ) -> Result<Engine<'a>> {
+        Engine::over(job, codec, place, (built, &zeros))
+    }
+
+    fn over(
+        job: &TrainingJob,
+        codec: Option<&Policy>,
+        (seat, channel): (&Seat<'_>, Channel),
+        (built, start): (&'a Built, Start<'_>),
+    ) -> Result<Engine<'a>> {
         let exchange = exchange(job, codec, seat);
-        let machine = Machine::over(&built.training, &built.plan, channel, &start, exchange)?;
+        let machine = Machine::over(&built.training, &built.plan, channel, start, exchange)?;
         Engine::of(job, machine, built)
     }
 

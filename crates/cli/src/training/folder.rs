@@ -3,12 +3,21 @@
 //! One training at a time: two would write the same files. Rank 0 holds a lock on the folder itself,
 //! which the system lifts however the process ends. File systems without locks are trusted. A lock is
 //! the folder's, wherever it is moved to: law: nothing is written to another folder of its name.
+//!
+//! Rank 0 of an elastic job may be another process in every epoch, and one of an earlier epoch may be
+//! stopped and still have the lock. So rank 0 also writes job and epoch to a file there. Law: once it has
+//! done so, no rank 0 of an earlier epoch commits or removes anything.
 
-use std::fs::{File, TryLockError};
+use std::fs::{self, File, TryLockError};
+use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow};
+use thinwire_link::durable;
 use thinwire_train::checkpoint::{self, Checkpoint, Draft};
 
 use super::machine::go_on;
@@ -16,36 +25,118 @@ use super::settings::CheckpointPolicy;
 use crate::failure::hinted;
 use crate::output::say;
 
+/// File with the elastic job and the epoch whose rank 0 writes to the folder.
+const OWNER: &str = ".thinwire-job";
+/// File with a random number, by which processes know whether they have the same folder.
+const MARK: &str = ".thinwire-folder";
+/// Hexadecimal digits of the number in the file [`MARK`].
+const MARK_LETTERS: usize = 16;
+/// Longest time that another process takes to write the file [`MARK`].
+const MARKING: Duration = Duration::from_secs(2);
+
 /// The folder is this training's for as long as this lives; other ranks than 0 hold nothing.
 #[derive(Debug, Default)]
-pub struct FolderLock(Option<(PathBuf, File)>);
+pub struct FolderLock(Option<Held>);
+
+#[derive(Debug)]
+struct Held {
+    path: PathBuf,
+    /// The folder; none if it could not be opened.
+    file: Option<File>,
+    is_locked: AtomicBool,
+    /// Elastic job and epoch, if it is one.
+    owner: Option<Owner>,
+}
+
+/// Epoch of an elastic job, whose rank 0 writes to the folder.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Owner {
+    job: String,
+    epoch: u32,
+}
 
 impl FolderLock {
-    /// Makes sure that the folder is still the one that is lock.
+    /// Makes sure that the folder is still the one that is locked, and this training's.
     ///
     /// # Errors
-    /// If it was moved, removed or replaced.
+    /// If it was moved, removed or replaced, or if somebody else writes there.
     pub fn check(&self) -> Result<()> {
-        let Some((path, lock)) = &self.0 else { return Ok(()) };
-        let number = |found: std::fs::Metadata| (found.dev(), found.ino());
-        let expected = lock.metadata().map(number).ok();
-        if expected.is_none() || path.metadata().map(number).ok() == expected {
-            return Ok(());
+        let Some(held) = &self.0 else { return Ok(()) };
+        let path = held.path.display();
+        let Some(file) = &held.file else { return Err(anyhow!("cannot read {path}")) };
+        let number = |found: fs::Metadata| (found.dev(), found.ino());
+        let expected = file.metadata().map(number).ok();
+        if expected.is_some() && held.path.metadata().map(number).ok() != expected {
+            let what = match held.path.exists() {
+                true => "is another folder than when this training began",
+                false => "was moved or removed while this training ran",
+            };
+            let hint = "leave the folder of a training where it is until its end";
+            return Err(hinted(anyhow!("{path} {what}"), hint));
         }
-        let what = match path.exists() {
-            true => "is another folder than when this training began",
-            false => "was moved or removed while this training ran",
-        };
-        let error = anyhow!("{} {what}", path.display());
-        Err(hinted(error, "leave the folder of a training where it is until its end"))
+        held.owner.as_ref().map_or(Ok(()), |owner| held.own(owner, file))
+    }
+
+    fn new(path: &Path, file: Option<File>, is_locked: bool) -> FolderLock {
+        let is_locked = AtomicBool::new(is_locked);
+        FolderLock(Some(Held { path: path.to_owned(), file, is_locked, owner: None }))
+    }
+
+    /// The lock as that of an epoch of an elastic job.
+    #[must_use]
+    pub fn of_epoch(self, job: &str, epoch: u32) -> FolderLock {
+        let owner = Some(Owner { job: job.to_owned(), epoch });
+        FolderLock(self.0.map(|held| Held { owner, ..held }))
     }
 
     /// Removes what has been written of a step's checkpoint, if it is in this folder.
     pub fn discard(&self, step: u64) {
-        if let Some((path, _)) = self.0.as_ref().filter(|_| self.check().is_ok()) {
-            Draft::discard(path, step);
+        if let Some(held) = self.0.as_ref().filter(|_| self.check().is_ok()) {
+            Draft::discard(&held.path, step);
         }
     }
+}
+
+impl Held {
+    /// Writes down whose the folder is, unless it is somebody else's.
+    fn own(&self, mine: &Owner, file: &File) -> Result<()> {
+        if !self.is_locked.load(Ordering::Relaxed) {
+            self.is_locked.store(locked(file), Ordering::Relaxed);
+        }
+        let found = Owner::read(&self.path);
+        if found.as_ref() == Some(mine) {
+            return Ok(());
+        }
+        let path = self.path.display();
+        if found.as_ref().is_some_and(|it| it.job == mine.job && it.epoch > mine.epoch) {
+            return Err(anyhow!("a later epoch of this job writes its checkpoints to {path}"));
+        }
+        let is_own = found.is_some_and(|it| it.job == mine.job);
+        if !is_own && !self.is_locked.load(Ordering::Relaxed) {
+            return Err(taken(&self.path));
+        }
+        let text = format!("{} {}\n", mine.job, mine.epoch);
+        durable::replace(&self.path.join(OWNER), text.as_bytes())
+            .with_context(|| format!("cannot write checkpoints to {path}"))
+    }
+}
+
+impl Owner {
+    fn read(folder: &Path) -> Option<Owner> {
+        let text = fs::read_to_string(folder.join(OWNER)).ok()?;
+        let (job, epoch) = text.trim_end().split_once(' ')?;
+        Some(Owner { job: job.to_owned(), epoch: epoch.parse().ok()? })
+    }
+}
+
+/// Locks the folder, unless another process has done so. File systems without locks are trusted.
+fn locked(folder: &File) -> bool {
+    !matches!(folder.try_lock(), Err(TryLockError::WouldBlock))
+}
+
+fn taken(folder: &Path) -> anyhow::Error {
+    let error = anyhow!("another training writes its checkpoints to {}", folder.display());
+    hinted(error, "wait for its end, or give another --checkpoint-dir")
 }
 
 /// Takes the folder on rank 0; removes what an earlier training has left incomplete, and warns of
@@ -61,32 +152,78 @@ pub fn hold(
     let Some(CheckpointPolicy { folder, .. }) = policy.filter(|_| rank == 0) else {
         return Ok(FolderLock::default());
     };
-    let file = File::open(folder).with_context(|| format!("cannot read {}", folder.display()))?;
+    let file = open(folder)?;
     match file.try_lock() {
         Ok(()) => checkpoint::clean(folder)?,
-        Err(TryLockError::WouldBlock) => {
-            let error = anyhow!("another training writes its checkpoints to {}", folder.display());
-            return Err(hinted(error, "wait for its end, or give another --checkpoint-dir"));
-        }
+        Err(TryLockError::WouldBlock) => return Err(taken(folder)),
         Err(TryLockError::Error(_)) => {}
     }
+    // An elastic job may have written here before.
+    let _ = fs::remove_file(folder.join(OWNER));
     let newest = checkpoint::latest(folder)?;
     newest.filter(|newest| !is(newest, resumed)).iter().for_each(|newest| warn(folder, newest));
-    Ok(FolderLock(Some((folder.clone(), file))))
+    Ok(FolderLock::new(folder, Some(file), true))
 }
 
-/// Opens the folder on rank 0 of a later epoch of an elastic job, and locks it if it can. A rank 0 of an earlier
-/// epoch may be stopped and still have the lock; it does not write any more.
+/// Opens the folder on rank 0 of a later epoch of an elastic job, and locks it if it can. Whether this rank may
+/// write there is looked at before each checkpoint: a training does not end because it may not.
+pub fn hold_again(policy: Option<&CheckpointPolicy>, rank: u32) -> FolderLock {
+    let Some(CheckpointPolicy { folder, .. }) = policy.filter(|_| rank == 0) else {
+        return FolderLock::default();
+    };
+    let file = File::open(folder).ok();
+    let is_locked = file.as_ref().is_some_and(locked);
+    FolderLock::new(folder, file, is_locked)
+}
+
+/// Locks the folder for one process of an elastic job after its last epoch, once others have saved what they
+/// have.
 ///
 /// # Errors
-/// If the folder cannot be read.
-pub fn hold_again(policy: Option<&CheckpointPolicy>, rank: u32) -> Result<FolderLock> {
-    let Some(CheckpointPolicy { folder, .. }) = policy.filter(|_| rank == 0) else {
-        return Ok(FolderLock::default());
-    };
-    let file = File::open(folder).with_context(|| format!("cannot read {}", folder.display()))?;
-    let _ = file.try_lock();
-    Ok(FolderLock(Some((folder.clone(), file))))
+/// If the folder cannot be read, or another process does not let go of it within `patience`.
+pub fn hold_alone(folder: &Path, patience: Duration) -> Result<FolderLock> {
+    let (file, begun) = (open(folder)?, Instant::now());
+    while !locked(&file) {
+        if begun.elapsed() >= patience {
+            return Err(anyhow!("another process has locked {}", folder.display()));
+        }
+        thread::sleep(Duration::from_millis(20));
+    }
+    Ok(FolderLock::new(folder, Some(file), true))
+}
+
+/// Returns the mark of the folder, which is the same in all processes that share it.
+///
+/// # Errors
+/// If it has no mark, and none can be written.
+pub fn mark(folder: &Path) -> Result<String> {
+    let path = folder.join(MARK);
+    let cannot = || format!("cannot write checkpoints to {}", folder.display());
+    match File::create_new(&path) {
+        Ok(mut file) => {
+            let mark = &thinwire_link::Token::random()?[..MARK_LETTERS];
+            let written = io::Write::write_all(&mut file, mark.as_bytes());
+            written.inspect_err(|_| drop(fs::remove_file(&path))).with_context(cannot)?;
+        }
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+        Err(error) => return Err(error).with_context(cannot),
+    }
+    let begun = Instant::now();
+    loop {
+        let mark = fs::read_to_string(&path).unwrap_or_default();
+        if mark.len() == MARK_LETTERS && mark.bytes().all(|letter| letter.is_ascii_hexdigit()) {
+            return Ok(mark);
+        }
+        if begun.elapsed() >= MARKING {
+            let error = anyhow!("{} is no mark of a folder", path.display());
+            return Err(hinted(error, "remove the file, before any process of the job starts"));
+        }
+        thread::sleep(Duration::from_millis(5));
+    }
+}
+
+fn open(folder: &Path) -> Result<File> {
+    File::open(folder).with_context(|| format!("cannot read {}", folder.display()))
 }
 
 /// A hint with the command that resumes an ended training, if there is a checkpoint.
@@ -114,8 +251,6 @@ fn warn(folder: &Path, newest: &Path) {
 
 #[cfg(test)]
 mod tests {
-    use std::fs;
-
     use super::*;
 
     #[test]
@@ -136,6 +271,42 @@ mod tests {
         assert_eq!(fs::read_dir(&policy.folder).unwrap().count(), 1);
         second.discard(7);
         assert_eq!(fs::read_dir(&policy.folder).unwrap().count(), 0);
+        fs::remove_dir_all(&root).unwrap();
+    }
+
+    #[test]
+    fn a_stopped_rank_of_an_earlier_epoch_keeps_the_lock_and_writes_no_more() {
+        let root = std::env::temp_dir().join(format!("thinwire-epochs-{}", std::process::id()));
+        let policy = CheckpointPolicy { folder: root.clone(), every: None };
+        fs::create_dir_all(&root).unwrap();
+        let stopped = hold(Some(&policy), 0, None).unwrap().of_epoch("job", 1);
+        stopped.check().unwrap();
+        let next = hold_again(Some(&policy), 0).of_epoch("job", 2);
+        next.check().unwrap();
+        assert!(stopped.check().unwrap_err().to_string().contains("a later epoch of this job"));
+        Draft::create(&root, 7).unwrap();
+        let drafts = || fs::read_dir(&root).unwrap().flatten().filter(|it| it.path().is_dir());
+        stopped.discard(7);
+        assert_eq!(drafts().count(), 1);
+        next.discard(7);
+        assert_eq!(drafts().count(), 0);
+        // Another job does not write as long as one of this job has the lock.
+        let other = hold_again(Some(&policy), 0).of_epoch("other", 9);
+        assert!(other.check().unwrap_err().to_string().starts_with("another training writes"));
+        assert!(hold_alone(&root, Duration::ZERO).is_err());
+        drop((stopped, next));
+        other.check().unwrap();
+        fs::remove_dir_all(&root).unwrap();
+    }
+
+    #[test]
+    fn a_folder_has_one_mark_and_another_folder_another() {
+        let root = std::env::temp_dir().join(format!("thinwire-mark-{}", std::process::id()));
+        let folders = ["one", "other"].map(|name| root.join(name));
+        folders.iter().for_each(|folder| fs::create_dir_all(folder).unwrap());
+        let marks = folders.each_ref().map(|folder| mark(folder).unwrap());
+        assert_eq!(mark(&folders[0]).unwrap(), marks[0]);
+        assert_ne!(marks[0], marks[1]);
         fs::remove_dir_all(&root).unwrap();
     }
 }

@@ -17,7 +17,7 @@ use super::plan::{Built, KeptPlan, Parallelism, checksum, own_codec, travels};
 use super::recipe::{Recipe, differences, ensure_or_hint};
 use super::settings::{CheckpointPolicy, Settings, Typed};
 use super::{corpus, machine, trace};
-use crate::failure::{OrHint, hinted};
+use crate::failure::{self, OrHint, hinted};
 use crate::file;
 use crate::report::{Report, Run};
 use crate::size::Size;
@@ -48,6 +48,8 @@ pub struct TrainingJob {
 
 /// Name of the fact of the step that a training begins with.
 pub const FIRST_STEP: &str = "first step";
+/// Name of the fact which folder of checkpoints the ranks have.
+pub const CHECKPOINT_DIR: &str = "--checkpoint-dir";
 
 /// The manifest's key for the path of the text.
 pub const TEXT: &str = "text";
@@ -162,7 +164,14 @@ impl TrainingJob {
             None => {}
         }
         if let Some(policy) = &self.policy {
-            machine::ensure_writable(&policy.folder)?;
+            let writable = machine::ensure_writable(&policy.folder);
+            // A replacement trains without a checkpoint of its own, which may find room later.
+            let may_wait = writable.as_ref().is_err_and(failure::is_of_full_disk)
+                && policy.folder.is_dir()
+                && settings.place.member()?.is_some();
+            if !may_wait {
+                writable?;
+            }
         }
         if found.as_ref().is_none_or(|place| place.rank == 0) {
             file::ensure_place(settings.report.0.as_deref(), "the report", "--report, or none")?;
@@ -195,7 +204,7 @@ impl TrainingJob {
             ("version", env!("CARGO_PKG_VERSION").to_owned()),
             ("data", self.corpus.fingerprint().to_owned()),
             (FIRST_STEP, step.to_string()),
-            ("--checkpoint-dir", folder.to_owned()),
+            (CHECKPOINT_DIR, folder.to_owned()),
             ("--checkpoint-every", every.map_or("none".to_owned(), |every| every.to_string())),
         ];
         facts.extend(self.parallelism.facts());

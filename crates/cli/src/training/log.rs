@@ -4,11 +4,14 @@ use std::collections::{BTreeSet, VecDeque};
 
 use thinwire_sync::{BucketRecord, StepRecord};
 
+use super::live::Time;
 use crate::report::{Bucket, Change, Floors, Point, Run, Split};
 use crate::samples::median;
 
 /// No more steps than this are remembered in detail.
 const WINDOW: usize = 500;
+/// So many steps are the present.
+const RECENT: usize = 20;
 
 /// One step as it passed, in seconds.
 #[derive(Clone, Debug, Default)]
@@ -94,7 +97,26 @@ impl Log {
 
     /// Seconds per step lately.
     pub fn recent_step_s(&self) -> f64 {
-        median(&mut self.steps.iter().rev().take(20).map(|step| step.step_s).collect::<Vec<_>>())
+        median(
+            &mut self.steps.iter().rev().take(RECENT).map(|step| step.step_s).collect::<Vec<_>>(),
+        )
+    }
+
+    /// Time of a step lately: medians of the last 20 steps.
+    pub fn recent(&self) -> Time {
+        let of = |figure: &dyn Fn(&Step) -> f64| {
+            median(&mut self.steps.iter().rev().take(RECENT).map(figure).collect::<Vec<_>>())
+        };
+        let (step_s, wait_s) = (of(&|step| step.step_s), of(&|step| step.wait_s));
+        let compute_s = of(&|step| step.record.backward_s).min((step_s - wait_s).max(0.0));
+        let hidden_s = of(&|step| step.record.hidden_s()).min(compute_s);
+        let other_s = (step_s - compute_s - wait_s).max(0.0);
+        Time { step_s, compute_s, hidden_s, wait_s, other_s }
+    }
+
+    /// Returns the record of the last step.
+    pub fn last_record(&self) -> Option<&StepRecord> {
+        self.steps.back().map(|step| &step.record)
     }
 
     /// Seconds per step: the median of the second half.
@@ -186,18 +208,10 @@ impl Log {
 }
 
 /// Returns the seconds in which bytes were on their way and nothing of the exchange was being
-/// computed: buckets travel side by side, so that their own times do not add up.
+/// computed.
 fn wire_s(record: &StepRecord) -> f64 {
-    let mut spans: Vec<(f64, f64)> =
-        record.buckets.iter().map(|bucket| (bucket.ready_s, bucket.done_s)).collect();
-    spans.sort_by(|a, b| a.0.total_cmp(&b.0));
-    let (mut covered, mut end) = (0.0, 0.0_f64);
-    for (from, to) in spans {
-        covered += (to - from.max(end)).max(0.0);
-        end = end.max(to);
-    }
     let computed = record.total(|bucket| bucket.encode_s + bucket.decode_s);
-    (covered - computed).max(0.0)
+    (record.exchange_s() - computed).max(0.0)
 }
 
 /// Each bucket's medians over the steps in which it travelled as it did in the last one.
@@ -279,6 +293,21 @@ mod tests {
             log.step(step(number, 1.0, "none"));
         }
         assert_eq!(log.settled_step_s(), 1.0);
+    }
+
+    #[test]
+    fn the_time_of_a_step_is_divided_without_rest() {
+        let bucket = |ready_s, done_s| BucketRecord { ready_s, done_s, ..BucketRecord::default() };
+        let record = StepRecord {
+            buckets: vec![bucket(0.2, 0.5), bucket(0.4, 0.9)],
+            backward_s: 0.6,
+            ..StepRecord::default()
+        };
+        let mut log = Log::default();
+        log.step(Step { step_s: 1.0, wait_s: 0.3, record, ..Step::default() });
+        let Time { step_s, compute_s, hidden_s, wait_s, other_s } = log.recent();
+        assert_eq!((step_s, compute_s, wait_s), (1.0, 0.6, 0.3));
+        assert!((hidden_s - 0.4).abs() < 1e-12 && (other_s - 0.1).abs() < 1e-12);
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! Training as the command does it: what was typed becomes a training job, which every rank follows,
 //! and what rank 0 saw becomes a report.
 
+mod by_hand;
 mod checkpoints;
 mod corpus;
 mod elastic;
@@ -9,6 +10,7 @@ mod exchange;
 mod folder;
 mod interrupt;
 mod job;
+mod live;
 mod log;
 mod machine;
 mod model;
@@ -22,6 +24,7 @@ mod shared;
 pub mod trace;
 
 pub use job::TrainingJob;
+pub use live::{Live, Time, Way};
 pub use machine::command_line;
 pub use model::Model;
 pub use settings::{CheckpointPolicy, Codec, PathFlag, PlanFlags, Settings, Typed};

@@ -5,8 +5,6 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
-use serde_json::json;
-use signal_hook::consts::SIGTERM;
 use thinwire_job::elastic::Membership;
 use thinwire_link::Bandwidth;
 use thinwire_sync::Policy;
@@ -16,11 +14,13 @@ use thinwire_wire::{Rank, World};
 
 use super::engine::Engine;
 use super::job::TrainingJob;
+use super::live::Live;
 use super::log::Log;
 use super::progress::{News, Progress};
 use super::seat::Seat;
 use super::trace::Trace;
 use super::{checkpoints, machine, plan};
+use crate::failure;
 use crate::output::{harmless, say};
 use crate::report::{Change, Planned, Run};
 
@@ -33,6 +33,8 @@ const SAMPLE_TEMPERATURE: f32 = 0.7;
 const FIGURES_EVERY: Duration = Duration::from_millis(500);
 /// Number that a rank gives the others to end the epoch after this step, above those of signals.
 const CHANGE: i32 = 1 << 10;
+/// Number that a rank gives the others if nobody goes on after this step.
+const STOP: i32 = 1 << 11;
 
 /// A training under way: a rank in its job, or in one epoch of an elastic one.
 pub struct Session<'a> {
@@ -50,6 +52,8 @@ pub struct Session<'a> {
     change: Option<Change>,
     /// The time of the last figures.
     told: Instant,
+    /// All members of the elastic job end here.
+    is_stopped: bool,
 }
 
 /// Course of a training as one process has seen it, through all epochs.
@@ -85,6 +89,8 @@ pub struct About {
 pub enum End {
     /// The last step is done, or a signal has stopped the training.
     Over,
+    /// All members of an elastic job end here, before the last step.
+    Stopped,
     /// The epoch ends here; the training goes on in the next one.
     Changed,
 }
@@ -116,6 +122,12 @@ impl Course {
     /// Returns the number of steps that are done.
     pub fn done(&self) -> u64 {
         self.done
+    }
+
+    /// Returns the name of the elastic job, where the batch of the next step begins, and whether any step is
+    /// done.
+    pub fn kept(&self) -> (Option<&str>, Position, bool) {
+        (self.job.as_deref(), self.position, self.done > self.first)
     }
 
     /// Returns what ranks that join take over.
@@ -184,6 +196,7 @@ impl<'a> Session<'a> {
             membership,
             change,
             told,
+            is_stopped: false,
         })
     }
 
@@ -216,20 +229,26 @@ impl<'a> Session<'a> {
         while self.course.done < steps {
             let done = self.course.done;
             let (batch, news, said) = self.step().map_err(|error| in_step(error, done))?;
-            if said == CHANGE {
-                return Ok(End::Changed);
-            }
-            if said != 0 {
-                self.seat.interrupt.follow(said);
+            match said {
+                CHANGE => return Ok(End::Changed),
+                STOP => self.close(),
+                0 => {}
+                signal => self.seat.interrupt.follow(signal),
             }
             let over = said != 0 || self.course.done == steps;
             self.rest(Some((&batch, news)), over)?;
             if said != 0 {
                 self.say_stopped();
-                break;
+                return Ok(if said == STOP { End::Stopped } else { End::Over });
             }
         }
         Ok(End::Over)
+    }
+
+    /// Prepares for the last checkpoint of all members of an elastic job.
+    fn close(&mut self) {
+        self.membership.iter().for_each(|it| it.closing());
+        self.is_stopped = true;
     }
 
     /// Waits for all ranks at the end of the training: a rank that is lost later has done all steps.
@@ -282,13 +301,13 @@ impl<'a> Session<'a> {
         let (loss, sent_bytes) = (step.loss, step.sent_bytes);
         self.course.log.step(step);
         let step_s = self.course.log.recent_step_s();
-        self.tell(loss, step_s);
+        self.tell(loss);
         let news = News { done: self.course.done, loss, step_s, sent_bytes, validation: None };
         Ok((batch, news, said))
     }
 
     /// Tells people of an elastic job: of the change before an epoch's first step, and of figures now and then.
-    fn tell(&mut self, loss: f64, step_s: f64) {
+    fn tell(&mut self, loss: f64) {
         let (done, pause) = (self.course.done, self.course.at.elapsed());
         self.course.at = Instant::now();
         if let Some(change) = self.change.take() {
@@ -298,21 +317,41 @@ impl<'a> Session<'a> {
         }
         if let Some(membership) = self.membership.filter(|_| self.told.elapsed() > FIGURES_EVERY) {
             self.told = Instant::now();
-            membership.tell(json!({ "step": done, "loss": loss, "step_s": step_s }).to_string());
+            membership.tell(self.live(loss).object());
+        }
+    }
+
+    /// Returns the figures of this rank after a step.
+    fn live(&self, loss: f64) -> Live {
+        let (recipe, log) = (&self.job.recipe, &self.course.log);
+        let time = log.recent();
+        let live = Live {
+            step: Some(self.course.done),
+            steps: Some(recipe.steps),
+            loss: Some(loss),
+            samples_per_s: Some(recipe.batch as f64 / time.step_s),
+            time: Some(time),
+            ..Live::default()
+        };
+        match self.world.rank() {
+            Rank(0) => live.with_exchange(self.engine.machine.sync().link(), log.last_record()),
+            _ => live,
         }
     }
 
     /// Returns the number that this rank gives the others in a step: a signal that ends the training, [`CHANGE`]
-    /// to end the epoch, or 0. In an elastic job SIGTERM makes this process leave, and the others go on.
+    /// or [`STOP`] to end the epoch, or 0. In an elastic job a signal makes this process leave, and the others go
+    /// on.
     fn wish(&self) -> i32 {
         let signal = self.seat.interrupt.signal();
         let Some(membership) = self.membership else { return signal.unwrap_or(0) };
-        if signal == Some(SIGTERM) {
+        if signal.is_some() {
             membership.leave();
         }
         match membership.finishing() {
+            Some(leavers) if leavers.len() == self.world.size() => STOP,
             Some(_) => CHANGE,
-            None => signal.filter(|signal| *signal != SIGTERM).unwrap_or(0),
+            None => 0,
         }
     }
 
@@ -327,7 +366,9 @@ impl<'a> Session<'a> {
         Ok(Some(loss))
     }
 
-    /// Writes a checkpoint where one is due. That the last one cannot be written ends no training.
+    /// Writes a checkpoint where one is due. An error of the last one waits until the training has ended. Any
+    /// other one is only told in an elastic job, whose ranks would otherwise end one after the other: the
+    /// checkpoint before stays the newest, and the next one may find room.
     fn save(&mut self, over: bool) -> Result<()> {
         let (job, done) = (self.job, self.course.done);
         let due = |every: u64| done.is_multiple_of(every);
@@ -346,11 +387,15 @@ impl<'a> Session<'a> {
         if saved.is_err() {
             self.seat.lock.discard(done);
         }
-        self.course.saved = saved.with_context(|| format!("saving step {done}"));
-        match over {
-            true => Ok(()),
-            false => self.take_saved().map(|saved| self.course.saved = Ok(saved)),
+        let saved = saved.with_context(|| format!("saving step {done}"));
+        match saved {
+            saved if over => self.course.saved = saved,
+            Err(error) if self.membership.is_some() && failure::lost_rank(&error).is_none() => {
+                warn_unsaved(&error);
+            }
+            saved => self.course.saved = Ok(saved?),
         }
+        Ok(())
     }
 
     fn take_saved(&mut self) -> Result<Option<PathBuf>> {
@@ -373,11 +418,14 @@ impl<'a> Session<'a> {
 
     fn say_stopped(&self) {
         if self.world.rank() == Rank(0) {
-            let name = self.seat.interrupt.signal().and_then(signal_hook::low_level::signal_name);
-            let (name, steps) = (name.unwrap_or("a signal"), self.job.recipe.steps);
+            let signal = self.seat.interrupt.signal();
+            let name = signal.map(signal_hook::low_level::signal_name);
+            let by =
+                name.map_or(String::new(), |name| format!(" by {}", name.unwrap_or("a signal")));
+            let steps = self.job.recipe.steps;
             let saved = self.course.saved.as_ref().ok().and_then(Option::as_ref);
             let saved = saved.map_or(String::new(), |path| format!("; {}", machine::go_on(path)));
-            say(format!("stopped by {name} after step {} of {steps}{saved}", self.course.done));
+            say(format!("stopped{by} after step {} of {steps}{saved}", self.course.done));
         }
     }
 
@@ -397,7 +445,8 @@ impl<'a> Session<'a> {
             Err(error) => return Err(self.take_saved().err().unwrap_or(error)),
             Ok(planned) => planned,
         };
-        let writes = self.world.rank() == Rank(0) && self.seat.interrupt.signal().is_none();
+        let is_over = self.seat.interrupt.signal().is_none() && !self.is_stopped;
+        let writes = self.world.rank() == Rank(0) && is_over;
         let whole = if writes { self.engine.machine.whole()? } else { None };
         let Session { job, seat, world, engine, course, progress, .. } = self;
         let Course { log, name, saved, .. } = course;
@@ -435,6 +484,16 @@ impl<'a> Session<'a> {
         }
         Ok((run, kept))
     }
+}
+
+/// Tells that a checkpoint could not be written; the rank that cannot write it tells why.
+fn warn_unsaved(error: &anyhow::Error) {
+    if failure::is_echo(error) {
+        return;
+    }
+    let (message, hint) = failure::lines(error);
+    let hint = hint.map_or(String::new(), |hint| format!(" (hint: {hint})"));
+    say(format!("warning: {message}{hint}; the training goes on without this checkpoint"));
 }
 
 /// Puts predictions and counts of a plan in the place of what buckets tell.

@@ -1,6 +1,8 @@
 //! What the tests of the command share: a fresh folder, the real program, and patience that ends.
 #![allow(dead_code)]
 
+pub mod etcd;
+
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
@@ -190,4 +192,23 @@ pub fn lives(process: u32) -> bool {
 /// Some 12 kB of text.
 fn text() -> String {
     (0..400).map(|i| format!("{i} bottles of beer, {} on the wall.\n", i * i % 97)).collect()
+}
+
+/// The training losses that rank 0 has printed.
+pub fn losses(ended: Ended) -> Vec<f64> {
+    let json = ended.json();
+    let all = json[0]["losses"].as_array().unwrap();
+    all.iter().map(|point| point["value"].as_f64().unwrap()).collect()
+}
+
+/// Losses are those of one rank with the same rows in every step: a row that is lost or learnt twice makes
+/// all steps after it others.
+pub fn assert_same_rows(folder: &Folder, flags: &[&str], found: &[f64]) {
+    let flags = [flags, &["--ranks", "1", "--json"]].concat();
+    let alone = losses(folder.train(&flags));
+    assert_eq!(alone.len(), found.len());
+    let differ = |(one, other): (&f64, &f64)| (one - other).abs();
+    let mean = alone.iter().zip(found).map(differ).sum::<f64>() / alone.len() as f64;
+    let shifted = alone[1..].iter().zip(found).map(differ).sum::<f64>() / alone.len() as f64;
+    assert!(mean < shifted / 10.0, "losses differ by {mean}, with other rows by {shifted}");
 }

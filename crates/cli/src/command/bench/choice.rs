@@ -235,8 +235,10 @@ impl Bench<'_> {
             self.run(auto, 1)?;
             let planning = auto.sync.record().planning.as_deref();
             // While plans take turns nothing is planned, unless the link is another one.
-            let settled = auto.steps > LOOKED_AROUND
-                && planning.is_some_and(|planning| !planning.reason.starts_with("the link"));
+            let is_over = |planning: &Planning| {
+                planning.trying.is_empty() && !planning.reason.starts_with("the link")
+            };
+            let settled = auto.steps > LOOKED_AROUND && planning.is_some_and(is_over);
             last = planning.cloned().unwrap_or(last);
             let settled = auto.sync.gather(&[f32::from(u8::from(settled))])?[0] > 0.0;
             if settled || auto.steps >= SETTLING_MAX {

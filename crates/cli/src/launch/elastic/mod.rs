@@ -5,6 +5,7 @@
 //! may join too.
 
 mod crew;
+mod lead;
 mod member;
 mod supervisor;
 
@@ -15,12 +16,13 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Error, Result, anyhow};
 use rustix::process::{Pid, Signal, kill_process_group};
-use thinwire_job::elastic::{self, Authority, Coordinator, Options, Seat};
+use thinwire_job::elastic::{self, Authority, Options, Seat};
 
 use self::crew::Crew;
+pub use self::lead::Lead;
 use self::member::{Member, Program, Voice};
 pub use self::supervisor::Parting;
-use self::supervisor::{Action, Event, Limits, Notice, Supervisor, Verdict};
+use self::supervisor::{Action, Event, Limits, Notice, Others, Supervisor, Verdict};
 use super::errors::Errors;
 use super::supervisor::{End, SIGKILL, SIGPIPE};
 use super::{watch_end, watch_signals};
@@ -28,6 +30,9 @@ use crate::failure::{self, hinted};
 use crate::output::say;
 use crate::place::token_or_fresh;
 use crate::size::Elastic;
+
+/// Longest wait for another launcher to tell how the job has ended.
+const LAST_NEWS: Duration = Duration::from_secs(3);
 
 /// News that reaches the launcher: of processes and signals, or of the coordinator.
 enum News {
@@ -62,28 +67,32 @@ pub fn run(
     parting: Parting,
 ) -> Result<u8> {
     let (sender, news) = channel();
-    let secret = token_or_fresh(token)?;
-    let (min, max) = (*job.ranks.start(), *job.ranks.end());
+    let secret = match &job.store {
+        // All launchers of a job have the same one.
+        Some(_) => token.cloned().unwrap_or_default(),
+        None => token_or_fresh(token)?,
+    };
     let told = sender.clone();
-    let coordinator = Coordinator::bind(
-        job.coordinator.as_deref().unwrap_or("127.0.0.1:0"),
-        &secret,
-        options(Authority::Saved, min..=max)?,
-        None,
-        move |event| {
-            // The launcher is gone only when the job is over.
-            let _ = told.send(News::Told(event.clone()));
-        },
-    )?;
+    let options = options(Authority::Saved, job.ranks.clone())?;
+    let lead = Lead::begin(job, &secret, options, move |event| {
+        // The launcher is gone only when the job is over.
+        let _ = told.send(News::Told(event.clone()));
+    })?;
     watch_signals(sender.clone(), |signal| News::Local(Event::Signal(signal)))?;
-    say(invitation(job, &coordinator.address(), token.is_some_and(|token| !token.is_empty())));
-    let limits = Limits { ranks: job.ranks.clone(), restarts: job.restarts, parting };
+    say(invitation(job, &lead.address(), token.is_some_and(|token| !token.is_empty())));
+    let limits = Limits {
+        ranks: job.ranks.clone(),
+        restarts: job.restarts,
+        here: job.here,
+        others: if lead.is_shared() { Others::May } else { Others::Shown },
+        parting,
+    };
     let (supervisor, actions) = Supervisor::begin(&limits, Instant::now());
     let mut launcher = Launcher {
         supervisor,
-        program: Program { command, most: max },
+        program: Program { command, most: job.here },
         token: secret,
-        coordinator,
+        lead,
         crew: Crew::default(),
         groups: Vec::new(),
         errors: Errors::create()?,
@@ -92,6 +101,7 @@ pub fn run(
     };
     launcher.perform(actions)?;
     launcher.supervise(&news)?;
+    launcher.hear_of_the_end(&news)?;
     launcher.verdict()
 }
 
@@ -116,7 +126,7 @@ struct Launcher {
     supervisor: Supervisor,
     program: Program,
     token: String,
-    coordinator: Coordinator,
+    lead: Lead,
     crew: Crew,
     /// Process groups by number of the member, until it has ended.
     groups: Vec<Option<Pid>>,
@@ -144,10 +154,24 @@ impl Launcher {
         Ok(())
     }
 
+    /// Waits for the news that the job is over: members of a job that another launcher coordinates may end
+    /// before that launcher has told why.
+    fn hear_of_the_end(&mut self, news: &Receiver<News>) -> Result<()> {
+        let deadline = Instant::now() + LAST_NEWS;
+        while self.lead.is_shared() && !self.supervisor.is_decided() {
+            match news.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
+                Ok(News::Told(event)) => self.told(&event)?,
+                Ok(News::Local(_)) => {}
+                Err(_) => return Ok(()),
+            }
+        }
+        Ok(())
+    }
+
     fn on(&mut self, event: Event) -> Result<()> {
         if let Event::Ended { member, .. } = event {
             self.crew.ended(member);
-            // What it has left behind may hold its device.
+            // Processes that it has left behind may hold its device.
             self.signal(member, SIGKILL);
             self.groups[member as usize] = None;
         }
@@ -173,8 +197,8 @@ impl Launcher {
         for action in actions {
             match action {
                 Action::Start { member } => self.start(member)?,
-                Action::Bury { member } => self.coordinator.ended(self.crew.id(member)),
-                Action::Dissolve => self.coordinator.stop(),
+                Action::Bury { member } => self.lead.ended(self.crew.id(member)),
+                Action::Dissolve => self.lead.stop(),
                 Action::Signal { members, signal } => {
                     members.into_iter().for_each(|member| self.signal(member, signal));
                 }
@@ -186,7 +210,7 @@ impl Launcher {
     }
 
     fn start(&mut self, number: u32) -> Result<()> {
-        let seat = Seat::new(self.coordinator.address(), self.token.clone())?;
+        let seat = Seat::new(self.lead.address(), self.token.clone())?;
         let slot = self.crew.start(seat.id);
         let error_file = self.errors.path(number);
         let mut child = self.program.start(&Member { number, seat, slot, error_file })?;

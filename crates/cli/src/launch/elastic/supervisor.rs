@@ -15,9 +15,10 @@ use std::fmt;
 use std::ops::RangeInclusive;
 use std::time::{Duration, Instant};
 
-use crate::launch::supervisor::{
-    End, GRACE, LAST_WORDS, PATIENCE, SIGINT, SIGKILL, SIGPIPE, SIGTERM,
-};
+use crate::launch::supervisor::{End, GRACE, LAST_WORDS, SIGKILL, SIGPIPE, SIGTERM};
+
+/// Time that members have to leave: to end a step, and to write a checkpoint.
+const LEAVING: Duration = Duration::from_secs(60);
 
 /// A member that dies within this time of its start may do so again.
 const QUICK: Duration = Duration::from_secs(10);
@@ -182,17 +183,32 @@ pub struct Limits {
     pub ranks: RangeInclusive<u32>,
     /// Most replacements of members that die.
     pub restarts: u32,
+    /// Most members that this launcher starts for the first time or because the job has grown.
+    pub here: u32,
+    /// Members of other launchers.
+    pub others: Others,
     /// Manner in which members end when the launcher is told to.
     pub parting: Parting,
 }
 
-/// Manner in which a signal to the launcher ends the members of a job together.
+/// Members that somebody else starts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Others {
+    /// More such members may join where one has.
+    Shown,
+    /// Other launchers of the job may start members at any time. A launcher that is told to end takes only its
+    /// own members with it.
+    May,
+}
+
+/// Manner in which the launcher ends the members of a job together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Parting {
-    /// The coordinator lets them leave, and they get the launcher's signal.
+    /// The coordinator lets them leave, and they get a signal: the program may not know of the coordinator.
+    Signal,
+    /// The coordinator lets members leave, and they write a checkpoint. They get no signal: for members that
+    /// somebody has signalled together with the launcher it would be the second one, and end them at once.
     Leave,
-    /// They get SIGINT, at which they agree on a last step and write a checkpoint.
-    Interrupt,
 }
 
 /// The state of a job.
@@ -201,6 +217,8 @@ pub struct Supervisor {
     min: u32,
     target: u32,
     restarts: u32,
+    here: u32,
+    launchers: Others,
     parting: Parting,
     /// Number of the next member.
     next_member: u32,
@@ -232,12 +250,14 @@ enum Last {
 }
 
 impl Supervisor {
-    /// Returns the state of a job that begins with as many members as it may have, and their starts.
+    /// Returns the state of a job that begins with as many members as it may have here, and their starts.
     pub fn begin(limits: &Limits, now: Instant) -> (Supervisor, Vec<Action>) {
         let mut supervisor = Supervisor {
             min: *limits.ranks.start(),
             target: *limits.ranks.end(),
             restarts: limits.restarts,
+            here: limits.here,
+            launchers: limits.others,
             parting: limits.parting,
             next_member: 0,
             live: Vec::new(),
@@ -250,7 +270,7 @@ impl Supervisor {
             verdict: None,
             deadline: None,
         };
-        let starts = (0..supervisor.target).map(|_| supervisor.start(now)).collect();
+        let starts = (0..supervisor.here).map(|_| supervisor.start(now)).collect();
         (supervisor, starts)
     }
 
@@ -268,6 +288,11 @@ impl Supervisor {
     pub fn deadline(&self) -> Option<Instant> {
         let last = self.deadline.map(|(deadline, _)| deadline);
         self.due.iter().copied().chain(last).min()
+    }
+
+    /// Whether the job's end is known, for better or worse.
+    pub const fn is_decided(&self) -> bool {
+        self.verdict.is_some() || self.cause.is_some()
     }
 
     /// Returns the job's end, once nobody runs.
@@ -317,10 +342,7 @@ impl Supervisor {
         match self.verdict {
             None => {}
             Some(Verdict::Done) => return self.ended_after_the_last_step((member, end), now),
-            Some(_) => {
-                self.hurry(now);
-                return Vec::new();
-            }
+            Some(_) => return Vec::new(),
         }
         match self.meaning(end) {
             Meaning::Finished => {
@@ -350,13 +372,6 @@ impl Supervisor {
     fn conclude(&mut self, verdict: Verdict) {
         self.verdict = Some(verdict);
         self.due.clear();
-    }
-
-    /// When all are to end, the others have a grace once the first has ended.
-    fn hurry(&mut self, now: Instant) {
-        if let Some((deadline, Last::Terminate)) = &mut self.deadline {
-            *deadline = (*deadline).min(now + GRACE);
-        }
     }
 
     /// A member of the last epoch that exits with an error fails the job, and so does rank 0 if it is killed:
@@ -438,8 +453,8 @@ impl Supervisor {
 
     /// Number of members that the job lacks, not counting replacements that are about to start.
     fn missing(&self) -> u32 {
-        let have = (self.live.len() + self.due.len()) as u32 + self.others;
-        self.target.saturating_sub(have)
+        let have = (self.live.len() + self.due.len()) as u32;
+        self.target.saturating_sub(self.others).min(self.here).saturating_sub(have)
     }
 
     fn start_due(&mut self, now: Instant) -> Vec<Action> {
@@ -451,12 +466,13 @@ impl Supervisor {
     /// Members that somebody else has started show that more of them may come.
     fn give_up_if_too_few(&mut self, now: Instant) -> Vec<Action> {
         let have = (self.live.len() + self.due.len()) as u32;
-        if have == 0 || have >= self.min || self.others > 0 {
+        let may_come = self.others > 0 || self.launchers == Others::May;
+        if have == 0 || have >= self.min || may_come {
             return Vec::new();
         }
         self.conclude(Verdict::TooFew { have, min: self.min, cause: self.cause });
-        self.deadline = Some((now + PATIENCE, Last::Terminate));
-        vec![Action::Dissolve, Action::Signal { members: self.numbers(), signal: SIGTERM }]
+        self.deadline = Some((now + LEAVING, Last::Terminate));
+        self.part(SIGTERM)
     }
 
     /// Deaths before the begin of an epoch are no cause of a later end.
@@ -480,24 +496,30 @@ impl Supervisor {
     }
 
     fn signalled(&mut self, signal: i32, now: Instant) -> Vec<Action> {
-        let (members, parting) = (self.numbers(), self.parting);
-        let passed_on = if parting == Parting::Interrupt { SIGINT } else { signal };
-        let forward = Action::Signal { members, signal: passed_on };
         match self.verdict {
             Some(Verdict::Interrupted(_)) => return vec![Action::Kill],
             Some(Verdict::Failed { .. } | Verdict::TooFew { cause: Some(_), .. }) => {
-                return vec![forward];
+                return vec![Action::Signal { members: self.numbers(), signal }];
             }
             // All members were asked to leave, and so is the job.
             Some(Verdict::TooFew { cause: None, .. }) => {}
             None | Some(Verdict::Done) => {
-                self.deadline = Some((now + PATIENCE + GRACE, Last::Terminate));
+                self.deadline = Some((now + LEAVING, Last::Terminate));
             }
         }
         self.conclude(Verdict::Interrupted(signal));
-        match parting {
-            Parting::Leave => vec![Action::Dissolve, forward],
-            Parting::Interrupt => vec![forward],
+        self.part(signal)
+    }
+
+    /// Lets all members leave, or those of this launcher if there are others.
+    fn part(&self, signal: i32) -> Vec<Action> {
+        let members = self.numbers();
+        if self.launchers == Others::May {
+            return vec![Action::Signal { members, signal: SIGTERM }];
+        }
+        match self.parting {
+            Parting::Signal => vec![Action::Dissolve, Action::Signal { members, signal }],
+            Parting::Leave => vec![Action::Dissolve],
         }
     }
 

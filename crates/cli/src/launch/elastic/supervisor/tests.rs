@@ -1,15 +1,20 @@
 //! Tests of the launcher's decisions.
 
 use super::*;
+use crate::launch::supervisor::SIGINT;
 
 const FINE: End = End::Code(0);
 const KILLED: End = End::Signal(SIGKILL);
 const NONE: [u32; 0] = [];
 
+fn limits(ranks: RangeInclusive<u32>, restarts: u32, parting: Parting) -> Limits {
+    let here = *ranks.end();
+    Limits { ranks, restarts, here, others: Others::Shown, parting }
+}
+
 fn job(ranks: RangeInclusive<u32>, restarts: u32) -> (Supervisor, Instant) {
     let now = Instant::now();
-    let parting = Parting::Leave;
-    let (supervisor, actions) = Supervisor::begin(&Limits { ranks, restarts, parting }, now);
+    let (supervisor, actions) = Supervisor::begin(&limits(ranks, restarts, Parting::Signal), now);
     assert!(actions.iter().all(|action| matches!(action, Action::Start { .. })));
     (supervisor, now)
 }
@@ -40,7 +45,7 @@ fn said(actions: &[Action]) -> Vec<String> {
 
 #[test]
 fn a_job_begins_with_as_many_members_as_it_may_have() {
-    let limits = Limits { ranks: 2..=4, restarts: 0, parting: Parting::Leave };
+    let limits = limits(2..=4, 0, Parting::Signal);
     let (job, actions) = Supervisor::begin(&limits, Instant::now());
     assert_eq!(starts(&actions), [0, 1, 2, 3]);
     assert!(job.is_running() && job.deadline().is_none());
@@ -187,9 +192,9 @@ fn fewer_than_the_least_do_not_wait_for_nobody() {
     let actions = job.on(ended(0, End::Code(2)), now);
     let told = Action::Signal { members: vec![1], signal: SIGTERM };
     assert_eq!(actions[2..], [Action::Dissolve, told.clone()]);
-    assert_eq!(job.on(Event::Tick, now + PATIENCE), [told]);
+    assert_eq!(job.on(Event::Tick, now + LEAVING), [told]);
     let kill = Action::Signal { members: vec![1], signal: SIGKILL };
-    assert_eq!(job.on(Event::Tick, now + PATIENCE + LAST_WORDS), [kill]);
+    assert_eq!(job.on(Event::Tick, now + LEAVING + LAST_WORDS), [kill]);
     job.on(ended(1, KILLED), now);
     let cause = Some((0, End::Code(2)));
     assert_eq!(job.verdict(), Verdict::TooFew { have: 1, min: 2, cause });
@@ -243,25 +248,28 @@ fn a_signal_lets_all_leave_and_a_second_one_kills() {
     let (mut job, now) = job(1..=2, 5);
     let forward = Action::Signal { members: vec![0, 1], signal: 2 };
     assert_eq!(job.on(Event::Signal(2), now), [Action::Dissolve, forward]);
+    // One that has nothing to save is soon gone, and the others have their time.
     assert_eq!(job.on(ended(0, KILLED), now), []);
-    assert_eq!(job.deadline(), Some(now + GRACE));
+    assert_eq!(job.deadline(), Some(now + LEAVING));
     assert_eq!(job.on(Event::Signal(2), now), [Action::Kill]);
     job.on(ended(1, KILLED), now);
     assert_eq!(job.verdict(), Verdict::Interrupted(2));
 }
 
 #[test]
-fn members_that_write_a_checkpoint_are_interrupted() {
-    let limits = Limits { ranks: 1..=2, restarts: 0, parting: Parting::Interrupt };
+fn members_that_write_a_checkpoint_get_no_second_signal() {
+    let limits = limits(2..=2, 0, Parting::Leave);
     let now = Instant::now();
     let (mut job, _) = Supervisor::begin(&limits, now);
     job.on(epoch([0, 1]), now);
-    let interrupt = Action::Signal { members: vec![0, 1], signal: SIGINT };
-    assert_eq!(job.on(Event::Signal(SIGTERM), now), [interrupt]);
-    job.on(Event::Complete, now);
-    job.on(ended(1, End::Code(130)), now);
-    job.on(ended(0, End::Code(130)), now);
+    assert_eq!(job.on(Event::Signal(SIGTERM), now), [Action::Dissolve]);
+    job.on(ended(1, FINE), now);
+    job.on(ended(0, FINE), now);
     assert_eq!(job.verdict(), Verdict::Interrupted(SIGTERM));
+    let (mut job, _) = Supervisor::begin(&limits, now);
+    job.on(epoch([0, 1]), now);
+    let actions = job.on(ended(1, KILLED), now);
+    assert_eq!(actions.last(), Some(&Action::Dissolve));
 }
 
 #[test]
@@ -273,15 +281,15 @@ fn a_signal_at_which_all_members_stop_interrupts_the_job() {
     assert_eq!(job.verdict(), Verdict::Done);
     job.on(ended(1, End::Code(130)), now);
     job.on(ended(0, End::Code(130)), now);
-    assert_eq!(job.verdict(), Verdict::Interrupted(SIGINT));
+    assert_eq!(job.verdict(), Verdict::Interrupted(2));
 }
 
 #[test]
 fn after_a_signal_patience_ends() {
     let (mut job, now) = job(1..=1, 5);
     job.on(Event::Signal(15), now);
-    let later = now + PATIENCE + GRACE;
-    assert_eq!(job.on(Event::Tick, later - GRACE / 2), []);
+    let later = now + LEAVING;
+    assert_eq!(job.on(Event::Tick, later - GRACE), []);
     let end = |signal| [Action::Signal { members: vec![0], signal }];
     assert_eq!(job.on(Event::Tick, later), end(SIGTERM));
     assert_eq!(job.on(Event::Tick, later + LAST_WORDS), end(SIGKILL));
@@ -304,4 +312,44 @@ fn a_reader_that_has_enough_ends_the_job() {
     job.on(ended(0, KILLED), now);
     job.on(ended(1, KILLED), now);
     assert_eq!(job.verdict(), Verdict::Interrupted(SIGPIPE));
+}
+
+/// One of several launchers of a job of 2 to 4 ranks, which starts two of them.
+fn shared(parting: Parting) -> (Supervisor, Instant) {
+    let limits = Limits { here: 2, others: Others::May, ..limits(2..=4, 0, parting) };
+    let now = Instant::now();
+    let (job, actions) = Supervisor::begin(&limits, now);
+    assert_eq!(starts(&actions), [0, 1]);
+    (job, now)
+}
+
+#[test]
+fn one_of_several_launchers_waits_for_members_of_others() {
+    let (mut job, now) = shared(Parting::Leave);
+    job.on(epoch([0, 1]), now);
+    let actions = job.on(ended(0, KILLED), now);
+    assert!(!actions.contains(&Action::Dissolve), "{actions:?}");
+    assert!(job.is_running() && job.deadline().is_none());
+}
+
+#[test]
+fn one_of_several_launchers_starts_no_more_than_its_share() {
+    let (mut job, now) = shared(Parting::Leave);
+    job.on(Event::Epoch { members: BTreeSet::from([0, 1]), first: Some(0), others: 1 }, now);
+    assert_eq!(starts(&job.on(Event::Resized { target: 4 }, now)), NONE);
+    job.on(ended(1, End::Code(0)), now);
+    assert_eq!(starts(&job.on(Event::Resized { target: 2 }, now)), NONE);
+    assert_eq!(starts(&job.on(Event::Resized { target: 3 }, now)), [2]);
+}
+
+#[test]
+fn one_of_several_launchers_goes_alone_when_it_is_told_to_end() {
+    for (parting, signal) in
+        [(Parting::Leave, SIGTERM), (Parting::Leave, SIGINT), (Parting::Signal, SIGINT)]
+    {
+        let (mut job, now) = shared(parting);
+        job.on(epoch([0, 1]), now);
+        let leave = Action::Signal { members: vec![0, 1], signal: SIGTERM };
+        assert_eq!(job.on(Event::Signal(signal), now), [leave]);
+    }
 }

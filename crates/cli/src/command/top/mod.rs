@@ -1,0 +1,102 @@
+//! `thinwire top`: an elastic job at this moment, or while it runs.
+
+mod bars;
+mod links;
+mod screen;
+mod state;
+
+use std::io::IsTerminal;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use rustix::termios::tcgetwinsize;
+use serde_json::Value;
+
+use crate::operator::Flags;
+use crate::output::{draw, print, print_json, say};
+use screen::{Size, clipped, screen};
+use state::State;
+
+/// Interval at which a terminal is drawn anew.
+const EVERY_S: u64 = 1;
+/// Characters in a line where there is no terminal.
+const COLUMNS: usize = 80;
+
+/// Show an elastic job: its ranks, its links, how gradients travel, and where the time of a step goes.
+///
+/// On a terminal it is drawn anew every second until the job is over or Ctrl-C. Elsewhere, and with --once
+/// or --json, it is printed once.
+#[derive(clap::Args)]
+pub struct Args {
+    /// Show it again after this many seconds [default: 1 on a terminal]
+    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=86_400))]
+    every: Option<u64>,
+    /// Show it once, on a terminal too
+    #[arg(long, conflicts_with = "every")]
+    once: bool,
+    /// The job's state as one JSON object
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    operator: Flags,
+}
+
+/// Asks the coordinator and shows what it says, until the job is over.
+///
+/// # Errors
+/// If the coordinator cannot be reached.
+pub fn run(args: &Args) -> Result<u8> {
+    let mut operator = args.operator.connect()?;
+    let mut answer = operator.status()?;
+    loop {
+        let is_over = show(args, &answer)?;
+        let Some(seconds) = pause(args).filter(|_| !is_over) else { return Ok(0) };
+        std::thread::sleep(Duration::from_secs(seconds));
+        answer = match operator.status() {
+            Ok(answer) => answer,
+            Err(_) => {
+                say("the coordinator does not answer: connecting again");
+                operator = args.operator.connect()?;
+                operator.status()?
+            }
+        };
+    }
+}
+
+/// Returns the seconds until the screen is shown again; none if it is shown once.
+fn pause(args: &Args) -> Option<u64> {
+    args.every.or_else(|| (is_drawn(args) && !args.once).then_some(EVERY_S))
+}
+
+/// Returns whether each screen takes the place of the one before.
+fn is_drawn(args: &Args) -> bool {
+    let is_dumb = std::env::var_os("TERM").is_some_and(|term| term == "dumb");
+    !args.json && !args.once && !is_dumb && std::io::stdout().is_terminal()
+}
+
+/// Shows the coordinator's answer; returns whether the job is over.
+fn show(args: &Args, answer: &str) -> Result<bool> {
+    let value: Value = serde_json::from_str(answer).context("reading the coordinator's answer")?;
+    let is_over = value["end"].is_string();
+    if args.json {
+        return print_json(&value).map(|()| is_over);
+    }
+    let state = State::of(value)?;
+    let size = size();
+    let text = screen(&state, size.columns);
+    match is_drawn(args) {
+        true => draw(clipped(&text, size))?,
+        false => print(text)?,
+    }
+    Ok(is_over)
+}
+
+/// Returns the size of the terminal.
+fn size() -> Size {
+    let found = tcgetwinsize(std::io::stdout()).ok();
+    let found = found.filter(|size| size.ws_col > 0 && size.ws_row > 0);
+    found.map_or(Size { columns: COLUMNS, rows: usize::MAX }, |size| Size {
+        columns: size.ws_col.into(),
+        rows: size.ws_row.into(),
+    })
+}

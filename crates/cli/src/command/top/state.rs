@@ -1,0 +1,92 @@
+//! State of an elastic job, as its coordinator describes it.
+
+use anyhow::{Context, Result};
+use serde::{Deserialize, Deserializer};
+use serde_json::Value;
+
+use crate::training::Live;
+
+/// State of the job.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct State {
+    /// Number of the last epoch; 0 before the first.
+    pub epoch: u32,
+    /// Number of ranks that are wanted.
+    pub target: u32,
+    /// Fewest ranks that train.
+    pub min: u32,
+    /// Most ranks that train.
+    pub max: u32,
+    /// The reason why no epoch can be formed, if none can.
+    pub waiting: Option<String>,
+    /// `complete` or `stop` once the job is over.
+    pub end: Option<String>,
+    /// Members of the epoch by rank.
+    pub members: Vec<Process>,
+    /// Processes that wait for the next epoch.
+    pub newcomers: Vec<Process>,
+}
+
+/// Process of the job.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct Process {
+    /// Id in sixteen digits.
+    pub id: String,
+    /// Rank in the epoch.
+    pub rank: Option<u32>,
+    /// `newcomer`, `running`, `halted`, `silent` or `lost`.
+    pub standing: String,
+    /// Last step of its state.
+    pub step: Option<u64>,
+    /// Figures that it tells.
+    #[serde(deserialize_with = "if_readable")]
+    pub figures: Live,
+}
+
+impl State {
+    /// Reads the answer of a coordinator.
+    ///
+    /// # Errors
+    /// If it is that of another version.
+    pub fn of(answer: Value) -> Result<State> {
+        serde_json::from_value(answer).context("reading the coordinator's answer")
+    }
+
+    /// Returns the figures of rank 0, which knows those of the whole job.
+    pub fn first(&self) -> Option<&Live> {
+        self.members.first().map(|process| &process.figures)
+    }
+
+    /// Returns all processes, those without a rank last.
+    pub fn processes(&self) -> impl Iterator<Item = &Process> {
+        self.members.iter().chain(&self.newcomers)
+    }
+}
+
+/// Reads figures. Programs report any figures; those that cannot be read are left out.
+fn if_readable<'de, D: Deserializer<'de>>(from: D) -> Result<Live, D::Error> {
+    Value::deserialize(from).map(|value| serde_json::from_value(value).unwrap_or_default())
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn strange_figures_hide_no_process() {
+        let process = |figures| json!({ "id": "aa", "standing": "running", "figures": figures });
+        let members =
+            [process(json!({ "loss": 2.5, "mine": [1] })), process(json!({ "loss": "x" }))];
+        let state = State::of(
+            json!({ "epoch": 2, "members": members, "newcomers": [process(Value::Null)] }),
+        );
+        let state = state.unwrap();
+        let losses: Vec<Option<f64>> =
+            state.processes().map(|process| process.figures.loss).collect();
+        assert_eq!(losses, [Some(2.5), None, None]);
+    }
+}

@@ -1,0 +1,68 @@
+//! The coordinator of a launcher's job: its own, or that of whichever launcher leads.
+
+use anyhow::Result;
+use thinwire_job::elastic::{Candidate, Coordinator, Event, Id, Options};
+
+use crate::size::Elastic;
+
+/// Address of a coordinator that only processes on this machine reach.
+const HERE: &str = "127.0.0.1:0";
+
+/// The coordinator as a launcher sees it.
+pub enum Lead {
+    /// Coordinator in this launcher, which ends with it.
+    Own(Coordinator),
+    /// Coordinator in one of several launchers.
+    Shared(Candidate),
+}
+
+impl Lead {
+    /// Begins to coordinate a job; `tell` is called with its events.
+    ///
+    /// # Errors
+    /// If the address is taken, or the job's store cannot be used.
+    pub fn begin(
+        job: &Elastic,
+        token: &str,
+        options: Options,
+        tell: impl FnMut(&Event) + Send + 'static,
+    ) -> Result<Lead> {
+        let address = job.coordinator.as_deref();
+        Ok(match &job.store {
+            Some(store) => Lead::Shared(Candidate::begin(store, (address, token), options, tell)?),
+            None => {
+                let address = address.unwrap_or(HERE);
+                Lead::Own(Coordinator::bind(address, token, options, None, tell)?)
+            }
+        })
+    }
+
+    /// Returns the address at which members find the coordinator.
+    pub fn address(&self) -> String {
+        match self {
+            Lead::Own(coordinator) => coordinator.address(),
+            Lead::Shared(candidate) => candidate.address(),
+        }
+    }
+
+    /// Notes that the process of a member has ended.
+    pub fn ended(&self, id: Id) {
+        match self {
+            Lead::Own(coordinator) => coordinator.ended(id),
+            Lead::Shared(candidate) => candidate.ended(id),
+        }
+    }
+
+    /// Lets all members leave.
+    pub fn stop(&self) {
+        match self {
+            Lead::Own(coordinator) => coordinator.stop(),
+            Lead::Shared(candidate) => candidate.stop(),
+        }
+    }
+
+    /// Whether other launchers may coordinate the job.
+    pub const fn is_shared(&self) -> bool {
+        matches!(self, Lead::Shared(_))
+    }
+}

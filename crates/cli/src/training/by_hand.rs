@@ -1,0 +1,29 @@
+//! News of a process that was started by hand in an elastic job. Launchers tell of their own processes.
+
+use thinwire_wire::World;
+
+use crate::launch::is_launched;
+use crate::output::say;
+
+/// Says that the process waits for an epoch.
+pub fn waiting(coordinator: &str) {
+    tell(&format!("waiting for the next epoch of the job at {coordinator}"));
+}
+
+/// Says that the process has the state of an epoch, and trains in it.
+pub fn joined((epoch, world): (u32, World), done: u64) {
+    let (rank, ranks) = (world.rank().0, world.size());
+    tell(&format!("joined epoch {epoch} after step {done}, as rank {rank} of {ranks}"));
+}
+
+/// Says that the process has left, and after which step if it has trained.
+pub fn left(done: Option<u64>) {
+    let after = done.map_or(String::new(), |step| format!(" after step {step}"));
+    tell(&format!("left the job{after}"));
+}
+
+fn tell(line: &str) {
+    if !is_launched() {
+        say(line);
+    }
+}
