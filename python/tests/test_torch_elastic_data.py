@@ -9,8 +9,8 @@ pytestmark = pytest.mark.needs("torch")
 
 def of(batch, start, world, length=None):
     """The rows of all ranks."""
-    from thinwire.torch.elastic.deal import Deal, Place
-    from thinwire.torch.elastic.stream import Batch
+    from thinwire.elastic.deal import Deal, Place
+    from thinwire.elastic.stream import Batch
 
     whole = Batch(0, start, start + (batch if length is None else length))
     return [Deal(whole, Place(1, rank, world)) for rank in range(world)]
@@ -40,7 +40,7 @@ def test_a_rank_without_rows_computes_one_without_weight():
 
 
 def test_an_order_depends_on_seed_and_pass_alone():
-    from thinwire.torch.elastic.stream import Stream
+    from thinwire.elastic.stream import Stream
 
     orders = {
         (seed, number): tuple(Stream(50, 10, seed).samples_of(number, range(50)))
@@ -55,7 +55,7 @@ def test_an_order_depends_on_seed_and_pass_alone():
 
 @pytest.mark.parametrize("drop_last", [False, True])
 def test_the_last_batch_has_what_is_left_or_is_left_out(drop_last):
-    from thinwire.torch.elastic.stream import Position, Stream
+    from thinwire.elastic.stream import Position, Stream
 
     stream = Stream(23, 10, drop_last=drop_last)
     position, lengths = Position(), []
@@ -69,7 +69,7 @@ def test_the_last_batch_has_what_is_left_or_is_left_out(drop_last):
 
 def test_impossible_streams_and_positions_are_refused():
     from thinwire import InvalidError
-    from thinwire.torch.elastic.stream import Position, Stream
+    from thinwire.elastic.stream import Position, Stream
 
     for options in ((0, 10), (5, 0), (5, 6, 0, True, True)):
         with pytest.raises(InvalidError, match="expected"):
@@ -118,7 +118,7 @@ class Script:
 
     @property
     def place(self):
-        from thinwire.torch.elastic.deal import Place
+        from thinwire.elastic.deal import Place
 
         return Place(self.epoch, *self._place)
 
@@ -153,8 +153,8 @@ class Script:
 
 def loaded(script, size=100, batch=10, passes=2, accumulate=1, data=Numbers, **options):
     """What a rank trains on."""
+    from thinwire.elastic.stream import Stream
     from thinwire.torch.elastic.loader import Loader
-    from thinwire.torch.elastic.stream import Stream
 
     names = ("seed", "shuffle", "drop_last")
     stream = Stream(size, batch, **{name: options.pop(name) for name in names if name in options})
@@ -221,8 +221,8 @@ def test_any_changes_of_ranks_leave_each_step_its_samples(workers):
 
 @pytest.mark.parametrize("workers", [0, 2])
 def test_a_joiner_goes_on_where_the_others_are(workers):
+    from thinwire.elastic.stream import Position, Stream
     from thinwire.torch.elastic.loader import Loader
-    from thinwire.torch.elastic.stream import Position, Stream
 
     script = Script((0, 1))
     script.loader = Loader(script, Numbers(40), Stream(40, 10, 3), num_workers=workers)
@@ -246,9 +246,9 @@ def test_accumulation_is_repeated_as_a_whole():
 def test_workers_do_not_load_what_is_stale():
     import torch
 
-    from thinwire.torch.elastic.deal import Deal, Place
+    from thinwire.elastic.deal import Deal, Place
+    from thinwire.elastic.stream import Batch
     from thinwire.torch.elastic.loader import Dealt, Request
-    from thinwire.torch.elastic.stream import Batch
 
     class Refusing(Numbers):
         def __getitem__(self, index):
@@ -263,8 +263,8 @@ def test_data_without_numbers_and_foreign_options_are_refused():
     from torch.utils.data import IterableDataset
 
     from thinwire import InvalidError
+    from thinwire.elastic.stream import Stream
     from thinwire.torch.elastic.loader import Loader
-    from thinwire.torch.elastic.stream import Stream
 
     class Endless(IterableDataset):
         def __iter__(self):

@@ -1,8 +1,12 @@
 """The examples for PyTorch run, learn, and say what they miss."""
 
+import json
+import os
 import re
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -93,9 +97,9 @@ def test_a_framework_that_is_missing_is_named_with_the_way_to_get_it(module):
     assert "(hint: pip install " in last
 
 
-def elastic(folder, *arguments):
-    """The output of the elastic example under torchrun."""
-    program = [EXAMPLES / "torch_elastic.py", "--folder", folder, *arguments]
+def restarted(folder, *arguments):
+    """The output of the example that restarts, under torchrun."""
+    program = [EXAMPLES / "torch_restart.py", "--folder", folder, *arguments]
     options = ["--standalone", "--nproc-per-node", "2", "--max-restarts", "2"]
     command = [sys.executable, "-m", "torch.distributed.run", *options, *program]
     ended = subprocess.run(command, capture_output=True, text=True, timeout=150, check=False)
@@ -103,8 +107,40 @@ def elastic(folder, *arguments):
     return ended.stdout.splitlines()
 
 
-def test_an_elastic_training_ends_as_if_no_rank_had_died(tmp_path):
-    (expected,) = elastic(tmp_path / "whole")
-    going_on, ended = elastic(tmp_path / "killed", "--kill", "25")
+def test_a_training_that_restarts_ends_as_if_no_rank_had_died(tmp_path):
+    (expected,) = restarted(tmp_path / "whole")
+    going_on, ended = restarted(tmp_path / "killed", "--kill", "25")
     assert going_on == "going on from step 20"
     assert ended == expected and ended.startswith("step 60 loss ")
+
+
+def test_the_elastic_example_goes_on_under_a_torchrun_for_each_rank(tmp_path):
+    from thinwire._core import Coordinator
+
+    sys.path.append(str(EXAMPLES.parents[1] / "bench"))
+    import samples
+
+    coordinator = Coordinator("127.0.0.1:0", "0123456789abcdef", state=tmp_path / "state")
+    record = tmp_path / "record"
+    env = {**launch.surroundings(), **dict(coordinator.seat()), "THINWIRE_MEMBER": "new"}
+    options = ["--standalone", "--nproc-per-node", "1", "--max-restarts", "3"]
+    program = [EXAMPLES / "torch_elastic.py", "--folder", tmp_path, "--record", record]
+    command = [sys.executable, "-m", "torch.distributed.run", *options, *program]
+    command += ["--passes", "2", "--workers", "1"]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    agents = [subprocess.Popen(command, env=env, **pipes) for _ in range(2)]
+    try:
+        begun = []
+        while len(begun) < 2:
+            time.sleep(0.05)
+            begun = [file for file in record.glob("*.json") if file.read_text().count("\n") > 4]
+        os.kill(int(begun[0].stem), signal.SIGKILL)
+        said = [agent.communicate(timeout=150) for agent in agents]
+    finally:
+        for agent in agents:
+            agent.terminate()
+            agent.wait()
+    assert [agent.returncode for agent in agents] == [0, 0], said
+    assert samples.passes(record) == 2
+    (last,) = [json.loads(out)["validation"][-1] for out, _ in said if out]
+    assert last["value"] < 2

@@ -133,8 +133,11 @@ class Membership:
         """Notes that so many steps were applied."""
     def halted(self) -> None:
         """Notes that the epoch has ended for this process, which applies no step until `next` returns."""
-    def leave(self) -> None:
-        """Asks to leave after a step that all agree on."""
+    def heirs(self) -> list[tuple[int, int]]:
+        """The ranks that leave when the epoch ends, each with the rank that takes on its residuals."""
+    def leave(self) -> bool:
+        """Asks to leave after a step that all agree on. False, and nothing is done, between epochs, when
+        nobody depends on this process."""
     def complete(self) -> None:
         """Tells that all steps are done: the job is over for every process."""
     def tell(self, figures: str) -> None:
@@ -159,6 +162,8 @@ class Epoch:
     def hand_over(self, holders: int, address: int, bytes: int) -> bytes:
         """The bytes of the first `holders` ranks, which are the same, on all ranks; the others' addresses
         do not count."""
+    def pass_on(self, source: int, target: int, mine: bytes) -> bytes:
+        """The bytes of rank `source`, on it and on rank `target`; these two call it."""
     def gather(self, mine: bytes) -> list[bytes]:
         """The bytes of every rank, in rank order, of any lengths."""
     def abort(self, reason: str) -> None:
@@ -292,6 +297,12 @@ class Synchronizer:
     def reform(self, epoch: Epoch, applied: bool = False) -> None:
         """Goes on among the ranks of an epoch, of which new ones make a synchronizer; all together. A step
         that was not finished leaves no trace, unless another rank has `applied` it."""
+    def owed(self) -> bytes:
+        """The residuals and momenta of this rank, for `take_on` of another rank."""
+    def take_on(self, owed: bytes) -> None:
+        """Takes on, between steps, the residuals and momenta of a rank that leaves."""
+    def release(self) -> None:
+        """Lets go of the other ranks between steps, until `reform`."""
     def set_share(self, share: float) -> None:
         """Sets the part of the global batch that this rank computes, from the next step on."""
     def begin(self, step: int | None = None) -> None:

@@ -6,10 +6,10 @@ use std::sync::mpsc::channel;
 
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
-use thinwire_collective::{Error, Stop, all_gather_bytes, hand_over};
+use thinwire_collective::{Stop, all_gather_bytes};
 use thinwire_link::Link;
 use thinwire_sync::Channel;
-use thinwire_wire::World;
+use thinwire_wire::{Rank, World};
 
 use crate::background::Background;
 use crate::context::Context;
@@ -59,14 +59,13 @@ impl Epoch {
     fn call<T: Send + 'static>(
         &self,
         py: Python<'_>,
-        call: impl FnOnce(&mut thinwire_collective::Group) -> Result<T, Error> + Send + 'static,
+        call: impl FnOnce(Channel) -> Result<T, Failure> + Send + 'static,
     ) -> PyResult<T> {
-        let channel_of_ranks = self.channel()?;
+        let ranks = self.channel()?;
         let (reply, answer) = channel();
         self.background.run(move || {
-            let result = channel_of_ranks.driver().call(call).map_err(Failure::from);
             // Nobody listens any more after a signal.
-            drop(reply.send(result));
+            drop(reply.send(call(ranks)));
         });
         wait::for_answer(py, answer, &self.cell.stop)
     }
@@ -119,13 +118,36 @@ impl Epoch {
         let holds = self.world.rank().0 < holders;
         let state = holds.then(|| Memory::new(address, bytes)).transpose()?;
         let state = state.map(|memory| memory.bytes().to_vec());
-        let state = self.call(py, move |group| hand_over(group, holders, state))?;
+        let state = self.call(py, move |ranks| Ok(ranks.hand_over(holders, state)?))?;
         Ok(PyBytes::new(py, &state))
+    }
+
+    /// Gives the `bytes` of rank `source` to rank `target`; these two call it, and both get them.
+    fn pass_on<'py>(
+        &self,
+        py: Python<'py>,
+        source: i128,
+        target: i128,
+        bytes: Vec<u8>,
+    ) -> PyResult<Bound<'py, PyBytes>> {
+        let (source, target) = (ints::to("source", source)?, ints::to("target", target)?);
+        let (me, world) = (self.world.rank().0, self.world.size());
+        let given = (me == source).then_some(bytes);
+        let found = self.call(py, move |ranks| {
+            let pair = ranks.among(&[Rank(source), Rank(target)]).ok_or_else(|| {
+                Failure::invalid(format!(
+                    "ranks {source} and {target} of {world}, expected one to be rank {me}"
+                ))
+            })?;
+            Ok(pair.hand_over(1, given)?)
+        })?;
+        Ok(PyBytes::new(py, &found))
     }
 
     /// The bytes of every rank, in rank order, of any lengths.
     fn gather<'py>(&self, py: Python<'py>, mine: Vec<u8>) -> PyResult<Vec<Bound<'py, PyBytes>>> {
-        let all = self.call(py, move |group| all_gather_bytes(group, &mine))?;
+        let gather = move |group: &mut thinwire_collective::Group| all_gather_bytes(group, &mine);
+        let all = self.call(py, move |ranks| Ok(ranks.driver().call(gather)?))?;
         Ok(all.iter().map(|bytes| PyBytes::new(py, bytes)).collect())
     }
 

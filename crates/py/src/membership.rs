@@ -85,6 +85,15 @@ impl Membership {
         Ok(found)
     }
 
+    /// Returns the ranks that leave when the epoch ends, each with the rank that takes on its residuals.
+    fn heirs(&self, py: Python<'_>) -> PyResult<Vec<(u32, u32)>> {
+        self.context.lifetime.check()?;
+        let inner = Arc::clone(&self.inner);
+        let pairs =
+            wait::for_work(py, move || Ok(inner.lock().expect("no holder panics").heirs()))?;
+        Ok(pairs.into_iter().map(|(leaver, heir)| (leaver.0, heir.0)).collect())
+    }
+
     /// Whether the epoch is to end after a step that all agree on.
     fn wants_end(&self) -> PyResult<bool> {
         Ok(self.inner()?.finishing().is_some())
@@ -103,21 +112,28 @@ impl Membership {
     }
 
     /// Notes that the run has ended and applies no step any more, until `next` returns.
-    fn halted(&self) -> PyResult<()> {
+    fn halted(&self, py: Python<'_>) -> PyResult<()> {
         let inner = self.inner()?;
         let run = self.run.lock().expect("no holder panics").take();
-        let failure = run.and_then(|channel| channel.driver().failure());
+        let failure = run.as_ref().and_then(|channel| channel.driver().failure());
         if let Some(rank) = failure.and_then(|error| error.rank()) {
             inner.lost(rank);
         }
         inner.halted();
+        // The last user of a channel says goodbye to the other ranks.
+        py.detach(|| drop(run));
         Ok(())
     }
 
-    /// Asks to leave after a step that all agree on.
-    fn leave(&self) -> PyResult<()> {
-        self.inner()?.leave();
-        Ok(())
+    /// Asks to leave after a step that all agree on. Returns false, and does nothing, between epochs, when
+    /// nobody depends on this process. A handler of signals may call it at any time.
+    fn leave(&self) -> PyResult<bool> {
+        // `next` has the other lock as long as it waits.
+        let is_running = self.run.lock().expect("no holder panics").is_some();
+        if is_running {
+            self.inner()?.leave();
+        }
+        Ok(is_running)
     }
 
     /// Tells that all steps are done: the job is over for every process.
@@ -125,14 +141,17 @@ impl Membership {
         self.context.lifetime.check()?;
         let inner = Arc::clone(&self.inner);
         wait::for_work(py, move || {
-            inner.lock().expect("no holder panics").complete();
+            // The training is complete all the same.
+            if let Err(error) = inner.lock().expect("no holder panics").complete() {
+                eprintln!("thinwire: {error}");
+            }
             Ok(())
         })
     }
 
-    /// Sends figures for people, as JSON.
-    fn tell(&self, figures: String) -> PyResult<()> {
-        self.inner()?.tell(figures);
+    /// Sends figures for people, a JSON object; anything else is sent as none.
+    fn tell(&self, figures: &str) -> PyResult<()> {
+        self.inner()?.tell(serde_json::from_str(figures).unwrap_or_default());
         Ok(())
     }
 }

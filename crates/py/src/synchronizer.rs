@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::mpsc::channel;
 
 use pyo3::prelude::*;
-use pyo3::types::PyDict;
+use pyo3::types::{PyBytes, PyDict};
 use thinwire_sync::{Channel, Options, Plan, StepRecord};
 use thinwire_wire::DType;
 
@@ -324,6 +324,26 @@ impl Synchronizer {
             Ok(inner.sync.load_tensors(&state)?)
         };
         Ok(py.detach(|| self.shared.with(load))?)
+    }
+
+    /// Returns the residuals and momenta of this rank, for `take_on` of another rank.
+    fn owed<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyBytes>> {
+        let owed = py.detach(|| self.shared.with(|inner| Ok(inner.sync.owed()?)))?;
+        Ok(PyBytes::new(py, &owed))
+    }
+
+    /// Takes on the residuals and momenta of a rank that leaves.
+    fn take_on(&self, py: Python<'_>, owed: Vec<u8>) -> PyResult<()> {
+        Ok(py.detach(|| self.shared.with(|inner| Ok(inner.sync.take_on(&owed)?)))?)
+    }
+
+    /// Lets go of the other ranks between steps, until `reform`.
+    fn release(&self, py: Python<'_>) -> PyResult<()> {
+        let release = |inner: &mut Inner| {
+            inner.sync.release();
+            Ok(())
+        };
+        Ok(py.detach(|| self.shared.with(release))?)
     }
 
     fn load(&self, py: Python<'_>, plan: String, tensors: Tensors<'_>) -> PyResult<()> {

@@ -16,6 +16,8 @@ and in a loop of one's own one call:
     loss, gradients = gradient_function(inputs, labels)
     optimizer(average(gradients))
 
+`Elastic` is for jobs whose ranks die, leave and join under `Model.train`.
+
 Gradients are float32, float16 or bfloat16. All of it works in PyNative and in Graph mode, on the CPU;
 on Ascend and GPU `exchange` and `broadcast_parameters` copy through host memory, which nobody has
 tested yet, and the cells refuse to work, because their operator runs on the CPU.
@@ -31,6 +33,7 @@ except ImportError as error:
 from .broadcast import broadcast_parameters
 from .callback import GradExchange
 from .cell import Reducer, reducer
+from .elastic.job import Elastic
 from .guard import guard
 from .loop import Exchange, exchange
 from .pair_averaging import PairAveraging
@@ -39,6 +42,7 @@ from .synchronous_averaging import SynchronousAveraging
 from .synchronous_sgd import SynchronousSGD
 
 __all__ = [
+    "Elastic",
     "Exchange",
     "GradExchange",
     "PairAveraging",

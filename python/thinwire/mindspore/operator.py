@@ -8,7 +8,9 @@ imported, and the operators find the synchronizer by its key.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import inspect
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import mindspore as ms
 import numpy as np
@@ -50,6 +52,27 @@ def finish_operator(parameters: Sequence[ms.Parameter]) -> ops.Custom:
 def native(symbol, shapes, dtypes) -> ops.Custom:
     """A function of the extension module as an operator."""
     return ops.Custom(f"{_core.__file__}:{symbol}", shapes, dtypes, func_type="aot")
+
+
+def python_operator(
+    function: Callable[..., Any], inputs: int, shapes: Any, dtypes: Any
+) -> ops.Custom:
+    """A function of `inputs` arrays as an operator that returns arrays of these shapes and dtypes.
+
+    # Errors
+
+    InvalidError where MindSpore does not run on the CPU.
+    """
+    require_cpu()
+
+    def called(*arrays):
+        return function(*arrays)
+
+    # MindSpore counts the operator's inputs in the signature of the function.
+    kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
+    named = [inspect.Parameter(f"array_{i}", kind) for i in range(inputs)]
+    called.__signature__ = inspect.Signature(named)
+    return ops.Custom(called, shapes, dtypes, func_type="pyfunc")
 
 
 def require_cpu() -> None:

@@ -17,19 +17,14 @@ from .broadcast import broadcast_parameters
 from .meeting import group_or_default
 
 
-class HoldingOptimizer(nn.Optimizer):
-    """What the optimizers of this package have in common; to MindSpore it looks like the held one.
+class Holding(nn.Optimizer):
+    """An optimizer that looks like the held one to MindSpore, and has its learning rates."""
 
-    All ranks start from rank 0's parameters. Learning rates are asked of the held one.
-    """
-
-    def __init__(self, optimizer: nn.Optimizer, group: thinwire.Group | None) -> None:
+    def __init__(self, optimizer: nn.Optimizer) -> None:
         nn.Cell.__init__(self, auto_prefix=False)
         self.parameters = optimizer.parameters
         self.optimizer = optimizer
-        self.group = group_or_default(group)
         self.enable_tuple_broaden = True
-        broadcast_parameters(optimizer.parameters, self.group)
 
     @property
     def learning_rate(self) -> Any:
@@ -53,3 +48,12 @@ class HoldingOptimizer(nn.Optimizer):
     def get_lr_parameter(self, param: Any) -> Any:
         """The learning rate of a parameter."""
         return self.optimizer.get_lr_parameter(param)
+
+
+class HoldingOptimizer(Holding):
+    """An optimizer of the ranks of a group, which all start from rank 0's parameters."""
+
+    def __init__(self, optimizer: nn.Optimizer, group: thinwire.Group | None) -> None:
+        super().__init__(optimizer)
+        self.group = group_or_default(group)
+        broadcast_parameters(optimizer.parameters, self.group)

@@ -7,7 +7,6 @@ costs one message of the size of the model, whatever the number of ranks.
 
 from __future__ import annotations
 
-import inspect
 import threading
 from collections.abc import Sequence
 
@@ -18,7 +17,7 @@ from mindspore import nn, ops
 import thinwire
 
 from . import memory
-from .operator import require_cpu
+from .operator import python_operator
 from .optimizer import HoldingOptimizer
 from .pairing import partner
 
@@ -130,15 +129,6 @@ def swap_operator(swap: Swap, parameters: Sequence[ms.Parameter]) -> ops.Custom:
 
     Raises InvalidError where MindSpore does not run on the CPU.
     """
-    require_cpu()
-
-    def called(*arrays):
-        return swap(*arrays)
-
-    # MindSpore counts the operator's inputs in the signature of the function.
-    kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
-    inputs = [inspect.Parameter(f"array_{i}", kind) for i in range(len(parameters))]
-    called.__signature__ = inspect.Signature(inputs)
     shapes = tuple(tuple(parameter.shape) for parameter in parameters)
     dtypes = tuple(parameter.dtype for parameter in parameters)
-    return ops.Custom(called, shapes, dtypes, func_type="pyfunc")
+    return python_operator(swap, len(parameters), shapes, dtypes)

@@ -14,6 +14,7 @@ from typing import Any
 import torch
 
 from thinwire._core import Epoch, InvalidError
+from thinwire.elastic.hand_over import from_holders, from_oldest
 from thinwire.torch.elastic import tree
 from thinwire.torch.elastic.tree import Shapes, Tensors
 
@@ -23,8 +24,8 @@ def notice(epoch: Epoch, mine: Mapping[str, Any]) -> dict[str, Any]:
     file = io.BytesIO()
     if epoch.rank == 0:
         torch.save(dict(mine), file)
-    found = handed(epoch, 1, octets(file.getvalue()))
-    said: dict[str, Any] = torch.load(io.BytesIO(found.numpy().tobytes()), weights_only=True)
+    found = from_oldest(epoch, file.getvalue())
+    said: dict[str, Any] = torch.load(io.BytesIO(found), weights_only=True)
     return said
 
 
@@ -48,19 +49,6 @@ def taken(epoch: Epoch, holders: int, said: Mapping[str, Any], mine: Tensors) ->
         raise InvalidError(f"this rank and rank 0 differ in {differs[0]}")
     if not form:
         return {}
-    flat = handed(epoch, holders, tree.packed(mine) if epoch.rank < holders else None)
-    return mine if epoch.rank < holders else tree.viewed(flat, form)
-
-
-def handed(epoch: Epoch, holders: int, flat: torch.Tensor | None) -> torch.Tensor:
-    """Returns the bytes of the first `holders` ranks on every rank."""
-    if epoch.world == holders:
-        return torch.empty(0, dtype=torch.uint8) if flat is None else flat
-    address, size = (0, 0) if flat is None else (flat.data_ptr(), flat.numel())
-    found = epoch.hand_over(holders, address, size)
-    return octets(found) if flat is None or epoch.rank >= holders else flat
-
-
-def octets(found: bytes) -> torch.Tensor:
-    """Bytes as a tensor of its own."""
-    return torch.frombuffer(bytearray(found or b"\0"), dtype=torch.uint8)[: len(found)]
+    holds = epoch.rank < holders
+    flat = from_holders(epoch, holders, tree.packed(mine).numpy() if holds else None)
+    return mine if holds else tree.viewed(torch.from_numpy(flat), form)

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import ctypes
 import dataclasses
+import os
 import signal
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -22,8 +23,9 @@ import torch
 from torch.utils.data import DataLoader, Dataset, IterableDataset, default_collate
 
 from thinwire._core import InvalidError
-from thinwire.torch.elastic.deal import Deal, Place
-from thinwire.torch.elastic.stream import Position, Stream
+from thinwire.elastic.cursor import Cursor
+from thinwire.elastic.deal import Deal, Place
+from thinwire.elastic.stream import Position, Stream
 
 PR_SET_PDEATHSIG = 1
 """The option of Linux's prctl that sets the signal at a parent's death."""
@@ -82,7 +84,7 @@ class Loader:
         refuse(data, options)
         self.stream = stream
         self._job = job
-        self._committed = self._ahead = self._asked = Position()
+        self._cursor = Cursor(stream)
         self._turn = torch.zeros((), dtype=torch.int64).share_memory_()
         dealt = Dealt(data, collate or default_collate, self._turn)
         options["worker_init_fn"] = Orphan(options.get("worker_init_fn"))
@@ -93,12 +95,7 @@ class Loader:
     @property
     def position(self) -> Position:
         """The position up to which optimizer steps have been made."""
-        return self._committed
-
-    @property
-    def is_between_steps(self) -> bool:
-        """Whether no batch has been handed out since the last optimizer step."""
-        return self._ahead == self._committed
+        return self._cursor.position
 
     def __len__(self) -> int:
         """Steps in a pass."""
@@ -107,10 +104,10 @@ class Loader:
     def __iter__(self) -> Iterator[Any]:
         """The batches that are left of this pass."""
         self._job.settle()
-        number = self._ahead.number
-        while self._ahead.number <= number:
+        number = self._cursor.number
+        while self._cursor.number <= number:
             deal, batch = self._next()
-            self._ahead = self.stream.after(deal.batch)
+            self._cursor.hand_out(deal)
             self._job.compute(deal)
             yield batch
             self._job.settle()
@@ -120,18 +117,18 @@ class Loader:
         pass 3 begins with 3. After the last one all ranks wait for each other, and the job is over."""
         while True:
             self._job.settle()
-            number = self._ahead.number
+            number = self._cursor.number
             if number >= total:
                 if self._job.meet():
                     return
                 continue
             yield number
-            if self._ahead.number == number:
+            if self._cursor.number == number:
                 raise InvalidError(f"pass {number} was not iterated to its end")
 
     def commit(self) -> None:
         """Moves the position over all batches handed out; an optimizer step was made with them."""
-        self._committed = self._ahead
+        self._cursor.commit()
 
     def seek(self, position: Position | None = None) -> None:
         """Goes back to the last optimizer step, or to another position, for the place of now.
@@ -140,19 +137,14 @@ class Loader:
 
         InvalidError, before anything has changed, if no batch begins there.
         """
-        if position is not None:
-            self.stream.check(position)
-            self._committed = position
-        self._ahead = self._asked = self._committed
-        self._turn += 1
+        self._cursor.seek(position)
+        self._turn.fill_(self._cursor.turn)
 
     def request(self) -> Request:
         """The next request for a worker."""
-        batch = self.stream.at(self._asked)
-        self._asked = self.stream.after(batch)
-        deal = Deal(batch, self._job.place)
-        samples = self.stream.samples_of(batch.number, deal.computed)
-        return Request(int(self._turn), deal, samples)
+        deal = self._cursor.ask(self._job.place)
+        samples = self.stream.samples_of(deal.batch.number, deal.computed)
+        return Request(self._cursor.turn, deal, samples)
 
     def _next(self) -> tuple[Deal, Any]:
         """The next batch that is not stale."""
@@ -160,7 +152,7 @@ class Loader:
             self._arrivals = iter(self._loader)
         while True:
             turn, deal, batch = next(self._arrivals)
-            if turn == int(self._turn):
+            if turn == self._cursor.turn:
                 return deal, batch
 
 
@@ -197,10 +189,12 @@ class Dealt(Dataset[Any]):
 
 @dataclasses.dataclass(frozen=True)
 class Orphan:
-    """Initialisation of a worker: it asks to end with its parent, then calls the user's `first`.
+    """Initialisation of a worker: it asks to end with its parent and by no other signal, then calls the
+    user's `first`.
 
     A worker that is forked has copies of the parent's connections. While it lives, the other ranks do not
-    see that its parent was killed; by itself it would notice after seconds.
+    see that its parent was killed; by itself it would notice after seconds. When torchrun ends, it sends
+    SIGTERM to the whole process group; a rank that then leaves needs its workers to the end.
     """
 
     first: Callable[[int], None] | None
@@ -209,6 +203,7 @@ class Orphan:
         """In worker number `worker`."""
         if sys.platform == "linux":
             ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+            os.setpgid(0, 0)
         if self.first is not None:
             self.first(worker)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from thinwire.torch.elastic.stream import Batch
+from thinwire.elastic.stream import Batch
 
 
 @dataclasses.dataclass(frozen=True)

@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+from collections.abc import Sequence
+from typing import Any
 
-import torch
+import numpy as np
 
 from thinwire._core import InvalidError
-
-PASS_STRIDE = 0x9E3779B97F4A7C15
-"""Distance of the generators' seeds of two passes, so that near seeds of jobs share no order."""
 
 
 @dataclasses.dataclass(frozen=True, order=True)
@@ -100,6 +99,18 @@ class Stream:
                 f"with {self.samples} samples in batches of {self.batch}"
             )
 
+    def check_alike(self, other: Sequence[Any]) -> None:
+        """Refuses a stream that is not the job's, whose values `other` are.
+
+        # Errors
+
+        InvalidError that names the first difference.
+        """
+        for field, theirs in zip(dataclasses.fields(self), other):
+            mine = getattr(self, field.name)
+            if mine != theirs:
+                raise InvalidError(f"{field.name} of the data is {mine}, the job's is {theirs}")
+
     def samples_of(self, number: int, rows: range) -> list[int]:
         """Indices in the data of some rows of a pass."""
         if not self.shuffle:
@@ -108,8 +119,11 @@ class Stream:
 
 
 @functools.lru_cache(maxsize=4)  # a pass, the next one, and those of a second stream
-def permutation(samples: int, seed: int, number: int) -> torch.Tensor:
-    """The order of one pass."""
-    generator = torch.Generator()
-    generator.manual_seed((seed + number * PASS_STRIDE) % (1 << 63))
-    return torch.randperm(samples, generator=generator)
+def permutation(samples: int, seed: int, number: int) -> np.ndarray:
+    """The order of one pass.
+
+    Random words are sorted, since NumPy promises the words of a bit generator in all its versions, but not
+    the order that its shuffle makes of them.
+    """
+    generator = np.random.Philox(key=np.array([seed % (1 << 64), number], np.uint64))
+    return np.argsort(generator.random_raw(samples), kind="stable")

@@ -1,0 +1,293 @@
+"""Elastic jobs of MindSpore: ranks are killed, join and leave while `Model.train` runs."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import tempfile
+import time
+from pathlib import Path
+
+import pytest
+
+import launch
+
+pytestmark = pytest.mark.needs("mindspore")
+BATCH, PASSES = 12, 2
+PAUSE_S = 0.05
+TOKEN = "0123456789abcdef"
+
+
+class Numbered:
+    """Samples of ten classes; the first value of each is its number."""
+
+    def __init__(self, size):
+        import numpy as np
+
+        from mindspore_models import WIDTHS
+
+        generator = np.random.default_rng(5)
+        self.inputs = generator.standard_normal((size, WIDTHS[0])).astype(np.float32)
+        self.labels = self.inputs[:, 1:11].argmax(1).astype(np.int32)
+        self.inputs[:, 0] = np.arange(size) / 256
+
+    def __len__(self):
+        return len(self.inputs)
+
+    def __getitem__(self, index):
+        return self.inputs[index], self.labels[index]
+
+
+def watching(elastic, fate, file, expected):
+    """A callback that writes the samples of each step that was made to a file, a line for each.
+
+    It calls `fate` with the number of each try. Tries count from the first with as many ranks as expected,
+    and those before it take long.
+    """
+    from mindspore.train import Callback
+
+    class Watching(Callback):
+        def __init__(self):
+            super().__init__()
+            self.tries = -1
+
+        def on_train_step_begin(self, run_context):
+            self.steps = elastic.steps
+            if self.tries >= 0 or elastic.world >= expected:
+                self.tries += 1
+                fate(self.tries)
+            time.sleep(PAUSE_S if self.tries >= 0 else 10 * PAUSE_S)
+
+        def on_train_step_end(self, run_context):
+            told = run_context.original_args()
+            ids = (told.train_dataset_element[0].asnumpy()[:, 0] * 256).round().astype(int)
+            if elastic.steps > self.steps:
+                assert told.cur_step_num == elastic.steps
+                seen = [elastic.steps, elastic.world, elastic.rank, ids.tolist()]
+                with file.open("a") as lines:
+                    print(json.dumps(seen), file=lines)
+
+    return Watching()
+
+
+def counting(cell):
+    """The network with a parameter that each forward pass moves, as running statistics."""
+    import mindspore as ms
+    from mindspore import nn, ops
+
+    class Counting(nn.Cell):
+        def __init__(self):
+            super().__init__(auto_prefix=False)
+            self.cell = cell
+            self.count = ms.Parameter(ms.Tensor(0.0, ms.float32), "count", requires_grad=False)
+
+        def construct(self, inputs):
+            outputs = self.cell(inputs)
+            return ops.depend(outputs, ops.assign_add(self.count, ops.ones_like(self.count)))
+
+    return Counting()
+
+
+def train(mode, folder, deaths, options):
+    """Trains as one process, which gets a signal in the tries of steps that `deaths` names for it."""
+    import mindspore as ms
+    from mindspore.train import Model
+
+    import mindspore_models as models
+    import thinwire.mindspore
+    from thinwire._core import PeerError
+
+    me = os.environ["RANK"]
+    models.use(mode)
+    time.sleep(options.get("delays", {}).get(me, 0))
+    cell = models.network()  # whoever comes first begins
+    loss = models.loss_function()
+    if mode == "graph":  # else each number of rows is compiled
+        cell.set_inputs(ms.Tensor(shape=[None, models.WIDTHS[0]], dtype=ms.float32))
+        logits = ms.Tensor(shape=[None, models.WIDTHS[-1]], dtype=ms.float32)
+        loss.set_inputs(logits, ms.Tensor(shape=[None], dtype=ms.int32))
+    cell = counting(cell) if options.get("counts") else cell
+    optimizer = models.momentum(cell)
+    codec = options.get("codec", "none")
+    elastic = thinwire.mindspore.Elastic(cell, optimizer, batch=BATCH, codec=codec)
+    source = Numbered(options.get("samples", 96))
+    data = elastic.dataset(source, seed=1, workers=options.get("workers", 0))
+
+    def fate(tries):
+        if tries == deaths.get(me):
+            os.kill(os.getpid(), options.get("deadly", signal.SIGKILL))
+        if [me, tries] == options.get("behind"):
+            elastic._averager._finish = lose
+
+    def lose():
+        finish = type(elastic._averager)._finish
+        finish(elastic._averager)
+        del elastic._averager._finish
+        raise PeerError("lost after the others had all")
+
+    file = Path(folder, me)
+    watcher = watching(elastic, fate, file, options.get("expected", 1))
+    model = Model(cell, loss, elastic.optimizer)
+    model.train(PASSES, data, callbacks=[elastic.callback(), watcher], dataset_sink_mode=False)
+    with pytest.raises(thinwire.InvalidError, match="the job is over"):
+        model.train(PASSES, data, callbacks=[elastic.callback()], dataset_sink_mode=False)
+    return {
+        "digest": models.fingerprint(cell),
+        "moments": models.fingerprint(optimizer),
+        "parameters": [value for array in models.arrays(cell) for value in array.ravel().tolist()],
+        "counted": [float(each.asnumpy()) for each in cell.untrainable_params()],
+        "steps": [elastic.steps, int(optimizer.global_step.asnumpy()[0])],
+    }
+
+
+def run(world, mode, deaths=(), **options):
+    """What each process of a job returned, None where it was killed or has left, and the steps that each
+    has made: their number, the world, the rank and its samples."""
+    from thinwire._core import Coordinator
+
+    deaths = {str(rank): tries for rank, tries in dict(deaths).items()}
+    with tempfile.TemporaryDirectory() as folder:
+        coordinator = Coordinator("127.0.0.1:0", TOKEN, state=Path(folder, "state"))
+        env = dict(coordinator.seat(), THINWIRE_MEMBER="new")
+        arguments = [mode, folder, deaths, options]
+        outcomes = launch.run(world, train, arguments=arguments, env=env, timeout=200)
+        lines = [Path(folder, str(rank)).read_text().splitlines() for rank in range(world)]
+    for outcome in outcomes:
+        dies = str(outcome.rank) in deaths and options.get("deadly") is None
+        assert outcome.code == (-signal.SIGKILL if dies else 0), launch.report(outcome)
+    return [outcome.result for outcome in outcomes], [[*map(json.loads, each)] for each in lines]
+
+
+def check(results, calm, tolerance=1e-5):
+    """Ranks that are left are alike, and what one rank alone would be."""
+    left = [result for result in results if result is not None]
+    for name in ("digest", "moments", "steps"):
+        assert all(result[name] == left[0][name] for result in left), name
+    assert left[0]["steps"] == calm["steps"]
+    difference = max(abs(a - b) for a, b in zip(left[0]["parameters"], calm["parameters"]))
+    assert difference <= tolerance
+
+
+def once(seen, calm):
+    """Every step has had the samples that it has for one rank, each of them once."""
+    parts = {step: {} for step, *_ in calm}
+    for step, world, rank, ids in sum(seen, []):
+        assert rank not in parts[step]
+        parts[step][rank] = world, ids
+    for step, _, _, whole in calm:
+        worlds = {world for world, _ in parts[step].values()}
+        assert worlds == {len(parts[step])}
+        assert [each for rank in sorted(parts[step]) for each in parts[step][rank][1]] == whole
+
+
+@pytest.fixture(scope="module")
+def calm():
+    found = {}
+
+    def of(samples=96):
+        if samples not in found:
+            (result,), (seen,) = run(1, "pynative", samples=samples)
+            found[samples] = result, seen
+        return found[samples]
+
+    return of
+
+
+def test_one_rank_sees_every_sample_once_in_a_pass(calm):
+    result, seen = calm()
+    assert result["steps"] == [16, 16]
+    ids = [sample for *_, computed in seen for sample in computed]
+    assert sorted(ids[:96]) == sorted(ids[96:]) == list(range(96))
+    assert ids[:96] != ids[96:]
+
+
+@pytest.mark.parametrize("mode", ["graph", "pynative"])
+def test_survivors_of_a_kill_do_the_step_again(calm, mode):
+    options = {"samples": 91, "expected": 3, "workers": 2 * (mode == "graph")}
+    results, seen = run(3, mode, {1: 3}, **options)
+    result, steps = calm(91)
+    check(results, result)
+    once(seen, steps)
+    assert results[1] is None and [world for _, world, *_ in seen[0]][-1] == 2
+
+
+def test_ranks_join_a_job_under_way_and_leave_it_at_sigterm(calm):
+    options = {"expected": 2, "deadly": signal.SIGTERM, "delays": {"2": 1.0}}
+    results, seen = run(3, "pynative", {1: 8}, **options)
+    result, steps = calm()
+    check(results, result)
+    once(seen, steps)
+    assert results[1] is None and seen[2][0][0] > 1
+
+
+def test_a_rank_takes_over_a_step_that_it_has_lost_and_another_has_applied(calm):
+    # Rank 1 hears of a loss when all averages are there, rank 0 does not.
+    results, seen = run(2, "graph", behind=["1", 3], expected=2)
+    result, _ = calm()
+    check(results, result)
+    assert len(seen[0]) == len({step for step, *_ in sum(seen, [])}) == 16
+    assert len(seen[1]) < len(seen[0])
+
+
+def test_running_statistics_are_put_back_after_a_void_step():
+    (calm,), _ = run(1, "pynative", counts=True)
+    results, _ = run(3, "pynative", {1: 3}, counts=True, expected=3)
+    for result in (results[0], results[2]):
+        assert result["counted"] == calm["counted"] and result["counted"][0] >= 16
+
+
+@pytest.mark.parametrize("codec", ["int8", "powersgd:2", "auto"])
+def test_codecs_go_on_with_joiners_and_without_the_lost(codec):
+    results, _ = run(3, "pynative", {1: 4}, codec=codec, expected=2, delays={"2": 1.0})
+    left = [result for result in results if result is not None]
+    assert left[0]["digest"] == left[1]["digest"] and left[0]["steps"] == [16, 16]
+
+
+def refused():
+    """What is said to trainings that would not be elastic."""
+    import mindspore as ms
+    from mindspore.train import Model
+
+    import mindspore_models as models
+    import thinwire.mindspore
+
+    models.use("pynative")
+    cell = models.network()
+    optimizer = models.momentum(cell)
+    elastic = thinwire.mindspore.Elastic(cell, optimizer, batch=BATCH)
+    loss = models.loss_function()
+
+    def data():
+        return elastic.dataset(Numbered(24))
+
+    callbacks = [elastic.callback()]
+    other = models.dataset(models.batches(2))
+    attempts = {
+        "optimizer": lambda: Model(cell, loss, optimizer).train(1, data(), callbacks),
+        "data": lambda: Model(cell, loss, elastic.optimizer).train(1, other, callbacks),
+        "callback": lambda: Model(cell, loss, elastic.optimizer).train(1, data()),
+        "source": lambda: elastic.dataset(iter([1])),
+        "torchrun": lambda: thinwire.mindspore.Elastic(cell, optimizer, batch=BATCH),
+    }
+    os.environ.update(TORCHELASTIC_RUN_ID="1", WORLD_SIZE="2")
+    said = {}
+    for name, attempt in attempts.items():
+        with pytest.raises(thinwire.InvalidError) as caught:
+            attempt()
+        said[name] = str(caught.value)
+    assert ms.get_context("device_target") == "CPU"
+    return said
+
+
+def test_trainings_that_would_not_be_elastic_are_refused_in_one_line():
+    from thinwire._core import Coordinator
+
+    coordinator = Coordinator("127.0.0.1:0", TOKEN)
+    env = dict(coordinator.seat(), THINWIRE_MEMBER="new")
+    (said,) = launch.results(launch.run(1, refused, env=env))
+    assert said["optimizer"] == "the model was not made with elastic.optimizer"
+    assert said["data"].startswith("the training has a GeneratorDataset as its data")
+    assert said["callback"] == "the training has no elastic.callback() among its callbacks"
+    assert "has no samples by number" in said["source"]
+    assert said["torchrun"].startswith("torchrun ends all its 2 ranks when one dies")

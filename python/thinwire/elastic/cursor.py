@@ -1,0 +1,58 @@
+"""The place of a rank in a stream.
+
+Law: optimizer steps alone move the committed position, over all batches that were handed out for them.
+Batches that were asked for ahead of it, for an earlier place or position, are stale after `seek`.
+"""
+
+from __future__ import annotations
+
+from thinwire.elastic.deal import Deal, Place
+from thinwire.elastic.stream import Position, Stream
+
+
+class Cursor:
+    """Positions in a stream up to which steps were made, batches handed out, and batches asked for."""
+
+    def __init__(self, stream: Stream) -> None:
+        """Starts at the beginning of the stream."""
+        self.stream = stream
+        self.turn = 0
+        """Number of seeks; a deal of an earlier turn is stale."""
+        self._committed = self._ahead = self._asked = Position()
+
+    @property
+    def position(self) -> Position:
+        """The position up to which optimizer steps have been made."""
+        return self._committed
+
+    @property
+    def number(self) -> int:
+        """The pass of the batch that is handed out next."""
+        return self._ahead.number
+
+    def ask(self, place: Place) -> Deal:
+        """The part of the next batch that a rank at `place` is to load."""
+        batch = self.stream.at(self._asked)
+        self._asked = self.stream.after(batch)
+        return Deal(batch, place)
+
+    def hand_out(self, deal: Deal) -> None:
+        """Moves over a batch that was loaded."""
+        self._ahead = self.stream.after(deal.batch)
+
+    def commit(self) -> None:
+        """Moves the position over all batches handed out; an optimizer step was made with them."""
+        self._committed = self._ahead
+
+    def seek(self, position: Position | None = None) -> None:
+        """Goes back to the last optimizer step, or to another position.
+
+        # Errors
+
+        InvalidError, before anything has changed, if no batch begins there.
+        """
+        if position is not None:
+            self.stream.check(position)
+            self._committed = position
+        self._ahead = self._asked = self._committed
+        self.turn += 1

@@ -1,0 +1,136 @@
+"""A step of an elastic job: gradients averaged over the ranks of an epoch, or a void step.
+
+A step in which a rank is lost ends as any other does, but is void, which optimizer and data see. The core
+is given all parameters before the first step, the last ones of the model first, so that it does not depend
+on the order in which a framework computes gradients.
+
+One more number is summed with the gradients: above zero if a rank wants the epoch to end after this step.
+All ranks read the same sum, so they agree on the step without another message.
+"""
+
+from __future__ import annotations
+
+import array
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+from thinwire._core import Epoch, InvalidError, PeerError, Synchronizer
+
+Described = tuple[str, list[int], str, int]
+"""Name, shape, dtype and bucket of a parameter, as the core takes them."""
+
+
+class Exchange:
+    """Averages the gradients of parameters; `options` are a Synchronizer's."""
+
+    def __init__(
+        self,
+        described: Sequence[Described],
+        options: Mapping[str, Any],
+        wants_end: Callable[[], bool],
+    ) -> None:
+        """`wants_end` says whether this rank wants the epoch to end."""
+        self._flag = array.array("f", [0.0])
+        # A bucket of its own is full before the first gradient is there.
+        bucket = 1 + max(each[-1] for each in described)
+        self._described = [*described, ("thinwire.ends", [1], "f32", bucket)]
+        self._options = options
+        self._wants_end = wants_end
+        self._epoch: Epoch | None = None
+        self._sync: Synchronizer | None = None
+        self.share = 1.0
+        """Part of the global batch that this rank computes."""
+        self.count = 0
+        """Exchanges that were completed; the same on all ranks."""
+        self.void: PeerError | None = None
+        """Error that made the step void, if it is."""
+        self.ends = False
+        """Whether all ranks know that the epoch ends after this step."""
+
+    @property
+    def sync(self) -> Synchronizer:
+        """The synchronizer of the epoch.
+
+        # Errors
+
+        InvalidError before the first epoch.
+        """
+        if self._sync is None:
+            raise InvalidError("no epoch has begun")
+        return self._sync
+
+    @property
+    def flag(self) -> tuple[int, int, int]:
+        """Number, address and elements of the number that ends an epoch, in the place of a gradient's."""
+        return len(self._described) - 1, self._flag.buffer_info()[0], 1
+
+    def start(self, epoch: Epoch, count: int, behind: int) -> None:
+        """Goes on in an epoch; all its ranks call it. `behind` is the number of steps that this rank has
+        not applied and another one has.
+
+        With one such step, the residuals are those of that step: this rank had a part in it. With more,
+        they belong to a state that is gone, and this rank begins as a new one."""
+        if self._sync is not None and behind in (0, 1):
+            self._sync.reform(epoch, behind == 1)
+        else:
+            self._sync = Synchronizer(epoch, self._described, **self._options)
+        self._epoch, self.count = epoch, count
+        self.void, self.ends = None, False
+
+    def begin(self) -> None:
+        """Begins a step, before its first gradient."""
+        self._flag[0] = float(self._wants_end())
+        self.sync.begin(self.count)
+        self.sync.set_share(self.share)
+        self.sync.ready(*self.flag)
+
+    def complete(self) -> None:
+        """Ends a step whose averages are there, with that of the flag."""
+        self.count += 1
+        self.ends = self._flag[0] > 0
+
+    def attempt(self, action: Callable[[], None]) -> bool:
+        """Calls `action` unless the step is void; returns whether it is not."""
+        if self.void is None:
+            try:
+                action()
+            except PeerError as error:
+                self.void = error
+        return self.void is None
+
+    def gather(self, mine: bytes) -> list[bytes]:
+        """The bytes of every rank of the epoch, in rank order."""
+        return [] if self._epoch is None else self._epoch.gather(mine)
+
+    def meet(self) -> None:
+        """Waits for all ranks of the epoch, between steps.
+
+        # Errors
+
+        PeerError if one is lost.
+        """
+        self.gather(b"")
+
+    def part(self, heirs: Callable[[], Iterable[tuple[int, int]]]) -> None:
+        """Ends the epoch in good order: leavers hand on their residuals, each to its heir, and all let go
+        of each other. `heirs` returns pairs of ranks."""
+        try:
+            for leaver, heir in heirs():
+                self._hand_on(leaver, heir)
+        except PeerError:
+            return  # the residuals of a lost rank are lost with it
+        self.sync.release()
+        if self._epoch is not None:
+            self._epoch.close()
+
+    def _hand_on(self, leaver: int, heir: int) -> None:
+        epoch = self._epoch
+        if epoch is None or epoch.rank not in (leaver, heir):
+            return
+        owed = epoch.pass_on(leaver, heir, self.sync.owed() if epoch.rank == leaver else b"")
+        if epoch.rank == heir:
+            self.sync.take_on(owed)
+
+    def abort(self, reason: str) -> None:
+        """Makes all ranks fail with `reason`."""
+        self.sync.abort(reason)

@@ -1,0 +1,221 @@
+"""One rank of an elastic job, from epoch to epoch.
+
+In each step a batch is handed out, gradients are averaged, and the optimizer applies them; only then the
+step is done. If a rank is lost before that, the step is void: the optimizer does nothing, and this rank
+enters the next epoch before the next batch is handed out. There all ranks take over the newest state,
+because one may have applied a step that is void on others. If nobody has applied it, the ranks that are
+there do it again.
+"""
+
+from __future__ import annotations
+
+import abc
+import dataclasses
+import logging
+import signal
+import time
+from typing import Any, Protocol
+
+from thinwire._core import Epoch, InvalidError, PeerError
+from thinwire.elastic.deal import Deal, Place
+from thinwire.elastic.exchange import Exchange
+from thinwire.elastic.members import Members, leave_when_terminated
+from thinwire.elastic.stream import Position, Stream
+
+log = logging.getLogger("thinwire")
+"""Rank 0 logs every change of the members."""
+
+
+class Source(Protocol):
+    """Data that a job deals over its ranks."""
+
+    @property
+    def stream(self) -> Stream:
+        """The batches of all ranks."""
+
+    @property
+    def position(self) -> Position:
+        """The position up to which optimizer steps have been made."""
+
+    def commit(self) -> None:
+        """An optimizer step was made with all batches handed out."""
+
+    def seek(self, position: Position | None = None) -> None:
+        """Goes back to the last optimizer step, or to another position, for the place of now."""
+
+
+class Job(abc.ABC):
+    """Steps, place and data of one rank. A framework adds its state."""
+
+    def __init__(self, batch: int, members: Members, exchange: Exchange) -> None:
+        """In no epoch yet: `_enter` waits for the first."""
+        self.batch = batch
+        self.steps = 0
+        """Optimizer steps that the job has made."""
+        self._members = members
+        self._exchange = exchange
+        self._is_over = False
+        self._is_between_steps = True
+        self._sources: list[Source] = []
+        self._positions: list[Position] = []
+        self._streams: list[tuple[Any, ...]] = []
+        self._ended_s = time.monotonic()
+        self._change: str | None = None
+        leave_when_terminated(self._terminate)
+
+    @property
+    def place(self) -> Place:
+        """This rank's place in the epoch."""
+        return self._place
+
+    @property
+    def rank(self) -> int:
+        """This process's index in the epoch, from 0. It changes with the epoch."""
+        return self._place.rank
+
+    @property
+    def world(self) -> int:
+        """Number of ranks in the epoch."""
+        return self._place.world
+
+    def settle(self) -> None:
+        """Ends the step before, and enters the next epoch if that step was void or the last one of its
+        epoch. Sources call it before each batch."""
+        if self._exchange.void is None and not self._exchange.ends:
+            return
+        if self._exchange.void is None:
+            self._exchange.part(self._members.heirs)
+        self._members.halted()
+        self._enter()
+
+    def compute(self, deal: Deal) -> None:
+        """Takes note of the part of a batch that comes next. Sources call it with each batch."""
+        self._exchange.share = deal.weight
+        if self._is_between_steps:
+            self._remember()
+            self._is_between_steps = False
+
+    def meet(self) -> bool:
+        """Waits for all ranks at the end of the training; returns whether all have come. If one was lost
+        instead, this rank is in the next epoch, and there may be steps left to do."""
+        self.settle()
+        try:
+            self._exchange.meet()
+        except PeerError:
+            self._members.halted()
+            self._enter()
+            return False
+        self._members.complete()
+        self._is_over = True
+        return True
+
+    @abc.abstractmethod
+    def _remember(self) -> None:
+        """Copies the state that a void step must not change."""
+
+    @abc.abstractmethod
+    def _restore(self) -> None:
+        """Puts back the state that `_remember` has copied."""
+
+    @abc.abstractmethod
+    def _heard(self, epoch: Epoch) -> dict[str, Any]:
+        """Returns the result of `_notice` of rank 0, on all ranks."""
+
+    @abc.abstractmethod
+    def _receive(self, epoch: Epoch, holders: int, said: dict[str, Any]) -> None:
+        """Takes over the state of the first `holders` ranks, of which rank 0 has said `said`."""
+
+    def _notice(self) -> dict[str, Any]:
+        """Returns the small part of the state that is not the framework's: steps and positions."""
+        positions = [each.position for each in self._sources] or self._positions
+        return {
+            "steps": self.steps,
+            "count": self._exchange.count,
+            "positions": [(each.number, each.offset) for each in positions],
+            "streams": [dataclasses.astuple(each.stream) for each in self._sources]
+            or self._streams,
+        }
+
+    def _follow_notice(self, said: dict[str, Any]) -> None:
+        """Goes on from the result of `_notice` of another rank."""
+        self._exchange.count, self.steps = said["count"], said["steps"]
+        self._positions = [Position(*each) for each in said["positions"]]
+        self._streams = said["streams"]
+        for source, position in zip(self._sources, self._positions):
+            source.seek(position)
+
+    def _add_source(self, source: Source) -> None:
+        """Adds data, from where the job is in them.
+
+        # Errors
+
+        InvalidError if they are not the job's.
+        """
+        number = len(self._sources)
+        for theirs in self._streams[number : number + 1]:
+            source.stream.check_alike(theirs)
+        if number < len(self._positions):
+            source.seek(self._positions[number])
+        self._sources.append(source)
+
+    def _enter(self) -> None:
+        """Enters the next epoch, and the one after it if a rank is lost on the way."""
+        if not self._is_between_steps:
+            self._restore()
+            self._is_between_steps = True
+        while True:
+            epoch = self._members.next()
+            if epoch is None:
+                raise SystemExit(0)
+            try:
+                return self._begin(epoch)
+            except PeerError as error:
+                epoch.abort(str(error))
+                self._members.halted()
+
+    def _begin(self, epoch: Epoch) -> None:
+        """Meets the others of an epoch, and takes over the newest state."""
+        said = self._heard(epoch)
+        if epoch.holders == 0 and self.steps > said["steps"]:
+            raise InvalidError(
+                f"no rank has the newest state any more, rank 0 is at step {said['steps']} and this one at "
+                f"step {self.steps} (hint: start this process again, so that all ranks load one checkpoint)"
+            )
+        self._exchange.start(epoch, said["count"], said["steps"] - self.steps)
+        self._receive(epoch, max(epoch.holders, 1), said)
+        self._members.synced(self.steps)
+        self._place = Place(epoch.number, epoch.rank, epoch.world)
+        self._change = changed(self._place, epoch.holders) if epoch.rank == 0 else None
+        for source in self._sources:
+            source.seek()
+
+    def _may_step(self) -> bool:
+        """Returns whether the optimizer may apply the step."""
+        return self._exchange.void is None
+
+    def _stepped(self) -> None:
+        """Counts an optimizer step, with which the batches since the last one are done."""
+        self.steps += 1
+        self._is_between_steps = True
+        for source in self._sources:
+            source.commit()
+        self._members.applied(self.steps)
+        before, self._ended_s = self._ended_s, time.monotonic()
+        if self._change:
+            text = "%s; step %d ended %.2f s after the one before"
+            log.info(text, self._change, self.steps, self._ended_s - before)
+            self._change = None
+
+    def _terminate(self) -> None:
+        """Leaves the job after the step under way; between epochs nobody depends on this process."""
+        if self._is_over:
+            raise SystemExit(128 + signal.SIGTERM)
+        if not self._members.leave():
+            raise SystemExit(0)
+
+
+def changed(place: Place, holders: int) -> str:
+    """Describes the beginning of an epoch in words."""
+    joined = place.world - holders if holders else 0
+    ranks = f"{place.world} rank{'s' * (place.world > 1)}"
+    return f"epoch {place.epoch}: {ranks}" + f", {joined} of them new" * (joined > 0)

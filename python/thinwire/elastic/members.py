@@ -1,0 +1,62 @@
+"""Membership of a process in an elastic job, and its end."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Callable, Mapping
+from typing import Protocol
+
+from thinwire._core import Epoch, InvalidError
+
+
+class Members(Protocol):
+    """Membership of this process in the job: `thinwire._core.Membership`, or a script of tests."""
+
+    def next(self) -> Epoch | None:
+        """Waits for the next epoch; none if this process has left. No step is under way."""
+
+    def wants_end(self) -> bool:
+        """Whether the epoch is to end after a step that all agree on."""
+
+    def synced(self, steps: int) -> None:
+        """The state was taken over, with so many steps."""
+
+    def applied(self, steps: int) -> None:
+        """So many steps were applied."""
+
+    def halted(self) -> None:
+        """The epoch has ended for this rank, which applies nothing any more."""
+
+    def heirs(self) -> list[tuple[int, int]]:
+        """Ranks that leave when the epoch ends, each with the rank that takes on its residuals."""
+
+    def leave(self) -> bool:
+        """This process wants to leave; false between epochs, when it may just end."""
+
+    def complete(self) -> None:
+        """All steps are done."""
+
+
+def refuse_agent(environment: Mapping[str, str]) -> None:
+    """Refuses a launcher that ends all ranks, or starts all anew, when one dies.
+
+    # Errors
+
+    InvalidError for a torchrun of several ranks.
+    """
+    world = environment.get("WORLD_SIZE", "1")
+    if "TORCHELASTIC_RUN_ID" in environment and world != "1":
+        raise InvalidError(
+            f"torchrun ends all its {world} ranks when one dies (hint: a torchrun --nproc-per-node 1 "
+            "--max-restarts N for each rank, with THINWIRE_MEMBER=new, or thinwire run --ranks MIN:MAX)"
+        )
+
+
+def leave_when_terminated(leave: Callable[[], None]) -> None:
+    """Calls `leave` on SIGTERM, unless the program has a handler of its own."""
+    if (
+        threading.current_thread() is threading.main_thread()
+        and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+    ):
+        signal.signal(signal.SIGTERM, lambda _number, _frame: leave())

@@ -1,0 +1,156 @@
+"""Batches of an elastic job for `Model.train`: every sample once in a pass, whoever joins or leaves.
+
+`Model.train` cannot do a step again, but it asks for a batch before each step. After a void step it gets
+that step's samples again, dealt over the ranks that are there then. Batches that threads have loaded ahead
+for an earlier place are dropped.
+"""
+
+from __future__ import annotations
+
+import collections
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any, Protocol
+
+import mindspore as ms
+import numpy as np
+
+from thinwire._core import InvalidError
+from thinwire.elastic.cursor import Cursor
+from thinwire.elastic.deal import Deal, Place
+from thinwire.elastic.stream import Position, Stream
+
+Batch = tuple[ms.Tensor, ...]
+
+
+class Job(Protocol):
+    """The part of a job that a dataset uses."""
+
+    @property
+    def place(self) -> Place:
+        """This rank's place."""
+
+    def settle(self) -> None:
+        """Ends the step before, and enters the next epoch if that is due."""
+
+    def compute(self, deal: Deal) -> None:
+        """Says which part of a batch comes next."""
+
+
+class Dataset:
+    """Batches for `Model.train` and `Model.fit`, from where the job is. Made by `Elastic.dataset`.
+
+    It has the methods of a `mindspore.dataset.Dataset` that a training calls. It is no such pipeline: the
+    source does what its operations would do.
+    """
+
+    def __init__(
+        self,
+        job: Job,
+        source: Any,
+        stream: Stream,
+        collate: Callable[[Sequence[Any]], Any] | None = None,
+        workers: int = 0,
+    ) -> None:
+        """`workers` threads load ahead; without any a batch is loaded when it is asked for."""
+        self._job = job
+        self._source = source
+        self._collate = collate or collated
+        self._cursor = Cursor(stream)
+        self._last_pass: int | None = None
+        self._workers = workers
+        self._pool = ThreadPoolExecutor(workers, "thinwire-data") if workers else None
+        self._loading: collections.deque[tuple[Deal, Future[Batch]]] = collections.deque()
+
+    @property
+    def stream(self) -> Stream:
+        """The batches of all ranks."""
+        return self._cursor.stream
+
+    @property
+    def position(self) -> Position:
+        """The position up to which optimizer steps have been made."""
+        return self._cursor.position
+
+    def commit(self) -> None:
+        """Moves the position over all batches handed out; an optimizer step was made with them."""
+        self._cursor.commit()
+
+    def seek(self, position: Position | None = None) -> None:
+        """Goes back to the last optimizer step, or to another position, for the place of now.
+
+        # Errors
+
+        InvalidError, before anything has changed, if no batch begins there.
+        """
+        self._cursor.seek(position)
+        for _, loading in self._loading:
+            loading.cancel()
+        self._loading.clear()
+
+    def begin_pass(self, number: int) -> None:
+        """Hands out batches up to the end of a pass. The callback calls it before each of them."""
+        self._last_pass = number
+
+    def get_dataset_size(self) -> int:
+        """Steps in a pass."""
+        return self._cursor.stream.steps
+
+    def create_tuple_iterator(self, **_options: Any) -> Dataset:
+        """The dataset itself, which ends at the end of each pass."""
+        return self
+
+    def reset(self) -> None:
+        """Does nothing: the next pass has another order anyway."""
+
+    def __iter__(self) -> Dataset:
+        return self
+
+    def __next__(self) -> Batch:
+        """The next batch of this pass; that of the step before if it was void."""
+        if self._last_pass is None:
+            raise InvalidError("the training has no elastic.callback() among its callbacks")
+        self._job.settle()
+        if self._cursor.number > self._last_pass:
+            raise StopIteration
+        deal, batch = self._loaded()
+        self._cursor.hand_out(deal)
+        self._job.compute(deal)
+        return batch
+
+    def _loaded(self) -> tuple[Deal, Batch]:
+        """Waits for the next batch, and has later ones loaded meanwhile."""
+        if self._pool is None:
+            deal = self._cursor.ask(self._job.place)
+            return deal, self._load(deal)
+        while len(self._loading) <= self._workers:
+            deal = self._cursor.ask(self._job.place)
+            self._loading.append((deal, self._pool.submit(self._load, deal)))
+        deal, loading = self._loading.popleft()
+        return deal, loading.result()
+
+    def _load(self, deal: Deal) -> Batch:
+        """Loads this rank's part of a batch."""
+        samples = self._cursor.stream.samples_of(deal.batch.number, deal.computed)
+        columns = self._collate([self._source[each] for each in samples])
+        return tuple(ms.Tensor.from_numpy(np.ascontiguousarray(each)) for each in columns)
+
+
+def collated(samples: Sequence[Any]) -> list[np.ndarray]:
+    """Columns of samples, each sample a tuple of a value for each column, or one value."""
+    rows = [each if isinstance(each, (tuple, list)) else (each,) for each in samples]
+    return [np.stack([np.asarray(value) for value in column]) for column in zip(*rows)]
+
+
+def refuse_source(source: Any) -> None:
+    """Refuses data without samples by number.
+
+    # Errors
+
+    InvalidError for a pipeline of MindSpore, or an iterator.
+    """
+    if not hasattr(source, "__getitem__") or not hasattr(source, "__len__"):
+        raise InvalidError(
+            f"a {type(source).__name__} has no samples by number, expected a source with __getitem__ "
+            "and __len__, as GeneratorDataset takes them"
+        )

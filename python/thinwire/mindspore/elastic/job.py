@@ -1,0 +1,209 @@
+"""One rank of an elastic job with a network, an optimizer and datasets of MindSpore."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import mindspore as ms
+import numpy as np
+from mindspore import nn
+
+from thinwire._core import Epoch, InvalidError, Membership, __version__, check, measure_codecs
+from thinwire.elastic.hand_over import from_holders, from_oldest
+from thinwire.elastic.job import Job
+from thinwire.elastic.members import Members, refuse_agent
+from thinwire.elastic.stream import Stream
+
+from ..operator import require_cpu
+from . import state
+from .callback import ElasticCallback
+from .dataset import Dataset, refuse_source
+from .exchange import Exchange, Outcome
+from .optimizer import ElasticOptimizer
+
+
+class Elastic(Job):
+    """A network and its optimizer in an elastic job. Making one joins the job and takes over its state.
+
+        elastic = thinwire.mindspore.Elastic(network, optimizer, batch=512, codec="auto")
+        data = elastic.dataset(source, seed=0)
+        model = Model(network, loss, elastic.optimizer)
+        model.train(epochs, data, callbacks=[elastic.callback()])
+
+    Args:
+        network: the network as every rank makes it; its state is that of the ranks that are there already,
+            or rank 0's.
+        optimizer: of this network's parameters.
+        batch: samples of a step, over all ranks.
+        codec: how gradients travel, as in `GradExchange`.
+        coordinator, token: where the job's coordinator is, as host:port or etcd://HOST:PORT/JOB, and the
+            job's secret; by default as the launcher says in THINWIRE_COORDINATOR and THINWIRE_TOKEN.
+        timeout_s: how long the coordinator and the others are waited for, in seconds.
+        members: a membership to use instead of joining a job, for tests.
+        options: `seed`, `momentum_correction` and `warmup_steps`, as in `GradExchange`.
+
+    # Errors
+
+    InvalidError if the process belongs to no elastic job, its network or options are not the job's, or
+    MindSpore does not run on the CPU.
+    """
+
+    optimizer: nn.Optimizer
+    """The optimizer for `Model`; it does nothing in a void step."""
+
+    def __init__(
+        self,
+        network: nn.Cell,
+        optimizer: nn.Optimizer,
+        batch: int,
+        codec: str = "auto",
+        *,
+        coordinator: str | None = None,
+        token: str | None = None,
+        timeout_s: float = 60.0,
+        members: Members | None = None,
+        **options: Any,
+    ) -> None:
+        """Joins the job; returns in the first epoch, with the job's state."""
+        options = {"codec": codec, "warmup_steps": 0, **options}
+        check(**options)
+        refuse_agent(os.environ)
+        require_cpu()
+        self._state = state.State(network, optimizer)
+        self._kept: list[np.ndarray] = []
+        self._random: ms.Tensor | None = None
+        measure_codecs(codec, max(each.size for each in optimizer.parameters))
+        about = facts(network, optimizer, {"batch": batch, **options})
+        members = members or Membership(about, coordinator, token, timeout_s=timeout_s)
+        self._averager = Exchange(list(optimizer.parameters), options, members.wants_end)
+        super().__init__(batch, members, self._averager)
+        self._enter()
+        self.optimizer = ElasticOptimizer(optimizer, self._averager)
+
+    def dataset(
+        self,
+        source: Any,
+        *,
+        seed: int = 0,
+        shuffle: bool = True,
+        drop_last: bool = False,
+        collate: Callable[[Sequence[Any]], Any] | None = None,
+        workers: int = 0,
+    ) -> Dataset:
+        """Batches of `source` for this rank, from where the job is.
+
+        Every rank makes its datasets in the same order, with equal sources and seeds.
+
+        Args:
+            source: samples by number, with `__getitem__` and `__len__`, as GeneratorDataset takes them. A
+                sample is a tuple with a value for each column.
+            collate: makes the columns of a batch, as arrays, from a list of samples; by default each is
+                stacked.
+            workers: threads that load ahead, which call the source at the same time.
+
+        # Errors
+
+        InvalidError for a source without an order, or a position of the job that the source does not have.
+        """
+        refuse_source(source)
+        stream = Stream(len(source), self.batch, seed, shuffle, drop_last)
+        dataset = Dataset(self, source, stream, collate, workers)
+        self._add_source(dataset)
+        return dataset
+
+    def callback(self) -> ElasticCallback:
+        """The callback for `Model.train`, before those that look at the number of steps."""
+        return ElasticCallback(self)
+
+    def begin_step(self) -> None:
+        """Begins a step, whose batch is there. The callback calls it."""
+        self._averager.prepare()
+
+    def end_step(self) -> Outcome:
+        """Ends a step, and returns how it has ended. The callback calls it."""
+        outcome = self._averager.outcome()
+        if outcome is Outcome.APPLIED:
+            self._stepped()
+        return outcome
+
+    def end(self) -> None:
+        """Waits for all ranks at the end of the training, after which the job is over."""
+        while not self.meet():
+            pass  # whoever was lost on the way is waited for no more
+
+    def refuse_ended(self) -> None:
+        """Refuses another training after the end.
+
+        # Errors
+
+        InvalidError once all ranks have met at the end of a training.
+        """
+        if self._is_over:
+            raise InvalidError(
+                "the job is over, since a training has ended (hint: one model.train for all epochs)"
+            )
+
+    def _remember(self) -> None:
+        self._kept = [each.copy() for each in state.arrays(self._state.own)]
+        self._random = ms.get_rng_state()
+
+    def _restore(self) -> None:
+        state.store(self._state.own, self._kept)
+        ms.set_rng_state(self._random)
+
+    def _heard(self, epoch: Epoch) -> dict[str, Any]:
+        found: dict[str, Any] = json.loads(from_oldest(epoch, json.dumps(self._notice()).encode()))
+        return found
+
+    def _receive(self, epoch: Epoch, holders: int, said: dict[str, Any]) -> None:
+        if holders < epoch.world:
+            self._hand_over(epoch, holders)
+        if self._state.own:
+            own = state.arrays(self._state.own)
+            flat = from_holders(epoch, 1, state.packed(own))
+            state.store(self._state.own, state.unpacked(flat, [each.nbytes for each in own]))
+        if epoch.rank >= holders:
+            self._follow_notice(said)
+
+    def _hand_over(self, epoch: Epoch, holders: int) -> None:
+        """Gives the state that is equal on the first `holders` ranks to the others."""
+        plan, tensors = self._averager.sync.shared_state()
+        mine = {name: (shape, len(values)) for name, (shape, values) in sorted(tensors.items())}
+        form = json.loads(from_oldest(epoch, json.dumps([plan, mine]).encode()))
+        if epoch.rank < holders:
+            factors = [np.frombuffer(tensors[name][1], np.uint8) for name in mine]
+            from_holders(epoch, holders, state.packed([*state.arrays(self._state.alike), *factors]))
+            return
+        plan, theirs = form
+        sizes = [each.nbytes for each in state.arrays(self._state.alike)]
+        sizes += [size for _, size in theirs.values()]
+        values = state.unpacked(from_holders(epoch, holders, None), sizes)
+        state.store(self._state.alike, values)
+        factors = values[len(self._state.alike) :]
+        found = {
+            name: (shape, each.tobytes())
+            for (name, (shape, _)), each in zip(theirs.items(), factors)
+        }
+        self._averager.sync.load_shared(plan, found)
+
+
+def facts(
+    network: nn.Cell, optimizer: nn.Optimizer, options: Mapping[str, Any]
+) -> list[tuple[str, str]]:
+    """Returns the facts that all members must have in common, as pairs of name and value."""
+    parameters = [
+        f"{each.name} {each.dtype} {list(each.shape)} {each.requires_grad}"
+        for each in network.get_parameters()
+    ]
+    digest = hashlib.sha256("\n".join(parameters).encode()).hexdigest()[:16]
+    return [
+        ("thinwire", __version__),
+        ("mindspore", ms.__version__),
+        ("model", f"{type(network).__name__} of {len(parameters)} parameters, {digest}"),
+        ("optimizer", type(optimizer).__name__),
+        *((name, str(value)) for name, value in options.items()),
+    ]

@@ -1,0 +1,53 @@
+"""The state of a network and its optimizer, as arrays in an order that all ranks have.
+
+An optimizer of MindSpore keeps everything in parameters: the network's, moments, learning rate, its count
+of steps. Parameters that only the network has, such as running statistics, are each rank's own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import mindspore as ms
+import numpy as np
+from mindspore import nn
+
+from .. import memory
+
+
+class State:
+    """Parameters that are `alike` on all ranks, and those that are each rank's `own`."""
+
+    def __init__(self, network: nn.Cell, optimizer: nn.Optimizer) -> None:
+        """Gives every parameter its memory."""
+        alike = {id(each): each for each in (*optimizer.parameters, *optimizer.get_parameters())}
+        self.alike = list(alike.values())
+        self.own = [each for each in network.get_parameters() if id(each) not in alike]
+        for parameter in (*self.alike, *self.own):
+            if parameter.has_init:
+                parameter.init_data()
+
+
+def arrays(parameters: Iterable[ms.Parameter]) -> list[np.ndarray]:
+    """Values of parameters, in their own memory."""
+    return [memory.view(each) for each in parameters]
+
+
+def packed(values: Iterable[np.ndarray]) -> np.ndarray:
+    """The bytes of arrays, one after the other."""
+    flat = [np.ascontiguousarray(each).reshape(-1).view(np.uint8) for each in values]
+    return np.concatenate(flat) if flat else np.empty(0, np.uint8)
+
+
+def unpacked(flat: np.ndarray, sizes: Sequence[int]) -> list[np.ndarray]:
+    """The bytes of each array, whose sizes in bytes these are."""
+    ends = np.cumsum(sizes)
+    return [flat[end - size : end] for end, size in zip(ends, sizes)]
+
+
+def store(parameters: Sequence[ms.Parameter], values: Sequence[np.ndarray]) -> None:
+    """Gives parameters the values that these bytes are."""
+    for parameter, value in zip(parameters, values):
+        array = memory.view(parameter)
+        array[...] = value.view(array.dtype).reshape(array.shape)
+        memory.store(parameter, array)
