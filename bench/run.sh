@@ -12,6 +12,7 @@
 #   bench/run.sh sync|hosts|change [--json FILE] [FLAG VALUE ...]
 #   bench/run.sh choice [--models LIST] [--networks LIST] [--cores shared,each] [--json FILE] [FLAG VALUE ...]
 #   bench/run.sh churn [--fault NAME] [--rounds N] [--world N] [--every SECONDS] -- [thinwire train's flags]
+#   bench/run.sh churn --own [--finish] [...] -- COMMAND
 #   bench/run.sh resize [--network NETWORK] [--rounds N]
 #   bench/run.sh distortion [--models LIST] [--steps LIST] [--data FILE]
 #   bench/run.sh codec | codecs | link
@@ -132,9 +133,18 @@ collective() {
 
 # Faults of an elastic training.
 churn() { # [churn.py's flags] -- [thinwire train's flags]
+    local where=()
     need_binary
     machine
-    "$PYTHON" "$BENCH/churn.py" --thinwire "$THINWIRE" "$@"
+    case " $* " in
+        *" --fault cut "* | *" --fault pair "*)
+            # A host for each rank, and one for the coordinator.
+            network_up 5 1gbit || fail "cut links need root"
+            where=(--namespaces "$NETWORK_ID")
+            ;;
+    esac
+    "$PYTHON" "$BENCH/churn.py" --thinwire "$THINWIRE" "${where[@]}" "$@"
+    network_down
 }
 
 # Every codec, the five that are written as text too, beside the same in PyTorch.
