@@ -122,17 +122,17 @@ impl Epoch {
         Ok(PyBytes::new(py, &state))
     }
 
-    /// Gives the `bytes` of rank `source` to rank `target`; these two call it, and both get them.
+    /// Gives `mine` of rank `source` to rank `target`; these two call it, and both get them.
     fn pass_on<'py>(
         &self,
         py: Python<'py>,
         source: i128,
         target: i128,
-        bytes: Vec<u8>,
+        mine: Vec<u8>,
     ) -> PyResult<Bound<'py, PyBytes>> {
         let (source, target) = (ints::to("source", source)?, ints::to("target", target)?);
         let (me, world) = (self.world.rank().0, self.world.size());
-        let given = (me == source).then_some(bytes);
+        let given = (me == source).then_some(mine);
         let found = self.call(py, move |ranks| {
             let pair = ranks.among(&[Rank(source), Rank(target)]).ok_or_else(|| {
                 Failure::invalid(format!(

@@ -84,7 +84,7 @@ pub struct Change {
     pub step: u64,
     /// Number of ranks.
     pub ranks: usize,
-    /// Ranks that took the state over from others.
+    /// Ranks that were not in the epoch before.
     pub joined: usize,
     /// Seconds from the end of the last step before the change to that of the first one after it.
     pub pause_s: f64,

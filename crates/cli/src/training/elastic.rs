@@ -19,7 +19,7 @@ use thinwire_collective::Group;
 use thinwire_job::elastic::{self, Membership, Next, Run as EpochRun};
 use thinwire_job::{Form, Host, Place, Source};
 use thinwire_link::mem;
-use thinwire_member::{Authority, Epoch, Options};
+use thinwire_member::{Authority, Epoch, Id, Options};
 use thinwire_sync::{Channel, Policy};
 use thinwire_train::checkpoint::{Checkpoint, latest};
 use thinwire_train::spmd::{Carried, Snapshot};
@@ -103,6 +103,8 @@ struct Elastic<'a> {
     kept: Option<(Course, Carried)>,
     /// Number of the last epoch.
     number: u32,
+    /// Members of the last epoch; none before the first.
+    members: Vec<Id>,
 }
 
 /// End of an elastic training for one process.
@@ -123,7 +125,7 @@ impl<'a> Elastic<'a> {
         place: &'a Place,
         interrupt: &'a Interrupt,
     ) -> Elastic<'a> {
-        Elastic { job, codec, place, interrupt, kept: None, number: 0 }
+        Elastic { job, codec, place, interrupt, kept: None, number: 0, members: Vec::new() }
     }
 
     /// Trains in one epoch after another until the training is over, or this process has left.
@@ -258,11 +260,10 @@ impl<'a> Elastic<'a> {
             by_hand::joined((epoch.number, world), course.done());
         }
         let title = (epoch.holders == 0).then(|| engine.title(job, self.codec, &seat));
-        let (ranks, holders) = (epoch.members.len(), epoch.holders as usize);
-        let change =
-            Change { epoch: epoch.number, ranks, joined: ranks - holders, ..Change::default() };
+        let change = (epoch.holders > 0).then(|| self.change(&epoch));
+        self.members = epoch.members;
         let session = Session::resume((job, title.as_deref()), engine, &seat, course)?;
-        let mut session = session.of_epoch(membership, (holders > 0).then_some(change));
+        let mut session = session.of_epoch(membership, change);
         match session.steps().and_then(|end| session.meet(end)) {
             Ok(end @ (End::Over | End::Stopped)) => {
                 match end {
@@ -285,6 +286,17 @@ impl<'a> Elastic<'a> {
                 handed.map(|()| None)
             }
         }
+    }
+
+    /// What to say of an epoch that goes on from a state. New are those who were not in the last epoch: a
+    /// member may lack the last step, and so take the state over, without being new.
+    fn change(&self, epoch: &Epoch) -> Change {
+        let ranks = epoch.members.len();
+        let joined = match self.members.is_empty() {
+            true => ranks - epoch.holders as usize,
+            false => epoch.members.iter().filter(|id| !self.members.contains(id)).count(),
+        };
+        Change { epoch: epoch.number, ranks, joined, ..Change::default() }
     }
 
     /// The replica with the newest state, and the course up to it. Where this fails with a peer, what this

@@ -49,9 +49,11 @@ impl Folder {
         &self.0
     }
 
-    /// The program in this folder, without a launcher's variables.
+    /// The program in this folder, without a launcher's variables. It is killed when the thread that starts
+    /// it ends, so that a test that fails leaves nothing running.
     pub fn command(&self, arguments: &[&str]) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_thinwire"));
+        let mut command = Command::new("setpriv");
+        command.args(["--pdeathsig", "KILL", env!("CARGO_BIN_EXE_thinwire")]);
         command.args(arguments).current_dir(&self.0).env("TMPDIR", &self.0).stdin(Stdio::null());
         command.stdout(Stdio::piped()).stderr(Stdio::piped());
         FOREIGN.iter().for_each(|name| {
