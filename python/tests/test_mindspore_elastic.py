@@ -263,14 +263,19 @@ def refused():
 
     callbacks = [elastic.callback()]
     other = models.dataset(models.batches(2))
+
+    def under(**variables):
+        os.environ.update(variables)
+        thinwire.mindspore.Elastic(cell, optimizer, batch=BATCH)
+
     attempts = {
         "optimizer": lambda: Model(cell, loss, optimizer).train(1, data(), callbacks),
         "data": lambda: Model(cell, loss, elastic.optimizer).train(1, other, callbacks),
         "callback": lambda: Model(cell, loss, elastic.optimizer).train(1, data()),
         "source": lambda: elastic.dataset(iter([1])),
-        "torchrun": lambda: thinwire.mindspore.Elastic(cell, optimizer, batch=BATCH),
+        "msrun": lambda: under(MS_ROLE="MS_WORKER", MS_WORKER_NUM="3"),
+        "torchrun": lambda: under(TORCHELASTIC_RUN_ID="1", WORLD_SIZE="2"),
     }
-    os.environ.update(TORCHELASTIC_RUN_ID="1", WORLD_SIZE="2")
     said = {}
     for name, attempt in attempts.items():
         with pytest.raises(thinwire.InvalidError) as caught:
@@ -290,4 +295,5 @@ def test_trainings_that_would_not_be_elastic_are_refused_in_one_line():
     assert said["data"].startswith("the training has a GeneratorDataset as its data")
     assert said["callback"] == "the training has no elastic.callback() among its callbacks"
     assert "has no samples by number" in said["source"]
+    assert said["msrun"].startswith("msrun ends all its 3 ranks when one dies")
     assert said["torchrun"].startswith("torchrun ends all its 2 ranks when one dies")

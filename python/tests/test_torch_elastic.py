@@ -29,7 +29,7 @@ class Scripted:
     def __init__(self, me, epochs, folder):
         self.me, self.epochs, self.number = me, epochs, 0
         self.folder, self.steps, self.groups = Path(folder), -1, []
-        self.ends_at = {}
+        self.ends_at, self.told = {}, []
 
     def next(self):
         from thinwire._core import Epoch, Group
@@ -75,6 +75,9 @@ class Scripted:
         pass
 
     complete = halted
+
+    def tell(self, figures):
+        self.told.append(json.loads(figures))
 
     def leave(self):
         return True
@@ -171,6 +174,7 @@ def train(epochs, folder, deaths, ends, options):
         "steps": elastic.steps,
         "rate": optimizer.param_groups[0]["lr"],
         "scale": scaler.state_dict(),
+        "told": members.told if members else [],
     }
 
 
@@ -285,6 +289,18 @@ def test_a_rank_that_joins_takes_over_the_state(calm):
     check(results, calm, 22)
     once(results, calm)
     assert results[2]["seen"][0][0] == 8
+
+
+def test_ranks_tell_their_figures():
+    first, second = run(2, [[0, 1]], codec="int8", pause=0.1)
+    told = first["told"][-1]
+    assert 0 < told["step"] <= 22
+    time_of = told["time"]
+    parts = sum(time_of[f"{name}_s"] for name in ("compute", "wait", "other"))
+    assert parts == pytest.approx(time_of["step_s"], rel=1e-6) and parts > 0.1
+    assert told["samples_per_s"] == pytest.approx(BATCH / time_of["step_s"], rel=1e-6)
+    assert {way["codec"] for way in told["buckets"]} == {"int8", "none"}
+    assert second["told"] and "buckets" not in second["told"][-1]
 
 
 def test_a_scaler_accumulation_and_running_statistics_follow():

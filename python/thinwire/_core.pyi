@@ -339,6 +339,8 @@ class Synchronizer:
         """Codec, algorithm and partitions of every bucket, as JSON; on rank 0 also the `line` of `auto`."""
     def record(self) -> str:
         """Where the time of the last step went, and on rank 0 the last `planning` of `auto`, as JSON."""
+    def live(self, steps: int, step_s: float, samples_per_s: float) -> str:
+        """What `thinwire top` shows of this rank after so many steps, as JSON."""
     def state(self) -> tuple[str, _Tensors]:
         """The plan and all residuals and factors, as bytes of f32."""
     def load(self, plan: str, tensors: _Tensors) -> None:

@@ -6,7 +6,7 @@ use std::sync::mpsc::channel;
 
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
-use thinwire_sync::{Channel, Options, Plan, StepRecord};
+use thinwire_sync::{Channel, Live, Options, Plan, StepRecord, Time};
 use thinwire_wire::DType;
 
 use crate::background::Background;
@@ -296,6 +296,30 @@ impl Synchronizer {
             Ok(json(&StepRecord { planning, ..inner.sync.record().clone() }))
         };
         Ok(py.detach(|| self.shared.with(record))?)
+    }
+
+    /// Returns what `thinwire top` shows of this rank after so many steps, as JSON.
+    fn live(
+        &self,
+        py: Python<'_>,
+        steps: u64,
+        step_s: f64,
+        samples_per_s: f64,
+    ) -> PyResult<String> {
+        let live = move |inner: &mut Inner| {
+            let record = inner.sync.record();
+            let live = Live {
+                step: Some(steps),
+                samples_per_s: Some(samples_per_s),
+                time: Some(Time::of(step_s, record)),
+                ..Live::default()
+            };
+            Ok(json(&match inner.sync.world().rank().0 {
+                0 => live.with_exchange(inner.sync.link(), Some(record)),
+                _ => live,
+            }))
+        };
+        Ok(py.detach(|| self.shared.with(live))?)
     }
 
     fn state<'py>(&self, py: Python<'py>) -> PyResult<(String, Bound<'py, PyDict>)> {

@@ -6,6 +6,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::Planning;
+use crate::auto::timeline::covered_s;
 
 /// The times and bytes of one bucket's exchange.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -38,18 +39,6 @@ pub struct BucketRecord {
     pub wire_s: f64,
     /// The prediction of the plan for `done_s - ready_s`; zero without one.
     pub predicted_s: f64,
-}
-
-/// Returns the length of the union of spans of time.
-fn covered_s(spans: impl Iterator<Item = (f64, f64)>) -> f64 {
-    let mut spans: Vec<(f64, f64)> = spans.collect();
-    spans.sort_by(|a, b| a.0.total_cmp(&b.0));
-    let (mut covered, mut end) = (0.0, 0.0_f64);
-    for (from, to) in spans {
-        covered += (to - from.max(end)).max(0.0);
-        end = end.max(to);
-    }
-    covered
 }
 
 /// The times and bytes of one step's exchange.

@@ -22,6 +22,8 @@ from thinwire.elastic.exchange import Exchange
 from thinwire.elastic.members import Members, leave_when_terminated
 from thinwire.elastic.stream import Position, Stream
 
+TELL_EVERY_S = 0.5
+"""Interval at which a rank sends its figures to the coordinator."""
 log = logging.getLogger("thinwire")
 """Rank 0 logs every change of the members."""
 
@@ -61,6 +63,7 @@ class Job(abc.ABC):
         self._streams: list[tuple[Any, ...]] = []
         self._ended_s = time.monotonic()
         self._change: str | None = None
+        self._told = (0, self._ended_s)
         leave_when_terminated(self._terminate)
 
     @property
@@ -188,6 +191,7 @@ class Job(abc.ABC):
         self._change = changed(self._place, epoch.holders) if epoch.rank == 0 else None
         for source in self._sources:
             source.seek()
+        self._told = (self.steps, time.monotonic())
 
     def _may_step(self) -> bool:
         """Returns whether the optimizer may apply the step."""
@@ -205,6 +209,17 @@ class Job(abc.ABC):
             text = "%s; step %d ended %.2f s after the one before"
             log.info(text, self._change, self.steps, self._ended_s - before)
             self._change = None
+        self._tell()
+
+    def _tell(self) -> None:
+        """Tells the figures of the last steps, if it is time."""
+        steps, since = self._told
+        passed = self._ended_s - since
+        if passed < TELL_EVERY_S:
+            return
+        self._told = (self.steps, self._ended_s)
+        step_s = passed / (self.steps - steps)
+        self._members.tell(self._exchange.sync.live(self.steps, step_s, self.batch / step_s))
 
     def _terminate(self) -> None:
         """Leaves the job after the step under way; between epochs nobody depends on this process."""

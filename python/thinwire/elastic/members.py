@@ -34,6 +34,9 @@ class Members(Protocol):
     def leave(self) -> bool:
         """This process wants to leave; false between epochs, when it may just end."""
 
+    def tell(self, figures: str) -> None:
+        """Figures of this rank for `thinwire top`, as JSON."""
+
     def complete(self) -> None:
         """All steps are done."""
 
@@ -43,13 +46,19 @@ def refuse_agent(environment: Mapping[str, str]) -> None:
 
     # Errors
 
-    InvalidError for a torchrun of several ranks.
+    InvalidError for a torchrun or an msrun of several ranks.
     """
+    launcher = "thinwire run --ranks MIN:MAX"
     world = environment.get("WORLD_SIZE", "1")
     if "TORCHELASTIC_RUN_ID" in environment and world != "1":
         raise InvalidError(
             f"torchrun ends all its {world} ranks when one dies (hint: a torchrun --nproc-per-node 1 "
-            "--max-restarts N for each rank, with THINWIRE_MEMBER=new, or thinwire run --ranks MIN:MAX)"
+            f"--max-restarts N for each rank, with THINWIRE_MEMBER=new, or {launcher})"
+        )
+    workers = environment.get("MS_WORKER_NUM", "1")
+    if environment.get("MS_ROLE") == "MS_WORKER" and workers != "1":
+        raise InvalidError(
+            f"msrun ends all its {workers} ranks when one dies (hint: {launcher} -- python train.py)"
         )
 
 

@@ -2,9 +2,8 @@
 
 use std::collections::{BTreeSet, VecDeque};
 
-use thinwire_sync::{BucketRecord, StepRecord};
+use thinwire_sync::{BucketRecord, StepRecord, Time};
 
-use super::live::Time;
 use crate::report::{Bucket, Change, Floors, Point, Run, Split};
 use crate::samples::median;
 

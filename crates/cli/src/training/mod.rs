@@ -10,7 +10,6 @@ mod exchange;
 mod folder;
 mod interrupt;
 mod job;
-mod live;
 mod log;
 mod machine;
 mod model;
@@ -24,7 +23,6 @@ mod shared;
 pub mod trace;
 
 pub use job::TrainingJob;
-pub use live::{Live, Time, Way};
 pub use machine::command_line;
 pub use model::Model;
 pub use settings::{CheckpointPolicy, Codec, PathFlag, PlanFlags, Settings, Typed};

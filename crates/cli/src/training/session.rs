@@ -7,14 +7,13 @@ use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
 use thinwire_job::elastic::Membership;
 use thinwire_link::Bandwidth;
-use thinwire_sync::Policy;
+use thinwire_sync::{Live, Policy};
 use thinwire_train::spmd::{Carried, Sampled};
 use thinwire_train::{Batch, Position, Sampler, validation_batches};
 use thinwire_wire::{Rank, World};
 
 use super::engine::Engine;
 use super::job::TrainingJob;
-use super::live::Live;
 use super::log::Log;
 use super::progress::{News, Progress};
 use super::seat::Seat;

@@ -81,6 +81,11 @@ pub(crate) fn seconds<'a>(measured: &Measured, prices: impl Iterator<Item = &'a 
 /// Returns the time in which something is on its way and nothing of it is being computed, in seconds. Spans
 /// overlap, so that their own times do not add up.
 pub(crate) fn wire_s(spans: impl Iterator<Item = (f64, f64)>, computed_s: f64) -> f64 {
+    (covered_s(spans) - computed_s).max(0.0)
+}
+
+/// Returns the length of the union of spans of time.
+pub(crate) fn covered_s(spans: impl Iterator<Item = (f64, f64)>) -> f64 {
     let mut spans: Vec<(f64, f64)> = spans.collect();
     spans.sort_by(|a, b| a.0.total_cmp(&b.0));
     let (mut covered, mut end) = (0.0, 0.0_f64);
@@ -88,7 +93,7 @@ pub(crate) fn wire_s(spans: impl Iterator<Item = (f64, f64)>, computed_s: f64) -
         covered += (to - from.max(end)).max(0.0);
         end = end.max(to);
     }
-    (covered - computed_s).max(0.0)
+    covered
 }
 
 /// The progress of the simulation.

@@ -1,6 +1,6 @@
 //! Time of a step as a bar of characters.
 
-use crate::training::Time;
+use thinwire_sync::Time;
 
 /// Meaning of the characters of a bar.
 pub const LEGEND: &str =

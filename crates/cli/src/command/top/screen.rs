@@ -1,12 +1,13 @@
 //! State of a job as one screen.
 
+use thinwire_sync::{Live, Time, Way};
+
 use super::bars::{LEGEND, bar};
 use super::links::matrix;
 use super::state::{Process, State};
 use crate::figures::{bytes, count, digits, ratio, seconds};
 use crate::plain;
 use crate::table::Table;
-use crate::training::{Live, Time, Way};
 
 /// Digits of an id that tell processes apart.
 const ID: usize = 8;

@@ -3,8 +3,7 @@
 use anyhow::{Context, Result};
 use serde::{Deserialize, Deserializer};
 use serde_json::Value;
-
-use crate::training::Live;
+use thinwire_sync::Live;
 
 /// State of the job.
 #[derive(Clone, Debug, Default, Deserialize)]

@@ -2,7 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
-use thinwire_sync::{BucketRecord, LinkSpeed, Pair, StepRecord};
+
+use crate::{BucketRecord, LinkSpeed, Pair, StepRecord};
 
 /// Most spans of buckets that are told of one way.
 const SPANS_MAX: usize = 64;
@@ -49,6 +50,17 @@ pub struct Time {
     pub wait_s: f64,
     /// Decoding of sums, optimiser, and the like.
     pub other_s: f64,
+}
+
+impl Time {
+    /// Time of a step of a framework's loop, of which the exchange knows its own part only: everything else
+    /// counts as computation.
+    pub fn of(step_s: f64, record: &StepRecord) -> Time {
+        let wait_s = record.wait_s.min(step_s);
+        let other_s = record.commit_s.min(step_s - wait_s);
+        let compute_s = step_s - wait_s - other_s;
+        Time { step_s, compute_s, hidden_s: record.hidden_s().min(compute_s), wait_s, other_s }
+    }
 }
 
 /// Buckets whose gradients travel in the same way, and their sums.
@@ -142,6 +154,16 @@ mod tests {
         assert_eq!(found.len(), 2);
         assert_eq!((&found[0].buckets[..], found[0].raw_bytes), (&[(0, 1), (3, 3)][..], 120));
         assert_eq!((&found[1].buckets[..], found[1].sent_bytes), (&[(2, 2), (4, 5)][..], 30));
+    }
+
+    #[test]
+    fn parts_of_a_step_add_up() {
+        let record = StepRecord { wait_s: 0.3, commit_s: 0.1, ..StepRecord::default() };
+        for (step_s, compute_s) in [(1.0, 0.6), (0.35, 0.0), (0.2, 0.0)] {
+            let Time { step_s, compute_s: found, wait_s, other_s, .. } = Time::of(step_s, &record);
+            assert!((found - compute_s).abs() < 1e-9, "{found}");
+            assert!((found + wait_s + other_s - step_s).abs() < 1e-9);
+        }
     }
 
     #[test]
