@@ -65,13 +65,14 @@ mod shard;
 mod staleness;
 mod table;
 mod view;
+pub mod wire;
 mod write;
 
 pub use clocks::Clocks;
 pub use consistency::{Consistency, InvalidConsistency};
 pub use cut::{Extent, Piece, cut};
 pub use message::Message;
-pub use placement::{Placement, Server};
+pub use placement::{Placement, Share};
 pub use reason::{Reason, Request};
 pub use shard::{Action, Event, Options, Shard};
 pub use staleness::{STALENESS_MAX, Staleness};
