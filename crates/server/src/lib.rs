@@ -67,6 +67,7 @@ mod shard;
 mod staleness;
 mod table;
 mod view;
+pub mod wire;
 mod write;
 
 pub use clocks::Clocks;
@@ -75,7 +76,7 @@ pub use consistency::{Consistency, InvalidConsistency};
 pub use cut::{Extent, Piece, cut};
 pub use error::{Error, Kind};
 pub use message::Message;
-pub use placement::{Placement, Server};
+pub use placement::{Placement, Share};
 pub use reason::{Reason, Request};
 pub use shard::{Action, Event, Options, Shard};
 pub use staleness::{STALENESS_MAX, Staleness};
