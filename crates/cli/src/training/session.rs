@@ -381,7 +381,7 @@ impl<'a> Session<'a> {
             (job, self.course.job.as_deref()),
             (policy, self.seat.lock),
             state,
-            (self.world, done),
+            (self.engine.machine.sync().world(), done),
         );
         if saved.is_err() {
             self.seat.lock.discard(done);

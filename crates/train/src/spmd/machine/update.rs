@@ -122,6 +122,9 @@ impl Machine<'_> {
         if self.gradient_norm.is_finite() {
             let clip = clip_scale(self.gradient_norm, self.gradient_norm_max);
             let gradient_scale = pace.gradient_scale * clip;
+            if let Some(remote) = &mut self.remote {
+                return remote.update(&gradients, gradient_scale, &mut self.optimizer.values);
+            }
             let pace = Pace { gradient_scale, ..pace };
             self.optimizer.update(|index| &gradients[index], pace, options);
         }
