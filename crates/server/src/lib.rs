@@ -55,8 +55,10 @@
 #![forbid(unsafe_code)]
 
 mod clocks;
+mod configuration;
 mod consistency;
 mod cut;
+mod error;
 mod log;
 mod message;
 mod placement;
@@ -69,13 +71,15 @@ pub mod wire;
 mod write;
 
 pub use clocks::Clocks;
+pub use configuration::{Definition, JobState, Layout, TableDefinition, ViewRequest};
 pub use consistency::{Consistency, InvalidConsistency};
 pub use cut::{Extent, Piece, cut};
+pub use error::{Error, Kind};
 pub use message::Message;
 pub use placement::{Placement, Share};
 pub use reason::{Reason, Request};
 pub use shard::{Action, Event, Options, Shard};
 pub use staleness::{STALENESS_MAX, Staleness};
-pub use table::{Initial, Misfit, Table, TableOptions, Tables};
+pub use table::{Initial, InvalidInitial, Misfit, Table, TableOptions, Tables};
 pub use view::{Change, Lost, View};
 pub use write::{Entry, Part, Pull, Push, Workers, Write};

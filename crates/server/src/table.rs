@@ -90,6 +90,48 @@ pub enum Misfit {
     },
 }
 
+impl Initial {
+    /// Reads `zeros`, `uniform:0.05` or `normal:0.01`.
+    ///
+    /// # Errors
+    /// If the text is another, or the number is negative or infinite.
+    pub fn parse(text: &str) -> Result<Initial, InvalidInitial> {
+        let invalid = || InvalidInitial(text.to_owned());
+        let (name, number) = text.split_once(':').unwrap_or((text, ""));
+        let number = number.parse().ok().filter(|number: &f32| number.is_finite());
+        match (name, number.filter(|number| *number >= 0.0)) {
+            ("zeros", None) if text == name => Ok(Initial::Zeros),
+            ("uniform", Some(bound)) => Ok(Initial::Uniform(bound)),
+            ("normal", Some(deviation)) => Ok(Initial::Normal(deviation)),
+            _ => Err(invalid()),
+        }
+    }
+}
+
+impl fmt::Display for Initial {
+    /// The text that [`Initial::parse`] reads.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Initial::Zeros => f.write_str("zeros"),
+            Initial::Uniform(bound) => write!(f, "uniform:{bound}"),
+            Initial::Normal(deviation) => write!(f, "normal:{deviation}"),
+        }
+    }
+}
+
+/// Refusal of the text of first values.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct InvalidInitial(String);
+
+impl fmt::Display for InvalidInitial {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let expected = "expected zeros, uniform:BOUND or normal:DEVIATION";
+        write!(f, "first values '{}', {expected}", self.0)
+    }
+}
+
+impl std::error::Error for InvalidInitial {}
+
 impl Tables {
     /// The tables of a shard, none of whose rows was written. `options` has an item per table.
     pub fn new(pieces: &[Piece], options: &[TableOptions]) -> Tables {

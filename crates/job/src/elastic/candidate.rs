@@ -12,12 +12,13 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use thinwire_member::{Authority, Id, Options};
+use thinwire_member::{Authority, Id};
 
 use super::coordinator::Coordinator;
 use super::etcd::Directory;
 use super::event::Event;
 use super::store::Store;
+use super::views::Job;
 use crate::error::Error;
 use crate::rendezvous::secret;
 use campaign::Campaign;
@@ -62,9 +63,10 @@ impl Candidate {
     pub fn begin(
         store: &Store,
         (listen, token): (Option<&str>, &str),
-        options: Options,
+        job: impl Into<Job>,
         tell: impl FnMut(&Event) + Send + 'static,
     ) -> Result<Candidate, Error> {
+        let options = job.into().workers;
         if options.authority != Authority::Saved {
             return Err(Error::invalid("authority of a candidate is not Authority::Saved"));
         }

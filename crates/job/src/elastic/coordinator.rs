@@ -13,9 +13,11 @@ use thinwire_member::{Authority as Kind, Id, Options, Roster};
 use super::authority::Authority;
 use super::envelope::End;
 use super::event::Event;
+use super::role::Role;
 use super::saving::{FileRegistry, RETURN, Saving};
 use super::seat::fresh_id;
 use super::service::{CoordinatorService, Tell};
+use super::views::Job;
 use crate::address::{joined, listening};
 use crate::error::Error;
 use crate::rendezvous::secret;
@@ -46,10 +48,11 @@ impl Coordinator {
     pub fn bind(
         address: &str,
         token: &str,
-        options: Options,
+        job: impl Into<Job>,
         state: Option<&Path>,
         tell: impl FnMut(&Event) + Send + 'static,
     ) -> Result<Coordinator, Error> {
+        let options = job.into().workers;
         if options.authority == Kind::Elected {
             return Err(Error::invalid(
                 "an elected coordinator lives in a member, expected saved or unsaved",
@@ -137,7 +140,7 @@ fn begin(saving: &mut Saving, options: Options) -> Result<Authority, Error> {
         let cannot = |error| Error::because(format!("reading {place}"), error);
         return restored.map(found).map_err(cannot);
     }
-    let id = fresh_id()?;
+    let id = fresh_id(Role::Worker)?;
     Ok(match options.authority {
         Kind::Saved => found(Roster::found(id, options)),
         _ => Authority::listen(id, options),

@@ -185,7 +185,7 @@ impl CoordinatorService {
     fn forget_epochs(&mut self) {
         while self.epochs.len() > EPOCHS_KEPT {
             let Some(oldest) = self.epochs.pop_first() else { return };
-            self.store.remove_under(&super::part(oldest));
+            self.store.remove_under(&super::role::Role::Worker.part(oldest));
         }
     }
 
@@ -212,6 +212,10 @@ impl CoordinatorService {
                     Ok(()) => Reply::Resized(target),
                     Err(reason) => Reply::Refused(reason),
                 };
+                out.send(client, &reply.to_bytes());
+            }
+            Request::Views { .. } => {
+                let reply = Reply::ViewsRefused("the coordinator has no servers".to_owned());
                 out.send(client, &reply.to_bytes());
             }
             request => {
