@@ -73,6 +73,8 @@ mod role;
 mod saving;
 mod seat;
 mod service;
+mod side;
+mod sides;
 mod status;
 mod store;
 mod views;

@@ -66,8 +66,9 @@ impl Candidate {
         job: impl Into<Job>,
         tell: impl FnMut(&Event) + Send + 'static,
     ) -> Result<Candidate, Error> {
-        let options = job.into().workers;
-        if options.authority != Authority::Saved {
+        let job = job.into();
+        job.check()?;
+        if job.workers.authority != Authority::Saved {
             return Err(Error::invalid("authority of a candidate is not Authority::Saved"));
         }
         secret(token, &store.to_string())?;
@@ -77,7 +78,7 @@ impl Candidate {
         let seat = Arc::new(Seat::default());
         let tell = Arc::new(Mutex::new(tell));
         let place = (listen, token.to_owned());
-        let campaign = Campaign::new(directory, place, options, (Arc::clone(&seat), tell));
+        let campaign = Campaign::new(directory, place, job, (Arc::clone(&seat), tell));
         let thread = thread::Builder::new()
             .name("thinwire candidate".to_owned())
             .spawn(move || campaign.run())

@@ -10,9 +10,10 @@ mod publication;
 
 use std::fmt;
 
-use thinwire_member::{Id, Options};
+use thinwire_member::{Authority, Id, Options};
 
 use super::role::Role;
+use crate::error::Error;
 pub use connection::ViewsConnection;
 pub(super) use publication::Publication;
 
@@ -82,6 +83,29 @@ pub struct Job {
     pub workers: Options,
     /// Servers beside the workers.
     pub servers: Option<Servers>,
+}
+
+impl Job {
+    /// Checks that the place of the coordinator is one that it can have.
+    ///
+    /// # Errors
+    /// If it is not.
+    pub(super) fn check(&self) -> Result<(), Error> {
+        if self.workers.authority == Authority::Elected {
+            return Err(Error::invalid(
+                "an elected coordinator lives in a member, expected saved or unsaved",
+            ));
+        }
+        let is_saved = |options: &Options| options.authority == Authority::Saved;
+        let is_lasting = |servers: &Servers| is_saved(&self.workers) && is_saved(&servers.options);
+        // A coordinator that forgot which server keeps what would let others overwrite it.
+        if !self.servers.as_ref().is_none_or(is_lasting) {
+            return Err(Error::invalid(
+                "the coordinator of a job with servers is one whose state is saved, expected Authority::Saved",
+            ));
+        }
+        Ok(())
+    }
 }
 
 impl From<Options> for Job {
