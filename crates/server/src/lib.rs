@@ -76,7 +76,9 @@ pub mod wire;
 mod write;
 
 pub use clocks::Clocks;
-pub use configuration::{Definition, JobState, Layout, TableDefinition, ViewRequest};
+pub use configuration::{
+    Configuration, Definition, JobState, Layout, TableDefinition, ViewRequest,
+};
 pub use consistency::{Consistency, InvalidConsistency};
 pub use cut::{Extent, Piece, cut};
 pub use error::{Error, Kind};
