@@ -125,7 +125,14 @@ impl ElasticFlags {
         }
         let restarts = self.restarts.unwrap_or(0);
         let here = self.local_ranks.unwrap_or(*ranks.end()).min(*ranks.end());
-        Ok(Some(Elastic { ranks, restarts, here, store: self.store.clone(), coordinator, servers: 0 }))
+        Ok(Some(Elastic {
+            ranks,
+            restarts,
+            here,
+            store: self.store.clone(),
+            coordinator,
+            servers: 0,
+        }))
     }
 
     fn refuse(&self, size: Option<Size>) -> Result<()> {

@@ -19,6 +19,8 @@ use crate::write::{Part, Pull, Write};
 pub enum Initial {
     /// Zeros.
     Zeros,
+    /// This number everywhere.
+    Constant(f32),
     /// Uniform from minus this number to this number.
     Uniform(f32),
     /// Normal with this standard deviation.
@@ -36,6 +38,8 @@ pub struct TableOptions {
     pub initial: Initial,
     /// Seed of the first values.
     pub seed: u64,
+    /// Stream of random numbers of the first values, for tables that must begin independently.
+    pub stream: u32,
 }
 
 /// Rows of a table that are in one shard.
@@ -101,8 +105,9 @@ impl Initial {
         let invalid = || InvalidInitial(text.to_owned());
         let (name, number) = text.split_once(':').unwrap_or((text, ""));
         let number = number.parse().ok().filter(|number: &f32| number.is_finite());
-        match (name, number.filter(|number| *number >= 0.0)) {
+        match (name, number.filter(|number| *number >= 0.0 || name == "constant")) {
             ("zeros", None) if text == name => Ok(Initial::Zeros),
+            ("constant", Some(value)) => Ok(Initial::Constant(value)),
             ("uniform", Some(bound)) => Ok(Initial::Uniform(bound)),
             ("normal", Some(deviation)) => Ok(Initial::Normal(deviation)),
             _ => Err(invalid()),
@@ -115,6 +120,7 @@ impl fmt::Display for Initial {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Initial::Zeros => f.write_str("zeros"),
+            Initial::Constant(value) => write!(f, "constant:{value}"),
             Initial::Uniform(bound) => write!(f, "uniform:{bound}"),
             Initial::Normal(deviation) => write!(f, "normal:{deviation}"),
         }
@@ -127,7 +133,7 @@ pub struct InvalidInitial(String);
 
 impl fmt::Display for InvalidInitial {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let expected = "expected zeros, uniform:BOUND or normal:DEVIATION";
+        let expected = "expected zeros, constant:VALUE, uniform:BOUND or normal:DEVIATION";
         write!(f, "first values '{}', {expected}", self.0)
     }
 }
@@ -247,15 +253,18 @@ impl Table {
 
     /// Appends the first values of a row.
     fn begin(&self, row: u64, values: &mut Vec<f32>) {
-        let key = Key { seed: self.options.seed, step: row, tensor: self.number };
-        let columns = 0..self.options.width as u64;
+        // A row is what a trainer's parameter of this shape has there in the beginning.
+        let key = Key { seed: self.options.seed, step: 0, tensor: self.options.stream };
+        let width = self.options.width as u64;
+        let columns = row * width..(row + 1) * width;
         match self.options.initial {
             Initial::Zeros => values.extend(columns.map(|_| 0.0)),
+            Initial::Constant(value) => values.extend(columns.map(|_| value)),
             Initial::Uniform(bound) => {
                 values.extend(columns.map(|column| bound * (2.0 * key.uniform(column) - 1.0)));
             }
             Initial::Normal(deviation) => {
-                values.extend(columns.map(|column| deviation * key.normal(column)));
+                values.extend(columns.map(|column| key.normal(column) * deviation));
             }
         }
     }
@@ -327,7 +336,7 @@ mod tests {
 
     fn options(optimizer: &str, initial: Initial) -> TableOptions {
         let optimizer = Optimizer::parse(optimizer).unwrap();
-        TableOptions { width: 3, optimizer, initial, seed: 5 }
+        TableOptions { width: 3, optimizer, initial, seed: 5, stream: 0 }
     }
 
     fn tables(optimizer: &str) -> Tables {

@@ -1,11 +1,13 @@
 //! `thinwire server`: one server of a parameter server.
 
+use std::net::{SocketAddr, ToSocketAddrs};
 use std::time::Duration;
 
 use anyhow::{Result, anyhow};
 use thinwire_job::elastic::{self, Seat};
 use thinwire_job::{Form, Given, process};
-use thinwire_server::{Server, ServerOptions};
+use thinwire_link::tcp::address_towards;
+use thinwire_server::Server;
 
 use crate::failure::hinted;
 use crate::launch::is_launched;
@@ -41,8 +43,8 @@ pub struct Args {
 pub fn run(args: &Args) -> Result<u8> {
     let interrupt = Interrupt::listen()?;
     let seat = seat(args)?;
-    let options = ServerOptions::new(args.listen.clone());
-    let server = Server::start(&seat, options)?;
+    let listen = args.listen.clone().map_or_else(|| usual_address(&seat.coordinator), Ok)?;
+    let server = Server::start(&seat, &listen, &thinwire_job::Settings::default())?;
     interrupt.remember();
     if !is_launched() {
         say(format!("serving the job at {} from {}", seat.coordinator, server.address()));
@@ -60,6 +62,17 @@ pub fn run(args: &Args) -> Result<u8> {
         }
         std::thread::sleep(LOOK_EVERY);
     }
+}
+
+/// Returns this machine's address towards the coordinator, with any free port.
+fn usual_address(coordinator: &str) -> Result<String> {
+    let unknown = || {
+        let error = anyhow!("the address of this server does not follow from {coordinator}");
+        hinted(error, "give it: --listen HOST:PORT")
+    };
+    let address = coordinator.to_socket_addrs().ok().and_then(|mut all| all.next());
+    let address = address_towards(address.ok_or_else(unknown)?)?;
+    Ok(SocketAddr::from((address, 0)).to_string())
 }
 
 /// The seat that a launcher gave to this server, or a new one.

@@ -93,9 +93,10 @@ fn refuse_beside_servers(args: &Args) -> Result<()> {
     ];
     match flag.into_iter().flatten().next() {
         None => Ok(()),
-        Some(flag) => {
-            Err(hinted(anyhow!("{flag} with --mode server, where gradients travel raw"), "leave it out"))
-        }
+        Some(flag) => Err(hinted(
+            anyhow!("{flag} with --mode server, where gradients travel raw"),
+            "leave it out",
+        )),
     }
 }
 

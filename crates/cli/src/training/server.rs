@@ -123,7 +123,8 @@ impl Worker<'_> {
         let client = Client::open(&access, &definition, job.settings.link.timeout())?;
         let share = mine as f32 / job.recipe.batch as f32;
         engine.machine = engine.machine.with_remote(remote(client, parameters, share));
-        let trace = Trace::open(job.settings.trace.as_deref().filter(|_| place.rank == 0), "server", true)?;
+        let trace =
+            Trace::open(job.settings.trace.as_deref().filter(|_| place.rank == 0), "server", true)?;
         let (run, kept) = Session::start((job, Some(&raw)), engine, &seat, trace)?.run()?;
         Ok(Trained { runs: vec![run], file: None, kept })
     }
@@ -179,8 +180,7 @@ fn tables_of(machine: &Machine<'_>, graph: &Graph) -> Vec<Tabled> {
 
 /// Returns the optimiser of an executor whose parameters the servers have.
 fn remote<'a>(mut client: Client, tables: Vec<Tabled>, share: f32) -> Remote<'a> {
-    let all: Vec<Vec<u64>> =
-        tables.iter().map(|table| (0..table.rows as u64).collect()).collect();
+    let all: Vec<Vec<u64>> = tables.iter().map(|table| (0..table.rows as u64).collect()).collect();
     let mut pulled = vec![0.0; tables.iter().map(|table| table.rows * table.width).sum()];
     let failed = |error: thinwire_server::Error| thinwire_train::Error::exchange(error);
     Remote::new(move |gradients, scale, values| {

@@ -71,7 +71,10 @@ impl ServerFlags {
         let servers = self.servers.unwrap_or(SERVERS);
         let backups = self.replicas.unwrap_or(1.min(servers - 1));
         if backups >= servers {
-            let error = anyhow!("--replicas {backups} with {servers} servers, of which each shard needs {}", backups + 1);
+            let error = anyhow!(
+                "--replicas {backups} with {servers} servers, of which each shard needs {}",
+                backups + 1
+            );
             return Err(hinted(error, format!("start more: --servers {}", backups + 1)));
         }
         let usual = || Optimizer::parse(OPTIMIZER).expect("the usual optimiser is one");

@@ -46,6 +46,8 @@ pub struct TableDefinition {
     pub initial: String,
     /// Seed of the first values.
     pub seed: u64,
+    /// Stream of random numbers of the first values; tables with equal streams begin alike.
+    pub stream: u32,
 }
 
 /// Tables of a job, and how its servers keep them.
@@ -191,7 +193,13 @@ impl TableDefinition {
         let wrong = |error: String| Error::invalid(format!("table '{name}': {error}"));
         let optimizer = Optimizer::parse(&self.optimizer).map_err(|e| wrong(e.to_string()))?;
         let initial = Initial::parse(&self.initial).map_err(|e| wrong(e.to_string()))?;
-        Ok(TableOptions { width: self.width as usize, optimizer, initial, seed: self.seed })
+        Ok(TableOptions {
+            width: self.width as usize,
+            optimizer,
+            initial,
+            seed: self.seed,
+            stream: self.stream,
+        })
     }
 
     fn difference(&self, job: &TableDefinition, number: usize) -> Option<String> {
@@ -206,6 +214,7 @@ impl TableDefinition {
                 ("optimiser", shown(Optimizer::parse(&table.optimizer), &table.optimizer)),
                 ("first values", shown(Initial::parse(&table.initial), &table.initial)),
                 ("seed", table.seed.to_string()),
+                ("stream", table.stream.to_string()),
             ]
         };
         let pairs = texts(self).into_iter().zip(texts(job));
@@ -260,6 +269,7 @@ mod tests {
             optimizer: "adagrad:lr=0.1".to_owned(),
             initial: "normal:0.01".to_owned(),
             seed: 7,
+            stream: 0,
         };
         Definition {
             tables: vec![table("users", 100, 4), table("items", 1000, 8)],

@@ -16,6 +16,7 @@ fn definition(backups: u32, servers: u32) -> Definition {
         optimizer: "sgd:lr=1".to_owned(),
         initial: "zeros".to_owned(),
         seed: 1,
+        stream: 0,
     };
     let consistency = "async".to_owned();
     Definition { tables: vec![table], consistency, shards: SHARDS, backups, servers }

@@ -22,6 +22,7 @@ fn definition(rows: u64, consistency: &str) -> Definition {
         optimizer: "sgd:lr=1".to_owned(),
         initial: "zeros".to_owned(),
         seed: 1,
+        stream: 0,
     };
     let consistency = consistency.to_owned();
     Definition { tables: vec![table], consistency, shards: 2, backups: 1, servers: 1 }

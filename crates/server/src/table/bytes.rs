@@ -138,6 +138,7 @@ mod tests {
             optimizer: Optimizer::parse(optimizer).unwrap(),
             initial: Initial::Normal(0.1),
             seed: 5,
+            stream: 0,
         };
         [options("lazyadam:lr=1", 2), options("sgd:lr=1", 1), options("sgd:lr=0.5", 3)]
     }

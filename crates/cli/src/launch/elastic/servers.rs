@@ -19,7 +19,8 @@ const SERVERS_MAX: u32 = 1024;
 
 /// Returns a job whose coordinator also decides about servers.
 pub fn job(workers: Options, servers: bool) -> Job {
-    let options = Options { silence: workers.silence, ..Options::new(workers.authority, 1, SERVERS_MAX) };
+    let options =
+        Options { silence: workers.silence, ..Options::new(workers.authority, 1, SERVERS_MAX) };
     let servers = servers.then(|| elastic::Servers::new(options, Configuration::new));
     Job { workers, servers }
 }
@@ -41,7 +42,9 @@ impl Servers {
             let seat = Seat::server(coordinator, token)?;
             let mut child = start(&seat).with_context(|| format!("starting server {number}"))?;
             let error = child.stderr.take();
-            error.into_iter().for_each(|it| drop(forward::lines(it, format!("[server {number}] "))));
+            error
+                .into_iter()
+                .for_each(|it| drop(forward::lines(it, format!("[server {number}] "))));
             servers.children.push(child);
         }
         Ok(servers)
