@@ -316,7 +316,7 @@ mod tests {
         );
         assert_eq!(
             refusal(|d| d.tables[0].initial = "ones".to_owned()),
-            "table 'users': first values 'ones', expected zeros, uniform:BOUND or normal:DEVIATION"
+            "table 'users': first values 'ones', expected zeros, constant:VALUE, uniform:BOUND or normal:DEVIATION"
         );
         assert_eq!(
             refusal(|d| d.consistency = "bounded".to_owned()),
