@@ -3,6 +3,8 @@
 //! A row that was never written is a pure function of seed, table and row, and takes four bytes. Reading
 //! makes none. Replicas that apply equal writes have equal bits.
 
+mod bytes;
+
 use std::fmt;
 use std::ops::Range;
 

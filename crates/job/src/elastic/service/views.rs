@@ -59,13 +59,13 @@ mod tests {
     use std::time::{Duration, Instant};
 
     use thinwire_link::service::{Action, Service};
-    use thinwire_member::{Authority, Member, MemberAction, MemberEvent, Options};
+    use thinwire_member::{Authority, Member, MemberAction, MemberEvent, Options, Roster};
 
     use super::*;
     use crate::elastic::envelope::{End, Request};
     use crate::elastic::facts::Facts;
     use crate::elastic::role::Role;
-    use crate::elastic::saving::{Registry, Saving, Unsaved};
+    use crate::elastic::saving::{Parts, Registry, Saving, Unsaved};
     use crate::elastic::sides::Sides;
     use crate::elastic::views::{Job, Servers, ViewService};
     use crate::error::Error;
@@ -118,6 +118,15 @@ mod tests {
             if self.is_broken.load(Ordering::Relaxed) {
                 return Err(Unsaved::Cannot("it is broken".to_owned()));
             }
+            // The views that are saved with epochs know of all of them.
+            let parts = Parts::parse(bytes).unwrap();
+            let is_started = |saved: &[u8]| {
+                let (options, zero) = (job().workers, Duration::ZERO);
+                Roster::restore(saved, options, zero, (zero, zero)).unwrap().epoch().is_some()
+            };
+            let epochs =
+                [&parts.workers, &parts.servers].iter().filter(|it| is_started(it)).count();
+            assert!(usize::from(parts.views[0]) >= epochs, "{parts:?}");
             *self.state.lock().unwrap() = Some(bytes.to_vec());
             Ok(())
         }
