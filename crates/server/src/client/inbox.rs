@@ -1,6 +1,7 @@
 //! News for the thread of a client, from its connections.
 //!
-//! Law: at most [`NEWS_MAX`] messages wait, and one state. Who has more to say waits.
+//! Law: at most [`NEWS_MAX`] messages of servers wait, and one state or one reason for which there is none. Who
+//! has more to say waits.
 
 use std::collections::VecDeque;
 use std::sync::{Condvar, Mutex, MutexGuard};
@@ -41,7 +42,16 @@ pub struct Inbox {
 struct State {
     news: VecDeque<News>,
     job: Option<Box<JobState>>,
+    /// Why the coordinator is away; later than the state that waits.
+    away: Option<Error>,
     is_over: bool,
+}
+
+impl State {
+    fn next(&mut self) -> Option<News> {
+        let job = self.job.take().map(News::State);
+        job.or_else(|| self.away.take().map(News::Away)).or_else(|| self.news.pop_front())
+    }
 }
 
 impl Inbox {
@@ -49,11 +59,12 @@ impl Inbox {
         self.state.lock().expect("no holder panics")
     }
 
-    /// Puts news in, as soon as there is room. A state replaces the one that waits.
+    /// Puts news in, as soon as there is room. A newer state replaces the one that waits.
     pub fn put(&self, news: News) {
         let mut state = self.lock();
         match news {
-            News::State(job) => state.job = Some(job),
+            News::State(job) => (state.job, state.away) = (Some(job), None),
+            News::Away(error) => state.away = Some(error),
             news => {
                 let is_full = |state: &mut State| state.news.len() >= NEWS_MAX && !state.is_over;
                 state = self.changed.wait_while(state, is_full).expect("no holder panics");
@@ -68,8 +79,7 @@ impl Inbox {
     pub fn take(&self, deadline: Instant) -> Option<News> {
         let mut state = self.lock();
         loop {
-            let news = state.job.take().map(News::State).or_else(|| state.news.pop_front());
-            if let Some(news) = news {
+            if let Some(news) = state.next() {
                 drop(state);
                 self.changed.notify_all();
                 return Some(news);
