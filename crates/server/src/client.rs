@@ -12,6 +12,7 @@ mod session;
 mod split;
 mod watch;
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use thinwire_job::elastic::Seat;
@@ -40,12 +41,13 @@ pub struct Client {
     push: Option<u64>,
 }
 
-/// Pull that was begun.
+/// Pull that was begun. Dropped, it leaves its answers to be thrown away.
 #[derive(Debug)]
 #[must_use = "a pull is finished by Client::finish_pull"]
 pub struct Pulling {
     ticket: u64,
     plan: Plan,
+    _alive: Arc<()>,
 }
 
 impl Client {
@@ -151,8 +153,8 @@ impl Client {
     ///
     /// # Errors
     /// As [`Client::pull`].
-    pub fn finish_pull(&mut self, pulling: &Pulling, out: &mut [f32]) -> Result<(), Error> {
-        self.session.finish_pulling(pulling, out)
+    pub fn finish_pull(&mut self, pulling: Pulling, out: &mut [f32]) -> Result<(), Error> {
+        self.session.finish_pulling(&pulling, out)
     }
 }
 
@@ -161,7 +163,11 @@ impl Session {
         let mut plan = self.atlas.plan(groups)?;
         let ticket = self.add_pull(&mut plan, after);
         match self.send() {
-            Ok(()) => Ok(Pulling { ticket, plan }),
+            Ok(()) => {
+                let alive = Arc::new(());
+                self.keep(ticket, &alive);
+                Ok(Pulling { ticket, plan, _alive: alive })
+            }
             Err(error) => {
                 self.forget(ticket);
                 Err(error)

@@ -68,7 +68,9 @@ impl Inbox {
             news => {
                 let is_full = |state: &mut State| state.news.len() >= NEWS_MAX && !state.is_over;
                 state = self.changed.wait_while(state, is_full).expect("no holder panics");
-                state.news.push_back(news);
+                if !state.is_over {
+                    state.news.push_back(news);
+                }
             }
         }
         drop(state);
@@ -110,5 +112,53 @@ impl Inbox {
     pub fn pause(&self, time: Duration) {
         let waits = |state: &mut State| !state.is_over;
         drop(self.changed.wait_timeout_while(self.lock(), time, waits));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn state(version: u64) -> News {
+        News::State(Box::new(JobState { version, ..JobState::default() }))
+    }
+
+    fn names(inbox: &Inbox) -> Vec<String> {
+        let name = |news| match news {
+            News::State(state) => format!("state {}", state.version),
+            News::Away(error) => error.to_string(),
+            other => format!("{other:?}"),
+        };
+        std::iter::from_fn(|| inbox.take(Instant::now())).map(name).collect()
+    }
+
+    #[test]
+    fn the_newest_word_of_the_coordinator_is_kept() {
+        let inbox = Inbox::default();
+        inbox.put(state(1));
+        inbox.put(News::Away(Error::invalid("away")));
+        inbox.put(state(2));
+        assert_eq!(names(&inbox), ["state 2"]);
+        inbox.put(state(3));
+        inbox.put(News::Away(Error::invalid("away")));
+        assert_eq!(names(&inbox), ["state 3", "away"]);
+    }
+
+    #[test]
+    fn who_has_too_much_to_say_waits() {
+        let inbox = Inbox::default();
+        let refused = |at: usize| News::Refused(at.to_string());
+        std::thread::scope(|scope| {
+            scope.spawn(|| (0..2 * NEWS_MAX).for_each(|at| inbox.put(refused(at))));
+            let far = Instant::now() + Duration::from_secs(60);
+            for at in 0..2 * NEWS_MAX {
+                let news = inbox.take(far);
+                assert!(matches!(news, Some(News::Refused(text)) if text == at.to_string()));
+                assert!(inbox.lock().news.len() <= NEWS_MAX);
+            }
+        });
+        inbox.end();
+        (0..2 * NEWS_MAX).for_each(|at| inbox.put(refused(at)));
+        assert!(names(&inbox).is_empty(), "nobody takes them");
     }
 }

@@ -3,7 +3,7 @@
 //! It is driven by the caller's thread, while that waits for an answer.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use thinwire_job as job;
@@ -40,6 +40,8 @@ pub struct Session {
     connections: u64,
     tickets: u64,
     pulls: u64,
+    /// Tickets of pulls that were begun, as long as somebody has them.
+    pulling: Vec<(u64, Weak<()>)>,
     /// Time of the last answer, or at which somebody began to wait.
     progress: Instant,
     _watch: Watch,
@@ -74,6 +76,7 @@ impl Session {
             connections: 0,
             tickets: 0,
             pulls: 0,
+            pulling: Vec::new(),
             progress: Instant::now(),
             _watch: watch,
         })
@@ -93,11 +96,11 @@ impl Session {
     /// Adds the requests of a pull, whose answers contain so many of the client's own pushes.
     pub fn add_pull(&mut self, plan: &mut Plan, after: u64) -> u64 {
         let (ticket, first) = (self.ticket(), self.pulls);
-        self.pulls += plan.chunks.len() as u64;
-        for (request, chunk) in (first..).zip(&mut plan.chunks) {
-            let (shard, pull) = (chunk.shard, chunk.pull(self.id, request, after));
+        self.pulls += plan.portions.len() as u64;
+        for (request, portion) in (first..).zip(&mut plan.portions) {
+            let (shard, pull) = (portion.shard, portion.pull(self.id, request, after));
             let message = FromClient::Pull { shard, pull };
-            self.add(ticket, (shard, Request::Pull(request)), &message, chunk.values);
+            self.add(ticket, (shard, Request::Pull(request)), &message, portion.values);
         }
         plan.first = first;
         ticket
@@ -109,7 +112,7 @@ impl Session {
         loop {
             match self.next(ticket) {
                 Ok(Some(Done { key: (_, Request::Pull(request)), values })) => {
-                    plan.chunks[(request - plan.first) as usize].copy(&values, out);
+                    plan.portions[(request - plan.first) as usize].copy(&values, out);
                 }
                 Ok(Some(_)) => {}
                 Ok(None) => break,
@@ -139,6 +142,13 @@ impl Session {
             self.take_in(news)?;
         }
         self.dispatch()
+    }
+
+    /// Keeps a ticket's answers as long as its owner has `alive`; those of others that are gone are forgotten.
+    pub fn keep(&mut self, ticket: u64, alive: &Arc<()>) {
+        let gone = self.pulling.extract_if(.., |(_, alive)| alive.strong_count() == 0);
+        gone.for_each(|(ticket, _)| self.desk.forget(ticket));
+        self.pulling.push((ticket, Arc::downgrade(alive)));
     }
 
     /// Forgets the requests of a ticket.
@@ -279,5 +289,5 @@ fn lacking(state: &JobState) -> String {
         return "nobody has defined tables for the job".to_owned();
     };
     let reached = state.servers.iter().filter(|id| state.addresses.contains_key(id)).count();
-    format!("{reached} servers are there, expected {}", definition.servers)
+    format!("{reached} of {} servers are there", definition.servers)
 }

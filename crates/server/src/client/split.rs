@@ -1,7 +1,7 @@
 //! Rows of a caller dealt over shards.
 //!
 //! Callers give rows in any order and more than once. A push has each row once, with the sum of its
-//! gradients; a pull is divided into chunks that one answer holds. Law: dividing and putting together
+//! gradients; a pull is divided into portions that one answer holds. Law: dividing and putting together
 //! again is the plain gather, and the sum over all parts is the plain sum in the order of the caller.
 
 use std::collections::BTreeMap;
@@ -13,8 +13,8 @@ use crate::configuration::{Definition, Layout};
 use crate::error::Error;
 use crate::write::{Part, Pull};
 
-/// Most values of a chunk: its answer is one frame.
-const CHUNK_VALUES_MAX: usize = (1 << 18) - 8;
+/// Most values of a portion: its answer is one frame.
+const PORTION_VALUES_MAX: usize = (1 << 18) - 8;
 
 /// Gradients of some rows of a table.
 #[derive(Clone, Copy, Debug)]
@@ -47,7 +47,7 @@ struct Chart {
 
 /// Part of a pull, for one answer of one shard.
 #[derive(Debug, Default, PartialEq)]
-pub struct Chunk {
+pub struct Portion {
     /// Number of the shard.
     pub shard: u32,
     /// Rows, by the number of their table.
@@ -62,12 +62,12 @@ pub struct Chunk {
 #[derive(Debug, Default)]
 pub struct Plan {
     /// Parts of the pull, which have each row once.
-    pub chunks: Vec<Chunk>,
+    pub portions: Vec<Portion>,
     /// Rows that the caller wants once more: from where in the buffer, and to where.
     pub repeats: Vec<(Range<usize>, usize)>,
     /// Length of the caller's buffer.
     pub length: usize,
-    /// Name of the first chunk's request; those of the others follow.
+    /// Name of the first portion's request; those of the others follow.
     pub first: u64,
 }
 
@@ -134,7 +134,7 @@ impl Atlas {
             sort(&mut rows);
             self.tables[number as usize].divide(number, &rows, &mut open, &mut plan);
         }
-        plan.chunks.extend(open.into_values());
+        plan.portions.extend(open.into_values());
         Ok(plan)
     }
 
@@ -203,12 +203,12 @@ impl Chart {
         }
     }
 
-    /// Appends ascending rows to the chunks of their shards, of which those in `open` have room.
+    /// Appends ascending rows to the portions of their shards, of which those in `open` have room.
     fn divide(
         &self,
         table: u32,
         rows: &[(u64, usize)],
-        open: &mut BTreeMap<u32, Chunk>,
+        open: &mut BTreeMap<u32, Portion>,
         plan: &mut Plan,
     ) {
         let mut pieces = self.pieces.iter().copied();
@@ -223,17 +223,17 @@ impl Chart {
             while row >= piece.0 {
                 piece = pieces.next().expect("every row has a shard");
             }
-            let chunk = open.entry(piece.1).or_default();
-            if chunk.values + self.width > CHUNK_VALUES_MAX {
-                plan.chunks.push(std::mem::take(chunk));
+            let portion = open.entry(piece.1).or_default();
+            if portion.values + self.width > PORTION_VALUES_MAX {
+                plan.portions.push(std::mem::take(portion));
             }
-            chunk.shard = piece.1;
-            chunk.append(table, row, start..start + self.width);
+            portion.shard = piece.1;
+            portion.append(table, row, start..start + self.width);
         }
     }
 }
 
-impl Chunk {
+impl Portion {
     fn append(&mut self, table: u32, row: u64, place: Range<usize>) {
         self.values += place.len();
         match self.places.last_mut() {
@@ -318,7 +318,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn pulls_in_chunks_are_the_plain_gather(
+        fn pulls_in_portions_are_the_plain_gather(
             a in prop::collection::vec(0_u64..40, 0..60), b in prop::collection::vec(0_u64..90, 0..60),
             shards in 1_u32..9
         ) {
@@ -329,11 +329,11 @@ mod tests {
             };
             let plan = atlas(shards, "sgd:lr=1").plan(&[(1, &b), (0, &a), (1, &a)]).unwrap();
             let mut out = vec![-1.0; plan.length];
-            for chunk in &plan.chunks {
+            for portion in &plan.portions {
                 let answer: Vec<f32> =
-                    chunk.rows.iter().flat_map(|(table, rows)| values(*table, rows)).collect();
-                prop_assert_eq!(answer.len(), chunk.values);
-                chunk.copy(&answer, &mut out);
+                    portion.rows.iter().flat_map(|(table, rows)| values(*table, rows)).collect();
+                prop_assert_eq!(answer.len(), portion.values);
+                portion.copy(&answer, &mut out);
             }
             for (from, to) in &plan.repeats {
                 out.copy_within(from.clone(), *to);

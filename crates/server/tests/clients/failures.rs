@@ -51,8 +51,6 @@ fn no_push_is_lost_or_doubled_when_a_server_dies() {
             }
             drop(servers.remove(0));
         });
-        let step = if consistency == "sync" { "the sum of both" } else { "each" };
-        println!("{consistency}: {step} counts");
         check(&coordinator, 120.0);
     }
 }
@@ -120,7 +118,7 @@ fn who_waits_in_vain_is_told_what_is_missing_and_may_wait_on() {
     let text = error.to_string();
     let waits =
         format!("no answer within 2 s: {SHARDS} requests wait, the first a push of shard 0");
-    assert!(text.starts_with(&waits) && text.contains("for server 8"), "{text}");
+    assert!(text.starts_with(&waits) && text.ends_with(": no answer"), "{text}");
 
     second.push(&gradient).unwrap();
     first.finish_push().unwrap();
@@ -156,5 +154,5 @@ fn a_job_without_servers_is_told_so() {
     let job = definition("async", "sgd:lr=1", 0);
     let soon = Duration::from_secs(3);
     let text = refusal(Client::open(&worker.seat, &job, soon));
-    assert_eq!(text, "1 servers are there, expected 2, after 3 s");
+    assert_eq!(text, "1 of 2 servers are there, after 3 s");
 }

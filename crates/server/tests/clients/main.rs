@@ -130,8 +130,9 @@ fn large_pulls_and_pushes_are_whole() {
     let values: Vec<f32> = rows.iter().flat_map(|row| [*row as f32; 48]).collect();
     client.push(&[Gradient { table: 0, rows: &rows, values: &values }]).unwrap();
     let mut out = vec![0.0; values.len()];
+    drop(client.begin_pull(&[(0, &rows)]).unwrap());
     let pulling = client.begin_pull(&[(0, &rows)]).unwrap();
-    client.finish_pull(&pulling, &mut out).unwrap();
+    client.finish_pull(pulling, &mut out).unwrap();
     for (row, values) in (0..100_003).rev().zip(out.chunks(48)) {
         let first = &expected[row * 48..][..48];
         assert!(values.iter().zip(first).all(|(x, first)| *x == first - row as f32), "row {row}");
