@@ -54,6 +54,7 @@
 //! ```
 #![forbid(unsafe_code)]
 
+mod client;
 mod clocks;
 mod configuration;
 mod consistency;
@@ -75,6 +76,7 @@ mod view;
 pub mod wire;
 mod write;
 
+pub use client::{Client, Gradient, Pulling, Reader};
 pub use clocks::Clocks;
 pub use configuration::{
     Configuration, Definition, JobState, Layout, TableDefinition, ViewRequest,

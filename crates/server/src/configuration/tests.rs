@@ -191,12 +191,15 @@ fn a_shard_is_lost_with_its_last_replica_and_stays_so() {
 #[test]
 fn views_are_founded_when_enough_servers_have_addresses() {
     let mut job = Configuration::new();
-    start(&mut job, 1, 0..2);
+    start(&mut job, 1, [0]);
     announce(&mut job, server(0));
     ask(&mut job, Id(9), &ViewRequest::Define(definition(1, 2))).unwrap();
-    assert!(!job.job_state().is_founded(), "server 1 has no address");
-    let version = job.version();
+    assert!(!job.job_state().is_founded(), "one server");
+    start(&mut job, 2, 0..3);
     announce(&mut job, server(1));
+    assert!(!job.job_state().is_founded(), "server 2 has no address");
+    let version = job.version();
+    announce(&mut job, server(2));
     assert!(job.job_state().is_founded() && job.version() > version);
     assert_eq!(job.job_state().views[0].replicas.len(), 2);
 }
