@@ -16,7 +16,7 @@ use thinwire_job::{Form, Host, Place, Source};
 use thinwire_link::mem;
 use thinwire_member::{Authority, Epoch, Options};
 use thinwire_model::{Graph, Initial, Role};
-use thinwire_server::{Access, Client, Definition, Gradient, TableDefinition};
+use thinwire_server::{Client, Gradient};
 use thinwire_sync::{Channel, Policy};
 use thinwire_train::rows;
 use thinwire_train::spmd::{Machine, Remote};
@@ -115,12 +115,7 @@ impl Worker<'_> {
         let mut engine = Engine::start(job, Some(&raw), (&seat, channel), &built)?;
         let parameters = tables_of(&engine.machine, &built.training.graph);
         let definition = self.mode.definition(&parameters, job.recipe.seed);
-        let access = Access {
-            coordinator: access.coordinator.clone(),
-            token: access.token.clone(),
-            id: self.presence.id(),
-        };
-        let client = Client::open(&access, &definition, job.settings.link.timeout())?;
+        let client = Client::open(access, &definition, job.settings.link.timeout())?;
         let share = mine as f32 / job.recipe.batch as f32;
         engine.machine = engine.machine.with_remote(remote(client, parameters, share));
         let trace =

@@ -284,6 +284,7 @@ mod tests {
             optimizer: optimizer.to_owned(),
             initial: "zeros".to_owned(),
             seed: 0,
+            stream: 0,
         };
         let definition = Definition {
             tables: vec![table("a", 40, 2), table("b", 90, 3)],

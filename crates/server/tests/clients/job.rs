@@ -42,6 +42,7 @@ pub fn definition(consistency: &str, optimizer: &str, backups: u32) -> Definitio
         optimizer: optimizer.to_owned(),
         initial: "zeros".to_owned(),
         seed: 1,
+        stream: 0,
     };
     let consistency = consistency.to_owned();
     Definition { tables: vec![table], consistency, shards: SHARDS, backups, servers: 2 }

@@ -43,6 +43,7 @@ fn definition(consistency: &str, backups: u32) -> Definition {
         optimizer: "sgd:lr=1".to_owned(),
         initial: "zeros".to_owned(),
         seed: 1,
+        stream: 0,
     };
     let (tables, consistency) = (vec![table("one", 1), table("two", 3)], consistency.to_owned());
     Definition { tables, consistency, shards: SHARDS, backups, servers: 2 }
