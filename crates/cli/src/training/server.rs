@@ -140,6 +140,8 @@ pub struct Tabled {
     pub width: usize,
     /// Number of values.
     pub length: usize,
+    /// Whether it has two dimensions or more: weight decay is for these alone.
+    pub is_matrix: bool,
     /// First values, as a definition names them.
     pub initial: String,
     /// Number of the stream of random numbers of its first values.
@@ -166,6 +168,7 @@ fn tables_of(machine: &Machine<'_>, graph: &Graph) -> Vec<Tabled> {
             rows: length.div_ceil(width),
             width,
             length,
+            is_matrix: tensor.shape.len() > 1,
             initial,
             stream: parameter.tensor as u32,
         }

@@ -3,7 +3,7 @@
 use anyhow::{Result, anyhow};
 use clap::ValueEnum;
 use thinwire_server::{Consistency, Definition, TableDefinition};
-use thinwire_update::Optimizer;
+use thinwire_update::{AdamWOptions, Optimizer, Rule};
 
 use super::server::Tabled;
 use crate::failure::hinted;
@@ -116,13 +116,23 @@ impl ServerMode {
         .map(|(name, value)| (name.to_owned(), value))
     }
 
+    fn optimizer_of(&self, parameter: &Tabled) -> Optimizer {
+        let rule = match self.optimizer.rule {
+            Rule::AdamW(options) if !parameter.is_matrix => {
+                Rule::AdamW(AdamWOptions { weight_decay: 0.0, ..options })
+            }
+            rule => rule,
+        };
+        Optimizer { rule, ..self.optimizer }
+    }
+
     /// Returns the tables of a model's parameters.
     pub fn definition(&self, parameters: &[Tabled], seed: u64) -> Definition {
         let table = |parameter: &Tabled| TableDefinition {
             name: parameter.name.clone(),
             rows: parameter.rows as u64,
             width: parameter.width as u32,
-            optimizer: self.optimizer.to_string(),
+            optimizer: self.optimizer_of(parameter).to_string(),
             initial: parameter.initial.clone(),
             seed,
             stream: parameter.stream,

@@ -21,7 +21,7 @@ const SERVERS_MAX: u32 = 1024;
 pub fn job(workers: Options, servers: bool) -> Job {
     let options =
         Options { silence: workers.silence, ..Options::new(workers.authority, 1, SERVERS_MAX) };
-    let servers = servers.then(|| elastic::Servers::new(options, Configuration::new));
+    let servers = servers.then(|| elastic::Servers::new(options, Configuration::default));
     Job { workers, servers }
 }
 
