@@ -10,8 +10,9 @@ use std::borrow::Cow;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow};
+use serde_json::{Map, Value};
 use thinwire_collective::Group;
-use thinwire_job::elastic::{self, Presence};
+use thinwire_job::elastic::{self, Operator, Presence};
 use thinwire_job::{Form, Host, Place, Source};
 use thinwire_link::mem;
 use thinwire_member::{Authority, Epoch, Options};
@@ -36,6 +37,10 @@ use super::{Trained, conclude};
 
 /// Interval at which a process that waits for the others looks for signals.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
+/// Interval at which a rank that is done asks whether the others are.
+const ASK_EVERY: Duration = Duration::from_millis(200);
+/// Figure of a rank that has done its steps.
+const DONE: &str = "done";
 /// Values per row of a parameter of one dimension.
 const VECTOR_WIDTH: usize = 1024;
 
@@ -62,11 +67,15 @@ pub fn train(job: &TrainingJob, mode: &ServerMode, seat: &elastic::Seat) -> Resu
     let world = epoch.world(presence.id()).context("an epoch without this process")?;
     interrupt.remember();
     let place = Place { rank: world.rank().0, world: world.size() as u32, ..place };
-    let worker = Worker { job, mode, presence: &presence, interrupt: &interrupt };
-    let trained =
-        thinwire_train::threads::run(settings.threads(&place), || worker.train(&place, seat))?;
-    worker.leave();
-    conclude(job, &place, trained, &interrupt)
+    let worker = Worker { job, mode, seat, presence: &presence, interrupt: &interrupt };
+    let trained = thinwire_train::threads::run(settings.threads(&place), || worker.train(&place))?;
+    let is_done = trained.is_ok() && interrupt.signal().is_none();
+    let code = conclude(job, &place, trained, &interrupt)?;
+    match is_done {
+        true => worker.finish(),
+        false => presence.leave(),
+    }
+    Ok(code)
 }
 
 /// Waits for the first epoch with this process.
@@ -93,12 +102,13 @@ fn first_epoch(presence: &Presence, timeout: Duration) -> Result<Epoch> {
 struct Worker<'a> {
     job: &'a TrainingJob,
     mode: &'a ServerMode,
+    seat: &'a elastic::Seat,
     presence: &'a Presence,
     interrupt: &'a Interrupt,
 }
 
 impl Worker<'_> {
-    fn train(&self, place: &Place, access: &elastic::Seat) -> Result<Trained> {
+    fn train(&self, place: &Place) -> Result<Trained> {
         let job = self.job;
         let Parallelism::Replicas(model) = &job.parallelism else {
             return Err(anyhow!("a training of parts of a plan with --mode server"));
@@ -115,18 +125,42 @@ impl Worker<'_> {
         let mut engine = Engine::start(job, Some(&raw), (&seat, channel), &built)?;
         let parameters = tables_of(&engine.machine, &built.training.graph);
         let definition = self.mode.definition(&parameters, job.recipe.seed);
-        let client = Client::open(access, &definition, job.settings.link.timeout())?;
+        let client = Client::open(self.seat, &definition, job.settings.link.timeout())?;
         let share = mine as f32 / job.recipe.batch as f32;
+        let bytes = parameters.iter().map(|table| 4.0 * (table.rows * table.width) as f64).sum();
         engine.machine = engine.machine.with_remote(remote(client, parameters, share));
         let trace =
             Trace::open(job.settings.trace.as_deref().filter(|_| place.rank == 0), "server", true)?;
-        let (run, kept) = Session::start((job, Some(&raw)), engine, &seat, trace)?.run()?;
+        let (mut run, kept) = Session::start((job, Some(&raw)), engine, &seat, trace)?.run()?;
+        (run.raw_bytes, run.sent_bytes) = (bytes, bytes);
         Ok(Trained { runs: vec![run], file: None, kept })
     }
 
-    /// Leaves the job, which is over with its last rank.
-    fn leave(&self) {
-        self.presence.leave();
+    /// Waits until all ranks have done their steps: then the job is over. A signal ends the wait.
+    fn finish(&self) {
+        while !self.presence.is_over() && self.presence.refusal().is_none() {
+            if self.interrupt.signal().is_some() {
+                return self.presence.leave();
+            }
+            let done = Map::from_iter([(DONE.to_owned(), Value::Bool(true))]);
+            self.presence.tell(done);
+            if self.all_are_done() {
+                // Another rank may have told it already.
+                let _ = self.presence.complete();
+                return;
+            }
+            std::thread::sleep(ASK_EVERY);
+        }
+    }
+
+    /// Whether all ranks have told the coordinator that they have done their steps; no if it is away.
+    fn all_are_done(&self) -> bool {
+        let (coordinator, token) = (&self.seat.coordinator, &self.seat.token);
+        let status =
+            Operator::connect(coordinator, token, ASK_EVERY).and_then(|mut it| it.status());
+        let status = status.ok().and_then(|json| serde_json::from_str::<Value>(&json).ok());
+        let members = status.as_ref().and_then(|status| status["members"].as_array());
+        members.is_some_and(|all| all.iter().all(|it| it["figures"][DONE] == true))
     }
 }
 
@@ -194,6 +228,7 @@ fn remote<'a>(mut client: Client, tables: Vec<Tabled>, share: f32) -> Remote<'a>
             values,
         });
         client.push(&pushed.collect::<Vec<_>>()).map_err(failed)?;
+        let sent_bytes = 4 * pulled.len() as u64;
         let rows = all.iter().enumerate().map(|(number, rows)| (number as u32, &rows[..]));
         client.pull(&rows.collect::<Vec<_>>(), &mut pulled).map_err(failed)?;
         let mut rest = &pulled[..];
@@ -202,6 +237,6 @@ fn remote<'a>(mut client: Client, tables: Vec<Tabled>, share: f32) -> Remote<'a>
             values.copy_from_slice(&mine[..table.length]);
             rest = after;
         }
-        Ok(())
+        Ok(sent_bytes)
     })
 }

@@ -103,6 +103,14 @@ impl Presence {
         self.life.refusal()
     }
 
+    /// Tells that all steps of all processes are done: the job is over for every one of them.
+    ///
+    /// # Errors
+    /// As [`Membership::complete`].
+    pub fn complete(&self) -> Result<(), Error> {
+        self.membership.complete()
+    }
+
     /// Leaves: returns when the others go on without this process, or the coordinator could have let it go for
     /// long.
     pub fn leave(&self) {
