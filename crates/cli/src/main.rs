@@ -64,6 +64,8 @@ enum Command {
     Run(command::run::Args),
     /// Coordinate an elastic job whose ranks are started elsewhere
     Coordinator(command::coordinator::Args),
+    /// Keep a part of a job's parameters, as one server of a parameter server
+    Server(command::server::Args),
     /// Set how many ranks an elastic job should have
     Resize(command::resize::Args),
     /// Show the ranks of an elastic job, and what they are doing
@@ -115,6 +117,7 @@ fn run(command: Command) -> anyhow::Result<u8> {
         Command::Codec(args) => command::codec::run(&args),
         Command::Run(args) => command::run::run(&args),
         Command::Coordinator(args) => command::coordinator::run(&args),
+        Command::Server(args) => command::server::run(&args),
         Command::Resize(args) => command::resize::run(&args),
         Command::Top(args) => command::top::run(&args),
         Command::Rank(args) => launch::child::run(&args),

@@ -104,6 +104,8 @@ pub struct Elastic {
     pub store: Option<Store>,
     /// Address of the coordinator as ranks reach it, host:port; one on this machine unless given.
     pub coordinator: Option<String>,
+    /// Servers of a parameter server that this process starts.
+    pub servers: u32,
 }
 
 impl ElasticFlags {
@@ -123,7 +125,14 @@ impl ElasticFlags {
         }
         let restarts = self.restarts.unwrap_or(0);
         let here = self.local_ranks.unwrap_or(*ranks.end()).min(*ranks.end());
-        Ok(Some(Elastic { ranks, restarts, here, store: self.store.clone(), coordinator }))
+        Ok(Some(Elastic {
+            ranks,
+            restarts,
+            here,
+            store: self.store.clone(),
+            coordinator,
+            servers: 0,
+        }))
     }
 
     fn refuse(&self, size: Option<Size>) -> Result<()> {
@@ -201,7 +210,7 @@ mod tests {
         let size = |text| Some(up_to(8)(text).unwrap());
         let elastic = |restarts| {
             let (ranks, here) = (2..=4, 4);
-            Some(Elastic { ranks, restarts, here, store: None, coordinator: None })
+            Some(Elastic { ranks, restarts, here, store: None, coordinator: None, servers: 0 })
         };
         assert_eq!(none.resolve(size("2:4"), &flags).unwrap(), elastic(0));
         assert_eq!(two.resolve(size("2:4"), &flags).unwrap(), elastic(2));

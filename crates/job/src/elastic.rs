@@ -68,22 +68,27 @@ mod facts;
 pub(crate) mod fuzzing;
 mod membership;
 mod operator;
+mod presence;
+mod role;
 mod saving;
 mod seat;
 mod service;
+mod side;
+mod sides;
 mod status;
 mod store;
+mod views;
 
 pub use candidate::Candidate;
 pub use coordinator::Coordinator;
 pub use event::Event;
 pub use membership::{Membership, Next, Run};
 pub use operator::Operator;
+pub use presence::Presence;
+pub use role::Role;
 pub use seat::{Seat, VARIABLE, seat};
 pub use store::Store;
 pub use thinwire_member::{Authority, Epoch, Id, Options};
-
-/// Returns the part of the store where the members of an epoch meet.
-fn part(number: u32) -> String {
-    format!("meeting/{number}")
-}
+pub use views::{
+    Job, Servers, VIEWS_BYTES_MAX, VIEWS_REQUEST_BYTES_MAX, ViewService, Views, ViewsConnection,
+};

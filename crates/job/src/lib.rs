@@ -70,4 +70,6 @@ pub use heartbeat::heartbeat_timeout;
 pub use meeting::{Meeting, Settings};
 pub use part::Part;
 pub use place::{Host, Place, Source};
-pub use rendezvous::{TOKEN_BYTES_MIN, fresh_token, open, token, unprotected, warning};
+pub use rendezvous::{
+    TOKEN_BYTES_MIN, fresh_token, open, secret, serve, token, unprotected, warning,
+};

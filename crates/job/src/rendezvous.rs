@@ -3,6 +3,7 @@
 use std::net::IpAddr;
 
 use thinwire_link::Token;
+use thinwire_link::service::{self, Service};
 use thinwire_link::store::tcp::Server;
 
 use crate::address::{is_loopback, joined, listening};
@@ -37,6 +38,23 @@ pub fn open(host: &str, port: u16, token: &str) -> Result<(Server, String), Erro
     Ok((server, address))
 }
 
+/// Serves the processes of a job at `address`, host:port as they reach it (port 0 for any that is free). Also
+/// gives that address with the port.
+///
+/// # Errors
+/// If the address is unknown or taken, or the token is missing or too short beyond this machine.
+pub fn serve<S: Service>(
+    address: &str,
+    token: &str,
+    service: S,
+) -> Result<(service::Server<S>, String), Error> {
+    let secret = secret(token, address)?;
+    let server = service::Server::bind(listening(address)?, &secret, service)?;
+    let host = address.rsplit_once(':').map_or(address, |(host, _)| host);
+    let address = joined(host, server.address().port());
+    Ok((server, address))
+}
+
 /// Listens where ranks are told to meet.
 pub fn bind(coordinator: &str, token: &Token) -> Result<Server, Error> {
     Ok(Server::bind(listening(coordinator)?, token)?)
@@ -54,7 +72,10 @@ pub fn token(given: &Given, coordinator: &str, variables: Variables<'_>) -> Resu
     secret(&token, coordinator).map(|_| token)
 }
 
-/// The secret of ranks that meet at `coordinator`; refuses a missing or short one beyond loopback.
+/// The secret of processes that meet at `coordinator`.
+///
+/// # Errors
+/// If the token is missing or short beyond loopback.
 pub fn secret(token: &str, coordinator: &str) -> Result<Token, Error> {
     if is_loopback(coordinator) || token.len() >= TOKEN_BYTES_MIN {
         return Ok(Token::new(token));

@@ -95,4 +95,9 @@ pub trait Service: Send + 'static {
     ///
     /// No further message of a client is read while as many bytes wait to be read by it.
     fn message_bytes_max(&self) -> usize;
+
+    /// Returns the number of unread bytes of a client at which it is closed instead of sent more; asked once.
+    fn output_bytes_max(&self) -> usize {
+        OUTPUT_BYTES_MAX
+    }
 }

@@ -9,9 +9,20 @@ pub const NUMBER_MAX: u32 = 1 << 31;
 
 /// Name of a process, drawn at random when it starts and never used again.
 ///
-/// Ranks are places in an epoch; a process keeps its id from epoch to epoch.
+/// Ranks are places in an epoch; a process keeps its id from epoch to epoch. The highest bit tells servers
+/// from workers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Id(pub u64);
+
+impl Id {
+    /// Bit that the ids of servers have and those of workers do not.
+    pub const SERVER_BIT: u64 = 1 << 63;
+
+    /// Returns whether the process keeps parameters for others rather than training: its highest bit is set.
+    pub const fn is_server(self) -> bool {
+        self.0 & Id::SERVER_BIT != 0
+    }
+}
 
 impl fmt::Display for Id {
     /// Sixteen hexadecimal digits.
@@ -117,6 +128,15 @@ mod tests {
         assert!(epoch.is_sound());
         let twice = Epoch { members: vec![Id(5), Id(5)], ..epoch };
         assert!(!twice.is_sound());
+    }
+
+    #[test]
+    fn the_highest_bit_tells_servers_from_workers() {
+        for (id, is_server) in
+            [(0, false), (u64::MAX >> 1, false), (1 << 63, true), (u64::MAX, true)]
+        {
+            assert_eq!(Id(id).is_server(), is_server, "{}", Id(id));
+        }
     }
 
     #[test]

@@ -4,8 +4,9 @@
 
 use std::collections::BTreeMap;
 
-use thinwire_member::Id;
+use thinwire_member::{Fields, Id};
 
+use crate::wire::{count, id, number, write_count, write_u64};
 use crate::write::{Workers, Write};
 
 /// Pushes of every worker.
@@ -55,6 +56,35 @@ impl Clocks {
         (self.version, self.floor) = (workers.version, clock);
     }
 
+    /// Appends version, floor, and the workers and those that have left, by id.
+    pub(crate) fn write(&self, bytes: &mut Vec<u8>) {
+        [self.version, self.floor].iter().for_each(|field| write_u64(*field, bytes));
+        write_count(self.workers.len(), bytes);
+        for (id, worker) in &self.workers {
+            [id.0, worker.clock, worker.pushed].iter().for_each(|field| write_u64(*field, bytes));
+        }
+        write_count(self.gone.len(), bytes);
+        for (id, pushed) in &self.gone {
+            [id.0, *pushed].iter().for_each(|field| write_u64(*field, bytes));
+        }
+    }
+
+    /// Reads what [`Clocks::write`] writes, and nothing else.
+    pub(crate) fn read(fields: &mut Fields<'_>) -> Option<Clocks> {
+        let (version, floor) = (fields.u64().ok()?, number(fields)?);
+        let length = count(fields, 24)?;
+        let worker = |_| {
+            let id = id(fields)?;
+            Some((id, Worker { clock: number(fields)?, pushed: number(fields)? }))
+        };
+        let workers = ascending((0..length).map(worker).collect::<Option<Vec<_>>>()?)?;
+        let length = count(fields, 16)?;
+        let gone = |_| Some((id(fields)?, number(fields)?));
+        let gone = ascending((0..length).map(gone).collect::<Option<Vec<_>>>()?)?;
+        let is_sound = gone.keys().all(|id| !workers.contains_key(id));
+        is_sound.then_some(Clocks { version, floor, workers, gone })
+    }
+
     /// Returns the version of the list of workers.
     pub fn version(&self) -> u64 {
         self.version
@@ -81,6 +111,11 @@ impl Clocks {
         let worker = self.workers.get(&id)?;
         Some((worker.clock + pushed).saturating_sub(worker.pushed + self.least()))
     }
+}
+
+fn ascending<T>(items: Vec<(Id, T)>) -> Option<BTreeMap<Id, T>> {
+    let ascends = items.windows(2).all(|pair| pair[0].0 < pair[1].0);
+    ascends.then(|| items.into_iter().collect())
 }
 
 #[cfg(test)]

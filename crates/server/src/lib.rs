@@ -1,9 +1,14 @@
-//! Pure core of the parameter server: shards that replicate, fail over and move.
+//! Parameter server: shards that replicate, fail over and move, and the servers that have them.
 //!
-//! No sockets, threads or clock. [`cut`] makes shards of tables, [`Placement`] gives them servers, and
-//! [`View::next`] is the coordinator's decision about one of them. A [`Shard`] is the state machine of one
-//! copy: it orders pushes, replicates them and holds the bound on staleness. [`Tables`] are the copy's rows.
-//! The edge delivers events, performs actions in their order, and calls with a tick at `deadline()`.
+//! The core is pure: no sockets, threads or clock. [`cut`] makes shards of tables, [`Placement`] gives them
+//! servers, and [`View::next`] is the coordinator's decision about one of them. A [`Shard`] is the state
+//! machine of one copy: it orders pushes, replicates them and holds the bound on staleness. [`Tables`] are
+//! the copy's rows. The edge delivers events, performs actions in their order, and calls with a tick at
+//! `deadline()`.
+//!
+//! Around it, [`Configuration`] decides beside the coordinator of an elastic job. A [`Server`] is a process
+//! of that job: one thread drives its shards and answers clients, one per peer writes, and one hears the
+//! coordinator. [`wire`] has the messages. Everything that they lose is repeated by the core.
 //!
 //! # One push
 //!
@@ -54,27 +59,51 @@
 //! ```
 #![forbid(unsafe_code)]
 
+mod client;
 mod clocks;
+mod configuration;
 mod consistency;
 mod cut;
+mod error;
+mod exposed;
 mod log;
+mod mailbox;
 mod message;
+mod peers;
 mod placement;
 mod reason;
+mod reports;
+mod server;
+mod service;
 mod shard;
 mod staleness;
 mod table;
 mod view;
+pub mod wire;
 mod write;
 
+/// State machine that reads bytes from outside, without its sockets, for fuzz targets; no part of the
+/// interface.
+#[doc(hidden)]
+pub mod fuzzing {
+    pub use crate::exposed::{deliver, letter};
+}
+
+pub use client::{Client, Gradient, Pulling, Reader};
 pub use clocks::Clocks;
+pub use configuration::{
+    Configuration, Definition, JobState, Layout, TableDefinition, ViewRequest,
+};
 pub use consistency::{Consistency, InvalidConsistency};
 pub use cut::{Extent, Piece, cut};
+pub use error::{Error, Kind};
 pub use message::Message;
-pub use placement::{Placement, Server};
+pub use placement::{Placement, Share};
 pub use reason::{Reason, Request};
+pub use server::Server;
+pub use service::{ANSWER_VALUES_MAX, Figures};
 pub use shard::{Action, Event, Options, Shard};
 pub use staleness::{STALENESS_MAX, Staleness};
-pub use table::{Initial, Misfit, Table, TableOptions, Tables};
+pub use table::{Initial, InvalidInitial, Misfit, Table, TableOptions, Tables};
 pub use view::{Change, Lost, View};
 pub use write::{Entry, Part, Pull, Push, Workers, Write};

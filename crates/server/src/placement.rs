@@ -14,7 +14,7 @@ use thinwire_member::Id;
 
 /// Server with the share of the job that it should have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Server {
+pub struct Share {
     /// The server.
     pub id: Id,
     /// Weight, such as its memory; not 0.
@@ -36,7 +36,7 @@ impl Placement {
 
     /// Returns the placement on other servers, with `backups` backups per shard or as many as there are
     /// servers for.
-    pub fn next(&self, servers: &[Server], backups: usize) -> Placement {
+    pub fn next(&self, servers: &[Share], backups: usize) -> Placement {
         let copies = (backups + 1).min(servers.len());
         let lives = |id: &Id| servers.iter().any(|server| server.id == *id);
         let mut next = self.clone();
@@ -59,14 +59,14 @@ impl Placement {
         count(self.shards.iter().filter_map(|shard| shard.first()))
     }
 
-    fn level_copies(&mut self, servers: &[Server], copies: usize) {
+    fn level_copies(&mut self, servers: &[Share], copies: usize) {
         let limit = self.shards.len();
         let quota = quota(servers, copies * limit, limit, &self.copies());
         let mut load = self.copies();
         for shard in self.shards.iter_mut() {
             while shard.len() < copies {
-                let lacks = |server: &&Server| !shard.contains(&server.id);
-                let room = |server: &&Server| room(&quota, &load, server.id);
+                let lacks = |server: &&Share| !shard.contains(&server.id);
+                let room = |server: &&Share| room(&quota, &load, server.id);
                 let Some(server) = servers.iter().filter(lacks).max_by_key(room) else { break };
                 shard.push(server.id);
                 *load.entry(server.id).or_default() += 1;
@@ -82,7 +82,7 @@ impl Placement {
         level(&mut self.shards, load, &quota, give);
     }
 
-    fn level_primaries(&mut self, servers: &[Server]) {
+    fn level_primaries(&mut self, servers: &[Share]) {
         let limit = self.shards.len();
         let load = self.primaries();
         let quota = quota(servers, limit, limit, &load);
@@ -110,7 +110,7 @@ fn room(quota: &BTreeMap<Id, usize>, load: &BTreeMap<Id, usize>, id: Id) -> i64 
 /// Divides `total` by weight, at most `limit` to each. Whoever has more gets the larger share of a
 /// remainder, so that less moves.
 fn quota(
-    servers: &[Server],
+    servers: &[Share],
     total: usize,
     limit: usize,
     load: &BTreeMap<Id, usize>,
@@ -119,13 +119,12 @@ fn quota(
     let mut left = total;
     // Shares above the limit are divided again among the others.
     loop {
-        let open: Vec<&Server> =
-            servers.iter().filter(|server| quota[&server.id] < limit).collect();
+        let open: Vec<&Share> = servers.iter().filter(|server| quota[&server.id] < limit).collect();
         let weight: u128 = open.iter().map(|server| u128::from(server.weight)).sum();
         if left == 0 || weight == 0 {
             return quota;
         }
-        let share = |server: &Server| (left as u128 * u128::from(server.weight) / weight) as usize;
+        let share = |server: &Share| (left as u128 * u128::from(server.weight) / weight) as usize;
         let shares: Vec<usize> =
             open.iter().map(|server| share(server).min(limit - quota[&server.id])).collect();
         if shares.iter().all(|share| *share == 0) {
@@ -139,7 +138,7 @@ fn quota(
 }
 
 fn remainder(
-    open: &[&Server],
+    open: &[&Share],
     left: usize,
     load: &BTreeMap<Id, usize>,
     mut quota: BTreeMap<Id, usize>,
@@ -211,12 +210,12 @@ mod tests {
 
     use super::*;
 
-    fn servers(weights: &[(u64, u32)]) -> Vec<Server> {
-        weights.iter().map(|(id, weight)| Server { id: Id(*id), weight: *weight }).collect()
+    fn servers(weights: &[(u64, u32)]) -> Vec<Share> {
+        weights.iter().map(|(id, weight)| Share { id: Id(*id), weight: *weight }).collect()
     }
 
-    fn even(ids: impl Iterator<Item = u64>) -> Vec<Server> {
-        ids.map(|id| Server { id: Id(id), weight: 1 }).collect()
+    fn even(ids: impl Iterator<Item = u64>) -> Vec<Share> {
+        ids.map(|id| Share { id: Id(id), weight: 1 }).collect()
     }
 
     /// Returns the number of copies that are where there was none.

@@ -3,6 +3,8 @@
 //! A row that was never written is a pure function of seed, table and row, and takes four bytes. Reading
 //! makes none. Replicas that apply equal writes have equal bits.
 
+mod bytes;
+
 use std::fmt;
 use std::ops::Range;
 
@@ -17,6 +19,8 @@ use crate::write::{Part, Pull, Write};
 pub enum Initial {
     /// Zeros.
     Zeros,
+    /// This number everywhere.
+    Constant(f32),
     /// Uniform from minus this number to this number.
     Uniform(f32),
     /// Normal with this standard deviation.
@@ -34,6 +38,8 @@ pub struct TableOptions {
     pub initial: Initial,
     /// Seed of the first values.
     pub seed: u64,
+    /// Stream of random numbers of the first values, for tables that must begin independently.
+    pub stream: u32,
 }
 
 /// Rows of a table that are in one shard.
@@ -89,6 +95,50 @@ pub enum Misfit {
         expected: usize,
     },
 }
+
+impl Initial {
+    /// Reads `zeros`, `uniform:0.05` or `normal:0.01`.
+    ///
+    /// # Errors
+    /// If the text is another, or the number is negative or infinite.
+    pub fn parse(text: &str) -> Result<Initial, InvalidInitial> {
+        let invalid = || InvalidInitial(text.to_owned());
+        let (name, number) = text.split_once(':').unwrap_or((text, ""));
+        let number = number.parse().ok().filter(|number: &f32| number.is_finite());
+        match (name, number.filter(|number| *number >= 0.0 || name == "constant")) {
+            ("zeros", None) if text == name => Ok(Initial::Zeros),
+            ("constant", Some(value)) => Ok(Initial::Constant(value)),
+            ("uniform", Some(bound)) => Ok(Initial::Uniform(bound)),
+            ("normal", Some(deviation)) => Ok(Initial::Normal(deviation)),
+            _ => Err(invalid()),
+        }
+    }
+}
+
+impl fmt::Display for Initial {
+    /// The text that [`Initial::parse`] reads.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Initial::Zeros => f.write_str("zeros"),
+            Initial::Constant(value) => write!(f, "constant:{value}"),
+            Initial::Uniform(bound) => write!(f, "uniform:{bound}"),
+            Initial::Normal(deviation) => write!(f, "normal:{deviation}"),
+        }
+    }
+}
+
+/// Refusal of the text of first values.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct InvalidInitial(String);
+
+impl fmt::Display for InvalidInitial {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let expected = "expected zeros, constant:VALUE, uniform:BOUND or normal:DEVIATION";
+        write!(f, "first values '{}', {expected}", self.0)
+    }
+}
+
+impl std::error::Error for InvalidInitial {}
 
 impl Tables {
     /// The tables of a shard, none of whose rows was written. `options` has an item per table.
@@ -203,15 +253,18 @@ impl Table {
 
     /// Appends the first values of a row.
     fn begin(&self, row: u64, values: &mut Vec<f32>) {
-        let key = Key { seed: self.options.seed, step: row, tensor: self.number };
-        let columns = 0..self.options.width as u64;
+        // A row is what a trainer's parameter of this shape has there in the beginning.
+        let key = Key { seed: self.options.seed, step: 0, tensor: self.options.stream };
+        let width = self.options.width as u64;
+        let columns = row * width..(row + 1) * width;
         match self.options.initial {
             Initial::Zeros => values.extend(columns.map(|_| 0.0)),
+            Initial::Constant(value) => values.extend(columns.map(|_| value)),
             Initial::Uniform(bound) => {
                 values.extend(columns.map(|column| bound * (2.0 * key.uniform(column) - 1.0)));
             }
             Initial::Normal(deviation) => {
-                values.extend(columns.map(|column| deviation * key.normal(column)));
+                values.extend(columns.map(|column| key.normal(column) * deviation));
             }
         }
     }
@@ -283,7 +336,7 @@ mod tests {
 
     fn options(optimizer: &str, initial: Initial) -> TableOptions {
         let optimizer = Optimizer::parse(optimizer).unwrap();
-        TableOptions { width: 3, optimizer, initial, seed: 5 }
+        TableOptions { width: 3, optimizer, initial, seed: 5, stream: 0 }
     }
 
     fn tables(optimizer: &str) -> Tables {

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use thinwire_job::elastic::{self, Authority, Candidate, Coordinator, Store};
@@ -36,6 +36,9 @@ pub struct Args {
     /// Fewest and most ranks that train
     #[arg(long, value_name = "MIN:MAX", default_value = "1:256", value_parser = size::up_to(4096))]
     ranks: Size,
+    /// Coordinate the servers of a parameter server, too, which are started elsewhere by `thinwire server`
+    #[arg(long)]
+    servers: bool,
     /// The job's secret (better given as THINWIRE_TOKEN)
     #[arg(long, env = "THINWIRE_TOKEN", hide_env_values = true, value_name = "SECRET")]
     token: Option<String>,
@@ -66,16 +69,21 @@ pub fn run(args: &Args) -> Result<u8> {
     };
     let is_saved = args.state.is_some() || args.store.is_some();
     let authority = if is_saved { Authority::Saved } else { Authority::Unsaved };
+    ensure!(
+        is_saved || !args.servers,
+        "--servers without --state FILE: a coordinator that forgot who has which shard would lose parameters"
+    );
     let options = crate::launch::elastic::options(authority, ranks.clone())?;
+    let job = crate::launch::elastic::with_servers(options, args.servers);
     // It coordinates until it is dropped.
     let lead = match &args.store {
         Some(store) => {
             let place = (args.listen.as_deref(), token.as_str());
-            Lead::Shared(Candidate::begin(store, place, options, tell)?)
+            Lead::Shared(Candidate::begin(store, place, job, tell)?)
         }
         None => {
             let listen = args.listen.as_deref().unwrap_or_default();
-            Lead::Own(Coordinator::bind(listen, &token, options, args.state.as_deref(), tell)?)
+            Lead::Own(Coordinator::bind(listen, &token, job, args.state.as_deref(), tell)?)
         }
     };
     watch_signals(sender)?;

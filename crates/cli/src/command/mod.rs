@@ -9,5 +9,6 @@ pub mod plan;
 pub mod resize;
 pub mod run;
 pub mod sample;
+pub mod server;
 pub mod top;
 pub mod train;

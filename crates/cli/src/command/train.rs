@@ -2,15 +2,19 @@
 
 use std::path::PathBuf;
 
-use anyhow::{Result, anyhow};
+use anyhow::{Context, Result, anyhow};
 use thinwire_train::checkpoint;
 
 use crate::failure::hinted;
 use crate::ranks;
 use crate::size::{Elastic, ElasticFlags, Size, ensure_fixed};
 use crate::training::{
-    self, CheckpointPolicy, Codec, PathFlag, PlanFlags, Settings, TrainingJob, Typed,
+    self, CheckpointPolicy, Codec, PathFlag, PlanFlags, ServerFlags, ServerMode, Settings,
+    TrainingJob, Typed,
 };
+
+/// Ranks of a training against servers, unless it is told.
+const RANKS: u32 = 2;
 
 /// Train a model of text, byte by byte, and see where the time of a step goes.
 #[derive(clap::Args)]
@@ -36,6 +40,8 @@ pub struct Args {
     #[command(flatten)]
     elastic: ElasticFlags,
     #[command(flatten)]
+    server: ServerFlags,
+    #[command(flatten)]
     settings: Settings,
 }
 
@@ -44,12 +50,54 @@ pub struct Args {
 /// # Errors
 /// If the training cannot be done as asked, or a rank is lost.
 pub fn run(args: &Args) -> Result<u8> {
+    let mode = args.server.resolve()?;
+    if let Some(mode) = mode {
+        return with_servers(args, &mode);
+    }
     let job = ranks::prepared(&args.settings.place, || resolved(args))?;
     if let Some(elastic) = to_launch(args)? {
         job.check(&[job.codec.as_ref()])?;
         return ranks::launch_elastic(&args.settings.place, &elastic);
     }
     training::train(&job, &[job.codec.as_ref()])
+}
+
+/// Trains against servers, which this process starts together with the ranks unless it is one of these.
+fn with_servers(args: &Args, mode: &ServerMode) -> Result<u8> {
+    refuse_beside_servers(args)?;
+    let job = resolved(args)?;
+    if ranks::is_member() {
+        return training::train_with_servers(&job, mode);
+    }
+    job.check(&[])?;
+    let size = args.settings.ranks.unwrap_or(Size::Fixed(RANKS));
+    let size = match size {
+        Size::Fixed(ranks) => Size::Elastic { min: ranks, max: ranks },
+        size => size,
+    };
+    let elastic = args.elastic.resolve(Some(size), &args.settings.place)?;
+    let elastic = elastic.context("a job with servers is elastic")?;
+    let elastic = Elastic { servers: mode.servers, ..elastic };
+    ranks::launch_elastic(&args.settings.place, &elastic)
+}
+
+/// Refuses flags that a training against servers does not follow.
+fn refuse_beside_servers(args: &Args) -> Result<()> {
+    let codec = args.codec.as_ref().filter(|codec| codec.typed != "none");
+    let flag = [
+        codec.map(|codec| format!("--codec {}", codec.typed)),
+        args.settings.exchange_flag(),
+        args.plan.flag(),
+        args.resume.as_ref().map(|path| format!("--resume {}", path.display())),
+        args.settings.trace.as_ref().map(|path| format!("--trace {}", path.display())),
+    ];
+    match flag.into_iter().flatten().next() {
+        None => Ok(()),
+        Some(flag) => Err(hinted(
+            anyhow!("{flag} with --mode server, where gradients travel raw"),
+            "leave it out",
+        )),
+    }
 }
 
 /// The elastic job whose members this process is to start, unless it is one of them.

@@ -17,14 +17,18 @@ pub mod plan;
 mod progress;
 mod recipe;
 mod seat;
+mod server;
+mod server_flags;
 mod session;
 mod settings;
 mod shared;
 pub mod trace;
 
+pub use interrupt::Interrupt;
 pub use job::TrainingJob;
 pub use machine::command_line;
 pub use model::Model;
+pub use server_flags::{ServerFlags, ServerMode};
 pub use settings::{CheckpointPolicy, Codec, PathFlag, PlanFlags, Settings, Typed};
 
 use anyhow::{Context, Result};
@@ -41,7 +45,6 @@ use crate::report::{self, Report, Run};
 use crate::size::Size;
 use engine::Engine;
 use folder::FolderLock;
-use interrupt::Interrupt;
 use plan::Built;
 use seat::Seat;
 use session::Session;
@@ -85,6 +88,15 @@ pub fn train(job: &TrainingJob, codecs: &[Option<&Policy>]) -> Result<u8> {
         runs(job, codecs, (&seat, &meeting))
     })?;
     conclude(job, &place, trained, &interrupt)
+}
+
+/// Trains against the servers of a parameter server. Returns the code to exit with.
+///
+/// # Errors
+/// If this process is no member of a job with servers, or the training fails.
+pub fn train_with_servers(job: &TrainingJob, mode: &ServerMode) -> Result<u8> {
+    let seat = job.settings.place.member()?.context("a rank of a job with servers has no seat")?;
+    server::train(job, mode, &seat)
 }
 
 /// Ends a training: rank 0 writes the report and prints. Returns the code to exit with.

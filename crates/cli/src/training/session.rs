@@ -375,13 +375,18 @@ impl<'a> Session<'a> {
         else {
             return Ok(());
         };
+        // Of ranks that train against servers, the first one saves what it has pulled.
+        let world = self.engine.machine.sync().world();
+        if world.size() < self.world.size() && self.world.rank() != Rank(0) {
+            return Ok(());
+        }
         self.course.log.pause();
         let state = (&mut self.engine, self.course.position);
         let saved = checkpoints::save(
             (job, self.course.job.as_deref()),
             (policy, self.seat.lock),
             state,
-            (self.world, done),
+            (world, done),
         );
         if saved.is_err() {
             self.seat.lock.discard(done);

@@ -12,12 +12,13 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use thinwire_member::{Authority, Id, Options};
+use thinwire_member::{Authority, Id};
 
 use super::coordinator::Coordinator;
 use super::etcd::Directory;
 use super::event::Event;
 use super::store::Store;
+use super::views::Job;
 use crate::error::Error;
 use crate::rendezvous::secret;
 use campaign::Campaign;
@@ -62,10 +63,12 @@ impl Candidate {
     pub fn begin(
         store: &Store,
         (listen, token): (Option<&str>, &str),
-        options: Options,
+        job: impl Into<Job>,
         tell: impl FnMut(&Event) + Send + 'static,
     ) -> Result<Candidate, Error> {
-        if options.authority != Authority::Saved {
+        let job = job.into();
+        job.check()?;
+        if job.workers.authority != Authority::Saved {
             return Err(Error::invalid("authority of a candidate is not Authority::Saved"));
         }
         secret(token, &store.to_string())?;
@@ -75,7 +78,7 @@ impl Candidate {
         let seat = Arc::new(Seat::default());
         let tell = Arc::new(Mutex::new(tell));
         let place = (listen, token.to_owned());
-        let campaign = Campaign::new(directory, place, options, (Arc::clone(&seat), tell));
+        let campaign = Campaign::new(directory, place, job, (Arc::clone(&seat), tell));
         let thread = thread::Builder::new()
             .name("thinwire candidate".to_owned())
             .spawn(move || campaign.run())

@@ -8,14 +8,14 @@ use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
 
 use thinwire_link::service::Server;
-use thinwire_member::{Authority as Kind, Id, Options, Roster};
+use thinwire_member::Id;
 
-use super::authority::Authority;
 use super::envelope::End;
 use super::event::Event;
-use super::saving::{FileRegistry, RETURN, Saving};
-use super::seat::fresh_id;
+use super::saving::{FileRegistry, Saving};
 use super::service::{CoordinatorService, Tell};
+use super::sides::Sides;
+use super::views::Job;
 use crate::address::{joined, listening};
 use crate::error::Error;
 use crate::rendezvous::secret;
@@ -35,8 +35,8 @@ impl Coordinator {
     /// Listens on `address`, host:port as processes reach it (port 0 for any that is free).
     ///
     /// With a `state` file the coordinator goes on from there, and keeps its state in it. Without one it
-    /// founds a job at once if [`Kind::Saved`] says that no other coordinator can exist, and if
-    /// [`Kind::Unsaved`] does not, it first looks whether processes of a running job come.
+    /// founds a job at once if [`Authority::Saved`](thinwire_member::Authority::Saved) says that no other coordinator can exist, and if
+    /// [`Authority::Unsaved`](thinwire_member::Authority::Unsaved) does not, it first looks whether processes of a running job come.
     ///
     /// `tell` is called with every event, from the coordinator's thread, and must not block.
     ///
@@ -46,41 +46,37 @@ impl Coordinator {
     pub fn bind(
         address: &str,
         token: &str,
-        options: Options,
+        job: impl Into<Job>,
         state: Option<&Path>,
         tell: impl FnMut(&Event) + Send + 'static,
     ) -> Result<Coordinator, Error> {
-        if options.authority == Kind::Elected {
-            return Err(Error::invalid(
-                "an elected coordinator lives in a member, expected saved or unsaved",
-            ));
-        }
+        let mut job = job.into();
+        job.check()?;
         let saving = match state {
             Some(path) => Saving::to(FileRegistry::open(path)?),
             None => Saving::default(),
         };
-        Coordinator::begin((address, token), options, saving, Box::new(tell))
+        Coordinator::begin((address, token), &mut job, saving, Box::new(tell))
     }
 
     /// Listens on an address with a token, and goes on with a state.
     pub(super) fn begin(
         (address, token): (&str, &str),
-        options: Options,
+        job: &mut Job,
         mut saving: Saving,
         mut tell: Tell,
     ) -> Result<Coordinator, Error> {
         let secret = secret(token, address)?;
-        let authority = begin(&mut saving, options)?;
+        let sides = Sides::begin(&mut saving, job)?;
         saving.check()?;
-        if let (Some(place), Some(roster), None) =
-            (saving.place(), authority.roster(), saving.over())
-            && let Some(epoch) = roster.epoch()
-        {
-            tell(&Event::resumed(&place, epoch.number));
+        if let (Some(place), None) = (saving.place(), saving.over()) {
+            for (role, epoch) in sides.epochs() {
+                tell(&Event::resumed(role, &place, epoch.number));
+            }
         }
         let target = Arc::new(AtomicU32::new(0));
         let service =
-            CoordinatorService::new(authority, saving, Arc::clone(&target), tell, Instant::now());
+            CoordinatorService::new(sides, saving, Arc::clone(&target), tell, Instant::now());
         let server = Server::bind(listening(address)?, &secret, service)?;
         let host = address.rsplit_once(':').map_or(address, |(host, _)| host);
         let address = joined(host, server.address().port());
@@ -127,19 +123,4 @@ impl fmt::Debug for Coordinator {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Coordinator").field("address", &self.address).finish_non_exhaustive()
     }
-}
-
-fn begin(saving: &mut Saving, options: Options) -> Result<Authority, Error> {
-    let found = |roster| Authority::Decided(Box::new(roster));
-    if let (Some(bytes), Some(place)) = (saving.load()?, saving.place()) {
-        let patience = (saving.way(&options), RETURN * options.silence);
-        let restored = Roster::restore(&bytes, options, Duration::ZERO, patience);
-        let cannot = |error| Error::because(format!("reading {place}"), error);
-        return restored.map(found).map_err(cannot);
-    }
-    let id = fresh_id()?;
-    Ok(match options.authority {
-        Kind::Saved => found(Roster::found(id, options)),
-        _ => Authority::listen(id, options),
-    })
 }

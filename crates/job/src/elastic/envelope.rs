@@ -8,16 +8,19 @@ use thinwire_member::{Fields, Id, MESSAGE_BYTES_MAX, Message};
 
 use super::bytes::{read_text, write_text};
 use super::facts::{FACTS_MAX, Facts, NAME_BYTES_MAX, VALUE_BYTES_MAX};
+use super::views::{VIEWS_BYTES_MAX, VIEWS_REQUEST_BYTES_MAX};
 
 /// Most bytes of the figures of a process.
 pub const FIGURES_BYTES_MAX: usize = 16 << 10;
 /// Most bytes of a text from the coordinator, but of a status.
 const TEXT_BYTES_MAX: usize = 4096;
-/// Most bytes of a request.
+/// Most bytes of a request, but for one about views.
 pub const REQUEST_BYTES_MAX: usize = {
     let join = 10 + FACTS_MAX * (4 + NAME_BYTES_MAX + VALUE_BYTES_MAX);
     if join > 1 + MESSAGE_BYTES_MAX { join } else { 1 + MESSAGE_BYTES_MAX }
 };
+/// Most bytes of a request about views.
+pub const VIEWS_MESSAGE_BYTES_MAX: usize = 9 + VIEWS_REQUEST_BYTES_MAX;
 
 const JOIN: u8 = 16;
 const MEMBER: u8 = 17;
@@ -25,11 +28,13 @@ const FIGURES: u8 = 18;
 const STATUS: u8 = 19;
 const RESIZE: u8 = 20;
 const COMPLETE: u8 = 21;
+const VIEWS: u8 = 22;
 
 const WELCOME: u8 = 16;
 const REFUSED: u8 = 18;
 const RESIZED: u8 = 20;
 const END: u8 = 21;
+const VIEWS_REFUSED: u8 = 23;
 
 /// Message to the coordinator.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -51,6 +56,13 @@ pub enum Request {
     Resize(u32),
     /// All steps are done: the job is over.
     Complete,
+    /// Request for the views of the job's servers, now and whenever they change.
+    Views {
+        /// Process that asks; `Id(0)` is one that only reads.
+        from: Id,
+        /// Request to the view service, if it is not empty.
+        request: Vec<u8>,
+    },
 }
 
 /// Message of the coordinator.
@@ -73,6 +85,10 @@ pub enum Reply {
     Resized(u32),
     /// The job ends.
     End(End),
+    /// State of the view service.
+    Views(Vec<u8>),
+    /// The request about views is refused, for this reason.
+    ViewsRefused(String),
 }
 
 /// Manner in which a job ends.
@@ -103,6 +119,9 @@ impl Request {
             Request::Status => vec![STATUS],
             Request::Resize(target) => [&[RESIZE], &target.to_le_bytes()[..]].concat(),
             Request::Complete => vec![COMPLETE],
+            Request::Views { from, request } => {
+                [&[VIEWS], &from.0.to_le_bytes()[..], &request[..]].concat()
+            }
         }
     }
 
@@ -124,13 +143,18 @@ fn parse_request(bytes: &[u8]) -> Option<Request> {
         STATUS => Request::Status,
         RESIZE => Request::Resize(fields.u32().ok()?),
         COMPLETE => Request::Complete,
+        VIEWS => {
+            let (from, request) = (Id(fields.u64().ok()?), fields.rest().to_vec());
+            let is_short = request.len() <= VIEWS_REQUEST_BYTES_MAX;
+            return is_short.then_some(Request::Views { from, request });
+        }
         _ => return None,
     };
     fields.end().ok().map(|()| request)
 }
 
 impl Reply {
-    /// Returns the reply as it travels. Longer texts are cut, but for a status.
+    /// Returns the reply as it travels. Longer texts are cut, but for a status and for views.
     pub fn to_bytes(&self) -> Vec<u8> {
         match self {
             Reply::Welcome { coordinator, silence_ms } => {
@@ -140,16 +164,13 @@ impl Reply {
                 bytes
             }
             Reply::Member(message) => [&[MEMBER], &message.to_bytes()[..]].concat(),
-            Reply::Refused(text) => {
-                let mut bytes = vec![REFUSED];
-                let end = text.floor_char_boundary(TEXT_BYTES_MAX);
-                write_text(&text[..end], &mut bytes);
-                bytes
-            }
+            Reply::Refused(text) => refusal(REFUSED, text),
             Reply::Status(json) => [&[STATUS], json.as_bytes()].concat(),
             Reply::Resized(target) => [&[RESIZED], &target.to_le_bytes()[..]].concat(),
             Reply::End(End::Complete) => vec![END, 0],
             Reply::End(End::Stop) => vec![END, 1],
+            Reply::Views(state) => [&[VIEWS], &state[..]].concat(),
+            Reply::ViewsRefused(text) => refusal(VIEWS_REFUSED, text),
         }
     }
 
@@ -160,6 +181,13 @@ impl Reply {
     pub fn parse(bytes: &[u8]) -> Result<Reply, link::Error> {
         parse_reply(bytes).ok_or_else(|| strange("message of a coordinator", bytes))
     }
+}
+
+fn refusal(kind: u8, text: &str) -> Vec<u8> {
+    let mut bytes = vec![kind];
+    let end = text.floor_char_boundary(TEXT_BYTES_MAX);
+    write_text(&text[..end], &mut bytes);
+    bytes
 }
 
 fn parse_reply(bytes: &[u8]) -> Option<Reply> {
@@ -177,6 +205,11 @@ fn parse_reply(bytes: &[u8]) -> Option<Reply> {
             1 => End::Stop,
             _ => return None,
         }),
+        VIEWS => {
+            let state = fields.rest().to_vec();
+            return (state.len() <= VIEWS_BYTES_MAX).then_some(Reply::Views(state));
+        }
+        VIEWS_REFUSED => Reply::ViewsRefused(read_text(&mut fields, TEXT_BYTES_MAX)?),
         _ => return None,
     };
     fields.end().ok().map(|()| reply)
@@ -204,6 +237,8 @@ mod tests {
             Request::Status,
             Request::Resize(3),
             Request::Complete,
+            Request::Views { from: Id(0), request: Vec::new() },
+            Request::Views { from: Id(1 << 63), request: b"{\"ready\":3}".to_vec() },
         ]
     }
 
@@ -216,6 +251,9 @@ mod tests {
             Reply::Resized(3),
             Reply::End(End::Complete),
             Reply::End(End::Stop),
+            Reply::Views(Vec::new()),
+            Reply::Views(vec![7; 100]),
+            Reply::ViewsRefused("no".to_owned()),
         ]
     }
 
@@ -224,7 +262,9 @@ mod tests {
         for request in requests() {
             let bytes = request.to_bytes();
             assert_eq!(Request::parse(&bytes).unwrap(), request);
-            assert!(bytes[0] >= 16 && bytes.len() <= REQUEST_BYTES_MAX);
+            assert!(
+                bytes[0] >= 16 && bytes.len() <= REQUEST_BYTES_MAX.max(VIEWS_MESSAGE_BYTES_MAX)
+            );
             for place in 0..bytes.len() {
                 let mut changed = bytes.clone();
                 changed[place] ^= 1;
@@ -245,12 +285,26 @@ mod tests {
         assert!(long.len() <= 3 + TEXT_BYTES_MAX && Reply::parse(&long).is_ok());
         let long = Request::Figures("x".repeat(FIGURES_BYTES_MAX + 1)).to_bytes();
         assert!(Request::parse(&long).is_err());
+        let long = Reply::ViewsRefused("x".repeat(5000)).to_bytes();
+        assert!(long.len() <= 3 + TEXT_BYTES_MAX && Reply::parse(&long).is_ok());
+    }
+
+    #[test]
+    fn views_of_any_length_up_to_the_limit_are_read_back_and_longer_ones_are_none() {
+        let request = |length| Request::Views { from: Id(5), request: vec![3; length] };
+        let longest = request(VIEWS_REQUEST_BYTES_MAX);
+        assert_eq!(longest.to_bytes().len(), VIEWS_MESSAGE_BYTES_MAX);
+        assert_eq!(Request::parse(&longest.to_bytes()).unwrap(), longest);
+        assert!(Request::parse(&request(VIEWS_REQUEST_BYTES_MAX + 1).to_bytes()).is_err());
+        let longest = Reply::Views(vec![3; VIEWS_BYTES_MAX]);
+        assert_eq!(Reply::parse(&longest.to_bytes()).unwrap(), longest);
+        assert!(Reply::parse(&Reply::Views(vec![3; VIEWS_BYTES_MAX + 1]).to_bytes()).is_err());
     }
 
     proptest! {
         #[test]
         fn any_bytes_are_refused_or_write_themselves_back(
-            kind in 15..23_u8, rest in prop::collection::vec(0..20_u8, 0..40)
+            kind in 15..25_u8, rest in prop::collection::vec(0..20_u8, 0..40)
         ) {
             let bytes = [&[kind], &rest[..]].concat();
             if let Ok(request) = Request::parse(&bytes) {

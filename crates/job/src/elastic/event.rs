@@ -1,11 +1,14 @@
 //! Events in the life of an elastic job, for the log and for `--json`.
 
+mod servers;
+
 use std::time::SystemTime;
 
 use serde_json::{Value, json};
 use thinwire_member::{Epoch, Gone, Id, Interruption, Note, Wait};
 
 use super::envelope::End;
+use super::role::Role;
 
 /// Event in the life of an elastic job, as its coordinator sees it.
 #[derive(Clone, Debug, PartialEq)]
@@ -23,7 +26,7 @@ impl Event {
         Event { time: SystemTime::now(), text, json }
     }
 
-    /// The event that a coordinator's note tells of.
+    /// The event that a coordinator's note of its workers tells of.
     pub(super) fn of(note: &Note, epoch: Option<&Epoch>) -> Event {
         match note {
             Note::Started { number, joined, gone, interruption } => {
@@ -31,7 +34,7 @@ impl Event {
             }
             Note::Rewound { number, from, to } => rewound(*number, *from, *to),
             Note::Waiting(wait) => {
-                let reason = waiting(*wait);
+                let reason = waiting(Role::Worker, *wait);
                 Event::new(
                     format!("waiting: {reason}"),
                     json!({ "event": "waiting", "reason": reason }),
@@ -45,8 +48,9 @@ impl Event {
     }
 
     pub(super) fn refused(id: Id, reason: &str) -> Event {
+        let process = if id.is_server() { "server" } else { "process" };
         Event::new(
-            format!("refused process {id}: {reason}"),
+            format!("refused {process} {id}: {reason}"),
             json!({ "event": "refused", "id": id.to_string(), "reason": reason }),
         )
     }
@@ -58,7 +62,10 @@ impl Event {
         )
     }
 
-    pub(super) fn resumed(place: &str, number: u32) -> Event {
+    pub(super) fn resumed(role: Role, place: &str, number: u32) -> Event {
+        if role == Role::Server {
+            return servers::resumed(place, number);
+        }
         Event::new(
             format!("the coordinator goes on with epoch {number} from {place}"),
             json!({ "event": "resumed", "epoch": number }),
@@ -156,20 +163,9 @@ fn started(number: u32, change: Change<'_>, epoch: Option<&Epoch>) -> Event {
     let holders = epoch.map_or(0, |epoch| epoch.holders);
     // Without holders, ranks find out by themselves whether there is a checkpoint.
     let from = if holders > 0 { format!(" from step {done}") } else { String::new() };
-    let mut text = format!("epoch {number}{from}: {}", count(ranks, "rank"));
-    if !joined.is_empty() {
-        text += &format!("; joined: {}", list(joined.iter().map(Id::to_string)));
-    }
-    if !gone.is_empty() {
-        text += &format!("; gone: {}", list(gone.iter().map(|(id, why)| gone_text(*id, *why))));
-    }
+    let changes = changes(change);
+    let text = format!("epoch {number}{from}: {}{changes}", count(ranks, "rank"));
     let interruption = interruption.map(interrupted);
-    // A loss explains itself, but for two members that cannot reach each other.
-    let is_cut = |(_, why): &(Id, Gone)| *why == Gone::Cut;
-    let explains = (joined.is_empty() && gone.is_empty()) || gone.iter().any(is_cut);
-    if let Some(reason) = interruption.as_ref().filter(|_| explains) {
-        text += &format!("; {reason}");
-    }
     let gone = gone.iter().map(|(id, why)| json!({ "id": id.to_string(), "why": why_gone(*why) }));
     let json = json!({
         "event": "started",
@@ -183,6 +179,24 @@ fn started(number: u32, change: Change<'_>, epoch: Option<&Epoch>) -> Event {
         "interruption": interruption,
     });
     Event::new(text, json)
+}
+
+/// Returns who came and who went, and why if that does not explain itself.
+fn changes((joined, gone, interruption): Change<'_>) -> String {
+    let mut text = String::new();
+    if !joined.is_empty() {
+        text += &format!("; joined: {}", list(joined.iter().map(Id::to_string)));
+    }
+    if !gone.is_empty() {
+        text += &format!("; gone: {}", list(gone.iter().map(|(id, why)| gone_text(*id, *why))));
+    }
+    // A loss explains itself, but for two members that cannot reach each other.
+    let is_cut = |(_, why): &(Id, Gone)| *why == Gone::Cut;
+    let explains = (joined.is_empty() && gone.is_empty()) || gone.iter().any(is_cut);
+    if let Some(reason) = interruption.filter(|_| explains) {
+        text += &format!("; {}", interrupted(reason));
+    }
+    text
 }
 
 fn interrupted(interruption: Interruption) -> String {
@@ -222,9 +236,11 @@ fn why_gone(why: Gone) -> &'static str {
 }
 
 /// Returns the reason why no epoch can be formed, in words.
-pub(super) fn waiting(wait: Wait) -> String {
+pub(super) fn waiting(role: Role, wait: Wait) -> String {
     match wait {
-        Wait::Members { have, min } => format!("{have} of at least {min} ranks are there"),
+        Wait::Members { have, min } => {
+            format!("{have} of at least {min} {}s are there", role.noun())
+        }
         Wait::Quorum { have, need } => {
             format!(
                 "{have} of {need} members of the last epoch are reachable, which others may go on with"

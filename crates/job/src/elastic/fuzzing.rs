@@ -12,13 +12,14 @@ use super::authority::Authority;
 use super::envelope::Reply;
 use super::saving::Saving;
 use super::service::CoordinatorService;
+use super::sides::Sides;
 
 /// Returns the coordinator of a new job, which began at `base`.
 pub fn coordinator(options: Options, base: Instant) -> impl Service {
     let authority = Authority::Decided(Box::new(Roster::found(Id(7), options)));
     let tell = Box::new(|event: &super::Event| assert!(!event.text.contains('\n'), "{event:?}"));
     let target = Arc::new(AtomicU32::new(0));
-    CoordinatorService::new(authority, Saving::default(), target, tell, base)
+    CoordinatorService::new(Sides::of_workers(authority), Saving::default(), target, tell, base)
 }
 
 /// Checks that the answer to a message writes itself back.

@@ -23,12 +23,14 @@ use thinwire_wire::{Rank, World};
 
 use super::envelope::FIGURES_BYTES_MAX;
 use super::facts::Facts;
+use super::role::Role;
 use super::seat::Seat;
 use crate::error::Error;
 use crate::meeting::Settings;
 use connector::Caller;
 use meeting::Meeting;
-use shared::{Found, Shared};
+pub(super) use shared::Found;
+use shared::{Left, Shared};
 use worker::{Command, Worker};
 
 /// Longest time that a farewell takes.
@@ -89,6 +91,17 @@ impl Membership {
         options: Options,
         facts: Vec<(String, String)>,
     ) -> Result<Membership, Error> {
+        Membership::enter(seat, settings, options, (facts, settings.timeout))
+    }
+
+    /// Joins a job as [`Membership::join`] does; a wait for an epoch fails when the coordinator has been away for
+    /// the time `absence`.
+    pub(super) fn enter(
+        seat: &Seat,
+        settings: &Settings,
+        options: Options,
+        (facts, absence): (Vec<(String, String)>, Duration),
+    ) -> Result<Membership, Error> {
         if options.authority == Authority::Elected {
             return Err(Error::invalid(
                 "an elected coordinator lives in a member, expected saved or unsaved",
@@ -99,7 +112,7 @@ impl Membership {
         let caller = Arc::new(Caller::new(seat, facts)?);
         let call = caller.call(settings.timeout)?;
         let options = Options { silence: call.silence, ..options };
-        let shared = Arc::new(Shared::new(settings.timeout));
+        let shared = Arc::new(Shared::new(absence));
         let (sender, receiver) = channel();
         let mut worker = Worker::new(
             (seat.id, options, fingerprint),
@@ -107,7 +120,7 @@ impl Membership {
             (sender.clone(), receiver),
             Arc::clone(&caller),
         );
-        shared.meetings(Meeting::new(settings, options.silence, &caller));
+        shared.meetings(Meeting::new(settings, options.silence, &caller, Role::of(seat.id)));
         worker.connected(call);
         let thread = thread::Builder::new()
             .name("thinwire member".to_owned())
@@ -172,6 +185,33 @@ impl Membership {
         }
     }
 
+    /// Waits until an epoch has started, without meeting its members; none if none has within `timeout`. Its state
+    /// counts as there at once.
+    ///
+    /// # Errors
+    /// If the coordinator refuses this process.
+    pub(super) fn next_epoch(&self, timeout: Duration) -> Result<Option<Found>, Error> {
+        let found = self.shared.wait_for_epoch(Instant::now().checked_add(timeout))?;
+        if let Some(Found::Epoch(epoch)) = &found {
+            self.synced(epoch.done);
+        }
+        Ok(found)
+    }
+
+    /// Ends the run of an epoch without meeting as soon as it is to end; returns whether it is so within `timeout`.
+    pub(super) fn halt_if_told(&self, timeout: Duration) -> bool {
+        let is_told = self.shared.wait_for_halt(Instant::now() + timeout);
+        if is_told {
+            self.halted();
+        }
+        is_told
+    }
+
+    /// Ends the waits of other threads: this membership is about to be dropped.
+    pub(super) fn abandon(&self) {
+        self.shared.left(Left::Alone);
+    }
+
     /// Sets what ends the present run at once, so that whatever waits in it fails. `stop` is called once,
     /// from another thread, or from this one if the run is to end already. It must not block.
     pub fn on_abort(&self, stop: impl Fn() + Send + 'static) {
@@ -204,7 +244,12 @@ impl Membership {
 
     /// Notes that a peer of the epoch does not answer.
     pub fn lost(&self, rank: Rank) {
-        if let Some(id) = self.shared.member(rank).filter(|id| *id != self.id) {
+        self.shared.member(rank).into_iter().for_each(|id| self.lose(id));
+    }
+
+    /// Notes that a member of the epoch does not answer.
+    pub(super) fn lose(&self, id: Id) {
+        if id != self.id {
             self.command(Command::Lost(id));
         }
     }

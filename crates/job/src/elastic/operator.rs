@@ -7,7 +7,6 @@ use thinwire_link::service::Connection;
 
 use super::envelope::{Reply, Request};
 use super::etcd;
-use super::store::Store;
 use crate::error::Error;
 use crate::rendezvous::secret;
 
@@ -26,10 +25,7 @@ impl Operator {
     /// If the coordinator does not answer, or has another token.
     pub fn connect(address: &str, token: &str, timeout: Duration) -> Result<Operator, Error> {
         let secret = secret(token, address)?;
-        let address = match Store::is_meant(address) {
-            true => etcd::address(&address.parse()?, timeout)?,
-            false => address.to_owned(),
-        };
+        let address = etcd::locate(address, timeout)?;
         Ok(Operator { connection: Connection::connect(&address, &secret, timeout)?, timeout })
     }
 

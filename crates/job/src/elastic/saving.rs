@@ -4,6 +4,7 @@
 //! cannot be, the coordinator falls silent but goes on trying, unless another one has taken over.
 
 mod file;
+mod parts;
 
 use std::time::Duration;
 
@@ -13,6 +14,7 @@ use super::envelope::End;
 use super::event::Event;
 use crate::error::Error;
 pub use file::FileRegistry;
+pub use parts::{Parts, STATE_BYTES_MAX};
 
 /// Number of silence times by which a restarted coordinator waits longer for members, since they come back
 /// with growing pauses.

@@ -3,6 +3,7 @@
 use thinwire_link::Token;
 use thinwire_member::Id;
 
+use super::role::Role;
 use super::store::Store;
 use crate::address;
 use crate::environment::Variables;
@@ -10,7 +11,7 @@ use crate::error::Error;
 use crate::given::Given;
 use crate::rendezvous;
 
-/// The environment variable with the id of a member, as sixteen hexadecimal digits, or `new`.
+/// The environment variable with the id of a member, as sixteen hexadecimal digits, or `new` for a worker.
 pub const VARIABLE: &str = "THINWIRE_MEMBER";
 
 /// A process of an elastic job before it joins.
@@ -25,12 +26,22 @@ pub struct Seat {
 }
 
 impl Seat {
-    /// Returns a seat with a random id.
+    /// Returns the seat of a worker, with a random id.
     ///
     /// # Errors
     /// If the system has no random numbers.
     pub fn new(coordinator: impl Into<String>, token: impl Into<String>) -> Result<Seat, Error> {
-        Ok(Seat { coordinator: coordinator.into(), token: token.into(), id: fresh_id()? })
+        let id = fresh_id(Role::Worker)?;
+        Ok(Seat { coordinator: coordinator.into(), token: token.into(), id })
+    }
+
+    /// Returns the seat of a server, with a random id.
+    ///
+    /// # Errors
+    /// If the system has no random numbers.
+    pub fn server(coordinator: impl Into<String>, token: impl Into<String>) -> Result<Seat, Error> {
+        let id = fresh_id(Role::Server)?;
+        Ok(Seat { coordinator: coordinator.into(), token: token.into(), id })
     }
 
     /// Returns the environment variables in which a launcher gives this seat to a process.
@@ -57,7 +68,7 @@ impl Seat {
 pub fn seat(given: &Given, variables: Variables<'_>) -> Result<Option<Seat>, Error> {
     let Some(text) = variables(VARIABLE) else { return Ok(None) };
     let id = match text.as_str() {
-        "new" => fresh_id()?,
+        "new" => fresh_id(Role::Worker)?,
         _ => parse(&text)?,
     };
     let variable = variables("THINWIRE_COORDINATOR");
@@ -76,11 +87,11 @@ pub fn seat(given: &Given, variables: Variables<'_>) -> Result<Option<Seat>, Err
     Ok(Some(Seat { coordinator, token, id }))
 }
 
-/// Returns a random id that is not zero.
-pub(super) fn fresh_id() -> Result<Id, Error> {
+/// Returns a random id of this role that is not zero.
+pub(super) fn fresh_id(role: Role) -> Result<Id, Error> {
     let digits = Token::random()?;
     let number = u64::from_str_radix(&digits[..16], 16).expect("hexadecimal digits");
-    Ok(Id(number.max(1)))
+    Ok(Id(role.id(number).0.max(1)))
 }
 
 fn parse(text: &str) -> Result<Id, Error> {
@@ -118,6 +129,22 @@ mod tests {
             _ => lookup(name),
         };
         assert_ne!(seat(&Given::default(), &fresh).unwrap().unwrap().id, expected.id);
+    }
+
+    #[test]
+    fn an_id_says_its_role_wherever_it_comes_from() {
+        let server = Seat::server("127.0.0.1:7", "secret").unwrap();
+        let variables = server.variables();
+        let lookup = |name: &str| {
+            variables.iter().find(|(known, _)| *known == name).map(|(_, value)| value.clone())
+        };
+        assert_eq!(seat(&Given::default(), &lookup).unwrap(), Some(server.clone()));
+        assert!(server.id.is_server());
+        // Of random ids that were not of one role, some would be of the other.
+        for _ in 0..32 {
+            assert!(!Seat::new("127.0.0.1:7", "secret").unwrap().id.is_server());
+            assert!(Seat::server("127.0.0.1:7", "secret").unwrap().id.is_server());
+        }
     }
 
     #[test]

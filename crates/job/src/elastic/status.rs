@@ -1,15 +1,15 @@
 //! State of an elastic job as JSON, for `thinwire top`.
 
-use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use thinwire_link::service::MESSAGE_BYTES_MAX;
 use thinwire_member::{Id, Standing};
 
-use super::authority::Authority;
 use super::envelope::End;
 use super::event::waiting;
+use super::side::Side;
+use super::sides::Sides;
 
 /// Last news of a process.
 #[derive(Clone, Debug, Default)]
@@ -44,14 +44,10 @@ const BYTES_MAX: usize = MESSAGE_BYTES_MAX / 2;
 /// Returns the state of the job: `epoch` (0 before the first), `step` with which it began, `target`, `min`,
 /// `max`, `waiting` (a text or null), `end` (`complete`, `stop` or null), `members` by rank and
 /// `newcomers`, each with `id`, `rank` (null for a newcomer), `standing` (`newcomer`, `running`, `halted`,
-/// `silent` or `lost`), `step` and `figures`.
-pub fn describe(
-    authority: &Authority,
-    known: &BTreeMap<Id, Known>,
-    end: Option<End>,
-    now: Instant,
-) -> String {
-    let text = |shown| state(authority, (known, shown), end, now).to_string();
+/// `silent` or `lost`), `step` and `figures`; `servers` (null if there are none to be) with the same fields but
+/// `end`.
+pub fn describe(sides: &Sides, end: Option<End>, now: Instant) -> String {
+    let text = |shown| state(sides, shown, end, now).to_string();
     let all = text(Shown::All);
     if all.len() > BYTES_MAX { text(Shown::Rank0) } else { all }
 }
@@ -63,19 +59,23 @@ enum Shown {
     Rank0,
 }
 
-fn state(
-    authority: &Authority,
-    (known, shown): (&BTreeMap<Id, Known>, Shown),
-    end: Option<End>,
-    now: Instant,
-) -> Value {
-    let roster = authority.roster();
-    let epoch = roster.and_then(|roster| roster.epoch());
+fn state(sides: &Sides, shown: Shown, end: Option<End>, now: Instant) -> Value {
+    let mut state = side(&sides.workers, shown, now);
+    state["end"] = json!(end.map(|end| match end {
+        End::Complete => "complete",
+        End::Stop => "stop",
+    }));
+    state["servers"] = json!(sides.servers.as_ref().map(|it| side(&it.side, shown, now)));
+    state
+}
+
+fn side(side: &Side, shown: Shown, now: Instant) -> Value {
+    let (authority, epoch) = (&side.authority, side.epoch());
     let members = epoch.map_or(&[][..], |epoch| &epoch.members);
     let options = authority.options();
     let unknown = Known::default();
     let process = |id: Id, rank: Option<usize>| {
-        let known = known.get(&id).unwrap_or(&unknown);
+        let known = side.known.get(&id).unwrap_or(&unknown);
         json!({
             "id": id.to_string(),
             "rank": rank,
@@ -85,18 +85,16 @@ fn state(
         })
     };
     let ranks = members.iter().enumerate().map(|(rank, id)| process(*id, Some(rank)));
-    let newcomers = known.keys().filter(|id| !members.contains(id)).map(|id| process(*id, None));
+    let newcomers =
+        side.known.keys().filter(|id| !members.contains(id)).map(|id| process(*id, None));
+    let wait = authority.roster().and_then(|roster| roster.waiting());
     json!({
         "epoch": epoch.map_or(0, |epoch| epoch.number),
         "step": epoch.map_or(0, |epoch| epoch.done),
         "target": authority.target(),
         "min": options.min,
         "max": options.max,
-        "waiting": roster.and_then(|roster| roster.waiting()).map(waiting),
-        "end": end.map(|end| match end {
-            End::Complete => "complete",
-            End::Stop => "stop",
-        }),
+        "waiting": wait.map(|wait| waiting(side.role, wait)),
         "members": ranks.collect::<Vec<_>>(),
         "newcomers": newcomers.collect::<Vec<_>>(),
     })

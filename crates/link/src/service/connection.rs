@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use crate::error::refuse_if;
 use crate::service::OUTPUT_BYTES_MAX;
-use crate::service::conversation::{Conversation, Greeting};
+use crate::service::conversation::{COORDINATOR, Conversation, Greeting};
 use crate::tcp::wake::Wake;
 use crate::{Error, Kind, Token, Waker};
 
@@ -21,13 +21,26 @@ pub struct Connection {
 }
 
 impl Connection {
-    /// Connects to the server at `address`, `host:port`; tries again until `timeout`.
+    /// Connects to the coordinator at `address`, `host:port`; tries again until `timeout`.
     ///
     /// # Errors
     /// [`Kind::Unreachable`] if nothing answers there in time, [`Kind::TokenMismatch`],
     /// [`Kind::VersionMismatch`], or [`Kind::Corrupt`] if something else does.
     pub fn connect(address: &str, token: &Token, timeout: Duration) -> Result<Connection, Error> {
-        let greeting = Greeting { message: &[], limit: MESSAGE_BYTES_MAX };
+        Connection::connect_to(COORDINATOR, address, token, timeout)
+    }
+
+    /// Connects to the server at `address` as [`Connection::connect`] does. Errors call it `name`.
+    ///
+    /// # Errors
+    /// As [`Connection::connect`].
+    pub fn connect_to(
+        name: &'static str,
+        address: &str,
+        token: &Token,
+        timeout: Duration,
+    ) -> Result<Connection, Error> {
+        let greeting = Greeting { name, message: &[], limit: MESSAGE_BYTES_MAX };
         let conversation = Conversation::connect(address, token, timeout, greeting)?;
         Ok(Connection { conversation, wake: Wake::new()? })
     }
@@ -50,8 +63,8 @@ impl Connection {
         assert!(!message.is_empty(), "a message of a client has at least one byte");
         let unsent = self.conversation.unsent_bytes();
         refuse_if(unsent > OUTPUT_BYTES_MAX, Kind::Limit, || {
-            let address = self.address();
-            format!("the coordinator at {address} takes no messages: {unsent} bytes are queued")
+            let (name, address) = (self.conversation.name(), self.address());
+            format!("{name} at {address} takes no messages: {unsent} bytes are queued")
         })?;
         self.conversation.send(message)
     }
@@ -63,6 +76,25 @@ impl Connection {
     /// sends what no server does. The connection is then over.
     pub fn receive(&mut self, timeout: Duration) -> Result<Option<Vec<u8>>, Error> {
         self.conversation.receive(Instant::now() + timeout, Some(&self.wake))
+    }
+
+    /// Waits for a message as [`Connection::receive`] does, but no longer than until at most `unsent_max`
+    /// bytes are queued: whoever sends much goes on then.
+    ///
+    /// # Errors
+    /// As [`Connection::receive`].
+    pub fn receive_or_send(
+        &mut self,
+        timeout: Duration,
+        unsent_max: usize,
+    ) -> Result<Option<Vec<u8>>, Error> {
+        let deadline = Instant::now() + timeout;
+        self.conversation.receive_or_send(deadline, Some(&self.wake), unsent_max)
+    }
+
+    /// Returns the number of bytes that are queued, because the server has not taken them yet.
+    pub fn unsent_bytes(&self) -> usize {
+        self.conversation.unsent_bytes()
     }
 
     /// Returns a handle that ends [`Connection::receive`] from another thread.

@@ -10,6 +10,9 @@ use crate::service::messages::Messages;
 use crate::tcp::wake::Wake;
 use crate::{Error, Kind, Token};
 
+/// The coordinator of a job, as errors name it.
+pub const COORDINATOR: &str = "the coordinator";
+
 const BACKOFF_MIN: Duration = Duration::from_millis(20);
 const BACKOFF_MAX: Duration = Duration::from_secs(1);
 /// Longest time of one attempt, so that a lost packet does not cost the whole timeout.
@@ -18,6 +21,7 @@ const ATTEMPT: Duration = Duration::from_secs(5);
 /// Messages to and from the server at an address.
 #[derive(Debug)]
 pub struct Conversation {
+    name: &'static str,
     address: SocketAddr,
     duplex: Duplex,
     messages: Messages,
@@ -28,6 +32,8 @@ pub struct Conversation {
 /// little time.
 #[derive(Clone, Copy, Debug)]
 pub struct Greeting<'a> {
+    /// The server, as errors name it.
+    pub name: &'static str,
     /// A message that the server answers with one.
     pub message: &'a [u8],
     /// The length of the longest message that the server sends, in bytes.
@@ -60,7 +66,8 @@ impl Conversation {
                 return Err(Error::new(
                     Kind::Unreachable,
                     format!(
-                        "cannot reach the coordinator at {address} after {:.0} s: {}",
+                        "cannot reach {} at {address} after {:.0} s: {}",
+                        greeting.name,
                         timeout.as_secs_f64().ceil(),
                         error.context
                     ),
@@ -74,6 +81,11 @@ impl Conversation {
     /// Returns the address at which the server answered.
     pub fn address(&self) -> SocketAddr {
         self.address
+    }
+
+    /// Returns the server, as errors name it.
+    pub fn name(&self) -> &'static str {
+        self.name
     }
 
     /// Returns the number of bytes that the server has not taken yet.
@@ -101,10 +113,29 @@ impl Conversation {
         deadline: Instant,
         wake: Option<&Wake>,
     ) -> Result<Option<Vec<u8>>, Error> {
-        self.hear(deadline, wake).map_err(|error| self.named(error))
+        self.hear(deadline, wake, None).map_err(|error| self.named(error))
     }
 
-    fn hear(&mut self, deadline: Instant, wake: Option<&Wake>) -> Result<Option<Vec<u8>>, Error> {
+    /// Waits as [`Conversation::receive`] does, but no longer than until at most `unsent_max` bytes are
+    /// unsent.
+    ///
+    /// # Errors
+    /// As [`Conversation::receive`].
+    pub fn receive_or_send(
+        &mut self,
+        deadline: Instant,
+        wake: Option<&Wake>,
+        unsent_max: usize,
+    ) -> Result<Option<Vec<u8>>, Error> {
+        self.hear(deadline, wake, Some(unsent_max)).map_err(|error| self.named(error))
+    }
+
+    fn hear(
+        &mut self,
+        deadline: Instant,
+        wake: Option<&Wake>,
+        unsent_max: Option<usize>,
+    ) -> Result<Option<Vec<u8>>, Error> {
         loop {
             let pumped = self.duplex.pump();
             // What came before the connection broke is still good.
@@ -113,6 +144,9 @@ impl Conversation {
                 return Ok(message);
             }
             pumped?;
+            if unsent_max.is_some_and(|most| self.unsent_bytes() <= most) {
+                return Ok(None);
+            }
             if wake.is_some_and(Wake::take) || !self.duplex.wait(deadline, wake) {
                 return Ok(None);
             }
@@ -121,7 +155,7 @@ impl Conversation {
     }
 
     fn named(&self, error: Error) -> Error {
-        let error = error.by(format_args!("the coordinator at {}", self.address));
+        let error = error.by(format_args!("{} at {}", self.name, self.address));
         match error.kind {
             Kind::Io | Kind::Timeout => error.of(Kind::Unreachable),
             _ => error,
@@ -146,7 +180,7 @@ fn attempt(
                 let greeted = greet((stream, address), token, deadline, greeting);
                 return greeted.map_err(|error| match error.kind {
                     Kind::Io | Kind::Timeout => error,
-                    _ => error.by(format_args!("the coordinator at {address}")),
+                    _ => error.by(format_args!("{} at {address}", greeting.name)),
                 });
             }
             Err(error) => failure = Error::broken(error),
@@ -165,9 +199,10 @@ fn greet(
     let handshake = Handshake::new(Role::Initiator, token, Preamble { encrypt: true });
     let (session, _) = duplex.shake(handshake, deadline)?;
     let (messages, limit) = (Messages::new(session), greeting.limit);
-    let mut conversation = Conversation { address, duplex, messages, limit };
+    let name = greeting.name;
+    let mut conversation = Conversation { name, address, duplex, messages, limit };
     conversation.messages.seal(greeting.message, &mut conversation.duplex.output);
-    match conversation.hear(deadline, None)? {
+    match conversation.hear(deadline, None, None)? {
         Some(_) => Ok(conversation),
         None => Err(Error::new(Kind::Timeout, "does not answer")),
     }

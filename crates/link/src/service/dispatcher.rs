@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 use std::time::Instant;
 
-use crate::service::visitor::Visitor;
+use crate::service::visitor::{Limits, Visitor};
 use crate::service::{Action, ClientId, Outbox, Service};
 use crate::{Error, Kind, Token};
 
@@ -19,7 +19,7 @@ pub const TURN_MESSAGES_MAX: usize = 64;
 pub struct Dispatcher<S> {
     service: S,
     token: Token,
-    message_bytes_max: usize,
+    limits: Limits,
     outbox: Outbox,
     clients: BTreeMap<ClientId, Client>,
     next: u64,
@@ -50,7 +50,10 @@ impl<S: Service> Dispatcher<S> {
     /// A service that nobody is connected to yet.
     pub fn new(service: S, token: &Token) -> Dispatcher<S> {
         Dispatcher {
-            message_bytes_max: service.message_bytes_max(),
+            limits: Limits {
+                message_bytes_max: service.message_bytes_max(),
+                output_bytes_max: service.output_bytes_max(),
+            },
             service,
             token: token.clone(),
             outbox: Outbox::new(),
@@ -63,7 +66,7 @@ impl<S: Service> Dispatcher<S> {
     pub fn accept(&mut self) -> ClientId {
         let id = ClientId(self.next);
         self.next += 1;
-        let visitor = Visitor::new(&self.token, self.message_bytes_max);
+        let visitor = Visitor::new(&self.token, self.limits);
         // It gets this side's preamble, though nothing has come from it.
         let client = Client { visitor, runnable: true, hung_up: None, end: None };
         self.clients.insert(id, client);

@@ -38,7 +38,7 @@ impl Outbox {
     }
 
     /// Sends a message to a client, whether or not it has asked for one. A client with more than
-    /// [`super::OUTPUT_BYTES_MAX`] unread bytes is closed instead.
+    /// [`super::Service::output_bytes_max`] unread bytes is closed instead.
     ///
     /// # Panics
     /// If the message is longer than [`MESSAGE_BYTES_MAX`].

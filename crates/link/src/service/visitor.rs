@@ -2,8 +2,8 @@
 //!
 //! A connection begins as a stranger's, and becomes a client's when its first record opens: the
 //! handshake alone proves nothing, since anybody who has recorded its first message can replay it.
-//! Law: for any input, no buffer outgrows [`Visitor::input_bytes_max`] or [`OUTPUT_BYTES_MAX`] and
-//! one message; a client that does not read its answers has no further messages taken.
+//! Law: for any input, no buffer outgrows [`Visitor::input_bytes_max`] or its limit of unread
+//! bytes and one message; a client that does not read its answers has no further messages taken.
 
 use crate::error::refuse_if;
 use crate::secure::{Handshake, Preamble, RECORD_PLAIN_BYTES_MAX, Role, Token};
@@ -18,7 +18,8 @@ pub const FIRST_BYTES_MAX: usize = STRANGER_INPUT_BYTES_MAX / 2;
 const READ_AHEAD_BYTES: usize = 4096;
 /// An idle client keeps no larger buffers than this.
 const IDLE_BYTES_MAX: usize = 1024;
-/// Unread bytes of a client beyond which it is closed instead of sent more.
+/// Unread bytes of a client beyond which it is closed instead of sent more, unless the service says
+/// otherwise.
 pub const OUTPUT_BYTES_MAX: usize = 1 << 20;
 
 /// A client of a server, or a stranger that may become one.
@@ -28,11 +29,19 @@ pub struct Visitor {
     pub input: Vec<u8>,
     /// Bytes to send.
     pub output: Vec<u8>,
-    /// The length of the longest message that it may send.
-    message_bytes_max: usize,
+    limits: Limits,
     stage: Stage,
     /// No message is taken for now.
     held: bool,
+}
+
+/// Bounds of a client's buffers, in bytes.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// The length of the longest message that it may send.
+    pub message_bytes_max: usize,
+    /// Unread bytes at which it is closed instead of sent more.
+    pub output_bytes_max: usize,
 }
 
 #[derive(Debug)]
@@ -47,11 +56,11 @@ enum Stage {
 }
 
 impl Visitor {
-    /// A stranger who is to prove `token`, and may then send messages of `message_bytes_max` bytes.
-    pub fn new(token: &Token, message_bytes_max: usize) -> Visitor {
+    /// A stranger who is to prove `token`, and then becomes a client within `limits`.
+    pub fn new(token: &Token, limits: Limits) -> Visitor {
         let handshake = Handshake::new(Role::Responder, token, Preamble { encrypt: true });
         let stage = Stage::Shaking(Box::new(handshake));
-        Visitor { input: Vec::new(), output: Vec::new(), message_bytes_max, stage, held: false }
+        Visitor { input: Vec::new(), output: Vec::new(), limits, stage, held: false }
     }
 
     /// Whether it has not proven the token.
@@ -63,7 +72,7 @@ impl Visitor {
     pub fn input_bytes_max(&self) -> usize {
         match self.is_stranger() {
             true => STRANGER_INPUT_BYTES_MAX,
-            false => self.message_bytes_max.min(RECORD_PLAIN_BYTES_MAX) + READ_AHEAD_BYTES,
+            false => self.limits.message_bytes_max.min(RECORD_PLAIN_BYTES_MAX) + READ_AHEAD_BYTES,
         }
     }
 
@@ -101,10 +110,10 @@ impl Visitor {
         }
         let Stage::Shaken { messages, proven } = &mut self.stage else { return Ok(None) };
         // A client that does not read its answers gets no further ones.
-        if self.output.len() >= self.message_bytes_max {
+        if self.output.len() >= self.limits.message_bytes_max {
             return Ok(None);
         }
-        let limit = if *proven { self.message_bytes_max } else { FIRST_BYTES_MAX };
+        let limit = if *proven { self.limits.message_bytes_max } else { FIRST_BYTES_MAX };
         let message = messages.receive(&mut self.input, limit)?;
         *proven |= message.is_some();
         Ok(message)
@@ -115,9 +124,9 @@ impl Visitor {
     /// # Errors
     /// [`Kind::Limit`] if it does not read what it has been sent.
     pub fn send(&mut self, message: &[u8]) -> Result<(), Error> {
-        let unread = self.output.len();
-        refuse_if(unread >= OUTPUT_BYTES_MAX, Kind::Limit, || {
-            format!("leaves {unread} bytes unread, at most {OUTPUT_BYTES_MAX} are kept for it")
+        let (unread, most) = (self.output.len(), self.limits.output_bytes_max);
+        refuse_if(unread >= most, Kind::Limit, || {
+            format!("leaves {unread} bytes unread, at most {most} are kept for it")
         })?;
         if let Stage::Shaken { messages, proven: true } = &mut self.stage {
             messages.seal(message, &mut self.output);
@@ -156,7 +165,9 @@ pub(crate) mod tests {
     }
 
     fn stranger() -> Visitor {
-        Visitor::new(&token(), MESSAGE_BYTES_MAX)
+        let limits =
+            Limits { message_bytes_max: MESSAGE_BYTES_MAX, output_bytes_max: OUTPUT_BYTES_MAX };
+        Visitor::new(&token(), limits)
     }
 
     #[test]

@@ -28,7 +28,7 @@ pub struct Server {
 
 fn empty() -> Tables {
     let optimizer = Optimizer::parse("sgd:lr=1").expect("a rule");
-    let options = TableOptions { width: 1, optimizer, initial: Initial::Zeros, seed: 0 };
+    let options = TableOptions { width: 1, optimizer, initial: Initial::Zeros, seed: 0, stream: 0 };
     Tables::new(&[Piece { table: 0, rows: 0..ROWS as u64 }], &[options])
 }
 

@@ -3,6 +3,7 @@
 mod evaluate;
 mod gradients;
 mod pass;
+mod remote;
 mod times;
 mod update;
 
@@ -29,6 +30,7 @@ use update::Sum;
 
 pub(super) use gradients::completion_order;
 pub use gradients::{Codecs, ExchangeOptions};
+pub use remote::Remote;
 pub use times::{Times, Went};
 
 /// Values that all ranks know alike after a step.
@@ -54,6 +56,8 @@ pub struct Machine<'a> {
     /// The parameters of whose gradients all shares are there, and no reduction has begun.
     complete: Vec<usize>,
     pub(super) optimizer: Optimizer,
+    /// Optimiser of other processes, in the place of this one's.
+    remote: Option<Remote<'a>>,
     exchange: Exchange,
     /// Gradients are computed and dropped.
     muted: bool,
@@ -160,6 +164,7 @@ impl<'a> Machine<'a> {
             parts,
             slots,
             optimizer,
+            remote: None,
             exchange,
             muted: false,
             seed,
@@ -199,6 +204,13 @@ impl<'a> Machine<'a> {
     #[must_use]
     pub fn with_gradient_norm_max(self, gradient_norm_max: Option<f32>) -> Machine<'a> {
         Machine { gradient_norm_max, ..self }
+    }
+
+    /// Lets other processes update the parameters, from this rank's gradients: the learning rate and the moments
+    /// are theirs.
+    #[must_use]
+    pub fn with_remote(self, remote: Remote<'a>) -> Machine<'a> {
+        Machine { remote: Some(remote), ..self }
     }
 
     /// Whether every gradient is exchanged whole by all ranks, as replicas do: then [`Machine::exchange_state`]

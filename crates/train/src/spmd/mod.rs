@@ -29,7 +29,7 @@ use crate::error::{Error, Kind};
 pub use carried::Carried;
 pub use graph_model::{GraphModel, Sampled};
 pub use inputs::Inputs;
-pub use machine::{Agreed, Codecs, ExchangeOptions, Machine, Times, Went};
+pub use machine::{Agreed, Codecs, ExchangeOptions, Machine, Remote, Times, Went};
 pub use probe::Probe;
 pub use snapshot::Snapshot;
 pub use speed::{Chore, Speed, Timed};

@@ -3,6 +3,7 @@
 use anyhow::Result;
 use thinwire_job::elastic::{Candidate, Coordinator, Event, Id, Options};
 
+use super::servers;
 use crate::size::Elastic;
 
 /// Address of a coordinator that only processes on this machine reach.
@@ -28,6 +29,7 @@ impl Lead {
         tell: impl FnMut(&Event) + Send + 'static,
     ) -> Result<Lead> {
         let address = job.coordinator.as_deref();
+        let options = servers::job(options, job.servers > 0);
         Ok(match &job.store {
             Some(store) => Lead::Shared(Candidate::begin(store, (address, token), options, tell)?),
             None => {

@@ -7,6 +7,7 @@
 mod crew;
 mod lead;
 mod member;
+mod servers;
 mod supervisor;
 
 use std::ffi::OsString;
@@ -21,6 +22,8 @@ use thinwire_job::elastic::{self, Authority, Options, Seat};
 use self::crew::Crew;
 pub use self::lead::Lead;
 use self::member::{Member, Program, Voice};
+use self::servers::Servers;
+pub use self::servers::job as with_servers;
 pub use self::supervisor::Parting;
 use self::supervisor::{Action, Event, Limits, Notice, Others, Supervisor, Verdict};
 use super::errors::Errors;
@@ -88,6 +91,7 @@ pub fn run(
         parting,
     };
     let (supervisor, actions) = Supervisor::begin(&limits, Instant::now());
+    let servers = Servers::start(job.servers, &lead.address(), &secret)?;
     let mut launcher = Launcher {
         supervisor,
         program: Program { command, most: job.here },
@@ -98,6 +102,7 @@ pub fn run(
         errors: Errors::create()?,
         voice: Voice::default(),
         sender,
+        _servers: servers,
     };
     launcher.perform(actions)?;
     launcher.supervise(&news)?;
@@ -133,6 +138,8 @@ struct Launcher {
     errors: Errors,
     voice: Voice,
     sender: Sender<News>,
+    /// They end with the launcher.
+    _servers: Servers,
 }
 
 impl Launcher {

@@ -5,7 +5,6 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
-use thinwire_member::Options;
 
 use super::Seat;
 use crate::elastic::coordinator::Coordinator;
@@ -14,6 +13,7 @@ use crate::elastic::etcd::{Directory, Failure, Leader, Leadership, Novice, Upkee
 use crate::elastic::event::Event;
 use crate::elastic::operator::Operator;
 use crate::elastic::saving::Saving;
+use crate::elastic::views::Job;
 use crate::error::Error;
 
 /// Pause between two looks at the store, or at the coordinator.
@@ -32,7 +32,7 @@ pub struct Campaign {
     directory: Directory,
     /// Address at which a coordinator here listens, and the token.
     place: (String, String),
-    options: Options,
+    job: Job,
     seat: Arc<Seat>,
     tell: Tell,
     novice: Novice,
@@ -65,12 +65,12 @@ impl Campaign {
     pub fn new(
         directory: Directory,
         place: (String, String),
-        options: Options,
+        job: Job,
         (seat, tell): (Arc<Seat>, Tell),
     ) -> Campaign {
         let seen = Seen::default();
         let (novice, is_storeless) = (Novice::Yes, false);
-        Campaign { directory, place, options, seat, tell, novice, is_storeless, seen }
+        Campaign { directory, place, job, seat, tell, novice, is_storeless, seen }
     }
 
     /// Leads and follows until the candidate is dropped.
@@ -113,7 +113,7 @@ impl Campaign {
         let tell = Arc::clone(&self.tell);
         let tell = Box::new(move |event: &Event| (tell.lock().expect("no holder panics"))(event));
         let (listen, token) = (&self.place.0, &self.place.1);
-        let coordinator = Coordinator::begin((listen, token), self.options, saving, tell)
+        let coordinator = Coordinator::begin((listen, token), &mut self.job, saving, tell)
             .map_err(Setback::Here)?;
         let address = coordinator.address();
         *self.seat.lock() = Some(coordinator);
@@ -206,7 +206,7 @@ impl Campaign {
         }
         let target = number("target").and_then(|target| u32::try_from(target).ok());
         if let Some(target) = target
-            && self.seen.target.replace(target.into()).unwrap_or(self.options.max.into())
+            && self.seen.target.replace(target.into()).unwrap_or(self.job.workers.max.into())
                 != u64::from(target)
         {
             self.say(&Event::resized(target));

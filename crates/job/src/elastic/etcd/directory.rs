@@ -137,6 +137,17 @@ pub fn address(store: &Store, timeout: Duration) -> Result<String, Error> {
     }
 }
 
+/// Returns the address of the coordinator, host:port, that `place` names: by itself, or as the store that knows it.
+///
+/// # Errors
+/// If the store knows none within `timeout`, or refuses.
+pub fn locate(place: &str, timeout: Duration) -> Result<String, Error> {
+    match Store::is_meant(place) {
+        true => address(&place.parse()?, timeout),
+        false => Ok(place.to_owned()),
+    }
+}
+
 /// Whether a machine says that nothing listens at an address: the process there has ended.
 pub fn is_refused(address: &str) -> bool {
     let attempt = resolved(address).and_then(|it| TcpStream::connect_timeout(&it, ATTEMPT));

@@ -16,5 +16,5 @@ mod transport;
 mod transport;
 
 pub use client::Failure;
-pub use directory::{Directory, Leader, address, is_refused};
+pub use directory::{Directory, Leader, address, is_refused, locate};
 pub use leadership::{Leadership, Novice, Upkeep};

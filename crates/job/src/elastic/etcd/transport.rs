@@ -4,15 +4,15 @@ use std::io::{self, Read};
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use thinwire_member::SAVED_BYTES_MAX;
 
 use super::client::Failure;
+use crate::elastic::saving::STATE_BYTES_MAX;
 
 /// Longest time of a request in seconds. A coordinator that saves hears nobody meanwhile; it then takes in what
 /// members have sent before it looks who is silent.
 const TIMEOUT_S: u64 = 2;
 /// Most bytes of an answer: a state in base64 and what is around it.
-const ANSWER_BYTES_MAX: usize = 2 * SAVED_BYTES_MAX + (16 << 10);
+const ANSWER_BYTES_MAX: usize = 2 * STATE_BYTES_MAX + (16 << 10);
 const HEADERS_BYTES_MAX: usize = 16 << 10;
 const STATUS_BYTES_MAX: usize = 1 << 10;
 

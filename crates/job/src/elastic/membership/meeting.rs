@@ -11,6 +11,7 @@ use thinwire_link::{Error, Link, tcp};
 use thinwire_wire::World;
 
 use super::connector::Caller;
+use crate::elastic::role::Role;
 use crate::meeting::Settings;
 use crate::part::Part;
 
@@ -23,12 +24,18 @@ const HEARTBEAT_MIN: Duration = Duration::from_millis(500);
 #[derive(Clone, Debug)]
 pub struct Meeting {
     caller: Arc<Caller>,
+    role: Role,
     options: tcp::Options,
 }
 
 impl Meeting {
     /// Returns the way in which members meet whose silence is noticed within `silence`.
-    pub fn new(settings: &Settings, silence: Duration, caller: &Arc<Caller>) -> Meeting {
+    pub fn new(
+        settings: &Settings,
+        silence: Duration,
+        caller: &Arc<Caller>,
+        role: Role,
+    ) -> Meeting {
         let heartbeat_timeout = settings.heartbeat_timeout.min(silence.max(HEARTBEAT_MIN));
         let options = tcp::Options {
             connections: settings.connections,
@@ -38,7 +45,7 @@ impl Meeting {
             heartbeat_timeout: Some(heartbeat_timeout),
             ..tcp::Options::new(caller.token.clone())
         };
-        Meeting { caller: Arc::clone(caller), options }
+        Meeting { caller: Arc::clone(caller), role, options }
     }
 
     /// Meets the members of epoch `number`, unless it is cancelled.
@@ -50,6 +57,6 @@ impl Meeting {
         let client =
             Client::connect(&self.caller.address(), &self.options.token, self.options.timeout)?;
         self.options.bind = tcp::address_towards(client.address())?;
-        tcp::connect(world, &Part::new(&client, crate::elastic::part(number)), &self.options)
+        tcp::connect(world, &Part::new(&client, self.role.part(number)), &self.options)
     }
 }

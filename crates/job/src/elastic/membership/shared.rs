@@ -84,6 +84,13 @@ enum Run {
     Active,
 }
 
+impl State {
+    fn is_to_halt(&self) -> bool {
+        let is_over = self.has_left || self.is_over || self.refusal.is_some();
+        is_over || self.is_aborted || self.finishing.is_some()
+    }
+}
+
 impl Shared {
     pub fn new(timeout: Duration) -> Shared {
         let state = Mutex::new(State::default());
@@ -135,6 +142,19 @@ impl Shared {
                 None => self.changed.wait(state).expect("no holder panics"),
             };
         }
+    }
+
+    /// Waits until the run is to end, in whichever manner; returns whether it is so by the deadline.
+    pub fn wait_for_halt(&self, deadline: Instant) -> bool {
+        let mut state = self.lock();
+        while !state.is_to_halt() {
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return false;
+            }
+            state = self.changed.wait_timeout(state, left).expect("no holder panics").0;
+        }
+        true
     }
 
     /// Meets the members of an epoch; none if the epoch ends before.

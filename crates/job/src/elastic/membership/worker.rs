@@ -272,7 +272,11 @@ impl Worker {
             }
             Reply::End(end) => self.end(end),
             Reply::Refused(reason) => self.shared.refused(Error::refused(reason)),
-            Reply::Welcome { .. } | Reply::Status(_) | Reply::Resized(_) => {}
+            Reply::Welcome { .. }
+            | Reply::Status(_)
+            | Reply::Resized(_)
+            | Reply::Views(_)
+            | Reply::ViewsRefused(_) => {}
         }
         Flow::On
     }

@@ -5,9 +5,8 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use thinwire_link::durable;
-use thinwire_member::SAVED_BYTES_MAX;
 
-use super::{Registry, Unsaved};
+use super::{Registry, STATE_BYTES_MAX, Unsaved};
 use crate::error::Error;
 
 const HINT: &str = "its folder must exist and be writable";
@@ -61,10 +60,10 @@ impl Registry for FileRegistry {
         match fs::metadata(path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             Err(error) => return Err(cannot(error)),
-            Ok(found) if found.len() > SAVED_BYTES_MAX as u64 => {
+            Ok(found) if found.len() > STATE_BYTES_MAX as u64 => {
                 let found = found.len();
                 return Err(Error::invalid(format!(
-                    "{} has {found} bytes, expected at most {SAVED_BYTES_MAX} of a coordinator's state",
+                    "{} has {found} bytes, expected at most {STATE_BYTES_MAX} of a coordinator's state",
                     path.display()
                 )));
             }

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
-use crate::service::conversation::{Conversation, Greeting};
+use crate::service::conversation::{COORDINATOR, Conversation, Greeting};
 use crate::store::message::{self, MESSAGE_BYTES_MAX, Request};
 use crate::store::{self, Store};
 use crate::{Error, Kind, Token};
@@ -27,7 +27,7 @@ impl Client {
     /// [`Kind::VersionMismatch`], or [`Kind::Corrupt`] if something else does.
     pub fn connect(address: &str, token: &Token, timeout: Duration) -> Result<Client, Error> {
         let hello = Request::Get { key: "hello".to_owned(), wait: Duration::ZERO }.to_bytes();
-        let greeting = Greeting { message: &hello, limit: MESSAGE_BYTES_MAX };
+        let greeting = Greeting { name: COORDINATOR, message: &hello, limit: MESSAGE_BYTES_MAX };
         let conversation = Conversation::connect(address, token, timeout, greeting)?;
         Ok(Client { address: conversation.address(), conversation: Mutex::new(conversation) })
     }

@@ -122,6 +122,15 @@ impl Machine<'_> {
         if self.gradient_norm.is_finite() {
             let clip = clip_scale(self.gradient_norm, self.gradient_norm_max);
             let gradient_scale = pace.gradient_scale * clip;
+            if let Some(remote) = &mut self.remote {
+                let begun = Instant::now();
+                let values = &mut self.optimizer.values;
+                let sent_bytes = remote.update(&gradients, gradient_scale, values)?;
+                self.exchange.sent_bytes += sent_bytes;
+                let waited_s = begun.elapsed().as_secs_f64();
+                self.slots.waited_s.update(|before| before + waited_s);
+                return Ok(());
+            }
             let pace = Pace { gradient_scale, ..pace };
             self.optimizer.update(|index| &gradients[index], pace, options);
         }

@@ -1,0 +1,98 @@
+//! `thinwire server`: one server of a parameter server.
+
+use std::net::{SocketAddr, ToSocketAddrs};
+use std::time::Duration;
+
+use anyhow::{Result, anyhow};
+use thinwire_job::elastic::{self, Seat};
+use thinwire_job::{Form, Given, process};
+use thinwire_link::tcp::address_towards;
+use thinwire_server::Server;
+
+use crate::failure::hinted;
+use crate::launch::is_launched;
+use crate::output::say;
+use crate::training::Interrupt;
+
+/// Interval at which the command looks for signals and for the end of the job.
+const LOOK_EVERY: Duration = Duration::from_millis(50);
+
+/// Keep a part of a job's parameters: apply the gradients that ranks push, and answer their pulls.
+///
+/// A server gets its shards from the job's coordinator (`thinwire coordinator --servers`, or `thinwire train
+/// --mode server`). SIGTERM or Ctrl-C makes it leave; a copy of each of its shards is elsewhere if the job has
+/// replicas.
+#[derive(clap::Args)]
+pub struct Args {
+    /// Address of the job's coordinator, or the store that knows it [default: THINWIRE_COORDINATOR]
+    #[arg(long, value_name = "HOST:PORT")]
+    coordinator: Option<String>,
+    /// Address at which ranks and other servers reach this one [default: that by which it reaches the
+    /// coordinator]
+    #[arg(long, value_name = "HOST:PORT")]
+    listen: Option<String>,
+    /// The job's secret (better given as THINWIRE_TOKEN)
+    #[arg(long, env = "THINWIRE_TOKEN", hide_env_values = true, value_name = "SECRET")]
+    token: Option<String>,
+}
+
+/// Serves until the job is over, or a signal comes.
+///
+/// # Errors
+/// If the coordinator cannot be reached or has no servers, or the address is taken.
+pub fn run(args: &Args) -> Result<u8> {
+    let interrupt = Interrupt::listen()?;
+    let seat = seat(args)?;
+    let listen = args.listen.clone().map_or_else(|| usual_address(&seat.coordinator), Ok)?;
+    let server = Server::start(&seat, &listen, &thinwire_job::Settings::default())?;
+    interrupt.remember();
+    if !is_launched() {
+        say(format!("serving the job at {} from {}", seat.coordinator, server.address()));
+    }
+    loop {
+        if interrupt.signal().is_some() {
+            server.leave();
+            return Ok(interrupt.exit_code());
+        }
+        if let Some(reason) = server.refusal() {
+            return Err(anyhow!("the coordinator refuses this server: {reason}"));
+        }
+        if server.is_over() {
+            return Ok(0);
+        }
+        std::thread::sleep(LOOK_EVERY);
+    }
+}
+
+/// Returns this machine's address towards the coordinator, with any free port.
+fn usual_address(coordinator: &str) -> Result<String> {
+    let unknown = || {
+        let error = anyhow!("the address of this server does not follow from {coordinator}");
+        hinted(error, "give it: --listen HOST:PORT")
+    };
+    let address = coordinator.to_socket_addrs().ok().and_then(|mut all| all.next());
+    let address = address_towards(address.ok_or_else(unknown)?)?;
+    Ok(SocketAddr::from((address, 0)).to_string())
+}
+
+/// The seat that a launcher gave to this server, or a new one.
+fn seat(args: &Args) -> Result<Seat> {
+    let given = Given {
+        coordinator: args.coordinator.clone(),
+        token: args.token.clone(),
+        form: Form::Flags,
+        ..Given::default()
+    };
+    if let Some(seat) = elastic::seat(&given, &process)?.filter(|seat| seat.id.is_server()) {
+        return Ok(seat);
+    }
+    let coordinator = given.coordinator.clone().or_else(|| process("THINWIRE_COORDINATOR"));
+    let coordinator = coordinator.ok_or_else(|| {
+        hinted(
+            anyhow!("no coordinator for this server"),
+            "give its address: --coordinator HOST:PORT, or THINWIRE_COORDINATOR",
+        )
+    })?;
+    let token = thinwire_job::token(&given, &coordinator, &process)?;
+    Ok(Seat::server(coordinator, token)?)
+}

@@ -1,0 +1,138 @@
+//! Presence of a process that is in every epoch without meeting its other members.
+//!
+//! Servers, and workers that exchange nothing with each other, need to know who is there and have nothing to
+//! stop for a change of members: a thread goes from epoch to epoch for them.
+
+mod life;
+
+use std::fmt;
+use std::sync::Arc;
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use serde_json::{Map, Value};
+use thinwire_member::{Epoch, Id, Options};
+
+use super::membership::Membership;
+use super::seat::Seat;
+use crate::error::Error;
+use crate::meeting::Settings;
+use life::Life;
+
+/// Longest time that a farewell takes, beyond that after which a leaver goes by itself.
+const DEPARTURE: Duration = Duration::from_secs(2);
+
+/// Presence of a process in a job: a thread that takes part in every epoch, without connections to its other
+/// members and without a state that it shares with them.
+///
+/// It survives a coordinator that is away. Dropped without [`Presence::leave`], it looks to the others like a
+/// process that was killed.
+pub struct Presence {
+    membership: Arc<Membership>,
+    life: Arc<Life>,
+    leave: Duration,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Presence {
+    /// Joins a job with the role of the seat's id: tells its coordinator the `facts`, which must be equal on
+    /// all its processes of that role, and begins to knock.
+    ///
+    /// Of `options`, the time of silence is the coordinator's.
+    ///
+    /// # Errors
+    /// If the coordinator does not answer within the timeout of `settings`, has another token, has no servers
+    /// although this process is one, or has facts that differ.
+    pub fn join(
+        seat: &Seat,
+        settings: &Settings,
+        options: Options,
+        facts: Vec<(String, String)>,
+    ) -> Result<Presence, Error> {
+        // It waits for as long as it takes: the process has other things to do meanwhile.
+        let membership = Membership::enter(seat, settings, options, (facts, Duration::MAX))?;
+        let (membership, life) = (Arc::new(membership), Arc::new(Life::default()));
+        let (member, living) = (Arc::clone(&membership), Arc::clone(&life));
+        let thread = thread::Builder::new()
+            .name("thinwire presence".to_owned())
+            .spawn(move || living.live(&member))
+            .map_err(|error| Error::because("starting the thread of a presence", error))?;
+        Ok(Presence { membership, life, leave: options.leave, thread: Some(thread) })
+    }
+
+    /// Returns the id of this process.
+    pub fn id(&self) -> Id {
+        self.membership.id()
+    }
+
+    /// Returns the last epoch that has started with this process, if there was one.
+    pub fn epoch(&self) -> Option<Epoch> {
+        self.life.epoch()
+    }
+
+    /// Waits until an epoch after `seen` (0 for any) has started with this process; none when `timeout` has
+    /// passed, or the presence is over.
+    pub fn wait(&self, seen: u32, timeout: Duration) -> Option<Epoch> {
+        self.life.wait(seen, timeout)
+    }
+
+    /// Sets what is called, from another thread, when an epoch starts and when the presence is over; it must not
+    /// block. It is called at once if an epoch has started already.
+    pub fn on_change(&self, change: impl Fn() + Send + Sync + 'static) {
+        self.life.on_change(Arc::new(change));
+    }
+
+    /// Notes that the connection to another member broke. If that one is there after all, one of the two is left
+    /// out of the epochs of the next seconds: a peer that can be reached anew is better reached anew.
+    pub fn lost(&self, id: Id) {
+        self.membership.lose(id);
+    }
+
+    /// Sends figures for people in the place of the last ones, as [`Membership::tell`] does.
+    pub fn tell(&self, figures: Map<String, Value>) {
+        self.membership.tell(figures);
+    }
+
+    /// Returns whether the job is over or this process has left it: no epoch follows.
+    pub fn is_over(&self) -> bool {
+        self.life.is_over()
+    }
+
+    /// Returns why the coordinator refuses this process, if it does: no epoch follows.
+    pub fn refusal(&self) -> Option<String> {
+        self.life.refusal()
+    }
+
+    /// Tells that all steps of all processes are done: the job is over for every one of them.
+    ///
+    /// # Errors
+    /// As [`Membership::complete`].
+    pub fn complete(&self) -> Result<(), Error> {
+        self.membership.complete()
+    }
+
+    /// Leaves: returns when the others go on without this process, or the coordinator could have let it go for
+    /// long.
+    pub fn leave(&self) {
+        self.membership.leave();
+        if !self.life.wait_for_end(Instant::now() + self.leave + DEPARTURE) {
+            self.membership.depart();
+        }
+    }
+}
+
+impl fmt::Debug for Presence {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Presence").field("id", &self.id()).finish_non_exhaustive()
+    }
+}
+
+impl Drop for Presence {
+    fn drop(&mut self) {
+        self.life.quit();
+        self.membership.abandon();
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}

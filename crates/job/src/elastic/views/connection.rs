@@ -1,0 +1,82 @@
+//! Connection of a process to the view service of its job's coordinator.
+
+use std::time::{Duration, Instant};
+
+use thinwire_link as link;
+use thinwire_link::Waker;
+use thinwire_link::service::Connection;
+use thinwire_member::Id;
+
+use super::VIEWS_REQUEST_BYTES_MAX;
+use crate::elastic::envelope::{Reply, Request};
+use crate::elastic::etcd;
+use crate::error::Error;
+use crate::rendezvous::secret;
+
+/// Connection of a process to the view service: requests there, states back. It does not reconnect: after an
+/// error its owner connects anew, and subscribes again.
+///
+/// A coordinator that hangs keeps its connections. Whoever needs to notice that asks from time to time, by an
+/// empty request, which is answered.
+#[derive(Debug)]
+pub struct ViewsConnection {
+    connection: Connection,
+    from: Id,
+}
+
+impl ViewsConnection {
+    /// Connects the process `from` (`Id(0)` if it only reads) to the coordinator at `address`, host:port or the
+    /// store that knows it (`etcd://host:port/JOB`).
+    ///
+    /// # Errors
+    /// If the coordinator does not answer within `timeout`, or has another token.
+    pub fn connect(
+        address: &str,
+        token: &str,
+        from: Id,
+        timeout: Duration,
+    ) -> Result<ViewsConnection, Error> {
+        let deadline = Instant::now() + timeout;
+        let secret = secret(token, address)?;
+        let address = etcd::locate(address, timeout)?;
+        let left = deadline.saturating_duration_since(Instant::now());
+        Ok(ViewsConnection { connection: Connection::connect(&address, &secret, left)?, from })
+    }
+
+    /// Sends a request, and subscribes; an empty request does only that. The answer is the state as it is then,
+    /// or a refusal, perhaps behind states that were on their way.
+    ///
+    /// # Errors
+    /// If the request is longer than [`VIEWS_REQUEST_BYTES_MAX`], or the coordinator has ended.
+    pub fn send(&mut self, request: &[u8]) -> Result<(), Error> {
+        let found = request.len();
+        if found > VIEWS_REQUEST_BYTES_MAX {
+            return Err(Error::invalid(format!(
+                "request of {found} bytes to the coordinator's views, expected at most {VIEWS_REQUEST_BYTES_MAX}"
+            )));
+        }
+        let request = Request::Views { from: self.from, request: request.to_vec() };
+        Ok(self.connection.send(&request.to_bytes())?)
+    }
+
+    /// Waits for a state, or for the text of a refusal; none when `timeout` has passed or a waker was used.
+    ///
+    /// # Errors
+    /// If the coordinator has ended, or sends what no coordinator does. The connection is then over.
+    pub fn receive(&mut self, timeout: Duration) -> Result<Option<Result<Vec<u8>, String>>, Error> {
+        let Some(message) = self.connection.receive(timeout)? else { return Ok(None) };
+        match Reply::parse(&message)? {
+            Reply::Views(state) => Ok(Some(Ok(state))),
+            Reply::ViewsRefused(reason) => Ok(Some(Err(reason))),
+            other => {
+                let context = format!("unexpected answer {other:?}");
+                Err(link::Error::new(link::Kind::Corrupt, context).into())
+            }
+        }
+    }
+
+    /// Returns a handle that ends [`ViewsConnection::receive`] from another thread.
+    pub fn waker(&self) -> Waker {
+        self.connection.waker()
+    }
+}

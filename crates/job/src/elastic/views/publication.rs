@@ -1,0 +1,102 @@
+//! Publication of views: who gets them, and which of them are saved.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use thinwire_link::service::{ClientId, Outbox};
+use thinwire_member::{Epoch, Id};
+
+use super::{VIEWS_BYTES_MAX, ViewService};
+use crate::elastic::envelope::Reply;
+use crate::elastic::role::Role;
+
+/// View service, and everybody who gets its states.
+///
+/// Law: a subscriber gets every state that was saved while it was there, in their order.
+pub struct Publication {
+    service: Box<dyn ViewService>,
+    subscribers: BTreeSet<ClientId>,
+    /// Number of the last epoch that the service was told of, by role.
+    told: BTreeMap<Role, u32>,
+    /// Version of the last state that was saved.
+    saved: u64,
+    /// Version of the last state that was sent to all subscribers.
+    published: u64,
+}
+
+impl Publication {
+    /// Returns the publication of a service in its first state, which needs no saving.
+    pub fn new(service: Box<dyn ViewService>) -> Publication {
+        let version = service.version();
+        let (subscribers, told) = (BTreeSet::new(), BTreeMap::new());
+        Publication { service, subscribers, told, saved: version, published: version }
+    }
+
+    /// Returns the publication of a service that goes on from a saved state.
+    ///
+    /// # Errors
+    /// If the state is none.
+    pub fn restore(mut service: Box<dyn ViewService>, state: &[u8]) -> Result<Publication, String> {
+        service.restore(state)?;
+        Ok(Publication::new(service))
+    }
+
+    /// Tells the service of an epoch that has started, unless it knows of it.
+    pub fn started(&mut self, role: Role, epoch: &Epoch) {
+        let told = self.told.insert(role, epoch.number);
+        if told.is_none_or(|told| told < epoch.number) {
+            self.service.started(role, epoch.number, &epoch.members);
+        }
+    }
+
+    /// Hands a request to the service.
+    ///
+    /// # Errors
+    /// If it refuses it.
+    pub fn request(&mut self, from: Id, request: &[u8]) -> Result<(), String> {
+        self.service.request(from, request)
+    }
+
+    /// Returns the state, to be saved or sent.
+    ///
+    /// # Panics
+    /// If it is longer than a view service may make it.
+    pub fn state(&self) -> Vec<u8> {
+        let state = self.service.state();
+        let found = state.len();
+        assert!(found <= VIEWS_BYTES_MAX, "views of {found} bytes, at most {VIEWS_BYTES_MAX}");
+        state
+    }
+
+    /// Whether the state has changed since it was saved.
+    pub fn is_due(&self) -> bool {
+        self.service.version() != self.saved
+    }
+
+    /// Notes that the state is saved.
+    pub fn saved(&mut self) {
+        self.saved = self.service.version();
+    }
+
+    pub fn subscribe(&mut self, client: ClientId) {
+        self.subscribers.insert(client);
+    }
+
+    pub fn closed(&mut self, client: ClientId) {
+        self.subscribers.remove(&client);
+    }
+
+    /// Sends the state, which is saved, to `asker`, and to all subscribers if it is new.
+    pub fn publish(&mut self, asker: Option<ClientId>, out: &mut Outbox) {
+        let version = self.service.version();
+        let is_new = std::mem::replace(&mut self.published, version) != version;
+        if !is_new && asker.is_none() {
+            return;
+        }
+        let bytes = Reply::Views(self.state()).to_bytes();
+        let receivers = self.subscribers.iter().copied().filter(|_| is_new);
+        let asker = asker.filter(|asker| !is_new || !self.subscribers.contains(asker));
+        for client in receivers.chain(asker) {
+            out.send(client, &bytes);
+        }
+    }
+}

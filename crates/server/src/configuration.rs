@@ -1,0 +1,212 @@
+//! Configuration of a job's shards: what its tables are, and which servers have them.
+//!
+//! It is the state machine beside the coordinator's rosters. Epochs of servers, their addresses and
+//! reports of learners come in; [`Placement::next`](crate::Placement::next) says who should have a shard, and
+//! [`View::next`] who has it. The first views are founded when there is a definition, as many servers as it asks
+//! for, and an address of each.
+//!
+//! Laws: views of a shard follow each other as [`View::next`] says; when all learners have reported,
+//! each shard that is not lost has as many replicas as it should, or as there are servers; a
+//! configuration that is restored goes on as the one that was saved.
+
+mod definition;
+mod hex;
+mod request;
+mod state;
+
+use thinwire_job::elastic::{Role, ViewService};
+use thinwire_member::Id;
+
+use crate::placement::{Placement, Share};
+use crate::view::{Change, View};
+use crate::write::Workers;
+pub use definition::{Definition, Layout, TableDefinition};
+use request::ADDRESS_BYTES_MAX;
+pub use request::ViewRequest;
+pub use state::JobState;
+
+/// Most addresses of servers that are kept.
+const ADDRESSES_MAX: usize = 1024;
+
+/// State machine that decides which servers have the shards of a job.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Configuration {
+    state: JobState,
+}
+
+impl Configuration {
+    /// Returns the configuration of a job that has no tables yet.
+    pub fn new() -> Configuration {
+        Configuration::default()
+    }
+
+    /// Returns the state.
+    pub fn job_state(&self) -> &JobState {
+        &self.state
+    }
+
+    fn change(&mut self, change: impl FnOnce(&mut JobState)) {
+        change(&mut self.state);
+        self.state.version += 1;
+    }
+
+    fn define(&mut self, definition: Definition) -> Result<(), String> {
+        definition.layout().map_err(|error| error.to_string())?;
+        match &self.state.definition {
+            Some(job) => definition.difference(job).map_or(Ok(()), Err),
+            None => {
+                self.change(|state| state.definition = Some(definition));
+                self.place();
+                Ok(())
+            }
+        }
+    }
+
+    fn address(&mut self, from: Id, address: String) -> Result<(), String> {
+        if !from.is_server() {
+            return Err(format!("process {from} is no server, and has no address"));
+        }
+        let length = address.len();
+        if length == 0 || length > ADDRESS_BYTES_MAX {
+            return Err(format!("address of {length} bytes, expected 1 to {ADDRESS_BYTES_MAX}"));
+        }
+        if self.state.addresses.get(&from) != Some(&address) {
+            self.make_room(from)?;
+            self.change(|state| drop(state.addresses.insert(from, address)));
+            self.place();
+        }
+        Ok(())
+    }
+
+    /// Forgets addresses of servers that have left, if there are too many.
+    fn make_room(&mut self, from: Id) -> Result<(), String> {
+        let JobState { addresses, servers, .. } = &mut self.state;
+        if addresses.len() >= ADDRESSES_MAX && !addresses.contains_key(&from) {
+            addresses.retain(|id, _| servers.contains(id));
+        }
+        match addresses.len() < ADDRESSES_MAX || addresses.contains_key(&from) {
+            true => Ok(()),
+            false => Err(format!("{} servers already, expected at most that", addresses.len())),
+        }
+    }
+
+    fn ready(&mut self, from: Id, shard: u32, report: (u64, Id)) -> Result<(), String> {
+        let shards = self.state.views.len();
+        let Some(view) = self.state.views.get(shard as usize) else {
+            return Err(format!("shard {shard}, expected one of {shards}"));
+        };
+        // A report of another view is void.
+        if view.number != report.0 {
+            return Ok(());
+        }
+        if view.primary() != Some(from) {
+            return Err(format!("server {from} is not the primary of shard {shard}"));
+        }
+        if let Ok(Some(next)) = self.next_view(shard, Some(report)) {
+            self.change(|state| state.views[shard as usize] = next);
+        }
+        Ok(())
+    }
+
+    /// Founds the views, or brings them in line with the servers that there are.
+    fn place(&mut self) {
+        let Some(definition) = &self.state.definition else { return };
+        let shares = self.shares();
+        let is_ready = shares.len() == self.state.servers.len();
+        let backups = definition.backups as usize;
+        match self.state.is_founded() {
+            false if is_ready && shares.len() >= definition.servers as usize => {
+                let placement = Placement::empty(definition.shards as usize).next(&shares, backups);
+                self.found(placement);
+            }
+            true if !shares.is_empty() => {
+                let placement = self.state.placement.next(&shares, backups);
+                self.follow(placement);
+            }
+            _ => {}
+        }
+    }
+
+    fn found(&mut self, placement: Placement) {
+        let epoch = self.state.epoch;
+        let views = placement.shards.iter().map(|target| View::found(epoch, target)).collect();
+        self.change(|state| (state.views, state.placement) = (views, placement));
+    }
+
+    fn follow(&mut self, placement: Placement) {
+        self.change(|state| state.placement = placement);
+        for shard in 0..self.state.views.len() as u32 {
+            if self.state.lost.contains(&shard) {
+                continue;
+            }
+            match self.next_view(shard, None) {
+                Ok(None) => {}
+                Ok(Some(next)) => self.state.views[shard as usize] = next,
+                Err(_) => self.lose(shard),
+            }
+        }
+    }
+
+    fn lose(&mut self, shard: u32) {
+        let at = self.state.lost.partition_point(|lost| *lost < shard);
+        self.state.lost.insert(at, shard);
+    }
+
+    fn next_view(
+        &self,
+        shard: u32,
+        ready: Option<(u64, Id)>,
+    ) -> Result<Option<View>, crate::view::Lost> {
+        let JobState { epoch, servers, views, placement, .. } = &self.state;
+        let target = &placement.shards[shard as usize];
+        views[shard as usize].next(&Change { epoch: *epoch, members: servers, target, ready })
+    }
+
+    /// Returns the servers that others can reach. All have equal weights.
+    fn shares(&self) -> Vec<Share> {
+        let is_reached = |id: &&Id| self.state.addresses.contains_key(id);
+        let servers = self.state.servers.iter().filter(is_reached);
+        servers.map(|id| Share { id: *id, weight: 1 }).collect()
+    }
+}
+
+impl ViewService for Configuration {
+    fn started(&mut self, role: Role, epoch: u32, members: &[Id]) {
+        let ids = members.to_vec();
+        match role {
+            Role::Worker if u64::from(epoch) > self.state.workers.version => {
+                self.change(|state| state.workers = Workers { version: epoch.into(), ids });
+            }
+            Role::Server if epoch > self.state.epoch => {
+                self.change(|state| (state.epoch, state.servers) = (epoch, ids));
+                self.place();
+            }
+            // It was told before.
+            _ => {}
+        }
+    }
+
+    fn request(&mut self, from: Id, request: &[u8]) -> Result<(), String> {
+        match ViewRequest::parse(request).map_err(|error| error.to_string())? {
+            ViewRequest::Define(definition) => self.define(definition),
+            ViewRequest::Address(address) => self.address(from, address),
+            ViewRequest::Ready { shard, view, learner } => self.ready(from, shard, (view, learner)),
+        }
+    }
+
+    fn version(&self) -> u64 {
+        self.state.version
+    }
+
+    fn state(&self) -> Vec<u8> {
+        self.state.to_bytes()
+    }
+
+    fn restore(&mut self, state: &[u8]) -> Result<(), String> {
+        self.state = JobState::parse(state).map_err(|error| error.to_string())?;
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,182 @@
+//! State of a job's shards, as the coordinator saves it and all processes get it.
+//!
+//! It travels as JSON in which servers are places in one list, so that thousands of shards fit in a
+//! message. Law: `parse(to_bytes(x)) == x`.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde::{Deserialize, Serialize};
+use thinwire_member::Id;
+
+use crate::configuration::definition::Definition;
+use crate::configuration::hex;
+use crate::error::Error;
+use crate::placement::Placement;
+use crate::view::View;
+use crate::write::Workers;
+
+/// Version of the form of the state.
+const FORM: u32 = 1;
+
+/// State of a job's shards.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct JobState {
+    /// Version, which grows with every change.
+    pub version: u64,
+    /// Tables of the job, if anybody has defined them.
+    pub definition: Option<Definition>,
+    /// Addresses of servers, host:port.
+    pub addresses: BTreeMap<Id, String>,
+    /// Last epoch of servers.
+    pub epoch: u32,
+    /// Servers in that epoch.
+    pub servers: Vec<Id>,
+    /// Views, by shard; none before the job is founded.
+    pub views: Vec<View>,
+    /// Servers that should have each shard.
+    pub placement: Placement,
+    /// Workers, whose version is their epoch.
+    pub workers: Workers,
+    /// Shards of which no replica is left, ascending.
+    pub lost: Vec<u32>,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Form {
+    form: u32,
+    version: u64,
+    definition: Option<Definition>,
+    ids: Vec<Name>,
+    addresses: Vec<(usize, String)>,
+    epoch: u32,
+    servers: Vec<usize>,
+    views: Vec<(u64, Vec<usize>, Vec<usize>)>,
+    placement: Vec<Vec<usize>>,
+    workers: (u64, Vec<Name>),
+    lost: Vec<u32>,
+}
+
+#[derive(Serialize, Deserialize)]
+struct Name(#[serde(with = "hex")] Id);
+
+impl JobState {
+    /// Returns the state as JSON.
+    pub fn to_bytes(&self) -> Vec<u8> {
+        let ids = self.ids();
+        let place = |id: &Id| ids.binary_search(id).expect("the list has all servers");
+        let places = |ids: &[Id]| ids.iter().map(place).collect::<Vec<_>>();
+        let view = |view: &View| (view.number, places(&view.replicas), places(&view.learners));
+        let form = Form {
+            form: FORM,
+            version: self.version,
+            definition: self.definition.clone(),
+            addresses: self.addresses.iter().map(|(id, at)| (place(id), at.clone())).collect(),
+            epoch: self.epoch,
+            servers: places(&self.servers),
+            views: self.views.iter().map(view).collect(),
+            placement: self.placement.shards.iter().map(|ids| places(ids)).collect(),
+            workers: (self.workers.version, names(&self.workers.ids)),
+            lost: self.lost.clone(),
+            ids: names(&ids),
+        };
+        serde_json::to_vec(&form).expect("texts and numbers are JSON")
+    }
+
+    /// Reads a state.
+    ///
+    /// # Errors
+    /// [`crate::Kind::Corrupt`] if the bytes are none, or contradict themselves.
+    pub fn parse(bytes: &[u8]) -> Result<JobState, Error> {
+        let cannot =
+            |error: String| Error::corrupt(format!("reading the state of shards: {error}"));
+        let form: Form = serde_json::from_slice(bytes).map_err(|e| cannot(e.to_string()))?;
+        let state = form.state().map_err(cannot)?;
+        state.check().map_err(cannot)?;
+        Ok(state)
+    }
+
+    /// Returns whether the shards have servers.
+    pub fn is_founded(&self) -> bool {
+        !self.views.is_empty()
+    }
+
+    fn ids(&self) -> Vec<Id> {
+        let views = self.views.iter().flat_map(|view| view.replicas.iter().chain(&view.learners));
+        let all = self.addresses.keys().chain(&self.servers).chain(views);
+        let all = all.chain(self.placement.shards.iter().flatten());
+        all.copied().collect::<BTreeSet<_>>().into_iter().collect()
+    }
+
+    fn check(&self) -> Result<(), String> {
+        if let Some(definition) = &self.definition {
+            definition.layout().map_err(|error| error.to_string())?;
+        }
+        let shards = self.definition.as_ref().map_or(0, |definition| definition.shards as usize);
+        let (views, placed) = (self.views.len(), self.placement.shards.len());
+        if (views != 0 && views != shards) || placed != views {
+            return Err(format!("{views} views and {placed} places for {shards} shards"));
+        }
+        match self.lost.iter().find(|shard| **shard as usize >= views) {
+            Some(shard) => Err(format!("lost shard {shard} of {views}")),
+            None => Ok(()),
+        }
+    }
+}
+
+impl Form {
+    fn state(self) -> Result<JobState, String> {
+        if self.form != FORM {
+            return Err(format!("form {}, expected {FORM}", self.form));
+        }
+        let ids: Vec<Id> = self.ids.into_iter().map(|name| name.0).collect();
+        let id = |place: usize| {
+            let id = ids.get(place).copied();
+            id.ok_or_else(|| format!("server {place} of {}", ids.len()))
+        };
+        let all = |places: Vec<usize>| places.into_iter().map(id).collect::<Result<Vec<Id>, _>>();
+        let view = |(number, replicas, learners)| {
+            Ok::<_, String>(View { number, replicas: all(replicas)?, learners: all(learners)? })
+        };
+        let address = |(place, address)| Ok::<_, String>((id(place)?, address));
+        let (version, workers) = self.workers;
+        Ok(JobState {
+            version: self.version,
+            definition: self.definition,
+            addresses: self.addresses.into_iter().map(address).collect::<Result<_, _>>()?,
+            epoch: self.epoch,
+            servers: all(self.servers)?,
+            views: self.views.into_iter().map(view).collect::<Result<_, _>>()?,
+            placement: Placement {
+                shards: self.placement.into_iter().map(all).collect::<Result<_, _>>()?,
+            },
+            workers: Workers { version, ids: workers.into_iter().map(|name| name.0).collect() },
+            lost: self.lost,
+        })
+    }
+}
+
+fn names(ids: &[Id]) -> Vec<Name> {
+    ids.iter().copied().map(Name).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_no_state_is_refused() {
+        let state = JobState::default();
+        assert_eq!(JobState::parse(&state.to_bytes()).unwrap(), state);
+        let text = String::from_utf8(state.to_bytes()).unwrap();
+        for (from, to, refusal) in [
+            ("\"form\":1", "\"form\":2", "form 2, expected 1"),
+            ("\"servers\":[]", "\"servers\":[3]", "server 3 of 0"),
+            ("\"lost\":[]", "\"lost\":[3]", "lost shard 3 of 0"),
+            ("\"views\":[]", "\"views\":[[1,[],[]]]", "1 views and 0 places for 0 shards"),
+        ] {
+            let error = JobState::parse(text.replace(from, to).as_bytes()).unwrap_err();
+            assert_eq!(error.to_string(), format!("reading the state of shards: {refusal}"));
+        }
+    }
+}

@@ -1,0 +1,226 @@
+//! Laws of configurations over random histories.
+
+use std::collections::BTreeSet;
+
+use proptest::prelude::*;
+
+use super::*;
+
+const SHARDS: u32 = 60;
+
+fn definition(backups: u32, servers: u32) -> Definition {
+    let table = TableDefinition {
+        name: "t".to_owned(),
+        rows: 600,
+        width: 2,
+        optimizer: "sgd:lr=1".to_owned(),
+        initial: "zeros".to_owned(),
+        seed: 1,
+        stream: 0,
+    };
+    let consistency = "async".to_owned();
+    Definition { tables: vec![table], consistency, shards: SHARDS, backups, servers }
+}
+
+fn server(number: u64) -> Id {
+    Id(Id::SERVER_BIT | number)
+}
+
+fn ask(job: &mut Configuration, from: Id, request: &ViewRequest) -> Result<(), String> {
+    job.request(from, &request.to_bytes())
+}
+
+fn announce(job: &mut Configuration, id: Id) {
+    ask(job, id, &ViewRequest::Address(format!("host-{id}:1"))).unwrap();
+}
+
+fn start(job: &mut Configuration, epoch: u32, numbers: impl IntoIterator<Item = u64>) {
+    let members: Vec<Id> = numbers.into_iter().map(server).collect();
+    job.started(Role::Server, epoch, &members);
+}
+
+/// Reports learner `choice` of all that there are; false if there is none.
+fn report(job: &mut Configuration, choice: usize) -> bool {
+    let lost = job.job_state().lost.clone();
+    let views = (0..).zip(&job.job_state().views).filter(|(shard, _)| !lost.contains(shard));
+    let all: Vec<(u32, Id, u64, Id)> = views
+        .flat_map(|(shard, view)| {
+            let primary = view.primary().expect("a view has a primary");
+            view.learners.iter().map(move |id| (shard, primary, view.number, *id))
+        })
+        .collect();
+    let Some((shard, primary, view, learner)) = all.get(choice % all.len().max(1)).copied() else {
+        return false;
+    };
+    ask(job, primary, &ViewRequest::Ready { shard, view, learner }).unwrap();
+    true
+}
+
+fn founded(backups: u32, servers: u64) -> Configuration {
+    let mut job = Configuration::new();
+    ask(&mut job, Id(0), &ViewRequest::Define(definition(backups, servers as u32))).unwrap();
+    (0..servers).for_each(|number| announce(&mut job, server(number)));
+    start(&mut job, 1, 0..servers);
+    assert!(job.job_state().is_founded());
+    job
+}
+
+/// Checks the law of views between the states before and after a step.
+fn check_views(before: &JobState, step: &Step, after: &JobState) -> Result<(), TestCaseError> {
+    for (shard, (old, new)) in before.views.iter().zip(&after.views).enumerate() {
+        if old == new {
+            continue;
+        }
+        prop_assert!(new.number > old.number, "shard {shard}: {old:?} {new:?}");
+        prop_assert!(!before.lost.contains(&(shard as u32)));
+        let strangers: Vec<&Id> =
+            new.replicas.iter().filter(|id| !old.replicas.contains(id)).collect();
+        prop_assert!(strangers.iter().all(|id| old.learners.contains(id)));
+        let reported = usize::from(matches!(step, Step::Ready(_)));
+        prop_assert!(strangers.len() <= reported, "a report is of one learner");
+    }
+    Ok(())
+}
+
+/// Checks the state in which all learners have reported.
+fn check_rest(state: &JobState, backups: usize) -> Result<(), TestCaseError> {
+    let servers = state.servers.len();
+    let copies = (backups + 1).min(servers);
+    let mut counts = vec![0; servers];
+    for (shard, view) in (0..).zip(&state.views).filter(|(shard, _)| !state.lost.contains(shard)) {
+        prop_assert!(view.learners.is_empty());
+        prop_assert_eq!(view.replicas.len(), copies, "shard {}", shard);
+        for id in &view.replicas {
+            let at = state.servers.iter().position(|server| server == id);
+            prop_assert!(at.is_some(), "{id} is in no epoch");
+            counts[at.unwrap()] += 1;
+        }
+    }
+    let exact = f64::from(SHARDS) * copies as f64 / servers as f64;
+    let is_even = |count: &i32| (f64::from(*count) - exact).abs() <= (0.1 * exact).max(1.0);
+    prop_assert!(!state.lost.is_empty() || counts.iter().all(is_even), "{counts:?} of {exact}");
+    Ok(())
+}
+
+#[derive(Clone, Debug)]
+enum Step {
+    Servers(BTreeSet<u64>),
+    Address(u64),
+    Ready(usize),
+    Workers(Vec<u64>),
+    Restart,
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    prop_oneof![
+        2 => prop::collection::btree_set(0_u64..7, 1..7).prop_map(Step::Servers),
+        1 => (0_u64..7).prop_map(Step::Address),
+        8 => any::<usize>().prop_map(Step::Ready),
+        1 => prop::collection::vec(1_u64..9, 0..4).prop_map(Step::Workers),
+        1 => Just(Step::Restart),
+    ]
+}
+
+fn perform(job: &mut Configuration, epoch: u32, step: &Step) {
+    match step {
+        Step::Servers(numbers) => start(job, epoch, numbers.iter().copied()),
+        Step::Address(number) => announce(job, server(*number)),
+        Step::Ready(choice) => drop(report(job, *choice)),
+        Step::Workers(ids) => {
+            let ids: Vec<Id> = ids.iter().copied().map(Id).collect();
+            job.started(Role::Worker, epoch, &ids);
+        }
+        Step::Restart => {}
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+    #[test]
+    fn views_follow_each_other_and_rest(
+        steps in prop::collection::vec(step(), 1..60), backups in 0_u32..3
+    ) {
+        let mut job = founded(backups, 3);
+        let mut other = job.clone();
+        for (epoch, step) in (2..).zip(&steps) {
+            let before = job.job_state().clone();
+            perform(&mut job, epoch, step);
+            check_views(&before, step, job.job_state())?;
+            prop_assert!(job.version() >= before.version);
+            prop_assert_eq!(job.version() == before.version, *job.job_state() == before);
+            // The other one is restored before every step.
+            let saved = other.state();
+            other = Configuration::new();
+            other.restore(&saved).unwrap();
+            perform(&mut other, epoch, step);
+            prop_assert_eq!(&job, &other);
+        }
+        for number in 0..7 {
+            announce(&mut job, server(number));
+        }
+        while report(&mut job, 0) {}
+        check_rest(job.job_state(), backups as usize)?;
+    }
+}
+
+#[test]
+fn a_third_server_takes_a_third_and_nothing_else_moves() {
+    let mut job = founded(0, 2);
+    start(&mut job, 2, 0..3);
+    assert!(job.job_state().views.iter().all(|view| view.learners.is_empty()), "nobody reaches it");
+    announce(&mut job, server(2));
+    let learners = |job: &Configuration| -> Vec<Id> {
+        job.job_state().views.iter().flat_map(|view| view.learners.clone()).collect()
+    };
+    assert_eq!(learners(&job), vec![server(2); SHARDS as usize / 3]);
+    while report(&mut job, 0) {}
+    let primaries = job.job_state().views.iter().filter_map(View::primary);
+    assert_eq!(primaries.filter(|id| *id == server(2)).count(), SHARDS as usize / 3);
+}
+
+#[test]
+fn a_shard_is_lost_with_its_last_replica_and_stays_so() {
+    let mut job = founded(0, 2);
+    start(&mut job, 2, [0]);
+    let lost = job.job_state().lost.clone();
+    assert_eq!(lost.len(), SHARDS as usize / 2);
+    start(&mut job, 3, 0..2);
+    assert_eq!(job.job_state().lost, lost);
+}
+
+#[test]
+fn views_are_founded_when_enough_servers_have_addresses() {
+    let mut job = Configuration::new();
+    start(&mut job, 1, [0]);
+    announce(&mut job, server(0));
+    ask(&mut job, Id(9), &ViewRequest::Define(definition(1, 2))).unwrap();
+    assert!(!job.job_state().is_founded(), "one server");
+    start(&mut job, 2, 0..3);
+    announce(&mut job, server(1));
+    assert!(!job.job_state().is_founded(), "server 2 has no address");
+    let version = job.version();
+    announce(&mut job, server(2));
+    assert!(job.job_state().is_founded() && job.version() > version);
+    assert_eq!(job.job_state().views[0].replicas.len(), 2);
+}
+
+#[test]
+fn refusals_name_both_values() {
+    let mut job = founded(1, 2);
+    let version = job.version();
+    let define = ViewRequest::Define(definition(0, 2));
+    let refusal = ask(&mut job, Id(1), &define).unwrap_err();
+    assert_eq!(refusal, "definition with 0 backups, the job has 1");
+    let address = ViewRequest::Address("host:1".to_owned());
+    let refusal = ask(&mut job, Id(1), &address).unwrap_err();
+    assert_eq!(refusal, "process 0000000000000001 is no server, and has no address");
+    let ready = |shard, view| ViewRequest::Ready { shard, view, learner: server(1) };
+    let refusal = ask(&mut job, server(0), &ready(SHARDS, 0)).unwrap_err();
+    assert_eq!(refusal, "shard 60, expected one of 60");
+    let view = job.job_state().views[0].clone();
+    let refusal = ask(&mut job, server(7), &ready(0, view.number)).unwrap_err();
+    assert_eq!(refusal, "server 8000000000000007 is not the primary of shard 0");
+    assert_eq!(ask(&mut job, server(7), &ready(0, view.number - 1)), Ok(()), "void");
+    assert!(job.request(Id(1), b"{}").unwrap_err().starts_with("reading a request about shards"));
+    assert_eq!(job.version(), version, "nothing of that is a change");
+}

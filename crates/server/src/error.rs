@@ -1,0 +1,91 @@
+//! Errors of servers and their clients.
+
+use std::error::Error as StdError;
+use std::fmt;
+
+/// Sort of an [`Error`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Kind {
+    /// The caller's mistake: a definition, table, row or length that cannot be. Nothing was sent.
+    Invalid,
+    /// The coordinator or a server refuses what is asked, and would again.
+    Refused,
+    /// Nothing moved for too long; the message says what is missing.
+    Timeout,
+    /// No server has a shard any more.
+    Lost,
+    /// Bytes that no peer of this version writes.
+    Corrupt,
+    /// The job or its connections; [`StdError::source`] tells more.
+    Job(thinwire_job::Kind),
+}
+
+/// An error in one line.
+#[derive(Debug)]
+pub struct Error {
+    kind: Kind,
+    message: String,
+    hint: Option<String>,
+    source: Option<Box<dyn StdError + Send + Sync>>,
+}
+
+impl Error {
+    /// An error of a kind, in one line.
+    pub fn new(kind: Kind, message: impl Into<String>) -> Error {
+        Error { kind, message: message.into(), hint: None, source: None }
+    }
+
+    pub(crate) fn invalid(message: impl Into<String>) -> Error {
+        Error::new(Kind::Invalid, message)
+    }
+
+    pub(crate) fn corrupt(message: impl Into<String>) -> Error {
+        Error::new(Kind::Corrupt, message)
+    }
+
+    /// Adds a hint: a remedy in one line.
+    #[must_use]
+    pub(crate) fn with_hint(self, hint: impl Into<String>) -> Error {
+        Error { hint: Some(hint.into()), ..self }
+    }
+
+    /// Returns the sort of the error.
+    pub fn kind(&self) -> Kind {
+        self.kind
+    }
+
+    /// Remedy that the user may try, in one line.
+    pub fn hint(&self) -> Option<&str> {
+        self.hint.as_deref()
+    }
+}
+
+impl From<thinwire_job::Error> for Error {
+    fn from(error: thinwire_job::Error) -> Error {
+        Error {
+            kind: Kind::Job(error.kind),
+            message: error.to_string(),
+            hint: error.hint().map(str::to_owned),
+            source: Some(Box::new(error)),
+        }
+    }
+}
+
+impl From<thinwire_link::Error> for Error {
+    fn from(error: thinwire_link::Error) -> Error {
+        thinwire_job::Error::from(error).into()
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)
+    }
+}
+
+impl StdError for Error {
+    fn source(&self) -> Option<&(dyn StdError + 'static)> {
+        self.source.as_ref().map(|source| &**source as _)
+    }
+}

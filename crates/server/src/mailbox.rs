@@ -1,0 +1,274 @@
+//! Messages that wait for one peer.
+//!
+//! Whatever is lost is repeated by the primary, so a full mailbox drops what comes, and one without a
+//! connection drops all. Repetitions of what is still under way are left out: a slow connection is not
+//! made slower by them. Law: no more than [`BYTES_MAX`] bytes and one message wait.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::{Mutex, MutexGuard};
+
+use thinwire_link::Waker;
+
+use crate::message::Message;
+use crate::write::{Entry, Write};
+
+/// Bytes at which further messages are dropped.
+const BYTES_MAX: usize = 64 << 20;
+/// Messages at which further ones are dropped.
+const LETTERS_MAX: usize = 4096;
+/// Bytes of a message without its entries and tables, at most.
+const LETTER_BYTES: usize = 64;
+
+/// Message to another copy of a shard.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Letter {
+    /// Number of the shard.
+    pub shard: u32,
+    /// The message.
+    pub message: Message,
+    /// Tables of the shard, with a snapshot alone.
+    pub tables: Vec<u8>,
+}
+
+/// Messages that wait for one peer. One thread puts them in, another one takes them out.
+#[derive(Debug, Default)]
+pub struct Mailbox {
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    letters: VecDeque<Letter>,
+    /// Bytes of the letters.
+    bytes: usize,
+    /// Ends the wait of the thread that takes letters; none without a connection.
+    waker: Option<Waker>,
+    is_over: bool,
+    /// Number of letters that were put in on this connection, and of those that have left.
+    put: u64,
+    left: u64,
+    /// What is under way, by shard.
+    flights: BTreeMap<u32, Flight>,
+}
+
+/// Last entries, or the tables, of a shard that were put in, and the number of their letter.
+#[derive(Clone, Copy, Debug)]
+struct Flight {
+    view: u64,
+    last: u64,
+    committed: u64,
+    is_snapshot: bool,
+    letter: u64,
+}
+
+impl Mailbox {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().expect("no holder panics")
+    }
+
+    /// Puts a message in, if there is room and a connection. `tables` makes the tables of a snapshot.
+    pub fn put(&self, shard: u32, message: Message, tables: impl FnOnce() -> Vec<u8>) {
+        let mut state = self.lock();
+        if state.waker.is_none() || state.bytes >= BYTES_MAX || state.letters.len() >= LETTERS_MAX {
+            return;
+        }
+        let Some(message) = state.without_repetition(shard, message) else { return };
+        let is_snapshot = matches!(message, Message::Snapshot { .. });
+        let tables = if is_snapshot { tables() } else { Vec::new() };
+        state.append(Letter { shard, message, tables });
+        state.waker.iter().for_each(Waker::wake);
+    }
+
+    /// Takes the next message out.
+    pub fn take(&self) -> Option<Letter> {
+        let mut state = self.lock();
+        let letter = state.letters.pop_front()?;
+        state.bytes -= letter.bytes();
+        Some(letter)
+    }
+
+    /// Notes that so many messages that were taken out have left.
+    pub fn left(&self, letters: u64) {
+        self.lock().left += letters;
+    }
+
+    /// Begins anew on another connection, whose waker is given; or drops everything without one.
+    pub fn begin(&self, waker: Option<Waker>) {
+        let mut state = self.lock();
+        *state = State { waker, is_over: state.is_over, ..State::default() };
+    }
+
+    /// Ends the thread that takes messages out.
+    pub fn end(&self) {
+        let mut state = self.lock();
+        state.is_over = true;
+        state.waker.iter().for_each(Waker::wake);
+    }
+
+    /// Returns whether that thread is to end.
+    pub fn is_over(&self) -> bool {
+        self.lock().is_over
+    }
+}
+
+impl State {
+    /// Returns the message without what is under way already; none if nothing is left of it.
+    fn without_repetition(&self, shard: u32, message: Message) -> Option<Message> {
+        let flight = self.flights.get(&shard).filter(|flight| flight.letter > self.left);
+        let Some(flight) = flight else { return Some(message) };
+        match message {
+            Message::Snapshot { view, .. } if flight.is_snapshot && flight.view == view => None,
+            Message::Forward { view, after, mut entries, committed }
+                if !flight.is_snapshot && flight.view == view && after < flight.last =>
+            {
+                let known = (flight.last - after).min(entries.len() as u64);
+                entries.drain(..known as usize);
+                let is_news = !entries.is_empty() || committed > flight.committed;
+                let after = after + known;
+                is_news.then_some(Message::Forward { view, after, entries, committed })
+            }
+            other => Some(other),
+        }
+    }
+
+    fn append(&mut self, letter: Letter) {
+        self.put += 1;
+        let number = self.put;
+        if let Some(flight) = letter.flight(number) {
+            self.flights.insert(letter.shard, flight);
+        }
+        self.bytes += letter.bytes();
+        self.letters.push_back(letter);
+    }
+}
+
+impl Letter {
+    fn flight(&self, letter: u64) -> Option<Flight> {
+        match &self.message {
+            Message::Forward { view, after, entries, committed } => Some(Flight {
+                view: *view,
+                last: after + entries.len() as u64,
+                committed: *committed,
+                is_snapshot: false,
+                letter,
+            }),
+            Message::Snapshot { view, last, .. } => Some(Flight {
+                view: *view,
+                last: *last,
+                committed: *last,
+                is_snapshot: true,
+                letter,
+            }),
+            Message::Have { .. } | Message::Superseded { .. } => None,
+        }
+    }
+
+    /// Returns about as many bytes as the message has.
+    fn bytes(&self) -> usize {
+        let entries = match &self.message {
+            Message::Forward { entries, .. } => entries.iter().map(entry_bytes).sum(),
+            _ => 0,
+        };
+        LETTER_BYTES + entries + self.tables.len()
+    }
+}
+
+/// Returns about as many bytes as an entry has.
+pub fn entry_bytes(entry: &Entry) -> usize {
+    match &*entry.write {
+        Write::Update { pushes, parts } => {
+            let values = parts.iter().map(|part| 8 * part.rows.len() + 4 * part.gradient.len());
+            LETTER_BYTES + 16 * pushes.len() + values.sum::<usize>()
+        }
+        Write::Workers(workers) => LETTER_BYTES + 8 * workers.ids.len(),
+    }
+}
+
+#[cfg(test)]
+impl Mailbox {
+    /// Returns a mailbox as on a connection.
+    pub fn open() -> Mailbox {
+        let mailbox = Mailbox::default();
+        let waker = crate::peers::tests::waker();
+        mailbox.begin(Some(waker));
+        mailbox
+    }
+
+    /// Takes all messages out, which have left then.
+    pub fn drain(&self) -> Vec<Letter> {
+        let letters: Vec<Letter> = std::iter::from_fn(|| self.take()).collect();
+        self.left(letters.len() as u64);
+        letters
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::clocks::Clocks;
+    use crate::write::Workers;
+
+    fn forward(after: u64, count: usize, committed: u64) -> Message {
+        let entry = Entry { view: 1, write: Arc::new(Write::Workers(Workers::default())) };
+        Message::Forward { view: 1, after, entries: vec![entry; count], committed }
+    }
+
+    fn put(mailbox: &Mailbox, message: Message) {
+        mailbox.put(0, message, || vec![0; 9]);
+    }
+
+    fn messages(mailbox: &Mailbox) -> Vec<Message> {
+        mailbox.drain().into_iter().map(|letter| letter.message).collect()
+    }
+
+    #[test]
+    fn without_a_connection_everything_is_dropped() {
+        let mailbox = Mailbox::default();
+        put(&mailbox, forward(0, 1, 0));
+        assert_eq!(mailbox.take(), None);
+        let mailbox = Mailbox::open();
+        put(&mailbox, forward(0, 1, 0));
+        mailbox.begin(None);
+        assert_eq!(mailbox.take(), None);
+    }
+
+    #[test]
+    fn what_is_under_way_is_not_repeated() {
+        let mailbox = Mailbox::open();
+        put(&mailbox, forward(0, 2, 0));
+        put(&mailbox, forward(0, 2, 0));
+        put(&mailbox, forward(0, 3, 0));
+        put(&mailbox, forward(0, 3, 1));
+        assert_eq!(messages(&mailbox), [forward(0, 2, 0), forward(2, 1, 0), forward(3, 0, 1)]);
+        put(&mailbox, forward(0, 3, 1));
+        assert_eq!(messages(&mailbox), [forward(0, 3, 1)], "it may be lost");
+    }
+
+    #[test]
+    fn one_snapshot_of_a_shard_is_under_way() {
+        let mailbox = Mailbox::open();
+        let snapshot = |last| Message::Snapshot { view: 1, last, clocks: Clocks::default() };
+        put(&mailbox, snapshot(4));
+        put(&mailbox, snapshot(5));
+        put(&mailbox, forward(4, 1, 0));
+        assert_eq!(messages(&mailbox), [snapshot(4), forward(4, 1, 0)]);
+        put(&mailbox, snapshot(5));
+        assert_eq!(mailbox.drain()[0].tables, [0; 9]);
+    }
+
+    #[test]
+    fn a_full_mailbox_drops_what_comes() {
+        let mailbox = Mailbox::open();
+        (0..2 * LETTERS_MAX).for_each(|_| put(&mailbox, Message::Superseded { view: 1 }));
+        assert_eq!(mailbox.drain().len(), LETTERS_MAX);
+        for shard in 0..3 {
+            let message = Message::Snapshot { view: 1, last: 1, clocks: Clocks::default() };
+            mailbox.put(shard, message, || vec![0; BYTES_MAX]);
+        }
+        assert_eq!(mailbox.drain().len(), 1);
+        put(&mailbox, forward(0, 1, 0));
+        assert_eq!(mailbox.drain().len(), 1, "room again");
+    }
+}

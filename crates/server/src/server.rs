@@ -1,0 +1,114 @@
+//! A server of a job: its port, its part in the job's epochs, and its connections to coordinator and peers.
+
+mod coordination;
+
+use std::fmt;
+use std::sync::Arc;
+use std::thread::{self, JoinHandle};
+use std::time::Instant;
+
+use thinwire_job::elastic::{Authority, Options, Presence, Seat};
+use thinwire_job::{Settings, secret, serve};
+use thinwire_link::service;
+use thinwire_member::Id;
+
+use crate::error::{Error, Kind};
+use crate::reports::Reports;
+use crate::service::{Figures, ServerService};
+use coordination::{Coordination, Shared};
+
+/// A server of a job. It keeps the shards that the coordinator gives it until it is dropped, which looks to
+/// the others like a process that was killed.
+pub struct Server {
+    address: String,
+    service: Arc<service::Server<ServerService>>,
+    presence: Arc<Presence>,
+    reports: Arc<Reports>,
+    shared: Arc<Shared>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Server {
+    /// Joins a job as a server, and serves at `listen`, host:port as other processes reach it (port 0 for any
+    /// that is free). The seat's id is a server's.
+    ///
+    /// # Errors
+    /// If the address is unknown or taken, the token is missing or too short beyond this machine, or the
+    /// coordinator does not answer within the timeout of `settings`, refuses this server, or has no servers.
+    pub fn start(seat: &Seat, listen: &str, settings: &Settings) -> Result<Server, Error> {
+        if !seat.id.is_server() {
+            let id = seat.id;
+            return Err(Error::new(
+                Kind::Invalid,
+                format!("{id} is the id of a worker, expected a server's"),
+            ));
+        }
+        let token = secret(&seat.token, &seat.coordinator)?;
+        let reports = Arc::new(Reports::default());
+        let service = ServerService::new(seat.id, Arc::clone(&reports), Instant::now());
+        let (service, address) = serve(listen, &seat.token, service)?;
+        let service = Arc::new(service);
+        let options = Options::new(Authority::Saved, 1, u32::MAX);
+        let presence = Arc::new(Presence::join(seat, settings, options, Vec::new())?);
+        let shared = Arc::new(Shared::default());
+        let coordination = Coordination::new(
+            (seat.clone(), address.clone(), token),
+            (Arc::clone(&service), Arc::clone(&presence)),
+            (Arc::clone(&reports), Arc::clone(&shared)),
+        );
+        let thread = thread::Builder::new()
+            .name("thinwire views".to_owned())
+            .spawn(move || coordination.run())
+            .map_err(|error| Error::new(Kind::Invalid, format!("starting a thread: {error}")))?;
+        Ok(Server { address, service, presence, reports, shared, thread: Some(thread) })
+    }
+
+    /// Returns the id of the server.
+    pub fn id(&self) -> Id {
+        self.presence.id()
+    }
+
+    /// Returns the address at which other processes reach the server, as host:port.
+    pub fn address(&self) -> &str {
+        &self.address
+    }
+
+    /// Returns figures for people, at most a second old.
+    pub fn figures(&self) -> Figures {
+        self.shared.figures()
+    }
+
+    /// Returns why the coordinator refuses this server, if it does: it then serves nobody.
+    pub fn refusal(&self) -> Option<String> {
+        self.presence.refusal().or_else(|| self.shared.refusal())
+    }
+
+    /// Returns whether the job is over, or this server has left it.
+    pub fn is_over(&self) -> bool {
+        self.presence.is_over()
+    }
+
+    /// Leaves the job: returns when the others go on without this server.
+    pub fn leave(&self) {
+        self.presence.leave();
+    }
+}
+
+impl fmt::Debug for Server {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (id, address, port) = (self.id(), &self.address, self.service.address().port());
+        let mut shown = f.debug_struct("Server");
+        shown.field("id", &id).field("address", address).field("port", &port);
+        shown.finish_non_exhaustive()
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.reports.end();
+        if let Some(thread) = self.thread.take() {
+            thread.thread().unpark();
+            let _ = thread.join();
+        }
+    }
+}

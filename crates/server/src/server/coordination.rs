@@ -1,0 +1,215 @@
+//! Thread that speaks with the coordinator about views.
+//!
+//! It tells the coordinator this server's address and the learners that are ready, and the service what the
+//! coordinator has decided. Without the coordinator the server goes on in its last views.
+
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+use thinwire_job::elastic::{Presence, Seat, ViewsConnection};
+use thinwire_link::Token;
+use thinwire_link::service::Server;
+use thinwire_member::Id;
+
+use crate::configuration::{JobState, ViewRequest};
+use crate::error::Error;
+use crate::peers::{Own, Peers};
+use crate::reports::Reports;
+use crate::service::{Figures, ServerService};
+
+const PAUSE_MIN: Duration = Duration::from_millis(50);
+const PAUSE_MAX: Duration = Duration::from_secs(1);
+/// Longest time of an attempt to connect.
+const CONNECT: Duration = Duration::from_secs(2);
+/// Longest wait for the coordinator without a look at the rest.
+const WAIT_MAX: Duration = Duration::from_millis(250);
+/// Time after which a request that has changed nothing is made again.
+const AGAIN: Duration = Duration::from_secs(1);
+/// Time between two questions to a coordinator that says nothing.
+const ASK: Duration = Duration::from_secs(2);
+/// Time without a word of the coordinator after which the connection counts as broken.
+const SILENCE: Duration = Duration::from_secs(10);
+
+/// State that the thread shares with its server.
+#[derive(Debug, Default)]
+pub struct Shared {
+    figures: Mutex<Figures>,
+    refusal: Mutex<Option<String>>,
+}
+
+impl Shared {
+    /// Returns the last figures.
+    pub fn figures(&self) -> Figures {
+        self.figures.lock().expect("no holder panics").clone()
+    }
+
+    /// Returns the last refusal.
+    pub fn refusal(&self) -> Option<String> {
+        self.refusal.lock().expect("no holder panics").clone()
+    }
+
+    fn refused(&self, text: Option<String>) {
+        *self.refusal.lock().expect("no holder panics") = text;
+    }
+}
+
+/// Conversation of a server with the coordinator.
+pub struct Coordination {
+    seat: Seat,
+    address: String,
+    token: Token,
+    service: Arc<Server<ServerService>>,
+    presence: Arc<Presence>,
+    reports: Arc<Reports>,
+    shared: Arc<Shared>,
+    /// Connections to other servers, once the definition is known.
+    peers: Option<Peers>,
+    /// Last state that the coordinator has told.
+    state: JobState,
+    /// Time until which a request is not made again.
+    requested: BTreeMap<Vec<u8>, Instant>,
+    next_figures: Instant,
+}
+
+impl Coordination {
+    /// A server that has not spoken with the coordinator.
+    pub fn new(
+        (seat, address, token): (Seat, String, Token),
+        (service, presence): (Arc<Server<ServerService>>, Arc<Presence>),
+        (reports, shared): (Arc<Reports>, Arc<Shared>),
+    ) -> Coordination {
+        Coordination {
+            seat,
+            address,
+            token,
+            service,
+            presence,
+            reports,
+            shared,
+            peers: None,
+            state: JobState::default(),
+            requested: BTreeMap::new(),
+            next_figures: Instant::now(),
+        }
+    }
+
+    /// Speaks with the coordinator until the server ends.
+    pub fn run(mut self) {
+        let mut pause = PAUSE_MIN;
+        while !self.reports.is_over() {
+            let (to, token) = (self.seat.coordinator.clone(), self.seat.token.clone());
+            if let Ok(connection) = ViewsConnection::connect(&to, &token, self.seat.id, CONNECT) {
+                pause = PAUSE_MIN;
+                // The error is the end of this connection, and the next one begins anew.
+                let _ = self.talk(connection);
+            }
+            if !self.reports.is_over() {
+                thread::park_timeout(pause);
+                pause = (2 * pause).min(PAUSE_MAX);
+            }
+        }
+    }
+
+    fn talk(&mut self, mut connection: ViewsConnection) -> Result<(), Error> {
+        self.reports.on_report(connection.waker());
+        self.requested.clear();
+        connection.send(&[])?;
+        let (mut heard, mut asked) = (Instant::now(), Instant::now());
+        while !self.reports.is_over() && heard.elapsed() < SILENCE {
+            match connection.receive(WAIT_MAX)? {
+                Some(Ok(state)) => {
+                    heard = Instant::now();
+                    self.shared.refused(None);
+                    self.decided(JobState::parse(&state)?)?;
+                }
+                Some(Err(text)) => {
+                    heard = Instant::now();
+                    self.shared.refused(Some(text));
+                }
+                None => {}
+            }
+            self.request(&mut connection)?;
+            if asked.elapsed() > ASK && heard.elapsed() > ASK {
+                asked = Instant::now();
+                connection.send(&[])?;
+            }
+            self.tell_figures();
+        }
+        Ok(())
+    }
+
+    /// Takes note of a state of the job.
+    fn decided(&mut self, state: JobState) -> Result<(), Error> {
+        // A coordinator that was replaced may still send an old one.
+        if state.version < self.state.version {
+            return Ok(());
+        }
+        self.state = state;
+        let Some(definition) = &self.state.definition else { return Ok(()) };
+        if self.peers.is_none() {
+            let layout = Arc::new(definition.layout()?);
+            let presence = Arc::clone(&self.presence);
+            self.peers = Some(Peers::new(Own {
+                id: self.seat.id,
+                definition: layout.fingerprint,
+                token: self.token.clone(),
+                lost: Arc::new(move |id| presence.lost(id)),
+            }));
+            self.service.call(move |service, _now, out| service.define(&layout, out));
+        }
+        self.renew();
+        Ok(())
+    }
+
+    fn renew(&mut self) {
+        let Some(peers) = &mut self.peers else { return };
+        let state = self.state.clone();
+        let shares = |id: &Id| {
+            let views = state.views.iter();
+            state.servers.contains(id) || views.into_iter().any(|view| view.replicas.contains(id))
+        };
+        let addresses = state.addresses.iter().filter(|(id, _)| shares(id));
+        peers.renew(&addresses.map(|(id, address)| (*id, address.clone())).collect());
+        let mailboxes = peers.mailboxes();
+        self.service.call(move |service, now, out| service.renew(&state, mailboxes, now, out));
+    }
+
+    /// Asks for what the coordinator lacks.
+    fn request(&mut self, connection: &mut ViewsConnection) -> Result<(), Error> {
+        let mut requests = Vec::new();
+        if self.state.addresses.get(&self.seat.id) != Some(&self.address) {
+            requests.push(ViewRequest::Address(self.address.clone()));
+        }
+        for ((shard, learner), view) in self.reports.take() {
+            requests.push(ViewRequest::Ready { shard, view, learner });
+        }
+        let now = Instant::now();
+        self.requested.retain(|_, until| *until > now);
+        for request in requests {
+            if let Entry::Vacant(new) = self.requested.entry(request.to_bytes()) {
+                connection.send(new.key())?;
+                new.insert(now + AGAIN);
+            }
+        }
+        Ok(())
+    }
+
+    fn tell_figures(&mut self) {
+        if Instant::now() < self.next_figures {
+            return;
+        }
+        self.next_figures = Instant::now() + AGAIN;
+        let shared = Arc::clone(&self.shared);
+        self.service.call(move |service, _now, _out| {
+            *shared.figures.lock().expect("no holder panics") = service.figures();
+        });
+        // What is told is what was asked for the last time.
+        if let Ok(Value::Object(figures)) = serde_json::to_value(self.shared.figures()) {
+            self.presence.tell(figures);
+        }
+    }
+}

@@ -1,0 +1,326 @@
+//! Service of a server: it drives the shards that the server has a part in.
+//!
+//! Messages of clients and peers and the coordinator's views go in, answers come out, at once or when the
+//! shard says so. A message that is malformed or not its sender's to send ends that connection alone; a
+//! request that does not fit the tables is answered. It has no socket, and `now` is an argument.
+
+mod figures;
+mod keeper;
+mod visitors;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use thinwire_link::service::{ClientId, Outbox, Service};
+use thinwire_link::{Error, Kind};
+use thinwire_member::Id;
+
+use crate::configuration::{JobState, Layout};
+use crate::mailbox::Mailbox;
+use crate::message::Message;
+use crate::reason::Request;
+use crate::reports::Reports;
+use crate::shard::Event;
+use crate::table::Tables;
+use crate::wire::{FRAGMENT_BYTES, FromClient, FromServer, Peer, Received};
+pub use figures::Figures;
+pub use keeper::ANSWER_VALUES_MAX;
+use keeper::{Exits, Keeper};
+use visitors::{Claim, Visitor, Visitors};
+
+/// Unread bytes at which a client is closed: twice what it may ask for at a time.
+const OUTPUT_BYTES_MAX: usize = 8 << 20;
+/// Bytes of a fragment with its head.
+const FRAME_BYTES_MAX: usize = 2 + FRAGMENT_BYTES;
+/// Bytes of a message beyond its rows and values, at most: clocks and names of all workers.
+const HEAD_BYTES_MAX: usize = 16 << 20;
+/// Ids of clients that only read: no worker has this bit.
+const READER: u64 = Id::SERVER_BIT;
+
+/// State machine of a server, between its connections.
+#[derive(Debug)]
+pub struct ServerService {
+    id: Id,
+    /// Time that the shards count from.
+    begun: Instant,
+    layout: Option<Arc<Layout>>,
+    /// Shards by number; none before the definition is known.
+    keepers: Vec<Keeper>,
+    visitors: Visitors,
+    mailboxes: BTreeMap<Id, Arc<Mailbox>>,
+    reports: Arc<Reports>,
+    /// Most bytes of a message.
+    message_bytes_max: usize,
+}
+
+impl ServerService {
+    /// A server that knows nothing of the job yet.
+    pub fn new(id: Id, reports: Arc<Reports>, begun: Instant) -> ServerService {
+        ServerService {
+            id,
+            begun,
+            layout: None,
+            keepers: Vec::new(),
+            visitors: Visitors::default(),
+            mailboxes: BTreeMap::new(),
+            reports,
+            message_bytes_max: 0,
+        }
+    }
+
+    /// Takes note of what the tables are. Whoever has waited for that is answered.
+    pub fn define(&mut self, layout: &Arc<Layout>, out: &mut Outbox) {
+        if self.layout.is_some() {
+            return;
+        }
+        self.layout = Some(Arc::clone(layout));
+        self.keepers =
+            (0..layout.shards.len() as u32).map(|it| Keeper::new(self.id, it, layout)).collect();
+        let most = layout.shards.iter().map(|shard| Tables::bytes_max(shard, &layout.tables)).max();
+        self.message_bytes_max = HEAD_BYTES_MAX + most.unwrap_or(0);
+        for (connection, claims, definition) in self.visitors.waiting() {
+            self.admit(connection, claims, definition, out);
+            out.release(connection);
+        }
+    }
+
+    /// Takes note of views and workers. Messages to other servers go to `mailboxes` from now on.
+    pub fn renew(
+        &mut self,
+        state: &JobState,
+        mailboxes: BTreeMap<Id, Arc<Mailbox>>,
+        now: Instant,
+        out: &mut Outbox,
+    ) {
+        self.mailboxes = mailboxes;
+        for (shard, view) in state.views.iter().enumerate() {
+            let known = self.keepers.get(shard).map(|keeper| keeper.shard.view().number);
+            if known.is_some_and(|known| known < view.number) {
+                self.on(shard, Event::View(view.clone()), now, out);
+            }
+        }
+        for shard in 0..self.keepers.len() {
+            self.on(shard, Event::Workers(state.workers.clone()), now, out);
+        }
+    }
+
+    /// Returns figures for people.
+    pub fn figures(&self) -> Figures {
+        Figures::of(&self.keepers, self.id)
+    }
+
+    fn time(&self, now: Instant) -> Duration {
+        now.saturating_duration_since(self.begun)
+    }
+
+    fn on(&mut self, shard: usize, event: Event, now: Instant, out: &mut Outbox) {
+        self.with(shard, out, now, |keeper, now, exits| keeper.on(event, now, exits));
+    }
+
+    /// Runs `call` on the keeper of a shard, if there is one.
+    fn with<T>(
+        &mut self,
+        shard: usize,
+        out: &mut Outbox,
+        now: Instant,
+        call: impl FnOnce(&mut Keeper, Duration, &mut Exits<'_>) -> T,
+    ) -> Option<T> {
+        let now = self.time(now);
+        let ServerService { keepers, visitors, mailboxes, reports, .. } = self;
+        let mut exits = Exits { out, visitors, mailboxes, reports };
+        keepers.get_mut(shard).map(|keeper| call(keeper, now, &mut exits))
+    }
+
+    /// Takes a hello, or the repetition of one.
+    fn greet(
+        &mut self,
+        connection: ClientId,
+        claims: Claim,
+        definition: u64,
+        out: &mut Outbox,
+    ) -> Result<(), Error> {
+        match self.visitors.visitor(connection) {
+            Visitor::Known(known) if known == claims => self.welcome(connection, out),
+            Visitor::Unknown if self.layout.is_none() => {
+                self.visitors.set(connection, Visitor::Waiting { claims, definition });
+                out.hold(connection);
+            }
+            Visitor::Unknown => self.admit(connection, claims, definition, out),
+            _ => return Err(corrupt("said hello twice, and not the same".to_owned())),
+        }
+        Ok(())
+    }
+
+    fn welcome(&self, connection: ClientId, out: &mut Outbox) {
+        out.send(connection, &FromServer::Welcome { server: self.id }.to_bytes());
+    }
+
+    /// Lets a process in that has the same definition and is what it says.
+    fn admit(&mut self, connection: ClientId, claims: Claim, definition: u64, out: &mut Outbox) {
+        let expected = self.layout.as_ref().map_or(0, |layout| layout.fingerprint);
+        if definition != expected {
+            let text =
+                format!("definition with fingerprint {definition:016x}, expected {expected:016x}");
+            return turn_away(connection, text, out);
+        }
+        let (id, is_right) = match claims {
+            Claim::Client { said, .. } => (said, !said.is_server()),
+            Claim::Peer(id) => (id, id.is_server() && id != self.id),
+        };
+        if !is_right {
+            return turn_away(connection, format!("{id} is no id of such a process"), out);
+        }
+        if let Some(before) = self.visitors.set(connection, Visitor::Known(claims)) {
+            self.visitors.close(before);
+            turn_away(before, format!("client {id} has connected again"), out);
+        }
+        self.welcome(connection, out);
+    }
+
+    fn hear_client(
+        &mut self,
+        connection: ClientId,
+        message: FromClient,
+        now: Instant,
+        out: &mut Outbox,
+    ) -> Result<(), Error> {
+        match message {
+            FromClient::Hello { client, definition } => {
+                let id = if client == Id(0) { Id(READER | connection.0) } else { client };
+                self.greet(connection, Claim::Client { id, said: client }, definition, out)
+            }
+            FromClient::Push { shard, push } => {
+                self.check(connection, push.client)?;
+                let request = Request::Push(push.number);
+                let done = self.with(shard as usize, out, now, |keeper, now, exits| {
+                    keeper.push(push, now, exits);
+                });
+                done.unwrap_or_else(|| self.no_shard(connection, shard, request, out));
+                Ok(())
+            }
+            FromClient::Pull { shard, mut pull } => {
+                pull.client = self.check(connection, pull.client)?;
+                let request = Request::Pull(pull.request);
+                let done = self.with(shard as usize, out, now, |keeper, now, exits| {
+                    keeper.pull(pull, now, exits);
+                });
+                done.unwrap_or_else(|| self.no_shard(connection, shard, request, out));
+                Ok(())
+            }
+        }
+    }
+
+    /// Returns the id by which the shards know a client that says it is `said`.
+    fn check(&self, connection: ClientId, said: Id) -> Result<Id, Error> {
+        match self.visitors.visitor(connection) {
+            Visitor::Known(Claim::Client { id, said: known }) if known == said => Ok(id),
+            Visitor::Known(Claim::Client { said: known, .. }) => {
+                Err(corrupt(format!("sent a request of client {said}, expected one of {known}")))
+            }
+            _ => Err(corrupt(format!("sent a request of client {said} without a hello"))),
+        }
+    }
+
+    fn no_shard(&self, connection: ClientId, shard: u32, request: Request, out: &mut Outbox) {
+        let text = format!("shard {shard}, expected one of {}", self.keepers.len());
+        let message = FromServer::Misfit { shard, request, text };
+        out.send(connection, &message.to_bytes());
+    }
+
+    fn hear_peer(
+        &mut self,
+        connection: ClientId,
+        message: Peer,
+        now: Instant,
+        out: &mut Outbox,
+    ) -> Result<(), Error> {
+        let (shard, message, tables) = match message {
+            Peer::Hello { server, definition } => {
+                return self.greet(connection, Claim::Peer(server), definition, out);
+            }
+            Peer::Message { shard, message, tables } => (shard, message, tables),
+        };
+        let Visitor::Known(Claim::Peer(from)) = self.visitors.visitor(connection) else {
+            return Err(corrupt("sent a message of a server without a hello".to_owned()));
+        };
+        let fits = self.replicate((shard, from), (message, &tables), now, out);
+        let misfit = || format!("sent entries or tables that do not fit shard {shard}");
+        if fits { Ok(()) } else { Err(corrupt(misfit())) }
+    }
+
+    fn replicate(
+        &mut self,
+        (shard, from): (u32, Id),
+        message: (Message, &[u8]),
+        now: Instant,
+        out: &mut Outbox,
+    ) -> bool {
+        let fits = self.with(shard as usize, out, now, |keeper, now, exits| {
+            keeper.hear(from, message, now, exits)
+        });
+        fits.unwrap_or(false)
+    }
+}
+
+impl Service for ServerService {
+    fn opened(&mut self, client: ClientId, _now: Instant, _out: &mut Outbox) {
+        self.visitors.open(client);
+    }
+
+    fn received(
+        &mut self,
+        client: ClientId,
+        message: &[u8],
+        now: Instant,
+        out: &mut Outbox,
+    ) -> Result<(), Error> {
+        let is_known = matches!(self.visitors.visitor(client), Visitor::Known(_));
+        let bytes_max = if is_known { self.message_bytes_max } else { 0 };
+        let Some(message) = self.visitors.assemble(client, message, bytes_max)? else {
+            return Ok(());
+        };
+        match Received::parse(&message)? {
+            Received::Client(message) => self.hear_client(client, message, now, out),
+            Received::Peer(message) => self.hear_peer(client, message, now, out),
+        }
+    }
+
+    fn closed(&mut self, client: ClientId, _now: Instant, _out: &mut Outbox) {
+        self.visitors.close(client);
+    }
+
+    fn deadline(&self) -> Option<Instant> {
+        let next = self.keepers.iter().map(|keeper| keeper.shard.deadline()).min()?;
+        self.begun.checked_add(next)
+    }
+
+    fn tick(&mut self, now: Instant, out: &mut Outbox) {
+        let time = self.time(now);
+        for shard in 0..self.keepers.len() {
+            if self.keepers[shard].shard.deadline() <= time {
+                self.on(shard, Event::Tick, now, out);
+            }
+        }
+    }
+
+    fn message_bytes_max(&self) -> usize {
+        FRAME_BYTES_MAX
+    }
+
+    fn output_bytes_max(&self) -> usize {
+        OUTPUT_BYTES_MAX
+    }
+}
+
+fn turn_away(connection: ClientId, text: String, out: &mut Outbox) {
+    out.send(connection, &FromServer::Stranger { text }.to_bytes());
+    out.close(connection);
+}
+
+fn corrupt(context: String) -> Error {
+    Error::new(Kind::Corrupt, context)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,67 @@
+//! Figures of a server, for people.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+use thinwire_member::Id;
+
+use super::keeper::Keeper;
+
+/// Most workers whose staleness is told: the figures of a process are bounded.
+const WORKERS_MAX: usize = 64;
+
+/// Figures of a server.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Figures {
+    /// Shards of which the server is the primary.
+    pub primaries: u64,
+    /// Shards of which it has a copy.
+    pub copies: u64,
+    /// Rows that were written, in all copies.
+    pub rows: u64,
+    /// Bytes of memory of all copies.
+    pub bytes: u64,
+    /// Updates that were applied to the copies: a push, or the sum of a synchronous step.
+    pub updates: u64,
+    /// Pulls that were answered.
+    pub pulls: u64,
+    /// Number of answers to each worker by staleness in steps, without trailing zeros. Of more than 64
+    /// workers those with the smallest ids are told.
+    pub staleness: BTreeMap<String, Vec<u64>>,
+}
+
+impl Figures {
+    pub(super) fn of(keepers: &[Keeper], id: Id) -> Figures {
+        let mut figures = Figures::default();
+        let mut staleness: BTreeMap<Id, Vec<u64>> = BTreeMap::new();
+        for keeper in keepers {
+            figures.count(keeper, id);
+            for (worker, histogram) in keeper.shard.staleness() {
+                let sum = staleness.entry(*worker).or_default();
+                sum.resize(histogram.counts().len(), 0);
+                sum.iter_mut().zip(histogram.counts()).for_each(|(sum, count)| *sum += count);
+            }
+        }
+        let told = staleness.into_iter().take(WORKERS_MAX);
+        figures.staleness = told.map(|(id, counts)| (id.to_string(), trimmed(counts))).collect();
+        figures
+    }
+
+    fn count(&mut self, keeper: &Keeper, id: Id) {
+        self.primaries += u64::from(keeper.shard.view().primary() == Some(id));
+        self.updates += keeper.updates;
+        self.pulls += keeper.pulls;
+        let Some(tables) = keeper.tables() else { return };
+        self.copies += 1;
+        for table in tables.tables() {
+            self.rows += table.written() as u64;
+            self.bytes += table.bytes();
+        }
+    }
+}
+
+fn trimmed(mut counts: Vec<u64>) -> Vec<u64> {
+    let length = counts.iter().rposition(|count| *count > 0).map_or(0, |last| last + 1);
+    counts.truncate(length);
+    counts
+}

@@ -1,0 +1,67 @@
+//! Long messages in frames of bounded length.
+//!
+//! A message of at most [`FRAGMENT_BYTES`] is a frame. A longer one is cut into fragments, each behind its
+//! kind and a byte that is 1 for the last; all but the last are of full length. Frames of a connection
+//! keep their order, so that nothing comes between the fragments of a message. Law: every message has one
+//! sequence of frames, and no more bytes are held than the receiver allows.
+
+use std::borrow::Cow;
+
+use thinwire_link::{Error, Kind};
+
+use super::FRAGMENT;
+
+/// Bytes of a message in one frame, at most.
+pub const FRAGMENT_BYTES: usize = 1 << 20;
+
+/// Returns the frames of a message, which has at least one byte.
+pub fn frames(message: &[u8]) -> impl Iterator<Item = Cow<'_, [u8]>> {
+    let is_whole = message.len() <= FRAGMENT_BYTES;
+    let count = message.len().div_ceil(FRAGMENT_BYTES);
+    message.chunks(FRAGMENT_BYTES).enumerate().map(move |(at, chunk)| match is_whole {
+        true => Cow::Borrowed(chunk),
+        false => Cow::Owned([&[FRAGMENT, u8::from(at + 1 == count)], chunk].concat()),
+    })
+}
+
+/// Fragments of the message that arrives on a connection.
+#[derive(Debug, Default)]
+pub struct Fragments {
+    partial: Vec<u8>,
+}
+
+impl Fragments {
+    /// Takes in a frame, and returns the message that it is or ends.
+    ///
+    /// # Errors
+    /// If it does not belong there, or the message is longer than `bytes_max`.
+    pub fn take<'a>(
+        &mut self,
+        frame: &'a [u8],
+        bytes_max: usize,
+    ) -> Result<Option<Cow<'a, [u8]>>, Error> {
+        let corrupt = |context: &str| Err(Error::new(Kind::Corrupt, context));
+        let (is_last, bytes) = match frame {
+            [FRAGMENT, 0, bytes @ ..] => (false, bytes),
+            [FRAGMENT, 1, bytes @ ..] => (true, bytes),
+            [FRAGMENT, ..] => return corrupt("sent a fragment without its beginning"),
+            _ if frame.len() > FRAGMENT_BYTES => return corrupt("sent a frame that is too long"),
+            _ if self.partial.is_empty() => return Ok(Some(Cow::Borrowed(frame))),
+            _ => return corrupt("sent a message between the fragments of another"),
+        };
+        let fits = match is_last {
+            true => !self.partial.is_empty() && (1..=FRAGMENT_BYTES).contains(&bytes.len()),
+            false => bytes.len() == FRAGMENT_BYTES,
+        };
+        if !fits {
+            return corrupt("sent a fragment of a wrong length");
+        }
+        let length = self.partial.len() + bytes.len();
+        if length > bytes_max {
+            let context = format!("sent {length} bytes of a message, expected at most {bytes_max}");
+            return Err(Error::new(Kind::Limit, context));
+        }
+        self.partial.extend_from_slice(bytes);
+        Ok(is_last.then(|| Cow::Owned(std::mem::take(&mut self.partial))))
+    }
+}

@@ -1,0 +1,205 @@
+//! Messages of servers to their clients.
+
+use thinwire_link::Error;
+use thinwire_member::{Fields, Id};
+
+use super::rows::{floats, write_floats};
+use super::{
+    ACKNOWLEDGE, ANSWER, MISFIT, REFUSED, STRANGER, WELCOME, id, number, strange, whole, write_u64,
+};
+use crate::reason::{Reason, Request};
+
+/// Most bytes of a text from a server; longer ones are cut.
+pub const TEXT_BYTES_MAX: usize = 4096;
+
+const REQUEST_PUSH: u8 = 0;
+const REQUEST_PULL: u8 = 1;
+
+const ELSEWHERE: u8 = 0;
+const SOMEWHERE: u8 = 1;
+const UNKNOWN: u8 = 2;
+const EARLY: u8 = 3;
+const BUSY: u8 = 4;
+
+/// Message of a server to a client.
+#[derive(Clone, Debug, PartialEq)]
+pub enum FromServer {
+    /// Answer to a hello of a client or another server.
+    Welcome {
+        /// Id of the server.
+        server: Id,
+    },
+    /// A push will survive.
+    Acknowledge {
+        /// Number of the shard.
+        shard: u32,
+        /// Number of the push.
+        number: u64,
+    },
+    /// Values of rows.
+    Answer {
+        /// Number of the shard.
+        shard: u32,
+        /// Name of the pull.
+        request: u64,
+        /// Number of writes that the values contain.
+        version: u64,
+        /// Values in the order of the pull, row by row.
+        values: Vec<f32>,
+    },
+    /// A request is to be made again, there or elsewhere.
+    Refused {
+        /// Number of the shard.
+        shard: u32,
+        /// The request.
+        request: Request,
+        /// The reason.
+        reason: Reason,
+    },
+    /// A request does not fit the tables; made again, it would not fit either.
+    Misfit {
+        /// Number of the shard.
+        shard: u32,
+        /// The request.
+        request: Request,
+        /// The reason in one line.
+        text: String,
+    },
+    /// The client has no business here, and the connection ends.
+    Stranger {
+        /// The reason in one line.
+        text: String,
+    },
+}
+
+impl FromServer {
+    /// Returns the message as it travels. Longer texts are cut.
+    pub fn to_bytes(&self) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        match self {
+            FromServer::Welcome { server } => {
+                bytes.push(WELCOME);
+                write_u64(server.0, &mut bytes);
+            }
+            FromServer::Acknowledge { shard, number } => {
+                bytes.push(ACKNOWLEDGE);
+                bytes.extend(shard.to_le_bytes());
+                write_u64(*number, &mut bytes);
+            }
+            FromServer::Answer { shard, request, version, values } => {
+                bytes = answer_head(*shard, *request, *version, values.len());
+                write_floats(values, &mut bytes);
+            }
+            FromServer::Refused { shard, request, reason } => {
+                write_request(REFUSED, *shard, *request, &mut bytes);
+                write_reason(*reason, &mut bytes);
+            }
+            FromServer::Misfit { shard, request, text } => {
+                write_request(MISFIT, *shard, *request, &mut bytes);
+                write_text(text, &mut bytes);
+            }
+            FromServer::Stranger { text } => {
+                bytes.push(STRANGER);
+                write_text(text, &mut bytes);
+            }
+        }
+        bytes
+    }
+
+    /// Reads a message.
+    ///
+    /// # Errors
+    /// If it is none.
+    pub fn parse(bytes: &[u8]) -> Result<FromServer, Error> {
+        whole(bytes, read).ok_or_else(|| strange("message of a parameter server", bytes))
+    }
+}
+
+/// Returns an answer before its values, with room for `values` of them: they are appended as they are.
+pub fn answer_head(shard: u32, request: u64, version: u64, values: usize) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(21 + 4 * values);
+    bytes.push(ANSWER);
+    bytes.extend(shard.to_le_bytes());
+    [request, version].iter().for_each(|field| write_u64(*field, &mut bytes));
+    bytes
+}
+
+fn write_request(kind: u8, shard: u32, request: Request, bytes: &mut Vec<u8>) {
+    bytes.push(kind);
+    bytes.extend(shard.to_le_bytes());
+    let (code, number) = match request {
+        Request::Push(number) => (REQUEST_PUSH, number),
+        Request::Pull(number) => (REQUEST_PULL, number),
+    };
+    bytes.push(code);
+    write_u64(number, bytes);
+}
+
+fn write_reason(reason: Reason, bytes: &mut Vec<u8>) {
+    let (code, number) = match reason {
+        Reason::Elsewhere { primary: None } => return bytes.push(ELSEWHERE),
+        Reason::Unknown => return bytes.push(UNKNOWN),
+        Reason::Elsewhere { primary: Some(id) } => (SOMEWHERE, id.0),
+        Reason::Early { expected } => (EARLY, expected),
+        Reason::Busy { waiting } => (BUSY, waiting as u64),
+    };
+    bytes.push(code);
+    write_u64(number, bytes);
+}
+
+fn write_text(text: &str, bytes: &mut Vec<u8>) {
+    let end = text.floor_char_boundary(TEXT_BYTES_MAX);
+    bytes.extend_from_slice(&text.as_bytes()[..end]);
+}
+
+fn read(fields: &mut Fields<'_>) -> Option<FromServer> {
+    Some(match fields.u8().ok()? {
+        WELCOME => FromServer::Welcome { server: id(fields)? },
+        ACKNOWLEDGE => {
+            FromServer::Acknowledge { shard: fields.u32().ok()?, number: number(fields)? }
+        }
+        ANSWER => {
+            let shard = fields.u32().ok()?;
+            let (request, version) = (fields.u64().ok()?, number(fields)?);
+            let values = fields.clone().rest().len() / 4;
+            FromServer::Answer { shard, request, version, values: floats(fields, values)? }
+        }
+        REFUSED => {
+            let (shard, request) = read_request(fields)?;
+            FromServer::Refused { shard, request, reason: read_reason(fields)? }
+        }
+        MISFIT => {
+            let (shard, request) = read_request(fields)?;
+            FromServer::Misfit { shard, request, text: read_text(fields)? }
+        }
+        STRANGER => FromServer::Stranger { text: read_text(fields)? },
+        _ => return None,
+    })
+}
+
+fn read_request(fields: &mut Fields<'_>) -> Option<(u32, Request)> {
+    let (shard, code, number) = (fields.u32().ok()?, fields.u8().ok()?, fields.u64().ok()?);
+    match code {
+        REQUEST_PUSH => Some((shard, Request::Push(number))),
+        REQUEST_PULL => Some((shard, Request::Pull(number))),
+        _ => None,
+    }
+}
+
+fn read_reason(fields: &mut Fields<'_>) -> Option<Reason> {
+    Some(match fields.u8().ok()? {
+        ELSEWHERE => Reason::Elsewhere { primary: None },
+        SOMEWHERE => Reason::Elsewhere { primary: Some(id(fields)?) },
+        UNKNOWN => Reason::Unknown,
+        EARLY => Reason::Early { expected: fields.u64().ok()? },
+        BUSY => Reason::Busy { waiting: usize::try_from(fields.u64().ok()?).ok()? },
+        _ => return None,
+    })
+}
+
+/// Reads the rest as a text.
+fn read_text(fields: &mut Fields<'_>) -> Option<String> {
+    let length = fields.clone().rest().len();
+    let text = fields.bytes(length).ok().filter(|_| length <= TEXT_BYTES_MAX)?;
+    String::from_utf8(text.to_vec()).ok()
+}

@@ -1,0 +1,252 @@
+use std::sync::Arc;
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::clocks::Clocks;
+use crate::message::Message;
+use crate::reason::{Reason, Request};
+use crate::write::{Entry, Part, Pull, Push, Workers, Write};
+
+fn rows() -> impl Strategy<Value = Vec<u64>> {
+    let run = (0_u64..99, 0_u64..9).prop_map(|(first, count)| (first..first + count).collect());
+    prop_oneof![run, prop::collection::vec(any::<u64>(), 0..5), Just(vec![u64::MAX - 1, u64::MAX])]
+}
+
+fn part() -> impl Strategy<Value = Part> {
+    let gradient = prop::collection::vec(-9_f32..9.0, 0..12);
+    (any::<u32>(), rows(), gradient).prop_map(|(table, rows, gradient)| Part {
+        table,
+        rows,
+        gradient,
+    })
+}
+
+fn parts() -> impl Strategy<Value = Vec<Part>> {
+    prop::collection::vec(part(), 0..4)
+}
+
+fn num() -> impl Strategy<Value = u64> {
+    prop_oneof![0_u64..9, Just(NUMBER_MAX)]
+}
+
+fn some_id() -> impl Strategy<Value = Id> {
+    any::<u64>().prop_map(Id)
+}
+
+fn request() -> impl Strategy<Value = FromClient> {
+    let hello = (some_id(), any::<u64>())
+        .prop_map(|(client, definition)| FromClient::Hello { client, definition });
+    let push =
+        (any::<u32>(), some_id(), num(), parts()).prop_map(|(shard, client, number, parts)| {
+            FromClient::Push { shard, push: Push { client, number, parts } }
+        });
+    let tables = prop::collection::vec((any::<u32>(), rows()), 0..4);
+    let pull = (any::<u32>(), some_id(), any::<u64>(), num(), tables).prop_map(
+        |(shard, client, request, after, rows)| FromClient::Pull {
+            shard,
+            pull: Pull { client, request, after, rows },
+        },
+    );
+    prop_oneof![hello, push, pull]
+}
+
+fn reason() -> impl Strategy<Value = Reason> {
+    prop_oneof![
+        prop::option::of(some_id()).prop_map(|primary| Reason::Elsewhere { primary }),
+        Just(Reason::Unknown),
+        num().prop_map(|expected| Reason::Early { expected }),
+        any::<usize>().prop_map(|waiting| Reason::Busy { waiting }),
+    ]
+}
+
+fn reply() -> impl Strategy<Value = FromServer> {
+    let name =
+        || prop_oneof![any::<u64>().prop_map(Request::Push), any::<u64>().prop_map(Request::Pull)];
+    let values = prop::collection::vec(-9_f32..9.0, 0..9);
+    prop_oneof![
+        some_id().prop_map(|server| FromServer::Welcome { server }),
+        (any::<u32>(), num()).prop_map(|(shard, number)| FromServer::Acknowledge { shard, number }),
+        (any::<u32>(), any::<u64>(), num(), values).prop_map(
+            |(shard, request, version, values)| FromServer::Answer {
+                shard,
+                request,
+                version,
+                values
+            }
+        ),
+        (any::<u32>(), name(), reason()).prop_map(|(shard, request, reason)| FromServer::Refused {
+            shard,
+            request,
+            reason
+        }),
+        (any::<u32>(), name(), ".{0,9}").prop_map(|(shard, request, text)| FromServer::Misfit {
+            shard,
+            request,
+            text
+        }),
+        ".{0,9}".prop_map(|text| FromServer::Stranger { text }),
+    ]
+}
+
+fn write() -> impl Strategy<Value = Write> {
+    let update = (prop::collection::vec((some_id(), num()), 0..4), parts())
+        .prop_map(|(pushes, parts)| Write::Update { pushes, parts });
+    let workers = (any::<u64>(), prop::collection::vec(some_id(), 0..4))
+        .prop_map(|(version, ids)| Write::Workers(Workers { version, ids }));
+    prop_oneof![update, workers]
+}
+
+fn clocks() -> impl Strategy<Value = Clocks> {
+    prop::collection::vec((0..5_u64, prop::collection::btree_set(0..9_u64, 0..4)), 0..4).prop_map(
+        |changes| {
+            let mut clocks = Clocks::default();
+            for (version, (number, ids)) in (1..).zip(changes) {
+                let ids: Vec<Id> = ids.into_iter().map(Id).collect();
+                let pushes = ids.iter().map(|id| (*id, number)).collect();
+                clocks.apply(&Write::Workers(Workers { version, ids }));
+                clocks.apply(&Write::Update { pushes, parts: Vec::new() });
+            }
+            clocks
+        },
+    )
+}
+
+fn peer() -> impl Strategy<Value = Peer> {
+    let entry =
+        (any::<u64>(), write()).prop_map(|(view, write)| Entry { view, write: Arc::new(write) });
+    let view = any::<u64>;
+    let message = prop_oneof![
+        (view(), num(), prop::collection::vec(entry, 0..4), num()).prop_map(
+            |(view, after, entries, committed)| Message::Forward {
+                view,
+                after,
+                entries,
+                committed
+            }
+        ),
+        (view(), prop::option::of(num()), num())
+            .prop_map(|(view, last, committed)| Message::Have { view, last, committed }),
+        (view(), num(), clocks()).prop_map(|(view, last, clocks)| Message::Snapshot {
+            view,
+            last,
+            clocks
+        }),
+        view().prop_map(|view| Message::Superseded { view }),
+    ];
+    let message = (any::<u32>(), message, prop::collection::vec(any::<u8>(), 0..9)).prop_map(
+        |(shard, message, tables)| {
+            let has_tables = matches!(message, Message::Snapshot { .. });
+            let tables = if has_tables { tables } else { Vec::new() };
+            Peer::Message { shard, message, tables }
+        },
+    );
+    let hello = (some_id(), any::<u64>())
+        .prop_map(|(server, definition)| Peer::Hello { server, definition });
+    prop_oneof![hello, message]
+}
+
+/// Checks that bytes are refused or write themselves back.
+fn written_back(bytes: &[u8]) {
+    match Received::parse(bytes) {
+        Ok(Received::Client(message)) => assert_eq!(message.to_bytes(), bytes),
+        Ok(Received::Peer(message)) => assert_eq!(message.to_bytes(), bytes),
+        Err(error) => assert!(!error.to_string().contains('\n')),
+    }
+    if let Ok(message) = FromServer::parse(bytes) {
+        assert_eq!(message.to_bytes(), bytes);
+    }
+}
+
+/// Checks all beginnings of a message, and the message with each of its bytes changed.
+fn neighbours(mut bytes: Vec<u8>) {
+    for at in 0..bytes.len() {
+        written_back(&bytes[..at]);
+        for change in [1, 2, 0x80] {
+            bytes[at] ^= change;
+            written_back(&bytes);
+            bytes[at] ^= change;
+        }
+    }
+}
+
+proptest! {
+    #[test]
+    fn requests_are_read_back(message in request()) {
+        let bytes = message.to_bytes();
+        prop_assert_eq!(Received::parse(&bytes).unwrap(), Received::Client(message));
+        neighbours(bytes);
+    }
+
+    #[test]
+    fn replies_are_read_back(message in reply()) {
+        let bytes = message.to_bytes();
+        prop_assert_eq!(FromServer::parse(&bytes).unwrap(), message);
+        neighbours(bytes);
+    }
+
+    #[test]
+    fn messages_of_peers_are_read_back(message in peer()) {
+        let bytes = message.to_bytes();
+        prop_assert_eq!(Received::parse(&bytes).unwrap(), Received::Peer(message));
+        neighbours(bytes);
+    }
+
+    #[test]
+    fn any_bytes_are_refused_or_write_themselves_back(
+        kind in 0..23_u8, rest in prop::collection::vec(0..4_u8, 0..80)
+    ) {
+        written_back(&[&[kind], &rest[..]].concat());
+    }
+
+    #[test]
+    fn a_message_has_one_sequence_of_frames(more in 0..3_usize, tail in 0..3_usize, cut in 0..5_usize) {
+        let length = (more * FRAGMENT_BYTES + tail).max(1);
+        let message: Vec<u8> = (0..length).map(|at| 1 + (at % 251) as u8).collect();
+        let sent: Vec<Vec<u8>> = frames(&message).map(|frame| frame.into_owned()).collect();
+        let mut fragments = Fragments::default();
+        let mut arrived = Vec::new();
+        for frame in &sent {
+            prop_assert!(arrived.is_empty() && frame.len() <= 2 + FRAGMENT_BYTES);
+            let message = fragments.take(frame, length).unwrap();
+            arrived.extend(message.map(|message| message.into_owned()));
+        }
+        prop_assert_eq!(arrived, [message]);
+        // Anything but these frames is refused.
+        if sent.len() > 1 {
+            let mut fragments = Fragments::default();
+            let results = sent.iter().skip(1).map(|frame| fragments.take(frame, length).map(|_| ()));
+            prop_assert!(sent.len() > 2 || results.last().unwrap().is_err());
+            let mut fragments = Fragments::default();
+            let short = &sent[0][..sent[0].len() - 1 - cut];
+            prop_assert!(fragments.take(short, length).is_err());
+            prop_assert!(fragments.take(&sent[0], length).unwrap().is_none());
+            prop_assert!(fragments.take(b"between", length).is_err());
+            let last = fragments.take(&sent[1], FRAGMENT_BYTES).unwrap_err();
+            prop_assert_eq!(last.kind, Kind::Limit);
+        }
+    }
+}
+
+#[test]
+fn few_bytes_allocate_little() {
+    let pull = Pull { client: Id(1), request: 1, after: 0, rows: vec![(0, vec![4, 5])] };
+    let mut bytes = FromClient::Pull { shard: 0, pull }.to_bytes();
+    let length = bytes.len();
+    bytes[length - 4..].copy_from_slice(&(PULL_ROWS_MAX as u32).to_le_bytes());
+    assert!(FromClient::parse(&bytes).is_ok());
+    bytes[length - 4..].copy_from_slice(&(PULL_ROWS_MAX as u32 + 1).to_le_bytes());
+    assert!(FromClient::parse(&bytes).is_err());
+    let part = Part { table: 0, rows: vec![4, 5], gradient: vec![0.0; 2] };
+    let push = Push { client: Id(1), number: 1, parts: vec![part] };
+    let mut bytes = FromClient::Push { shard: 0, push }.to_bytes();
+    let length = bytes.len();
+    bytes[length - 12..length - 8].copy_from_slice(&3_u32.to_le_bytes());
+    assert!(FromClient::parse(&bytes).is_err(), "more rows than values");
+}
+
+#[test]
+fn long_texts_are_cut() {
+    let bytes = FromServer::Stranger { text: "é".repeat(4000) }.to_bytes();
+    assert!(bytes.len() <= 1 + TEXT_BYTES_MAX && FromServer::parse(&bytes).is_ok());
+}
