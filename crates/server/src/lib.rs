@@ -59,6 +59,7 @@
 //! ```
 #![forbid(unsafe_code)]
 
+mod client;
 mod clocks;
 mod configuration;
 mod consistency;
@@ -88,6 +89,7 @@ pub mod fuzzing {
     pub use crate::exposed::{deliver, letter};
 }
 
+pub use client::{Client, Gradient, Pulling, Reader};
 pub use clocks::Clocks;
 pub use configuration::{
     Configuration, Definition, JobState, Layout, TableDefinition, ViewRequest,

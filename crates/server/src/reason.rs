@@ -5,7 +5,7 @@ use std::fmt;
 use thinwire_member::Id;
 
 /// Request of a client, by its number.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Request {
     /// A push.
     Push(u64),

@@ -1,0 +1,200 @@
+//! Client of a job's servers: the process that pushes gradients and pulls rows.
+//!
+//! It knows the tables and the servers from the coordinator, and speaks with all primaries at once. What
+//! is refused, or lost with a server, is sent again with its number to the server that follows; the
+//! coordinator may be away meanwhile. Law: a push that has returned is applied once, whatever fails.
+
+mod courier;
+mod desk;
+mod inbox;
+mod reader;
+mod session;
+mod split;
+mod watch;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use thinwire_job::elastic::Seat;
+
+use crate::configuration::Definition;
+use crate::error::{Error, Kind};
+use crate::reason::Request;
+use crate::wire::FromClient;
+use crate::write::{Part, Push};
+pub use reader::Reader;
+use session::Session;
+pub use split::Gradient;
+use split::Plan;
+
+/// Client of a worker, which pushes once per step and pulls what it needs.
+///
+/// The worker is in the job by its `Membership` or `Presence`, whose id the client has. Dropped, it leaves
+/// whatever was begun to its fate.
+#[derive(Debug)]
+pub struct Client {
+    session: Session,
+    seat: Seat,
+    /// Number of the last push.
+    pushes: u64,
+    /// Ticket of a push that was begun and is not finished.
+    push: Option<u64>,
+}
+
+/// Pull that was begun. Dropped, it leaves its answers to be thrown away.
+#[derive(Debug)]
+#[must_use = "a pull is finished by Client::finish_pull"]
+pub struct Pulling {
+    ticket: u64,
+    plan: Plan,
+    _alive: Arc<()>,
+}
+
+impl Client {
+    /// Defines the tables of the job, or checks that they are the job's, and waits until it has servers.
+    ///
+    /// # Errors
+    /// If the definition cannot be or is not the job's, the coordinator has another token, or the
+    /// servers are not there within `timeout`, which is also the longest time without an answer later:
+    /// it exceeds the longest step of the slowest worker where workers wait for each other.
+    pub fn open(seat: &Seat, definition: &Definition, timeout: Duration) -> Result<Client, Error> {
+        if seat.id.0 == 0 || seat.id.is_server() {
+            let message = format!("client {} is no worker, expected the id of one", seat.id);
+            return Err(Error::invalid(message));
+        }
+        let session = Session::open(seat, Some(definition), timeout)?;
+        Ok(Client { session, seat: seat.clone(), pushes: 0, push: None })
+    }
+
+    /// Returns the number of a table.
+    pub fn table(&self, name: &str) -> Option<u32> {
+        self.session.atlas.number(name)
+    }
+
+    /// Returns the number of pushes so far.
+    pub fn pushes(&self) -> u64 {
+        self.pushes
+    }
+
+    /// Pushes the gradients of a step, which may be none, and returns when they will survive.
+    ///
+    /// # Errors
+    /// [`Kind::Invalid`] if a table, row or length does not fit; nothing was sent then.
+    /// [`Kind::Timeout`] if nothing is answered for too long: the push is still under way, and
+    /// [`Client::finish_push`] waits on. [`Kind::Lost`] if no server has a shard any more.
+    pub fn push(&mut self, gradients: &[Gradient<'_>]) -> Result<(), Error> {
+        self.begin_push(gradients)?;
+        self.finish_push()
+    }
+
+    /// Begins a push, after the one before is finished.
+    ///
+    /// # Errors
+    /// As [`Client::push`].
+    pub fn begin_push(&mut self, gradients: &[Gradient<'_>]) -> Result<(), Error> {
+        let shards = self.session.atlas.parts(gradients)?;
+        self.finish_push()?;
+        self.pushes += 1;
+        let ticket = self.session.ticket();
+        for (shard, parts) in (0..).zip(shards) {
+            self.add_push(ticket, shard, parts);
+        }
+        self.push = Some(ticket);
+        self.session.send()
+    }
+
+    fn add_push(&mut self, ticket: u64, shard: u32, parts: Vec<Part>) {
+        let number = self.pushes;
+        let push = Push { client: self.seat.id, number, parts };
+        let key = (shard, Request::Push(number));
+        self.session.add(ticket, key, &FromClient::Push { shard, push }, 0);
+    }
+
+    /// Waits until the push that was begun will survive.
+    ///
+    /// # Errors
+    /// As [`Client::push`].
+    pub fn finish_push(&mut self) -> Result<(), Error> {
+        if let Some(ticket) = self.push {
+            let finished = self.session.finish(ticket);
+            let is_over = !matches!(&finished, Err(error) if error.kind() == Kind::Timeout);
+            self.push = self.push.filter(|_| !is_over);
+            finished?;
+        }
+        Ok(())
+    }
+
+    /// Reads rows in any order into `out`, group after group and row by row: each is the values of a table's
+    /// rows. They contain all pushes of this client, and are as new as the job's consistency asks for.
+    ///
+    /// # Errors
+    /// As [`Client::push`]; nothing of a pull is under way then.
+    pub fn pull(&mut self, groups: &[(u32, &[u64])], out: &mut [f32]) -> Result<(), Error> {
+        self.session.pull(groups, self.pushes, out)
+    }
+
+    /// Reads all rows of a table.
+    ///
+    /// # Errors
+    /// As [`Client::pull`].
+    pub fn pull_all(&mut self, table: u32) -> Result<Vec<f32>, Error> {
+        self.session.pull_all(table, self.pushes)
+    }
+
+    /// Begins to read rows.
+    ///
+    /// # Errors
+    /// As [`Client::pull`].
+    pub fn begin_pull(&mut self, groups: &[(u32, &[u64])]) -> Result<Pulling, Error> {
+        self.session.begin_pull(groups, self.pushes)
+    }
+
+    /// Waits for the rows of a pull, as [`Client::pull`] does.
+    ///
+    /// # Errors
+    /// As [`Client::pull`].
+    pub fn finish_pull(&mut self, pulling: Pulling, out: &mut [f32]) -> Result<(), Error> {
+        self.session.finish_pulling(&pulling, out)
+    }
+}
+
+impl Session {
+    fn begin_pull(&mut self, groups: &[(u32, &[u64])], after: u64) -> Result<Pulling, Error> {
+        let mut plan = self.atlas.plan(groups)?;
+        let ticket = self.add_pull(&mut plan, after);
+        match self.send() {
+            Ok(()) => {
+                let alive = Arc::new(());
+                self.keep(ticket, &alive);
+                Ok(Pulling { ticket, plan, _alive: alive })
+            }
+            Err(error) => {
+                self.forget(ticket);
+                Err(error)
+            }
+        }
+    }
+
+    fn finish_pulling(&mut self, pulling: &Pulling, out: &mut [f32]) -> Result<(), Error> {
+        let (found, expected) = (out.len(), pulling.plan.length);
+        if found != expected {
+            self.forget(pulling.ticket);
+            let message = format!("buffer of {found} values for a pull, expected {expected}");
+            return Err(Error::invalid(message));
+        }
+        self.finish_pull(pulling.ticket, &pulling.plan, out)
+    }
+
+    fn pull(&mut self, groups: &[(u32, &[u64])], after: u64, out: &mut [f32]) -> Result<(), Error> {
+        let pulling = self.begin_pull(groups, after)?;
+        self.finish_pulling(&pulling, out)
+    }
+
+    fn pull_all(&mut self, table: u32, after: u64) -> Result<Vec<f32>, Error> {
+        let (rows, width) = self.atlas.size(table)?;
+        let rows: Vec<u64> = (0..rows).collect();
+        let mut out = vec![0.0; rows.len() * width];
+        self.pull(&[(table, &rows)], after, &mut out)?;
+        Ok(out)
+    }
+}

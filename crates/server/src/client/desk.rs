@@ -1,0 +1,349 @@
+//! Requests of a client that are not answered: to whom each was sent, and when it is sent again.
+//!
+//! No sockets and no clock. A request keeps its number through all of its repetitions, and goes to the
+//! primary that the newest state names. Laws: a request is done once; at most [`WINDOW_BYTES`] of answers
+//! are outstanding at a server, or one answer; whatever was refused or lost is sent again after a pause that
+//! grows, or when the shard has another primary.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use thinwire_member::Id;
+
+use crate::configuration::JobState;
+use crate::error::{Error, Kind};
+use crate::reason::Request;
+use crate::wire::FromServer;
+
+/// Bytes of answers that a server may owe at once.
+const WINDOW_BYTES: usize = 4 << 20;
+const PAUSE_MIN: Duration = Duration::from_millis(10);
+const PAUSE_MAX: Duration = Duration::from_millis(500);
+
+/// Message as it travels, kept until it is answered.
+pub type Letter = Arc<Vec<u8>>;
+
+/// Shard and request.
+pub type Key = (u32, Request);
+
+/// Answer to a request.
+#[derive(Debug, PartialEq)]
+pub struct Done {
+    /// Shard and request.
+    pub key: Key,
+    /// Values of a pull.
+    pub values: Vec<f32>,
+}
+
+/// Requests that are not answered.
+#[derive(Debug, Default)]
+pub struct Desk {
+    asks: BTreeMap<Key, Ask>,
+    /// Bytes of answers that each server owes.
+    owed: BTreeMap<Id, usize>,
+    /// Answers that nobody has taken yet, by ticket.
+    done: BTreeMap<u64, VecDeque<Done>>,
+    /// Number of requests without an answer, by ticket.
+    open: BTreeMap<u64, usize>,
+}
+
+#[derive(Debug)]
+struct Ask {
+    ticket: u64,
+    letter: Letter,
+    answer_bytes: usize,
+    stage: Stage,
+    pause: Duration,
+    /// Reason for which it was sent in vain.
+    vain: Option<String>,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Stage {
+    /// It is to be sent, not before a time.
+    Due(Option<Instant>),
+    Sent(Id),
+}
+
+impl Desk {
+    /// Adds a request of a ticket, whose answer has so many bytes.
+    pub fn add(&mut self, ticket: u64, key: Key, letter: Letter, answer_bytes: usize) {
+        let (stage, pause) = (Stage::Due(None), PAUSE_MIN);
+        let ask = Ask { ticket, letter, answer_bytes, stage, pause, vain: None };
+        self.asks.insert(key, ask);
+        *self.open.entry(ticket).or_default() += 1;
+    }
+
+    /// Returns the number of requests of a ticket that have no answer.
+    pub fn open(&self, ticket: u64) -> usize {
+        self.open.get(&ticket).copied().unwrap_or(0)
+    }
+
+    /// Takes an answer of a ticket.
+    pub fn take(&mut self, ticket: u64) -> Option<Done> {
+        let queue = self.done.get_mut(&ticket)?;
+        let done = queue.pop_front();
+        if queue.is_empty() {
+            self.done.remove(&ticket);
+        }
+        done
+    }
+
+    /// Forgets a ticket with its requests and answers.
+    pub fn forget(&mut self, ticket: u64) {
+        let of_ticket = |(key, ask): (&Key, &Ask)| (ask.ticket == ticket).then_some(*key);
+        let keys: Vec<Key> = self.asks.iter().filter_map(of_ticket).collect();
+        for key in keys {
+            self.unsend(key);
+            self.asks.remove(&key);
+        }
+        self.open.remove(&ticket);
+        self.done.remove(&ticket);
+    }
+
+    /// Returns what is to be sent now, and to which server.
+    ///
+    /// # Errors
+    /// If a shard is lost.
+    pub fn due(&mut self, now: Instant, state: &JobState) -> Result<Vec<(Id, Letter)>, Error> {
+        let mut letters = Vec::new();
+        for ((shard, _), ask) in &mut self.asks {
+            if state.lost.binary_search(shard).is_ok() {
+                return Err(lost(*shard, state));
+            }
+            let Stage::Due(time) = ask.stage else { continue };
+            let Some(server) = primary(*shard, state) else { continue };
+            let owed = self.owed.entry(server).or_default();
+            let has_room = *owed == 0 || *owed + ask.answer_bytes <= WINDOW_BYTES;
+            if time.is_none_or(|time| time <= now) && has_room {
+                *owed += ask.answer_bytes;
+                ask.stage = Stage::Sent(server);
+                letters.push((server, Arc::clone(&ask.letter)));
+            }
+        }
+        Ok(letters)
+    }
+
+    /// Returns the next time at which something may be due that waits for nothing else.
+    pub fn deadline(&self, now: Instant) -> Option<Instant> {
+        let time = |ask: &Ask| match ask.stage {
+            Stage::Due(time) => time.filter(|time| *time > now),
+            Stage::Sent(_) => None,
+        };
+        self.asks.values().filter_map(time).min()
+    }
+
+    /// Takes note of a message of a server. Returns whether a request was answered.
+    ///
+    /// # Errors
+    /// If the server says that a request can never be answered, or that this client is none of its own.
+    pub fn hear(&mut self, reply: FromServer, now: Instant) -> Result<bool, Error> {
+        match reply {
+            FromServer::Welcome { .. } => Ok(false),
+            FromServer::Acknowledge { shard, number } => {
+                Ok(self.end((shard, Request::Push(number)), Vec::new()))
+            }
+            FromServer::Answer { shard, request, values, .. } => {
+                let key = (shard, Request::Pull(request));
+                let found = 4 * values.len();
+                match self.asks.get(&key) {
+                    Some(ask) if ask.answer_bytes != found => {
+                        let expected = ask.answer_bytes;
+                        let context = format!("answer of {found} bytes, expected {expected}");
+                        Err(Error::corrupt(context))
+                    }
+                    _ => Ok(self.end(key, values)),
+                }
+            }
+            FromServer::Refused { shard, request, reason } => {
+                self.again((shard, request), &reason.to_string(), now);
+                Ok(false)
+            }
+            FromServer::Misfit { shard, request, text } => {
+                let Some(ask) = self.asks.get(&(shard, request)) else { return Ok(false) };
+                self.forget(ask.ticket);
+                Err(Error::invalid(text))
+            }
+            FromServer::Stranger { text } => Err(Error::new(Kind::Refused, text)),
+        }
+    }
+
+    /// Takes note that the connection to a server has ended.
+    pub fn broke(&mut self, server: Id, why: &str, now: Instant) {
+        let at = |(key, ask): (&Key, &Ask)| match ask.stage {
+            Stage::Sent(to) if to == server => Some(*key),
+            _ => None,
+        };
+        let keys: Vec<Key> = self.asks.iter().filter_map(at).collect();
+        keys.into_iter().for_each(|key| self.again(key, why, now));
+    }
+
+    /// Takes note of another state: what waits for a server that is no longer the primary is sent anew.
+    pub fn follow(&mut self, state: &JobState) {
+        let moved = |(key, ask): (&Key, &Ask)| match ask.stage {
+            Stage::Sent(server) if primary(key.0, state) == Some(server) => None,
+            // The state may be what a refused request has waited for.
+            _ => Some(*key),
+        };
+        let keys: Vec<Key> = self.asks.iter().filter_map(moved).collect();
+        for key in keys {
+            self.unsend(key);
+            self.asks.entry(key).and_modify(|ask| ask.stage = Stage::Due(None));
+        }
+    }
+
+    /// Returns what is missing, in one line.
+    pub fn missing(&self, state: &JobState) -> String {
+        let Some(((shard, request), ask)) = self.asks.iter().next() else { return String::new() };
+        let (noun, count) = (noun(*request), self.asks.len());
+        let server = match state.views.get(*shard as usize).and_then(|view| view.primary()) {
+            None => "no server".to_owned(),
+            Some(id) => match state.addresses.get(&id) {
+                Some(address) => format!("server {id} at {address}"),
+                None => format!("server {id}, whose address is not known"),
+            },
+        };
+        let why = ask.vain.as_deref().unwrap_or("no answer");
+        format!("{count} requests wait, the first a {noun} of shard {shard} for {server}: {why}")
+    }
+
+    /// Sends a request again after a pause.
+    fn again(&mut self, key: Key, why: &str, now: Instant) {
+        self.unsend(key);
+        let Some(ask) = self.asks.get_mut(&key) else { return };
+        ask.stage = Stage::Due(Some(now + ask.pause));
+        ask.pause = (2 * ask.pause).min(PAUSE_MAX);
+        ask.vain = Some(why.to_owned());
+    }
+
+    fn unsend(&mut self, key: Key) {
+        let Some(ask) = self.asks.get(&key) else { return };
+        if let Stage::Sent(server) = ask.stage {
+            let owed = self.owed.entry(server).or_default();
+            *owed = owed.saturating_sub(ask.answer_bytes);
+        }
+    }
+
+    fn end(&mut self, key: Key, values: Vec<f32>) -> bool {
+        self.unsend(key);
+        let Some(ask) = self.asks.remove(&key) else { return false };
+        self.done.entry(ask.ticket).or_default().push_back(Done { key, values });
+        let open = self.open.entry(ask.ticket).or_insert(1);
+        *open -= 1;
+        if *open == 0 {
+            self.open.remove(&ask.ticket);
+        }
+        true
+    }
+}
+
+/// Returns the primary of a shard, if it can be reached.
+fn primary(shard: u32, state: &JobState) -> Option<Id> {
+    let primary = state.views.get(shard as usize)?.primary()?;
+    state.addresses.contains_key(&primary).then_some(primary)
+}
+
+fn lost(shard: u32, state: &JobState) -> Error {
+    let replicas = state.views.get(shard as usize).map_or(&[][..], |view| &view.replicas);
+    let names: Vec<_> = replicas.iter().map(Id::to_string).collect();
+    let message = format!("shard {shard} is lost: its last servers were {}", names.join(", "));
+    Error::new(Kind::Lost, message).with_hint("go on from a snapshot, with more backups")
+}
+
+fn noun(request: Request) -> &'static str {
+    match request {
+        Request::Push(_) => "push",
+        Request::Pull(_) => "pull",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::reason::Reason;
+    use crate::view::View;
+
+    fn state(primaries: &[u64]) -> JobState {
+        let views = primaries.iter().map(|id| View::found(1, &[Id(*id)])).collect();
+        let addresses = primaries.iter().map(|id| (Id(*id), format!("host:{id}"))).collect();
+        JobState { views, addresses, ..JobState::default() }
+    }
+
+    fn desk(asks: &[(Key, usize)]) -> Desk {
+        let mut desk = Desk::default();
+        for (key, bytes) in asks {
+            desk.add(7, *key, Arc::default(), *bytes);
+        }
+        desk
+    }
+
+    fn servers(desk: &mut Desk, now: Instant, state: &JobState) -> Vec<u64> {
+        desk.due(now, state).unwrap().into_iter().map(|(server, _)| server.0).collect()
+    }
+
+    const PUSH: Key = (0, Request::Push(3));
+
+    #[test]
+    fn a_refused_request_pauses_or_follows_its_shard() {
+        let (now, at_first, later) = (Instant::now(), state(&[1]), state(&[2]));
+        let mut desk = desk(&[(PUSH, 0)]);
+        assert_eq!(servers(&mut desk, now, &at_first), [1]);
+        let reason = Reason::Elsewhere { primary: None };
+        let refused = FromServer::Refused { shard: 0, request: PUSH.1, reason };
+        assert!(!desk.hear(refused, now).unwrap());
+        assert!(servers(&mut desk, now, &at_first).is_empty());
+        assert_eq!(desk.deadline(now), Some(now + PAUSE_MIN));
+        assert_eq!(servers(&mut desk, now + PAUSE_MIN, &at_first), [1]);
+        desk.follow(&later);
+        assert_eq!(servers(&mut desk, now, &later), [2], "its primary is another");
+        desk.follow(&later);
+        assert!(servers(&mut desk, now, &later).is_empty(), "it is the same");
+        assert_eq!(
+            desk.missing(&later),
+            "1 requests wait, the first a push of shard 0 for server 0000000000000002 at host:2: \
+             the primary is not known here"
+        );
+    }
+
+    #[test]
+    fn a_request_is_done_once() {
+        let (now, state) = (Instant::now(), state(&[1]));
+        let mut desk = desk(&[(PUSH, 0)]);
+        servers(&mut desk, now, &state);
+        desk.broke(Id(1), "connection closed", now);
+        servers(&mut desk, now + PAUSE_MIN, &state);
+        let acknowledge = FromServer::Acknowledge { shard: 0, number: 3 };
+        assert!(desk.hear(acknowledge.clone(), now).unwrap());
+        assert!(!desk.hear(acknowledge, now).unwrap());
+        assert_eq!(desk.take(7), Some(Done { key: PUSH, values: Vec::new() }));
+        assert_eq!((desk.take(7), desk.open(7)), (None, 0));
+    }
+
+    #[test]
+    fn a_server_owes_no_more_than_a_window() {
+        let (now, state) = (Instant::now(), state(&[1, 2]));
+        let pull = |name, shard| ((shard, Request::Pull(name)), 3 << 20);
+        let mut desk = desk(&[pull(1, 0), pull(2, 0), pull(3, 1)]);
+        assert_eq!(servers(&mut desk, now, &state), [1, 2]);
+        assert!(servers(&mut desk, now, &state).is_empty());
+        let values = vec![0.0; (3 << 20) / 4];
+        desk.hear(FromServer::Answer { shard: 0, request: 1, version: 0, values }, now).unwrap();
+        assert_eq!(servers(&mut desk, now, &state), [1]);
+    }
+
+    #[test]
+    fn errors_are_one_line() {
+        let (now, mut state) = (Instant::now(), state(&[1]));
+        let mut desk = desk(&[(PUSH, 0), ((0, Request::Pull(1)), 8)]);
+        let answer = FromServer::Answer { shard: 0, request: 1, version: 0, values: vec![0.0] };
+        let error = desk.hear(answer, now).unwrap_err();
+        assert_eq!(error.to_string(), "answer of 4 bytes, expected 8");
+        state.lost = vec![0];
+        let error = desk.due(now, &state).unwrap_err();
+        assert_eq!(error.to_string(), "shard 0 is lost: its last servers were 0000000000000001");
+        let text = "table 9".to_owned();
+        let error = desk.hear(FromServer::Misfit { shard: 0, request: PUSH.1, text }, now);
+        assert_eq!((error.unwrap_err().kind(), desk.open(7)), (Kind::Invalid, 0));
+    }
+}

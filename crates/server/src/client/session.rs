@@ -1,0 +1,293 @@
+//! Session of a client: its requests, the connections to all servers, and the coordinator's state.
+//!
+//! It is driven by the caller's thread, while that waits for an answer.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Weak};
+use std::time::{Duration, Instant};
+
+use thinwire_job as job;
+use thinwire_job::elastic::Seat;
+use thinwire_link as link;
+use thinwire_link::Token;
+use thinwire_member::Id;
+
+use crate::client::courier::{Address, Courier};
+use crate::client::desk::{Desk, Done, Key, Letter};
+use crate::client::inbox::{Inbox, News};
+use crate::client::split::{Atlas, Plan};
+use crate::client::watch::Watch;
+use crate::configuration::{Definition, JobState, ViewRequest};
+use crate::error::{Error, Kind};
+use crate::reason::Request;
+use crate::wire::FromClient;
+
+/// Session of a client with the servers of a job.
+#[derive(Debug)]
+pub struct Session {
+    /// Tables and the shards of their rows.
+    pub atlas: Atlas,
+    fingerprint: u64,
+    id: Id,
+    token: Token,
+    timeout: Duration,
+    state: JobState,
+    /// Reason for which the coordinator is not reached, if it is not.
+    away: Option<Error>,
+    inbox: Arc<Inbox>,
+    desk: Desk,
+    couriers: BTreeMap<Id, Courier>,
+    connections: u64,
+    tickets: u64,
+    pulls: u64,
+    /// Tickets of pulls that were begun, as long as somebody has them.
+    pulling: Vec<(u64, Weak<()>)>,
+    /// Time of the last answer, or at which somebody began to wait.
+    progress: Instant,
+    _watch: Watch,
+}
+
+impl Session {
+    /// Waits until the job has servers. Without a definition, the job's is taken.
+    pub fn open(
+        seat: &Seat,
+        definition: Option<&Definition>,
+        timeout: Duration,
+    ) -> Result<Session, Error> {
+        definition.map_or(Ok(()), |definition| definition.layout().map(drop))?;
+        let define = |definition: &Definition| ViewRequest::Define(definition.clone()).to_bytes();
+        let request = definition.map(define).unwrap_or_default();
+        let inbox = Arc::new(Inbox::default());
+        let watch = Watch::start(seat, request, &inbox)?;
+        let state = wait_for_servers(&inbox, seat, timeout)?;
+        let job = state.definition.as_ref().expect("a job with servers has a definition");
+        let layout = job.layout()?;
+        Ok(Session {
+            atlas: Atlas::new(job, &layout),
+            fingerprint: layout.fingerprint,
+            id: seat.id,
+            token: Token::new(&seat.token),
+            timeout,
+            state,
+            away: None,
+            inbox,
+            desk: Desk::default(),
+            couriers: BTreeMap::new(),
+            connections: 0,
+            tickets: 0,
+            pulls: 0,
+            pulling: Vec::new(),
+            progress: Instant::now(),
+            _watch: watch,
+        })
+    }
+
+    /// Returns a ticket for some requests.
+    pub fn ticket(&mut self) -> u64 {
+        self.tickets += 1;
+        self.tickets
+    }
+
+    /// Adds a request to a ticket, whose answer has so many values. It is sent by [`Session::send`].
+    pub fn add(&mut self, ticket: u64, key: Key, message: &FromClient, values: usize) {
+        self.desk.add(ticket, key, Arc::new(message.to_bytes()), 4 * values);
+    }
+
+    /// Adds the requests of a pull, whose answers contain so many of the client's own pushes.
+    pub fn add_pull(&mut self, plan: &mut Plan, after: u64) -> u64 {
+        let (ticket, first) = (self.ticket(), self.pulls);
+        self.pulls += plan.portions.len() as u64;
+        for (request, portion) in (first..).zip(&mut plan.portions) {
+            let (shard, pull) = (portion.shard, portion.pull(self.id, request, after));
+            let message = FromClient::Pull { shard, pull };
+            self.add(ticket, (shard, Request::Pull(request)), &message, portion.values);
+        }
+        plan.first = first;
+        ticket
+    }
+
+    /// Copies the answers of a pull to their places.
+    pub fn finish_pull(&mut self, ticket: u64, plan: &Plan, out: &mut [f32]) -> Result<(), Error> {
+        self.progress = Instant::now();
+        loop {
+            match self.next(ticket) {
+                Ok(Some(Done { key: (_, Request::Pull(request)), values })) => {
+                    plan.portions[(request - plan.first) as usize].copy(&values, out);
+                }
+                Ok(Some(_)) => {}
+                Ok(None) => break,
+                Err(error) => {
+                    self.desk.forget(ticket);
+                    return Err(error);
+                }
+            }
+        }
+        for (from, to) in &plan.repeats {
+            out.copy_within(from.clone(), *to);
+        }
+        Ok(())
+    }
+
+    /// Waits until all requests of a ticket are answered.
+    pub fn finish(&mut self, ticket: u64) -> Result<(), Error> {
+        self.progress = Instant::now();
+        while self.next(ticket)?.is_some() {}
+        Ok(())
+    }
+
+    /// Sends what is due, and takes in what has come, without waiting.
+    pub fn send(&mut self) -> Result<(), Error> {
+        let now = Instant::now();
+        while let Some(news) = self.inbox.take(now) {
+            self.take_in(news)?;
+        }
+        self.dispatch()
+    }
+
+    /// Keeps a ticket's answers as long as its owner has `alive`; those of others that are gone are forgotten.
+    pub fn keep(&mut self, ticket: u64, alive: &Arc<()>) {
+        let gone = self.pulling.extract_if(.., |(_, alive)| alive.strong_count() == 0);
+        gone.for_each(|(ticket, _)| self.desk.forget(ticket));
+        self.pulling.push((ticket, Arc::downgrade(alive)));
+    }
+
+    /// Forgets the requests of a ticket.
+    pub fn forget(&mut self, ticket: u64) {
+        self.desk.forget(ticket);
+    }
+
+    /// Waits for the next answer of a ticket; none if all have come.
+    fn next(&mut self, ticket: u64) -> Result<Option<Done>, Error> {
+        loop {
+            if let Some(done) = self.desk.take(ticket) {
+                return Ok(Some(done));
+            }
+            if self.desk.open(ticket) == 0 {
+                return Ok(None);
+            }
+            self.dispatch()?;
+            let (now, end) = (Instant::now(), self.progress + self.timeout);
+            if now >= end {
+                return Err(self.stuck());
+            }
+            let deadline = self.desk.deadline(now).map_or(end, |time| time.min(end));
+            if let Some(news) = self.inbox.take(deadline) {
+                self.take_in(news)?;
+            }
+        }
+    }
+
+    fn dispatch(&mut self) -> Result<(), Error> {
+        for (server, letter) in self.desk.due(Instant::now(), &self.state)? {
+            self.carry(server, letter)?;
+        }
+        Ok(())
+    }
+
+    /// Sends a message on the connection to a server, which is made if there is none.
+    fn carry(&mut self, server: Id, letter: Letter) -> Result<(), Error> {
+        let address = self.state.addresses.get(&server).cloned().unwrap_or_default();
+        let known = self.couriers.get(&server).filter(|courier| courier.address == address);
+        if known.is_none() {
+            let (token, definition) = (self.token.clone(), self.fingerprint);
+            let address = Address { server, address, token, client: self.id, definition };
+            self.connections += 1;
+            let courier = Courier::start(address, self.connections, &self.inbox)?;
+            self.couriers.insert(server, courier);
+        }
+        self.couriers[&server].send(letter);
+        Ok(())
+    }
+
+    fn take_in(&mut self, news: News) -> Result<(), Error> {
+        let now = Instant::now();
+        match news {
+            News::State(state) => self.follow(*state),
+            News::Away(error) => self.away = Some(error),
+            // The definition was accepted before: this is another job's coordinator.
+            News::Refused(text) => self.away = Some(Error::new(Kind::Refused, text)),
+            News::Reply(reply) => {
+                if self.desk.hear(reply, now)? {
+                    self.progress = now;
+                }
+            }
+            News::Broken(server, number, error) => {
+                if self.couriers.get(&server).is_some_and(|courier| courier.number == number) {
+                    self.couriers.remove(&server);
+                    self.desk.broke(server, &error.to_string(), now);
+                }
+                if is_final(&error) {
+                    return Err(error);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn follow(&mut self, state: JobState) {
+        self.away = None;
+        if state.version <= self.state.version || !state.is_founded() {
+            return;
+        }
+        self.state = state;
+        let JobState { addresses, servers, .. } = &self.state;
+        let is_there = |id: &Id, courier: &Courier| {
+            servers.contains(id) && addresses.get(id) == Some(&courier.address)
+        };
+        let gone = self.couriers.extract_if(.., |id, courier| !is_there(id, courier));
+        let gone: Vec<Id> = gone.map(|(id, _)| id).collect();
+        let now = Instant::now();
+        gone.into_iter().for_each(|id| self.desk.broke(id, "the server has left", now));
+        self.desk.follow(&self.state);
+    }
+
+    fn stuck(&self) -> Error {
+        let (seconds, missing) = (self.timeout.as_secs_f64(), self.desk.missing(&self.state));
+        let away = match &self.away {
+            Some(error) => format!("; the coordinator is away: {error}"),
+            None => String::new(),
+        };
+        Error::new(Kind::Timeout, format!("no answer within {seconds:.0} s: {missing}{away}"))
+    }
+}
+
+/// Whether a connection that ended so would always end so.
+fn is_final(error: &Error) -> bool {
+    use link::Kind::{TokenMismatch, VersionMismatch};
+    let is_invalid = matches!(error.kind(), Kind::Refused | Kind::Job(job::Kind::Invalid));
+    let link = match error.kind() {
+        Kind::Job(job::Kind::Link(kind)) => Some(kind),
+        _ => None,
+    };
+    is_invalid || matches!(link, Some(TokenMismatch | VersionMismatch))
+}
+
+fn wait_for_servers(inbox: &Inbox, seat: &Seat, timeout: Duration) -> Result<JobState, Error> {
+    let deadline = Instant::now() + timeout;
+    let (mut last, mut away) = (None, None);
+    while let Some(news) = inbox.take(deadline) {
+        match news {
+            News::State(state) if state.is_founded() => return Ok(*state),
+            News::State(state) => (last, away) = (Some(state), None),
+            News::Refused(text) => return Err(Error::new(Kind::Refused, text)),
+            News::Away(error) if is_final(&error) => return Err(error),
+            News::Away(error) => away = Some(error),
+            News::Reply(_) | News::Broken(..) => {}
+        }
+    }
+    let missing = match (last, away) {
+        (_, Some(error)) => error.to_string(),
+        (None, None) => format!("the coordinator at {} says nothing", seat.coordinator),
+        (Some(state), None) => lacking(&state),
+    };
+    Err(Error::new(Kind::Timeout, format!("{missing}, after {:.0} s", timeout.as_secs_f64())))
+}
+
+/// Says what a job lacks that has no views.
+fn lacking(state: &JobState) -> String {
+    let Some(definition) = &state.definition else {
+        return "nobody has defined tables for the job".to_owned();
+    };
+    let reached = state.servers.iter().filter(|id| state.addresses.contains_key(id)).count();
+    format!("{reached} of {} servers are there", definition.servers)
+}

@@ -1,0 +1,381 @@
+//! Rows of a caller dealt over shards.
+//!
+//! Callers give rows in any order and more than once. A push has each row once, with the sum of its
+//! gradients; a pull is divided into portions that one answer holds. Law: dividing and putting together
+//! again is the plain gather, and the sum over all parts is the plain sum in the order of the caller.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+use thinwire_member::Id;
+
+use crate::configuration::{Definition, Layout};
+use crate::error::Error;
+use crate::write::{Part, Pull};
+
+/// Most values of a portion: its answer is one frame.
+const PORTION_VALUES_MAX: usize = (1 << 18) - 8;
+
+/// Gradients of some rows of a table.
+#[derive(Clone, Copy, Debug)]
+pub struct Gradient<'a> {
+    /// Number of the table.
+    pub table: u32,
+    /// Rows in any order; gradients of repeated rows are summed.
+    pub rows: &'a [u64],
+    /// Gradients, row by row.
+    pub values: &'a [f32],
+}
+
+/// Tables of a job, and the shards of their rows.
+#[derive(Debug)]
+pub struct Atlas {
+    tables: Vec<Chart>,
+    shards: usize,
+}
+
+#[derive(Debug)]
+struct Chart {
+    name: String,
+    rows: u64,
+    width: usize,
+    /// Whether its optimiser moves no row without a gradient.
+    is_lazy: bool,
+    /// End of the rows of each shard that has some, and the shard.
+    pieces: Vec<(u64, u32)>,
+}
+
+/// Part of a pull, for one answer of one shard.
+#[derive(Debug, Default, PartialEq)]
+pub struct Portion {
+    /// Number of the shard.
+    pub shard: u32,
+    /// Rows, by the number of their table.
+    pub rows: Vec<(u32, Vec<u64>)>,
+    /// Number of values of the answer.
+    pub values: usize,
+    /// Places of the values in the caller's buffer, in their order.
+    pub places: Vec<Range<usize>>,
+}
+
+/// Pull of a caller.
+#[derive(Debug, Default)]
+pub struct Plan {
+    /// Parts of the pull, which have each row once.
+    pub portions: Vec<Portion>,
+    /// Rows that the caller wants once more: from where in the buffer, and to where.
+    pub repeats: Vec<(Range<usize>, usize)>,
+    /// Length of the caller's buffer.
+    pub length: usize,
+    /// Name of the first portion's request; those of the others follow.
+    pub first: u64,
+}
+
+impl Atlas {
+    /// The tables of a definition that means `layout`.
+    pub fn new(definition: &Definition, layout: &Layout) -> Atlas {
+        let mut tables: Vec<Chart> = Vec::new();
+        for (table, options) in definition.tables.iter().zip(&layout.tables) {
+            let (name, is_lazy) = (table.name.clone(), options.optimizer.rule.is_lazy());
+            let (rows, width) = (table.rows, options.width);
+            tables.push(Chart { name, rows, width, is_lazy, pieces: Vec::new() });
+        }
+        for (shard, pieces) in (0..).zip(&layout.shards) {
+            for piece in pieces {
+                tables[piece.table as usize].pieces.push((piece.rows.end, shard));
+            }
+        }
+        Atlas { tables, shards: layout.shards.len() }
+    }
+
+    /// Returns the number of a table.
+    pub fn number(&self, name: &str) -> Option<u32> {
+        self.tables.iter().position(|table| table.name == name).map(|number| number as u32)
+    }
+
+    /// Returns the number of rows of a table and their width.
+    pub fn size(&self, table: u32) -> Result<(u64, usize), Error> {
+        self.table(table).map(|table| (table.rows, table.width))
+    }
+
+    /// Divides gradients into the parts of a push to each shard.
+    pub fn parts(&self, gradients: &[Gradient<'_>]) -> Result<Vec<Vec<Part>>, Error> {
+        let mut tables: BTreeMap<u32, Vec<(u64, &[f32])>> = BTreeMap::new();
+        for gradient in gradients {
+            let table = self.table(gradient.table)?;
+            table.check_gradient(gradient)?;
+            let rows = gradient.rows.iter().copied();
+            let items = rows.zip(gradient.values.chunks_exact(table.width));
+            tables.entry(gradient.table).or_default().extend(items);
+        }
+        let mut shards = vec![Vec::new(); self.shards];
+        for (number, mut rows) in tables {
+            sort(&mut rows);
+            let table = &self.tables[number as usize];
+            table.check_all(&rows)?;
+            table.deal(number, &rows, &mut shards);
+        }
+        Ok(shards)
+    }
+
+    /// Divides a pull of rows, whose values stand one after the other in the caller's buffer.
+    pub fn plan(&self, groups: &[(u32, &[u64])]) -> Result<Plan, Error> {
+        let mut plan = Plan::default();
+        let mut tables: BTreeMap<u32, Vec<(u64, usize)>> = BTreeMap::new();
+        for (number, rows) in groups {
+            let table = self.table(*number)?;
+            table.check_rows(rows)?;
+            let starts = (plan.length..).step_by(table.width);
+            tables.entry(*number).or_default().extend(rows.iter().copied().zip(starts));
+            plan.length += rows.len() * table.width;
+        }
+        let mut open = BTreeMap::new();
+        for (number, mut rows) in tables {
+            sort(&mut rows);
+            self.tables[number as usize].divide(number, &rows, &mut open, &mut plan);
+        }
+        plan.portions.extend(open.into_values());
+        Ok(plan)
+    }
+
+    fn table(&self, number: u32) -> Result<&Chart, Error> {
+        let count = self.tables.len();
+        let none = || Error::invalid(format!("table {number}, expected one of 0..{count}"));
+        self.tables.get(number as usize).ok_or_else(none)
+    }
+}
+
+impl Chart {
+    fn check_rows(&self, rows: &[u64]) -> Result<(), Error> {
+        match rows.iter().find(|row| **row >= self.rows) {
+            None => Ok(()),
+            Some(row) => {
+                let (name, most) = (&self.name, self.rows);
+                Err(Error::invalid(format!("row {row} of table '{name}', expected below {most}")))
+            }
+        }
+    }
+
+    fn check_gradient(&self, gradient: &Gradient<'_>) -> Result<(), Error> {
+        let (rows, found) = (gradient.rows.len(), gradient.values.len());
+        let (name, width) = (&self.name, self.width);
+        if found != rows * width {
+            return Err(Error::invalid(format!(
+                "gradient of {found} values for {rows} rows of table '{name}', expected {width} for each row"
+            )));
+        }
+        self.check_rows(gradient.rows)
+    }
+
+    fn check_all(&self, rows: &[(u64, &[f32])]) -> Result<(), Error> {
+        let doubles = rows.windows(2).filter(|pair| pair[0].0 == pair[1].0).count();
+        let found = (rows.len() - doubles) as u64;
+        if self.is_lazy || found == self.rows {
+            return Ok(());
+        }
+        let (name, most) = (&self.name, self.rows);
+        Err(Error::invalid(format!(
+            "{found} rows of table '{name}', expected all {most}, as its optimiser moves all"
+        ))
+        .with_hint("lazyadam, sgd, ftrl and adagrad take any rows"))
+    }
+
+    /// Appends ascending rows to the parts of their shards.
+    fn deal(&self, table: u32, rows: &[(u64, &[f32])], shards: &mut [Vec<Part>]) {
+        let mut pieces = self.pieces.iter().copied();
+        let mut piece = (0, 0);
+        for (row, values) in rows {
+            while *row >= piece.0 {
+                piece = pieces.next().expect("every row has a shard");
+            }
+            let parts = &mut shards[piece.1 as usize];
+            if parts.last().is_none_or(|part| part.table != table) {
+                parts.push(Part { table, rows: Vec::new(), gradient: Vec::new() });
+            }
+            let part = parts.last_mut().expect("it was pushed");
+            if part.rows.last() == Some(row) {
+                let sum = part.gradient.len() - self.width;
+                part.gradient[sum..].iter_mut().zip(*values).for_each(|(sum, x)| *sum += x);
+            } else {
+                part.rows.push(*row);
+                part.gradient.extend_from_slice(values);
+            }
+        }
+    }
+
+    /// Appends ascending rows to the portions of their shards, of which those in `open` have room.
+    fn divide(
+        &self,
+        table: u32,
+        rows: &[(u64, usize)],
+        open: &mut BTreeMap<u32, Portion>,
+        plan: &mut Plan,
+    ) {
+        let mut pieces = self.pieces.iter().copied();
+        let mut piece = (0, 0);
+        let mut last: Option<(u64, usize)> = None;
+        for (row, start) in rows.iter().copied() {
+            if let Some((_, first)) = last.filter(|(known, _)| *known == row) {
+                plan.repeats.push((first..first + self.width, start));
+                continue;
+            }
+            last = Some((row, start));
+            while row >= piece.0 {
+                piece = pieces.next().expect("every row has a shard");
+            }
+            let portion = open.entry(piece.1).or_default();
+            if portion.values + self.width > PORTION_VALUES_MAX {
+                plan.portions.push(std::mem::take(portion));
+            }
+            portion.shard = piece.1;
+            portion.append(table, row, start..start + self.width);
+        }
+    }
+}
+
+impl Portion {
+    fn append(&mut self, table: u32, row: u64, place: Range<usize>) {
+        self.values += place.len();
+        match self.places.last_mut() {
+            Some(last) if last.end == place.start => last.end = place.end,
+            _ => self.places.push(place),
+        }
+        match self.rows.last_mut() {
+            Some((last, rows)) if *last == table => rows.push(row),
+            _ => self.rows.push((table, vec![row])),
+        }
+    }
+
+    /// Takes the rows out as the request of a client.
+    pub fn pull(&mut self, client: Id, request: u64, after: u64) -> Pull {
+        Pull { client, request, after, rows: std::mem::take(&mut self.rows) }
+    }
+
+    /// Copies the values of the answer to their places.
+    pub fn copy(&self, values: &[f32], out: &mut [f32]) {
+        let mut rest = values;
+        for place in &self.places {
+            let (head, tail) = rest.split_at(place.len());
+            out[place.clone()].copy_from_slice(head);
+            rest = tail;
+        }
+    }
+}
+
+/// Sorts items by row; those of one row keep their order.
+fn sort<T>(rows: &mut [(u64, T)]) {
+    if !rows.is_sorted_by_key(|(row, _)| *row) {
+        rows.sort_by_key(|(row, _)| *row);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::configuration::TableDefinition;
+
+    fn atlas(shards: u32, optimizer: &str) -> Atlas {
+        let table = |name: &str, rows, width| TableDefinition {
+            name: name.to_owned(),
+            rows,
+            width,
+            optimizer: optimizer.to_owned(),
+            initial: "zeros".to_owned(),
+            seed: 0,
+        };
+        let definition = Definition {
+            tables: vec![table("a", 40, 2), table("b", 90, 3)],
+            consistency: "async".to_owned(),
+            shards,
+            backups: 0,
+            servers: 1,
+        };
+        Atlas::new(&definition, &definition.layout().unwrap())
+    }
+
+    fn refusal<T: std::fmt::Debug>(result: Result<T, Error>) -> String {
+        result.unwrap_err().to_string()
+    }
+
+    #[test]
+    fn refusals_name_both_values() {
+        let atlas = atlas(3, "adam:lr=1");
+        assert_eq!(refusal(atlas.plan(&[(2, &[])])), "table 2, expected one of 0..2");
+        assert_eq!(refusal(atlas.plan(&[(0, &[3, 40])])), "row 40 of table 'a', expected below 40");
+        let gradient = Gradient { table: 1, rows: &[1, 2], values: &[0.0; 4] };
+        assert_eq!(
+            refusal(atlas.parts(&[gradient])),
+            "gradient of 4 values for 2 rows of table 'b', expected 3 for each row"
+        );
+        let gradient = Gradient { table: 0, rows: &[1, 1], values: &[0.0; 4] };
+        assert_eq!(
+            refusal(atlas.parts(&[gradient])),
+            "1 rows of table 'a', expected all 40, as its optimiser moves all"
+        );
+    }
+
+    proptest! {
+        #[test]
+        fn pulls_in_portions_are_the_plain_gather(
+            a in prop::collection::vec(0_u64..40, 0..60), b in prop::collection::vec(0_u64..90, 0..60),
+            shards in 1_u32..9
+        ) {
+            let value = |table: u32, row: u64, column| (table * 1000) as f32 + (row * 4 + column) as f32;
+            let values = |table: u32, rows: &[u64]| -> Vec<f32> {
+                let width = if table == 0 { 2 } else { 3 };
+                rows.iter().flat_map(|row| (0..width).map(|c| value(table, *row, c))).collect()
+            };
+            let plan = atlas(shards, "sgd:lr=1").plan(&[(1, &b), (0, &a), (1, &a)]).unwrap();
+            let mut out = vec![-1.0; plan.length];
+            for portion in &plan.portions {
+                let answer: Vec<f32> =
+                    portion.rows.iter().flat_map(|(table, rows)| values(*table, rows)).collect();
+                prop_assert_eq!(answer.len(), portion.values);
+                portion.copy(&answer, &mut out);
+            }
+            for (from, to) in &plan.repeats {
+                out.copy_within(from.clone(), *to);
+            }
+            prop_assert_eq!(out, [values(1, &b), values(0, &a), values(1, &a)].concat());
+        }
+
+        #[test]
+        fn pushes_in_parts_are_the_plain_sum(
+            a in prop::collection::vec(0_u64..40, 0..60), b in prop::collection::vec(0_u64..90, 0..60),
+            shards in 1_u32..9
+        ) {
+            let values = |rows: &[u64], width: usize| -> Vec<f32> {
+                (0..rows.len() * width).map(|at| 0.1 * at as f32).collect()
+            };
+            let (x, y) = (values(&a, 2), values(&b, 3));
+            let gradients = [
+                Gradient { table: 1, rows: &b, values: &y },
+                Gradient { table: 0, rows: &a, values: &x },
+                Gradient { table: 1, rows: &b, values: &y },
+            ];
+            let mut expected: BTreeMap<(u32, u64), Vec<f32>> = BTreeMap::new();
+            for gradient in &gradients {
+                let width = if gradient.table == 0 { 2 } else { 3 };
+                for (row, values) in gradient.rows.iter().zip(gradient.values.chunks(width)) {
+                    let sum = expected.entry((gradient.table, *row));
+                    sum.and_modify(|sum| sum.iter_mut().zip(values).for_each(|(s, x)| *s += x))
+                        .or_insert(values.to_vec());
+                }
+            }
+            let mut found = BTreeMap::new();
+            for parts in atlas(shards, "sgd:lr=1").parts(&gradients).unwrap() {
+                prop_assert!(parts.windows(2).all(|pair| pair[0].table < pair[1].table));
+                for part in parts {
+                    prop_assert!(part.rows.windows(2).all(|pair| pair[0] < pair[1]));
+                    let width = part.gradient.len() / part.rows.len();
+                    for (row, values) in part.rows.iter().zip(part.gradient.chunks(width)) {
+                        found.insert((part.table, *row), values.to_vec());
+                    }
+                }
+            }
+            prop_assert_eq!(found, expected);
+        }
+    }
+}

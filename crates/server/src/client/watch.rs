@@ -1,0 +1,121 @@
+//! Thread that follows the coordinator's state of the shards.
+//!
+//! The coordinator may be away: the client goes on with the state that it has.
+
+use std::sync::{Arc, Mutex};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use thinwire_job::elastic::{Seat, ViewsConnection};
+use thinwire_link::Waker;
+
+use crate::client::inbox::{Inbox, News};
+use crate::configuration::JobState;
+use crate::error::Error;
+
+/// Time within which a coordinator answers that is there.
+const CONNECT: Duration = Duration::from_secs(1);
+const PAUSE: Duration = Duration::from_millis(200);
+/// Time after which the coordinator is asked whether it is still there.
+const ASK: Duration = Duration::from_secs(2);
+/// Time without an answer after which the connection is given up.
+const SILENCE: Duration = Duration::from_secs(10);
+
+/// Thread that follows the coordinator's state.
+#[derive(Debug)]
+pub struct Watch {
+    waker: Arc<Mutex<Option<Waker>>>,
+    inbox: Arc<Inbox>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Watch {
+    /// Begins to follow the state, and asks `request` on every connection; an empty one asks nothing.
+    ///
+    /// # Errors
+    /// If the system has no thread left.
+    pub fn start(seat: &Seat, request: Vec<u8>, inbox: &Arc<Inbox>) -> Result<Watch, Error> {
+        let waker = Arc::new(Mutex::new(None));
+        let mut watcher = Watcher {
+            seat: seat.clone(),
+            request,
+            inbox: Arc::clone(inbox),
+            waker: Arc::clone(&waker),
+            version: None,
+        };
+        let thread = thread::Builder::new().name("thinwire watch".to_owned());
+        let thread = thread.spawn(move || watcher.run()).map_err(|error| {
+            thinwire_link::Error::io("starting the thread of a connection", error)
+        })?;
+        Ok(Watch { waker, inbox: Arc::clone(inbox), thread: Some(thread) })
+    }
+}
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        self.inbox.end();
+        self.waker.lock().expect("no holder panics").iter().for_each(Waker::wake);
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+struct Watcher {
+    seat: Seat,
+    request: Vec<u8>,
+    inbox: Arc<Inbox>,
+    waker: Arc<Mutex<Option<Waker>>>,
+    version: Option<u64>,
+}
+
+impl Watcher {
+    fn run(&mut self) {
+        while !self.inbox.is_over() {
+            if let Err(error) = self.follow() {
+                self.inbox.put(News::Away(error));
+                self.inbox.pause(PAUSE);
+            }
+        }
+    }
+
+    /// Follows the state on one connection.
+    fn follow(&mut self) -> Result<(), Error> {
+        let Seat { coordinator, token, id } = &self.seat;
+        let mut connection = ViewsConnection::connect(coordinator, token, *id, CONNECT)?;
+        *self.waker.lock().expect("no holder panics") = Some(connection.waker());
+        connection.send(&self.request)?;
+        let mut heard = Instant::now();
+        while !self.inbox.is_over() {
+            match connection.receive(ASK)? {
+                Some(Ok(bytes)) => self.state(&bytes)?,
+                Some(Err(text)) => self.inbox.put(News::Refused(text)),
+                None if heard.elapsed() > SILENCE => {
+                    let seconds = SILENCE.as_secs();
+                    let context = format!("the coordinator says nothing for {seconds} s");
+                    return Err(thinwire_link::Error::new(
+                        thinwire_link::Kind::Unreachable,
+                        context,
+                    )
+                    .into());
+                }
+                None => {
+                    connection.send(&[])?;
+                    continue;
+                }
+            }
+            heard = Instant::now();
+        }
+        Ok(())
+    }
+
+    /// Passes a state on that is newer than the last one.
+    fn state(&mut self, bytes: &[u8]) -> Result<(), Error> {
+        let state = JobState::parse(bytes)?;
+        if self.version.is_none_or(|version| version < state.version) {
+            self.version = Some(state.version);
+            self.inbox.put(News::State(Box::new(state)));
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,140 @@
+//! Laws of clients over loopback: coordinator, servers and workers in one process.
+//!
+//! Gradients are whole numbers and the optimiser is `sgd:lr=1` where the values of rows say how often a push
+//! counts.
+
+mod failures;
+mod job;
+
+use std::thread;
+
+use thinwire_server::{Client, Gradient, Reader, Table};
+
+use job::{LONG, ROWS, TOKEN, WIDTH, Worker, coordinator, definition, servers, workers};
+
+/// Gradient of a worker's step: fractions whose sum depends on the order.
+fn fraction(worker: usize, step: usize, at: usize) -> f32 {
+    (0.1 + 0.37 * worker as f32 + 0.011 * step as f32) / (1.0 + at as f32)
+}
+
+/// Rows of a worker's step, one of them twice.
+fn touched(worker: usize, step: usize) -> Vec<u64> {
+    let first = (7 * worker + 3 * step) as u64;
+    [5, 90, 2, 5, 61].map(|row| (row + first) % ROWS).to_vec()
+}
+
+fn gradient(worker: usize, step: usize) -> (Vec<u64>, Vec<f32>) {
+    let rows = touched(worker, step);
+    let values = (0..rows.len() * WIDTH).map(|at| fraction(worker, step, at)).collect();
+    (rows, values)
+}
+
+/// Applies a step of all workers by the plain sum: rows of a worker first, then workers by their ids.
+fn plain(values: &mut [f32], step: usize, workers: usize) {
+    let mut sums = vec![None::<Vec<f32>>; ROWS as usize];
+    for worker in 0..workers {
+        let mut own = vec![None::<Vec<f32>>; ROWS as usize];
+        let (rows, gradient) = gradient(worker, step);
+        for (row, part) in rows.iter().zip(gradient.chunks(WIDTH)) {
+            add(&mut own[*row as usize], part);
+        }
+        for (sum, own) in sums.iter_mut().zip(own) {
+            own.iter().for_each(|own| add(sum, own));
+        }
+    }
+    for (row, sum) in sums.iter().enumerate() {
+        let row = &mut values[row * WIDTH..][..WIDTH];
+        sum.iter().for_each(|sum| row.iter_mut().zip(sum).for_each(|(v, g)| *v -= 0.5 * g));
+    }
+}
+
+fn add(sum: &mut Option<Vec<f32>>, part: &[f32]) {
+    match sum {
+        None => *sum = Some(part.to_vec()),
+        Some(sum) => sum.iter_mut().zip(part).for_each(|(sum, value)| *sum += value),
+    }
+}
+
+#[test]
+fn sync_is_the_plain_sum_bit_for_bit() {
+    let coordinator = coordinator(2);
+    let _servers = servers(&coordinator, 3);
+    let definition = definition("sync", "sgd:lr=0.5", 1);
+    let found = workers(&coordinator, 2).into_iter().enumerate().map(|(worker, it)| {
+        let definition = definition.clone();
+        thread::spawn(move || {
+            let mut client = Client::open(&it.seat, &definition, LONG).unwrap();
+            for step in 0..12 {
+                let (rows, values) = gradient(worker, step);
+                client.push(&[Gradient { table: 0, rows: &rows, values: &values }]).unwrap();
+                let mut out = vec![0.0; rows.len() * WIDTH];
+                client.pull(&[(0, &rows)], &mut out).unwrap();
+                assert_eq!(out[..WIDTH], out[3 * WIDTH..4 * WIDTH], "one row twice");
+            }
+            client.pull_all(0).unwrap()
+        })
+    });
+    let found: Vec<Vec<f32>> =
+        found.collect::<Vec<_>>().into_iter().map(|it| it.join().unwrap()).collect();
+    let mut expected = vec![0.0; ROWS as usize * WIDTH];
+    (0..12).for_each(|step| plain(&mut expected, step, 2));
+    assert!(expected.iter().any(|value| *value != 0.0));
+    assert!(found.iter().all(|found| *found == expected));
+}
+
+#[test]
+fn bounded_and_async_count_every_push_once() {
+    for consistency in ["bounded:2", "async"] {
+        let coordinator = coordinator(2);
+        let _servers = servers(&coordinator, 2);
+        let definition = definition(consistency, "sgd:lr=1", 1);
+        let threads = workers(&coordinator, 2).into_iter().map(|it| {
+            let definition = definition.clone();
+            thread::spawn(move || {
+                let mut client = Client::open(&it.seat, &definition, LONG).unwrap();
+                for step in 1..=20 {
+                    it.push_ones(&mut client);
+                    // Its own pushes are always there.
+                    let mut out = vec![0.0; WIDTH];
+                    client.pull(&[(0, &[17])], &mut out).unwrap();
+                    assert!(out[0] >= step as f32, "{consistency}: {out:?} after {step}");
+                }
+                it
+            })
+        });
+        let _stay: Vec<Worker> =
+            threads.collect::<Vec<_>>().into_iter().map(|it| it.join().unwrap()).collect();
+        let mut reader = Reader::open(&coordinator.address(), TOKEN, LONG).unwrap();
+        let values = reader.pull_all(reader.table("rows").unwrap()).unwrap();
+        assert!(values.iter().all(|value| *value == 40.0), "{consistency}: {values:?}");
+    }
+}
+
+#[test]
+fn large_pulls_and_pushes_are_whole() {
+    let coordinator = coordinator(1);
+    let _servers = servers(&coordinator, 2);
+    let mut definition = definition("async", "sgd:lr=1", 0);
+    (definition.tables[0].rows, definition.tables[0].width) = (100_003, 48);
+    definition.tables[0].initial = "uniform:0.5".to_owned();
+    let worker = workers(&coordinator, 1).remove(0);
+    let mut client = Client::open(&worker.seat, &definition, LONG).unwrap();
+
+    let layout = definition.layout().unwrap();
+    let table = Table::new(0, layout.tables[0], 0..100_003);
+    let mut expected = Vec::new();
+    (0..100_003).for_each(|row| table.read(row, &mut expected));
+    assert!(client.pull_all(0).unwrap() == expected, "18 MiB of first values");
+
+    let rows: Vec<u64> = (0..100_003).rev().collect();
+    let values: Vec<f32> = rows.iter().flat_map(|row| [*row as f32; 48]).collect();
+    client.push(&[Gradient { table: 0, rows: &rows, values: &values }]).unwrap();
+    let mut out = vec![0.0; values.len()];
+    drop(client.begin_pull(&[(0, &rows)]).unwrap());
+    let pulling = client.begin_pull(&[(0, &rows)]).unwrap();
+    client.finish_pull(pulling, &mut out).unwrap();
+    for (row, values) in (0..100_003).rev().zip(out.chunks(48)) {
+        let first = &expected[row * 48..][..48];
+        assert!(values.iter().zip(first).all(|(x, first)| *x == first - row as f32), "row {row}");
+    }
+}
