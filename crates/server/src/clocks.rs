@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 use thinwire_member::{Fields, Id};
 
-use crate::wire::{count, id, number, write_count, write_u64};
+use crate::wire::fields::{count, id, number, write_count, write_u64};
 use crate::write::{Workers, Write};
 
 /// Pushes of every worker.

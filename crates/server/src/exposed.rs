@@ -179,4 +179,12 @@ mod tests {
         rig.deliver(seed[0], &seed[3..]);
         assert_eq!(rig.service.figures().rows, 1);
     }
+
+    #[test]
+    fn every_seed_is_taken() {
+        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fuzz/seeds/rows");
+        for entry in std::fs::read_dir(folder).unwrap() {
+            deliver(&std::fs::read(entry.unwrap().path()).unwrap());
+        }
+    }
 }

@@ -1,3 +1,5 @@
+//! A service without sockets: what it answers, and whom it refuses.
+
 use thinwire_link::service::Action;
 
 use super::*;

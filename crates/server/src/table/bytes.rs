@@ -8,7 +8,7 @@ use thinwire_member::Fields;
 
 use super::{Table, TableOptions, Tables};
 use crate::cut::Piece;
-use crate::wire::{count, floats, write_count, write_floats};
+use crate::wire::fields::{count, floats, write_count, write_floats};
 use crate::write::Pull;
 
 /// Bytes of a table's number and of its number of rows.

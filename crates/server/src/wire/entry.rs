@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use thinwire_member::{Fields, Id};
 
+use super::fields::{count, id, number, write_count, write_u64};
 use super::rows::{read_parts, write_parts};
-use super::{count, id, number, write_count, write_u64};
 use crate::write::{Entry, Workers, Write};
 
 const UPDATE: u8 = 0;

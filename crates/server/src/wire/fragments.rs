@@ -9,7 +9,7 @@ use std::borrow::Cow;
 
 use thinwire_link::{Error, Kind};
 
-use super::FRAGMENT;
+use super::kind::FRAGMENT;
 
 /// Bytes of a message in one frame, at most.
 pub const FRAGMENT_BYTES: usize = 1 << 20;

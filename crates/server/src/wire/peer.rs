@@ -4,7 +4,8 @@ use thinwire_link::Error;
 use thinwire_member::{Fields, Id};
 
 use super::entry::{read_entries, write_entries};
-use super::{FORWARD, HAVE, PEER, SNAPSHOT, SUPERSEDED, id, number, strange, whole, write_u64};
+use super::fields::{id, number, strange, whole, write_u64};
+use super::kind::{FORWARD, HAVE, PEER, SNAPSHOT, SUPERSEDED};
 use crate::clocks::Clocks;
 use crate::message::Message;
 

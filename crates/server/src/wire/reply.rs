@@ -3,10 +3,8 @@
 use thinwire_link::Error;
 use thinwire_member::{Fields, Id};
 
-use super::rows::{floats, write_floats};
-use super::{
-    ACKNOWLEDGE, ANSWER, MISFIT, REFUSED, STRANGER, WELCOME, id, number, strange, whole, write_u64,
-};
+use super::fields::{floats, id, number, strange, whole, write_floats, write_u64};
+use super::kind::{ACKNOWLEDGE, ANSWER, MISFIT, REFUSED, STRANGER, WELCOME};
 use crate::reason::{Reason, Request};
 
 /// Most bytes of a text from a server; longer ones are cut.

@@ -3,8 +3,9 @@
 use thinwire_link::Error;
 use thinwire_member::{Fields, Id};
 
+use super::fields::{id, number, strange, whole, write_u64};
+use super::kind::{HELLO, PULL, PUSH};
 use super::rows::{read_parts, read_pull, write_parts, write_pull};
-use super::{HELLO, PULL, PUSH, id, number, strange, whole, write_u64};
 use crate::write::{Pull, Push};
 
 /// Message of a client to a server.

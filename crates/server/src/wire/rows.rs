@@ -4,7 +4,7 @@
 
 use thinwire_member::Fields;
 
-use super::{count, write_count, write_u64};
+use super::fields::{count, floats, id, number, write_count, write_floats, write_u64};
 use crate::write::{Part, Pull};
 
 /// Most rows of the runs of one pull, which take memory that was not sent.
@@ -12,17 +12,6 @@ pub const PULL_ROWS_MAX: usize = 1 << 18;
 
 const LIST: u8 = 0;
 const RUN: u8 = 1;
-
-/// Appends values.
-pub fn write_floats(values: &[f32], bytes: &mut Vec<u8>) {
-    bytes.extend_from_slice(bytemuck::must_cast_slice(values));
-}
-
-/// Reads `count` values.
-pub fn floats(fields: &mut Fields<'_>, count: usize) -> Option<Vec<f32>> {
-    let bytes = fields.bytes(count.checked_mul(4)?).ok()?;
-    Some(bytemuck::pod_collect_to_vec(bytes))
-}
 
 /// Whether rows follow each other, are at most `max`, and end before the last row of 64 bits.
 fn is_run(rows: &[u64], max: usize) -> bool {
@@ -99,8 +88,8 @@ pub fn write_pull(pull: &Pull, bytes: &mut Vec<u8>) {
 
 /// Reads a pull.
 pub fn read_pull(fields: &mut Fields<'_>) -> Option<Pull> {
-    let client = super::id(fields)?;
-    let (request, after) = (fields.u64().ok()?, super::number(fields)?);
+    let client = id(fields)?;
+    let (request, after) = (fields.u64().ok()?, number(fields)?);
     let mut max = PULL_ROWS_MAX;
     let mut table = |fields: &mut Fields<'_>| {
         let table = fields.u32().ok()?;

@@ -1,6 +1,11 @@
+//! Laws of all messages.
+
 use std::sync::Arc;
 
 use proptest::prelude::*;
+
+use thinwire_link::Kind;
+use thinwire_member::Id;
 
 use super::*;
 use crate::clocks::Clocks;
