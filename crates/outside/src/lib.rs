@@ -24,6 +24,7 @@ mod plan;
 mod program;
 pub mod protobuf;
 mod roster;
+mod rows;
 mod service;
 mod snapshot;
 mod state;
@@ -44,6 +45,7 @@ pub use onnx::onnx;
 pub use plan::{BATCH, MODEL, SEQUENCE, cluster, plan};
 pub use program::run as program;
 pub use roster::roster;
+pub use rows::rows;
 pub use service::service;
 pub use snapshot::snapshot;
 pub use state::state;
@@ -82,4 +84,5 @@ pub const TARGETS: &[Target] = &[
     Target { name: "message", run: message },
     Target { name: "coordinator", run: coordinator },
     Target { name: "snapshot", run: snapshot },
+    Target { name: "rows", run: rows },
 ];

@@ -1,9 +1,14 @@
-//! Pure core of the parameter server: shards that replicate, fail over and move.
+//! Parameter server: shards that replicate, fail over and move, and the servers that have them.
 //!
-//! No sockets, threads or clock. [`cut`] makes shards of tables, [`Placement`] gives them servers, and
-//! [`View::next`] is the coordinator's decision about one of them. A [`Shard`] is the state machine of one
-//! copy: it orders pushes, replicates them and holds the bound on staleness. [`Tables`] are the copy's rows.
-//! The edge delivers events, performs actions in their order, and calls with a tick at `deadline()`.
+//! The core is pure: no sockets, threads or clock. [`cut`] makes shards of tables, [`Placement`] gives them
+//! servers, and [`View::next`] is the coordinator's decision about one of them. A [`Shard`] is the state
+//! machine of one copy: it orders pushes, replicates them and holds the bound on staleness. [`Tables`] are
+//! the copy's rows. The edge delivers events, performs actions in their order, and calls with a tick at
+//! `deadline()`.
+//!
+//! Around it, [`Configuration`] decides beside the coordinator of an elastic job. A [`Server`] is a process
+//! of that job: one thread drives its shards and answers clients, one per peer writes, and one hears the
+//! coordinator. [`wire`] has the messages. Everything that they lose is repeated by the core.
 //!
 //! # One push
 //!
@@ -60,6 +65,7 @@ mod configuration;
 mod consistency;
 mod cut;
 mod error;
+mod exposed;
 mod log;
 mod mailbox;
 mod message;
@@ -76,7 +82,17 @@ mod view;
 pub mod wire;
 mod write;
 
+<<<<<<< HEAD
 pub use client::{Client, Gradient, Pulling, Reader};
+=======
+/// State machine that reads bytes from outside, without its sockets, for fuzz targets; no part of the
+/// interface.
+#[doc(hidden)]
+pub mod fuzzing {
+    pub use crate::exposed::{deliver, letter};
+}
+
+>>>>>>> server
 pub use clocks::Clocks;
 pub use configuration::{
     Configuration, Definition, JobState, Layout, TableDefinition, ViewRequest,

@@ -4,6 +4,7 @@
 //! coordinator has decided. Without the coordinator the server goes on in its last views.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -189,10 +190,9 @@ impl Coordination {
         let now = Instant::now();
         self.requested.retain(|_, until| *until > now);
         for request in requests {
-            let bytes = request.to_bytes();
-            if !self.requested.contains_key(&bytes) {
-                connection.send(&bytes)?;
-                self.requested.insert(bytes, now + AGAIN);
+            if let Entry::Vacant(new) = self.requested.entry(request.to_bytes()) {
+                connection.send(new.key())?;
+                new.insert(now + AGAIN);
             }
         }
         Ok(())

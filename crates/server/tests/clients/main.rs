@@ -17,10 +17,9 @@ fn fraction(worker: usize, step: usize, at: usize) -> f32 {
     (0.1 + 0.37 * worker as f32 + 0.011 * step as f32) / (1.0 + at as f32)
 }
 
-/// Rows of a worker's step, one of them twice.
+/// Rows of a worker's step: one of them twice, one of its own.
 fn touched(worker: usize, step: usize) -> Vec<u64> {
-    let first = (7 * worker + 3 * step) as u64;
-    [5, 90, 2, 5, 61].map(|row| (row + first) % ROWS).to_vec()
+    [5, 90, 2, 5, 61 + worker].map(|row| (row + 3 * step) as u64 % ROWS).to_vec()
 }
 
 fn gradient(worker: usize, step: usize) -> (Vec<u64>, Vec<f32>) {

@@ -1,0 +1,181 @@
+//! Server without sockets that takes any messages, for fuzz targets.
+//!
+//! It is the primary of the first of two shards, and a backup of the second, whose primary is another
+//! server. That server, a worker, a reader and somebody unknown are connected.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Instant;
+
+use thinwire_link::service::{Action, ClientId, Outbox, Service};
+use thinwire_member::Id;
+
+use crate::configuration::{Definition, JobState, Layout, TableDefinition};
+use crate::reports::Reports;
+use crate::service::ServerService;
+use crate::view::View;
+use crate::wire::{Fragments, FromClient, FromServer, Peer, Received};
+use crate::write::Workers;
+
+const SERVER: Id = Id(Id::SERVER_BIT | 1);
+const OTHER: Id = Id(Id::SERVER_BIT | 2);
+const WORKER: Id = Id(7);
+
+const CONNECTIONS: u8 = 4;
+
+struct Rig {
+    service: ServerService,
+    layout: Arc<Layout>,
+    out: Outbox,
+    now: Instant,
+    /// Messages to each connection.
+    fragments: BTreeMap<ClientId, Fragments>,
+}
+
+/// Delivers messages, each behind its connection (1 byte) and its length (2 bytes), to a server. Its
+/// answers are checked.
+///
+/// # Panics
+/// If a message or an answer is read and not written back as the same bytes.
+pub fn deliver(mut bytes: &[u8]) {
+    let mut rig = Rig::new();
+    while let Some(([connection, low, high], rest)) = bytes.split_first_chunk() {
+        let length = usize::from(u16::from_le_bytes([*low, *high])).min(rest.len());
+        let (message, rest) = rest.split_at(length);
+        bytes = rest;
+        if !message.is_empty() {
+            rig.deliver(connection % CONNECTIONS, message);
+        }
+    }
+}
+
+/// Returns a message as [`deliver`] takes it.
+pub fn letter(connection: u8, message: &[u8]) -> Vec<u8> {
+    let length = u16::try_from(message.len()).expect("a short message");
+    [&[connection][..], &length.to_le_bytes(), message].concat()
+}
+
+impl Rig {
+    fn new() -> Rig {
+        let table = |name: &str, width, optimizer: &str| TableDefinition {
+            name: name.to_owned(),
+            rows: 8,
+            width,
+            optimizer: optimizer.to_owned(),
+            initial: "normal:0.1".to_owned(),
+            seed: 1,
+        };
+        let tables =
+            vec![table("a", 2, "lazyadam:lr=0.1"), table("b", 1, "momentum:lr=1,factor=0.9")];
+        let consistency = "bounded:2".to_owned();
+        let definition = Definition { tables, consistency, shards: 2, backups: 1, servers: 1 };
+        let layout = Arc::new(definition.layout().expect("a sound definition"));
+        let (now, mut out) = (Instant::now(), Outbox::new());
+        let mut service = ServerService::new(SERVER, Arc::new(Reports::default()), now);
+        service.define(&layout, &mut out);
+        let views = vec![View::found(1, &[SERVER]), View::found(1, &[OTHER, SERVER])];
+        let workers = Workers { version: 1, ids: vec![WORKER] };
+        let state = JobState { views, workers, ..JobState::default() };
+        service.renew(&state, BTreeMap::new(), now, &mut out);
+        let mut rig = Rig { service, layout, out, now, fragments: BTreeMap::new() };
+        (0..CONNECTIONS).for_each(|connection| rig.open(connection));
+        rig
+    }
+
+    fn open(&mut self, connection: u8) {
+        self.service.opened(ClientId(connection.into()), self.now, &mut self.out);
+        let definition = self.layout.fingerprint;
+        let hello = match connection {
+            0 => FromClient::Hello { client: WORKER, definition }.to_bytes(),
+            1 => Peer::Hello { server: OTHER, definition }.to_bytes(),
+            2 => FromClient::Hello { client: Id(0), definition }.to_bytes(),
+            _ => return,
+        };
+        self.deliver(connection, &hello);
+    }
+
+    fn deliver(&mut self, connection: u8, message: &[u8]) {
+        match Received::parse(message) {
+            Ok(Received::Client(read)) => assert_eq!(read.to_bytes(), message),
+            Ok(Received::Peer(read)) => assert_eq!(read.to_bytes(), message),
+            Err(error) => assert!(!error.to_string().contains('\n')),
+        }
+        let client = ClientId(connection.into());
+        let received = self.service.received(client, message, self.now, &mut self.out);
+        if received.is_err() {
+            self.service.closed(client, self.now, &mut self.out);
+        }
+        let is_closed = self.check() || received.is_err();
+        if self.service.deadline().is_some_and(|deadline| deadline <= self.now) {
+            self.service.tick(self.now, &mut self.out);
+        }
+        if is_closed {
+            self.fragments.remove(&client);
+            self.open(connection);
+        }
+    }
+
+    /// Checks what the server says, and returns whether it closes a connection.
+    fn check(&mut self) -> bool {
+        let mut closes = false;
+        for action in self.out.take() {
+            match action {
+                Action::Send { to, message } => {
+                    let whole = self.fragments.entry(to).or_default().take(&message, usize::MAX);
+                    if let Some(bytes) = whole.expect("servers send well-formed fragments") {
+                        let read = FromServer::parse(&bytes).expect("servers send messages");
+                        assert_eq!(read.to_bytes(), *bytes);
+                    }
+                }
+                Action::Close(client) => {
+                    self.service.closed(client, self.now, &mut self.out);
+                    closes = true;
+                }
+                Action::Hold(_) | Action::Release(_) => {}
+            }
+        }
+        closes
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::write::{Part, Pull, Push};
+
+    proptest! {
+        #[test]
+        fn any_messages_are_taken(
+            letters in prop::collection::vec(
+                (0_u8..4, 0..24_u8, prop::collection::vec(0_u8..4, 0..40)), 0..6
+            )
+        ) {
+            let message = |(connection, kind, rest): &(u8, u8, Vec<u8>)| {
+                letter(*connection, &[&[*kind], &rest[..]].concat())
+            };
+            deliver(&letters.iter().flat_map(message).collect::<Vec<u8>>());
+        }
+    }
+
+    #[test]
+    fn a_push_reaches_the_tables() {
+        let mut rig = Rig::new();
+        let part = Part { table: 0, rows: vec![1], gradient: vec![1.0; 2] };
+        let push = Push { client: WORKER, number: 1, parts: vec![part] };
+        rig.deliver(0, &FromClient::Push { shard: 0, push }.to_bytes());
+        let pull = Pull { client: Id(0), request: 1, after: 0, rows: vec![(0, vec![1])] };
+        rig.deliver(2, &FromClient::Pull { shard: 0, pull }.to_bytes());
+        let figures = rig.service.figures();
+        assert_eq!((figures.updates, figures.pulls, figures.rows), (1, 1, 1));
+    }
+
+    #[test]
+    fn a_snapshot_reaches_the_tables() {
+        let seed = include_bytes!("../../../fuzz/seeds/rows/snapshot");
+        let mut rig = Rig::new();
+        rig.deliver(seed[0], &seed[3..]);
+        assert_eq!(rig.service.figures().rows, 1);
+    }
+}
