@@ -82,9 +82,6 @@ mod view;
 pub mod wire;
 mod write;
 
-<<<<<<< HEAD
-pub use client::{Client, Gradient, Pulling, Reader};
-=======
 /// State machine that reads bytes from outside, without its sockets, for fuzz targets; no part of the
 /// interface.
 #[doc(hidden)]
@@ -92,7 +89,7 @@ pub mod fuzzing {
     pub use crate::exposed::{deliver, letter};
 }
 
->>>>>>> server
+pub use client::{Client, Gradient, Pulling, Reader};
 pub use clocks::Clocks;
 pub use configuration::{
     Configuration, Definition, JobState, Layout, TableDefinition, ViewRequest,
