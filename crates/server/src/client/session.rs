@@ -212,12 +212,11 @@ impl Session {
                 }
             }
             News::Broken(server, number, error) => {
+                // Another connection may have taken its place.
                 if self.couriers.get(&server).is_some_and(|courier| courier.number == number) {
                     self.couriers.remove(&server);
                     self.desk.broke(server, &error.to_string(), now);
-                }
-                if is_final(&error) {
-                    return Err(error);
+                    return if is_final(&error) { Err(error) } else { Ok(()) };
                 }
             }
         }

@@ -120,6 +120,7 @@ fn who_waits_in_vain_is_told_what_is_missing_and_may_wait_on() {
         format!("no answer within 2 s: {SHARDS} requests wait, the first a push of shard 0");
     assert!(text.starts_with(&waits) && text.ends_with(": no answer"), "{text}");
 
+    assert_eq!(first.finish_push().unwrap_err().kind(), Kind::Timeout, "it is still under way");
     second.push(&gradient).unwrap();
     first.finish_push().unwrap();
     let mut out = [0.0; WIDTH];
