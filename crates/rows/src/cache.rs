@@ -1,0 +1,303 @@
+//! Cache of rows: a fixed number of slots, whose rows a policy chooses.
+//!
+//! A batch is looked up in two parts, so that the caller fetches the missing rows as it likes, while other
+//! batches go on: `begin` copies the rows that the cache has, and `finish` those that were fetched. The
+//! batch is then in the order of its ids. Laws:
+//!
+//! 1. Answers are those of the source, whatever policy and size, if rows never change or each change is written.
+//! 2. No row is given whose time is before the oldest that the reader takes.
+//! 3. The cache never takes more memory than its limit. A batch larger than the cache has misses, and no other harm.
+//!
+//! Times are steps, or any number that grows with the versions of rows. An entry has the time at which its value
+//! was that of the source; a reader at step `t` that takes values at most `s` steps old passes
+//! `t.saturating_sub(s)` as the oldest time, and 0 for rows that never change.
+
+use crate::error::{Error, check_length};
+use crate::hits::Hits;
+use crate::index::Index;
+use crate::lookup::Lookup;
+use crate::policy::Policy;
+use crate::source::Source;
+
+/// Ids whose slots are found before their values are copied, so that accesses to memory overlap.
+const BLOCK: usize = 64;
+
+/// Slot of a row that the cache does not give.
+const MISSING: u32 = u32::MAX;
+
+/// Row of a slot without one; a row of this number is never kept.
+const NO_ROW: u64 = u64::MAX;
+
+/// Most slots of a cache.
+const SLOTS_MAX: u64 = 1 << 31;
+
+/// Bytes that a policy may take per slot beside the cache's own.
+const POLICY_BYTES: usize = 24;
+
+/// Cache of rows of equal width.
+#[derive(Clone, Debug)]
+pub struct Cache<P> {
+    width: usize,
+    values: Vec<u8>,
+    entries: Vec<Entry>,
+    index: Index,
+    policy: P,
+    /// Number of the last lookup, modulo 2^32.
+    lookup: u32,
+    hits: Hits,
+}
+
+/// State of a slot.
+#[derive(Clone, Copy, Debug)]
+struct Entry {
+    row: u64,
+    /// Time of the value plus 1; 0 if it must not be used.
+    stamp: u64,
+    /// Last lookup that used the slot.
+    lookup: u32,
+}
+
+/// Bytes per slot beside the row itself, for the cache and the policy. What [`Foreseen`](crate::Foreseen) is told
+/// comes on top.
+pub const SLOT_BYTES: usize = size_of::<Entry>() + Index::SLOT_BYTES + POLICY_BYTES;
+
+impl<P: Policy> Cache<P> {
+    /// A cache of rows of `width` bytes that takes at most `bytes_max` bytes, its bookkeeping
+    /// ([`SLOT_BYTES`]) included. `policy` makes the policy for the number of slots.
+    ///
+    /// # Panics
+    /// If the width is 0.
+    pub fn new(width: usize, bytes_max: u64, policy: impl FnOnce(u32) -> P) -> Cache<P> {
+        assert!(width > 0, "a row has bytes");
+        let slots = (bytes_max / (width as u64 + SLOT_BYTES as u64)).min(SLOTS_MAX) as u32;
+        let policy = policy(slots);
+        let empty = Entry { row: NO_ROW, stamp: 0, lookup: 0 };
+        Cache {
+            width,
+            values: vec![0; slots as usize * width],
+            entries: vec![empty; slots as usize],
+            index: Index::new(if policy.is_direct() { 0 } else { slots }),
+            policy,
+            lookup: 0,
+            hits: Hits::default(),
+        }
+    }
+
+    /// Begins the lookup of a batch: copies the rows that the cache has to their ids' places in `out`, and leaves the
+    /// others in [`Lookup::missing`]. Rows older than `oldest` are missing.
+    ///
+    /// Several lookups may be under way. A row that is missing in two of them is missing twice.
+    ///
+    /// # Errors
+    /// If `out` has not a row for each id.
+    ///
+    /// # Panics
+    /// If there are more than 2^31 ids.
+    pub fn begin(
+        &mut self,
+        ids: &[u64],
+        oldest: u64,
+        lookup: &mut Lookup,
+        out: &mut [u8],
+    ) -> Result<(), Error> {
+        check_length("output", out.len(), ids.len(), self.width)?;
+        lookup.clear();
+        self.policy.begin();
+        self.lookup = self.lookup.wrapping_add(1);
+        let mut slots = [MISSING; BLOCK];
+        let blocks = ids.chunks(BLOCK).zip(out.chunks_mut(BLOCK * self.width));
+        for (start, (ids, out)) in (0..).step_by(BLOCK).zip(blocks) {
+            let slots = &mut slots[..ids.len()];
+            slots.iter_mut().zip(ids).for_each(|(slot, id)| *slot = self.look(*id, oldest));
+            self.copy(slots, out);
+            let missing = (start..).zip(ids).zip(slots).filter(|(_, slot)| **slot == MISSING);
+            missing.for_each(|((position, id), _)| lookup.miss(*id, position));
+        }
+        lookup.begun(ids.len());
+        self.count(ids.len(), lookup.missing().len());
+        Ok(())
+    }
+
+    /// Finishes the lookup of a batch with the values of its missing rows, which the source had at `time`: copies them
+    /// to their ids' places in `out`, and keeps those that the policy admits.
+    ///
+    /// # Errors
+    /// If a length does not fit; the lookup may then be finished again.
+    pub fn finish(
+        &mut self,
+        lookup: &mut Lookup,
+        values: &[u8],
+        time: u64,
+        out: &mut [u8],
+    ) -> Result<(), Error> {
+        lookup.scatter(values, self.width, out)?;
+        self.keep(lookup.missing(), values, time);
+        lookup.clear();
+        Ok(())
+    }
+
+    /// Looks a batch up in rows that never change, and reads the missing ones from `source`.
+    ///
+    /// # Errors
+    /// If `source` has rows of another width or fails, or `out` has not a row for each id.
+    pub fn read(
+        &mut self,
+        source: &dyn Source,
+        ids: &[u64],
+        lookup: &mut Lookup,
+        out: &mut [u8],
+    ) -> Result<(), Error> {
+        self.check_width(source)?;
+        self.begin(ids, 0, lookup, out)?;
+        let mut values = std::mem::take(&mut lookup.values);
+        values.resize(lookup.missing().len() * self.width, 0);
+        let answer = source.read(lookup.missing(), &mut values);
+        let finished = answer.and_then(|()| self.finish(lookup, &values, 0, out));
+        lookup.values = values;
+        finished
+    }
+
+    /// Offers rows to the policy before anybody looks them up, such as a prefix that is loaded at the start.
+    ///
+    /// # Errors
+    /// If the length does not fit.
+    pub fn preload(&mut self, rows: &[u64], values: &[u8], time: u64) -> Result<(), Error> {
+        check_length("values", values.len(), rows.len(), self.width)?;
+        self.keep(rows, values, time);
+        Ok(())
+    }
+
+    /// Writes new values of rows, those of `time`, over the ones that the cache has, unless these are newer.
+    /// Rows that it does not have are left to the next lookup.
+    ///
+    /// # Errors
+    /// If the length does not fit.
+    pub fn write(&mut self, rows: &[u64], values: &[u8], time: u64) -> Result<(), Error> {
+        check_length("values", values.len(), rows.len(), self.width)?;
+        for (row, value) in rows.iter().zip(values.chunks_exact(self.width)) {
+            if let Some(slot) = self.slot(*row) {
+                self.refresh(slot, value, time);
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes rows missing until they are fetched again, such as those that the caller has changed elsewhere.
+    pub fn forget(&mut self, rows: &[u64]) {
+        for row in rows {
+            if let Some(slot) = self.slot(*row) {
+                self.entries[slot as usize].stamp = 0;
+            }
+        }
+    }
+
+    /// Returns the counts since the cache was made or they were taken.
+    pub fn hits(&self) -> Hits {
+        self.hits
+    }
+
+    /// Returns the counts and begins anew.
+    pub fn take_hits(&mut self) -> Hits {
+        std::mem::take(&mut self.hits)
+    }
+
+    /// Returns the number of slots.
+    pub fn slots(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// Returns the memory that the cache takes, in bytes, without that of its policy.
+    pub fn bytes(&self) -> usize {
+        let entries = self.entries.capacity() * size_of::<Entry>();
+        self.values.capacity() + entries + self.index.bytes()
+    }
+
+    /// Returns the policy, such as to tell it the batches to come.
+    pub fn policy_mut(&mut self) -> &mut P {
+        &mut self.policy
+    }
+
+    /// Returns the slot of a row if it may be given, and counts it.
+    fn look(&mut self, row: u64, oldest: u64) -> u32 {
+        let Some(slot) = self.slot(row) else { return MISSING };
+        let entry = &mut self.entries[slot as usize];
+        let fresh = entry.stamp > oldest;
+        if entry.lookup != self.lookup {
+            entry.lookup = self.lookup;
+            self.hits.hits += u64::from(fresh);
+            self.hits.stale += u64::from(!fresh);
+            self.policy.hit(slot);
+        }
+        if fresh { slot } else { MISSING }
+    }
+
+    fn copy(&self, slots: &[u32], out: &mut [u8]) {
+        for (slot, out) in slots.iter().zip(out.chunks_exact_mut(self.width)) {
+            if *slot != MISSING {
+                out.copy_from_slice(&self.values[*slot as usize * self.width..][..self.width]);
+            }
+        }
+    }
+
+    fn count(&mut self, ids: usize, missing: usize) {
+        self.hits.lookups += 1;
+        self.hits.ids += ids as u64;
+        self.hits.misses += missing as u64;
+        self.hits.bytes_missed += (missing * self.width) as u64;
+    }
+
+    fn keep(&mut self, rows: &[u64], values: &[u8], time: u64) {
+        for (row, value) in rows.iter().zip(values.chunks_exact(self.width)) {
+            // Another lookup may have fetched it meanwhile, or it was too old.
+            let slot = self.slot(*row).or_else(|| self.admit(*row));
+            if let Some(slot) = slot {
+                self.refresh(slot, value, time);
+            }
+        }
+    }
+
+    /// Gives a row the slot that the policy says.
+    fn admit(&mut self, row: u64) -> Option<u32> {
+        if row == NO_ROW {
+            return None;
+        }
+        let slot = self.policy.admit(row)?;
+        let old = self.entries[slot as usize].row;
+        self.entries[slot as usize] = Entry { row, stamp: 0, lookup: self.lookup };
+        self.hits.evictions += u64::from(old != NO_ROW);
+        if !self.policy.is_direct() {
+            if old != NO_ROW {
+                self.index.remove(old, slot);
+            }
+            self.index.insert(row, slot);
+        }
+        Some(slot)
+    }
+
+    /// Overwrites the value of a slot, unless it is newer.
+    fn refresh(&mut self, slot: u32, value: &[u8], time: u64) {
+        let stamp = time.saturating_add(1);
+        let entry = &mut self.entries[slot as usize];
+        if entry.stamp <= stamp {
+            entry.stamp = stamp;
+            self.values[slot as usize * self.width..][..self.width].copy_from_slice(value);
+        }
+    }
+
+    /// Returns the slot of a row, whatever the age of the value.
+    fn slot(&self, row: u64) -> Option<u32> {
+        if self.policy.is_direct() {
+            let has = self.entries.get(row as usize).is_some_and(|entry| entry.row == row);
+            return has.then_some(row as u32);
+        }
+        self.index.find(row, |slot| self.entries[slot as usize].row)
+    }
+
+    fn check_width(&self, source: &dyn Source) -> Result<(), Error> {
+        let (found, expected) = (source.width(), self.width);
+        if found == expected {
+            return Ok(());
+        }
+        Err(Error::length(format!("source with rows of {found} bytes, expected {expected}")))
+    }
+}
