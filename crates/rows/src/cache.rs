@@ -17,6 +17,8 @@ use crate::hits::Hits;
 use crate::index::Index;
 use crate::lookup::Lookup;
 use crate::policy::Policy;
+use crate::seen::Seen;
+use crate::slots::{HEAD_BYTES, Head, NO_ROW, Slots};
 use crate::source::Source;
 
 /// Ids whose slots are found before their values are copied, so that accesses to memory overlap.
@@ -25,41 +27,26 @@ const BLOCK: usize = 64;
 /// Slot of a row that the cache does not give.
 const MISSING: u32 = u32::MAX;
 
-/// Row of a slot without one; a row of this number is never kept.
-const NO_ROW: u64 = u64::MAX;
-
 /// Most slots of a cache.
 const SLOTS_MAX: u64 = 1 << 31;
 
 /// Bytes that a policy may take per slot beside the cache's own.
-const POLICY_BYTES: usize = 24;
+const POLICY_BYTES: usize = 27;
+
+/// Bytes per slot beside the row itself, for the cache and the policy. What [`Foreseen`](crate::Foreseen) is told
+/// comes on top.
+pub const SLOT_BYTES: usize = HEAD_BYTES + Index::SLOT_BYTES + Seen::SLOT_BYTES + POLICY_BYTES;
 
 /// Cache of rows of equal width.
 #[derive(Clone, Debug)]
 pub struct Cache<P> {
     width: usize,
-    values: Vec<u8>,
-    entries: Vec<Entry>,
+    slots: Slots,
     index: Index,
     policy: P,
-    /// Number of the last lookup, modulo 2^32.
-    lookup: u32,
+    seen: Seen,
     hits: Hits,
 }
-
-/// State of a slot.
-#[derive(Clone, Copy, Debug)]
-struct Entry {
-    row: u64,
-    /// Time of the value plus 1; 0 if it must not be used.
-    stamp: u64,
-    /// Last lookup that used the slot.
-    lookup: u32,
-}
-
-/// Bytes per slot beside the row itself, for the cache and the policy. What [`Foreseen`](crate::Foreseen) is told
-/// comes on top.
-pub const SLOT_BYTES: usize = size_of::<Entry>() + Index::SLOT_BYTES + POLICY_BYTES;
 
 impl<P: Policy> Cache<P> {
     /// A cache of rows of `width` bytes that takes at most `bytes_max` bytes, its bookkeeping
@@ -71,14 +58,12 @@ impl<P: Policy> Cache<P> {
         assert!(width > 0, "a row has bytes");
         let slots = (bytes_max / (width as u64 + SLOT_BYTES as u64)).min(SLOTS_MAX) as u32;
         let policy = policy(slots);
-        let empty = Entry { row: NO_ROW, stamp: 0, lookup: 0 };
         Cache {
             width,
-            values: vec![0; slots as usize * width],
-            entries: vec![empty; slots as usize],
+            slots: Slots::new(slots, width),
             index: Index::new(if policy.is_direct() { 0 } else { slots }),
             policy,
-            lookup: 0,
+            seen: Seen::new(slots),
             hits: Hits::default(),
         }
     }
@@ -103,16 +88,18 @@ impl<P: Policy> Cache<P> {
         check_length("output", out.len(), ids.len(), self.width)?;
         lookup.clear();
         self.policy.begin();
-        self.lookup = self.lookup.wrapping_add(1);
-        let mut slots = [MISSING; BLOCK];
+        let (mut slots, mut heads) = ([MISSING; BLOCK], [Head::default(); BLOCK]);
         let blocks = ids.chunks(BLOCK).zip(out.chunks_mut(BLOCK * self.width));
         for (start, (ids, out)) in (0..).step_by(BLOCK).zip(blocks) {
             let slots = &mut slots[..ids.len()];
-            slots.iter_mut().zip(ids).for_each(|(slot, id)| *slot = self.look(*id, oldest));
+            self.find_likely(ids, slots);
+            self.slots.read_heads(slots, &mut heads);
+            self.check(ids, oldest, &heads, slots);
             self.copy(slots, out);
             let missing = (start..).zip(ids).zip(slots).filter(|(_, slot)| **slot == MISSING);
             missing.for_each(|((position, id), _)| lookup.miss(*id, position));
         }
+        self.seen.clear();
         lookup.begun(ids.len());
         self.count(ids.len(), lookup.missing().len());
         Ok(())
@@ -176,7 +163,7 @@ impl<P: Policy> Cache<P> {
         check_length("values", values.len(), rows.len(), self.width)?;
         for (row, value) in rows.iter().zip(values.chunks_exact(self.width)) {
             if let Some(slot) = self.slot(*row) {
-                self.refresh(slot, value, time);
+                self.slots.refresh(slot, value, time.saturating_add(1));
             }
         }
         Ok(())
@@ -186,7 +173,7 @@ impl<P: Policy> Cache<P> {
     pub fn forget(&mut self, rows: &[u64]) {
         for row in rows {
             if let Some(slot) = self.slot(*row) {
-                self.entries[slot as usize].stamp = 0;
+                self.slots.forget(slot);
             }
         }
     }
@@ -203,13 +190,12 @@ impl<P: Policy> Cache<P> {
 
     /// Returns the number of slots.
     pub fn slots(&self) -> usize {
-        self.entries.len()
+        self.slots.count()
     }
 
     /// Returns the memory that the cache takes, in bytes, without that of its policy.
     pub fn bytes(&self) -> usize {
-        let entries = self.entries.capacity() * size_of::<Entry>();
-        self.values.capacity() + entries + self.index.bytes()
+        self.slots.bytes() + self.index.bytes() + self.seen.bytes()
     }
 
     /// Returns the policy, such as to tell it the batches to come.
@@ -217,13 +203,38 @@ impl<P: Policy> Cache<P> {
         &mut self.policy
     }
 
-    /// Returns the slot of a row if it may be given, and counts it.
-    fn look(&mut self, row: u64, oldest: u64) -> u32 {
-        let Some(slot) = self.slot(row) else { return MISSING };
-        let entry = &mut self.entries[slot as usize];
-        let fresh = entry.stamp > oldest;
-        if entry.lookup != self.lookup {
-            entry.lookup = self.lookup;
+    /// Writes for each id the slot that its row has if it has one, but for one row in 2^32.
+    fn find_likely(&self, ids: &[u64], slots: &mut [u32]) {
+        if !self.policy.is_direct() {
+            return self.index.find_likely(ids, MISSING, slots);
+        }
+        let count = self.slots.count() as u64;
+        let slot = |id: u64| if id < count { id as u32 } else { MISSING };
+        slots.iter_mut().zip(ids).for_each(|(place, id)| *place = slot(*id));
+    }
+
+    /// Marks those as missing whose rows may not be given, and counts the others.
+    fn check(&mut self, ids: &[u64], oldest: u64, heads: &[Head], slots: &mut [u32]) {
+        for ((id, slot), head) in ids.iter().zip(slots).zip(heads) {
+            *slot = match self.confirm(*id, *slot, *head) {
+                Some((slot, head)) => self.used(slot, head.stamp > oldest),
+                None => MISSING,
+            };
+        }
+    }
+
+    /// Returns the slot of a row with its state, from the slot that it is likely to have.
+    fn confirm(&self, row: u64, likely: u32, head: Head) -> Option<(u32, Head)> {
+        if likely == MISSING || head.row == row {
+            return (likely != MISSING).then_some((likely, head));
+        }
+        let slot = self.slot(row)?;
+        Some((slot, self.slots.head(slot)))
+    }
+
+    /// Counts the use of a slot, and returns it if its value may be given.
+    fn used(&mut self, slot: u32, fresh: bool) -> u32 {
+        if self.seen.insert(slot) {
             self.hits.hits += u64::from(fresh);
             self.hits.stale += u64::from(!fresh);
             self.policy.hit(slot);
@@ -234,7 +245,7 @@ impl<P: Policy> Cache<P> {
     fn copy(&self, slots: &[u32], out: &mut [u8]) {
         for (slot, out) in slots.iter().zip(out.chunks_exact_mut(self.width)) {
             if *slot != MISSING {
-                out.copy_from_slice(&self.values[*slot as usize * self.width..][..self.width]);
+                out.copy_from_slice(self.slots.value(*slot));
             }
         }
     }
@@ -251,7 +262,7 @@ impl<P: Policy> Cache<P> {
             // Another lookup may have fetched it meanwhile, or it was too old.
             let slot = self.slot(*row).or_else(|| self.admit(*row));
             if let Some(slot) = slot {
-                self.refresh(slot, value, time);
+                self.slots.refresh(slot, value, time.saturating_add(1));
             }
         }
     }
@@ -262,8 +273,7 @@ impl<P: Policy> Cache<P> {
             return None;
         }
         let slot = self.policy.admit(row)?;
-        let old = self.entries[slot as usize].row;
-        self.entries[slot as usize] = Entry { row, stamp: 0, lookup: self.lookup };
+        let old = self.slots.assign(slot, row);
         self.hits.evictions += u64::from(old != NO_ROW);
         if !self.policy.is_direct() {
             if old != NO_ROW {
@@ -274,23 +284,13 @@ impl<P: Policy> Cache<P> {
         Some(slot)
     }
 
-    /// Overwrites the value of a slot, unless it is newer.
-    fn refresh(&mut self, slot: u32, value: &[u8], time: u64) {
-        let stamp = time.saturating_add(1);
-        let entry = &mut self.entries[slot as usize];
-        if entry.stamp <= stamp {
-            entry.stamp = stamp;
-            self.values[slot as usize * self.width..][..self.width].copy_from_slice(value);
-        }
-    }
-
     /// Returns the slot of a row, whatever the age of the value.
     fn slot(&self, row: u64) -> Option<u32> {
         if self.policy.is_direct() {
-            let has = self.entries.get(row as usize).is_some_and(|entry| entry.row == row);
+            let has = row < self.slots.count() as u64 && self.slots.head(row as u32).row == row;
             return has.then_some(row as u32);
         }
-        self.index.find(row, |slot| self.entries[slot as usize].row)
+        self.index.find(row, |slot| self.slots.head(slot).row)
     }
 
     fn check_width(&self, source: &dyn Source) -> Result<(), Error> {

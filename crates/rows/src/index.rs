@@ -1,7 +1,7 @@
 //! Slots of rows: a hash table of fixed size, with open addressing.
 //!
 //! A cell has 32 bits of the row's hash, from which the cell's home follows, and the slot. The row itself stands with
-//! the slot's entry, which a lookup needs anyway.
+//! the slot, where a lookup needs it anyway.
 
 use crate::mix::mix;
 
@@ -27,6 +27,18 @@ impl Index {
     /// Returns the memory of the table, in bytes.
     pub fn bytes(&self) -> usize {
         self.cells.capacity() * size_of::<u64>()
+    }
+
+    /// Writes for each of some rows the slot that it has if it has one, but for one row in 2^32, else `missing`.
+    pub fn find_likely(&self, rows: &[u64], missing: u32, slots: &mut [u32]) {
+        // Without branches, so that accesses to memory overlap; then the cells are in the processor's cache.
+        let first = |row: &u64| self.cells[self.home(tag(*row))] as u32;
+        slots.iter_mut().zip(rows).for_each(|(slot, row)| *slot = first(row));
+        for (slot, row) in slots.iter_mut().zip(rows).filter(|(slot, _)| **slot != 0) {
+            *slot = self.find(*row, |_| *row).map_or(0, |slot| slot + 1);
+        }
+        let without = |slot: u32| if slot == 0 { missing } else { slot - 1 };
+        slots.iter_mut().for_each(|slot| *slot = without(*slot));
     }
 
     /// Returns the slot of a row; `row_of` gives the row of a slot.

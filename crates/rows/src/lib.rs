@@ -39,6 +39,8 @@ mod links;
 mod lookup;
 mod mix;
 mod policy;
+mod seen;
+mod slots;
 mod sort;
 mod source;
 mod trace;

@@ -101,7 +101,9 @@ impl Foreseen {
         if known.next == NONE {
             (known.next, known.last) = (number, number);
             let slot = known.slot;
-            self.place(slot, Some(batch));
+            if slot != NO_SLOT {
+                self.place(slot, Some(batch));
+            }
         } else {
             let last = &mut self.accesses[(known.last - self.first_access) as usize];
             if last.batch == batch {
@@ -117,17 +119,14 @@ impl Foreseen {
         self.first_access + self.accesses.len() as u64
     }
 
-    /// Batch of a row's next use.
-    fn next_batch(&self, row: u64) -> Option<u64> {
-        let next = self.known.get(&row)?.next;
-        (next != NONE).then(|| self.accesses[(next - self.first_access) as usize].batch)
+    /// Batch of an access, if it exists.
+    fn batch_of(&self, access: u64) -> Option<u64> {
+        let at = access.wrapping_sub(self.first_access);
+        (access != NONE).then(|| self.accesses[at as usize].batch)
     }
 
     /// Puts a slot among those that are used next in `batch`.
     fn place(&mut self, slot: u32, batch: Option<u64>) {
-        if slot == NO_SLOT {
-            return;
-        }
         self.furthest = self.furthest.max(batch.unwrap_or(0));
         let ring = self.ring(batch);
         self.links.put_after(ring, slot);
@@ -142,15 +141,18 @@ impl Foreseen {
     fn advance(&mut self, access: Access) {
         let known = self.known.get_mut(&access.row).expect("a row is known until its last access");
         known.next = access.next;
-        let slot = known.slot;
-        let batch = self.next_batch(access.row);
-        self.place(slot, batch);
-        self.forget(access.row);
+        match known.slot {
+            NO_SLOT if access.next == NONE => _ = self.known.remove(&access.row),
+            NO_SLOT => {}
+            slot => self.place(slot, self.batch_of(access.next)),
+        }
     }
 
-    /// Drops a row that is in no slot and is not used again.
-    fn forget(&mut self, row: u64) {
-        if self.known.get(&row).is_some_and(|known| known.slot == NO_SLOT && known.next == NONE) {
+    /// Takes the slot from a row; one that is not used again is no longer known.
+    fn withdraw(&mut self, row: u64) {
+        let known = self.known.get_mut(&row).expect("a row in a slot is known");
+        known.slot = NO_SLOT;
+        if known.next == NONE {
             self.known.remove(&row);
         }
     }
@@ -177,14 +179,13 @@ impl Policy for Foreseen {
     fn hit(&mut self, _slot: u32) {}
 
     fn admit(&mut self, row: u64) -> Option<u32> {
-        let batch = self.next_batch(row);
+        let next = self.known.get(&row).map_or(NONE, |known| known.next);
+        let batch = self.batch_of(next);
         let slot = if self.used < self.slots { self.used } else { self.victim(batch)? };
         if self.used < self.slots {
             self.used += 1;
         } else {
-            let old = self.rows[slot as usize];
-            self.known.get_mut(&old).expect("a row in a slot is known").slot = NO_SLOT;
-            self.forget(old);
+            self.withdraw(self.rows[slot as usize]);
         }
         self.rows[slot as usize] = row;
         self.known.entry(row).or_insert(Known { slot, next: NONE, last: NONE }).slot = slot;

@@ -54,7 +54,7 @@ proptest! {
         width in 1_usize..300, bytes in 0_u64..20_000, ids in prop::collection::vec(any::<u64>(), 0..300)
     ) {
         let mut cache = Cache::new(width, bytes, Lru::new);
-        let policy = 8 * (cache.slots() + 1);
+        let policy = 20 * cache.slots();
         let all = |cache: &Cache<Lru>| cache.bytes() as u64;
         let limit = if cache.slots() == 0 { 8 } else { bytes - policy as u64 };
         prop_assert!(all(&cache) <= limit);
