@@ -301,3 +301,43 @@ impl<P: Policy> Cache<P> {
         Err(Error::length(format!("source with rows of {found} bytes, expected {expected}")))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::mix::unmix;
+    use crate::policy::{Lru, Sieve};
+
+    /// Looks rows up and answers with their last bytes; returns the missing ones.
+    fn look_up<P: Policy>(cache: &mut Cache<P>, rows: &[u64]) -> Vec<u64> {
+        let (mut lookup, mut out) = (Lookup::new(), vec![0; rows.len()]);
+        let values = |rows: &[u64]| rows.iter().map(|row| *row as u8).collect::<Vec<u8>>();
+        cache.begin(rows, 0, &mut lookup, &mut out).unwrap();
+        let missing = lookup.missing().to_vec();
+        cache.finish(&mut lookup, &values(&missing), 0, &mut out).unwrap();
+        assert_eq!(out, values(rows));
+        missing
+    }
+
+    #[test]
+    fn rows_of_one_tag_are_told_apart() {
+        // Products with equal upper halves.
+        let rows = [1, 2, 3].map(|low| unmix(77 << 32 | low));
+        let mut cache = Cache::new(1, 2 * (1 + SLOT_BYTES as u64), Lru::new);
+        assert_eq!(look_up(&mut cache, &rows[..2]).len(), 2);
+        assert_eq!(look_up(&mut cache, &rows[..2]), []);
+        assert_eq!(look_up(&mut cache, &rows[1..]), rows[2..]);
+        assert_eq!(look_up(&mut cache, &rows[1..]), []);
+    }
+
+    #[test]
+    fn batches_longer_than_a_block_are_as_short_ones() {
+        let mut cache = Cache::new(1, 50 * (1 + SLOT_BYTES as u64), Sieve::new);
+        for step in 0..20 {
+            let rows: Vec<u64> =
+                (0..5 * BLOCK as u64 + 7).map(|at| (at * at + step) % 90).collect();
+            look_up(&mut cache, &rows);
+        }
+        assert!(cache.hits().hits > 0 && cache.hits().evictions > 0);
+    }
+}

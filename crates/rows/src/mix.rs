@@ -34,3 +34,14 @@ impl Hasher for Mix {
         self.0 = mix(row);
     }
 }
+
+/// Returns the row whose [`mix`] is `product`.
+#[cfg(test)]
+pub fn unmix(product: u64) -> u64 {
+    // Newton's iteration doubles the correct bits of the inverse, of which an odd number has three.
+    let inverse = (0..5).fold(MULTIPLIER, |inverse: u64, _| {
+        inverse.wrapping_mul(2_u64.wrapping_sub(MULTIPLIER.wrapping_mul(inverse)))
+    });
+    let folded = product.wrapping_mul(inverse);
+    folded ^ folded >> 32
+}
