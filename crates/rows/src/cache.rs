@@ -31,7 +31,7 @@ const MISSING: u32 = u32::MAX;
 const SLOTS_MAX: u64 = 1 << 31;
 
 /// Bytes that a policy may take per slot beside the cache's own.
-const POLICY_BYTES: usize = 27;
+const POLICY_BYTES: usize = 20;
 
 /// Bytes per slot beside the row itself, for the cache and the policy. What [`Foreseen`](crate::Foreseen) is told
 /// comes on top.

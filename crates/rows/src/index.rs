@@ -8,7 +8,7 @@ use crate::mix::mix;
 /// Cells per slot: half of them are empty.
 const CELLS_PER_SLOT: usize = 2;
 
-/// Table of the slots of rows; one cell more than twice the slots, so that there is always an empty one.
+/// Table of the slots of rows; there is always an empty cell, where a search ends.
 #[derive(Clone, Debug)]
 pub struct Index {
     /// Tag in the upper half, slot plus 1 in the lower; 0 if empty.
@@ -21,7 +21,7 @@ impl Index {
 
     /// A table for this many slots.
     pub fn new(slots: u32) -> Index {
-        Index { cells: vec![0; CELLS_PER_SLOT * slots as usize + 1] }
+        Index { cells: vec![0; (CELLS_PER_SLOT * slots as usize).max(1)] }
     }
 
     /// Returns the memory of the table, in bytes.

@@ -12,8 +12,8 @@ pub struct Seen {
 }
 
 impl Seen {
-    /// Bytes per slot, rounded up.
-    pub const SLOT_BYTES: usize = 5;
+    /// Bytes per slot, where a single slot has a word of its own.
+    pub const SLOT_BYTES: usize = size_of::<u64>() + size_of::<u32>();
 
     /// The empty set of this many slots.
     pub fn new(slots: u32) -> Seen {

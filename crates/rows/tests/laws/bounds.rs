@@ -1,7 +1,7 @@
 //! No policy has more hits than Belady's bound, and the foreseen one has as many.
 
 use proptest::prelude::*;
-use thinwire_rows::{Cache, Prefix, Start, Trace, belady, by_frequency};
+use thinwire_rows::{Cache, Foreseen, Prefix, Start, Trace, belady, by_frequency};
 
 use crate::cases::{ROWS, Versions, WIDTH, batches, bytes, caches, foreseen_hits, look_up};
 
@@ -59,4 +59,18 @@ fn a_cache_smaller_than_a_batch_still_hits() {
     assert_eq!(foreseen_hits(&batches, 6, 2).hits, 4 * 6);
     assert_eq!(belady(&trace(&batches), 6, Start::Cold), 4 * 6);
     assert_eq!(belady(&trace(&batches), 6, Start::Warm), 5 * 6);
+}
+
+#[test]
+fn a_row_that_is_told_stays_before_one_that_is_not() {
+    for first in [[0, 1], [1, 0]] {
+        let mut cache = Cache::new(WIDTH, bytes(2), |slots| Foreseen::new(slots, 2));
+        let source = Versions::new();
+        first.iter().for_each(|row| drop(look_up(&mut cache, &source, &[*row])));
+        assert!(cache.policy_mut().tell(&[2, 2]) && cache.policy_mut().tell(&[0]));
+        assert!(!cache.policy_mut().tell(&[5]), "no more than two");
+        assert_eq!(look_up(&mut cache, &source, &[2]), [2]);
+        assert_eq!(cache.policy_mut().batches_ahead(), 1);
+        assert_eq!(look_up(&mut cache, &source, &[0, 2]), []);
+    }
 }

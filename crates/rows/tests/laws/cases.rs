@@ -47,9 +47,11 @@ impl Source for Versions {
 
 /// Returns batches of ids with repetitions.
 pub fn batches() -> impl Strategy<Value = Vec<Vec<u64>>> {
-    // Small ids more often, so that policies differ.
-    let id = (0..ROWS, 0..ROWS).prop_map(|(a, b)| a.min(b));
-    prop::collection::vec(prop::collection::vec(id, 0..14), 0..30)
+    // Few rows fit in a cache and are used again and again; of many, small ids come more often.
+    prop_oneof![1..6_u64, 6..=ROWS].prop_flat_map(|rows| {
+        let id = (0..rows, 0..rows).prop_map(|(a, b)| a.min(b));
+        prop::collection::vec(prop::collection::vec(id, 0..14), 0..30)
+    })
 }
 
 /// Returns the bytes that give a cache this many slots.
