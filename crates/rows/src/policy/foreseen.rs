@@ -203,3 +203,20 @@ impl Policy for Foreseen {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_rows_in_slots_and_rows_told_are_known() {
+        let mut foreseen = Foreseen::new(2, 3);
+        for batch in 0..50 {
+            assert!(foreseen.tell(&[batch, 7, batch, batch + 1]));
+            assert!(foreseen.accesses.len() <= 3, "a row once per batch");
+            foreseen.begin();
+            (batch..batch + 9).for_each(|row| _ = foreseen.admit(100 + row));
+            assert!(foreseen.known.len() <= 2);
+        }
+    }
+}

@@ -81,3 +81,20 @@ impl Policy for Lru {
         Some(slot)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_queue_of_uses_is_bounded() {
+        let mut lru = Lru::new(3);
+        let capacity = lru.uses.capacity();
+        (0..3).for_each(|row| assert!(lru.admit(row).is_some()));
+        for number in 0..1000 {
+            lru.hit(number % 3);
+            assert!(lru.uses.len() <= 3 * USES_PER_SLOT);
+        }
+        assert_eq!((lru.uses.capacity(), lru.admit(9)), (capacity, Some(1)));
+    }
+}
