@@ -33,8 +33,7 @@ const SLOTS_MAX: u64 = 1 << 31;
 /// Bytes that a policy may take per slot beside the cache's own.
 const POLICY_BYTES: usize = 20;
 
-/// Bytes per slot beside the row itself, for the cache and the policy. What [`Foreseen`](crate::Foreseen) is told
-/// comes on top.
+/// Bytes per slot beside the row itself, for the cache and the policy. The batches that a policy is told come on top.
 pub const SLOT_BYTES: usize = HEAD_BYTES + Index::SLOT_BYTES + Seen::SLOT_BYTES + POLICY_BYTES;
 
 /// Cache of rows of equal width.

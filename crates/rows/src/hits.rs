@@ -41,3 +41,19 @@ impl AddAssign for Hits {
         self.bytes_missed += other.bytes_missed;
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counts_add_up_and_come_back_from_json() {
+        let mut sum = Hits { lookups: 1, ids: 9, hits: 6, misses: 2, ..Hits::default() };
+        assert_eq!((sum.rate(), Hits::default().rate()), (0.75, 0.0));
+        sum += Hits { lookups: 1, stale: 3, evictions: 4, bytes_missed: 5, ..sum };
+        let text = serde_json::to_string(&sum).unwrap();
+        let expected = r#"{"lookups":2,"ids":18,"hits":12,"misses":4,"stale":3,"evictions":4,"bytes_missed":5}"#;
+        assert_eq!(text, expected);
+        assert_eq!(serde_json::from_str::<Hits>(&text).unwrap(), sum);
+    }
+}
