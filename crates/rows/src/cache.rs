@@ -324,9 +324,9 @@ mod tests {
         let rows = [1, 2, 3].map(|low| unmix(77 << 32 | low));
         let mut cache = Cache::new(1, 2 * (1 + SLOT_BYTES as u64), Lru::new);
         assert_eq!(look_up(&mut cache, &rows[..2]).len(), 2);
-        assert_eq!(look_up(&mut cache, &rows[..2]), []);
+        assert!(look_up(&mut cache, &rows[..2]).is_empty());
         assert_eq!(look_up(&mut cache, &rows[1..]), rows[2..]);
-        assert_eq!(look_up(&mut cache, &rows[1..]), []);
+        assert!(look_up(&mut cache, &rows[1..]).is_empty());
     }
 
     #[test]
