@@ -1,0 +1,83 @@
+//! Errors of sources and caches.
+
+use std::fmt;
+use std::io;
+
+/// Sort of an [`Error`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Kind {
+    /// A buffer, a file or a list is not as long as it should be.
+    Length,
+    /// The source has no such row.
+    Row,
+    /// A file could not be read.
+    Io,
+    /// A source elsewhere gave no answer.
+    Source,
+}
+
+/// Refusal or failure, in one line.
+#[derive(Debug)]
+pub struct Error {
+    kind: Kind,
+    context: String,
+    source: Option<Box<dyn std::error::Error + Send + Sync>>,
+}
+
+impl Error {
+    /// An error of a source, for implementations of [`Source`](crate::Source).
+    pub fn of_source(
+        context: String,
+        source: impl Into<Box<dyn std::error::Error + Send + Sync>>,
+    ) -> Error {
+        Error { kind: Kind::Source, context, source: Some(source.into()) }
+    }
+
+    pub(crate) fn io(context: String, source: io::Error) -> Error {
+        Error { kind: Kind::Io, context, source: Some(source.into()) }
+    }
+
+    pub(crate) fn row(row: u64, rows: u64) -> Error {
+        let context = format!("row {row}, expected rows of 0..{rows}");
+        Error { kind: Kind::Row, context, source: None }
+    }
+
+    pub(crate) fn length(context: String) -> Error {
+        Error { kind: Kind::Length, context, source: None }
+    }
+
+    /// Returns the sort of the error.
+    pub fn kind(&self) -> Kind {
+        self.kind
+    }
+}
+
+/// Checks that a buffer has `width` bytes for each of `rows` rows.
+pub(crate) fn check_length(
+    name: &str,
+    found: usize,
+    rows: usize,
+    width: usize,
+) -> Result<(), Error> {
+    if rows.checked_mul(width) == Some(found) {
+        return Ok(());
+    }
+    let context = format!("{name} of {found} bytes, expected {rows} rows of {width}");
+    Err(Error::length(context))
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.source {
+            Some(source) => write!(f, "{}: {source}", self.context),
+            None => f.write_str(&self.context),
+        }
+    }
+}
+
+impl std::error::Error for Error {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        self.source.as_deref().map(|source| source as _)
+    }
+}

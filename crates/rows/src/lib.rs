@@ -1,0 +1,58 @@
+//! Rows by id: sources, de-duplication, and a cache with its policies.
+//!
+//! Rows of an embedding table (of a server, where they change) and features of vertices (frozen) are read
+//! alike: a batch has ids in any order and with repetitions; rows that a [`Cache`] has are copied from there,
+//! the others are asked for once each, in ascending order, from a [`Source`]. Rows are bytes, in a
+//! [`Format`]. No sockets, threads or clock; [`Frozen`] reads files.
+//!
+//! | | |
+//! |---|---|
+//! | [`Unique`] | rows of a batch, each once; scatter of their values, sums of their gradients |
+//! | [`Cache`], [`Lookup`] | rows kept in bounded memory; a batch on its way through |
+//! | [`Policy`] | decision which rows are kept: [`Prefix`], [`Lru`], [`Sieve`], [`Foreseen`] |
+//! | [`belady`], [`by_frequency`] | bounds on the hits of a [`Trace`] |
+//!
+//! Laws of the cache are in `cache.rs`; `tests/laws` holds them for every policy.
+//!
+//! ```
+//! use thinwire_rows::{Cache, Frozen, Lookup, SLOT_BYTES, Sieve};
+//!
+//! let features = Frozen::in_memory(vec![10, 11, 20, 21, 30, 31], 2)?;
+//! let mut cache = Cache::new(2, 2 * (2 + SLOT_BYTES as u64), Sieve::new);
+//! let (mut lookup, mut out) = (Lookup::new(), [0; 6]);
+//! cache.read(&features, &[2, 0, 2], &mut lookup, &mut out)?;
+//! assert_eq!(out, [30, 31, 10, 11, 30, 31]);
+//! cache.read(&features, &[0, 1, 2], &mut lookup, &mut out)?;
+//! assert_eq!(out, [10, 11, 20, 21, 30, 31]);
+//! assert_eq!((cache.hits().hits, cache.hits().misses), (2, 3));
+//! # Ok::<(), thinwire_rows::Error>(())
+//! ```
+#![forbid(unsafe_code)]
+
+mod cache;
+mod error;
+mod format;
+mod frozen;
+mod hits;
+mod index;
+mod links;
+mod lookup;
+mod mix;
+mod policy;
+mod seen;
+mod slots;
+mod sort;
+mod source;
+mod trace;
+mod unique;
+
+pub use cache::{Cache, SLOT_BYTES};
+pub use error::{Error, Kind};
+pub use format::Format;
+pub use frozen::Frozen;
+pub use hits::Hits;
+pub use lookup::Lookup;
+pub use policy::{Foreseen, Lru, Policy, Prefix, Sieve};
+pub use source::Source;
+pub use trace::{Start, Trace, belady, by_frequency};
+pub use unique::Unique;

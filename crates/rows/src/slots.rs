@@ -1,0 +1,107 @@
+//! Memory of a cache: slots, each with the state of its row and the row's bytes side by side.
+//!
+//! A lookup looks at the state and copies the row, so both in one place cost one access to memory.
+
+use std::ops::Range;
+
+/// Bytes of a slot before its row: number of the row, and stamp.
+pub const HEAD_BYTES: usize = 16;
+
+/// Number of a row that no slot has.
+pub const NO_ROW: u64 = u64::MAX;
+
+const ROW: Range<usize> = 0..8;
+const STAMP: Range<usize> = 8..16;
+
+/// State of a slot.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Head {
+    /// The row that the slot has, or [`NO_ROW`].
+    pub row: u64,
+    /// Time of the value plus 1; 0 if it must not be used.
+    pub stamp: u64,
+}
+
+/// Slots of a cache.
+#[derive(Clone, Debug)]
+pub struct Slots {
+    width: usize,
+    bytes: Vec<u8>,
+}
+
+impl Slots {
+    /// Slots without rows.
+    pub fn new(count: u32, width: usize) -> Slots {
+        let mut slots = Slots { width, bytes: vec![0; count as usize * (HEAD_BYTES + width)] };
+        (0..count).for_each(|slot| slots.put(slot, ROW, NO_ROW));
+        slots
+    }
+
+    /// Returns the number of slots.
+    pub fn count(&self) -> usize {
+        self.bytes.len() / (HEAD_BYTES + self.width)
+    }
+
+    /// Returns the memory of the slots, in bytes.
+    pub fn bytes(&self) -> usize {
+        self.bytes.capacity()
+    }
+
+    /// Returns the state of a slot.
+    #[inline]
+    pub fn head(&self, slot: u32) -> Head {
+        Head { row: self.get(slot, ROW), stamp: self.get(slot, STAMP) }
+    }
+
+    /// Reads the states of slots; of those beyond the last, that of any. Does nothing else, so that accesses to
+    /// memory overlap, and the rows are on their way to the processor when they are copied.
+    pub fn read_heads(&self, slots: &[u32], heads: &mut [Head]) {
+        let Some(last) = self.count().checked_sub(1) else { return };
+        let pairs = heads.iter_mut().zip(slots);
+        pairs.for_each(|(head, slot)| *head = self.head((*slot).min(last as u32)));
+    }
+
+    /// Returns the bytes of a slot's row.
+    #[inline]
+    pub fn value(&self, slot: u32) -> &[u8] {
+        &self.bytes[self.start(slot) + HEAD_BYTES..][..self.width]
+    }
+
+    /// Gives a slot to a row, whose value is not there yet; returns the row that had it.
+    pub fn assign(&mut self, slot: u32, row: u64) -> u64 {
+        let old = self.head(slot).row;
+        self.put(slot, ROW, row);
+        self.put(slot, STAMP, 0);
+        old
+    }
+
+    /// Overwrites the value of a slot, unless it is newer.
+    pub fn refresh(&mut self, slot: u32, value: &[u8], stamp: u64) {
+        if self.head(slot).stamp <= stamp {
+            self.put(slot, STAMP, stamp);
+            let start = self.start(slot) + HEAD_BYTES;
+            self.bytes[start..][..self.width].copy_from_slice(value);
+        }
+    }
+
+    /// Makes the value of a slot one that must not be used.
+    pub fn forget(&mut self, slot: u32) {
+        self.put(slot, STAMP, 0);
+    }
+
+    #[inline]
+    fn start(&self, slot: u32) -> usize {
+        slot as usize * (HEAD_BYTES + self.width)
+    }
+
+    #[inline]
+    fn get(&self, slot: u32, field: Range<usize>) -> u64 {
+        let head = &self.bytes[self.start(slot)..][..HEAD_BYTES];
+        u64::from_ne_bytes(head[field].try_into().expect("a field has eight bytes"))
+    }
+
+    fn put(&mut self, slot: u32, field: Range<usize>, value: u64) {
+        let start = self.start(slot);
+        self.bytes[start..][..HEAD_BYTES][field].copy_from_slice(&value.to_ne_bytes());
+    }
+}
