@@ -251,8 +251,9 @@ def misled(folder: str) -> list[tuple[str, str]]:
     refused(1, [first, second], "InvalidError: uuid 1 was already used, expected a fresh one")
     assert total(1) == [2, 2], "an invalid call has changed the group"
 
-    other = f"rank {1 - member.number} of 2 did not come to the meeting of uuid {2 + member.number}"
-    refused(2 + member.number, [first, second], f"PeerError: {other} within 1 s", 1.0)
+    uuid, other = 2 + member.number, f"rank {1 - member.number} of 2 did not come"
+    said = f"PeerError: the meeting of uuid {uuid} timed out after 1 s: {other}"
+    refused(uuid, [first, second], said, 1.0)
     lists = [[first, second, third], [first, second]]
     refused(4, lists[member.number], " has other handles for uuid 4")
 
@@ -260,7 +261,7 @@ def misled(folder: str) -> list[tuple[str, str]]:
     while answers(third):
         time.sleep(0.01)
     member.past("both", 0, 1)
-    refused(5, [first, second, third], "PeerError: rank 2 of 3 did not come to the meeting", 3.0)
+    refused(5, [first, second, third], "timed out after 3 s: rank 2 of 3 did not come", 3.0)
     refused(6, [third, first, second], "PeerError: no store of rank 0 of 3 at 127.0.0.1:", 1.0)
     assert member.meet(7, [first, second]) == (member.number, 2)
     assert total(1) == [2, 2]

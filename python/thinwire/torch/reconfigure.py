@@ -147,7 +147,7 @@ class Meeting:
         missing = [str(rank) for rank in ranks if not shared.check([f"rank{rank}"])]
         names = f"{'ranks' if len(missing) > 1 else 'rank'} {', '.join(missing)} of {self.world}"
         return (
-            f"{names} did not come to the meeting of uuid {self.uuid} within {self.limit_s:g} s "
+            f"the meeting of uuid {self.uuid} timed out after {self.limit_s:g} s: {names} did not come "
             "(hint: every rank of the handles gives the same uuid)"
         )
 
