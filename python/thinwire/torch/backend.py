@@ -8,12 +8,15 @@ process group, `new_group` included, has connections of its own; its ranks find 
 store that c10d gives. Collectives of one group run in the order in which they are called, messages
 beside them. Exchanges are lossless; codecs come with DDP's hook and with `thinwire.torch.fsdp`.
 
+A group can go on among other ranks, as `reconfigure` of c10d's interface for fault tolerance.
+
 One group serves CPU and CUDA tensors, so it shares a process group with no other backend: in
 "cpu:thinwire,cuda:nccl" it serves both.
 """
 
 from __future__ import annotations
 
+import weakref
 from datetime import timedelta
 from typing import Any
 
@@ -21,11 +24,14 @@ import torch
 import torch.distributed as dist
 from torch._C import _distributed_c10d as c10d
 
+from thinwire._core import InvalidError
 from thinwire.torch import barrier
+from thinwire.torch.calls import Place
 from thinwire.torch.collectives import Collectives
-from thinwire.torch.group import Connection, connect
+from thinwire.torch.group import Connection, connect, master, own_address
 from thinwire.torch.messages import Messages
-from thinwire.torch.work import seconds
+from thinwire.torch.reconfigure import Door, Meeting, ordered, used
+from thinwire.torch.work import Work, done, seconds
 
 NAME = "thinwire"
 DEVICES = ["cpu", "cuda"]
@@ -34,32 +40,109 @@ TIMEOUT_S_MIN, TIMEOUT_S_MAX = 0.1, 86_400.0
 
 
 class Named(c10d.Backend):
-    """What c10d keeps per device: the group's name, and that it can do nothing special.
+    """What c10d keeps per device: the group's name, what it can do, and the way back to the group.
 
     A backend in Python could do the collectives, too, but c10d wraps the works of one so that
     `is_completed` is never true. What is not overridden here, c10d asks itself without end.
     """
 
     supports_splitting = supports_coalescing = supports_shrinking = False
-    supports_reconfigure = supports_window = _supports_time_estimate = False
+    supports_window = _supports_time_estimate = False
+    supports_reconfigure = True
     options = c10d.Backend.Options(NAME)
+
+    def __init__(self, group: ProcessGroup) -> None:
+        """The backend of `group`, which owns it."""
+        super().__init__(*group.place)
+        self.group = weakref.proxy(group)
 
     def getBackendName(self) -> str:
         """The name with which it is registered."""
         return NAME
 
+    def rank(self) -> int:
+        """The group's, as are all that follow."""
+        return self.group.rank()
+
+    def size(self) -> int:
+        """How many ranks there are."""
+        return self.group.size()
+
+    def send(self, tensors: Any, to: int, tag: int = 0) -> Work:
+        """Sends a tensor to a rank."""
+        return self.group.send(tensors, to, tag)
+
+    def recv(self, tensors: Any, source: int, tag: int = 0) -> Work:
+        """Receives from a rank into a tensor."""
+        return self.group.recv(tensors, source, tag)
+
+    def set_timeout(self, timeout: timedelta) -> None:
+        """How long operations from now on may take."""
+        self.group.set_timeout(timeout)
+
+    def abort(self) -> None:
+        """Ends the group until it is reconfigured."""
+        self.group.abort()
+
+    def get_reconfigure_handle(self) -> str:
+        """Where the ranks that this rank is the first of meet."""
+        return self.group.get_reconfigure_handle()
+
+    def reconfigure(self, opts: c10d.ReconfigureOptions) -> Work:
+        """Goes on among other ranks."""
+        return self.group.reconfigure(opts)
+
 
 class ProcessGroup(Collectives, Messages):
     """The ranks of a c10d process group over Thinwire; c10d calls it, users call `torch.distributed`."""
 
-    def __init__(self, store: Any, rank: int, connection: Connection, timeout_s: float) -> None:
-        """The ranks of `connection`; operations fail after `timeout_s` unless they say otherwise."""
-        super().__init__(store, rank, connection, timeout_s)
-        named = Named(rank, connection.group.world)
+    supports_reconfigure = True
+
+    def __init__(
+        self, store: Any, place: Place, connection: Connection | None, timeout_s: float
+    ) -> None:
+        """The ranks of `connection`, or none until `reconfigure`; `timeout_s` is that of operations."""
+        super().__init__(store, place, connection, timeout_s)
+        self.named = Named(self)
         for device in DEVICES:
-            self._register_backend(torch.device(device), self.BackendType.CUSTOM, named)
+            self._register_backend(torch.device(device), self.BackendType.CUSTOM, self.named)
         self._set_default_backend(self.BackendType.CUSTOM)
         self.store, self.barriers = store, 0
+        self.door: Door | None = None
+        self.uuids: set[int] = set()
+
+    def get_reconfigure_handle(self) -> str:
+        """Where the ranks that this rank is the first of meet; the same for the group's life."""
+        if self.door is None:
+            self.door = Door(own_address(*master(self.store)))
+        return self.door.handle
+
+    def reconfigure(self, opts: c10d.ReconfigureOptions) -> Work:
+        """Goes on among the ranks of the handles, in their order; returns when all are connected.
+
+        Operations of before that are under way fail. After an error the group has no connections, but
+        its handle is still good.
+
+        # Errors
+
+        InvalidError, and nothing has changed, for handles without this rank's and for a uuid that was
+        used before; PeerError within the timeout if a rank does not come.
+        """
+        handles, mine = ordered(opts.handles), self.get_reconfigure_handle()
+        if mine not in handles:
+            raise InvalidError(f"this rank's handle, {mine}, is not among the {len(handles)} given")
+        if opts.uuid in self.uuids:
+            raise used(opts.uuid)
+        self.uuids.add(opts.uuid)
+        limit_s = allowed(seconds(opts.timeout) or self.timeout_s)
+        connected_s = max(allowed(self.timeout_s), limit_s)
+        meeting = Meeting(opts.uuid, handles, handles.index(mine), limit_s)
+        self.shutdown()
+        self.take(self.place, None, self.timeout_s)
+        self.store, connection = meeting.hold(self.door, connected_s)
+        self.barriers = 0
+        self.take((meeting.rank, meeting.world), connection, connected_s)
+        return done("reconfigure", self)
 
     def monitored_barrier(self, timeout: Any = None, wait_all_ranks: bool = False) -> None:
         """A barrier that says which ranks did not come; through the store, beside the collectives."""
@@ -86,11 +169,13 @@ class ProcessGroup(Collectives, Messages):
 
     def shutdown(self) -> None:
         """Says goodbye to the other ranks; c10d calls it from `destroy_process_group`."""
-        self.core.close()
+        if self.connection is not None:
+            self.core.close()
 
     def abort(self, reason: str = "the process group was aborted") -> None:
-        """Ends the group: the other ranks fail with `reason`."""
-        self.core.abort(reason)
+        """Ends the group, until it is reconfigured: the other ranks fail with `reason`."""
+        if self.connection is not None:
+            self.core.abort(reason)
 
     def __repr__(self) -> str:
         """Its rank and size."""
@@ -99,9 +184,17 @@ class ProcessGroup(Collectives, Messages):
 
 def create(opts: Any, _backend_options: Any = None) -> ProcessGroup:
     """What c10d calls for a new process group, on each of its ranks."""
-    timeout_s = min(max(seconds(opts.timeout), TIMEOUT_S_MIN), TIMEOUT_S_MAX)
-    connection = connect(opts.store, opts.group_rank, opts.group_size, opts.group_id, timeout_s)
-    return ProcessGroup(opts.store, opts.group_rank, connection, timeout_s)
+    timeout_s = allowed(seconds(opts.timeout))
+    place = opts.group_rank, opts.group_size
+    connection = None
+    if not opts.enable_reconfigure:
+        connection = connect(opts.store, *place, opts.group_id, timeout_s)
+    return ProcessGroup(opts.store, place, connection, timeout_s)
+
+
+def allowed(timeout_s: float) -> float:
+    """The timeout nearest to this one that the core takes."""
+    return min(max(timeout_s, TIMEOUT_S_MIN), TIMEOUT_S_MAX)
 
 
 def register() -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch._C import _distributed_c10d as c10d
 
-from thinwire._core import InvalidError
+from thinwire._core import Group, InvalidError
 from thinwire.torch.arguments import listed
 from thinwire.torch.group import Connection
 from thinwire.torch.mailbox import Mailbox
@@ -17,26 +17,59 @@ from thinwire.torch.staging import Staging
 from thinwire.torch.work import Callbacks, Queue, Together, Work, seconds
 
 Begin = Callable[..., None]
+Place = tuple[int, int]
+"""A rank and its world."""
 
 
 class Calls(c10d.ProcessGroup):
     """A process group that can begin operations; which there are, its subclasses know."""
 
-    def __init__(self, store: Any, rank: int, connection: Connection, timeout_s: float) -> None:
-        """The ranks of `connection`; operations fail after `timeout_s` unless they say otherwise."""
+    def __init__(self, store: Any, place: Place, connection: Connection | None, timeout_s: float):
+        """The rank and world of `place`; operations fail after `timeout_s` unless they say otherwise.
+
+        Without a connection they are refused until `take`.
+        """
         try:
-            super().__init__(store, rank, connection.group.world)
+            super().__init__(store, *place)
         except TypeError as error:
             # Older releases make such an object only in C++.
             raise InvalidError(
                 f"PyTorch {torch.__version__} cannot make a process group with a store in Python, "
                 'expected 2.15 or later (hint: backend="gloo" with thinwire.torch.hook needs none)'
             ) from error
-        self.connection, self.core = connection, connection.group
-        self.connected_s = self.timeout_s = timeout_s
-        self.queue, self.callbacks, self.mailbox = Queue(), Callbacks(), Mailbox()
+        self.timeout_s, self.callbacks = timeout_s, Callbacks()
+        self.take(place, connection, timeout_s)
+
+    def take(self, place: Place, connection: Connection | None, connected_s: float) -> None:
+        """Goes on with `connection`, whose own timeout is `connected_s`, and nothing of the one before."""
+        self.place, self.connection, self.connected_s = place, connection, connected_s
+        self.queue, self.mailbox = Queue(), Mailbox()
         self.coalesced: list[Work] | None = None
         self.calls = 0
+
+    @property
+    def core(self) -> Group:
+        """The ranks; an operation that begins later keeps those that it was called for.
+
+        # Errors
+
+        InvalidError while there are none.
+        """
+        if self.connection is None:
+            raise InvalidError(
+                "the process group has no connections (hint: torch.distributed._reconfigure makes them)"
+            )
+        return self.connection.group
+
+    def getRank(self) -> int:
+        """This process's index; c10d's own would be that of the beginning for ever."""
+        return self.place[0]
+
+    def getSize(self) -> int:
+        """How many ranks there are."""
+        return self.place[1]
+
+    rank, size = getRank, getSize
 
     def run(
         self, name: str, begin: Begin, stage: Staging, result: Any, opts: Any, single: bool = False

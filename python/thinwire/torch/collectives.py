@@ -54,11 +54,11 @@ class Collectives(Calls):
         """The root's tensors, everywhere."""
         opts = options(c10d.BroadcastOptions, opts, timeout, "rootRank")
         stage, root = Staging(), opts.rootRank
-        hosts = [stage.update(tensor) for tensor in listed(tensors)]
+        core, hosts = self.core, [stage.update(tensor) for tensor in listed(tensors)]
 
         def begin(done: Any = None) -> None:
             for host in hosts:
-                self.core.broadcast(host.data_ptr(), exchange.size(host), root, done=done)
+                core.broadcast(host.data_ptr(), exchange.size(host), root, done=done)
 
         return self.run("broadcast", begin, stage, listed(tensors), opts, len(hosts) == 1)
 
@@ -68,13 +68,13 @@ class Collectives(Calls):
         if op is not None:
             opts.reduceOp = op
         reduction, stage = Reduction.of(opts.reduceOp), Staging()
-        hosts = [stage.update(tensor) for tensor in listed(tensors)]
+        core, hosts = self.core, [stage.update(tensor) for tensor in listed(tensors)]
         for host in hosts:
             reduction.check(host)
 
         def begin() -> None:
             for host in hosts:
-                exchange.reduce(self.core, host, reduction, opts.rootRank)
+                exchange.reduce(core, host, reduction, opts.rootRank)
 
         return self.run("reduce", begin, stage, listed(tensors), opts)
 
@@ -82,7 +82,7 @@ class Collectives(Calls):
         """Rank r's i-th input into the r-th tensor of the i-th list of outputs."""
         opts = options(c10d.AllgatherOptions, opts, timeout)
         outputs = [outputs] if isinstance(inputs, torch.Tensor) else outputs
-        stage = Staging()
+        core, stage = self.core, Staging()
         sources = [stage.read(tensor) for tensor in listed(inputs)]
         targets = [[stage.write(tensor) for tensor in one] for one in outputs]
         for parts, source in zip(targets, sources):
@@ -90,7 +90,7 @@ class Collectives(Calls):
 
         def begin() -> None:
             for target, source in zip(targets, sources):
-                exchange.all_gather_list(self.core, target, source)
+                exchange.all_gather_list(core, target, source)
 
         return self.run("all_gather", begin, stage, outputs, opts)
 
@@ -124,7 +124,7 @@ class Collectives(Calls):
         if isinstance(outputs, torch.Tensor):
             outputs, inputs = [outputs], [inputs]
         opts = options(c10d.ReduceScatterOptions, opts, timeout)
-        reduction, stage = Reduction.of(opts.reduceOp), Staging()
+        core, reduction, stage = self.core, Reduction.of(opts.reduceOp), Staging()
         targets = [stage.write(tensor) for tensor in outputs]
         sources = [[stage.scratch(tensor) for tensor in one] for one in inputs]
         for target, parts in zip(targets, sources):
@@ -133,7 +133,7 @@ class Collectives(Calls):
 
         def begin() -> None:
             for target, parts in zip(targets, sources):
-                exchange.reduce_scatter_list(self.core, target, parts, reduction)
+                exchange.reduce_scatter_list(core, target, parts, reduction)
 
         return self.run("reduce_scatter", begin, stage, outputs, opts)
 

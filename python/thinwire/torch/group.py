@@ -16,6 +16,7 @@ import os
 import secrets
 import socket
 import time
+from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
@@ -75,10 +76,13 @@ def connect(
     name: str,
     timeout_s: float = TIMEOUT_S,
     heartbeat_timeout_s: float | None = None,
+    *,
+    watch: Callable[[], None] = lambda: None,
 ) -> Connection:
     """Joins all ranks that call this with the same `store` and `name`; a collective call.
 
-    The n-th call of a rank meets the n-th calls of the others: the store itself counts.
+    The n-th call of a rank meets the n-th calls of the others: the store itself counts. `watch` is
+    called about once a second; an exception that it raises ends the wait.
     """
     if world == 1:
         timeouts = {"timeout_s": timeout_s, "heartbeat_timeout_s": heartbeat_timeout_s}
@@ -86,6 +90,11 @@ def connect(
     shared = dist.PrefixStore(f"thinwire/{name}", store)
     key = f"meeting/{shared.add(f'calls/{rank}', 1)}"
     reasons = Reasons(shared, f"{key}/failed", rank)
+
+    def look() -> None:
+        reasons.look()
+        watch()
+
     try:
         rendezvous = host(shared, key, store) if rank == 0 else None
         address, token = meeting(shared, key, rank, timeout_s)
@@ -94,7 +103,7 @@ def connect(
             "launched": True,
             "heartbeat_timeout_s": heartbeat_timeout_s,
         }
-        group = Group.join(rank, world, address, token, **options, watch=reasons.look)
+        group = Group.join(rank, world, address, token, **options, watch=look)
     except BaseException as error:
         reasons.tell(error)
         raise

@@ -24,7 +24,7 @@ class Single(ProcessGroup):
     def __init__(self, add_used: Callable[[torch.Tensor], None]) -> None:
         """`add_used` adds up over all ranks of the job how often each parameter was used, in place."""
         connection = Connection(Group.join(rank=0, world=1))
-        super().__init__(dist.HashStore(), 0, connection, TIMEOUT_S)
+        super().__init__(dist.HashStore(), (0, 1), connection, TIMEOUT_S)
         self._add_used = add_used
         self._work: Used | None = None
 

@@ -1,0 +1,225 @@
+"""The meeting of ranks that give a process group new members: c10d's interface for fault tolerance.
+
+    work = torch.distributed._reconfigure(uuid, handles)  # on every rank of `handles`, with a fresh uuid
+
+Each rank opens a store of PyTorch's on a free port; its handle says where. All ranks of a list of
+handles meet at the store of the first under the uuid, so that no rank of before needs to be alive. Who
+is in the list and who tells whom is the caller's choice.
+
+Law: a meeting has one outcome for all its ranks: all have come, or the first reason why not.
+"""
+
+from __future__ import annotations
+
+import concurrent.futures
+import dataclasses
+import hashlib
+import re
+import secrets
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterable
+from datetime import timedelta
+from typing import TypeVar
+
+import torch.distributed as dist
+
+from thinwire._core import InvalidError, PeerError
+from thinwire.torch.group import Connection, connect, first_line
+
+T = TypeVar("T")
+FORM = re.compile(r"thinwire:([0-9a-f]{16})@(.+):(\d{1,5})")
+COMPLETE = "complete"
+LOOK_S = 0.01, 0.2
+"""How long a rank waits between two looks, at first and at most, in seconds."""
+GRACE_S = 3.0
+"""How much longer than its timeout a meeting may take where a store does not answer, in seconds."""
+
+
+class Door:
+    """The store that this rank opens for others, and the handle that says where it is."""
+
+    def __init__(self, host: str) -> None:
+        """Opens it on a free port; others reach this machine as `host`."""
+        try:
+            self.store = dist.TCPStore(host, 0, is_master=True, wait_for_workers=False)
+        except RuntimeError as error:
+            raise InvalidError(f"cannot open a store on {host}: {first_line(error)}") from error
+        self.handle = f"thinwire:{secrets.token_hex(8)}@{host}:{self.store.port}"
+
+
+@dataclasses.dataclass(frozen=True)
+class Meeting:
+    """One meeting: the handles of all its ranks in their order, and how long it may take."""
+
+    uuid: int
+    handles: tuple[str, ...]
+    rank: int
+    limit_s: float
+
+    @property
+    def world(self) -> int:
+        """How many ranks meet."""
+        return len(self.handles)
+
+    def hold(self, door: Door, timeout_s: float) -> tuple[dist.Store, Connection]:
+        """Meets the others: a store for these ranks alone, and connections between them.
+
+        `timeout_s`, not less than the meeting's, is that of the connections.
+
+        # Errors
+
+        PeerError, within the time and a little, if a rank does not come or was told other handles;
+        InvalidError if there was a meeting of this uuid before.
+        """
+        deadline = time.monotonic() + self.limit_s
+        try:
+            return within(self.limit_s + GRACE_S, lambda: self._hold(door, timeout_s, deadline))
+        except concurrent.futures.TimeoutError as error:
+            raise PeerError(
+                f"the store of rank 0 of {self.world} has stopped answering: {self.handles[0]}"
+            ) from error
+
+    def _hold(self, door: Door, timeout_s: float, deadline: float) -> tuple[dist.Store, Connection]:
+        key, host, port = address(self.handles[0])
+        store = door.store if self.rank == 0 else self._reach(host, port, deadline)
+        shared = dist.PrefixStore(f"{key}/{self.uuid}", store)
+
+        def look() -> None:
+            if time.monotonic() > deadline:
+                raise PeerError(f"{self.world} ranks did not connect within {self.limit_s:g} s")
+
+        try:
+            self._gather(shared, deadline)
+            connection = connect(shared, self.rank, self.world, "group", timeout_s, watch=look)
+        except dist.DistError as error:
+            raise PeerError(
+                f"the store of rank 0 of {self.world} is lost: {first_line(error)}"
+            ) from error
+        return shared, connection
+
+    def _reach(self, host: str, port: int, deadline: float) -> dist.Store:
+        """The store of the first rank.
+
+        A client of PyTorch's that finds nobody prints its stack, so a plain connection comes before.
+        """
+        pauses = Pauses(deadline)
+        while True:
+            try:
+                socket.create_connection((host, port), max(pauses.left_s, 0.001)).close()
+                limit = timedelta(seconds=max(pauses.left_s, 0.001))
+                return dist.TCPStore(host, port, wait_for_workers=False, timeout=limit)
+            except (OSError, dist.DistError) as error:
+                if not pauses.make():
+                    raise PeerError(
+                        f"no store of rank 0 of {self.world} at {host}:{port} within "
+                        f"{self.limit_s:g} s: {first_line(error)} "
+                        "(hint: has the process of the first handle ended?)"
+                    ) from error
+
+    def _gather(self, shared: dist.Store, deadline: float) -> None:
+        """Returns when all ranks are here."""
+        listed = hashlib.sha256("\n".join(self.handles).encode()).hexdigest()
+        if shared.compare_set("handles", "", listed).decode() != listed:
+            self._end(shared, f"rank {self.rank} has other handles for uuid {self.uuid}")
+        shared.set(f"rank{self.rank}", "")
+        arrived = shared.add("arrived", 1)
+        if arrived > self.world:
+            raise used(self.uuid)
+        if arrived == self.world:
+            return self._end(shared, COMPLETE)
+        pauses = Pauses(deadline)
+        while not shared.check(["outcome"]):
+            if not pauses.make():
+                return self._end(shared, self._missing(shared))
+        self._end(shared, COMPLETE)
+
+    def _end(self, shared: dist.Store, outcome: str) -> None:
+        """Decides the outcome, unless another rank has: PeerError if not all ranks are here."""
+        decided = shared.compare_set("outcome", "", outcome).decode()
+        if decided != COMPLETE:
+            raise PeerError(decided)
+
+    def _missing(self, shared: dist.Store) -> str:
+        """Who has not come."""
+        ranks = range(self.world)
+        missing = [str(rank) for rank in ranks if not shared.check([f"rank{rank}"])]
+        names = f"{'ranks' if len(missing) > 1 else 'rank'} {', '.join(missing)} of {self.world}"
+        return (
+            f"the meeting of uuid {self.uuid} timed out after {self.limit_s:g} s: {names} did not come "
+            "(hint: every rank of the handles gives the same uuid)"
+        )
+
+
+class Pauses:
+    """Pauses between looks, each longer than the one before, until the deadline."""
+
+    def __init__(self, deadline: float) -> None:
+        """None yet."""
+        self.deadline, self.next_s = deadline, LOOK_S[0]
+
+    @property
+    def left_s(self) -> float:
+        """Seconds until the deadline."""
+        return self.deadline - time.monotonic()
+
+    def make(self) -> bool:
+        """Makes the next pause; False, at once, where the time is over."""
+        if self.left_s <= 0:
+            return False
+        time.sleep(min(self.next_s, self.left_s))
+        self.next_s = min(2 * self.next_s, LOOK_S[1])
+        return True
+
+
+def ordered(handles: Iterable[str]) -> tuple[str, ...]:
+    """The handles in the order of their ranks: that of a list, or one that all agree on for a set.
+
+    # Errors
+
+    InvalidError if there is none, if one is there twice, or if one is no handle.
+    """
+    given = tuple(sorted(handles)) if isinstance(handles, (set, frozenset)) else tuple(handles)
+    if not given:
+        raise InvalidError("no handles, expected one of every rank")
+    for place, handle in enumerate(given):
+        address(handle)
+        if (first := given.index(handle)) != place:
+            raise InvalidError(f"ranks {first} and {place} have the same handle, {handle}")
+    return given
+
+
+def address(handle: str) -> tuple[str, str, int]:
+    """The name of a rank, and host and port of its store."""
+    match = FORM.fullmatch(handle)
+    if match is None:
+        raise InvalidError(
+            f"'{handle}' is no handle (hint: torch.distributed._get_reconfigure_handle makes them)"
+        )
+    return match[1], match[2], int(match[3])
+
+
+def used(uuid: int) -> InvalidError:
+    """The error of a uuid that is not fresh."""
+    return InvalidError(f"uuid {uuid} was already used, expected a fresh one for every meeting")
+
+
+def within(limit_s: float, task: Callable[[], T]) -> T:
+    """The result of `task`, which runs in a thread: a store whose process is stopped never answers.
+
+    # Errors
+
+    Those of `task`, and TimeoutError of concurrent.futures.
+    """
+    outcome: concurrent.futures.Future[T] = concurrent.futures.Future()
+
+    def run() -> None:
+        try:
+            outcome.set_result(task())
+        except BaseException as error:
+            outcome.set_exception(error)
+
+    # A daemon: the program may end although the store never answers.
+    threading.Thread(target=run, name="thinwire-reconfigure", daemon=True).start()
+    return outcome.result(limit_s)
