@@ -30,7 +30,7 @@ use super::interrupt::Interrupt;
 use super::job::TrainingJob;
 use super::plan::{Built, Parallelism};
 use super::seat::Seat;
-use super::server_flags::ServerMode;
+use super::server_flags::{ServerMode, Tabled};
 use super::session::Session;
 use super::trace::Trace;
 use super::{Trained, conclude};
@@ -162,24 +162,6 @@ impl Worker<'_> {
         let members = status.as_ref().and_then(|status| status["members"].as_array());
         members.is_some_and(|all| all.iter().all(|it| it["figures"][DONE] == true))
     }
-}
-
-/// A parameter as a table of the servers.
-pub struct Tabled {
-    /// Name of the parameter.
-    pub name: String,
-    /// Number of rows.
-    pub rows: usize,
-    /// Values per row; the last row may be padded.
-    pub width: usize,
-    /// Number of values.
-    pub length: usize,
-    /// Whether it has two dimensions or more: weight decay is for these alone.
-    pub is_matrix: bool,
-    /// First values, as a definition names them.
-    pub initial: String,
-    /// Number of the stream of random numbers of its first values.
-    pub stream: u32,
 }
 
 /// Returns the parameters of a replica as tables, in the order in which the executor has them.

@@ -5,7 +5,6 @@ use clap::ValueEnum;
 use thinwire_server::{Consistency, Definition, TableDefinition};
 use thinwire_update::{AdamWOptions, Optimizer, Rule};
 
-use super::server::Tabled;
 use crate::failure::hinted;
 
 /// Servers that a launcher starts, unless it is told.
@@ -57,6 +56,24 @@ pub struct ServerMode {
     consistency: Consistency,
     optimizer: Optimizer,
     backups: u32,
+}
+
+/// A parameter as a table of the servers.
+pub struct Tabled {
+    /// Name of the parameter.
+    pub name: String,
+    /// Number of rows.
+    pub rows: usize,
+    /// Values per row; the last row may be padded.
+    pub width: usize,
+    /// Number of values.
+    pub length: usize,
+    /// Whether it has two dimensions or more: weight decay is for these alone.
+    pub is_matrix: bool,
+    /// First values, as a definition names them.
+    pub initial: String,
+    /// Number of the stream of random numbers of its first values.
+    pub stream: u32,
 }
 
 impl ServerFlags {
