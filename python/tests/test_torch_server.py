@@ -2,14 +2,18 @@
 
 import json
 import os
+import re
 import threading
 import time
 from pathlib import Path
 
 import pytest
 
+import launch
+
 pytestmark = pytest.mark.needs("torch")
 
+EXAMPLE = Path(__file__).parents[2] / "examples" / "python" / "torch_recommender.py"
 TOKEN = "0123456789abcdef"
 ROWS, WIDTH, BATCH, STEPS = 40, 4, 12, 20
 
@@ -66,26 +70,39 @@ def recommender(embedding):
     return Recommender()
 
 
-def train(optimizer, consistency):
-    """Trains as one of two workers, and returns its table and its dense parameters, before and after."""
+def train(optimizer, consistency, hybrid=False):
+    """Trains as one of two workers, and returns its table and its dense parameters, before and after. A
+    hybrid training has its dense parameters in DDP."""
     import torch
+    import torch.distributed as dist
+    from torch.nn.parallel import DistributedDataParallel
 
     import thinwire.torch
 
     torch.set_num_threads(1)
     embedding = thinwire.torch.ServerEmbedding(ROWS, WIDTH, initial="normal:0.5")
-    model = recommender(embedding)
+    model = whole = recommender(embedding)
+    dense = torch.optim.SGD(model.parameters(), lr=0.3)
+    if hybrid:
+        dist.init_process_group("gloo")
+        whole = DistributedDataParallel(model)
     server = thinwire.torch.ParameterServer(optimizer, consistency, timeout_s=30.0)
-    stepper = thinwire.torch.ServerOptimizer(server, model, model.parameters())
+    given = () if hybrid else model.parameters()
+    stepper = thinwire.torch.ServerOptimizer(server, whole, given)
     with server:
         seen, losses = [values(model)], []
         for step in range(STEPS):
             ids, labels = (part[server.rank :: server.world] for part in batch(step % 5))
             stepper.zero_grad()
-            loss = torch.nn.functional.mse_loss(model(ids), labels)
+            dense.zero_grad()
+            loss = torch.nn.functional.mse_loss(whole(ids), labels)
             loss.backward()
             stepper.step()
+            if hybrid:
+                dense.step()
             losses.append(loss.item())
+        if hybrid:
+            dist.destroy_process_group()
         return {"values": [*seen, values(model)], "losses": losses, "world": server.world}
 
 
@@ -98,12 +115,13 @@ def values(model):
     return [rows.tolist(), model.top.weight.tolist(), model.top.bias.tolist()]
 
 
-def test_sync_with_sgd_is_sparse_sgd_of_one_process(ranks, tmp_path):
+@pytest.mark.parametrize("hybrid", [False, True])
+def test_sync_with_sgd_is_sparse_sgd_of_one_process(ranks, tmp_path, hybrid):
     import torch
     from torch import nn
 
     job = Job(tmp_path, workers=2)
-    first, second = ranks(2, train, arguments=["sgd:lr=0.3", "sync"], env=job.environment)
+    first, second = ranks(2, train, arguments=["sgd:lr=0.3", "sync", hybrid], env=job.environment)
     assert first["values"] == second["values"] and first["world"] == 2
     before, after = first["values"]
 
@@ -127,6 +145,15 @@ def test_async_with_adagrad_learns(ranks, tmp_path):
     job = Job(tmp_path, workers=2)
     for found in ranks(2, train, arguments=["adagrad:lr=0.1", "async"], env=job.environment):
         assert sum(found["losses"][-5:]) < 0.7 * sum(found["losses"][:5])
+
+
+def test_the_recommender_learns(tmp_path):
+    job = Job(tmp_path, workers=2)
+    arguments = ["--rows", "1000", "--steps", "150"]
+    outcomes = launch.run(2, EXAMPLE, arguments=arguments, env=job.environment)
+    launch.results(outcomes)
+    (found,) = re.findall(r"AUC ([\d.]+) of at most ([\d.]+)", "".join(e.stdout for e in outcomes))
+    assert float(found[0]) > float(found[1]) - 0.05 > 0.65
 
 
 def count(folder):
