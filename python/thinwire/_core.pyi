@@ -20,6 +20,8 @@ __all__ = [
     "NoRankError",
     "PeerError",
     "Scatter",
+    "Server",
+    "ServerClient",
     "Store",
     "Synchronizer",
     "__version__",
@@ -81,7 +83,8 @@ class Store:
 @final
 class Coordinator:
     """The coordinator of an elastic job in this process; it lives as long as the object. With a `state`
-    file it is the only one, and goes on from there; without, its successor asks the members."""
+    file it is the only one, and goes on from there; without, its successor asks the members. With
+    `servers`, which need a state file, it also decides which server has which rows."""
 
     def __new__(
         cls,
@@ -90,6 +93,7 @@ class Coordinator:
         min_ranks: int = 1,
         max_ranks: int = 4096,
         state: str | PathLike[str] | None = None,
+        servers: bool = False,
     ) -> Coordinator: ...
     @property
     def address(self) -> str:
@@ -390,3 +394,71 @@ class Scatter:
         """Goes on from what `state` gave, at these keys."""
     def abort(self, reason: str) -> None:
         """Ends it on all ranks."""
+
+@final
+class Server:
+    """A server of a job in this process: it keeps the rows that the coordinator gives it, as long as the
+    object lives. Dropped without `leave`, it looks to the others like a process that was killed."""
+
+    def __new__(
+        cls,
+        coordinator: str,
+        token: str = "",
+        listen: str = "127.0.0.1:0",
+        timeout_s: float = 60.0,
+    ) -> Server: ...
+    @property
+    def address(self) -> str:
+        """Where other processes reach it: "host:port"."""
+    def figures(self) -> str:
+        """Figures for people, as JSON, at most a second old."""
+    def refusal(self) -> str | None:
+        """Why the coordinator refuses this server, if it does: it then serves nobody."""
+    def leave(self) -> None:
+        """Leaves the job: returns when the others go on without this server."""
+
+@final
+class ServerClient:
+    """This process as a worker of a job with servers. Rows are numbers of eight bytes, values f32.
+
+    `definition` is the JSON of all tables, `consistency`, `shards`, `backups` and `servers`. It and `facts`
+    must be equal on all workers. Dropped without `leave`, it looks to the others like a process that was
+    killed.
+    """
+
+    def __new__(
+        cls,
+        definition: str,
+        facts: list[tuple[str, str]] = ...,
+        coordinator: str | None = None,
+        token: str | None = None,
+        timeout_s: float = 60.0,
+    ) -> ServerClient: ...
+    @property
+    def id(self) -> str:
+        """The id of this process, as sixteen hexadecimal digits."""
+    @property
+    def epoch(self) -> int:
+        """The number of the epoch of workers, which changes when one comes or goes."""
+    @property
+    def rank(self) -> int:
+        """This worker's index in the epoch."""
+    @property
+    def world(self) -> int:
+        """Number of workers in the epoch."""
+    @property
+    def pushes(self) -> int:
+        """Number of pushes so far."""
+    def begin_push(self, gradients: list[tuple[int, int, int, int, int]]) -> None:
+        """Begins a push, when the one before will survive. Each gradient is the number of its table,
+        address and number of rows, address and number of values; they are copied. There may be none:
+        servers count steps."""
+    def finish_push(self) -> None:
+        """Waits until the push that was begun will survive whatever fails."""
+    def pull(self, groups: list[tuple[int, int, int]], address: int, elements: int) -> None:
+        """Reads rows in any order, each group the number of a table, address and number of rows, into
+        `elements` values at `address`. All pushes of this worker are in them."""
+    def tell(self, figures: str) -> None:
+        """Sends figures for people: a JSON object of at most 512 bytes."""
+    def leave(self) -> None:
+        """Leaves: returns when the others go on without this worker."""

@@ -4,7 +4,9 @@ use std::mem::ManuallyDrop;
 use std::path::PathBuf;
 
 use pyo3::prelude::*;
-use thinwire_job::elastic::{self, Authority, Options, Seat};
+use thinwire_job::elastic::{self, Authority, Job, Options, Seat, Servers};
+use thinwire_server::Configuration;
+use thinwire_wire::WORLD_SIZE_MAX;
 
 use crate::error::Failure;
 use crate::ints;
@@ -26,7 +28,9 @@ impl Coordinator {
 #[pymethods]
 impl Coordinator {
     #[new]
-    #[pyo3(signature = (address, token = "", min_ranks = 1, max_ranks = 4096, state = None))]
+    #[pyo3(signature = (address, token = "", min_ranks = 1, max_ranks = 4096, state = None,
+        servers = false))]
+    #[expect(clippy::too_many_arguments, reason = "keyword arguments of a Python function")]
     fn new(
         py: Python<'_>,
         address: &str,
@@ -34,15 +38,16 @@ impl Coordinator {
         min_ranks: i128,
         max_ranks: i128,
         state: Option<PathBuf>,
+        servers: bool,
     ) -> PyResult<Coordinator> {
         let (min, max) = (ints::to("min_ranks", min_ranks)?, ints::to("max_ranks", max_ranks)?);
         let authority = match state {
             Some(_) => Authority::Saved,
             None => Authority::Unsaved,
         };
-        let options = Options::new(authority, min, max);
+        let job = job(Options::new(authority, min, max), servers)?;
         let tell = |event: &elastic::Event| eprintln!("thinwire: {}", event.text);
-        let bind = || elastic::Coordinator::bind(address, token, options, state.as_deref(), tell);
+        let bind = || elastic::Coordinator::bind(address, token, job, state.as_deref(), tell);
         let inner = Some(py.detach(bind).map_err(Failure::from)?);
         Ok(Coordinator { inner, token: token.to_owned(), process: std::process::id() })
     }
@@ -69,6 +74,21 @@ impl Coordinator {
     fn stop(&self) {
         self.inner().stop();
     }
+}
+
+/// The job of a coordinator, with servers or without.
+fn job(workers: Options, servers: bool) -> Result<Job, Failure> {
+    if !servers {
+        return Ok(workers.into());
+    }
+    if workers.authority != Authority::Saved {
+        return Err(Failure::invalid(
+            "a coordinator of servers without a state file, in which it keeps who has which rows (hint: \
+             state=\"FILE\")",
+        ));
+    }
+    let options = Options::new(Authority::Saved, 1, WORLD_SIZE_MAX);
+    Ok(Job { workers, servers: Some(Servers::new(options, Configuration::new)) })
 }
 
 impl Drop for Coordinator {

@@ -82,6 +82,17 @@ impl From<thinwire_job::Error> for Failure {
     }
 }
 
+impl From<thinwire_server::Error> for Failure {
+    fn from(error: thinwire_server::Error) -> Failure {
+        use thinwire_server::Kind::{Invalid, Job, Refused};
+        let invalid = match error.kind() {
+            Job(kind) => !matches!(kind, thinwire_job::Kind::Link(_)),
+            kind => matches!(kind, Invalid | Refused),
+        };
+        Failure::new(invalid, &error, error.hint())
+    }
+}
+
 impl From<thinwire_codec::Error> for Failure {
     fn from(error: thinwire_codec::Error) -> Failure {
         Failure::Invalid(error.to_string())

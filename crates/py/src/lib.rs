@@ -22,6 +22,8 @@ mod names;
 mod operator;
 mod options;
 mod scatter;
+mod server;
+mod server_client;
 mod settings;
 mod shared;
 mod state;
@@ -54,6 +56,10 @@ mod _core {
     use crate::options::{check, measure_codecs};
     #[pymodule_export]
     use crate::scatter::Scatter;
+    #[pymodule_export]
+    use crate::server::Server;
+    #[pymodule_export]
+    use crate::server_client::ServerClient;
     #[pymodule_export]
     use crate::state::reshard;
     #[pymodule_export]

@@ -167,7 +167,7 @@ impl Drop for Membership {
 }
 
 /// The seat that the environment names, or a fresh one at the coordinator that is given.
-fn seat(coordinator: Option<String>, token: Option<String>) -> Result<Seat, Failure> {
+pub(crate) fn seat(coordinator: Option<String>, token: Option<String>) -> Result<Seat, Failure> {
     let (host, form) = (Host::Launcher, Form::Arguments);
     let given = Given { rank: None, world: None, coordinator, host, token, form };
     if let Some(seat) = elastic::seat(&given, &process)? {

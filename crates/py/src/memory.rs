@@ -44,6 +44,17 @@ impl Memory {
         Memory::new(address, elements.saturating_mul(dtype.size()))
     }
 
+    /// `count` numbers of rows at `address`.
+    pub(crate) fn rows(address: usize, count: usize) -> Result<Memory, Failure> {
+        if !address.is_multiple_of(size_of::<u64>()) {
+            return Err(Failure::invalid(format!(
+                "i64 at address {address:#x}, expected a multiple of {}",
+                size_of::<u64>()
+            )));
+        }
+        Memory::new(address, count.saturating_mul(size_of::<u64>()))
+    }
+
     /// A part of it.
     ///
     /// # Panics
@@ -77,6 +88,11 @@ impl Memory {
             DType::F16 => Gradient::F16(self.view()),
             DType::BF16 => Gradient::BF16(self.view()),
         }
+    }
+
+    /// Numbers of rows; one below zero is beyond every table.
+    pub(crate) fn numbers(&self) -> &[u64] {
+        self.view()
     }
 
     /// Elements as f32.
@@ -117,7 +133,7 @@ impl Memory {
             return &[];
         }
         // SAFETY: the caller of the Python function gave an address of that many bytes and keeps
-        // them alive until the call is done; alignment was checked in `of`, or T is u8; every bit
+        // them alive until the call is done; alignment was checked in `of` or `rows`, or T is u8; every bit
         // pattern is a T.
         unsafe { std::slice::from_raw_parts(self.address as *const T, self.bytes / size_of::<T>()) }
     }
@@ -146,6 +162,7 @@ impl ExternalBuffer for Memory {
 /// Types of which any bits are a value.
 trait Number: Copy {}
 impl Number for u8 {}
+impl Number for u64 {}
 impl Number for f32 {}
 impl Number for f16 {}
 impl Number for bf16 {}

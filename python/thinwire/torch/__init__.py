@@ -6,6 +6,7 @@
     thinwire.torch.fsdp(model, codec="int8")                       # FSDP2, after fully_shard
     outer = thinwire.torch.DiLoCo(model, every=100)                # outer.step() after every step
     elastic = thinwire.torch.Elastic(model, optimizer, batch=512)  # ranks come and go
+    optimizer = thinwire.torch.ServerOptimizer(server, model)      # tables on parameter servers
     torch.distributed.init_process_group("thinwire")               # everything else
     thinwire.torch.export_graph(model, (tokens,), "model.json")    # for thinwire plan make
 
@@ -25,6 +26,9 @@ from thinwire.torch.hook import Hook, hook
 from thinwire.torch.local import DiLoCo, LocalSGD
 from thinwire.torch.pairs import PairAveraging
 from thinwire.torch.resharded import resharded
+from thinwire.torch.server.embedding import ServerEmbedding
+from thinwire.torch.server.job import ParameterServer
+from thinwire.torch.server.optimizer import ServerOptimizer
 
 __all__ = [
     "DiLoCo",
@@ -32,7 +36,10 @@ __all__ = [
     "Hook",
     "LocalSGD",
     "PairAveraging",
+    "ParameterServer",
     "ProcessGroup",
+    "ServerEmbedding",
+    "ServerOptimizer",
     "export_graph",
     "fsdp",
     "hook",

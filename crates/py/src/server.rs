@@ -1,0 +1,74 @@
+//! A server of a job's parameter server, for whoever hosts one in a Python process.
+
+use std::mem::ManuallyDrop;
+
+use pyo3::prelude::*;
+use thinwire_job::elastic::Seat;
+
+use crate::error::Failure;
+use crate::settings::settings;
+use crate::wait;
+
+/// A server in this process; it lives as long as this object.
+#[pyclass(frozen, module = "thinwire._core")]
+pub(crate) struct Server {
+    inner: Option<thinwire_server::Server>,
+    process: u32,
+}
+
+impl Server {
+    fn inner(&self) -> &thinwire_server::Server {
+        self.inner.as_ref().expect("it is taken out by drop alone")
+    }
+}
+
+#[pymethods]
+impl Server {
+    #[new]
+    #[pyo3(signature = (coordinator, token = "", listen = "127.0.0.1:0", timeout_s = 60.0))]
+    fn new(
+        py: Python<'_>,
+        coordinator: &str,
+        token: &str,
+        listen: &str,
+        timeout_s: f64,
+    ) -> PyResult<Server> {
+        let settings = settings("auto", 1, None, timeout_s, None)?;
+        let seat = Seat::server(coordinator, token).map_err(Failure::from)?;
+        let listen = listen.to_owned();
+        wait::for_work(py, move || {
+            let inner = Some(thinwire_server::Server::start(&seat, &listen, &settings)?);
+            Ok(Server { inner, process: std::process::id() })
+        })
+    }
+
+    /// Where other processes reach it: "host:port".
+    #[getter]
+    fn address(&self) -> &str {
+        self.inner().address()
+    }
+
+    /// Figures for people, as JSON, at most a second old.
+    fn figures(&self) -> String {
+        serde_json::to_string(&self.inner().figures()).expect("numbers are JSON")
+    }
+
+    /// Why the coordinator refuses this server, if it does.
+    fn refusal(&self) -> Option<String> {
+        self.inner().refusal()
+    }
+
+    /// Leaves the job: returns when the others go on without this server.
+    fn leave(&self, py: Python<'_>) {
+        py.detach(|| self.inner().leave());
+    }
+}
+
+impl Drop for Server {
+    /// A fork has a copy of the object and none of the server's threads: ending it would end the parent's.
+    fn drop(&mut self) {
+        if std::process::id() != self.process {
+            let _parents = ManuallyDrop::new(self.inner.take());
+        }
+    }
+}

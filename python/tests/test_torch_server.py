@@ -1,0 +1,300 @@
+"""Embeddings on parameter servers: they train as local ones do, and survive their servers."""
+
+import json
+import os
+import re
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+import launch
+
+pytestmark = pytest.mark.needs("torch")
+
+EXAMPLE = Path(__file__).parents[2] / "examples" / "python" / "torch_recommender.py"
+TOKEN = "0123456789abcdef"
+ROWS, WIDTH, BATCH, STEPS = 40, 4, 12, 20
+
+
+class Job:
+    """A coordinator and servers in this process."""
+
+    def __init__(self, folder, workers=1, servers=2):
+        from thinwire._core import Coordinator, Server
+
+        state = folder / "state"
+        self.coordinator = Coordinator("127.0.0.1:0", TOKEN, workers, state=state, servers=True)
+        self.address = self.coordinator.address
+        self.servers = [Server(self.address, TOKEN) for _ in range(servers)]
+
+    @property
+    def environment(self):
+        """That of a new worker."""
+        place = {"THINWIRE_COORDINATOR": self.address, "THINWIRE_TOKEN": TOKEN}
+        return {**place, "THINWIRE_MEMBER": "new"}
+
+    def client(self, optimizer="sgd:lr=1", **options):
+        """The servers as a worker in this process uses them."""
+        import thinwire.torch
+
+        place = {"coordinator": self.address, "token": TOKEN, "timeout_s": 20.0}
+        return thinwire.torch.ParameterServer(optimizer, **place, **options)
+
+
+def batch(step):
+    """Ids and labels of all workers together; some ids are there more than once."""
+    import torch
+
+    generator = torch.Generator().manual_seed(step)
+    ids = torch.randint(0, ROWS, (BATCH, 2), generator=generator)
+    return ids, torch.randn(BATCH, 1, generator=generator)
+
+
+def recommender(embedding):
+    """A model of two ids."""
+    import torch
+    from torch import nn
+
+    class Recommender(nn.Module):
+        def __init__(self):
+            super().__init__()
+            torch.manual_seed(0)
+            self.items = embedding
+            self.top = nn.Linear(2 * WIDTH, 1)
+
+        def forward(self, ids):
+            return self.top(torch.tanh(self.items(ids)).flatten(1))
+
+    return Recommender()
+
+
+def train(optimizer, consistency, hybrid=False):
+    """Trains as one of two workers, and returns its table and its dense parameters, before and after. A
+    hybrid training has its dense parameters in DDP."""
+    import torch
+    import torch.distributed as dist
+    from torch.nn.parallel import DistributedDataParallel
+
+    import thinwire.torch
+
+    torch.set_num_threads(1)
+    embedding = thinwire.torch.ServerEmbedding(ROWS, WIDTH, initial="normal:0.5")
+    model = whole = recommender(embedding)
+    dense = torch.optim.SGD(model.parameters(), lr=0.3)
+    if hybrid:
+        dist.init_process_group("gloo")
+        whole = DistributedDataParallel(model)
+    server = thinwire.torch.ParameterServer(optimizer, consistency, timeout_s=30.0)
+    given = () if hybrid else model.parameters()
+    stepper = thinwire.torch.ServerOptimizer(server, whole, given)
+    with server:
+        seen, losses = [values(model)], []
+        for step in range(STEPS):
+            ids, labels = (part[server.rank :: server.world] for part in batch(step % 5))
+            stepper.zero_grad()
+            dense.zero_grad()
+            loss = torch.nn.functional.mse_loss(whole(ids), labels)
+            loss.backward()
+            stepper.step()
+            if hybrid:
+                dense.step()
+            losses.append(loss.item())
+        if hybrid:
+            dist.destroy_process_group()
+        return {"values": [*seen, values(model)], "losses": losses, "world": server.world}
+
+
+def values(model):
+    """All that the model has, as lists."""
+    import torch
+
+    with torch.no_grad():
+        rows = model.items(torch.arange(ROWS))
+    return [rows.tolist(), model.top.weight.tolist(), model.top.bias.tolist()]
+
+
+@pytest.mark.parametrize("hybrid", [False, True])
+def test_sync_with_sgd_is_sparse_sgd_of_one_process(ranks, tmp_path, hybrid):
+    import torch
+    from torch import nn
+
+    job = Job(tmp_path, workers=2)
+    first, second = ranks(2, train, arguments=["sgd:lr=0.3", "sync", hybrid], env=job.environment)
+    assert first["values"] == second["values"] and first["world"] == 2
+    before, after = first["values"]
+
+    model = recommender(nn.Embedding(ROWS, WIDTH, sparse=True))
+    with torch.no_grad():
+        model.items.weight.copy_(torch.tensor(before[0]))
+    assert values(model) == before
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.3)
+    for step in range(STEPS):
+        ids, labels = batch(step % 5)
+        optimizer.zero_grad()
+        nn.functional.mse_loss(model(ids), labels).backward()
+        optimizer.step()
+    for found, expected, began in zip(after, values(model), before):
+        found, expected = torch.tensor(found), torch.tensor(expected)
+        torch.testing.assert_close(found, expected, rtol=0, atol=1e-6)
+        assert (expected - torch.tensor(began)).abs().max() > 1e-2
+
+
+def test_async_with_adagrad_learns(ranks, tmp_path):
+    job = Job(tmp_path, workers=2)
+    for found in ranks(2, train, arguments=["adagrad:lr=0.1", "async"], env=job.environment):
+        assert sum(found["losses"][-5:]) < 0.7 * sum(found["losses"][:5])
+
+
+def test_the_recommender_learns(tmp_path):
+    job = Job(tmp_path, workers=2)
+    arguments = ["--rows", "1000", "--steps", "150"]
+    outcomes = launch.run(2, EXAMPLE, arguments=arguments, env=job.environment)
+    launch.results(outcomes)
+    (found,) = re.findall(r"AUC ([\d.]+) of at most ([\d.]+)", "".join(e.stdout for e in outcomes))
+    assert float(found[0]) > float(found[1]) - 0.05 > 0.65
+
+
+def count(folder):
+    """Adds one to every row in every step of two workers; waits after step 10 until a server is dead."""
+    import torch
+
+    import thinwire.torch
+
+    model = thinwire.torch.ServerEmbedding(ROWS, WIDTH, initial="zeros")
+    server = thinwire.torch.ParameterServer("sgd:lr=1", servers=3, timeout_s=30.0)
+    optimizer = thinwire.torch.ServerOptimizer(server, model, weight=-1.0)
+    everything = torch.arange(ROWS)
+    with server:
+        for step in range(STEPS):
+            if step == 10:
+                Path(folder, f"reached-{os.getpid()}").touch()
+                waited(lambda: Path(folder, "killed").exists())
+            model(everything).sum().backward()
+            optimizer.step()
+        return model(everything).unique().tolist()
+
+
+def waited(is_so, timeout=30.0):
+    """Waits until something is so."""
+    deadline = time.monotonic() + timeout
+    while not is_so():
+        assert time.monotonic() < deadline, f"not so within {timeout} s"
+        time.sleep(0.01)
+
+
+def test_training_goes_on_without_a_server_that_has_a_backup(ranks, tmp_path):
+    job = Job(tmp_path, workers=2, servers=3)
+
+    def kill():
+        waited(lambda: len(list(tmp_path.glob("reached-*"))) == 2)
+        job.servers.pop()
+        (tmp_path / "killed").touch()
+
+    killer = threading.Thread(target=kill)
+    killer.start()
+    found = ranks(2, count, arguments=[str(tmp_path)], env=job.environment)
+    killer.join()
+    assert found == [[2 * STEPS], [2 * STEPS]]
+
+
+def test_gradients_add_up_until_a_step(tmp_path):
+    import torch
+
+    import thinwire.torch
+
+    job = Job(tmp_path)
+    model = thinwire.torch.ServerEmbedding(ROWS, WIDTH, initial="zeros")
+    server = job.client()
+    optimizer = thinwire.torch.ServerOptimizer(server, model)
+
+    def row(number):
+        return -model(torch.tensor(number)).detach().unique().item()
+
+    with server:
+        model(torch.tensor([[1, 2], [2, 2]])).sum().backward()
+        model(torch.tensor([2, 3], dtype=torch.int32)).sum().backward()
+        assert row(2) == 0
+        optimizer.step()
+        assert [row(number) for number in range(5)] == [0, 1, 4, 1, 0]
+        out = model(torch.tensor([4]))
+        optimizer.zero_grad()  # after the forward pass, as some loops have it
+        out.sum().backward()
+        optimizer.step()
+        assert row(4) == 1
+        model(torch.tensor([4])).sum().backward()
+        optimizer.zero_grad()
+        model(torch.tensor([], dtype=torch.int64)).sum().backward()
+        optimizer.step()
+        assert row(4) == 1 and optimizer.steps == 3
+        figures = [json.loads(each.figures()) for each in job.servers]
+        assert sum(each["primaries"] for each in figures) == 16
+    assert not list(model.parameters()) and not model.state_dict()
+
+
+def test_mistakes_are_named_in_one_line(tmp_path):
+    import torch
+
+    import thinwire.torch
+    from thinwire.torch import ParameterServer, ServerEmbedding, ServerOptimizer
+
+    def said(call, *arguments, **options):
+        with pytest.raises(thinwire.Error) as caught:
+            call(*arguments, **options)
+        assert "\n" not in str(caught.value)
+        return str(caught.value)
+
+    job = Job(tmp_path)
+    model = torch.nn.ModuleDict({"users": ServerEmbedding(ROWS, WIDTH)})
+    users = model["users"]
+    assert "has no servers (hint: make a" in said(users, torch.tensor(0))
+    assert (
+        said(ParameterServer, "sgd:lr=1", backups=2) == "2 backups with 2 servers, expected fewer"
+    )
+    alone = ParameterServer("sgd:lr=1")
+    assert said(ServerOptimizer, alone, model).startswith("this process belongs to no elastic job")
+    assert "has not joined the job" in said(lambda: alone.world)
+    assert "has no thinwire.torch.ServerEmbedding" in said(
+        ServerOptimizer, alone, torch.nn.Linear(1, 1)
+    )
+
+    server = job.client("adam:lr=1")
+    optimizer = ServerOptimizer(server, model)
+    assert said(users, torch.tensor([1, ROWS])) == "row 40 of table 'users', expected below 40"
+    assert said(users, torch.tensor([-1, 1])) == "row -1 of table 'users', expected 0 or more"
+    assert said(users, torch.tensor(0.5)).endswith("are torch.float32, expected torch.int64")
+    users(torch.tensor([3])).sum().backward()
+    assert said(optimizer.step).startswith("1 rows of table 'users', expected all 40")
+    assert "has joined already" in said(ServerOptimizer, server, model)
+
+    wide = torch.nn.ModuleDict({"users": ServerEmbedding(ROWS, WIDTH + 1)})
+    found = said(ServerOptimizer, job.client("adam:lr=1"), wide)
+    assert found == "table 'users' with width 5, in the job 4"
+    found = said(ServerOptimizer, job.client("sdg:lr=1"), model)
+    assert found.startswith("table 'users': no optimiser 'sdg', expected")
+    server.leave()
+
+
+def test_dense_parameters_begin_alike_and_follow_gradients_alone(tmp_path):
+    import torch
+
+    import thinwire.torch
+    from thinwire.torch import ServerOptimizer
+
+    job = Job(tmp_path)
+    torch.manual_seed(0)
+    model, other = torch.nn.Linear(3, 2), torch.nn.Linear(3, 2)
+    with pytest.raises(thinwire.InvalidError, match="adamw for dense parameters"):
+        ServerOptimizer(job.client("adamw:lr=1"), model, model.parameters())
+    with pytest.raises(thinwire.InvalidError, match="is none of Linear"):
+        ServerOptimizer(job.client(), model, other.parameters())
+    server = job.client("adam:lr=0.1")
+    with server:
+        optimizer = ServerOptimizer(server, model, model.parameters())
+        with pytest.raises(thinwire.InvalidError, match="first values of dense parameters"):
+            ServerOptimizer(job.client("adam:lr=0.1"), other, other.parameters())
+        began = model.weight.detach().clone()
+        model.weight.sum().backward()
+        optimizer.step()
+        torch.testing.assert_close(model.weight, began - 0.1)

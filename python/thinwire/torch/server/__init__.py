@@ -1,0 +1,12 @@
+"""Parameter servers: tables that live outside of the workers that train with them.
+
+    server = thinwire.torch.ParameterServer(optimizer="adagrad:lr=0.1", consistency="async")
+    optimizer = thinwire.torch.ServerOptimizer(server, model)      # joins the job
+    with server:
+        for ids, labels in data:
+            optimizer.zero_grad()
+            criterion(model(ids), labels).backward()               # pulls the rows of `ids`
+            optimizer.step()                                       # pushes their gradients
+
+`model` has `ServerEmbedding` where it had `nn.Embedding`. Workers exchange nothing with each other.
+"""

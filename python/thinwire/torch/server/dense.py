@@ -1,0 +1,106 @@
+"""Parameters of a model that are whole on every worker, and on servers, too.
+
+Servers keep how far each has come from the values that it began with, zeros at first: a worker's
+initialisation is PyTorch's, and no text could describe it. Rules that look at a value itself, and not at
+its gradients alone, would see the wrong one, and are refused.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable
+
+import torch
+
+from thinwire._core import InvalidError
+from thinwire.torch.server.job import Gradient, ParameterServer, Rows, Table
+
+WIDTH_MAX = 1024
+"""Values per row, so that the rows of a large parameter are dealt over all servers."""
+LOOK_AT_VALUES = ("adamw", "ftrl")
+
+
+class Dense:
+    """The parameters of a worker that servers update; their tables follow those of the embeddings."""
+
+    def __init__(self, named: dict[str, torch.nn.Parameter], optimizer: str, first: int) -> None:
+        """`named` has their names in the model, `first` is the number of their first table."""
+        if named and optimizer.partition(":")[0] in LOOK_AT_VALUES:
+            rule = optimizer.partition(":")[0]
+            raise InvalidError(
+                f"{rule} for dense parameters, of which servers have the change alone (hint: adam, "
+                "adagrad, momentum or sgd)"
+            )
+        for name, each in named.items():
+            if each.dtype != torch.float32:
+                raise InvalidError(f"{name} is {each.dtype}, expected torch.float32")
+        self.tables = [
+            Table(name, *sizes(each), "zeros", optimizer) for name, each in named.items()
+        ]
+        self._parameters = list(named.values())
+        self._began = [each.detach().clone() for each in self._parameters]
+        self._rows: list[Rows] = [
+            (first + place, torch.arange(table.rows)) for place, table in enumerate(self.tables)
+        ]
+
+    def digest(self) -> str:
+        """Returns a hash of the values with which the parameters began."""
+        digest = hashlib.sha256()
+        for each in self._began:
+            digest.update(each.cpu().contiguous().numpy().tobytes())
+        return digest.hexdigest()[:16]
+
+    def owed(self, weight: float) -> list[Gradient]:
+        """Returns the gradients, each multiplied by `weight`; none of a parameter without one."""
+        return [
+            (number, rows, padded(each.grad, table, weight))
+            for (number, rows), table, each in zip(self._rows, self.tables, self._parameters)
+            if each.grad is not None
+        ]
+
+    @torch.no_grad()
+    def pull(self, server: ParameterServer) -> None:
+        """Takes over the values that the servers have."""
+        if not self._rows:
+            return
+        pulled = server.pull(self._rows)
+        parts = pulled.split([table.rows * table.width for table in self.tables])
+        for each, began, part in zip(self._parameters, self._began, parts):
+            change = part[: each.numel()].view_as(each).to(each.device)
+            each.copy_(began + change)
+
+    def forget(self) -> None:
+        """Drops the gradients."""
+        for each in self._parameters:
+            each.grad = None
+
+
+def named(
+    model: torch.nn.Module, parameters: Iterable[torch.nn.Parameter]
+) -> dict[str, torch.nn.Parameter]:
+    """Returns those of `parameters` that require a gradient, by their names in the model.
+
+    # Errors
+
+    InvalidError if one is none of the model's.
+    """
+    wanted = {id(each): each for each in parameters}
+    found = {name: each for name, each in model.named_parameters() if id(each) in wanted}
+    strangers = wanted.keys() - {id(each) for each in found.values()}
+    for stranger in strangers:
+        shape = list(wanted[stranger].shape)
+        raise InvalidError(f"a parameter of shape {shape} is none of {type(model).__name__}")
+    return {name: each for name, each in found.items() if each.requires_grad}
+
+
+def sizes(parameter: torch.Tensor) -> tuple[int, int]:
+    """Returns rows and width of a parameter's table, whose last row may be padded."""
+    width = max(1, min(WIDTH_MAX, parameter.numel()))
+    return max(1, -(-parameter.numel() // width)), width
+
+
+def padded(gradient: torch.Tensor, table: Table, weight: float) -> torch.Tensor:
+    """Returns a gradient as the values of all rows of its table."""
+    values = torch.zeros(table.rows * table.width)
+    values[: gradient.numel()] = gradient.to_dense().mul(weight).flatten()
+    return values

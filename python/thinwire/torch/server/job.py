@@ -1,0 +1,170 @@
+"""The job of a worker with parameter servers: its tables, and the servers that have them.
+
+Tables become known when the optimizer is made. Only then can the job be joined, because all its workers
+must define equal tables.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from thinwire._core import InvalidError, ServerClient
+
+SHARDS_PER_SERVER = 8
+"""So that they can be dealt evenly over other numbers of servers."""
+Gradient = tuple[int, torch.Tensor, torch.Tensor]
+"""Number of a table, rows, and their gradients, row by row; contiguous, on the CPU."""
+Rows = tuple[int, torch.Tensor]
+"""Number of a table and rows; contiguous, on the CPU."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Table:
+    """A table before it has a number; without an optimizer it has that of the job."""
+
+    name: str
+    rows: int
+    width: int
+    initial: str
+    optimizer: str | None = None
+
+
+class ParameterServer:
+    """The servers of a job, as this worker uses them. Making a `ServerOptimizer` joins the job.
+
+    As a context it ends with `leave`.
+
+    Args:
+        optimizer: rule by which servers update rows, with its learning rate: "sgd:lr=0.1",
+            "adagrad:lr=0.1", "lazyadam:lr=0.001", "ftrl:lr=0.1,l1=1"; "momentum", "nesterov", "adam" and
+            "adamw" move all rows in every step, which an embedding does not push.
+        consistency: "sync": the sum over all workers of a step is one update; "bounded:4": every push is an
+            update, and no worker is more than 4 steps ahead of the slowest; "async": nobody waits.
+        servers: number of servers with which the job begins.
+        backups: servers that can be lost at once without losing rows; by default 1, or 0 with one server.
+        shards: number of parts in which rows are dealt over servers; by default 8 for each server.
+        seed: of the first values.
+        coordinator, token: where the job's coordinator is, as host:port or etcd://HOST:PORT/JOB, and the
+            job's secret; by default as the launcher says in THINWIRE_COORDINATOR and THINWIRE_TOKEN.
+        timeout_s: longest time without an answer, in seconds. In "sync" and "bounded" it exceeds the
+            longest step of the slowest worker.
+    """
+
+    def __init__(
+        self,
+        optimizer: str,
+        consistency: str = "sync",
+        *,
+        servers: int = 2,
+        backups: int | None = None,
+        shards: int | None = None,
+        seed: int = 0,
+        coordinator: str | None = None,
+        token: str | None = None,
+        timeout_s: float = 60.0,
+    ) -> None:
+        """Meets nobody yet."""
+        backups = min(1, servers - 1) if backups is None else backups
+        if backups >= servers:
+            raise InvalidError(f"{backups} backups with {servers} servers, expected fewer")
+        self.optimizer = optimizer
+        self.consistency = consistency
+        self._counts = {"servers": servers, "backups": backups}
+        self._counts["shards"] = SHARDS_PER_SERVER * servers if shards is None else shards
+        self._seed = seed
+        self._place = {"coordinator": coordinator, "token": token, "timeout_s": timeout_s}
+        self._client: ServerClient | None = None
+        self._tables: tuple[Table, ...] = ()
+
+    @property
+    def rank(self) -> int:
+        """This worker's index among the workers, from 0. It changes when workers come and go."""
+        return self._core.rank
+
+    @property
+    def world(self) -> int:
+        """Number of workers."""
+        return self._core.world
+
+    def join(self, tables: Sequence[Table], facts: list[tuple[str, str]]) -> None:
+        """Joins the job with these tables, whose numbers are their places. `facts`, pairs of name and
+        value, must be equal on all workers.
+
+        # Errors
+
+        InvalidError if the process belongs to no job, or its tables, consistency or facts are not the
+        job's.
+        """
+        if self._client is not None:
+            raise InvalidError(
+                "this ParameterServer has joined already, expected one per optimizer"
+            )
+        definition = json.dumps(self._definition(tables))
+        self._client = ServerClient(definition, facts, **self._place)
+        self._tables = tuple(tables)
+
+    def push(self, gradients: Sequence[Gradient]) -> None:
+        """Begins a push, once the one before will survive. It may be empty: servers count steps."""
+        pushed = [
+            (table, rows.data_ptr(), rows.numel(), values.data_ptr(), values.numel())
+            for table, rows, values in gradients
+        ]
+        self._core.begin_push(pushed)
+
+    def pull(self, groups: Sequence[Rows]) -> torch.Tensor:
+        """Reads rows, group after group, into one flat tensor. All pushes of this worker are in them."""
+        count = sum(rows.numel() * self._tables[table].width for table, rows in groups)
+        out = torch.empty(count)
+        pulled = [(table, rows.data_ptr(), rows.numel()) for table, rows in groups]
+        self._core.pull(pulled, out.data_ptr(), out.numel())
+        return out
+
+    def finish(self) -> None:
+        """Waits until the last push will survive."""
+        self._core.finish_push()
+
+    def leave(self) -> None:
+        """Leaves the job after the last push, so that no other worker waits for this one."""
+        try:
+            self.finish()
+        finally:
+            self._core.leave()
+
+    def __enter__(self) -> ParameterServer:
+        return self
+
+    def __exit__(self, kind: Any, *_: object) -> None:
+        if self._client is not None and kind is None:
+            self.leave()
+        elif self._client is not None:
+            self._client.leave()
+
+    @property
+    def _core(self) -> ServerClient:
+        if self._client is None:
+            raise InvalidError(
+                "this worker has not joined the job of its servers (hint: make a "
+                "thinwire.torch.ServerOptimizer first)"
+            )
+        return self._client
+
+    def _definition(self, tables: Sequence[Table]) -> dict[str, Any]:
+        """Returns what all processes of the job agree on, as the core reads it."""
+        described = [
+            {
+                "name": table.name,
+                "rows": table.rows,
+                "width": table.width,
+                "optimizer": table.optimizer or self.optimizer,
+                "initial": table.initial,
+                "seed": self._seed,
+                "stream": number,
+            }
+            for number, table in enumerate(tables)
+        ]
+        return {"tables": described, "consistency": self.consistency, **self._counts}
