@@ -35,12 +35,13 @@ class Job:
         place = {"THINWIRE_COORDINATOR": self.address, "THINWIRE_TOKEN": TOKEN}
         return {**place, "THINWIRE_MEMBER": "new"}
 
-    def client(self, optimizer="sgd:lr=1", **options):
-        """The servers as a worker in this process uses them."""
-        import thinwire.torch
 
-        place = {"coordinator": self.address, "token": TOKEN, "timeout_s": 20.0}
-        return thinwire.torch.ParameterServer(optimizer, **place, **options)
+def client(address, optimizer="sgd:lr=1", **options):
+    """The servers of the job at an address, as a worker uses them."""
+    import thinwire.torch
+
+    place = {"coordinator": address, "token": TOKEN, "timeout_s": 20.0}
+    return thinwire.torch.ParameterServer(optimizer, **place, **options)
 
 
 def batch(step):
@@ -117,13 +118,16 @@ def values(model):
 
 @pytest.mark.parametrize("hybrid", [False, True])
 def test_sync_with_sgd_is_sparse_sgd_of_one_process(ranks, tmp_path, hybrid):
-    import torch
-    from torch import nn
-
     job = Job(tmp_path, workers=2)
     first, second = ranks(2, train, arguments=["sgd:lr=0.3", "sync", hybrid], env=job.environment)
     assert first["values"] == second["values"] and first["world"] == 2
-    before, after = first["values"]
+    ranks(1, check_sgd, arguments=first["values"])
+
+
+def check_sgd(before, after):
+    """Checks that sparse SGD of one process takes values from `before` to `after`."""
+    import torch
+    from torch import nn
 
     model = recommender(nn.Embedding(ROWS, WIDTH, sparse=True))
     with torch.no_grad():
@@ -199,14 +203,21 @@ def test_training_goes_on_without_a_server_that_has_a_backup(ranks, tmp_path):
     assert found == [[2 * STEPS], [2 * STEPS]]
 
 
-def test_gradients_add_up_until_a_step(tmp_path):
+def test_gradients_add_up_until_a_step(ranks, tmp_path):
+    job = Job(tmp_path)
+    ranks(1, add_up, arguments=[job.address])
+    figures = [json.loads(each.figures()) for each in job.servers]
+    assert sum(each["primaries"] for each in figures) == 16
+
+
+def add_up(address):
+    """Pushes sums of several backward passes."""
     import torch
 
     import thinwire.torch
 
-    job = Job(tmp_path)
     model = thinwire.torch.ServerEmbedding(ROWS, WIDTH, initial="zeros")
-    server = job.client()
+    server = client(address)
     optimizer = thinwire.torch.ServerOptimizer(server, model)
 
     def row(number):
@@ -228,12 +239,16 @@ def test_gradients_add_up_until_a_step(tmp_path):
         model(torch.tensor([], dtype=torch.int64)).sum().backward()
         optimizer.step()
         assert row(4) == 1 and optimizer.steps == 3
-        figures = [json.loads(each.figures()) for each in job.servers]
-        assert sum(each["primaries"] for each in figures) == 16
     assert not list(model.parameters()) and not model.state_dict()
 
 
-def test_mistakes_are_named_in_one_line(tmp_path):
+def test_mistakes_are_named_in_one_line(ranks, tmp_path):
+    job = Job(tmp_path)
+    ranks(1, err, arguments=[job.address])
+
+
+def err(address):
+    """Makes mistakes."""
     import torch
 
     import thinwire.torch
@@ -245,7 +260,6 @@ def test_mistakes_are_named_in_one_line(tmp_path):
         assert "\n" not in str(caught.value)
         return str(caught.value)
 
-    job = Job(tmp_path)
     model = torch.nn.ModuleDict({"users": ServerEmbedding(ROWS, WIDTH)})
     users = model["users"]
     assert "has no servers (hint: make a" in said(users, torch.tensor(0))
@@ -259,7 +273,7 @@ def test_mistakes_are_named_in_one_line(tmp_path):
         ServerOptimizer, alone, torch.nn.Linear(1, 1)
     )
 
-    server = job.client("adam:lr=1")
+    server = client(address, "adam:lr=1")
     optimizer = ServerOptimizer(server, model)
     assert said(users, torch.tensor([1, ROWS])) == "row 40 of table 'users', expected below 40"
     assert said(users, torch.tensor([-1, 1])) == "row -1 of table 'users', expected 0 or more"
@@ -269,31 +283,36 @@ def test_mistakes_are_named_in_one_line(tmp_path):
     assert "has joined already" in said(ServerOptimizer, server, model)
 
     wide = torch.nn.ModuleDict({"users": ServerEmbedding(ROWS, WIDTH + 1)})
-    found = said(ServerOptimizer, job.client("adam:lr=1"), wide)
+    found = said(ServerOptimizer, client(address, "adam:lr=1"), wide)
     assert found == "table 'users' with width 5, in the job 4"
-    found = said(ServerOptimizer, job.client("sdg:lr=1"), model)
+    found = said(ServerOptimizer, client(address, "sdg:lr=1"), model)
     assert found.startswith("table 'users': no optimiser 'sdg', expected")
     server.leave()
 
 
-def test_dense_parameters_begin_alike_and_follow_gradients_alone(tmp_path):
+def test_dense_parameters_begin_alike_and_follow_gradients_alone(ranks, tmp_path):
+    job = Job(tmp_path)
+    ranks(1, follow, arguments=[job.address])
+
+
+def follow(address):
+    """Trains dense parameters on servers, and begins in ways that are refused."""
     import torch
 
     import thinwire.torch
     from thinwire.torch import ServerOptimizer
 
-    job = Job(tmp_path)
     torch.manual_seed(0)
     model, other = torch.nn.Linear(3, 2), torch.nn.Linear(3, 2)
     with pytest.raises(thinwire.InvalidError, match="adamw for dense parameters"):
-        ServerOptimizer(job.client("adamw:lr=1"), model, model.parameters())
+        ServerOptimizer(client(address, "adamw:lr=1"), model, model.parameters())
     with pytest.raises(thinwire.InvalidError, match="is none of Linear"):
-        ServerOptimizer(job.client(), model, other.parameters())
-    server = job.client("adam:lr=0.1")
+        ServerOptimizer(client(address), model, other.parameters())
+    server = client(address, "adam:lr=0.1")
     with server:
         optimizer = ServerOptimizer(server, model, model.parameters())
         with pytest.raises(thinwire.InvalidError, match="first values of dense parameters"):
-            ServerOptimizer(job.client("adam:lr=0.1"), other, other.parameters())
+            ServerOptimizer(client(address, "adam:lr=0.1"), other, other.parameters())
         began = model.weight.detach().clone()
         model.weight.sum().backward()
         optimizer.step()
