@@ -90,7 +90,7 @@ def total(number: int) -> list[float]:
 @pytest.mark.parametrize(("victim", "enable"), [(0, True), (2, True), (0, False)])
 def test_survivors_of_a_kill_go_on(victim: int, enable: bool, tmp_path: Path) -> None:
     """Whoever dies, also the rank at whose store all had met, and in groups that began in the usual way."""
-    outcomes = launch.run(4, survive, arguments=[str(tmp_path), victim, enable], timeout=60)
+    outcomes = launch.run(4, survive, arguments=[str(tmp_path), victim, enable], timeout=120)
     left = [member for member in range(4) if member != victim]
     assert outcomes[victim].code == -signal.SIGKILL
     for rank, member in enumerate(left):
@@ -126,7 +126,7 @@ def survive(folder: str, victim: int, enable: bool) -> list[Any]:
 
 def test_ranks_are_in_the_order_of_the_handles(ranks: Any, tmp_path: Path) -> None:
     """Also those of a process that comes later; a set is in one order for all."""
-    by_set, *others = zip(*ranks(3, grow, arguments=[str(tmp_path)], timeout=60))
+    by_set, *others = zip(*ranks(3, grow, arguments=[str(tmp_path)], timeout=120))
     assert sorted(by_set) == [0, 1, 2]
     assert others == [(1, 2, 0), (0, 0, 1)]
 
@@ -179,7 +179,7 @@ def exchange(backend: Any, rank: int, order: list[int]) -> None:
 
 def test_calls_under_way_fail_when_the_group_goes_on(ranks: Any, tmp_path: Path) -> None:
     """So do those that wait behind them: none of them reaches the new ranks."""
-    ranks(2, interrupted, arguments=[str(tmp_path)], timeout=60)
+    ranks(2, interrupted, arguments=[str(tmp_path)], timeout=120)
 
 
 def interrupted(folder: str) -> None:
@@ -220,7 +220,7 @@ def interrupted(folder: str) -> None:
 
 def test_meetings_that_fail_say_why_in_a_line(tmp_path: Path) -> None:
     """Within their timeout, and the same members meet again afterwards."""
-    outcomes = launch.run(3, misled, arguments=[str(tmp_path)], timeout=90)
+    outcomes = launch.run(3, misled, arguments=[str(tmp_path)], timeout=120)
     assert outcomes[2].code == -signal.SIGKILL
     for member in (0, 1):
         assert outcomes[member].code == 0, launch.report(outcomes[member])
@@ -283,7 +283,7 @@ def answers(handle: str) -> bool:
 
 def test_a_stopped_process_holds_up_nobody(tmp_path: Path) -> None:
     """PyTorch's clients wait for ever for the store of one; a meeting ends all the same."""
-    outcomes = launch.run(2, held_up, arguments=[str(tmp_path)], timeout=60)
+    outcomes = launch.run(2, held_up, arguments=[str(tmp_path)], timeout=120)
     assert outcomes[0].code == 0, launch.report(outcomes[0])
     text, took_s = outcomes[0].result
     assert text.startswith("PeerError: the store of rank 0 of 2 has stopped answering: thinwire:")
