@@ -16,8 +16,8 @@ use std::time::Duration;
 use anyhow::{Context, Result, anyhow};
 use serde_json::json;
 use thinwire_collective::Group;
+use thinwire_job::Place;
 use thinwire_job::elastic::{self, Membership, Next, Run as EpochRun};
-use thinwire_job::{Form, Host, Place, Source};
 use thinwire_link::mem;
 use thinwire_member::{Authority, Epoch, Id, Options};
 use thinwire_sync::{Channel, Policy};
@@ -31,7 +31,7 @@ use super::engine::Engine;
 use super::interrupt::Interrupt;
 use super::job::{CHECKPOINT_DIR, FIRST_STEP, TrainingJob};
 use super::plan::{Built, Parallelism};
-use super::seat::Seat;
+use super::seat::{self, Seat};
 use super::session::{About, Course, End, Session};
 use super::trace::Trace;
 use super::{Trained, checkpoints, folder, machine};
@@ -50,13 +50,7 @@ const TURN: Duration = Duration::from_secs(20);
 /// If the job cannot be elastic or refuses this process, or this process fails by itself.
 pub fn train(job: &TrainingJob, codecs: &[Option<&Policy>], seat: &elastic::Seat) -> Result<u8> {
     let settings = &job.settings;
-    let place = Place {
-        coordinator: seat.coordinator.clone(),
-        host: Host::Launcher,
-        source: Source::Thinwire,
-        local_world: thinwire_job::local_ranks(&thinwire_job::process),
-        ..Place::alone(Form::Flags)
-    };
+    let place = seat::of_member(seat);
     let [codec] = codecs else {
         return Err(anyhow!("{} codecs in an elastic job, expected one", codecs.len()));
     };

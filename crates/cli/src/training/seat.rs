@@ -1,6 +1,6 @@
 //! One process of a training.
 
-use thinwire_job::Place;
+use thinwire_job::{Form, Host, Place, Source, elastic};
 
 use super::folder::FolderLock;
 use super::interrupt::Interrupt;
@@ -13,4 +13,15 @@ pub struct Seat<'a> {
     pub interrupt: &'a Interrupt,
     /// The folder of checkpoints.
     pub lock: &'a FolderLock,
+}
+
+/// Returns the place of a member of an elastic job, but for its rank and the number of ranks.
+pub fn of_member(member: &elastic::Seat) -> Place {
+    Place {
+        coordinator: member.coordinator.clone(),
+        host: Host::Launcher,
+        source: Source::Thinwire,
+        local_world: thinwire_job::local_ranks(&thinwire_job::process),
+        ..Place::alone(Form::Flags)
+    }
 }

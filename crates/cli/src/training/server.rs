@@ -12,8 +12,8 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, anyhow};
 use serde_json::{Map, Value};
 use thinwire_collective::Group;
+use thinwire_job::Place;
 use thinwire_job::elastic::{self, Operator, Presence};
-use thinwire_job::{Form, Host, Place, Source};
 use thinwire_link::mem;
 use thinwire_member::{Authority, Epoch, Options};
 use thinwire_model::{Graph, Initial, Role};
@@ -29,7 +29,7 @@ use super::folder;
 use super::interrupt::Interrupt;
 use super::job::TrainingJob;
 use super::plan::{Built, Parallelism};
-use super::seat::Seat;
+use super::seat::{self, Seat};
 use super::server_flags::{ServerMode, Tabled};
 use super::session::Session;
 use super::trace::Trace;
@@ -50,13 +50,7 @@ const VECTOR_WIDTH: usize = 1024;
 /// If the job or its servers refuse this process, or a shard is lost.
 pub fn train(job: &TrainingJob, mode: &ServerMode, seat: &elastic::Seat) -> Result<u8> {
     let settings = &job.settings;
-    let place = Place {
-        coordinator: seat.coordinator.clone(),
-        host: Host::Launcher,
-        source: Source::Thinwire,
-        local_world: thinwire_job::local_ranks(&thinwire_job::process),
-        ..Place::alone(Form::Flags)
-    };
+    let place = seat::of_member(seat);
     let interrupt = Interrupt::listen()?;
     let links = settings.link.of_job(settings.limit(&place))?;
     let options = Options::new(Authority::Saved, 1, WORLD_SIZE_MAX);
