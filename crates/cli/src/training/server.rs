@@ -61,7 +61,8 @@ pub fn train(job: &TrainingJob, mode: &ServerMode, seat: &elastic::Seat) -> Resu
     let world = epoch.world(presence.id()).context("an epoch without this process")?;
     interrupt.remember();
     let place = Place { rank: world.rank().0, world: world.size() as u32, ..place };
-    let worker = Worker { job, mode, seat, presence: &presence, interrupt: &interrupt };
+    let (first, presence) = (epoch.number, &presence);
+    let worker = Worker { job, mode, seat, presence, interrupt: &interrupt, first };
     let trained = thinwire_train::threads::run(settings.threads(&place), || worker.train(&place))?;
     let is_done = trained.is_ok() && interrupt.signal().is_none();
     let code = conclude(job, &place, trained, &interrupt)?;
@@ -99,6 +100,8 @@ struct Worker<'a> {
     seat: &'a elastic::Seat,
     presence: &'a Presence,
     interrupt: &'a Interrupt,
+    /// Number of the epoch in which this rank began.
+    first: u32,
 }
 
 impl Worker<'_> {
@@ -130,10 +133,14 @@ impl Worker<'_> {
         Ok(Trained { runs: vec![run], file: None, kept })
     }
 
-    /// Waits until all ranks have done their steps: then the job is over. A signal ends the wait.
+    /// Waits until all ranks have done their steps: then the job is over. A signal ends the wait. Where ranks have
+    /// come or gone meanwhile, others may have more steps to do, in which servers are not to wait for this one:
+    /// then it leaves, unless it is the last.
     fn finish(&self) {
         while !self.presence.is_over() && self.presence.refusal().is_none() {
-            if self.interrupt.signal().is_some() {
+            let epoch = self.presence.epoch();
+            let goes_on = epoch.is_some_and(|it| it.number > self.first && it.members.len() > 1);
+            if (goes_on && !self.all_are_done()) || self.interrupt.signal().is_some() {
                 return self.presence.leave();
             }
             let done = Map::from_iter([(DONE.to_owned(), Value::Bool(true))]);
