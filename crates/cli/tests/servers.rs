@@ -69,10 +69,10 @@ struct Started {
 }
 
 impl Started {
-    fn new(name: &str) -> Started {
+    fn new(name: &str, ranks: u32) -> Started {
         let options = |min, max| Options::new(Authority::Saved, min, max);
         let servers = Some(Servers::new(options(1, 8), Configuration::default));
-        let job = Job { workers: options(1, 2), servers };
+        let job = Job { workers: options(ranks, 2), servers };
         let coordinator = Coordinator::bind("127.0.0.1:0", "", job, None, |_event| {}).unwrap();
         Started { coordinator, folder: Folder::new(name) }
     }
@@ -102,9 +102,9 @@ impl Started {
 
 #[test]
 fn a_killed_server_costs_no_training() {
-    let job = Started::new("servers-killed");
+    let job = Started::new("servers-killed", 2);
     let mut servers: Vec<Child> = (0..2).map(|_| job.server()).collect();
-    let flags = ["--steps", "1500", "--ranks", "1:2", "--json", "--consistency", "bounded:4"];
+    let flags = ["--steps", "1500", "--ranks", "1:2", "--json", "--consistency", "async"];
     let workers: Vec<Child> = (0..2).map(|_| job.worker(&flags)).collect();
     eventually(|| (job.writes() > 400).then_some(()));
     let victim = servers.remove(0);
@@ -163,7 +163,7 @@ fn push_ones(coordinator: &str, begun: &AtomicU32) -> Duration {
 fn acknowledged_pushes_survive_a_kill_and_count_once() {
     let rounds = std::env::var("THINWIRE_KILLS").ok().and_then(|text| text.parse().ok());
     for round in 0..rounds.unwrap_or(1) {
-        let job = Started::new(&format!("servers-counted-{round}"));
+        let job = Started::new(&format!("servers-counted-{round}"), 1);
         let mut servers: Vec<Child> = (0..3).map(|_| job.server()).collect();
         let (address, begun) = (job.coordinator.address(), AtomicU32::new(0));
         let longest = std::thread::scope(|scope| {
