@@ -61,7 +61,7 @@ struct Ask {
 
 #[derive(Clone, Copy, Debug)]
 enum Stage {
-    /// It is to be sent, not before a time.
+    /// It is to be sent: after a pause that ends at a time, or as soon as its server is known and has room.
     Due(Option<Instant>),
     Sent(Id),
 }
@@ -113,10 +113,14 @@ impl Desk {
                 return Err(lost(*shard, state));
             }
             let Stage::Due(time) = ask.stage else { continue };
+            if time.is_some_and(|time| time > now) {
+                continue;
+            }
+            ask.stage = Stage::Due(None);
             let Some(server) = primary(*shard, state) else { continue };
             let owed = self.owed.entry(server).or_default();
             let has_room = *owed == 0 || *owed + ask.answer_bytes <= WINDOW_BYTES;
-            if time.is_none_or(|time| time <= now) && has_room {
+            if has_room {
                 *owed += ask.answer_bytes;
                 ask.stage = Stage::Sent(server);
                 letters.push((server, Arc::clone(&ask.letter)));
@@ -125,10 +129,11 @@ impl Desk {
         Ok(letters)
     }
 
-    /// Returns the next time at which something may be due that waits for nothing else.
-    pub fn deadline(&self, now: Instant) -> Option<Instant> {
+    /// Returns when [`Desk::due`] is to be called again, if no news comes before: the end of the first pause
+    /// that no call has seen the end of.
+    pub fn deadline(&self) -> Option<Instant> {
         let time = |ask: &Ask| match ask.stage {
-            Stage::Due(time) => time.filter(|time| *time > now),
+            Stage::Due(time) => time,
             Stage::Sent(_) => None,
         };
         self.asks.values().filter_map(time).min()
@@ -293,7 +298,7 @@ mod tests {
         let refused = FromServer::Refused { shard: 0, request: PUSH.1, reason };
         assert!(!desk.hear(refused, now).unwrap());
         assert!(servers(&mut desk, now, &at_first).is_empty());
-        assert_eq!(desk.deadline(now), Some(now + PAUSE_MIN));
+        assert_eq!(desk.deadline(), Some(now + PAUSE_MIN));
         assert_eq!(servers(&mut desk, now + PAUSE_MIN, &at_first), [1]);
         desk.follow(&later);
         assert_eq!(servers(&mut desk, now, &later), [2], "its primary is another");
@@ -330,6 +335,20 @@ mod tests {
         let values = vec![0.0; (3 << 20) / 4];
         desk.hear(FromServer::Answer { shard: 0, request: 1, version: 0, values }, now).unwrap();
         assert_eq!(servers(&mut desk, now, &state), [1]);
+    }
+
+    /// However long a caller takes between its calls: a pause that has ended unseen is still a deadline.
+    #[test]
+    fn no_pause_ends_unseen() {
+        let (now, state) = (Instant::now(), state(&[1]));
+        let mut desk = desk(&[(PUSH, 0)]);
+        servers(&mut desk, now, &state);
+        desk.broke(Id(1), "connection closed", now);
+        let just_before = now + PAUSE_MIN - Duration::from_nanos(1);
+        assert!(servers(&mut desk, just_before, &state).is_empty());
+        assert_eq!(desk.deadline(), Some(now + PAUSE_MIN));
+        assert_eq!(servers(&mut desk, now + PAUSE_MAX, &state), [1]);
+        assert_eq!(desk.deadline(), None, "it waits for an answer alone");
     }
 
     #[test]

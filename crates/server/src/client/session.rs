@@ -170,7 +170,7 @@ impl Session {
             if now >= end {
                 return Err(self.stuck());
             }
-            let deadline = self.desk.deadline(now).map_or(end, |time| time.min(end));
+            let deadline = self.desk.deadline().map_or(end, |time| time.min(end));
             if let Some(news) = self.inbox.take(deadline) {
                 self.take_in(news)?;
             }
