@@ -10,6 +10,8 @@ use thinwire_server::{Client, Definition, Gradient, Reader, TableDefinition};
 
 /// Pushes of each worker.
 pub const PUSHES: u32 = 400;
+/// Secret of the job.
+pub const TOKEN: &str = "the secret of counted pushes";
 /// Variable that says what such a process does: `push SERVERS BACKUPS` or `read ADDRESS`.
 pub const VARIABLE: &str = "THINWIRE_COUNTER";
 /// First word of the line after each push; its time in microseconds follows.
@@ -64,7 +66,7 @@ fn push(servers: u32, backups: u32) {
 }
 
 fn read(address: &str) {
-    let mut reader = Reader::open(address, "", TIMEOUT).unwrap();
+    let mut reader = Reader::open(address, TOKEN, TIMEOUT).unwrap();
     let counts = reader.pull_all(0).unwrap();
     let words: Vec<String> = counts.iter().map(|count| (-count).to_string()).collect();
     println!("{COUNTS} {}", words.join(" "));

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use thinwire_job::elastic::Seat;
 
-use crate::counter::{COUNTS, PUSHED, VARIABLE};
+use crate::counter::{COUNTS, PUSHED, TOKEN, VARIABLE};
 use crate::network::{Network, Place};
 use crate::support::{Folder, eventually};
 
@@ -145,7 +145,7 @@ impl<'a> CountedJob<'a> {
 
     fn worker(&self, servers: u32, backups: u32) -> Worker {
         let mut command = self.counter(&format!("push {servers} {backups}"));
-        let seat = Seat::new(&self.address, "").unwrap();
+        let seat = Seat::new(&self.address, TOKEN).unwrap();
         command.envs(seat.variables()).stdout(Stdio::piped());
         Worker::read(self.run(command))
     }
@@ -161,6 +161,7 @@ impl<'a> CountedJob<'a> {
 
     fn run(&self, mut command: Command) -> Running {
         command.current_dir(self.folder.path()).stdin(Stdio::null());
+        command.env("THINWIRE_TOKEN", TOKEN);
         Running(command.spawn().unwrap())
     }
 }
