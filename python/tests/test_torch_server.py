@@ -15,7 +15,7 @@ pytestmark = pytest.mark.needs("torch")
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "python" / "torch_recommender.py"
 TOKEN = "0123456789abcdef"
-ROWS, WIDTH, BATCH, STEPS = 40, 4, 12, 20
+ROWS, WIDTH, BATCH, STEPS = 40, 4, 12, 50
 
 
 class Job:
@@ -117,31 +117,36 @@ def values(model):
 
 
 @pytest.mark.parametrize("hybrid", [False, True])
-def test_sync_with_sgd_is_sparse_sgd_of_one_process(ranks, tmp_path, hybrid):
+def test_sync_with_sgd_is_training_by_all_reduce(ranks, tmp_path, hybrid):
     job = Job(tmp_path, workers=2)
     first, second = ranks(2, train, arguments=["sgd:lr=0.3", "sync", hybrid], env=job.environment)
     assert first["values"] == second["values"] and first["world"] == 2
-    ranks(1, check_sgd, arguments=first["values"])
+    ranks(2, check_sgd, arguments=first["values"])
 
 
 def check_sgd(before, after):
-    """Checks that sparse SGD of one process takes values from `before` to `after`."""
+    """Checks, as one of two ranks, that SGD under DDP takes values from `before` to `after`."""
     import torch
+    import torch.distributed as dist
     from torch import nn
+    from torch.nn.parallel import DistributedDataParallel
 
-    model = recommender(nn.Embedding(ROWS, WIDTH, sparse=True))
+    dist.init_process_group("gloo")
+    model = recommender(nn.Embedding(ROWS, WIDTH))
     with torch.no_grad():
         model.items.weight.copy_(torch.tensor(before[0]))
     assert values(model) == before
+    replica = DistributedDataParallel(model)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.3)
     for step in range(STEPS):
-        ids, labels = batch(step % 5)
+        ids, labels = (part[dist.get_rank() :: 2] for part in batch(step % 5))
         optimizer.zero_grad()
-        nn.functional.mse_loss(model(ids), labels).backward()
+        nn.functional.mse_loss(replica(ids), labels).backward()
         optimizer.step()
+    dist.destroy_process_group()
     for found, expected, began in zip(after, values(model), before):
         found, expected = torch.tensor(found), torch.tensor(expected)
-        torch.testing.assert_close(found, expected, rtol=0, atol=1e-6)
+        torch.testing.assert_close(found, expected, rtol=0, atol=1e-5)
         assert (expected - torch.tensor(began)).abs().max() > 1e-2
 
 
