@@ -48,12 +48,12 @@ class Log:
 
 
 class Recommender(nn.Module):
-    """Two perceptrons, and an embedding that is not here."""
+    """Two perceptrons, and an embedding of ids, which may be on servers."""
 
-    def __init__(self, fields: int, rows: int, width: int) -> None:
-        """The fields are one table, which is pulled at once."""
+    def __init__(self, fields: int, width: int, ids: nn.Module) -> None:
+        """The ids of all fields are rows of one table."""
         super().__init__()
-        self.ids = thinwire.torch.ServerEmbedding(fields * rows, width, initial="normal:0.1")
+        self.ids = ids
         self.bottom = nn.Sequential(nn.Linear(NUMBERS, 32), nn.ReLU(), nn.Linear(32, width))
         vectors = fields + 1
         inputs = vectors * width + vectors * (vectors - 1) // 2
@@ -74,7 +74,9 @@ def main() -> None:
     torch.manual_seed(0)  # all workers begin alike
     torch.set_num_threads(1)
     log = Log(options.fields, options.rows)
-    model = Recommender(options.fields, options.rows, options.width)
+    rows = options.fields * options.rows
+    ids = thinwire.torch.ServerEmbedding(rows, options.width, initial="normal:0.1")
+    model = Recommender(options.fields, options.width, ids)
     server = thinwire.torch.ParameterServer(
         options.optimizer, options.consistency, servers=options.servers
     )
