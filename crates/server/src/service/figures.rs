@@ -21,6 +21,8 @@ pub struct Figures {
     pub rows: u64,
     /// Bytes of memory of all copies.
     pub bytes: u64,
+    /// Bytes of their rows that are on disk alone.
+    pub spilled: u64,
     /// Updates that were applied to the copies: a push, or the sum of a synchronous step.
     pub updates: u64,
     /// Pulls that were answered.
@@ -53,10 +55,9 @@ impl Figures {
         self.pulls += keeper.pulls;
         let Some(tables) = keeper.tables() else { return };
         self.copies += 1;
-        for table in tables.tables() {
-            self.rows += table.written() as u64;
-            self.bytes += table.bytes();
-        }
+        self.rows += tables.tables().iter().map(|table| table.written() as u64).sum::<u64>();
+        self.bytes += tables.bytes();
+        self.spilled += tables.spilled_bytes();
     }
 }
 
