@@ -248,3 +248,11 @@ impl Exits<'_> {
         }
     }
 }
+
+#[cfg(test)]
+impl Keeper {
+    /// Returns the tables of a copy, to break them.
+    pub fn tables_mut(&mut self) -> &mut Tables {
+        self.tables.as_mut().unwrap()
+    }
+}

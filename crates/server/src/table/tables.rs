@@ -144,6 +144,14 @@ impl Tables {
 }
 
 #[cfg(test)]
+impl Tables {
+    /// Lets rows beyond one page go to a full disk.
+    pub fn fill_disk(&mut self) {
+        self.pages.spill_into(super::page_file::PageFile::full(), 4096);
+    }
+}
+
+#[cfg(test)]
 mod tests {
     use thinwire_update::Optimizer;
 

@@ -3,7 +3,6 @@
 use proptest::prelude::*;
 use thinwire_member::Id;
 
-use super::page_file::PageFile;
 use super::*;
 use crate::error::Kind;
 use crate::write::{Pull, Write};
@@ -145,7 +144,7 @@ proptest! {
 #[test]
 fn a_full_disk_ends_the_tables() {
     let mut tables = Tables::new(&pieces(), &options());
-    tables.pages.spill_into(PageFile::full(), PAGE as usize);
+    tables.fill_disk();
     tables.apply(&push(&[0, 1], 0)).unwrap_err();
     let error = tables.apply(&push(&[0], 1)).unwrap_err();
     assert_eq!(error.kind(), Kind::Disk);

@@ -55,6 +55,19 @@ fn a_server_that_cannot_keep_its_rows_serves_nobody() {
 }
 
 #[test]
+fn a_push_that_a_full_disk_does_not_take_is_not_acknowledged() {
+    let mut rig = within(Limits::default(), 1 << 16, "async");
+    rig.hello(FIRST, WORKER);
+    rig.told();
+    rig.service.keepers[0].tables_mut().fill_disk();
+    let rows: Vec<u64> = (0..3000).collect();
+    rig.send(FIRST, &push(1, &rows)).unwrap();
+    assert_eq!(rig.out.take(), [Action::Close(FIRST)]);
+    let failure = rig.service.reports.failure().unwrap();
+    assert!(failure.starts_with("cannot write rows beyond the memory limit in "), "{failure}");
+}
+
+#[test]
 fn a_limit_below_what_rows_always_take_is_refused_at_once() {
     let rig = within(memory(1000, std::env::temp_dir()), 1 << 16, "async");
     let failure = rig.service.reports.failure().unwrap();
