@@ -132,4 +132,15 @@ fn flags_without_a_meaning_are_refused() {
     );
     let ended = folder.run(&["server"]);
     assert_eq!(ended.error(), "error: no coordinator for this server");
+    let limited = |flags: &[&str]| {
+        let address = ["server", "--coordinator", "127.0.0.1:9", "--listen", "127.0.0.1:0"];
+        folder.run(&[&address[..], flags].concat()).error().to_owned()
+    };
+    let error = limited(&["--memory", "2", "--spill-dir", "."]);
+    assert!(error.contains("'2' is no number of bytes, expected for example 500MB"), "{error}");
+    let error = limited(&["--memory", "2GB", "--spill-dir", "none"]);
+    let expected = "error: cannot make a file beyond the memory limit in none: No such file";
+    assert!(error.starts_with(expected), "{error}");
+    let error = limited(&["--memory", "2GB"]);
+    assert_eq!(error, "error: the following required arguments were not provided:");
 }
