@@ -8,7 +8,8 @@
 //!
 //! Around it, [`Configuration`] decides beside the coordinator of an elastic job. A [`Server`] is a process
 //! of that job: one thread drives its shards and answers clients, one per peer writes, and one hears the
-//! coordinator. [`wire`] has the messages. Everything that they lose is repeated by the core.
+//! coordinator. [`wire`] has the messages. Everything that they lose is repeated by the core. Within [`Limits`]
+//! rows are kept on disk beyond a limit of memory, and no answer depends on it.
 //!
 //! # One push
 //!
