@@ -261,6 +261,11 @@ impl<'a> Machine<'a> {
         self.step
     }
 
+    /// Goes to a step, before the first one of this rank: others have taken those before it.
+    pub fn seek(&mut self, step: u64) {
+        (self.step, self.first) = (step, step);
+    }
+
     /// The norm of the last step's gradient before it was clipped.
     pub fn gradient_norm(&self) -> f64 {
         self.gradient_norm
