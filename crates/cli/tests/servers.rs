@@ -2,6 +2,8 @@
 
 mod support;
 
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
 use std::process::Child;
 use std::time::Duration;
 
@@ -183,6 +185,52 @@ fn a_killed_worker_leaves_its_rows_to_the_others_and_a_joiner_ends_with_them() {
         kill(server.id());
         finish(server);
     }
+}
+
+/// Text of the metrics at an address that a process has said on standard error, once a word is there.
+fn metrics(address: &str, word: &str) -> String {
+    eventually(|| {
+        let mut stream = TcpStream::connect(address).ok()?;
+        stream.write_all(b"GET /metrics HTTP/1.1\r\n\r\n").unwrap();
+        let mut text = String::new();
+        stream.read_to_string(&mut text).unwrap();
+        text.contains(word).then_some(text)
+    })
+}
+
+/// A port that is free now.
+fn free_address() -> String {
+    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string()
+}
+
+#[test]
+fn servers_and_ranks_show_what_they_do() {
+    let job = Started::new("servers-shown", 1);
+    let (at_server, at_rank) = (free_address(), free_address());
+    let seat = || Seat::server(job.coordinator.address(), "").unwrap();
+    let server = job.start(seat(), &["server", "--metrics", &at_server]);
+    let flags = ["--steps", "100000", "--ranks", "1:2", "--servers", "1", "--metrics", &at_rank];
+    let rank = job.worker(&flags);
+    let text = metrics(&at_rank, "thinwire_rank_step 1");
+    assert!(text.starts_with("HTTP/1.1 200 OK\r\n"), "{text}");
+    metrics(&at_server, "thinwire_server_shards{role=\"primary\"} 8");
+    metrics(&at_server, "thinwire_server_staleness_steps_bucket{worker=");
+    let address = job.coordinator.address();
+    let ask =
+        |words: &[&str]| job.folder.run(&[words, &["--coordinator", &address]].concat()).done();
+    let stats = eventually(|| Some(ask(&["server", "stats"])).filter(|it| it.contains("8 of 8")));
+    assert!(stats.starts_with("epoch 1 of servers: 1 there\n"), "{stats}");
+    assert!(ask(&["top"]).contains("8 of 8"));
+    let json: serde_json::Value =
+        serde_json::from_str(&ask(&["server", "stats", "--json"])).unwrap();
+    assert_eq!(json["members"][0]["figures"]["primaries"], 8);
+    let taken = finish(job.start(seat(), &["server", "--metrics", &at_server]));
+    let said = format!("error: cannot show metrics at {at_server}");
+    assert!(taken.error().starts_with(&said), "{}", taken.stderr);
+    [rank, server].into_iter().for_each(|child| {
+        kill(child.id());
+        finish(child);
+    });
 }
 
 #[test]

@@ -1,9 +1,13 @@
-//! `thinwire server`: one server of a parameter server.
+//! `thinwire server`: one server of a parameter server, or what all of a job's are doing.
+
+mod stats;
 
 use std::net::{SocketAddr, ToSocketAddrs};
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Result, anyhow};
+use clap::Subcommand;
 use thinwire_job::elastic::{self, Seat};
 use thinwire_job::{Form, Given, process};
 use thinwire_link::tcp::address_towards;
@@ -11,6 +15,7 @@ use thinwire_server::Server;
 
 use crate::failure::hinted;
 use crate::launch::is_launched;
+use crate::metrics;
 use crate::output::say;
 use crate::training::Interrupt;
 
@@ -23,7 +28,10 @@ const LOOK_EVERY: Duration = Duration::from_millis(50);
 /// --mode server`). SIGTERM or Ctrl-C makes it leave; a copy of each of its shards is elsewhere if the job has
 /// replicas.
 #[derive(clap::Args)]
+#[command(args_conflicts_with_subcommands = true)]
 pub struct Args {
+    #[command(subcommand)]
+    what: Option<What>,
     /// Address of the job's coordinator, or the store that knows it [default: THINWIRE_COORDINATOR]
     #[arg(long, value_name = "HOST:PORT")]
     coordinator: Option<String>,
@@ -34,6 +42,15 @@ pub struct Args {
     /// The job's secret (better given as THINWIRE_TOKEN)
     #[arg(long, env = "THINWIRE_TOKEN", hide_env_values = true, value_name = "SECRET")]
     token: Option<String>,
+    #[command(flatten)]
+    metrics: metrics::Flags,
+}
+
+/// Other things to do than to serve.
+#[derive(Subcommand)]
+enum What {
+    /// Show the servers of a job: rows, memory, requests and staleness
+    Stats(stats::Args),
 }
 
 /// Serves until the job is over, or a signal comes.
@@ -41,10 +58,20 @@ pub struct Args {
 /// # Errors
 /// If the coordinator cannot be reached or has no servers, or the address is taken.
 pub fn run(args: &Args) -> Result<u8> {
+    match &args.what {
+        Some(What::Stats(args)) => stats::run(args),
+        None => serve(args),
+    }
+}
+
+fn serve(args: &Args) -> Result<u8> {
     let interrupt = Interrupt::listen()?;
     let seat = seat(args)?;
     let listen = args.listen.clone().map_or_else(|| usual_address(&seat.coordinator), Ok)?;
     let server = Server::start(&seat, &listen, &thinwire_job::Settings::default())?;
+    let server = Arc::new(server);
+    let shown = Arc::downgrade(&server);
+    args.metrics.show(0, move || metrics::server_page(shown.upgrade().as_deref()))?;
     interrupt.remember();
     if !is_launched() {
         say(format!("serving the job at {} from {}", seat.coordinator, server.address()));

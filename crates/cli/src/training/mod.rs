@@ -169,6 +169,7 @@ fn start(job: &TrainingJob, codecs: &[Option<&Policy>]) -> Result<Start<(Place, 
         Start::Done(code) => return Ok(Start::Done(code)),
     };
     job.check_world(place.world, "the job has")?;
+    job.show_metrics(&place)?;
     let lock = folder::hold(job.policy.as_ref(), place.rank, job.resume.as_ref())?;
     Ok(Start::Rank((place, lock)))
 }

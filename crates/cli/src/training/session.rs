@@ -20,6 +20,7 @@ use super::standing::{CHANGE, STOP, Standing};
 use super::trace::Trace;
 use super::{checkpoints, machine, plan};
 use crate::failure;
+use crate::metrics::Taken;
 use crate::output::{harmless, say};
 use crate::report::{Change, Planned, Run};
 
@@ -299,6 +300,9 @@ impl<'a> Session<'a> {
         self.course.trace.step(&step.record, || self.engine.passes())?;
         step.record.planning.iter().for_each(|planning| self.progress.planned(planning));
         let (loss, sent_bytes) = (step.loss, step.sent_bytes);
+        let (step_s, wait_s) = (step.step_s, step.wait_s);
+        let taken = Taken { step: self.course.done, loss, steps: 1, step_s, wait_s, sent_bytes };
+        self.job.metrics.add(taken);
         self.course.log.step(step);
         let step_s = self.course.log.recent_step_s();
         self.tell(loss);

@@ -46,6 +46,8 @@ pub struct Keeper {
     incoming: Option<Tables>,
     /// Number of writes of workers that were applied.
     pub updates: u64,
+    /// Number of pushes that were acknowledged.
+    pub pushes: u64,
     /// Number of pulls that were answered.
     pub pulls: u64,
 }
@@ -55,7 +57,16 @@ impl Keeper {
     pub fn new(server: Id, number: u32, layout: &Arc<Layout>) -> Keeper {
         let shard = Shard::new(server, Options::new(layout.consistency));
         let layout = Arc::clone(layout);
-        Keeper { number, layout, shard, tables: None, incoming: None, updates: 0, pulls: 0 }
+        Keeper {
+            number,
+            layout,
+            shard,
+            tables: None,
+            incoming: None,
+            updates: 0,
+            pushes: 0,
+            pulls: 0,
+        }
     }
 
     /// Returns the tables; none without a copy.
@@ -144,6 +155,7 @@ impl Keeper {
                 self.tables.iter_mut().for_each(|tables| tables.apply(&write));
             }
             Action::Acknowledge { client, number } => {
+                self.pushes += 1;
                 exits.tell(client, &FromServer::Acknowledge { shard, number });
             }
             Action::Refuse { client, request, reason } => {
