@@ -3,7 +3,7 @@
 mod stats;
 
 use std::net::{SocketAddr, ToSocketAddrs};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
 use anyhow::{Result, anyhow};
@@ -68,10 +68,13 @@ fn serve(args: &Args) -> Result<u8> {
     let interrupt = Interrupt::listen()?;
     let seat = seat(args)?;
     let listen = args.listen.clone().map_or_else(|| usual_address(&seat.coordinator), Ok)?;
+    let shown = Arc::new(OnceLock::<Weak<Server>>::new());
+    let there = Arc::clone(&shown);
+    args.metrics
+        .show(0, move || metrics::server_page(there.get().and_then(Weak::upgrade).as_deref()))?;
     let server = Server::start(&seat, &listen, &thinwire_job::Settings::default())?;
     let server = Arc::new(server);
-    let shown = Arc::downgrade(&server);
-    args.metrics.show(0, move || metrics::server_page(shown.upgrade().as_deref()))?;
+    shown.get_or_init(|| Arc::downgrade(&server));
     interrupt.remember();
     if !is_launched() {
         say(format!("serving the job at {} from {}", seat.coordinator, server.address()));

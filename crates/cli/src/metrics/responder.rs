@@ -49,21 +49,28 @@ pub fn start(
 
 fn serve(mut stream: TcpStream, page: &impl Fn() -> String) -> std::io::Result<()> {
     let deadline = Instant::now() + PATIENCE;
-    stream.set_write_timeout(Some(PATIENCE))?;
     let mut request = Vec::new();
     let mut buffer = [0; 1024];
     while !is_whole(&request) && request.len() < REQUEST_BYTES_MAX {
-        let left = deadline.saturating_duration_since(Instant::now());
-        if left.is_zero() {
-            return Err(ErrorKind::TimedOut.into());
-        }
-        stream.set_read_timeout(Some(left))?;
+        stream.set_read_timeout(Some(left(deadline)?))?;
         match stream.read(&mut buffer)? {
             0 => break,
             count => request.extend_from_slice(&buffer[..count]),
         }
     }
-    stream.write_all(&answer(&request, page))
+    let answer = answer(&request, page);
+    let mut unsent = &answer[..];
+    while !unsent.is_empty() {
+        stream.set_write_timeout(Some(left(deadline)?))?;
+        let count = stream.write(unsent)?;
+        unsent = &unsent[count..];
+    }
+    Ok(())
+}
+
+fn left(deadline: Instant) -> std::io::Result<Duration> {
+    let left = deadline.saturating_duration_since(Instant::now());
+    if left.is_zero() { Err(ErrorKind::TimedOut.into()) } else { Ok(left) }
 }
 
 fn is_whole(request: &[u8]) -> bool {

@@ -4,7 +4,7 @@ use thinwire_server::{Figures, STALENESS_MAX, Server};
 
 use super::page::{Kind, Page};
 
-/// Returns the metrics of a server; none of one that has ended.
+/// Returns the metrics of a server; none before it begins and after its end.
 pub fn server_page(server: Option<&Server>) -> Page {
     server.map_or_else(Page::default, |server| page(&server.figures(), server.epoch()))
 }
