@@ -85,10 +85,7 @@ mod tests {
         let words: Vec<&str> = lines[2].split("  ").filter(|word| !word.is_empty()).collect();
         let words: Vec<&str> = words.iter().map(|word| word.trim()).collect();
         assert_eq!(words[..3], ["80000000", "node7:12345", "8 of 16"]);
-        assert_eq!(
-            words[4..],
-            ["98.7 MB", "700\u{2009}000", "1\u{2009}700\u{2009}000", "0.500, 2"]
-        );
+        assert_eq!(words[4..], ["98.7 MB", "700\u{2009}000", "1\u{2009}700\u{2009}000", "0.50, 2"]);
         assert!(lines[3].contains("lost") && lines[3].ends_with('-'), "{lines:#?}");
         assert!(lines[..4].iter().all(|line| line.chars().count() <= 90), "{lines:#?}");
     }
