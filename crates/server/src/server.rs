@@ -94,6 +94,11 @@ impl Server {
         self.shared.figures()
     }
 
+    /// Returns the number of the last epoch of servers with this one; 0 before the first.
+    pub fn epoch(&self) -> u32 {
+        self.presence.epoch().map_or(0, |epoch| epoch.number)
+    }
+
     /// Returns why the coordinator refuses this server, if it does: it then serves nobody.
     pub fn refusal(&self) -> Option<String> {
         self.presence.refusal().or_else(|| self.shared.refusal())

@@ -1,10 +1,14 @@
-//! `thinwire server`: one server of a parameter server.
+//! `thinwire server`: one server of a parameter server, or what all of a job's are doing.
+
+mod stats;
 
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::PathBuf;
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
 use anyhow::{Result, anyhow};
+use clap::Subcommand;
 use thinwire_job::elastic::{self, Seat};
 use thinwire_job::{Form, Given, process};
 use thinwire_link::Bandwidth;
@@ -14,6 +18,7 @@ use thinwire_server::{Limits, MemoryLimit, Server};
 use crate::failure::hinted;
 use crate::figures::parse_bytes;
 use crate::launch::is_launched;
+use crate::metrics;
 use crate::output::say;
 use crate::training::Interrupt;
 
@@ -26,7 +31,10 @@ const LOOK_EVERY: Duration = Duration::from_millis(50);
 /// --mode server`). SIGTERM or Ctrl-C makes it leave; a copy of each of its shards is elsewhere if the job has
 /// replicas.
 #[derive(clap::Args)]
+#[command(args_conflicts_with_subcommands = true)]
 pub struct Args {
+    #[command(subcommand)]
+    what: Option<What>,
     /// Address of the job's coordinator, or the store that knows it [default: THINWIRE_COORDINATOR]
     #[arg(long, value_name = "HOST:PORT")]
     coordinator: Option<String>,
@@ -39,6 +47,8 @@ pub struct Args {
     token: Option<String>,
     #[command(flatten)]
     limits: LimitFlags,
+    #[command(flatten)]
+    metrics: metrics::Flags,
 }
 
 /// Limits of the server.
@@ -69,17 +79,37 @@ impl LimitFlags {
     }
 }
 
+/// Other things to do than to serve.
+#[derive(Subcommand)]
+enum What {
+    /// Show the servers of a job: rows, memory, requests and staleness
+    Stats(stats::Args),
+}
+
 /// Serves until the job is over, or a signal comes.
 ///
 /// # Errors
 /// If the coordinator cannot be reached or has no servers, the address is taken, or the disk of rows beyond
 /// the limit of memory fails.
 pub fn run(args: &Args) -> Result<u8> {
+    match &args.what {
+        Some(What::Stats(args)) => stats::run(args),
+        None => serve(args),
+    }
+}
+
+fn serve(args: &Args) -> Result<u8> {
     let interrupt = Interrupt::listen()?;
     let seat = seat(args)?;
     let listen = args.listen.clone().map_or_else(|| usual_address(&seat.coordinator), Ok)?;
+    let shown = Arc::new(OnceLock::<Weak<Server>>::new());
+    let there = Arc::clone(&shown);
+    args.metrics
+        .show(0, move || metrics::server_page(there.get().and_then(Weak::upgrade).as_deref()))?;
     let settings = thinwire_job::Settings::default();
     let server = Server::start_within(args.limits.resolve(), &seat, &listen, &settings)?;
+    let server = Arc::new(server);
+    shown.get_or_init(|| Arc::downgrade(&server));
     interrupt.remember();
     if !is_launched() {
         say(format!("serving the job at {} from {}", seat.coordinator, server.address()));

@@ -53,6 +53,8 @@ pub struct Keeper {
     failure: Option<Error>,
     /// Number of writes of workers that were applied.
     pub updates: u64,
+    /// Number of pushes that were acknowledged.
+    pub pushes: u64,
     /// Number of pulls that were answered.
     pub pulls: u64,
 }
@@ -71,6 +73,7 @@ impl Keeper {
             limit: None,
             failure: None,
             updates: 0,
+            pushes: 0,
             pulls: 0,
         }
     }
@@ -195,6 +198,7 @@ impl Keeper {
                 return self.tables.as_mut().map_or(Ok(()), |tables| tables.apply(&write));
             }
             Action::Acknowledge { client, number } => {
+                self.pushes += 1;
                 exits.tell(client, &FromServer::Acknowledge { shard, number });
             }
             Action::Refuse { client, request, reason } => {
