@@ -12,6 +12,20 @@ pub fn bytes(bytes: f64) -> String {
         .unwrap_or_else(|| scaled(bytes, &[(1e9, "GB"), (1e6, "MB"), (1e3, "kB"), (1.0, "B")]))
 }
 
+/// Reads a number of bytes as [`bytes`] tells it, with or without the space.
+///
+/// # Errors
+/// If the text is none, or the number is below one byte.
+pub fn parse_bytes(text: &str) -> Result<u64, String> {
+    let units = [("TB", 1e12), ("GB", 1e9), ("MB", 1e6), ("kB", 1e3), ("B", 1.0)];
+    let unit = units.iter().find_map(|(name, unit)| Some((text.strip_suffix(name)?, *unit)));
+    let number = unit.and_then(|(number, unit)| Some(number.trim().parse::<f64>().ok()? * unit));
+    let number = number.filter(|bytes| (1.0..1e18).contains(bytes));
+    number.map(|bytes| bytes as u64).ok_or_else(|| {
+        format!("'{text}' is no number of bytes, expected for example 500MB, 2GB or 1.5TB")
+    })
+}
+
 /// "1.25 MiB", in powers of two, as plans count memory.
 pub fn binary(bytes: f64) -> String {
     let kib = 1024.0;
@@ -109,5 +123,16 @@ mod tests {
         assert_eq!(bytes_per_s(12.5e6), "12.5 MB/s");
         assert_eq!(ratio(3.966), "3.97×");
         assert_eq!(count(1_234_567), "1\u{2009}234\u{2009}567");
+    }
+
+    #[test]
+    fn bytes_are_read_as_they_are_told() {
+        for (text, expected) in [("2GB", 2_000_000_000), ("1.25 MB", 1_250_000), ("64kB", 64_000)] {
+            assert_eq!(parse_bytes(text), Ok(expected));
+        }
+        for text in ["", "2", "GB", "-1GB", "0.5B", "2gb", "1e30GB", "nanB"] {
+            let error = parse_bytes(text).unwrap_err();
+            assert!(error.starts_with(&format!("'{text}' is no number of bytes")), "{error}");
+        }
     }
 }

@@ -13,6 +13,7 @@ mod file;
 mod launch;
 mod link;
 mod memory;
+mod metrics;
 mod operator;
 mod output;
 mod place;

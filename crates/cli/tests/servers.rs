@@ -2,6 +2,8 @@
 
 mod support;
 
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
 use std::process::Child;
 use std::time::Duration;
 
@@ -58,6 +60,28 @@ fn steps_are_those_of_a_training_without_servers() {
     assert!((plain[2] - half[2]).abs() > 1e-4, "{plain:?} {half:?}");
 }
 
+#[test]
+fn a_step_through_servers_and_by_all_reduce_is_one_by_all_reduce() {
+    let folder = Folder::new("servers-hybrid");
+    let flags = ["--checkpoint-dir", "none", "--sample-bytes", "0", "--validation-batches", "0"];
+    let flags = [&flags[..], &["--ranks", "2", "--steps", "3", "--json", "--clip", "0"]].concat();
+    let rates = ["--lr", "0.01", "--warmup", "2"];
+    let plain = losses(folder.train(&[&flags[..], &rates, &["--codec", "none"]].concat()));
+    // The rate rises to its peak in the second step: until then the servers' is that of the first one.
+    let hybrid = |codec| {
+        let servers = ["--mode", "hybrid", "--server-params", "embedding.*", "--servers", "2"];
+        let more = ["--optimizer", "adamw:lr=0.005", "--codec", codec];
+        losses(folder.train(&[&flags[..], &rates, &servers, &more].concat()))
+    };
+    let found = hybrid("none");
+    assert!((plain[0] - found[0]).abs() < 1e-6, "{plain:?} {found:?}");
+    assert!((plain[1] - found[1]).abs() < 1e-5, "{plain:?} {found:?}");
+    assert!((plain[2] - found[2]).abs() > 1e-5, "{plain:?} {found:?}");
+    let coded = hybrid("int8");
+    assert_eq!(coded[0], found[0]);
+    assert!((plain[2] - coded[2]).abs() < 0.05, "{plain:?} {coded:?}");
+}
+
 /// A coordinator in this process, and processes that join it.
 struct Started {
     coordinator: Coordinator,
@@ -86,11 +110,27 @@ impl Started {
         self.start(seat, &train_arguments(&[&FLAGS[..], flags].concat()))
     }
 
-    /// Number of writes that all primaries together have applied.
-    fn writes(&self) -> u64 {
+    fn status(&self) -> serde_json::Value {
         let patience = Duration::from_secs(60);
         let mut operator = Operator::connect(&self.coordinator.address(), "", patience).unwrap();
-        let status: serde_json::Value = serde_json::from_str(&operator.status().unwrap()).unwrap();
+        serde_json::from_str(&operator.status().unwrap()).unwrap()
+    }
+
+    /// Number of workers of the epoch.
+    fn ranks(&self) -> usize {
+        self.status()["members"].as_array().map_or(0, Vec::len)
+    }
+
+    /// Most steps that a worker has told of.
+    fn step(&self) -> u64 {
+        let status = self.status();
+        let members = status["members"].as_array().into_iter().flatten();
+        members.filter_map(|it| it["step"].as_u64()).max().unwrap_or(0)
+    }
+
+    /// Number of writes that all primaries together have applied.
+    fn writes(&self) -> u64 {
+        let status = self.status();
         let members = status["servers"]["members"].as_array().cloned().unwrap_or_default();
         members.iter().filter_map(|it| it["figures"]["updates"].as_u64()).sum()
     }
@@ -118,6 +158,82 @@ fn a_killed_server_costs_no_training() {
 }
 
 #[test]
+fn a_killed_worker_leaves_its_rows_to_the_others_and_a_joiner_ends_with_them() {
+    let job = Started::new("servers-workers", 1);
+    let servers: Vec<Child> = (0..2).map(|_| job.server()).collect();
+    let flags = ["--steps", "3000", "--ranks", "1:2", "--json", "--consistency", "async"];
+    let mut workers: Vec<Child> = (0..2).map(|_| job.worker(&flags)).collect();
+    eventually(|| (job.ranks() == 2 && job.step() > 100).then_some(()));
+    let victim = workers.remove(1);
+    kill(victim.id());
+    finish(victim);
+    eventually(|| (job.ranks() == 1).then_some(()));
+    let left = job.step();
+    workers.push(job.worker(&flags));
+    let ended: Vec<Ended> = workers.into_iter().map(finish).collect();
+    assert!(ended.iter().all(|ended| ended.code == Some(0)), "{ended:?}");
+    let [survivor, joiner] = &ended[..] else { panic!("{ended:?}") };
+    let words: Vec<&str> = joiner.stderr.split_whitespace().collect();
+    let joined = words.windows(3).find(|words| words[..2] == ["after", "step"]).unwrap();
+    let joined: u64 = joined[2].trim_end_matches(',').parse().unwrap();
+    assert!((left..3000).contains(&joined), "{left} {joined}");
+    assert!(joiner.stderr.contains("all 3000 steps are done here"), "{}", joiner.stderr);
+    for ranks in ["1 rank", "2 ranks"] {
+        assert!(survivor.stderr.contains(&format!(": {ranks}")), "{}", survivor.stderr);
+    }
+    for server in servers {
+        kill(server.id());
+        finish(server);
+    }
+}
+
+/// Text of the metrics at an address that a process has said on standard error, once a word is there.
+fn metrics(address: &str, word: &str) -> String {
+    eventually(|| {
+        let mut stream = TcpStream::connect(address).ok()?;
+        stream.write_all(b"GET /metrics HTTP/1.1\r\n\r\n").unwrap();
+        let mut text = String::new();
+        stream.read_to_string(&mut text).unwrap();
+        text.contains(word).then_some(text)
+    })
+}
+
+/// A port that is free now.
+fn free_address() -> String {
+    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string()
+}
+
+#[test]
+fn servers_and_ranks_show_what_they_do() {
+    let job = Started::new("servers-shown", 1);
+    let (at_server, at_rank) = (free_address(), free_address());
+    let seat = || Seat::server(job.coordinator.address(), "").unwrap();
+    let servers = [job.start(seat(), &["server", "--metrics", &at_server]), job.server()];
+    let flags = ["--steps", "100000", "--ranks", "1:2", "--metrics", &at_rank];
+    let rank = job.worker(&flags);
+    let text = metrics(&at_rank, "thinwire_rank_step 1");
+    assert!(text.starts_with("HTTP/1.1 200 OK\r\n"), "{text}");
+    metrics(&at_server, "thinwire_server_shards{role=\"primary\"} 8");
+    metrics(&at_server, "thinwire_server_staleness_steps_bucket{worker=");
+    let address = job.coordinator.address();
+    let ask =
+        |words: &[&str]| job.folder.run(&[words, &["--coordinator", &address]].concat()).done();
+    let stats = eventually(|| Some(ask(&["server", "stats"])).filter(|it| it.contains("8 of 16")));
+    assert!(stats.starts_with("epoch "), "{stats}");
+    assert!(ask(&["top"]).contains("8 of 16"));
+    let json: serde_json::Value =
+        serde_json::from_str(&ask(&["server", "stats", "--json"])).unwrap();
+    assert_eq!(json["members"][0]["figures"]["primaries"], 8);
+    let taken = finish(job.start(seat(), &["server", "--metrics", &at_server]));
+    let said = format!("error: cannot show metrics at {at_server}");
+    assert!(taken.error().starts_with(&said), "{}", taken.stderr);
+    for child in servers.into_iter().chain([rank]) {
+        kill(child.id());
+        finish(child);
+    }
+}
+
+#[test]
 fn flags_without_a_meaning_are_refused() {
     let folder = Folder::new("servers-refused");
     let refused = |flags: &[&str]| folder.train(flags).error().to_owned();
@@ -130,6 +246,34 @@ fn flags_without_a_meaning_are_refused() {
         refused(&["--mode", "server", "--servers", "2", "--replicas", "2"]),
         "error: --replicas 2 with 2 servers, of which each shard needs 3"
     );
+    let hybrid = ["--mode", "hybrid", "--server-params", "embd.*"];
+    assert_eq!(
+        refused(&hybrid),
+        "error: --server-params 'embd.*' fits none of the model's 21 parameters"
+    );
+    assert_eq!(
+        refused(&["--mode", "hybrid"]),
+        "error: --mode hybrid without names of the servers' parameters"
+    );
+    assert_eq!(
+        refused(&[&hybrid[..], &["--ranks", "1:2"]].concat()),
+        "error: --ranks 1:2 with --mode hybrid, which needs a fixed number of ranks"
+    );
+    assert_eq!(
+        refused(&["--mode", "server", "--server-params", "a"]),
+        "error: --server-params 'a' with --mode server, where servers have all"
+    );
     let ended = folder.run(&["server"]);
     assert_eq!(ended.error(), "error: no coordinator for this server");
+    let limited = |flags: &[&str]| {
+        let address = ["server", "--coordinator", "127.0.0.1:9", "--listen", "127.0.0.1:0"];
+        folder.run(&[&address[..], flags].concat()).error().to_owned()
+    };
+    let error = limited(&["--memory", "2", "--spill-dir", "."]);
+    assert!(error.contains("'2' is no number of bytes, expected for example 500MB"), "{error}");
+    let error = limited(&["--memory", "2GB", "--spill-dir", "none"]);
+    let expected = "error: cannot make a file beyond the memory limit in none: No such file";
+    assert!(error.starts_with(expected), "{error}");
+    let error = limited(&["--memory", "2GB"]);
+    assert!(error.ends_with("arguments were not provided: --spill-dir <FOLDER>"), "{error}");
 }

@@ -1,4 +1,4 @@
-//! Names that come from files.
+//! Names: those that come from files, and patterns of them.
 
 use crate::{Error, Kind};
 
@@ -16,4 +16,45 @@ pub fn check_name(name: &str) -> Result<(), Error> {
     let shown: String = name.chars().take(LETTERS_MAX).flat_map(char::escape_debug).collect();
     let message = format!("the name '{shown}' has control characters, expected none");
     Err(Error::new(Kind::Name, message))
+}
+
+/// Returns whether a name matches a pattern in which `*` stands for any letters.
+pub fn matches(pattern: &str, name: &str) -> bool {
+    let Some((first, rest)) = pattern.split_once('*') else { return pattern == name };
+    let (parts, last) = rest.rsplit_once('*').unwrap_or(("", rest));
+    let Some(mut name) = name.strip_prefix(first).and_then(|name| name.strip_suffix(last)) else {
+        return false;
+    };
+    // Each part where it is first found leaves the most for those after it.
+    parts.split('*').all(|part| match name.find(part) {
+        Some(at) => {
+            name = &name[at + part.len()..];
+            true
+        }
+        None => false,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_star_is_any_letters() {
+        for (pattern, name, expected) in [
+            ("block.*.mlp.up", "block.12.mlp.up", true),
+            ("block.*.mlp.up", "block.12.mlp.down", false),
+            ("*", "loss", true),
+            ("*.up", "block.0.mlp.up", true),
+            ("block.1*", "block.2.mlp", false),
+            ("loss", "loss", true),
+            ("lo*oss", "loss", false),
+            ("a*b*b*c", "a.b.c", false),
+            ("a*b*b*c", "abbc", true),
+            ("**a**", "a", true),
+            (&format!("{}z", "*a".repeat(40)), &"a".repeat(200), false),
+        ] {
+            assert_eq!(matches(pattern, name), expected, "{pattern} {name}");
+        }
+    }
 }

@@ -13,6 +13,11 @@ impl Links {
         Links { around: (0..count).map(|number| [number; 2]).collect() }
     }
 
+    /// Returns the memory of the rings, in bytes.
+    pub fn bytes(&self) -> usize {
+        self.around.capacity() * size_of::<[u32; 2]>()
+    }
+
     /// Returns the number before this one.
     pub fn before(&self, number: u32) -> u32 {
         self.around[number as usize][0]

@@ -17,6 +17,8 @@ pub enum Kind {
     Lost,
     /// Bytes that no peer of this version writes.
     Corrupt,
+    /// The disk of the rows beyond a server's limit of memory failed, or is full.
+    Disk,
     /// The job or its connections; [`StdError::source`] tells more.
     Job(thinwire_job::Kind),
 }

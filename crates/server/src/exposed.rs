@@ -73,7 +73,7 @@ impl Rig {
         let layout = Arc::new(definition.layout().expect("a sound definition"));
         let (now, mut out) = (Instant::now(), Outbox::new());
         let mut service = ServerService::new(SERVER, Arc::new(Reports::default()), now);
-        service.define(&layout, &mut out);
+        service.define(&layout, now, &mut out);
         let views = vec![View::found(1, &[SERVER]), View::found(1, &[OTHER, SERVER])];
         let workers = Workers { version: 1, ids: vec![WORKER] };
         let state = JobState { views, workers, ..JobState::default() };

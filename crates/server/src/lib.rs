@@ -8,7 +8,8 @@
 //!
 //! Around it, [`Configuration`] decides beside the coordinator of an elastic job. A [`Server`] is a process
 //! of that job: one thread drives its shards and answers clients, one per peer writes, and one hears the
-//! coordinator. [`wire`] has the messages. Everything that they lose is repeated by the core.
+//! coordinator. [`wire`] has the messages. Everything that they lose is repeated by the core. Within [`Limits`]
+//! rows are kept on disk beyond a limit of memory, and no answer depends on it.
 //!
 //! # One push
 //!
@@ -101,9 +102,9 @@ pub use message::Message;
 pub use placement::{Placement, Share};
 pub use reason::{Reason, Request};
 pub use server::Server;
-pub use service::{ANSWER_VALUES_MAX, Figures};
+pub use service::{ANSWER_VALUES_MAX, Figures, Limits};
 pub use shard::{Action, Event, Options, Shard};
 pub use staleness::{STALENESS_MAX, Staleness};
-pub use table::{Initial, InvalidInitial, Misfit, Table, TableOptions, Tables};
+pub use table::{Initial, InvalidInitial, MemoryLimit, Misfit, Table, TableOptions, Tables};
 pub use view::{Change, Lost, View};
 pub use write::{Entry, Part, Pull, Push, Workers, Write};

@@ -67,16 +67,25 @@ impl Mailbox {
     }
 
     /// Puts a message in, if there is room and a connection. `tables` makes the tables of a snapshot.
-    pub fn put(&self, shard: u32, message: Message, tables: impl FnOnce() -> Vec<u8>) {
+    ///
+    /// # Errors
+    /// If the tables cannot be made; nothing is put in.
+    pub fn put<E>(
+        &self,
+        shard: u32,
+        message: Message,
+        tables: impl FnOnce() -> Result<Vec<u8>, E>,
+    ) -> Result<(), E> {
         let mut state = self.lock();
         if state.waker.is_none() || state.bytes >= BYTES_MAX || state.letters.len() >= LETTERS_MAX {
-            return;
+            return Ok(());
         }
-        let Some(message) = state.without_repetition(shard, message) else { return };
+        let Some(message) = state.without_repetition(shard, message) else { return Ok(()) };
         let is_snapshot = matches!(message, Message::Snapshot { .. });
-        let tables = if is_snapshot { tables() } else { Vec::new() };
+        let tables = if is_snapshot { tables()? } else { Vec::new() };
         state.append(Letter { shard, message, tables });
         state.waker.iter().for_each(Waker::wake);
+        Ok(())
     }
 
     /// Takes the next message out.
@@ -204,6 +213,7 @@ impl Mailbox {
 
 #[cfg(test)]
 mod tests {
+    use std::convert::Infallible;
     use std::sync::Arc;
 
     use super::*;
@@ -216,7 +226,7 @@ mod tests {
     }
 
     fn put(mailbox: &Mailbox, message: Message) {
-        mailbox.put(0, message, || vec![0; 9]);
+        mailbox.put(0, message, || Ok::<_, Infallible>(vec![0; 9])).unwrap();
     }
 
     fn messages(mailbox: &Mailbox) -> Vec<Message> {
@@ -259,13 +269,21 @@ mod tests {
     }
 
     #[test]
+    fn a_snapshot_without_its_tables_is_not_sent() {
+        let mailbox = Mailbox::open();
+        let snapshot = Message::Snapshot { view: 1, last: 1, clocks: Clocks::default() };
+        assert_eq!(mailbox.put(0, snapshot, || Err("full")), Err("full"));
+        assert_eq!(mailbox.take(), None);
+    }
+
+    #[test]
     fn a_full_mailbox_drops_what_comes() {
         let mailbox = Mailbox::open();
         (0..2 * LETTERS_MAX).for_each(|_| put(&mailbox, Message::Superseded { view: 1 }));
         assert_eq!(mailbox.drain().len(), LETTERS_MAX);
         for shard in 0..3 {
             let message = Message::Snapshot { view: 1, last: 1, clocks: Clocks::default() };
-            mailbox.put(shard, message, || vec![0; BYTES_MAX]);
+            mailbox.put(shard, message, || Ok::<_, Infallible>(vec![0; BYTES_MAX])).unwrap();
         }
         assert_eq!(mailbox.drain().len(), 1);
         put(&mailbox, forward(0, 1, 0));

@@ -43,7 +43,7 @@ impl fmt::Display for Reason {
             Reason::Elsewhere { primary: None } => f.write_str("the primary is not known here"),
             Reason::Unknown => f.write_str("the client is no worker of the job"),
             Reason::Early { expected } => write!(f, "the next push is {expected}"),
-            Reason::Busy { waiting } => write!(f, "{waiting} pulls wait already"),
+            Reason::Busy { waiting } => write!(f, "{waiting} requests wait already"),
         }
     }
 }

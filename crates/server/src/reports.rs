@@ -21,6 +21,8 @@ struct State {
     ready: Ready,
     waker: Option<Waker>,
     is_over: bool,
+    /// Why the server can keep its rows no longer.
+    failure: Option<String>,
 }
 
 impl Reports {
@@ -33,6 +35,18 @@ impl Reports {
         let mut state = self.lock();
         state.ready.insert((shard, learner), view);
         state.waker.iter().for_each(Waker::wake);
+    }
+
+    /// Reports that the server can keep its rows no longer, with the reason in one line.
+    pub fn fail(&self, reason: String) {
+        let mut state = self.lock();
+        state.failure.get_or_insert(reason);
+        state.waker.iter().for_each(Waker::wake);
+    }
+
+    /// Returns why the server can keep its rows no longer, if so.
+    pub fn failure(&self) -> Option<String> {
+        self.lock().failure.clone()
     }
 
     /// Takes all reports out.
@@ -54,6 +68,7 @@ impl Reports {
 
     /// Returns whether that thread is to end.
     pub fn is_over(&self) -> bool {
-        self.lock().is_over
+        let state = self.lock();
+        state.is_over || state.failure.is_some()
     }
 }

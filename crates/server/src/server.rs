@@ -14,7 +14,8 @@ use thinwire_member::Id;
 
 use crate::error::{Error, Kind};
 use crate::reports::Reports;
-use crate::service::{Figures, ServerService};
+use crate::service::{Figures, Limits, ServerService};
+use crate::table::MemoryLimit;
 use coordination::{Coordination, Shared};
 
 /// A server of a job. It keeps the shards that the coordinator gives it until it is dropped, which looks to
@@ -36,6 +37,20 @@ impl Server {
     /// If the address is unknown or taken, the token is missing or too short beyond this machine, or the
     /// coordinator does not answer within the timeout of `settings`, refuses this server, or has no servers.
     pub fn start(seat: &Seat, listen: &str, settings: &Settings) -> Result<Server, Error> {
+        Server::start_within(Limits::default(), seat, listen, settings)
+    }
+
+    /// Joins a job as [`Server::start`] does, and stays within limits.
+    ///
+    /// # Errors
+    /// As [`Server::start`], and [`Kind::Disk`] if the folder of rows beyond the limit of memory takes no file.
+    pub fn start_within(
+        limits: Limits,
+        seat: &Seat,
+        listen: &str,
+        settings: &Settings,
+    ) -> Result<Server, Error> {
+        limits.memory.as_ref().map_or(Ok(()), MemoryLimit::check)?;
         if !seat.id.is_server() {
             let id = seat.id;
             return Err(Error::new(
@@ -46,6 +61,7 @@ impl Server {
         let token = secret(&seat.token, &seat.coordinator)?;
         let reports = Arc::new(Reports::default());
         let service = ServerService::new(seat.id, Arc::clone(&reports), Instant::now());
+        let service = service.within(limits);
         let (service, address) = serve(listen, &seat.token, service)?;
         let service = Arc::new(service);
         let options = Options::new(Authority::Saved, 1, u32::MAX);
@@ -78,9 +94,19 @@ impl Server {
         self.shared.figures()
     }
 
+    /// Returns the number of the last epoch of servers with this one; 0 before the first.
+    pub fn epoch(&self) -> u32 {
+        self.presence.epoch().map_or(0, |epoch| epoch.number)
+    }
+
     /// Returns why the coordinator refuses this server, if it does: it then serves nobody.
     pub fn refusal(&self) -> Option<String> {
         self.presence.refusal().or_else(|| self.shared.refusal())
+    }
+
+    /// Returns why this server can keep its rows no longer, if so: it answers nobody, and leaves the job.
+    pub fn failure(&self) -> Option<String> {
+        self.reports.failure()
     }
 
     /// Returns whether the job is over, or this server has left it.

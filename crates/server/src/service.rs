@@ -3,9 +3,37 @@
 //! Messages of clients and peers and the coordinator's views go in, answers come out, at once or when the
 //! shard says so. A message that is malformed or not its sender's to send ends that connection alone; a
 //! request that does not fit the tables is answered. It has no socket, and `now` is an argument.
+//!
+//! # Bounds
+//!
+//! What others can make a server hold, beside the rows:
+//!
+//! | | at most | then |
+//! |---|---|---|
+//! | input of a connection | a frame (1 MiB) and a read-ahead | it stays in the socket |
+//! | long messages of clients that are not whole | [`UNFINISHED_BYTES_MAX`](visitors::UNFINISHED_BYTES_MAX) on all connections, or one message | refused as busy, and the rest of the message is dropped |
+//! | the message of another server that is not whole | the largest shard and 16 MiB, per server | the connection ends |
+//! | pushes that wait | the next one of each worker, per shard | a later one is refused as early |
+//! | pulls that wait | [`Options::pulls_max`](crate::Options::pulls_max) per shard, and [`Options::pull_bytes_max`](crate::Options::pull_bytes_max) of them per client, or one pull | refused as busy |
+//! | log | [`Options::uncommitted_max`](crate::Options::uncommitted_max) entries that wait for backups, and one more that do not, per shard | pushes wait |
+//! | answers that a client does not read | 8 MiB and an answer | the connection ends; its messages are not taken from 1 MiB on |
+//! | messages to another server | 64 MiB and a message | dropped, and sent again |
+//! | rate of a client | [`Limits::client_rate`] | it stays in the socket |
+//!
+//! A push has a gradient for each row at most, so the pushes of a worker that wait are bounded by the rows of
+//! the shards that this server leads. There is no smaller limit for them: a synchronous step is whole only
+//! when all pushes of all workers wait, and two workers that may each have some of them wait could wait for
+//! each other.
+//!
+//! A client that is refused as busy asks again after pauses that grow. Whoever does not read, does not send,
+//! or is held for its rate keeps what is its own, and nobody else waits for it: but for slower workers, whom
+//! [`Consistency`](crate::Consistency) says to wait for.
 
 mod figures;
 mod keeper;
+mod limits;
+mod memory;
+mod meter;
 mod visitors;
 
 use std::collections::BTreeMap;
@@ -19,7 +47,7 @@ use thinwire_member::Id;
 use crate::configuration::{JobState, Layout};
 use crate::mailbox::Mailbox;
 use crate::message::Message;
-use crate::reason::Request;
+use crate::reason::{Reason, Request};
 use crate::reports::Reports;
 use crate::shard::Event;
 use crate::table::Tables;
@@ -27,7 +55,8 @@ use crate::wire::{FRAGMENT_BYTES, FromClient, FromServer, Peer, Received};
 pub use figures::Figures;
 pub use keeper::ANSWER_VALUES_MAX;
 use keeper::{Exits, Keeper};
-use visitors::{Claim, Visitor, Visitors};
+pub use limits::Limits;
+use visitors::{Claim, Frame, Visitor, Visitors};
 
 /// Unread bytes at which a client is closed: twice what it may ask for at a time.
 const OUTPUT_BYTES_MAX: usize = 8 << 20;
@@ -52,10 +81,13 @@ pub struct ServerService {
     reports: Arc<Reports>,
     /// Most bytes of a message.
     message_bytes_max: usize,
+    limits: Limits,
+    /// Whether rows are lost here: nobody is answered any more.
+    has_failed: bool,
 }
 
 impl ServerService {
-    /// A server that knows nothing of the job yet.
+    /// A server without limits that knows nothing of the job yet.
     pub fn new(id: Id, reports: Arc<Reports>, begun: Instant) -> ServerService {
         ServerService {
             id,
@@ -66,11 +98,19 @@ impl ServerService {
             mailboxes: BTreeMap::new(),
             reports,
             message_bytes_max: 0,
+            limits: Limits::default(),
+            has_failed: false,
         }
     }
 
+    /// Returns the server with limits.
+    #[must_use]
+    pub fn within(self, limits: Limits) -> ServerService {
+        ServerService { limits, ..self }
+    }
+
     /// Takes note of what the tables are. Whoever has waited for that is answered.
-    pub fn define(&mut self, layout: &Arc<Layout>, out: &mut Outbox) {
+    pub fn define(&mut self, layout: &Arc<Layout>, now: Instant, out: &mut Outbox) {
         if self.layout.is_some() {
             return;
         }
@@ -80,7 +120,7 @@ impl ServerService {
         let most = layout.shards.iter().map(|shard| Tables::bytes_max(shard, &layout.tables)).max();
         self.message_bytes_max = HEAD_BYTES_MAX + most.unwrap_or(0);
         for (connection, claims, definition) in self.visitors.waiting() {
-            self.admit(connection, claims, definition, out);
+            self.admit(connection, (claims, definition), now, out);
             out.release(connection);
         }
     }
@@ -94,6 +134,10 @@ impl ServerService {
         out: &mut Outbox,
     ) {
         self.mailboxes = mailboxes;
+        self.share_memory(&state.views, out);
+        if self.has_failed {
+            return;
+        }
         for (shard, view) in state.views.iter().enumerate() {
             let known = self.keepers.get(shard).map(|keeper| keeper.shard.view().number);
             if known.is_some_and(|known| known < view.number) {
@@ -126,18 +170,20 @@ impl ServerService {
         now: Instant,
         call: impl FnOnce(&mut Keeper, Duration, &mut Exits<'_>) -> T,
     ) -> Option<T> {
-        let now = self.time(now);
+        let time = self.time(now);
         let ServerService { keepers, visitors, mailboxes, reports, .. } = self;
-        let mut exits = Exits { out, visitors, mailboxes, reports };
-        keepers.get_mut(shard).map(|keeper| call(keeper, now, &mut exits))
+        let mut exits = Exits { out, visitors, now, mailboxes, reports };
+        let done = keepers.get_mut(shard).map(|keeper| call(keeper, time, &mut exits));
+        self.heed(shard, out);
+        done
     }
 
     /// Takes a hello, or the repetition of one.
     fn greet(
         &mut self,
         connection: ClientId,
-        claims: Claim,
-        definition: u64,
+        (claims, definition): (Claim, u64),
+        now: Instant,
         out: &mut Outbox,
     ) -> Result<(), Error> {
         match self.visitors.visitor(connection) {
@@ -146,7 +192,7 @@ impl ServerService {
                 self.visitors.set(connection, Visitor::Waiting { claims, definition });
                 out.hold(connection);
             }
-            Visitor::Unknown => self.admit(connection, claims, definition, out),
+            Visitor::Unknown => self.admit(connection, (claims, definition), now, out),
             _ => return Err(corrupt("said hello twice, and not the same".to_owned())),
         }
         Ok(())
@@ -157,7 +203,13 @@ impl ServerService {
     }
 
     /// Lets a process in that has the same definition and is what it says.
-    fn admit(&mut self, connection: ClientId, claims: Claim, definition: u64, out: &mut Outbox) {
+    fn admit(
+        &mut self,
+        connection: ClientId,
+        (claims, definition): (Claim, u64),
+        now: Instant,
+        out: &mut Outbox,
+    ) {
         let expected = self.layout.as_ref().map_or(0, |layout| layout.fingerprint);
         if definition != expected {
             let text =
@@ -175,6 +227,9 @@ impl ServerService {
             self.visitors.close(before);
             turn_away(before, format!("client {id} has connected again"), out);
         }
+        if let (Claim::Client { .. }, Some(rate)) = (claims, self.limits.client_rate) {
+            self.visitors.limit(connection, rate, now);
+        }
         self.welcome(connection, out);
     }
 
@@ -188,7 +243,7 @@ impl ServerService {
         match message {
             FromClient::Hello { client, definition } => {
                 let id = if client == Id(0) { Id(READER | connection.0) } else { client };
-                self.greet(connection, Claim::Client { id, said: client }, definition, out)
+                self.greet(connection, (Claim::Client { id, said: client }, definition), now, out)
             }
             FromClient::Push { shard, push } => {
                 self.check(connection, push.client)?;
@@ -237,7 +292,7 @@ impl ServerService {
     ) -> Result<(), Error> {
         let (shard, message, tables) = match message {
             Peer::Hello { server, definition } => {
-                return self.greet(connection, Claim::Peer(server), definition, out);
+                return self.greet(connection, (Claim::Peer(server), definition), now, out);
             }
             Peer::Message { shard, message, tables } => (shard, message, tables),
         };
@@ -275,10 +330,22 @@ impl Service for ServerService {
         now: Instant,
         out: &mut Outbox,
     ) -> Result<(), Error> {
+        if self.has_failed {
+            return Err(Error::new(Kind::Left, "asks a server that has lost its rows"));
+        }
         let is_known = matches!(self.visitors.visitor(client), Visitor::Known(_));
         let bytes_max = if is_known { self.message_bytes_max } else { 0 };
-        let Some(message) = self.visitors.assemble(client, message, bytes_max)? else {
-            return Ok(());
+        if self.visitors.count(client, message.len(), now) {
+            out.hold(client);
+        }
+        let message = match self.visitors.assemble(client, message, bytes_max)? {
+            Frame::Whole(message) => message,
+            Frame::Part => return Ok(()),
+            Frame::NoRoom(shard, request) => {
+                let reason = Reason::Busy { waiting: self.visitors.unfinished() };
+                out.send(client, &FromServer::Refused { shard, request, reason }.to_bytes());
+                return Ok(());
+            }
         };
         match Received::parse(&message)? {
             Received::Client(message) => self.hear_client(client, message, now, out),
@@ -291,11 +358,16 @@ impl Service for ServerService {
     }
 
     fn deadline(&self) -> Option<Instant> {
-        let next = self.keepers.iter().map(|keeper| keeper.shard.deadline()).min()?;
-        self.begun.checked_add(next)
+        if self.has_failed {
+            return None;
+        }
+        let next = self.keepers.iter().map(|keeper| keeper.shard.deadline()).min();
+        let next = next.and_then(|next| self.begun.checked_add(next));
+        [next, self.visitors.deadline()].into_iter().flatten().min()
     }
 
     fn tick(&mut self, now: Instant, out: &mut Outbox) {
+        self.visitors.released(now).into_iter().for_each(|client| out.release(client));
         let time = self.time(now);
         for shard in 0..self.keepers.len() {
             if self.keepers[shard].shard.deadline() <= time {

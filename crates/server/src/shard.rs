@@ -32,6 +32,8 @@ pub struct Options {
     pub uncommitted_max: u64,
     /// Most pulls that wait for slower workers; more are refused.
     pub pulls_max: usize,
+    /// Bytes of row numbers at which further pulls of the same client do not wait.
+    pub pull_bytes_max: usize,
     /// Time after which a message that was not answered is sent again; for a snapshot ten times that.
     pub beat: Duration,
 }
@@ -40,7 +42,8 @@ impl Options {
     /// Returns the usual limits.
     pub fn new(consistency: Consistency) -> Options {
         let beat = Duration::from_millis(50);
-        Options { consistency, uncommitted_max: 64, pulls_max: 4096, beat }
+        let (uncommitted_max, pulls_max, pull_bytes_max) = (64, 4096, 4 << 20);
+        Options { consistency, uncommitted_max, pulls_max, pull_bytes_max, beat }
     }
 }
 

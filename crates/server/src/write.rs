@@ -39,6 +39,13 @@ pub struct Pull {
     pub rows: Vec<(u32, Vec<u64>)>,
 }
 
+impl Pull {
+    /// Returns the number of bytes that its rows take in memory.
+    pub(crate) fn bytes(&self) -> usize {
+        self.rows.iter().map(|(_, rows)| size_of::<u64>() * rows.len()).sum()
+    }
+}
+
 /// Workers that push to the shards.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Workers {

@@ -152,6 +152,13 @@ impl Sampler {
         self.shuffle();
     }
 
+    /// Goes on as if so many global batches were handed out.
+    pub fn skip(&mut self, batches: u64) {
+        for _ in 0..batches * self.sampling.global_batch as u64 {
+            self.next_start();
+        }
+    }
+
     /// The text that is sampled.
     pub fn corpus(&self) -> &Corpus {
         &self.corpus
@@ -265,6 +272,9 @@ mod tests {
             assert_eq!(original.next_batch(), restored.next_batch());
         }
         assert!(original.position().pass > 0);
+        let mut skipped = sampler(0, 3, 5);
+        skipped.skip(60);
+        assert_eq!(skipped.position(), original.position());
     }
 
     #[test]

@@ -11,6 +11,7 @@ use thinwire_job::elastic::{self, Authority, Candidate, Coordinator, Store};
 use thinwire_job::{Form, Given, process};
 
 use crate::launch::elastic::Lead;
+use crate::metrics::{self, CoordinatorMetrics};
 use crate::output::{print_json, say};
 use crate::size::{self, Size, ensure_bounds};
 
@@ -45,6 +46,8 @@ pub struct Args {
     /// One JSON object per event on standard output
     #[arg(long)]
     json: bool,
+    #[command(flatten)]
+    metrics: metrics::Flags,
 }
 
 /// News that reaches the command.
@@ -62,9 +65,13 @@ pub fn run(args: &Args) -> Result<u8> {
     let given = Given { token: args.token.clone(), form: Form::Flags, ..Given::default() };
     let address = args.store.as_ref().map(Store::to_string).or_else(|| args.listen.clone());
     let token = thinwire_job::token(&given, &address.unwrap_or_default(), &process)?;
+    let metrics = CoordinatorMetrics::default();
+    let shown = metrics.clone();
+    args.metrics.show(0, move || shown.page())?;
     let (sender, news) = channel();
     let told = sender.clone();
     let tell = move |event: &elastic::Event| {
+        metrics.note(event);
         let _ = told.send(News::Told(event.clone()));
     };
     let is_saved = args.state.is_some() || args.store.is_some();

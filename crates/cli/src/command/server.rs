@@ -1,16 +1,24 @@
-//! `thinwire server`: one server of a parameter server.
+//! `thinwire server`: one server of a parameter server, or what all of a job's are doing.
+
+mod stats;
 
 use std::net::{SocketAddr, ToSocketAddrs};
+use std::path::PathBuf;
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
 use anyhow::{Result, anyhow};
+use clap::Subcommand;
 use thinwire_job::elastic::{self, Seat};
 use thinwire_job::{Form, Given, process};
+use thinwire_link::Bandwidth;
 use thinwire_link::tcp::address_towards;
-use thinwire_server::Server;
+use thinwire_server::{Limits, MemoryLimit, Server};
 
 use crate::failure::hinted;
+use crate::figures::parse_bytes;
 use crate::launch::is_launched;
+use crate::metrics;
 use crate::output::say;
 use crate::training::Interrupt;
 
@@ -23,7 +31,10 @@ const LOOK_EVERY: Duration = Duration::from_millis(50);
 /// --mode server`). SIGTERM or Ctrl-C makes it leave; a copy of each of its shards is elsewhere if the job has
 /// replicas.
 #[derive(clap::Args)]
+#[command(args_conflicts_with_subcommands = true)]
 pub struct Args {
+    #[command(subcommand)]
+    what: Option<What>,
     /// Address of the job's coordinator, or the store that knows it [default: THINWIRE_COORDINATOR]
     #[arg(long, value_name = "HOST:PORT")]
     coordinator: Option<String>,
@@ -34,17 +45,71 @@ pub struct Args {
     /// The job's secret (better given as THINWIRE_TOKEN)
     #[arg(long, env = "THINWIRE_TOKEN", hide_env_values = true, value_name = "SECRET")]
     token: Option<String>,
+    #[command(flatten)]
+    limits: LimitFlags,
+    #[command(flatten)]
+    metrics: metrics::Flags,
+}
+
+/// Limits of the server.
+#[derive(clap::Args)]
+#[command(next_help_heading = "Limits")]
+struct LimitFlags {
+    /// Memory that rows may take, such as 2GB; the rows that were touched least lately go to a file
+    /// [default: no limit]
+    #[arg(long, value_name = "BYTES", requires = "spill_dir", value_parser = parse_bytes)]
+    memory: Option<u64>,
+    /// With --memory, folder of that file, on a disk; it has no name and vanishes with the server
+    #[arg(long, value_name = "FOLDER", requires = "memory")]
+    spill_dir: Option<PathBuf>,
+    /// Rate of each client's requests with their answers, such as 800mbit; whoever sends more is read from
+    /// more slowly [default: no limit]
+    #[arg(long, value_name = "RATE")]
+    client_rate: Option<Bandwidth>,
+}
+
+impl LimitFlags {
+    fn resolve(&self) -> Limits {
+        let (memory, folder) = (self.memory, self.spill_dir.clone());
+        let memory = memory.zip(folder);
+        Limits {
+            memory: memory.map(|(bytes_max, folder)| MemoryLimit { bytes_max, folder }),
+            client_rate: self.client_rate,
+        }
+    }
+}
+
+/// Other things to do than to serve.
+#[derive(Subcommand)]
+enum What {
+    /// Show the servers of a job: rows, memory, requests and staleness
+    Stats(stats::Args),
 }
 
 /// Serves until the job is over, or a signal comes.
 ///
 /// # Errors
-/// If the coordinator cannot be reached or has no servers, or the address is taken.
+/// If the coordinator cannot be reached or has no servers, the address is taken, or the disk of rows beyond
+/// the limit of memory fails.
 pub fn run(args: &Args) -> Result<u8> {
+    match &args.what {
+        Some(What::Stats(args)) => stats::run(args),
+        None => serve(args),
+    }
+}
+
+fn serve(args: &Args) -> Result<u8> {
     let interrupt = Interrupt::listen()?;
     let seat = seat(args)?;
     let listen = args.listen.clone().map_or_else(|| usual_address(&seat.coordinator), Ok)?;
-    let server = Server::start(&seat, &listen, &thinwire_job::Settings::default())?;
+    let shown = Arc::new(OnceLock::<Weak<Server>>::new());
+    let there = Arc::clone(&shown);
+    args.metrics
+        .show(0, move || metrics::server_page(there.get().and_then(Weak::upgrade).as_deref()))?;
+    let settings = thinwire_job::Settings::default();
+    let server = Server::start_within(args.limits.resolve(), &seat, &listen, &settings)?;
+    let server = Arc::new(server);
+    shown.get_or_init(|| Arc::downgrade(&server));
     interrupt.remember();
     if !is_launched() {
         say(format!("serving the job at {} from {}", seat.coordinator, server.address()));
@@ -56,6 +121,12 @@ pub fn run(args: &Args) -> Result<u8> {
         }
         if let Some(reason) = server.refusal() {
             return Err(anyhow!("the coordinator refuses this server: {reason}"));
+        }
+        if let Some(reason) = server.failure() {
+            let error = anyhow!(
+                "this server has left the job, as it can keep its rows no longer: {reason}"
+            );
+            return Err(hinted(error, "start another one with more memory or a larger disk"));
         }
         if server.is_over() {
             return Ok(0);

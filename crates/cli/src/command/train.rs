@@ -50,7 +50,7 @@ pub struct Args {
 /// # Errors
 /// If the training cannot be done as asked, or a rank is lost.
 pub fn run(args: &Args) -> Result<u8> {
-    let mode = args.server.resolve()?;
+    let mode = args.server.resolve(args.settings.ranks.unwrap_or(Size::Fixed(RANKS)))?;
     if let Some(mode) = mode {
         return with_servers(args, &mode);
     }
@@ -64,12 +64,14 @@ pub fn run(args: &Args) -> Result<u8> {
 
 /// Trains against servers, which this process starts together with the ranks unless it is one of these.
 fn with_servers(args: &Args, mode: &ServerMode) -> Result<u8> {
-    refuse_beside_servers(args)?;
+    refuse_beside_servers(args, mode)?;
     let job = resolved(args)?;
+    training::check_served(&job, mode)?;
     if ranks::is_member() {
         return training::train_with_servers(&job, mode);
     }
-    job.check(&[])?;
+    let codecs = [job.codec.as_ref()];
+    job.check(if mode.is_hybrid() { &codecs } else { &[] })?;
     let size = args.settings.ranks.unwrap_or(Size::Fixed(RANKS));
     let size = match size {
         Size::Fixed(ranks) => Size::Elastic { min: ranks, max: ranks },
@@ -81,23 +83,23 @@ fn with_servers(args: &Args, mode: &ServerMode) -> Result<u8> {
     ranks::launch_elastic(&args.settings.place, &elastic)
 }
 
-/// Refuses flags that a training against servers does not follow.
-fn refuse_beside_servers(args: &Args) -> Result<()> {
+/// Refuses flags that a training with servers does not follow.
+fn refuse_beside_servers(args: &Args, mode: &ServerMode) -> Result<()> {
     let codec = args.codec.as_ref().filter(|codec| codec.typed != "none");
-    let flag = [
-        codec.map(|codec| format!("--codec {}", codec.typed)),
-        args.settings.exchange_flag(),
+    let exchange =
+        [codec.map(|codec| format!("--codec {}", codec.typed)), args.settings.exchange_flag()];
+    let flag = exchange.into_iter().flatten().find(|_| !mode.is_hybrid());
+    refuse_flag(flag, "with --mode server, where gradients travel raw")?;
+    let others = [
         args.plan.flag(),
         args.resume.as_ref().map(|path| format!("--resume {}", path.display())),
         args.settings.trace.as_ref().map(|path| format!("--trace {}", path.display())),
     ];
-    match flag.into_iter().flatten().next() {
-        None => Ok(()),
-        Some(flag) => Err(hinted(
-            anyhow!("{flag} with --mode server, where gradients travel raw"),
-            "leave it out",
-        )),
-    }
+    refuse_flag(others.into_iter().flatten().next(), "in a training with servers")
+}
+
+fn refuse_flag(flag: Option<String>, why: &str) -> Result<()> {
+    flag.map_or(Ok(()), |flag| Err(hinted(anyhow!("{flag} {why}"), "leave it out")))
 }
 
 /// The elastic job whose members this process is to start, unless it is one of them.

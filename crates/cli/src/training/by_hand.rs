@@ -16,6 +16,11 @@ pub fn joined((epoch, world): (u32, World), done: u64) {
     tell(&format!("joined epoch {epoch} after step {done}, as rank {rank} of {ranks}"));
 }
 
+/// Says that the process has done the last step, and others may not have.
+pub fn done(step: u64) {
+    tell(&format!("all {step} steps are done here: waiting for the others"));
+}
+
 /// Says that the process has left, and after which step if it has trained.
 pub fn left(done: Option<u64>) {
     let after = done.map_or(String::new(), |step| format!(" after step {step}"));

@@ -33,11 +33,11 @@ use super::job::{CHECKPOINT_DIR, FIRST_STEP, TrainingJob};
 use super::plan::{Built, Parallelism};
 use super::seat::{self, Seat};
 use super::session::{About, Course, End, Session};
+use super::standing::{Standing, change};
 use super::trace::Trace;
 use super::{Trained, checkpoints, folder, machine};
 use crate::failure::{self, hinted};
 use crate::output::say;
-use crate::report::Change;
 
 /// Interval at which a process that waits for an epoch looks for signals.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
@@ -55,6 +55,7 @@ pub fn train(job: &TrainingJob, codecs: &[Option<&Policy>], seat: &elastic::Seat
         return Err(anyhow!("{} codecs in an elastic job, expected one", codecs.len()));
     };
     job.check(codecs)?;
+    job.show_metrics(&place)?;
     let interrupt = Interrupt::listen()?;
     let mut facts = job.facts();
     // Who joins later finds a newer checkpoint, and takes the state of the others over anyway.
@@ -254,10 +255,10 @@ impl<'a> Elastic<'a> {
             by_hand::joined((epoch.number, world), course.done());
         }
         let title = (epoch.holders == 0).then(|| engine.title(job, self.codec, &seat));
-        let change = (epoch.holders > 0).then(|| self.change(&epoch));
+        let change = (epoch.holders > 0).then(|| change(&epoch, &self.members));
         self.members = epoch.members;
         let session = Session::resume((job, title.as_deref()), engine, &seat, course)?;
-        let mut session = session.of_epoch(membership, change);
+        let mut session = session.of_epoch(Standing::Member(membership), change);
         match session.steps().and_then(|end| session.meet(end)) {
             Ok(end @ (End::Over | End::Stopped)) => {
                 match end {
@@ -280,17 +281,6 @@ impl<'a> Elastic<'a> {
                 handed.map(|()| None)
             }
         }
-    }
-
-    /// What to say of an epoch that goes on from a state. New are those who were not in the last epoch: a
-    /// member may lack the last step, and so take the state over, without being new.
-    fn change(&self, epoch: &Epoch) -> Change {
-        let ranks = epoch.members.len();
-        let joined = match self.members.is_empty() {
-            true => ranks - epoch.holders as usize,
-            false => epoch.members.iter().filter(|id| !self.members.contains(id)).count(),
-        };
-        Change { epoch: epoch.number, ranks, joined, ..Change::default() }
     }
 
     /// The replica with the newest state, and the course up to it. Where this fails with a peer, what this

@@ -77,7 +77,7 @@ impl<'a> Engine<'a> {
         (seat, channel): (&Seat<'_>, Channel),
         (built, start): (&'a Built, Start<'_>),
     ) -> Result<Engine<'a>> {
-        let exchange = exchange(job, codec, seat);
+        let exchange = exchange(job, codec, seat, built);
         let machine = Machine::over(&built.training, &built.plan, channel, start, exchange)?;
         Engine::of(job, machine, built)
     }
@@ -93,7 +93,7 @@ impl<'a> Engine<'a> {
         (built, carried): (&'a Built, Carried),
     ) -> Result<Engine<'a>> {
         let (training, plan) = (&built.training, &built.plan);
-        let exchange = exchange(job, codec, seat);
+        let exchange = exchange(job, codec, seat, built);
         Engine::of(job, Machine::resume(training, plan, channel, carried, exchange)?, built)
     }
 
@@ -304,7 +304,12 @@ impl<'a> Engine<'a> {
 }
 
 /// Options of the exchange of a rank's gradients.
-fn exchange(job: &TrainingJob, codec: Option<&Policy>, seat: &Seat<'_>) -> ExchangeOptions {
+fn exchange(
+    job: &TrainingJob,
+    codec: Option<&Policy>,
+    seat: &Seat<'_>,
+    built: &Built,
+) -> ExchangeOptions {
     let sync = thinwire_sync::Options {
         seed: job.recipe.seed,
         timeout: job.settings.link.timeout(),
@@ -316,7 +321,7 @@ fn exchange(job: &TrainingJob, codec: Option<&Policy>, seat: &Seat<'_>) -> Excha
         GradDtype::F32 => Gradients::F32,
         GradDtype::Bf16 => Gradients::MixedBf16,
     };
-    ExchangeOptions { sync, codecs, gradients }
+    ExchangeOptions { sync, codecs, gradients, remote: built.served.clone() }
 }
 
 /// Adds the flag to an error of an exchange that it would mend.

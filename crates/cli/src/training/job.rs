@@ -19,6 +19,7 @@ use super::settings::{CheckpointPolicy, Settings, Typed};
 use super::{corpus, machine, trace};
 use crate::failure::{self, OrHint, hinted};
 use crate::file;
+use crate::metrics::RankMetrics;
 use crate::report::{Report, Run};
 use crate::size::Size;
 
@@ -42,6 +43,8 @@ pub struct TrainingJob {
     pub resume: Option<Checkpoint>,
     /// Whether and where it is frozen.
     pub policy: Option<CheckpointPolicy>,
+    /// Metrics of this process as a rank.
+    pub metrics: RankMetrics,
     /// The exchange that the checkpoint keeps.
     kept: Option<Exchange>,
 }
@@ -92,6 +95,7 @@ impl TrainingJob {
             settings,
             resume,
             policy,
+            metrics: RankMetrics::default(),
             kept,
         })
     }
@@ -190,6 +194,15 @@ impl TrainingJob {
             let options = self.exchange.options(Some(codec), self.recipe.steps);
             Ok(check_combination(&options, world)?)
         })
+    }
+
+    /// Begins to show the metrics of this process as a rank, if they are asked for.
+    ///
+    /// # Errors
+    /// If the port is taken.
+    pub fn show_metrics(&self, place: &Place) -> Result<()> {
+        let (metrics, offset) = (self.metrics.clone(), u16::try_from(place.local_rank));
+        self.settings.metrics.show(offset.unwrap_or(u16::MAX), move || metrics.page())
     }
 
     /// Returns the facts, by name, that all ranks must have in common.

@@ -17,11 +17,13 @@ pub mod plan;
 mod progress;
 mod recipe;
 mod seat;
+mod served;
 mod server;
 mod server_flags;
 mod session;
 mod settings;
 mod shared;
+mod standing;
 pub mod trace;
 
 pub use interrupt::Interrupt;
@@ -45,7 +47,7 @@ use crate::report::{self, Report, Run};
 use crate::size::Size;
 use engine::Engine;
 use folder::FolderLock;
-use plan::Built;
+use plan::{Built, Parallelism};
 use seat::Seat;
 use session::Session;
 use trace::Trace;
@@ -90,7 +92,22 @@ pub fn train(job: &TrainingJob, codecs: &[Option<&Policy>]) -> Result<u8> {
     conclude(job, &place, trained, &interrupt)
 }
 
-/// Trains against the servers of a parameter server. Returns the code to exit with.
+/// Refuses names of the servers' parameters that fit none of a model's, or all.
+///
+/// # Errors
+/// If it is so, or the model is impossible.
+pub fn check_served(job: &TrainingJob, mode: &ServerMode) -> Result<()> {
+    match &job.parallelism {
+        Parallelism::Replicas(model) => {
+            let model = model.smallest()?;
+            let names: Vec<String> = model.parameters().iter().map(|it| it.name.clone()).collect();
+            mode.served(&names).map(drop)
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Trains with the servers of a parameter server. Returns the code to exit with.
 ///
 /// # Errors
 /// If this process is no member of a job with servers, or the training fails.
@@ -152,6 +169,7 @@ fn start(job: &TrainingJob, codecs: &[Option<&Policy>]) -> Result<Start<(Place, 
         Start::Done(code) => return Ok(Start::Done(code)),
     };
     job.check_world(place.world, "the job has")?;
+    job.show_metrics(&place)?;
     let lock = folder::hold(job.policy.as_ref(), place.rank, job.resume.as_ref())?;
     Ok(Start::Rank((place, lock)))
 }

@@ -21,6 +21,7 @@ pub fn of_member(member: &elastic::Seat) -> Place {
         coordinator: member.coordinator.clone(),
         host: Host::Launcher,
         source: Source::Thinwire,
+        local_rank: thinwire_job::process("LOCAL_RANK").and_then(|it| it.parse().ok()).unwrap_or(0),
         local_world: thinwire_job::local_ranks(&thinwire_job::process),
         ..Place::alone(Form::Flags)
     }

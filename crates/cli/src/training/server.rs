@@ -1,12 +1,13 @@
-//! Training whose parameters live on the servers of a parameter server.
+//! Training with parameters on the servers of a parameter server.
 //!
 //! Every rank computes the gradients of its rows of the batch, pushes them, and pulls the parameters for its next
-//! step. Ranks exchange nothing with each other: the servers decide how far one may be ahead of another.
+//! step. If servers have all parameters, ranks exchange nothing with each other: the servers decide how far one
+//! may be ahead of another, ranks come and go, and in each epoch the batch is dealt anew. If they have some, the
+//! ranks of one epoch average the gradients of the others in the same step, and all of them end with any of them.
 //!
 //! Law: with `--consistency sync`, losses are those of a training by all-reduce with the same optimiser, but for
 //! the order in which sums are formed.
 
-use std::borrow::Cow;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow};
@@ -15,25 +16,26 @@ use thinwire_collective::Group;
 use thinwire_job::Place;
 use thinwire_job::elastic::{self, Operator, Presence};
 use thinwire_link::mem;
-use thinwire_member::{Authority, Epoch, Options};
-use thinwire_model::{Graph, Initial, Role};
-use thinwire_server::{Client, Gradient};
+use thinwire_member::{Authority, Epoch, Id, Options};
 use thinwire_sync::{Channel, Policy};
-use thinwire_train::rows;
-use thinwire_train::spmd::{Machine, Remote};
-use thinwire_wire::WORLD_SIZE_MAX;
+use thinwire_train::spmd::Carried;
+use thinwire_train::{Sampler, rows};
+use thinwire_wire::{WORLD_SIZE_MAX, World};
 
 use super::by_hand;
 use super::engine::Engine;
-use super::folder;
+use super::folder::{self, FolderLock};
 use super::interrupt::Interrupt;
 use super::job::TrainingJob;
 use super::plan::{Built, Parallelism};
 use super::seat::{self, Seat};
-use super::server_flags::{ServerMode, Tabled};
-use super::session::Session;
+use super::served::Served;
+use super::server_flags::ServerMode;
+use super::session::{About, Course, End, Session};
+use super::standing::{Standing, change};
 use super::trace::Trace;
-use super::{Trained, conclude};
+use super::{Trained, conclude, shared};
+use crate::output::say;
 
 /// Interval at which a process that waits for the others looks for signals.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
@@ -41,44 +43,52 @@ const LOOK_EVERY: Duration = Duration::from_millis(50);
 const ASK_EVERY: Duration = Duration::from_millis(200);
 /// Figure of a rank that has done its steps.
 const DONE: &str = "done";
-/// Values per row of a parameter of one dimension.
-const VECTOR_WIDTH: usize = 1024;
 
-/// Trains against servers; the rank that is first in the first epoch prints. Returns the code to exit with.
+/// Trains with servers; the first rank prints that is there in the end. Returns the code to exit with.
 ///
 /// # Errors
-/// If the job or its servers refuse this process, or a shard is lost.
+/// If the job or its servers refuse this process, a shard is lost, or a rank with which this one averages
+/// gradients.
 pub fn train(job: &TrainingJob, mode: &ServerMode, seat: &elastic::Seat) -> Result<u8> {
     let settings = &job.settings;
     let place = seat::of_member(seat);
+    job.show_metrics(&place)?;
     let interrupt = Interrupt::listen()?;
     let links = settings.link.of_job(settings.limit(&place))?;
     let options = Options::new(Authority::Saved, 1, WORLD_SIZE_MAX);
-    let facts = job.facts().into_iter().chain(mode.facts()).collect();
+    let mut facts = job.facts();
+    facts.extend(mode.facts());
+    if mode.is_hybrid() {
+        let exchange = job.exchange.described().into_iter();
+        facts.extend(exchange.map(|(name, value)| (name.to_owned(), value)));
+    }
     let presence = Presence::join(seat, &links, options, facts)?;
     by_hand::waiting(&seat.coordinator);
-    let epoch = first_epoch(&presence, settings.link.timeout())?;
-    let world = epoch.world(presence.id()).context("an epoch without this process")?;
+    let ranks = mode.is_hybrid().then_some(mode.ranks);
+    let epoch = first_epoch(&presence, ranks, settings.link.timeout())?;
     interrupt.remember();
-    let place = Place { rank: world.rank().0, world: world.size() as u32, ..place };
-    let (first, presence) = (epoch.number, &presence);
-    let worker = Worker { job, mode, seat, presence, interrupt: &interrupt, first };
-    let trained = thinwire_train::threads::run(settings.threads(&place), || worker.train(&place))?;
-    let is_done = trained.is_ok() && interrupt.signal().is_none();
-    let code = conclude(job, &place, trained, &interrupt)?;
-    match is_done {
-        true => worker.finish(),
-        false => presence.leave(),
+    let worker = Worker::new((job, mode), (seat, &presence), &interrupt)?;
+    let threads = settings.threads(&place);
+    let first = epoch.number;
+    let (place, trained) = thinwire_train::threads::run(threads, || worker.train(&place, epoch))?;
+    if trained.is_ok() && interrupt.signal().is_none() {
+        let place = worker.finish(place, first);
+        return conclude(job, &place, trained, &interrupt);
     }
+    let code = conclude(job, &place, trained, &interrupt)?;
+    presence.leave();
     Ok(code)
 }
 
-/// Waits for the first epoch with this process.
-fn first_epoch(presence: &Presence, timeout: Duration) -> Result<Epoch> {
-    let deadline = Instant::now() + timeout;
+/// Waits for the first epoch with this process, perhaps for one of so many ranks.
+fn first_epoch(presence: &Presence, ranks: Option<u32>, timeout: Duration) -> Result<Epoch> {
+    let (deadline, mut seen) = (Instant::now() + timeout, 0);
     loop {
-        if let Some(epoch) = presence.wait(0, LOOK_EVERY) {
-            return Ok(epoch);
+        if let Some(epoch) = presence.wait(seen, LOOK_EVERY) {
+            seen = epoch.number;
+            if ranks.is_none_or(|ranks| epoch.members.len() == ranks as usize) {
+                return Ok(epoch);
+            }
         }
         if let Some(reason) = presence.refusal() {
             return Err(anyhow!("the coordinator refuses this rank: {reason}"));
@@ -87,139 +97,210 @@ fn first_epoch(presence: &Presence, timeout: Duration) -> Result<Epoch> {
             return Err(anyhow!("the job is over"));
         }
         if Instant::now() >= deadline {
+            let of = ranks.map_or(String::new(), |ranks| format!(" with {ranks} ranks"));
             let seconds = timeout.as_secs_f64().ceil();
-            return Err(anyhow!("no epoch of the job began within {seconds:.0} s"));
+            return Err(anyhow!("no epoch of the job{of} began within {seconds:.0} s"));
         }
     }
 }
 
-/// A rank that trains against servers.
+/// A rank that trains with servers.
 struct Worker<'a> {
     job: &'a TrainingJob,
     mode: &'a ServerMode,
     seat: &'a elastic::Seat,
     presence: &'a Presence,
     interrupt: &'a Interrupt,
-    /// Number of the epoch in which this rank began.
-    first: u32,
+    /// Codec of gradients: raw for servers alone.
+    codec: Policy,
 }
 
-impl Worker<'_> {
-    fn train(&self, place: &Place) -> Result<Trained> {
+/// State of a rank between two epochs.
+#[derive(Default)]
+struct Kept {
+    /// Replica and its course; none before the first epoch.
+    replica: Option<(Course, Carried)>,
+    /// The servers; none before the first epoch.
+    served: Option<Served>,
+    members: Vec<Id>,
+}
+
+impl<'a> Worker<'a> {
+    fn new(
+        (job, mode): (&'a TrainingJob, &'a ServerMode),
+        (seat, presence): (&'a elastic::Seat, &'a Presence),
+        interrupt: &'a Interrupt,
+    ) -> Result<Worker<'a>> {
+        let codec = job.codec.clone().filter(|_| mode.is_hybrid());
+        let codec = codec.map_or_else(|| "none".parse(), Ok)?;
+        Ok(Worker { job, mode, seat, presence, interrupt, codec })
+    }
+
+    /// Trains in one epoch after another; returns the place in the last one, too.
+    fn train(&self, place: &Place, mut epoch: Epoch) -> (Place, Result<Trained>) {
+        let mut kept = Kept::default();
+        loop {
+            let Some(world) = epoch.world(self.presence.id()) else {
+                return (place.clone(), Err(anyhow!("an epoch without this process")));
+            };
+            let place = Place { rank: world.rank().0, world: world.size() as u32, ..place.clone() };
+            match self.epoch(&place, (&epoch, world), &mut kept) {
+                Ok(None) => {}
+                Ok(Some(trained)) => return (place, Ok(trained)),
+                Err(error) => return (place, Err(error)),
+            }
+            // The session has ended because it has begun.
+            epoch = self.presence.epoch().unwrap_or(epoch);
+        }
+    }
+
+    /// Trains in one epoch; returns the end of the training if it is over.
+    fn epoch(
+        &self,
+        place: &Place,
+        (epoch, world): (&Epoch, World),
+        kept: &mut Kept,
+    ) -> Result<Option<Trained>> {
         let job = self.job;
         let Parallelism::Replicas(model) = &job.parallelism else {
-            return Err(anyhow!("a training of parts of a plan with --mode server"));
+            return Err(anyhow!("a training of parts of a plan with servers"));
         };
-        let world = thinwire_wire::World::new(place.rank, place.world)?;
-        let policy = job.policy.as_ref().filter(|_| place.rank == 0);
-        let lock = folder::hold(policy, 0, None)?;
+        let lock = self.hold(place.rank, epoch)?;
         let seat = Seat { place, interrupt: self.interrupt, lock: &lock };
         let mine = rows(job.recipe.batch, model.unit()?, world).len();
-        let built = Built::replica(model, mine)?;
-        let channel =
-            Channel::new(Group::new(mem::alone()).with_timeout(job.settings.link.timeout()));
-        let raw: Policy = "none".parse()?;
-        let mut engine = Engine::start(job, Some(&raw), (&seat, channel), &built)?;
-        let parameters = tables_of(&engine.machine, &built.training.graph);
-        let definition = self.mode.definition(&parameters, job.recipe.seed);
-        let client = Client::open(self.seat, &definition, job.settings.link.timeout())?;
-        let share = mine as f32 / job.recipe.batch as f32;
-        let bytes = parameters.iter().map(|table| 4.0 * (table.rows * table.width) as f64).sum();
-        engine.machine = engine.machine.with_remote(remote(client, parameters, share));
-        let trace =
-            Trace::open(job.settings.trace.as_deref().filter(|_| place.rank == 0), "server", true)?;
-        let (mut run, kept) = Session::start((job, Some(&raw)), engine, &seat, trace)?.run()?;
-        (run.raw_bytes, run.sent_bytes) = (bytes, bytes);
-        Ok(Trained { runs: vec![run], file: None, kept })
+        let mut built = Built::replica(model, mine)?;
+        let names: Vec<String> =
+            built.training.graph.parameters().map(|(_, tensor)| tensor.name.clone()).collect();
+        built.served = self.mode.served(&names)?;
+        let channel = self.channel(epoch, place.rank)?;
+        let is_first = kept.replica.is_none();
+        let (mut engine, course) =
+            self.begin((epoch, world), (&seat, channel), &built, kept.replica.take())?;
+        let served = match kept.served.take() {
+            Some(served) => served,
+            None => {
+                let of = (self.mode, &built.served[..], job.recipe.seed);
+                let graph = &built.training.graph;
+                Served::open(
+                    of,
+                    (&engine.machine, graph),
+                    (self.seat, job.settings.link.timeout()),
+                )?
+            }
+        };
+        engine.machine = served.attach(engine.machine, mine as f32 / job.recipe.batch as f32)?;
+        let title =
+            (is_first && course.done() == 0).then(|| engine.title(job, Some(&self.codec), &seat));
+        if title.is_some() && place.rank == 0 {
+            self.codec.warnings().into_iter().for_each(|it| say(format!("warning: {it}")));
+        }
+        let change = title.is_none().then(|| change(epoch, &kept.members));
+        let mut session = Session::resume((job, title.as_deref()), engine, &seat, course)?;
+        if !self.mode.is_hybrid() {
+            session = session.of_epoch(Standing::Worker(self.presence, epoch.number), change);
+        }
+        (kept.members, kept.served) = (epoch.members.clone(), Some(served.clone()));
+        if session.steps()? == End::Changed {
+            kept.replica = Some(session.leave());
+            return Ok(None);
+        }
+        if self.interrupt.signal().is_none() {
+            by_hand::done(session.done());
+        }
+        let (mut run, saved) = session.finish()?;
+        run.raw_bytes += served.step_bytes() as f64;
+        run.sent_bytes += served.step_bytes() as f64;
+        Ok(Some(Trained { runs: vec![run], file: None, kept: saved }))
+    }
+
+    /// Returns the replica of an epoch with its course: the one of the epoch before, or one that begins where the
+    /// job is.
+    fn begin<'b>(
+        &self,
+        (epoch, world): (&Epoch, World),
+        (seat, channel): (&Seat<'_>, Channel),
+        built: &'b Built,
+        replica: Option<(Course, Carried)>,
+    ) -> Result<(Engine<'b>, Course)> {
+        let (job, codec) = (self.job, Some(&self.codec));
+        if let Some((course, mut carried)) = replica {
+            carried.settle(carried.step())?;
+            carried.reform(&channel)?;
+            return Ok((Engine::resume(job, codec, (seat, channel), (built, carried))?, course));
+        }
+        let mut engine = Engine::start(job, codec, (seat, channel), built)?;
+        let done = if self.mode.is_hybrid() { 0 } else { epoch.done.min(job.recipe.steps) };
+        let mut course = Course::new(codec, Trace::default(), done);
+        if done > 0 {
+            let mut sampler = Sampler::new(job.corpus.clone(), engine.sampling(job, world))?;
+            sampler.skip(done);
+            course.seek(done, About { first: done, position: sampler.position() });
+            engine.machine.seek(done);
+            by_hand::joined((epoch.number, world), done);
+        }
+        Ok((engine, course))
+    }
+
+    /// Returns the channel among the ranks of an epoch, or one without others where servers have all parameters.
+    fn channel(&self, epoch: &Epoch, rank: u32) -> Result<Channel> {
+        let timeout = self.job.settings.link.timeout();
+        if !self.mode.is_hybrid() {
+            return Ok(Channel::new(Group::new(mem::alone()).with_timeout(timeout)));
+        }
+        let link = self.presence.meet(epoch)?;
+        let link = link.with_context(|| {
+            format!("epoch {} has ended before its ranks had met", epoch.number)
+        })?;
+        let mut group = Group::new(link).with_timeout(timeout);
+        shared::check_folder(self.job.policy.as_ref(), rank, &mut group)?;
+        Ok(Channel::new(group))
+    }
+
+    /// Takes the folder of checkpoints on rank 0 of an epoch.
+    fn hold(&self, rank: u32, epoch: &Epoch) -> Result<FolderLock> {
+        let policy = self.job.policy.as_ref();
+        let lock = match epoch.number {
+            1 => folder::hold(policy, rank, None)?,
+            _ => folder::hold_again(policy, rank),
+        };
+        Ok(lock.of_epoch(&epoch.coordinator.to_string(), epoch.number))
     }
 
     /// Waits until all ranks have done their steps: then the job is over. A signal ends the wait. Where ranks have
-    /// come or gone meanwhile, others may have more steps to do, in which servers are not to wait for this one:
-    /// then it leaves, unless it is the last.
-    fn finish(&self) {
+    /// come or gone since the `first` epoch, others may have more steps to do, in which servers are not to wait for
+    /// this one: then it leaves, unless it is the last. Returns the place in the last epoch, which is not the first
+    /// one of a rank that others outlast.
+    fn finish(&self, place: Place, first: u32) -> Place {
+        self.presence.tell(Map::from_iter([(DONE.to_owned(), Value::Bool(true))]));
+        let mut operator = None;
         while !self.presence.is_over() && self.presence.refusal().is_none() {
+            let is_done = self.all_are_done(&mut operator);
             let epoch = self.presence.epoch();
-            let goes_on = epoch.is_some_and(|it| it.number > self.first && it.members.len() > 1);
-            if (goes_on && !self.all_are_done()) || self.interrupt.signal().is_some() {
-                return self.presence.leave();
+            let goes_on = epoch.is_some_and(|it| it.number > first && it.members.len() > 1);
+            if self.interrupt.signal().is_some() || (goes_on && self.mode.waits() && !is_done) {
+                self.presence.leave();
+                return Place { rank: place.rank.max(1), ..place };
             }
-            let done = Map::from_iter([(DONE.to_owned(), Value::Bool(true))]);
-            self.presence.tell(done);
-            if self.all_are_done() {
+            if is_done {
                 // Another rank may have told it already.
                 let _ = self.presence.complete();
-                return;
+                break;
             }
             std::thread::sleep(ASK_EVERY);
         }
+        let world = self.presence.epoch().and_then(|it| it.world(self.presence.id()));
+        Place { rank: world.map_or(place.rank, |world| world.rank().0), ..place }
     }
 
     /// Whether all ranks have told the coordinator that they have done their steps; no if it is away.
-    fn all_are_done(&self) -> bool {
+    fn all_are_done(&self, operator: &mut Option<Operator>) -> bool {
         let (coordinator, token) = (&self.seat.coordinator, &self.seat.token);
-        let status =
-            Operator::connect(coordinator, token, ASK_EVERY).and_then(|mut it| it.status());
-        let status = status.ok().and_then(|json| serde_json::from_str::<Value>(&json).ok());
-        let members = status.as_ref().and_then(|status| status["members"].as_array());
+        let connect = || Operator::connect(coordinator, token, ASK_EVERY).ok();
+        let Some(mut connected) = operator.take().or_else(connect) else { return false };
+        let Ok(status) = connected.status() else { return false };
+        *operator = Some(connected);
+        let status = serde_json::from_str::<Value>(&status).unwrap_or_default();
+        let members = status["members"].as_array();
         members.is_some_and(|all| all.iter().all(|it| it["figures"][DONE] == true))
     }
-}
-
-/// Returns the parameters of a replica as tables, in the order in which the executor has them.
-fn tables_of(machine: &Machine<'_>, graph: &Graph) -> Vec<Tabled> {
-    let tabled = |parameter: &thinwire_program::Parameter| {
-        let tensor = &graph.tensors[parameter.tensor];
-        let length = tensor.elements();
-        // A vector has rows, too, so that no shard has all of a long one.
-        let width = match tensor.shape.len() {
-            0 | 1 => length.min(VECTOR_WIDTH),
-            _ => length / tensor.shape[0],
-        };
-        let initial = match tensor.role {
-            Role::Parameter(Initial::Normal(deviation)) => format!("normal:{}", deviation as f32),
-            Role::Parameter(Initial::Ones) => "constant:1".to_owned(),
-            _ => "zeros".to_owned(),
-        };
-        Tabled {
-            name: tensor.name.clone(),
-            rows: length.div_ceil(width),
-            width,
-            length,
-            is_matrix: tensor.shape.len() > 1,
-            initial,
-            stream: parameter.tensor as u32,
-        }
-    };
-    machine.program().parameters.iter().map(tabled).collect()
-}
-
-/// Returns the optimiser of an executor whose parameters the servers have.
-fn remote<'a>(mut client: Client, tables: Vec<Tabled>, share: f32) -> Remote<'a> {
-    let all: Vec<Vec<u64>> = tables.iter().map(|table| (0..table.rows as u64).collect()).collect();
-    let mut pulled = vec![0.0; tables.iter().map(|table| table.rows * table.width).sum()];
-    let failed = |error: thinwire_server::Error| thinwire_train::Error::exchange(error);
-    Remote::new(move |gradients, scale, values| {
-        let scaled = |(gradient, table): (&Cow<'_, [f32]>, &Tabled)| {
-            let mut row: Vec<f32> = gradient.iter().map(|value| value * scale * share).collect();
-            row.resize(table.rows * table.width, 0.0);
-            row
-        };
-        let scaled: Vec<Vec<f32>> = gradients.iter().zip(&tables).map(scaled).collect();
-        let pushed = scaled.iter().zip(&all).enumerate().map(|(number, (values, rows))| Gradient {
-            table: number as u32,
-            rows,
-            values,
-        });
-        client.push(&pushed.collect::<Vec<_>>()).map_err(failed)?;
-        let sent_bytes = 4 * pulled.len() as u64;
-        let rows = all.iter().enumerate().map(|(number, rows)| (number as u32, &rows[..]));
-        client.pull(&rows.collect::<Vec<_>>(), &mut pulled).map_err(failed)?;
-        let mut rest = &pulled[..];
-        for (values, table) in values.iter_mut().zip(&tables) {
-            let (mine, after) = rest.split_at(table.rows * table.width);
-            values.copy_from_slice(&mine[..table.length]);
-            rest = after;
-        }
-        Ok(sent_bytes)
-    })
 }

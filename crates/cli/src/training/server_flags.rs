@@ -1,11 +1,13 @@
-//! Flags of a training whose parameters live on servers.
+//! Flags of a training whose parameters, or some of them, live on servers.
 
 use anyhow::{Result, anyhow};
 use clap::ValueEnum;
+use thinwire_model::matches;
 use thinwire_server::{Consistency, Definition, TableDefinition};
 use thinwire_update::{AdamWOptions, Optimizer, Rule};
 
 use crate::failure::hinted;
+use crate::size::{Size, ensure_fixed};
 
 /// Servers that a launcher starts, unless it is told.
 const SERVERS: u32 = 2;
@@ -13,6 +15,9 @@ const SERVERS: u32 = 2;
 const SHARDS_PER_SERVER: u32 = 8;
 /// Optimiser of the servers, unless it is told.
 const OPTIMIZER: &str = "adamw:lr=0.001";
+
+/// Most names that a hint repeats.
+const NAMES: usize = 8;
 
 /// Place where gradients become parameters.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
@@ -22,6 +27,8 @@ pub enum Mode {
     AllReduce,
     /// Servers have the parameters: ranks push gradients and pull parameters
     Server,
+    /// Servers have the parameters of --server-params, and every rank the others
+    Hybrid,
 }
 
 /// Flags of a parameter server.
@@ -31,18 +38,22 @@ pub struct ServerFlags {
     /// Where gradients become parameters
     #[arg(long, value_enum, default_value_t)]
     mode: Mode,
-    /// With --mode server, number of servers to start on this machine [default: 2]
+    /// With --mode hybrid, the parameters that servers have: 'embedding.*', where * stands for any letters; may
+    /// be repeated
+    #[arg(long, value_name = "NAMES")]
+    server_params: Vec<String>,
+    /// With servers, number of servers to start on this machine [default: 2]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=256))]
     servers: Option<u32>,
-    /// With --mode server, how far a rank may be ahead of another: sync (all gradients of a step are one
+    /// With servers, how far a rank may be ahead of another: sync (all gradients of a step are one
     /// update), bounded:STEPS or async [default: sync]
     #[arg(long, value_name = "HOW", value_parser = |text: &str| Consistency::parse(text))]
     consistency: Option<Consistency>,
-    /// With --mode server, the servers' optimiser, whose learning rate is constant
+    /// With servers, the servers' optimiser, whose learning rate is constant
     /// [default: adamw:lr=0.001]
     #[arg(long, value_name = "RULE:lr=RATE", value_parser = |text: &str| Optimizer::parse(text))]
     optimizer: Option<Optimizer>,
-    /// With --mode server, servers that can be lost at once without losing parameters [default: 1, or 0
+    /// With servers, servers that can be lost at once without losing parameters [default: 1, or 0
     /// with one server]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(0..=15))]
     replicas: Option<u32>,
@@ -56,6 +67,10 @@ pub struct ServerMode {
     consistency: Consistency,
     optimizer: Optimizer,
     backups: u32,
+    /// Patterns of the parameters that servers have; none where they have all.
+    patterns: Vec<String>,
+    /// Number of ranks, where that is fixed.
+    pub ranks: u32,
 }
 
 /// A parameter as a table of the servers.
@@ -81,10 +96,15 @@ impl ServerFlags {
     ///
     /// # Errors
     /// If a flag needs another one.
-    pub fn resolve(&self) -> Result<Option<ServerMode>> {
+    pub fn resolve(&self, size: Size) -> Result<Option<ServerMode>> {
         if self.mode == Mode::AllReduce {
             return self.refuse().map(|()| None);
         }
+        self.check_patterns()?;
+        let ranks = match self.mode {
+            Mode::Hybrid => ensure_fixed(Some(size), "--mode hybrid")?,
+            _ => size.fixed(),
+        };
         let servers = self.servers.unwrap_or(SERVERS);
         let backups = self.replicas.unwrap_or(1.min(servers - 1));
         if backups >= servers {
@@ -100,7 +120,24 @@ impl ServerFlags {
             consistency: self.consistency.unwrap_or(Consistency::Sync),
             optimizer: self.optimizer.unwrap_or_else(usual),
             backups,
+            patterns: self.server_params.clone(),
+            ranks: ranks.unwrap_or_default(),
         }))
+    }
+
+    /// Refuses names of parameters where servers have all, and no names where they have some.
+    fn check_patterns(&self) -> Result<()> {
+        match (self.mode, self.server_params.first()) {
+            (Mode::Hybrid, None) => Err(hinted(
+                anyhow!("--mode hybrid without names of the servers' parameters"),
+                "give them: --server-params 'embedding.*', or take --mode server",
+            )),
+            (Mode::Server, Some(pattern)) => Err(hinted(
+                anyhow!("--server-params '{pattern}' with --mode server, where servers have all"),
+                "take --mode hybrid, or leave it out",
+            )),
+            _ => Ok(()),
+        }
     }
 
     fn refuse(&self) -> Result<()> {
@@ -109,21 +146,60 @@ impl ServerFlags {
             self.consistency.map(|value| format!("--consistency {value}")),
             self.optimizer.map(|value| format!("--optimizer {value}")),
             self.replicas.map(|value| format!("--replicas {value}")),
+            self.server_params.first().map(|pattern| format!("--server-params '{pattern}'")),
         ];
         match given.into_iter().flatten().next() {
             None => Ok(()),
-            Some(flag) => {
-                Err(hinted(anyhow!("{flag} without servers"), "add --mode server, or leave it out"))
-            }
+            Some(flag) => Err(hinted(
+                anyhow!("{flag} without servers"),
+                "add --mode server or --mode hybrid, or leave it out",
+            )),
         }
     }
 }
 
 impl ServerMode {
+    /// Returns whether ranks average the gradients of some parameters themselves.
+    pub fn is_hybrid(&self) -> bool {
+        !self.patterns.is_empty()
+    }
+
+    /// Returns whether servers let a rank wait for slower ones.
+    pub fn waits(&self) -> bool {
+        self.consistency != Consistency::Async
+    }
+
+    /// Returns which of a model's parameters servers have.
+    ///
+    /// # Errors
+    /// If a pattern fits none, or all of them together fit all.
+    pub fn served(&self, names: &[String]) -> Result<Vec<String>> {
+        let (count, shown) = (names.len(), names[..names.len().min(NAMES)].join(", "));
+        let more = if count > NAMES { ", ..." } else { "" };
+        let hint = format!("parameters are called {shown}{more}");
+        let is_idle = |pattern: &&String| !names.iter().any(|name| matches(pattern, name));
+        if let Some(pattern) = self.patterns.iter().find(is_idle) {
+            let error =
+                anyhow!("--server-params '{pattern}' fits none of the model's {count} parameters");
+            return Err(hinted(error, hint));
+        }
+        let fits = |name: &&String| self.patterns.iter().any(|pattern| matches(pattern, name));
+        let served: Vec<String> = names.iter().filter(fits).cloned().collect();
+        match (self.is_hybrid(), served.len()) {
+            (false, _) => Ok(names.to_vec()),
+            (true, fitting) if fitting == count => {
+                let error = anyhow!("--server-params fits all of the model's {count} parameters");
+                Err(hinted(error, format!("take --mode server, or fewer of them: {hint}")))
+            }
+            (true, _) => Ok(served),
+        }
+    }
+
     /// Returns what the ranks of the job must have in common.
     pub fn facts(&self) -> impl Iterator<Item = (String, String)> {
         [
-            ("--mode", "server".to_owned()),
+            ("--mode", if self.is_hybrid() { "hybrid" } else { "server" }.to_owned()),
+            ("--server-params", self.patterns.join(" ")),
             ("--servers", self.servers.to_string()),
             ("--consistency", self.consistency.to_string()),
             ("--optimizer", self.optimizer.to_string()),
@@ -161,5 +237,32 @@ impl ServerMode {
             backups: self.backups,
             servers: self.servers,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn hybrid(patterns: &[&str]) -> ServerMode {
+        let server_params = patterns.iter().map(|pattern| (*pattern).to_owned()).collect();
+        let flags = ServerFlags { mode: Mode::Hybrid, server_params, ..ServerFlags::default() };
+        flags.resolve(Size::Fixed(2)).unwrap().unwrap()
+    }
+
+    #[test]
+    fn servers_have_some_parameters_and_not_all() {
+        let names = ["embedding.weight", "block.0.up", "block.0.down", "norm"].map(str::to_owned);
+        assert_eq!(hybrid(&["embedding.*"]).served(&names).unwrap(), names[..1]);
+        assert_eq!(hybrid(&["norm", "*.up"]).served(&names).unwrap(), [&names[1][..], "norm"]);
+        let refused = |patterns: &[&str]| {
+            crate::failure::lines(&hybrid(patterns).served(&names).unwrap_err())
+        };
+        let hint = "parameters are called embedding.weight, block.0.up, block.0.down, norm";
+        let (error, found) = refused(&["norm", "embd.*"]);
+        assert_eq!(error, "--server-params 'embd.*' fits none of the model's 4 parameters");
+        assert_eq!(found.as_deref(), Some(hint));
+        let (error, _) = refused(&["*o*", "em*"]);
+        assert_eq!(error, "--server-params fits all of the model's 4 parameters");
     }
 }

@@ -5,7 +5,6 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
-use thinwire_job::elastic::Membership;
 use thinwire_link::Bandwidth;
 use thinwire_sync::{Live, Policy};
 use thinwire_train::spmd::{Carried, Sampled};
@@ -17,9 +16,11 @@ use super::job::TrainingJob;
 use super::log::Log;
 use super::progress::{News, Progress};
 use super::seat::Seat;
+use super::standing::{CHANGE, STOP, Standing};
 use super::trace::Trace;
 use super::{checkpoints, machine, plan};
 use crate::failure;
+use crate::metrics::Taken;
 use crate::output::{harmless, say};
 use crate::report::{Change, Planned, Run};
 
@@ -30,10 +31,6 @@ const ALONE_RUNS: u64 = 25;
 const SAMPLE_TEMPERATURE: f32 = 0.7;
 /// Interval at which a member of an elastic job sends its figures to the coordinator.
 const FIGURES_EVERY: Duration = Duration::from_millis(500);
-/// Number that a rank gives the others to end the epoch after this step, above those of signals.
-const CHANGE: i32 = 1 << 10;
-/// Number that a rank gives the others if nobody goes on after this step.
-const STOP: i32 = 1 << 11;
 
 /// A training under way: a rank in its job, or in one epoch of an elastic one.
 pub struct Session<'a> {
@@ -45,8 +42,7 @@ pub struct Session<'a> {
     validation: Vec<Batch>,
     progress: Progress,
     course: Course,
-    /// Membership in an elastic job, none otherwise.
-    membership: Option<&'a Membership>,
+    standing: Standing<'a>,
     /// The change that this epoch began with, until its first step has ended.
     change: Option<Change>,
     /// The time of the last figures.
@@ -182,7 +178,7 @@ impl<'a> Session<'a> {
         let validation = validation_batches(&job.corpus, &sampling, most);
         let speaks = world.rank() == Rank(0);
         let progress = Progress::new(title, course.done, job.recipe.steps, speaks);
-        let (membership, change, told) = (None, None, Instant::now());
+        let (standing, change, told) = (Standing::Fixed, None, Instant::now());
         Ok(Session {
             job,
             seat,
@@ -192,17 +188,17 @@ impl<'a> Session<'a> {
             validation,
             progress,
             course,
-            membership,
+            standing,
             change,
             told,
             is_stopped: false,
         })
     }
 
-    /// The session as one epoch of an elastic job, perhaps after another one.
+    /// The session as one epoch of a job whose ranks come and go, perhaps after another one.
     #[must_use]
-    pub fn of_epoch(self, membership: &'a Membership, change: Option<Change>) -> Session<'a> {
-        Session { membership: Some(membership), change, ..self }
+    pub fn of_epoch(self, standing: Standing<'a>, change: Option<Change>) -> Session<'a> {
+        Session { standing, change, ..self }
     }
 
     /// Takes all steps. The run is complete on rank 0 only; beside it stands whether the last
@@ -246,7 +242,7 @@ impl<'a> Session<'a> {
 
     /// Prepares for the last checkpoint of all members of an elastic job.
     fn close(&mut self) {
-        self.membership.iter().for_each(|it| it.closing());
+        self.standing.closing();
         self.is_stopped = true;
     }
 
@@ -259,6 +255,11 @@ impl<'a> Session<'a> {
             self.engine.machine.gather(&[0.0])?;
         }
         Ok(end)
+    }
+
+    /// Returns the number of steps that are done.
+    pub fn done(&self) -> u64 {
+        self.course.done
     }
 
     /// Ends the epoch of a replica, after any step or the loss of a peer.
@@ -287,17 +288,21 @@ impl<'a> Session<'a> {
     fn step(&mut self) -> Result<(Batch, News, i32)> {
         let begun = Instant::now();
         let batch = self.sampler.next_batch();
-        let taken = self.engine.step(&batch, begun, self.wish());
+        let wish = self.standing.wish(self.seat.interrupt.signal(), self.world.size());
+        let taken = self.engine.step(&batch, begun, wish);
         // A peer that is lost while ranks plan anew takes nothing back.
         if self.engine.machine.next_step() > self.course.done {
             (self.course.done, self.course.position) =
                 (self.course.done + 1, self.sampler.position());
-            self.membership.iter().for_each(|it| it.applied(self.course.done));
+            self.standing.applied(self.course.done);
         }
         let (step, said) = taken?;
         self.course.trace.step(&step.record, || self.engine.passes())?;
         step.record.planning.iter().for_each(|planning| self.progress.planned(planning));
         let (loss, sent_bytes) = (step.loss, step.sent_bytes);
+        let (step_s, wait_s) = (step.step_s, step.wait_s);
+        let taken = Taken { step: self.course.done, loss, steps: 1, step_s, wait_s, sent_bytes };
+        self.job.metrics.add(taken);
         self.course.log.step(step);
         let step_s = self.course.log.recent_step_s();
         self.tell(loss);
@@ -314,9 +319,9 @@ impl<'a> Session<'a> {
             self.progress.say(&change.to_string());
             self.course.log.changed(change);
         }
-        if let Some(membership) = self.membership.filter(|_| self.told.elapsed() > FIGURES_EVERY) {
+        if self.standing.is_elastic() && self.told.elapsed() > FIGURES_EVERY {
             self.told = Instant::now();
-            membership.tell(self.live(loss).object());
+            self.standing.tell(self.live(loss).object());
         }
     }
 
@@ -335,22 +340,6 @@ impl<'a> Session<'a> {
         match self.world.rank() {
             Rank(0) => live.with_exchange(self.engine.machine.sync().link(), log.last_record()),
             _ => live,
-        }
-    }
-
-    /// Returns the number that this rank gives the others in a step: a signal that ends the training, [`CHANGE`]
-    /// or [`STOP`] to end the epoch, or 0. In an elastic job a signal makes this process leave, and the others go
-    /// on.
-    fn wish(&self) -> i32 {
-        let signal = self.seat.interrupt.signal();
-        let Some(membership) = self.membership else { return signal.unwrap_or(0) };
-        if signal.is_some() {
-            membership.leave();
-        }
-        match membership.finishing() {
-            Some(leavers) if leavers.len() == self.world.size() => STOP,
-            Some(_) => CHANGE,
-            None => 0,
         }
     }
 
@@ -394,7 +383,7 @@ impl<'a> Session<'a> {
         let saved = saved.with_context(|| format!("saving step {done}"));
         match saved {
             saved if over => self.course.saved = saved,
-            Err(error) if self.membership.is_some() && failure::lost_rank(&error).is_none() => {
+            Err(error) if self.standing.is_elastic() && failure::lost_rank(&error).is_none() => {
                 warn_unsaved(&error);
             }
             saved => self.course.saved = Ok(saved?),

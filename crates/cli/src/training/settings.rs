@@ -17,6 +17,7 @@ use thinwire_train::checkpoint::Checkpoint;
 use crate::codings::{Activations, within};
 use crate::failure::hinted;
 use crate::link;
+use crate::metrics;
 use crate::place::Flags;
 use crate::size::{self, Size};
 
@@ -78,6 +79,8 @@ pub struct Settings {
     pub link: link::Settings,
     #[command(flatten)]
     pub place: Flags,
+    #[command(flatten)]
+    pub metrics: metrics::Flags,
 }
 
 impl Settings {

@@ -198,6 +198,14 @@ impl Membership {
         Ok(found)
     }
 
+    /// Connects to the other members of an epoch; none if the run is to end before.
+    pub(super) fn meet(&self, epoch: &Epoch) -> Result<Option<Link>, Error> {
+        let world = epoch.world(self.id).ok_or_else(|| {
+            Error::invalid(format!("epoch {} without process {}", epoch.number, self.id))
+        })?;
+        self.shared.meet(epoch, world)?.transpose().map_err(Error::from)
+    }
+
     /// Ends the run of an epoch without meeting as soon as it is to end; returns whether it is so within `timeout`.
     pub(super) fn halt_if_told(&self, timeout: Duration) -> bool {
         let is_told = self.shared.wait_for_halt(Instant::now() + timeout);

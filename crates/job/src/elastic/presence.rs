@@ -1,6 +1,6 @@
 //! Presence of a process that is in every epoch without meeting its other members.
 //!
-//! Servers, and workers that exchange nothing with each other, need to know who is there and have nothing to
+//! Servers, and workers that exchange nothing with each other, or only in one epoch, need to know who is there and have nothing to
 //! stop for a change of members: a thread goes from epoch to epoch for them.
 
 mod life;
@@ -11,6 +11,7 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use serde_json::{Map, Value};
+use thinwire_link::Link;
 use thinwire_member::{Epoch, Id, Options};
 
 use super::membership::Membership;
@@ -80,6 +81,21 @@ impl Presence {
     /// block. It is called at once if an epoch has started already.
     pub fn on_change(&self, change: impl Fn() + Send + Sync + 'static) {
         self.life.on_change(Arc::new(change));
+    }
+
+    /// Connects to the other members of an epoch, for processes that do exchange something while it is theirs;
+    /// none if the epoch ends before all have met. The connections outlive the epoch.
+    ///
+    /// # Errors
+    /// If this process is none of its members, or another one is not reached.
+    pub fn meet(&self, epoch: &Epoch) -> Result<Option<Link>, Error> {
+        self.membership.meet(epoch)
+    }
+
+    /// Notes that this process has done so many steps of the job: the next epoch tells the most that any has.
+    pub fn applied(&self, done: u64) {
+        let begun = self.life.epoch().map_or(0, |epoch| epoch.done);
+        self.membership.applied(done.max(begun));
     }
 
     /// Notes that the connection to another member broke. If that one is there after all, one of the two is left

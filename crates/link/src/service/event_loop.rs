@@ -52,6 +52,8 @@ struct Socket {
     has_read: bool,
     /// It may have something for us, or take something.
     ready: bool,
+    /// Both directions have ended.
+    ended: bool,
 }
 
 impl<S: Service> EventLoop<S> {
@@ -93,13 +95,14 @@ impl<S: Service> EventLoop<S> {
         fds.extend(connections.map(|(s, visitor)| PollFd::new(&s.stream, interest(visitor))));
         // An interrupted poll is like one that finds nothing: the next one follows.
         let _ = poll(&mut fds, timeout.as_ref());
-        let found: Vec<_> = fds.iter().map(|fd| !fd.revents().is_empty()).collect();
+        let found: Vec<_> = fds.iter().map(PollFd::revents).collect();
         drop(fds);
-        if found[0] {
+        if !found[0].is_empty() {
             self.wake.drain();
         }
-        for (socket, ready) in self.sockets.values_mut().zip(&found[2..]) {
-            socket.ready = *ready;
+        for (socket, events) in self.sockets.values_mut().zip(&found[2..]) {
+            socket.ready = !events.is_empty();
+            socket.ended = events.intersects(PollFlags::HUP | PollFlags::ERR);
         }
     }
 
@@ -158,7 +161,8 @@ impl<S: Service> EventLoop<S> {
             self.remove(evicted, now);
         }
         if set_up(&stream).is_ok() {
-            let socket = Socket { stream, peer, since: now, has_read: false, ready: true };
+            let socket =
+                Socket { stream, peer, since: now, has_read: false, ready: true, ended: false };
             self.sockets.insert(self.dispatcher.accept(), socket);
         }
     }
@@ -171,7 +175,11 @@ impl<S: Service> EventLoop<S> {
             }
             let Some(visitor) = self.dispatcher.visitor_mut(*id) else { continue };
             let (before, most) = (visitor.input.len(), visitor.input_bytes_max());
-            let filled = fill(&mut &socket.stream, &mut visitor.input, most);
+            let mut filled = fill(&mut &socket.stream, &mut visitor.input, most);
+            if before >= most && socket.ended {
+                // Nothing is read from whoever is held, which would tell that it is gone.
+                filled = Err(Error::new(Kind::Io, "closed the connection"));
+            }
             let has_read = visitor.input.len() > before;
             socket.has_read |= has_read;
             if has_read || filled.is_err() {

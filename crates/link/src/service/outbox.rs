@@ -54,8 +54,8 @@ impl Outbox {
     }
 
     /// Takes no further messages of a client until [`Outbox::release`], so that they are answered in
-    /// their order though one answer has to wait. A client that sends more than the server reads
-    /// ahead meanwhile is closed.
+    /// their order though one answer has to wait, or come no faster than they should. What it sends
+    /// meanwhile stays in its socket, once the server has read ahead as much as it does.
     pub fn hold(&mut self, client: ClientId) {
         self.actions.push(Action::Hold(client));
     }

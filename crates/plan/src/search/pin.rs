@@ -10,7 +10,7 @@ use std::collections::HashMap;
 use std::fmt;
 use std::str::FromStr;
 
-use thinwire_model::{Cut, Declaration, Graph, NodeId, Operator, Place, Split};
+use thinwire_model::{Cut, Declaration, Graph, NodeId, Operator, Place, Split, matches};
 use thinwire_program::{MESH_DIMENSIONS, mesh_dimension};
 
 use crate::Error;
@@ -203,45 +203,9 @@ fn no_node(graph: &Graph, pin: &Pin) -> Error {
         .with_hint(format!("nodes are called {alike}{more}"))
 }
 
-/// Returns whether a name matches a pattern in which `*` stands for any letters.
-fn matches(pattern: &str, name: &str) -> bool {
-    let Some((first, rest)) = pattern.split_once('*') else { return pattern == name };
-    let (parts, last) = rest.rsplit_once('*').unwrap_or(("", rest));
-    let Some(mut name) = name.strip_prefix(first).and_then(|name| name.strip_suffix(last)) else {
-        return false;
-    };
-    // Each part where it is first found leaves the most for those after it.
-    parts.split('*').all(|part| match name.find(part) {
-        Some(at) => {
-            name = &name[at + part.len()..];
-            true
-        }
-        None => false,
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_star_is_any_letters() {
-        for (pattern, name, expected) in [
-            ("block.*.mlp.up", "block.12.mlp.up", true),
-            ("block.*.mlp.up", "block.12.mlp.down", false),
-            ("*", "loss", true),
-            ("*.up", "block.0.mlp.up", true),
-            ("block.1*", "block.2.mlp", false),
-            ("loss", "loss", true),
-            ("lo*oss", "loss", false),
-            ("a*b*b*c", "a.b.c", false),
-            ("a*b*b*c", "abbc", true),
-            ("**a**", "a", true),
-            (&format!("{}z", "*a".repeat(40)), &"a".repeat(200), false),
-        ] {
-            assert_eq!(matches(pattern, name), expected, "{pattern} {name}");
-        }
-    }
 
     #[test]
     fn a_mesh_needs_the_dimensions_of_a_pin() {

@@ -27,16 +27,31 @@ impl Sieve {
         Sieve { slots, used: 0, links: Links::new(slots + 1), hand: slots, visited }
     }
 
-    /// Moves the hand to the next slot to replace, takes it out of the queue and returns it.
-    fn evict(&mut self) -> u32 {
+    /// Takes the slot to replace out of the queue: for owners of slots that have room for some of them at a
+    /// time, and put in what they keep. `None` if the queue is empty.
+    pub fn evict(&mut self) -> Option<u32> {
         loop {
             let slot =
                 if self.hand == self.slots { self.links.before(self.slots) } else { self.hand };
+            if slot == self.slots {
+                return None;
+            }
             self.hand = self.links.before(slot);
             if !std::mem::take(&mut self.visited[slot as usize]) {
-                return slot;
+                self.links.take_out(slot);
+                return Some(slot);
             }
         }
+    }
+
+    /// Puts a slot that is not in the queue into it, as the newest.
+    pub fn put(&mut self, slot: u32) {
+        self.links.put_after(self.slots, slot);
+    }
+
+    /// Returns the memory of the policy, in bytes.
+    pub fn bytes(&self) -> usize {
+        self.links.bytes() + self.visited.capacity()
     }
 }
 
@@ -49,9 +64,29 @@ impl Policy for Sieve {
         if self.slots == 0 {
             return None;
         }
-        let slot = if self.used < self.slots { self.used } else { self.evict() };
+        let slot = if self.used < self.slots { self.used } else { self.evict()? };
         self.used = self.slots.min(self.used + 1);
-        self.links.put_after(self.slots, slot);
+        self.put(slot);
         Some(slot)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn slots_leave_in_the_order_in_which_they_came_but_for_those_used_since() {
+        let mut sieve = Sieve::new(5);
+        assert_eq!(sieve.evict(), None);
+        [3, 1, 4].into_iter().for_each(|slot| sieve.put(slot));
+        sieve.hit(3);
+        assert_eq!([sieve.evict(), sieve.evict()], [Some(1), Some(4)]);
+        sieve.put(0);
+        sieve.hit(0);
+        // The hand has gone by all of them, and begins again with the oldest.
+        assert_eq!([sieve.evict(), sieve.evict(), sieve.evict()], [Some(3), Some(0), None]);
+        sieve.put(3);
+        assert_eq!([sieve.evict(), sieve.evict()], [Some(3), None]);
     }
 }

@@ -112,6 +112,10 @@ impl Coordination {
                 pause = (2 * pause).min(PAUSE_MAX);
             }
         }
+        if self.reports.failure().is_some() {
+            // Others go on without it, as after its death.
+            self.presence.leave();
+        }
     }
 
     fn talk(&mut self, mut connection: ViewsConnection) -> Result<(), Error> {
@@ -159,7 +163,7 @@ impl Coordination {
                 token: self.token.clone(),
                 lost: Arc::new(move |id| presence.lost(id)),
             }));
-            self.service.call(move |service, _now, out| service.define(&layout, out));
+            self.service.call(move |service, now, out| service.define(&layout, now, out));
         }
         self.renew();
         Ok(())

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use thinwire_member::Id;
 
 use super::keeper::Keeper;
@@ -11,7 +11,8 @@ use super::keeper::Keeper;
 const WORKERS_MAX: usize = 64;
 
 /// Figures of a server.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct Figures {
     /// Shards of which the server is the primary.
     pub primaries: u64,
@@ -21,8 +22,12 @@ pub struct Figures {
     pub rows: u64,
     /// Bytes of memory of all copies.
     pub bytes: u64,
+    /// Bytes of their rows that are on disk alone.
+    pub spilled: u64,
     /// Updates that were applied to the copies: a push, or the sum of a synchronous step.
     pub updates: u64,
+    /// Pushes that were acknowledged.
+    pub pushes: u64,
     /// Pulls that were answered.
     pub pulls: u64,
     /// Number of answers to each worker by staleness in steps, without trailing zeros. Of more than 64
@@ -50,13 +55,13 @@ impl Figures {
     fn count(&mut self, keeper: &Keeper, id: Id) {
         self.primaries += u64::from(keeper.shard.view().primary() == Some(id));
         self.updates += keeper.updates;
+        self.pushes += keeper.pushes;
         self.pulls += keeper.pulls;
         let Some(tables) = keeper.tables() else { return };
         self.copies += 1;
-        for table in tables.tables() {
-            self.rows += table.written() as u64;
-            self.bytes += table.bytes();
-        }
+        self.rows += tables.tables().iter().map(|table| table.written() as u64).sum::<u64>();
+        self.bytes += tables.bytes();
+        self.spilled += tables.spilled_bytes();
     }
 }
 

@@ -2,19 +2,20 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use thinwire_link::service::Outbox;
 use thinwire_member::Id;
 
 use super::visitors::Visitors;
 use crate::configuration::Layout;
+use crate::error::Error;
 use crate::mailbox::Mailbox;
 use crate::message::Message;
 use crate::reason::Request;
 use crate::reports::Reports;
 use crate::shard::{Action, Event, Options, Shard};
-use crate::table::Tables;
+use crate::table::{MemoryLimit, Tables};
 use crate::wire::{FromServer, answer_head, frames};
 use crate::write::{Pull, Push, Write};
 
@@ -26,7 +27,9 @@ pub struct Exits<'a> {
     /// To clients.
     pub out: &'a mut Outbox,
     /// Connections of the clients.
-    pub visitors: &'a Visitors,
+    pub visitors: &'a mut Visitors,
+    /// The time, by which clients' rates are limited.
+    pub now: Instant,
     /// To other servers.
     pub mailboxes: &'a BTreeMap<Id, Arc<Mailbox>>,
     /// To the coordinator.
@@ -44,8 +47,14 @@ pub struct Keeper {
     tables: Option<Tables>,
     /// Tables of the snapshot that the shard is told of.
     incoming: Option<Tables>,
+    /// Memory of the tables, if that is limited.
+    limit: Option<MemoryLimit>,
+    /// Why the copy is lost, if it is: nothing is done any more.
+    failure: Option<Error>,
     /// Number of writes of workers that were applied.
     pub updates: u64,
+    /// Number of pushes that were acknowledged.
+    pub pushes: u64,
     /// Number of pulls that were answered.
     pub pulls: u64,
 }
@@ -55,7 +64,37 @@ impl Keeper {
     pub fn new(server: Id, number: u32, layout: &Arc<Layout>) -> Keeper {
         let shard = Shard::new(server, Options::new(layout.consistency));
         let layout = Arc::clone(layout);
-        Keeper { number, layout, shard, tables: None, incoming: None, updates: 0, pulls: 0 }
+        Keeper {
+            number,
+            layout,
+            shard,
+            tables: None,
+            incoming: None,
+            limit: None,
+            failure: None,
+            updates: 0,
+            pushes: 0,
+            pulls: 0,
+        }
+    }
+
+    /// Sets the memory that the tables may take.
+    pub fn limit(&mut self, limit: MemoryLimit) {
+        if self.limit.as_ref() == Some(&limit) {
+            return;
+        }
+        let limited = self.tables.as_mut().map_or(Ok(()), |tables| tables.limit(&limit));
+        self.limit = Some(limit);
+        self.note(limited);
+    }
+
+    /// Returns why the copy is lost, if it is.
+    pub fn failure(&self) -> Option<&Error> {
+        self.failure.as_ref()
+    }
+
+    fn note(&mut self, result: Result<(), Error>) {
+        self.failure = self.failure.take().or(result.err());
     }
 
     /// Returns the tables; none without a copy.
@@ -109,10 +148,15 @@ impl Keeper {
                 }
             }
             Message::Snapshot { .. } => {
-                let pieces = &self.layout.shards[self.number as usize];
-                self.incoming = Tables::read_from(tables, pieces, &self.layout.tables);
-                if self.incoming.is_none() {
-                    return false;
+                let Layout { shards, tables: options, .. } = &*self.layout;
+                let pieces = &shards[self.number as usize];
+                match Tables::read_from(tables, pieces, options, self.limit.as_ref()) {
+                    Ok(None) => return false,
+                    Ok(incoming) => self.incoming = incoming,
+                    Err(error) => {
+                        self.note(Err(error));
+                        return true;
+                    }
                 }
             }
             Message::Have { .. } | Message::Superseded { .. } => {}
@@ -124,52 +168,63 @@ impl Keeper {
 
     /// Tells the shard of an event, and does what it says.
     pub fn on(&mut self, event: Event, now: Duration, exits: &mut Exits<'_>) {
+        if self.failure.is_some() {
+            return;
+        }
         let actions = self.shard.on(event, now);
+        let done = self.perform_all(actions, exits);
+        self.note(done);
+    }
+
+    fn perform_all(&mut self, actions: Vec<Action>, exits: &mut Exits<'_>) -> Result<(), Error> {
         let begins = self.tables.is_none() && self.shard.committed().is_some();
         if begins && !actions.contains(&Action::Load) {
             let pieces = &self.layout.shards[self.number as usize];
-            self.tables = Some(Tables::new(pieces, &self.layout.tables));
+            let mut tables = Tables::new(pieces, &self.layout.tables);
+            self.limit.as_ref().map_or(Ok(()), |limit| tables.limit(limit))?;
+            self.tables = Some(tables);
         }
-        actions.into_iter().for_each(|action| self.perform(action, exits));
+        actions.into_iter().try_for_each(|action| self.perform(action, exits))
     }
 
-    fn perform(&mut self, action: Action, exits: &mut Exits<'_>) {
+    fn perform(&mut self, action: Action, exits: &mut Exits<'_>) -> Result<(), Error> {
         let shard = self.number;
         match action {
-            Action::Forward { to, message } => self.forward(to, message, exits),
+            Action::Forward { to, message } => return self.forward(to, message, exits),
             Action::Load => self.tables = self.incoming.take(),
             Action::Drop => self.tables = None,
             Action::Apply(write) => {
                 self.updates += u64::from(matches!(*write, Write::Update { .. }));
-                self.tables.iter_mut().for_each(|tables| tables.apply(&write));
+                return self.tables.as_mut().map_or(Ok(()), |tables| tables.apply(&write));
             }
             Action::Acknowledge { client, number } => {
+                self.pushes += 1;
                 exits.tell(client, &FromServer::Acknowledge { shard, number });
             }
             Action::Refuse { client, request, reason } => {
                 exits.tell(client, &FromServer::Refused { shard, request, reason });
             }
-            Action::Answer { pull, version } => self.answer(&pull, version, exits),
+            Action::Answer { pull, version } => return self.answer(&pull, version, exits),
             Action::Ready { view, learner } => exits.reports.ready(shard, view, learner),
         }
+        Ok(())
     }
 
-    fn forward(&self, to: Id, message: Message, exits: &Exits<'_>) {
-        let Some(mailbox) = exits.mailboxes.get(&to) else { return };
+    fn forward(&self, to: Id, message: Message, exits: &Exits<'_>) -> Result<(), Error> {
+        let Some(mailbox) = exits.mailboxes.get(&to) else { return Ok(()) };
         mailbox.put(self.number, message, || {
-            let mut bytes = Vec::new();
-            self.tables.iter().for_each(|tables| tables.write(&mut bytes));
-            bytes
-        });
+            self.tables.as_ref().map_or(Ok(Vec::new()), Tables::to_bytes)
+        })
     }
 
-    fn answer(&mut self, pull: &Pull, version: u64, exits: &mut Exits<'_>) {
-        let Some(tables) = &self.tables else { return };
+    fn answer(&mut self, pull: &Pull, version: u64, exits: &mut Exits<'_>) -> Result<(), Error> {
+        let Some(tables) = &mut self.tables else { return Ok(()) };
         self.pulls += 1;
         let values = tables.values(pull);
         let mut bytes = answer_head(self.number, pull.request, version, values);
-        tables.answer(pull, &mut bytes);
+        tables.answer(pull, &mut bytes)?;
         exits.send(pull.client, &bytes);
+        Ok(())
     }
 }
 
@@ -190,8 +245,18 @@ impl Exits<'_> {
 
     fn send(&mut self, client: Id, message: &[u8]) {
         // Whoever is gone asks again when it is back.
-        if let Some(connection) = self.visitors.connection(client) {
-            frames(message).for_each(|frame| self.out.send(connection, &frame));
+        let Some(connection) = self.visitors.connection(client) else { return };
+        frames(message).for_each(|frame| self.out.send(connection, &frame));
+        if self.visitors.count(connection, message.len(), self.now) {
+            self.out.hold(connection);
         }
+    }
+}
+
+#[cfg(test)]
+impl Keeper {
+    /// Returns the tables of a copy, to break them.
+    pub fn tables_mut(&mut self) -> &mut Tables {
+        self.tables.as_mut().unwrap()
     }
 }

@@ -1,5 +1,7 @@
 //! A service without sockets: what it answers, and whom it refuses.
 
+mod limits;
+
 use thinwire_link::service::Action;
 
 use super::*;
@@ -59,7 +61,7 @@ impl Rig {
     }
 
     fn define(&mut self) {
-        self.service.define(&self.layout, &mut self.out);
+        self.service.define(&self.layout, self.now, &mut self.out);
     }
 
     fn enter(&mut self, view: &View) {

@@ -11,7 +11,7 @@ use crate::consistency::Consistency;
 use crate::reason::{Reason, Request};
 use crate::shard::copy::Copy;
 use crate::shard::followers::{Follower, Sender};
-use crate::shard::{Action, Shard};
+use crate::shard::{Action, Options, Shard};
 use crate::view::View;
 use crate::write::{Entry, Pull, Push, Write};
 
@@ -116,7 +116,11 @@ impl Shard {
             return;
         }
         let waiting = lead.pulls.len();
-        if waiting >= self.options.pulls_max {
+        let own = lead.pulls.iter().filter(|waiting| waiting.client == client);
+        let own_bytes: usize = own.map(Pull::bytes).sum();
+        let Options { pulls_max, pull_bytes_max, .. } = self.options;
+        let fits = own_bytes == 0 || own_bytes + pull.bytes() <= pull_bytes_max;
+        if waiting >= pulls_max || !fits {
             return actions.push(refuse(Reason::Busy { waiting }));
         }
         lead.pulls.push(pull);

@@ -4,37 +4,58 @@
 //! first written their places in the shard (4 each), versions (4 each), values and state (4 per value).
 //! Law: `read(write(x)) == x`, and any bytes are the tables of the shard or none.
 
+use std::ops::Range;
+
 use thinwire_member::Fields;
 
+use super::pages::{MemoryLimit, Pages};
 use super::{Table, TableOptions, Tables};
 use crate::cut::Piece;
-use crate::wire::fields::{count, floats, write_count, write_floats};
+use crate::error::Error;
+use crate::wire::fields::{count, write_count};
 use crate::write::Pull;
 
 /// Bytes of a table's number and of its number of rows.
 const HEAD_BYTES: usize = 8;
 
 impl Tables {
-    /// Appends the tables.
-    pub(crate) fn write(&self, bytes: &mut Vec<u8>) {
-        let length: usize = self.tables.iter().map(Table::written_bytes).sum();
-        bytes.reserve_exact(length);
-        self.tables.iter().for_each(|table| table.write(bytes));
+    /// Returns the tables as bytes, equal for equal tables.
+    ///
+    /// # Errors
+    /// If the disk of the rows beyond the limit of memory fails.
+    pub fn to_bytes(&self) -> Result<Vec<u8>, Error> {
+        let mut bytes = Vec::new();
+        self.write(&mut bytes).map(|()| bytes)
     }
 
-    /// Reads what [`Tables::write`] has written of tables with these pieces and options.
-    pub(crate) fn read_from(
+    /// Appends the tables. Rows beyond the limit of memory stay where they are.
+    pub(crate) fn write(&self, bytes: &mut Vec<u8>) -> Result<(), Error> {
+        self.pages.check()?;
+        let length: usize = self.tables.iter().map(Table::written_bytes).sum();
+        bytes.reserve_exact(length);
+        self.tables.iter().try_for_each(|table| table.write(&self.pages, bytes))
+    }
+
+    /// Reads what [`Tables::to_bytes`] has returned of tables with these pieces and options: tables whose rows
+    /// take no more memory than `limit`, or none if the bytes are no such tables.
+    ///
+    /// # Errors
+    /// If the disk of the rows beyond the limit of memory fails.
+    pub fn read_from(
         bytes: &[u8],
         pieces: &[Piece],
         options: &[TableOptions],
-    ) -> Option<Tables> {
+        limit: Option<&MemoryLimit>,
+    ) -> Result<Option<Tables>, Error> {
+        let mut tables = Tables::new(pieces, options);
+        limit.map_or(Ok(()), |limit| tables.limit(limit))?;
         let mut fields = Fields::new(bytes);
-        let table = |piece: &Piece| {
-            let table = Table::new(piece.table, options[piece.table as usize], piece.rows.clone());
-            table.filled(&mut fields)
-        };
-        let tables = pieces.iter().map(table).collect::<Option<Vec<_>>>()?;
-        fields.end().ok().map(|()| Tables { tables })
+        for table in &mut tables.tables {
+            if table.fill(&mut fields, &mut tables.pages)?.is_none() {
+                return Ok(None);
+            }
+        }
+        Ok(fields.end().ok().map(|()| tables))
     }
 
     /// Returns the most bytes of tables with these pieces and options.
@@ -48,73 +69,100 @@ impl Tables {
     }
 
     /// Appends the values of a pull's rows, which was checked.
-    pub(crate) fn answer(&self, pull: &Pull, bytes: &mut Vec<u8>) {
-        for (table, rows) in &pull.rows {
-            let table = self.table(*table).expect("it was checked");
-            rows.iter().for_each(|row| table.answer(*row, bytes));
-        }
-    }
-
-    /// Returns the number of values of a pull's rows, which was checked.
-    pub(crate) fn values(&self, pull: &Pull) -> usize {
-        let width = |table: u32| self.table(table).map_or(0, |table| table.options.width);
-        pull.rows.iter().map(|(table, rows)| rows.len() * width(*table)).sum()
+    pub(crate) fn answer(&mut self, pull: &Pull, bytes: &mut Vec<u8>) -> Result<(), Error> {
+        let start = bytes.len();
+        bytes.resize(start + 4 * self.values(pull), 0);
+        self.fill(pull, &mut bytes[start..])
     }
 }
 
 impl Table {
-    /// Returns the number of bytes of memory that the rows take.
-    pub fn bytes(&self) -> u64 {
-        let numbers = self.places.len() + self.values.len() + self.state.len();
-        4 * (numbers + self.versions.len()) as u64
-    }
-
     fn written_bytes(&self) -> usize {
-        HEAD_BYTES + 4 * (2 * self.versions.len() + self.values.len() + self.state.len())
+        HEAD_BYTES + self.written() * self.row_bytes()
     }
 
-    fn write(&self, bytes: &mut Vec<u8>) {
+    /// Returns the bytes of a row: its place in the shard, version, values and state.
+    fn row_bytes(&self) -> usize {
+        8 + 4 * self.options.width * (1 + self.shape.slots)
+    }
+
+    /// Lengths of the parts of so many rows: places, versions, values and state.
+    fn part_bytes(&self, rows: usize) -> [usize; 4] {
+        let values = 4 * self.options.width * rows;
+        [4 * rows, 4 * rows, values, values * self.shape.slots]
+    }
+
+    fn write(&self, pages: &Pages, bytes: &mut Vec<u8>) -> Result<(), Error> {
         bytes.extend(self.number.to_le_bytes());
         write_count(self.written(), bytes);
-        let mut order = vec![0_u32; self.written()];
-        for (row, place) in (0..).zip(&self.places) {
+        let start = bytes.len();
+        bytes.resize(start + self.written() * self.row_bytes(), 0);
+        let mut rest = &mut bytes[start..];
+        let [order, versions, values, state] = self
+            .part_bytes(self.written())
+            .map(|length| rest.split_off_mut(..length).expect("there is room for all rows"));
+        for (row, place) in (0_u32..).zip(&self.places) {
             if let Some(place) = place.checked_sub(1) {
-                order[place as usize] = row;
+                order[4 * place as usize..][..4].copy_from_slice(&row.to_le_bytes());
             }
         }
-        bytes.extend_from_slice(bytemuck::must_cast_slice(&order));
-        bytes.extend_from_slice(bytemuck::must_cast_slice(&self.versions));
-        write_floats(&self.values, bytes);
-        write_floats(&self.state, bytes);
+        self.each_page(|page, rows| {
+            let words = pages.peek(page, self.shape.words())?;
+            let regions = self.shape.regions(rows.len());
+            let [_, starts @ ..] = self.part_bytes(rows.start);
+            for ((out, start), region) in
+                [&mut *versions, values, state].into_iter().zip(starts).zip(regions)
+            {
+                let words: &[u8] = bytemuck::must_cast_slice(&words[region]);
+                out[start..][..words.len()].copy_from_slice(words);
+            }
+            Ok(())
+        })
     }
 
-    /// Returns the table, none of whose rows was written, with the rows that follow.
-    fn filled(mut self, fields: &mut Fields<'_>) -> Option<Table> {
+    /// Fills the table, none of whose rows was written, with the rows that follow; `None` if they are none.
+    fn fill(&mut self, fields: &mut Fields<'_>, pages: &mut Pages) -> Result<Option<()>, Error> {
+        let Some([versions, values, state]) = self.take(fields) else { return Ok(None) };
+        self.each_page(|page, rows| {
+            let words = pages.edit(page, self.shape.words())?;
+            let regions = self.shape.regions(rows.len());
+            let [_, starts @ ..] = self.part_bytes(rows.start);
+            for ((bytes, start), region) in
+                [versions, values, state].into_iter().zip(starts).zip(regions)
+            {
+                let words: &mut [u8] = bytemuck::must_cast_slice_mut(&mut words[region]);
+                let length = words.len();
+                words.copy_from_slice(&bytes[start..][..length]);
+            }
+            Ok(())
+        })?;
+        Ok(Some(()))
+    }
+
+    /// Takes the places of rows, and returns the bytes of their versions, values and state.
+    fn take<'a>(&mut self, fields: &mut Fields<'a>) -> Option<[&'a [u8]; 3]> {
         (fields.u32().ok()? == self.number).then_some(())?;
-        let slots = self.options.optimizer.rule.slots();
-        let values = self.options.width * (1 + slots);
-        let written = count(fields, 8 + 4 * values)?;
-        let order: Vec<u32> = bytemuck::pod_collect_to_vec(fields.bytes(4 * written).ok()?);
+        let written = count(fields, self.row_bytes())?;
+        let [order, versions, values, state] = self.part_bytes(written);
+        let order: Vec<u32> = bytemuck::pod_collect_to_vec(fields.bytes(order).ok()?);
         for (place, row) in (1..).zip(order) {
             let known = self.places.get_mut(row as usize).filter(|known| **known == 0)?;
             *known = place;
         }
-        self.versions = bytemuck::pod_collect_to_vec(fields.bytes(4 * written).ok()?);
-        self.values = floats(fields, written * self.options.width)?;
-        self.state = floats(fields, written * self.options.width * slots)?;
-        Some(self)
+        self.written = written as u32;
+        let mut part = |length| fields.bytes(length).ok();
+        Some([part(versions)?, part(values)?, part(state)?])
     }
 
-    fn answer(&self, row: u64, bytes: &mut Vec<u8>) {
-        let width = self.options.width;
-        match self.place(row) {
-            Some(place) => write_floats(&self.values[place * width..][..width], bytes),
-            None => {
-                let mut values = Vec::with_capacity(width);
-                self.begin(row, &mut values);
-                write_floats(&values, bytes);
-            }
-        }
+    /// Calls for each page that has a row with its number and the places of its rows.
+    fn each_page(
+        &self,
+        mut call: impl FnMut(u32, Range<usize>) -> Result<(), Error>,
+    ) -> Result<(), Error> {
+        let starts = (0..self.written()).step_by(self.shape.rows);
+        (self.first_page..).zip(starts).try_for_each(|(page, start)| {
+            call(page, start..self.written().min(start + self.shape.rows))
+        })
     }
 }
 
@@ -149,35 +197,34 @@ mod tests {
             let part =
                 |table, row, width| Part { table, rows: vec![row], gradient: vec![0.5; width] };
             let parts = vec![part(0, 10 + row, 2), part(2, row % 3, 3)];
-            tables.apply(&Write::Update { pushes: Vec::new(), parts });
+            tables.apply(&Write::Update { pushes: Vec::new(), parts }).unwrap();
         }
         tables
     }
 
-    fn written(tables: &Tables) -> Vec<u8> {
-        let mut bytes = Vec::new();
-        tables.write(&mut bytes);
-        bytes
+    fn read(bytes: &[u8]) -> Option<Tables> {
+        Tables::read_from(bytes, &pieces(), &options(), None).unwrap()
     }
 
     proptest! {
         #[test]
         fn tables_are_read_back(touched in prop::collection::vec(0_u64..9, 0..20)) {
-            let (mut one, bytes) = (tables(&touched), written(&tables(&touched)));
+            let (mut one, bytes) = (tables(&touched), tables(&touched).to_bytes().unwrap());
             prop_assert!(bytes.len() <= Tables::bytes_max(&pieces(), &options()));
-            let mut other = Tables::read_from(&bytes, &pieces(), &options()).unwrap();
-            prop_assert_eq!(&one, &other);
+            let mut other = read(&bytes).unwrap();
+            prop_assert_eq!(&other.to_bytes().unwrap(), &bytes);
             // The optimiser goes on from its state.
             let part = Part { table: 0, rows: vec![12], gradient: vec![1.0; 2] };
             let write = Write::Update { pushes: Vec::new(), parts: vec![part] };
-            one.apply(&write);
-            other.apply(&write);
-            prop_assert_eq!(&one, &other);
+            one.apply(&write).unwrap();
+            other.apply(&write).unwrap();
+            prop_assert_eq!(one.to_bytes().unwrap(), other.to_bytes().unwrap());
             let rows = vec![(0, vec![10, 12]), (2, vec![1])];
             let pull = Pull { client: Id(1), request: 1, after: 0, rows };
             let mut answer = Vec::new();
-            one.answer(&pull, &mut answer);
-            prop_assert_eq!(answer, bytemuck::must_cast_slice::<f32, u8>(&one.read(&pull)).to_vec());
+            one.answer(&pull, &mut answer).unwrap();
+            let values = one.read(&pull).unwrap();
+            prop_assert_eq!(&answer[..], bytemuck::must_cast_slice::<f32, u8>(&values));
             prop_assert_eq!(one.values(&pull), 7);
         }
 
@@ -185,14 +232,14 @@ mod tests {
         fn any_bytes_are_refused_or_write_themselves_back(
             touched in prop::collection::vec(0_u64..9, 0..4), at: usize, byte in 0..12_u8, cut: bool
         ) {
-            let mut bytes = written(&tables(&touched));
+            let mut bytes = tables(&touched).to_bytes().unwrap();
             let at = at % bytes.len();
             bytes[at] = byte;
             if cut {
                 bytes.truncate(at);
             }
-            if let Some(tables) = Tables::read_from(&bytes, &pieces(), &options()) {
-                prop_assert_eq!(written(&tables), bytes);
+            if let Some(tables) = read(&bytes) {
+                prop_assert_eq!(tables.to_bytes().unwrap(), bytes);
             }
         }
     }

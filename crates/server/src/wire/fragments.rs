@@ -28,6 +28,8 @@ pub fn frames(message: &[u8]) -> impl Iterator<Item = Cow<'_, [u8]>> {
 #[derive(Debug, Default)]
 pub struct Fragments {
     partial: Vec<u8>,
+    /// Whether the message that arrives is dropped.
+    is_given_up: bool,
 }
 
 impl Fragments {
@@ -46,15 +48,21 @@ impl Fragments {
             [FRAGMENT, 1, bytes @ ..] => (true, bytes),
             [FRAGMENT, ..] => return corrupt("sent a fragment without its beginning"),
             _ if frame.len() > FRAGMENT_BYTES => return corrupt("sent a frame that is too long"),
-            _ if self.partial.is_empty() => return Ok(Some(Cow::Borrowed(frame))),
+            _ if self.partial.is_empty() && !self.is_given_up => {
+                return Ok(Some(Cow::Borrowed(frame)));
+            }
             _ => return corrupt("sent a message between the fragments of another"),
         };
         let fits = match is_last {
-            true => !self.partial.is_empty() && (1..=FRAGMENT_BYTES).contains(&bytes.len()),
+            true => self.is_under_way() && (1..=FRAGMENT_BYTES).contains(&bytes.len()),
             false => bytes.len() == FRAGMENT_BYTES,
         };
         if !fits {
             return corrupt("sent a fragment of a wrong length");
+        }
+        if self.is_given_up {
+            self.is_given_up = !is_last;
+            return Ok(None);
         }
         let length = self.partial.len() + bytes.len();
         if length > bytes_max {
@@ -63,5 +71,20 @@ impl Fragments {
         }
         self.partial.extend_from_slice(bytes);
         Ok(is_last.then(|| Cow::Owned(std::mem::take(&mut self.partial))))
+    }
+
+    /// Returns the number of bytes that are held.
+    pub fn bytes(&self) -> usize {
+        self.partial.len()
+    }
+
+    /// Drops the message of which fragments have come, with those that will come. Returns those that have.
+    pub fn give_up(&mut self) -> Vec<u8> {
+        self.is_given_up = self.is_under_way();
+        std::mem::take(&mut self.partial)
+    }
+
+    fn is_under_way(&self) -> bool {
+        !self.partial.is_empty() || self.is_given_up
     }
 }

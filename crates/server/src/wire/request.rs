@@ -6,6 +6,7 @@ use thinwire_member::{Fields, Id};
 use super::fields::{id, number, strange, whole, write_u64};
 use super::kind::{HELLO, PULL, PUSH};
 use super::rows::{read_parts, read_pull, write_parts, write_pull};
+use crate::reason::Request;
 use crate::write::{Pull, Push};
 
 /// Message of a client to a server.
@@ -64,6 +65,26 @@ impl FromClient {
     /// If it is none.
     pub fn parse(bytes: &[u8]) -> Result<FromClient, Error> {
         whole(bytes, read).ok_or_else(|| strange("message to a parameter server", bytes))
+    }
+
+    /// Reads the shard and the name of a push or pull from its beginning.
+    ///
+    /// # Errors
+    /// If it is no such beginning.
+    pub(crate) fn request(bytes: &[u8]) -> Result<(u32, Request), Error> {
+        let strange = || strange("beginning of a push or pull", bytes);
+        head(&mut Fields::new(bytes)).ok_or_else(strange)
+    }
+}
+
+/// Reads kind, shard, client and number, with which pushes and pulls begin.
+fn head(fields: &mut Fields<'_>) -> Option<(u32, Request)> {
+    let (kind, shard, _) = (fields.u8().ok()?, fields.u32().ok()?, id(fields)?);
+    let number = fields.u64().ok()?;
+    match kind {
+        PUSH => Some((shard, Request::Push(number))),
+        PULL => Some((shard, Request::Pull(number))),
+        _ => None,
     }
 }
 

@@ -8,7 +8,8 @@ mod job;
 
 use std::thread;
 
-use thinwire_server::{Client, Gradient, Reader, Table};
+use thinwire_member::Id;
+use thinwire_server::{Client, Gradient, Piece, Pull, Reader, Tables};
 
 use job::{LONG, ROWS, TOKEN, WIDTH, Worker, coordinator, definition, servers, workers};
 
@@ -120,9 +121,9 @@ fn large_pulls_and_pushes_are_whole() {
     let mut client = Client::open(&worker.seat, &definition, LONG).unwrap();
 
     let layout = definition.layout().unwrap();
-    let table = Table::new(0, layout.tables[0], 0..100_003);
-    let mut expected = Vec::new();
-    (0..100_003).for_each(|row| table.read(row, &mut expected));
+    let mut tables = Tables::new(&[Piece { table: 0, rows: 0..100_003 }], &layout.tables);
+    let rows = vec![(0, (0..100_003).collect())];
+    let expected = tables.read(&Pull { client: Id(1), request: 1, after: 0, rows }).unwrap();
     assert!(client.pull_all(0).unwrap() == expected, "18 MiB of first values");
 
     let rows: Vec<u64> = (0..100_003).rev().collect();

@@ -127,11 +127,10 @@ impl Job {
         let copies = self.servers().filter(|server| view.replicas.contains(&server.id));
         let copies: Vec<&Server> = copies.collect();
         for server in &copies {
-            let mut values = Vec::new();
-            let table = &server.tables.tables()[0];
-            (0..ledger.values().len() as u64).for_each(|row| table.read(row, &mut values));
-            assert_eq!(values, ledger.values(), "the values of {}", server.id);
-            assert_eq!(server.tables, copies[0].tables, "the tables of {}", server.id);
+            assert_eq!(server.values(), ledger.values(), "the values of {}", server.id);
+            let bytes =
+                [server, copies[0]].map(|server| server.tables.to_bytes().expect("no disk"));
+            assert_eq!(bytes[0], bytes[1], "the tables of {}", server.id);
         }
     }
 

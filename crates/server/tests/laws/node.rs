@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use thinwire_member::Id;
-use thinwire_server::{Message, Pull, Push, Reason, Tables, View, Workers};
+use thinwire_server::{Message, Pull, Push, Reason, View, Workers};
 use thinwire_testkit::net::{self, Action, Event};
 
 use crate::coordinator::Coordinator;
@@ -41,7 +41,7 @@ pub enum Packet {
         from: Id,
         to: Id,
         message: Message,
-        tables: Option<Tables>,
+        tables: Option<Vec<u8>>,
     },
     Push(Push),
     Pull(Pull),

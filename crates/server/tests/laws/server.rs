@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use thinwire_member::Id;
 use thinwire_server::{
-    Action as Act, Event as ShardEvent, Initial, Message, Options, Piece, Shard, TableOptions,
-    Tables,
+    Action as Act, Event as ShardEvent, Initial, Message, Options, Piece, Pull, Shard,
+    TableOptions, Tables,
 };
 use thinwire_testkit::net::{Action, Event};
 use thinwire_update::Optimizer;
@@ -21,21 +21,41 @@ pub struct Server {
     pub tables: Tables,
     /// Number of writes in the tables.
     pub applied: u64,
-    incoming: Option<Tables>,
+    incoming: Option<Vec<u8>>,
     ledger: Rc<RefCell<Ledger>>,
     beat_at: Duration,
 }
 
-fn empty() -> Tables {
+fn options() -> [TableOptions; 1] {
     let optimizer = Optimizer::parse("sgd:lr=1").expect("a rule");
-    let options = TableOptions { width: 1, optimizer, initial: Initial::Zeros, seed: 0, stream: 0 };
-    Tables::new(&[Piece { table: 0, rows: 0..ROWS as u64 }], &[options])
+    [TableOptions { width: 1, optimizer, initial: Initial::Zeros, seed: 0, stream: 0 }]
+}
+
+fn pieces() -> [Piece; 1] {
+    [Piece { table: 0, rows: 0..ROWS as u64 }]
+}
+
+fn empty() -> Tables {
+    Tables::new(&pieces(), &options())
+}
+
+fn read(bytes: &[u8]) -> Tables {
+    let tables = Tables::read_from(bytes, &pieces(), &options(), None);
+    tables.expect("no disk").expect("a server has written them")
 }
 
 impl Server {
     pub fn new(id: Id, options: Options, ledger: Rc<RefCell<Ledger>>, now: Duration) -> Server {
         let shard = Shard::new(id, options);
         Server { id, shard, tables: empty(), applied: 0, incoming: None, ledger, beat_at: now }
+    }
+
+    /// Returns the values of all rows.
+    pub fn values(&self) -> Vec<f32> {
+        let rows = vec![(0, (0..ROWS as u64).collect())];
+        let pull = Pull { client: self.id, request: 0, after: 0, rows };
+        let mut copy = read(&self.tables.to_bytes().expect("no disk"));
+        copy.read(&pull).expect("no disk")
     }
 
     pub fn on(&mut self, event: Event<Packet>, now: Duration) -> Actions {
@@ -86,20 +106,21 @@ impl Server {
         match action {
             Act::Forward { to, message } => {
                 let is_snapshot = matches!(message, Message::Snapshot { .. });
-                let tables = is_snapshot.then(|| self.tables.clone());
+                let tables = is_snapshot.then(|| self.tables.to_bytes().expect("no disk"));
                 if let Message::Snapshot { last, .. } = message {
                     assert_eq!(last, self.applied, "a snapshot of other tables");
                 }
                 actions.push(send(to, Packet::Between { from: self.id, to, message, tables }));
             }
             Act::Load => {
-                self.tables = self.incoming.take().expect("a snapshot has tables");
+                let bytes = self.incoming.take().expect("a snapshot has tables");
+                self.tables = read(&bytes);
                 self.applied = self.shard.committed().expect("it has a copy");
             }
             Act::Drop => (self.tables, self.applied) = (empty(), 0),
             Act::Apply(write) => {
                 self.applied += 1;
-                self.tables.apply(&write);
+                self.tables.apply(&write).expect("no disk");
                 ledger.applies(self.applied, &write);
             }
             Act::Acknowledge { client, number } => {
@@ -111,7 +132,7 @@ impl Server {
             }
             Act::Answer { pull, version } => {
                 assert_eq!(version, self.applied, "an answer from other tables");
-                ledger.answers(&pull, version, &self.tables.read(&pull));
+                ledger.answers(&pull, version, &self.tables.read(&pull).expect("no disk"));
                 let (client, request) = (pull.client, pull.request);
                 actions.push(send(client, Packet::Answer { client, request }));
             }

@@ -9,7 +9,9 @@ use std::time::{Duration, Instant};
 
 use thinwire_job::Settings;
 use thinwire_job::elastic::{Authority, Coordinator, Id, Job, Options, Seat, Servers};
-use thinwire_server::{Configuration, Definition, Figures, JobState, Server, TableDefinition};
+use thinwire_server::{
+    Configuration, Definition, Figures, JobState, Limits, MemoryLimit, Server, TableDefinition,
+};
 
 use worker::Worker;
 
@@ -134,6 +136,67 @@ fn a_reader_needs_no_place_in_the_job() {
     let mut reader = Worker::reader(&coordinator.address());
     reader.wait(|state| is_settled(state, &[&servers[0], &servers[1]], 2));
     check(&mut reader, 1.0);
+}
+
+#[test]
+fn a_client_that_reads_none_of_its_answers_stalls_nobody() {
+    for consistency in ["async", "bounded:1"] {
+        let coordinator = coordinator();
+        let servers = [server(&coordinator), server(&coordinator)];
+        let mut worker = Worker::join(&coordinator.address(), definition(consistency, 1));
+        worker.wait(|state| is_settled(state, &[&servers[0], &servers[1]], 2));
+        let mut reader = Worker::reader(&coordinator.address());
+        reader.wait(|state| is_settled(state, &[&servers[0], &servers[1]], 2));
+        let _deaf: Vec<_> = (0..SHARDS).map(|shard| reader.flood(shard)).collect();
+        (0..10).for_each(|_| push(&mut worker));
+        check(&mut worker, 10.0);
+    }
+}
+
+#[test]
+fn a_worker_beyond_its_rate_is_slower_and_loses_nothing() {
+    let coordinator = coordinator();
+    let limits = || Limits { client_rate: "1mbit".parse().ok(), ..Limits::default() };
+    let start = || {
+        let seat = Seat::server(coordinator.address(), TOKEN).unwrap();
+        Server::start_within(limits(), &seat, "127.0.0.1:0", &Settings::default()).unwrap()
+    };
+    let servers = [start(), start()];
+    let mut worker = Worker::join(&coordinator.address(), definition("async", 1));
+    worker.wait(|state| is_settled(state, &[&servers[0], &servers[1]], 2));
+    // About 100 kB to each server.
+    (0..100).for_each(|_| push(&mut worker));
+    check(&mut worker, 100.0);
+}
+
+#[test]
+fn rows_beyond_the_memory_of_a_server_survive_servers_that_go_and_come() {
+    let coordinator = coordinator();
+    let start = || {
+        let memory = MemoryLimit { bytes_max: 40_000, folder: std::env::temp_dir() };
+        let limits = Limits { memory: Some(memory), ..Limits::default() };
+        let seat = Seat::server(coordinator.address(), TOKEN).unwrap();
+        Server::start_within(limits, &seat, "127.0.0.1:0", &Settings::default()).unwrap()
+    };
+    let (first, second) = (start(), start());
+    let mut definition = definition("async", 1);
+    (definition.tables[1].rows, definition.tables[1].width) = (100, 300);
+    let mut worker = Worker::join(&coordinator.address(), definition);
+    worker.wait(|state| is_settled(state, &[&first, &second], 2));
+    (0..5).for_each(|_| push(&mut worker));
+    check(&mut worker, 5.0);
+    drop(first);
+    let third = start();
+    worker.wait(|state| is_settled(state, &[&second, &third], 2));
+    drop(second);
+    (0..5).for_each(|_| push(&mut worker));
+    check(&mut worker, 10.0);
+    let begun = Instant::now();
+    let is_spilled = |figures: Figures| figures.spilled > 0 && figures.bytes <= 40_000;
+    while !is_spilled(third.figures()) {
+        assert!(begun.elapsed() < LONG, "{:?}", third.figures());
+        std::thread::park_timeout(Duration::from_millis(10));
+    }
 }
 
 #[test]

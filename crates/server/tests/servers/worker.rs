@@ -112,6 +112,22 @@ impl Worker {
         })
     }
 
+    /// Asks the primary of a shard again and again and reads none of its answers, until it takes no more.
+    pub fn flood(&mut self, shard: u32) -> Connection {
+        let primary = self.state.views[shard as usize].primary().unwrap();
+        let mut connection = self.connect(primary).unwrap();
+        let (table, rows, _) = self.rows(shard).remove(0);
+        for request in 1..1_000_000 {
+            let rows = vec![(table, rows.clone()); 1000];
+            let pull = Pull { client: self.id, request, after: 0, rows };
+            connection.send(&FromClient::Pull { shard, pull }.to_bytes()).unwrap();
+            if connection.unsent_bytes() > 256 << 10 {
+                return connection;
+            }
+        }
+        panic!("the server takes everything");
+    }
+
     /// Returns table, rows and width of each piece of a shard.
     fn rows(&self, shard: u32) -> Vec<(u32, Vec<u64>, usize)> {
         let layout = self.state.definition.as_ref().unwrap().layout().unwrap();

@@ -206,11 +206,33 @@ impl<'a> Machine<'a> {
         Machine { gradient_norm_max, ..self }
     }
 
-    /// Lets other processes update the parameters, from this rank's gradients: the learning rate and the moments
-    /// are theirs.
-    #[must_use]
-    pub fn with_remote(self, remote: Remote<'a>) -> Machine<'a> {
-        Machine { remote: Some(remote), ..self }
+    /// Lets other processes update the parameters of [`ExchangeOptions::remote`], from this rank's gradients: the
+    /// learning rate and the moments are theirs. `values` are those of the first step, in the order of the program.
+    ///
+    /// # Errors
+    /// If they are not as many as the parameters have.
+    pub fn with_remote(
+        mut self,
+        remote: Remote<'a>,
+        values: Vec<Vec<f32>>,
+    ) -> Result<Machine<'a>, Error> {
+        let places: Vec<usize> = self.exchange.remote().collect();
+        let lengths = |all: &[Vec<f32>]| all.iter().map(Vec::len).collect::<Vec<_>>();
+        let held = places.iter().map(|index| self.optimizer.values[*index].len());
+        let (found, expected) = (lengths(&values), held.collect::<Vec<_>>());
+        if found != expected {
+            return Err(invalid(format!(
+                "remote values of lengths {found:?}, expected {expected:?}"
+            )));
+        }
+        for (index, values) in places.into_iter().zip(values) {
+            let shape = self.optimizer.parameter(index).shape.clone();
+            let home = self.program.parameters[index].home;
+            self.slots.put_lasting(home, Content::Here(Value::new(&shape, values.clone())));
+            self.optimizer.values[index] = values;
+        }
+        self.remote = Some(remote);
+        Ok(self)
     }
 
     /// Whether every gradient is exchanged whole by all ranks, as replicas do: then [`Machine::exchange_state`]
@@ -237,6 +259,11 @@ impl<'a> Machine<'a> {
     /// Number of the next step.
     pub fn next_step(&self) -> u64 {
         self.step
+    }
+
+    /// Goes to a step, before the first one of this rank: others have taken those before it.
+    pub fn seek(&mut self, step: u64) {
+        (self.step, self.first) = (step, step);
     }
 
     /// The norm of the last step's gradient before it was clipped.

@@ -3,6 +3,7 @@
 mod bars;
 mod links;
 mod screen;
+pub mod servers;
 mod state;
 
 use std::io::IsTerminal;
@@ -15,14 +16,14 @@ use serde_json::Value;
 use crate::operator::Flags;
 use crate::output::{draw, print, print_json, say};
 use screen::{Size, clipped, screen};
-use state::State;
+pub use state::State;
 
 /// Interval at which a terminal is drawn anew.
 const EVERY_S: u64 = 1;
 /// Characters in a line where there is no terminal.
 const COLUMNS: usize = 80;
 
-/// Show an elastic job: its ranks, its links, how gradients travel, and where the time of a step goes.
+/// Show an elastic job: its ranks, its servers, its links, how gradients travel, and where the time of a step goes.
 ///
 /// On a terminal it is drawn anew every second until the job is over or Ctrl-C. Elsewhere, and with --once
 /// or --json, it is printed once.

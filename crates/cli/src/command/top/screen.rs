@@ -4,13 +4,14 @@ use thinwire_sync::{Live, Time, Way};
 
 use super::bars::{LEGEND, bar};
 use super::links::matrix;
+use super::servers;
 use super::state::{Process, State};
 use crate::figures::{bytes, count, digits, ratio, seconds};
 use crate::plain;
 use crate::table::Table;
 
 /// Digits of an id that tell processes apart.
-const ID: usize = 8;
+pub const ID: usize = 8;
 /// Most characters of a host name.
 const HOST: usize = 14;
 /// Fewest characters of a bar that is worth drawing, and the most.
@@ -32,6 +33,10 @@ pub fn screen(state: &State, width: usize) -> String {
     let mut lines = heading(state);
     lines.push(String::new());
     lines.extend(ranks(state, width));
+    if let Some(found) = &state.servers {
+        lines.push(String::new());
+        lines.extend(servers::lines(found));
+    }
     if let Some(first) = state.first() {
         lines.extend(links(first, state.members.len(), width));
         lines.extend(plan(&first.buckets));
@@ -104,16 +109,21 @@ fn shown_time(process: &Process) -> Option<Time> {
     process.figures.time.filter(|_| matches!(process.standing.as_str(), "running" | "halted"))
 }
 
+/// Returns host and number of a process.
+pub fn place(host: Option<&String>, pid: Option<u32>) -> String {
+    let host = host.map(|host| plain::shortened(host, HOST));
+    let place = host.zip(pid).map(|(host, pid)| format!("{host}:{pid}"));
+    place.unwrap_or_else(|| "-".to_owned())
+}
+
 fn row(process: &Process) -> [String; 6] {
     let nothing = || "-".to_owned();
     let Live { host, pid, .. } = &process.figures;
-    let host = host.as_ref().map(|host| plain::shortened(host, HOST));
-    let place = host.zip(*pid).map(|(host, pid)| format!("{host}:{pid}"));
     let state = if process.standing == "newcomer" { "joining" } else { &process.standing };
     [
         process.rank.map_or_else(nothing, |rank| rank.to_string()),
         process.id.chars().take(ID).collect(),
-        place.unwrap_or_else(nothing),
+        place(host.as_ref(), *pid),
         state.to_owned(),
         process.step.map_or_else(nothing, count),
         shown_time(process).map_or_else(nothing, |time| seconds(time.step_s)),

@@ -1,8 +1,10 @@
 //! State of an elastic job, as its coordinator describes it.
 
 use anyhow::{Context, Result};
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Deserializer};
 use serde_json::Value;
+use thinwire_server::Figures;
 use thinwire_sync::Live;
 
 /// State of the job.
@@ -25,12 +27,41 @@ pub struct State {
     pub members: Vec<Process>,
     /// Processes that wait for the next epoch.
     pub newcomers: Vec<Process>,
+    /// Servers of a parameter server, if the job has one.
+    pub servers: Option<Servers>,
+}
+
+/// Servers of the job.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct Servers {
+    /// Number of their last epoch; 0 before the first.
+    pub epoch: u32,
+    /// The reason why no epoch can be formed, if none can.
+    pub waiting: Option<String>,
+    /// Members of the epoch.
+    pub members: Vec<Process<ServerFigures>>,
+    /// Servers that wait for the next epoch.
+    pub newcomers: Vec<Process<ServerFigures>>,
+}
+
+/// Figures that a server tells.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct ServerFigures {
+    /// Host of the process.
+    pub host: Option<String>,
+    /// Number of the process.
+    pub pid: Option<u32>,
+    /// What it has and does.
+    #[serde(flatten)]
+    pub figures: Figures,
 }
 
 /// Process of the job.
 #[derive(Clone, Debug, Default, Deserialize)]
-#[serde(default)]
-pub struct Process {
+#[serde(default, bound = "F: Default + DeserializeOwned")]
+pub struct Process<F = Live> {
     /// Id in sixteen digits.
     pub id: String,
     /// Rank in the epoch.
@@ -41,7 +72,14 @@ pub struct Process {
     pub step: Option<u64>,
     /// Figures that it tells.
     #[serde(deserialize_with = "if_readable")]
-    pub figures: Live,
+    pub figures: F,
+}
+
+impl Servers {
+    /// Returns all servers, those that are in no epoch last.
+    pub fn processes(&self) -> impl Iterator<Item = &Process<ServerFigures>> {
+        self.members.iter().chain(&self.newcomers)
+    }
 }
 
 impl State {
@@ -65,7 +103,10 @@ impl State {
 }
 
 /// Reads figures. Programs report any figures; those that cannot be read are left out.
-fn if_readable<'de, D: Deserializer<'de>>(from: D) -> Result<Live, D::Error> {
+fn if_readable<'de, D: Deserializer<'de>, F>(from: D) -> Result<F, D::Error>
+where
+    F: Default + DeserializeOwned,
+{
     Value::deserialize(from).map(|value| serde_json::from_value(value).unwrap_or_default())
 }
 

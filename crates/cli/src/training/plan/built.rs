@@ -25,6 +25,8 @@ pub struct Built {
     pub model: Model,
     /// Rows that every part of a batch is a multiple of: those of a model for a fixed number of rows, or 1.
     pub unit: usize,
+    /// Names of the parameters of a replica that servers have.
+    pub served: Vec<String>,
 }
 
 impl Built {
@@ -66,7 +68,7 @@ impl Built {
         let training = backward(graph)?;
         plan.check(&training)?;
         let text = Text::new(graph, model.tokens()).or_hint(HINT)?;
-        Ok(Built { file: None, training, plan, text, model, unit: 1 })
+        Ok(Built { file: None, training, plan, text, model, unit: 1, served: Vec::new() })
     }
 
     /// Whether it is the plan of this model and batch, and for as many ranks as there will be, if that is

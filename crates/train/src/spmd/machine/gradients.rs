@@ -37,6 +37,9 @@ pub struct ExchangeOptions {
     pub codecs: Codecs,
     /// The precision that gradients are rounded to before they leave.
     pub gradients: Gradients,
+    /// Names of the parameters of a replica whose gradients stay with their rank, until its
+    /// [`Remote`](super::Remote) takes them.
+    pub remote: Vec<String>,
 }
 
 /// Who decides on the codecs of gradients.
@@ -53,8 +56,11 @@ pub enum Codecs {
 #[derive(Debug)]
 pub(crate) struct Exchange {
     pub sync: Synchronizer,
-    /// For every parameter of the program, its place among the synchroniser's.
-    places: Vec<usize>,
+    /// For every parameter of the program, its place among the synchroniser's; none of those whose gradients
+    /// stay here.
+    places: Vec<Option<usize>>,
+    /// For every parameter of the program, its gradient if that stays here.
+    kept: Vec<Vec<f32>>,
     /// For every parameter of the program, whether its gradient is rounded before it leaves.
     rounded: Vec<bool>,
     /// For every parameter of the program, how its gradient is brought into the order of its shards.
@@ -96,9 +102,11 @@ impl Exchange {
                 .iter_mut()
                 .for_each(|parameter| parameter.transport = thinwire_program::Transport::raw());
         }
-        let order = completion_order(program);
-        let mut places = vec![0; order.len()];
-        order.iter().enumerate().for_each(|(place, index)| places[*index] = place);
+        let mut order = completion_order(program);
+        let count = order.len();
+        order.retain(|index| !is_replica || !options.remote.contains(&named[*index].name));
+        let mut places = vec![None; count];
+        order.iter().enumerate().for_each(|(place, index)| places[*index] = Some(place));
         let rounds = options.gradients == Gradients::MixedBf16;
         let of_parameter = |index: &usize| match is_replica {
             true => Parameter::new(&named[*index].name, &named[*index].shape),
@@ -114,12 +122,12 @@ impl Exchange {
         };
         let mut shared = parameters.iter().zip(&order);
         let is_whole = is_replica || shared.all(|(parameter, index)| is_shared(parameter, index));
-        let before = (0..order.len()).map(|index| match program.exchanged(index) {
+        let before = (0..count).map(|index| match program.exchanged(index) {
             Some(convert) if !is_replica => program.transfer(convert).before,
             _ => Vec::new(),
         });
         let before = before.collect();
-        let ends = (0..order.len()).map(|index| program.exchanged(index).is_some()).collect();
+        let ends = (0..count).map(|index| program.exchanged(index).is_some()).collect();
         let (channel, reduction) = match is_replica {
             true => (channel.clone(), Reduction::Mean),
             false => {
@@ -135,6 +143,7 @@ impl Exchange {
         Ok(Exchange {
             sync: sync.map_err(Error::exchange)?,
             places,
+            kept: vec![Vec::new(); count],
             rounded: named.iter().map(|parameter| rounds && parameter.is_matrix()).collect(),
             before,
             ends,
@@ -177,7 +186,10 @@ impl Exchange {
             gradient.iter_mut().for_each(|value| *value = round_bf16(*value));
         }
         let gradient = self.before[index].iter().fold(gradient, |values, one| one.apply(values));
-        self.sync.ready(self.places[index], &gradient[..]).map_err(Error::exchange)?;
+        match self.places[index] {
+            Some(place) => self.sync.ready(place, &gradient[..]).map_err(Error::exchange)?,
+            None => self.kept[index] = gradient,
+        }
         self.handover_s += started.elapsed().as_secs_f64();
         Ok(())
     }
@@ -187,7 +199,8 @@ impl Exchange {
         let started = Instant::now();
         let outcome = self.sync.wait().map_err(Error::exchange)?;
         self.exposed_wait_s = started.elapsed().as_secs_f64();
-        Ok(outcome == Outcome::Averaged)
+        let finite = self.kept.iter().flatten().all(|value| value.is_finite());
+        Ok(finite && outcome == Outcome::Averaged)
     }
 
     /// Keeps the step, or leaves everything as it was before.
@@ -199,14 +212,32 @@ impl Exchange {
     }
 
     /// Returns the reduced gradient of a parameter of the program: its mean or its sum, this rank's shard
-    /// of it where the plan shards it.
+    /// of it where the plan shards it. One that stays here is this rank's own.
     pub fn gradient(&self, index: usize) -> &[f32] {
-        self.sync.gradient(self.places[index])
+        match self.places[index] {
+            Some(place) => self.sync.gradient(place),
+            None => &self.kept[index],
+        }
     }
 
-    /// Returns the gradients in the order in which they left.
+    /// Returns the gradients that left, in the order in which they did.
     pub fn gradients(&self) -> impl Iterator<Item = &[f32]> {
-        (0..self.places.len()).map(|place| self.sync.gradient(place))
+        (0..self.sync.parameters().len()).map(|place| self.sync.gradient(place))
+    }
+
+    /// Returns the gradients that stay here.
+    pub fn kept(&self) -> impl Iterator<Item = &[f32]> {
+        self.remote().map(|index| &self.kept[index][..])
+    }
+
+    /// Returns the parameters whose gradients stay here, by their number in the program.
+    pub fn remote(&self) -> impl Iterator<Item = usize> {
+        (0..self.places.len()).filter(|index| self.is_remote(*index))
+    }
+
+    /// Whether the gradient of a parameter of the program stays here.
+    pub fn is_remote(&self, index: usize) -> bool {
+        self.places[index].is_none()
     }
 }
 

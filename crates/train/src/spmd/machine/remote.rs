@@ -1,4 +1,4 @@
-//! Optimiser of other processes, such as the servers of a parameter server.
+//! Optimiser of other processes, such as the servers of a parameter server, for some parameters or all.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -6,7 +6,8 @@ use std::fmt;
 use crate::error::Error;
 
 /// Function that hands the gradients of a step over, times a scale, and puts the values of the next step in the
-/// place of the old ones, parameter by parameter in the order of the program. It returns the bytes that it sent.
+/// place of the old ones, parameter by parameter of `ExchangeOptions::remote` in the order of the program. It
+/// returns the bytes that it sent.
 type Update<'a> = dyn FnMut(&[Cow<'_, [f32]>], f32, &mut [Vec<f32>]) -> Result<u64, Error> + 'a;
 
 /// Optimiser of other processes, as one rank calls it after its backward pass.

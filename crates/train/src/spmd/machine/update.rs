@@ -6,8 +6,10 @@ use std::time::Instant;
 use thinwire_model::{Layout, Placement};
 use thinwire_program::{Mesh, Owner, Parameter, Program};
 
+use super::gradients::Exchange;
 use super::{Agreed, Machine, Watch, known_loss};
 use crate::error::Error;
+use crate::spmd::invalid;
 use crate::spmd::slots::{Content, Slots, When};
 use crate::spmd::value::Value;
 use crate::{AdamWOptions, Pace, clip_scale, global_norm};
@@ -105,7 +107,7 @@ impl Machine<'_> {
         Ok(rows.iter().all(|[finite, ..]| *finite == 1.0))
     }
 
-    /// Brings all sums to their owners, clips them, and lets the optimiser work.
+    /// Brings all sums to their owners, clips them, and lets the optimisers work.
     fn optimize(&mut self, pace: Pace, options: &AdamWOptions) -> Result<(), Error> {
         let moment = self.moment(0);
         let (slots, program, exchange) = (&mut self.slots, &self.program, &self.exchange);
@@ -114,28 +116,64 @@ impl Machine<'_> {
         });
         let gradients = gradients.collect::<Result<Vec<_>, Error>>()?;
         let norm = match exchange.is_replica {
-            true => global_norm(exchange.gradients()),
+            true => norm_of_replicas(slots, exchange, self.share)?,
             false => norm_of_all(slots, program, &gradients)?,
         };
         self.gradient_norm = norm * f64::from(pace.gradient_scale);
         // Sums of finite numbers may overflow.
-        if self.gradient_norm.is_finite() {
-            let clip = clip_scale(self.gradient_norm, self.gradient_norm_max);
-            let gradient_scale = pace.gradient_scale * clip;
-            if let Some(remote) = &mut self.remote {
-                let begun = Instant::now();
-                let values = &mut self.optimizer.values;
-                let sent_bytes = remote.update(&gradients, gradient_scale, values)?;
-                self.exchange.sent_bytes += sent_bytes;
-                let waited_s = begun.elapsed().as_secs_f64();
-                self.slots.waited_s.update(|before| before + waited_s);
-                return Ok(());
-            }
-            let pace = Pace { gradient_scale, ..pace };
-            self.optimizer.update(|index| &gradients[index], pace, options);
+        if !self.gradient_norm.is_finite() {
+            return Ok(());
         }
+        let clip = clip_scale(self.gradient_norm, self.gradient_norm_max);
+        let pace = Pace { gradient_scale: pace.gradient_scale * clip, ..pace };
+        // What others update is nothing to this rank's optimiser.
+        let away: Vec<usize> = exchange.remote().collect();
+        let values = away.iter().map(|index| std::mem::take(&mut self.optimizer.values[*index]));
+        let mut values: Vec<Vec<f32>> = values.collect();
+        let gradient = |index: usize| match exchange.is_remote(index) {
+            true => &[][..],
+            false => &gradients[index][..],
+        };
+        self.optimizer.update(gradient, pace, options);
+        drop(gradients);
+        let updated = self.update_remotely(pace.gradient_scale, &mut values);
+        for (index, values) in away.into_iter().zip(values) {
+            self.optimizer.values[index] = values;
+        }
+        updated
+    }
+
+    /// Hands over the gradients that stay here, and takes the new values of their parameters.
+    fn update_remotely(&mut self, scale: f32, values: &mut [Vec<f32>]) -> Result<(), Error> {
+        let gradients: Vec<_> = self.exchange.kept().map(Cow::Borrowed).collect();
+        let Some(remote) = &mut self.remote else {
+            let text = format!("{} gradients stay here, and nobody takes them", gradients.len());
+            return if gradients.is_empty() { Ok(()) } else { Err(invalid(text)) };
+        };
+        let begun = Instant::now();
+        let sent_bytes = remote.update(&gradients, scale, values)?;
+        self.exchange.sent_bytes += sent_bytes;
+        self.slots.waited_s.update(|before| before + begun.elapsed().as_secs_f64());
         Ok(())
     }
+}
+
+/// Returns the norm of the gradient of replicas. Of gradients that stay on their ranks it takes the mean of
+/// squared norms, which is at least the squared norm of their mean: so all ranks clip alike.
+fn norm_of_replicas(
+    slots: &mut Slots,
+    exchange: &Exchange,
+    share: Option<f32>,
+) -> Result<f64, Error> {
+    let norm = global_norm(exchange.gradients());
+    if exchange.remote().next().is_none() {
+        return Ok(norm);
+    }
+    let share = share.map_or(1.0 / exchange.sync.world().size() as f64, f64::from);
+    let mine = share * global_norm(exchange.kept()).powi(2);
+    let all = slots.gather_waiting(&[mine as f32])?;
+    let theirs: f64 = all.iter().map(|square| f64::from(*square)).sum();
+    Ok((norm.powi(2) + theirs).sqrt())
 }
 
 /// Returns the norm of the gradients of all ranks together, of which each tells the others its share.

@@ -1,0 +1,92 @@
+//! Servers of a job as a table.
+
+use thinwire_server::Figures;
+
+use super::screen::{ID, place};
+use super::state::{Process, ServerFigures, Servers};
+use crate::figures::{bytes, count, digits};
+use crate::table::Table;
+
+const LEGEND: &str = "shards: as primary, of all copies; rows and memory: of all copies; \
+                      ahead: steps before the slowest worker, mean and most";
+
+/// Returns the lines about the servers.
+pub fn lines(servers: &Servers) -> Vec<String> {
+    let there = servers.members.iter().filter(|process| process.standing != "lost").count();
+    let epoch = match servers.epoch {
+        0 => "no epoch of servers yet".to_owned(),
+        number => format!("epoch {number} of servers"),
+    };
+    let waiting = servers.waiting.iter().map(|reason| format!("waiting for servers: {reason}"));
+    let mut lines: Vec<String> = waiting.collect();
+    lines.insert(0, format!("{epoch}: {there} there"));
+    let header = ["server", "host:pid", "shards", "rows", "memory", "pushes", "pulls", "ahead"];
+    let mut table = Table::new(header);
+    servers.processes().for_each(|process| table.row(row(process)));
+    if servers.processes().next().is_some() {
+        lines.extend(table.to_string().lines().map(str::to_owned));
+        lines.push(LEGEND.to_owned());
+    }
+    lines
+}
+
+fn row(process: &Process<ServerFigures>) -> [String; 8] {
+    let ServerFigures { host, pid, figures } = &process.figures;
+    let shards = match process.standing.as_str() {
+        "running" | "halted" => format!("{} of {}", figures.primaries, figures.copies),
+        "newcomer" => "joining".to_owned(),
+        standing => standing.to_owned(),
+    };
+    [
+        process.id.chars().take(ID).collect(),
+        place(host.as_ref(), *pid),
+        shards,
+        count(figures.rows),
+        bytes(figures.bytes as f64),
+        count(figures.pushes),
+        count(figures.pulls),
+        ahead(figures),
+    ]
+}
+
+/// Returns the mean staleness of all answers and the highest one.
+fn ahead(figures: &Figures) -> String {
+    let all = || figures.staleness.values().flat_map(|counts| (0_u64..).zip(counts));
+    let answers: u64 = all().map(|(_, count)| count).sum();
+    let steps: u64 = all().map(|(steps, count)| steps * count).sum();
+    let most = all().filter(|(_, count)| **count > 0).map(|(steps, _)| steps).max();
+    match most {
+        Some(most) => format!("{}, {most}", digits(steps as f64 / answers as f64)),
+        None => "-".to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::super::state::State;
+    use super::*;
+
+    #[test]
+    fn servers_have_a_line_each() {
+        let member = json!({
+            "id": "8000000000000abc", "rank": 0, "standing": "running", "figures": {
+                "host": "node7", "pid": 12_345, "primaries": 8, "copies": 16, "rows": 1_234_567,
+                "bytes": 98_700_000, "updates": 3, "pushes": 700_000, "pulls": 1_700_000,
+                "staleness": { "1": [3, 0, 0], "2": [0, 0, 1] },
+            },
+        });
+        let lost = json!({ "id": "8000000000000def", "rank": 1, "standing": "lost" });
+        let servers = json!({ "epoch": 3, "members": [member, lost], "newcomers": [] });
+        let state = State::of(json!({ "epoch": 1, "servers": servers })).unwrap();
+        let lines = lines(&state.servers.unwrap());
+        assert_eq!(lines[0], "epoch 3 of servers: 1 there");
+        let words: Vec<&str> = lines[2].split("  ").filter(|word| !word.is_empty()).collect();
+        let words: Vec<&str> = words.iter().map(|word| word.trim()).collect();
+        assert_eq!(words[..3], ["80000000", "node7:12345", "8 of 16"]);
+        assert_eq!(words[4..], ["98.7 MB", "700\u{2009}000", "1\u{2009}700\u{2009}000", "0.50, 2"]);
+        assert!(lines[3].contains("lost") && lines[3].ends_with('-'), "{lines:#?}");
+        assert!(lines[..4].iter().all(|line| line.chars().count() <= 90), "{lines:#?}");
+    }
+}

@@ -1,0 +1,53 @@
+//! Metrics of a process for Prometheus: text at `/metrics` of an address that the user gives.
+//!
+//! Servers, coordinators and ranks each have a file that turns their figures into a [`Page`]; a thread of its own
+//! answers whoever asks, one after another.
+
+mod coordinator;
+mod page;
+mod rank;
+mod responder;
+mod server;
+
+pub use coordinator::CoordinatorMetrics;
+pub use rank::{RankMetrics, Taken};
+pub use server::server_page;
+
+use std::net::SocketAddr;
+
+use anyhow::Result;
+
+use crate::output::say;
+use page::Page;
+
+/// Flag of a process that shows metrics.
+#[derive(clap::Args, Clone, Debug, Default)]
+pub struct Flags {
+    /// Show metrics for Prometheus at http://ADDRESS:PORT/metrics; of several ranks on one machine each takes the
+    /// port after that of the one before. Whoever reaches the address can read them
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    metrics: Option<SocketAddr>,
+}
+
+impl Flags {
+    /// Begins to show a page, if the flag is given, at a port so far after the given one; a port of 0 is any free
+    /// one.
+    ///
+    /// # Errors
+    /// If the port is taken, or there is none so far after the given one.
+    pub fn show(&self, offset: u16, page: impl Fn() -> Page + Send + 'static) -> Result<()> {
+        let Some(mut address) = self.metrics else { return Ok(()) };
+        if address.port() > 0 {
+            let port = address.port().checked_add(offset);
+            let port = port.ok_or_else(|| {
+                anyhow::anyhow!("--metrics {address}: no port is {offset} after it")
+            })?;
+            address.set_port(port);
+        }
+        let found = responder::start(address, move || page().to_string())?;
+        if self.metrics != Some(found) {
+            say(format!("metrics: http://{found}/metrics"));
+        }
+        Ok(())
+    }
+}

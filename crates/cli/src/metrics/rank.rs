@@ -1,0 +1,87 @@
+//! Metrics of a rank of a training.
+
+use std::sync::{Arc, Mutex};
+
+use super::page::{Kind, Page};
+
+/// Steps that a rank has taken.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Taken {
+    /// Steps of the training that are done.
+    pub step: u64,
+    /// Mean loss of the last step.
+    pub loss: f64,
+    /// Number of steps that this process has taken.
+    pub steps: u64,
+    /// Seconds that they took.
+    pub step_s: f64,
+    /// Seconds of them in which this rank waited for others.
+    pub wait_s: f64,
+    /// Bytes that this rank has sent.
+    pub sent_bytes: u64,
+}
+
+/// Metrics of a rank, which its training and its page share.
+#[derive(Clone, Debug, Default)]
+pub struct RankMetrics(Arc<Mutex<Taken>>);
+
+impl RankMetrics {
+    /// Adds a step: `steps` of it is 1, and `step` the number of steps that are done.
+    pub fn add(&self, step: Taken) {
+        let mut sum = self.0.lock().expect("no holder panics");
+        sum.steps += step.steps;
+        sum.step_s += step.step_s;
+        sum.wait_s += step.wait_s;
+        sum.sent_bytes += step.sent_bytes;
+        (sum.step, sum.loss) = (step.step, step.loss);
+    }
+
+    /// Returns the page.
+    pub fn page(&self) -> Page {
+        let sum = *self.0.lock().expect("no holder panics");
+        let mut page = Page::default();
+        page.single(
+            "thinwire_rank_step",
+            Kind::Gauge,
+            "Steps of the training that are done.",
+            sum.step as f64,
+        );
+        page.single("thinwire_rank_loss", Kind::Gauge, "Mean loss of the last step.", sum.loss);
+        let counters = [
+            ("thinwire_rank_steps_total", "Steps that this process has taken.", sum.steps as f64),
+            ("thinwire_rank_step_seconds_total", "Seconds that its steps took.", sum.step_s),
+            ("thinwire_rank_wait_seconds_total", "Seconds of them in which it waited.", sum.wait_s),
+            ("thinwire_rank_sent_bytes_total", "Bytes that it has sent.", sum.sent_bytes as f64),
+        ];
+        for (name, help, value) in counters {
+            page.single(name, Kind::Counter, help, value);
+        }
+        page
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn steps_add_up() {
+        let metrics = RankMetrics::default();
+        for (step, loss) in [(7, 2.5), (8, 2.25)] {
+            let figures =
+                Taken { step, loss, steps: 1, step_s: 0.5, wait_s: 0.125, sent_bytes: 10 };
+            metrics.add(figures);
+        }
+        let text = metrics.page().to_string();
+        for line in [
+            "thinwire_rank_step 8",
+            "thinwire_rank_loss 2.25",
+            "thinwire_rank_steps_total 2",
+            "thinwire_rank_step_seconds_total 1",
+            "thinwire_rank_wait_seconds_total 0.25",
+            "thinwire_rank_sent_bytes_total 20",
+        ] {
+            assert!(text.lines().any(|found| found == line), "{line} in {text}");
+        }
+    }
+}

@@ -1,0 +1,73 @@
+//! Metrics of a server of a parameter server.
+
+use thinwire_server::{Figures, STALENESS_MAX, Server};
+
+use super::page::{Kind, Page};
+
+/// Returns the metrics of a server; none before it begins and after its end.
+pub fn server_page(server: Option<&Server>) -> Page {
+    server.map_or_else(Page::default, |server| page(&server.figures(), server.epoch()))
+}
+
+fn page(figures: &Figures, epoch: u32) -> Page {
+    let mut page = Page::default();
+    let name = "thinwire_server_shards";
+    page.family(name, Kind::Gauge, "Shards of which the server has a copy.");
+    let backups = figures.copies.saturating_sub(figures.primaries);
+    page.sample(name, &[("role", "primary")], figures.primaries as f64);
+    page.sample(name, &[("role", "backup")], backups as f64);
+    let gauges = [
+        ("thinwire_server_epoch", "Number of the epoch of servers.", u64::from(epoch)),
+        ("thinwire_server_rows", "Rows that were written, in all copies.", figures.rows),
+        ("thinwire_server_memory_bytes", "Bytes of memory of all copies.", figures.bytes),
+    ];
+    for (name, help, value) in gauges {
+        page.single(name, Kind::Gauge, help, value as f64);
+    }
+    let counters = [
+        ("thinwire_server_pushes_total", "Pushes that were acknowledged.", figures.pushes),
+        ("thinwire_server_pulls_total", "Pulls that were answered.", figures.pulls),
+        ("thinwire_server_updates_total", "Updates applied to all copies.", figures.updates),
+    ];
+    for (name, help, value) in counters {
+        page.single(name, Kind::Counter, help, value as f64);
+    }
+    let name = "thinwire_server_staleness_steps";
+    page.family(
+        name,
+        Kind::Histogram,
+        "Steps that a worker was ahead of the slowest when answered.",
+    );
+    for (worker, counts) in &figures.staleness {
+        page.counts(name, ("worker", worker), counts, STALENESS_MAX);
+    }
+    page
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn backups_are_the_copies_that_are_no_primaries() {
+        let figures = Figures {
+            primaries: 3,
+            copies: 5,
+            pushes: 7,
+            staleness: [("00aa".to_owned(), vec![4, 0, 2])].into(),
+            ..Figures::default()
+        };
+        let text = page(&figures, 2).to_string();
+        for line in [
+            "thinwire_server_shards{role=\"primary\"} 3",
+            "thinwire_server_shards{role=\"backup\"} 2",
+            "thinwire_server_epoch 2",
+            "thinwire_server_pushes_total 7",
+            "thinwire_server_staleness_steps_bucket{worker=\"00aa\",le=\"0\"} 4",
+            "thinwire_server_staleness_steps_bucket{worker=\"00aa\",le=\"2\"} 6",
+            "thinwire_server_staleness_steps_sum{worker=\"00aa\"} 4",
+        ] {
+            assert!(text.lines().any(|found| found == line), "{line} in {text}");
+        }
+    }
+}

@@ -1,0 +1,136 @@
+//! Parameters that the servers of a parameter server have, as tables, and a rank's way to them.
+
+use std::borrow::Cow;
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::time::Duration;
+
+use anyhow::Result;
+use thinwire_job::elastic::Seat;
+use thinwire_model::{Graph, Initial, Role, Tensor, TensorId};
+use thinwire_server::{Client, Error, Gradient};
+use thinwire_train::spmd::{Machine, Remote};
+
+use super::server_flags::{ServerMode, Tabled};
+
+/// Values per row of a parameter of one dimension.
+const VECTOR_WIDTH: usize = 1024;
+
+/// Parameters that servers have.
+#[derive(Clone)]
+pub struct Served(Rc<RefCell<Link>>);
+
+/// Client of one rank, with what it pushes and pulls in each step.
+struct Link {
+    client: Client,
+    tables: Vec<Tabled>,
+    /// Numbers of all rows, by table.
+    rows: Vec<Vec<u64>>,
+    /// Values of all rows, table after table.
+    pulled: Vec<f32>,
+}
+
+impl Served {
+    /// Defines the tables of an executor's parameters with these names, and waits for the servers.
+    ///
+    /// # Errors
+    /// If the job has other tables, or its servers are not there in time.
+    pub fn open(
+        (mode, names, seed): (&ServerMode, &[String], u64),
+        (machine, graph): (&Machine<'_>, &Graph),
+        (seat, timeout): (&Seat, Duration),
+    ) -> Result<Served> {
+        let ids = machine.program().parameters.iter().map(|parameter| parameter.tensor);
+        let tensors = ids.map(|id| (id, &graph.tensors[id]));
+        let tables = tensors.filter(|(_, tensor)| names.contains(&tensor.name)).map(table);
+        let tables: Vec<Tabled> = tables.collect();
+        let client = Client::open(seat, &mode.definition(&tables, seed), timeout)?;
+        let rows = tables.iter().map(|table| (0..table.rows as u64).collect()).collect();
+        let pulled = vec![0.0; tables.iter().map(|table| table.rows * table.width).sum()];
+        Ok(Served(Rc::new(RefCell::new(Link { client, tables, rows, pulled }))))
+    }
+
+    /// Returns the bytes of values that a rank pushes in a step, and pulls.
+    pub fn step_bytes(&self) -> u64 {
+        self.0.borrow().step_bytes()
+    }
+
+    /// Lets the servers update their parameters from the gradients of an executor, whose rows are this part of the
+    /// batch. It begins with the servers' present values.
+    ///
+    /// # Errors
+    /// If a shard is lost, or the servers do not answer.
+    pub fn attach<'a>(&self, machine: Machine<'a>, share: f32) -> Result<Machine<'a>> {
+        let link = Rc::clone(&self.0);
+        let values = {
+            let mut link = link.borrow_mut();
+            link.pull()?;
+            link.values().map(<[f32]>::to_vec).collect()
+        };
+        let remote = Remote::new(move |gradients, scale, values| {
+            let mut link = link.borrow_mut();
+            let done = link.push(gradients, scale * share).and_then(|()| link.pull());
+            done.map_err(thinwire_train::Error::exchange)?;
+            values.iter_mut().zip(link.values()).for_each(|(to, from)| to.copy_from_slice(from));
+            Ok(link.step_bytes())
+        });
+        Ok(machine.with_remote(remote, values)?)
+    }
+}
+
+impl Link {
+    fn step_bytes(&self) -> u64 {
+        4 * self.pulled.len() as u64
+    }
+
+    fn push(&mut self, gradients: &[Cow<'_, [f32]>], scale: f32) -> Result<(), Error> {
+        let scaled = |(gradient, table): (&Cow<'_, [f32]>, &Tabled)| {
+            let mut values: Vec<f32> = gradient.iter().map(|value| value * scale).collect();
+            values.resize(table.rows * table.width, 0.0);
+            values
+        };
+        let scaled: Vec<Vec<f32>> = gradients.iter().zip(&self.tables).map(scaled).collect();
+        let pushed = scaled.iter().zip(&self.rows).zip(0..);
+        let pushed = pushed.map(|((values, rows), table)| Gradient { table, rows, values });
+        self.client.push(&pushed.collect::<Vec<_>>())
+    }
+
+    fn pull(&mut self) -> Result<(), Error> {
+        let rows = self.rows.iter().zip(0..).map(|(rows, table)| (table, &rows[..]));
+        self.client.pull(&rows.collect::<Vec<_>>(), &mut self.pulled)
+    }
+
+    /// Returns the values of each table that were pulled, without padding.
+    fn values(&self) -> impl Iterator<Item = &[f32]> {
+        let mut rest = &self.pulled[..];
+        self.tables.iter().map(move |table| {
+            let (mine, after) = rest.split_at(table.rows * table.width);
+            rest = after;
+            &mine[..table.length]
+        })
+    }
+}
+
+/// Returns a parameter as a table.
+fn table((id, tensor): (TensorId, &Tensor)) -> Tabled {
+    let length = tensor.elements();
+    // A vector has rows, too, so that no shard has all of a long one.
+    let width = match tensor.shape.len() {
+        0 | 1 => length.min(VECTOR_WIDTH),
+        _ => length / tensor.shape[0],
+    };
+    let initial = match tensor.role {
+        Role::Parameter(Initial::Normal(deviation)) => format!("normal:{}", deviation as f32),
+        Role::Parameter(Initial::Ones) => "constant:1".to_owned(),
+        _ => "zeros".to_owned(),
+    };
+    Tabled {
+        name: tensor.name.clone(),
+        rows: length.div_ceil(width),
+        width,
+        length,
+        is_matrix: tensor.shape.len() > 1,
+        initial,
+        stream: id as u32,
+    }
+}

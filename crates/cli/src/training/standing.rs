@@ -1,0 +1,87 @@
+//! Standing of a rank in its job, which decides what it tells others between steps and when its epoch ends.
+
+use serde_json::{Map, Value};
+use thinwire_job::elastic::{Membership, Presence};
+use thinwire_member::{Epoch, Id};
+
+use crate::report::Change;
+
+/// Number that a rank gives the others to end the epoch after this step, above those of signals.
+pub const CHANGE: i32 = 1 << 10;
+/// Number that a rank gives the others if nobody goes on after this step.
+pub const STOP: i32 = 1 << 11;
+
+/// Standing of a rank in its job.
+#[derive(Clone, Copy, Debug)]
+pub enum Standing<'a> {
+    /// One of a fixed number of ranks.
+    Fixed,
+    /// Member of an elastic job.
+    Member(&'a Membership),
+    /// Worker of a job with servers, in the epoch of this number, whose ranks exchange nothing.
+    Worker(&'a Presence, u32),
+}
+
+impl Standing<'_> {
+    /// Notes that a step was applied.
+    pub fn applied(self, done: u64) {
+        match self {
+            Standing::Fixed => {}
+            Standing::Member(membership) => membership.applied(done),
+            Standing::Worker(presence, _) => presence.applied(done),
+        }
+    }
+
+    /// Sends figures for people to the coordinator, if there is one.
+    pub fn tell(self, figures: Map<String, Value>) {
+        match self {
+            Standing::Fixed => {}
+            Standing::Member(membership) => membership.tell(figures),
+            Standing::Worker(presence, _) => presence.tell(figures),
+        }
+    }
+
+    /// Prepares for the last checkpoint of all members.
+    pub fn closing(self) {
+        if let Standing::Member(membership) = self {
+            membership.closing();
+        }
+    }
+
+    /// Returns whether ranks may come and go.
+    pub fn is_elastic(self) -> bool {
+        !matches!(self, Standing::Fixed)
+    }
+
+    /// Returns the number that this rank, one of so many, gives the others in a step: a signal that ends the
+    /// training, [`CHANGE`] or [`STOP`] to end the epoch, or 0. In an elastic job a signal makes this process
+    /// leave, and the others go on.
+    pub fn wish(self, signal: Option<i32>, ranks: usize) -> i32 {
+        match self {
+            Standing::Member(membership) => {
+                signal.iter().for_each(|_| membership.leave());
+                match membership.finishing() {
+                    Some(leavers) if leavers.len() == ranks => STOP,
+                    Some(_) => CHANGE,
+                    None => 0,
+                }
+            }
+            Standing::Worker(presence, number) if signal.is_none() => {
+                let is_over = presence.epoch().is_some_and(|epoch| epoch.number > number);
+                if is_over { CHANGE } else { 0 }
+            }
+            Standing::Worker(..) | Standing::Fixed => signal.unwrap_or(0),
+        }
+    }
+}
+
+/// Returns what to say of an epoch that goes on from a state. New are those who were not in the last epoch: a
+/// member may lack the last step, and so take the state over, without being new.
+pub fn change(epoch: &Epoch, before: &[Id]) -> Change {
+    let ranks = epoch.members.len();
+    let joined = match before.is_empty() {
+        true => ranks - epoch.holders as usize,
+        false => epoch.members.iter().filter(|id| !before.contains(id)).count(),
+    };
+    Change { epoch: epoch.number, ranks, joined, ..Change::default() }
+}

@@ -1,0 +1,268 @@
+//! Pages of a shard's tables: those in memory, and beyond a limit those in a file.
+//!
+//! A page comes into memory when a row of it is read or written, and SIEVE chooses the page that goes
+//! ([`thinwire_rows::Sieve`]). A page is written to the file only if it has changed since it was read.
+//! Laws: what is read is what was written, whatever the limit; pages take no more than the limit, or one
+//! page; once the disk has failed, every call fails.
+
+use std::borrow::Cow;
+use std::path::PathBuf;
+
+use thinwire_rows::{Policy, Sieve};
+
+use thinwire_wire::checksum;
+
+use super::page_file::PageFile;
+use crate::error::{Error, Kind};
+
+/// Limit of the memory of rows, and where the rows beyond it are.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MemoryLimit {
+    /// Bytes of memory that rows may take.
+    pub bytes_max: u64,
+    /// Folder of the file of the other rows.
+    pub folder: PathBuf,
+}
+
+impl MemoryLimit {
+    /// Checks that the folder takes a file.
+    ///
+    /// # Errors
+    /// [`Kind::Disk`] if it does not.
+    pub(crate) fn check(&self) -> Result<(), Error> {
+        PageFile::create(&self.folder, 0).map(drop)
+    }
+}
+
+/// Pages by their number.
+#[derive(Debug, Default)]
+pub struct Pages {
+    pages: Vec<Page>,
+    /// Bytes of the pages in memory.
+    bytes: usize,
+    /// Bytes of the pages that are in the file alone.
+    away_bytes: u64,
+    spill: Option<Spill>,
+    /// Why rows are lost here, if they are.
+    failure: Option<String>,
+}
+
+#[derive(Debug)]
+enum Page {
+    /// Zeros that nobody has written.
+    Unmade,
+    /// In memory.
+    Held {
+        words: Box<[u32]>,
+        /// Whether the file has other words.
+        is_changed: bool,
+    },
+    /// In the file.
+    Away {
+        /// Checksum of its words.
+        checksum: u32,
+    },
+}
+
+#[derive(Debug)]
+struct Spill {
+    bytes_max: usize,
+    /// Pages in memory.
+    queue: Sieve,
+    file: PageFile,
+}
+
+impl Pages {
+    /// So many pages of zeros.
+    pub fn new(count: usize) -> Pages {
+        let pages = (0..count).map(|_| Page::Unmade).collect();
+        Pages { pages, ..Pages::default() }
+    }
+
+    /// Returns the bytes of so many pages that stay in memory under a limit: the state of each, and its place
+    /// in the queue.
+    pub fn least_bytes(count: u64) -> u64 {
+        count * (size_of::<Page>() as u64 + 9) + 8
+    }
+
+    /// Returns the number of bytes of memory that the pages take, with their bookkeeping.
+    pub fn bytes(&self) -> usize {
+        self.fixed_bytes() + self.bytes
+    }
+
+    /// Returns the number of bytes of the pages that are in the file alone.
+    pub fn away_bytes(&self) -> u64 {
+        self.away_bytes
+    }
+
+    /// Whether pages may go to a file.
+    pub fn is_limited(&self) -> bool {
+        self.spill.is_some()
+    }
+
+    /// Sets the most bytes of memory that all pages may take, each of at most `page_bytes` bytes; pages
+    /// beyond it go to a file in `limit.folder`.
+    ///
+    /// # Errors
+    /// If the disk does not take them.
+    pub fn limit(&mut self, limit: &MemoryLimit, page_bytes: usize) -> Result<(), Error> {
+        self.check()?;
+        if self.spill.is_none() {
+            let file = PageFile::create(&limit.folder, page_bytes);
+            let file = self.noted(file)?;
+            self.spill_to(file);
+        }
+        let room = usize::try_from(limit.bytes_max).unwrap_or(usize::MAX);
+        let room = room.saturating_sub(self.fixed_bytes());
+        self.spill.iter_mut().for_each(|spill| spill.bytes_max = room);
+        let made = self.make_room(0);
+        self.noted(made)
+    }
+
+    /// Returns a page of so many words.
+    ///
+    /// # Errors
+    /// If the disk fails.
+    pub fn read(&mut self, page: u32, words: usize) -> Result<&[u32], Error> {
+        self.hold(page, words).map(|(words, _)| &*words)
+    }
+
+    /// Returns a page of so many words, which will be changed.
+    ///
+    /// # Errors
+    /// If the disk fails.
+    pub fn edit(&mut self, page: u32, words: usize) -> Result<&mut [u32], Error> {
+        let (words, is_changed) = self.hold(page, words)?;
+        *is_changed = true;
+        Ok(words)
+    }
+
+    /// Returns a page of so many words without bringing it into memory.
+    ///
+    /// # Errors
+    /// If the disk fails.
+    pub fn peek(&self, page: u32, words: usize) -> Result<Cow<'_, [u32]>, Error> {
+        self.check()?;
+        if let Page::Held { words, .. } = &self.pages[page as usize] {
+            return Ok(Cow::Borrowed(words));
+        }
+        let mut copy = vec![0; words];
+        self.fetch(page, &mut copy)?;
+        Ok(Cow::Owned(copy))
+    }
+
+    fn fixed_bytes(&self) -> usize {
+        let queue = self.spill.as_ref().map_or(0, |spill| spill.queue.bytes());
+        self.pages.capacity() * size_of::<Page>() + queue
+    }
+
+    fn spill_to(&mut self, file: PageFile) {
+        let mut queue = Sieve::new(self.pages.len() as u32);
+        let held = (0..).zip(&self.pages).filter(|(_, page)| matches!(page, Page::Held { .. }));
+        held.for_each(|(page, _)| queue.put(page));
+        self.spill = Some(Spill { bytes_max: usize::MAX, queue, file });
+    }
+
+    /// Brings a page into memory, and returns its words and whether the file has others.
+    fn hold(&mut self, page: u32, words: usize) -> Result<(&mut [u32], &mut bool), Error> {
+        self.check()?;
+        match &self.pages[page as usize] {
+            Page::Held { .. } => self.spill.iter_mut().for_each(|spill| spill.queue.hit(page)),
+            Page::Unmade | Page::Away { .. } => {
+                let brought = self.bring(page, words);
+                self.noted(brought)?;
+            }
+        }
+        let Page::Held { words, is_changed } = &mut self.pages[page as usize] else {
+            unreachable!("it was brought into memory")
+        };
+        Ok((words, is_changed))
+    }
+
+    fn bring(&mut self, page: u32, words: usize) -> Result<(), Error> {
+        self.make_room(4 * words)?;
+        let mut content = vec![0; words].into_boxed_slice();
+        self.fetch(page, &mut content)?;
+        self.bytes += 4 * words;
+        let place = &mut self.pages[page as usize];
+        let is_changed = matches!(place, Page::Unmade);
+        if !is_changed {
+            self.away_bytes -= 4 * words as u64;
+        }
+        *place = Page::Held { words: content, is_changed };
+        self.spill.iter_mut().for_each(|spill| spill.queue.put(page));
+        Ok(())
+    }
+
+    /// Reads a page that is not in memory.
+    fn fetch(&self, page: u32, words: &mut [u32]) -> Result<(), Error> {
+        let (Page::Away { checksum }, Some(spill)) = (&self.pages[page as usize], &self.spill)
+        else {
+            return Ok(());
+        };
+        spill.file.read(page, words)?;
+        let found = sum(words);
+        if found == *checksum {
+            return Ok(());
+        }
+        let message = format!("rows on disk have checksum {found:08x}, expected {checksum:08x}");
+        Err(Error::new(Kind::Disk, message))
+    }
+
+    /// Makes room for so many bytes, as far as pages are there to go.
+    fn make_room(&mut self, bytes: usize) -> Result<(), Error> {
+        while let Some(spill) = &mut self.spill
+            && self.bytes.saturating_add(bytes) > spill.bytes_max
+            && let Some(page) = spill.queue.evict()
+        {
+            let place = &mut self.pages[page as usize];
+            let Page::Held { words, is_changed } = place else { continue };
+            if *is_changed {
+                spill.file.write(page, words)?;
+            }
+            self.bytes -= 4 * words.len();
+            self.away_bytes += 4 * words.len() as u64;
+            *place = Page::Away { checksum: sum(words) };
+        }
+        Ok(())
+    }
+
+    /// Checks that the disk has not failed.
+    ///
+    /// # Errors
+    /// If it has.
+    pub fn check(&self) -> Result<(), Error> {
+        match &self.failure {
+            None => Ok(()),
+            Some(text) => Err(Error::new(Kind::Disk, text.clone())),
+        }
+    }
+
+    /// Remembers a failure: from here on nobody knows what the pages are.
+    fn noted<T>(&mut self, result: Result<T, Error>) -> Result<T, Error> {
+        result.inspect_err(|error| self.failure = Some(error.to_string()))
+    }
+}
+
+fn sum(words: &[u32]) -> u32 {
+    checksum(bytemuck::must_cast_slice(words))
+}
+
+#[cfg(test)]
+impl Pages {
+    /// Lets pages beyond `bytes_max` bytes go to a file.
+    pub fn spill_into(&mut self, file: PageFile, bytes_max: usize) {
+        self.spill_to(file);
+        self.bound(bytes_max);
+    }
+
+    /// Sets the most bytes of pages.
+    pub fn bound(&mut self, bytes_max: usize) {
+        self.spill.iter_mut().for_each(|spill| spill.bytes_max = bytes_max);
+    }
+
+    /// Returns the file.
+    pub fn file(&self) -> &PageFile {
+        &self.spill.as_ref().unwrap().file
+    }
+}
