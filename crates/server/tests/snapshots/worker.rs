@@ -88,12 +88,12 @@ impl Worker {
                 }
             }
             Packet::Acknowledge { shard, client, number }
-                if (client, number) == (self.id, self.pushed) && self.open.remove(&shard) =>
+                if (client, number) == (self.id, self.pushed)
+                    && self.open.remove(&shard)
+                    && self.open.is_empty() =>
             {
-                if self.open.is_empty() {
-                    let thought = self.random.time(&(Duration::ZERO..self.thought));
-                    (self.next_push, self.retry_at) = (now + thought, Duration::MAX);
-                }
+                let thought = self.random.time(&(Duration::ZERO..self.thought));
+                (self.next_push, self.retry_at) = (now + thought, Duration::MAX);
             }
             Packet::Stop => self.stops = true,
             _ => {}
