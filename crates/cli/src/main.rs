@@ -67,6 +67,8 @@ enum Command {
     Coordinator(command::coordinator::Args),
     /// Keep a part of a job's parameters, as one server of a parameter server
     Server(command::server::Args),
+    /// Write the parameters on a job's servers into files
+    Snapshot(command::snapshot::Args),
     /// Set how many ranks an elastic job should have
     Resize(command::resize::Args),
     /// Show the ranks of an elastic job, and what they are doing
@@ -119,6 +121,7 @@ fn run(command: Command) -> anyhow::Result<u8> {
         Command::Run(args) => command::run::run(&args),
         Command::Coordinator(args) => command::coordinator::run(&args),
         Command::Server(args) => command::server::run(&args),
+        Command::Snapshot(args) => command::snapshot::run(&args),
         Command::Resize(args) => command::resize::run(&args),
         Command::Top(args) => command::top::run(&args),
         Command::Rank(args) => launch::child::run(&args),

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use anyhow::{Result, anyhow};
-use thinwire_job::elastic::{Operator, Store};
+use thinwire_job::elastic::{Operator, Seat, Store};
 use thinwire_job::{Form, Given, process};
 
 use crate::failure::hinted;
@@ -31,6 +31,15 @@ impl Flags {
     /// # Errors
     /// If its address is not known, it does not answer, or the token is another or missing.
     pub fn connect(&self) -> Result<Operator> {
+        let Seat { coordinator, token, .. } = self.seat()?;
+        Ok(Operator::connect(&coordinator, &token, TIMEOUT)?)
+    }
+
+    /// Returns the seat of a process that talks with the coordinator and has no place in the job.
+    ///
+    /// # Errors
+    /// If its address is not known, or the token is missing.
+    pub fn seat(&self) -> Result<Seat> {
         let given = self.store.as_ref().map(Store::to_string).or_else(|| self.coordinator.clone());
         let given = given.or_else(|| process("THINWIRE_COORDINATOR"));
         let address = given.ok_or_else(|| {
@@ -40,6 +49,6 @@ impl Flags {
         })?;
         let given = Given { token: self.token.clone(), form: Form::Flags, ..Given::default() };
         let token = thinwire_job::token(&given, &address, &process)?;
-        Ok(Operator::connect(&address, &token, TIMEOUT)?)
+        Ok(Seat::new(address, token)?)
     }
 }

@@ -1,5 +1,6 @@
 //! Number of ranks of a job: fixed, or within bounds while it runs.
 
+use std::ffi::OsString;
 use std::fmt;
 use std::ops::RangeInclusive;
 
@@ -106,6 +107,8 @@ pub struct Elastic {
     pub coordinator: Option<String>,
     /// Servers of a parameter server that this process starts.
     pub servers: u32,
+    /// Arguments of each of them.
+    pub server_arguments: Vec<OsString>,
 }
 
 impl ElasticFlags {
@@ -132,6 +135,7 @@ impl ElasticFlags {
             store: self.store.clone(),
             coordinator,
             servers: 0,
+            server_arguments: Vec::new(),
         }))
     }
 
@@ -210,7 +214,15 @@ mod tests {
         let size = |text| Some(up_to(8)(text).unwrap());
         let elastic = |restarts| {
             let (ranks, here) = (2..=4, 4);
-            Some(Elastic { ranks, restarts, here, store: None, coordinator: None, servers: 0 })
+            Some(Elastic {
+                ranks,
+                restarts,
+                here,
+                store: None,
+                coordinator: None,
+                servers: 0,
+                server_arguments: Vec::new(),
+            })
         };
         assert_eq!(none.resolve(size("2:4"), &flags).unwrap(), elastic(0));
         assert_eq!(two.resolve(size("2:4"), &flags).unwrap(), elastic(2));

@@ -9,6 +9,7 @@ mod desk;
 mod inbox;
 mod reader;
 mod session;
+mod snapshot;
 mod split;
 mod watch;
 
@@ -24,6 +25,7 @@ use crate::wire::FromClient;
 use crate::write::{Part, Push};
 pub use reader::Reader;
 use session::Session;
+pub use snapshot::take_snapshot;
 pub use split::Gradient;
 use split::Plan;
 
@@ -155,6 +157,17 @@ impl Client {
     /// As [`Client::pull`].
     pub fn finish_pull(&mut self, pulling: Pulling, out: &mut [f32]) -> Result<(), Error> {
         self.session.finish_pulling(&pulling, out)
+    }
+}
+
+impl Client {
+    /// Takes a snapshot of the job that contains all pushes of this client, and returns the name of its folder.
+    ///
+    /// # Errors
+    /// As [`take_snapshot`].
+    pub fn snapshot(&mut self) -> Result<String, Error> {
+        self.finish_push()?;
+        take_snapshot(&self.seat, self.session.timeout())
     }
 }
 

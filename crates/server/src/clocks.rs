@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 
 use thinwire_member::{Fields, Id};
 
+use crate::frontier::Frontier;
 use crate::wire::fields::{count, id, number, write_count, write_u64};
 use crate::write::{Workers, Write};
 
@@ -98,6 +99,12 @@ impl Clocks {
     /// Returns the number of a worker's last push.
     pub fn pushed(&self, id: Id) -> Option<u64> {
         self.workers.get(&id).map(|worker| worker.pushed)
+    }
+
+    /// Returns the newest push of each worker.
+    pub fn frontier(&self) -> Frontier {
+        let pushed = self.workers.iter().map(|(id, worker)| (*id, worker.pushed));
+        Frontier { pushes: pushed.collect() }
     }
 
     /// Returns the clock of the slowest worker.

@@ -10,8 +10,8 @@
 //! configuration that is restored goes on as the one that was saved.
 
 mod definition;
-mod hex;
 mod request;
+mod snapshot;
 mod state;
 
 use thinwire_job::elastic::{Role, ViewService};
@@ -23,6 +23,8 @@ use crate::write::Workers;
 pub use definition::{Definition, Layout, TableDefinition};
 use request::ADDRESS_BYTES_MAX;
 pub use request::ViewRequest;
+use snapshot::Heard;
+pub use snapshot::{SnapshotStage, SnapshotState};
 pub use state::JobState;
 
 /// Most addresses of servers that are kept.
@@ -32,6 +34,7 @@ const ADDRESSES_MAX: usize = 1024;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Configuration {
     state: JobState,
+    heard: Heard,
 }
 
 impl Configuration {
@@ -104,6 +107,7 @@ impl Configuration {
         }
         if let Ok(Some(next)) = self.next_view(shard, Some(report)) {
             self.change(|state| state.views[shard as usize] = next);
+            self.interrupt(|| format!("the servers of shard {shard} have changed"));
         }
         Ok(())
     }
@@ -134,6 +138,7 @@ impl Configuration {
     }
 
     fn follow(&mut self, placement: Placement) {
+        let before = self.state.views.clone();
         self.change(|state| state.placement = placement);
         for shard in 0..self.state.views.len() as u32 {
             if self.state.lost.contains(&shard) {
@@ -144,6 +149,11 @@ impl Configuration {
                 Ok(Some(next)) => self.state.views[shard as usize] = next,
                 Err(_) => self.lose(shard),
             }
+        }
+        let views = before.iter().zip(&self.state.views);
+        let changed = views.into_iter().position(|(before, view)| before != view);
+        if let Some(shard) = changed.or(self.state.lost.first().map(|shard| *shard as usize)) {
+            self.interrupt(|| format!("the servers of shard {shard} have changed"));
         }
     }
 
@@ -176,6 +186,7 @@ impl ViewService for Configuration {
         match role {
             Role::Worker if u64::from(epoch) > self.state.workers.version => {
                 self.change(|state| state.workers = Workers { version: epoch.into(), ids });
+                self.interrupt(|| "the workers have changed".to_owned());
             }
             Role::Server if epoch > self.state.epoch => {
                 self.change(|state| (state.epoch, state.servers) = (epoch, ids));
@@ -191,6 +202,11 @@ impl ViewService for Configuration {
             ViewRequest::Define(definition) => self.define(definition),
             ViewRequest::Address(address) => self.address(from, address),
             ViewRequest::Ready { shard, view, learner } => self.ready(from, shard, (view, learner)),
+            ViewRequest::Snapshot { number } => self.begin_snapshot(from, number),
+            ViewRequest::Logged { snapshot, pushes } => self.logged(from, snapshot, &pushes),
+            ViewRequest::Written { snapshot } => self.written(from, snapshot),
+            ViewRequest::Sealed { snapshot, name } => self.sealed(from, snapshot, &name),
+            ViewRequest::Abandon { snapshot, reason } => self.abandon(from, snapshot, &reason),
         }
     }
 
@@ -204,6 +220,7 @@ impl ViewService for Configuration {
 
     fn restore(&mut self, state: &[u8]) -> Result<(), String> {
         self.state = JobState::parse(state).map_err(|error| error.to_string())?;
+        self.heard = Heard::default();
         Ok(())
     }
 }

@@ -69,7 +69,8 @@ impl Rig {
         let tables =
             vec![table("a", 2, "lazyadam:lr=0.1"), table("b", 1, "momentum:lr=1,factor=0.9")];
         let consistency = "bounded:2".to_owned();
-        let definition = Definition { tables, consistency, shards: 2, backups: 1, servers: 1 };
+        let definition =
+            Definition { tables, consistency, shards: 2, backups: 1, servers: 1, restore: None };
         let layout = Arc::new(definition.layout().expect("a sound definition"));
         let (now, mut out) = (Instant::now(), Outbox::new());
         let mut service = ServerService::new(SERVER, Arc::new(Reports::default()), now);

@@ -67,6 +67,8 @@ mod consistency;
 mod cut;
 mod error;
 mod exposed;
+mod frontier;
+mod hex;
 mod log;
 mod mailbox;
 mod message;
@@ -77,6 +79,7 @@ mod reports;
 mod server;
 mod service;
 mod shard;
+mod snapshot;
 mod staleness;
 mod table;
 mod view;
@@ -90,20 +93,23 @@ pub mod fuzzing {
     pub use crate::exposed::{deliver, letter};
 }
 
-pub use client::{Client, Gradient, Pulling, Reader};
+pub use client::{Client, Gradient, Pulling, Reader, take_snapshot};
 pub use clocks::Clocks;
 pub use configuration::{
-    Configuration, Definition, JobState, Layout, TableDefinition, ViewRequest,
+    Configuration, Definition, JobState, Layout, SnapshotStage, SnapshotState, TableDefinition,
+    ViewRequest,
 };
 pub use consistency::{Consistency, InvalidConsistency};
 pub use cut::{Extent, Piece, cut};
 pub use error::{Error, Kind};
+pub use frontier::Frontier;
 pub use message::Message;
 pub use placement::{Placement, Share};
 pub use reason::{Reason, Request};
-pub use server::Server;
+pub use server::{Server, ServerOptions};
 pub use service::{ANSWER_VALUES_MAX, Figures, Limits};
-pub use shard::{Action, Event, Options, Shard};
+pub use shard::{Action, Event, Options, Order, Shard};
+pub use snapshot::Snapshot;
 pub use staleness::{STALENESS_MAX, Staleness};
 pub use table::{Initial, InvalidInitial, MemoryLimit, Misfit, Table, TableOptions, Tables};
 pub use view::{Change, Lost, View};

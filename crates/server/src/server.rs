@@ -1,9 +1,13 @@
 //! A server of a job: its port, its part in the job's epochs, and its connections to coordinator and peers.
 
+mod archive;
 mod coordination;
+mod duty;
 
 use std::fmt;
+use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::mpsc::channel;
 use std::thread::{self, JoinHandle};
 use std::time::Instant;
 
@@ -15,8 +19,22 @@ use thinwire_member::Id;
 use crate::error::{Error, Kind};
 use crate::reports::Reports;
 use crate::service::{Figures, Limits, ServerService};
+use crate::snapshot::Snapshot;
 use crate::table::MemoryLimit;
+use archive::Archive;
 use coordination::{Coordination, Shared};
+use duty::Duty;
+
+/// Limits and files of a server.
+#[derive(Clone, Debug, Default)]
+pub struct ServerOptions {
+    /// What it may hold, and what clients may ask for.
+    pub limits: Limits,
+    /// Folder for snapshots, which all servers share. Without it, the job makes none.
+    pub snapshots: Option<PathBuf>,
+    /// Snapshot from which the job begins, or the folder whose newest it is.
+    pub restore: Option<PathBuf>,
+}
 
 /// A server of a job. It keeps the shards that the coordinator gives it until it is dropped, which looks to
 /// the others like a process that was killed.
@@ -37,19 +55,34 @@ impl Server {
     /// If the address is unknown or taken, the token is missing or too short beyond this machine, or the
     /// coordinator does not answer within the timeout of `settings`, refuses this server, or has no servers.
     pub fn start(seat: &Seat, listen: &str, settings: &Settings) -> Result<Server, Error> {
-        Server::start_within(Limits::default(), seat, listen, settings)
+        Server::with_options(seat, listen, settings, ServerOptions::default())
     }
 
     /// Joins a job as [`Server::start`] does, and stays within limits.
     ///
     /// # Errors
-    /// As [`Server::start`], and [`Kind::Disk`] if the folder of rows beyond the limit of memory takes no file.
+    /// As [`Server::with_options`].
     pub fn start_within(
         limits: Limits,
         seat: &Seat,
         listen: &str,
         settings: &Settings,
     ) -> Result<Server, Error> {
+        Server::with_options(seat, listen, settings, ServerOptions { limits, ..Default::default() })
+    }
+
+    /// Joins a job as [`Server::start`] does, with limits and files.
+    ///
+    /// # Errors
+    /// As [`Server::start`]; if there is no snapshot to restore; and [`Kind::Disk`] if the folder of rows beyond the
+    /// limit of memory takes no file.
+    pub fn with_options(
+        seat: &Seat,
+        listen: &str,
+        settings: &Settings,
+        options: ServerOptions,
+    ) -> Result<Server, Error> {
+        let ServerOptions { limits, snapshots, restore } = options;
         limits.memory.as_ref().map_or(Ok(()), MemoryLimit::check)?;
         if !seat.id.is_server() {
             let id = seat.id;
@@ -58,24 +91,28 @@ impl Server {
                 format!("{id} is the id of a worker, expected a server's"),
             ));
         }
+        let restore = restore.as_deref().map(Snapshot::open).transpose()?;
         let token = secret(&seat.token, &seat.coordinator)?;
         let reports = Arc::new(Reports::default());
         let service = ServerService::new(seat.id, Arc::clone(&reports), Instant::now());
         let service = service.within(limits);
         let (service, address) = serve(listen, &seat.token, service)?;
         let service = Arc::new(service);
-        let options = Options::new(Authority::Saved, 1, u32::MAX);
-        let presence = Arc::new(Presence::join(seat, settings, options, Vec::new())?);
+        let roster = Options::new(Authority::Saved, 1, u32::MAX);
+        let presence = Arc::new(Presence::join(seat, settings, roster, Vec::new())?);
         let shared = Arc::new(Shared::default());
+        start_archive(snapshots.clone(), &reports)?;
+        let duty = Duty::new(seat.id, snapshots, Arc::clone(&reports), Instant::now());
         let coordination = Coordination::new(
             (seat.clone(), address.clone(), token),
             (Arc::clone(&service), Arc::clone(&presence)),
             (Arc::clone(&reports), Arc::clone(&shared)),
+            (duty, restore),
         );
         let thread = thread::Builder::new()
             .name("thinwire views".to_owned())
             .spawn(move || coordination.run())
-            .map_err(|error| Error::new(Kind::Invalid, format!("starting a thread: {error}")))?;
+            .map_err(no_thread)?;
         Ok(Server { address, service, presence, reports, shared, thread: Some(thread) })
     }
 
@@ -109,6 +146,17 @@ impl Server {
         self.reports.failure()
     }
 
+    /// Takes the reason out for which this server has no part in the job, if there is one: it cannot load the rows
+    /// from which the job begins.
+    pub fn exclusion(&self) -> Option<Error> {
+        self.shared.exclusion()
+    }
+
+    /// Takes the next line for people out: how a snapshot has ended.
+    pub fn news(&self) -> Option<String> {
+        self.shared.news()
+    }
+
     /// Returns whether the job is over, or this server has left it.
     pub fn is_over(&self) -> bool {
         self.presence.is_over()
@@ -118,6 +166,20 @@ impl Server {
     pub fn leave(&self) {
         self.presence.leave();
     }
+}
+
+/// Starts the thread that writes snapshots, which ends with the reports. Nobody waits for it: a disk may hang.
+fn start_archive(folder: Option<PathBuf>, reports: &Arc<Reports>) -> Result<(), Error> {
+    let Some(folder) = folder else { return Ok(()) };
+    let (sender, tasks) = channel();
+    reports.on_task(sender);
+    let archive = Archive::new(folder, Arc::clone(reports));
+    let thread = thread::Builder::new().name("thinwire snapshots".to_owned());
+    thread.spawn(move || archive.run(&tasks)).map(drop).map_err(no_thread)
+}
+
+fn no_thread(error: std::io::Error) -> Error {
+    Error::new(Kind::Invalid, format!("starting a thread: {error}"))
 }
 
 impl fmt::Debug for Server {

@@ -125,7 +125,14 @@ impl ServerService {
         }
     }
 
-    /// Takes note of views and workers. Messages to other servers go to `mailboxes` from now on.
+    /// Takes over the rows with which shards begin, before the first views.
+    pub fn restore(&mut self, tables: BTreeMap<u32, Tables>) {
+        for (shard, tables) in tables {
+            self.keepers[shard as usize].restored = Some(tables);
+        }
+    }
+
+    /// Takes note of views, workers and a snapshot. Messages to other servers go to `mailboxes` from now on.
     pub fn renew(
         &mut self,
         state: &JobState,
@@ -146,6 +153,12 @@ impl ServerService {
         }
         for shard in 0..self.keepers.len() {
             self.on(shard, Event::Workers(state.workers.clone()), now, out);
+        }
+        let Some(snapshot) = &state.snapshot else { return };
+        let (number, order) = (snapshot.number, snapshot.order());
+        for shard in 0..self.keepers.len() {
+            let order = order.clone();
+            self.on(shard, Event::Snapshot { snapshot: number, order }, now, out);
         }
     }
 

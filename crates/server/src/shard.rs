@@ -6,6 +6,7 @@
 mod copy;
 mod follow;
 mod followers;
+mod hold;
 mod lead;
 
 use std::collections::BTreeMap;
@@ -15,12 +16,14 @@ use std::time::Duration;
 use thinwire_member::Id;
 
 use crate::consistency::Consistency;
+use crate::frontier::Frontier;
 use crate::message::Message;
 use crate::reason::{Reason, Request};
 use crate::staleness::Staleness;
 use crate::view::{Part, View};
 use crate::write::{Pull, Push, Workers, Write};
 use copy::Copy;
+pub use hold::Order;
 use lead::Lead;
 
 /// Settings of a shard, equal on all its servers.
@@ -36,14 +39,16 @@ pub struct Options {
     pub pull_bytes_max: usize,
     /// Time after which a message that was not answered is sent again; for a snapshot ten times that.
     pub beat: Duration,
+    /// Longest time for which pushes wait because of a snapshot of the job.
+    pub hold: Duration,
 }
 
 impl Options {
     /// Returns the usual limits.
     pub fn new(consistency: Consistency) -> Options {
-        let beat = Duration::from_millis(50);
+        let (beat, hold) = (Duration::from_millis(50), Duration::from_secs(10));
         let (uncommitted_max, pulls_max, pull_bytes_max) = (64, 4096, 4 << 20);
-        Options { consistency, uncommitted_max, pulls_max, pull_bytes_max, beat }
+        Options { consistency, uncommitted_max, pulls_max, pull_bytes_max, beat, hold }
     }
 }
 
@@ -64,6 +69,13 @@ pub enum Event {
         from: Id,
         /// The message.
         message: Message,
+    },
+    /// The coordinator has decided something about a snapshot of the job.
+    Snapshot {
+        /// Number of the snapshot.
+        snapshot: u64,
+        /// What the primary has to do.
+        order: Order,
     },
     /// [`Shard::deadline`] has come.
     Tick,
@@ -115,6 +127,25 @@ pub enum Action {
         /// The learner.
         learner: Id,
     },
+    /// Tells the coordinator which pushes are logged. No newer one is let in until there is a frontier.
+    Logged {
+        /// Number of the snapshot.
+        snapshot: u64,
+        /// Newest push of each worker.
+        pushes: Frontier,
+    },
+    /// Gives the tables out as they are now, for a snapshot of the job.
+    Capture {
+        /// Number of the snapshot.
+        snapshot: u64,
+    },
+    /// Tells the coordinator that the shard has waited long enough for a snapshot, and has no part in it.
+    Abandon {
+        /// Number of the snapshot.
+        snapshot: u64,
+        /// Push of the frontier that has not come; none if there was no frontier.
+        missing: Option<(Id, u64)>,
+    },
 }
 
 /// State machine of one copy of a shard.
@@ -129,6 +160,8 @@ pub struct Shard {
     /// Newest list of workers that was heard of.
     workers: Workers,
     staleness: BTreeMap<Id, Staleness>,
+    /// Number of the last snapshot that was heard of, and rank of the last order for it.
+    ordered: Option<(u64, u8)>,
 }
 
 impl Shard {
@@ -142,6 +175,7 @@ impl Shard {
             lead: None,
             workers: Workers::default(),
             staleness: BTreeMap::new(),
+            ordered: None,
         }
     }
 
@@ -174,7 +208,11 @@ impl Shard {
             Event::Push(push) => self.push(push, now, &mut actions),
             Event::Pull(pull) => self.pull(pull, &mut actions),
             Event::Message { from, message } => self.hear(from, message, now, &mut actions),
-            Event::Tick => self.tick(now, &mut actions),
+            Event::Snapshot { snapshot, order } => self.obey((snapshot, order), now, &mut actions),
+            Event::Tick => {
+                self.give_up(now, &mut actions);
+                self.tick(now, &mut actions);
+            }
         }
         actions
     }

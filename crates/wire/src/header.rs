@@ -153,6 +153,13 @@ pub fn checksum(bytes: &[u8]) -> u32 {
     crc32fast::hash(bytes)
 }
 
+/// Returns the CRC-32 of consecutive parts, which is [`checksum`] of the whole.
+pub fn checksum_of_parts(parts: &[&[u8]]) -> u32 {
+    let mut hasher = crc32fast::Hasher::new();
+    parts.iter().for_each(|part| hasher.update(part));
+    hasher.finalize()
+}
+
 fn u32_at(bytes: &[u8; HEADER_BYTES], offset: usize) -> u32 {
     let field = bytes[offset..offset + 4].try_into().expect("four bytes inside the header");
     u32::from_le_bytes(field)

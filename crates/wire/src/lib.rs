@@ -24,6 +24,7 @@ pub use dtype::{DType, UnknownDType};
 pub use exchange::Exchange;
 pub use header::{
     HEADER_BYTES, Header, HeaderError, Kind, MAGIC, PAYLOAD_BYTES_MAX, VERSION, checksum,
+    checksum_of_parts,
 };
 pub use rank::{InvalidWorld, Rank, WORLD_SIZE_MAX, World};
 pub use tag::Tag;

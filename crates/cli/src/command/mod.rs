@@ -10,5 +10,6 @@ pub mod resize;
 pub mod run;
 pub mod sample;
 pub mod server;
+pub mod snapshot;
 pub mod top;
 pub mod train;

@@ -13,7 +13,7 @@ use thinwire_job::elastic::{self, Seat};
 use thinwire_job::{Form, Given, process};
 use thinwire_link::Bandwidth;
 use thinwire_link::tcp::address_towards;
-use thinwire_server::{Limits, MemoryLimit, Server};
+use thinwire_server::{Limits, MemoryLimit, Server, ServerOptions};
 
 use crate::failure::hinted;
 use crate::figures::parse_bytes;
@@ -45,6 +45,12 @@ pub struct Args {
     /// The job's secret (better given as THINWIRE_TOKEN)
     #[arg(long, env = "THINWIRE_TOKEN", hide_env_values = true, value_name = "SECRET")]
     token: Option<String>,
+    /// Where snapshots of the job go, a folder that all servers share [default: the job makes none]
+    #[arg(long, value_name = "FOLDER")]
+    snapshot_dir: Option<PathBuf>,
+    /// Go on from this snapshot, or from the newest in this folder, as the job's ranks do
+    #[arg(long, value_name = "SNAPSHOT")]
+    restore: Option<PathBuf>,
     #[command(flatten)]
     limits: LimitFlags,
     #[command(flatten)]
@@ -106,8 +112,13 @@ fn serve(args: &Args) -> Result<u8> {
     let there = Arc::clone(&shown);
     args.metrics
         .show(0, move || metrics::server_page(there.get().and_then(Weak::upgrade).as_deref()))?;
+    let options = ServerOptions {
+        limits: args.limits.resolve(),
+        snapshots: args.snapshot_dir.clone(),
+        restore: args.restore.clone(),
+    };
     let settings = thinwire_job::Settings::default();
-    let server = Server::start_within(args.limits.resolve(), &seat, &listen, &settings)?;
+    let server = Server::with_options(&seat, &listen, &settings, options)?;
     let server = Arc::new(server);
     shown.get_or_init(|| Arc::downgrade(&server));
     interrupt.remember();
@@ -118,6 +129,10 @@ fn serve(args: &Args) -> Result<u8> {
         if interrupt.signal().is_some() {
             server.leave();
             return Ok(interrupt.exit_code());
+        }
+        server.news().into_iter().for_each(say);
+        if let Some(error) = server.exclusion() {
+            return Err(error.into());
         }
         if let Some(reason) = server.refusal() {
             return Err(anyhow!("the coordinator refuses this server: {reason}"));

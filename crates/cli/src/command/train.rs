@@ -79,7 +79,8 @@ fn with_servers(args: &Args, mode: &ServerMode) -> Result<u8> {
     };
     let elastic = args.elastic.resolve(Some(size), &args.settings.place)?;
     let elastic = elastic.context("a job with servers is elastic")?;
-    let elastic = Elastic { servers: mode.servers, ..elastic };
+    let server_arguments = mode.snapshots.server_arguments();
+    let elastic = Elastic { servers: mode.servers, server_arguments, ..elastic };
     ranks::launch_elastic(&args.settings.place, &elastic)
 }
 

@@ -23,6 +23,7 @@ mod server_flags;
 mod session;
 mod settings;
 mod shared;
+mod snapshots;
 mod standing;
 pub mod trace;
 
@@ -32,6 +33,7 @@ pub use machine::command_line;
 pub use model::Model;
 pub use server_flags::{ServerFlags, ServerMode};
 pub use settings::{CheckpointPolicy, Codec, PathFlag, PlanFlags, Settings, Typed};
+pub use snapshots::PATIENCE as SNAPSHOT_PATIENCE;
 
 use anyhow::{Context, Result};
 use thinwire_collective::Group;

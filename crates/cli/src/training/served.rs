@@ -12,6 +12,7 @@ use thinwire_server::{Client, Error, Gradient};
 use thinwire_train::spmd::{Machine, Remote};
 
 use super::server_flags::{ServerMode, Tabled};
+use super::snapshots::Asker;
 
 /// Values per row of a parameter of one dimension.
 const VECTOR_WIDTH: usize = 1024;
@@ -28,6 +29,8 @@ struct Link {
     rows: Vec<Vec<u64>>,
     /// Values of all rows, table after table.
     pulled: Vec<f32>,
+    /// What asks for snapshots, on the first rank.
+    asker: Option<Asker>,
 }
 
 impl Served {
@@ -44,15 +47,25 @@ impl Served {
         let tensors = ids.map(|id| (id, &graph.tensors[id]));
         let tables = tensors.filter(|(_, tensor)| names.contains(&tensor.name)).map(table);
         let tables: Vec<Tabled> = tables.collect();
-        let client = Client::open(seat, &mode.definition(&tables, seed), timeout)?;
+        let definition = mode.snapshots.restore(mode.definition(&tables, seed))?;
+        let client = Client::open(seat, &definition, timeout)?;
         let rows = tables.iter().map(|table| (0..table.rows as u64).collect()).collect();
         let pulled = vec![0.0; tables.iter().map(|table| table.rows * table.width).sum()];
-        Ok(Served(Rc::new(RefCell::new(Link { client, tables, rows, pulled }))))
+        Ok(Served(Rc::new(RefCell::new(Link { client, tables, rows, pulled, asker: None }))))
     }
 
     /// Returns the bytes of values that a rank pushes in a step, and pulls.
     pub fn step_bytes(&self) -> u64 {
         self.0.borrow().step_bytes()
+    }
+
+    /// Lets this rank ask for snapshots from now on, or no longer.
+    pub fn ask(&self, asker: Option<Asker>) {
+        let mut link = self.0.borrow_mut();
+        // One that is there waits for its last snapshot when it goes.
+        if link.asker.is_some() != asker.is_some() {
+            link.asker = asker;
+        }
     }
 
     /// Lets the servers update their parameters from the gradients of an executor, whose rows are this part of the
@@ -92,7 +105,10 @@ impl Link {
         let scaled: Vec<Vec<f32>> = gradients.iter().zip(&self.tables).map(scaled).collect();
         let pushed = scaled.iter().zip(&self.rows).zip(0..);
         let pushed = pushed.map(|((values, rows), table)| Gradient { table, rows, values });
-        self.client.push(&pushed.collect::<Vec<_>>())
+        self.client.push(&pushed.collect::<Vec<_>>())?;
+        let pushes = self.client.pushes();
+        self.asker.iter_mut().for_each(|asker| asker.stepped(pushes));
+        Ok(())
     }
 
     fn pull(&mut self) -> Result<(), Error> {

@@ -188,6 +188,7 @@ impl<'a> Worker<'a> {
                 )?
             }
         };
+        served.ask(self.mode.snapshots.asker(self.seat).filter(|_| place.rank == 0));
         engine.machine = served.attach(engine.machine, mine as f32 / job.recipe.batch as f32)?;
         let title =
             (is_first && course.done() == 0).then(|| engine.title(job, Some(&self.codec), &seat));

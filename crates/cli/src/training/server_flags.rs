@@ -6,6 +6,7 @@ use thinwire_model::matches;
 use thinwire_server::{Consistency, Definition, TableDefinition};
 use thinwire_update::{AdamWOptions, Optimizer, Rule};
 
+use super::snapshots::{SnapshotFlags, Snapshots};
 use crate::failure::hinted;
 use crate::size::{Size, ensure_fixed};
 
@@ -57,6 +58,8 @@ pub struct ServerFlags {
     /// with one server]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(0..=15))]
     replicas: Option<u32>,
+    #[command(flatten)]
+    snapshots: SnapshotFlags,
 }
 
 /// Parameter server of a training.
@@ -71,6 +74,8 @@ pub struct ServerMode {
     patterns: Vec<String>,
     /// Number of ranks, where that is fixed.
     pub ranks: u32,
+    /// Snapshots of the servers' tables.
+    pub snapshots: Snapshots,
 }
 
 /// A parameter as a table of the servers.
@@ -122,6 +127,7 @@ impl ServerFlags {
             backups,
             patterns: self.server_params.clone(),
             ranks: ranks.unwrap_or_default(),
+            snapshots: self.snapshots.resolve()?,
         }))
     }
 
@@ -147,6 +153,7 @@ impl ServerFlags {
             self.optimizer.map(|value| format!("--optimizer {value}")),
             self.replicas.map(|value| format!("--replicas {value}")),
             self.server_params.first().map(|pattern| format!("--server-params '{pattern}'")),
+            self.snapshots.flag(),
         ];
         match given.into_iter().flatten().next() {
             None => Ok(()),
@@ -236,6 +243,7 @@ impl ServerMode {
             shards: SHARDS_PER_SERVER * self.servers,
             backups: self.backups,
             servers: self.servers,
+            restore: None,
         }
     }
 }

@@ -45,7 +45,14 @@ fn definition(servers: u32, backups: u32) -> Definition {
         seed: 0,
         stream: 0,
     };
-    Definition { tables: vec![table], consistency: "async".to_owned(), shards: 8, backups, servers }
+    Definition {
+        tables: vec![table],
+        consistency: "async".to_owned(),
+        shards: 8,
+        backups,
+        servers,
+        restore: None,
+    }
 }
 
 fn push(servers: u32, backups: u32) {

@@ -82,6 +82,11 @@ impl Session {
         })
     }
 
+    /// Returns the longest time without an answer.
+    pub fn timeout(&self) -> Duration {
+        self.timeout
+    }
+
     /// Returns a ticket for some requests.
     pub fn ticket(&mut self) -> u64 {
         self.tickets += 1;

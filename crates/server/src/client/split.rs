@@ -292,6 +292,7 @@ mod tests {
             shards,
             backups: 0,
             servers: 1,
+            restore: None,
         };
         Atlas::new(&definition, &definition.layout().unwrap())
     }

@@ -64,6 +64,9 @@ pub struct Definition {
     pub backups: u32,
     /// Number of servers with which the job begins.
     pub servers: u32,
+    /// Snapshot from which the job begins, by [`crate::Snapshot::name`]; none if it begins anew.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub restore: Option<String>,
 }
 
 /// Meaning of a definition.
@@ -122,8 +125,19 @@ impl Definition {
         if Consistency::parse(found) != Consistency::parse(has) {
             return Some(format!("definition with consistency {found}, the job has {has}"));
         }
-        let pairs = self.tables.iter().zip(&job.tables).enumerate();
-        pairs.filter_map(|(number, (found, has))| found.difference(has, number)).next()
+        if self.restore != job.restore {
+            let name = |restore: &Option<String>| restore.clone().unwrap_or("nothing".to_owned());
+            let (found, has) = (name(&self.restore), name(&job.restore));
+            return Some(format!("definition that goes on from {found}, the job from {has}"));
+        }
+        self.difference_of_tables(job, "in the job")
+    }
+
+    /// Returns the first difference between the tables of two definitions with equally many, in one line. The
+    /// other definition is, say, `in the job`.
+    pub(crate) fn difference_of_tables(&self, other: &Definition, whose: &str) -> Option<String> {
+        let pairs = self.tables.iter().zip(&other.tables).enumerate();
+        pairs.filter_map(|(number, (found, has))| found.difference(has, number, whose)).next()
     }
 
     fn check_counts(&self) -> Result<(), Error> {
@@ -202,10 +216,10 @@ impl TableDefinition {
         })
     }
 
-    fn difference(&self, job: &TableDefinition, number: usize) -> Option<String> {
+    fn difference(&self, job: &TableDefinition, number: usize, whose: &str) -> Option<String> {
         if self.name != job.name {
             let (found, has) = (&self.name, &job.name);
-            return Some(format!("table {number} is called '{found}', in the job '{has}'"));
+            return Some(format!("table {number} is called '{found}', {whose} '{has}'"));
         }
         let texts = |table: &TableDefinition| {
             [
@@ -220,7 +234,7 @@ impl TableDefinition {
         let pairs = texts(self).into_iter().zip(texts(job));
         let found = pairs.into_iter().find(|(found, has)| found != has);
         found.map(|((field, found), (_, has))| {
-            format!("table '{}' with {field} {found}, in the job {has}", self.name)
+            format!("table '{}' with {field} {found}, {whose} {has}", self.name)
         })
     }
 }
@@ -277,6 +291,7 @@ mod tests {
             shards: 8,
             backups: 1,
             servers: 2,
+            restore: None,
         }
     }
 

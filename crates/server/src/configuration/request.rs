@@ -4,8 +4,9 @@ use serde::{Deserialize, Serialize};
 use thinwire_member::Id;
 
 use crate::configuration::definition::Definition;
-use crate::configuration::hex;
 use crate::error::Error;
+use crate::frontier::Frontier;
+use crate::hex;
 
 /// Most bytes of a server's address.
 pub const ADDRESS_BYTES_MAX: usize = 300;
@@ -27,6 +28,37 @@ pub enum ViewRequest {
         /// The learner.
         #[serde(with = "hex")]
         learner: Id,
+    },
+    /// The job is to make a snapshot, which has the number after the last.
+    Snapshot {
+        /// Number of the snapshot.
+        number: u64,
+    },
+    /// The primaries of the server that asks have logged these pushes, and let no newer ones in.
+    Logged {
+        /// Number of the snapshot.
+        snapshot: u64,
+        /// Newest push of each worker in any of the shards.
+        pushes: Frontier,
+    },
+    /// The server that asks has written the shards whose primary it is.
+    Written {
+        /// Number of the snapshot.
+        snapshot: u64,
+    },
+    /// The manifest is written, by the primary of the first shard.
+    Sealed {
+        /// Number of the snapshot.
+        snapshot: u64,
+        /// Name of its folder.
+        name: String,
+    },
+    /// The server that asks has no part in the snapshot, which is given up.
+    Abandon {
+        /// Number of the snapshot.
+        snapshot: u64,
+        /// The reason in one line.
+        reason: String,
     },
 }
 

@@ -9,8 +9,9 @@ use serde::{Deserialize, Serialize};
 use thinwire_member::Id;
 
 use crate::configuration::definition::Definition;
-use crate::configuration::hex;
+use crate::configuration::snapshot::SnapshotState;
 use crate::error::Error;
+use crate::hex;
 use crate::placement::Placement;
 use crate::view::View;
 use crate::write::Workers;
@@ -39,6 +40,8 @@ pub struct JobState {
     pub workers: Workers,
     /// Shards of which no replica is left, ascending.
     pub lost: Vec<u32>,
+    /// Snapshot that is under way, or the last one.
+    pub snapshot: Option<SnapshotState>,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -55,6 +58,8 @@ struct Form {
     placement: Vec<Vec<usize>>,
     workers: (u64, Vec<Name>),
     lost: Vec<u32>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    snapshot: Option<SnapshotState>,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -78,6 +83,7 @@ impl JobState {
             placement: self.placement.shards.iter().map(|ids| places(ids)).collect(),
             workers: (self.workers.version, names(&self.workers.ids)),
             lost: self.lost.clone(),
+            snapshot: self.snapshot.clone(),
             ids: names(&ids),
         };
         serde_json::to_vec(&form).expect("texts and numbers are JSON")
@@ -152,6 +158,7 @@ impl Form {
             },
             workers: Workers { version, ids: workers.into_iter().map(|name| name.0).collect() },
             lost: self.lost,
+            snapshot: self.snapshot,
         })
     }
 }

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use proptest::prelude::*;
 
 use super::*;
+use crate::frontier::Frontier;
 
 const SHARDS: u32 = 60;
 
@@ -19,7 +20,7 @@ fn definition(backups: u32, servers: u32) -> Definition {
         stream: 0,
     };
     let consistency = "async".to_owned();
-    Definition { tables: vec![table], consistency, shards: SHARDS, backups, servers }
+    Definition { tables: vec![table], consistency, shards: SHARDS, backups, servers, restore: None }
 }
 
 fn server(number: u64) -> Id {
@@ -202,6 +203,102 @@ fn views_are_founded_when_enough_servers_have_addresses() {
     announce(&mut job, server(2));
     assert!(job.job_state().is_founded() && job.version() > version);
     assert_eq!(job.job_state().views[0].replicas.len(), 2);
+}
+
+fn snapshot(job: &Configuration) -> SnapshotState {
+    job.job_state().snapshot.clone().expect("a snapshot")
+}
+
+/// A job with two primaries and one worker whose snapshot has begun.
+fn asked() -> Configuration {
+    let mut job = founded(1, 2);
+    job.started(Role::Worker, 1, &[Id(9)]);
+    ask(&mut job, Id(5), &ViewRequest::Snapshot { number: 1 }).unwrap();
+    job
+}
+
+fn logged(number: u64) -> ViewRequest {
+    let pushes = Frontier { pushes: [(Id(9), number)].into() };
+    ViewRequest::Logged { snapshot: 1, pushes }
+}
+
+#[test]
+fn a_snapshot_goes_from_stage_to_stage_when_all_primaries_have_reported() {
+    let mut job = asked();
+    ask(&mut job, Id(5), &ViewRequest::Snapshot { number: 1 }).unwrap();
+    assert_eq!(
+        snapshot(&job),
+        SnapshotState { number: 1, asker: Id(5), stage: SnapshotStage::Asked }
+    );
+    for _ in 0..2 {
+        ask(&mut job, server(0), &logged(4)).unwrap();
+    }
+    assert_eq!(snapshot(&job).stage, SnapshotStage::Asked);
+    ask(&mut job, server(1), &logged(3)).unwrap();
+    let frontier = Frontier { pushes: [(Id(9), 4)].into() };
+    assert_eq!(snapshot(&job).stage, SnapshotStage::Agreed(frontier.clone()));
+    // A coordinator that was restarted hears of everything again.
+    let saved = job.state();
+    ask(&mut job, server(0), &ViewRequest::Written { snapshot: 1 }).unwrap();
+    job = Configuration::new();
+    job.restore(&saved).unwrap();
+    for number in [1, 0] {
+        assert_eq!(snapshot(&job).stage, SnapshotStage::Agreed(frontier.clone()));
+        ask(&mut job, server(number), &ViewRequest::Written { snapshot: 1 }).unwrap();
+    }
+    assert_eq!(snapshot(&job).stage, SnapshotStage::Written(frontier));
+    let sealed = ViewRequest::Sealed { snapshot: 1, name: "snapshot-000001".to_owned() };
+    let first = job.job_state().views[0].primary().expect("a primary");
+    ask(&mut job, first, &sealed).unwrap();
+    assert_eq!(snapshot(&job).stage, SnapshotStage::Done("snapshot-000001".to_owned()));
+    let version = job.version();
+    let abandon = ViewRequest::Abandon { snapshot: 1, reason: "late".to_owned() };
+    ask(&mut job, server(0), &abandon).unwrap();
+    assert_eq!(job.version(), version, "it is over");
+    ask(&mut job, Id(6), &ViewRequest::Snapshot { number: 2 }).unwrap();
+    assert_eq!(snapshot(&job).number, 2);
+}
+
+#[test]
+fn a_snapshot_fails_when_servers_or_workers_change_or_one_gives_it_up() {
+    let reason = |change: &dyn Fn(&mut Configuration)| {
+        let mut job = asked();
+        change(&mut job);
+        match snapshot(&job).stage {
+            SnapshotStage::Failed(reason) => reason,
+            other => panic!("{other:?}"),
+        }
+    };
+    let changed = "the servers of shard 0 have changed";
+    assert_eq!(reason(&|job| start(job, 2, [0])), changed);
+    let workers = |job: &mut Configuration| job.started(Role::Worker, 2, &[Id(9), Id(8)]);
+    assert_eq!(reason(&workers), "the workers have changed");
+    let abandon = ViewRequest::Abandon { snapshot: 1, reason: "full\nup".to_owned() };
+    assert_eq!(reason(&|job| ask(job, server(1), &abandon).unwrap()), "full up");
+}
+
+#[test]
+fn demands_for_snapshots_are_refused_in_one_line() {
+    let refusal = |job: &mut Configuration, from, number| {
+        ask(job, from, &ViewRequest::Snapshot { number }).unwrap_err()
+    };
+    assert_eq!(
+        refusal(&mut Configuration::new(), Id(5), 1),
+        "a snapshot of a job whose servers are not there"
+    );
+    let mut job = asked();
+    assert_eq!(refusal(&mut job, Id(6), 1), "snapshot 1 is under way");
+    assert_eq!(refusal(&mut job, Id(5), 2), "snapshot 1 is under way");
+    let error = ask(&mut job, server(7), &logged(1)).unwrap_err();
+    assert_eq!(error, "server 8000000000000007 is the primary of no shard");
+    let none = ViewRequest::Logged { snapshot: 1, pushes: Frontier::default() };
+    let error = ask(&mut job, server(0), &none).unwrap_err();
+    assert_eq!(error, "a report of 0 workers, expected the job's 1");
+    start(&mut job, 2, [0]);
+    assert_eq!(refusal(&mut job, Id(6), 3), "snapshot 3, the next is 2");
+    let mut job = founded(0, 2);
+    start(&mut job, 2, [0]);
+    assert!(refusal(&mut job, Id(5), 1).starts_with("a snapshot without shard "));
 }
 
 #[test]

@@ -3,8 +3,8 @@
 //! It tells the coordinator this server's address and the learners that are ready, and the service what the
 //! coordinator has decided. Without the coordinator the server goes on in its last views.
 
-use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -15,11 +15,13 @@ use thinwire_link::Token;
 use thinwire_link::service::Server;
 use thinwire_member::Id;
 
-use crate::configuration::{JobState, ViewRequest};
-use crate::error::Error;
+use super::duty::Duty;
+use crate::configuration::{Definition, JobState, Layout, ViewRequest};
+use crate::error::{Error, Kind};
 use crate::peers::{Own, Peers};
 use crate::reports::Reports;
 use crate::service::{Figures, ServerService};
+use crate::snapshot::Snapshot;
 
 const PAUSE_MIN: Duration = Duration::from_millis(50);
 const PAUSE_MAX: Duration = Duration::from_secs(1);
@@ -33,12 +35,16 @@ const AGAIN: Duration = Duration::from_secs(1);
 const ASK: Duration = Duration::from_secs(2);
 /// Time without a word of the coordinator after which the connection counts as broken.
 const SILENCE: Duration = Duration::from_secs(10);
+/// Most lines for people that wait.
+const NEWS_MAX: usize = 16;
 
 /// State that the thread shares with its server.
 #[derive(Debug, Default)]
 pub struct Shared {
     figures: Mutex<Figures>,
     refusal: Mutex<Option<String>>,
+    exclusion: Mutex<Option<Error>>,
+    news: Mutex<VecDeque<String>>,
 }
 
 impl Shared {
@@ -50,6 +56,29 @@ impl Shared {
     /// Returns the last refusal.
     pub fn refusal(&self) -> Option<String> {
         self.refusal.lock().expect("no holder panics").clone()
+    }
+
+    /// Takes the reason out for which the server has no part in the job.
+    pub fn exclusion(&self) -> Option<Error> {
+        self.exclusion.lock().expect("no holder panics").take()
+    }
+
+    /// Takes the next line for people out.
+    pub fn news(&self) -> Option<String> {
+        self.news.lock().expect("no holder panics").pop_front()
+    }
+
+    fn tell(&self, line: String) {
+        let mut news = self.news.lock().expect("no holder panics");
+        news.push_back(line);
+        // Nobody reads them where a program hosts the server.
+        if news.len() > NEWS_MAX {
+            news.pop_front();
+        }
+    }
+
+    fn exclude(&self, error: Error) {
+        *self.exclusion.lock().expect("no holder panics") = Some(error);
     }
 
     fn refused(&self, text: Option<String>) {
@@ -66,13 +95,19 @@ pub struct Coordination {
     presence: Arc<Presence>,
     reports: Arc<Reports>,
     shared: Arc<Shared>,
-    /// Connections to other servers, once the definition is known.
-    peers: Option<Peers>,
+    /// Snapshot from which the job begins, as far as this server has it.
+    snapshot: Option<Snapshot>,
+    duty: Duty,
+    /// Connections to other servers and what the tables are, once the definition is known.
+    peers: Option<(Peers, Arc<Layout>)>,
+    /// The job's shards have servers, and this one has the rows with which its shards begin.
+    has_begun: bool,
     /// Last state that the coordinator has told.
     state: JobState,
     /// Time until which a request is not made again.
     requested: BTreeMap<Vec<u8>, Instant>,
     next_figures: Instant,
+    has_failed: bool,
 }
 
 impl Coordination {
@@ -81,6 +116,7 @@ impl Coordination {
         (seat, address, token): (Seat, String, Token),
         (service, presence): (Arc<Server<ServerService>>, Arc<Presence>),
         (reports, shared): (Arc<Reports>, Arc<Shared>),
+        (duty, snapshot): (Duty, Option<Snapshot>),
     ) -> Coordination {
         Coordination {
             seat,
@@ -90,24 +126,28 @@ impl Coordination {
             presence,
             reports,
             shared,
+            snapshot,
+            duty,
             peers: None,
+            has_begun: false,
             state: JobState::default(),
             requested: BTreeMap::new(),
             next_figures: Instant::now(),
+            has_failed: false,
         }
     }
 
     /// Speaks with the coordinator until the server ends.
     pub fn run(mut self) {
         let mut pause = PAUSE_MIN;
-        while !self.reports.is_over() {
+        while !self.reports.is_over() && !self.has_failed {
             let (to, token) = (self.seat.coordinator.clone(), self.seat.token.clone());
             if let Ok(connection) = ViewsConnection::connect(&to, &token, self.seat.id, CONNECT) {
                 pause = PAUSE_MIN;
                 // The error is the end of this connection, and the next one begins anew.
                 let _ = self.talk(connection);
             }
-            if !self.reports.is_over() {
+            if !self.reports.is_over() && !self.has_failed {
                 thread::park_timeout(pause);
                 pause = (2 * pause).min(PAUSE_MAX);
             }
@@ -153,24 +193,67 @@ impl Coordination {
             return Ok(());
         }
         self.state = state;
-        let Some(definition) = &self.state.definition else { return Ok(()) };
+        let Some(definition) = self.state.definition.clone() else { return Ok(()) };
         if self.peers.is_none() {
             let layout = Arc::new(definition.layout()?);
             let presence = Arc::clone(&self.presence);
-            self.peers = Some(Peers::new(Own {
+            let peers = Peers::new(Own {
                 id: self.seat.id,
                 definition: layout.fingerprint,
                 token: self.token.clone(),
                 lost: Arc::new(move |id| presence.lost(id)),
-            }));
+            });
+            self.peers = Some((peers, Arc::clone(&layout)));
             self.service.call(move |service, now, out| service.define(&layout, now, out));
+        }
+        if self.state.is_founded() && !self.has_begun {
+            if let Err(error) = self.begin(&definition) {
+                self.has_failed = true;
+                self.shared.refused(Some(error.to_string()));
+                self.shared.exclude(error);
+                return Err(Error::invalid("a server without the rows of its shards"));
+            }
+            self.has_begun = true;
         }
         self.renew();
         Ok(())
     }
 
+    /// Loads the rows with which new shards begin, if the job goes on from a snapshot.
+    fn begin(&self, definition: &Definition) -> Result<(), Error> {
+        let other = |message: String| Error::new(Kind::Snapshot, message);
+        let name = match (&definition.restore, &self.snapshot) {
+            (None, None) => return Ok(()),
+            (None, Some(snapshot)) => {
+                let name = snapshot.name();
+                let message =
+                    format!("a server that goes on from {name}, and a job that begins anew");
+                return Err(other(message).with_hint("give --restore to its ranks, too"));
+            }
+            (Some(name), _) => name,
+        };
+        let views = (0..).zip(&self.state.views);
+        let mine = views.filter(|(_, view)| view.replicas.contains(&self.seat.id));
+        let mine: Vec<u32> = mine.map(|(shard, _)| shard).collect();
+        let Some((_, layout)) = self.peers.as_ref().filter(|_| !mine.is_empty()) else {
+            return Ok(());
+        };
+        let Some(snapshot) = &self.snapshot else {
+            let message = format!("the job goes on from {name}, which this server does not have");
+            return Err(other(message).with_hint("give it: --restore FOLDER"));
+        };
+        if snapshot.name() != *name {
+            let found = snapshot.name();
+            return Err(other(format!("a server with {found}, the job goes on from {name}")));
+        }
+        snapshot.check(definition)?;
+        let tables = snapshot.tables(layout, &mine)?;
+        self.service.call(move |service, _now, _out| service.restore(tables));
+        Ok(())
+    }
+
     fn renew(&mut self) {
-        let Some(peers) = &mut self.peers else { return };
+        let Some((peers, _)) = &mut self.peers else { return };
         let state = self.state.clone();
         let shares = |id: &Id| {
             let views = state.views.iter();
@@ -192,6 +275,10 @@ impl Coordination {
             requests.push(ViewRequest::Ready { shard, view, learner });
         }
         let now = Instant::now();
+        if let Some((_, layout)) = &self.peers {
+            requests.extend(self.duty.request(&self.state, layout, now));
+            self.duty.news(&self.state).into_iter().for_each(|line| self.shared.tell(line));
+        }
         self.requested.retain(|_, until| *until > now);
         for request in requests {
             if let Entry::Vacant(new) = self.requested.entry(request.to_bytes()) {

@@ -15,6 +15,7 @@ use crate::message::Message;
 use crate::reason::Request;
 use crate::reports::Reports;
 use crate::shard::{Action, Event, Options, Shard};
+use crate::snapshot::{Captured, Task};
 use crate::table::{MemoryLimit, Tables};
 use crate::wire::{FromServer, answer_head, frames};
 use crate::write::{Pull, Push, Write};
@@ -51,6 +52,8 @@ pub struct Keeper {
     limit: Option<MemoryLimit>,
     /// Why the copy is lost, if it is: nothing is done any more.
     failure: Option<Error>,
+    /// Tables with which a new shard begins, if not with rows that nobody has written.
+    pub restored: Option<Tables>,
     /// Number of writes of workers that were applied.
     pub updates: u64,
     /// Number of pushes that were acknowledged.
@@ -70,6 +73,7 @@ impl Keeper {
             shard,
             tables: None,
             incoming: None,
+            restored: None,
             limit: None,
             failure: None,
             updates: 0,
@@ -180,7 +184,8 @@ impl Keeper {
         let begins = self.tables.is_none() && self.shard.committed().is_some();
         if begins && !actions.contains(&Action::Load) {
             let pieces = &self.layout.shards[self.number as usize];
-            let mut tables = Tables::new(pieces, &self.layout.tables);
+            let new = || Tables::new(pieces, &self.layout.tables);
+            let mut tables = self.restored.take().unwrap_or_else(new);
             self.limit.as_ref().map_or(Ok(()), |limit| tables.limit(limit))?;
             self.tables = Some(tables);
         }
@@ -191,7 +196,7 @@ impl Keeper {
         let shard = self.number;
         match action {
             Action::Forward { to, message } => return self.forward(to, message, exits),
-            Action::Load => self.tables = self.incoming.take(),
+            Action::Load => (self.tables, self.restored) = (self.incoming.take(), None),
             Action::Drop => self.tables = None,
             Action::Apply(write) => {
                 self.updates += u64::from(matches!(*write, Write::Update { .. }));
@@ -206,15 +211,28 @@ impl Keeper {
             }
             Action::Answer { pull, version } => return self.answer(&pull, version, exits),
             Action::Ready { view, learner } => exits.reports.ready(shard, view, learner),
+            Action::Logged { snapshot, pushes } => {
+                exits.reports.of_snapshot(snapshot, |report| report.logged(shard, &pushes));
+            }
+            Action::Capture { snapshot } => {
+                let tables = self.tables_as_bytes()?;
+                exits.reports.perform(Task::Write(Captured { snapshot, shard, tables }));
+            }
+            Action::Abandon { snapshot, missing } => {
+                let reason = late(shard, missing);
+                exits.reports.of_snapshot(snapshot, |report| report.fail(reason));
+            }
         }
         Ok(())
     }
 
     fn forward(&self, to: Id, message: Message, exits: &Exits<'_>) -> Result<(), Error> {
         let Some(mailbox) = exits.mailboxes.get(&to) else { return Ok(()) };
-        mailbox.put(self.number, message, || {
-            self.tables.as_ref().map_or(Ok(Vec::new()), Tables::to_bytes)
-        })
+        mailbox.put(self.number, message, || self.tables_as_bytes())
+    }
+
+    fn tables_as_bytes(&self) -> Result<Vec<u8>, Error> {
+        self.tables.as_ref().map_or(Ok(Vec::new()), Tables::to_bytes)
     }
 
     fn answer(&mut self, pull: &Pull, version: u64, exits: &mut Exits<'_>) -> Result<(), Error> {
@@ -225,6 +243,16 @@ impl Keeper {
         tables.answer(pull, &mut bytes)?;
         exits.send(pull.client, &bytes);
         Ok(())
+    }
+}
+
+/// Says why a shard gives a snapshot up.
+fn late(shard: u32, missing: Option<(Id, u64)>) -> String {
+    match missing {
+        Some((id, number)) => {
+            format!("push {number} of worker {id} did not reach shard {shard} in time")
+        }
+        None => format!("shard {shard} was not told in time what the others have logged"),
     }
 }
 

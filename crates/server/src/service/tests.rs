@@ -29,7 +29,14 @@ fn definition(rows: u64, consistency: &str) -> Definition {
         stream: 0,
     };
     let consistency = consistency.to_owned();
-    Definition { tables: vec![table], consistency, shards: 2, backups: 1, servers: 1 }
+    Definition {
+        tables: vec![table],
+        consistency,
+        shards: 2,
+        backups: 1,
+        servers: 1,
+        restore: None,
+    }
 }
 
 /// Server without sockets.

@@ -11,6 +11,7 @@ use crate::consistency::Consistency;
 use crate::reason::{Reason, Request};
 use crate::shard::copy::Copy;
 use crate::shard::followers::{Follower, Sender};
+use crate::shard::hold::Hold;
 use crate::shard::{Action, Options, Shard};
 use crate::view::View;
 use crate::write::{Entry, Pull, Push, Write};
@@ -19,7 +20,7 @@ use crate::write::{Entry, Pull, Push, Write};
 #[derive(Clone, Debug)]
 pub struct Lead {
     /// Pushes in the whole log, also in entries that are not committed.
-    logged: Clocks,
+    pub(super) logged: Clocks,
     followers: Vec<Follower>,
     /// Last entry of the log when the view began. Earlier primaries may have acknowledged all up to it.
     inherited: u64,
@@ -27,6 +28,8 @@ pub struct Lead {
     pushes: VecDeque<Push>,
     pulls: Vec<Pull>,
     next_tick: Duration,
+    /// Snapshot for which pushes are held back.
+    pub(super) hold: Option<Hold>,
 }
 
 impl Lead {
@@ -44,6 +47,7 @@ impl Lead {
             pushes: VecDeque::new(),
             pulls: Vec::new(),
             next_tick: now,
+            hold: None,
         }
     }
 
@@ -53,20 +57,23 @@ impl Lead {
     }
 
     pub fn deadline(&self) -> Duration {
-        self.next_tick
+        self.hold.as_ref().map_or(self.next_tick, |hold| hold.deadline().min(self.next_tick))
     }
 
     /// Takes the next write out of the pushes that wait, if one may be made.
     fn next_write(&mut self, consistency: Consistency) -> Option<Write> {
+        let hold = self.hold.as_ref();
+        let is_open = |push: &Push| hold.is_none_or(|hold| hold.lets_in(push));
         if consistency == Consistency::Sync {
             // Each worker has one push here, so that the counts tell whether the step is whole.
             let is_whole = self.pushes.len() == self.logged.workers().len();
-            let is_step = is_whole && !self.pushes.is_empty();
+            let is_step = is_whole && self.pushes.iter().any(is_open);
             return is_step.then(|| Write::sum(std::mem::take(&mut self.pushes).into()));
         }
         let may_go = |push: &Push| {
             let lead = self.logged.lead(push.client, push.number - 1);
-            lead.is_some_and(|lead| consistency.allows(lead))
+            let is_free = hold.is_some_and(Hold::is_agreed);
+            is_open(push) && (is_free || lead.is_some_and(|lead| consistency.allows(lead)))
         };
         let at = self.pushes.iter().position(may_go)?;
         self.pushes.remove(at).map(Write::single)
@@ -129,11 +136,16 @@ impl Shard {
 
     /// Commits what all replicas have, makes all writes that may be made, and answers.
     pub(super) fn proceed(&mut self, now: Duration, actions: &mut Vec<Action>) {
-        self.commit(actions);
-        while let Some(write) = self.next_write(actions) {
-            self.append(write, now, actions);
-            // A primary without backups commits at once.
+        loop {
             self.commit(actions);
+            while let Some(write) = self.next_write(actions) {
+                self.append(write, now, actions);
+                // A primary without backups commits at once.
+                self.commit(actions);
+            }
+            if !self.capture(actions) {
+                break;
+            }
         }
         self.answer_pulls(actions);
     }
@@ -158,8 +170,11 @@ impl Shard {
             return None;
         }
         if self.workers.version <= lead.logged.version() {
+            lead.hold.iter_mut().for_each(|hold| hold.settle(&lead.logged, actions));
             return lead.next_write(self.options.consistency);
         }
+        // A snapshot is of one list of workers.
+        lead.hold.take_if(|hold| !hold.is_begun());
         let stays = |push: &Push| self.workers.ids.contains(&push.client);
         let (kept, gone): (VecDeque<Push>, VecDeque<Push>) =
             std::mem::take(&mut lead.pushes).into_iter().partition(stays);

@@ -45,7 +45,14 @@ pub fn definition(consistency: &str, optimizer: &str, backups: u32) -> Definitio
         stream: 0,
     };
     let consistency = consistency.to_owned();
-    Definition { tables: vec![table], consistency, shards: SHARDS, backups, servers: 2 }
+    Definition {
+        tables: vec![table],
+        consistency,
+        shards: SHARDS,
+        backups,
+        servers: 2,
+        restore: None,
+    }
 }
 
 /// Worker that is in the job until it is dropped.

@@ -140,6 +140,8 @@ impl Server {
                 let message = Packet::Ready { view, learner };
                 actions.push(Action::Send { to: COORDINATOR, message });
             }
+            // Snapshots of the job have laws of their own.
+            Act::Logged { .. } | Act::Capture { .. } | Act::Abandon { .. } => {}
         }
     }
 }

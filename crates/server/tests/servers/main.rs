@@ -48,7 +48,7 @@ fn definition(consistency: &str, backups: u32) -> Definition {
         stream: 0,
     };
     let (tables, consistency) = (vec![table("one", 1), table("two", 3)], consistency.to_owned());
-    Definition { tables, consistency, shards: SHARDS, backups, servers: 2 }
+    Definition { tables, consistency, shards: SHARDS, backups, servers: 2, restore: None }
 }
 
 /// Checks that every value of every row is `expected`.

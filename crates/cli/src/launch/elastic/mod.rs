@@ -91,7 +91,8 @@ pub fn run(
         parting,
     };
     let (supervisor, actions) = Supervisor::begin(&limits, Instant::now());
-    let servers = Servers::start(job.servers, &lead.address(), &secret)?;
+    let of_servers = (job.servers, &job.server_arguments[..]);
+    let servers = Servers::start(of_servers, &lead.address(), &secret)?;
     let mut launcher = Launcher {
         supervisor,
         program: Program { command, most: job.here },

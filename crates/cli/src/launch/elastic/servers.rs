@@ -32,15 +32,20 @@ pub struct Servers {
 }
 
 impl Servers {
-    /// Starts `count` servers of the job at `coordinator`.
+    /// Starts `count` servers of the job at `coordinator`, each with these arguments.
     ///
     /// # Errors
     /// If the system has no room for one.
-    pub fn start(count: u32, coordinator: &str, token: &str) -> Result<Servers> {
+    pub fn start(
+        (count, arguments): (u32, &[OsString]),
+        coordinator: &str,
+        token: &str,
+    ) -> Result<Servers> {
         let mut servers = Servers::default();
         for number in 0..count {
             let seat = Seat::server(coordinator, token)?;
-            let mut child = start(&seat).with_context(|| format!("starting server {number}"))?;
+            let mut child =
+                start(&seat, arguments).with_context(|| format!("starting server {number}"))?;
             let error = child.stderr.take();
             error
                 .into_iter()
@@ -61,11 +66,11 @@ impl Drop for Servers {
     }
 }
 
-fn start(seat: &Seat) -> Result<Child> {
+fn start(seat: &Seat, arguments: &[OsString]) -> Result<Child> {
     let me = std::env::current_exe().context("finding thinwire's own program file")?;
     let words: [OsString; 2] = [me.clone().into_os_string(), "server".into()];
     let mut command = Command::new(me);
-    command.arg(child::NAME).arg(std::process::id().to_string()).args(words);
+    command.arg(child::NAME).arg(std::process::id().to_string()).args(words).args(arguments);
     command.process_group(0).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
     Ok(command.envs(seat.variables()).spawn()?)
 }

@@ -1,0 +1,289 @@
+//! Snapshots of real servers, which are killed, and trainings that go on from them.
+
+mod support;
+
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use support::{Folder, finish, kill, losses};
+use thinwire_job::Settings;
+use thinwire_job::elastic::{Authority, Coordinator, Job, Options, Presence, Seat, Servers};
+use thinwire_server::{
+    Client, Configuration, Definition, Gradient, Reader, Snapshot, TableDefinition,
+};
+use thinwire_update::{Optimizer, Rows};
+
+const LONG: Duration = Duration::from_secs(60);
+const ROWS: u64 = 200;
+const RULES: [&str; 2] = ["sgd:lr=1", "adagrad:lr=0.5"];
+
+/// A coordinator in this process, and servers that are processes of their own.
+struct Started {
+    coordinator: Coordinator,
+    servers: Vec<Child>,
+}
+
+impl Started {
+    fn new(folder: &Folder, servers: usize, flags: &[&str]) -> Started {
+        Started::with(servers, || folder.command(&[&["server"], flags].concat()))
+    }
+
+    fn with(servers: usize, command: impl Fn() -> Command) -> Started {
+        let options = || Options::new(Authority::Saved, 1, 8);
+        let views = Some(Servers::new(options(), Configuration::default));
+        let job = Job { workers: options(), servers: views };
+        let coordinator = Coordinator::bind("127.0.0.1:0", "", job, None, |_event| {}).unwrap();
+        let server = |_| {
+            let seat = Seat::server(coordinator.address(), "").unwrap();
+            command().envs(seat.variables()).spawn().unwrap()
+        };
+        let servers = (0..servers).map(server).collect();
+        Started { coordinator, servers }
+    }
+
+    fn address(&self) -> String {
+        self.coordinator.address()
+    }
+
+    /// Kills all servers, and returns what they have said.
+    fn kill(self) -> String {
+        let ended = self.servers.into_iter().map(|server| {
+            kill(server.id());
+            finish(server).stderr
+        });
+        ended.collect()
+    }
+}
+
+/// A definition of a table per rule, each with one value in a row.
+fn definition(servers: u32, restore: Option<String>) -> Definition {
+    let table = |rule: &&str| TableDefinition {
+        name: rule.split(':').next().unwrap().to_owned(),
+        rows: ROWS,
+        width: 1,
+        optimizer: (*rule).to_owned(),
+        initial: "zeros".to_owned(),
+        seed: 0,
+        stream: 0,
+    };
+    let (tables, consistency) = (RULES.iter().map(table).collect(), "async".to_owned());
+    Definition { tables, consistency, shards: 4 * servers, backups: 1, servers, restore }
+}
+
+/// Pushes ones to all rows of all tables as a worker of the job, until `stops`.
+fn train(address: &str, definition: &Definition, stops: impl Fn(u64) -> bool) {
+    let seat = Seat::new(address, "").unwrap();
+    let options = Options::new(Authority::Saved, 1, 8);
+    let presence = Presence::join(&seat, &Settings::default(), options, Vec::new()).unwrap();
+    let mut client = Client::open(&seat, definition, LONG).unwrap();
+    let (rows, values) = ((0..ROWS).collect::<Vec<_>>(), vec![1.0; ROWS as usize]);
+    while !stops(client.pushes()) {
+        let gradient = |table| Gradient { table, rows: &rows, values: &values };
+        client.push(&[gradient(0), gradient(1)]).unwrap();
+    }
+    presence.leave();
+}
+
+/// Values of a row of each table after so many pushes.
+fn expected(pushes: u64) -> [f32; 2] {
+    RULES.map(|rule| {
+        let rule = Optimizer::parse(rule).unwrap();
+        let (mut values, mut state) = ([0.0], vec![0.0; rule.rule.slots()]);
+        let mut updates = [0];
+        let mut rows =
+            Rows { width: 1, values: &mut values, state: &mut state, updates: &mut updates };
+        (0..pushes).for_each(|_| rule.update_rows(&mut rows, &[0], &[1.0]));
+        values[0]
+    })
+}
+
+/// Checks that every row of every table has had so many pushes.
+fn check(address: &str, pushes: u64) {
+    let mut reader = Reader::open(address, "", LONG).unwrap();
+    for (table, expected) in (0..).zip(expected(pushes)) {
+        let values = reader.pull_all(table).unwrap();
+        assert!(values.iter().all(|value| *value == expected), "{pushes} pushes: {values:?}");
+    }
+}
+
+#[test]
+fn a_job_whose_servers_are_all_killed_goes_on_with_more_of_them() {
+    let folder = Folder::new("snapshots-restored");
+    let job = Started::new(&folder, 2, &["--snapshot-dir", "snapshots"]);
+    let (address, pushed) = (job.address(), AtomicU64::new(0));
+    std::thread::scope(|scope| {
+        let worker = || {
+            train(&address, &definition(2, None), |pushes| {
+                pushed.fetch_add(1, Ordering::Relaxed);
+                pushes >= 4000
+            })
+        };
+        let workers = [0, 1].map(|_| scope.spawn(worker));
+        support::eventually(|| (pushed.load(Ordering::Relaxed) > 100).then_some(()));
+        let asked = folder.run(&["snapshot", "--coordinator", &address]);
+        assert!(
+            workers.iter().all(|worker| !worker.is_finished()),
+            "nothing was trained meanwhile"
+        );
+        assert_eq!(asked.done(), "snapshot-000001\n");
+    });
+    job.kill();
+
+    let path: PathBuf = folder.path().join("snapshots");
+    let snapshot = Snapshot::open(&path).unwrap();
+    let pushes: Vec<u64> = snapshot.frontier().pushes.values().copied().collect();
+    assert!(pushes.len() == 2 && pushes.iter().all(|it| (1..4000).contains(it)), "{pushes:?}");
+    let total = pushes.iter().sum();
+    let flags = ["--restore", "snapshots", "--snapshot-dir", "snapshots"];
+    let job = Started::new(&folder, 3, &flags);
+    let again = definition(3, Some(snapshot.name()));
+    train(&job.address(), &again, |pushes| {
+        if pushes == 0 {
+            check(&job.address(), total);
+        }
+        pushes == 10
+    });
+    check(&job.address(), total + 10);
+    let asked = folder.run(&["snapshot", "--coordinator", &job.address()]);
+    assert_eq!(asked.done(), "snapshot-000002\n");
+    job.kill();
+}
+
+/// Trains, and asks for a snapshot meanwhile, which fails for this reason. Returns what servers say.
+fn assert_fails(folder: &Folder, job: &Started, reason: &str) -> String {
+    let (address, said) = (job.address(), format!("snapshot 1 failed: {reason}"));
+    train(&address, &definition(2, None), |pushes| {
+        if pushes == 5 {
+            let asked = folder.run(&["snapshot", "--coordinator", &address]);
+            let error = asked.error().to_owned();
+            assert!(error.starts_with(&format!("error: {said}")), "{error}");
+        }
+        pushes == 20
+    });
+    check(&address, 20);
+    said
+}
+
+#[test]
+fn a_snapshot_that_cannot_be_written_costs_no_training() {
+    let folder = Folder::new("snapshots-unwritten");
+    std::fs::write(folder.path().join("file"), "no folder").unwrap();
+    let job = Started::new(&folder, 2, &["--snapshot-dir", "file"]);
+    let said = assert_fails(&folder, &job, "cannot create file/");
+    let all = job.kill();
+    assert!(all.contains(&said), "{all}");
+    let job = Started::new(&folder, 2, &[]);
+    assert_fails(&folder, &job, "server ");
+    job.kill();
+}
+
+/// A server that can write no file of more than a block, as on a disk that is full.
+fn server_without_room(folder: &Folder) -> Command {
+    let server = folder.command(&["server", "--snapshot-dir", "snapshots"]);
+    let mut command = Command::new("sh");
+    command.args(["-c", "trap '' XFSZ; ulimit -f 1; exec \"$0\" \"$@\""]);
+    command.arg(server.get_program()).args(server.get_args()).current_dir(folder.path());
+    command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    command
+}
+
+#[test]
+fn a_full_disk_leaves_earlier_snapshots_whole() {
+    let folder = Folder::new("snapshots-full");
+    let job = Started::new(&folder, 2, &["--snapshot-dir", "snapshots"]);
+    let address = job.address();
+    train(&address, &definition(2, None), |pushes| pushes == 7);
+    assert_eq!(folder.run(&["snapshot", "--coordinator", &address]).done(), "snapshot-000001\n");
+    job.kill();
+    let job = Started::with(2, || server_without_room(&folder));
+    assert_fails(&folder, &job, "cannot write snapshots/.snapshot-");
+    let path = folder.path().join("snapshots");
+    let names = || std::fs::read_dir(&path).unwrap().map(|it| it.unwrap().file_name());
+    // What was written of the other one is removed.
+    support::eventually(|| (names().collect::<Vec<_>>() == ["snapshot-000001"]).then_some(()));
+    job.kill();
+    let name = Snapshot::open(&path).unwrap().name();
+    let job = Started::new(&folder, 2, &["--restore", "snapshots"]);
+    train(&job.address(), &definition(2, Some(name)), |pushes| pushes == 1);
+    check(&job.address(), 8);
+    job.kill();
+}
+
+#[test]
+fn servers_and_ranks_go_on_from_one_snapshot() {
+    let folder = Folder::new("snapshots-agreed");
+    let job = Started::new(&folder, 1, &["--snapshot-dir", "snapshots"]);
+    let address = job.address();
+    let one = || Definition { backups: 0, ..definition(1, None) };
+    train(&address, &one(), |pushes| pushes == 3);
+    assert_eq!(folder.run(&["snapshot", "--coordinator", &address]).done(), "snapshot-000001\n");
+    job.kill();
+    let name = Snapshot::open(&folder.path().join("snapshots")).unwrap().name();
+    let ended = |flags: &[&str], restore: Option<String>| {
+        let mut job = Started::new(&folder, 1, flags);
+        let seat = Seat::new(job.address(), "").unwrap();
+        let definition = Definition { restore, ..one() };
+        let opened = Client::open(&seat, &definition, Duration::from_secs(1));
+        let server = finish(job.servers.remove(0));
+        drop(opened);
+        (server.error().to_owned(), server.stderr)
+    };
+    let (error, all) = ended(&[], Some(name.clone()));
+    let said = format!("error: the job goes on from {name}, which this server does not have");
+    assert_eq!(error, said);
+    assert!(all.contains("hint: give it: --restore FOLDER"), "{all}");
+    let (error, _) = ended(&["--restore", "snapshots"], None);
+    let said = format!("error: a server that goes on from {name}, and a job that begins anew");
+    assert_eq!(error, said);
+    let (error, _) = ended(&["--restore", "snapshots"], Some("another".to_owned()));
+    assert_eq!(error, format!("error: a server with {name}, the job goes on from another"));
+    let file = folder.path().join("snapshots/snapshot-000001/shard-00001.safetensors");
+    std::fs::write(&file, "damaged").unwrap();
+    let (error, _) = ended(&["--restore", "snapshots"], Some(name));
+    let expected = "shard-00001.safetensors: 7 bytes, expected";
+    assert!(error.starts_with("error: corrupt snapshot: ") && error.contains(expected), "{error}");
+    let ended = folder.run(&["server", "--coordinator", "127.0.0.1:9", "--restore", "nowhere"]);
+    assert!(ended.error().starts_with("error: no snapshot at nowhere: "), "{ended:?}");
+}
+
+/// A training against servers.
+const FLAGS: [&str; 9] = [
+    "--mode",
+    "server",
+    "--checkpoint-dir",
+    "none",
+    "--sample-bytes",
+    "0",
+    "--validation-batches",
+    "0",
+    "--json",
+];
+
+#[test]
+fn a_training_goes_on_from_a_snapshot_with_more_servers() {
+    let folder = Folder::new("snapshots-trained");
+    let trained = |flags: &[&str]| folder.train(&[&FLAGS[..], flags].concat());
+    let rule = ["--optimizer", "adamw:lr=0.01", "--ranks", "2"];
+    let flags =
+        ["--servers", "2", "--steps", "40", "--snapshot-dir", "s", "--snapshot-every", "40"];
+    let ended = trained(&[&rule[..], &flags].concat());
+    assert!(ended.stderr.contains("snapshot-000001 is written"), "{}", ended.stderr);
+    let first = losses(ended);
+    let flags = ["--servers", "3", "--steps", "5", "--restore", "s"];
+    let second = losses(trained(&[&rule[..], &flags].concat()));
+    assert!(second[0] < 0.95 * first[0], "{first:?} {second:?}");
+    let ended = trained(&["--restore", "s", "--optimizer", "adagrad:lr=0.1"]);
+    let error = ended.error();
+    assert!(error.contains("is of another model: table '") && error.contains("in the snapshot"));
+    assert_eq!(
+        folder.train(&["--restore", "s"]).error(),
+        "error: --restore s without servers",
+        "flags of servers need servers"
+    );
+    assert_eq!(
+        trained(&["--snapshot-every", "3"]).error(),
+        "error: --snapshot-every 3 without a folder for snapshots"
+    );
+}

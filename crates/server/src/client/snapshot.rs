@@ -1,0 +1,82 @@
+//! Demand for a snapshot of the job, and the wait for its end.
+
+use std::time::{Duration, Instant};
+
+use thinwire_job::elastic::{Seat, ViewsConnection};
+
+use crate::configuration::{JobState, SnapshotStage, ViewRequest};
+use crate::error::{Error, Kind};
+
+/// Time after which a coordinator that says nothing is asked whether it is still there.
+const ASK: Duration = Duration::from_secs(2);
+/// Time without an answer after which it counts as gone.
+const SILENCE: Duration = Duration::from_secs(10);
+
+/// Takes a snapshot of a job and returns the name of its folder. It contains every push that was acknowledged
+/// before, of all workers; training goes on meanwhile. Whoever asks needs no place in the job.
+///
+/// # Errors
+/// [`Kind::Refused`] if the job has no servers or a snapshot is under way, [`Kind::Snapshot`] if it was given up,
+/// [`Kind::Timeout`] if it has no end within `timeout`.
+pub fn take_snapshot(seat: &Seat, timeout: Duration) -> Result<String, Error> {
+    let deadline = Instant::now() + timeout;
+    let mut demand = Demand {
+        connection: ViewsConnection::connect(&seat.coordinator, &seat.token, seat.id, timeout)?,
+        deadline,
+        timeout,
+    };
+    demand.connection.send(&[])?;
+    let last = demand.state()?.snapshot;
+    if let Some(last) = last.as_ref().filter(|last| last.is_under_way()) {
+        let message = format!("snapshot {} is under way", last.number);
+        return Err(Error::new(Kind::Refused, message).with_hint("ask again when it is done"));
+    }
+    let number = last.map_or(0, |last| last.number) + 1;
+    demand.connection.send(&ViewRequest::Snapshot { number }.to_bytes())?;
+    loop {
+        let snapshot = demand.state()?.snapshot.filter(|snapshot| snapshot.number >= number);
+        let Some(snapshot) = snapshot else { continue };
+        if (snapshot.number, snapshot.asker) != (number, seat.id) {
+            let message = format!("snapshot {number} is somebody else's");
+            return Err(Error::new(Kind::Refused, message).with_hint("ask again"));
+        }
+        match snapshot.stage {
+            SnapshotStage::Done(name) => return Ok(name),
+            SnapshotStage::Failed(reason) => {
+                let message = format!("snapshot {number} failed: {reason}");
+                return Err(Error::new(Kind::Snapshot, message));
+            }
+            _ => {}
+        }
+    }
+}
+
+fn late(time: Duration, what: &str) -> Error {
+    Error::new(Kind::Timeout, format!("{what} within {:.0} s", time.as_secs_f64()))
+}
+
+/// Connection to the coordinator, and the time until which it waits.
+struct Demand {
+    connection: ViewsConnection,
+    deadline: Instant,
+    timeout: Duration,
+}
+
+impl Demand {
+    /// Waits for the next state of the job.
+    fn state(&mut self) -> Result<JobState, Error> {
+        let heard = Instant::now();
+        loop {
+            let left = self.deadline.saturating_duration_since(Instant::now());
+            match self.connection.receive(left.min(ASK))? {
+                Some(Ok(state)) => return JobState::parse(&state),
+                Some(Err(text)) => return Err(Error::new(Kind::Refused, text)),
+                None if left == Duration::ZERO => return Err(late(self.timeout, "no snapshot")),
+                None if heard.elapsed() > SILENCE => {
+                    return Err(late(SILENCE, "no word of the coordinator"));
+                }
+                None => self.connection.send(&[])?,
+            }
+        }
+    }
+}

@@ -1,0 +1,80 @@
+//! Thread of a server that writes snapshots, so that nobody else waits for the disk.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::mpsc::Receiver;
+
+use crate::frontier::Frontier;
+use crate::reports::Reports;
+use crate::snapshot::{Captured, Draft, Task};
+
+/// Writer of snapshots.
+pub struct Archive {
+    folder: PathBuf,
+    reports: Arc<Reports>,
+    /// The snapshot that is being written.
+    draft: Option<(u64, Draft)>,
+}
+
+impl Archive {
+    /// A writer into a folder.
+    pub fn new(folder: PathBuf, reports: Arc<Reports>) -> Archive {
+        Archive { folder, reports, draft: None }
+    }
+
+    /// Performs tasks until nobody has any.
+    pub fn run(mut self, tasks: &Receiver<Task>) {
+        while let Ok(task) = tasks.recv() {
+            if self.reports.is_over() {
+                return;
+            }
+            let snapshot = task.snapshot();
+            let done = self.perform(task);
+            self.reports.performed();
+            if let Err(reason) = done {
+                self.reports.of_snapshot(snapshot, |report| report.fail(reason));
+            }
+        }
+    }
+
+    fn perform(&mut self, task: Task) -> Result<(), String> {
+        match task {
+            Task::Prepare { snapshot, asker, layout, definition } => {
+                let about = (definition, layout);
+                self.draft =
+                    Some((snapshot, Draft::create(&self.folder, (snapshot, asker), about)?));
+                self.reports.of_snapshot(snapshot, |report| report.is_ready = true);
+            }
+            Task::Write(captured) => self.write(&captured)?,
+            Task::Seal { snapshot, frontier } => self.seal(snapshot, frontier)?,
+            Task::Discard { snapshot } => {
+                let draft = self.draft.take_if(|(number, _)| *number == snapshot);
+                draft.into_iter().for_each(|(_, draft)| draft.discard());
+            }
+        }
+        Ok(())
+    }
+
+    fn write(&self, captured: &Captured) -> Result<(), String> {
+        let Captured { snapshot, shard, tables } = captured;
+        let draft = self.draft.as_ref().filter(|(number, _)| number == snapshot);
+        let (_, draft) = draft.ok_or_else(|| none(*snapshot))?;
+        draft.write(*shard, tables)?;
+        self.reports.of_snapshot(*snapshot, |report| {
+            report.written.insert(*shard);
+        });
+        Ok(())
+    }
+
+    fn seal(&mut self, snapshot: u64, frontier: Frontier) -> Result<(), String> {
+        let draft = self.draft.take_if(|(number, _)| *number == snapshot);
+        let (_, draft) = draft.ok_or_else(|| none(snapshot))?;
+        let name = draft.seal(frontier)?;
+        self.reports.of_snapshot(snapshot, |report| report.name = Some(name));
+        Ok(())
+    }
+}
+
+fn none(snapshot: u64) -> String {
+    format!("snapshot {snapshot} was not begun here")
+}

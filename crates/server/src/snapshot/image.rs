@@ -1,0 +1,88 @@
+//! Rows of one piece of a table that were written: an image of them, apart from any table.
+
+use std::ops::Range;
+
+use thinwire_member::Fields;
+
+use crate::cut::Piece;
+use crate::table::TableOptions;
+use crate::wire::fields::{count, floats, write_count, write_floats};
+
+/// Rows that were written, in any order, with versions, values and state.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Image {
+    /// Rows of the table.
+    pub rows: Vec<u64>,
+    /// Number of updates of each row.
+    pub versions: Vec<u32>,
+    /// Values, row by row.
+    pub values: Vec<f32>,
+    /// State of the optimiser, row by row.
+    pub state: Vec<f32>,
+}
+
+/// Sizes of a row.
+#[derive(Clone, Copy, Debug)]
+pub struct Widths {
+    /// Values of a row.
+    pub values: usize,
+    /// Numbers of its state.
+    pub state: usize,
+}
+
+impl Widths {
+    /// Returns the sizes of a row of a table.
+    pub fn of(options: &TableOptions) -> Widths {
+        Widths { values: options.width, state: options.width * options.optimizer.rule.slots() }
+    }
+}
+
+impl Image {
+    /// Reads the tables of a shard as they travel.
+    pub fn read_all(
+        bytes: &[u8],
+        pieces: &[Piece],
+        options: &[TableOptions],
+    ) -> Option<Vec<Image>> {
+        let mut fields = Fields::new(bytes);
+        let read = |piece: &Piece| {
+            Image::read(&mut fields, piece, Widths::of(&options[piece.table as usize]))
+        };
+        let images = pieces.iter().map(read).collect::<Option<Vec<_>>>()?;
+        fields.end().ok().map(|()| images)
+    }
+
+    fn read(fields: &mut Fields<'_>, piece: &Piece, widths: Widths) -> Option<Image> {
+        (fields.u32().ok()? == piece.table).then_some(())?;
+        let written = count(fields, 8 + 4 * (widths.values + widths.state))?;
+        let order: Vec<u32> = bytemuck::pod_collect_to_vec(fields.bytes(4 * written).ok()?);
+        Some(Image {
+            rows: order.into_iter().map(|row| piece.rows.start + u64::from(row)).collect(),
+            versions: bytemuck::pod_collect_to_vec(fields.bytes(4 * written).ok()?),
+            values: floats(fields, written * widths.values)?,
+            state: floats(fields, written * widths.state)?,
+        })
+    }
+
+    /// Appends the rows as the table of a piece travels. All of them lie in the piece.
+    pub fn write(&self, piece: &Piece, bytes: &mut Vec<u8>) {
+        bytes.extend(piece.table.to_le_bytes());
+        write_count(self.rows.len(), bytes);
+        let order: Vec<u32> = self.rows.iter().map(|row| (row - piece.rows.start) as u32).collect();
+        bytes.extend_from_slice(bytemuck::must_cast_slice(&order));
+        bytes.extend_from_slice(bytemuck::must_cast_slice(&self.versions));
+        write_floats(&self.values, bytes);
+        write_floats(&self.state, bytes);
+    }
+
+    /// Takes over the rows of another image that lie in a range.
+    pub fn take(&mut self, other: &Image, range: &Range<u64>, widths: Widths) {
+        for (at, row) in other.rows.iter().enumerate().filter(|(_, row)| range.contains(row)) {
+            self.rows.push(*row);
+            self.versions.push(other.versions[at]);
+            let (values, state) = (widths.values, widths.state);
+            self.values.extend_from_slice(&other.values[at * values..][..values]);
+            self.state.extend_from_slice(&other.state[at * state..][..state]);
+        }
+    }
+}

@@ -1,0 +1,88 @@
+//! Manifest of a snapshot: what it is of, and what its files must be.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use thinwire_wire::checksum;
+
+use crate::configuration::{Definition, Layout};
+use crate::frontier::Frontier;
+
+/// Name of the file.
+pub const MANIFEST: &str = "manifest.json";
+/// Version of the form of snapshots.
+const FORMAT: u32 = 1;
+const CHECKSUM: &str = "crc32";
+
+/// Length and checksum of a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct FileCheck {
+    /// Length in bytes.
+    pub bytes: u64,
+    /// CRC-32 of the content.
+    pub crc32: u32,
+}
+
+/// Content of `manifest.json`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Manifest {
+    format: u32,
+    /// Number among the snapshots of its folder.
+    pub number: u64,
+    /// Tables of the job.
+    pub definition: Definition,
+    /// Fingerprint of the definition, sixteen hexadecimal digits.
+    pub fingerprint: String,
+    /// Newest push of each worker that is in it.
+    pub frontier: Frontier,
+    /// Files of the shards.
+    pub files: BTreeMap<String, FileCheck>,
+}
+
+impl Manifest {
+    /// The manifest of a snapshot of tables.
+    pub fn new(
+        number: u64,
+        (definition, layout): (Definition, &Layout),
+        frontier: Frontier,
+        files: BTreeMap<String, FileCheck>,
+    ) -> Manifest {
+        let fingerprint = format!("{:016x}", layout.fingerprint);
+        Manifest { format: FORMAT, number, definition, fingerprint, frontier, files }
+    }
+
+    /// Returns the manifest as JSON, with a checksum of itself.
+    pub fn to_text(&self) -> String {
+        let mut value = self.to_value();
+        value[CHECKSUM] = Value::from(self.checksum());
+        format!("{value:#}\n")
+    }
+
+    /// Returns the checksum of the manifest.
+    pub fn checksum(&self) -> u32 {
+        checksum(self.to_value().to_string().as_bytes())
+    }
+
+    fn to_value(&self) -> Value {
+        serde_json::to_value(self).expect("a manifest has only string keys")
+    }
+
+    /// Reads a manifest; the error says what is wrong with it, in one line.
+    pub fn from_text(text: &[u8]) -> Result<Manifest, String> {
+        let mut value: Value = serde_json::from_slice(text).map_err(|error| error.to_string())?;
+        let found = value.get("format").cloned().unwrap_or_default();
+        if found != FORMAT {
+            return Err(format!("format {found}, expected {FORMAT}"));
+        }
+        let sealed = value.as_object_mut().and_then(|fields| fields.remove(CHECKSUM));
+        let expected = checksum(value.to_string().as_bytes());
+        if sealed != Some(Value::from(expected)) {
+            let found = sealed.unwrap_or_default();
+            return Err(format!("checksum {found}, expected {expected}"));
+        }
+        serde_json::from_value(value).map_err(|error| error.to_string())
+    }
+}

@@ -1,0 +1,111 @@
+//! A worker: it pushes to all shards, thinks, and sends again what has no answer.
+
+use std::collections::BTreeSet;
+use std::rc::Rc;
+use std::time::Duration;
+
+use thinwire_member::Id;
+use thinwire_server::{JobState, Push};
+use thinwire_testkit::net::{Action, Event, Random};
+
+use crate::node::{Actions, BEAT, COORDINATOR, Packet, send};
+
+/// Time after which a push without an answer is sent again.
+const RETRY: Duration = Duration::from_millis(9);
+
+pub struct Worker {
+    pub id: Id,
+    /// Number of the last push.
+    pub pushed: u64,
+    /// Shards that have not acknowledged it.
+    pub open: BTreeSet<u32>,
+    stops: bool,
+    state: Rc<JobState>,
+    random: Random,
+    /// Longest time between two pushes.
+    thought: Duration,
+    next_push: Duration,
+    beat_at: Duration,
+    retry_at: Duration,
+}
+
+impl Worker {
+    pub fn new(id: Id, seed: u64, now: Duration) -> Worker {
+        let mut random = Random::new(seed ^ id.0.wrapping_mul(0x9e37_79b9));
+        let thought = Duration::from_micros(random.range(100..6000));
+        Worker {
+            id,
+            pushed: 0,
+            open: BTreeSet::new(),
+            stops: false,
+            state: Rc::default(),
+            random,
+            thought,
+            next_push: now,
+            beat_at: now,
+            retry_at: Duration::MAX,
+        }
+    }
+
+    pub fn is_done(&self) -> bool {
+        self.stops && self.open.is_empty()
+    }
+
+    pub fn on(&mut self, event: Event<Packet>, now: Duration) -> Actions {
+        let mut actions = Vec::new();
+        if let Event::Message { message, .. } | Event::Order(message) = event {
+            self.hear(message, now, &mut actions);
+        }
+        if self.is_done() {
+            actions.push(Action::Send { to: COORDINATOR, message: Packet::Leave { id: self.id } });
+            return actions;
+        }
+        let is_worker = self.state.is_founded() && self.state.workers.ids.contains(&self.id);
+        if self.open.is_empty() && now >= self.next_push && is_worker {
+            self.pushed += 1;
+            self.open = (0..self.state.views.len() as u32).collect();
+            self.push(now, &mut actions);
+        } else if now >= self.retry_at {
+            self.push(now, &mut actions);
+        }
+        if now >= self.beat_at {
+            self.beat_at = now + BEAT;
+            let beat = Packet::Beat { id: self.id };
+            actions.push(Action::Send { to: COORDINATOR, message: beat });
+        }
+        let next = if self.open.is_empty() { self.next_push } else { self.retry_at };
+        actions.push(Action::Wake(self.beat_at.min(next.max(now + Duration::from_micros(50)))));
+        actions
+    }
+
+    fn hear(&mut self, packet: Packet, now: Duration, actions: &mut Actions) {
+        match packet {
+            Packet::Told(state) if state.version >= self.state.version => {
+                let has_moved = state.views != self.state.views;
+                self.state = state;
+                if has_moved && !self.open.is_empty() {
+                    self.push(now, actions);
+                }
+            }
+            Packet::Acknowledge { shard, client, number }
+                if (client, number) == (self.id, self.pushed)
+                    && self.open.remove(&shard)
+                    && self.open.is_empty() =>
+            {
+                let thought = self.random.time(&(Duration::ZERO..self.thought));
+                (self.next_push, self.retry_at) = (now + thought, Duration::MAX);
+            }
+            Packet::Stop => self.stops = true,
+            _ => {}
+        }
+    }
+
+    fn push(&mut self, now: Duration, actions: &mut Actions) {
+        self.retry_at = now + RETRY;
+        for shard in &self.open {
+            let Some(server) = self.state.views[*shard as usize].primary() else { continue };
+            let push = Push { client: self.id, number: self.pushed, parts: Vec::new() };
+            actions.push(send(server, Packet::Push { shard: *shard, push }));
+        }
+    }
+}
