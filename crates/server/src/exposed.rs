@@ -65,6 +65,7 @@ impl Rig {
             initial: "normal:0.1".to_owned(),
             seed: 1,
             stream: 0,
+            values: "f32".to_owned(),
         };
         let tables =
             vec![table("a", 2, "lazyadam:lr=0.1"), table("b", 1, "momentum:lr=1,factor=0.9")];
@@ -163,7 +164,7 @@ mod tests {
     #[test]
     fn a_push_reaches_the_tables() {
         let mut rig = Rig::new();
-        let part = Part { table: 0, rows: vec![1], gradient: vec![1.0; 2] };
+        let part = Part { table: 0, rows: vec![1], gradient: vec![1.0; 2].into() };
         let push = Push { client: WORKER, number: 1, parts: vec![part] };
         rig.deliver(0, &FromClient::Push { shard: 0, push }.to_bytes());
         let pull = Pull { client: Id(0), request: 1, after: 0, rows: vec![(0, vec![1])] };

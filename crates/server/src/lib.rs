@@ -79,6 +79,7 @@ mod service;
 mod shard;
 mod staleness;
 mod table;
+mod values;
 mod view;
 pub mod wire;
 mod write;
@@ -90,7 +91,7 @@ pub mod fuzzing {
     pub use crate::exposed::{deliver, letter};
 }
 
-pub use client::{Client, Gradient, Pulling, Reader};
+pub use client::{Caching, Client, Gradient, Pulling, Reader};
 pub use clocks::Clocks;
 pub use configuration::{
     Configuration, Definition, JobState, Layout, TableDefinition, ViewRequest,
@@ -102,9 +103,10 @@ pub use message::Message;
 pub use placement::{Placement, Share};
 pub use reason::{Reason, Request};
 pub use server::Server;
-pub use service::{ANSWER_VALUES_MAX, Figures, Limits};
+pub use service::{ANSWER_BYTES_MAX, Figures, Limits};
 pub use shard::{Action, Event, Options, Shard};
 pub use staleness::{STALENESS_MAX, Staleness};
 pub use table::{Initial, InvalidInitial, MemoryLimit, Misfit, Table, TableOptions, Tables};
+pub use values::Values;
 pub use view::{Change, Lost, View};
 pub use write::{Entry, Part, Pull, Push, Workers, Write};

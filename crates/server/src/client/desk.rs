@@ -32,8 +32,8 @@ pub type Key = (u32, Request);
 pub struct Done {
     /// Shard and request.
     pub key: Key,
-    /// Values of a pull.
-    pub values: Vec<f32>,
+    /// Values of a pull, as they have travelled.
+    pub values: Vec<u8>,
 }
 
 /// Requests that are not answered.
@@ -151,7 +151,7 @@ impl Desk {
             }
             FromServer::Answer { shard, request, values, .. } => {
                 let key = (shard, Request::Pull(request));
-                let found = 4 * values.len();
+                let found = values.len();
                 match self.asks.get(&key) {
                     Some(ask) if ask.answer_bytes != found => {
                         let expected = ask.answer_bytes;
@@ -230,7 +230,7 @@ impl Desk {
         }
     }
 
-    fn end(&mut self, key: Key, values: Vec<f32>) -> bool {
+    fn end(&mut self, key: Key, values: Vec<u8>) -> bool {
         self.unsend(key);
         let Some(ask) = self.asks.remove(&key) else { return false };
         self.done.entry(ask.ticket).or_default().push_back(Done { key, values });
@@ -332,7 +332,7 @@ mod tests {
         let mut desk = desk(&[pull(1, 0), pull(2, 0), pull(3, 1)]);
         assert_eq!(servers(&mut desk, now, &state), [1, 2]);
         assert!(servers(&mut desk, now, &state).is_empty());
-        let values = vec![0.0; (3 << 20) / 4];
+        let values = vec![0; 3 << 20];
         desk.hear(FromServer::Answer { shard: 0, request: 1, version: 0, values }, now).unwrap();
         assert_eq!(servers(&mut desk, now, &state), [1]);
     }
@@ -355,7 +355,7 @@ mod tests {
     fn errors_are_one_line() {
         let (now, mut state) = (Instant::now(), state(&[1]));
         let mut desk = desk(&[(PUSH, 0), ((0, Request::Pull(1)), 8)]);
-        let answer = FromServer::Answer { shard: 0, request: 1, version: 0, values: vec![0.0] };
+        let answer = FromServer::Answer { shard: 0, request: 1, version: 0, values: vec![0; 4] };
         let error = desk.hear(answer, now).unwrap_err();
         assert_eq!(error.to_string(), "answer of 4 bytes, expected 8");
         state.lost = vec![0];

@@ -12,6 +12,7 @@ use thinwire_link as link;
 use thinwire_link::Token;
 use thinwire_member::Id;
 
+use crate::client::caches::Caches;
 use crate::client::courier::{Address, Courier};
 use crate::client::desk::{Desk, Done, Key, Letter};
 use crate::client::inbox::{Inbox, News};
@@ -27,6 +28,10 @@ use crate::wire::FromClient;
 pub struct Session {
     /// Tables and the shards of their rows.
     pub atlas: Atlas,
+    /// Rows that the client keeps.
+    pub caches: Caches,
+    /// Buffer of the answers of a pull that are not copied to their places at once.
+    pub fetched: Vec<u8>,
     fingerprint: u64,
     id: Id,
     token: Token,
@@ -64,6 +69,8 @@ impl Session {
         let layout = job.layout()?;
         Ok(Session {
             atlas: Atlas::new(job, &layout),
+            caches: Caches::default(),
+            fetched: Vec::new(),
             fingerprint: layout.fingerprint,
             id: seat.id,
             token: Token::new(&seat.token),
@@ -88,9 +95,9 @@ impl Session {
         self.tickets
     }
 
-    /// Adds a request to a ticket, whose answer has so many values. It is sent by [`Session::send`].
-    pub fn add(&mut self, ticket: u64, key: Key, message: &FromClient, values: usize) {
-        self.desk.add(ticket, key, Arc::new(message.to_bytes()), 4 * values);
+    /// Adds a request to a ticket, whose answer has values of so many bytes. It is sent by [`Session::send`].
+    pub fn add(&mut self, ticket: u64, key: Key, message: &FromClient, bytes: usize) {
+        self.desk.add(ticket, key, Arc::new(message.to_bytes()), bytes);
     }
 
     /// Adds the requests of a pull, whose answers contain so many of the client's own pushes.
@@ -100,14 +107,14 @@ impl Session {
         for (request, portion) in (first..).zip(&mut plan.portions) {
             let (shard, pull) = (portion.shard, portion.pull(self.id, request, after));
             let message = FromClient::Pull { shard, pull };
-            self.add(ticket, (shard, Request::Pull(request)), &message, portion.values);
+            self.add(ticket, (shard, Request::Pull(request)), &message, portion.bytes);
         }
         plan.first = first;
         ticket
     }
 
-    /// Copies the answers of a pull to their places.
-    pub fn finish_pull(&mut self, ticket: u64, plan: &Plan, out: &mut [f32]) -> Result<(), Error> {
+    /// Copies the answers of a pull to their places in a buffer of the plan's length.
+    pub fn finish_pull(&mut self, ticket: u64, plan: &Plan, out: &mut [u8]) -> Result<(), Error> {
         self.progress = Instant::now();
         loop {
             match self.next(ticket) {

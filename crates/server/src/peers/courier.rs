@@ -238,7 +238,7 @@ mod tests {
 
     #[test]
     fn entries_are_divided_into_messages_and_none_is_missing() {
-        let part = Part { table: 0, rows: vec![0], gradient: vec![1.0; 300_000] };
+        let part = Part { table: 0, rows: vec![0], gradient: vec![1.0; 300_000].into() };
         let write = Arc::new(Write::Update { pushes: Vec::new(), parts: vec![part] });
         let entries = vec![Entry { view: 1, write }; 8];
         let forward = |after, entries| Message::Forward { view: 1, after, entries, committed: 4 };
