@@ -106,7 +106,8 @@ impl Write {
 /// Adds the gradients of a part to those of another.
 fn add(sum: &mut Part, part: Part) {
     if sum.rows == part.rows {
-        let mut total = std::mem::replace(&mut sum.gradient, Vec::new().into()).into_f32(sum.rows.len());
+        let mut total =
+            std::mem::replace(&mut sum.gradient, Vec::new().into()).into_f32(sum.rows.len());
         let values = part.gradient.decoded(part.rows.len());
         total.iter_mut().zip(&*values).for_each(|(sum, value)| *sum += value);
         sum.gradient = total.into();
