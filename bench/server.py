@@ -1,7 +1,7 @@
 """From JSON lines of `bench/run.sh server` on stdin to a table.
 
-A cell is the median over rounds of each run's median. `bound` is what the busiest link carries at its rate in its
-busier direction: a server's, with the sums that it forwards and the gradients that it receives. Standard library only.
+A cell is the median over rounds of each run's median. `bound` is the time of the busiest link's bytes in its busier
+direction, at its whole rate and with both directions at once. Standard library only.
 """
 
 import collections
@@ -37,9 +37,10 @@ def bound_of(key) -> float | None:
     if network not in RATES or servers == 0:
         return None
     travels = size * ROW_BYTES[form] / 4
-    # Into a server: the gradients of its shards from every worker, and the sums of the shards that it backs up.
-    received = (world * travels + (backups * size if world > 1 else 0)) / servers
-    return received / RATES[network]
+    # Into a server: the gradients of its shards from every worker, and the sums of the shards that it backs up. A
+    # worker receives all values. The sparse pull has no pushes.
+    received = (world * travels + backups * size) / servers if world > 1 else 0
+    return max(received, travels) / RATES[network]
 
 
 if __name__ == "__main__":

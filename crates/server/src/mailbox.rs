@@ -44,7 +44,7 @@ struct State {
     /// Ends the wait of the thread that takes letters; none without a connection.
     waker: Option<Waker>,
     is_over: bool,
-    /// Number of letters that were put in on this connection, and of those that have left.
+    /// Number of letters that were put in on this connection, and of those that have arrived.
     put: u64,
     left: u64,
     /// What is under way, by shard.
@@ -96,7 +96,7 @@ impl Mailbox {
         Some(letter)
     }
 
-    /// Notes that so many messages that were taken out have left.
+    /// Notes that so many messages that were taken out have arrived.
     pub fn left(&self, letters: u64) {
         self.lock().left += letters;
     }

@@ -106,9 +106,13 @@ impl Desk {
     ///
     /// # Errors
     /// If a shard is lost.
-    pub fn due(&mut self, now: Instant, state: &JobState) -> Result<Vec<(Id, Letter)>, Error> {
+    pub fn due(
+        &mut self,
+        now: Instant,
+        state: &JobState,
+    ) -> Result<Vec<(Id, Request, Letter)>, Error> {
         let mut letters = Vec::new();
-        for ((shard, _), ask) in &mut self.asks {
+        for ((shard, request), ask) in &mut self.asks {
             if state.lost.binary_search(shard).is_ok() {
                 return Err(lost(*shard, state));
             }
@@ -123,7 +127,7 @@ impl Desk {
             if has_room {
                 *owed += ask.answer_bytes;
                 ask.stage = Stage::Sent(server);
-                letters.push((server, Arc::clone(&ask.letter)));
+                letters.push((server, *request, Arc::clone(&ask.letter)));
             }
         }
         Ok(letters)
@@ -284,7 +288,7 @@ mod tests {
     }
 
     fn servers(desk: &mut Desk, now: Instant, state: &JobState) -> Vec<u64> {
-        desk.due(now, state).unwrap().into_iter().map(|(server, _)| server.0).collect()
+        desk.due(now, state).unwrap().into_iter().map(|(server, ..)| server.0).collect()
     }
 
     const PUSH: Key = (0, Request::Push(3));

@@ -185,14 +185,14 @@ impl Session {
     }
 
     fn dispatch(&mut self) -> Result<(), Error> {
-        for (server, letter) in self.desk.due(Instant::now(), &self.state)? {
-            self.carry(server, letter)?;
+        for (server, request, letter) in self.desk.due(Instant::now(), &self.state)? {
+            self.carry(server, (request, letter))?;
         }
         Ok(())
     }
 
     /// Sends a message on the connection to a server, which is made if there is none.
-    fn carry(&mut self, server: Id, letter: Letter) -> Result<(), Error> {
+    fn carry(&mut self, server: Id, (request, letter): (Request, Letter)) -> Result<(), Error> {
         let address = self.state.addresses.get(&server).cloned().unwrap_or_default();
         let known = self.couriers.get(&server).filter(|courier| courier.address == address);
         if known.is_none() {
@@ -202,7 +202,7 @@ impl Session {
             let courier = Courier::start(address, self.connections, &self.inbox)?;
             self.couriers.insert(server, courier);
         }
-        self.couriers[&server].send(letter);
+        self.couriers[&server].send(request, letter);
         Ok(())
     }
 
