@@ -57,7 +57,7 @@ pub fn letter(connection: u8, message: &[u8]) -> Vec<u8> {
 
 impl Rig {
     fn new() -> Rig {
-        let table = |name: &str, width, optimizer: &str| TableDefinition {
+        let table = |name: &str, (width, values): (u32, &str), optimizer: &str| TableDefinition {
             name: name.to_owned(),
             rows: 8,
             width,
@@ -65,10 +65,12 @@ impl Rig {
             initial: "normal:0.1".to_owned(),
             seed: 1,
             stream: 0,
-            values: "f32".to_owned(),
+            values: values.to_owned(),
         };
-        let tables =
-            vec![table("a", 2, "lazyadam:lr=0.1"), table("b", 1, "momentum:lr=1,factor=0.9")];
+        let tables = vec![
+            table("a", (2, "f16"), "lazyadam:lr=0.1"),
+            table("b", (1, "int8"), "momentum:lr=1,factor=0.9"),
+        ];
         let consistency = "bounded:2".to_owned();
         let definition = Definition { tables, consistency, shards: 2, backups: 1, servers: 1 };
         let layout = Arc::new(definition.layout().expect("a sound definition"));
@@ -171,6 +173,19 @@ mod tests {
         rig.deliver(2, &FromClient::Pull { shard: 0, pull }.to_bytes());
         let figures = rig.service.figures();
         assert_eq!((figures.updates, figures.pulls, figures.rows), (1, 1, 1));
+    }
+
+    #[test]
+    fn rounded_pushes_reach_the_tables() {
+        let mut seed = &include_bytes!("../../../fuzz/seeds/rows/coded")[..];
+        let mut rig = Rig::new();
+        while let Some(([connection, low, high], rest)) = seed.split_first_chunk() {
+            let (message, rest) = rest.split_at(u16::from_le_bytes([*low, *high]).into());
+            rig.deliver(*connection, message);
+            seed = rest;
+        }
+        let figures = rig.service.figures();
+        assert_eq!((figures.updates, figures.pulls, figures.rows), (2, 1, 2));
     }
 
     #[test]

@@ -107,6 +107,7 @@ pub use service::{ANSWER_BYTES_MAX, Figures, Limits};
 pub use shard::{Action, Event, Options, Shard};
 pub use staleness::{STALENESS_MAX, Staleness};
 pub use table::{Initial, InvalidInitial, MemoryLimit, Misfit, Table, TableOptions, Tables};
+pub use thinwire_rows::{Format, Hits};
 pub use values::Values;
 pub use view::{Change, Lost, View};
 pub use write::{Entry, Part, Pull, Push, Workers, Write};
