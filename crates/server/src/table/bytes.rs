@@ -195,8 +195,11 @@ mod tests {
     fn tables(touched: &[u64]) -> Tables {
         let mut tables = Tables::new(&pieces(), &options());
         for row in touched {
-            let part =
-                |table, row, width| Part { table, rows: vec![row], gradient: vec![0.5; width].into() };
+            let part = |table, row, width| Part {
+                table,
+                rows: vec![row],
+                gradient: vec![0.5; width].into(),
+            };
             let parts = vec![part(0, 10 + row, 2), part(2, row % 3, 3)];
             tables.apply(&Write::Update { pushes: Vec::new(), parts }).unwrap();
         }

@@ -68,7 +68,8 @@ fn limited(bytes_max: u64) -> Tables {
 fn push(rows: &[u64], step: usize) -> Write {
     let part = |table: usize| {
         let length = rows.len() * WIDTHS[table];
-        let gradient = (0..length).map(|at| (at + step) as f32 * 0.01 - 0.1).collect::<Vec<f32>>().into();
+        let gradient =
+            (0..length).map(|at| (at + step) as f32 * 0.01 - 0.1).collect::<Vec<f32>>().into();
         Part { table: table as u32, rows: rows.to_vec(), gradient }
     };
     Write::Update { pushes: Vec::new(), parts: vec![part(0), part(1)] }
