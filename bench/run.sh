@@ -14,6 +14,7 @@
 #   bench/run.sh churn [--fault NAME] [--rounds N] [--world N] [--every SECONDS] -- [thinwire train's flags]
 #   bench/run.sh churn --own [--finish] [...] -- COMMAND
 #   bench/run.sh resize [--network NETWORK] [--rounds N]
+#   bench/run.sh server [--networks LIST] [--backups LIST] [--formats LIST] [--rounds N] [--json FILE]
 #   bench/run.sh distortion [--models LIST] [--steps LIST] [--data FILE]
 #   bench/run.sh codec | codecs | link
 #
@@ -33,6 +34,8 @@ source "$BENCH/training.sh"
 source "$BENCH/sync.sh"
 # shellcheck source=resize.sh
 source "$BENCH/resize.sh"
+# shellcheck source=server.sh
+source "$BENCH/server.sh"
 # shellcheck source=python/ddp.sh
 source "$BENCH/python/ddp.sh"
 # shellcheck source=python/accuracy.sh
@@ -167,7 +170,7 @@ distortion() {
     (cd "$SCRATCH" && "$THINWIRE" bench distortion --codecs "$codecs" -- *.f32)
 }
 
-[ $# -ge 1 ] || fail "usage: bench/run.sh collective|codec|link|training|sync|choice|hosts|change|churn|resize|codecs|distortion|ddp|accuracy|time-to-loss|mindspore"
+[ $# -ge 1 ] || fail "usage: bench/run.sh collective|codec|link|training|sync|choice|hosts|change|churn|resize|server|codecs|distortion|ddp|accuracy|time-to-loss|mindspore"
 command=$1
 shift
 case "$command" in
@@ -179,10 +182,10 @@ case "$command" in
     choice | hosts | change) "$command" "$@" ;;
     ddp) ddp "$@" ;;
     codecs) codecs "$@" ;;
-    churn | resize) "$command" "$@" ;;
+    churn | resize | server) "$command" "$@" ;;
     distortion) distortion "$@" ;;
     accuracy) accuracy "$@" ;;
     time-to-loss) time_to_loss "$@" ;;
     mindspore) machine && "$PYTHON" "$BENCH/python/mindspore_allreduce.py" "$@" ;;
-    *) fail "unknown measurement '$command', expected collective, codec, link, training, sync, choice, hosts, change, churn, resize, codecs, distortion, ddp, accuracy, time-to-loss or mindspore" ;;
+    *) fail "unknown measurement '$command', expected collective, codec, link, training, sync, choice, hosts, change, churn, resize, server, codecs, distortion, ddp, accuracy, time-to-loss or mindspore" ;;
 esac

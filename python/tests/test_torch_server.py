@@ -326,3 +326,36 @@ def follow(address):
         model.weight.sum().backward()
         optimizer.step()
         torch.testing.assert_close(model.weight, began - 0.1)
+
+
+def test_rows_are_kept_for_some_steps_and_never_lack_own_gradients(ranks, tmp_path):
+    job = Job(tmp_path)
+    ranks(1, keep, arguments=[job.address])
+
+
+def keep(address):
+    """Looks rows up through a cache, with values rounded on their way."""
+    import torch
+
+    import thinwire
+    from thinwire.torch import ServerEmbedding, ServerOptimizer
+
+    for wrong in ("64 apples", "MB", "-1"):
+        with pytest.raises(thinwire.InvalidError, match="expected bytes, or such as"):
+            ServerEmbedding(ROWS, WIDTH, cache=wrong)
+    with pytest.raises(thinwire.InvalidError, match="staleness -1, expected 0 or more"):
+        ServerEmbedding(ROWS, WIDTH, cache=1000, staleness=-1)
+    model = ServerEmbedding(ROWS, WIDTH, initial="zeros", values="f16", cache="64kB", staleness=1)
+    assert model.cache_bytes == 64_000 and model.cache_stats == {}
+    server = client(address)
+    optimizer = ServerOptimizer(server, model)
+    with server:
+        for step in range(3):
+            # Row 1 is pushed in each step, row 2 is only read.
+            out = model(torch.tensor([1, 1]))
+            with torch.no_grad():
+                assert model(torch.tensor([1, 2]))[:, 0].tolist() == [-2.0 * step, 0.0]
+            out.select(1, 0).sum().backward()
+            optimizer.step()
+        stats = model.cache_stats
+    assert (stats["lookups"], stats["hits"], stats["misses"]) == (6, 4, 5), stats

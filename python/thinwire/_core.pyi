@@ -458,6 +458,11 @@ class ServerClient:
     def pull(self, groups: list[tuple[int, int, int]], address: int, elements: int) -> None:
         """Reads rows in any order, each group the number of a table, address and number of rows, into
         `elements` values at `address`. All pushes of this worker are in them."""
+    def cache(self, table: int, bytes_max: int, staleness: int) -> None:
+        """Keeps rows of a table in at most so many bytes of memory, and gives them until this worker has
+        made more than `staleness` pushes since they were asked for."""
+    def hits(self, table: int) -> str | None:
+        """Counts of a table's cache, as JSON; none without one."""
     def tell(self, figures: str) -> None:
         """Sends figures for people: a JSON object of at most 512 bytes."""
     def leave(self) -> None:

@@ -67,6 +67,7 @@ fn definition(servers: u32, restore: Option<String>) -> Definition {
         initial: "zeros".to_owned(),
         seed: 0,
         stream: 0,
+        values: "f32".to_owned(),
     };
     let (tables, consistency) = (RULES.iter().map(table).collect(), "async".to_owned());
     Definition { tables, consistency, shards: 4 * servers, backups: 1, servers, restore }

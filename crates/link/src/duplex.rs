@@ -12,6 +12,10 @@ use crate::secure::{Handshake, Preamble, Session};
 use crate::tcp::wake::Wake;
 use crate::{Error, Kind};
 
+/// Bytes that are read at once at first, and then.
+const STEP_BYTES_MIN: usize = 4096;
+const STEP_BYTES_MAX: usize = 64 << 10;
+
 /// A connection and its two small buffers.
 #[derive(Debug)]
 pub struct Duplex {
@@ -125,12 +129,16 @@ pub fn fill(
     input: &mut Vec<u8>,
     input_bytes_max: usize,
 ) -> Result<(), Error> {
-    let mut chunk = [0; 4096];
     while input.len() < input_bytes_max {
-        let room = chunk.len().min(input_bytes_max - input.len());
-        match stream.read(&mut chunk[..room]) {
+        // A message that fills its step is likely to be a long one.
+        let step = if input.len() < STEP_BYTES_MIN { STEP_BYTES_MIN } else { STEP_BYTES_MAX };
+        let start = input.len();
+        input.resize(start + step.min(input_bytes_max - start), 0);
+        let read = stream.read(&mut input[start..]);
+        input.truncate(start + read.as_ref().map_or(0, |count| *count));
+        match read {
             Ok(0) => return Err(Error::new(Kind::Io, "closed the connection")),
-            Ok(count) => input.extend_from_slice(&chunk[..count]),
+            Ok(_) => {}
             Err(error) if error.kind() == ErrorKind::WouldBlock => break,
             Err(error) if error.kind() == ErrorKind::Interrupted => {}
             Err(error) => return Err(broken(error)),
@@ -144,15 +152,21 @@ pub fn fill(
 /// # Errors
 /// If the connection broke.
 pub fn flush(stream: &mut impl Write, output: &mut Vec<u8>) -> Result<(), Error> {
-    while !output.is_empty() {
-        match stream.write(output) {
-            Ok(count) => drop(output.drain(..count)),
-            Err(error) if error.kind() == ErrorKind::WouldBlock => break,
-            Err(error) if error.kind() == ErrorKind::Interrupted => {}
-            Err(error) => return Err(broken(error)),
+    let mut written = 0;
+    let result = loop {
+        if written == output.len() {
+            break Ok(());
         }
-    }
-    Ok(())
+        match stream.write(&output[written..]) {
+            Ok(count) => written += count,
+            Err(error) if error.kind() == ErrorKind::WouldBlock => break Ok(()),
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            Err(error) => break Err(broken(error)),
+        }
+    };
+    // Once, since the rest is moved to the front.
+    output.drain(..written);
+    result
 }
 
 /// A duration for poll, a day at most.

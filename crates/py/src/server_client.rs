@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use pyo3::prelude::*;
 use thinwire_job::elastic::{Authority, Epoch, Options, Presence};
-use thinwire_server::{Client, Definition, Gradient};
+use thinwire_server::{Caching, Client, Definition, Gradient};
 use thinwire_sync::ExternalBuffer;
 use thinwire_wire::{DType, WORLD_SIZE_MAX, World};
 
@@ -181,6 +181,19 @@ impl ServerClient {
         })?;
         py.detach(|| out.write(DType::F32, &values));
         Ok(())
+    }
+
+    /// Keeps rows of a table in at most so many bytes, and gives them until this worker has made more than
+    /// `staleness` pushes.
+    fn cache(&self, table: u32, bytes_max: u64, staleness: u64) -> PyResult<()> {
+        let caching = Caching { bytes_max, staleness };
+        Ok(self.worker()?.client().cache(table, caching).map_err(Failure::from)?)
+    }
+
+    /// Counts of a table's cache as JSON; none without one.
+    fn hits(&self, table: u32) -> PyResult<Option<String>> {
+        let hits = self.worker()?.client().hits(table);
+        Ok(hits.map(|hits| serde_json::to_string(&hits).expect("numbers are JSON")))
     }
 
     /// Sends figures for people, a JSON object; anything else is sent as none.

@@ -11,6 +11,8 @@ pub enum Kind {
     Length,
     /// The source has no such row.
     Row,
+    /// There is no format of this name.
+    Format,
     /// A file could not be read.
     Io,
     /// A source elsewhere gave no answer.
@@ -45,6 +47,10 @@ impl Error {
 
     pub(crate) fn length(context: String) -> Error {
         Error { kind: Kind::Length, context, source: None }
+    }
+
+    pub(crate) fn format(context: String) -> Error {
+        Error { kind: Kind::Format, context, source: None }
     }
 
     /// Returns the sort of the error.

@@ -1,14 +1,27 @@
 //! Formats of the numbers in a row.
 //!
 //! A row in a smaller format takes less of a cache and of the network, and becomes f32 when it is used.
-//! Rows stand alone: a row of `int8` begins with its own scale. All formats are little-endian. Law: a
-//! row of `int8` is within half of its scale of the values that it was made from.
+//! Rows stand alone: a row of `int8` begins with its own scale. All formats are little-endian. Laws: a
+//! row of `int8` is within half of its scale of the values that it was made from; the mean of unbiased rows
+//! over all random numbers is the values that they were made from, and each is within one step of its format.
 
 use std::fmt;
 
 use half::f16;
 use half::slice::HalfFloatSliceExt;
 use serde::{Deserialize, Serialize};
+use thinwire_wire::random::{Key, unit};
+
+use crate::error::Error;
+
+/// Bits of an f32 that an f16 has no room for.
+const F16_REST: u32 = (1 << 13) - 1;
+
+/// Smallest f16 above zero, of which all others below [`F16_NORMAL`] are multiples.
+const F16_STEP: f32 = 1.0 / 16_777_216.0;
+
+/// Smallest f16 with all bits of its precision.
+const F16_NORMAL: f32 = 1.0 / 16_384.0;
 
 /// Values that are converted at once, on the stack.
 const PIECE: usize = 64;
@@ -29,6 +42,23 @@ impl Format {
     /// Every format.
     pub const ALL: [Format; 3] = [Format::F32, Format::F16, Format::Int8];
 
+    /// Reads `f32`, `f16` or `int8`.
+    ///
+    /// # Errors
+    /// If the text is another.
+    pub fn parse(text: &str) -> Result<Format, Error> {
+        let found = Format::ALL.into_iter().find(|format| format.to_string() == text);
+        found.ok_or_else(|| Error::format(format!("format '{text}', expected f32, f16 or int8")))
+    }
+
+    /// Returns the largest value that a row can have.
+    pub const fn max(self) -> f32 {
+        match self {
+            Format::F32 | Format::Int8 => f32::MAX,
+            Format::F16 => 65_504.0,
+        }
+    }
+
     /// Returns the bytes of a row of `columns` values.
     pub const fn width(self, columns: usize) -> usize {
         match self {
@@ -38,7 +68,25 @@ impl Format {
         }
     }
 
-    /// Writes a row of finite values.
+    /// Returns the number of values of a row of so many bytes.
+    pub const fn columns(self, width: usize) -> usize {
+        match self {
+            Format::F32 => width / 4,
+            Format::F16 => width / 2,
+            Format::Int8 => width.saturating_sub(4),
+        }
+    }
+
+    /// Returns the bytes of the smallest item, of which all rows have a whole number.
+    pub const fn item_bytes(self) -> usize {
+        match self {
+            Format::F32 => 4,
+            Format::F16 => 2,
+            Format::Int8 => 1,
+        }
+    }
+
+    /// Writes a row, each value rounded to the nearest. In `int8`, values that are not finite make a row of NaN.
     ///
     /// # Panics
     /// If `row` is not as long as [`width`](Format::width) says.
@@ -54,6 +102,32 @@ impl Format {
                 pairs.for_each(|(bytes, value)| *bytes = f16::from_f32(*value).to_le_bytes());
             }
             Format::Int8 => encode_int8(values, row),
+        }
+    }
+
+    /// Writes a row of finite values of at most [`max`](Format::max), each rounded up or down at random, so that
+    /// it is right on average. `first` is the number of the first value in the stream of `key`.
+    ///
+    /// # Panics
+    /// If `row` is not as long as [`width`](Format::width) says.
+    pub fn encode_unbiased(self, values: &[f32], (key, first): (Key, u64), row: &mut [u8]) {
+        assert_eq!(row.len(), self.width(values.len()), "length of the row");
+        let numbered = values.iter().copied().zip(words(key, first));
+        match self {
+            Format::F32 => self.encode(values, row),
+            Format::F16 => {
+                let pairs = row.as_chunks_mut().0.iter_mut().zip(numbered);
+                pairs.for_each(|(bytes, (value, word))| {
+                    *bytes = f16_unbiased(value, word).to_le_bytes();
+                });
+            }
+            Format::Int8 => {
+                let (inverse, codes) = begin_int8(values, row);
+                for (code, (value, word)) in codes.iter_mut().zip(numbered) {
+                    let scaled = f64::from(value) * inverse + f64::from(unit(word));
+                    *code = (scaled.floor().clamp(-127.0, 127.0) as i8) as u8;
+                }
+            }
         }
     }
 
@@ -82,16 +156,47 @@ impl Format {
     }
 }
 
-fn encode_int8(values: &[f32], row: &mut [u8]) {
-    let scale = values.iter().fold(0.0, |most: f32, value| most.max(value.abs())) / 127.0;
+/// Returns the random words of elements from `first` on.
+fn words(key: Key, first: u64) -> impl Iterator<Item = u32> {
+    let mut block = key.words(first / 4);
+    (first..).map(move |at| {
+        if at % 4 == 0 {
+            block = key.words(at / 4);
+        }
+        block[(at % 4) as usize]
+    })
+}
+
+/// Writes the scale of a row; returns its inverse and the place of the codes.
+fn begin_int8<'a>(values: &[f32], row: &'a mut [u8]) -> (f64, &'a mut [u8]) {
+    let largest = values.iter().fold(0.0, |most: f32, value| most.max(value.abs()));
+    // Zero, or NaN if a value is not finite: the comparison above overlooks NaN.
+    let strange: f32 = values.iter().map(|value| value * 0.0).sum();
+    let scale = largest / 127.0 + strange;
     let (head, codes) = row.split_at_mut(4);
     head.copy_from_slice(&scale.to_le_bytes());
     // A row of zeros has no scale to divide by.
     let inverse = if scale > 0.0 { 1.0 / f64::from(scale) } else { 0.0 };
+    (inverse, codes)
+}
+
+fn encode_int8(values: &[f32], row: &mut [u8]) {
+    let (inverse, codes) = begin_int8(values, row);
     for (code, value) in codes.iter_mut().zip(values) {
         let rounded = (f64::from(*value) * inverse).round_ties_even();
         *code = (rounded as i8).max(-127) as u8;
     }
+}
+
+/// Rounds to one of the two neighbours, to each as often as the value is near to it.
+fn f16_unbiased(value: f32, word: u32) -> f16 {
+    if value.abs() < F16_NORMAL {
+        let steps = (value.abs() / F16_STEP + unit(word)).floor();
+        return f16::from_f32((steps * F16_STEP).copysign(value));
+    }
+    // The rest is added up with as many random bits, and cut off; a carry is a step away from zero.
+    let bits = value.to_bits() + (word & F16_REST);
+    f16::from_f32(f32::from_bits(bits & !F16_REST))
 }
 
 fn decode_int8(row: &[u8], values: &mut [f32]) {
@@ -150,6 +255,59 @@ mod tests {
                 prop_assert!((decoded - value).abs() <= 0.5001 * scale);
             }
         }
+    }
+
+    proptest! {
+        #[test]
+        fn unbiased_rows_are_right_on_average(
+            values in prop::collection::vec((-1.0_f32..1.0, -30..16_i32), 1..6), seed: u64
+        ) {
+            let values: Vec<f32> = values.iter().map(|(x, exponent)| x * (*exponent as f32).exp2()).collect();
+            let largest = values.iter().fold(0.0, |most: f32, value| most.max(value.abs()));
+            for format in Format::ALL {
+                let step = |value: &f32| match format {
+                    Format::F32 => 0.0,
+                    Format::F16 => F16_STEP.max(value.abs() / 1024.0),
+                    Format::Int8 => largest / 127.0 * 1.0001,
+                };
+                let (count, mut sums) = (2000, vec![0.0; values.len()]);
+                let mut row = vec![0; format.width(values.len())];
+                for number in 0..count {
+                    let key = Key { seed, step: number, tensor: 3 };
+                    format.encode_unbiased(&values, (key, 7), &mut row);
+                    let mut decoded = vec![f32::NAN; values.len()];
+                    format.decode(&row, values.len(), &mut decoded);
+                    for ((sum, decoded), value) in sums.iter_mut().zip(&decoded).zip(&values) {
+                        prop_assert!((decoded - value).abs() <= step(value), "{} {}", decoded, value);
+                        *sum += f64::from(*decoded);
+                    }
+                }
+                for (sum, value) in sums.iter().zip(&values) {
+                    // A standard deviation is at most half a step over the square root of the count.
+                    let bound = 5.5 * 0.5 * f64::from(step(value)) / (count as f64).sqrt();
+                    let error = (sum / count as f64 - f64::from(*value)).abs();
+                    prop_assert!(error <= bound + 1e-6 * f64::from(value.abs()), "{} {} {}", format, sum, value);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_not_finite_stays_so() {
+        for value in [f32::NAN, f32::INFINITY] {
+            for format in Format::ALL {
+                assert!(!round_trip(format, &[1.0, value])[1].is_finite(), "{format}");
+            }
+        }
+    }
+
+    #[test]
+    fn names_are_read_back() {
+        for format in Format::ALL {
+            assert_eq!(Format::parse(&format.to_string()).unwrap(), format);
+        }
+        let error = Format::parse("int4").unwrap_err().to_string();
+        assert_eq!(error, "format 'int4', expected f32, f16 or int8");
     }
 
     #[test]

@@ -28,6 +28,17 @@ impl Lookup {
         self.unique.rows()
     }
 
+    /// Ends the batch without the cache: copies the values of its missing rows, `width` bytes each, to their ids'
+    /// places in `out`, and keeps none.
+    ///
+    /// # Errors
+    /// If a length does not fit.
+    pub fn finish(&mut self, values: &[u8], width: usize, out: &mut [u8]) -> Result<(), Error> {
+        self.scatter(values, width, out)?;
+        self.clear();
+        Ok(())
+    }
+
     pub(crate) fn clear(&mut self) {
         self.ids = 0;
         self.missing.clear();

@@ -10,7 +10,9 @@ use std::path::PathBuf;
 use std::time::Instant;
 
 use thinwire_member::Id;
-use thinwire_server::{Initial, MemoryLimit, Part, Piece, Pull, TableOptions, Tables, Write};
+use thinwire_server::{
+    Format, Initial, MemoryLimit, Part, Piece, Pull, TableOptions, Tables, Write,
+};
 use thinwire_update::Optimizer;
 use thinwire_wire::random::Key;
 
@@ -54,7 +56,8 @@ fn main() -> Result<(), thinwire_server::Error> {
 fn written(rows: u64, limit: Option<MemoryLimit>) -> Result<Tables, thinwire_server::Error> {
     let optimizer = Optimizer::parse("sgd:lr=0.01").expect("a rule");
     let initial = Initial::Uniform(0.05);
-    let options = TableOptions { width: WIDTH, optimizer, initial, seed: 1, stream: 0 };
+    let options =
+        TableOptions { width: WIDTH, optimizer, initial, seed: 1, stream: 0, values: Format::F32 };
     let mut tables = Tables::new(&[Piece { table: 0, rows: 0..rows }], &[options]);
     limit.iter().try_for_each(|limit| tables.limit(limit))?;
     for start in (0..rows).step_by(BATCH as usize) {
@@ -64,7 +67,7 @@ fn written(rows: u64, limit: Option<MemoryLimit>) -> Result<Tables, thinwire_ser
 }
 
 fn update(rows: Vec<u64>) -> Write {
-    let gradient = vec![0.125; rows.len() * WIDTH];
+    let gradient = vec![0.125; rows.len() * WIDTH].into();
     Write::Update { pushes: Vec::new(), parts: vec![Part { table: 0, rows, gradient }] }
 }
 

@@ -4,30 +4,35 @@
 //! is refused, or lost with a server, is sent again with its number to the server that follows; the
 //! coordinator may be away meanwhile. Law: a push that has returned is applied once, whatever fails.
 
+mod caches;
 mod courier;
 mod desk;
 mod inbox;
+mod pulling;
 mod reader;
+mod rounding;
 mod session;
 mod snapshot;
 mod split;
 mod watch;
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use thinwire_job::elastic::Seat;
+use thinwire_rows::Hits;
 
 use crate::configuration::Definition;
 use crate::error::{Error, Kind};
 use crate::reason::Request;
 use crate::wire::FromClient;
 use crate::write::{Part, Push};
+pub use caches::Caching;
+pub use pulling::Pulling;
 pub use reader::Reader;
+use rounding::Rounding;
 use session::Session;
 pub use snapshot::take_snapshot;
 pub use split::Gradient;
-use split::Plan;
 
 /// Client of a worker, which pushes once per step and pulls what it needs.
 ///
@@ -41,15 +46,7 @@ pub struct Client {
     pushes: u64,
     /// Ticket of a push that was begun and is not finished.
     push: Option<u64>,
-}
-
-/// Pull that was begun. Dropped, it leaves its answers to be thrown away.
-#[derive(Debug)]
-#[must_use = "a pull is finished by Client::finish_pull"]
-pub struct Pulling {
-    ticket: u64,
-    plan: Plan,
-    _alive: Arc<()>,
+    rounding: Rounding,
 }
 
 impl Client {
@@ -65,12 +62,31 @@ impl Client {
             return Err(Error::invalid(message));
         }
         let session = Session::open(seat, Some(definition), timeout)?;
-        Ok(Client { session, seat: seat.clone(), pushes: 0, push: None })
+        let rounding = Rounding::new(seat.id);
+        Ok(Client { session, seat: seat.clone(), pushes: 0, push: None, rounding })
     }
 
     /// Returns the number of a table.
     pub fn table(&self, name: &str) -> Option<u32> {
         self.session.atlas.number(name)
+    }
+
+    /// Keeps rows of a table from now on, and gives them while they are not too old. They still contain all
+    /// pushes of this client. Without a cache, and with a staleness of 0 under `sync`, each pull is as
+    /// new as the job's consistency asks for; any other staleness comes on top of that.
+    ///
+    /// # Errors
+    /// [`Kind::Invalid`] if there is no such table.
+    pub fn cache(&mut self, table: u32, caching: Caching) -> Result<(), Error> {
+        self.session.atlas.size(table)?;
+        let format = self.session.atlas.format(table);
+        self.session.caches.add(table, format, caching);
+        Ok(())
+    }
+
+    /// Returns the counts of a table's cache; none without one.
+    pub fn hits(&self, table: u32) -> Option<Hits> {
+        self.session.caches.hits(table)
     }
 
     /// Returns the number of pushes so far.
@@ -94,9 +110,11 @@ impl Client {
     /// # Errors
     /// As [`Client::push`].
     pub fn begin_push(&mut self, gradients: &[Gradient<'_>]) -> Result<(), Error> {
-        let shards = self.session.atlas.parts(gradients)?;
+        let mut shards = self.session.atlas.parts(gradients)?;
         self.finish_push()?;
         self.pushes += 1;
+        self.session.atlas.round(self.pushes, &mut shards, &mut self.rounding);
+        self.session.caches.pushed(gradients);
         let ticket = self.session.ticket();
         for (shard, parts) in (0..).zip(shards) {
             self.add_push(ticket, shard, parts);
@@ -127,7 +145,8 @@ impl Client {
     }
 
     /// Reads rows in any order into `out`, group after group and row by row: each is the values of a table's
-    /// rows. They contain all pushes of this client, and are as new as the job's consistency asks for.
+    /// rows. They contain all pushes of this client, and are as new as the job's consistency asks for, or kept by a
+    /// cache. Values of tables that do not travel as f32 are rounded to the nearest.
     ///
     /// # Errors
     /// As [`Client::push`]; nothing of a pull is under way then.
@@ -156,11 +175,9 @@ impl Client {
     /// # Errors
     /// As [`Client::pull`].
     pub fn finish_pull(&mut self, pulling: Pulling, out: &mut [f32]) -> Result<(), Error> {
-        self.session.finish_pulling(&pulling, out)
+        self.session.finish_pulling(pulling, self.pushes, out)
     }
-}
 
-impl Client {
     /// Takes a snapshot of the job that contains all pushes of this client, and returns the name of its folder.
     ///
     /// # Errors
@@ -168,46 +185,5 @@ impl Client {
     pub fn snapshot(&mut self) -> Result<String, Error> {
         self.finish_push()?;
         take_snapshot(&self.seat, self.session.timeout())
-    }
-}
-
-impl Session {
-    fn begin_pull(&mut self, groups: &[(u32, &[u64])], after: u64) -> Result<Pulling, Error> {
-        let mut plan = self.atlas.plan(groups)?;
-        let ticket = self.add_pull(&mut plan, after);
-        match self.send() {
-            Ok(()) => {
-                let alive = Arc::new(());
-                self.keep(ticket, &alive);
-                Ok(Pulling { ticket, plan, _alive: alive })
-            }
-            Err(error) => {
-                self.forget(ticket);
-                Err(error)
-            }
-        }
-    }
-
-    fn finish_pulling(&mut self, pulling: &Pulling, out: &mut [f32]) -> Result<(), Error> {
-        let (found, expected) = (out.len(), pulling.plan.length);
-        if found != expected {
-            self.forget(pulling.ticket);
-            let message = format!("buffer of {found} values for a pull, expected {expected}");
-            return Err(Error::invalid(message));
-        }
-        self.finish_pull(pulling.ticket, &pulling.plan, out)
-    }
-
-    fn pull(&mut self, groups: &[(u32, &[u64])], after: u64, out: &mut [f32]) -> Result<(), Error> {
-        let pulling = self.begin_pull(groups, after)?;
-        self.finish_pulling(&pulling, out)
-    }
-
-    fn pull_all(&mut self, table: u32, after: u64) -> Result<Vec<f32>, Error> {
-        let (rows, width) = self.atlas.size(table)?;
-        let rows: Vec<u64> = (0..rows).collect();
-        let mut out = vec![0.0; rows.len() * width];
-        self.pull(&[(table, &rows)], after, &mut out)?;
-        Ok(out)
     }
 }

@@ -57,7 +57,7 @@ pub fn letter(connection: u8, message: &[u8]) -> Vec<u8> {
 
 impl Rig {
     fn new() -> Rig {
-        let table = |name: &str, width, optimizer: &str| TableDefinition {
+        let table = |name: &str, (width, values): (u32, &str), optimizer: &str| TableDefinition {
             name: name.to_owned(),
             rows: 8,
             width,
@@ -65,9 +65,12 @@ impl Rig {
             initial: "normal:0.1".to_owned(),
             seed: 1,
             stream: 0,
+            values: values.to_owned(),
         };
-        let tables =
-            vec![table("a", 2, "lazyadam:lr=0.1"), table("b", 1, "momentum:lr=1,factor=0.9")];
+        let tables = vec![
+            table("a", (2, "f16"), "lazyadam:lr=0.1"),
+            table("b", (1, "int8"), "momentum:lr=1,factor=0.9"),
+        ];
         let consistency = "bounded:2".to_owned();
         let definition =
             Definition { tables, consistency, shards: 2, backups: 1, servers: 1, restore: None };
@@ -164,13 +167,26 @@ mod tests {
     #[test]
     fn a_push_reaches_the_tables() {
         let mut rig = Rig::new();
-        let part = Part { table: 0, rows: vec![1], gradient: vec![1.0; 2] };
+        let part = Part { table: 0, rows: vec![1], gradient: vec![1.0; 2].into() };
         let push = Push { client: WORKER, number: 1, parts: vec![part] };
         rig.deliver(0, &FromClient::Push { shard: 0, push }.to_bytes());
         let pull = Pull { client: Id(0), request: 1, after: 0, rows: vec![(0, vec![1])] };
         rig.deliver(2, &FromClient::Pull { shard: 0, pull }.to_bytes());
         let figures = rig.service.figures();
         assert_eq!((figures.updates, figures.pulls, figures.rows), (1, 1, 1));
+    }
+
+    #[test]
+    fn rounded_pushes_reach_the_tables() {
+        let mut seed = &include_bytes!("../../../fuzz/seeds/rows/coded")[..];
+        let mut rig = Rig::new();
+        while let Some(([connection, low, high], rest)) = seed.split_first_chunk() {
+            let (message, rest) = rest.split_at(u16::from_le_bytes([*low, *high]).into());
+            rig.deliver(*connection, message);
+            seed = rest;
+        }
+        let figures = rig.service.figures();
+        assert_eq!((figures.updates, figures.pulls, figures.rows), (2, 1, 2));
     }
 
     #[test]

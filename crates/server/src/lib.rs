@@ -82,6 +82,7 @@ mod shard;
 mod snapshot;
 mod staleness;
 mod table;
+mod values;
 mod view;
 pub mod wire;
 mod write;
@@ -93,7 +94,7 @@ pub mod fuzzing {
     pub use crate::exposed::{deliver, letter};
 }
 
-pub use client::{Client, Gradient, Pulling, Reader, take_snapshot};
+pub use client::{Caching, Client, Gradient, Pulling, Reader, take_snapshot};
 pub use clocks::Clocks;
 pub use configuration::{
     Configuration, Definition, JobState, Layout, SnapshotStage, SnapshotState, TableDefinition,
@@ -107,10 +108,12 @@ pub use message::Message;
 pub use placement::{Placement, Share};
 pub use reason::{Reason, Request};
 pub use server::{Server, ServerOptions};
-pub use service::{ANSWER_VALUES_MAX, Figures, Limits};
+pub use service::{ANSWER_BYTES_MAX, Figures, Limits};
 pub use shard::{Action, Event, Options, Order, Shard};
 pub use snapshot::Snapshot;
 pub use staleness::{STALENESS_MAX, Staleness};
 pub use table::{Initial, InvalidInitial, MemoryLimit, Misfit, Table, TableOptions, Tables};
+pub use thinwire_rows::{Format, Hits};
+pub use values::Values;
 pub use view::{Change, Lost, View};
 pub use write::{Entry, Part, Pull, Push, Workers, Write};

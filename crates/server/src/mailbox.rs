@@ -44,7 +44,7 @@ struct State {
     /// Ends the wait of the thread that takes letters; none without a connection.
     waker: Option<Waker>,
     is_over: bool,
-    /// Number of letters that were put in on this connection, and of those that have left.
+    /// Number of letters that were put in on this connection, and of those that have arrived.
     put: u64,
     left: u64,
     /// What is under way, by shard.
@@ -96,7 +96,7 @@ impl Mailbox {
         Some(letter)
     }
 
-    /// Notes that so many messages that were taken out have left.
+    /// Notes that so many messages that were taken out have arrived.
     pub fn left(&self, letters: u64) {
         self.lock().left += letters;
     }
@@ -186,7 +186,7 @@ impl Letter {
 pub fn entry_bytes(entry: &Entry) -> usize {
     match &*entry.write {
         Write::Update { pushes, parts } => {
-            let values = parts.iter().map(|part| 8 * part.rows.len() + 4 * part.gradient.len());
+            let values = parts.iter().map(|part| 8 * part.rows.len() + part.gradient.bytes().len());
             LETTER_BYTES + 16 * pushes.len() + values.sum::<usize>()
         }
         Write::Workers(workers) => LETTER_BYTES + 8 * workers.ids.len(),

@@ -53,7 +53,7 @@ use crate::shard::Event;
 use crate::table::Tables;
 use crate::wire::{FRAGMENT_BYTES, FromClient, FromServer, Peer, Received};
 pub use figures::Figures;
-pub use keeper::ANSWER_VALUES_MAX;
+pub use keeper::ANSWER_BYTES_MAX;
 use keeper::{Exits, Keeper};
 pub use limits::Limits;
 use visitors::{Claim, Frame, Visitor, Visitors};

@@ -15,6 +15,7 @@ mod tables;
 
 use std::ops::Range;
 
+use thinwire_rows::Format;
 use thinwire_update::Optimizer;
 use thinwire_wire::random::Key;
 
@@ -41,6 +42,8 @@ pub struct TableOptions {
     pub seed: u64,
     /// Stream of random numbers of the first values, for tables that must begin independently.
     pub stream: u32,
+    /// Format in which values and gradients travel.
+    pub values: Format,
 }
 
 /// Rows of a table that are in one shard, but for what is in pages.
@@ -92,6 +95,7 @@ impl Table {
             places.sort_unstable();
         }
         let (width, rows) = (self.options.width, self.shape.rows as u32);
+        let gradients = part.gradient.decoded(part.rows.len());
         for group in places.chunk_by(|one, other| one.0 / rows == other.0 / rows) {
             let page = self.first_page + group[0].0 / rows;
             let mut page = self.shape.split(pages.edit(page, self.shape.words())?);
@@ -101,22 +105,27 @@ impl Table {
                     let start = within as usize * width;
                     self.begin(part.rows[at], &mut page.values[start..start + width]);
                 }
-                let gradient = &part.gradient[at * width..][..width];
+                let gradient = &gradients[at * width..][..width];
                 self.options.optimizer.update_rows(&mut page, &[within], gradient);
             }
         }
         Ok(())
     }
 
-    /// Writes the values of rows, which were checked, one after the other.
-    fn read(&self, rows: &[u64], pages: &mut Pages, out: &mut [u8]) -> Result<(), Error> {
+    /// Writes the values of rows, which were checked, one after the other in a format.
+    fn read(
+        &self,
+        (rows, format): (&[u64], Format),
+        pages: &mut Pages,
+        out: &mut [u8],
+    ) -> Result<(), Error> {
         let mut places: Vec<(Option<u32>, u32)> =
             rows.iter().zip(0..).map(|(row, at)| (self.place(*row), at)).collect();
         if pages.is_limited() {
             places.sort_unstable();
         }
         let mut first = vec![0.0; self.options.width];
-        let (bytes, count) = (4 * self.options.width, self.shape.rows as u32);
+        let (bytes, count) = (format.width(self.options.width), self.shape.rows as u32);
         let page = |place: &(Option<u32>, u32)| place.0.map(|place| place / count);
         for group in places.chunk_by(|one, other| page(one) == page(other)) {
             let words = match page(&group[0]) {
@@ -131,7 +140,11 @@ impl Table {
                         bytemuck::must_cast_slice(&first)
                     }
                 };
-                out[*at as usize * bytes..][..bytes].copy_from_slice(values);
+                let out = &mut out[*at as usize * bytes..][..bytes];
+                match format {
+                    Format::F32 => out.copy_from_slice(values),
+                    _ => format.encode(bytemuck::cast_slice(values), out),
+                }
             }
         }
         Ok(())
@@ -173,7 +186,9 @@ impl Table {
     fn check_part(&self, part: &Part) -> Result<(), Misfit> {
         let table = self.number;
         self.check_rows(&part.rows)?;
-        let (found, expected) = (part.gradient.len(), part.rows.len() * self.options.width);
+        let format = part.gradient.format();
+        let row = format.width(self.options.width) / format.item_bytes();
+        let (found, expected) = (part.gradient.len(), part.rows.len() * row);
         if found != expected {
             return Err(Misfit::Length { table, found, expected });
         }

@@ -4,6 +4,8 @@ use std::sync::Arc;
 
 use thinwire_member::Id;
 
+use crate::values::Values;
+
 /// Gradients of some rows of a table.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Part {
@@ -12,7 +14,7 @@ pub struct Part {
     /// Rows, ascending and without repetitions.
     pub rows: Vec<u64>,
     /// Gradients, row by row.
-    pub gradient: Vec<f32>,
+    pub gradient: Values,
 }
 
 /// Gradients that a worker gives to one shard in one step; without parts if it has none for it.
@@ -84,8 +86,8 @@ impl Write {
         Write::Update { pushes: vec![(push.client, push.number)], parts: push.parts }
     }
 
-    /// Returns the sum of the pushes of a step, added in the order of the clients' ids: the bits do not
-    /// depend on who came first.
+    /// Returns the sum of the pushes of a step, added as f32 in the order of the clients' ids: the bits do not
+    /// depend on who came first. A push that is alone stays as it was sent.
     pub(crate) fn sum(mut pushes: Vec<Push>) -> Write {
         pushes.sort_unstable_by_key(|push| push.client);
         let names = pushes.iter().map(|push| (push.client, push.number)).collect();
@@ -104,7 +106,11 @@ impl Write {
 /// Adds the gradients of a part to those of another.
 fn add(sum: &mut Part, part: Part) {
     if sum.rows == part.rows {
-        sum.gradient.iter_mut().zip(&part.gradient).for_each(|(sum, value)| *sum += value);
+        let mut total =
+            std::mem::replace(&mut sum.gradient, Vec::new().into()).into_f32(sum.rows.len());
+        let values = part.gradient.decoded(part.rows.len());
+        total.iter_mut().zip(&*values).for_each(|(sum, value)| *sum += value);
+        sum.gradient = total.into();
         return;
     }
     if sum.rows.is_empty() || part.rows.is_empty() {
@@ -116,12 +122,13 @@ fn add(sum: &mut Part, part: Part) {
 }
 
 fn part_of_none() -> Part {
-    Part { table: 0, rows: Vec::new(), gradient: Vec::new() }
+    Part { table: 0, rows: Vec::new(), gradient: Vec::new().into() }
 }
 
 /// Merges two ascending lists of rows.
 fn merged(left: &Part, right: &Part) -> Part {
-    let width = left.gradient.len() / left.rows.len();
+    let [a, b] = [left, right].map(|part| part.gradient.decoded(part.rows.len()));
+    let width = a.len() / left.rows.len();
     let (mut rows, mut gradient) = (Vec::new(), Vec::new());
     let (mut i, mut j) = (0, 0);
     while i < left.rows.len() || j < right.rows.len() {
@@ -131,16 +138,16 @@ fn merged(left: &Part, right: &Part) -> Part {
         };
         let start = gradient.len();
         gradient.resize(start + width, 0.0);
-        for (part, at) in [(left, &mut i), (right, &mut j)] {
-            if part.rows.get(*at) == Some(&row) {
-                let values = &part.gradient[*at * width..][..width];
+        for (rows, values, at) in [(&left.rows, &a, &mut i), (&right.rows, &b, &mut j)] {
+            if rows.get(*at) == Some(&row) {
+                let values = &values[*at * width..][..width];
                 gradient[start..].iter_mut().zip(values).for_each(|(sum, value)| *sum += value);
                 *at += 1;
             }
         }
         rows.push(row);
     }
-    Part { table: left.table, rows, gradient }
+    Part { table: left.table, rows, gradient: gradient.into() }
 }
 
 #[cfg(test)]
@@ -153,7 +160,8 @@ mod tests {
 
     fn push(client: u64, table: u32, rows: &[u64]) -> Push {
         let gradient = rows.iter().flat_map(|row| [*row as f32 + 0.1, client as f32 * 0.3]);
-        let part = Part { table, rows: rows.to_vec(), gradient: gradient.collect() };
+        let gradient = gradient.collect::<Vec<f32>>().into();
+        let part = Part { table, rows: rows.to_vec(), gradient };
         Push { client: Id(client), number: 7, parts: vec![part] }
     }
 
@@ -179,7 +187,8 @@ mod tests {
             let Write::Update { pushes, parts } = Write::sum(pushes) else { panic!("no update") };
             prop_assert_eq!(pushes.len(), lists.len());
             prop_assert_eq!(&parts[0].rows, &expected.keys().copied().collect::<Vec<_>>());
-            prop_assert_eq!(&parts[0].gradient, &expected.into_values().flatten().collect::<Vec<_>>());
+            let expected = expected.into_values().flatten().collect::<Vec<f32>>();
+            prop_assert_eq!(&parts[0].gradient, &expected.into());
         }
     }
 

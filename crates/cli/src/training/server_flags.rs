@@ -236,6 +236,7 @@ impl ServerMode {
             initial: parameter.initial.clone(),
             seed,
             stream: parameter.stream,
+            values: "f32".to_owned(),
         };
         Definition {
             tables: parameters.iter().map(table).collect(),

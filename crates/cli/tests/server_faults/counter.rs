@@ -44,6 +44,7 @@ fn definition(servers: u32, backups: u32) -> Definition {
         initial: "zeros".to_owned(),
         seed: 0,
         stream: 0,
+        values: "f32".to_owned(),
     };
     Definition {
         tables: vec![table],

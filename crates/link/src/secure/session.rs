@@ -90,10 +90,28 @@ impl Session {
     /// # Errors
     /// If it does not authenticate, or is longer than `limit`.
     pub fn receive(&mut self, input: &mut Vec<u8>, limit: usize) -> Result<Option<Vec<u8>>, Error> {
-        let Some(sealed) = take_record(input, limit + SEAL_BYTES)? else { return Ok(None) };
-        let mut plain = vec![0; Session::plain_len(sealed.len())?];
-        self.open(&sealed, &mut plain)?;
-        Ok(Some(plain))
+        let mut plain = Vec::new();
+        Ok(self.receive_onto(input, limit, &mut plain)?.map(|_| plain))
+    }
+
+    /// Takes one whole record off the front of `input`, if there is one, and appends it to `plain`; returns its
+    /// length.
+    ///
+    /// # Errors
+    /// If it does not authenticate, or is longer than `limit`.
+    pub fn receive_onto(
+        &mut self,
+        input: &mut Vec<u8>,
+        limit: usize,
+        plain: &mut Vec<u8>,
+    ) -> Result<Option<usize>, Error> {
+        let Some(sealed) = record(input, limit + SEAL_BYTES)? else { return Ok(None) };
+        let (start, length) = (plain.len(), Session::plain_len(sealed.len())?);
+        plain.resize(start + length, 0);
+        self.open(sealed, &mut plain[start..])?;
+        let taken = 2 + sealed.len();
+        input.drain(..taken);
+        Ok(Some(length))
     }
 }
 
@@ -102,17 +120,19 @@ impl Session {
 /// # Errors
 /// If the length exceeds `limit`.
 pub fn take_record(input: &mut Vec<u8>, limit: usize) -> Result<Option<Vec<u8>>, Error> {
+    let Some(record) = record(input, limit)?.map(<[u8]>::to_vec) else { return Ok(None) };
+    input.drain(..2 + record.len());
+    Ok(Some(record))
+}
+
+/// Returns the bytes behind the length at the front of `input`, if they are there.
+fn record(input: &[u8], limit: usize) -> Result<Option<&[u8]>, Error> {
     let Some(prefix) = input.first_chunk::<2>() else { return Ok(None) };
     let length = usize::from(u16::from_le_bytes(*prefix));
     refuse_if(length > limit, Kind::Limit, || {
         format!("announces {length} bytes, at most {limit} are allowed here")
     })?;
-    if input.len() < 2 + length {
-        return Ok(None);
-    }
-    let record = input[2..2 + length].to_vec();
-    input.drain(..2 + length);
-    Ok(Some(record))
+    Ok(input.get(2..2 + length))
 }
 
 #[cfg(test)]

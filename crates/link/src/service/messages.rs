@@ -38,12 +38,9 @@ impl Messages {
         loop {
             // One record of the message at a time: what is left of the limit bounds the next one.
             let room = limit.saturating_sub(self.partial.len());
-            let Some(record) = self.session.receive(input, room)? else { return Ok(None) };
-            let ends = record.len() < RECORD_PLAIN_BYTES_MAX;
-            match self.partial.is_empty() {
-                true => self.partial = record,
-                false => self.partial.extend_from_slice(&record),
-            }
+            let Messages { session, partial } = self;
+            let Some(length) = session.receive_onto(input, room, partial)? else { return Ok(None) };
+            let ends = length < RECORD_PLAIN_BYTES_MAX;
             if ends {
                 return Ok(Some(std::mem::take(&mut self.partial)));
             }

@@ -1,6 +1,8 @@
 //! Thread of one connection from a client to a server.
 //!
-//! It lives as long as the connection. When that ends, so does the thread, and says so.
+//! It lives as long as the connection. When that ends, so does the thread, and says so. Pulls overtake pushes: they
+//! are short, and a server answers each as soon as it has the push that the answer contains, while the pushes of
+//! other shards are still under way.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -14,6 +16,7 @@ use thinwire_member::Id;
 use crate::client::desk::Letter;
 use crate::client::inbox::{Inbox, News};
 use crate::error::{Error, Kind};
+use crate::reason::Request;
 use crate::wire::{Fragments, FromClient, FromServer, frames};
 
 /// Time within which a server answers that is there.
@@ -60,7 +63,8 @@ struct Queue {
 
 #[derive(Debug, Default)]
 struct State {
-    letters: VecDeque<Letter>,
+    pulls: VecDeque<Letter>,
+    pushes: VecDeque<Letter>,
     waker: Option<Waker>,
     is_over: bool,
 }
@@ -86,11 +90,20 @@ impl Courier {
         Ok(Courier { queue, thread: Some(thread), number, address: text })
     }
 
-    /// Queues a message.
-    pub fn send(&self, letter: Letter) {
+    /// Queues a request.
+    pub fn send(&self, request: Request, letter: Letter) {
         let mut state = self.queue.lock();
-        state.letters.push_back(letter);
+        match request {
+            Request::Pull(_) => state.pulls.push_back(letter),
+            Request::Push(_) => state.pushes.push_back(letter),
+        }
         state.waker.iter().for_each(Waker::wake);
+    }
+}
+
+impl State {
+    fn next(&mut self) -> Option<Letter> {
+        self.pulls.pop_front().or_else(|| self.pushes.pop_front())
     }
 }
 
@@ -119,7 +132,7 @@ fn run(address: &Address, queue: &Queue, inbox: &Inbox) -> Result<(), Error> {
     let mut conversation = Conversation::begin(address)?;
     queue.lock().waker = Some(conversation.connection.waker());
     while !queue.is_over() && !inbox.is_over() {
-        let letter = queue.lock().letters.pop_front();
+        let letter = queue.lock().next();
         match letter {
             Some(letter) => conversation.send(&letter, queue, inbox)?,
             None => conversation.hear(WAIT, None, inbox)?,

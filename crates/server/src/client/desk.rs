@@ -32,8 +32,8 @@ pub type Key = (u32, Request);
 pub struct Done {
     /// Shard and request.
     pub key: Key,
-    /// Values of a pull.
-    pub values: Vec<f32>,
+    /// Values of a pull, as they have travelled.
+    pub values: Vec<u8>,
 }
 
 /// Requests that are not answered.
@@ -106,9 +106,13 @@ impl Desk {
     ///
     /// # Errors
     /// If a shard is lost.
-    pub fn due(&mut self, now: Instant, state: &JobState) -> Result<Vec<(Id, Letter)>, Error> {
+    pub fn due(
+        &mut self,
+        now: Instant,
+        state: &JobState,
+    ) -> Result<Vec<(Id, Request, Letter)>, Error> {
         let mut letters = Vec::new();
-        for ((shard, _), ask) in &mut self.asks {
+        for ((shard, request), ask) in &mut self.asks {
             if state.lost.binary_search(shard).is_ok() {
                 return Err(lost(*shard, state));
             }
@@ -123,7 +127,7 @@ impl Desk {
             if has_room {
                 *owed += ask.answer_bytes;
                 ask.stage = Stage::Sent(server);
-                letters.push((server, Arc::clone(&ask.letter)));
+                letters.push((server, *request, Arc::clone(&ask.letter)));
             }
         }
         Ok(letters)
@@ -151,7 +155,7 @@ impl Desk {
             }
             FromServer::Answer { shard, request, values, .. } => {
                 let key = (shard, Request::Pull(request));
-                let found = 4 * values.len();
+                let found = values.len();
                 match self.asks.get(&key) {
                     Some(ask) if ask.answer_bytes != found => {
                         let expected = ask.answer_bytes;
@@ -230,7 +234,7 @@ impl Desk {
         }
     }
 
-    fn end(&mut self, key: Key, values: Vec<f32>) -> bool {
+    fn end(&mut self, key: Key, values: Vec<u8>) -> bool {
         self.unsend(key);
         let Some(ask) = self.asks.remove(&key) else { return false };
         self.done.entry(ask.ticket).or_default().push_back(Done { key, values });
@@ -284,7 +288,7 @@ mod tests {
     }
 
     fn servers(desk: &mut Desk, now: Instant, state: &JobState) -> Vec<u64> {
-        desk.due(now, state).unwrap().into_iter().map(|(server, _)| server.0).collect()
+        desk.due(now, state).unwrap().into_iter().map(|(server, ..)| server.0).collect()
     }
 
     const PUSH: Key = (0, Request::Push(3));
@@ -332,7 +336,7 @@ mod tests {
         let mut desk = desk(&[pull(1, 0), pull(2, 0), pull(3, 1)]);
         assert_eq!(servers(&mut desk, now, &state), [1, 2]);
         assert!(servers(&mut desk, now, &state).is_empty());
-        let values = vec![0.0; (3 << 20) / 4];
+        let values = vec![0; 3 << 20];
         desk.hear(FromServer::Answer { shard: 0, request: 1, version: 0, values }, now).unwrap();
         assert_eq!(servers(&mut desk, now, &state), [1]);
     }
@@ -355,7 +359,7 @@ mod tests {
     fn errors_are_one_line() {
         let (now, mut state) = (Instant::now(), state(&[1]));
         let mut desk = desk(&[(PUSH, 0), ((0, Request::Pull(1)), 8)]);
-        let answer = FromServer::Answer { shard: 0, request: 1, version: 0, values: vec![0.0] };
+        let answer = FromServer::Answer { shard: 0, request: 1, version: 0, values: vec![0; 4] };
         let error = desk.hear(answer, now).unwrap_err();
         assert_eq!(error.to_string(), "answer of 4 bytes, expected 8");
         state.lost = vec![0];

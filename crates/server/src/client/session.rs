@@ -12,6 +12,7 @@ use thinwire_link as link;
 use thinwire_link::Token;
 use thinwire_member::Id;
 
+use crate::client::caches::Caches;
 use crate::client::courier::{Address, Courier};
 use crate::client::desk::{Desk, Done, Key, Letter};
 use crate::client::inbox::{Inbox, News};
@@ -27,6 +28,10 @@ use crate::wire::FromClient;
 pub struct Session {
     /// Tables and the shards of their rows.
     pub atlas: Atlas,
+    /// Rows that the client keeps.
+    pub caches: Caches,
+    /// Buffer of the answers of a pull that are not copied to their places at once.
+    pub fetched: Vec<u8>,
     fingerprint: u64,
     id: Id,
     token: Token,
@@ -64,6 +69,8 @@ impl Session {
         let layout = job.layout()?;
         Ok(Session {
             atlas: Atlas::new(job, &layout),
+            caches: Caches::default(),
+            fetched: Vec::new(),
             fingerprint: layout.fingerprint,
             id: seat.id,
             token: Token::new(&seat.token),
@@ -93,9 +100,9 @@ impl Session {
         self.tickets
     }
 
-    /// Adds a request to a ticket, whose answer has so many values. It is sent by [`Session::send`].
-    pub fn add(&mut self, ticket: u64, key: Key, message: &FromClient, values: usize) {
-        self.desk.add(ticket, key, Arc::new(message.to_bytes()), 4 * values);
+    /// Adds a request to a ticket, whose answer has values of so many bytes. It is sent by [`Session::send`].
+    pub fn add(&mut self, ticket: u64, key: Key, message: &FromClient, bytes: usize) {
+        self.desk.add(ticket, key, Arc::new(message.to_bytes()), bytes);
     }
 
     /// Adds the requests of a pull, whose answers contain so many of the client's own pushes.
@@ -105,14 +112,14 @@ impl Session {
         for (request, portion) in (first..).zip(&mut plan.portions) {
             let (shard, pull) = (portion.shard, portion.pull(self.id, request, after));
             let message = FromClient::Pull { shard, pull };
-            self.add(ticket, (shard, Request::Pull(request)), &message, portion.values);
+            self.add(ticket, (shard, Request::Pull(request)), &message, portion.bytes);
         }
         plan.first = first;
         ticket
     }
 
-    /// Copies the answers of a pull to their places.
-    pub fn finish_pull(&mut self, ticket: u64, plan: &Plan, out: &mut [f32]) -> Result<(), Error> {
+    /// Copies the answers of a pull to their places in a buffer of the plan's length.
+    pub fn finish_pull(&mut self, ticket: u64, plan: &Plan, out: &mut [u8]) -> Result<(), Error> {
         self.progress = Instant::now();
         loop {
             match self.next(ticket) {
@@ -183,14 +190,14 @@ impl Session {
     }
 
     fn dispatch(&mut self) -> Result<(), Error> {
-        for (server, letter) in self.desk.due(Instant::now(), &self.state)? {
-            self.carry(server, letter)?;
+        for (server, request, letter) in self.desk.due(Instant::now(), &self.state)? {
+            self.carry(server, (request, letter))?;
         }
         Ok(())
     }
 
     /// Sends a message on the connection to a server, which is made if there is none.
-    fn carry(&mut self, server: Id, letter: Letter) -> Result<(), Error> {
+    fn carry(&mut self, server: Id, (request, letter): (Request, Letter)) -> Result<(), Error> {
         let address = self.state.addresses.get(&server).cloned().unwrap_or_default();
         let known = self.couriers.get(&server).filter(|courier| courier.address == address);
         if known.is_none() {
@@ -200,7 +207,7 @@ impl Session {
             let courier = Courier::start(address, self.connections, &self.inbox)?;
             self.couriers.insert(server, courier);
         }
-        self.couriers[&server].send(letter);
+        self.couriers[&server].send(request, letter);
         Ok(())
     }
 

@@ -8,13 +8,17 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 
 use thinwire_member::Id;
+use thinwire_rows::Format;
 
+use crate::client::rounding::{Rounding, Rule};
 use crate::configuration::{Definition, Layout};
+use crate::consistency::Consistency;
 use crate::error::Error;
+use crate::wire::FRAGMENT_BYTES;
 use crate::write::{Part, Pull};
 
-/// Most values of a portion: its answer is one frame.
-const PORTION_VALUES_MAX: usize = (1 << 18) - 8;
+/// Most bytes of a portion: its answer is one frame.
+const PORTION_BYTES_MAX: usize = FRAGMENT_BYTES - 32;
 
 /// Gradients of some rows of a table.
 #[derive(Clone, Copy, Debug)]
@@ -32,6 +36,8 @@ pub struct Gradient<'a> {
 pub struct Atlas {
     tables: Vec<Chart>,
     shards: usize,
+    /// Whether the pushes of a step are one update.
+    is_sync: bool,
 }
 
 #[derive(Debug)]
@@ -39,6 +45,8 @@ struct Chart {
     name: String,
     rows: u64,
     width: usize,
+    /// Format in which its values travel.
+    format: Format,
     /// Whether its optimiser moves no row without a gradient.
     is_lazy: bool,
     /// End of the rows of each shard that has some, and the shard.
@@ -52,9 +60,9 @@ pub struct Portion {
     pub shard: u32,
     /// Rows, by the number of their table.
     pub rows: Vec<(u32, Vec<u64>)>,
-    /// Number of values of the answer.
-    pub values: usize,
-    /// Places of the values in the caller's buffer, in their order.
+    /// Number of bytes of the answer's values.
+    pub bytes: usize,
+    /// Places of the values in the buffer, in their order.
     pub places: Vec<Range<usize>>,
 }
 
@@ -65,7 +73,7 @@ pub struct Plan {
     pub portions: Vec<Portion>,
     /// Rows that the caller wants once more: from where in the buffer, and to where.
     pub repeats: Vec<(Range<usize>, usize)>,
-    /// Length of the caller's buffer.
+    /// Length of the buffer, in bytes.
     pub length: usize,
     /// Name of the first portion's request; those of the others follow.
     pub first: u64,
@@ -77,15 +85,16 @@ impl Atlas {
         let mut tables: Vec<Chart> = Vec::new();
         for (table, options) in definition.tables.iter().zip(&layout.tables) {
             let (name, is_lazy) = (table.name.clone(), options.optimizer.rule.is_lazy());
-            let (rows, width) = (table.rows, options.width);
-            tables.push(Chart { name, rows, width, is_lazy, pieces: Vec::new() });
+            let (rows, width, format) = (table.rows, options.width, options.values);
+            tables.push(Chart { name, rows, width, format, is_lazy, pieces: Vec::new() });
         }
         for (shard, pieces) in (0..).zip(&layout.shards) {
             for piece in pieces {
                 tables[piece.table as usize].pieces.push((piece.rows.end, shard));
             }
         }
-        Atlas { tables, shards: layout.shards.len() }
+        let is_sync = layout.consistency == Consistency::Sync;
+        Atlas { tables, shards: layout.shards.len(), is_sync }
     }
 
     /// Returns the number of a table.
@@ -96,6 +105,30 @@ impl Atlas {
     /// Returns the number of rows of a table and their width.
     pub fn size(&self, table: u32) -> Result<(u64, usize), Error> {
         self.table(table).map(|table| (table.rows, table.width))
+    }
+
+    /// Returns the format and the width of a table's rows.
+    ///
+    /// # Panics
+    /// If there is no such table.
+    pub fn format(&self, table: u32) -> (Format, usize) {
+        let table = &self.tables[table as usize];
+        (table.format, table.width)
+    }
+
+    /// Whether the values of a table travel as they are.
+    pub fn is_exact(&self, table: u32) -> bool {
+        self.tables.get(table as usize).is_some_and(|table| table.format == Format::F32)
+    }
+
+    /// Rounds the parts of a push to the formats of their tables.
+    pub fn round(&self, number: u64, shards: &mut [Vec<Part>], rounding: &mut Rounding) {
+        for (shard, parts) in (0..).zip(shards) {
+            for part in parts {
+                let rule = self.tables[part.table as usize].rule(shard, part, self.is_sync);
+                rounding.round((shard, number), rule, part);
+            }
+        }
     }
 
     /// Divides gradients into the parts of a push to each shard.
@@ -113,21 +146,21 @@ impl Atlas {
             sort(&mut rows);
             let table = &self.tables[number as usize];
             table.check_all(&rows)?;
-            table.deal(number, &rows, &mut shards);
+            table.deal(number, &rows, &mut shards)?;
         }
         Ok(shards)
     }
 
-    /// Divides a pull of rows, whose values stand one after the other in the caller's buffer.
+    /// Divides a pull of rows, whose values stand in a buffer, one after the other, in their tables' formats.
     pub fn plan(&self, groups: &[(u32, &[u64])]) -> Result<Plan, Error> {
         let mut plan = Plan::default();
         let mut tables: BTreeMap<u32, Vec<(u64, usize)>> = BTreeMap::new();
         for (number, rows) in groups {
             let table = self.table(*number)?;
             table.check_rows(rows)?;
-            let starts = (plan.length..).step_by(table.width);
+            let starts = (plan.length..).step_by(table.row_bytes());
             tables.entry(*number).or_default().extend(rows.iter().copied().zip(starts));
-            plan.length += rows.len() * table.width;
+            plan.length += rows.len() * table.row_bytes();
         }
         let mut open = BTreeMap::new();
         for (number, mut rows) in tables {
@@ -146,6 +179,11 @@ impl Atlas {
 }
 
 impl Chart {
+    /// Returns the bytes of a row as it travels.
+    fn row_bytes(&self) -> usize {
+        self.format.width(self.width)
+    }
+
     fn check_rows(&self, rows: &[u64]) -> Result<(), Error> {
         match rows.iter().find(|row| **row >= self.rows) {
             None => Ok(()),
@@ -181,26 +219,67 @@ impl Chart {
     }
 
     /// Appends ascending rows to the parts of their shards.
-    fn deal(&self, table: u32, rows: &[(u64, &[f32])], shards: &mut [Vec<Part>]) {
-        let mut pieces = self.pieces.iter().copied();
-        let mut piece = (0, 0);
-        for (row, values) in rows {
-            while *row >= piece.0 {
-                piece = pieces.next().expect("every row has a shard");
+    fn deal(
+        &self,
+        table: u32,
+        mut rows: &[(u64, &[f32])],
+        shards: &mut [Vec<Part>],
+    ) -> Result<(), Error> {
+        for (end, shard) in &self.pieces {
+            let (mine, rest) = rows.split_at(rows.partition_point(|(row, _)| row < end));
+            if !mine.is_empty() {
+                shards[*shard as usize].push(self.part(table, mine)?);
             }
-            let parts = &mut shards[piece.1 as usize];
-            if parts.last().is_none_or(|part| part.table != table) {
-                parts.push(Part { table, rows: Vec::new(), gradient: Vec::new() });
-            }
-            let part = parts.last_mut().expect("it was pushed");
-            if part.rows.last() == Some(row) {
-                let sum = part.gradient.len() - self.width;
-                part.gradient[sum..].iter_mut().zip(*values).for_each(|(sum, x)| *sum += x);
+            rows = rest;
+        }
+        Ok(())
+    }
+
+    /// Returns ascending rows as a part, those of one row as their sum.
+    fn part(&self, table: u32, items: &[(u64, &[f32])]) -> Result<Part, Error> {
+        let mut rows: Vec<u64> = Vec::with_capacity(items.len());
+        let mut gradient: Vec<f32> = Vec::with_capacity(items.len() * self.width);
+        for (row, values) in items {
+            if rows.last() == Some(row) {
+                let sum = gradient.len() - self.width;
+                gradient[sum..].iter_mut().zip(*values).for_each(|(sum, x)| *sum += x);
             } else {
-                part.rows.push(*row);
-                part.gradient.extend_from_slice(values);
+                rows.push(*row);
+                gradient.extend_from_slice(values);
             }
         }
+        self.check_range(&rows, &gradient)?;
+        Ok(Part { table, rows, gradient: gradient.into() })
+    }
+
+    /// Checks that the table's format has the values of a gradient.
+    fn check_range(&self, rows: &[u64], gradient: &[f32]) -> Result<(), Error> {
+        let (name, format, most) = (&self.name, self.format, self.format.max());
+        let fits = |value: &f32| value.abs() <= most;
+        let strange = || gradient.iter().position(|value| !fits(value));
+        match (format != Format::F32).then(strange).flatten() {
+            None => Ok(()),
+            Some(at) => {
+                let (value, row) = (gradient[at], rows[at / self.width]);
+                let error = format!(
+                    "gradient {value} for row {row} of table '{name}', expected at most {most} in {format}"
+                );
+                Err(Error::invalid(error).with_hint("f32 takes any values"))
+            }
+        }
+    }
+
+    /// Returns how a part for a shard is rounded.
+    fn rule(&self, shard: u32, part: &Part, is_sync: bool) -> Rule {
+        let feeds_back = is_sync && part.rows.len() as u64 == self.rows_in(shard);
+        Rule { format: self.format, width: self.width, feeds_back }
+    }
+
+    /// Returns the number of rows that a shard has.
+    fn rows_in(&self, shard: u32) -> u64 {
+        let starts = [0].into_iter().chain(self.pieces.iter().map(|piece| piece.0));
+        let mut pieces = starts.zip(&self.pieces).filter(|(_, piece)| piece.1 == shard);
+        pieces.next().map_or(0, |(start, piece)| piece.0 - start)
     }
 
     /// Appends ascending rows to the portions of their shards, of which those in `open` have room.
@@ -216,7 +295,7 @@ impl Chart {
         let mut last: Option<(u64, usize)> = None;
         for (row, start) in rows.iter().copied() {
             if let Some((_, first)) = last.filter(|(known, _)| *known == row) {
-                plan.repeats.push((first..first + self.width, start));
+                plan.repeats.push((first..first + self.row_bytes(), start));
                 continue;
             }
             last = Some((row, start));
@@ -224,18 +303,18 @@ impl Chart {
                 piece = pieces.next().expect("every row has a shard");
             }
             let portion = open.entry(piece.1).or_default();
-            if portion.values + self.width > PORTION_VALUES_MAX {
+            if portion.bytes + self.row_bytes() > PORTION_BYTES_MAX {
                 plan.portions.push(std::mem::take(portion));
             }
             portion.shard = piece.1;
-            portion.append(table, row, start..start + self.width);
+            portion.append(table, row, start..start + self.row_bytes());
         }
     }
 }
 
 impl Portion {
     fn append(&mut self, table: u32, row: u64, place: Range<usize>) {
-        self.values += place.len();
+        self.bytes += place.len();
         match self.places.last_mut() {
             Some(last) if last.end == place.start => last.end = place.end,
             _ => self.places.push(place),
@@ -252,7 +331,7 @@ impl Portion {
     }
 
     /// Copies the values of the answer to their places.
-    pub fn copy(&self, values: &[f32], out: &mut [f32]) {
+    pub fn copy(&self, values: &[u8], out: &mut [u8]) {
         let mut rest = values;
         for place in &self.places {
             let (head, tail) = rest.split_at(place.len());
@@ -270,114 +349,4 @@ fn sort<T>(rows: &mut [(u64, T)]) {
 }
 
 #[cfg(test)]
-mod tests {
-    use proptest::prelude::*;
-
-    use super::*;
-    use crate::configuration::TableDefinition;
-
-    fn atlas(shards: u32, optimizer: &str) -> Atlas {
-        let table = |name: &str, rows, width| TableDefinition {
-            name: name.to_owned(),
-            rows,
-            width,
-            optimizer: optimizer.to_owned(),
-            initial: "zeros".to_owned(),
-            seed: 0,
-            stream: 0,
-        };
-        let definition = Definition {
-            tables: vec![table("a", 40, 2), table("b", 90, 3)],
-            consistency: "async".to_owned(),
-            shards,
-            backups: 0,
-            servers: 1,
-            restore: None,
-        };
-        Atlas::new(&definition, &definition.layout().unwrap())
-    }
-
-    fn refusal<T: std::fmt::Debug>(result: Result<T, Error>) -> String {
-        result.unwrap_err().to_string()
-    }
-
-    #[test]
-    fn refusals_name_both_values() {
-        let atlas = atlas(3, "adam:lr=1");
-        assert_eq!(refusal(atlas.plan(&[(2, &[])])), "table 2, expected one of 0..2");
-        assert_eq!(refusal(atlas.plan(&[(0, &[3, 40])])), "row 40 of table 'a', expected below 40");
-        let gradient = Gradient { table: 1, rows: &[1, 2], values: &[0.0; 4] };
-        assert_eq!(
-            refusal(atlas.parts(&[gradient])),
-            "gradient of 4 values for 2 rows of table 'b', expected 3 for each row"
-        );
-        let gradient = Gradient { table: 0, rows: &[1, 1], values: &[0.0; 4] };
-        assert_eq!(
-            refusal(atlas.parts(&[gradient])),
-            "1 rows of table 'a', expected all 40, as its optimiser moves all"
-        );
-    }
-
-    proptest! {
-        #[test]
-        fn pulls_in_portions_are_the_plain_gather(
-            a in prop::collection::vec(0_u64..40, 0..60), b in prop::collection::vec(0_u64..90, 0..60),
-            shards in 1_u32..9
-        ) {
-            let value = |table: u32, row: u64, column| (table * 1000) as f32 + (row * 4 + column) as f32;
-            let values = |table: u32, rows: &[u64]| -> Vec<f32> {
-                let width = if table == 0 { 2 } else { 3 };
-                rows.iter().flat_map(|row| (0..width).map(|c| value(table, *row, c))).collect()
-            };
-            let plan = atlas(shards, "sgd:lr=1").plan(&[(1, &b), (0, &a), (1, &a)]).unwrap();
-            let mut out = vec![-1.0; plan.length];
-            for portion in &plan.portions {
-                let answer: Vec<f32> =
-                    portion.rows.iter().flat_map(|(table, rows)| values(*table, rows)).collect();
-                prop_assert_eq!(answer.len(), portion.values);
-                portion.copy(&answer, &mut out);
-            }
-            for (from, to) in &plan.repeats {
-                out.copy_within(from.clone(), *to);
-            }
-            prop_assert_eq!(out, [values(1, &b), values(0, &a), values(1, &a)].concat());
-        }
-
-        #[test]
-        fn pushes_in_parts_are_the_plain_sum(
-            a in prop::collection::vec(0_u64..40, 0..60), b in prop::collection::vec(0_u64..90, 0..60),
-            shards in 1_u32..9
-        ) {
-            let values = |rows: &[u64], width: usize| -> Vec<f32> {
-                (0..rows.len() * width).map(|at| 0.1 * at as f32).collect()
-            };
-            let (x, y) = (values(&a, 2), values(&b, 3));
-            let gradients = [
-                Gradient { table: 1, rows: &b, values: &y },
-                Gradient { table: 0, rows: &a, values: &x },
-                Gradient { table: 1, rows: &b, values: &y },
-            ];
-            let mut expected: BTreeMap<(u32, u64), Vec<f32>> = BTreeMap::new();
-            for gradient in &gradients {
-                let width = if gradient.table == 0 { 2 } else { 3 };
-                for (row, values) in gradient.rows.iter().zip(gradient.values.chunks(width)) {
-                    let sum = expected.entry((gradient.table, *row));
-                    sum.and_modify(|sum| sum.iter_mut().zip(values).for_each(|(s, x)| *s += x))
-                        .or_insert(values.to_vec());
-                }
-            }
-            let mut found = BTreeMap::new();
-            for parts in atlas(shards, "sgd:lr=1").parts(&gradients).unwrap() {
-                prop_assert!(parts.windows(2).all(|pair| pair[0].table < pair[1].table));
-                for part in parts {
-                    prop_assert!(part.rows.windows(2).all(|pair| pair[0] < pair[1]));
-                    let width = part.gradient.len() / part.rows.len();
-                    for (row, values) in part.rows.iter().zip(part.gradient.chunks(width)) {
-                        found.insert((part.table, *row), values.to_vec());
-                    }
-                }
-            }
-            prop_assert_eq!(found, expected);
-        }
-    }
-}
+mod tests;

@@ -4,6 +4,7 @@
 //! the same have equal fingerprints.
 
 use serde::{Deserialize, Serialize};
+use thinwire_rows::Format;
 use thinwire_update::Optimizer;
 
 use crate::consistency::Consistency;
@@ -48,6 +49,9 @@ pub struct TableDefinition {
     pub seed: u64,
     /// Stream of random numbers of the first values; tables with equal streams begin alike.
     pub stream: u32,
+    /// Format in which values and gradients travel and are logged and cached, as [`Format::parse`] reads it.
+    #[serde(default = "exact")]
+    pub values: String,
 }
 
 /// Tables of a job, and how its servers keep them.
@@ -207,12 +211,14 @@ impl TableDefinition {
         let wrong = |error: String| Error::invalid(format!("table '{name}': {error}"));
         let optimizer = Optimizer::parse(&self.optimizer).map_err(|e| wrong(e.to_string()))?;
         let initial = Initial::parse(&self.initial).map_err(|e| wrong(e.to_string()))?;
+        let values = Format::parse(&self.values).map_err(|e| wrong(e.to_string()))?;
         Ok(TableOptions {
             width: self.width as usize,
             optimizer,
             initial,
             seed: self.seed,
             stream: self.stream,
+            values,
         })
     }
 
@@ -229,6 +235,7 @@ impl TableDefinition {
                 ("first values", shown(Initial::parse(&table.initial), &table.initial)),
                 ("seed", table.seed.to_string()),
                 ("stream", table.stream.to_string()),
+                ("values", table.values.clone()),
             ]
         };
         let pairs = texts(self).into_iter().zip(texts(job));
@@ -245,6 +252,10 @@ impl Layout {
         let pieces = self.shards.iter().flatten().filter(|piece| piece.table == table);
         pieces.map(|piece| piece.rows.end).max().unwrap_or(0)
     }
+}
+
+fn exact() -> String {
+    Format::F32.to_string()
 }
 
 fn shown<T: ToString, E>(parsed: Result<T, E>, text: &str) -> String {
@@ -284,6 +295,7 @@ mod tests {
             initial: "normal:0.01".to_owned(),
             seed: 7,
             stream: 0,
+            values: "f32".to_owned(),
         };
         Definition {
             tables: vec![table("users", 100, 4), table("items", 1000, 8)],
@@ -332,6 +344,10 @@ mod tests {
         assert_eq!(
             refusal(|d| d.tables[0].initial = "ones".to_owned()),
             "table 'users': first values 'ones', expected zeros, constant:VALUE, uniform:BOUND or normal:DEVIATION"
+        );
+        assert_eq!(
+            refusal(|d| d.tables[1].values = "int4".to_owned()),
+            "table 'items': format 'int4', expected f32, f16 or int8"
         );
         assert_eq!(
             refusal(|d| d.consistency = "bounded".to_owned()),

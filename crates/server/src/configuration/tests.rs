@@ -18,6 +18,7 @@ fn definition(backups: u32, servers: u32) -> Definition {
         initial: "zeros".to_owned(),
         seed: 1,
         stream: 0,
+        values: "f32".to_owned(),
     };
     let consistency = "async".to_owned();
     Definition { tables: vec![table], consistency, shards: SHARDS, backups, servers, restore: None }

@@ -1,8 +1,8 @@
 //! Thread that carries the messages of one mailbox to a peer.
 //!
 //! It reconnects with growing pauses. A peer that can be reached anew is better reached anew, so it counts
-//! as lost only when that fails. Messages that nobody answers do not show that a connection is dead, so the
-//! hello is repeated, whose answer does.
+//! as lost only when that fails. Messages that nobody answers do not show that a connection is dead, nor when they
+//! have arrived, so the hello is repeated, whose answer does.
 
 use std::sync::Arc;
 use std::thread;
@@ -52,8 +52,10 @@ struct Route<'a> {
     /// Time of the last hello, if it was not answered.
     asked: Option<Instant>,
     next_hello: Instant,
-    /// Letters that are written, but may be queued.
+    /// Letters that were written after the last hello.
     written: u64,
+    /// Letters that were written before it: with its answer they have arrived.
+    asked_for: u64,
 }
 
 impl Courier {
@@ -102,6 +104,7 @@ impl Courier {
                     asked: None,
                     next_hello,
                     written: 0,
+                    asked_for: 0,
                 });
             }
         }
@@ -132,12 +135,9 @@ impl Route<'_> {
             while let Some(letter) = self.courier.mailbox.take() {
                 self.deliver(letter)?;
             }
-            if self.connection.unsent_bytes() == 0 {
-                self.courier.mailbox.left(std::mem::take(&mut self.written));
-            }
-            // What is queued has not left.
-            let unsent_max = (self.written > 0).then_some(0);
-            self.wait(unsent_max)?;
+            // What is queued is not written, and a hello is to follow what is.
+            let is_queued = self.connection.unsent_bytes() > 0 && self.asked.is_none();
+            self.wait(is_queued.then_some(0))?;
         }
         Ok(())
     }
@@ -169,15 +169,17 @@ impl Route<'_> {
     }
 
     /// Waits for a while, for a message, or until at most `unsent_max` bytes are queued. Says hello when it
-    /// is time.
+    /// is time, and after letters: only the answer shows that they are no longer under way.
     fn wait(&mut self, unsent_max: Option<usize>) -> Result<(), Error> {
         let now = Instant::now();
         if self.asked.is_some_and(|asked| now > asked + SILENCE) {
             return Err(Error::new(Kind::Timeout, format!("{NAME} does not answer")));
         }
-        if self.asked.is_none() && now >= self.next_hello && self.connection.unsent_bytes() == 0 {
+        let is_due = now >= self.next_hello || self.written > 0;
+        if self.asked.is_none() && is_due && self.connection.unsent_bytes() == 0 {
             self.connection.send(&self.courier.hello())?;
             (self.asked, self.next_hello) = (Some(now), now + HELLO);
+            self.asked_for = std::mem::take(&mut self.written);
         }
         let received = match unsent_max {
             Some(most) => self.connection.receive_or_send(WAIT_MAX, most)?,
@@ -186,6 +188,7 @@ impl Route<'_> {
         if let Some(message) = received {
             self.courier.check(&message)?;
             self.asked = None;
+            self.courier.mailbox.left(std::mem::take(&mut self.asked_for));
         }
         Ok(())
     }
@@ -238,7 +241,7 @@ mod tests {
 
     #[test]
     fn entries_are_divided_into_messages_and_none_is_missing() {
-        let part = Part { table: 0, rows: vec![0], gradient: vec![1.0; 300_000] };
+        let part = Part { table: 0, rows: vec![0], gradient: vec![1.0; 300_000].into() };
         let write = Arc::new(Write::Update { pushes: Vec::new(), parts: vec![part] });
         let entries = vec![Entry { view: 1, write }; 8];
         let forward = |after, entries| Message::Forward { view: 1, after, entries, committed: 4 };

@@ -172,6 +172,7 @@ mod tests {
                 initial: "zeros".to_owned(),
                 seed: 0,
                 stream: 0,
+                values: "f32".to_owned(),
             };
             let definition = Definition {
                 tables: vec![table],

@@ -20,8 +20,8 @@ use crate::table::{MemoryLimit, Tables};
 use crate::wire::{FromServer, answer_head, frames};
 use crate::write::{Pull, Push, Write};
 
-/// Most values of one answer.
-pub const ANSWER_VALUES_MAX: usize = 1 << 18;
+/// Most bytes of the values of one answer.
+pub const ANSWER_BYTES_MAX: usize = 1 << 20;
 
 /// Ways out of a server.
 pub struct Exits<'a> {
@@ -238,8 +238,8 @@ impl Keeper {
     fn answer(&mut self, pull: &Pull, version: u64, exits: &mut Exits<'_>) -> Result<(), Error> {
         let Some(tables) = &mut self.tables else { return Ok(()) };
         self.pulls += 1;
-        let values = tables.values(pull);
-        let mut bytes = answer_head(self.number, pull.request, version, values);
+        let length = tables.answer_bytes(pull);
+        let mut bytes = answer_head(self.number, pull.request, version, length);
         tables.answer(pull, &mut bytes)?;
         exits.send(pull.client, &bytes);
         Ok(())
@@ -261,9 +261,9 @@ fn misfit(tables: &Tables, pull: &Pull) -> Option<String> {
     if let Err(misfit) = tables.check_pull(pull) {
         return Some(misfit.to_string());
     }
-    let values = tables.values(pull);
-    let is_long = values > ANSWER_VALUES_MAX;
-    is_long.then(|| format!("pull of {values} values, expected at most {ANSWER_VALUES_MAX}"))
+    let bytes = tables.answer_bytes(pull);
+    let is_long = bytes > ANSWER_BYTES_MAX;
+    is_long.then(|| format!("pull of {bytes} bytes, expected at most {ANSWER_BYTES_MAX}"))
 }
 
 impl Exits<'_> {

@@ -27,6 +27,7 @@ fn definition(rows: u64, consistency: &str) -> Definition {
         initial: "zeros".to_owned(),
         seed: 1,
         stream: 0,
+        values: "f32".to_owned(),
     };
     let consistency = consistency.to_owned();
     Definition {
@@ -134,7 +135,7 @@ impl Rig {
 }
 
 fn push(number: u64, rows: &[u64]) -> FromClient {
-    let part = Part { table: 0, rows: rows.to_vec(), gradient: vec![-1.0; 2 * rows.len()] };
+    let part = Part { table: 0, rows: rows.to_vec(), gradient: vec![-1.0; 2 * rows.len()].into() };
     FromClient::Push { shard: 0, push: Push { client: WORKER, number, parts: vec![part] } }
 }
 
@@ -158,7 +159,7 @@ fn a_push_is_acknowledged_and_counts_once() {
     for message in [push(1, &[0, 2]), push(1, &[0, 2]), pull(WORKER, 9, 1, &[1, 2])] {
         rig.send(FIRST, &message).unwrap();
     }
-    let values = vec![0.0, 0.0, 1.0, 1.0];
+    let values = bytemuck::pod_collect_to_vec(&[0.0_f32, 0.0, 1.0, 1.0]);
     let answer = FromServer::Answer { shard: 0, request: 9, version: 2, values };
     let expected = [rig.welcome(), acknowledge(1), acknowledge(1), answer];
     assert_eq!(rig.told(), expected.map(|message| (FIRST, message)));
@@ -255,12 +256,12 @@ fn a_pull_of_too_much_is_a_misfit() {
     rig.enter(&alone());
     rig.hello(FIRST, Id(0));
     rig.told();
-    let rows: Vec<u64> = (0..ANSWER_VALUES_MAX as u64 / 2).collect();
+    let rows: Vec<u64> = (0..ANSWER_BYTES_MAX as u64 / 8).collect();
     rig.send(FIRST, &pull(Id(0), 1, 0, &rows)).unwrap();
     let more = [&rows[..], &[rows.len() as u64]].concat();
     rig.send(FIRST, &pull(Id(0), 2, 0, &more)).unwrap();
     let told = rig.told();
-    assert!(matches!(&told[0].1, FromServer::Answer { values, .. } if values.len() == 1 << 18));
+    assert!(matches!(&told[0].1, FromServer::Answer { values, .. } if values.len() == 1 << 20));
     assert!(matches!(&told[1].1, FromServer::Misfit { request: Request::Pull(2), .. }));
 }
 
@@ -325,7 +326,7 @@ fn what_peers_send_is_checked_before_the_shard_sees_it() {
     let view = View::found(1, &[TWO, ONE]);
     let mut rig = Rig::in_view(ONE, &view);
     rig.hello_peer(FIRST, TWO);
-    let part = Part { table: 0, rows: vec![4], gradient: vec![0.0; 2] };
+    let part = Part { table: 0, rows: vec![4], gradient: vec![0.0; 2].into() };
     let write = Arc::new(Write::Update { pushes: Vec::new(), parts: vec![part] });
     let entries = vec![Entry { view: view.number, write }];
     let number = view.number;
@@ -407,7 +408,7 @@ fn a_learner_takes_the_tables_over_and_is_reported() {
     rigs[1].hello(FIRST, WORKER);
     rigs[1].told();
     rigs[1].send(FIRST, &pull(WORKER, 1, 0, &[1])).unwrap();
-    let (version, values) = (count + 1, vec![count as f32; 2]);
+    let (version, values) = (count + 1, bytemuck::pod_collect_to_vec(&[count as f32; 2]));
     let answer = FromServer::Answer { shard: 0, request: 1, version, values };
     assert_eq!(rigs[1].told(), [(FIRST, answer)]);
     assert_eq!(rigs[0].service.figures().copies, 0);

@@ -6,7 +6,7 @@ use thinwire_member::Fields;
 
 use crate::cut::Piece;
 use crate::table::TableOptions;
-use crate::wire::fields::{count, floats, write_count, write_floats};
+use crate::wire::fields::{count, write_count};
 
 /// Rows that were written, in any order, with versions, values and state.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -59,8 +59,8 @@ impl Image {
         Some(Image {
             rows: order.into_iter().map(|row| piece.rows.start + u64::from(row)).collect(),
             versions: bytemuck::pod_collect_to_vec(fields.bytes(4 * written).ok()?),
-            values: floats(fields, written * widths.values)?,
-            state: floats(fields, written * widths.state)?,
+            values: bytemuck::pod_collect_to_vec(fields.bytes(4 * written * widths.values).ok()?),
+            state: bytemuck::pod_collect_to_vec(fields.bytes(4 * written * widths.state).ok()?),
         })
     }
 
@@ -71,8 +71,8 @@ impl Image {
         let order: Vec<u32> = self.rows.iter().map(|row| (row - piece.rows.start) as u32).collect();
         bytes.extend_from_slice(bytemuck::must_cast_slice(&order));
         bytes.extend_from_slice(bytemuck::must_cast_slice(&self.versions));
-        write_floats(&self.values, bytes);
-        write_floats(&self.state, bytes);
+        bytes.extend_from_slice(bytemuck::must_cast_slice(&self.values));
+        bytes.extend_from_slice(bytemuck::must_cast_slice(&self.state));
     }
 
     /// Takes over the rows of another image that lie in a range.

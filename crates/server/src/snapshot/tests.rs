@@ -51,6 +51,7 @@ fn definition(shards: u32) -> Definition {
         initial: "normal:0.1".to_owned(),
         seed: 3,
         stream: 0,
+        values: "f32".to_owned(),
     };
     let tables = vec![
         table("users", ROWS[0], 3, "lazyadam:lr=0.1"),
@@ -72,7 +73,7 @@ fn tables(layout: &Layout, touched: &[(u8, u64)]) -> BTreeMap<u32, Tables> {
         };
         let shard = layout.shards.iter().position(owns).unwrap() as u32;
         let gradient = vec![at as f32 * 0.25 - 1.0; layout.tables[table as usize].width];
-        let parts = vec![Part { table, rows: vec![row], gradient }];
+        let parts = vec![Part { table, rows: vec![row], gradient: gradient.into() }];
         all.get_mut(&shard).unwrap().apply(&Write::Update { pushes: Vec::new(), parts }).unwrap();
     }
     all

@@ -68,11 +68,11 @@ impl Tables {
         pieces.iter().map(bytes).sum()
     }
 
-    /// Appends the values of a pull's rows, which was checked.
+    /// Appends the values of a pull's rows, which was checked, in the formats of their tables.
     pub(crate) fn answer(&mut self, pull: &Pull, bytes: &mut Vec<u8>) -> Result<(), Error> {
         let start = bytes.len();
-        bytes.resize(start + 4 * self.values(pull), 0);
-        self.fill(pull, &mut bytes[start..])
+        bytes.resize(start + self.answer_bytes(pull), 0);
+        self.fill(pull, |table| table.options.values, &mut bytes[start..])
     }
 }
 
@@ -187,6 +187,7 @@ mod tests {
             initial: Initial::Normal(0.1),
             seed: 5,
             stream: 0,
+            values: thinwire_rows::Format::F32,
         };
         [options("lazyadam:lr=1", 2), options("sgd:lr=1", 1), options("sgd:lr=0.5", 3)]
     }
@@ -194,8 +195,11 @@ mod tests {
     fn tables(touched: &[u64]) -> Tables {
         let mut tables = Tables::new(&pieces(), &options());
         for row in touched {
-            let part =
-                |table, row, width| Part { table, rows: vec![row], gradient: vec![0.5; width] };
+            let part = |table, row, width| Part {
+                table,
+                rows: vec![row],
+                gradient: vec![0.5; width].into(),
+            };
             let parts = vec![part(0, 10 + row, 2), part(2, row % 3, 3)];
             tables.apply(&Write::Update { pushes: Vec::new(), parts }).unwrap();
         }
@@ -214,7 +218,7 @@ mod tests {
             let mut other = read(&bytes).unwrap();
             prop_assert_eq!(&other.to_bytes().unwrap(), &bytes);
             // The optimiser goes on from its state.
-            let part = Part { table: 0, rows: vec![12], gradient: vec![1.0; 2] };
+            let part = Part { table: 0, rows: vec![12], gradient: vec![1.0; 2].into() };
             let write = Write::Update { pushes: Vec::new(), parts: vec![part] };
             one.apply(&write).unwrap();
             other.apply(&write).unwrap();
@@ -225,7 +229,7 @@ mod tests {
             one.answer(&pull, &mut answer).unwrap();
             let values = one.read(&pull).unwrap();
             prop_assert_eq!(&answer[..], bytemuck::must_cast_slice::<f32, u8>(&values));
-            prop_assert_eq!(one.values(&pull), 7);
+            prop_assert_eq!(one.answer_bytes(&pull), 28);
         }
 
         #[test]

@@ -1,5 +1,7 @@
 //! All tables of one shard.
 
+use thinwire_rows::Format;
+
 use super::pages::{MemoryLimit, Pages};
 use super::shape::Shape;
 use super::{Misfit, Table, TableOptions};
@@ -97,24 +99,38 @@ impl Tables {
     /// If the disk of the rows beyond the limit of memory fails.
     pub fn read(&mut self, pull: &Pull) -> Result<Vec<f32>, Error> {
         let mut values = vec![0.0; self.values(pull)];
-        self.fill(pull, bytemuck::must_cast_slice_mut(&mut values)).map(|()| values)
+        let out = bytemuck::must_cast_slice_mut(&mut values);
+        self.fill(pull, |_| Format::F32, out).map(|()| values)
     }
 
-    /// Writes the values of a pull's rows, which was checked, one after the other.
-    pub(super) fn fill(&mut self, pull: &Pull, mut out: &mut [u8]) -> Result<(), Error> {
+    /// Writes the values of a pull's rows, which was checked, one after the other, in the format of each table.
+    pub(super) fn fill(
+        &mut self,
+        pull: &Pull,
+        format: impl Fn(&Table) -> Format,
+        mut out: &mut [u8],
+    ) -> Result<(), Error> {
         let Tables { tables, pages } = self;
         pages.check()?;
         for (number, rows) in &pull.rows {
             let table = tables.iter().find(|table| table.number == *number);
             let table = table.expect("it was checked");
-            let part = out.split_off_mut(..4 * rows.len() * table.options.width);
-            table.read(rows, pages, part.expect("there is room for all rows"))?;
+            let format = format(table);
+            let part = out.split_off_mut(..rows.len() * format.width(table.options.width));
+            table.read((rows, format), pages, part.expect("there is room for all rows"))?;
         }
         Ok(())
     }
 
+    /// Returns the number of bytes of a pull's rows, which was checked, in the formats of their tables.
+    pub(crate) fn answer_bytes(&self, pull: &Pull) -> usize {
+        let row = |table: &Table| table.options.values.width(table.options.width);
+        let row = |number: u32| self.table(number).map_or(0, row);
+        pull.rows.iter().map(|(table, rows)| rows.len() * row(*table)).sum()
+    }
+
     /// Returns the number of values of a pull's rows, which was checked.
-    pub(crate) fn values(&self, pull: &Pull) -> usize {
+    fn values(&self, pull: &Pull) -> usize {
         let width = |table: u32| self.table(table).map_or(0, |table| table.options.width);
         pull.rows.iter().map(|(table, rows)| rows.len() * width(*table)).sum()
     }
@@ -160,7 +176,7 @@ mod tests {
 
     fn options(optimizer: &str, initial: Initial) -> TableOptions {
         let optimizer = Optimizer::parse(optimizer).unwrap();
-        TableOptions { width: 3, optimizer, initial, seed: 5, stream: 0 }
+        TableOptions { width: 3, optimizer, initial, seed: 5, stream: 0, values: Format::F32 }
     }
 
     fn tables(optimizer: &str) -> Tables {
@@ -169,7 +185,7 @@ mod tests {
     }
 
     fn part(rows: &[u64], length: usize) -> Part {
-        Part { table: 0, rows: rows.to_vec(), gradient: vec![1.0; length] }
+        Part { table: 0, rows: rows.to_vec(), gradient: vec![1.0; length].into() }
     }
 
     fn pull(rows: &[u64]) -> Pull {

@@ -47,6 +47,7 @@ fn options() -> [TableOptions; 2] {
         initial,
         seed: 5,
         stream: 0,
+        values: Format::F32,
     };
     [
         options(WIDTHS[0], "lazyadam:lr=0.1", Initial::Normal(0.1)),
@@ -67,7 +68,8 @@ fn limited(bytes_max: u64) -> Tables {
 fn push(rows: &[u64], step: usize) -> Write {
     let part = |table: usize| {
         let length = rows.len() * WIDTHS[table];
-        let gradient = (0..length).map(|at| (at + step) as f32 * 0.01 - 0.1).collect();
+        let gradient =
+            (0..length).map(|at| (at + step) as f32 * 0.01 - 0.1).collect::<Vec<f32>>().into();
         Part { table: table as u32, rows: rows.to_vec(), gradient }
     };
     Write::Update { pushes: Vec::new(), parts: vec![part(0), part(1)] }
@@ -164,7 +166,7 @@ fn a_row_that_nobody_has_written_takes_few_bytes() {
     let mut tables = Tables::new(&[piece], &options);
     assert!(tables.bytes() < 5_000_000, "{}", tables.bytes());
     let rows = (0..1_000_000).collect();
-    let part = Part { table: 0, rows, gradient: vec![1.0; 16_000_000] };
+    let part = Part { table: 0, rows, gradient: vec![1.0; 16_000_000].into() };
     tables.apply(&Write::Update { pushes: Vec::new(), parts: vec![part] }).unwrap();
     assert!(tables.bytes() < 64_000_000 * 12 / 10, "{}", tables.bytes());
 }

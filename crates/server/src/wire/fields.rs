@@ -36,12 +36,6 @@ pub fn count(fields: &mut Fields<'_>, bytes: usize) -> Option<usize> {
     (count <= fields.clone().rest().len() / bytes).then_some(count)
 }
 
-/// Reads `count` values.
-pub fn floats(fields: &mut Fields<'_>, count: usize) -> Option<Vec<f32>> {
-    let bytes = fields.bytes(count.checked_mul(4)?).ok()?;
-    Some(bytemuck::pod_collect_to_vec(bytes))
-}
-
 /// Appends a number of items in four bytes.
 pub fn write_count(count: usize, bytes: &mut Vec<u8>) {
     let count = u32::try_from(count).expect("fewer than 2^32 items");
@@ -51,9 +45,4 @@ pub fn write_count(count: usize, bytes: &mut Vec<u8>) {
 /// Appends a number in eight bytes.
 pub fn write_u64(number: u64, bytes: &mut Vec<u8>) {
     bytes.extend(number.to_le_bytes());
-}
-
-/// Appends values.
-pub fn write_floats(values: &[f32], bytes: &mut Vec<u8>) {
-    bytes.extend_from_slice(bytemuck::must_cast_slice(values));
 }

@@ -3,7 +3,7 @@
 use thinwire_link::Error;
 use thinwire_member::{Fields, Id};
 
-use super::fields::{floats, id, number, strange, whole, write_floats, write_u64};
+use super::fields::{id, number, strange, whole, write_u64};
 use super::kind::{ACKNOWLEDGE, ANSWER, MISFIT, REFUSED, STRANGER, WELCOME};
 use crate::reason::{Reason, Request};
 
@@ -42,8 +42,8 @@ pub enum FromServer {
         request: u64,
         /// Number of writes that the values contain.
         version: u64,
-        /// Values in the order of the pull, row by row.
-        values: Vec<f32>,
+        /// Values in the order of the pull, row by row, in the formats of their tables.
+        values: Vec<u8>,
     },
     /// A request is to be made again, there or elsewhere.
     Refused {
@@ -86,7 +86,7 @@ impl FromServer {
             }
             FromServer::Answer { shard, request, version, values } => {
                 bytes = answer_head(*shard, *request, *version, values.len());
-                write_floats(values, &mut bytes);
+                bytes.extend_from_slice(values);
             }
             FromServer::Refused { shard, request, reason } => {
                 write_request(REFUSED, *shard, *request, &mut bytes);
@@ -113,9 +113,9 @@ impl FromServer {
     }
 }
 
-/// Returns an answer before its values, with room for `values` of them: they are appended as they are.
+/// Returns an answer before its values, with room for `values` bytes of them: they are appended as they are.
 pub fn answer_head(shard: u32, request: u64, version: u64, values: usize) -> Vec<u8> {
-    let mut bytes = Vec::with_capacity(21 + 4 * values);
+    let mut bytes = Vec::with_capacity(21 + values);
     bytes.push(ANSWER);
     bytes.extend(shard.to_le_bytes());
     [request, version].iter().for_each(|field| write_u64(*field, &mut bytes));
@@ -159,8 +159,9 @@ fn read(fields: &mut Fields<'_>) -> Option<FromServer> {
         ANSWER => {
             let shard = fields.u32().ok()?;
             let (request, version) = (fields.u64().ok()?, number(fields)?);
-            let values = fields.clone().rest().len() / 4;
-            FromServer::Answer { shard, request, version, values: floats(fields, values)? }
+            let length = fields.clone().rest().len();
+            let values = fields.bytes(length).ok()?.to_vec();
+            FromServer::Answer { shard, request, version, values }
         }
         REFUSED => {
             let (shard, request) = read_request(fields)?;

@@ -3,8 +3,10 @@
 //! Neighbouring rows are a run, whose first row and length travel: a dense gradient has no ids.
 
 use thinwire_member::Fields;
+use thinwire_rows::Format;
 
-use super::fields::{count, floats, id, number, write_count, write_floats, write_u64};
+use super::fields::{count, id, number, write_count, write_u64};
+use crate::values::Values;
 use crate::write::{Part, Pull};
 
 /// Most rows of the runs of one pull, which take memory that was not sent.
@@ -50,14 +52,15 @@ fn read_rows(fields: &mut Fields<'_>, max: usize) -> Option<Vec<u64>> {
 
 /// Appends gradients.
 pub fn write_parts(parts: &[Part], bytes: &mut Vec<u8>) {
-    let length: usize = parts.iter().map(|part| 25 + 4 * part.gradient.len()).sum();
+    let length: usize = parts.iter().map(part_bytes).sum();
     bytes.reserve(length);
     write_count(parts.len(), bytes);
     for part in parts {
         bytes.extend(part.table.to_le_bytes());
+        bytes.push(code(part.gradient.format()));
         write_count(part.gradient.len(), bytes);
-        write_rows(&part.rows, part.gradient.len(), bytes);
-        write_floats(&part.gradient, bytes);
+        write_rows(&part.rows, rows_max(&part.gradient), bytes);
+        bytes.extend_from_slice(part.gradient.bytes());
     }
 }
 
@@ -65,13 +68,36 @@ pub fn write_parts(parts: &[Part], bytes: &mut Vec<u8>) {
 pub fn read_parts(fields: &mut Fields<'_>) -> Option<Vec<Part>> {
     let part = |fields: &mut Fields<'_>| {
         let table = fields.u32().ok()?;
-        // A run is no longer than the values that follow.
-        let values = count(fields, 4)?;
-        let rows = read_rows(fields, values)?;
-        Some(Part { table, rows, gradient: floats(fields, values)? })
+        let format = format(fields.u8().ok()?)?;
+        let bytes = count(fields, format.item_bytes())? * format.item_bytes();
+        let rows = read_rows(fields, bytes / format.width(1))?;
+        let gradient = Values::from_bytes(format, fields.bytes(bytes).ok()?)?;
+        Some(Part { table, rows, gradient })
     };
-    let parts = count(fields, 13)?;
+    let parts = count(fields, 14)?;
     (0..parts).map(|_| part(fields)).collect()
+}
+
+/// Returns the most rows that values can be of: a run is no longer than the values that follow.
+fn rows_max(gradient: &Values) -> usize {
+    gradient.bytes().len() / gradient.format().width(1)
+}
+
+/// Returns about as many bytes as a part has.
+fn part_bytes(part: &Part) -> usize {
+    26 + 8 * part.rows.len() + part.gradient.bytes().len()
+}
+
+fn code(format: Format) -> u8 {
+    match format {
+        Format::F32 => 0,
+        Format::F16 => 1,
+        Format::Int8 => 2,
+    }
+}
+
+fn format(found: u8) -> Option<Format> {
+    Format::ALL.into_iter().find(|format| code(*format) == found)
 }
 
 /// Appends a pull.

@@ -11,6 +11,7 @@ use super::*;
 use crate::clocks::Clocks;
 use crate::message::Message;
 use crate::reason::{Reason, Request};
+use crate::values::Values;
 use crate::write::{Entry, Part, Pull, Push, Workers, Write};
 
 fn rows() -> impl Strategy<Value = Vec<u64>> {
@@ -19,7 +20,13 @@ fn rows() -> impl Strategy<Value = Vec<u64>> {
 }
 
 fn part() -> impl Strategy<Value = Part> {
-    let gradient = prop::collection::vec(-9_f32..9.0, 0..12);
+    let plain = prop::collection::vec(-9_f32..9.0, 0..12).prop_map(Values::F32);
+    let bytes = || prop::collection::vec(any::<u8>(), 0..24);
+    let halves = bytes().prop_map(|mut bytes| {
+        bytes.truncate(bytes.len() & !1);
+        Values::F16(bytes)
+    });
+    let gradient = prop_oneof![plain, halves, bytes().prop_map(Values::Int8)];
     (any::<u32>(), rows(), gradient).prop_map(|(table, rows, gradient)| Part {
         table,
         rows,
@@ -68,7 +75,7 @@ fn reason() -> impl Strategy<Value = Reason> {
 fn reply() -> impl Strategy<Value = FromServer> {
     let name =
         || prop_oneof![any::<u64>().prop_map(Request::Push), any::<u64>().prop_map(Request::Pull)];
-    let values = prop::collection::vec(-9_f32..9.0, 0..9);
+    let values = prop::collection::vec(any::<u8>(), 0..36);
     prop_oneof![
         some_id().prop_map(|server| FromServer::Welcome { server }),
         (any::<u32>(), num()).prop_map(|(shard, number)| FromServer::Acknowledge { shard, number }),
@@ -242,7 +249,7 @@ fn few_bytes_allocate_little() {
     assert!(FromClient::parse(&bytes).is_ok());
     bytes[length - 4..].copy_from_slice(&(PULL_ROWS_MAX as u32 + 1).to_le_bytes());
     assert!(FromClient::parse(&bytes).is_err());
-    let part = Part { table: 0, rows: vec![4, 5], gradient: vec![0.0; 2] };
+    let part = Part { table: 0, rows: vec![4, 5], gradient: vec![0.0; 2].into() };
     let push = Push { client: Id(1), number: 1, parts: vec![part] };
     let mut bytes = FromClient::Push { shard: 0, push }.to_bytes();
     let length = bytes.len();

@@ -43,6 +43,7 @@ pub fn definition(consistency: &str, optimizer: &str, backups: u32) -> Definitio
         initial: "zeros".to_owned(),
         seed: 1,
         stream: 0,
+        values: "f32".to_owned(),
     };
     let consistency = consistency.to_owned();
     Definition {

@@ -9,7 +9,7 @@ mod job;
 use std::thread;
 
 use thinwire_member::Id;
-use thinwire_server::{Client, Gradient, Piece, Pull, Reader, Tables};
+use thinwire_server::{Caching, Client, Gradient, Piece, Pull, Reader, Tables};
 
 use job::{LONG, ROWS, TOKEN, WIDTH, Worker, coordinator, definition, servers, workers};
 
@@ -136,5 +136,72 @@ fn large_pulls_and_pushes_are_whole() {
     for (row, values) in (0..100_003).rev().zip(out.chunks(48)) {
         let first = &expected[row * 48..][..48];
         assert!(values.iter().zip(first).all(|(x, first)| *x == first - row as f32), "row {row}");
+    }
+}
+
+#[test]
+fn a_cache_gives_rows_that_others_have_changed_for_some_steps_and_own_pushes_at_once() {
+    let coordinator = coordinator(2);
+    let _servers = servers(&coordinator, 2);
+    let definition = definition("async", "sgd:lr=1", 1);
+    let workers = workers(&coordinator, 2);
+    let open = |worker: &Worker| Client::open(&worker.seat, &definition, LONG).unwrap();
+    let (mut one, mut other) = (open(&workers[0]), open(&workers[1]));
+    one.cache(0, Caching { bytes_max: 1 << 20, staleness: 2 }).unwrap();
+    let mut look = |one: &mut Client| {
+        let mut out = vec![0.0; 3 * WIDTH];
+        one.pull(&[(0, &[7, 8, 7])], &mut out).unwrap();
+        workers[1].push_ones(&mut other);
+        [out[0], out[WIDTH], out[2 * WIDTH]]
+    };
+    let ones = vec![-1.0; WIDTH];
+    let step = |one: &mut Client| {
+        one.push(&[Gradient { table: 0, rows: &[8], values: &ones }]).unwrap();
+    };
+    assert_eq!(look(&mut one), [0.0; 3]);
+    assert_eq!(look(&mut one), [0.0; 3], "both are kept");
+    step(&mut one);
+    assert_eq!(look(&mut one), [0.0, 3.0, 0.0], "its own push, and two of the other worker");
+    step(&mut one);
+    step(&mut one);
+    assert_eq!(look(&mut one), [3.0, 6.0, 3.0], "the first is three steps old");
+    let hits = one.hits(0).unwrap();
+    assert_eq!((hits.lookups, hits.hits, hits.misses), (4, 3, 5));
+    assert_eq!(other.hits(0), None);
+}
+
+#[test]
+fn values_travel_rounded_and_replicas_stay_equal() {
+    for (format, consistency) in
+        [("f16", "sync"), ("int8", "sync"), ("f16", "async"), ("int8", "async")]
+    {
+        let coordinator = coordinator(2);
+        let mut servers = servers(&coordinator, 2);
+        let mut definition = definition(consistency, "sgd:lr=1", 1);
+        definition.tables[0].values = format.to_owned();
+        let threads = workers(&coordinator, 2).into_iter().map(|it| {
+            let definition = definition.clone();
+            thread::spawn(move || {
+                let mut client = Client::open(&it.seat, &definition, LONG).unwrap();
+                let rows: Vec<u64> = (0..ROWS).collect();
+                let values: Vec<f32> =
+                    (0..rows.len() * WIDTH).map(|at| -0.01 * (at % 7) as f32).collect();
+                for _ in 0..50 {
+                    client.push(&[Gradient { table: 0, rows: &rows, values: &values }]).unwrap();
+                }
+                it
+            })
+        });
+        let _stay: Vec<Worker> =
+            threads.collect::<Vec<_>>().into_iter().map(|it| it.join().unwrap()).collect();
+        let mut reader = Reader::open(&coordinator.address(), TOKEN, LONG).unwrap();
+        let values = reader.pull_all(0).unwrap();
+        for (at, value) in values.iter().enumerate() {
+            let error = (value - 100.0 * 0.01 * (at % 7) as f32).abs();
+            assert!(error < 0.1, "{format} {consistency}: {value} at {at}");
+        }
+        // The backup answers the same bits.
+        servers.pop();
+        assert_eq!(reader.pull_all(0).unwrap(), values, "{format} {consistency}");
     }
 }

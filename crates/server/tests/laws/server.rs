@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use thinwire_member::Id;
 use thinwire_server::{
-    Action as Act, Event as ShardEvent, Initial, Message, Options, Piece, Pull, Shard,
+    Action as Act, Event as ShardEvent, Format, Initial, Message, Options, Piece, Pull, Shard,
     TableOptions, Tables,
 };
 use thinwire_testkit::net::{Action, Event};
@@ -28,7 +28,8 @@ pub struct Server {
 
 fn options() -> [TableOptions; 1] {
     let optimizer = Optimizer::parse("sgd:lr=1").expect("a rule");
-    [TableOptions { width: 1, optimizer, initial: Initial::Zeros, seed: 0, stream: 0 }]
+    let (initial, values) = (Initial::Zeros, Format::F32);
+    [TableOptions { width: 1, optimizer, initial, seed: 0, stream: 0, values }]
 }
 
 fn pieces() -> [Piece; 1] {

@@ -154,6 +154,10 @@ impl Worker {
 
 fn push(client: Id, number: u64) -> Push {
     let (rows, gradient): (Vec<u64>, Vec<f32>) = gradient(client, number).into_iter().unzip();
-    let parts = if rows.is_empty() { vec![] } else { vec![Part { table: 0, rows, gradient }] };
+    let parts = if rows.is_empty() {
+        vec![]
+    } else {
+        vec![Part { table: 0, rows, gradient: gradient.into() }]
+    };
     Push { client, number, parts }
 }

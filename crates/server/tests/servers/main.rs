@@ -46,6 +46,7 @@ fn definition(consistency: &str, backups: u32) -> Definition {
         initial: "zeros".to_owned(),
         seed: 1,
         stream: 0,
+        values: "f32".to_owned(),
     };
     let (tables, consistency) = (vec![table("one", 1), table("two", 3)], consistency.to_owned());
     Definition { tables, consistency, shards: SHARDS, backups, servers: 2, restore: None }

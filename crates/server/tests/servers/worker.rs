@@ -86,7 +86,7 @@ impl Worker {
     pub fn push(&mut self, shard: u32) {
         let number = self.pushed.get(&shard).copied().unwrap_or(0) + 1;
         let part = |(table, rows, width): (u32, Vec<u64>, usize)| {
-            let gradient = vec![-1.0; rows.len() * width];
+            let gradient = vec![-1.0; rows.len() * width].into();
             Part { table, rows, gradient }
         };
         let parts = self.rows(shard).into_iter().map(part).collect();
@@ -107,7 +107,7 @@ impl Worker {
         let pull = Pull { client: self.id, request: name, after, rows };
         let message = FromClient::Pull { shard, pull };
         self.ask(shard, &message, |reply| match reply {
-            FromServer::Answer { request, values, .. } if *request == name => Some(values.clone()),
+            FromServer::Answer { request, values, .. } if *request == name => Some(floats(values)),
             _ => None,
         })
     }
@@ -199,4 +199,8 @@ impl Worker {
         assert_eq!(FromServer::parse(&welcome).ok()?, FromServer::Welcome { server });
         Some(connection)
     }
+}
+
+fn floats(bytes: &[u8]) -> Vec<f32> {
+    bytes.as_chunks().0.iter().map(|bytes| f32::from_le_bytes(*bytes)).collect()
 }

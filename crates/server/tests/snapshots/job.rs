@@ -42,6 +42,7 @@ fn definition(setup: &Setup) -> Definition {
         initial: "zeros".to_owned(),
         seed: 0,
         stream: 0,
+        values: "f32".to_owned(),
     };
     Definition {
         tables: vec![table],

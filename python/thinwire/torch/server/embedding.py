@@ -6,6 +6,7 @@ The rows of a batch, each once, are a small dense leaf of the graph, in which au
 from __future__ import annotations
 
 import functools
+import re
 
 import torch
 from torch.nn import functional
@@ -25,13 +26,31 @@ class ServerEmbedding(torch.nn.Module):
         width: values per row, which are f32.
         initial: first values of the rows: "normal:DEVIATION", "uniform:BOUND", "constant:VALUE" or "zeros".
         optimizer: rule of this table, if it is not that of the `ParameterServer`.
+        values: format in which rows and gradients travel: "f32" as they are, "f16" or "int8" rounded; by
+            default that of the `ParameterServer`.
+        cache: memory for rows that this worker keeps, in bytes or such as "64MB"; without it none are kept.
+        staleness: number of this worker's own steps for which a row is kept, at most; with 0 until the next
+            step. Its own gradients are in all rows at once; those of other workers may be missing for so
+            many steps more than the consistency allows. Rows of a worker that makes no steps stay as they are.
     """
 
     def __init__(
-        self, rows: int, width: int, *, initial: str = "normal:1", optimizer: str | None = None
+        self,
+        rows: int,
+        width: int,
+        *,
+        initial: str = "normal:1",
+        optimizer: str | None = None,
+        values: str | None = None,
+        cache: int | str | None = None,
+        staleness: int = 0,
     ) -> None:
         """Has no servers yet."""
         super().__init__()
+        if staleness < 0:
+            raise InvalidError(f"staleness {staleness}, expected 0 or more steps")
+        self.values, self.staleness = values, staleness
+        self.cache_bytes = None if cache is None else bytes_of(cache)
         self.rows, self.width = rows, width
         self.initial, self.optimizer = initial, optimizer
         self._server: ParameterServer | None = None
@@ -40,11 +59,21 @@ class ServerEmbedding(torch.nn.Module):
 
     def table(self, name: str) -> Table:
         """Returns the table, under a name of its own."""
-        return Table(name, self.rows, self.width, self.initial, self.optimizer)
+        return Table(name, self.rows, self.width, self.initial, self.optimizer, self.values)
 
     def attach(self, server: ParameterServer, name: str, number: int) -> None:
         """Takes the servers that have the table."""
         self._server, self._name, self._number = server, name, number
+        if self.cache_bytes is not None:
+            server.cache(number, self.cache_bytes, self.staleness)
+
+    @property
+    def cache_stats(self) -> dict[str, int]:
+        """Counts of the cache so far: `lookups`, `ids`, `hits`, `misses`, `stale` (misses of rows that were
+        too old), `evictions` and `bytes_missed`; empty without a cache or before it has servers."""
+        if self._server is None or self.cache_bytes is None:
+            return {}
+        return self._server.hits(self._number)
 
     def forward(self, ids: torch.Tensor) -> torch.Tensor:
         """Returns the rows of `ids`, whole numbers of any shape, along a last dimension.
@@ -97,3 +126,16 @@ class ServerEmbedding(torch.nn.Module):
         if ids.dtype not in (torch.int64, torch.int32):
             raise InvalidError(f"ids of '{self._name}' are {ids.dtype}, expected torch.int64")
         return ids.long()
+
+
+def bytes_of(size: int | str) -> int:
+    """Returns a size in bytes, which may be such as "64MB" or "1.5GiB".
+
+    # Errors
+
+    InvalidError if it is none.
+    """
+    found = re.fullmatch(r"(\d+(?:\.\d+)?) ?([kMGT]?)(i?)B?", str(size))
+    if found is None or (found[3] and not found[2]):
+        raise InvalidError(f'cache "{size}", expected bytes, or such as "64MB" or "1.5GiB"')
+    return int(float(found[1]) * (1024 if found[3] else 1000) ** " kMGT".index(found[2] or " "))

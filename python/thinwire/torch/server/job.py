@@ -25,13 +25,14 @@ Rows = tuple[int, torch.Tensor]
 
 @dataclasses.dataclass(frozen=True)
 class Table:
-    """A table before it has a number; without an optimizer it has that of the job."""
+    """A table before it has a number; without an optimizer or a format of its values it has that of the job."""
 
     name: str
     rows: int
     width: int
     initial: str
     optimizer: str | None = None
+    values: str | None = None
 
 
 class ParameterServer:
@@ -49,6 +50,9 @@ class ParameterServer:
         backups: servers that can be lost at once without losing rows; by default 1, or 0 with one server.
         shards: number of parts in which rows are dealt over servers; by default 8 for each server.
         seed: of the first values.
+        values: format in which rows and gradients travel: "f32" as they are, "f16" or "int8" rounded.
+            Gradients are right on average, or, in "sync" and for parameters that are pushed whole, made up
+            for by the next steps; pulled rows are rounded to the nearest. Servers compute in f32.
         coordinator, token: where the job's coordinator is, as host:port or etcd://HOST:PORT/JOB, and the
             job's secret; by default as the launcher says in THINWIRE_COORDINATOR and THINWIRE_TOKEN.
         timeout_s: longest time without an answer, in seconds. In "sync" and "bounded" it exceeds the
@@ -64,6 +68,7 @@ class ParameterServer:
         backups: int | None = None,
         shards: int | None = None,
         seed: int = 0,
+        values: str = "f32",
         coordinator: str | None = None,
         token: str | None = None,
         timeout_s: float = 60.0,
@@ -77,6 +82,7 @@ class ParameterServer:
         self._counts = {"servers": servers, "backups": backups}
         self._counts["shards"] = SHARDS_PER_SERVER * servers if shards is None else shards
         self._seed = seed
+        self._values = values
         self._place = {"coordinator": coordinator, "token": token, "timeout_s": timeout_s}
         self._client: ServerClient | None = None
         self._tables: tuple[Table, ...] = ()
@@ -124,6 +130,14 @@ class ParameterServer:
         self._core.pull(pulled, out.data_ptr(), out.numel())
         return out
 
+    def cache(self, table: int, bytes_max: int, staleness: int) -> None:
+        """Keeps rows of a table in at most so many bytes, for at most so many steps of this worker."""
+        self._core.cache(table, bytes_max, staleness)
+
+    def hits(self, table: int) -> dict[str, int]:
+        """Returns the counts of a table's cache; nothing without one."""
+        return json.loads(self._core.hits(table) or "{}")
+
     def finish(self) -> None:
         """Waits until the last push will survive."""
         self._core.finish_push()
@@ -164,6 +178,7 @@ class ParameterServer:
                 "initial": table.initial,
                 "seed": self._seed,
                 "stream": number,
+                "values": table.values or self._values,
             }
             for number, table in enumerate(tables)
         ]

@@ -1,0 +1,83 @@
+//! Gradients of rows as they travel and as a log keeps them.
+
+use std::borrow::Cow;
+
+use thinwire_rows::Format;
+
+/// Values of some rows, row by row, in one format.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Values {
+    /// As they are.
+    F32(Vec<f32>),
+    /// Rows of [`Format::F16`].
+    F16(Vec<u8>),
+    /// Rows of [`Format::Int8`].
+    Int8(Vec<u8>),
+}
+
+impl Values {
+    /// Returns the format.
+    pub fn format(&self) -> Format {
+        match self {
+            Values::F32(_) => Format::F32,
+            Values::F16(_) => Format::F16,
+            Values::Int8(_) => Format::Int8,
+        }
+    }
+
+    /// Returns the values as they travel.
+    pub fn bytes(&self) -> &[u8] {
+        match self {
+            Values::F32(values) => bytemuck::must_cast_slice(values),
+            Values::F16(bytes) | Values::Int8(bytes) => bytes,
+        }
+    }
+
+    /// Takes values as they have travelled; none if the bytes are no whole number of the format's items.
+    pub(crate) fn from_bytes(format: Format, bytes: &[u8]) -> Option<Values> {
+        let is_whole = bytes.len().is_multiple_of(format.item_bytes());
+        is_whole.then(|| match format {
+            Format::F32 => Values::F32(bytemuck::pod_collect_to_vec(bytes)),
+            Format::F16 => Values::F16(bytes.to_vec()),
+            Format::Int8 => Values::Int8(bytes.to_vec()),
+        })
+    }
+
+    /// Returns the number of items: values, or bytes in `int8`, where each row has four more.
+    pub fn len(&self) -> usize {
+        self.bytes().len() / self.format().item_bytes()
+    }
+
+    /// Whether there are no values.
+    pub fn is_empty(&self) -> bool {
+        self.bytes().is_empty()
+    }
+
+    /// Returns the values of so many rows of equal length as f32.
+    pub(crate) fn decoded(&self, rows: usize) -> Cow<'_, [f32]> {
+        if let Values::F32(values) = self {
+            return Cow::Borrowed(values);
+        }
+        let (format, bytes) = (self.format(), self.bytes());
+        let columns = format.columns(bytes.len() / rows.max(1));
+        let mut values = vec![0.0; rows * columns];
+        if !values.is_empty() {
+            format.decode(&bytes[..rows * format.width(columns)], columns, &mut values);
+        }
+        Cow::Owned(values)
+    }
+
+    /// Returns the values of so many rows of equal length as f32.
+    pub(crate) fn into_f32(self, rows: usize) -> Vec<f32> {
+        match self {
+            Values::F32(values) => values,
+            other => other.decoded(rows).into_owned(),
+        }
+    }
+}
+
+impl From<Vec<f32>> for Values {
+    fn from(values: Vec<f32>) -> Values {
+        Values::F32(values)
+    }
+}
