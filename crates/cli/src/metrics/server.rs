@@ -20,6 +20,7 @@ fn page(figures: &Figures, epoch: u32) -> Page {
         ("thinwire_server_epoch", "Number of the epoch of servers.", u64::from(epoch)),
         ("thinwire_server_rows", "Rows that were written, in all copies.", figures.rows),
         ("thinwire_server_memory_bytes", "Bytes of memory of all copies.", figures.bytes),
+        ("thinwire_server_disk_bytes", "Bytes of rows on disk alone.", figures.spilled),
     ];
     for (name, help, value) in gauges {
         page.single(name, Kind::Gauge, help, value as f64);
