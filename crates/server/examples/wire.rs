@@ -98,7 +98,14 @@ impl Bench {
         };
         let (servers, backups) = (self.servers, self.backups);
         let consistency = "sync".to_owned();
-        Definition { tables: vec![table], consistency, shards: 8 * servers, backups, servers, restore: None }
+        Definition {
+            tables: vec![table],
+            consistency,
+            shards: 8 * servers,
+            backups,
+            servers,
+            restore: None,
+        }
     }
 
     /// Joins the job as a worker.

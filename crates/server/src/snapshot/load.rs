@@ -74,7 +74,7 @@ impl Snapshot {
     }
 
     /// Checks that a job with this definition can go on from it: tables are equal but for the settings of their
-    /// optimiser's rule. Numbers of shards, servers and backups may be others.
+    /// optimiser's rule and the format in which values travel. Numbers of shards, servers and backups may be others.
     ///
     /// # Errors
     /// If it is a snapshot of other tables, with both values.
@@ -82,6 +82,7 @@ impl Snapshot {
         let has = self.definition();
         let mut wanted = definition.clone();
         for (table, has) in wanted.tables.iter_mut().zip(&has.tables) {
+            table.values.clone_from(&has.values);
             if is_same_rule(&table.optimizer, &has.optimizer) {
                 table.optimizer.clone_from(&has.optimizer);
             }

@@ -190,6 +190,7 @@ fn a_snapshot_of_other_tables_is_refused_with_both_values() {
     assert!(rule.starts_with("table 'users.rows' with optimiser adagrad"), "{rule}");
     let mut slower = definition(5);
     slower.tables[1].optimizer = "sgd:lr=0.5".to_owned();
+    slower.tables[1].values = "f16".to_owned();
     snapshot.check(&slower).unwrap();
 }
 
