@@ -3,6 +3,7 @@
 //! The machine orders writes, replicates them, and lets pushes and pulls wait for slower workers. It holds
 //! no parameter: the edge has the tables, and performs the actions in their order.
 
+mod action;
 mod copy;
 mod follow;
 mod followers;
@@ -10,18 +11,16 @@ mod hold;
 mod lead;
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 use std::time::Duration;
 
 use thinwire_member::Id;
 
 use crate::consistency::Consistency;
-use crate::frontier::Frontier;
 use crate::message::Message;
-use crate::reason::{Reason, Request};
 use crate::staleness::Staleness;
 use crate::view::{Part, View};
-use crate::write::{Pull, Push, Workers, Write};
+use crate::write::{Pull, Push, Workers};
+pub use action::Action;
 use copy::Copy;
 pub use hold::Order;
 use lead::Lead;
@@ -79,73 +78,6 @@ pub enum Event {
     },
     /// [`Shard::deadline`] has come.
     Tick,
-}
-
-/// Action of a shard.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Action {
-    /// Sends a message to a server; with [`Message::Snapshot`] go the tables as they are now.
-    Forward {
-        /// Receiver.
-        to: Id,
-        /// The message.
-        message: Message,
-    },
-    /// Replaces the tables by those that came with the snapshot.
-    Load,
-    /// Drops the tables.
-    Drop,
-    /// Applies a write to the tables.
-    Apply(Arc<Write>),
-    /// Tells a worker that its push will survive.
-    Acknowledge {
-        /// The worker.
-        client: Id,
-        /// Number of the push.
-        number: u64,
-    },
-    /// Tells a client that it must ask again, there or elsewhere.
-    Refuse {
-        /// The client.
-        client: Id,
-        /// Request that is refused.
-        request: Request,
-        /// The reason.
-        reason: Reason,
-    },
-    /// Answers a pull with the tables as they are now.
-    Answer {
-        /// The pull.
-        pull: Pull,
-        /// Number of writes that the answer contains.
-        version: u64,
-    },
-    /// Tells the coordinator that a learner has all that is acknowledged, and will have.
-    Ready {
-        /// Number of the view.
-        view: u64,
-        /// The learner.
-        learner: Id,
-    },
-    /// Tells the coordinator which pushes are logged. No newer one is let in until there is a frontier.
-    Logged {
-        /// Number of the snapshot.
-        snapshot: u64,
-        /// Newest push of each worker.
-        pushes: Frontier,
-    },
-    /// Gives the tables out as they are now, for a snapshot of the job.
-    Capture {
-        /// Number of the snapshot.
-        snapshot: u64,
-    },
-    /// Tells the coordinator that the shard has waited long enough for a snapshot, and has no part in it.
-    Abandon {
-        /// Number of the snapshot.
-        snapshot: u64,
-        /// Push of the frontier that has not come; none if there was no frontier.
-        missing: Option<(Id, u64)>,
-    },
 }
 
 /// State machine of one copy of a shard.

@@ -5,7 +5,7 @@ use std::time::Duration;
 use thinwire_member::Id;
 
 use crate::message::Message;
-use crate::shard::Action;
+use crate::shard::action::Action;
 use crate::shard::copy::Copy;
 use crate::view::View;
 
