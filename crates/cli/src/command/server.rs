@@ -1,4 +1,4 @@
-//! `thinwire server`: one server of a parameter server, or what all of a job's are doing.
+//! `thinwire server`: one server of a parameter server, and `stats` about all servers of a job.
 
 mod stats;
 
@@ -22,33 +22,32 @@ use crate::metrics;
 use crate::output::say;
 use crate::training::Interrupt;
 
-/// Interval at which the command looks for signals and for the end of the job.
+/// Interval at which the command checks for signals and for the end of the job.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
 /// Keep a part of a job's parameters: apply the gradients that ranks push, and answer their pulls.
 ///
-/// A server gets its shards from the job's coordinator (`thinwire coordinator --servers`, or `thinwire train
-/// --mode server`). SIGTERM or Ctrl-C makes it leave; a copy of each of its shards is elsewhere if the job has
-/// replicas.
+/// The job's coordinator (`thinwire coordinator --servers`, or that of `thinwire train --mode server`) assigns
+/// shards to the server. SIGTERM or Ctrl-C makes it leave; its rows survive only if the job has replicas.
 #[derive(clap::Args)]
 #[command(args_conflicts_with_subcommands = true)]
 pub struct Args {
     #[command(subcommand)]
     what: Option<What>,
-    /// Address of the job's coordinator, or the store that knows it [default: THINWIRE_COORDINATOR]
+    /// Address of the job's coordinator, or of the store that has it [default: THINWIRE_COORDINATOR]
     #[arg(long, value_name = "HOST:PORT")]
     coordinator: Option<String>,
-    /// Address at which ranks and other servers reach this one [default: that by which it reaches the
+    /// Address at which ranks and other servers reach this one [default: that of this machine towards the
     /// coordinator]
     #[arg(long, value_name = "HOST:PORT")]
     listen: Option<String>,
     /// The job's secret (better given as THINWIRE_TOKEN)
     #[arg(long, env = "THINWIRE_TOKEN", hide_env_values = true, value_name = "SECRET")]
     token: Option<String>,
-    /// Where snapshots of the job go, a folder that all servers share [default: the job makes none]
+    /// Folder for snapshots of the job, which all servers share [default: the job takes no snapshots]
     #[arg(long, value_name = "FOLDER")]
     snapshot_dir: Option<PathBuf>,
-    /// Go on from this snapshot, or from the newest in this folder, as the job's ranks do
+    /// Begin with the rows of this snapshot, or of the newest in this folder; the same as for the job's ranks
     #[arg(long, value_name = "SNAPSHOT")]
     restore: Option<PathBuf>,
     #[command(flatten)]
@@ -61,15 +60,15 @@ pub struct Args {
 #[derive(clap::Args)]
 #[command(next_help_heading = "Limits")]
 struct LimitFlags {
-    /// Memory that rows may take, such as 2GB; the rows that were touched least lately go to a file
+    /// Limit on the memory of rows, such as 2GB; rows beyond it are evicted to a file
     /// [default: no limit]
     #[arg(long, value_name = "BYTES", requires = "spill_dir", value_parser = parse_bytes)]
     memory: Option<u64>,
-    /// With --memory, folder of that file, on a disk; it has no name and vanishes with the server
+    /// With --memory, folder for that file, on a disk; the file has no name and is gone when the server ends
     #[arg(long, value_name = "FOLDER", requires = "memory")]
     spill_dir: Option<PathBuf>,
-    /// Rate of each client's requests with their answers, such as 800mbit; whoever sends more is read from
-    /// more slowly [default: no limit]
+    /// Limit on the rate of each client's requests and their answers, such as 800mbit; a client that sends
+    /// more is read from more slowly [default: no limit]
     #[arg(long, value_name = "RATE")]
     client_rate: Option<Bandwidth>,
 }
@@ -85,18 +84,18 @@ impl LimitFlags {
     }
 }
 
-/// Other things to do than to serve.
+/// Subcommands of `thinwire server`.
 #[derive(Subcommand)]
 enum What {
     /// Show the servers of a job: rows, memory, requests and staleness
     Stats(stats::Args),
 }
 
-/// Serves until the job is over, or a signal comes.
+/// Serves until the job is over or a signal arrives.
 ///
 /// # Errors
-/// If the coordinator cannot be reached or has no servers, the address is taken, or the disk of rows beyond
-/// the limit of memory fails.
+/// If the coordinator cannot be reached or has no servers, the address is taken, the snapshot to restore is
+/// missing or another, or the disk of evicted rows fails.
 pub fn run(args: &Args) -> Result<u8> {
     match &args.what {
         Some(What::Stats(args)) => stats::run(args),
@@ -139,7 +138,7 @@ fn serve(args: &Args) -> Result<u8> {
         }
         if let Some(reason) = server.failure() {
             let error = anyhow!(
-                "this server has left the job, as it can keep its rows no longer: {reason}"
+                "this server has left the job because it can no longer keep its rows: {reason}"
             );
             return Err(hinted(error, "start another one with more memory or a larger disk"));
         }
@@ -161,7 +160,7 @@ fn usual_address(coordinator: &str) -> Result<String> {
     Ok(SocketAddr::from((address, 0)).to_string())
 }
 
-/// The seat that a launcher gave to this server, or a new one.
+/// Returns the seat that a launcher gave to this server, or a new one.
 fn seat(args: &Args) -> Result<Seat> {
     let given = Given {
         coordinator: args.coordinator.clone(),

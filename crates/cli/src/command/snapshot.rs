@@ -1,4 +1,4 @@
-//! `thinwire snapshot`: the parameters on the servers of a job, in files.
+//! `thinwire snapshot`: a snapshot of the parameters on a job's servers.
 
 use anyhow::Result;
 use thinwire_server::take_snapshot;
@@ -7,17 +7,18 @@ use crate::operator::Flags;
 use crate::output::print;
 use crate::training::SNAPSHOT_PATIENCE;
 
-/// Let the servers of a job write a snapshot into their --snapshot-dir, and print its name. Training goes on.
+/// Take a snapshot: the servers of a job write their parameters to their --snapshot-dir while training goes on.
+/// Prints the snapshot's name.
 #[derive(clap::Args)]
 pub struct Args {
     #[command(flatten)]
     operator: Flags,
 }
 
-/// Asks for a snapshot and waits until it is whole.
+/// Requests a snapshot and waits until it is complete.
 ///
 /// # Errors
-/// If the coordinator cannot be reached, or the servers cannot write it.
+/// If the coordinator cannot be reached, or the snapshot fails.
 pub fn run(args: &Args) -> Result<u8> {
     let name = take_snapshot(&args.operator.seat()?, SNAPSHOT_PATIENCE)?;
     print(format_args!("{name}\n"))?;

@@ -1,4 +1,4 @@
-//! Metrics of a coordinator, which follow from its events.
+//! Metrics of a coordinator, derived from its events.
 
 use std::sync::{Arc, Mutex};
 use std::time::UNIX_EPOCH;
@@ -7,7 +7,7 @@ use thinwire_job::elastic::Event;
 
 use super::page::{Kind, Page};
 
-/// Roles of processes, with the event by which an epoch begins and its field of how many there are.
+/// Roles of processes, each with the event that begins an epoch and the field for the number of members.
 const ROLES: [(&str, &str, &str); 2] =
     [("rank", "started", "ranks"), ("server", "servers_started", "servers")];
 
@@ -16,7 +16,7 @@ const ROLES: [(&str, &str, &str); 2] =
 struct Side {
     members: u64,
     epoch: u64,
-    /// Seconds since 1970 of its begin; 0 before the first.
+    /// Time at which the epoch began, in seconds since 1970; 0 before the first.
     changed_s: f64,
 }
 
@@ -25,7 +25,7 @@ struct Side {
 pub struct CoordinatorMetrics(Arc<Mutex<[Side; 2]>>);
 
 impl CoordinatorMetrics {
-    /// Takes note of an event.
+    /// Updates the metrics from an event.
     pub fn note(&self, event: &Event) {
         let mut sides = self.0.lock().expect("no holder panics");
         for (side, (_, name, members)) in sides.iter_mut().zip(ROLES) {

@@ -1,7 +1,7 @@
 //! Metrics of a process for Prometheus: text at `/metrics` of an address that the user gives.
 //!
-//! Servers, coordinators and ranks each have a file that turns their figures into a [`Page`]; a thread of its own
-//! answers whoever asks, one after another.
+//! Servers, coordinators and ranks each have a file that turns their figures into a [`Page`]. A thread of its own
+//! answers requests one after another.
 
 mod coordinator;
 mod page;
@@ -23,18 +23,17 @@ use page::Page;
 /// Flag of a process that shows metrics.
 #[derive(clap::Args, Clone, Debug, Default)]
 pub struct Flags {
-    /// Show metrics for Prometheus at http://ADDRESS:PORT/metrics; of several ranks on one machine each takes the
-    /// port after that of the one before. Whoever reaches the address can read them
+    /// Export metrics for Prometheus at http://ADDRESS:PORT/metrics. Several ranks on one machine take
+    /// consecutive ports. Anyone who reaches the address can read the metrics
     #[arg(long, value_name = "ADDRESS:PORT")]
     metrics: Option<SocketAddr>,
 }
 
 impl Flags {
-    /// Begins to show a page, if the flag is given, at a port so far after the given one; a port of 0 is any free
-    /// one.
+    /// Begins to export a page, if the flag is given, at the given port plus `offset`; port 0 takes any free port.
     ///
     /// # Errors
-    /// If the port is taken, or there is none so far after the given one.
+    /// If the port is taken, or the sum is no port.
     pub fn show(&self, offset: u16, page: impl Fn() -> Page + Send + 'static) -> Result<()> {
         let Some(mut address) = self.metrics else { return Ok(()) };
         if address.port() > 0 {

@@ -1,6 +1,6 @@
 //! Page of metrics in the text format of Prometheus, version 0.0.4.
 //!
-//! Law: whatever the values of labels are, each sample is one line, and they are read back.
+//! Law: each sample is one line from which the values of its labels can be read back, whatever they are.
 
 use std::fmt::{self, Display, Write};
 
@@ -11,7 +11,7 @@ pub enum Kind {
     Counter,
     /// Number that may fall.
     Gauge,
-    /// Numbers of events by a bound of their value.
+    /// Numbers of events, by upper bounds of their value.
     Histogram,
 }
 
@@ -31,7 +31,7 @@ impl Page {
         self.line(format_args!("# TYPE {name} {kind}"));
     }
 
-    /// Adds a sample of the metric that was begun last.
+    /// Adds a sample of the last metric that was begun.
     pub fn sample(&mut self, name: &str, labels: &[(&str, &str)], value: f64) {
         let label = |(name, value): &(&str, &str)| format!("{name}=\"{}\"", escaped(value));
         let labels: Vec<String> = labels.iter().map(label).collect();
@@ -47,8 +47,8 @@ impl Page {
         self.sample(name, &[], value);
     }
 
-    /// Adds a histogram of whole numbers from 0 on, given the number of events with each value; the last value
-    /// of `most + 1` stands for itself and all above.
+    /// Adds a histogram of whole numbers from 0 on, given the number of events with each value. The value
+    /// `most + 1` includes all larger ones.
     pub fn counts(&mut self, name: &str, (label, of): (&str, &str), counts: &[u64], most: usize) {
         let (bucket, mut sum, mut total) = (format!("{name}_bucket"), 0, 0);
         for value in 0..most {
@@ -74,7 +74,7 @@ impl Display for Page {
     }
 }
 
-/// Number as the format has it.
+/// Number in the notation of the format.
 struct Number(f64);
 
 impl Display for Number {

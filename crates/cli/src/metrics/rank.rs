@@ -13,20 +13,20 @@ pub struct Taken {
     pub loss: f64,
     /// Number of steps that this process has taken.
     pub steps: u64,
-    /// Seconds that they took.
+    /// Seconds that these steps took.
     pub step_s: f64,
-    /// Seconds of them in which this rank waited for others.
+    /// Seconds of these steps in which this rank waited for others.
     pub wait_s: f64,
     /// Bytes that this rank has sent.
     pub sent_bytes: u64,
 }
 
-/// Metrics of a rank, which its training and its page share.
+/// Metrics of a rank, shared by its training and its page.
 #[derive(Clone, Debug, Default)]
 pub struct RankMetrics(Arc<Mutex<Taken>>);
 
 impl RankMetrics {
-    /// Adds a step: `steps` of it is 1, and `step` the number of steps that are done.
+    /// Adds the figures of a step: its `steps` is 1, and its `step` the number of steps done.
     pub fn add(&self, step: Taken) {
         let mut sum = self.0.lock().expect("no holder panics");
         sum.steps += step.steps;
@@ -49,9 +49,13 @@ impl RankMetrics {
         page.single("thinwire_rank_loss", Kind::Gauge, "Mean loss of the last step.", sum.loss);
         let counters = [
             ("thinwire_rank_steps_total", "Steps that this process has taken.", sum.steps as f64),
-            ("thinwire_rank_step_seconds_total", "Seconds that its steps took.", sum.step_s),
-            ("thinwire_rank_wait_seconds_total", "Seconds of them in which it waited.", sum.wait_s),
-            ("thinwire_rank_sent_bytes_total", "Bytes that it has sent.", sum.sent_bytes as f64),
+            ("thinwire_rank_step_seconds_total", "Seconds that these steps took.", sum.step_s),
+            ("thinwire_rank_wait_seconds_total", "Seconds of its steps spent waiting.", sum.wait_s),
+            (
+                "thinwire_rank_sent_bytes_total",
+                "Bytes that this process has sent.",
+                sum.sent_bytes as f64,
+            ),
         ];
         for (name, help, value) in counters {
             page.single(name, Kind::Counter, help, value);

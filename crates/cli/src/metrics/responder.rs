@@ -1,7 +1,7 @@
 //! Thread that answers HTTP requests for one page.
 //!
-//! Connections are answered one after another, and none is waited for longer than two seconds, so what strangers
-//! can take is one small buffer. Law: no request makes it fail, and no bytes of a request are repeated.
+//! Connections are answered one after another, each within two seconds and one small buffer, which bounds the
+//! cost of unknown clients. Law: no request makes the thread fail, and no answer repeats bytes of a request.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -12,17 +12,17 @@ use anyhow::{Context, Result};
 
 use crate::failure::OrHint;
 
-/// Time that a connection has.
+/// Longest time of a connection.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// Longest pause before the next attempt to accept a connection, where the system has no room for one.
+/// Longest pause before the next attempt to accept a connection after the system could not.
 const PAUSE: Duration = Duration::from_millis(100);
 /// Most bytes of a request that are read.
 const REQUEST_BYTES_MAX: usize = 8 << 10;
 /// Path of the page.
 const PATH: &str = "/metrics";
 
-/// Begins to answer requests at an address with what `page` returns; returns the address with its port. The
-/// thread lives as long as the process.
+/// Starts the thread that answers requests at an address with the text that `page` returns. Returns the address
+/// with its port. The thread lives as long as the process.
 ///
 /// # Errors
 /// If the address is taken or not this machine's.
@@ -37,7 +37,7 @@ pub fn start(
     let serve = move || {
         loop {
             match listener.accept() {
-                // Whoever has gone needs no answer.
+                // A client that has gone needs no answer.
                 Ok((stream, _)) => drop(serve(stream, &page)),
                 Err(_) => thread::sleep(PAUSE),
             }

@@ -4,7 +4,7 @@ use thinwire_server::{Figures, STALENESS_MAX, Server};
 
 use super::page::{Kind, Page};
 
-/// Returns the metrics of a server; none before it begins and after its end.
+/// Returns the metrics of a server; an empty page before it has started and after it has ended.
 pub fn server_page(server: Option<&Server>) -> Page {
     server.map_or_else(Page::default, |server| page(&server.figures(), server.epoch()))
 }
@@ -17,10 +17,14 @@ fn page(figures: &Figures, epoch: u32) -> Page {
     page.sample(name, &[("role", "primary")], figures.primaries as f64);
     page.sample(name, &[("role", "backup")], backups as f64);
     let gauges = [
-        ("thinwire_server_epoch", "Number of the epoch of servers.", u64::from(epoch)),
-        ("thinwire_server_rows", "Rows that were written, in all copies.", figures.rows),
-        ("thinwire_server_memory_bytes", "Bytes of memory of all copies.", figures.bytes),
-        ("thinwire_server_disk_bytes", "Bytes of rows on disk alone.", figures.spilled),
+        ("thinwire_server_epoch", "Number of the servers' epoch.", u64::from(epoch)),
+        ("thinwire_server_rows", "Rows that were written, in all copies of shards.", figures.rows),
+        (
+            "thinwire_server_memory_bytes",
+            "Bytes of memory that the rows of all copies take.",
+            figures.bytes,
+        ),
+        ("thinwire_server_disk_bytes", "Bytes of rows that are only on disk.", figures.spilled),
     ];
     for (name, help, value) in gauges {
         page.single(name, Kind::Gauge, help, value as f64);
@@ -28,7 +32,11 @@ fn page(figures: &Figures, epoch: u32) -> Page {
     let counters = [
         ("thinwire_server_pushes_total", "Pushes that were acknowledged.", figures.pushes),
         ("thinwire_server_pulls_total", "Pulls that were answered.", figures.pulls),
-        ("thinwire_server_updates_total", "Updates applied to all copies.", figures.updates),
+        (
+            "thinwire_server_updates_total",
+            "Updates that were applied, over all copies.",
+            figures.updates,
+        ),
     ];
     for (name, help, value) in counters {
         page.single(name, Kind::Counter, help, value as f64);
@@ -37,7 +45,7 @@ fn page(figures: &Figures, epoch: u32) -> Page {
     page.family(
         name,
         Kind::Histogram,
-        "Steps that a worker was ahead of the slowest when answered.",
+        "Steps that a worker was ahead of the slowest when its pull was answered.",
     );
     for (worker, counts) in &figures.staleness {
         page.counts(name, ("worker", worker), counts, STALENESS_MAX);

@@ -1,4 +1,4 @@
-//! Parameters that the servers of a parameter server have, as tables, and a rank's way to them.
+//! Parameters on servers, as tables, and the client through which a rank updates them.
 
 use std::borrow::Cow;
 use std::cell::RefCell;
@@ -17,11 +17,11 @@ use super::snapshots::Asker;
 /// Values per row of a parameter of one dimension.
 const VECTOR_WIDTH: usize = 1024;
 
-/// Parameters that servers have.
+/// Parameters on servers.
 #[derive(Clone)]
 pub struct Served(Rc<RefCell<Link>>);
 
-/// Client of one rank, with what it pushes and pulls in each step.
+/// Client of one rank, with the tables that it pushes and pulls in each step.
 struct Link {
     client: Client,
     tables: Vec<Tabled>,
@@ -29,12 +29,12 @@ struct Link {
     rows: Vec<Vec<u64>>,
     /// Values of all rows, table after table.
     pulled: Vec<f32>,
-    /// What asks for snapshots, on the first rank.
+    /// Requester of snapshots, on rank 0.
     asker: Option<Asker>,
 }
 
 impl Served {
-    /// Defines the tables of an executor's parameters with these names, and waits for the servers.
+    /// Defines a table for each parameter of the program with one of these names, and waits for the servers.
     ///
     /// # Errors
     /// If the job has other tables, or its servers are not there in time.
@@ -54,22 +54,22 @@ impl Served {
         Ok(Served(Rc::new(RefCell::new(Link { client, tables, rows, pulled, asker: None }))))
     }
 
-    /// Returns the bytes of values that a rank pushes in a step, and pulls.
+    /// Returns the bytes of values that a rank pushes in a step; it pulls as many.
     pub fn step_bytes(&self) -> u64 {
         self.0.borrow().step_bytes()
     }
 
-    /// Lets this rank ask for snapshots from now on, or no longer.
+    /// Sets whether this rank requests snapshots from now on.
     pub fn ask(&self, asker: Option<Asker>) {
         let mut link = self.0.borrow_mut();
-        // One that is there waits for its last snapshot when it goes.
+        // Replacing a requester would wait for its snapshot, so an existing one is kept.
         if link.asker.is_some() != asker.is_some() {
             link.asker = asker;
         }
     }
 
-    /// Lets the servers update their parameters from the gradients of an executor, whose rows are this part of the
-    /// batch. It begins with the servers' present values.
+    /// Connects a machine, whose rows are this share of the batch, to the servers: they update their parameters from
+    /// its gradients. The machine begins with the servers' present values.
     ///
     /// # Errors
     /// If a shard is lost, or the servers do not answer.
@@ -116,7 +116,7 @@ impl Link {
         self.client.pull(&rows.collect::<Vec<_>>(), &mut self.pulled)
     }
 
-    /// Returns the values of each table that were pulled, without padding.
+    /// Returns the pulled values of each table, without padding.
     fn values(&self) -> impl Iterator<Item = &[f32]> {
         let mut rest = &self.pulled[..];
         self.tables.iter().map(move |table| {
@@ -130,7 +130,7 @@ impl Link {
 /// Returns a parameter as a table.
 fn table((id, tensor): (TensorId, &Tensor)) -> Tabled {
     let length = tensor.elements();
-    // A vector has rows, too, so that no shard has all of a long one.
+    // A vector is cut into rows, so that a long one is spread over shards.
     let width = match tensor.shape.len() {
         0 | 1 => length.min(VECTOR_WIDTH),
         _ => length / tensor.shape[0],

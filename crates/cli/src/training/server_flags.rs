@@ -1,4 +1,4 @@
-//! Flags of a training whose parameters, or some of them, live on servers.
+//! Flags of a training with all or some of its parameters on servers.
 
 use anyhow::{Result, anyhow};
 use clap::ValueEnum;
@@ -10,25 +10,25 @@ use super::snapshots::{SnapshotFlags, Snapshots};
 use crate::failure::hinted;
 use crate::size::{Size, ensure_fixed};
 
-/// Servers that a launcher starts, unless it is told.
+/// Default of `--servers`.
 const SERVERS: u32 = 2;
 /// Shards per server, so that they can be dealt evenly over other numbers of servers.
 const SHARDS_PER_SERVER: u32 = 8;
-/// Optimiser of the servers, unless it is told.
+/// Default of `--optimizer`.
 const OPTIMIZER: &str = "adamw:lr=0.001";
 
-/// Most names that a hint repeats.
+/// Most names of parameters in a hint.
 const NAMES: usize = 8;
 
 /// Place where gradients become parameters.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum Mode {
-    /// Every rank has the sum of all gradients, and updates its own parameters
+    /// Ranks sum their gradients, and each updates its own copy of the parameters
     #[default]
     AllReduce,
-    /// Servers have the parameters: ranks push gradients and pull parameters
+    /// Servers keep the parameters: ranks push gradients and pull parameters
     Server,
-    /// Servers have the parameters of --server-params, and every rank the others
+    /// Servers keep the parameters of --server-params, and every rank has a copy of the others
     Hybrid,
 }
 
@@ -39,23 +39,23 @@ pub struct ServerFlags {
     /// Where gradients become parameters
     #[arg(long, value_enum, default_value_t)]
     mode: Mode,
-    /// With --mode hybrid, the parameters that servers have: 'embedding.*', where * stands for any letters; may
-    /// be repeated
+    /// With --mode hybrid, names of the parameters on servers, such as 'embedding.*', where * stands for any
+    /// letters; may be repeated
     #[arg(long, value_name = "NAMES")]
     server_params: Vec<String>,
     /// With servers, number of servers to start on this machine [default: 2]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=256))]
     servers: Option<u32>,
-    /// With servers, how far a rank may be ahead of another: sync (all gradients of a step are one
+    /// With servers, how far a rank may be ahead of the slowest: sync (all gradients of a step are one
     /// update), bounded:STEPS or async [default: sync]
     #[arg(long, value_name = "HOW", value_parser = |text: &str| Consistency::parse(text))]
     consistency: Option<Consistency>,
-    /// With servers, the servers' optimiser, whose learning rate is constant
+    /// With servers, optimiser that they apply, with a constant learning rate
     /// [default: adamw:lr=0.001]
     #[arg(long, value_name = "RULE:lr=RATE", value_parser = |text: &str| Optimizer::parse(text))]
     optimizer: Option<Optimizer>,
-    /// With servers, servers that can be lost at once without losing parameters [default: 1, or 0
-    /// with one server]
+    /// With servers, number of servers that can be lost at once without losing parameters [default: 1,
+    /// or 0 with one server]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(0..=15))]
     replicas: Option<u32>,
     #[command(flatten)]
@@ -70,9 +70,9 @@ pub struct ServerMode {
     consistency: Consistency,
     optimizer: Optimizer,
     backups: u32,
-    /// Patterns of the parameters that servers have; none where they have all.
+    /// Patterns of the parameters on servers; empty if all are on servers.
     patterns: Vec<String>,
-    /// Number of ranks, where that is fixed.
+    /// Number of ranks if it is fixed, else 0.
     pub ranks: u32,
     /// Snapshots of the servers' tables.
     pub snapshots: Snapshots,
@@ -88,16 +88,16 @@ pub struct Tabled {
     pub width: usize,
     /// Number of values.
     pub length: usize,
-    /// Whether it has two dimensions or more: weight decay is for these alone.
+    /// Whether the parameter has two dimensions or more; weight decay applies only to these.
     pub is_matrix: bool,
-    /// First values, as a definition names them.
+    /// First values, in the notation of a definition.
     pub initial: String,
-    /// Number of the stream of random numbers of its first values.
+    /// Stream of random numbers of the first values.
     pub stream: u32,
 }
 
 impl ServerFlags {
-    /// Returns the parameter server, if gradients go to one.
+    /// Returns the parameter server; none with `--mode all-reduce`.
     ///
     /// # Errors
     /// If a flag needs another one.
@@ -131,7 +131,7 @@ impl ServerFlags {
         }))
     }
 
-    /// Refuses names of parameters where servers have all, and no names where they have some.
+    /// Checks that `--server-params` is given in hybrid mode and only there.
     fn check_patterns(&self) -> Result<()> {
         match (self.mode, self.server_params.first()) {
             (Mode::Hybrid, None) => Err(hinted(
@@ -171,15 +171,15 @@ impl ServerMode {
         !self.patterns.is_empty()
     }
 
-    /// Returns whether servers let a rank wait for slower ones.
+    /// Returns whether ranks wait for slower ones.
     pub fn waits(&self) -> bool {
         self.consistency != Consistency::Async
     }
 
-    /// Returns which of a model's parameters servers have.
+    /// Returns the names of the model's parameters that are on servers.
     ///
     /// # Errors
-    /// If a pattern fits none, or all of them together fit all.
+    /// If a pattern fits no parameter, or the patterns together fit all.
     pub fn served(&self, names: &[String]) -> Result<Vec<String>> {
         let (count, shown) = (names.len(), names[..names.len().min(NAMES)].join(", "));
         let more = if count > NAMES { ", ..." } else { "" };
@@ -202,7 +202,7 @@ impl ServerMode {
         }
     }
 
-    /// Returns what the ranks of the job must have in common.
+    /// Returns the settings that all ranks of the job must share.
     pub fn facts(&self) -> impl Iterator<Item = (String, String)> {
         [
             ("--mode", if self.is_hybrid() { "hybrid" } else { "server" }.to_owned()),

@@ -1,4 +1,4 @@
-//! Snapshots of a training whose parameters live on servers: flags, and the rank that asks for them.
+//! Snapshots of a training with servers: their flags, and the requests of rank 0.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -12,20 +12,21 @@ use thinwire_server::{Definition, Snapshot, take_snapshot};
 use crate::failure::{self, hinted};
 use crate::output::say;
 
-/// Longest time that a snapshot takes: servers give it up before.
+/// Longest wait for a snapshot; servers give up a snapshot earlier.
 pub const PATIENCE: Duration = Duration::from_secs(900);
 
 /// Flags of snapshots.
 #[derive(clap::Args, Clone, Debug, Default)]
 pub struct SnapshotFlags {
-    /// With --mode server, where the servers write snapshots, a folder that they share
+    /// With servers, folder for their snapshots, which all servers share
     #[arg(long, value_name = "FOLDER")]
     snapshot_dir: Option<PathBuf>,
-    /// With --snapshot-dir, after how many steps a snapshot is written [default: when somebody asks, by thinwire
+    /// With --snapshot-dir, take a snapshot after every N steps [default: only on request, by thinwire
     /// snapshot]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     snapshot_every: Option<u64>,
-    /// With --mode server, go on from this snapshot, or from the newest in this folder, with any number of servers
+    /// With servers, begin with the rows of this snapshot, or of the newest in this folder; the number of servers
+    /// may differ
     #[arg(long, value_name = "SNAPSHOT")]
     restore: Option<PathBuf>,
 }
@@ -63,17 +64,17 @@ impl SnapshotFlags {
 }
 
 impl Snapshots {
-    /// Returns the arguments of a server of the training.
+    /// Returns the flags about snapshots for a server that the launcher starts.
     pub fn server_arguments(&self) -> Vec<OsString> {
         let flags = [("--snapshot-dir", &self.folder), ("--restore", &self.restore)];
         let given = flags.into_iter().filter_map(|(flag, path)| Some((flag, path.clone()?)));
         given.flat_map(|(flag, path)| [flag.into(), path.into_os_string()]).collect()
     }
 
-    /// Lets a definition go on from the snapshot, if there is one.
+    /// Adds the snapshot of `--restore`, if given, to a definition.
     ///
     /// # Errors
-    /// If there is no snapshot where it should be, or it is of another model.
+    /// If there is no snapshot at that path, or it is of another model.
     pub fn restore(&self, definition: Definition) -> Result<Definition> {
         let Some(path) = &self.restore else { return Ok(definition) };
         let snapshot = Snapshot::open(path)?;
@@ -81,14 +82,15 @@ impl Snapshots {
         Ok(Definition { restore: Some(snapshot.name()), ..definition })
     }
 
-    /// Returns what asks for snapshots, if they are written regularly.
+    /// Returns the requester of snapshots; none without `--snapshot-every`.
     pub fn asker(&self, seat: &Seat) -> Option<Asker> {
         let every = self.every?;
         Some(Asker { every, seat: seat.clone(), thread: None })
     }
 }
 
-/// Asker for snapshots after some steps. Training goes on meanwhile; dropped, it waits for the last one.
+/// Requester of a snapshot after every so many steps. Training goes on meanwhile. Dropping it waits for the
+/// snapshot that is under way.
 #[derive(Debug)]
 pub struct Asker {
     every: u64,
@@ -97,14 +99,14 @@ pub struct Asker {
 }
 
 impl Asker {
-    /// Takes note that so many steps are done.
+    /// Requests a snapshot if one is due after this number of steps.
     pub fn stepped(&mut self, steps: u64) {
         if !steps.is_multiple_of(self.every) {
             return;
         }
         if self.thread.as_ref().is_some_and(|thread| !thread.is_finished()) {
             return say(format!(
-                "no snapshot after step {steps}: the one before is not written yet"
+                "no snapshot after step {steps}: the previous one is not written yet"
             ));
         }
         let seat = self.seat.clone();

@@ -1,4 +1,4 @@
-//! Standing of a rank in its job, which decides what it tells others between steps and when its epoch ends.
+//! Standing of a rank in its job, which decides its signals to other ranks and the end of its epoch.
 
 use serde_json::{Map, Value};
 use thinwire_job::elastic::{Membership, Presence};
@@ -6,9 +6,9 @@ use thinwire_member::{Epoch, Id};
 
 use crate::report::Change;
 
-/// Number that a rank gives the others to end the epoch after this step, above those of signals.
+/// Wish to end the epoch after this step. It is larger than the number of any signal.
 pub const CHANGE: i32 = 1 << 10;
-/// Number that a rank gives the others if nobody goes on after this step.
+/// Wish to end the epoch after this step because all ranks leave.
 pub const STOP: i32 = 1 << 11;
 
 /// Standing of a rank in its job.
@@ -32,7 +32,7 @@ impl Standing<'_> {
         }
     }
 
-    /// Sends figures for people to the coordinator, if there is one.
+    /// Sends figures for display to the coordinator, if there is one.
     pub fn tell(self, figures: Map<String, Value>) {
         match self {
             Standing::Fixed => {}
@@ -53,9 +53,9 @@ impl Standing<'_> {
         !matches!(self, Standing::Fixed)
     }
 
-    /// Returns the number that this rank, one of so many, gives the others in a step: a signal that ends the
-    /// training, [`CHANGE`] or [`STOP`] to end the epoch, or 0. In an elastic job a signal makes this process
-    /// leave, and the others go on.
+    /// Returns the wish that this rank shares with the `ranks` ranks in a step: the number of a signal that ends
+    /// the training, [`CHANGE`] or [`STOP`] to end the epoch, or 0. In an elastic job a signal makes only this
+    /// process leave.
     pub fn wish(self, signal: Option<i32>, ranks: usize) -> i32 {
         match self {
             Standing::Member(membership) => {
@@ -75,8 +75,9 @@ impl Standing<'_> {
     }
 }
 
-/// Returns what to say of an epoch that goes on from a state. New are those who were not in the last epoch: a
-/// member may lack the last step, and so take the state over, without being new.
+/// Returns the report of a new epoch. Ranks count as joined if they were not among the members of the last epoch,
+/// `before`. The number of holders would not do: a member that lacks the last step takes the state over, too,
+/// without being new.
 pub fn change(epoch: &Epoch, before: &[Id]) -> Change {
     let ranks = epoch.members.len();
     let joined = match before.is_empty() {

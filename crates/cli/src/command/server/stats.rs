@@ -1,4 +1,4 @@
-//! `thinwire server stats`: the servers of a job at this moment.
+//! `thinwire server stats`: figures of all servers of a job.
 
 use anyhow::{Context, Result, anyhow};
 use serde_json::Value;
@@ -8,17 +8,17 @@ use crate::failure::hinted;
 use crate::operator::Flags;
 use crate::output::{print, print_json};
 
-/// Show the servers of a job, as they told its coordinator within the last seconds.
+/// Show the servers of a job, as reported to its coordinator in the last few seconds.
 #[derive(clap::Args)]
 pub struct Args {
-    /// The servers' state as one JSON object
+    /// Print the servers' state as one JSON object
     #[arg(long)]
     json: bool,
     #[command(flatten)]
     operator: Flags,
 }
 
-/// Asks the coordinator and shows what it says of the servers.
+/// Asks the coordinator for its state and shows the servers in it.
 ///
 /// # Errors
 /// If the coordinator cannot be reached, or the job has no servers.
