@@ -1,7 +1,7 @@
 """From JSON lines of `bench/run.sh server` on stdin to a table.
 
-A cell is the median over rounds of each run's median. `bound` is the time of the busiest link's bytes in its
-busier direction, at its whole rate and with both directions at once. Standard library only.
+A cell is the median over rounds of each run's median. `bound` is the time of the busiest link's bytes in
+its busier direction, at its whole rate and with both directions at once. Standard library only.
 """
 
 import collections
@@ -23,7 +23,8 @@ def main() -> None:
         )
         seconds[key].append((it["seconds_median"], it["seconds_min"], it["seconds_max"]))
     print(
-        "| network | MB | what | workers | servers | backups | format | ms | least to most | bound ms | x bound |"
+        "| network | MB | what | workers | servers | backups | format | ms | least to most | bound ms "
+        "| x bound |"
     )
     print("|---|--:|---|--:|--:|--:|---|--:|--:|--:|--:|")
     for key, found in sorted(seconds.items()):
