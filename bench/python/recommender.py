@@ -3,8 +3,8 @@
     recommender.py server|ddp|single [--workers N] [--servers N] [--rows N] [--width N] ...
 
 Run once per rank (RANK, MASTER_ADDR and MASTER_PORT say where): ranks below `--workers` train, the others
-are servers. `ddp` has `nn.Embedding(sparse=True)` in every rank under DistributedDataParallel over gloo, and
-`single` is one process with the batches of all. All follow the same rule, Adagrad, and see the same
+are servers. `ddp` has `nn.Embedding(sparse=True)` in every rank under DistributedDataParallel over gloo,
+and `single` is one process with the batches of all. All follow the same rule, Adagrad, and see the same
 samples. Rank 0 prints one JSON object: samples per second of all workers together in the median of its
 windows, and the area under the ROC curve.
 """
