@@ -1,6 +1,7 @@
-"""Reduce of f32 to rank 0 and broadcast from it by gloo (torch.distributed): a push and a pull without servers.
+"""Reduce of f32 to rank 0 and broadcast from it by gloo: a push and a pull without servers.
 
-Started once per rank as gloo.py is. Rank 0 prints one JSON line; a repetition takes what its slowest rank takes.
+Started once per rank as gloo.py is. Rank 0 prints one JSON line. A repetition takes as long as its slowest
+rank.
 
     python bench/peers/gloo_server.py BYTES RUNS
 """

@@ -2,9 +2,10 @@
 
     recommender.py server|ddp|single [--workers N] [--servers N] [--rows N] [--width N] ...
 
-Run once per rank (RANK, MASTER_ADDR and MASTER_PORT say where): ranks below `--workers` train, the others are servers.
-`ddp` has `nn.Embedding(sparse=True)` in every rank under DistributedDataParallel over gloo, and `single` is one process
-with the batches of all. All follow the same rule, Adagrad, and see the same samples. Rank 0 prints one JSON object: samples per second of all workers together in the median of its
+Run once per rank (RANK, MASTER_ADDR and MASTER_PORT say where): ranks below `--workers` train, the others
+are servers. `ddp` has `nn.Embedding(sparse=True)` in every rank under DistributedDataParallel over gloo,
+and `single` is one process with the batches of all. All follow the same rule, Adagrad, and see the same
+samples. Rank 0 prints one JSON object: samples per second of all workers together in the median of its
 windows, and the area under the ROC curve.
 """
 
@@ -22,7 +23,7 @@ from torch import nn
 from torch.nn.functional import binary_cross_entropy_with_logits
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "examples/python"))
-import torch_recommender as example  # noqa: E402
+import torch_recommender as example
 
 RATE = 0.05
 DEVIATION = 0.1
@@ -40,7 +41,10 @@ def main() -> None:
     method = {"server": train_server, "ddp": train_ddp, "single": train_single}
     found = method[options.method](options, rank)
     if rank == 0:
-        settings = {name: getattr(options, name) for name in ("method", "workers", "servers", "batch", "steps", "width")}
+        settings = {
+            name: getattr(options, name)
+            for name in ("method", "workers", "servers", "batch", "steps", "width")
+        }
         place = {"network": os.environ.get("NETWORK", "loopback"), "rows": options.table_rows}
         settings["method"] += options.label
         print(json.dumps({**settings, **place, **found}), flush=True)
@@ -88,15 +92,24 @@ def train_server(options, rank: int) -> dict:
     if rank == 0:
         # It lives as long as this process.
         host = Coordinator(coordinator(), TOKEN, options.workers, state=state, servers=True)
-    os.environ |= {"THINWIRE_COORDINATOR": coordinator(), "THINWIRE_TOKEN": TOKEN, "THINWIRE_MEMBER": "new"}
+    os.environ |= {
+        "THINWIRE_COORDINATOR": coordinator(),
+        "THINWIRE_TOKEN": TOKEN,
+        "THINWIRE_MEMBER": "new",
+    }
     extra = {"cache": options.cache, "staleness": options.staleness} if options.cache else {}
     extra |= {"values": options.values} if options.values else {}
     initial = f"normal:{DEVIATION}"
-    table = thinwire.torch.ServerEmbedding(options.table_rows, options.width, initial=initial, **extra)
+    table = thinwire.torch.ServerEmbedding(
+        options.table_rows, options.width, initial=initial, **extra
+    )
     model = made(options, table)
     server = attempt(
         lambda: thinwire.torch.ParameterServer(
-            f"adagrad:lr={RATE}", options.consistency, servers=options.servers, backups=options.backups
+            f"adagrad:lr={RATE}",
+            options.consistency,
+            servers=options.servers,
+            backups=options.backups,
         )
     )
     optimizer = thinwire.torch.ServerOptimizer(server, model, model.parameters())
@@ -146,7 +159,10 @@ def measured(options, model, optimizer, place) -> dict:
     alone = options.workers // world
     times = []
     for step in range(options.steps):
-        parts = [log.read(1 + step * options.workers + rank * alone + it, options.batch) for it in range(alone)]
+        parts = [
+            log.read(1 + step * options.workers + rank * alone + it, options.batch)
+            for it in range(alone)
+        ]
         ids, numbers, clicks = (torch.cat([part[at] for part in parts]) for at in range(3))
         begun = time.perf_counter()
         optimizer.zero_grad()
@@ -161,8 +177,13 @@ def measured(options, model, optimizer, place) -> dict:
     if rank == 0:
         ids, numbers, clicks, truth = log.read(0, options.test)
         with torch.no_grad():
-            parts = [model(i, n) for i, n in zip(ids.split(options.batch), numbers.split(options.batch))]
-        result |= {"auc": example.area(torch.cat(parts), clicks), "auc_truth": example.area(truth, clicks)}
+            parts = [
+                model(i, n) for i, n in zip(ids.split(options.batch), numbers.split(options.batch))
+            ]
+        result |= {
+            "auc": example.area(torch.cat(parts), clicks),
+            "auc_truth": example.area(truth, clicks),
+        }
     return result
 
 
@@ -171,7 +192,14 @@ def parsed() -> argparse.Namespace:
     parser.add_argument("method", choices=["server", "ddp", "single"])
     texts = {"consistency": "sync", "cache": "", "values": "", "label": ""}
     numbers = {"workers": 2, "servers": 2, "backups": 0, "staleness": 0}
-    numbers |= {"fields": 10, "rows": 1_000_000, "width": 16, "batch": 1024, "steps": 60, "test": 50_000}
+    numbers |= {
+        "fields": 10,
+        "rows": 1_000_000,
+        "width": 16,
+        "batch": 1024,
+        "steps": 60,
+        "test": 50_000,
+    }
     for name, value in {**texts, **numbers}.items():
         parser.add_argument(f"--{name}", type=type(value), default=value)
     return parser.parse_args()

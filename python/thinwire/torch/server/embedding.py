@@ -31,7 +31,7 @@ class ServerEmbedding(torch.nn.Module):
         cache: memory for rows that this worker keeps, in bytes or such as "64MB"; without it none are kept.
         staleness: number of this worker's own steps for which a row is kept, at most; with 0 until the next
             step. Its own gradients are in all rows at once; those of other workers may be missing for so
-            many steps more than the consistency allows. Rows of a worker that makes no steps stay as they are.
+            many steps more than the consistency allows. A worker that makes no steps keeps its rows.
     """
 
     def __init__(

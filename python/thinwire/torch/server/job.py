@@ -25,7 +25,7 @@ Rows = tuple[int, torch.Tensor]
 
 @dataclasses.dataclass(frozen=True)
 class Table:
-    """A table before it has a number; without an optimizer or a format of its values it has that of the job."""
+    """A table before it has a number; without an optimizer or a format of values it has that of the job."""
 
     name: str
     rows: int
