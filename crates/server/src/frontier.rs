@@ -1,7 +1,7 @@
 //! Frontier of a snapshot: the newest push of each worker that it contains.
 //!
-//! Pushes of a worker to all shards have one number per step, so that one frontier says for every shard what is
-//! in the snapshot: a consistent cut (Chandy and Lamport, "Distributed Snapshots", TOCS 1985).
+//! A worker's push has the same number in all shards, so one frontier defines for every shard which pushes belong
+//! to the snapshot: a consistent cut (Chandy and Lamport, "Distributed Snapshots", TOCS 1985).
 
 use std::collections::BTreeMap;
 
@@ -18,7 +18,7 @@ pub struct Frontier {
 }
 
 impl Frontier {
-    /// Moves the frontier to where each worker has come here or in the other one.
+    /// Advances the frontier to the newer push of each worker in either frontier.
     pub fn join(&mut self, other: &Frontier) {
         for (id, number) in &other.pushes {
             let newest = self.pushes.entry(*id).or_default();
@@ -26,7 +26,7 @@ impl Frontier {
         }
     }
 
-    /// Returns whether a push is not behind the frontier.
+    /// Returns whether a push belongs to the snapshot.
     pub(crate) fn contains(&self, id: Id, number: u64) -> bool {
         self.pushes.get(&id).is_some_and(|newest| number <= *newest)
     }

@@ -1,11 +1,11 @@
-//! Snapshots of a job's tables in a folder, to go on from with any number of servers.
+//! Snapshots of a job's tables in a folder, which any number of servers can restore.
 //!
 //! A snapshot is a folder `snapshot-000012` with one file `shard-00003.safetensors` per shard and a
-//! `manifest.json`, which comes last and holds the definition, the frontier, and length and checksum of every
-//! file. Servers write into a folder of another name, which is renamed when it is whole.
+//! `manifest.json`, which is written last and holds the definition, the frontier, and length and checksum of every
+//! file. Servers write a draft, a folder of another name, which is renamed when it is complete.
 //!
-//! Laws: what is loaded is what was captured, bit for bit, whatever the number of shards, or there is an error
-//! that names the file; a snapshot that is whole is never written to.
+//! Laws: the loaded tables equal the captured ones bit for bit, whatever the number of shards, or an error names
+//! the file; a complete snapshot is never written to.
 
 mod draft;
 mod image;

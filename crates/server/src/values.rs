@@ -1,4 +1,4 @@
-//! Gradients of rows as they travel and as a log keeps them.
+//! Gradients of rows in the format in which they travel and in which a log stores them.
 
 use std::borrow::Cow;
 
@@ -7,7 +7,7 @@ use thinwire_rows::Format;
 /// Values of some rows, row by row, in one format.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Values {
-    /// As they are.
+    /// Unchanged values.
     F32(Vec<f32>),
     /// Rows of [`Format::F16`].
     F16(Vec<u8>),
@@ -25,7 +25,7 @@ impl Values {
         }
     }
 
-    /// Returns the values as they travel.
+    /// Returns the bytes of the values on the wire.
     pub fn bytes(&self) -> &[u8] {
         match self {
             Values::F32(values) => bytemuck::must_cast_slice(values),
@@ -33,7 +33,7 @@ impl Values {
         }
     }
 
-    /// Takes values as they have travelled; none if the bytes are no whole number of the format's items.
+    /// Reads values from their bytes on the wire; none if these are no whole number of the format's items.
     pub(crate) fn from_bytes(format: Format, bytes: &[u8]) -> Option<Values> {
         let is_whole = bytes.len().is_multiple_of(format.item_bytes());
         is_whole.then(|| match format {

@@ -1,12 +1,12 @@
-//! Rows that a worker keeps, so that it does not ask for them in every step.
+//! Caches of a worker's rows, which save it from pulling them in every step.
 //!
-//! A row is kept with the number of the worker's pushes when it was asked for, which is its time. It is given
-//! while the worker has made at most [`Caching::staleness`] pushes since. Laws: an answer is one that the
-//! worker could have had from the servers at most so many of its steps before; it contains all of its own
+//! The time of a row is the number of pushes that the worker had made when it asked for the row. A cached row is
+//! used while the worker has made at most [`Caching::staleness`] pushes since. Laws: a value is one that the
+//! servers could have answered at most `staleness` of the worker's steps ago; it contains all of the worker's own
 //! pushes; memory is bounded by [`Caching::bytes_max`].
 //!
-//! The second law: rows of a push are forgotten when it begins, and answers that were asked for before it are
-//! not kept after it.
+//! The second law holds because a push removes its rows from the cache when it begins, and an answer to a request
+//! from before a push is not cached after it.
 
 use std::collections::BTreeMap;
 
@@ -17,13 +17,13 @@ use crate::client::Gradient;
 /// Most ids of one lookup.
 const IDS_MAX: usize = 1 << 31;
 
-/// How a worker keeps rows of a table.
+/// Settings of a worker's cache for one table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Caching {
     /// Most bytes of memory, bookkeeping included.
     pub bytes_max: u64,
-    /// Number of the worker's own pushes after which a row is asked for anew; with 0 it is kept until the next
-    /// push. It comes on top of what the job's consistency allows.
+    /// Number of the worker's own pushes for which a row is kept; with 0 it is kept until the next push. It adds to
+    /// the staleness that the job's consistency allows.
     pub staleness: u64,
 }
 
@@ -48,9 +48,9 @@ struct Table {
 pub struct Batch {
     table: u32,
     lookup: Lookup,
-    /// Values of the ids, as far as they are known.
+    /// Values of the ids that are known so far.
     values: Vec<u8>,
-    /// Number of pushes when it began.
+    /// Number of pushes when the batch began.
     time: u64,
 }
 

@@ -1,10 +1,9 @@
 //! Gradients rounded to the formats in which they travel.
 //!
-//! Where each push is an update, values are rounded up or down at random and are right on average. In
-//! synchronous mode, a push that has all rows of a shard takes along what the pushes before it have lost
-//! (Seide et al., "1-Bit Stochastic Gradient Descent", Interspeech 2014); rows that come now and then are rounded
-//! at random there, too. Random numbers are counter-based: a push has one form. Law of the first kind: sent +
-//! residual = gradient + residual before.
+//! Stochastic rounding, which is unbiased, serves the modes in which each push is an update. In synchronous mode, a
+//! push of all rows of a shard has error feedback (Seide et al., "1-Bit Stochastic Gradient Descent", Interspeech
+//! 2014), and a push of some rows is rounded stochastically, too. Random numbers are counter-based, so that a
+//! repeated push has the same bytes. Law of error feedback: sent + residual = gradient + previous residual.
 
 use std::collections::BTreeMap;
 
@@ -15,27 +14,27 @@ use thinwire_wire::random::Key;
 use crate::values::Values;
 use crate::write::Part;
 
-/// How a part of a push is rounded.
+/// Rule by which a part of a push is rounded.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Rule {
     /// Format in which it travels.
     pub format: Format,
     /// Values per row.
     pub width: usize,
-    /// Whether the next push makes up for what this one loses.
+    /// Whether the rounding error is added to the next push.
     pub feeds_back: bool,
 }
 
-/// Rounding of a worker's pushes, with what they have lost.
+/// Rounding of a worker's pushes, with its residuals.
 #[derive(Debug)]
 pub struct Rounding {
     seed: u64,
-    /// What the pushes so far have lost, by shard and table.
+    /// Residuals, by shard and table.
     residuals: BTreeMap<(u32, u32), Vec<f32>>,
 }
 
 impl Rounding {
-    /// Rounding that has lost nothing. The errors of two clients are independent.
+    /// Creates a rounding without residuals. The errors of two clients are independent.
     pub fn new(client: Id) -> Rounding {
         Rounding { seed: client.0, residuals: BTreeMap::new() }
     }
@@ -61,7 +60,7 @@ impl Rounding {
     }
 }
 
-/// Writes gradient and residual to `bytes`, and what that loses to the residual.
+/// Writes the rounded sum of gradient and residual to `bytes`, and the rounding error to the residual.
 fn feed_back(rule: Rule, mut values: Vec<f32>, residual: &mut [f32], bytes: &mut [u8]) {
     let Rule { format, width, .. } = rule;
     values.iter_mut().zip(&*residual).for_each(|(value, lost)| *value += lost);

@@ -1,4 +1,4 @@
-//! Demand for a snapshot of the job, and the wait for its end.
+//! Request for a snapshot of the job, and the wait for its end.
 
 use std::time::{Duration, Instant};
 
@@ -9,15 +9,15 @@ use crate::error::{Error, Kind};
 
 /// Time after which a coordinator that says nothing is asked whether it is still there.
 const ASK: Duration = Duration::from_secs(2);
-/// Time without an answer after which it counts as gone.
+/// Time without an answer after which the coordinator counts as gone.
 const SILENCE: Duration = Duration::from_secs(10);
 
-/// Takes a snapshot of a job and returns the name of its folder. It contains every push that was acknowledged
-/// before, of all workers; training goes on meanwhile. Whoever asks needs no place in the job.
+/// Takes a snapshot of a job and returns the name of its folder. The snapshot contains every push that any worker
+/// had acknowledged before the call. Training goes on meanwhile. The caller need not be a member of the job.
 ///
 /// # Errors
-/// [`Kind::Refused`] if the job has no servers or a snapshot is under way, [`Kind::Snapshot`] if it was given up,
-/// [`Kind::Timeout`] if it has no end within `timeout`.
+/// [`Kind::Refused`] if the job has no servers or a snapshot is under way, [`Kind::Snapshot`] if the snapshot
+/// failed, [`Kind::Timeout`] if it has not ended within `timeout`.
 pub fn take_snapshot(seat: &Seat, timeout: Duration) -> Result<String, Error> {
     let deadline = Instant::now() + timeout;
     let mut demand = Demand {
@@ -55,7 +55,7 @@ fn late(time: Duration, what: &str) -> Error {
     Error::new(Kind::Timeout, format!("{what} within {:.0} s", time.as_secs_f64()))
 }
 
-/// Connection to the coordinator, and the time until which it waits.
+/// Request under way: the connection to the coordinator, and the time until which it waits.
 struct Demand {
     connection: ViewsConnection,
     deadline: Instant,

@@ -1,4 +1,4 @@
-//! Snapshot that is being written, by several servers into one folder.
+//! Draft of a snapshot, which several servers write into one folder.
 //!
 //! Each shard's file has a note beside it with its length and checksum, from which the manifest is made.
 
@@ -21,9 +21,9 @@ use crate::configuration::{Definition, Layout};
 use crate::frontier::Frontier;
 
 const PARTIAL: [&str; 2] = [".snapshot-", ".partial"];
-/// Age from which on what was written of another snapshot is left by a job that has ended.
+/// Age after which a draft of another job counts as abandoned.
 const STALE: Duration = Duration::from_secs(24 * 60 * 60);
-/// Names that are tried where other jobs write into the same folder.
+/// Most names to try if other jobs write into the same folder.
 const NAMES_MAX: u64 = 100;
 
 /// Snapshot that is being written.
@@ -36,8 +36,8 @@ pub struct Draft {
 }
 
 impl Draft {
-    /// Makes the folder of a draft, or finds that another server has; what ended jobs have left of theirs is
-    /// removed. Drafts have the names of who has asked for them, so that no two jobs share one.
+    /// Creates the folder of a draft, unless another server has, and removes abandoned drafts. The name of the
+    /// folder has the id of the process that asked for the snapshot, so that no two jobs share a draft.
     ///
     /// # Errors
     /// If the folder cannot be written, in one line.
@@ -76,7 +76,7 @@ impl Draft {
     /// Writes the manifest and gives the snapshot its name, when all shards are written. Returns the name.
     ///
     /// # Errors
-    /// If a file is missing or shorter than its server has said, or something cannot be written; in one line.
+    /// If a file is missing or of another length than its note says, or something cannot be written; in one line.
     pub fn seal(self, frontier: Frontier) -> Result<String, String> {
         let shards = 0..self.layout.shards.len() as u32;
         let files = shards.map(|shard| self.check(shard)).collect::<Result<BTreeMap<_, _>, _>>()?;
@@ -99,7 +99,7 @@ impl Draft {
 
     /// Removes what was written.
     pub fn discard(self) {
-        // What is left is removed by a later one.
+        // A later draft removes the rest.
         let _ = fs::remove_dir_all(&self.path);
     }
 
@@ -122,7 +122,7 @@ impl Draft {
         Ok(Some(name))
     }
 
-    /// Returns the name of a shard's file, and what it must be, after a look at it.
+    /// Returns the name of a shard's file with the length and checksum in its note, after comparing the length.
     fn check(&self, shard: u32) -> Result<(String, FileCheck), String> {
         let file = self.contents(shard).file();
         let path = self.path.join(&file);
@@ -152,7 +152,7 @@ fn failed(what: &str, path: &Path) -> impl Fn(io::Error) -> String {
     move |error| format!("{text}: {error}")
 }
 
-/// Removes drafts that were begun long ago and are not complete.
+/// Removes abandoned drafts.
 fn clean(folder: &Path) {
     let Ok(entries) = fs::read_dir(folder) else { return };
     for entry in entries.flatten() {

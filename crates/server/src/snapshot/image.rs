@@ -1,4 +1,4 @@
-//! Rows of one piece of a table that were written: an image of them, apart from any table.
+//! Image of the written rows of one piece of a table, independent of any table.
 
 use std::ops::Range;
 
@@ -8,7 +8,7 @@ use crate::cut::Piece;
 use crate::table::TableOptions;
 use crate::wire::fields::{count, write_count};
 
-/// Rows that were written, in any order, with versions, values and state.
+/// Image of written rows, in any order, with their versions, values and state.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Image {
     /// Rows of the table.
@@ -38,7 +38,7 @@ impl Widths {
 }
 
 impl Image {
-    /// Reads the tables of a shard as they travel.
+    /// Reads the images of a shard's tables from their bytes on the wire.
     pub fn read_all(
         bytes: &[u8],
         pieces: &[Piece],

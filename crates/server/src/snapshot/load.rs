@@ -1,4 +1,4 @@
-//! Reading snapshots, trusting nothing.
+//! Snapshots that are read from files, none of which is trusted.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -20,7 +20,7 @@ use crate::table::Tables;
 const MANIFEST_BYTES_MAX: u64 = 64 << 20;
 const HINT: &str = "give a folder snapshot-NNNNNN, or the folder that holds them";
 
-/// Snapshot of a job's tables, whose manifest is sound.
+/// Snapshot of a job's tables, whose manifest has been checked.
 #[derive(Clone, Debug)]
 pub struct Snapshot {
     path: PathBuf,
@@ -63,21 +63,22 @@ impl Snapshot {
         &self.path
     }
 
-    /// Returns the newest push of each worker that is in it.
+    /// Returns the newest push of each worker that is in the snapshot.
     pub fn frontier(&self) -> &Frontier {
         &self.manifest.frontier
     }
 
-    /// Returns the tables of the job that has made it.
+    /// Returns the definition of the job that took the snapshot.
     pub fn definition(&self) -> &Definition {
         &self.manifest.definition
     }
 
-    /// Checks that a job with this definition can go on from it: tables are equal but for the settings of their
-    /// optimiser's rule and the format in which values travel. Numbers of shards, servers and backups may be others.
+    /// Checks that a job with this definition can restore the snapshot: its tables are equal except for the
+    /// hyperparameters of their optimiser and the format in which values travel. Numbers of shards, servers and
+    /// backups may differ.
     ///
     /// # Errors
-    /// If it is a snapshot of other tables, with both values.
+    /// If the snapshot is of other tables.
     pub fn check(&self, definition: &Definition) -> Result<(), Error> {
         let has = self.definition();
         let mut wanted = definition.clone();
@@ -95,10 +96,10 @@ impl Snapshot {
         let Some(difference) = difference else { return Ok(()) };
         let context = format!("{} is of another model: {difference}", self.path.display());
         Err(Error::new(Kind::Snapshot, context)
-            .with_hint("the model and the rules of the snapshot, or begin anew"))
+            .with_hint("use the model and the rules of the snapshot, or begin anew"))
     }
 
-    /// Loads the tables of some shards of a job whose tables are these.
+    /// Loads the tables of some shards of a job with this layout.
     ///
     /// # Errors
     /// If a file is missing or damaged.
@@ -211,7 +212,7 @@ pub fn newest(folder: &Path) -> io::Result<Option<u64>> {
 fn bytes(path: &Path, bytes_max: u64) -> Result<Vec<u8>, String> {
     let said = |error: io::Error| error.to_string();
     let metadata = path.metadata().map_err(said)?;
-    // Whoever opens a pipe waits for a writer, and a device may never end.
+    // Opening a pipe waits for a writer, and a device may never end.
     if !metadata.is_file() {
         return Err("no regular file".to_owned());
     }

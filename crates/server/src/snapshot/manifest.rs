@@ -1,4 +1,4 @@
-//! Manifest of a snapshot: what it is of, and what its files must be.
+//! Manifest of a snapshot: its definition, its frontier, and the length and checksum of its files.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use crate::frontier::Frontier;
 
 /// Name of the file.
 pub const MANIFEST: &str = "manifest.json";
-/// Version of the form of snapshots.
+/// Version of the format of snapshots.
 const FORMAT: u32 = 1;
 const CHECKSUM: &str = "crc32";
 
@@ -36,7 +36,7 @@ pub struct Manifest {
     pub definition: Definition,
     /// Fingerprint of the definition, sixteen hexadecimal digits.
     pub fingerprint: String,
-    /// Newest push of each worker that is in it.
+    /// Newest push of each worker that is in the snapshot.
     pub frontier: Frontier,
     /// Files of the shards.
     pub files: BTreeMap<String, FileCheck>,

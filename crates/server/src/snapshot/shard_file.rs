@@ -11,12 +11,12 @@ use super::image::{Image, Widths};
 use crate::configuration::{Definition, Layout};
 use crate::cut::Piece;
 
-/// Tables of which a file has rows.
+/// Shard whose rows a file has, with the tables of the job.
 #[derive(Clone, Copy, Debug)]
 pub struct Contents<'a> {
     /// Tables of the job.
     pub definition: &'a Definition,
-    /// Their meaning.
+    /// Layout that follows from the definition.
     pub layout: &'a Layout,
     /// Number of the shard.
     pub shard: u32,

@@ -1,4 +1,4 @@
-//! Tasks of the thread of a server that writes snapshots.
+//! Tasks of the thread that writes a server's snapshots.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use thinwire_member::Id;
 use crate::configuration::{Definition, Layout};
 use crate::frontier::Frontier;
 
-/// Tables of a shard as of the frontier of a snapshot, as they travel.
+/// Tables of a shard at the frontier of a snapshot, in their bytes on the wire.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Captured {
     /// Number of the snapshot.
@@ -21,15 +21,15 @@ pub struct Captured {
 /// Task of the thread that writes.
 #[derive(Debug)]
 pub enum Task {
-    /// Makes the folder of a snapshot that this process has asked for.
+    /// Creates the folder of a draft.
     Prepare {
         /// Number of the snapshot.
         snapshot: u64,
-        /// Who has asked for it.
+        /// Process that has asked for the snapshot.
         asker: Id,
-        /// What the tables are.
+        /// Layout of the tables.
         layout: Arc<Layout>,
-        /// Names of the tables.
+        /// Definition of the tables.
         definition: Definition,
     },
     /// Writes a shard.
@@ -41,7 +41,7 @@ pub enum Task {
         /// Pushes that are in it.
         frontier: Frontier,
     },
-    /// Removes what was written of a snapshot that was given up.
+    /// Removes the draft of a snapshot that has failed.
     Discard {
         /// Number of the snapshot.
         snapshot: u64,
