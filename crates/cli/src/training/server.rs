@@ -193,7 +193,9 @@ impl<'a> Worker<'a> {
         let title =
             (is_first && course.done() == 0).then(|| engine.title(job, Some(&self.codec), &seat));
         if title.is_some() && place.rank == 0 {
-            self.codec.warnings().into_iter().for_each(|it| say(format!("warning: {it}")));
+            let partial = self.mode.snapshots.warning(names.len() - built.served.len());
+            let warnings = self.codec.warnings().into_iter().chain(partial);
+            warnings.for_each(|it| say(format!("warning: {it}")));
         }
         let change = title.is_none().then(|| change(epoch, &kept.members));
         let mut session = Session::resume((job, title.as_deref()), engine, &seat, course)?;

@@ -82,6 +82,14 @@ impl Snapshots {
         Ok(Definition { restore: Some(snapshot.name()), ..definition })
     }
 
+    /// Returns what a training must know whose `others` parameters are on no server, if it is restored.
+    pub fn warning(&self, others: usize) -> Option<String> {
+        let path = self.restore.as_ref().filter(|_| others > 0)?.display();
+        Some(format!(
+            "--restore {path}: {others} parameters on no server are in no snapshot, and begin anew"
+        ))
+    }
+
     /// Returns the requester of snapshots; none without `--snapshot-every`.
     pub fn asker(&self, seat: &Seat) -> Option<Asker> {
         let every = self.every?;
@@ -126,5 +134,21 @@ impl Asker {
 impl Drop for Asker {
     fn drop(&mut self) {
         self.thread.take().into_iter().for_each(|thread| drop(thread.join()));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parameters_that_no_snapshot_has_are_told() {
+        let restored =
+            Snapshots { folder: None, every: None, restore: Some("old/000000001".into()) };
+        let expected =
+            "--restore old/000000001: 3 parameters on no server are in no snapshot, and begin anew";
+        assert_eq!(restored.warning(3).as_deref(), Some(expected));
+        assert_eq!(restored.warning(0), None, "servers have all");
+        assert_eq!(Snapshots { restore: None, ..restored }.warning(3), None, "it begins anew");
     }
 }
