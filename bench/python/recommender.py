@@ -125,6 +125,8 @@ def train_ddp(options, rank: int) -> dict:
     import torch.distributed as dist
     from torch.nn.parallel import DistributedDataParallel
 
+    if interface := os.environ.get("NETWORK_INTERFACE"):
+        os.environ.setdefault("GLOO_SOCKET_IFNAME", interface)
     dist.init_process_group("gloo", rank=rank, world_size=options.workers)
     model = made(options, local_table(options))
     optimizer = torch.optim.Adagrad(model.parameters(), RATE)
