@@ -4,13 +4,9 @@ use std::time::{Duration, Instant};
 
 use thinwire_job::elastic::{Seat, ViewsConnection};
 
+use crate::client::watch::{ASK, SILENCE};
 use crate::configuration::{JobState, SnapshotStage, ViewRequest};
 use crate::error::{Error, Kind};
-
-/// Time after which a coordinator that says nothing is asked whether it is still there.
-const ASK: Duration = Duration::from_secs(2);
-/// Time without an answer after which the coordinator counts as gone.
-const SILENCE: Duration = Duration::from_secs(10);
 
 /// Takes a snapshot of a job and returns the name of its folder. The snapshot contains every push that any worker
 /// had acknowledged before the call. Training goes on meanwhile. The caller need not be a member of the job.

@@ -17,9 +17,9 @@ use crate::error::Error;
 const CONNECT: Duration = Duration::from_secs(1);
 const PAUSE: Duration = Duration::from_millis(200);
 /// Time after which the coordinator is asked whether it is still there.
-const ASK: Duration = Duration::from_secs(2);
+pub const ASK: Duration = Duration::from_secs(2);
 /// Time without an answer after which the connection is given up.
-const SILENCE: Duration = Duration::from_secs(10);
+pub const SILENCE: Duration = Duration::from_secs(10);
 
 /// Thread that follows the coordinator's state.
 #[derive(Debug)]
