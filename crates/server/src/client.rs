@@ -44,6 +44,8 @@ pub struct Client {
     seat: Seat,
     /// Number of the last push.
     pushes: u64,
+    /// Step of the last push.
+    step: u64,
     /// Ticket of a push that was begun and is not finished.
     push: Option<u64>,
     rounding: Rounding,
@@ -63,7 +65,7 @@ impl Client {
         }
         let session = Session::open(seat, Some(definition), timeout)?;
         let rounding = Rounding::new(seat.id);
-        Ok(Client { session, seat: seat.clone(), pushes: 0, push: None, rounding })
+        Ok(Client { session, seat: seat.clone(), pushes: 0, step: 0, push: None, rounding })
     }
 
     /// Returns the number of a table.
@@ -113,6 +115,8 @@ impl Client {
         let mut shards = self.session.atlas.parts(gradients)?;
         self.finish_push()?;
         self.pushes += 1;
+        // A worker that joins or comes back continues beside the slowest of the others.
+        self.step = self.step.max(self.session.step()) + 1;
         self.session.atlas.round(self.pushes, &mut shards, &mut self.rounding);
         self.session.caches.pushed(gradients);
         let ticket = self.session.ticket();
@@ -124,8 +128,8 @@ impl Client {
     }
 
     fn add_push(&mut self, ticket: u64, shard: u32, parts: Vec<Part>) {
-        let number = self.pushes;
-        let push = Push { client: self.seat.id, number, parts };
+        let (number, step) = (self.pushes, self.step);
+        let push = Push { client: self.seat.id, number, step, parts };
         let key = (shard, Request::Push(number));
         self.session.add(ticket, key, &FromClient::Push { shard, push }, 0);
     }

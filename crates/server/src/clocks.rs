@@ -1,21 +1,23 @@
-//! Clocks of the workers: which of their pushes a state contains.
+//! Clocks of the workers: which of their pushes a state contains, and how far they have come.
 //!
-//! They are part of the replicated state, so that a push is known wherever its effect is.
+//! They are part of the replicated state, so that a push is known wherever its effect is. Clocks are steps of the
+//! job, and the same in all shards, whenever a shard has heard of a worker. A worker that joins or comes back has no
+//! clock, and nobody waits for it, until its first push.
 
 use std::collections::BTreeMap;
 
 use thinwire_member::{Fields, Id};
 
 use crate::frontier::Frontier;
-use crate::wire::fields::{count, id, number, write_count, write_u64};
-use crate::write::{Workers, Write};
+use crate::wire::fields::{NUMBER_MAX, count, id, number, write_count, write_u64};
+use crate::write::{PushName, Workers, Write};
 
 /// Pushes of every worker.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Clocks {
     version: u64,
-    /// Clock with which a worker begins when there are no others.
-    floor: u64,
+    /// Greatest step of a push.
+    newest: u64,
     workers: BTreeMap<Id, Worker>,
     /// Numbers of the last pushes of workers that have left: one that comes back may send a push again.
     gone: BTreeMap<Id, u64>,
@@ -23,8 +25,8 @@ pub struct Clocks {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Worker {
-    /// Steps of the job that it has made or was let off.
-    clock: u64,
+    /// Last step of the job that it has made or skipped; none before its first push.
+    clock: Option<u64>,
     /// Number of its last push.
     pushed: u64,
 }
@@ -34,19 +36,25 @@ impl Clocks {
     pub fn apply(&mut self, write: &Write) {
         match write {
             Write::Update { pushes, .. } => {
-                for (id, number) in pushes {
-                    if let Some(worker) = self.workers.get_mut(id) {
-                        *worker = Worker { clock: worker.clock + 1, pushed: *number };
-                    }
-                }
+                pushes.iter().for_each(|push| self.count(push));
             }
             Write::Workers(workers) => self.replace(workers),
         }
     }
 
-    /// Newcomers begin with the slowest, so that they neither wait nor are waited for.
+    /// The first push of a newcomer puts it beside the slowest, if it is behind: nobody waits for it to catch up.
+    fn count(&mut self, push: &PushName) {
+        let least = self.least();
+        if let Some(worker) = self.workers.get_mut(&push.client) {
+            let clock = worker.clock.unwrap_or(least).max(push.step);
+            *worker = Worker { clock: Some(clock), pushed: push.number };
+        }
+        self.newest = self.newest.max(push.step);
+    }
+
+    /// Before the first step all workers are waited for.
     fn replace(&mut self, workers: &Workers) {
-        let clock = self.least();
+        let clock = (self.newest == 0).then_some(0);
         let mut known = std::mem::take(&mut self.workers);
         for id in &workers.ids {
             let pushed = self.gone.remove(id).unwrap_or(0);
@@ -54,15 +62,17 @@ impl Clocks {
             self.workers.insert(*id, worker);
         }
         self.gone.extend(known.into_iter().map(|(id, worker)| (id, worker.pushed)));
-        (self.version, self.floor) = (workers.version, clock);
+        self.version = workers.version;
     }
 
-    /// Appends version, floor, and the workers and those that have left, by id.
+    /// Appends version, greatest step, and the workers and those that have left, by id. A clock is sent as the
+    /// following step, or as 0 if there is none.
     pub(crate) fn write(&self, bytes: &mut Vec<u8>) {
-        [self.version, self.floor].iter().for_each(|field| write_u64(*field, bytes));
+        [self.version, self.newest].iter().for_each(|field| write_u64(*field, bytes));
         write_count(self.workers.len(), bytes);
         for (id, worker) in &self.workers {
-            [id.0, worker.clock, worker.pushed].iter().for_each(|field| write_u64(*field, bytes));
+            let clock = worker.clock.map_or(0, |clock| clock + 1);
+            [id.0, clock, worker.pushed].iter().for_each(|field| write_u64(*field, bytes));
         }
         write_count(self.gone.len(), bytes);
         for (id, pushed) in &self.gone {
@@ -72,18 +82,19 @@ impl Clocks {
 
     /// Reads what [`Clocks::write`] writes, and nothing else.
     pub(crate) fn read(fields: &mut Fields<'_>) -> Option<Clocks> {
-        let (version, floor) = (fields.u64().ok()?, number(fields)?);
+        let (version, newest) = (fields.u64().ok()?, number(fields)?);
         let length = count(fields, 24)?;
         let worker = |_| {
-            let id = id(fields)?;
-            Some((id, Worker { clock: number(fields)?, pushed: number(fields)? }))
+            let (id, clock) = (id(fields)?, fields.u64().ok()?.checked_sub(1));
+            let is_sound = clock.is_none_or(|clock| clock <= NUMBER_MAX);
+            is_sound.then_some((id, Worker { clock, pushed: number(fields)? }))
         };
         let workers = ascending((0..length).map(worker).collect::<Option<Vec<_>>>()?)?;
         let length = count(fields, 16)?;
         let gone = |_| Some((id(fields)?, number(fields)?));
         let gone = ascending((0..length).map(gone).collect::<Option<Vec<_>>>()?)?;
         let is_sound = gone.keys().all(|id| !workers.contains_key(id));
-        is_sound.then_some(Clocks { version, floor, workers, gone })
+        is_sound.then_some(Clocks { version, newest, workers, gone })
     }
 
     /// Returns the version of the list of workers.
@@ -107,16 +118,25 @@ impl Clocks {
         Frontier { pushes: pushed.collect() }
     }
 
-    /// Returns the clock of the slowest worker.
-    pub fn least(&self) -> u64 {
-        let clocks = self.workers.values().map(|worker| worker.clock);
-        clocks.min().unwrap_or(self.floor)
+    /// Returns the workers that are waited for, and their clocks.
+    pub fn active(&self) -> impl Iterator<Item = (Id, u64)> {
+        self.workers.iter().filter_map(|(id, worker)| Some((*id, worker.clock?)))
     }
 
-    /// Returns how many steps a worker was or will be ahead of the slowest after `pushed` pushes.
-    pub fn lead(&self, id: Id, pushed: u64) -> Option<u64> {
+    /// Returns the clock of the slowest worker that is waited for, or the greatest step if there is none.
+    pub fn least(&self) -> u64 {
+        self.active().map(|(_, clock)| clock).min().unwrap_or(self.newest)
+    }
+
+    /// Returns the greatest step of a push.
+    pub fn newest(&self) -> u64 {
+        self.newest
+    }
+
+    /// Returns the clock that a worker had or will have after `pushed` pushes; none before its first one.
+    pub fn after(&self, id: Id, pushed: u64) -> Option<u64> {
         let worker = self.workers.get(&id)?;
-        Some((worker.clock + pushed).saturating_sub(worker.pushed + self.least()))
+        Some((worker.clock? + pushed).saturating_sub(worker.pushed))
     }
 }
 
@@ -133,30 +153,43 @@ mod tests {
         Write::Workers(Workers { version, ids: ids.iter().copied().map(Id).collect() })
     }
 
-    fn push(id: u64, number: u64) -> Write {
-        Write::Update { pushes: vec![(Id(id), number)], parts: Vec::new() }
+    fn push(id: u64, number: u64, step: u64) -> Write {
+        let name = PushName { client: Id(id), number, step };
+        Write::Update { pushes: vec![name], parts: Vec::new() }
+    }
+
+    fn clocks(writes: &[Write]) -> Clocks {
+        let mut clocks = Clocks::default();
+        writes.iter().for_each(|write| clocks.apply(write));
+        clocks
     }
 
     #[test]
-    fn newcomers_begin_with_the_slowest() {
-        let mut clocks = Clocks::default();
-        let writes =
-            [workers(1, &[1, 2]), push(1, 1), push(1, 2), push(2, 1), workers(2, &[1, 2, 3])];
-        writes.iter().for_each(|write| clocks.apply(write));
-        assert_eq!((clocks.least(), clocks.pushed(Id(3))), (1, Some(0)));
-        assert_eq!([1, 2, 3].map(|id| clocks.lead(Id(id), 0)), [Some(0), Some(0), Some(0)]);
-        assert_eq!(clocks.lead(Id(1), 2), Some(1));
-        clocks.apply(&workers(3, &[]));
-        clocks.apply(&workers(4, &[9]));
-        assert_eq!((clocks.least(), clocks.pushed(Id(1))), (1, None));
+    fn newcomers_are_waited_for_from_their_first_push() {
+        let mut clocks = clocks(&[workers(1, &[1, 2]), push(1, 1, 1), push(1, 2, 2)]);
+        assert_eq!(clocks.least(), 0, "all workers are waited for in the first step");
+        clocks.apply(&push(2, 1, 1));
+        clocks.apply(&workers(2, &[1, 2, 3, 4]));
+        assert_eq!((clocks.least(), clocks.pushed(Id(3)), clocks.after(Id(3), 0)), (1, Some(0), None));
+        [push(1, 3, 3), push(2, 2, 2), push(3, 1, 1), push(4, 1, 4)].iter().for_each(|write| clocks.apply(write));
+        assert_eq!(clocks.active().collect::<Vec<_>>(), [1, 2, 3, 4].map(Id).into_iter().zip([3, 2, 2, 4]).collect::<Vec<_>>());
+        assert_eq!((clocks.after(Id(1), 2), clocks.newest()), (Some(2), 4));
+    }
+
+    #[test]
+    fn without_workers_the_greatest_step_counts() {
+        let mut clocks = clocks(&[workers(1, &[1]), push(1, 1, 5), workers(2, &[]), workers(3, &[9])]);
+        assert_eq!((clocks.least(), clocks.pushed(Id(1))), (5, None));
+        clocks.apply(&push(9, 1, 1));
+        assert_eq!(clocks.after(Id(9), 1), Some(5));
     }
 
     #[test]
     fn a_worker_that_comes_back_goes_on_with_its_numbers() {
-        let mut clocks = Clocks::default();
-        let writes = [workers(1, &[1, 2]), push(1, 1), push(1, 2), push(2, 1), workers(2, &[2])];
-        writes.iter().for_each(|write| clocks.apply(write));
+        let writes = [workers(1, &[1, 2]), push(1, 1, 1), push(1, 2, 2), push(2, 1, 1)];
+        let mut clocks = clocks(&writes);
+        clocks.apply(&workers(2, &[2]));
         clocks.apply(&workers(3, &[1, 2]));
-        assert_eq!((clocks.pushed(Id(1)), clocks.lead(Id(1), 2)), (Some(2), Some(0)));
+        assert_eq!((clocks.pushed(Id(1)), clocks.after(Id(1), 2)), (Some(2), None));
     }
 }

@@ -168,7 +168,7 @@ mod tests {
     fn a_push_reaches_the_tables() {
         let mut rig = Rig::new();
         let part = Part { table: 0, rows: vec![1], gradient: vec![1.0; 2].into() };
-        let push = Push { client: WORKER, number: 1, parts: vec![part] };
+        let push = Push { client: WORKER, number: 1, step: 1, parts: vec![part] };
         rig.deliver(0, &FromClient::Push { shard: 0, push }.to_bytes());
         let pull = Pull { client: Id(0), request: 1, after: 0, rows: vec![(0, vec![1])] };
         rig.deliver(2, &FromClient::Pull { shard: 0, pull }.to_bytes());

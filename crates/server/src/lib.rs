@@ -51,9 +51,9 @@
 //! shard.on(Event::View(View::found(1, &[server])), now);
 //! shard.on(Event::Workers(Workers { version: 1, ids: vec![worker] }), now);
 //!
-//! let push = Push { client: worker, number: 1, parts: Vec::new() };
+//! let push = Push { client: worker, number: 1, step: 1, parts: Vec::new() };
 //! let actions = shard.on(Event::Push(push.clone()), now);
-//! let acknowledged = Action::Acknowledge { client: worker, number: 1 };
+//! let acknowledged = Action::Acknowledge { client: worker, number: 1, step: 1 };
 //! assert!(matches!(actions[0], Action::Apply(_)));
 //! assert_eq!(actions[1..], [acknowledged.clone()]);
 //! assert_eq!(shard.on(Event::Push(push), now), [acknowledged], "applied once");
@@ -116,4 +116,4 @@ pub use table::{Initial, InvalidInitial, MemoryLimit, Misfit, Table, TableOption
 pub use thinwire_rows::{Format, Hits};
 pub use values::Values;
 pub use view::{Change, Lost, View};
-pub use write::{Entry, Part, Pull, Push, Workers, Write};
+pub use write::{Entry, Part, Pull, Push, PushName, Workers, Write};

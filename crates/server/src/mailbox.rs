@@ -187,7 +187,7 @@ pub fn entry_bytes(entry: &Entry) -> usize {
     match &*entry.write {
         Write::Update { pushes, parts } => {
             let values = parts.iter().map(|part| 8 * part.rows.len() + part.gradient.bytes().len());
-            LETTER_BYTES + 16 * pushes.len() + values.sum::<usize>()
+            LETTER_BYTES + 24 * pushes.len() + values.sum::<usize>()
         }
         Write::Workers(workers) => LETTER_BYTES + 8 * workers.ids.len(),
     }

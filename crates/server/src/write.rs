@@ -24,6 +24,8 @@ pub struct Push {
     pub client: Id,
     /// Number among the worker's pushes to this shard, from 1.
     pub number: u64,
+    /// Step of the job that the push belongs to, from 1. Pushes of one step are one update under `sync`.
+    pub step: u64,
     /// Gradients, at most one part per table, in the order of the tables.
     pub parts: Vec<Part>,
 }
@@ -39,6 +41,13 @@ pub struct Pull {
     pub after: u64,
     /// Rows, by the number of their table.
     pub rows: Vec<(u32, Vec<u64>)>,
+}
+
+impl Push {
+    /// Returns the push without its gradients.
+    pub(crate) fn name(&self) -> PushName {
+        PushName { client: self.client, number: self.number, step: self.step }
+    }
 }
 
 impl Pull {
@@ -57,13 +66,24 @@ pub struct Workers {
     pub ids: Vec<Id>,
 }
 
+/// Push of a worker, without its gradients.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PushName {
+    /// The worker.
+    pub client: Id,
+    /// Number among the worker's pushes to this shard, from 1.
+    pub number: u64,
+    /// Step of the job that the push belongs to, from 1.
+    pub step: u64,
+}
+
 /// Change of a shard, which all of its replicas make in one order.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Write {
     /// One update of some rows.
     Update {
-        /// Workers and numbers of the pushes that it contains.
-        pushes: Vec<(Id, u64)>,
+        /// The pushes that it contains.
+        pushes: Vec<PushName>,
         /// The gradients, or their sum over the pushes.
         parts: Vec<Part>,
     },
@@ -83,14 +103,14 @@ pub struct Entry {
 impl Write {
     /// Returns a push as a write.
     pub(crate) fn single(push: Push) -> Write {
-        Write::Update { pushes: vec![(push.client, push.number)], parts: push.parts }
+        Write::Update { pushes: vec![push.name()], parts: push.parts }
     }
 
-    /// Returns the sum of the pushes of a step, added as f32 in the order of the clients' ids: the bits do not
+    /// Returns the sum of pushes of one step, added as f32 in the order of the clients' ids: the bits do not
     /// depend on who came first. A push that is alone stays as it was sent.
     pub(crate) fn sum(mut pushes: Vec<Push>) -> Write {
         pushes.sort_unstable_by_key(|push| push.client);
-        let names = pushes.iter().map(|push| (push.client, push.number)).collect();
+        let names = pushes.iter().map(Push::name).collect();
         let mut parts: Vec<Part> = Vec::new();
         for part in pushes.into_iter().flat_map(|push| push.parts) {
             match parts.iter_mut().find(|sum| sum.table == part.table) {
@@ -162,7 +182,7 @@ mod tests {
         let gradient = rows.iter().flat_map(|row| [*row as f32 + 0.1, client as f32 * 0.3]);
         let gradient = gradient.collect::<Vec<f32>>().into();
         let part = Part { table, rows: rows.to_vec(), gradient };
-        Push { client: Id(client), number: 7, parts: vec![part] }
+        Push { client: Id(client), number: 7, step: 9, parts: vec![part] }
     }
 
     proptest! {
@@ -196,7 +216,8 @@ mod tests {
     fn tables_are_summed_apart() {
         let sum = Write::sum(vec![push(2, 1, &[4]), push(1, 0, &[4])]);
         let Write::Update { pushes, parts } = sum else { panic!("no update") };
-        assert_eq!(pushes, [(Id(1), 7), (Id(2), 7)]);
+        let name = |client| PushName { client: Id(client), number: 7, step: 9 };
+        assert_eq!(pushes, [name(1), name(2)]);
         assert_eq!(parts.iter().map(|part| part.table).collect::<Vec<_>>(), [0, 1]);
     }
 }

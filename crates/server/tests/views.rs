@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use thinwire_member::Id;
 use thinwire_server::{
-    Action, Clocks, Consistency, Entry, Event, Message, Options, Push, Reason, Request, Shard,
+    Action, Clocks, Consistency, Entry, Event, Message, Options, Push, PushName, Reason, Request, Shard,
     View, Workers, Write,
 };
 
@@ -26,12 +26,15 @@ fn hears(shard: &mut Shard, from: u64, message: Message) -> Vec<Action> {
 }
 
 fn push(number: u64) -> Event {
-    Event::Push(Push { client: WORKER, number, parts: Vec::new() })
+    Event::Push(Push { client: WORKER, number, step: number, parts: Vec::new() })
 }
 
 fn entries(view: u64) -> Vec<Entry> {
     let entry = |write| Entry { view, write: Arc::new(write) };
-    let pushes = |number| Write::Update { pushes: vec![(WORKER, number)], parts: Vec::new() };
+    let pushes = |number| {
+        let name = PushName { client: WORKER, number, step: number };
+        Write::Update { pushes: vec![name], parts: Vec::new() }
+    };
     let workers = Write::Workers(Workers { version: 1, ids: vec![WORKER] });
     vec![entry(workers), entry(pushes(1)), entry(pushes(2))]
 }
@@ -74,7 +77,7 @@ fn commits_wait_for_a_learner_that_was_reported() {
     shard.on(Event::View(view(8, &[2], &[4])), NOW);
     assert_eq!(shard.committed(), Some(3), "a primary alone commits its log");
     assert!(is_ready(&hears(&mut shard, 4, have(8, 3))));
-    let acknowledged = Action::Acknowledge { client: WORKER, number: 3 };
+    let acknowledged = Action::Acknowledge { client: WORKER, number: 3, step: 3 };
     assert!(!shard.on(push(3), NOW).contains(&acknowledged));
     assert!(hears(&mut shard, 4, have(8, 4)).contains(&acknowledged));
 }
@@ -85,7 +88,7 @@ fn a_push_that_is_sent_again_to_the_next_primary_is_not_logged_again() {
     shard.on(Event::View(view(8, &[2, 3], &[])), NOW);
     assert_eq!(shard.on(push(2), NOW), [], "it is in the log, and not committed");
     let actions = hears(&mut shard, 3, have(8, 3));
-    let acknowledged = Action::Acknowledge { client: WORKER, number: 2 };
+    let acknowledged = Action::Acknowledge { client: WORKER, number: 2, step: 2 };
     assert_eq!(actions.iter().filter(|action| **action == acknowledged).count(), 1);
     assert_eq!(shard.on(push(2), NOW), [acknowledged]);
     assert_eq!(shard.committed(), Some(3));

@@ -150,7 +150,7 @@ impl Desk {
     pub fn hear(&mut self, reply: FromServer, now: Instant) -> Result<bool, Error> {
         match reply {
             FromServer::Welcome { .. } => Ok(false),
-            FromServer::Acknowledge { shard, number } => {
+            FromServer::Acknowledge { shard, number, .. } => {
                 Ok(self.end((shard, Request::Push(number)), Vec::new()))
             }
             FromServer::Answer { shard, request, values, .. } => {
@@ -322,7 +322,7 @@ mod tests {
         servers(&mut desk, now, &state);
         desk.broke(Id(1), "connection closed", now);
         servers(&mut desk, now + PAUSE_MIN, &state);
-        let acknowledge = FromServer::Acknowledge { shard: 0, number: 3 };
+        let acknowledge = FromServer::Acknowledge { shard: 0, number: 3, step: 3 };
         assert!(desk.hear(acknowledge.clone(), now).unwrap());
         assert!(!desk.hear(acknowledge, now).unwrap());
         assert_eq!(desk.take(7), Some(Done { key: PUSH, values: Vec::new() }));
@@ -337,7 +337,7 @@ mod tests {
         assert_eq!(servers(&mut desk, now, &state), [1, 2]);
         assert!(servers(&mut desk, now, &state).is_empty());
         let values = vec![0; 3 << 20];
-        desk.hear(FromServer::Answer { shard: 0, request: 1, version: 0, values }, now).unwrap();
+        desk.hear(FromServer::Answer { shard: 0, request: 1, step: 0, values }, now).unwrap();
         assert_eq!(servers(&mut desk, now, &state), [1]);
     }
 
@@ -359,7 +359,7 @@ mod tests {
     fn errors_are_one_line() {
         let (now, mut state) = (Instant::now(), state(&[1]));
         let mut desk = desk(&[(PUSH, 0), ((0, Request::Pull(1)), 8)]);
-        let answer = FromServer::Answer { shard: 0, request: 1, version: 0, values: vec![0; 4] };
+        let answer = FromServer::Answer { shard: 0, request: 1, step: 0, values: vec![0; 4] };
         let error = desk.hear(answer, now).unwrap_err();
         assert_eq!(error.to_string(), "answer of 4 bytes, expected 8");
         state.lost = vec![0];

@@ -45,6 +45,8 @@ pub struct Session {
     connections: u64,
     tickets: u64,
     pulls: u64,
+    /// Greatest step that a shard has named as that of the slowest worker.
+    step: u64,
     /// Tickets of pulls that were begun, as long as somebody has them.
     pulling: Vec<(u64, Weak<()>)>,
     /// Time of the last answer, or at which somebody began to wait.
@@ -83,6 +85,7 @@ impl Session {
             connections: 0,
             tickets: 0,
             pulls: 0,
+            step: 0,
             pulling: Vec::new(),
             progress: Instant::now(),
             _watch: watch,
@@ -92,6 +95,11 @@ impl Session {
     /// Returns the longest time without an answer.
     pub fn timeout(&self) -> Duration {
         self.timeout
+    }
+
+    /// Returns the step of the slowest worker, as far as the answers tell.
+    pub fn step(&self) -> u64 {
+        self.step
     }
 
     /// Returns a ticket for some requests.
@@ -219,6 +227,7 @@ impl Session {
             // The definition was accepted before: this is another job's coordinator.
             News::Refused(text) => self.away = Some(Error::new(Kind::Refused, text)),
             News::Reply(reply) => {
+                self.step = self.step.max(reply.step());
                 if self.desk.hear(reply, now)? {
                     self.progress = now;
                 }

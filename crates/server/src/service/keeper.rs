@@ -202,14 +202,14 @@ impl Keeper {
                 self.updates += u64::from(matches!(*write, Write::Update { .. }));
                 return self.tables.as_mut().map_or(Ok(()), |tables| tables.apply(&write));
             }
-            Action::Acknowledge { client, number } => {
+            Action::Acknowledge { client, number, step } => {
                 self.pushes += 1;
-                exits.tell(client, &FromServer::Acknowledge { shard, number });
+                exits.tell(client, &FromServer::Acknowledge { shard, number, step });
             }
             Action::Refuse { client, request, reason } => {
                 exits.tell(client, &FromServer::Refused { shard, request, reason });
             }
-            Action::Answer { pull, version } => return self.answer(&pull, version, exits),
+            Action::Answer { pull, step, .. } => return self.answer(&pull, step, exits),
             Action::Ready { view, learner } => exits.reports.ready(shard, view, learner),
             Action::Logged { snapshot, pushes } => {
                 exits.reports.of_snapshot(snapshot, |report| report.logged(shard, &pushes));
@@ -235,11 +235,11 @@ impl Keeper {
         self.tables.as_ref().map_or(Ok(Vec::new()), Tables::to_bytes)
     }
 
-    fn answer(&mut self, pull: &Pull, version: u64, exits: &mut Exits<'_>) -> Result<(), Error> {
+    fn answer(&mut self, pull: &Pull, step: u64, exits: &mut Exits<'_>) -> Result<(), Error> {
         let Some(tables) = &mut self.tables else { return Ok(()) };
         self.pulls += 1;
         let length = tables.answer_bytes(pull);
-        let mut bytes = answer_head(self.number, pull.request, version, length);
+        let mut bytes = answer_head(self.number, pull.request, step, length);
         tables.answer(pull, &mut bytes)?;
         exits.send(pull.client, &bytes);
         Ok(())

@@ -136,7 +136,7 @@ impl Rig {
 
 fn push(number: u64, rows: &[u64]) -> FromClient {
     let part = Part { table: 0, rows: rows.to_vec(), gradient: vec![-1.0; 2 * rows.len()].into() };
-    FromClient::Push { shard: 0, push: Push { client: WORKER, number, parts: vec![part] } }
+    FromClient::Push { shard: 0, push: Push { client: WORKER, number, step: number, parts: vec![part] } }
 }
 
 fn pull(client: Id, request: u64, after: u64, rows: &[u64]) -> FromClient {
@@ -149,7 +149,7 @@ fn alone() -> View {
 }
 
 fn acknowledge(number: u64) -> FromServer {
-    FromServer::Acknowledge { shard: 0, number }
+    FromServer::Acknowledge { shard: 0, number, step: number }
 }
 
 #[test]
@@ -160,7 +160,7 @@ fn a_push_is_acknowledged_and_counts_once() {
         rig.send(FIRST, &message).unwrap();
     }
     let values = bytemuck::pod_collect_to_vec(&[0.0_f32, 0.0, 1.0, 1.0]);
-    let answer = FromServer::Answer { shard: 0, request: 9, version: 2, values };
+    let answer = FromServer::Answer { shard: 0, request: 9, step: 1, values };
     let expected = [rig.welcome(), acknowledge(1), acknowledge(1), answer];
     assert_eq!(rig.told(), expected.map(|message| (FIRST, message)));
     let figures = rig.service.figures();
@@ -408,8 +408,8 @@ fn a_learner_takes_the_tables_over_and_is_reported() {
     rigs[1].hello(FIRST, WORKER);
     rigs[1].told();
     rigs[1].send(FIRST, &pull(WORKER, 1, 0, &[1])).unwrap();
-    let (version, values) = (count + 1, bytemuck::pod_collect_to_vec(&[count as f32; 2]));
-    let answer = FromServer::Answer { shard: 0, request: 1, version, values };
+    let (step, values) = (count, bytemuck::pod_collect_to_vec(&[count as f32; 2]));
+    let answer = FromServer::Answer { shard: 0, request: 1, step, values };
     assert_eq!(rigs[1].told(), [(FIRST, answer)]);
     assert_eq!(rigs[0].service.figures().copies, 0);
 }

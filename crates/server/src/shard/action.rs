@@ -31,6 +31,8 @@ pub enum Action {
         client: Id,
         /// Number of the push.
         number: u64,
+        /// Step of the slowest worker.
+        step: u64,
     },
     /// Tells a client that it must ask again, there or elsewhere.
     Refuse {
@@ -47,6 +49,8 @@ pub enum Action {
         pull: Pull,
         /// Number of writes that the answer contains.
         version: u64,
+        /// Step of the slowest worker.
+        step: u64,
     },
     /// Tells the coordinator that a learner has all that is acknowledged, and will have.
     Ready {

@@ -1,8 +1,7 @@
 //! Part of a primary in a snapshot of the job: it holds pushes back until its tables contain a frontier.
 //!
-//! Laws: the tables that are given out contain exactly the pushes up to the frontier, where all shards have
-//! taken the workers in between the same steps; whatever was held back goes on once the tables are given out,
-//! the snapshot is over, or [`super::Options::hold`] has passed.
+//! Laws: the tables that are given out contain exactly the pushes up to the frontier; pushes that are held back go
+//! on once the tables are given out, the snapshot is over, or [`super::Options::hold`] has passed.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -71,6 +70,14 @@ impl Hold {
     /// Returns whether pushes are let in that another shard has let in: they keep the bound there.
     pub fn is_agreed(&self) -> bool {
         matches!(self.stage, Stage::Agreed(_))
+    }
+
+    /// Returns whether a push of this worker is still to come that belongs to the snapshot, or may do so.
+    pub fn awaits(&self, id: Id, logged: &Clocks) -> bool {
+        match &self.stage {
+            Stage::Begun | Stage::Settled(_) => true,
+            Stage::Agreed(frontier) => frontier.pushes.get(&id).copied() > logged.pushed(id),
+        }
     }
 
     /// Returns whether it goes on under another list of workers.

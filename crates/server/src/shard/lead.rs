@@ -62,21 +62,54 @@ impl Lead {
 
     /// Takes the next write out of the pushes that wait, if one may be made.
     fn next_write(&mut self, consistency: Consistency) -> Option<Write> {
-        let hold = self.hold.as_ref();
-        let is_open = |push: &Push| hold.is_none_or(|hold| hold.lets_in(push));
         if consistency == Consistency::Sync {
-            // Each worker has one push here, so that the counts tell whether the step is whole.
-            let is_whole = self.pushes.len() == self.logged.workers().len();
-            let is_step = is_whole && self.pushes.iter().any(is_open);
-            return is_step.then(|| Write::sum(std::mem::take(&mut self.pushes).into()));
+            return self.next_step();
         }
+        let is_free = self.hold.as_ref().is_some_and(Hold::is_agreed);
+        let slowest = self.slowest(&self.logged);
         let may_go = |push: &Push| {
-            let lead = self.logged.lead(push.client, push.number - 1);
-            let is_free = hold.is_some_and(Hold::is_agreed);
-            is_open(push) && (is_free || lead.is_some_and(|lead| consistency.allows(lead)))
+            let lead = push.step.saturating_sub(slowest + 1);
+            self.lets_in(push) && (is_free || consistency.allows(lead))
         };
         let at = self.pushes.iter().position(may_go)?;
         self.pushes.remove(at).map(Write::single)
+    }
+
+    /// Takes the pushes of one step out, once each worker has pushed for it or for a later one.
+    fn next_step(&mut self) -> Option<Write> {
+        let step = self.pushes.iter().filter(|push| self.lets_in(push)).map(|push| push.step).min()?;
+        // A step that is over does not become whole again.
+        let is_over = step <= self.logged.newest();
+        if !is_over && self.logged.active().any(|(id, clock)| clock < step && self.is_missing(id)) {
+            return None;
+        }
+        let pushes = std::mem::take(&mut self.pushes).into_iter();
+        let (mine, others): (VecDeque<Push>, VecDeque<Push>) =
+            pushes.partition(|push| push.step == step && self.lets_in(push));
+        self.pushes = others;
+        Some(Write::sum(mine.into()))
+    }
+
+    /// Returns whether a snapshot lets a push in, if there is one.
+    fn lets_in(&self, push: &Push) -> bool {
+        self.hold.as_ref().is_none_or(|hold| hold.lets_in(push))
+    }
+
+    /// Returns whether a worker's next push is still to come.
+    fn is_missing(&self, id: Id) -> bool {
+        let is_due = self.hold.as_ref().is_none_or(|hold| hold.awaits(id, &self.logged));
+        is_due && !self.pushes.iter().any(|push| push.client == id)
+    }
+
+    /// Returns the step of the slowest worker. A push that waits, and is the next one, tells that its worker has skipped
+    /// the steps before it.
+    fn slowest(&self, clocks: &Clocks) -> u64 {
+        let is_next = |push: &Push| clocks.pushed(push.client) == Some(push.number - 1);
+        let next = |id| self.pushes.iter().find(|push| push.client == id && is_next(push));
+        let reached = |(id, clock): (Id, u64)| {
+            next(id).map_or(clock, |push| clock.max(push.step.saturating_sub(1)))
+        };
+        clocks.active().map(reached).min().unwrap_or(clocks.newest())
     }
 
     /// Last entry that all replicas have.
@@ -101,7 +134,7 @@ impl Shard {
         if number <= seen {
             // One that is logged and not committed is acknowledged when it is.
             if copy.clocks.pushed(client).is_some_and(|committed| number <= committed) {
-                actions.push(Action::Acknowledge { client, number });
+                actions.push(Action::Acknowledge { client, number, step: copy.clocks.least() });
             }
         } else if number > seen + 1 {
             actions.push(refuse(Reason::Early { expected: seen + 1 }));
@@ -157,8 +190,10 @@ impl Shard {
             let write = copy.commit();
             actions.push(Action::Apply(Arc::clone(&write)));
             if let Write::Update { pushes, .. } = &*write {
-                let told = pushes.iter().copied();
-                actions.extend(told.map(|(client, number)| Action::Acknowledge { client, number }));
+                let step = copy.clocks.least();
+                actions.extend(pushes.iter().map(|push| {
+                    Action::Acknowledge { client: push.client, number: push.number, step }
+                }));
             }
         }
         copy.log.trim(kept);
@@ -199,18 +234,19 @@ impl Shard {
 
     fn answer_pulls(&mut self, actions: &mut Vec<Action>) {
         let (Some(lead), Some(copy)) = (&mut self.lead, &self.copy) else { return };
+        let (slowest, consistency) = (lead.slowest(&copy.clocks), self.options.consistency);
         for pull in std::mem::take(&mut lead.pulls) {
-            let ahead = copy.clocks.lead(pull.client, pull.after);
-            let has_own = copy.clocks.pushed(pull.client).is_some_and(|own| own >= pull.after);
-            match ahead {
-                // Whoever only reads never waits.
+            let clock = copy.clocks.after(pull.client, pull.after);
+            let ahead = clock.map_or(0, |clock| clock.saturating_sub(slowest));
+            match copy.clocks.pushed(pull.client) {
+                // A client that only reads never waits.
                 None if pull.after == 0 => {}
                 None => {
                     let (client, request) = (pull.client, Request::Pull(pull.request));
                     actions.push(Action::Refuse { client, request, reason: Reason::Unknown });
                     continue;
                 }
-                Some(ahead) if has_own && self.options.consistency.allows(ahead) => {
+                Some(own) if own >= pull.after && consistency.allows(ahead) => {
                     self.staleness.entry(pull.client).or_default().record(ahead);
                 }
                 Some(_) => {
@@ -218,7 +254,8 @@ impl Shard {
                     continue;
                 }
             }
-            actions.push(Action::Answer { pull, version: copy.log.committed() });
+            let (version, step) = (copy.log.committed(), copy.clocks.least());
+            actions.push(Action::Answer { pull, version, step });
         }
     }
 

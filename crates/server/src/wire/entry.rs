@@ -6,7 +6,7 @@ use thinwire_member::{Fields, Id};
 
 use super::fields::{count, id, number, write_count, write_u64};
 use super::rows::{read_parts, write_parts};
-use crate::write::{Entry, Workers, Write};
+use crate::write::{Entry, PushName, Workers, Write};
 
 const UPDATE: u8 = 0;
 const WORKERS: u8 = 1;
@@ -37,10 +37,8 @@ fn write_write(write: &Write, bytes: &mut Vec<u8>) {
         Write::Update { pushes, parts } => {
             bytes.push(UPDATE);
             write_count(pushes.len(), bytes);
-            pushes.iter().for_each(|(id, number)| {
-                write_u64(id.0, bytes);
-                write_u64(*number, bytes);
-            });
+            let fields = pushes.iter().flat_map(|push| [push.client.0, push.number, push.step]);
+            fields.for_each(|field| write_u64(field, bytes));
             write_parts(parts, bytes);
         }
         Write::Workers(Workers { version, ids }) => {
@@ -55,9 +53,12 @@ fn write_write(write: &Write, bytes: &mut Vec<u8>) {
 fn read_write(fields: &mut Fields<'_>) -> Option<Write> {
     match fields.u8().ok()? {
         UPDATE => {
-            let pushes = count(fields, 16)?;
-            let push = |_| Some((id(fields)?, number(fields)?));
-            let pushes = (0..pushes).map(push).collect::<Option<Vec<(Id, u64)>>>()?;
+            let pushes = count(fields, 24)?;
+            let push = |_| {
+                let client = id(fields)?;
+                Some(PushName { client, number: number(fields)?, step: number(fields)? })
+            };
+            let pushes = (0..pushes).map(push).collect::<Option<Vec<PushName>>>()?;
             Some(Write::Update { pushes, parts: read_parts(fields)? })
         }
         WORKERS => {

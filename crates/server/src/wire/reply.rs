@@ -33,6 +33,8 @@ pub enum FromServer {
         shard: u32,
         /// Number of the push.
         number: u64,
+        /// Step of the slowest worker.
+        step: u64,
     },
     /// Values of rows.
     Answer {
@@ -40,8 +42,8 @@ pub enum FromServer {
         shard: u32,
         /// Name of the pull.
         request: u64,
-        /// Number of writes that the values contain.
-        version: u64,
+        /// Step of the slowest worker.
+        step: u64,
         /// Values in the order of the pull, row by row, in the formats of their tables.
         values: Vec<u8>,
     },
@@ -79,13 +81,13 @@ impl FromServer {
                 bytes.push(WELCOME);
                 write_u64(server.0, &mut bytes);
             }
-            FromServer::Acknowledge { shard, number } => {
+            FromServer::Acknowledge { shard, number, step } => {
                 bytes.push(ACKNOWLEDGE);
                 bytes.extend(shard.to_le_bytes());
-                write_u64(*number, &mut bytes);
+                [number, step].iter().for_each(|field| write_u64(**field, &mut bytes));
             }
-            FromServer::Answer { shard, request, version, values } => {
-                bytes = answer_head(*shard, *request, *version, values.len());
+            FromServer::Answer { shard, request, step, values } => {
+                bytes = answer_head(*shard, *request, *step, values.len());
                 bytes.extend_from_slice(values);
             }
             FromServer::Refused { shard, request, reason } => {
@@ -104,6 +106,14 @@ impl FromServer {
         bytes
     }
 
+    /// Returns the step of the slowest worker, or 0 if the message does not tell it.
+    pub(crate) fn step(&self) -> u64 {
+        match self {
+            FromServer::Acknowledge { step, .. } | FromServer::Answer { step, .. } => *step,
+            _ => 0,
+        }
+    }
+
     /// Reads a message.
     ///
     /// # Errors
@@ -114,11 +124,11 @@ impl FromServer {
 }
 
 /// Returns an answer before its values, with room for `values` bytes of them: they are appended as they are.
-pub fn answer_head(shard: u32, request: u64, version: u64, values: usize) -> Vec<u8> {
+pub fn answer_head(shard: u32, request: u64, step: u64, values: usize) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(21 + values);
     bytes.push(ANSWER);
     bytes.extend(shard.to_le_bytes());
-    [request, version].iter().for_each(|field| write_u64(*field, &mut bytes));
+    [request, step].iter().for_each(|field| write_u64(*field, &mut bytes));
     bytes
 }
 
@@ -154,14 +164,15 @@ fn read(fields: &mut Fields<'_>) -> Option<FromServer> {
     Some(match fields.u8().ok()? {
         WELCOME => FromServer::Welcome { server: id(fields)? },
         ACKNOWLEDGE => {
-            FromServer::Acknowledge { shard: fields.u32().ok()?, number: number(fields)? }
+            let shard = fields.u32().ok()?;
+            FromServer::Acknowledge { shard, number: number(fields)?, step: number(fields)? }
         }
         ANSWER => {
             let shard = fields.u32().ok()?;
-            let (request, version) = (fields.u64().ok()?, number(fields)?);
+            let (request, step) = (fields.u64().ok()?, number(fields)?);
             let length = fields.clone().rest().len();
             let values = fields.bytes(length).ok()?.to_vec();
-            FromServer::Answer { shard, request, version, values }
+            FromServer::Answer { shard, request, step, values }
         }
         REFUSED => {
             let (shard, request) = read_request(fields)?;

@@ -47,7 +47,8 @@ impl FromClient {
             FromClient::Push { shard, push } => {
                 bytes.push(PUSH);
                 bytes.extend(shard.to_le_bytes());
-                [push.client.0, push.number].iter().for_each(|it| write_u64(*it, &mut bytes));
+                let Push { client, number, step, .. } = push;
+                [client.0, *number, *step].iter().for_each(|it| write_u64(*it, &mut bytes));
                 write_parts(&push.parts, &mut bytes);
             }
             FromClient::Pull { shard, pull } => {
@@ -93,8 +94,8 @@ fn read(fields: &mut Fields<'_>) -> Option<FromClient> {
         HELLO => Some(FromClient::Hello { client: id(fields)?, definition: fields.u64().ok()? }),
         PUSH => {
             let shard = fields.u32().ok()?;
-            let (client, number) = (id(fields)?, number(fields)?);
-            let push = Push { client, number, parts: read_parts(fields)? };
+            let (client, number, step) = (id(fields)?, number(fields)?, number(fields)?);
+            let push = Push { client, number, step, parts: read_parts(fields)? };
             Some(FromClient::Push { shard, push })
         }
         PULL => Some(FromClient::Pull { shard: fields.u32().ok()?, pull: read_pull(fields)? }),

@@ -12,7 +12,7 @@ use crate::clocks::Clocks;
 use crate::message::Message;
 use crate::reason::{Reason, Request};
 use crate::values::Values;
-use crate::write::{Entry, Part, Pull, Push, Workers, Write};
+use crate::write::{Entry, Part, Pull, Push, PushName, Workers, Write};
 
 fn rows() -> impl Strategy<Value = Vec<u64>> {
     let run = (0_u64..99, 0_u64..9).prop_map(|(first, count)| (first..first + count).collect());
@@ -42,6 +42,10 @@ fn num() -> impl Strategy<Value = u64> {
     prop_oneof![0_u64..9, Just(NUMBER_MAX)]
 }
 
+fn name() -> impl Strategy<Value = PushName> {
+    (some_id(), num(), num()).prop_map(|(client, number, step)| PushName { client, number, step })
+}
+
 fn some_id() -> impl Strategy<Value = Id> {
     any::<u64>().prop_map(Id)
 }
@@ -50,8 +54,8 @@ fn request() -> impl Strategy<Value = FromClient> {
     let hello = (some_id(), any::<u64>())
         .prop_map(|(client, definition)| FromClient::Hello { client, definition });
     let push =
-        (any::<u32>(), some_id(), num(), parts()).prop_map(|(shard, client, number, parts)| {
-            FromClient::Push { shard, push: Push { client, number, parts } }
+        (any::<u32>(), name(), parts()).prop_map(|(shard, PushName { client, number, step }, parts)| {
+            FromClient::Push { shard, push: Push { client, number, step, parts } }
         });
     let tables = prop::collection::vec((any::<u32>(), rows()), 0..4);
     let pull = (any::<u32>(), some_id(), any::<u64>(), num(), tables).prop_map(
@@ -78,14 +82,10 @@ fn reply() -> impl Strategy<Value = FromServer> {
     let values = prop::collection::vec(any::<u8>(), 0..36);
     prop_oneof![
         some_id().prop_map(|server| FromServer::Welcome { server }),
-        (any::<u32>(), num()).prop_map(|(shard, number)| FromServer::Acknowledge { shard, number }),
+        (any::<u32>(), num(), num())
+            .prop_map(|(shard, number, step)| FromServer::Acknowledge { shard, number, step }),
         (any::<u32>(), any::<u64>(), num(), values).prop_map(
-            |(shard, request, version, values)| FromServer::Answer {
-                shard,
-                request,
-                version,
-                values
-            }
+            |(shard, request, step, values)| FromServer::Answer { shard, request, step, values }
         ),
         (any::<u32>(), name(), reason()).prop_map(|(shard, request, reason)| FromServer::Refused {
             shard,
@@ -102,7 +102,7 @@ fn reply() -> impl Strategy<Value = FromServer> {
 }
 
 fn write() -> impl Strategy<Value = Write> {
-    let update = (prop::collection::vec((some_id(), num()), 0..4), parts())
+    let update = (prop::collection::vec(name(), 0..4), parts())
         .prop_map(|(pushes, parts)| Write::Update { pushes, parts });
     let workers = (any::<u64>(), prop::collection::vec(some_id(), 0..4))
         .prop_map(|(version, ids)| Write::Workers(Workers { version, ids }));
@@ -115,7 +115,8 @@ fn clocks() -> impl Strategy<Value = Clocks> {
             let mut clocks = Clocks::default();
             for (version, (number, ids)) in (1..).zip(changes) {
                 let ids: Vec<Id> = ids.into_iter().map(Id).collect();
-                let pushes = ids.iter().map(|id| (*id, number)).collect();
+                let name = |id: &Id| PushName { client: *id, number, step: number };
+                let pushes = ids.iter().map(name).collect();
                 clocks.apply(&Write::Workers(Workers { version, ids }));
                 clocks.apply(&Write::Update { pushes, parts: Vec::new() });
             }
@@ -250,7 +251,7 @@ fn few_bytes_allocate_little() {
     bytes[length - 4..].copy_from_slice(&(PULL_ROWS_MAX as u32 + 1).to_le_bytes());
     assert!(FromClient::parse(&bytes).is_err());
     let part = Part { table: 0, rows: vec![4, 5], gradient: vec![0.0; 2].into() };
-    let push = Push { client: Id(1), number: 1, parts: vec![part] };
+    let push = Push { client: Id(1), number: 1, step: 1, parts: vec![part] };
     let mut bytes = FromClient::Push { shard: 0, push }.to_bytes();
     let length = bytes.len();
     bytes[length - 12..length - 8].copy_from_slice(&3_u32.to_le_bytes());

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use thinwire_member::Id;
-use thinwire_server::{Consistency, Pull, Write};
+use thinwire_server::{Consistency, Pull, PushName, Write};
 use thinwire_testkit::net::Random;
 
 pub const ROWS: usize = 6;
@@ -16,7 +16,10 @@ pub const ROWS: usize = 6;
 #[derive(Clone, Debug, Default)]
 struct Record {
     write: Option<Arc<Write>>,
-    clocks: BTreeMap<Id, u64>,
+    /// Last step of each worker; none before the first push of one that joined or came back.
+    clocks: BTreeMap<Id, Option<u64>>,
+    /// Greatest step of a push.
+    newest: u64,
     /// Number of the last push of every worker there ever was.
     pushed: BTreeMap<Id, u64>,
     values: [f32; ROWS],
@@ -86,32 +89,36 @@ impl Ledger {
     fn extend(&mut self, write: &Arc<Write>) {
         let mut record = self.history.last().expect("there is a first state").clone();
         record.write = Some(Arc::clone(write));
-        let least = least(&record.clocks);
         match &**write {
             Write::Workers(workers) => {
                 record.clocks.retain(|id, _| workers.ids.contains(id));
+                let clock = (record.newest == 0).then_some(0);
                 for id in &workers.ids {
-                    record.clocks.entry(*id).or_insert(least.unwrap_or(0));
+                    record.clocks.entry(*id).or_insert(clock);
                 }
             }
             Write::Update { pushes, .. } => {
-                assert!(
-                    self.consistency != Consistency::Sync || pushes.len() == record.clocks.len()
-                );
-                pushes.iter().for_each(|(id, number)| self.takes(*id, *number, &mut record));
+                if self.consistency == Consistency::Sync {
+                    check_step(pushes, &record);
+                }
+                pushes.iter().for_each(|push| self.takes(*push, &mut record));
+                let steps = pushes.iter().map(|push| push.step);
+                record.newest = steps.max().map_or(record.newest, |step| step.max(record.newest));
             }
         }
         self.history.push(record);
     }
 
     /// Laws: a push is applied once, after those before it, and within the bound.
-    fn takes(&mut self, id: Id, number: u64, record: &mut Record) {
+    fn takes(&mut self, push: PushName, record: &mut Record) {
+        let PushName { client: id, number, step } = push;
         assert!(self.pushes.insert((id, number)), "push {number} of {id} twice");
         let before = record.pushed.insert(id, number).unwrap_or(0);
         assert_eq!(number, before + 1, "a gap before push {number} of {id}");
+        let slowest = least(&record.clocks).unwrap_or(record.newest);
         let clock = record.clocks.get_mut(&id).expect("it is a worker");
-        *clock += 1;
-        let ahead = *clock - least(&record.clocks).expect("there is a worker");
+        *clock = Some(clock.unwrap_or(slowest).max(step));
+        let ahead = clock.unwrap_or(0) - least(&record.clocks).expect("there is a worker");
         if let Some(bound) = self.consistency.bound() {
             assert!(ahead <= bound + 1, "push {number} of {id} is {ahead} steps ahead");
         }
@@ -130,11 +137,13 @@ impl Ledger {
     pub fn answers(&mut self, pull: &Pull, version: u64, values: &[f32]) {
         let record = &self.history[version as usize];
         assert_eq!(values, record.values, "answer of version {version}");
-        let Some(clock) = record.clocks.get(&pull.client) else {
+        let Some(known) = record.clocks.get(&pull.client) else {
             return assert_eq!(pull.after, 0, "{} is no worker", pull.client);
         };
         let pushed = record.pushed.get(&pull.client).copied().unwrap_or(0);
         assert!(pushed >= pull.after, "{} does not read its own pushes", pull.client);
+        // Before its first push a worker is nowhere.
+        let Some(clock) = known else { return };
         let least = least(&record.clocks).expect("there is a worker");
         let ahead = (clock + pull.after).saturating_sub(pushed + least);
         self.staleness = self.staleness.max(ahead);
@@ -144,6 +153,18 @@ impl Ledger {
     }
 }
 
-fn least(clocks: &BTreeMap<Id, u64>) -> Option<u64> {
-    clocks.values().copied().min()
+fn least(clocks: &BTreeMap<Id, Option<u64>>) -> Option<u64> {
+    clocks.values().copied().flatten().min()
+}
+
+/// Law: under `sync` a write has the pushes of one step. If the step is a new one, it has a push of every worker that
+/// is waited for.
+fn check_step(pushes: &[PushName], record: &Record) {
+    let step = pushes[0].step;
+    assert!(pushes.iter().all(|push| push.step == step), "{pushes:?} are of several steps");
+    let has = |id: &Id| pushes.iter().any(|push| push.client == *id);
+    for (id, clock) in &record.clocks {
+        let is_due = step > record.newest && clock.is_some_and(|clock| clock < step);
+        assert!(!is_due || has(id), "step {step} lacks the push of {id}");
+    }
 }

@@ -48,10 +48,12 @@ pub enum Packet {
     Acknowledge {
         client: Id,
         number: u64,
+        step: u64,
     },
     Answer {
         client: Id,
         request: u64,
+        step: u64,
     },
     Refuse {
         client: Id,

@@ -124,18 +124,18 @@ impl Server {
                 self.tables.apply(&write).expect("no disk");
                 ledger.applies(self.applied, &write);
             }
-            Act::Acknowledge { client, number } => {
+            Act::Acknowledge { client, number, step } => {
                 ledger.acknowledges(client, number);
-                actions.push(send(client, Packet::Acknowledge { client, number }));
+                actions.push(send(client, Packet::Acknowledge { client, number, step }));
             }
             Act::Refuse { client, reason, .. } => {
                 actions.push(send(client, Packet::Refuse { client, reason }));
             }
-            Act::Answer { pull, version } => {
+            Act::Answer { pull, version, step } => {
                 assert_eq!(version, self.applied, "an answer from other tables");
                 ledger.answers(&pull, version, &self.tables.read(&pull).expect("no disk"));
                 let (client, request) = (pull.client, pull.request);
-                actions.push(send(client, Packet::Answer { client, request }));
+                actions.push(send(client, Packet::Answer { client, request, step }));
             }
             Act::Ready { view, learner } => {
                 let message = Packet::Ready { view, learner };

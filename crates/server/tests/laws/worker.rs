@@ -25,6 +25,10 @@ pub struct Worker {
     pub id: Id,
     /// Number of pushes that were acknowledged.
     pub pushed: u64,
+    /// Step of the last push.
+    step: u64,
+    /// Step of the slowest worker, as far as the shard has told.
+    slowest: u64,
     phase: Phase,
     stops: bool,
     view: Option<View>,
@@ -43,6 +47,8 @@ impl Worker {
         Worker {
             id,
             pushed: 0,
+            step: 0,
+            slowest: 0,
             phase: Phase::Thinking { until: now },
             stops: false,
             view: None,
@@ -96,18 +102,19 @@ impl Worker {
                     self.ask(now, actions);
                 }
             }
-            Packet::Answer { client, request }
+            Packet::Answer { client, request, step }
                 if client == self.id && self.phase == (Phase::Pulling { request }) =>
             {
-                self.phase = Phase::Pushing;
+                self.slowest = self.slowest.max(step);
+                (self.phase, self.step) = (Phase::Pushing, self.step.max(self.slowest) + 1);
                 self.ask(now, actions);
             }
-            Packet::Acknowledge { client, number }
+            Packet::Acknowledge { client, number, step }
                 if client == self.id
                     && number == self.pushed + 1
                     && self.phase == Phase::Pushing =>
             {
-                self.pushed = number;
+                (self.pushed, self.slowest) = (number, self.slowest.max(step));
                 let until = now + self.random.time(&(Duration::ZERO..self.thought));
                 (self.phase, self.retry_at) = (Phase::Thinking { until }, Duration::MAX);
                 self.stop_if_told(actions);
@@ -145,19 +152,19 @@ impl Worker {
                 let rows = vec![(0, (0..ROWS as u64).collect())];
                 Packet::Pull(Pull { client: self.id, request, after: self.pushed, rows })
             }
-            Phase::Pushing => Packet::Push(push(self.id, self.pushed + 1)),
+            Phase::Pushing => Packet::Push(push((self.id, self.pushed + 1), self.step)),
             Phase::Thinking { .. } | Phase::Done => return,
         };
         actions.push(send(*server, packet));
     }
 }
 
-fn push(client: Id, number: u64) -> Push {
+fn push((client, number): (Id, u64), step: u64) -> Push {
     let (rows, gradient): (Vec<u64>, Vec<f32>) = gradient(client, number).into_iter().unzip();
     let parts = if rows.is_empty() {
         vec![]
     } else {
         vec![Part { table: 0, rows, gradient: gradient.into() }]
     };
-    Push { client, number, parts }
+    Push { client, number, step, parts }
 }

@@ -90,10 +90,12 @@ impl Worker {
             Part { table, rows, gradient }
         };
         let parts = self.rows(shard).into_iter().map(part).collect();
-        let push = Push { client: self.id, number, parts };
+        let push = Push { client: self.id, number, step: number, parts };
         let message = FromClient::Push { shard, push };
         self.ask(shard, &message, |reply| {
-            (*reply == FromServer::Acknowledge { shard, number }).then_some(())
+            let is_mine = |found| found == (shard, number);
+            matches!(reply, FromServer::Acknowledge { shard, number, .. } if is_mine((*shard, *number)))
+                .then_some(())
         });
         self.pushed.insert(shard, number);
     }

@@ -193,24 +193,18 @@ fn setup(seed: u64, random: &mut Random) -> Setup {
     Setup { consistency, seed, servers, workers, backups: 1 }
 }
 
-/// Messages are lost where workers do not wait for each other: whose beats are lost is excluded, and comes back.
-fn weather(is_async: bool, random: &mut Random) -> Weather {
+fn weather(random: &mut Random) -> Weather {
     let calm = Weather::calm();
     match random.below(3) {
-        0 if is_async => Weather { loss: 0.05, duplication: 0.05, ..calm },
-        0 => Weather { duplication: 0.05, ..calm },
+        0 => Weather { loss: 0.05, duplication: 0.05, ..calm },
         1 => Weather { delay: Duration::from_micros(100)..Duration::from_millis(4), ..calm },
         _ => calm,
     }
 }
 
-/// A fault of any node. Where workers wait for each other, it is one of the servers: shards that lose and get back a
-/// worker between different steps let the workers wait for each other for ever.
 fn fault(job: &mut Job, at: Duration, random: &mut Random) {
-    let is_async = job.setup.consistency == Consistency::Async;
-    let nodes = if is_async { job.setup.nodes() } else { 1 + job.setup.servers } as u64;
-    let first = u64::from(!is_async);
-    let node = random.range(first..nodes) as usize;
+    let nodes = job.setup.nodes() as u64;
+    let node = random.below(nodes) as usize;
     let later = at + Duration::from_millis(random.range(1..60));
     let mut plan = |at, fault| job.net.fault(at, fault);
     match random.below(6) {
@@ -224,8 +218,6 @@ fn fault(job: &mut Job, at: Duration, random: &mut Random) {
             let other = random.below(nodes) as usize;
             plan(at, Fault::Cut { from: node, to: other });
         }
-        // A server that reaches nobody.
-        _ if !is_async => plan(at, Fault::Split { side: 1 << node }),
         _ => plan(at, Fault::Split { side: random.bits() }),
     }
     plan(later, Fault::Heal);
@@ -236,8 +228,7 @@ fn fault(job: &mut Job, at: Duration, random: &mut Random) {
 pub fn afflicted(seed: u64) -> Job {
     let mut random = Random::new(seed);
     let setup = setup(seed, &mut random);
-    let is_async = setup.consistency == Consistency::Async;
-    let mut job = Job::new(setup, weather(is_async, &mut random));
+    let mut job = Job::new(setup, weather(&mut random));
     let end = Duration::from_millis(random.range(100..250));
     for _ in 0..random.range(2..12) {
         let at = random.time(&(Duration::from_millis(20)..end));

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use thinwire_server::{JobState, SnapshotStage, Write};
+use thinwire_server::{JobState, PushName, SnapshotStage, Write};
 
 use crate::node::Applied;
 
@@ -20,9 +20,9 @@ impl Ledger {
     /// Law: a push is applied once, after those before it.
     pub fn applies(&self, shard: u32, write: &Write, applied: &mut Applied) {
         let Write::Update { pushes, .. } = write else { return };
-        for (id, number) in pushes {
-            let before = applied.insert(*id, *number).unwrap_or(0);
-            assert_eq!(*number, before + 1, "push {number} of {id} in shard {shard}");
+        for PushName { client, number, .. } in pushes {
+            let before = applied.insert(*client, *number).unwrap_or(0);
+            assert_eq!(*number, before + 1, "push {number} of {client} in shard {shard}");
         }
     }
 

@@ -53,6 +53,7 @@ pub enum Packet {
         shard: u32,
         client: Id,
         number: u64,
+        step: u64,
     },
     /// Order to the coordinator: somebody asks for a snapshot.
     Snapshot,

@@ -122,8 +122,8 @@ impl Server {
             Act::Apply(write) => {
                 self.ledger.borrow().applies(shard, &write, &mut copy.applied);
             }
-            Act::Acknowledge { client, number } => {
-                actions.push(send(client, Packet::Acknowledge { shard, client, number }));
+            Act::Acknowledge { client, number, step } => {
+                actions.push(send(client, Packet::Acknowledge { shard, client, number, step }));
             }
             Act::Ready { view, learner } => {
                 actions.push(ask(self.id, ViewRequest::Ready { shard, view, learner }));

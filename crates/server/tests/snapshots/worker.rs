@@ -17,6 +17,10 @@ pub struct Worker {
     pub id: Id,
     /// Number of the last push.
     pub pushed: u64,
+    /// Step of the last push.
+    step: u64,
+    /// Step of the slowest worker, as far as the shards have told.
+    slowest: u64,
     /// Shards that have not acknowledged it.
     pub open: BTreeSet<u32>,
     stops: bool,
@@ -36,6 +40,8 @@ impl Worker {
         Worker {
             id,
             pushed: 0,
+            step: 0,
+            slowest: 0,
             open: BTreeSet::new(),
             stops: false,
             state: Rc::default(),
@@ -62,7 +68,7 @@ impl Worker {
         }
         let is_worker = self.state.is_founded() && self.state.workers.ids.contains(&self.id);
         if self.open.is_empty() && now >= self.next_push && is_worker {
-            self.pushed += 1;
+            (self.pushed, self.step) = (self.pushed + 1, self.step.max(self.slowest) + 1);
             self.open = (0..self.state.views.len() as u32).collect();
             self.push(now, &mut actions);
         } else if now >= self.retry_at {
@@ -87,13 +93,14 @@ impl Worker {
                     self.push(now, actions);
                 }
             }
-            Packet::Acknowledge { shard, client, number }
-                if (client, number) == (self.id, self.pushed)
-                    && self.open.remove(&shard)
-                    && self.open.is_empty() =>
+            Packet::Acknowledge { shard, client, number, step }
+                if (client, number) == (self.id, self.pushed) && self.open.remove(&shard) =>
             {
-                let thought = self.random.time(&(Duration::ZERO..self.thought));
-                (self.next_push, self.retry_at) = (now + thought, Duration::MAX);
+                self.slowest = self.slowest.max(step);
+                if self.open.is_empty() {
+                    let thought = self.random.time(&(Duration::ZERO..self.thought));
+                    (self.next_push, self.retry_at) = (now + thought, Duration::MAX);
+                }
             }
             Packet::Stop => self.stops = true,
             _ => {}
@@ -104,7 +111,8 @@ impl Worker {
         self.retry_at = now + RETRY;
         for shard in &self.open {
             let Some(server) = self.state.views[*shard as usize].primary() else { continue };
-            let push = Push { client: self.id, number: self.pushed, parts: Vec::new() };
+            let (client, number, step) = (self.id, self.pushed, self.step);
+            let push = Push { client, number, step, parts: Vec::new() };
             actions.push(send(server, Packet::Push { shard: *shard, push }));
         }
     }
