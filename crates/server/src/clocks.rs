@@ -170,15 +170,24 @@ mod tests {
         assert_eq!(clocks.least(), 0, "all workers are waited for in the first step");
         clocks.apply(&push(2, 1, 1));
         clocks.apply(&workers(2, &[1, 2, 3, 4]));
-        assert_eq!((clocks.least(), clocks.pushed(Id(3)), clocks.after(Id(3), 0)), (1, Some(0), None));
-        [push(1, 3, 3), push(2, 2, 2), push(3, 1, 1), push(4, 1, 4)].iter().for_each(|write| clocks.apply(write));
-        assert_eq!(clocks.active().collect::<Vec<_>>(), [1, 2, 3, 4].map(Id).into_iter().zip([3, 2, 2, 4]).collect::<Vec<_>>());
+        assert_eq!(
+            (clocks.least(), clocks.pushed(Id(3)), clocks.after(Id(3), 0)),
+            (1, Some(0), None)
+        );
+        [push(1, 3, 3), push(2, 2, 2), push(3, 1, 1), push(4, 1, 4)]
+            .iter()
+            .for_each(|write| clocks.apply(write));
+        assert_eq!(
+            clocks.active().collect::<Vec<_>>(),
+            [1, 2, 3, 4].map(Id).into_iter().zip([3, 2, 2, 4]).collect::<Vec<_>>()
+        );
         assert_eq!((clocks.after(Id(1), 2), clocks.newest()), (Some(2), 4));
     }
 
     #[test]
     fn without_workers_the_greatest_step_counts() {
-        let mut clocks = clocks(&[workers(1, &[1]), push(1, 1, 5), workers(2, &[]), workers(3, &[9])]);
+        let mut clocks =
+            clocks(&[workers(1, &[1]), push(1, 1, 5), workers(2, &[]), workers(3, &[9])]);
         assert_eq!((clocks.least(), clocks.pushed(Id(1))), (5, None));
         clocks.apply(&push(9, 1, 1));
         assert_eq!(clocks.after(Id(9), 1), Some(5));

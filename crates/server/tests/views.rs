@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use thinwire_member::Id;
 use thinwire_server::{
-    Action, Clocks, Consistency, Entry, Event, Message, Options, Push, PushName, Reason, Request, Shard,
-    View, Workers, Write,
+    Action, Clocks, Consistency, Entry, Event, Message, Options, Push, PushName, Reason, Request,
+    Shard, View, Workers, Write,
 };
 
 const NOW: Duration = Duration::ZERO;

@@ -136,7 +136,10 @@ impl Rig {
 
 fn push(number: u64, rows: &[u64]) -> FromClient {
     let part = Part { table: 0, rows: rows.to_vec(), gradient: vec![-1.0; 2 * rows.len()].into() };
-    FromClient::Push { shard: 0, push: Push { client: WORKER, number, step: number, parts: vec![part] } }
+    FromClient::Push {
+        shard: 0,
+        push: Push { client: WORKER, number, step: number, parts: vec![part] },
+    }
 }
 
 fn pull(client: Id, request: u64, after: u64, rows: &[u64]) -> FromClient {

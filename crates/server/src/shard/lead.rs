@@ -75,12 +75,12 @@ impl Lead {
         self.pushes.remove(at).map(Write::single)
     }
 
-    /// Takes the pushes of one step out, once each worker has pushed for it or for a later one.
+    /// Takes the pushes of one step out, once each worker has pushed for it or for a later one. A push for a step that
+    /// is over is a step of its own.
     fn next_step(&mut self) -> Option<Write> {
-        let step = self.pushes.iter().filter(|push| self.lets_in(push)).map(|push| push.step).min()?;
-        // A step that is over does not become whole again.
-        let is_over = step <= self.logged.newest();
-        if !is_over && self.logged.active().any(|(id, clock)| clock < step && self.is_missing(id)) {
+        let step =
+            self.pushes.iter().filter(|push| self.lets_in(push)).map(|push| push.step).min()?;
+        if self.logged.active().any(|(id, clock)| clock < step && self.is_missing(id)) {
             return None;
         }
         let pushes = std::mem::take(&mut self.pushes).into_iter();
@@ -191,8 +191,10 @@ impl Shard {
             actions.push(Action::Apply(Arc::clone(&write)));
             if let Write::Update { pushes, .. } = &*write {
                 let step = copy.clocks.least();
-                actions.extend(pushes.iter().map(|push| {
-                    Action::Acknowledge { client: push.client, number: push.number, step }
+                actions.extend(pushes.iter().map(|push| Action::Acknowledge {
+                    client: push.client,
+                    number: push.number,
+                    step,
                 }));
             }
         }

@@ -53,10 +53,12 @@ fn some_id() -> impl Strategy<Value = Id> {
 fn request() -> impl Strategy<Value = FromClient> {
     let hello = (some_id(), any::<u64>())
         .prop_map(|(client, definition)| FromClient::Hello { client, definition });
-    let push =
-        (any::<u32>(), name(), parts()).prop_map(|(shard, PushName { client, number, step }, parts)| {
-            FromClient::Push { shard, push: Push { client, number, step, parts } }
-        });
+    let push = (any::<u32>(), name(), parts()).prop_map(
+        |(shard, PushName { client, number, step }, parts)| FromClient::Push {
+            shard,
+            push: Push { client, number, step, parts },
+        },
+    );
     let tables = prop::collection::vec((any::<u32>(), rows()), 0..4);
     let pull = (any::<u32>(), some_id(), any::<u64>(), num(), tables).prop_map(
         |(shard, client, request, after, rows)| FromClient::Pull {
@@ -82,11 +84,14 @@ fn reply() -> impl Strategy<Value = FromServer> {
     let values = prop::collection::vec(any::<u8>(), 0..36);
     prop_oneof![
         some_id().prop_map(|server| FromServer::Welcome { server }),
-        (any::<u32>(), num(), num())
-            .prop_map(|(shard, number, step)| FromServer::Acknowledge { shard, number, step }),
-        (any::<u32>(), any::<u64>(), num(), values).prop_map(
-            |(shard, request, step, values)| FromServer::Answer { shard, request, step, values }
-        ),
+        (any::<u32>(), num(), num()).prop_map(|(shard, number, step)| FromServer::Acknowledge {
+            shard,
+            number,
+            step
+        }),
+        (any::<u32>(), any::<u64>(), num(), values).prop_map(|(shard, request, step, values)| {
+            FromServer::Answer { shard, request, step, values }
+        }),
         (any::<u32>(), name(), reason()).prop_map(|(shard, request, reason)| FromServer::Refused {
             shard,
             request,

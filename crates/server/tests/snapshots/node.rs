@@ -5,7 +5,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use thinwire_member::Id;
-use thinwire_server::{JobState, Message, Push, ViewRequest};
+use thinwire_server::{JobState, Message, Pull, Push, Request, ViewRequest};
 use thinwire_testkit::net::{self, Action, Event};
 
 use crate::coordinator::Coordinator;
@@ -49,10 +49,15 @@ pub enum Packet {
         shard: u32,
         push: Push,
     },
-    Acknowledge {
+    Pull {
+        shard: u32,
+        pull: Pull,
+    },
+    /// A push is acknowledged, or a pull is answered.
+    Done {
         shard: u32,
         client: Id,
-        number: u64,
+        request: Request,
         step: u64,
     },
     /// Order to the coordinator: somebody asks for a snapshot.

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use thinwire_member::Id;
 use thinwire_server::{
-    Action as Act, Event as ShardEvent, Frontier, JobState, Message, Options, Shard, SnapshotStage,
-    ViewRequest,
+    Action as Act, Event as ShardEvent, Frontier, JobState, Message, Options, Request, Shard,
+    SnapshotStage, ViewRequest,
 };
 use thinwire_testkit::net::{Action, Event};
 
@@ -98,6 +98,9 @@ impl Server {
             Packet::Push { shard, push } => {
                 self.tell(shard, ShardEvent::Push(push), now, actions);
             }
+            Packet::Pull { shard, pull } => {
+                self.tell(shard, ShardEvent::Pull(pull), now, actions);
+            }
             _ => {}
         }
     }
@@ -123,7 +126,12 @@ impl Server {
                 self.ledger.borrow().applies(shard, &write, &mut copy.applied);
             }
             Act::Acknowledge { client, number, step } => {
-                actions.push(send(client, Packet::Acknowledge { shard, client, number, step }));
+                let request = Request::Push(number);
+                actions.push(send(client, Packet::Done { shard, client, request, step }));
+            }
+            Act::Answer { pull, step, .. } => {
+                let (client, request) = (pull.client, Request::Pull(pull.request));
+                actions.push(send(client, Packet::Done { shard, client, request, step }));
             }
             Act::Ready { view, learner } => {
                 actions.push(ask(self.id, ViewRequest::Ready { shard, view, learner }));
@@ -141,7 +149,7 @@ impl Server {
             Act::Abandon { snapshot, missing } => {
                 self.report(snapshot).failure = Some(format!("{missing:?}"));
             }
-            Act::Refuse { .. } | Act::Answer { .. } => {}
+            Act::Refuse { .. } => {}
         }
     }
 

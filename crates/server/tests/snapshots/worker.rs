@@ -1,11 +1,11 @@
-//! A worker: it pushes to all shards, thinks, and sends again what has no answer.
+//! A worker: it pushes to all shards, pulls from all, thinks, and sends again what has no answer.
 
 use std::collections::BTreeSet;
 use std::rc::Rc;
 use std::time::Duration;
 
 use thinwire_member::Id;
-use thinwire_server::{JobState, Push};
+use thinwire_server::{JobState, Pull, Push, Request};
 use thinwire_testkit::net::{Action, Event, Random};
 
 use crate::node::{Actions, BEAT, COORDINATOR, Packet, send};
@@ -21,8 +21,8 @@ pub struct Worker {
     step: u64,
     /// Step of the slowest worker, as far as the shards have told.
     slowest: u64,
-    /// Shards that have not acknowledged it.
-    pub open: BTreeSet<u32>,
+    /// Requests that have no answer, all of one kind.
+    pub open: BTreeSet<(u32, Request)>,
     stops: bool,
     state: Rc<JobState>,
     random: Random,
@@ -69,10 +69,10 @@ impl Worker {
         let is_worker = self.state.is_founded() && self.state.workers.ids.contains(&self.id);
         if self.open.is_empty() && now >= self.next_push && is_worker {
             (self.pushed, self.step) = (self.pushed + 1, self.step.max(self.slowest) + 1);
-            self.open = (0..self.state.views.len() as u32).collect();
-            self.push(now, &mut actions);
+            self.begin(Request::Push(self.pushed));
+            self.ask(now, &mut actions);
         } else if now >= self.retry_at {
-            self.push(now, &mut actions);
+            self.ask(now, &mut actions);
         }
         if now >= self.beat_at {
             self.beat_at = now + BEAT;
@@ -90,16 +90,23 @@ impl Worker {
                 let has_moved = state.views != self.state.views;
                 self.state = state;
                 if has_moved && !self.open.is_empty() {
-                    self.push(now, actions);
+                    self.ask(now, actions);
                 }
             }
-            Packet::Acknowledge { shard, client, number, step }
-                if (client, number) == (self.id, self.pushed) && self.open.remove(&shard) =>
+            Packet::Done { shard, client, request, step }
+                if client == self.id && self.open.remove(&(shard, request)) =>
             {
                 self.slowest = self.slowest.max(step);
-                if self.open.is_empty() {
-                    let thought = self.random.time(&(Duration::ZERO..self.thought));
-                    (self.next_push, self.retry_at) = (now + thought, Duration::MAX);
+                match request {
+                    _ if !self.open.is_empty() => {}
+                    Request::Push(number) => {
+                        self.begin(Request::Pull(number));
+                        self.ask(now, actions);
+                    }
+                    Request::Pull(_) => {
+                        let thought = self.random.time(&(Duration::ZERO..self.thought));
+                        (self.next_push, self.retry_at) = (now + thought, Duration::MAX);
+                    }
                 }
             }
             Packet::Stop => self.stops = true,
@@ -107,13 +114,27 @@ impl Worker {
         }
     }
 
-    fn push(&mut self, now: Duration, actions: &mut Actions) {
+    fn begin(&mut self, request: Request) {
+        let shards = 0..self.state.views.len() as u32;
+        self.open = shards.map(|shard| (shard, request)).collect();
+    }
+
+    fn ask(&mut self, now: Duration, actions: &mut Actions) {
         self.retry_at = now + RETRY;
-        for shard in &self.open {
+        for (shard, request) in &self.open {
             let Some(server) = self.state.views[*shard as usize].primary() else { continue };
-            let (client, number, step) = (self.id, self.pushed, self.step);
-            let push = Push { client, number, step, parts: Vec::new() };
-            actions.push(send(server, Packet::Push { shard: *shard, push }));
+            let (shard, client, step) = (*shard, self.id, self.step);
+            let packet = match *request {
+                Request::Push(number) => {
+                    let push = Push { client, number, step, parts: Vec::new() };
+                    Packet::Push { shard, push }
+                }
+                Request::Pull(request) => {
+                    let pull = Pull { client, request, after: self.pushed, rows: Vec::new() };
+                    Packet::Pull { shard, pull }
+                }
+            };
+            actions.push(send(server, packet));
         }
     }
 }
