@@ -15,7 +15,7 @@
 //!
 //! | | worker | primary | backups |
 //! |--:|---|---|---|
-//! | 1 | sends a push with the next number | lets it wait while its worker is too far ahead; in synchronous mode until the step is whole, whose sum is one write | |
+//! | 1 | sends a push with the next number | lets it wait while its worker is too far ahead; in synchronous mode until all pushes of its step are there, whose sum is one write | |
 //! | 2 | | appends the write to its log and forwards it | append, and say how far they have come |
 //! | 3 | | applies it and acknowledges, once all have it | apply it with the next message |
 //! | 4 | without an answer, sends it again, also to another primary | knows the numbers in its log | |
@@ -26,7 +26,7 @@
 //!    lives into the next one.
 //! 2. A push is applied at most once.
 //! 3. When a worker is answered it is at most as many steps ahead of the slowest as [`Consistency`]
-//!    allows, and one more when its push is applied.
+//!    allows, and one more when its push is applied. Workers never wait for each other in a circle.
 //! 4. When faults end and pushes stop, all replicas are equal, bit by bit.
 //!
 //! `tests/laws` holds them over schedules of faults.
