@@ -82,8 +82,7 @@ impl Served {
         };
         let remote = Remote::new(move |gradients, scale, values| {
             let mut link = link.borrow_mut();
-            let done = link.push(gradients, scale * share).and_then(|()| link.pull());
-            done.map_err(thinwire_train::Error::exchange)?;
+            link.exchange(gradients, scale * share).map_err(thinwire_train::Error::exchange)?;
             values.iter_mut().zip(link.values()).for_each(|(to, from)| to.copy_from_slice(from));
             Ok(link.step_bytes())
         });
@@ -96,7 +95,17 @@ impl Link {
         4 * self.pulled.len() as u64
     }
 
-    fn push(&mut self, gradients: &[Cow<'_, [f32]>], scale: f32) -> Result<(), Error> {
+    /// Pushes gradients and pulls the values after them. The pull is sent right behind the push.
+    fn exchange(&mut self, gradients: &[Cow<'_, [f32]>], scale: f32) -> Result<(), Error> {
+        self.begin_push(gradients, scale)?;
+        let pulling = self.client.begin_pull(&groups(&self.rows))?;
+        self.client.finish_push()?;
+        let pushes = self.client.pushes();
+        self.asker.iter_mut().for_each(|asker| asker.stepped(pushes));
+        self.client.finish_pull(pulling, &mut self.pulled)
+    }
+
+    fn begin_push(&mut self, gradients: &[Cow<'_, [f32]>], scale: f32) -> Result<(), Error> {
         let scaled = |(gradient, table): (&Cow<'_, [f32]>, &Tabled)| {
             let mut values: Vec<f32> = gradient.iter().map(|value| value * scale).collect();
             values.resize(table.rows * table.width, 0.0);
@@ -105,15 +114,11 @@ impl Link {
         let scaled: Vec<Vec<f32>> = gradients.iter().zip(&self.tables).map(scaled).collect();
         let pushed = scaled.iter().zip(&self.rows).zip(0..);
         let pushed = pushed.map(|((values, rows), table)| Gradient { table, rows, values });
-        self.client.push(&pushed.collect::<Vec<_>>())?;
-        let pushes = self.client.pushes();
-        self.asker.iter_mut().for_each(|asker| asker.stepped(pushes));
-        Ok(())
+        self.client.begin_push(&pushed.collect::<Vec<_>>())
     }
 
     fn pull(&mut self) -> Result<(), Error> {
-        let rows = self.rows.iter().zip(0..).map(|(rows, table)| (table, &rows[..]));
-        self.client.pull(&rows.collect::<Vec<_>>(), &mut self.pulled)
+        self.client.pull(&groups(&self.rows), &mut self.pulled)
     }
 
     /// Returns the pulled values of each table, without padding.
@@ -125,6 +130,11 @@ impl Link {
             &mine[..table.length]
         })
     }
+}
+
+/// Returns the rows of each table as a pull names them.
+fn groups(rows: &[Vec<u64>]) -> Vec<(u32, &[u64])> {
+    (0..).zip(rows).map(|(table, rows)| (table, &rows[..])).collect()
 }
 
 /// Returns a parameter as a table.

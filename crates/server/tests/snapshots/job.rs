@@ -156,9 +156,10 @@ impl Job {
         let now = self.net.now();
         self.ask(now + Duration::from_millis(30));
         for node in self.setup.servers + 1..self.setup.nodes() {
-            self.net.order(now + Duration::from_millis(60), node, Packet::Stop);
+            // Some of the last nodes to be killed start again this late.
+            self.net.order(now + Duration::from_millis(80), node, Packet::Stop);
         }
-        self.run(now + Duration::from_millis(61));
+        self.run(now + Duration::from_millis(81));
         let is_over = |job: &Job| job.is_over() || job.is_lost();
         let ended = self.run_until(now + RECOVERY, is_over);
         assert!(ended, "{}", self.describe());
