@@ -10,38 +10,12 @@ from pathlib import Path
 import pytest
 
 import launch
+from servers import Job, client
 
 pytestmark = pytest.mark.needs("torch")
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "python" / "torch_recommender.py"
-TOKEN = "0123456789abcdef"
 ROWS, WIDTH, BATCH, STEPS = 40, 4, 12, 50
-
-
-class Job:
-    """A coordinator and servers in this process."""
-
-    def __init__(self, folder, workers=1, servers=2):
-        from thinwire._core import Coordinator, Server
-
-        state = folder / "state"
-        self.coordinator = Coordinator("127.0.0.1:0", TOKEN, workers, state=state, servers=True)
-        self.address = self.coordinator.address
-        self.servers = [Server(self.address, TOKEN) for _ in range(servers)]
-
-    @property
-    def environment(self):
-        """That of a new worker."""
-        place = {"THINWIRE_COORDINATOR": self.address, "THINWIRE_TOKEN": TOKEN}
-        return {**place, "THINWIRE_MEMBER": "new"}
-
-
-def client(address, optimizer="sgd:lr=1", **options):
-    """The servers of the job at an address, as a worker uses them."""
-    import thinwire.torch
-
-    place = {"coordinator": address, "token": TOKEN, "timeout_s": 20.0}
-    return thinwire.torch.ParameterServer(optimizer, **place, **options)
 
 
 def batch(step):
@@ -346,7 +320,7 @@ def keep(address):
     with pytest.raises(thinwire.InvalidError, match="staleness -1, expected 0 or more"):
         ServerEmbedding(ROWS, WIDTH, cache=1000, staleness=-1)
     model = ServerEmbedding(ROWS, WIDTH, initial="zeros", values="f16", cache="64kB", staleness=1)
-    assert model.cache_bytes == 64_000 and model.cache_stats == {}
+    assert model.served.cache_bytes == 64_000 and model.cache_stats == {}
     server = client(address)
     optimizer = ServerOptimizer(server, model)
     with server:

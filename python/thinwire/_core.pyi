@@ -406,7 +406,11 @@ class Server:
         token: str = "",
         listen: str = "127.0.0.1:0",
         timeout_s: float = 60.0,
-    ) -> Server: ...
+        snapshots: str | PathLike[str] | None = None,
+        restore: str | PathLike[str] | None = None,
+    ) -> Server:
+        """`snapshots` is a folder that all servers share; `restore` is what the job begins with, as in
+        `ServerClient`."""
     @property
     def address(self) -> str:
         """Where other processes reach it: "host:port"."""
@@ -433,7 +437,10 @@ class ServerClient:
         coordinator: str | None = None,
         token: str | None = None,
         timeout_s: float = 60.0,
-    ) -> ServerClient: ...
+        restore: str | PathLike[str] | None = None,
+    ) -> ServerClient:
+        """`restore` is a snapshot, a folder of snapshots, or a safetensors file, with which the job begins;
+        the same on all of its workers and servers."""
     @property
     def id(self) -> str:
         """The id of this process, as sixteen hexadecimal digits."""
@@ -463,6 +470,8 @@ class ServerClient:
         made more than `staleness` pushes since they were asked for."""
     def hits(self, table: int) -> str | None:
         """Counts of a table's cache, as JSON; none without one."""
+    def snapshot(self) -> str:
+        """Takes a snapshot of the job, with all pushes of this worker; returns the name of its folder."""
     def tell(self, figures: str) -> None:
         """Sends figures for people: a JSON object of at most 512 bytes."""
     def leave(self) -> None:

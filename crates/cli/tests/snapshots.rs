@@ -1,4 +1,4 @@
-//! Snapshots of real servers, which are killed, and trainings that go on from them.
+//! Snapshots of real servers, which are killed, and trainings that go on from them or begin with a checkpoint.
 
 mod support;
 
@@ -11,7 +11,7 @@ use support::{Folder, finish, kill, losses};
 use thinwire_job::Settings;
 use thinwire_job::elastic::{Authority, Coordinator, Job, Options, Presence, Seat, Servers};
 use thinwire_server::{
-    Client, Configuration, Definition, Gradient, Reader, Snapshot, TableDefinition,
+    Client, Configuration, Definition, Gradient, Origin, Reader, Snapshot, TableDefinition,
 };
 use thinwire_update::{Optimizer, Rows};
 
@@ -234,7 +234,7 @@ fn servers_and_ranks_go_on_from_one_snapshot() {
     let (error, all) = ended(&[], Some(name.clone()));
     let said = format!("error: the job goes on from {name}, which this server does not have");
     assert_eq!(error, said);
-    assert!(all.contains("hint: give it: --restore FOLDER"), "{all}");
+    assert!(all.contains("hint: give it: --restore PATH"), "{all}");
     let (error, _) = ended(&["--restore", "snapshots"], None);
     let said = format!("error: a server that goes on from {name}, and a job that begins anew");
     assert_eq!(error, said);
@@ -287,4 +287,97 @@ fn a_training_goes_on_from_a_snapshot_with_more_servers() {
         trained(&["--snapshot-every", "3"]).error(),
         "error: --snapshot-every 3 without a folder for snapshots"
     );
+}
+
+/// Writes a safetensors file with one tensor, whose rows of one value are their numbers.
+fn write_checkpoint(folder: &Folder, name: &str) -> PathBuf {
+    let data: Vec<u8> = (0..ROWS).flat_map(|row| (row as f32).to_le_bytes()).collect();
+    let end = data.len();
+    let header = format!(
+        r#"{{"{name}":{{"dtype":"F32","shape":[{ROWS},1],"data_offsets":[0,{end}]}}}}"#
+    );
+    let bytes = [&(header.len() as u64).to_le_bytes()[..], header.as_bytes(), &data].concat();
+    let path = folder.path().join("model.safetensors");
+    std::fs::write(&path, bytes).unwrap();
+    path
+}
+
+/// Checks that every row of the first table is its number less the pushes, which were of ones by `sgd:lr=1`.
+fn check_numbers(address: &str, pushes: u64) {
+    let values = Reader::open(address, "", LONG).unwrap().pull_all(0).unwrap();
+    let expected: Vec<f32> = (0..ROWS).map(|row| row as f32 - pushes as f32).collect();
+    assert_eq!(values, expected, "{pushes} pushes");
+}
+
+#[test]
+fn a_table_that_began_with_a_checkpoint_outlives_a_server_and_the_file() {
+    let folder = Folder::new("snapshots-checkpoint");
+    let path = write_checkpoint(&folder, "sgd.weight");
+    let mut begun = definition(2, None);
+    begun.tables[0].initial = "checkpoint".to_owned();
+    let begun = Origin::open(&path).unwrap().begin(begun).unwrap();
+    let flags = ["--restore", "model.safetensors", "--snapshot-dir", "snapshots"];
+    let job = Started::new(&folder, 2, &flags);
+    let address = job.address();
+    train(&address, &begun, |pushes| {
+        match pushes {
+            0 => {
+                check_numbers(&address, 0);
+                std::fs::remove_file(&path).unwrap();
+            }
+            5 => {
+                let asked = folder.run(&["snapshot", "--coordinator", &address]);
+                assert_eq!(asked.done(), "snapshot-000001\n");
+                kill(job.servers[0].id());
+            }
+            _ => {}
+        }
+        pushes == 10
+    });
+    check_numbers(&address, 10);
+    job.kill();
+
+    // A snapshot has all rows of the table, whatever its first values are now.
+    let name = Snapshot::open(&folder.path().join("snapshots")).unwrap().name();
+    let job = Started::new(&folder, 2, &["--restore", "snapshots"]);
+    train(&job.address(), &definition(2, Some(name)), |pushes| pushes == 1);
+    check_numbers(&job.address(), 6);
+    job.kill();
+}
+
+/// Numbers of all tensors of a training's only checkpoint.
+fn numbers(folder: &Folder, checkpoints: &str, step: u64) -> Vec<f32> {
+    let file = format!("{checkpoints}/step-{step:06}/model.safetensors");
+    let bytes = std::fs::read(folder.path().join(file)).unwrap();
+    let (length, rest) = bytes.split_first_chunk::<8>().unwrap();
+    let (words, _) = rest[u64::from_le_bytes(*length) as usize..].as_chunks::<4>();
+    words.iter().map(|word| f32::from_le_bytes(*word)).collect()
+}
+
+#[test]
+fn a_training_begins_with_a_checkpoint_of_one_without_servers() {
+    let folder = Folder::new("snapshots-warm");
+    let flags = ["--sample-bytes", "0", "--validation-batches", "0", "--ranks", "1", "--json"];
+    let trained = |more: &[&str]| folder.train(&[&flags[..], more].concat());
+    losses(trained(&["--steps", "4", "--checkpoint-dir", "first"]));
+    let first = numbers(&folder, "first", 4);
+    let restore = ["--restore", "first/step-000004/model.safetensors", "--servers", "2"];
+    // Rates at which nothing is learnt: the values stay what they were.
+    let rates = ["--optimizer", "sgd:lr=1e-12", "--lr", "1e-12", "--steps", "1"];
+    let warm = |mode: &[&str], checkpoints| {
+        let more = [&restore[..], &rates, mode, &["--checkpoint-dir", checkpoints]].concat();
+        let ended = trained(&more);
+        assert!(!ended.stderr.contains("begin anew"), "{}", ended.stderr);
+        losses(ended);
+        let found = numbers(&folder, checkpoints, 1);
+        assert_eq!(found.len(), first.len());
+        found.iter().zip(&first).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max)
+    };
+    assert!(warm(&["--mode", "server"], "second") < 1e-6);
+    assert!(warm(&["--mode", "hybrid", "--server-params", "embedding.*"], "third") < 1e-6);
+    write_checkpoint(&folder, "of_another_model");
+    let ended = trained(&["--mode", "server", "--restore", "model.safetensors"]);
+    let error = ended.error();
+    assert!(error.starts_with("error: no tensor '"), "{error}");
+    assert_eq!(ended.hint(), "hint: its 1 tensors are of_another_model");
 }

@@ -84,10 +84,10 @@ impl From<thinwire_job::Error> for Failure {
 
 impl From<thinwire_server::Error> for Failure {
     fn from(error: thinwire_server::Error) -> Failure {
-        use thinwire_server::Kind::{Invalid, Job, Refused};
+        use thinwire_server::Kind::{Invalid, Job, Refused, Snapshot};
         let invalid = match error.kind() {
             Job(kind) => !matches!(kind, thinwire_job::Kind::Link(_)),
-            kind => matches!(kind, Invalid | Refused),
+            kind => matches!(kind, Invalid | Refused | Snapshot),
         };
         Failure::new(invalid, &error, error.hint())
     }

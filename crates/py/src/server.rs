@@ -1,9 +1,11 @@
 //! A server of a job's parameter server, for whoever hosts one in a Python process.
 
 use std::mem::ManuallyDrop;
+use std::path::PathBuf;
 
 use pyo3::prelude::*;
 use thinwire_job::elastic::Seat;
+use thinwire_server::ServerOptions;
 
 use crate::error::Failure;
 use crate::settings::settings;
@@ -25,20 +27,25 @@ impl Server {
 #[pymethods]
 impl Server {
     #[new]
-    #[pyo3(signature = (coordinator, token = "", listen = "127.0.0.1:0", timeout_s = 60.0))]
+    #[pyo3(signature = (coordinator, token = "", listen = "127.0.0.1:0", timeout_s = 60.0,
+        snapshots = None, restore = None))]
+    #[expect(clippy::too_many_arguments, reason = "keyword arguments of a Python function")]
     fn new(
         py: Python<'_>,
         coordinator: &str,
         token: &str,
         listen: &str,
         timeout_s: f64,
+        snapshots: Option<PathBuf>,
+        restore: Option<PathBuf>,
     ) -> PyResult<Server> {
         let settings = settings("auto", 1, None, timeout_s, None)?;
         let seat = Seat::server(coordinator, token).map_err(Failure::from)?;
         let listen = listen.to_owned();
         wait::for_work(py, move || {
-            let inner = Some(thinwire_server::Server::start(&seat, &listen, &settings)?);
-            Ok(Server { inner, process: std::process::id() })
+            let options = ServerOptions { snapshots, restore, ..ServerOptions::default() };
+            let inner = thinwire_server::Server::with_options(&seat, &listen, &settings, options)?;
+            Ok(Server { inner: Some(inner), process: std::process::id() })
         })
     }
 

@@ -1,11 +1,12 @@
 //! Client of a job's parameter server for Python: this process as a worker that pushes and pulls.
 
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use pyo3::prelude::*;
 use thinwire_job::elastic::{Authority, Epoch, Options, Presence};
-use thinwire_server::{Caching, Client, Definition, Gradient};
+use thinwire_server::{Caching, Client, Definition, Gradient, Origin};
 use thinwire_sync::ExternalBuffer;
 use thinwire_wire::{DType, WORLD_SIZE_MAX, World};
 
@@ -73,7 +74,8 @@ impl ServerClient {
 impl ServerClient {
     #[new]
     #[pyo3(signature = (definition, facts = Vec::new(), coordinator = None, token = None,
-        timeout_s = 60.0))]
+        timeout_s = 60.0, restore = None))]
+    #[expect(clippy::too_many_arguments, reason = "keyword arguments of a Python function")]
     fn new(
         py: Python<'_>,
         definition: &str,
@@ -81,11 +83,16 @@ impl ServerClient {
         coordinator: Option<String>,
         token: Option<String>,
         timeout_s: f64,
+        restore: Option<PathBuf>,
     ) -> PyResult<ServerClient> {
         let definition: Definition = serde_json::from_str(definition)
             .map_err(|error| Failure::invalid(format!("definition of tables: {error}")))?;
         let settings = settings("auto", 1, None, timeout_s, None)?;
         wait::for_work(py, move || {
+            let definition = match restore {
+                Some(path) => Origin::open(&path)?.begin(definition)?,
+                None => definition,
+            };
             let seat = membership::seat(coordinator, token)?;
             // Who is refused for its tables was never a worker that others wait for.
             let client = Mutex::new(Client::open(&seat, &definition, settings.timeout)?);
@@ -194,6 +201,12 @@ impl ServerClient {
     fn hits(&self, table: u32) -> PyResult<Option<String>> {
         let hits = self.worker()?.client().hits(table);
         Ok(hits.map(|hits| serde_json::to_string(&hits).expect("numbers are JSON")))
+    }
+
+    /// Takes a snapshot of the job, with all pushes of this worker, and returns the name of its folder.
+    fn snapshot(&self, py: Python<'_>) -> PyResult<String> {
+        let worker = self.worker()?;
+        wait::for_work(py, move || Ok(worker.client().snapshot()?))
     }
 
     /// Sends figures for people, a JSON object; anything else is sent as none.

@@ -19,7 +19,7 @@ pub enum Kind {
     Corrupt,
     /// The disk of the rows beyond a server's limit of memory failed, or is full.
     Disk,
-    /// A snapshot that is missing, damaged or of other tables, or cannot be made.
+    /// A snapshot or checkpoint that is missing, damaged or of other tables, or cannot be made.
     Snapshot,
     /// The job or its connections; [`StdError::source`] tells more.
     Job(thinwire_job::Kind),

@@ -19,7 +19,7 @@ use thinwire_member::Id;
 use crate::error::{Error, Kind};
 use crate::reports::Reports;
 use crate::service::{Figures, Limits, ServerService};
-use crate::snapshot::Snapshot;
+use crate::snapshot::Origin;
 use crate::table::MemoryLimit;
 use archive::Archive;
 use coordination::{Coordination, Shared};
@@ -32,7 +32,7 @@ pub struct ServerOptions {
     pub limits: Limits,
     /// Folder for snapshots, which all servers share. Without it, the job makes none.
     pub snapshots: Option<PathBuf>,
-    /// Snapshot from which the job begins, or the folder whose newest it is.
+    /// Files with which the job begins, as [`Origin::open`] finds them.
     pub restore: Option<PathBuf>,
 }
 
@@ -74,7 +74,7 @@ impl Server {
     /// Joins a job as [`Server::start`] does, with limits and files.
     ///
     /// # Errors
-    /// As [`Server::start`]; if there is no snapshot to restore; and [`Kind::Disk`] if the folder of rows beyond the
+    /// As [`Server::start`]; if there is nothing to restore; and [`Kind::Disk`] if the folder of rows beyond the
     /// limit of memory takes no file.
     pub fn with_options(
         seat: &Seat,
@@ -91,7 +91,7 @@ impl Server {
                 format!("{id} is the id of a worker, expected a server's"),
             ));
         }
-        let restore = restore.as_deref().map(Snapshot::open).transpose()?;
+        let restore = restore.as_deref().map(Origin::open).transpose()?;
         let token = secret(&seat.token, &seat.coordinator)?;
         let reports = Arc::new(Reports::default());
         let service = ServerService::new(seat.id, Arc::clone(&reports), Instant::now());

@@ -6,16 +6,22 @@
 //!
 //! Laws: the loaded tables equal the captured ones bit for bit, whatever the number of shards, or an error names
 //! the file; a complete snapshot is never written to.
+//!
+//! A job may also begin with the values of a [`Checkpoint`], a plain safetensors file: both are an [`Origin`].
 
+mod checkpoint;
 mod draft;
 mod image;
 mod load;
 mod manifest;
+mod origin;
 mod shard_file;
 mod task;
 
+pub use checkpoint::Checkpoint;
 pub use draft::Draft;
 pub use load::Snapshot;
+pub use origin::Origin;
 pub use task::{Captured, Task};
 
 #[cfg(test)]

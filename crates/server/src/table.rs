@@ -112,6 +112,18 @@ impl Table {
         Ok(())
     }
 
+    /// Sets the values of rows from `first` on.
+    fn set(&mut self, first: u64, values: &[f32], pages: &mut Pages) -> Result<(), Error> {
+        for (row, values) in (first..).zip(values.chunks_exact(self.options.width)) {
+            let place = self.touch(row);
+            let (page, within) = (place / self.shape.rows as u32, place as usize % self.shape.rows);
+            let words = pages.edit(self.first_page + page, self.shape.words())?;
+            let page = self.shape.split(words);
+            page.values[within * values.len()..][..values.len()].copy_from_slice(values);
+        }
+        Ok(())
+    }
+
     /// Writes the values of rows, which were checked, one after the other in a format.
     fn read(
         &self,

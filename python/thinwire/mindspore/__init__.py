@@ -16,7 +16,8 @@ and in a loop of one's own one call:
     loss, gradients = gradient_function(inputs, labels)
     optimizer(average(gradients))
 
-`Elastic` is for jobs whose ranks die, leave and join under `Model.train`.
+`Elastic` is for jobs whose ranks die, leave and join under `Model.train`, and `ServerEmbedding` for tables
+on parameter servers.
 
 Gradients are float32, float16 or bfloat16. All of it works in PyNative and in Graph mode, on the CPU;
 on Ascend and GPU `exchange` and `broadcast_parameters` copy through host memory, which nobody has
@@ -30,6 +31,8 @@ except ImportError as error:
         f"thinwire.mindspore needs MindSpore ({error}) (hint: pip install mindspore==2.10.0)"
     ) from None
 
+from thinwire.server.job import ParameterServer
+
 from .broadcast import broadcast_parameters
 from .callback import GradExchange
 from .cell import Reducer, reducer
@@ -38,6 +41,8 @@ from .guard import guard
 from .loop import Exchange, exchange
 from .pair_averaging import PairAveraging
 from .residuals import load_residuals, save_residuals
+from .server.embedding import ServerEmbedding
+from .server.optimizer import ServerOptimizer
 from .synchronous_averaging import SynchronousAveraging
 from .synchronous_sgd import SynchronousSGD
 
@@ -46,7 +51,10 @@ __all__ = [
     "Exchange",
     "GradExchange",
     "PairAveraging",
+    "ParameterServer",
     "Reducer",
+    "ServerEmbedding",
+    "ServerOptimizer",
     "SynchronousAveraging",
     "SynchronousSGD",
     "broadcast_parameters",

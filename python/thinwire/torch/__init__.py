@@ -18,6 +18,7 @@ try:
 except ImportError as error:
     raise ImportError(f"thinwire.torch needs PyTorch ({error}) (hint: pip install torch)") from None
 
+from thinwire.server.job import ParameterServer
 from thinwire.torch.backend import ProcessGroup
 from thinwire.torch.elastic.job import Elastic
 from thinwire.torch.export import export_graph
@@ -27,7 +28,6 @@ from thinwire.torch.local import DiLoCo, LocalSGD
 from thinwire.torch.pairs import PairAveraging
 from thinwire.torch.resharded import resharded
 from thinwire.torch.server.embedding import ServerEmbedding
-from thinwire.torch.server.job import ParameterServer
 from thinwire.torch.server.optimizer import ServerOptimizer
 
 __all__ = [

@@ -47,8 +47,9 @@ pub struct Args {
     /// Folder for snapshots of the job, which all servers share [default: the job takes no snapshots]
     #[arg(long, value_name = "FOLDER")]
     snapshot_dir: Option<PathBuf>,
-    /// Begin with the rows of this snapshot, or of the newest in this folder; the same as for the job's ranks
-    #[arg(long, value_name = "SNAPSHOT")]
+    /// Begin with the rows of this snapshot, or of the newest in this folder, or with the values of this
+    /// safetensors file; the same as for the job's ranks
+    #[arg(long, value_name = "PATH")]
     restore: Option<PathBuf>,
     #[command(flatten)]
     limits: LimitFlags,
@@ -94,8 +95,8 @@ enum What {
 /// Serves until the job is over or a signal arrives.
 ///
 /// # Errors
-/// If the coordinator cannot be reached or has no servers, the address is taken, the snapshot to restore is
-/// missing or another, or the disk of evicted rows fails.
+/// If the coordinator cannot be reached or has no servers, the address is taken, the files to begin with are
+/// missing or others, or the disk of evicted rows fails.
 pub fn run(args: &Args) -> Result<u8> {
     match &args.what {
         Some(What::Stats(args)) => stats::run(args),

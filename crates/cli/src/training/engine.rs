@@ -1,5 +1,6 @@
 //! One rank of a training, as its session sees it: a replica of the whole model, or its part of a plan.
 
+use std::collections::BTreeMap;
 use std::time::Instant;
 
 use anyhow::{Result, anyhow};
@@ -56,6 +57,27 @@ impl<'a> Engine<'a> {
     ) -> Result<Engine<'a>> {
         let start = initial(&built.training.graph, job.recipe.seed);
         Engine::over(job, codec, (seat, channel), (built, &start))
+    }
+
+    /// A replica before its first step that begins with the tensors of a checkpoint, except for those that servers
+    /// have.
+    ///
+    /// # Errors
+    /// As [`Engine::start`]; and if a tensor is missing or another.
+    pub fn warm(
+        job: &TrainingJob,
+        codec: Option<&Policy>,
+        place: (&Seat<'_>, Channel),
+        (built, checkpoint): (&'a Built, &thinwire_server::Checkpoint),
+    ) -> Result<Engine<'a>> {
+        let mut values = BTreeMap::new();
+        for (id, tensor) in built.training.graph.parameters() {
+            if !built.served.contains(&tensor.name) {
+                values.insert(id, checkpoint.values(&tensor.name, &tensor.shape)?);
+            }
+        }
+        let start = |id, parts: &[_]| values.get(&id).cloned().unwrap_or_else(|| zeros(id, parts));
+        Engine::over(job, codec, place, (built, &start))
     }
 
     /// A replica that takes over the state of the others before its first step.

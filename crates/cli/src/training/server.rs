@@ -231,7 +231,10 @@ impl<'a> Worker<'a> {
             carried.reform(&channel)?;
             return Ok((Engine::resume(job, codec, (seat, channel), (built, carried))?, course));
         }
-        let mut engine = Engine::start(job, codec, (seat, channel), built)?;
+        let mut engine = match self.mode.snapshots.checkpoint()? {
+            Some(it) => Engine::warm(job, codec, (seat, channel), (built, &it))?,
+            None => Engine::start(job, codec, (seat, channel), built)?,
+        };
         let done = if self.mode.is_hybrid() { 0 } else { epoch.done.min(job.recipe.steps) };
         let mut course = Course::new(codec, Trace::default(), done);
         if done > 0 {

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use anyhow::{Result, anyhow};
 use thinwire_job::elastic::Seat;
-use thinwire_server::{Definition, Snapshot, take_snapshot};
+use thinwire_server::{Checkpoint, Definition, Initial, Origin, take_snapshot};
 
 use crate::failure::{self, hinted};
 use crate::output::say;
@@ -25,9 +25,9 @@ pub struct SnapshotFlags {
     /// snapshot]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     snapshot_every: Option<u64>,
-    /// With servers, begin with the rows of this snapshot, or of the newest in this folder; the number of servers
-    /// may differ
-    #[arg(long, value_name = "SNAPSHOT")]
+    /// With servers, begin with the rows of this snapshot, or of the newest in this folder, or with the
+    /// values of this safetensors file; the number of servers may differ
+    #[arg(long, value_name = "PATH")]
     restore: Option<PathBuf>,
 }
 
@@ -71,20 +71,32 @@ impl Snapshots {
         given.flat_map(|(flag, path)| [flag.into(), path.into_os_string()]).collect()
     }
 
-    /// Adds the snapshot of `--restore`, if given, to a definition.
+    /// Adds the files of `--restore`, if given, to a definition.
     ///
     /// # Errors
-    /// If there is no snapshot at that path, or it is of another model.
-    pub fn restore(&self, definition: Definition) -> Result<Definition> {
+    /// If there are none at that path, or they are of another model.
+    pub fn restore(&self, mut definition: Definition) -> Result<Definition> {
         let Some(path) = &self.restore else { return Ok(definition) };
-        let snapshot = Snapshot::open(path)?;
-        snapshot.check(&definition)?;
-        Ok(Definition { restore: Some(snapshot.name()), ..definition })
+        let origin = Origin::open(path)?;
+        if matches!(origin, Origin::Checkpoint(_)) {
+            let initial = Initial::Checkpoint.to_string();
+            definition.tables.iter_mut().for_each(|table| table.initial.clone_from(&initial));
+        }
+        Ok(origin.begin(definition)?)
     }
 
-    /// Returns what a training must know whose `others` parameters are on no server, if it is restored.
+    /// Opens the safetensors file of `--restore`, if it is one.
+    ///
+    /// # Errors
+    /// If the file is damaged.
+    pub fn checkpoint(&self) -> Result<Option<Checkpoint>> {
+        let file = self.restore.as_ref().filter(|path| path.is_file());
+        Ok(file.map(|path| Checkpoint::open(path)).transpose()?)
+    }
+
+    /// Returns what a training must know whose `others` parameters are on no server, if it begins with a snapshot.
     pub fn warning(&self, others: usize) -> Option<String> {
-        let path = self.restore.as_ref().filter(|_| others > 0)?.display();
+        let path = self.restore.as_ref().filter(|path| others > 0 && !path.is_file())?.display();
         Some(format!(
             "--restore {path}: {others} parameters on no server are in no snapshot, and begin anew"
         ))

@@ -68,7 +68,7 @@ pub struct Definition {
     pub backups: u32,
     /// Number of servers with which the job begins.
     pub servers: u32,
-    /// Snapshot from which the job begins, by [`crate::Snapshot::name`]; none if it begins anew.
+    /// Files with which the job begins, by [`crate::Origin::name`]; none if it begins anew.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub restore: Option<String>,
 }
@@ -100,6 +100,7 @@ impl Definition {
         let tables = self.tables.iter().map(TableDefinition::options);
         let tables = tables.collect::<Result<Vec<_>, _>>()?;
         self.check_names()?;
+        self.check_origin(&tables)?;
         let shards = cut(&self.extents(&tables)?, self.shards as usize);
         check_shards(&shards)?;
         let fingerprint = self.hash(&tables, consistency);
@@ -165,6 +166,19 @@ impl Definition {
                 let first = self.tables.iter().position(|table| table.name == *name).unwrap_or(at);
                 let message = format!("tables {first} and {at} are both called '{name}'");
                 Err(Error::invalid(message))
+            }
+        }
+    }
+
+    /// Checks that there are files for the tables that begin with a checkpoint.
+    fn check_origin(&self, options: &[TableOptions]) -> Result<(), Error> {
+        let begins = |options: &TableOptions| options.initial == Initial::Checkpoint;
+        match options.iter().position(begins).filter(|_| self.restore.is_none()) {
+            None => Ok(()),
+            Some(at) => {
+                let name = &self.tables[at].name;
+                let message = format!("table '{name}' begins with a checkpoint, the job with none");
+                Err(Error::invalid(message).with_hint("give its safetensors file as restore"))
             }
         }
     }
@@ -343,7 +357,11 @@ mod tests {
         );
         assert_eq!(
             refusal(|d| d.tables[0].initial = "ones".to_owned()),
-            "table 'users': first values 'ones', expected zeros, constant:VALUE, uniform:BOUND or normal:DEVIATION"
+            "table 'users': first values 'ones', expected zeros, constant:VALUE, uniform:BOUND, normal:DEVIATION or checkpoint"
+        );
+        assert_eq!(
+            refusal(|d| d.tables[1].initial = "checkpoint".to_owned()),
+            "table 'items' begins with a checkpoint, the job with none"
         );
         assert_eq!(
             refusal(|d| d.tables[1].values = "int4".to_owned()),

@@ -21,7 +21,7 @@ use crate::error::{Error, Kind};
 use crate::peers::{Own, Peers};
 use crate::reports::Reports;
 use crate::service::{Figures, ServerService};
-use crate::snapshot::Snapshot;
+use crate::snapshot::Origin;
 
 const PAUSE_MIN: Duration = Duration::from_millis(50);
 const PAUSE_MAX: Duration = Duration::from_secs(1);
@@ -96,7 +96,7 @@ pub struct Coordination {
     reports: Arc<Reports>,
     shared: Arc<Shared>,
     /// Snapshot from which the job begins, as far as this server has it.
-    snapshot: Option<Snapshot>,
+    origin: Option<Origin>,
     duty: Duty,
     /// Connections to other servers and what the tables are, once the definition is known.
     peers: Option<(Peers, Arc<Layout>)>,
@@ -116,7 +116,7 @@ impl Coordination {
         (seat, address, token): (Seat, String, Token),
         (service, presence): (Arc<Server<ServerService>>, Arc<Presence>),
         (reports, shared): (Arc<Reports>, Arc<Shared>),
-        (duty, snapshot): (Duty, Option<Snapshot>),
+        (duty, origin): (Duty, Option<Origin>),
     ) -> Coordination {
         Coordination {
             seat,
@@ -126,7 +126,7 @@ impl Coordination {
             presence,
             reports,
             shared,
-            snapshot,
+            origin,
             duty,
             peers: None,
             has_begun: false,
@@ -219,13 +219,13 @@ impl Coordination {
         Ok(())
     }
 
-    /// Loads the rows with which new shards begin, if the job goes on from a snapshot.
+    /// Loads the rows with which new shards begin, if the job begins with those of files.
     fn begin(&self, definition: &Definition) -> Result<(), Error> {
         let other = |message: String| Error::new(Kind::Snapshot, message);
-        let name = match (&definition.restore, &self.snapshot) {
+        let name = match (&definition.restore, &self.origin) {
             (None, None) => return Ok(()),
-            (None, Some(snapshot)) => {
-                let name = snapshot.name();
+            (None, Some(origin)) => {
+                let name = origin.name();
                 let message =
                     format!("a server that goes on from {name}, and a job that begins anew");
                 return Err(other(message).with_hint("give --restore to its ranks, too"));
@@ -238,16 +238,16 @@ impl Coordination {
         let Some((_, layout)) = self.peers.as_ref().filter(|_| !mine.is_empty()) else {
             return Ok(());
         };
-        let Some(snapshot) = &self.snapshot else {
+        let Some(origin) = &self.origin else {
             let message = format!("the job goes on from {name}, which this server does not have");
-            return Err(other(message).with_hint("give it: --restore FOLDER"));
+            return Err(other(message).with_hint("give it: --restore PATH"));
         };
-        if snapshot.name() != *name {
-            let found = snapshot.name();
+        if origin.name() != *name {
+            let found = origin.name();
             return Err(other(format!("a server with {found}, the job goes on from {name}")));
         }
-        snapshot.check(definition)?;
-        let tables = snapshot.tables(layout, &mine)?;
+        origin.check(definition)?;
+        let tables = origin.tables((definition, layout), &mine)?;
         self.service.call(move |service, _now, _out| service.restore(tables));
         Ok(())
     }

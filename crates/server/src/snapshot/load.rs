@@ -15,10 +15,10 @@ use crate::configuration::{Definition, Layout};
 use crate::cut::Piece;
 use crate::error::{Error, Kind};
 use crate::frontier::Frontier;
-use crate::table::Tables;
+use crate::table::{Initial, Tables};
 
 const MANIFEST_BYTES_MAX: u64 = 64 << 20;
-const HINT: &str = "give a folder snapshot-NNNNNN, or the folder that holds them";
+const HINT: &str = "give a folder snapshot-NNNNNN, the folder that holds them, or a safetensors file";
 
 /// Snapshot of a job's tables, whose manifest has been checked.
 #[derive(Clone, Debug)]
@@ -74,7 +74,8 @@ impl Snapshot {
     }
 
     /// Checks that a job with this definition can restore the snapshot: its tables are equal except for the
-    /// hyperparameters of their optimiser and the format in which values travel. Numbers of shards, servers and
+    /// hyperparameters of their optimiser, the format in which values travel, and the first values of tables that
+    /// began with a checkpoint, all of whose rows are there. Numbers of shards, servers and
     /// backups may differ.
     ///
     /// # Errors
@@ -84,6 +85,9 @@ impl Snapshot {
         let mut wanted = definition.clone();
         for (table, has) in wanted.tables.iter_mut().zip(&has.tables) {
             table.values.clone_from(&has.values);
+            if Initial::parse(&has.initial) == Ok(Initial::Checkpoint) {
+                table.initial.clone_from(&has.initial);
+            }
             if is_same_rule(&table.optimizer, &has.optimizer) {
                 table.optimizer.clone_from(&has.optimizer);
             }

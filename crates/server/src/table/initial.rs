@@ -15,10 +15,12 @@ pub enum Initial {
     Uniform(f32),
     /// Normal with this standard deviation.
     Normal(f32),
+    /// Values of a file with which the job begins. It has all rows, which count as written.
+    Checkpoint,
 }
 
 impl Initial {
-    /// Reads `zeros`, `uniform:0.05` or `normal:0.01`.
+    /// Reads `zeros`, `constant:1`, `uniform:0.05`, `normal:0.01` or `checkpoint`.
     ///
     /// # Errors
     /// If the text is another, or the number is negative or infinite.
@@ -28,6 +30,7 @@ impl Initial {
         let number = number.parse().ok().filter(|number: &f32| number.is_finite());
         match (name, number.filter(|number| *number >= 0.0 || name == "constant")) {
             ("zeros", None) if text == name => Ok(Initial::Zeros),
+            ("checkpoint", None) if text == name => Ok(Initial::Checkpoint),
             ("constant", Some(value)) => Ok(Initial::Constant(value)),
             ("uniform", Some(bound)) => Ok(Initial::Uniform(bound)),
             ("normal", Some(deviation)) => Ok(Initial::Normal(deviation)),
@@ -40,7 +43,8 @@ impl Initial {
         let width = values.len() as u64;
         let columns = values.iter_mut().zip(row * width..);
         match self {
-            Initial::Zeros => values.fill(0.0),
+            // With a checkpoint every row is written, unless a peer's bytes are wrong.
+            Initial::Zeros | Initial::Checkpoint => values.fill(0.0),
             Initial::Constant(value) => values.fill(value),
             Initial::Uniform(bound) => {
                 columns.for_each(|(it, at)| *it = bound * (2.0 * key.uniform(at) - 1.0));
@@ -57,6 +61,7 @@ impl fmt::Display for Initial {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Initial::Zeros => f.write_str("zeros"),
+            Initial::Checkpoint => f.write_str("checkpoint"),
             Initial::Constant(value) => write!(f, "constant:{value}"),
             Initial::Uniform(bound) => write!(f, "uniform:{bound}"),
             Initial::Normal(deviation) => write!(f, "normal:{deviation}"),
@@ -70,7 +75,7 @@ pub struct InvalidInitial(String);
 
 impl fmt::Display for InvalidInitial {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let expected = "expected zeros, constant:VALUE, uniform:BOUND or normal:DEVIATION";
+        let expected = "expected zeros, constant:VALUE, uniform:BOUND, normal:DEVIATION or checkpoint";
         write!(f, "first values '{}', {expected}", self.0)
     }
 }

@@ -93,6 +93,20 @@ impl Tables {
         })
     }
 
+    /// Gives rows from `first` on, which nobody has written, their values, row by row. They count as written, by no
+    /// push.
+    ///
+    /// # Errors
+    /// If the disk of the rows beyond the limit of memory fails.
+    ///
+    /// # Panics
+    /// If the shard has no such rows.
+    pub(crate) fn begin(&mut self, table: u32, first: u64, values: &[f32]) -> Result<(), Error> {
+        let Tables { tables, pages } = self;
+        let table = tables.iter_mut().find(|it| it.number == table);
+        table.expect("a table of the shard").set(first, values, pages)
+    }
+
     /// Returns the values of a pull's rows, which was checked.
     ///
     /// # Errors

@@ -10,10 +10,11 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable
 
+import numpy as np
 import torch
 
 from thinwire._core import InvalidError
-from thinwire.torch.server.job import Gradient, ParameterServer, Rows, Table
+from thinwire.server.job import Gradient, ParameterServer, Rows, Table
 
 WIDTH_MAX = 1024
 """Values per row, so that the rows of a large parameter are dealt over all servers."""
@@ -40,7 +41,8 @@ class Dense:
         self._parameters = list(named.values())
         self._began = [each.detach().clone() for each in self._parameters]
         self._rows: list[Rows] = [
-            (first + place, torch.arange(table.rows)) for place, table in enumerate(self.tables)
+            (first + place, np.arange(table.rows, dtype=np.int64))
+            for place, table in enumerate(self.tables)
         ]
 
     def digest(self) -> str:
@@ -63,7 +65,7 @@ class Dense:
         """Takes over the values that the servers have."""
         if not self._rows:
             return
-        pulled = server.pull(self._rows)
+        pulled = torch.from_numpy(server.pull(self._rows))
         parts = pulled.split([table.rows * table.width for table in self.tables])
         for each, began, part in zip(self._parameters, self._began, parts):
             change = part[: each.numel()].view_as(each).to(each.device)
@@ -99,8 +101,8 @@ def sizes(parameter: torch.Tensor) -> tuple[int, int]:
     return max(1, -(-parameter.numel() // width)), width
 
 
-def padded(gradient: torch.Tensor, table: Table, weight: float) -> torch.Tensor:
+def padded(gradient: torch.Tensor, table: Table, weight: float) -> np.ndarray:
     """Returns a gradient as the values of all rows of its table."""
     values = torch.zeros(table.rows * table.width)
     values[: gradient.numel()] = gradient.to_dense().mul(weight).flatten()
-    return values
+    return values.numpy()

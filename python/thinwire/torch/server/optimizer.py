@@ -12,9 +12,10 @@ import torch
 from torch.nn.parallel import DistributedDataParallel
 
 from thinwire._core import InvalidError, __version__
+from thinwire.server.job import ParameterServer
+from thinwire.server.stepper import Stepper
 from thinwire.torch.server.dense import Dense, named
 from thinwire.torch.server.embedding import ServerEmbedding
-from thinwire.torch.server.job import ParameterServer
 
 
 class ServerOptimizer:
@@ -48,26 +49,25 @@ class ServerOptimizer:
         if isinstance(model, DistributedDataParallel):
             model = model.module
         found = model.named_modules()
-        embeddings = {name: each for name, each in found if isinstance(each, ServerEmbedding)}
+        self._model = model
+        self._embeddings = {name: each for name, each in found if isinstance(each, ServerEmbedding)}
         rule = optimizer or server.optimizer
-        self._dense = Dense(named(model, parameters), rule, len(embeddings))
-        # A model may be an embedding alone.
-        tables = [each.table(name or "embedding") for name, each in embeddings.items()]
-        tables += self._dense.tables
-        if not tables:
+        self._dense = Dense(named(model, parameters), rule, len(self._embeddings))
+        if not self._embeddings and not self._dense.tables:
             raise InvalidError(
                 f"{type(model).__name__} has no thinwire.torch.ServerEmbedding, and no parameters are given"
             )
-        facts = [("thinwire", __version__), ("torch", str(torch.__version__)), ("mode", "server")]
+        facts = [("thinwire", __version__), ("torch", str(torch.__version__))]
         facts.append(("first values of dense parameters", self._dense.digest()))
-        server.join(tables, facts)
-        for number, (table, each) in enumerate(zip(tables, embeddings.values())):
-            each.attach(server, table.name, number)
-        self._server, self._weight = server, weight
-        self._embeddings = list(embeddings.values())
-        self.steps = 0
-        """Steps that this worker has made."""
+        # A model may be an embedding alone.
+        tables = {name or "embedding": each.served for name, each in self._embeddings.items()}
+        self._stepper = Stepper(server, tables, self._dense.tables, facts, weight)
         self._dense.pull(server)
+
+    @property
+    def steps(self) -> int:
+        """Steps that this worker has made."""
+        return self._stepper.steps
 
     def step(self) -> None:
         """Pushes all gradients since the last step, in one push, and pulls dense parameters.
@@ -75,14 +75,21 @@ class ServerOptimizer:
         A push travels while the next forward pass begins; pulls contain it. In "sync" and "bounded", every
         worker makes the same number of steps, or leaves.
         """
-        weight = 1 / self._server.world if self._weight is None else self._weight
-        gradients = [each for embedding in self._embeddings for each in embedding.owed(weight)]
-        self._server.push(gradients + self._dense.owed(weight))
-        self.steps += 1
-        self._dense.pull(self._server)
+        self._stepper.step(self._dense.owed(self._stepper.weight))
+        self._dense.pull(self._stepper.server)
 
     def zero_grad(self) -> None:
         """Drops the gradients since the last step."""
-        for each in self._embeddings:
-            each.forget()
+        self._stepper.forget()
         self._dense.forget()
+
+    def full_state_dict(self) -> dict[str, torch.Tensor]:
+        """Returns the state of the model with all rows of its embeddings, which are pulled, as
+        `NAME.weight`: the state of the same model with `nn.Embedding`. That model loads it, and a job
+        begins with it if it is saved as a safetensors file and given as `restore`.
+        """
+        state = dict(self._model.state_dict())
+        for name, each in self._embeddings.items():
+            key = f"{name}.weight" if name else "weight"
+            state[key] = torch.from_numpy(each.served.pull_all())
+        return state

@@ -8,19 +8,20 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 from collections.abc import Sequence
 from typing import Any
 
-import torch
+import numpy as np
 
 from thinwire._core import InvalidError, ServerClient
 
 SHARDS_PER_SERVER = 8
 """So that they can be dealt evenly over other numbers of servers."""
-Gradient = tuple[int, torch.Tensor, torch.Tensor]
-"""Number of a table, rows, and their gradients, row by row; contiguous, on the CPU."""
-Rows = tuple[int, torch.Tensor]
-"""Number of a table and rows; contiguous, on the CPU."""
+Gradient = tuple[int, np.ndarray, np.ndarray]
+"""Number of a table, rows (int64), and their gradients (float32), row by row; contiguous."""
+Rows = tuple[int, np.ndarray]
+"""Number of a table and rows (int64); contiguous."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -53,6 +54,9 @@ class ParameterServer:
         values: format in which rows and gradients travel: "f32" as they are, "f16" or "int8" rounded.
             Gradients are right on average, or, in "sync" and for parameters that are pushed whole, made up
             for by the next steps; pulled rows are rounded to the nearest. Servers compute in f32.
+        restore: files with which the job begins, the same as those of its servers (`thinwire server
+            --restore PATH`): a snapshot, or a folder of snapshots, for all tables; or a safetensors file,
+            such as a checkpoint of the model, for the tables whose first values are "checkpoint".
         coordinator, token: where the job's coordinator is, as host:port or etcd://HOST:PORT/JOB, and the
             job's secret; by default as the launcher says in THINWIRE_COORDINATOR and THINWIRE_TOKEN.
         timeout_s: longest time without an answer, in seconds. In "sync" and "bounded" it exceeds the
@@ -69,6 +73,7 @@ class ParameterServer:
         shards: int | None = None,
         seed: int = 0,
         values: str = "f32",
+        restore: str | os.PathLike[str] | None = None,
         coordinator: str | None = None,
         token: str | None = None,
         timeout_s: float = 60.0,
@@ -84,6 +89,7 @@ class ParameterServer:
         self._seed = seed
         self._values = values
         self._place = {"coordinator": coordinator, "token": token, "timeout_s": timeout_s}
+        self._restore = restore
         self._client: ServerClient | None = None
         self._tables: tuple[Table, ...] = ()
 
@@ -111,23 +117,23 @@ class ParameterServer:
                 "this ParameterServer has joined already, expected one per optimizer"
             )
         definition = json.dumps(self._definition(tables))
-        self._client = ServerClient(definition, facts, **self._place)
+        self._client = ServerClient(definition, facts, restore=self._restore, **self._place)
         self._tables = tuple(tables)
 
     def push(self, gradients: Sequence[Gradient]) -> None:
         """Begins a push, once the one before will survive. It may be empty: servers count steps."""
         pushed = [
-            (table, rows.data_ptr(), rows.numel(), values.data_ptr(), values.numel())
+            (table, rows.ctypes.data, rows.size, values.ctypes.data, values.size)
             for table, rows, values in gradients
         ]
         self._core.begin_push(pushed)
 
-    def pull(self, groups: Sequence[Rows]) -> torch.Tensor:
-        """Reads rows, group after group, into one flat tensor. All pushes of this worker are in them."""
-        count = sum(rows.numel() * self._tables[table].width for table, rows in groups)
-        out = torch.empty(count)
-        pulled = [(table, rows.data_ptr(), rows.numel()) for table, rows in groups]
-        self._core.pull(pulled, out.data_ptr(), out.numel())
+    def pull(self, groups: Sequence[Rows]) -> np.ndarray:
+        """Reads rows, group after group, into one flat array. All pushes of this worker are in them."""
+        count = sum(rows.size * self._tables[table].width for table, rows in groups)
+        out = np.empty(count, np.float32)
+        pulled = [(table, rows.ctypes.data, rows.size) for table, rows in groups]
+        self._core.pull(pulled, out.ctypes.data, out.size)
         return out
 
     def cache(self, table: int, bytes_max: int, staleness: int) -> None:
@@ -137,6 +143,16 @@ class ParameterServer:
     def hits(self, table: int) -> dict[str, int]:
         """Returns the counts of a table's cache; nothing without one."""
         return json.loads(self._core.hits(table) or "{}")
+
+    def snapshot(self) -> str:
+        """Takes a snapshot of all tables, with all pushes of this worker, and returns the name of its
+        folder, which is in that of the servers (`thinwire server --snapshot-dir FOLDER`). Others go on.
+
+        # Errors
+
+        InvalidError if the servers have no folder, or the snapshot fails; training can go on.
+        """
+        return self._core.snapshot()
 
     def finish(self) -> None:
         """Waits until the last push will survive."""
@@ -163,7 +179,7 @@ class ParameterServer:
         if self._client is None:
             raise InvalidError(
                 "this worker has not joined the job of its servers (hint: make a "
-                "thinwire.torch.ServerOptimizer first)"
+                "ServerOptimizer first)"
             )
         return self._client
 

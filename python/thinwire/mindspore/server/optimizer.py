@@ -1,0 +1,102 @@
+"""The optimizer of a network's tables on servers, as a callback or in a loop of one's own."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import mindspore as ms
+from mindspore import nn
+from mindspore.train import Callback, RunContext
+
+import thinwire
+from thinwire.server.job import ParameterServer
+from thinwire.server.stepper import Stepper
+
+from ..guard import settle
+from .embedding import ServerEmbedding
+
+
+class ServerOptimizer(Callback):
+    """Pushes the gradients of a network's embeddings after every step. Making one joins the job.
+
+    server: the servers; network: the network with its `ServerEmbedding`s, which get their servers; weight:
+    factor of this worker's gradients, by default 1 / the number of workers. All other parameters are left
+    to an optimizer of MindSpore, and to `GradExchange` if there are several workers.
+
+        model.train(epochs, data, callbacks=[stepper])
+
+    or, in a loop of one's own, after the update of the other parameters:
+
+        loss, gradients = gradient_function(ids, labels)
+        optimizer(gradients)
+        stepper.step()
+
+    Raises InvalidError if the network has no such embedding, the process belongs to no job, or its tables
+    are not the job's; PeerError if coordinator or servers do not answer.
+    """
+
+    def __init__(
+        self, server: ParameterServer, network: nn.Cell, *, weight: float | None = None
+    ) -> None:
+        super().__init__()
+        cells = network.cells_and_names()
+        self.embeddings = {name: cell for name, cell in cells if isinstance(cell, ServerEmbedding)}
+        if not self.embeddings:
+            raise thinwire.InvalidError(
+                f"{type(network).__name__} has no thinwire.mindspore.ServerEmbedding"
+            )
+        self.network = network
+        # A network may be an embedding alone.
+        tables = {name or "embedding": cell.served for name, cell in self.embeddings.items()}
+        facts = [("thinwire", thinwire.__version__), ("mindspore", ms.__version__)]
+        self.stepper = Stepper(server, tables, (), facts, weight)
+
+    @property
+    def steps(self) -> int:
+        """Steps that this worker has made."""
+        return self.stepper.steps
+
+    @property
+    def synchronizer(self) -> ServerOptimizer:
+        """What `guard` tells of a failure."""
+        return self
+
+    def step(self) -> None:
+        """Pushes all gradients since the last step, in one push, which travels while the next step begins.
+
+        In "sync" and "bounded", every worker makes the same number of steps, or leaves.
+        """
+        for cell in self.embeddings.values():
+            # In PyNative mode backward may still be under way; the anchor's update comes after it.
+            cell.anchor.asnumpy()
+            cell.lookup.rows.stepped()
+        self.stepper.step()
+
+    def on_train_step_end(self, run_context: RunContext) -> None:
+        """Makes a step of `Model.train`."""
+        self.step()
+
+    def full_parameters(self) -> dict[str, ms.Parameter]:
+        """Returns the parameters of the network with all rows of its embeddings, which are pulled, as
+        `NAME.embedding_table`: those of the same network with `nn.Embedding`, for
+        `mindspore.save_checkpoint` and `mindspore.load_param_into_net`.
+        """
+        anchors = {id(cell.anchor) for cell in self.embeddings.values()}
+        named = self.network.parameters_and_names()
+        found = {name: each for name, each in named if id(each) not in anchors}
+        for name, cell in self.embeddings.items():
+            key = f"{name}.embedding_table" if name else "embedding_table"
+            found[key] = ms.Parameter(ms.Tensor(cell.served.pull_all()), name=key)
+        return found
+
+    def failure(self) -> str | None:
+        """Why a lookup has failed, if one has."""
+        errors = [cell.lookup.rows.error for cell in self.embeddings.values()]
+        return next((str(error) for error in errors if error is not None), None)
+
+    def abort(self, reason: str) -> None:
+        """Does nothing: other workers hear that this one has left the job, as `with server` does."""
+
+    def __exit__(self, kind: Any, error: BaseException | None, traceback: Any) -> None:
+        if error is not None:
+            settle(self, error)

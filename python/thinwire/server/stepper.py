@@ -1,0 +1,53 @@
+"""Steps of a worker: each pushes the gradients of all of its tables at once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from thinwire.server.job import Gradient, ParameterServer, Table
+from thinwire.server.table import ServedTable
+
+
+class Stepper:
+    """The tables of a worker's embeddings, which push what they owe in every step. It joins the job."""
+
+    def __init__(
+        self,
+        server: ParameterServer,
+        embeddings: Mapping[str, ServedTable],
+        others: Sequence[Table],
+        facts: list[tuple[str, str]],
+        weight: float | None,
+    ) -> None:
+        """`embeddings` have the first tables, by name, and `others` the next. `weight` is the factor of
+        this worker's gradients, by default 1 / the number of workers.
+
+        # Errors
+
+        InvalidError if the process belongs to no job, or its tables or facts are not the job's.
+        """
+        tables = [each.table(name) for name, each in embeddings.items()]
+        server.join([*tables, *others], [*facts, ("mode", "server")])
+        for number, (name, each) in enumerate(embeddings.items()):
+            each.attach(server, name, number)
+        self.server, self._weight = server, weight
+        self._embeddings = list(embeddings.values())
+        self.steps = 0
+        """Steps that this worker has made."""
+
+    @property
+    def weight(self) -> float:
+        """Factor of this worker's gradients in the next step."""
+        return 1 / self.server.world if self._weight is None else self._weight
+
+    def step(self, others: Sequence[Gradient] = ()) -> None:
+        """Begins a push of all gradients since the last step, and of others."""
+        weight = self.weight
+        owed = [gradient for each in self._embeddings for gradient in each.owed(weight)]
+        self.server.push([*owed, *others])
+        self.steps += 1
+
+    def forget(self) -> None:
+        """Drops the gradients since the last step."""
+        for each in self._embeddings:
+            each.forget()

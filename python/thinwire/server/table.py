@@ -1,0 +1,121 @@
+"""A table on servers, as one embedding of a worker reads it and pushes to it."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+
+from thinwire._core import InvalidError
+from thinwire.server.job import Gradient, ParameterServer, Table
+
+ROWS_AT_ONCE = 65_536
+"""Rows of a pull of all rows, in parts."""
+
+
+class ServedTable:
+    """Rows of an embedding that are on servers: pulled by a forward pass, and pushed to by a step.
+
+    The arguments are those of `ServerEmbedding`.
+    """
+
+    def __init__(
+        self,
+        rows: int,
+        width: int,
+        *,
+        initial: str,
+        optimizer: str | None,
+        values: str | None,
+        cache: int | str | None,
+        staleness: int,
+    ) -> None:
+        """Has no servers yet."""
+        if staleness < 0:
+            raise InvalidError(f"staleness {staleness}, expected 0 or more steps")
+        self.rows, self.width = rows, width
+        self.cache_bytes = None if cache is None else bytes_of(cache)
+        self._initial, self._optimizer, self._values = initial, optimizer, values
+        self._staleness = staleness
+        self._server: ParameterServer | None = None
+        self.name, self._number = "", 0
+        self._owed: list[tuple[np.ndarray, np.ndarray]] = []
+
+    def table(self, name: str) -> Table:
+        """Returns the table, under a name of its own."""
+        return Table(name, self.rows, self.width, self._initial, self._optimizer, self._values)
+
+    def attach(self, server: ParameterServer, name: str, number: int) -> None:
+        """Takes the servers that have the table."""
+        self._server, self.name, self._number = server, name, number
+        if self.cache_bytes is not None:
+            server.cache(number, self.cache_bytes, self._staleness)
+
+    @property
+    def cache_stats(self) -> dict[str, int]:
+        """Counts of the cache so far; empty without a cache or before the table has servers."""
+        if self._server is None or self.cache_bytes is None:
+            return {}
+        return self._server.hits(self._number)
+
+    def pull(self, rows: np.ndarray) -> np.ndarray:
+        """Returns the values of rows, in ascending order, in an array [len(rows), width].
+
+        # Errors
+
+        InvalidError without servers or for a row that the table does not have; PeerError if no server
+        answers.
+        """
+        if self._server is None:
+            raise InvalidError(
+                "an embedding has no servers (hint: make a ServerOptimizer before the first forward pass)"
+            )
+        if rows.size and rows[0] < 0:
+            raise InvalidError(f"row {rows[0]} of table '{self.name}', expected 0 or more")
+        return self._server.pull([(self._number, rows)]).reshape(-1, self.width)
+
+    def pull_all(self) -> np.ndarray:
+        """Returns the values of all rows, in an array [rows, width]. All pushes of this worker are in them.
+
+        # Errors
+
+        As `pull`.
+        """
+        whole = np.empty((self.rows, self.width), np.float32)
+        for start in range(0, self.rows, ROWS_AT_ONCE):
+            end = min(start + ROWS_AT_ONCE, self.rows)
+            whole[start:end] = self.pull(np.arange(start, end, dtype=np.int64))
+        return whole
+
+    def owe(self, rows: np.ndarray, gradient: np.ndarray) -> None:
+        """Keeps gradients of rows until the next push: [len(rows), width]. Those of a row add up."""
+        self._owed.append((rows, gradient))
+
+    def owed(self, weight: float) -> list[Gradient]:
+        """Returns the gradients since the last call, each multiplied by `weight`."""
+        factor = np.float32(weight)
+        owed = [(self._number, rows, gradient * factor) for rows, gradient in self._owed]
+        self._owed.clear()
+        return owed
+
+    @property
+    def is_owing(self) -> bool:
+        """Whether there are gradients for the next push."""
+        return bool(self._owed)
+
+    def forget(self) -> None:
+        """Drops the gradients since the last push."""
+        self._owed.clear()
+
+
+def bytes_of(size: int | str) -> int:
+    """Returns a size in bytes, which may be such as "64MB" or "1.5GiB".
+
+    # Errors
+
+    InvalidError if it is none.
+    """
+    found = re.fullmatch(r"(\d+(?:\.\d+)?) ?([kMGT]?)(i?)B?", str(size))
+    if found is None or (found[3] and not found[2]):
+        raise InvalidError(f'cache "{size}", expected bytes, or such as "64MB" or "1.5GiB"')
+    return int(float(found[1]) * (1024 if found[3] else 1000) ** " kMGT".index(found[2] or " "))
