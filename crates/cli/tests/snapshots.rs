@@ -293,9 +293,8 @@ fn a_training_goes_on_from_a_snapshot_with_more_servers() {
 fn write_checkpoint(folder: &Folder, name: &str) -> PathBuf {
     let data: Vec<u8> = (0..ROWS).flat_map(|row| (row as f32).to_le_bytes()).collect();
     let end = data.len();
-    let header = format!(
-        r#"{{"{name}":{{"dtype":"F32","shape":[{ROWS},1],"data_offsets":[0,{end}]}}}}"#
-    );
+    let header =
+        format!(r#"{{"{name}":{{"dtype":"F32","shape":[{ROWS},1],"data_offsets":[0,{end}]}}}}"#);
     let bytes = [&(header.len() as u64).to_le_bytes()[..], header.as_bytes(), &data].concat();
     let path = folder.path().join("model.safetensors");
     std::fs::write(&path, bytes).unwrap();

@@ -17,6 +17,7 @@ mod manifest;
 mod origin;
 mod shard_file;
 mod task;
+mod tensor_file;
 
 pub use checkpoint::Checkpoint;
 pub use draft::Draft;

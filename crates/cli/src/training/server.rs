@@ -231,11 +231,13 @@ impl<'a> Worker<'a> {
             carried.reform(&channel)?;
             return Ok((Engine::resume(job, codec, (seat, channel), (built, carried))?, course));
         }
-        let mut engine = match self.mode.snapshots.checkpoint()? {
+        let is_hybrid = self.mode.is_hybrid();
+        let checkpoint = is_hybrid.then(|| self.mode.snapshots.checkpoint()).transpose()?.flatten();
+        let mut engine = match checkpoint {
             Some(it) => Engine::warm(job, codec, (seat, channel), (built, &it))?,
             None => Engine::start(job, codec, (seat, channel), built)?,
         };
-        let done = if self.mode.is_hybrid() { 0 } else { epoch.done.min(job.recipe.steps) };
+        let done = if is_hybrid { 0 } else { epoch.done.min(job.recipe.steps) };
         let mut course = Course::new(codec, Trace::default(), done);
         if done > 0 {
             let mut sampler = Sampler::new(job.corpus.clone(), engine.sampling(job, world))?;

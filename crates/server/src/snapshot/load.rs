@@ -18,7 +18,8 @@ use crate::frontier::Frontier;
 use crate::table::{Initial, Tables};
 
 const MANIFEST_BYTES_MAX: u64 = 64 << 20;
-const HINT: &str = "give a folder snapshot-NNNNNN, the folder that holds them, or a safetensors file";
+const HINT: &str =
+    "give a folder snapshot-NNNNNN, the folder that holds them, or a safetensors file";
 
 /// Snapshot of a job's tables, whose manifest has been checked.
 #[derive(Clone, Debug)]

@@ -16,10 +16,10 @@ use crate::write::{Part, Write};
 
 const ROWS: [u64; 2] = [30, 17];
 
-pub(super) struct Folder(pub(super) PathBuf);
+struct Folder(PathBuf);
 
 impl Folder {
-    pub(super) fn new(name: &str) -> Folder {
+    fn new(name: &str) -> Folder {
         let name = format!("thinwire-snapshot-{name}-{}", std::process::id());
         let path = std::env::temp_dir().join(name);
         let _ = fs::remove_dir_all(&path);

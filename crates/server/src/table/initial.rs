@@ -75,7 +75,8 @@ pub struct InvalidInitial(String);
 
 impl fmt::Display for InvalidInitial {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let expected = "expected zeros, constant:VALUE, uniform:BOUND, normal:DEVIATION or checkpoint";
+        let expected =
+            "expected zeros, constant:VALUE, uniform:BOUND, normal:DEVIATION or checkpoint";
         write!(f, "first values '{}', {expected}", self.0)
     }
 }

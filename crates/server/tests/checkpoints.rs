@@ -1,17 +1,43 @@
 //! Laws of checkpoints as first values.
 
+use std::collections::BTreeMap;
 use std::fs;
+use std::path::PathBuf;
 
 use proptest::prelude::*;
+use safetensors::Dtype;
 use safetensors::tensor::TensorView;
 use thinwire_member::Id;
-
-use super::*;
-use crate::snapshot::tests::Folder;
-use crate::write::{Part, Pull, Write};
+use thinwire_server::{
+    Checkpoint, Definition, Error, Format, Part, Pull, TableDefinition, Tables, Write,
+};
 
 const ROWS: u64 = 9;
 const WIDTH: usize = 3;
+
+/// Folder of one test.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new(name: &str) -> Folder {
+        let name = format!("thinwire-checkpoint-{name}-{}", std::process::id());
+        let path = std::env::temp_dir().join(name);
+        fs::create_dir_all(&path).unwrap();
+        Folder(path)
+    }
+
+    fn checkpoint(&self, bytes: &[u8]) -> Result<Checkpoint, Error> {
+        let path = self.0.join("model.safetensors");
+        fs::write(&path, bytes).unwrap();
+        Checkpoint::open(&path)
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
 
 fn table(name: &str, rows: u64, width: u32, initial: &str) -> TableDefinition {
     TableDefinition {
@@ -62,16 +88,11 @@ fn file(tensors: &[(&str, Dtype, &[usize])]) -> Vec<u8> {
     let count = |shape: &[usize]| shape.iter().product::<usize>();
     let data: Vec<Vec<u8>> =
         tensors.iter().map(|(_, dtype, shape)| bytes(*dtype, &numbers(count(shape)))).collect();
-    let view = |((name, dtype, shape), data)| {
-        (*name, TensorView::new(*dtype, shape.to_vec(), data).unwrap())
-    };
-    safetensors::serialize(tensors.iter().zip(&data).map(view), None).unwrap()
-}
-
-fn opened(folder: &Folder, bytes: &[u8]) -> Result<Checkpoint, Error> {
-    let path = folder.0.join("model.safetensors");
-    fs::write(&path, bytes).unwrap();
-    Checkpoint::open(&path)
+    let mut views = Vec::new();
+    for ((name, dtype, shape), data) in tensors.iter().zip(&data) {
+        views.push((*name, TensorView::new(*dtype, shape.to_vec(), data).unwrap()));
+    }
+    safetensors::serialize(views, None).unwrap()
 }
 
 /// Reads a row from whichever shard has it.
@@ -87,9 +108,9 @@ proptest! {
         shards in 1_u32..6,
         dtype in prop_oneof![Just(Dtype::F32), Just(Dtype::F16), Just(Dtype::BF16)],
     ) {
-        let folder = Folder::new("checkpoint-law");
+        let folder = Folder::new("law");
         let items = ("items.weight", dtype, &[ROWS as usize, WIDTH][..]);
-        let checkpoint = opened(&folder, &file(&[items, ("bias", dtype, &[10])])).unwrap();
+        let checkpoint = folder.checkpoint(&file(&[items, ("bias", dtype, &[10])])).unwrap();
         let definition = definition(shards);
         checkpoint.check(&definition).unwrap();
         let layout = definition.layout().unwrap();
@@ -108,7 +129,7 @@ proptest! {
 
     #[test]
     fn any_bytes_are_a_checkpoint_or_an_error_of_one_line(at: usize, byte: u8, cut: bool) {
-        let folder = Folder::new("checkpoint-bytes");
+        let folder = Folder::new("bytes");
         let mut bytes = file(&[("items", Dtype::F32, &[9, 3]), ("bias", Dtype::F16, &[10])]);
         // The header is a hundred bytes or more, and the numbers may be any.
         let at = at % bytes.len().min(160);
@@ -118,7 +139,7 @@ proptest! {
         }
         let definition = definition(3);
         let layout = definition.layout().unwrap();
-        let loaded = opened(&folder, &bytes).and_then(|checkpoint| {
+        let loaded = folder.checkpoint(&bytes).and_then(|checkpoint| {
             checkpoint.check(&definition)?;
             checkpoint.tables((&definition, &layout), &[0, 1, 2])
         });
@@ -130,10 +151,10 @@ proptest! {
 
 #[test]
 fn an_optimiser_goes_on_from_the_values_without_any_state() {
-    let folder = Folder::new("checkpoint-update");
+    let folder = Folder::new("update");
     let shape: &[usize] = &[ROWS as usize, WIDTH];
     let bytes = file(&[("items", Dtype::F32, shape), ("bias", Dtype::F32, &[10])]);
-    let checkpoint = opened(&folder, &bytes).unwrap();
+    let checkpoint = folder.checkpoint(&bytes).unwrap();
     let definition = definition(1);
     let layout = definition.layout().unwrap();
     let mut all = checkpoint.tables((&definition, &layout), &[0]).unwrap();
@@ -150,19 +171,22 @@ fn an_optimiser_goes_on_from_the_values_without_any_state() {
 
 #[test]
 fn refusals_name_both_values() {
-    let folder = Folder::new("checkpoint-refusals");
+    let folder = Folder::new("refusals");
     let refusal = |bytes: &[u8], definition: &Definition| {
-        let checked = opened(&folder, bytes).and_then(|it| it.check(definition));
+        let checked = folder.checkpoint(bytes).and_then(|it| it.check(definition));
         let error = checked.unwrap_err();
         let text = error.to_string().replace(&format!("{}/", folder.0.display()), "");
         (text, error.hint().map(str::to_owned))
     };
     let bias = ("bias", Dtype::F32, &[10][..]);
-    let items = |dtype, shape| ("items", dtype, shape);
+    let items = |dtype, shape: &'static [usize]| ("items", dtype, shape);
     let of = |first| refusal(&file(&[first, bias]), &definition(1));
 
-    let (text, hint) = of(("users", Dtype::F32, &[9, 3]));
-    assert_eq!(text, "no tensor 'items' or 'items.weight' or 'items.embedding_table' in model.safetensors");
+    let (text, hint) = of(("users", Dtype::F32, &[9, 3][..]));
+    assert_eq!(
+        text,
+        "no tensor 'items' or 'items.weight' or 'items.embedding_table' in model.safetensors"
+    );
     let hint = hint.unwrap();
     assert!(hint == "its 2 tensors are users, bias" || hint == "its 2 tensors are bias, users");
     let (text, _) = of(items(Dtype::F32, &[3, 9]));
@@ -189,10 +213,10 @@ fn refusals_name_both_values() {
 
 #[test]
 fn other_contents_have_other_names() {
-    let folder = Folder::new("checkpoint-names");
+    let folder = Folder::new("names");
     let mut bytes = file(&[("items", Dtype::F32, &[9, 3])]);
-    let one = opened(&folder, &bytes).unwrap().name();
+    let one = folder.checkpoint(&bytes).unwrap().name();
     assert!(one.starts_with("model.safetensors ("), "{one}");
     *bytes.last_mut().unwrap() ^= 1;
-    assert_ne!(opened(&folder, &bytes).unwrap().name(), one);
+    assert_ne!(folder.checkpoint(&bytes).unwrap().name(), one);
 }
