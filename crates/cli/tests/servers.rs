@@ -7,7 +7,7 @@ use std::net::{TcpListener, TcpStream};
 use std::process::Child;
 use std::time::Duration;
 
-use support::{Ended, Folder, eventually, finish, kill, losses, train_arguments};
+use support::{Ended, Folder, eventually, finish, kill, losses, signal, train_arguments};
 use thinwire_job::elastic::{Authority, Coordinator, Job, Operator, Options, Seat, Servers};
 use thinwire_server::Configuration;
 
@@ -158,6 +158,47 @@ fn a_killed_server_costs_no_training() {
 }
 
 #[test]
+fn a_killed_sole_server_ends_its_worker_with_the_name_of_a_lost_shard() {
+    let job = Started::new("servers-sole", 1);
+    let server = job.server();
+    let flags = ["--mode", "server", "--servers", "1", "--ranks", "1:2", "--steps", "1000000"];
+    let seat = Seat::new(job.coordinator.address(), "").unwrap();
+    let worker = job.start(seat, &train_arguments(&[&FLAGS[4..], &flags].concat()));
+    eventually(|| (job.writes() > 20).then_some(()));
+    kill(server.id());
+    finish(server);
+    let ended = finish(worker);
+    let error = ended.error();
+    assert!(error.contains("shard 0 is lost: its last servers were 8"), "{error}");
+    assert!(ended.hint().contains("--restore") && ended.hint().contains("--replicas"));
+}
+
+#[test]
+fn limits_and_formats_reach_the_servers_that_train_starts() {
+    let folder = Folder::new("servers-limited");
+    let few = ["--mode", "server", "--servers", "1", "--ranks", "2", "--json"];
+    let few = [&FLAGS[4..], &few].concat();
+    let limit = ["--server-memory", "70kB", "--spill-dir", "."];
+    let trained =
+        |flags: &[&str]| losses(folder.train(&[&few[..], &["--steps", "30"], flags].concat()));
+    let plain = trained(&[]);
+    assert_eq!(plain, trained(&limit));
+    let coded = trained(&["--values", "int8"]);
+    assert_ne!(plain, coded);
+    assert!((plain[29] - coded[29]).abs() < 0.1, "{plain:?} {coded:?}");
+
+    let address = free_address();
+    let more = ["--steps", "1000000", "--coordinator", &address];
+    let asked =
+        |words: &[&str]| folder.command(words).env("THINWIRE_TOKEN", "secret").spawn().unwrap();
+    let launcher = asked(&train_arguments(&[&few[..], &more, &limit].concat()));
+    let show = || finish(asked(&["server", "stats", "--coordinator", &address])).stdout;
+    eventually(|| show().contains("memory  on disk").then_some(()));
+    signal(launcher.id(), "TERM");
+    finish(launcher);
+}
+
+#[test]
 fn a_killed_worker_leaves_its_rows_to_the_others_and_a_joiner_ends_with_them() {
     let job = Started::new("servers-workers", 1);
     let servers: Vec<Child> = (0..2).map(|_| job.server()).collect();
@@ -240,7 +281,7 @@ fn flags_without_a_meaning_are_refused() {
     assert_eq!(refused(&["--servers", "2"]), "error: --servers 2 without servers");
     assert_eq!(
         refused(&["--mode", "server", "--codec", "int8"]),
-        "error: --codec int8 with --mode server, where gradients travel raw"
+        "error: --codec int8 with --mode server, where --values says how gradients travel"
     );
     assert_eq!(
         refused(&["--mode", "server", "--servers", "2", "--replicas", "2"]),
@@ -263,6 +304,23 @@ fn flags_without_a_meaning_are_refused() {
         refused(&["--mode", "server", "--server-params", "a"]),
         "error: --server-params 'a' with --mode server, where servers have all"
     );
+    assert_eq!(refused(&["--values", "int8"]), "error: --values int8 without servers");
+    assert_eq!(
+        refused(&["--mode", "server", "--server-memory", "2GB"]),
+        "error: --server-memory 2.00 GB without a folder for the rows beyond it"
+    );
+    assert_eq!(
+        refused(&["--mode", "server", "--spill-dir", "."]),
+        "error: --spill-dir . without a limit of memory"
+    );
+    let beyond = refused(&["--mode", "server", "--server-memory", "2GB", "--spill-dir", "none"]);
+    let expected = "error: cannot make a file beyond the memory limit in none: No such file";
+    assert!(beyond.starts_with(expected), "{beyond}");
+    let limits = ["--server-memory", "2GB", "--spill-dir", "."];
+    let by_hand = train_arguments(&[&FLAGS[..], &limits].concat());
+    let by_hand = folder.command(&by_hand).env("THINWIRE_MEMBER", "new").spawn().unwrap();
+    let expected = "error: --server-memory for a rank that starts no servers";
+    assert_eq!(finish(by_hand).error(), expected);
     let ended = folder.run(&["server"]);
     assert_eq!(ended.error(), "error: no coordinator for this server");
     let limited = |flags: &[&str]| {

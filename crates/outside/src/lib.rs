@@ -26,6 +26,7 @@ pub mod protobuf;
 mod roster;
 mod rows;
 mod service;
+mod settings;
 mod snapshot;
 mod state;
 mod store;
@@ -45,8 +46,9 @@ pub use onnx::onnx;
 pub use plan::{BATCH, MODEL, SEQUENCE, cluster, plan};
 pub use program::run as program;
 pub use roster::roster;
-pub use rows::rows;
+pub use rows::{manifest, rows, shard, views};
 pub use service::service;
+pub use settings::settings;
 pub use snapshot::snapshot;
 pub use state::state;
 pub use store::store;
@@ -85,4 +87,8 @@ pub const TARGETS: &[Target] = &[
     Target { name: "coordinator", run: coordinator },
     Target { name: "snapshot", run: snapshot },
     Target { name: "rows", run: rows },
+    Target { name: "views", run: views },
+    Target { name: "manifest", run: manifest },
+    Target { name: "shard", run: shard },
+    Target { name: "settings", run: settings },
 ];

@@ -157,6 +157,15 @@ impl Configuration {
         }
     }
 
+    /// Gives all shards up: no server is left.
+    fn lose_all(&mut self) {
+        let shards = self.state.views.len();
+        if self.state.lost.len() < shards {
+            self.change(|state| state.lost = (0..shards as u32).collect());
+            self.interrupt(|| "no server is left".to_owned());
+        }
+    }
+
     fn lose(&mut self, shard: u32) {
         let at = self.state.lost.partition_point(|lost| *lost < shard);
         self.state.lost.insert(at, shard);
@@ -195,6 +204,10 @@ impl ViewService for Configuration {
             // It was told before.
             _ => {}
         }
+    }
+
+    fn deserted(&mut self) {
+        self.lose_all();
     }
 
     fn request(&mut self, from: Id, request: &[u8]) -> Result<(), String> {

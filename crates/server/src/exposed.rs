@@ -1,7 +1,10 @@
-//! Server without sockets that takes any messages, for fuzz targets.
+//! Server without sockets that takes any messages, for fuzz targets; files and decisions beside it.
 //!
-//! It is the primary of the first of two shards, and a backup of the second, whose primary is another
+//! The server is the primary of the first of two shards, and a backup of the second, whose primary is another
 //! server. That server, a worker, a reader and somebody unknown are connected.
+
+mod files;
+mod views;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -16,6 +19,8 @@ use crate::service::ServerService;
 use crate::view::View;
 use crate::wire::{Fragments, FromClient, FromServer, Peer, Received};
 use crate::write::Workers;
+pub use files::{manifest, shard_file, snapshot_number};
+pub use views::decide;
 
 const SERVER: Id = Id(Id::SERVER_BIT | 1);
 const OTHER: Id = Id(Id::SERVER_BIT | 2);
@@ -55,25 +60,29 @@ pub fn letter(connection: u8, message: &[u8]) -> Vec<u8> {
     [&[connection][..], &length.to_le_bytes(), message].concat()
 }
 
+/// Definition of the job: two tables in two shards.
+fn definition() -> Definition {
+    let table = |name: &str, (width, values): (u32, &str), optimizer: &str| TableDefinition {
+        name: name.to_owned(),
+        rows: 8,
+        width,
+        optimizer: optimizer.to_owned(),
+        initial: "normal:0.1".to_owned(),
+        seed: 1,
+        stream: 0,
+        values: values.to_owned(),
+    };
+    let tables = vec![
+        table("a", (2, "f16"), "lazyadam:lr=0.1"),
+        table("b", (1, "int8"), "momentum:lr=1,factor=0.9"),
+    ];
+    let consistency = "bounded:2".to_owned();
+    Definition { tables, consistency, shards: 2, backups: 1, servers: 1, restore: None }
+}
+
 impl Rig {
     fn new() -> Rig {
-        let table = |name: &str, (width, values): (u32, &str), optimizer: &str| TableDefinition {
-            name: name.to_owned(),
-            rows: 8,
-            width,
-            optimizer: optimizer.to_owned(),
-            initial: "normal:0.1".to_owned(),
-            seed: 1,
-            stream: 0,
-            values: values.to_owned(),
-        };
-        let tables = vec![
-            table("a", (2, "f16"), "lazyadam:lr=0.1"),
-            table("b", (1, "int8"), "momentum:lr=1,factor=0.9"),
-        ];
-        let consistency = "bounded:2".to_owned();
-        let definition =
-            Definition { tables, consistency, shards: 2, backups: 1, servers: 1, restore: None };
+        let definition = definition();
         let layout = Arc::new(definition.layout().expect("a sound definition"));
         let (now, mut out) = (Instant::now(), Outbox::new());
         let mut service = ServerService::new(SERVER, Arc::new(Reports::default()), now);

@@ -87,11 +87,11 @@ mod view;
 pub mod wire;
 mod write;
 
-/// State machine that reads bytes from outside, without its sockets, for fuzz targets; no part of the
-/// interface.
+/// State machines and files that read bytes from outside, without sockets and disk, for fuzz targets; no part of
+/// the interface.
 #[doc(hidden)]
 pub mod fuzzing {
-    pub use crate::exposed::{deliver, letter};
+    pub use crate::exposed::{decide, deliver, letter, manifest, shard_file, snapshot_number};
 }
 
 pub use client::{Caching, Client, Gradient, Pulling, Reader, take_snapshot};

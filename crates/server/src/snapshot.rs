@@ -21,8 +21,12 @@ mod tensor_file;
 
 pub use checkpoint::Checkpoint;
 pub use draft::Draft;
+pub(crate) use image::Image;
 pub use load::Snapshot;
+pub(crate) use load::{number_of, snapshot_folder};
+pub(crate) use manifest::Manifest;
 pub use origin::Origin;
+pub(crate) use shard_file::Contents;
 pub use task::{Captured, Task};
 
 #[cfg(test)]

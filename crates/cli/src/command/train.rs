@@ -6,6 +6,7 @@ use anyhow::{Context, Result, anyhow};
 use thinwire_train::checkpoint;
 
 use crate::failure::hinted;
+use crate::launch::is_launched;
 use crate::ranks;
 use crate::size::{Elastic, ElasticFlags, Size, ensure_fixed};
 use crate::training::{
@@ -68,6 +69,9 @@ fn with_servers(args: &Args, mode: &ServerMode) -> Result<u8> {
     let job = resolved(args)?;
     training::check_served(&job, mode)?;
     if ranks::is_member() {
+        if !is_launched() {
+            mode.refuse_limits()?;
+        }
         return training::train_with_servers(&job, mode);
     }
     let codecs = [job.codec.as_ref()];
@@ -79,7 +83,7 @@ fn with_servers(args: &Args, mode: &ServerMode) -> Result<u8> {
     };
     let elastic = args.elastic.resolve(Some(size), &args.settings.place)?;
     let elastic = elastic.context("a job with servers is elastic")?;
-    let server_arguments = mode.snapshots.server_arguments();
+    let server_arguments = mode.server_arguments()?;
     let elastic = Elastic { servers: mode.servers, server_arguments, ..elastic };
     ranks::launch_elastic(&args.settings.place, &elastic)
 }
@@ -90,7 +94,7 @@ fn refuse_beside_servers(args: &Args, mode: &ServerMode) -> Result<()> {
     let exchange =
         [codec.map(|codec| format!("--codec {}", codec.typed)), args.settings.exchange_flag()];
     let flag = exchange.into_iter().flatten().find(|_| !mode.is_hybrid());
-    refuse_flag(flag, "with --mode server, where gradients travel raw")?;
+    refuse_flag(flag, "with --mode server, where --values says how gradients travel")?;
     let others = [
         args.plan.flag(),
         args.resume.as_ref().map(|path| format!("--resume {}", path.display())),

@@ -20,6 +20,7 @@ mod seat;
 mod served;
 mod server;
 mod server_flags;
+mod server_limits;
 mod session;
 mod settings;
 mod shared;

@@ -8,7 +8,7 @@ use std::time::Duration;
 use anyhow::Result;
 use thinwire_job::elastic::Seat;
 use thinwire_model::{Graph, Initial, Role, Tensor, TensorId};
-use thinwire_server::{Client, Error, Gradient};
+use thinwire_server::{Client, Error, Format, Gradient};
 use thinwire_train::spmd::{Machine, Remote};
 
 use super::server_flags::{ServerMode, Tabled};
@@ -25,6 +25,8 @@ pub struct Served(Rc<RefCell<Link>>);
 struct Link {
     client: Client,
     tables: Vec<Tabled>,
+    /// Format in which values and gradients travel.
+    format: Format,
     /// Numbers of all rows, by table.
     rows: Vec<Vec<u64>>,
     /// Values of all rows, table after table.
@@ -51,10 +53,23 @@ impl Served {
         let client = Client::open(seat, &definition, timeout)?;
         let rows = tables.iter().map(|table| (0..table.rows as u64).collect()).collect();
         let pulled = vec![0.0; tables.iter().map(|table| table.rows * table.width).sum()];
-        Ok(Served(Rc::new(RefCell::new(Link { client, tables, rows, pulled, asker: None }))))
+        let format = mode.values;
+        Ok(Served(Rc::new(RefCell::new(Link {
+            client,
+            tables,
+            format,
+            rows,
+            pulled,
+            asker: None,
+        }))))
     }
 
-    /// Returns the bytes of values that a rank pushes in a step; it pulls as many.
+    /// Returns the bytes of values that a rank pushes in a step, in f32; it pulls as many.
+    pub fn raw_bytes(&self) -> u64 {
+        4 * self.0.borrow().pulled.len() as u64
+    }
+
+    /// Returns the bytes of values that a rank pushes in a step, as they travel; it pulls as many.
     pub fn step_bytes(&self) -> u64 {
         self.0.borrow().step_bytes()
     }
@@ -92,7 +107,8 @@ impl Served {
 
 impl Link {
     fn step_bytes(&self) -> u64 {
-        4 * self.pulled.len() as u64
+        let bytes = |table: &Tabled| table.rows * self.format.width(table.width);
+        self.tables.iter().map(bytes).sum::<usize>() as u64
     }
 
     /// Pushes gradients and pulls the values after them. The pull is sent right behind the push.

@@ -211,7 +211,7 @@ impl<'a> Worker<'a> {
             by_hand::done(session.done());
         }
         let (mut run, saved) = session.finish()?;
-        run.raw_bytes += served.step_bytes() as f64;
+        run.raw_bytes += served.raw_bytes() as f64;
         run.sent_bytes += served.step_bytes() as f64;
         Ok(Some(Trained { runs: vec![run], file: None, kept: saved }))
     }

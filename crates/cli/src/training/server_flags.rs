@@ -1,11 +1,14 @@
 //! Flags of a training with all or some of its parameters on servers.
 
+use std::ffi::OsString;
+
 use anyhow::{Result, anyhow};
 use clap::ValueEnum;
 use thinwire_model::matches;
-use thinwire_server::{Consistency, Definition, TableDefinition};
+use thinwire_server::{Consistency, Definition, Format, MemoryLimit, TableDefinition};
 use thinwire_update::{AdamWOptions, Optimizer, Rule};
 
+use super::server_limits::{self, LimitFlags};
 use super::snapshots::{SnapshotFlags, Snapshots};
 use crate::failure::hinted;
 use crate::size::{Size, ensure_fixed};
@@ -58,6 +61,11 @@ pub struct ServerFlags {
     /// or 0 with one server]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(0..=15))]
     replicas: Option<u32>,
+    /// With servers, format in which values and gradients travel: f32, f16 or int8 [default: f32]
+    #[arg(long, value_name = "FORMAT", value_parser = |text: &str| Format::parse(text))]
+    values: Option<Format>,
+    #[command(flatten)]
+    limits: LimitFlags,
     #[command(flatten)]
     snapshots: SnapshotFlags,
 }
@@ -74,6 +82,10 @@ pub struct ServerMode {
     patterns: Vec<String>,
     /// Number of ranks if it is fixed, else 0.
     pub ranks: u32,
+    /// Format in which values and gradients travel.
+    pub values: Format,
+    /// Limit of the memory of each server that is started here.
+    pub memory: Option<MemoryLimit>,
     /// Snapshots of the servers' tables.
     pub snapshots: Snapshots,
 }
@@ -127,6 +139,8 @@ impl ServerFlags {
             backups,
             patterns: self.server_params.clone(),
             ranks: ranks.unwrap_or_default(),
+            values: self.values.unwrap_or(Format::F32),
+            memory: self.limits.resolve()?,
             snapshots: self.snapshots.resolve()?,
         }))
     }
@@ -153,6 +167,8 @@ impl ServerFlags {
             self.optimizer.map(|value| format!("--optimizer {value}")),
             self.replicas.map(|value| format!("--replicas {value}")),
             self.server_params.first().map(|pattern| format!("--server-params '{pattern}'")),
+            self.values.map(|value| format!("--values {value}")),
+            self.limits.flag(),
             self.snapshots.flag(),
         ];
         match given.into_iter().flatten().next() {
@@ -174,6 +190,31 @@ impl ServerMode {
     /// Returns whether ranks wait for slower ones.
     pub fn waits(&self) -> bool {
         self.consistency != Consistency::Async
+    }
+
+    /// Returns the flags of a server that the launcher starts.
+    ///
+    /// # Errors
+    /// If the folder of rows beyond the limit of memory takes no file.
+    pub fn server_arguments(&self) -> Result<Vec<OsString>> {
+        let mut arguments = self.snapshots.server_arguments();
+        if let Some(limit) = &self.memory {
+            limit.check()?;
+            arguments.extend(server_limits::server_arguments(limit));
+        }
+        Ok(arguments)
+    }
+
+    /// Refuses a limit of memory where this process, a rank that was started by hand, starts no server.
+    ///
+    /// # Errors
+    /// If there is one.
+    pub fn refuse_limits(&self) -> Result<()> {
+        if self.memory.is_none() {
+            return Ok(());
+        }
+        let error = anyhow!("--server-memory for a rank that starts no servers");
+        Err(hinted(error, "give --memory and --spill-dir to thinwire server"))
     }
 
     /// Returns the names of the model's parameters that are on servers.
@@ -211,6 +252,7 @@ impl ServerMode {
             ("--consistency", self.consistency.to_string()),
             ("--optimizer", self.optimizer.to_string()),
             ("--replicas", self.backups.to_string()),
+            ("--values", self.values.to_string()),
         ]
         .into_iter()
         .map(|(name, value)| (name.to_owned(), value))
@@ -236,7 +278,7 @@ impl ServerMode {
             initial: parameter.initial.clone(),
             seed,
             stream: parameter.stream,
-            values: "f32".to_owned(),
+            values: self.values.to_string(),
         };
         Definition {
             tables: parameters.iter().map(table).collect(),

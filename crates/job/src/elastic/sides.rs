@@ -65,6 +65,14 @@ impl Sides {
         }
     }
 
+    /// Tells the view service if all servers of their last epoch are dead.
+    pub fn note_desertion(&mut self, now: Duration) {
+        let Some(ServerSide { side, views }) = &mut self.servers else { return };
+        if side.authority.roster().is_some_and(|roster| roster.is_deserted(now)) {
+            views.deserted();
+        }
+    }
+
     /// Returns the state of the coordinator as it is saved; none before there is a job.
     pub fn save(&self) -> Option<Vec<u8>> {
         let workers = self.workers.authority.roster()?.save();

@@ -29,6 +29,9 @@ pub trait ViewService: Send {
     /// of the coordinator.
     fn started(&mut self, role: Role, epoch: u32, members: &[Id]);
 
+    /// All servers of the last epoch are dead, and no epoch follows until others join. It is told again until then.
+    fn deserted(&mut self) {}
+
     /// The process `from` asks for something; `Id(0)` is a process that only reads.
     ///
     /// # Errors

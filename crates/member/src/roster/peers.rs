@@ -116,6 +116,13 @@ impl Peers {
         peer.ended || is_closed || now > peer.heard + options.patience()
     }
 
+    /// Whether a process is known to be dead at time `now`: it has ended, or its connection was closed `silence` ago
+    /// and it has not come back. Silence alone proves nothing, since a process that is cut off closes no connection.
+    pub(super) fn is_dead(&self, id: Id, silence: Duration, now: Duration) -> bool {
+        let is_closed = |peer: &Peer| peer.closed.is_some_and(|closed| now > closed + silence);
+        self.all.get(&id).is_some_and(|peer| peer.ended || is_closed(peer))
+    }
+
     /// Whether a process has not come back in time to end a broken epoch.
     pub(super) fn is_overdue(&self, id: Id, now: Duration) -> bool {
         let awaited = self.all.get(&id).and_then(|peer| peer.awaited);
@@ -142,5 +149,44 @@ impl Peers {
         self.all.retain(|id, peer| {
             now <= peer.heard + 4 * silence || epoch.is_some_and(|epoch| epoch.contains(*id))
         });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Authority, Member, MemberAction, MemberEvent, Message};
+
+    const ID: Id = Id(1);
+
+    /// Report of a process that knocks for the time `beat`.
+    fn reports(count: usize) -> Vec<Report> {
+        let options = Options::new(Authority::Saved, 1, 1);
+        let mut member = Member::new(ID, options, 7);
+        member.on(MemberEvent::Contacts(vec![Id(100)]), Duration::ZERO);
+        let beats = (0..).map(|beat| beat * options.silence);
+        let said = beats.flat_map(|now| member.on(MemberEvent::Tick, now));
+        let report = |action| match action {
+            MemberAction::Send { message: Message::Report(report), .. } => Some(report),
+            _ => None,
+        };
+        said.filter_map(report).take(count).collect()
+    }
+
+    #[test]
+    fn only_a_process_whose_connection_stays_closed_is_dead() {
+        let (second, silence) = (Duration::from_secs(1), Duration::from_secs(2));
+        let [first, again] = &reports(2)[..] else { panic!("two reports") };
+        let mut peers = Peers::default();
+        peers.hear(ID, first.clone(), Duration::ZERO);
+        assert!(!peers.is_dead(ID, silence, 100 * second), "it may be cut off");
+        peers.closed(ID, 100 * second);
+        assert!(!peers.is_dead(ID, silence, 102 * second), "it may come back");
+        assert!(peers.is_dead(ID, silence, 103 * second));
+        peers.hear(ID, again.clone(), 103 * second);
+        assert!(!peers.is_dead(ID, silence, 200 * second), "it came back");
+        assert!(!peers.is_dead(Id(2), silence, 200 * second), "it was never there");
+        peers.ended(ID, 200 * second);
+        assert!(peers.is_dead(ID, silence, 200 * second));
     }
 }

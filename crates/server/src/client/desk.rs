@@ -257,7 +257,8 @@ fn lost(shard: u32, state: &JobState) -> Error {
     let replicas = state.views.get(shard as usize).map_or(&[][..], |view| &view.replicas);
     let names: Vec<_> = replicas.iter().map(Id::to_string).collect();
     let message = format!("shard {shard} is lost: its last servers were {}", names.join(", "));
-    Error::new(Kind::Lost, message).with_hint("go on from a snapshot, with more backups")
+    Error::new(Kind::Lost, message)
+        .with_hint("go on from a snapshot (--restore), with backups of each shard (--replicas)")
 }
 
 fn noun(request: Request) -> &'static str {

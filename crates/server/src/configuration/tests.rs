@@ -191,6 +191,24 @@ fn a_shard_is_lost_with_its_last_replica_and_stays_so() {
 }
 
 #[test]
+fn all_shards_are_lost_with_the_last_server() {
+    let mut job = founded(1, 2);
+    ask(&mut job, Id(7), &ViewRequest::Snapshot { number: 1 }).unwrap();
+    job.deserted();
+    let state = job.job_state().clone();
+    assert_eq!(state.lost, (0..SHARDS).collect::<Vec<_>>());
+    let failed = SnapshotStage::Failed("no server is left".to_owned());
+    assert_eq!(state.snapshot.map(|snapshot| snapshot.stage), Some(failed));
+    job.deserted();
+    assert_eq!(job.version(), state.version, "it is told again");
+    start(&mut job, 2, [2]);
+    assert_eq!(job.job_state().lost, state.lost);
+    let mut begun = Configuration::new();
+    begun.deserted();
+    assert_eq!(begun, Configuration::new(), "there are no shards yet");
+}
+
+#[test]
 fn views_are_founded_when_enough_servers_have_addresses() {
     let mut job = Configuration::new();
     start(&mut job, 1, [0]);

@@ -66,6 +66,16 @@ impl Manifest {
         checksum(self.to_value().to_string().as_bytes())
     }
 
+    /// Returns the layout of the tables, whose fingerprint is compared; the error says what is wrong, in one line.
+    pub fn layout(&self) -> Result<Layout, String> {
+        let layout = self.definition.layout().map_err(|error| error.to_string())?;
+        let (found, expected) = (&self.fingerprint, format!("{:016x}", layout.fingerprint));
+        match *found == expected {
+            true => Ok(layout),
+            false => Err(format!("fingerprint {found}, expected {expected}")),
+        }
+    }
+
     fn to_value(&self) -> Value {
         serde_json::to_value(self).expect("a manifest has only string keys")
     }

@@ -29,7 +29,7 @@ impl MemoryLimit {
     ///
     /// # Errors
     /// [`Kind::Disk`] if it does not.
-    pub(crate) fn check(&self) -> Result<(), Error> {
+    pub fn check(&self) -> Result<(), Error> {
         PageFile::create(&self.folder, 0).map(drop)
     }
 }

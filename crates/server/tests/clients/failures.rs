@@ -150,6 +150,23 @@ fn a_lost_shard_is_named() {
 }
 
 #[test]
+fn a_lost_shard_of_a_sole_server_is_named() {
+    let coordinator = coordinator(1);
+    let mut servers = servers(&coordinator, 1);
+    let worker = workers(&coordinator, 1).remove(0);
+    let job = Definition { servers: 1, ..definition("async", "sgd:lr=1", 0) };
+    let mut client = open(&worker, &job);
+    worker.push_ones(&mut client);
+    let id = servers[0].id();
+    drop(servers.remove(0));
+    let error = client.pull_all(0).unwrap_err();
+    assert_eq!(error.kind(), Kind::Lost, "{error}");
+    assert_eq!(error.to_string(), format!("shard 0 is lost: its last servers were {id}"));
+    let hint = "go on from a snapshot (--restore), with backups of each shard (--replicas)";
+    assert_eq!(error.hint(), Some(hint));
+}
+
+#[test]
 fn a_job_without_servers_is_told_so() {
     let coordinator = coordinator(1);
     let _servers = servers(&coordinator, 1);

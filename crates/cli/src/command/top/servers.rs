@@ -10,6 +10,9 @@ use crate::table::Table;
 const LEGEND: &str = "shards: as primary, of all copies; rows and memory: of all copies; \
                       ahead: steps before the slowest worker, mean and most";
 
+/// Place of the column of rows that are only on disk, if there are any.
+const ON_DISK: usize = 5;
+
 /// Returns the lines about the servers.
 pub fn lines(servers: &Servers) -> Vec<String> {
     let there = servers.members.iter().filter(|process| process.standing != "lost").count();
@@ -20,9 +23,19 @@ pub fn lines(servers: &Servers) -> Vec<String> {
     let waiting = servers.waiting.iter().map(|reason| format!("waiting for servers: {reason}"));
     let mut lines: Vec<String> = waiting.collect();
     lines.insert(0, format!("{epoch}: {there} there"));
+    let spills = servers.processes().any(|process| process.figures.figures.spilled > 0);
+    let with_disk = |cells: [String; 8], disk: String| {
+        let mut cells = cells.to_vec();
+        if spills {
+            cells.insert(ON_DISK, disk);
+        }
+        cells
+    };
     let header = ["server", "host:pid", "shards", "rows", "memory", "pushes", "pulls", "ahead"];
-    let mut table = Table::new(header);
-    servers.processes().for_each(|process| table.row(row(process)));
+    let mut table = Table::new(with_disk(header.map(str::to_owned), "on disk".to_owned()));
+    for process in servers.processes() {
+        table.row(with_disk(row(process), bytes(process.figures.figures.spilled as f64)));
+    }
     if servers.processes().next().is_some() {
         lines.extend(table.to_string().lines().map(str::to_owned));
         lines.push(LEGEND.to_owned());
@@ -67,6 +80,21 @@ mod tests {
 
     use super::super::state::State;
     use super::*;
+
+    #[test]
+    fn rows_on_disk_have_a_column_if_there_are_any() {
+        let shown = |spilled: u64| {
+            let figures = json!({ "bytes": 98_700_000, "spilled": spilled, "pushes": 700_000 });
+            let member =
+                json!({ "id": "8000000000000abc", "standing": "running", "figures": figures });
+            let servers = json!({ "epoch": 3, "members": [member], "newcomers": [] });
+            lines(&State::of(json!({ "epoch": 1, "servers": servers })).unwrap().servers.unwrap())
+        };
+        let [_, header, line, _] = &shown(1_230_000_000)[..] else { panic!("two rows") };
+        assert!(header.contains("memory  on disk  pushes"), "{header}");
+        assert!(line.contains("98.7 MB  1.23 GB  "), "{line}");
+        assert!(!shown(0)[1].contains("on disk"));
+    }
 
     #[test]
     fn servers_have_a_line_each() {

@@ -48,6 +48,11 @@ impl Publication {
         }
     }
 
+    /// Tells the service that all servers of the last epoch are dead.
+    pub fn deserted(&mut self) {
+        self.service.deserted();
+    }
+
     /// Hands a request to the service.
     ///
     /// # Errors
