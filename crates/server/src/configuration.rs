@@ -17,6 +17,7 @@ mod state;
 use thinwire_job::elastic::{Role, ViewService};
 use thinwire_member::Id;
 
+use crate::error::line;
 use crate::placement::{Placement, Share};
 use crate::view::{Change, View};
 use crate::write::Workers;
@@ -56,7 +57,7 @@ impl Configuration {
     fn define(&mut self, definition: Definition) -> Result<(), String> {
         definition.layout().map_err(|error| error.to_string())?;
         match &self.state.definition {
-            Some(job) => definition.difference(job).map_or(Ok(()), Err),
+            Some(job) => definition.difference(job).map_or(Ok(()), |text| Err(line(&text))),
             None => {
                 self.change(|state| state.definition = Some(definition));
                 self.place();

@@ -35,9 +35,9 @@ pub struct Error {
 }
 
 impl Error {
-    /// An error of a kind, in one line.
+    /// An error of a kind, in one line: control characters, perhaps of a name from outside, become spaces.
     pub fn new(kind: Kind, message: impl Into<String>) -> Error {
-        Error { kind, message: message.into(), hint: None, source: None }
+        Error { kind, message: line(&message.into()), hint: None, source: None }
     }
 
     pub(crate) fn invalid(message: impl Into<String>) -> Error {
@@ -63,6 +63,11 @@ impl Error {
     pub fn hint(&self) -> Option<&str> {
         self.hint.as_deref()
     }
+}
+
+/// Returns a text without control characters, in one line.
+pub(crate) fn line(text: &str) -> String {
+    text.replace(|c: char| c.is_control(), " ")
 }
 
 impl From<thinwire_job::Error> for Error {

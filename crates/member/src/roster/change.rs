@@ -13,6 +13,14 @@ impl Roster {
         is_overdue || self.peers.is_gone(id, is_missed, &self.options, now)
     }
 
+    /// Returns whether all members of the last epoch are known to be dead: each has ended, or its connection was closed
+    /// [`Options::silence`] ago and it has not come back. A member that is only silent may be cut off, and counts as
+    /// alive here.
+    pub fn is_deserted(&self, now: Duration) -> bool {
+        let is_dead = |id: &Id| self.peers.is_dead(*id, self.options.silence, now);
+        !self.members().is_empty() && self.members().iter().all(is_dead)
+    }
+
     /// Stops the epoch if somebody is lost, wants to leave or to join, or the size is to change.
     pub(super) fn change_if_needed(&mut self, now: Duration, actions: &mut Vec<RosterAction>) {
         if self.epoch.is_none() {

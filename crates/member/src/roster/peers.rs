@@ -159,12 +159,12 @@ mod tests {
 
     const ID: Id = Id(1);
 
-    /// Report of a process that knocks for the time `beat`.
+    /// First reports of a process that knocks.
     fn reports(count: usize) -> Vec<Report> {
         let options = Options::new(Authority::Saved, 1, 1);
         let mut member = Member::new(ID, options, 7);
         member.on(MemberEvent::Contacts(vec![Id(100)]), Duration::ZERO);
-        let beats = (0..).map(|beat| beat * options.silence);
+        let beats = (0..100).map(|beat| beat * options.silence);
         let said = beats.flat_map(|now| member.on(MemberEvent::Tick, now));
         let report = |action| match action {
             MemberAction::Send { message: Message::Report(report), .. } => Some(report),

@@ -13,6 +13,7 @@ use serde::{Deserialize, Serialize};
 use thinwire_member::Id;
 
 use super::Configuration;
+use crate::error::line;
 use crate::frontier::Frontier;
 use crate::hex;
 use crate::shard::Order;
@@ -197,5 +198,5 @@ impl Configuration {
 /// Returns a text in one line that is not too long.
 fn shortened(text: &str) -> String {
     let end = text.floor_char_boundary(TEXT_BYTES_MAX);
-    text[..end].replace(|c: char| c.is_control(), " ")
+    line(&text[..end])
 }

@@ -18,6 +18,8 @@ use crate::write::Workers;
 
 /// Version of the form of the state.
 const FORM: u32 = 1;
+/// Largest version or number in a state, so that the next one exists.
+const NUMBER_MAX: u64 = u64::MAX / 2;
 
 /// State of a job's shards.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -123,10 +125,23 @@ impl JobState {
         if (views != 0 && views != shards) || placed != views {
             return Err(format!("{views} views and {placed} places for {shards} shards"));
         }
-        match self.lost.iter().find(|shard| **shard as usize >= views) {
-            Some(shard) => Err(format!("lost shard {shard} of {views}")),
+        if let Some(shard) = self.lost.iter().find(|shard| **shard as usize >= views) {
+            return Err(format!("lost shard {shard} of {views}"));
+        }
+        if !self.lost.is_sorted_by(|one, next| one < next) {
+            return Err(format!("lost shards {:?}, expected ascending ones", self.lost));
+        }
+        match self.numbers().find(|number| *number > NUMBER_MAX) {
+            Some(number) => Err(format!("number {number}, expected at most {NUMBER_MAX}")),
             None => Ok(()),
         }
+    }
+
+    /// Returns all numbers that are counted up.
+    fn numbers(&self) -> impl Iterator<Item = u64> {
+        let views = self.views.iter().map(|view| view.number);
+        let snapshot = self.snapshot.iter().map(|snapshot| snapshot.number);
+        views.chain(snapshot).chain([self.version, self.workers.version])
     }
 }
 
@@ -181,6 +196,11 @@ mod tests {
             ("\"servers\":[]", "\"servers\":[3]", "server 3 of 0"),
             ("\"lost\":[]", "\"lost\":[3]", "lost shard 3 of 0"),
             ("\"views\":[]", "\"views\":[[1,[],[]]]", "1 views and 0 places for 0 shards"),
+            (
+                "\"version\":0",
+                "\"version\":18446744073709551615",
+                "number 18446744073709551615, expected at most 9223372036854775807",
+            ),
         ] {
             let error = JobState::parse(text.replace(from, to).as_bytes()).unwrap_err();
             assert_eq!(error.to_string(), format!("reading the state of shards: {refusal}"));

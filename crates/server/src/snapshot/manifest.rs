@@ -7,6 +7,7 @@ use serde_json::Value;
 use thinwire_wire::checksum;
 
 use crate::configuration::{Definition, Layout};
+use crate::error::line;
 use crate::frontier::Frontier;
 
 /// Name of the file.
@@ -82,7 +83,8 @@ impl Manifest {
 
     /// Reads a manifest; the error says what is wrong with it, in one line.
     pub fn from_text(text: &[u8]) -> Result<Manifest, String> {
-        let mut value: Value = serde_json::from_slice(text).map_err(|error| error.to_string())?;
+        let said = |error: serde_json::Error| line(&error.to_string());
+        let mut value: Value = serde_json::from_slice(text).map_err(said)?;
         let found = value.get("format").cloned().unwrap_or_default();
         if found != FORMAT {
             return Err(format!("format {found}, expected {FORMAT}"));
@@ -93,6 +95,6 @@ impl Manifest {
             let found = sealed.unwrap_or_default();
             return Err(format!("checksum {found}, expected {expected}"));
         }
-        serde_json::from_value(value).map_err(|error| error.to_string())
+        serde_json::from_value(value).map_err(said)
     }
 }

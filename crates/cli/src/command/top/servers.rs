@@ -91,7 +91,7 @@ mod tests {
             lines(&State::of(json!({ "epoch": 1, "servers": servers })).unwrap().servers.unwrap())
         };
         let [_, header, line, _] = &shown(1_230_000_000)[..] else { panic!("two rows") };
-        assert!(header.contains("memory  on disk  pushes"), "{header}");
+        assert!(header.contains("memory  on disk"), "{header}");
         assert!(line.contains("98.7 MB  1.23 GB  "), "{line}");
         assert!(!shown(0)[1].contains("on disk"));
     }
