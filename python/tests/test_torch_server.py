@@ -294,7 +294,7 @@ def follow(address):
     server = client(address, "adam:lr=0.1")
     with server:
         optimizer = ServerOptimizer(server, model, model.parameters())
-        with pytest.raises(thinwire.InvalidError, match="first values of dense parameters"):
+        with pytest.raises(thinwire.InvalidError, match="initial values of dense parameters"):
             ServerOptimizer(client(address, "adam:lr=0.1"), other, other.parameters())
         began = model.weight.detach().clone()
         model.weight.sum().backward()

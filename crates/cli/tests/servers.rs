@@ -1,4 +1,4 @@
-//! Trainings of real processes against real servers, of which some are killed.
+//! Trainings with real processes and servers, some of which are killed.
 
 mod support;
 
@@ -11,7 +11,7 @@ use support::{Ended, Folder, eventually, finish, kill, losses, signal, train_arg
 use thinwire_job::elastic::{Authority, Coordinator, Job, Operator, Options, Seat, Servers};
 use thinwire_server::Configuration;
 
-/// A training against two servers.
+/// Flags of a training with two servers.
 const FLAGS: [&str; 10] = [
     "--mode",
     "server",
@@ -25,7 +25,7 @@ const FLAGS: [&str; 10] = [
     "0",
 ];
 
-/// Losses of a training that the launcher starts with its servers.
+/// Returns the losses of a training that the launcher starts with its servers.
 fn launched(folder: &Folder, flags: &[&str]) -> Vec<f64> {
     let flags = [&FLAGS[..], &["--ranks", "2", "--steps", "30", "--json"], flags].concat();
     losses(folder.train(&flags))
@@ -67,7 +67,7 @@ fn a_step_through_servers_and_by_all_reduce_is_one_by_all_reduce() {
     let flags = [&flags[..], &["--ranks", "2", "--steps", "3", "--json", "--clip", "0"]].concat();
     let rates = ["--lr", "0.01", "--warmup", "2"];
     let plain = losses(folder.train(&[&flags[..], &rates, &["--codec", "none"]].concat()));
-    // The rate rises to its peak in the second step: until then the servers' is that of the first one.
+    // The rate rises to its peak in the second step; up to there the servers' rate is that of the first step.
     let hybrid = |codec| {
         let servers = ["--mode", "hybrid", "--server-params", "embedding.*", "--servers", "2"];
         let more = ["--optimizer", "adamw:lr=0.005", "--codec", codec];
@@ -82,7 +82,7 @@ fn a_step_through_servers_and_by_all_reduce_is_one_by_all_reduce() {
     assert!((plain[2] - coded[2]).abs() < 0.05, "{plain:?} {coded:?}");
 }
 
-/// A coordinator in this process, and processes that join it.
+/// Coordinator in this process, and processes that join it.
 struct Started {
     coordinator: Coordinator,
     folder: Folder,
@@ -116,19 +116,19 @@ impl Started {
         serde_json::from_str(&operator.status().unwrap()).unwrap()
     }
 
-    /// Number of workers of the epoch.
+    /// Returns the number of workers in the epoch.
     fn ranks(&self) -> usize {
         self.status()["members"].as_array().map_or(0, Vec::len)
     }
 
-    /// Most steps that a worker has told of.
+    /// Returns the largest number of steps that a worker has reported.
     fn step(&self) -> u64 {
         let status = self.status();
         let members = status["members"].as_array().into_iter().flatten();
         members.filter_map(|it| it["step"].as_u64()).max().unwrap_or(0)
     }
 
-    /// Number of writes that all primaries together have applied.
+    /// Returns the number of updates applied by all servers.
     fn writes(&self) -> u64 {
         let status = self.status();
         let members = status["servers"]["members"].as_array().cloned().unwrap_or_default();
@@ -146,7 +146,7 @@ fn a_killed_server_costs_no_training() {
     let victim = servers.remove(0);
     kill(victim.id());
     finish(victim);
-    // Both are read at once: one whose pipe is full waits, and the other one for it.
+    // Both outputs are read concurrently: a worker whose pipe is full blocks, and the other waits for it.
     let ended = workers.into_iter().map(|worker| std::thread::spawn(|| finish(worker)));
     let ended: Vec<_> = ended.collect();
     let ended: Vec<Ended> = ended.into_iter().map(|thread| thread.join().unwrap()).collect();
@@ -228,7 +228,7 @@ fn a_killed_worker_leaves_its_rows_to_the_others_and_a_joiner_ends_with_them() {
     }
 }
 
-/// Text of the metrics at an address that a process has said on standard error, once a word is there.
+/// Returns the metrics at the address that a process prints on standard error, once they contain `word`.
 fn metrics(address: &str, word: &str) -> String {
     eventually(|| {
         let mut stream = TcpStream::connect(address).ok()?;
@@ -239,7 +239,7 @@ fn metrics(address: &str, word: &str) -> String {
     })
 }
 
-/// A port that is free now.
+/// Returns an address with a free port.
 fn free_address() -> String {
     TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string()
 }

@@ -1,4 +1,4 @@
-//! Snapshots of real servers, which are killed, and trainings that go on from them or begin with a checkpoint.
+//! Snapshots of real servers that are killed, and trainings that restore them or begin with a checkpoint.
 
 mod support;
 
@@ -19,7 +19,7 @@ const LONG: Duration = Duration::from_secs(60);
 const ROWS: u64 = 200;
 const RULES: [&str; 2] = ["sgd:lr=1", "adagrad:lr=0.5"];
 
-/// A coordinator in this process, and servers that are processes of their own.
+/// Coordinator in this process, and servers in processes of their own.
 struct Started {
     coordinator: Coordinator,
     servers: Vec<Child>,
@@ -47,7 +47,7 @@ impl Started {
         self.coordinator.address()
     }
 
-    /// Kills all servers, and returns what they have said.
+    /// Kills all servers and returns their output.
     fn kill(self) -> String {
         let ended = self.servers.into_iter().map(|server| {
             kill(server.id());
@@ -57,7 +57,7 @@ impl Started {
     }
 }
 
-/// A definition of a table per rule, each with one value in a row.
+/// Returns a definition with a table per rule, each with one value per row.
 fn definition(servers: u32, restore: Option<String>) -> Definition {
     let table = |rule: &&str| TableDefinition {
         name: rule.split(':').next().unwrap().to_owned(),
@@ -73,7 +73,7 @@ fn definition(servers: u32, restore: Option<String>) -> Definition {
     Definition { tables, consistency, shards: 4 * servers, backups: 1, servers, restore }
 }
 
-/// Pushes ones to all rows of all tables as a worker of the job, until `stops`.
+/// Joins the job as a worker and pushes ones to all rows of all tables, until `stops`.
 fn train(address: &str, definition: &Definition, stops: impl Fn(u64) -> bool) {
     let seat = Seat::new(address, "").unwrap();
     let options = Options::new(Authority::Saved, 1, 8);
@@ -87,7 +87,7 @@ fn train(address: &str, definition: &Definition, stops: impl Fn(u64) -> bool) {
     presence.leave();
 }
 
-/// Values of a row of each table after so many pushes.
+/// Returns the values of a row of each table after this many pushes.
 fn expected(pushes: u64) -> [f32; 2] {
     RULES.map(|rule| {
         let rule = Optimizer::parse(rule).unwrap();
@@ -100,7 +100,7 @@ fn expected(pushes: u64) -> [f32; 2] {
     })
 }
 
-/// Checks that every row of every table has had so many pushes.
+/// Checks that every row of every table has had this many pushes.
 fn check(address: &str, pushes: u64) {
     let mut reader = Reader::open(address, "", LONG).unwrap();
     for (table, expected) in (0..).zip(expected(pushes)) {
@@ -152,7 +152,7 @@ fn a_job_whose_servers_are_all_killed_goes_on_with_more_of_them() {
     job.kill();
 }
 
-/// Trains, and asks for a snapshot meanwhile, which fails for this reason. Returns what servers say.
+/// Trains, and requests a snapshot that must fail for this reason. Returns the servers' output.
 fn assert_fails(folder: &Folder, job: &Started, reason: &str) -> String {
     let (address, said) = (job.address(), format!("snapshot 1 failed: {reason}"));
     train(&address, &definition(2, None), |pushes| {
@@ -180,7 +180,7 @@ fn a_snapshot_that_cannot_be_written_costs_no_training() {
     job.kill();
 }
 
-/// A server that can write no file of more than a block, as on a disk that is full.
+/// Returns the command of a server that can write no file beyond one block, as on a full disk.
 fn server_without_room(folder: &Folder) -> Command {
     let server = folder.command(&["server", "--snapshot-dir", "snapshots"]);
     let mut command = Command::new("sh");
@@ -202,7 +202,7 @@ fn a_full_disk_leaves_earlier_snapshots_whole() {
     assert_fails(&folder, &job, "cannot write snapshots/.snapshot-");
     let path = folder.path().join("snapshots");
     let names = || std::fs::read_dir(&path).unwrap().map(|it| it.unwrap().file_name());
-    // What was written of the other one is removed.
+    // The draft of the failed snapshot is removed.
     support::eventually(|| (names().collect::<Vec<_>>() == ["snapshot-000001"]).then_some(()));
     job.kill();
     let name = Snapshot::open(&path).unwrap().name();
@@ -249,7 +249,7 @@ fn servers_and_ranks_go_on_from_one_snapshot() {
     assert!(ended.error().starts_with("error: no snapshot at nowhere: "), "{ended:?}");
 }
 
-/// A training against servers.
+/// Flags of a training with servers.
 const FLAGS: [&str; 9] = [
     "--mode",
     "server",
@@ -289,7 +289,7 @@ fn a_training_goes_on_from_a_snapshot_with_more_servers() {
     );
 }
 
-/// Writes a safetensors file with one tensor, whose rows of one value are their numbers.
+/// Writes a safetensors file with one tensor of one value per row: the row's number.
 fn write_checkpoint(folder: &Folder, name: &str) -> PathBuf {
     let data: Vec<u8> = (0..ROWS).flat_map(|row| (row as f32).to_le_bytes()).collect();
     let end = data.len();
@@ -301,7 +301,8 @@ fn write_checkpoint(folder: &Folder, name: &str) -> PathBuf {
     path
 }
 
-/// Checks that every row of the first table is its number less the pushes, which were of ones by `sgd:lr=1`.
+/// Checks that every row of the first table is its number minus the number of pushes, each of ones by
+/// `sgd:lr=1`.
 fn check_numbers(address: &str, pushes: u64) {
     let values = Reader::open(address, "", LONG).unwrap().pull_all(0).unwrap();
     let expected: Vec<f32> = (0..ROWS).map(|row| row as f32 - pushes as f32).collect();
@@ -336,7 +337,7 @@ fn a_table_that_began_with_a_checkpoint_outlives_a_server_and_the_file() {
     check_numbers(&address, 10);
     job.kill();
 
-    // A snapshot has all rows of the table, whatever its first values are now.
+    // A snapshot has all rows of the table, whatever its initial values are in the new job.
     let name = Snapshot::open(&folder.path().join("snapshots")).unwrap().name();
     let job = Started::new(&folder, 2, &["--restore", "snapshots"]);
     train(&job.address(), &definition(2, Some(name)), |pushes| pushes == 1);
@@ -344,7 +345,7 @@ fn a_table_that_began_with_a_checkpoint_outlives_a_server_and_the_file() {
     job.kill();
 }
 
-/// Numbers of all tensors of a training's only checkpoint.
+/// Returns the numbers of all tensors in a training's only checkpoint.
 fn numbers(folder: &Folder, checkpoints: &str, step: u64) -> Vec<f32> {
     let file = format!("{checkpoints}/step-{step:06}/model.safetensors");
     let bytes = std::fs::read(folder.path().join(file)).unwrap();
@@ -361,7 +362,7 @@ fn a_training_begins_with_a_checkpoint_of_one_without_servers() {
     losses(trained(&["--steps", "4", "--checkpoint-dir", "first"]));
     let first = numbers(&folder, "first", 4);
     let restore = ["--restore", "first/step-000004/model.safetensors", "--servers", "2"];
-    // Rates at which nothing is learnt: the values stay what they were.
+    // The learning rates are so small that no value changes.
     let rates = ["--optimizer", "sgd:lr=1e-12", "--lr", "1e-12", "--steps", "1"];
     let warm = |mode: &[&str], checkpoints| {
         let more = [&restore[..], &rates, mode, &["--checkpoint-dir", checkpoints]].concat();

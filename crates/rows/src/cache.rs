@@ -1,16 +1,15 @@
-//! Cache of rows: a fixed number of slots, whose rows a policy chooses.
+//! Cache of rows in a fixed number of slots; a policy chooses the rows.
 //!
-//! A batch is looked up in two parts, so that the caller fetches the missing rows as it likes, while other
-//! batches go on: `begin` copies the rows that the cache has, and `finish` those that were fetched. The
-//! batch is then in the order of its ids. Laws:
+//! A lookup has two parts, between which the caller fetches the missing rows in any way and may look up other
+//! batches: `begin` copies the cached rows to the output, and `finish` the fetched ones. Laws:
 //!
-//! 1. Answers are those of the source, whatever policy and size, if rows never change or each change is written.
-//! 2. No row is given whose time is before the oldest that the reader takes.
-//! 3. The cache never takes more memory than its limit. A batch larger than the cache has misses, and no other harm.
+//! 1. If rows never change or every change is written, answers equal the source's.
+//! 2. No value older than the reader's oldest accepted time is returned.
+//! 3. The cache never exceeds its memory limit. A batch larger than the cache only causes misses.
 //!
-//! Times are steps, or any number that grows with the versions of rows. An entry has the time at which its value
-//! was that of the source; a reader at step `t` that takes values at most `s` steps old passes
-//! `t.saturating_sub(s)` as the oldest time, and 0 for rows that never change.
+//! Times are steps, or any number that grows with the versions of rows. An entry stores the time at which its
+//! value was the source's. A reader at step `t` that accepts values at most `s` steps old passes
+//! `t.saturating_sub(s)` as the oldest time, or 0 for rows that never change.
 
 use crate::error::{Error, check_length};
 use crate::hits::Hits;
@@ -21,19 +20,19 @@ use crate::seen::Seen;
 use crate::slots::{HEAD_BYTES, Head, NO_ROW, Slots};
 use crate::source::Source;
 
-/// Ids whose slots are found before their values are copied, so that accesses to memory overlap.
+/// Number of ids whose slots are found before their values are copied, so that memory accesses overlap.
 const BLOCK: usize = 64;
 
-/// Slot of a row that the cache does not give.
+/// Slot of a row that is a miss.
 const MISSING: u32 = u32::MAX;
 
-/// Most slots of a cache.
+/// Largest number of slots of a cache.
 const SLOTS_MAX: u64 = 1 << 31;
 
-/// Bytes that a policy may take per slot beside the cache's own.
+/// Largest bookkeeping of a policy, in bytes per slot.
 const POLICY_BYTES: usize = 20;
 
-/// Bytes per slot beside the row itself, for the cache and the policy. The batches that a policy is told come on top.
+/// Bookkeeping of cache and policy in bytes per slot, without batches that a policy is told in advance.
 pub const SLOT_BYTES: usize = HEAD_BYTES + Index::SLOT_BYTES + Seen::SLOT_BYTES + POLICY_BYTES;
 
 /// Cache of rows of equal width.
@@ -48,8 +47,8 @@ pub struct Cache<P> {
 }
 
 impl<P: Policy> Cache<P> {
-    /// A cache of rows of `width` bytes that takes at most `bytes_max` bytes, its bookkeeping
-    /// ([`SLOT_BYTES`]) included. `policy` makes the policy for the number of slots.
+    /// Creates a cache of rows of `width` bytes that takes at most `bytes_max` bytes, including bookkeeping
+    /// ([`SLOT_BYTES`] per row). `policy` creates the policy for a number of slots.
     ///
     /// # Panics
     /// If the width is 0.
@@ -67,13 +66,13 @@ impl<P: Policy> Cache<P> {
         }
     }
 
-    /// Begins the lookup of a batch: copies the rows that the cache has to their ids' places in `out`, and leaves the
+    /// Begins the lookup of a batch: copies cached rows to the places of their ids in `out`, and lists the
     /// others in [`Lookup::missing`]. Rows older than `oldest` are missing.
     ///
-    /// Several lookups may be under way. A row that is missing in two of them is missing twice.
+    /// Several lookups may be under way. A row that is missing in two of them is requested twice.
     ///
     /// # Errors
-    /// If `out` has not a row for each id.
+    /// If `out` does not have `width` bytes for each id.
     ///
     /// # Panics
     /// If there are more than 2^31 ids.
@@ -104,11 +103,11 @@ impl<P: Policy> Cache<P> {
         Ok(())
     }
 
-    /// Finishes the lookup of a batch with the values of its missing rows, which the source had at `time`: copies them
-    /// to their ids' places in `out`, and keeps those that the policy admits.
+    /// Finishes a lookup with the values of its missing rows, which were the source's at `time`: copies them
+    /// to the places of their ids in `out`, and caches those that the policy admits.
     ///
     /// # Errors
-    /// If a length does not fit; the lookup may then be finished again.
+    /// If a length does not fit; the lookup can be finished again.
     pub fn finish(
         &mut self,
         lookup: &mut Lookup,
@@ -122,10 +121,10 @@ impl<P: Policy> Cache<P> {
         Ok(())
     }
 
-    /// Looks a batch up in rows that never change, and reads the missing ones from `source`.
+    /// Looks up a batch of rows that never change, reading the missing ones from `source`.
     ///
     /// # Errors
-    /// If `source` has rows of another width or fails, or `out` has not a row for each id.
+    /// If `source` has rows of another width or fails, or `out` does not have `width` bytes for each id.
     pub fn read(
         &mut self,
         source: &dyn Source,
@@ -143,20 +142,20 @@ impl<P: Policy> Cache<P> {
         finished
     }
 
-    /// Offers rows to the policy before anybody looks them up, such as a prefix that is loaded at the start.
+    /// Offers rows to the policy before any lookup, for example a prefix that is loaded at the start.
     ///
     /// # Errors
-    /// If the length does not fit.
+    /// If `values` does not have `width` bytes for each row.
     pub fn preload(&mut self, rows: &[u64], values: &[u8], time: u64) -> Result<(), Error> {
         check_length("values", values.len(), rows.len(), self.width)?;
         self.keep(rows, values, time);
         Ok(())
     }
 
-    /// Writes new values of rows, those of `time`, over the ones that the cache has, unless these are newer.
-    /// Rows that it does not have are left to the next lookup.
+    /// Overwrites cached values of rows with new ones of `time`, except newer ones. Rows that are not cached
+    /// are ignored.
     ///
-    /// # Errors
+    /// If `values` does not have `width` bytes for each row.
     /// If the length does not fit.
     pub fn write(&mut self, rows: &[u64], values: &[u8], time: u64) -> Result<(), Error> {
         check_length("values", values.len(), rows.len(), self.width)?;
@@ -168,7 +167,8 @@ impl<P: Policy> Cache<P> {
         Ok(())
     }
 
-    /// Makes rows missing until they are fetched again, such as those that the caller has changed elsewhere.
+    /// Marks rows as missing until they are fetched again, for example after the caller changed them
+    /// elsewhere.
     pub fn forget(&mut self, rows: &[u64]) {
         for row in rows {
             if let Some(slot) = self.slot(*row) {
@@ -177,12 +177,12 @@ impl<P: Policy> Cache<P> {
         }
     }
 
-    /// Returns the counts since the cache was made or they were taken.
+    /// Returns the counters since the cache was created or the last [`Cache::take_hits`].
     pub fn hits(&self) -> Hits {
         self.hits
     }
 
-    /// Returns the counts and begins anew.
+    /// Returns the counters and resets them.
     pub fn take_hits(&mut self) -> Hits {
         std::mem::take(&mut self.hits)
     }
@@ -192,17 +192,17 @@ impl<P: Policy> Cache<P> {
         self.slots.count()
     }
 
-    /// Returns the memory that the cache takes, in bytes, without that of its policy.
+    /// Returns the memory of the cache in bytes, without its policy.
     pub fn bytes(&self) -> usize {
         self.slots.bytes() + self.index.bytes() + self.seen.bytes()
     }
 
-    /// Returns the policy, such as to tell it the batches to come.
+    /// Returns the policy, for example to tell it future batches.
     pub fn policy_mut(&mut self) -> &mut P {
         &mut self.policy
     }
 
-    /// Writes for each id the slot that its row has if it has one, but for one row in 2^32.
+    /// Writes the likely slot of each id; it belongs to another row with a probability of about 2^-32.
     fn find_likely(&self, ids: &[u64], slots: &mut [u32]) {
         if !self.policy.is_direct() {
             return self.index.find_likely(ids, MISSING, slots);
@@ -212,7 +212,7 @@ impl<P: Policy> Cache<P> {
         slots.iter_mut().zip(ids).for_each(|(place, id)| *place = slot(*id));
     }
 
-    /// Marks those as missing whose rows may not be given, and counts the others.
+    /// Replaces slots that must not be used by [`MISSING`], and counts hits and misses.
     fn check(&mut self, ids: &[u64], oldest: u64, heads: &[Head], slots: &mut [u32]) {
         for ((id, slot), head) in ids.iter().zip(slots).zip(heads) {
             *slot = match self.confirm(*id, *slot, *head) {
@@ -222,7 +222,7 @@ impl<P: Policy> Cache<P> {
         }
     }
 
-    /// Returns the slot of a row with its state, from the slot that it is likely to have.
+    /// Returns the slot of a row and its state, given the likely slot and its state.
     fn confirm(&self, row: u64, likely: u32, head: Head) -> Option<(u32, Head)> {
         if likely == MISSING || head.row == row {
             return (likely != MISSING).then_some((likely, head));
@@ -231,7 +231,7 @@ impl<P: Policy> Cache<P> {
         Some((slot, self.slots.head(slot)))
     }
 
-    /// Counts the use of a slot, and returns it if its value may be given.
+    /// Counts a use of a slot. Returns the slot if its value is fresh, else [`MISSING`].
     fn used(&mut self, slot: u32, fresh: bool) -> u32 {
         if self.seen.insert(slot) {
             self.hits.hits += u64::from(fresh);
@@ -258,7 +258,7 @@ impl<P: Policy> Cache<P> {
 
     fn keep(&mut self, rows: &[u64], values: &[u8], time: u64) {
         for (row, value) in rows.iter().zip(values.chunks_exact(self.width)) {
-            // Another lookup may have fetched it meanwhile, or it was too old.
+            // Another lookup may have fetched the row meanwhile, or the cached value was too old.
             let slot = self.slot(*row).or_else(|| self.admit(*row));
             if let Some(slot) = slot {
                 self.slots.refresh(slot, value, time.saturating_add(1));
@@ -266,7 +266,7 @@ impl<P: Policy> Cache<P> {
         }
     }
 
-    /// Gives a row the slot that the policy says.
+    /// Assigns a slot to a row if the policy admits it.
     fn admit(&mut self, row: u64) -> Option<u32> {
         if row == NO_ROW {
             return None;
@@ -283,7 +283,7 @@ impl<P: Policy> Cache<P> {
         Some(slot)
     }
 
-    /// Returns the slot of a row, whatever the age of the value.
+    /// Returns the slot of a row, however old its value.
     fn slot(&self, row: u64) -> Option<u32> {
         if self.policy.is_direct() {
             let has = row < self.slots.count() as u64 && self.slots.head(row as u32).row == row;
@@ -307,7 +307,7 @@ mod tests {
     use crate::mix::unmix;
     use crate::policy::{Lru, Sieve};
 
-    /// Looks rows up and answers with their last bytes; returns the missing ones.
+    /// Looks up rows, fetching misses as the rows' last bytes. Returns the missing rows.
     fn look_up<P: Policy>(cache: &mut Cache<P>, rows: &[u64]) -> Vec<u64> {
         let (mut lookup, mut out) = (Lookup::new(), vec![0; rows.len()]);
         let values = |rows: &[u64]| rows.iter().map(|row| *row as u8).collect::<Vec<u8>>();
@@ -320,7 +320,7 @@ mod tests {
 
     #[test]
     fn rows_of_one_tag_are_told_apart() {
-        // Products with equal upper halves.
+        // These products have equal upper halves.
         let rows = [1, 2, 3].map(|low| unmix(77 << 32 | low));
         let mut cache = Cache::new(1, 2 * (1 + SLOT_BYTES as u64), Lru::new);
         assert_eq!(look_up(&mut cache, &rows[..2]).len(), 2);

@@ -3,23 +3,23 @@
 use std::fmt;
 use std::io;
 
-/// Sort of an [`Error`].
+/// Kind of an [`Error`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Kind {
-    /// A buffer, a file or a list is not as long as it should be.
+    /// A buffer, file or list has the wrong length.
     Length,
     /// The source has no such row.
     Row,
-    /// There is no format of this name.
+    /// There is no format with this name.
     Format,
     /// A file could not be read.
     Io,
-    /// A source elsewhere gave no answer.
+    /// A remote source did not answer.
     Source,
 }
 
-/// Refusal or failure, in one line.
+/// Error in one line.
 #[derive(Debug)]
 pub struct Error {
     kind: Kind,
@@ -28,7 +28,7 @@ pub struct Error {
 }
 
 impl Error {
-    /// An error of a source, for implementations of [`Source`](crate::Source).
+    /// Creates an error of a source, for implementations of [`Source`](crate::Source).
     pub fn of_source(
         context: String,
         source: impl Into<Box<dyn std::error::Error + Send + Sync>>,
@@ -53,7 +53,7 @@ impl Error {
         Error { kind: Kind::Format, context, source: None }
     }
 
-    /// Returns the sort of the error.
+    /// Returns the kind of the error.
     pub fn kind(&self) -> Kind {
         self.kind
     }

@@ -1,9 +1,9 @@
 //! Formats of the numbers in a row.
 //!
-//! A row in a smaller format takes less of a cache and of the network, and becomes f32 when it is used.
-//! Rows stand alone: a row of `int8` begins with its own scale. All formats are little-endian. Laws: a
-//! row of `int8` is within half of its scale of the values that it was made from; the mean of unbiased rows
-//! over all random numbers is the values that they were made from, and each is within one step of its format.
+//! Rows in a smaller format take less memory and bandwidth, and are converted to f32 for use. Each row can be
+//! decoded alone: a row of `int8` starts with its own scale. All formats are little-endian. Laws: a row of
+//! `int8` is within half of its scale of its original values; the expected value of an unbiased row is its
+//! original, and each value is within one step of its format.
 
 use std::fmt;
 
@@ -14,16 +14,16 @@ use thinwire_wire::random::{Key, unit};
 
 use crate::error::Error;
 
-/// Bits of an f32 that an f16 has no room for.
+/// Bits of an f32's mantissa that an f16 lacks.
 const F16_REST: u32 = (1 << 13) - 1;
 
-/// Smallest f16 above zero, of which all others below [`F16_NORMAL`] are multiples.
+/// Smallest positive f16; all values below [`F16_NORMAL`] are multiples of it.
 const F16_STEP: f32 = 1.0 / 16_777_216.0;
 
-/// Smallest f16 with all bits of its precision.
+/// Smallest normal f16.
 const F16_NORMAL: f32 = 1.0 / 16_384.0;
 
-/// Values that are converted at once, on the stack.
+/// Number of values converted at a time, on the stack.
 const PIECE: usize = 64;
 
 /// Format of the numbers in a row.
@@ -34,24 +34,24 @@ pub enum Format {
     F32,
     /// IEEE 754 binary16.
     F16,
-    /// An f32 as scale, then an i8 per value, which stands for that many scales.
+    /// An f32 scale, then one i8 per value, which is multiplied by the scale.
     Int8,
 }
 
 impl Format {
-    /// Every format.
+    /// All formats.
     pub const ALL: [Format; 3] = [Format::F32, Format::F16, Format::Int8];
 
-    /// Reads `f32`, `f16` or `int8`.
+    /// Parses `f32`, `f16` or `int8`.
     ///
     /// # Errors
-    /// If the text is another.
+    /// If the text is none of these.
     pub fn parse(text: &str) -> Result<Format, Error> {
         let found = Format::ALL.into_iter().find(|format| format.to_string() == text);
         found.ok_or_else(|| Error::format(format!("format '{text}', expected f32, f16 or int8")))
     }
 
-    /// Returns the largest value that a row can have.
+    /// Returns the largest finite value that a row can hold.
     pub const fn max(self) -> f32 {
         match self {
             Format::F32 | Format::Int8 => f32::MAX,
@@ -59,7 +59,7 @@ impl Format {
         }
     }
 
-    /// Returns the bytes of a row of `columns` values.
+    /// Returns the size in bytes of a row of `columns` values.
     pub const fn width(self, columns: usize) -> usize {
         match self {
             Format::F32 => 4 * columns,
@@ -68,7 +68,7 @@ impl Format {
         }
     }
 
-    /// Returns the number of values of a row of so many bytes.
+    /// Returns the number of values in a row of `width` bytes.
     pub const fn columns(self, width: usize) -> usize {
         match self {
             Format::F32 => width / 4,
@@ -77,7 +77,7 @@ impl Format {
         }
     }
 
-    /// Returns the bytes of the smallest item, of which all rows have a whole number.
+    /// Returns the size in bytes of an item; every row is a whole number of items.
     pub const fn item_bytes(self) -> usize {
         match self {
             Format::F32 => 4,
@@ -86,10 +86,11 @@ impl Format {
         }
     }
 
-    /// Writes a row, each value rounded to the nearest. In `int8`, values that are not finite make a row of NaN.
+    /// Encodes a row, rounding each value to the nearest. In `int8`, a value that is not finite makes the
+    /// whole row NaN.
     ///
     /// # Panics
-    /// If `row` is not as long as [`width`](Format::width) says.
+    /// If the length of `row` is not [`width`](Format::width).
     pub fn encode(self, values: &[f32], row: &mut [u8]) {
         assert_eq!(row.len(), self.width(values.len()), "length of the row");
         match self {
@@ -105,11 +106,11 @@ impl Format {
         }
     }
 
-    /// Writes a row of finite values of at most [`max`](Format::max), each rounded up or down at random, so that
-    /// it is right on average. `first` is the number of the first value in the stream of `key`.
+    /// Encodes a row of finite values of at most [`max`](Format::max) with unbiased stochastic rounding.
+    /// `first` is the position of the first value in the random stream of `key`.
     ///
     /// # Panics
-    /// If `row` is not as long as [`width`](Format::width) says.
+    /// If the length of `row` is not [`width`](Format::width).
     pub fn encode_unbiased(self, values: &[f32], (key, first): (Key, u64), row: &mut [u8]) {
         assert_eq!(row.len(), self.width(values.len()), "length of the row");
         let numbered = values.iter().copied().zip(words(key, first));
@@ -131,10 +132,10 @@ impl Format {
         }
     }
 
-    /// Reads a row, or rows of which each has `columns` values.
+    /// Decodes one row or several rows of `columns` values each.
     ///
     /// # Panics
-    /// If the lengths do not fit each other.
+    /// If the lengths do not match.
     pub fn decode(self, rows: &[u8], columns: usize, values: &mut [f32]) {
         let width = self.width(columns).max(1);
         let count = rows.len() / width;
@@ -156,7 +157,7 @@ impl Format {
     }
 }
 
-/// Returns the random words of elements from `first` on.
+/// Returns the random words for elements from `first` on.
 fn words(key: Key, first: u64) -> impl Iterator<Item = u32> {
     let mut block = key.words(first / 4);
     (first..).map(move |at| {
@@ -167,15 +168,15 @@ fn words(key: Key, first: u64) -> impl Iterator<Item = u32> {
     })
 }
 
-/// Writes the scale of a row; returns its inverse and the place of the codes.
+/// Writes the scale of a row. Returns its inverse and the bytes for the codes.
 fn begin_int8<'a>(values: &[f32], row: &'a mut [u8]) -> (f64, &'a mut [u8]) {
     let largest = values.iter().fold(0.0, |most: f32, value| most.max(value.abs()));
-    // Zero, or NaN if a value is not finite: the comparison above overlooks NaN.
+    // Zero, or NaN if a value is not finite, which the maximum above does not show.
     let strange: f32 = values.iter().map(|value| value * 0.0).sum();
     let scale = largest / 127.0 + strange;
     let (head, codes) = row.split_at_mut(4);
     head.copy_from_slice(&scale.to_le_bytes());
-    // A row of zeros has no scale to divide by.
+    // A row of zeros has scale 0.
     let inverse = if scale > 0.0 { 1.0 / f64::from(scale) } else { 0.0 };
     (inverse, codes)
 }
@@ -188,13 +189,13 @@ fn encode_int8(values: &[f32], row: &mut [u8]) {
     }
 }
 
-/// Rounds to one of the two neighbours, to each as often as the value is near to it.
+/// Rounds to one of the two neighbours, each with a probability given by its distance.
 fn f16_unbiased(value: f32, word: u32) -> f16 {
     if value.abs() < F16_NORMAL {
         let steps = (value.abs() / F16_STEP + unit(word)).floor();
         return f16::from_f32((steps * F16_STEP).copysign(value));
     }
-    // The rest is added up with as many random bits, and cut off; a carry is a step away from zero.
+    // Random bits are added to the bits that are cut off; a carry rounds away from zero.
     let bits = value.to_bits() + (word & F16_REST);
     f16::from_f32(f32::from_bits(bits & !F16_REST))
 }
@@ -283,7 +284,8 @@ mod tests {
                     }
                 }
                 for (sum, value) in sums.iter().zip(&values) {
-                    // A standard deviation is at most half a step over the square root of the count.
+                    // The standard deviation of the mean is at most half a step over the square root of the
+                    // count.
                     let bound = 5.5 * 0.5 * f64::from(step(value)) / (count as f64).sqrt();
                     let error = (sum / count as f64 - f64::from(*value)).abs();
                     prop_assert!(error <= bound + 1e-6 * f64::from(value.abs()), "{} {} {}", format, sum, value);

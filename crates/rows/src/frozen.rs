@@ -1,7 +1,7 @@
-//! Rows that never change, such as features of vertices, in memory or in a file.
+//! Rows that never change, such as features of vertices, from memory or a file.
 //!
-//! A file is read at positions, and rows next to each other in one piece. It stays in the page cache of
-//! the system, so a process that reads it again, or beside others, needs no memory of its own for it.
+//! A file is read by position, with one read per run of adjacent rows. Its pages stay in the system's page
+//! cache, so several processes that read it share one copy in memory.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -25,7 +25,7 @@ enum Place {
 }
 
 impl Frozen {
-    /// The rows in a buffer, one after the other, of `width` bytes each.
+    /// Creates a matrix from a buffer with rows of `width` bytes each.
     ///
     /// # Errors
     /// If the width is 0 or does not divide the buffer.
@@ -40,7 +40,7 @@ impl Frozen {
         Ok(Frozen { rows, width, place: Place::Memory(bytes) })
     }
 
-    /// The `rows` rows of `width` bytes that begin at byte `offset` of a file.
+    /// Opens a file with `rows` rows of `width` bytes each, starting at byte `offset`.
     ///
     /// # Errors
     /// If the file cannot be opened, or ends before its last row.
@@ -91,7 +91,7 @@ impl Source for Frozen {
     }
 }
 
-/// Reads rows, runs of adjacent ones in one piece; a failure comes with the first row of its run.
+/// Reads rows, with one read per run of adjacent ones. An error names the first row of the failed run.
 fn read_runs(
     file: &File,
     rows: &[u64],
@@ -114,7 +114,7 @@ mod tests {
     use super::*;
     use crate::error::Kind;
 
-    /// A file that is removed when the test ends.
+    /// File that is removed when the test ends.
     struct Temporary(PathBuf);
 
     impl Temporary {

@@ -1,30 +1,30 @@
-//! Statistics of a cache.
+//! Counters of a cache.
 
 use std::ops::AddAssign;
 
 use serde::{Deserialize, Serialize};
 
-/// Counts of a cache's lookups. A row that a batch asks for several times counts once, but in `ids`.
+/// Counters of a cache's lookups. A row that occurs several times in a batch counts once, except in `ids`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Hits {
-    /// Batches.
+    /// Looked up batches.
     pub lookups: u64,
-    /// Ids of the batches, repetitions included.
+    /// Ids in the batches, including repetitions.
     pub ids: u64,
-    /// Rows that the cache gave.
+    /// Rows found in the cache.
     pub hits: u64,
-    /// Rows that it did not give.
+    /// Rows not found in the cache, or found too old.
     pub misses: u64,
-    /// Misses of rows that it had, but too old ones.
+    /// Misses of rows that were cached, but too old.
     pub stale: u64,
-    /// Rows that gave their slot to another.
+    /// Rows replaced by others.
     pub evictions: u64,
-    /// Bytes of the rows that it did not give.
+    /// Bytes of missed rows.
     pub bytes_missed: u64,
 }
 
 impl Hits {
-    /// Returns the fraction of rows that the cache gave, 0 without lookups.
+    /// Returns the fraction of rows that were hits; 0 without lookups.
     pub fn rate(&self) -> f64 {
         self.hits as f64 / (self.hits + self.misses).max(1) as f64
     }

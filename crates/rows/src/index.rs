@@ -1,14 +1,14 @@
-//! Slots of rows: a hash table of fixed size, with open addressing.
+//! Hash table from rows to slots, of fixed size with open addressing.
 //!
-//! A cell has 32 bits of the row's hash, from which the cell's home follows, and the slot. The row itself stands with
-//! the slot, where a lookup needs it anyway.
+//! A cell has the slot and 32 bits of the row's hash, from which the cell's home position follows. The row
+//! itself is stored in the slot, which a lookup reads anyway.
 
 use crate::mix::mix;
 
-/// Cells per slot: half of them are empty.
+/// Cells per slot: at least half of the cells are empty.
 const CELLS_PER_SLOT: usize = 2;
 
-/// Table of the slots of rows; there is always an empty cell, where a search ends.
+/// Table of the rows' slots. It always has an empty cell, at which a search ends.
 #[derive(Clone, Debug)]
 pub struct Index {
     /// Tag in the upper half, slot plus 1 in the lower; 0 if empty.
@@ -16,10 +16,10 @@ pub struct Index {
 }
 
 impl Index {
-    /// Bytes per slot.
+    /// Memory in bytes per slot.
     pub const SLOT_BYTES: usize = CELLS_PER_SLOT * size_of::<u64>();
 
-    /// A table for this many slots.
+    /// Creates a table for this many slots.
     pub fn new(slots: u32) -> Index {
         Index { cells: vec![0; (CELLS_PER_SLOT * slots as usize).max(1)] }
     }
@@ -29,9 +29,11 @@ impl Index {
         self.cells.capacity() * size_of::<u64>()
     }
 
-    /// Writes for each of some rows the slot that it has if it has one, but for one row in 2^32, else `missing`.
+    /// Writes the likely slot of each row, or `missing`. A slot belongs to another row with a probability of
+    /// about 2^-32.
     pub fn find_likely(&self, rows: &[u64], missing: u32, slots: &mut [u32]) {
-        // Without branches, so that accesses to memory overlap; then the cells are in the processor's cache.
+        // Without branches, so that memory accesses overlap; after that the cells are in the processor's
+        // cache.
         let first = |row: &u64| self.cells[self.home(tag(*row))] as u32;
         slots.iter_mut().zip(rows).for_each(|(slot, row)| *slot = first(row));
         for (slot, row) in slots.iter_mut().zip(rows).filter(|(slot, _)| **slot != 0) {
@@ -41,7 +43,7 @@ impl Index {
         slots.iter_mut().for_each(|slot| *slot = without(*slot));
     }
 
-    /// Returns the slot of a row; `row_of` gives the row of a slot.
+    /// Returns the slot of a row. `row_of` returns the row in a slot.
     pub fn find(&self, row: u64, row_of: impl Fn(u32) -> u64) -> Option<u32> {
         let tag = tag(row);
         let mut at = self.home(tag);
@@ -58,7 +60,7 @@ impl Index {
         }
     }
 
-    /// Adds a row that is not in the table.
+    /// Inserts a row that is not in the table.
     pub fn insert(&mut self, row: u64, slot: u32) {
         let tag = tag(row);
         let mut at = self.home(tag);
@@ -75,7 +77,7 @@ impl Index {
         while self.cells[hole] != tag << 32 | u64::from(slot + 1) {
             hole = self.after(hole);
         }
-        // Cells behind the hole move into it, unless their home lies behind it.
+        // Later cells move into the hole unless their home position is after it.
         let mut at = self.after(hole);
         while self.cells[at] != 0 {
             let home = self.home(self.cells[at] >> 32);
@@ -96,7 +98,7 @@ impl Index {
         if at + 1 == self.cells.len() { 0 } else { at + 1 }
     }
 
-    /// Number of steps from a cell to another.
+    /// Returns the number of steps from one cell to another.
     fn distance(&self, from: usize, to: usize) -> usize {
         if to >= from { to - from } else { to + self.cells.len() - from }
     }

@@ -1,9 +1,9 @@
 //! Rows by id: sources, de-duplication, and a cache with its policies.
 //!
-//! Rows of an embedding table (of a server, where they change) and features of vertices (frozen) are read
-//! alike: a batch has ids in any order and with repetitions; rows that a [`Cache`] has are copied from there,
-//! the others are asked for once each, in ascending order, from a [`Source`]. Rows are bytes, in a
-//! [`Format`]. No sockets, threads or clock; [`Frozen`] reads files.
+//! The crate serves both embedding rows, which change on a server, and frozen features of vertices. A batch
+//! has ids in any order and with repetitions. Rows in a [`Cache`] are copied from there; the others are
+//! requested from a [`Source`], once each and in ascending order. Rows are bytes in a [`Format`]. There are
+//! no sockets, threads or clock; only [`Frozen`] reads files.
 //!
 //! | | |
 //! |---|---|
@@ -12,7 +12,7 @@
 //! | [`Policy`] | decision which rows are kept: [`Prefix`], [`Lru`], [`Sieve`], [`Foreseen`] |
 //! | [`belady`], [`by_frequency`] | bounds on the hits of a [`Trace`] |
 //!
-//! Laws of the cache are in `cache.rs`; `tests/laws` holds them for every policy.
+//! The laws of the cache are in `cache.rs`; `tests/laws` checks them for every policy.
 //!
 //! ```
 //! use thinwire_rows::{Cache, Frozen, Lookup, SLOT_BYTES, Sieve};

@@ -1,14 +1,14 @@
 //! Rings of slots: doubly linked lists in one array.
 
-/// Rings of numbers. Each is in one ring, or alone in a ring of its own.
+/// Rings of numbers. Every number is in exactly one ring, possibly alone.
 #[derive(Clone, Debug)]
 pub struct Links {
-    /// Of each number, the one before it and the one after it.
+    /// Previous and next number of each number.
     around: Vec<[u32; 2]>,
 }
 
 impl Links {
-    /// The numbers `0..count`, each alone.
+    /// Creates rings of the numbers `0..count`, each alone.
     pub fn new(count: u32) -> Links {
         Links { around: (0..count).map(|number| [number; 2]).collect() }
     }
@@ -28,7 +28,7 @@ impl Links {
         self.around[number as usize][1]
     }
 
-    /// Takes a number out of its ring, so that it is alone.
+    /// Removes a number from its ring; it is alone afterwards.
     pub fn take_out(&mut self, number: u32) {
         let [before, after] = self.around[number as usize];
         self.around[before as usize][1] = after;
@@ -36,7 +36,7 @@ impl Links {
         self.around[number as usize] = [number; 2];
     }
 
-    /// Moves a number behind another.
+    /// Moves a number out of its ring to the place after `other`.
     pub fn put_after(&mut self, other: u32, number: u32) {
         self.take_out(number);
         let after = self.after(other);

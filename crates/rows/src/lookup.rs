@@ -1,35 +1,35 @@
-//! One batch on its way through a cache.
+//! Lookup of one batch in a cache.
 
 use crate::error::{Error, check_length};
 use crate::unique::Unique;
 
-/// Batch of ids between [`Cache::begin`](crate::Cache::begin) and
-/// [`Cache::finish`](crate::Cache::finish), used again for the next batch: buffers are kept.
+/// Batch of ids between [`Cache::begin`](crate::Cache::begin) and [`Cache::finish`](crate::Cache::finish). A
+/// lookup is reusable, and keeps its buffers for the next batch.
 #[derive(Clone, Debug, Default)]
 pub struct Lookup {
     /// Number of ids.
     pub(crate) ids: usize,
-    /// Ids that the cache did not give, and their positions in the batch.
+    /// Ids that were misses, and their positions in the batch.
     missing: Vec<u64>,
     positions: Vec<u32>,
     unique: Unique,
-    /// Values of the missing rows, where the cache reads them from a source itself.
+    /// Values of the missing rows, if the cache reads them from a source itself.
     pub(crate) values: Vec<u8>,
 }
 
 impl Lookup {
-    /// A lookup of no ids.
+    /// Creates an empty lookup.
     pub fn new() -> Lookup {
         Lookup::default()
     }
 
-    /// Returns the rows that the cache did not give, ascending and without repetitions.
+    /// Returns the missing rows, ascending and unique.
     pub fn missing(&self) -> &[u64] {
         self.unique.rows()
     }
 
-    /// Ends the batch without the cache: copies the values of its missing rows, `width` bytes each, to their ids'
-    /// places in `out`, and keeps none.
+    /// Finishes the batch without caching anything: copies the values of the missing rows, `width` bytes
+    /// each, to the places of their ids in `out`.
     ///
     /// # Errors
     /// If a length does not fit.
@@ -56,7 +56,7 @@ impl Lookup {
         self.unique.take(&self.missing);
     }
 
-    /// Copies the values of the missing rows to their ids.
+    /// Copies the values of the missing rows to the places of their ids.
     pub(crate) fn scatter(&self, values: &[u8], width: usize, out: &mut [u8]) -> Result<(), Error> {
         check_length("values", values.len(), self.missing().len(), width)?;
         check_length("output", out.len(), self.ids, width)?;

@@ -1,14 +1,14 @@
 //! Hash of row numbers.
 //!
-//! Rows come from the program's own ids, so a multiplication that spreads them is enough: the upper bits
-//! of the product are used (Fibonacci hashing: Knuth, "The Art of Computer Programming", section 6.4).
+//! Row numbers are the program's own, so no attacker chooses them and multiplication is enough. The upper
+//! bits of the product are used (Fibonacci hashing: Knuth, "The Art of Computer Programming", section 6.4).
 
 use std::hash::{BuildHasherDefault, Hasher};
 
-/// 2^64 over the golden ratio.
+/// 2^64 divided by the golden ratio.
 const MULTIPLIER: u64 = 0x9E37_79B9_7F4A_7C15;
 
-/// Map whose keys are rows.
+/// Hash map with rows as keys.
 pub type RowMap<V> = std::collections::HashMap<u64, V, BuildHasherDefault<Mix>>;
 
 /// Returns a number whose upper bits depend on all bits of `row`.
@@ -22,7 +22,7 @@ pub struct Mix(u64);
 
 impl Hasher for Mix {
     fn finish(&self) -> u64 {
-        // The map takes its place from the lower bits.
+        // The map uses the lower bits.
         self.0.rotate_left(32)
     }
 
@@ -38,7 +38,8 @@ impl Hasher for Mix {
 /// Returns the row whose [`mix`] is `product`.
 #[cfg(test)]
 pub fn unmix(product: u64) -> u64 {
-    // Newton's iteration doubles the correct bits of the inverse, of which an odd number has three.
+    // Each Newton iteration doubles the number of correct bits; an odd number is its own inverse in three
+    // bits.
     let inverse = (0..5).fold(MULTIPLIER, |inverse: u64, _| {
         inverse.wrapping_mul(2_u64.wrapping_sub(MULTIPLIER.wrapping_mul(inverse)))
     });

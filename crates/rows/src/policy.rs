@@ -17,20 +17,21 @@ pub use lru::Lru;
 pub use prefix::Prefix;
 pub use sieve::Sieve;
 
-/// Decision which rows have the slots of a cache. A slot is a number below the number of slots that the
-/// policy was made for, and keeps its row until [`admit`](Policy::admit) gives it to another.
+/// Replacement policy of a cache. Slots are numbered below the number that the policy was created for. A row
+/// keeps its slot until [`admit`](Policy::admit) assigns the slot to another.
 pub trait Policy {
-    /// Notes that a batch used the row of a slot; told once per batch.
+    /// Records that a batch used the row in a slot; called at most once per slot and batch.
     fn hit(&mut self, slot: u32);
 
-    /// Chooses the slot of a row that has none, free or with the row that it replaces; `None` if the row is
-    /// not to be kept.
+    /// Returns the slot for a row that has none: a free one, or one whose row is replaced. `None` if the row
+    /// is not to be cached.
     fn admit(&mut self, row: u64) -> Option<u32>;
 
-    /// Notes that the next batch begins.
+    /// Records that the next batch begins.
     fn begin(&mut self) {}
 
-    /// Whether every row that is kept has the slot of its own number, so that the cache needs no table.
+    /// Returns whether every cached row is in the slot of its own number, so that the cache needs no hash
+    /// table.
     fn is_direct(&self) -> bool {
         false
     }

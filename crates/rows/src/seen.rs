@@ -1,9 +1,9 @@
-//! Slots that one lookup has used, a bit each: small enough to stay in the processor's cache.
+//! Set of the slots that one lookup has used, with a bit each, small enough for the processor's cache.
 
 /// Bits of a word.
 const BITS: u32 = u64::BITS;
 
-/// Set of slots that is filled and cleared by every lookup.
+/// Set of slots, filled and cleared by every lookup.
 #[derive(Clone, Debug)]
 pub struct Seen {
     words: Vec<u64>,
@@ -12,16 +12,16 @@ pub struct Seen {
 }
 
 impl Seen {
-    /// Bytes per slot, where a single slot has a word of its own.
+    /// Memory in bytes per slot, for the worst case of one slot per word.
     pub const SLOT_BYTES: usize = size_of::<u64>() + size_of::<u32>();
 
-    /// The empty set of this many slots.
+    /// Creates an empty set for this many slots.
     pub fn new(slots: u32) -> Seen {
         let words = vec![0; slots.div_ceil(BITS) as usize];
         Seen { words, slots: Vec::with_capacity(slots as usize) }
     }
 
-    /// Adds a slot; returns whether it was not in the set.
+    /// Adds a slot. Returns whether it is new.
     #[inline]
     pub fn insert(&mut self, slot: u32) -> bool {
         let word = &mut self.words[(slot / BITS) as usize];

@@ -1,13 +1,13 @@
 //! Memory of a cache: slots, each with the state of its row and the row's bytes side by side.
 //!
-//! A lookup looks at the state and copies the row, so both in one place cost one access to memory.
+//! State and row of a slot are adjacent, so a lookup needs only one memory access for both.
 
 use std::ops::Range;
 
-/// Bytes of a slot before its row: number of the row, and stamp.
+/// Bytes of a slot before its row: row number and stamp.
 pub const HEAD_BYTES: usize = 16;
 
-/// Number of a row that no slot has.
+/// Row number of an empty slot.
 pub const NO_ROW: u64 = u64::MAX;
 
 const ROW: Range<usize> = 0..8;
@@ -16,9 +16,9 @@ const STAMP: Range<usize> = 8..16;
 /// State of a slot.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Head {
-    /// The row that the slot has, or [`NO_ROW`].
+    /// Row in the slot, or [`NO_ROW`].
     pub row: u64,
-    /// Time of the value plus 1; 0 if it must not be used.
+    /// Time of the value plus 1; 0 if the value must not be used.
     pub stamp: u64,
 }
 
@@ -30,7 +30,7 @@ pub struct Slots {
 }
 
 impl Slots {
-    /// Slots without rows.
+    /// Creates empty slots.
     pub fn new(count: u32, width: usize) -> Slots {
         let mut slots = Slots { width, bytes: vec![0; count as usize * (HEAD_BYTES + width)] };
         (0..count).for_each(|slot| slots.put(slot, ROW, NO_ROW));
@@ -53,8 +53,8 @@ impl Slots {
         Head { row: self.get(slot, ROW), stamp: self.get(slot, STAMP) }
     }
 
-    /// Reads the states of slots; of those beyond the last, that of any. Does nothing else, so that accesses to
-    /// memory overlap, and the rows are on their way to the processor when they are copied.
+    /// Reads the states of slots; for numbers that are no slot, any state. It does nothing else, so that
+    /// memory accesses overlap and the rows are already being loaded when they are copied.
     pub fn read_heads(&self, slots: &[u32], heads: &mut [Head]) {
         let Some(last) = self.count().checked_sub(1) else { return };
         let pairs = heads.iter_mut().zip(slots);
@@ -67,7 +67,7 @@ impl Slots {
         &self.bytes[self.start(slot) + HEAD_BYTES..][..self.width]
     }
 
-    /// Gives a slot to a row, whose value is not there yet; returns the row that had it.
+    /// Assigns a slot to a row without a value yet. Returns the previous row.
     pub fn assign(&mut self, slot: u32, row: u64) -> u64 {
         let old = self.head(slot).row;
         self.put(slot, ROW, row);
@@ -75,7 +75,7 @@ impl Slots {
         old
     }
 
-    /// Overwrites the value of a slot, unless it is newer.
+    /// Overwrites the value of a slot unless the slot has a newer one.
     pub fn refresh(&mut self, slot: u32, value: &[u8], stamp: u64) {
         if self.head(slot).stamp <= stamp {
             self.put(slot, STAMP, stamp);
@@ -84,7 +84,7 @@ impl Slots {
         }
     }
 
-    /// Makes the value of a slot one that must not be used.
+    /// Marks the value of a slot as unusable.
     pub fn forget(&mut self, slot: u32) {
         self.put(slot, STAMP, 0);
     }

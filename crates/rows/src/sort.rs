@@ -1,4 +1,4 @@
-//! Radix sort of different rows, with the place that each had before.
+//! Radix sort of distinct rows, which also returns their permutation.
 
 /// Bits of a digit.
 const DIGIT: u32 = 11;
@@ -6,13 +6,13 @@ const DIGIT: u32 = 11;
 /// Number of values of a digit.
 const DIGITS: usize = 1 << DIGIT;
 
-/// Rows below which a comparison sort is faster.
+/// Number of rows below which a comparison sort is faster.
 const SHORT: usize = 512;
 
 /// Buffers of the sort.
 #[derive(Clone, Debug, Default)]
 pub struct Sorter {
-    /// Rows with the places that they had.
+    /// Rows with their original places.
     pairs: Vec<(u64, u32)>,
     other: Vec<(u64, u32)>,
     counts: Vec<u32>,
@@ -21,7 +21,7 @@ pub struct Sorter {
 }
 
 impl Sorter {
-    /// Sorts rows, all different, and `companions` with them; returns the new place of each.
+    /// Sorts distinct rows, and permutes `companions` alike. Returns the new place of each row.
     pub fn sort(&mut self, rows: &mut [u64], companions: &mut [u32]) -> &[u32] {
         self.pairs.clear();
         self.pairs.extend(rows.iter().copied().zip(0..));
@@ -42,12 +42,12 @@ impl Sorter {
         &self.ranks
     }
 
-    /// Returns the memory of the buffers, as numbers of elements.
+    /// Returns the capacities of the buffers, in elements.
     #[cfg(test)]
     pub fn capacity(&self) -> [usize; 5] {
         let Sorter { pairs, other, counts, ranks, companions } = self;
         let pairs = [pairs.capacity(), other.capacity()];
-        // The two change places.
+        // The two are swapped between calls.
         let [least, most] = [pairs[0].min(pairs[1]), pairs[0].max(pairs[1])];
         [least, most, counts.capacity(), ranks.capacity(), companions.capacity()]
     }
@@ -63,7 +63,7 @@ impl Sorter {
         }
     }
 
-    /// Sorts by one digit; rows that agree in it keep their order.
+    /// Sorts by one digit, stably.
     fn pass(&mut self, shift: u32) {
         let digit = |row: u64| (row >> shift) as usize & (DIGITS - 1);
         self.counts.clear();

@@ -1,16 +1,17 @@
-//! Traces of accesses, and bounds on the hits of any cache.
+//! Traces of accesses, and bounds on the hits of any policy.
 //!
-//! A batch finds the rows that the cache has when it begins; afterwards the cache holds any of those and of the
-//! batch's rows, as many as it has slots. So a row is found again if it keeps a slot from one use to the next.
-//! Keeping most of these intervals, at most one per slot at a time, is scheduling on equal machines, which
-//! dropping the interval that ends last solves (Faigle and Nawijn, "Note on scheduling intervals on-line", 1995).
+//! A batch finds the rows that are cached when it begins; afterwards the cache may hold any of these and of
+//! the batch's rows, up to its number of slots. An access is therefore a hit if its row kept a slot since its
+//! previous use. Maximising the number of such intervals, with at most one per slot at a time, is interval
+//! scheduling on identical machines, which is solved by dropping the interval that ends last (Faigle and
+//! Nawijn, "Note on scheduling intervals on-line", 1995).
 
 use std::collections::BTreeSet;
 
 use crate::mix::RowMap;
 use crate::unique::Unique;
 
-/// Batches of rows, in the order of their use.
+/// Batches of rows in order of use.
 #[derive(Clone, Debug, Default)]
 pub struct Trace {
     rows: Vec<u64>,
@@ -23,12 +24,12 @@ pub struct Trace {
 pub enum Start {
     /// Empty.
     Cold,
-    /// Full of whatever rows are best.
+    /// Full of the rows that give the most hits.
     Warm,
 }
 
 impl Trace {
-    /// No batches.
+    /// Creates an empty trace.
     pub fn new() -> Trace {
         Trace::default()
     }
@@ -46,15 +47,15 @@ impl Trace {
         (0..self.ends.len()).map(move |batch| &self.rows[start(batch)..self.ends[batch]])
     }
 
-    /// Returns the number of accesses: rows of a batch, summed over batches.
+    /// Returns the number of accesses: unique rows per batch, summed over batches.
     pub fn accesses(&self) -> usize {
         self.rows.len()
     }
 }
 
-/// Returns all rows with the number of batches that use them, most used first, and of those used equally the
-/// lowest id first. The first `k` are the best that a cache of `k` slots can hold all the time, if it is filled
-/// beforehand; their numbers add up to its hits.
+/// Returns all rows with the number of batches that use them, most frequent first, then by ascending id. The
+/// first `k` are the best constant content of a cache of `k` slots that is filled in advance; the sum of
+/// their numbers is its number of hits.
 pub fn by_frequency(trace: &Trace) -> Vec<(u64, u64)> {
     let mut counts: RowMap<u64> = RowMap::default();
     trace.rows.iter().for_each(|row| *counts.entry(*row).or_default() += 1);
@@ -63,11 +64,11 @@ pub fn by_frequency(trace: &Trace) -> Vec<(u64, u64)> {
     order
 }
 
-/// Returns the most hits that a cache with this many slots can have, whatever its policy (Belady, "A study of
-/// replacement algorithms for a virtual-storage computer", 1966; here a row need not be kept).
+/// Returns the largest number of hits of any policy with this many slots (Belady, "A study of replacement
+/// algorithms for a virtual-storage computer", 1966; here a row need not be cached).
 pub fn belady(trace: &Trace, slots: usize, start: Start) -> u64 {
     let (next, first) = next_uses(trace);
-    // Rows in the cache by their next use.
+    // Cached rows, ordered by next use.
     let mut kept: BTreeSet<(usize, u64)> = BTreeSet::new();
     if start == Start::Warm {
         kept.extend(first.into_iter().map(|(row, batch)| (batch, row)));
@@ -91,7 +92,7 @@ fn trim(kept: &mut BTreeSet<(usize, u64)>, slots: usize) {
     }
 }
 
-/// Batch of the next use after each access, and of the first use of each row.
+/// Returns the batch of the next use after each access, and of the first use of each row.
 fn next_uses(trace: &Trace) -> (Vec<Option<usize>>, RowMap<usize>) {
     let mut next = Vec::with_capacity(trace.rows.len());
     let mut later: RowMap<usize> = RowMap::default();
@@ -108,7 +109,8 @@ mod tests {
 
     use super::*;
 
-    /// Most hits of batches that are sets of bits, over every choice of contents after every batch.
+    /// Returns the largest number of hits over every choice of content after every batch. Batches are bit
+    /// sets.
     fn most_hits(batches: &[u32], slots: u32, content: u32) -> u32 {
         let Some((batch, rest)) = batches.split_first() else { return 0 };
         let all = content | batch;

@@ -1,35 +1,34 @@
-//! De-duplication: the rows of a batch, each once and ascending, and the place of every id among them.
+//! De-duplication: the unique rows of a batch in ascending order, and the place of every id among them.
 //!
-//! Laws: `rows()[places()[i]] == ids[i]`; the rows ascend strictly; a sum adds the gradients of a row in
-//! the order of the ids, so its bits depend on nothing else.
+//! Laws: `rows()[places()[i]] == ids[i]`; the rows ascend strictly; a sum adds the gradients of a row in the
+//! order of the ids, so its bits are deterministic.
 
 use crate::error::{Error, check_length};
 use crate::mix::mix;
 use crate::sort::Sorter;
 
-/// Cell of the hash table that holds nothing.
+/// Empty cell of the hash table.
 const EMPTY: u32 = u32::MAX;
 
-/// Rows of a batch without repetitions. Buffers are kept from batch to batch, so that batches of about
-/// one size need no new memory.
+/// Unique rows of a batch. Buffers are reused, so batches of similar size need no new memory.
 #[derive(Clone, Debug, Default)]
 pub struct Unique {
     rows: Vec<u64>,
     places: Vec<u32>,
-    /// For each row, the position of its first id.
+    /// Position of the first id of each row.
     firsts: Vec<u32>,
-    /// Hash table of numbers of rows.
+    /// Hash table of row indices.
     cells: Vec<u32>,
     sorter: Sorter,
 }
 
 impl Unique {
-    /// No rows.
+    /// Creates an empty set of rows.
     pub fn new() -> Unique {
         Unique::default()
     }
 
-    /// Takes the ids of a batch, in any order and with repetitions.
+    /// Replaces the rows by those of a batch of ids, in any order and with repetitions.
     ///
     /// # Panics
     /// If there are more than 2^31 ids.
@@ -50,7 +49,7 @@ impl Unique {
         &self.places
     }
 
-    /// Copies the values of the rows, `width` bytes each, to the places of the ids.
+    /// Copies the values of the rows, `width` bytes each, to the places of their ids in `out`.
     ///
     /// # Errors
     /// If a length does not fit.
@@ -63,7 +62,7 @@ impl Unique {
         Ok(())
     }
 
-    /// Adds the gradients of ids of the same row, `columns` values each, and puts the sums in `sums`.
+    /// Sums the gradients of ids with the same row, `columns` values each, into `sums`.
     ///
     /// # Errors
     /// If the length does not fit.
@@ -89,7 +88,7 @@ impl Unique {
         Ok(())
     }
 
-    /// Numbers the rows in the order of their first ids.
+    /// Numbers the rows by their first id.
     fn collect(&mut self, ids: &[u64]) {
         self.rows.clear();
         self.firsts.clear();
@@ -103,7 +102,7 @@ impl Unique {
         }
     }
 
-    /// Returns the number of an id's row, which is a new one if no id before had it.
+    /// Returns the index of an id's row, adding it if the id is new.
     fn number(&mut self, id: u64, position: u32, bits: u32) -> u32 {
         let mask = self.cells.len() - 1;
         let mut at = (mix(id) >> (64 - bits)) as usize;
@@ -132,7 +131,7 @@ mod tests {
 
     use super::*;
 
-    /// Gradients whose sums depend on the order in which they are added.
+    /// Returns gradients whose sums depend on the order of addition.
     fn gradients(count: usize) -> Vec<f32> {
         let key = Key { seed: 7, step: 0, tensor: 0 };
         (0..count as u64).map(|at| key.normal(at) * 10_f32.powi((at % 7) as i32)).collect()

@@ -1,8 +1,8 @@
-//! Throughput of workers of different speeds on a parameter server: a job in one process, over loopback.
+//! Throughput of a parameter server with workers of different speeds, in one process over loopback.
 //!
-//! Each step of a worker computes, which is a sleep here, then pushes and pulls a small table. Throughput is the steps
-//! per second of all workers together. Either one worker is always four times as slow as the others, or each worker
-//! in turn is so for two steps. It stands beside the throughput of the fast workers alone.
+//! In each step a worker computes (here it sleeps), pushes, and pulls a small table. Throughput is the number
+//! of steps per second of all workers together. Either one worker is always four times as slow as the others,
+//! or each worker in turn is for two steps. The throughput of the fast workers alone is the baseline.
 //!
 //! `cargo run --release -p thinwire-server --example paces -- [SECONDS]`
 
@@ -24,7 +24,7 @@ const TIMEOUT: Duration = Duration::from_secs(60);
 
 type Outcome<T> = Result<T, Box<dyn Error + Send + Sync>>;
 
-/// Steps for which a worker is slow.
+/// Worker that is slow.
 #[derive(Clone, Copy)]
 enum Slow {
     Nobody,
@@ -65,7 +65,7 @@ fn main() -> Outcome<()> {
     Ok(())
 }
 
-/// Returns the steps per second of all workers.
+/// Returns the steps per second of all workers together.
 fn throughput(consistency: &str, (workers, slow): (usize, Slow), length: Duration) -> Outcome<f64> {
     let options = |min| Options::new(Authority::Saved, min, 8);
     let servers = Some(Servers::new(options(1), Configuration::new));
@@ -88,7 +88,7 @@ fn throughput(consistency: &str, (workers, slow): (usize, Slow), length: Duratio
     Ok(steps? as f64 / length.as_secs_f64())
 }
 
-/// Trains for so long, and returns the number of steps.
+/// Trains for `length` and returns the number of steps.
 fn train(
     address: &str,
     consistency: &str,

@@ -1,8 +1,9 @@
-//! Memory of a large table, and a table of four times its limit of memory beside one in memory.
+//! Memory of a large table, and speed of a table with a quarter of its memory as limit.
 //!
-//! First all rows are written once under `sgd`: resident bytes beside those of the values. Then a table is
-//! trained by pulls and pushes of Zipf ids, in memory and within a quarter of its bytes, and the values are
-//! compared bit by bit. Rows per second are those of pulls and pushes together, without any network.
+//! First all rows are written once under `sgd`, and resident memory is compared with the bytes of the values.
+//! Then the table is trained by pulls and pushes of Zipf ids, without a limit and with a limit of a quarter
+//! of its bytes, and the values are compared bit by bit. Rows per second count pulls and pushes together,
+//! without a network.
 //!
 //! `cargo run --release -p thinwire-server --example spill -- FOLDER [ROWS]`
 
@@ -52,7 +53,7 @@ fn main() -> Result<(), thinwire_server::Error> {
     Ok(())
 }
 
-/// Returns a table whose rows were written once.
+/// Returns a table with every row written once.
 fn written(rows: u64, limit: Option<MemoryLimit>) -> Result<Tables, thinwire_server::Error> {
     let optimizer = Optimizer::parse("sgd:lr=0.01").expect("a rule");
     let initial = Initial::Uniform(0.05);
@@ -71,7 +72,7 @@ fn update(rows: Vec<u64>) -> Write {
     Write::Update { pushes: Vec::new(), parts: vec![Part { table: 0, rows, gradient }] }
 }
 
-/// Pulls and pushes rows of Zipf ids, and returns a hash of all values that were pulled.
+/// Pulls and pushes rows of Zipf ids. Returns a hash of all pulled values.
 fn train(name: &str, rows: u64, tables: &mut Tables) -> Result<u64, thinwire_server::Error> {
     let (begun, mut count, mut hash) = (Instant::now(), 0, 0_u64);
     for step in 0..STEPS {
@@ -91,8 +92,8 @@ fn train(name: &str, rows: u64, tables: &mut Tables) -> Result<u64, thinwire_ser
     Ok(hash)
 }
 
-/// Returns the unique rows of a batch whose ids are as frequent as 1 over their rank; ranks are spread
-/// over the table.
+/// Returns the unique rows of a batch of Zipf ids: the frequency of an id is 1 over its rank, and ranks are
+/// spread over the table.
 fn zipf(step: u64, rows: u64) -> Vec<u64> {
     let key = Key { seed: 2, step, tensor: 0 };
     let id = |at| {

@@ -1,8 +1,9 @@
-//! Speed of a parameter server on the wire: one process of a job per rank, workers first, then servers.
+//! Speed of a parameter server over a network, with one process per rank: workers first, then servers.
 //!
-//! `dense`: each worker pushes the gradient of a table and pulls the table, under `sync`. `sparse`: one worker
-//! pulls random rows, beside a gather of as many from a local hash map. Rank 0 has the coordinator, and prints a
-//! JSON line per measurement. A server ends with the coordinator. `bench/server.sh` starts it.
+//! `dense`: each worker pushes the gradient of a table and pulls the table, under `sync`. `sparse`: one
+//! worker pulls random rows, and gathers as many from a local hash map for comparison. Rank 0 also runs the
+//! coordinator, and prints a JSON line per measurement. Servers end when the coordinator does.
+//! `bench/server.sh` starts all ranks.
 //!
 //! `RANK=0 MASTER_ADDR=127.0.0.1 MASTER_PORT=29500 wire dense WORKERS SERVERS BACKUPS FORMAT BYTES RUNS`
 
@@ -24,7 +25,7 @@ const SPARSE_ROWS: u64 = 1_000_000;
 
 type Outcome = Result<(), Box<dyn Error>>;
 
-/// What is measured, from the command line and the environment.
+/// Benchmark, from the command line and the environment.
 struct Bench {
     rank: u32,
     place: String,
@@ -73,7 +74,7 @@ impl Bench {
         Ok(Some(Coordinator::bind(&self.place, &self.token, job, None, |_| {})?))
     }
 
-    /// Serves as long as the coordinator is there.
+    /// Serves until the coordinator ends.
     fn serve(&self) -> Outcome {
         wait_until(|| TcpStream::connect(&self.place).is_ok())?;
         let seat = Seat::server(&self.place, &self.token)?;
@@ -127,7 +128,7 @@ impl Bench {
         let mut values = vec![1.0; all.len() * DENSE_WIDTH as usize];
         let gradient = values.clone();
         let mut seconds = Vec::new();
-        // The first run makes rows, connections and memory.
+        // The first run is not measured: it creates rows, connections and buffers.
         for _ in 0..=self.runs {
             let begun = Instant::now();
             client.begin_push(&[Gradient { table: 0, rows: &all, values: &gradient }])?;
@@ -137,7 +138,7 @@ impl Bench {
             seconds.push(begun.elapsed().as_secs_f64());
         }
         self.tell("thinwire", values.len() * 4, seconds);
-        // Nobody leaves before all are done.
+        // A synchronous step acts as a barrier, so no worker leaves before all have finished.
         client.push(&[])?;
         std::thread::sleep(Duration::from_millis(500));
         Ok(())
@@ -169,7 +170,7 @@ impl Bench {
         Ok(())
     }
 
-    /// Writes every row, and returns the values as a hash map.
+    /// Writes every row. Returns the values as a hash map.
     fn fill(&self, client: &mut Client) -> Result<HashMap<u64, Vec<f32>>, Box<dyn Error>> {
         let width = SPARSE_WIDTH as usize;
         let mut map = HashMap::new();
@@ -201,12 +202,12 @@ impl Bench {
     }
 }
 
-/// Returns the gradient that a row gets, which every format has.
+/// Returns the gradient of a row, a value that every format represents exactly.
 fn value(row: u64) -> f32 {
     (row % 1000) as f32
 }
 
-/// Returns uniform ids of a run.
+/// Returns the uniform ids of a run.
 fn ids(count: usize, run: u64) -> Vec<u64> {
     let key = Key { seed: 7, step: run, tensor: 0 };
     (0..count as u64).map(|at| u64::from(key.below(at, SPARSE_ROWS as u32))).collect()

@@ -1,8 +1,9 @@
-//! Client of a job's servers: the process that pushes gradients and pulls rows.
+//! Client of a job's servers, which pushes gradients and pulls rows.
 //!
-//! It knows the tables and the servers from the coordinator, and speaks with all primaries at once. What
-//! is refused, or lost with a server, is sent again with its number to the server that follows; the
-//! coordinator may be away meanwhile. Law: a push that has returned is applied once, whatever fails.
+//! The coordinator tells the client the tables and the primaries, and the client keeps a connection to each
+//! primary. A request that is refused or lost is sent again under the same number, to the new primary if
+//! there is one. The coordinator may be unreachable meanwhile. Law: a push that has returned is applied
+//! exactly once, whatever fails.
 
 mod caches;
 mod courier;
@@ -34,10 +35,10 @@ use session::Session;
 pub use snapshot::take_snapshot;
 pub use split::Gradient;
 
-/// Client of a worker, which pushes once per step and pulls what it needs.
+/// Client of a worker: pushes once per step, and pulls the rows that the worker needs.
 ///
-/// The worker is in the job by its `Membership` or `Presence`, whose id the client has. Dropped, it leaves
-/// whatever was begun to its fate.
+/// The client uses the id of the worker's `Membership` or `Presence`. Dropping the client does not cancel
+/// requests under way: a push that was begun may or may not be applied.
 #[derive(Debug)]
 pub struct Client {
     session: Session,
@@ -46,18 +47,19 @@ pub struct Client {
     pushes: u64,
     /// Step of the last push.
     step: u64,
-    /// Ticket of a push that was begun and is not finished.
+    /// Ticket of the push that was begun and not finished.
     push: Option<u64>,
     rounding: Rounding,
 }
 
 impl Client {
-    /// Defines the tables of the job, or checks that they are the job's, and waits until it has servers.
+    /// Defines the tables of the job, or checks that they equal the job's, and waits until the job has
+    /// servers. `timeout` bounds this wait and every later wait for an answer. Under `sync` and `bounded` it
+    /// must exceed the longest step of the slowest worker.
     ///
     /// # Errors
-    /// If the definition cannot be or is not the job's, the coordinator has another token, or the
-    /// servers are not there within `timeout`, which is also the longest time without an answer later:
-    /// it exceeds the longest step of the slowest worker where workers wait for each other.
+    /// If the definition is invalid or differs from the job's, the coordinator has another token, or the
+    /// servers are not ready within `timeout`.
     pub fn open(seat: &Seat, definition: &Definition, timeout: Duration) -> Result<Client, Error> {
         if seat.id.0 == 0 || seat.id.is_server() {
             let message = format!("client {} is no worker, expected the id of one", seat.id);
@@ -68,14 +70,14 @@ impl Client {
         Ok(Client { session, seat: seat.clone(), pushes: 0, step: 0, push: None, rounding })
     }
 
-    /// Returns the number of a table.
+    /// Returns the number of the table with this name.
     pub fn table(&self, name: &str) -> Option<u32> {
         self.session.atlas.number(name)
     }
 
-    /// Keeps rows of a table from now on, and gives them while they are not too old. They still contain all
-    /// pushes of this client. Without a cache, and with a staleness of 0 under `sync`, each pull is as
-    /// new as the job's consistency asks for; any other staleness comes on top of that.
+    /// Caches rows of a table from now on. Cached rows contain all pushes of this client. With a staleness of
+    /// 0 under `sync`, pulls return the same values as without a cache; otherwise the staleness of the cache
+    /// adds to what the job's consistency allows.
     ///
     /// # Errors
     /// [`Kind::Invalid`] if there is no such table.
@@ -86,7 +88,7 @@ impl Client {
         Ok(())
     }
 
-    /// Returns the counts of a table's cache; none without one.
+    /// Returns the counters of a table's cache, or `None` if the table is not cached.
     pub fn hits(&self, table: u32) -> Option<Hits> {
         self.session.caches.hits(table)
     }
@@ -96,18 +98,18 @@ impl Client {
         self.pushes
     }
 
-    /// Pushes the gradients of a step, which may be none, and returns when they will survive.
+    /// Pushes the gradients of a step, possibly none, and returns once all replicas of all shards have them.
     ///
     /// # Errors
-    /// [`Kind::Invalid`] if a table, row or length does not fit; nothing was sent then.
-    /// [`Kind::Timeout`] if nothing is answered for too long: the push is still under way, and
-    /// [`Client::finish_push`] waits on. [`Kind::Lost`] if no server has a shard any more.
+    /// [`Kind::Invalid`] if a table, row or length does not fit; nothing was sent. [`Kind::Timeout`] if no
+    /// request is answered for the timeout: the push is still under way, and [`Client::finish_push`]
+    /// continues to wait. [`Kind::Lost`] if a shard has no replica left.
     pub fn push(&mut self, gradients: &[Gradient<'_>]) -> Result<(), Error> {
         self.begin_push(gradients)?;
         self.finish_push()
     }
 
-    /// Begins a push, after the one before is finished.
+    /// Sends a push without waiting for it, after finishing the previous one.
     ///
     /// # Errors
     /// As [`Client::push`].
@@ -115,7 +117,7 @@ impl Client {
         let mut shards = self.session.atlas.parts(gradients)?;
         self.finish_push()?;
         self.pushes += 1;
-        // A worker that joins or comes back continues beside the slowest of the others.
+        // A worker that joins or returns continues at the step of the slowest other worker.
         self.step = self.step.max(self.session.step()) + 1;
         self.session.atlas.round(self.pushes, &mut shards, &mut self.rounding);
         self.session.caches.pushed(gradients);
@@ -134,7 +136,7 @@ impl Client {
         self.session.add(ticket, key, &FromClient::Push { shard, push }, 0);
     }
 
-    /// Waits until the push that was begun will survive.
+    /// Waits until all replicas of all shards have the push that was begun.
     ///
     /// # Errors
     /// As [`Client::push`].
@@ -148,17 +150,17 @@ impl Client {
         Ok(())
     }
 
-    /// Reads rows in any order into `out`, group after group and row by row: each is the values of a table's
-    /// rows. They contain all pushes of this client, and are as new as the job's consistency asks for, or kept by a
-    /// cache. Values of tables that do not travel as f32 are rounded to the nearest.
+    /// Reads rows into `out`, group after group and row by row. A group is a table and its row numbers, in
+    /// any order. The values contain all pushes of this client, and are as recent as the job's consistency
+    /// requires or the table's cache allows. Values of tables in `f16` or `int8` are rounded to the nearest.
     ///
     /// # Errors
-    /// As [`Client::push`]; nothing of a pull is under way then.
+    /// As [`Client::push`]. After an error no request of this pull is under way.
     pub fn pull(&mut self, groups: &[(u32, &[u64])], out: &mut [f32]) -> Result<(), Error> {
         self.session.pull(groups, self.pushes, out)
     }
 
-    /// Reads all rows of a table.
+    /// Reads all rows of a table, in the order of their numbers.
     ///
     /// # Errors
     /// As [`Client::pull`].
@@ -166,7 +168,7 @@ impl Client {
         self.session.pull_all(table, self.pushes)
     }
 
-    /// Begins to read rows.
+    /// Requests rows without waiting for them.
     ///
     /// # Errors
     /// As [`Client::pull`].
@@ -174,7 +176,7 @@ impl Client {
         self.session.begin_pull(groups, self.pushes)
     }
 
-    /// Waits for the rows of a pull, as [`Client::pull`] does.
+    /// Waits for the rows of a pull and writes them to `out`, as [`Client::pull`] does.
     ///
     /// # Errors
     /// As [`Client::pull`].
@@ -182,7 +184,7 @@ impl Client {
         self.session.finish_pulling(pulling, self.pushes, out)
     }
 
-    /// Takes a snapshot of the job that contains all pushes of this client, and returns the name of its folder.
+    /// Takes a snapshot of the job that contains all pushes of this client. Returns the name of its folder.
     ///
     /// # Errors
     /// As [`take_snapshot`].

@@ -1,8 +1,8 @@
-//! Clocks of the workers: which of their pushes a state contains, and how far they have come.
+//! Clocks of the workers: the pushes that a state contains, and the step that each worker has reached.
 //!
-//! They are part of the replicated state, so that a push is known wherever its effect is. Clocks are steps of the
-//! job, and the same in all shards, whenever a shard has heard of a worker. A worker that joins or comes back has no
-//! clock, and nobody waits for it, until its first push.
+//! Clocks are part of the replicated state, so wherever the effect of a push is, its number is too. Clocks
+//! count steps of the job and are equal in all shards, no matter when a shard learned of a worker. A worker
+//! that joins or returns has no clock until its first push, and nobody waits for it before.
 
 use std::collections::BTreeMap;
 
@@ -12,27 +12,27 @@ use crate::frontier::Frontier;
 use crate::wire::fields::{NUMBER_MAX, count, id, number, write_count, write_u64};
 use crate::write::{PushName, Workers, Write};
 
-/// Pushes of every worker.
+/// Clock and last push of every worker.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Clocks {
     version: u64,
     /// Greatest step of a push.
     newest: u64,
     workers: BTreeMap<Id, Worker>,
-    /// Numbers of the last pushes of workers that have left: one that comes back may send a push again.
+    /// Last push numbers of workers that have left: a worker that returns may repeat a push.
     gone: BTreeMap<Id, u64>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Worker {
-    /// Last step of the job that it has made or skipped; none before its first push.
+    /// Last step of the job that the worker made or skipped; `None` before its first push.
     clock: Option<u64>,
-    /// Number of its last push.
+    /// Number of the worker's last push.
     pushed: u64,
 }
 
 impl Clocks {
-    /// Takes a write into account.
+    /// Counts the pushes of a write, or replaces the list of workers.
     pub fn apply(&mut self, write: &Write) {
         match write {
             Write::Update { pushes, .. } => {
@@ -42,7 +42,8 @@ impl Clocks {
         }
     }
 
-    /// The first push of a newcomer puts it beside the slowest, if it is behind: nobody waits for it to catch up.
+    /// Counts one push. The first push of a newcomer that is behind raises its clock to the slowest worker's,
+    /// so that nobody waits for it to catch up.
     fn count(&mut self, push: &PushName) {
         let least = self.least();
         if let Some(worker) = self.workers.get_mut(&push.client) {
@@ -52,7 +53,7 @@ impl Clocks {
         self.newest = self.newest.max(push.step);
     }
 
-    /// Before the first step all workers are waited for.
+    /// Replaces the list of workers. Before the first step of the job all workers are waited for.
     fn replace(&mut self, workers: &Workers) {
         let clock = (self.newest == 0).then_some(0);
         let mut known = std::mem::take(&mut self.workers);
@@ -65,8 +66,8 @@ impl Clocks {
         self.version = workers.version;
     }
 
-    /// Appends version, greatest step, and the workers and those that have left, by id. A clock is sent as the
-    /// following step, or as 0 if there is none.
+    /// Appends the version, the greatest step, the workers by id, and the workers that left by id. A clock is
+    /// sent as the following step; 0 means none.
     pub(crate) fn write(&self, bytes: &mut Vec<u8>) {
         [self.version, self.newest].iter().for_each(|field| write_u64(*field, bytes));
         write_count(self.workers.len(), bytes);
@@ -80,7 +81,7 @@ impl Clocks {
         }
     }
 
-    /// Reads what [`Clocks::write`] writes, and nothing else.
+    /// Reads the bytes of [`Clocks::write`]; `None` for any others.
     pub(crate) fn read(fields: &mut Fields<'_>) -> Option<Clocks> {
         let (version, newest) = (fields.u64().ok()?, number(fields)?);
         let length = count(fields, 24)?;
@@ -107,7 +108,7 @@ impl Clocks {
         self.workers.keys().copied()
     }
 
-    /// Returns the number of a worker's last push.
+    /// Returns the number of a worker's last push, or `None` if the worker is not in the list.
     pub fn pushed(&self, id: Id) -> Option<u64> {
         self.workers.get(&id).map(|worker| worker.pushed)
     }
@@ -118,12 +119,12 @@ impl Clocks {
         Frontier { pushes: pushed.collect() }
     }
 
-    /// Returns the workers that are waited for, and their clocks.
+    /// Returns the workers with a clock, those that others wait for, and their clocks.
     pub fn active(&self) -> impl Iterator<Item = (Id, u64)> {
         self.workers.iter().filter_map(|(id, worker)| Some((*id, worker.clock?)))
     }
 
-    /// Returns the clock of the slowest worker that is waited for, or the greatest step if there is none.
+    /// Returns the clock of the slowest worker, or the greatest step if no worker has a clock.
     pub fn least(&self) -> u64 {
         self.active().map(|(_, clock)| clock).min().unwrap_or(self.newest)
     }
@@ -133,7 +134,7 @@ impl Clocks {
         self.newest
     }
 
-    /// Returns the clock that a worker had or will have after `pushed` pushes; none before its first one.
+    /// Returns the clock of a worker after its push `pushed`, past or future; `None` before its first push.
     pub fn after(&self, id: Id, pushed: u64) -> Option<u64> {
         let worker = self.workers.get(&id)?;
         Some((worker.clock? + pushed).saturating_sub(worker.pushed))

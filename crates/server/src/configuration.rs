@@ -1,13 +1,13 @@
-//! Configuration of a job's shards: what its tables are, and which servers have them.
+//! Configuration of a job: its tables, and the servers of each shard.
 //!
-//! It is the state machine beside the coordinator's rosters. Epochs of servers, their addresses and
-//! reports of learners come in; [`Placement::next`](crate::Placement::next) says who should have a shard, and
-//! [`View::next`] who has it. The first views are founded when there is a definition, as many servers as it asks
-//! for, and an address of each.
+//! This state machine runs beside the coordinator's rosters. Its inputs are the epochs of servers, their
+//! addresses and reports of ready learners. [`Placement::next`](crate::Placement::next) computes the servers
+//! that a shard should have, and [`View::next`] those that it has now. The first views are created once there
+//! are a definition, as many servers as it requires, and an address of each.
 //!
-//! Laws: views of a shard follow each other as [`View::next`] says; when all learners have reported,
-//! each shard that is not lost has as many replicas as it should, or as there are servers; a
-//! configuration that is restored goes on as the one that was saved.
+//! Laws: successive views of a shard obey [`View::next`]; when all learners have reported, each shard that is
+//! not lost has as many replicas as the definition requires, or as there are servers; a restored
+//! configuration continues exactly as the saved one.
 
 mod definition;
 mod request;
@@ -28,10 +28,10 @@ use snapshot::Heard;
 pub use snapshot::{SnapshotStage, SnapshotState};
 pub use state::JobState;
 
-/// Most addresses of servers that are kept.
+/// Largest number of server addresses that are stored.
 const ADDRESSES_MAX: usize = 1024;
 
-/// State machine that decides which servers have the shards of a job.
+/// State machine that decides which servers hold the shards of a job.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Configuration {
     state: JobState,
@@ -82,7 +82,7 @@ impl Configuration {
         Ok(())
     }
 
-    /// Forgets addresses of servers that have left, if there are too many.
+    /// Removes the addresses of servers that have left, if the table of addresses is full.
     fn make_room(&mut self, from: Id) -> Result<(), String> {
         let JobState { addresses, servers, .. } = &mut self.state;
         if addresses.len() >= ADDRESSES_MAX && !addresses.contains_key(&from) {
@@ -99,7 +99,7 @@ impl Configuration {
         let Some(view) = self.state.views.get(shard as usize) else {
             return Err(format!("shard {shard}, expected one of {shards}"));
         };
-        // A report of another view is void.
+        // A report about another view is void.
         if view.number != report.0 {
             return Ok(());
         }
@@ -113,7 +113,7 @@ impl Configuration {
         Ok(())
     }
 
-    /// Founds the views, or brings them in line with the servers that there are.
+    /// Creates the first views, or adapts them to the current servers.
     fn place(&mut self) {
         let Some(definition) = &self.state.definition else { return };
         let shares = self.shares();
@@ -182,7 +182,7 @@ impl Configuration {
         views[shard as usize].next(&Change { epoch: *epoch, members: servers, target, ready })
     }
 
-    /// Returns the servers that others can reach. All have equal weights.
+    /// Returns the servers whose address is known, with equal weights.
     fn shares(&self) -> Vec<Share> {
         let is_reached = |id: &&Id| self.state.addresses.contains_key(id);
         let servers = self.state.servers.iter().filter(is_reached);
@@ -202,7 +202,7 @@ impl ViewService for Configuration {
                 self.change(|state| (state.epoch, state.servers) = (epoch, ids));
                 self.place();
             }
-            // It was told before.
+            // The epoch is known already.
             _ => {}
         }
     }

@@ -1,22 +1,22 @@
-//! Consistency between workers: how far one may be ahead of another.
+//! Consistency between workers: how many steps one worker may be ahead of another.
 //!
 //! Bounded staleness is Ho et al., "More Effective Distributed ML via a Stale Synchronous Parallel
 //! Parameter Server" (NIPS 2013).
 
 use std::fmt;
 
-/// Rule by which a shard lets pushes and pulls wait.
+/// Rule by which a shard delays pushes and pulls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Consistency {
-    /// The sum over all workers of a step is one update.
+    /// The gradients of all workers in a step are summed and applied as one update.
     Sync,
-    /// Every push is an update, and nobody waits.
+    /// Every push is an update, and no worker waits.
     Async,
-    /// Every push is an update, and no worker is more than so many steps ahead of the slowest.
+    /// Every push is an update, and no worker is more than this many steps ahead of the slowest.
     Bounded(u32),
 }
 
-/// Refusal of the text of a consistency.
+/// Error for a text that names no consistency.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InvalidConsistency(String);
 
@@ -24,7 +24,7 @@ impl Consistency {
     /// Reads `sync`, `async` or `bounded:4`; `bounded:0` is `sync`.
     ///
     /// # Errors
-    /// If the text is another.
+    /// If the text is none of these.
     pub fn parse(text: &str) -> Result<Consistency, InvalidConsistency> {
         let bound = text.strip_prefix("bounded:").and_then(|steps| steps.parse().ok());
         match (text, bound) {
@@ -35,7 +35,8 @@ impl Consistency {
         }
     }
 
-    /// Returns the most steps that a worker may be ahead of the slowest when it reads.
+    /// Returns the largest lead in steps over the slowest worker with which a worker may read; `None` under
+    /// `async`.
     pub fn bound(self) -> Option<u64> {
         match self {
             Consistency::Sync => Some(0),

@@ -1,8 +1,8 @@
-//! Tables cut into shards.
+//! Division of tables into shards.
 //!
-//! The rows of all tables, one after the other, are cut into parts of equal bytes. A shard is a contiguous
-//! part of that, and never changes: only its servers do. Law: every row is in one shard, and shards
-//! differ by at most one row of the widest table.
+//! The rows of all tables in sequence are divided into shards of equal size in bytes. A shard is a contiguous
+//! range and never changes; only its servers do. Law: every row is in exactly one shard, and the sizes of
+//! shards differ by at most one row of the widest table.
 
 use std::ops::Range;
 
@@ -11,7 +11,7 @@ use std::ops::Range;
 pub struct Extent {
     /// Number of rows.
     pub rows: u64,
-    /// Bytes of a row with its state.
+    /// Bytes of a row including optimiser state and version.
     pub row_bytes: u64,
 }
 
@@ -27,7 +27,7 @@ pub struct Piece {
 /// Returns the pieces of each of `shards` shards, in the order of the tables.
 ///
 /// # Panics
-/// If the bytes of all tables do not fit in 64 bits, or a table has a row without bytes.
+/// If the bytes of all tables overflow 64 bits, or a table has rows of zero bytes.
 pub fn cut(tables: &[Extent], shards: usize) -> Vec<Vec<Piece>> {
     let size = |table: &Extent| table.rows.checked_mul(table.row_bytes).expect("bytes in 64 bits");
     let total = tables
@@ -38,7 +38,7 @@ pub fn cut(tables: &[Extent], shards: usize) -> Vec<Vec<Piece>> {
     let mut pieces = vec![Vec::new(); shards];
     let mut start = 0;
     for (table, extent) in (0..).zip(tables) {
-        // A row belongs to the shard in whose bytes it begins.
+        // A row belongs to the shard that contains its first byte.
         let first = |at: u64| at.saturating_sub(start).div_ceil(extent.row_bytes).min(extent.rows);
         for (shard, pieces) in pieces.iter_mut().enumerate() {
             let rows = first(bound(shard))..first(bound(shard + 1));

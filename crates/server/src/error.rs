@@ -3,25 +3,25 @@
 use std::error::Error as StdError;
 use std::fmt;
 
-/// Sort of an [`Error`].
+/// Kind of an [`Error`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Kind {
-    /// The caller's mistake: a definition, table, row or length that cannot be. Nothing was sent.
+    /// Mistake of the caller: an invalid definition, table, row or length. Nothing was sent.
     Invalid,
-    /// The coordinator or a server refuses what is asked, and would again.
+    /// The coordinator or a server refuses a request, and would refuse it again.
     Refused,
-    /// Nothing moved for too long; the message says what is missing.
+    /// No progress within the timeout; the message names what is missing.
     Timeout,
-    /// No server has a shard any more.
+    /// A shard has no replica left.
     Lost,
-    /// Bytes that no peer of this version writes.
+    /// Bytes that no peer of this version sends.
     Corrupt,
-    /// The disk of the rows beyond a server's limit of memory failed, or is full.
+    /// The disk of spilled rows failed or is full.
     Disk,
-    /// A snapshot or checkpoint that is missing, damaged or of other tables, or cannot be made.
+    /// A snapshot or checkpoint is missing, damaged or of other tables, or cannot be made.
     Snapshot,
-    /// The job or its connections; [`StdError::source`] tells more.
+    /// The job or its connections failed; [`StdError::source`] has the cause.
     Job(thinwire_job::Kind),
 }
 
@@ -35,7 +35,8 @@ pub struct Error {
 }
 
 impl Error {
-    /// An error of a kind, in one line: control characters, perhaps of a name from outside, become spaces.
+    /// Creates an error from its kind and a message, whose control characters become spaces: it may contain names
+    /// from outside, and is one line.
     pub fn new(kind: Kind, message: impl Into<String>) -> Error {
         Error { kind, message: line(&message.into()), hint: None, source: None }
     }
@@ -48,18 +49,18 @@ impl Error {
         Error::new(Kind::Corrupt, message)
     }
 
-    /// Adds a hint: a remedy in one line.
+    /// Adds a remedy in one line.
     #[must_use]
     pub(crate) fn with_hint(self, hint: impl Into<String>) -> Error {
         Error { hint: Some(hint.into()), ..self }
     }
 
-    /// Returns the sort of the error.
+    /// Returns the kind of the error.
     pub fn kind(&self) -> Kind {
         self.kind
     }
 
-    /// Remedy that the user may try, in one line.
+    /// Returns a remedy for the user to try, in one line.
     pub fn hint(&self) -> Option<&str> {
         self.hint.as_deref()
     }

@@ -1,7 +1,8 @@
-//! Server without sockets that takes any messages, for fuzz targets; files and decisions beside it.
+//! Server without sockets that accepts arbitrary messages, for fuzz targets; [`files`] and [`views`] are those of
+//! files and of the coordinator's decisions.
 //!
-//! The server is the primary of the first of two shards, and a backup of the second, whose primary is another
-//! server. That server, a worker, a reader and somebody unknown are connected.
+//! The server is the primary of the first of two shards and a backup of the second, whose primary is another
+//! server. Four connections are open: that server, a worker, a reader, and one without a hello.
 
 mod files;
 mod views;
@@ -33,15 +34,15 @@ struct Rig {
     layout: Arc<Layout>,
     out: Outbox,
     now: Instant,
-    /// Messages to each connection.
+    /// Partly received message of each connection.
     fragments: BTreeMap<ClientId, Fragments>,
 }
 
-/// Delivers messages, each behind its connection (1 byte) and its length (2 bytes), to a server. Its
-/// answers are checked.
+/// Delivers messages to a server and checks its answers. Each message follows its connection (1 byte) and its
+/// length (2 bytes, little-endian).
 ///
 /// # Panics
-/// If a message or an answer is read and not written back as the same bytes.
+/// If a parsed message or answer does not serialise to the same bytes.
 pub fn deliver(mut bytes: &[u8]) {
     let mut rig = Rig::new();
     while let Some(([connection, low, high], rest)) = bytes.split_first_chunk() {
@@ -54,7 +55,7 @@ pub fn deliver(mut bytes: &[u8]) {
     }
 }
 
-/// Returns a message as [`deliver`] takes it.
+/// Returns a message in the format of [`deliver`].
 pub fn letter(connection: u8, message: &[u8]) -> Vec<u8> {
     let length = u16::try_from(message.len()).expect("a short message");
     [&[connection][..], &length.to_le_bytes(), message].concat()
@@ -129,7 +130,7 @@ impl Rig {
         }
     }
 
-    /// Checks what the server says, and returns whether it closes a connection.
+    /// Checks the server's answers. Returns whether the server closes a connection.
     fn check(&mut self) -> bool {
         let mut closes = false;
         for action in self.out.take() {

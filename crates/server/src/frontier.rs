@@ -1,7 +1,8 @@
 //! Frontier of a snapshot: the newest push of each worker that it contains.
 //!
-//! A worker's push has the same number in all shards, so one frontier defines for every shard which pushes belong
-//! to the snapshot: a consistent cut (Chandy and Lamport, "Distributed Snapshots", TOCS 1985).
+//! A worker's push has the same number in all shards, so one number per worker defines in every shard which
+//! pushes belong to the snapshot. This is a consistent cut (Chandy and Lamport, "Distributed Snapshots", TOCS
+//! 1985).
 
 use std::collections::BTreeMap;
 
@@ -10,7 +11,7 @@ use thinwire_member::Id;
 
 use crate::hex;
 
-/// Number of the newest push of each worker.
+/// Number of the newest push of each worker in a snapshot.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Frontier {
     /// Numbers, by worker.
@@ -18,7 +19,7 @@ pub struct Frontier {
 }
 
 impl Frontier {
-    /// Advances the frontier to the newer push of each worker in either frontier.
+    /// Takes the larger number of each worker from both frontiers.
     pub fn join(&mut self, other: &Frontier) {
         for (id, number) in &other.pushes {
             let newest = self.pushes.entry(*id).or_default();

@@ -1,4 +1,4 @@
-//! Ids in JSON: sixteen hexadecimal digits, as people see them.
+//! Ids in JSON as sixteen lower-case hexadecimal digits, the form in which messages show them.
 
 use serde::{Deserialize, Deserializer, Serializer};
 use thinwire_member::Id;
@@ -12,7 +12,7 @@ pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Id, D::
     parse(&text).ok_or_else(|| serde::de::Error::custom(format!("'{text}' is no id")))
 }
 
-/// Reads sixteen lower-case hexadecimal digits.
+/// Parses sixteen lower-case hexadecimal digits.
 pub fn parse(text: &str) -> Option<Id> {
     let id = u64::from_str_radix(text, 16).ok().map(Id)?;
     (id.to_string() == text).then_some(id)

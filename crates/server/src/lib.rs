@@ -1,45 +1,46 @@
-//! Parameter server: shards that replicate, fail over and move, and the servers that have them.
+//! Parameter server: sharded, replicated tables of rows, and the servers and clients of a job.
 //!
-//! The core is pure: no sockets, threads or clock. [`cut`] makes shards of tables, [`Placement`] gives them
-//! servers, and [`View::next`] is the coordinator's decision about one of them. A [`Shard`] is the state
-//! machine of one copy: it orders pushes, replicates them and holds the bound on staleness. [`Tables`] are
-//! the copy's rows. The edge delivers events, performs actions in their order, and calls with a tick at
-//! `deadline()`.
+//! The core is pure: no sockets, threads or clock. [`cut`] divides tables into shards, [`Placement`] assigns
+//! shards to servers, and [`View::next`] decides the servers of one shard. A [`Shard`] is the state machine
+//! of one copy of a shard: it orders pushes, replicates them and enforces the bound on staleness. [`Tables`]
+//! stores the rows of the copy. The caller delivers events, performs the returned actions in order, and sends
+//! a tick at `deadline()`.
 //!
-//! Around it, [`Configuration`] decides beside the coordinator of an elastic job. A [`Server`] is a process
-//! of that job: one thread drives its shards and answers clients, one per peer writes, and one hears the
-//! coordinator. [`wire`] has the messages. Everything that they lose is repeated by the core. Within [`Limits`]
-//! rows are kept on disk beyond a limit of memory, and no answer depends on it.
+//! Around the core, [`Configuration`] runs beside the coordinator of an elastic job and decides views. A
+//! [`Server`] is a process of that job: one thread drives its shards and answers clients, one per peer sends
+//! to that peer, one talks to the coordinator, and one writes snapshots. [`wire`] defines the messages; the
+//! core repeats lost ones. Rows beyond the memory limit in [`Limits`] are kept on disk, which changes no
+//! answer.
 //!
 //! # One push
 //!
 //! | | worker | primary | backups |
 //! |--:|---|---|---|
-//! | 1 | sends a push with the next number | lets it wait while its worker is too far ahead; in synchronous mode until all pushes of its step are there, whose sum is one write | |
-//! | 2 | | appends the write to its log and forwards it | append, and say how far they have come |
-//! | 3 | | applies it and acknowledges, once all have it | apply it with the next message |
-//! | 4 | without an answer, sends it again, also to another primary | knows the numbers in its log | |
+//! | 1 | sends a push with the next number | holds it while its worker is too far ahead, or under `sync` until all pushes of its step have arrived; their sum is one write | |
+//! | 2 | | appends the write to its log and forwards it | append it and report their last entry |
+//! | 3 | | applies and acknowledges it once all replicas have it | apply it with the next message |
+//! | 4 | without an answer, sends it again, possibly to a new primary | recognises its number in the log | |
 //!
 //! # Laws
 //!
 //! 1. An acknowledged push is in the state of every later primary, as long as a replica of each view
-//!    lives into the next one.
+//!    survives into the next one.
 //! 2. A push is applied at most once.
-//! 3. When a worker is answered it is at most as many steps ahead of the slowest as [`Consistency`]
-//!    allows, and one more when its push is applied. Workers never wait for each other in a circle.
+//! 3. A worker that is answered is at most as many steps ahead of the slowest as [`Consistency`] allows,
+//!    and at most one more when its push is applied. Workers never wait for each other in a circle.
 //! 4. When faults end and pushes stop, all replicas are equal, bit by bit.
 //!
-//! `tests/laws` holds them over schedules of faults.
+//! `tests/laws` checks them over schedules of faults.
 //!
 //! # Why they hold
 //!
 //! Every acknowledged push is on *all* replicas of the view, and the replicas of a view come from those of
-//! the view before. A primary that is cut off waits in vain for a replica that has gone on to a later
-//! view and refuses. A learner delays commits before it is reported as ready, so it lacks nothing once it
-//! counts as a replica. This is PacificA (Lin et al., "PacificA: Replication in Log-Based Distributed
-//! Storage Systems", MSR-TR-2008-25), with the coordinator of an elastic job as its configuration
-//! manager. The interface is that of Li et al., "Scaling Distributed Machine Learning with the Parameter
-//! Server" (OSDI 2014).
+//! the previous view. A primary that was cut off cannot commit: it waits for a replica that has entered a
+//! later view and refuses its messages. Commits wait for a learner before it is reported as ready, so it
+//! lacks nothing when it becomes a replica. This is PacificA (Lin et al., "PacificA: Replication in
+//! Log-Based Distributed Storage Systems", MSR-TR-2008-25), with the coordinator of an elastic job as its
+//! configuration manager. The interface is that of Li et al., "Scaling Distributed Machine Learning with
+//! the Parameter Server" (OSDI 2014).
 //!
 //! ```
 //! use std::time::Duration;
@@ -87,8 +88,8 @@ mod view;
 pub mod wire;
 mod write;
 
-/// State machines and files that read bytes from outside, without sockets and disk, for fuzz targets; no part of
-/// the interface.
+/// Entry points of fuzz targets: state machines and parsers without sockets and disk. Not part of the public
+/// interface.
 #[doc(hidden)]
 pub mod fuzzing {
     pub use crate::exposed::{decide, deliver, letter, manifest, shard_file, snapshot_number};

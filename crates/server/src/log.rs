@@ -1,11 +1,11 @@
-//! Log of a shard: writes in their order, and how many of them are committed.
+//! Log of a shard: its writes in order, and how many of them are committed.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 
 use crate::write::{Entry, Write};
 
-/// Entries after `base`; the first entry of all has the number 1.
+/// Entries after number `base`. The first entry of a shard has number 1.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Log {
     base: u64,
@@ -30,8 +30,8 @@ impl Log {
         self.last()
     }
 
-    /// Writes entry `number`, which is not committed. Another entry in its place, and all that follow
-    /// that one, are dropped: they were never acknowledged.
+    /// Stores uncommitted entry `number`. If the log has an entry of another view in its place, that entry
+    /// and all later ones are dropped: they were never acknowledged.
     pub fn put(&mut self, number: u64, entry: Entry) {
         debug_assert!((self.committed + 1..=self.last() + 1).contains(&number));
         let at = (number - self.base - 1) as usize;
@@ -41,20 +41,20 @@ impl Log {
         }
     }
 
-    /// Returns at most `max` entries after `number`, or none if the log no longer has them.
+    /// Returns at most `max` entries after `number`, or `None` if the log no longer has them.
     pub fn after(&self, number: u64, max: usize) -> Option<Vec<Entry>> {
         let skipped = number.checked_sub(self.base)? as usize;
         Some(self.entries.iter().skip(skipped).take(max).cloned().collect())
     }
 
-    /// Commits one more entry and returns its write.
+    /// Commits the next entry and returns its write.
     pub fn commit(&mut self) -> Arc<Write> {
         let at = (self.committed - self.base) as usize;
         self.committed += 1;
         Arc::clone(&self.entries[at].write)
     }
 
-    /// Forgets committed entries but for the last `kept`.
+    /// Drops committed entries except the last `kept`.
     pub fn trim(&mut self, kept: u64) {
         while self.base + kept < self.committed {
             self.entries.pop_front();
@@ -62,7 +62,7 @@ impl Log {
         }
     }
 
-    /// Goes on from a state that contains the first `number` entries. Later ones are kept: they may be
+    /// Continues from a state that contains the first `number` entries. Later entries are kept: they may be
     /// acknowledged, and the primary compares them.
     pub fn advance(&mut self, number: u64) {
         let known = number.saturating_sub(self.base).min(self.entries.len() as u64);

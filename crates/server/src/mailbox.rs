@@ -1,8 +1,8 @@
-//! Messages that wait for one peer.
+//! Queue of messages to one peer.
 //!
-//! Whatever is lost is repeated by the primary, so a full mailbox drops what comes, and one without a
-//! connection drops all. Repetitions of what is still under way are left out: a slow connection is not
-//! made slower by them. Law: no more than [`BYTES_MAX`] bytes and one message wait.
+//! The primary repeats lost messages, so a full mailbox drops new messages, and one without a connection
+//! drops all. Entries and snapshots that are already under way are not queued again, so that repetitions do
+//! not slow down a slow connection further. Law: at most [`BYTES_MAX`] bytes plus one message are queued.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Mutex, MutexGuard};
@@ -12,25 +12,25 @@ use thinwire_link::Waker;
 use crate::message::Message;
 use crate::write::{Entry, Write};
 
-/// Bytes at which further messages are dropped.
+/// Queued bytes at which new messages are dropped.
 const BYTES_MAX: usize = 64 << 20;
-/// Messages at which further ones are dropped.
+/// Number of queued messages at which new ones are dropped.
 const LETTERS_MAX: usize = 4096;
-/// Bytes of a message without its entries and tables, at most.
+/// Largest size in bytes of a message without its entries and tables.
 const LETTER_BYTES: usize = 64;
 
-/// Message to another copy of a shard.
+/// Message to a server with another copy of the shard.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Letter {
     /// Number of the shard.
     pub shard: u32,
     /// The message.
     pub message: Message,
-    /// Tables of the shard, with a snapshot alone.
+    /// Tables of the shard; empty except with a snapshot.
     pub tables: Vec<u8>,
 }
 
-/// Messages that wait for one peer. One thread puts them in, another one takes them out.
+/// Queue of messages to one peer: one thread puts them in, another takes them out.
 #[derive(Debug, Default)]
 pub struct Mailbox {
     state: Mutex<State>,
@@ -39,19 +39,19 @@ pub struct Mailbox {
 #[derive(Debug, Default)]
 struct State {
     letters: VecDeque<Letter>,
-    /// Bytes of the letters.
+    /// Bytes of the queued letters.
     bytes: usize,
-    /// Ends the wait of the thread that takes letters; none without a connection.
+    /// Wakes the thread that takes letters out; `None` without a connection.
     waker: Option<Waker>,
     is_over: bool,
-    /// Number of letters that were put in on this connection, and of those that have arrived.
+    /// Letters put in on this connection, and letters among them known to have arrived.
     put: u64,
     left: u64,
-    /// What is under way, by shard.
+    /// What is under way to the peer, by shard.
     flights: BTreeMap<u32, Flight>,
 }
 
-/// Last entries, or the tables, of a shard that were put in, and the number of their letter.
+/// Last entry, or snapshot, of a shard that was put in, and the number of its letter.
 #[derive(Clone, Copy, Debug)]
 struct Flight {
     view: u64,
@@ -66,10 +66,11 @@ impl Mailbox {
         self.state.lock().expect("no holder panics")
     }
 
-    /// Puts a message in, if there is room and a connection. `tables` makes the tables of a snapshot.
+    /// Puts a message in if there is room and a connection. `tables` is called to serialise the tables of a
+    /// snapshot.
     ///
     /// # Errors
-    /// If the tables cannot be made; nothing is put in.
+    /// Returns the error of `tables`; nothing is put in.
     pub fn put<E>(
         &self,
         shard: u32,
@@ -96,32 +97,32 @@ impl Mailbox {
         Some(letter)
     }
 
-    /// Notes that so many messages that were taken out have arrived.
+    /// Counts this many taken letters as arrived.
     pub fn left(&self, letters: u64) {
         self.lock().left += letters;
     }
 
-    /// Begins anew on another connection, whose waker is given; or drops everything without one.
+    /// Starts over: empty, on the connection with this waker, or without a connection.
     pub fn begin(&self, waker: Option<Waker>) {
         let mut state = self.lock();
         *state = State { waker, is_over: state.is_over, ..State::default() };
     }
 
-    /// Ends the thread that takes messages out.
+    /// Tells the thread that takes messages out to end.
     pub fn end(&self) {
         let mut state = self.lock();
         state.is_over = true;
         state.waker.iter().for_each(Waker::wake);
     }
 
-    /// Returns whether that thread is to end.
+    /// Returns whether the thread that takes messages out has to end.
     pub fn is_over(&self) -> bool {
         self.lock().is_over
     }
 }
 
 impl State {
-    /// Returns the message without what is under way already; none if nothing is left of it.
+    /// Returns the message without the part that is already under way, or `None` if nothing is left.
     fn without_repetition(&self, shard: u32, message: Message) -> Option<Message> {
         let flight = self.flights.get(&shard).filter(|flight| flight.letter > self.left);
         let Some(flight) = flight else { return Some(message) };
@@ -172,7 +173,7 @@ impl Letter {
         }
     }
 
-    /// Returns about as many bytes as the message has.
+    /// Returns the approximate size of the message in bytes.
     fn bytes(&self) -> usize {
         let entries = match &self.message {
             Message::Forward { entries, .. } => entries.iter().map(entry_bytes).sum(),
@@ -182,7 +183,7 @@ impl Letter {
     }
 }
 
-/// Returns about as many bytes as an entry has.
+/// Returns the approximate size of an entry in bytes.
 pub fn entry_bytes(entry: &Entry) -> usize {
     match &*entry.write {
         Write::Update { pushes, parts } => {
@@ -195,7 +196,7 @@ pub fn entry_bytes(entry: &Entry) -> usize {
 
 #[cfg(test)]
 impl Mailbox {
-    /// Returns a mailbox as on a connection.
+    /// Returns a mailbox with a connection.
     pub fn open() -> Mailbox {
         let mailbox = Mailbox::default();
         let waker = crate::peers::tests::waker();
@@ -203,7 +204,7 @@ impl Mailbox {
         mailbox
     }
 
-    /// Takes all messages out, which have left then.
+    /// Takes all messages out and counts them as arrived.
     pub fn drain(&self) -> Vec<Letter> {
         let letters: Vec<Letter> = std::iter::from_fn(|| self.take()).collect();
         self.left(letters.len() as u64);

@@ -1,6 +1,6 @@
 //! Messages between the servers of a shard.
 //!
-//! All are idempotent, and none is needed: whatever is lost, the primary's next tick repeats it.
+//! All messages are idempotent, and any may be lost: the primary's next tick repeats what is missing.
 
 use crate::clocks::Clocks;
 use crate::write::Entry;
@@ -8,7 +8,7 @@ use crate::write::Entry;
 /// Message between two servers of a shard.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Message {
-    /// Primary to the others: entries of the log.
+    /// Entries of the log, from the primary to a backup or learner.
     Forward {
         /// Number of the view.
         view: u64,
@@ -19,17 +19,17 @@ pub enum Message {
         /// Number of the last entry that is committed.
         committed: u64,
     },
-    /// Answer to the primary.
+    /// Answer of a backup or learner to the primary.
     Have {
         /// Number of the view.
         view: u64,
-        /// Last entry that is equal to the primary's, with all before it; none without a copy.
+        /// Last entry up to which the log equals the primary's; `None` without a copy.
         last: Option<u64>,
-        /// Last entry that is known to be committed.
+        /// Last entry that the sender knows to be committed.
         committed: u64,
     },
-    /// Primary to a server without a copy, or with one from too long ago. It travels with the tables as
-    /// they are when it is sent.
+    /// State of the shard, from the primary to a server without a copy or with one that is too old. It
+    /// carries the tables as they are when it is sent.
     Snapshot {
         /// Number of the view.
         view: u64,
@@ -38,7 +38,7 @@ pub enum Message {
         /// Pushes that the tables contain.
         clocks: Clocks,
     },
-    /// Answer to the primary of an earlier view.
+    /// Answer to a message of an earlier view's primary.
     Superseded {
         /// Number of the later view.
         view: u64,

@@ -1,4 +1,4 @@
-//! Connections of a server to the others, one to each with a thread that writes.
+//! Connections of a server to the other servers, each with a thread that sends.
 
 mod courier;
 
@@ -13,10 +13,10 @@ use thinwire_member::Id;
 use crate::mailbox::Mailbox;
 use courier::Courier;
 
-/// Called with a peer that cannot be reached.
+/// Callback with the id of a peer that cannot be reached.
 pub type Lost = Arc<dyn Fn(Id) + Send + Sync>;
 
-/// A server towards its peers.
+/// Server as its peers see it, and how it reports lost peers.
 #[derive(Clone)]
 pub struct Own {
     /// Id of the server.
@@ -25,15 +25,15 @@ pub struct Own {
     pub definition: u64,
     /// The job's secret.
     pub token: Token,
-    /// Called with a peer that cannot be reached.
+    /// Called when a peer cannot be reached.
     pub lost: Lost,
 }
 
-/// Connections to other servers. They end when this is dropped.
+/// Connections to the other servers; dropping this closes them.
 pub struct Peers {
     own: Own,
     peers: BTreeMap<Id, Peer>,
-    /// Threads of peers that are gone.
+    /// Threads of former peers that are still ending.
     ended: Vec<JoinHandle<()>>,
 }
 
@@ -44,13 +44,13 @@ struct Peer {
 }
 
 impl Peers {
-    /// A server without peers.
+    /// Creates a server without peers.
     pub fn new(own: Own) -> Peers {
         Peers { own, peers: BTreeMap::new(), ended: Vec::new() }
     }
 
-    /// Connects to the servers at these addresses, and to no others. A thread that does not start is
-    /// missing until the next call.
+    /// Connects to the servers at these addresses, and disconnects from all others. If the system refuses a
+    /// thread for a peer, the next call tries again.
     pub fn renew(&mut self, addresses: &BTreeMap<Id, String>) {
         let stays = |id: &Id, peer: &Peer| addresses.get(id) == Some(&peer.address);
         let gone: Vec<Id> =
@@ -97,7 +97,7 @@ impl fmt::Debug for Peers {
 impl Drop for Peers {
     fn drop(&mut self) {
         self.renew(&BTreeMap::new());
-        // Each of them looks at its mailbox at least once a second.
+        // Each thread looks at its mailbox at least once a second.
         self.ended.drain(..).for_each(|thread| drop(thread.join()));
     }
 }

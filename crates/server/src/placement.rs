@@ -1,18 +1,18 @@
 //! Placement of shards on servers.
 //!
-//! Shards have equal bytes ([`cut`](crate::cut)), so copies are counted. Every server has its quota of
-//! copies by weight; servers above theirs give, servers below take, and nothing else moves. Then
-//! primaries, which cost no copy to change, are levelled as far as the copies allow. With at least ten
-//! copies per server the quota is within 10 % of the exact share.
+//! Shards have equal bytes ([`cut`](crate::cut)), so balancing means counting copies. Each server has a quota
+//! of copies by its weight. Servers above their quota give copies to servers below it, and no other copy
+//! moves. Then primaries, which cost nothing to move between copies, are balanced as far as the copies allow.
+//! With at least ten copies per server, quotas are within 10 % of the exact share.
 //!
-//! Laws: the copies of a shard are on different servers; every server has its quota of copies. Where the
-//! copies that remain leave a shard no server below its quota, a few more copies move than servers lack.
+//! Laws: the copies of a shard are on different servers; every server has its quota of copies. If all servers
+//! below their quota already have a copy of a shard, a few more copies move than the minimum.
 
 use std::collections::{BTreeMap, VecDeque};
 
 use thinwire_member::Id;
 
-/// Server with the share of the job that it should have.
+/// Server and its share of the job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Share {
     /// The server.
@@ -29,13 +29,13 @@ pub struct Placement {
 }
 
 impl Placement {
-    /// Returns the placement of `shards` shards that nobody has.
+    /// Returns a placement of `shards` shards on no servers.
     pub fn empty(shards: usize) -> Placement {
         Placement { shards: vec![Vec::new(); shards] }
     }
 
-    /// Returns the placement on other servers, with `backups` backups per shard or as many as there are
-    /// servers for.
+    /// Returns the placement on these servers that follows this one. Each shard gets `backups` backups, or
+    /// fewer if there are not enough servers.
     pub fn next(&self, servers: &[Share], backups: usize) -> Placement {
         let copies = (backups + 1).min(servers.len());
         let lives = |id: &Id| servers.iter().any(|server| server.id == *id);
@@ -107,8 +107,8 @@ fn room(quota: &BTreeMap<Id, usize>, load: &BTreeMap<Id, usize>, id: Id) -> i64 
     quota[&id] as i64 - load.get(&id).copied().unwrap_or(0) as i64
 }
 
-/// Divides `total` by weight, at most `limit` to each. Whoever has more gets the larger share of a
-/// remainder, so that less moves.
+/// Divides `total` by weight, at most `limit` to each server. Servers with more copies get the larger part of
+/// a rounding remainder, so that less moves.
 fn quota(
     servers: &[Share],
     total: usize,
@@ -117,7 +117,7 @@ fn quota(
 ) -> BTreeMap<Id, usize> {
     let mut quota: BTreeMap<Id, usize> = servers.iter().map(|server| (server.id, 0)).collect();
     let mut left = total;
-    // Shares above the limit are divided again among the others.
+    // What exceeds the limit of a server is divided again among the others.
     loop {
         let open: Vec<&Share> = servers.iter().filter(|server| quota[&server.id] < limit).collect();
         let weight: u128 = open.iter().map(|server| u128::from(server.weight)).sum();
@@ -151,8 +151,8 @@ fn remainder(
     quota
 }
 
-/// Moves load from servers above their quota to servers below it, over as few steps as possible.
-/// `give` lets a shard pass from one server to another, if it can.
+/// Moves load from servers above their quota to servers below it, each time along a shortest path. `give`
+/// moves one shard from one server to another, if possible.
 fn level(
     shards: &mut [Vec<Id>],
     mut load: BTreeMap<Id, usize>,
@@ -171,7 +171,8 @@ fn level(
     }
 }
 
-/// Passes one shard along the shortest way from `from` to a server that `takes` one; returns that server.
+/// Moves one unit of load along a shortest path from `from` to a server for which `takes` holds. Returns that
+/// server.
 fn pass(
     shards: &mut [Vec<Id>],
     from: Id,
@@ -218,7 +219,7 @@ mod tests {
         ids.map(|id| Share { id: Id(id), weight: 1 }).collect()
     }
 
-    /// Returns the number of copies that are where there was none.
+    /// Returns the number of copies on servers that had none of their shard before.
     fn moved(before: &Placement, after: &Placement) -> usize {
         let shards = before.shards.iter().zip(&after.shards);
         shards.map(|(a, b)| b.iter().filter(|id| !a.contains(id)).count()).sum()

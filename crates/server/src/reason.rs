@@ -1,10 +1,10 @@
-//! Refusals of requests, and their reasons in one line.
+//! Refusals of requests, with one-line reasons.
 
 use std::fmt;
 
 use thinwire_member::Id;
 
-/// Request of a client, by its number.
+/// Push or pull of a client, by its number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Request {
     /// A push.
@@ -13,25 +13,25 @@ pub enum Request {
     Pull(u64),
 }
 
-/// Reason for which a request is refused; it may be made again.
+/// Reason why a server refuses a request for now; the client may repeat it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Reason {
     /// The server is not the primary of the shard.
     Elsewhere {
-        /// The primary, if it is known.
+        /// Primary of the shard, if the server knows it.
         primary: Option<Id>,
     },
-    /// The client is no worker, or not yet.
+    /// The client is not in the list of workers, or not yet.
     Unknown,
-    /// A push before this one is missing, or still waits.
+    /// An earlier push of the worker is missing or still waits.
     Early {
-        /// Number of the push that is next.
+        /// Number of the push that is expected next.
         expected: u64,
     },
-    /// Too many requests wait.
+    /// Too many requests are waiting.
     Busy {
-        /// Number of requests that wait.
+        /// Number of waiting requests.
         waiting: usize,
     },
 }

@@ -1,4 +1,4 @@
-//! Reports of primaries that wait for the coordinator, and tasks that wait for the disk.
+//! Reports of primaries on their way to the coordinator, and tasks on their way to the disk.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::mpsc::Sender;
@@ -10,43 +10,43 @@ use thinwire_member::Id;
 use crate::frontier::Frontier;
 use crate::snapshot::Task;
 
-/// Learners that are ready, with the number of the view in which they are, by shard and learner.
+/// View numbers of ready learners, by shard and learner.
 pub type Ready = BTreeMap<(u32, Id), u64>;
 
-/// What a server has to say about the last snapshot.
+/// State of the last snapshot on this server.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SnapshotReport {
     /// Number of the snapshot.
     pub number: u64,
-    /// Whether its folder can be written.
+    /// Whether the folder of the draft exists.
     pub is_ready: bool,
-    /// Shards that have said what they have logged.
+    /// Shards that have reported their newest pushes.
     pub logged: BTreeSet<u32>,
-    /// Newest pushes that they have logged.
+    /// Newest pushes in the logs of these shards.
     pub newest: Frontier,
-    /// Shards that are written.
+    /// Shards whose files are written.
     pub written: BTreeSet<u32>,
-    /// Name of its folder, if this server has written the manifest.
+    /// Name of the snapshot's folder, once this server has written the manifest.
     pub name: Option<String>,
-    /// Reason why it cannot be made, if that is so.
+    /// Reason why the snapshot failed, if it did.
     pub failure: Option<String>,
 }
 
 impl SnapshotReport {
-    /// Notes what a shard has logged.
+    /// Adds the newest pushes in the log of a shard.
     pub fn logged(&mut self, shard: u32, pushes: &Frontier) {
         self.logged.insert(shard);
         self.newest.join(pushes);
     }
 
-    /// Notes that it cannot be made; the first reason stands.
+    /// Marks the snapshot as failed; the first reason is kept.
     pub fn fail(&mut self, reason: String) {
         self.failure.get_or_insert(reason);
     }
 }
 
-/// Reports of primaries that wait for the thread that speaks with the coordinator: at most one per
-/// learner of a shard, and one about a snapshot.
+/// Reports for the thread that talks to the coordinator: at most one per learner of a shard, and one about
+/// the last snapshot.
 #[derive(Debug, Default)]
 pub struct Reports {
     state: Mutex<State>,
@@ -56,17 +56,18 @@ pub struct Reports {
 struct State {
     ready: Ready,
     snapshot: SnapshotReport,
-    /// Thread that writes, and the number of its tasks: at most one per shard, and three more.
+    /// Channel to the thread that writes snapshots, and the number of its unfinished tasks: at most one per
+    /// shard, plus three.
     archive: Option<Sender<Task>>,
     tasks: usize,
     waker: Option<Waker>,
     is_over: bool,
-    /// Why the server can keep its rows no longer.
+    /// Reason why this server lost its rows, if it did.
     failure: Option<String>,
 }
 
 impl State {
-    /// Changes the report about a snapshot; of an older one than the last, there is none.
+    /// Changes the report about a snapshot, unless a later one has begun.
     fn of_snapshot(&mut self, number: u64, change: impl FnOnce(&mut SnapshotReport)) {
         if number > self.snapshot.number {
             self.snapshot = SnapshotReport { number, ..SnapshotReport::default() };
@@ -90,24 +91,24 @@ impl Reports {
         state.waker.iter().for_each(Waker::wake);
     }
 
-    /// Reports that the server can keep its rows no longer, with the reason in one line.
+    /// Reports that this server lost its rows, with a one-line reason.
     pub fn fail(&self, reason: String) {
         let mut state = self.lock();
         state.failure.get_or_insert(reason);
         state.waker.iter().for_each(Waker::wake);
     }
 
-    /// Returns why the server can keep its rows no longer, if so.
+    /// Returns the reason why this server lost its rows, if it did.
     pub fn failure(&self) -> Option<String> {
         self.lock().failure.clone()
     }
 
-    /// Takes the reports about learners out.
+    /// Removes and returns the reports about learners.
     pub fn take(&self) -> Ready {
         std::mem::take(&mut self.lock().ready)
     }
 
-    /// Changes the report about the snapshot of this number, unless there was a later one.
+    /// Changes the report about the snapshot of this number, unless a later one has begun.
     pub fn of_snapshot(&self, number: u64, change: impl FnOnce(&mut SnapshotReport)) {
         self.lock().of_snapshot(number, change);
     }
@@ -117,41 +118,41 @@ impl Reports {
         self.lock().snapshot.clone()
     }
 
-    /// Gives the thread that writes a task; without one, nothing is written.
+    /// Hands a task to the thread that writes snapshots; dropped if there is none.
     pub fn perform(&self, task: Task) {
         let mut state = self.lock();
         let is_taken = state.archive.as_ref().is_some_and(|archive| archive.send(task).is_ok());
         state.tasks += usize::from(is_taken);
     }
 
-    /// Notes that a task is done.
+    /// Counts a task as finished.
     pub fn performed(&self) {
         self.lock().tasks -= 1;
     }
 
-    /// Returns whether the thread that writes has anything to do.
+    /// Returns whether the thread that writes snapshots has unfinished tasks.
     pub fn is_writing(&self) -> bool {
         self.lock().tasks > 0
     }
 
-    /// Sets who writes.
+    /// Sets the channel to the thread that writes snapshots.
     pub fn on_task(&self, archive: Sender<Task>) {
         self.lock().archive = Some(archive);
     }
 
-    /// Sets what ends the wait of the thread that takes reports.
+    /// Sets the waker of the thread that takes reports.
     pub fn on_report(&self, waker: Waker) {
         self.lock().waker = Some(waker);
     }
 
-    /// Ends that thread.
+    /// Tells the threads that take reports and tasks to end.
     pub fn end(&self) {
         let mut state = self.lock();
         (state.is_over, state.archive) = (true, None);
         state.waker.iter().for_each(Waker::wake);
     }
 
-    /// Returns whether that thread is to end.
+    /// Returns whether the thread that takes reports has to end.
     pub fn is_over(&self) -> bool {
         let state = self.lock();
         state.is_over || state.failure.is_some()

@@ -1,4 +1,5 @@
-//! A server of a job: its port, its part in the job's epochs, and its connections to coordinator and peers.
+//! Server of a job: its listening port, its membership in epochs, and its connections to coordinator and
+//! peers.
 
 mod archive;
 mod coordination;
@@ -28,16 +29,16 @@ use duty::Duty;
 /// Limits and files of a server.
 #[derive(Clone, Debug, Default)]
 pub struct ServerOptions {
-    /// What it may hold, and what clients may ask for.
+    /// Limits of memory and of clients' rates.
     pub limits: Limits,
-    /// Folder for snapshots, which all servers share. Without it, the job makes none.
+    /// Folder for snapshots, shared by all servers. Without it the job's snapshots fail.
     pub snapshots: Option<PathBuf>,
-    /// Files with which the job begins, as [`Origin::open`] finds them.
+    /// Files with which the job begins, opened by [`Origin::open`].
     pub restore: Option<PathBuf>,
 }
 
-/// A server of a job. It keeps the shards that the coordinator gives it until it is dropped, which looks to
-/// the others like a process that was killed.
+/// Server of a job. It serves the shards that the coordinator assigns to it until it is dropped. To other
+/// processes, dropping it looks as if the process was killed.
 pub struct Server {
     address: String,
     service: Arc<service::Server<ServerService>>,
@@ -48,17 +49,18 @@ pub struct Server {
 }
 
 impl Server {
-    /// Joins a job as a server, and serves at `listen`, host:port as other processes reach it (port 0 for any
-    /// that is free). The seat's id is a server's.
+    /// Joins a job as a server and listens at `listen`, the host:port at which other processes reach it (port
+    /// 0 chooses a free one). The seat's id must be a server's.
     ///
     /// # Errors
-    /// If the address is unknown or taken, the token is missing or too short beyond this machine, or the
-    /// coordinator does not answer within the timeout of `settings`, refuses this server, or has no servers.
+    /// If the address is unknown or taken, the token is missing or too short for other machines to connect,
+    /// or the coordinator does not answer within the timeout of `settings`, refuses this server, or runs a
+    /// job without servers.
     pub fn start(seat: &Seat, listen: &str, settings: &Settings) -> Result<Server, Error> {
         Server::with_options(seat, listen, settings, ServerOptions::default())
     }
 
-    /// Joins a job as [`Server::start`] does, and stays within limits.
+    /// Joins a job as [`Server::start`] does, with limits.
     ///
     /// # Errors
     /// As [`Server::with_options`].
@@ -71,11 +73,11 @@ impl Server {
         Server::with_options(seat, listen, settings, ServerOptions { limits, ..Default::default() })
     }
 
-    /// Joins a job as [`Server::start`] does, with limits and files.
+    /// Joins a job as [`Server::start`] does, with limits and folders of files.
     ///
     /// # Errors
-    /// As [`Server::start`]; if there is nothing to restore; and [`Kind::Disk`] if the folder of rows beyond the
-    /// limit of memory takes no file.
+    /// As [`Server::start`]; if there is nothing to restore; [`Kind::Disk`] if no file can be created in the
+    /// folder of spilled rows.
     pub fn with_options(
         seat: &Seat,
         listen: &str,
@@ -126,49 +128,52 @@ impl Server {
         &self.address
     }
 
-    /// Returns figures for people, at most a second old.
+    /// Returns figures for monitoring, at most one second old.
     pub fn figures(&self) -> Figures {
         self.shared.figures()
     }
 
-    /// Returns the number of the last epoch of servers with this one; 0 before the first.
+    /// Returns the number of the last epoch that this server was in; 0 before the first.
     pub fn epoch(&self) -> u32 {
         self.presence.epoch().map_or(0, |epoch| epoch.number)
     }
 
-    /// Returns why the coordinator refuses this server, if it does: it then serves nobody.
+    /// Returns the reason why the coordinator refuses this server, if it does. A refused server serves no
+    /// client.
     pub fn refusal(&self) -> Option<String> {
         self.presence.refusal().or_else(|| self.shared.refusal())
     }
 
-    /// Returns why this server can keep its rows no longer, if so: it answers nobody, and leaves the job.
+    /// Returns the reason why this server lost its rows, if it did. It answers no client any more and leaves
+    /// the job.
     pub fn failure(&self) -> Option<String> {
         self.reports.failure()
     }
 
-    /// Takes the reason out for which this server has no part in the job, if there is one: it cannot load the rows
-    /// from which the job begins.
+    /// Returns, once, the error that excludes this server from the job: it cannot load the rows with which
+    /// the job begins.
     pub fn exclusion(&self) -> Option<Error> {
         self.shared.exclusion()
     }
 
-    /// Takes the next line for people out: how a snapshot has ended.
+    /// Returns the next line for the user about the end of a snapshot.
     pub fn news(&self) -> Option<String> {
         self.shared.news()
     }
 
-    /// Returns whether the job is over, or this server has left it.
+    /// Returns whether the job has ended or this server has left it.
     pub fn is_over(&self) -> bool {
         self.presence.is_over()
     }
 
-    /// Leaves the job: returns when the others go on without this server.
+    /// Leaves the job, and returns once the others continue without this server.
     pub fn leave(&self) {
         self.presence.leave();
     }
 }
 
-/// Starts the thread that writes snapshots, which ends with the reports. Nobody waits for it: a disk may hang.
+/// Starts the thread that writes snapshots; it ends with `reports`. It is never joined, since a disk may
+/// hang.
 fn start_archive(folder: Option<PathBuf>, reports: &Arc<Reports>) -> Result<(), Error> {
     let Some(folder) = folder else { return Ok(()) };
     let (sender, tasks) = channel();

@@ -1,12 +1,13 @@
-//! Service of a server: it drives the shards that the server has a part in.
+//! Service of a server: connects its shards to clients, peers and the coordinator.
 //!
-//! Messages of clients and peers and the coordinator's views go in, answers come out, at once or when the
-//! shard says so. A message that is malformed or not its sender's to send ends that connection alone; a
-//! request that does not fit the tables is answered. It has no socket, and `now` is an argument.
+//! Inputs are messages of clients and peers and the state of the job; outputs are answers, at once or when
+//! the shard allows. A message that is malformed or that its sender may not send closes only its own
+//! connection; a request that does not fit the tables gets an error as answer. The service has no sockets,
+//! and `now` is an argument.
 //!
 //! # Bounds
 //!
-//! What others can make a server hold, beside the rows:
+//! Memory that other processes can make a server use, besides the rows:
 //!
 //! | | at most | then |
 //! |---|---|---|
@@ -20,14 +21,14 @@
 //! | messages to another server | 64 MiB and a message | dropped, and sent again |
 //! | rate of a client | [`Limits::client_rate`] | it stays in the socket |
 //!
-//! A push has a gradient for each row at most, so the pushes of a worker that wait are bounded by the rows of
-//! the shards that this server leads. There is no smaller limit for them: a synchronous step is whole only
-//! when all pushes of all workers wait, and two workers that may each have some of them wait could wait for
-//! each other.
+//! A push has at most one gradient per row, so the waiting pushes of a worker are bounded by the rows of the
+//! shards that this server leads. A smaller limit could deadlock: a synchronous step is complete only when
+//! the pushes of all workers wait, and if the limit admitted only some pushes of each of two workers, both
+//! would wait for the other.
 //!
-//! A client that is refused as busy asks again after pauses that grow. Whoever does not read, does not send,
-//! or is held for its rate keeps what is its own, and nobody else waits for it: but for slower workers, whom
-//! [`Consistency`](crate::Consistency) says to wait for.
+//! A client that is refused as busy repeats the request after growing pauses. A client that does not read,
+//! does not send or exceeds its rate delays nobody else, except where [`Consistency`](crate::Consistency)
+//! makes others wait for a slow worker.
 
 mod figures;
 mod keeper;
@@ -58,36 +59,36 @@ use keeper::{Exits, Keeper};
 pub use limits::Limits;
 use visitors::{Claim, Frame, Visitor, Visitors};
 
-/// Unread bytes at which a client is closed: twice what it may ask for at a time.
+/// Unread bytes at which a connection is closed: twice the answers that a client requests at a time.
 const OUTPUT_BYTES_MAX: usize = 8 << 20;
-/// Bytes of a fragment with its head.
+/// Largest size in bytes of a fragment with its header.
 const FRAME_BYTES_MAX: usize = 2 + FRAGMENT_BYTES;
-/// Bytes of a message beyond its rows and values, at most: clocks and names of all workers.
+/// Largest size in bytes of a message besides its rows and values: clocks and names of all workers.
 const HEAD_BYTES_MAX: usize = 16 << 20;
-/// Ids of clients that only read: no worker has this bit.
+/// Bit in the ids of readers, which no worker's id has.
 const READER: u64 = Id::SERVER_BIT;
 
-/// State machine of a server, between its connections.
+/// State machine of a server, without its sockets.
 #[derive(Debug)]
 pub struct ServerService {
     id: Id,
-    /// Time that the shards count from.
+    /// Origin of the shards' time.
     begun: Instant,
     layout: Option<Arc<Layout>>,
-    /// Shards by number; none before the definition is known.
+    /// Shards by number; empty before the definition is known.
     keepers: Vec<Keeper>,
     visitors: Visitors,
     mailboxes: BTreeMap<Id, Arc<Mailbox>>,
     reports: Arc<Reports>,
-    /// Most bytes of a message.
+    /// Largest accepted message, in bytes.
     message_bytes_max: usize,
     limits: Limits,
-    /// Whether rows are lost here: nobody is answered any more.
+    /// Whether this server lost its rows; it answers nobody any more.
     has_failed: bool,
 }
 
 impl ServerService {
-    /// A server without limits that knows nothing of the job yet.
+    /// Creates a server without limits, a definition or a view.
     pub fn new(id: Id, reports: Arc<Reports>, begun: Instant) -> ServerService {
         ServerService {
             id,
@@ -103,13 +104,13 @@ impl ServerService {
         }
     }
 
-    /// Returns the server with limits.
+    /// Sets the limits.
     #[must_use]
     pub fn within(self, limits: Limits) -> ServerService {
         ServerService { limits, ..self }
     }
 
-    /// Takes note of what the tables are. Whoever has waited for that is answered.
+    /// Sets the definition, and answers the connections that waited for it.
     pub fn define(&mut self, layout: &Arc<Layout>, now: Instant, out: &mut Outbox) {
         if self.layout.is_some() {
             return;
@@ -125,14 +126,15 @@ impl ServerService {
         }
     }
 
-    /// Takes over the rows with which shards begin, before the first views.
+    /// Sets the rows with which shards begin; called before the first views.
     pub fn restore(&mut self, tables: BTreeMap<u32, Tables>) {
         for (shard, tables) in tables {
             self.keepers[shard as usize].restored = Some(tables);
         }
     }
 
-    /// Takes note of views, workers and a snapshot. Messages to other servers go to `mailboxes` from now on.
+    /// Updates views, workers and snapshot from the job's state. Messages to other servers go to `mailboxes`
+    /// from now on.
     pub fn renew(
         &mut self,
         state: &JobState,
@@ -162,7 +164,7 @@ impl ServerService {
         }
     }
 
-    /// Returns figures for people.
+    /// Returns figures for monitoring.
     pub fn figures(&self) -> Figures {
         Figures::of(&self.keepers, self.id)
     }
@@ -175,7 +177,7 @@ impl ServerService {
         self.with(shard, out, now, |keeper, now, exits| keeper.on(event, now, exits));
     }
 
-    /// Runs `call` on the keeper of a shard, if there is one.
+    /// Calls `call` with the keeper of a shard, if there is one.
     fn with<T>(
         &mut self,
         shard: usize,
@@ -191,7 +193,7 @@ impl ServerService {
         done
     }
 
-    /// Takes a hello, or the repetition of one.
+    /// Handles a hello, which may be a repetition.
     fn greet(
         &mut self,
         connection: ClientId,
@@ -206,7 +208,7 @@ impl ServerService {
                 out.hold(connection);
             }
             Visitor::Unknown => self.admit(connection, (claims, definition), now, out),
-            _ => return Err(corrupt("said hello twice, and not the same".to_owned())),
+            _ => return Err(corrupt("sent two hellos that differ".to_owned())),
         }
         Ok(())
     }
@@ -215,7 +217,7 @@ impl ServerService {
         out.send(connection, &FromServer::Welcome { server: self.id }.to_bytes());
     }
 
-    /// Lets a process in that has the same definition and is what it says.
+    /// Admits a process if its definition equals the job's and its id is of the right role.
     fn admit(
         &mut self,
         connection: ClientId,
@@ -234,7 +236,11 @@ impl ServerService {
             Claim::Peer(id) => (id, id.is_server() && id != self.id),
         };
         if !is_right {
-            return turn_away(connection, format!("{id} is no id of such a process"), out);
+            return turn_away(
+                connection,
+                format!("id {id} does not have the role of its hello"),
+                out,
+            );
         }
         if let Some(before) = self.visitors.set(connection, Visitor::Known(claims)) {
             self.visitors.close(before);
@@ -279,7 +285,7 @@ impl ServerService {
         }
     }
 
-    /// Returns the id by which the shards know a client that says it is `said`.
+    /// Returns the id by which the shards know a client, after checking the id in its request.
     fn check(&self, connection: ClientId, said: Id) -> Result<Id, Error> {
         match self.visitors.visitor(connection) {
             Visitor::Known(Claim::Client { id, said: known }) if known == said => Ok(id),

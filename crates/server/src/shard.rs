@@ -1,7 +1,7 @@
-//! One copy of a shard, and the part of its server in each view.
+//! Shard: state machine of one copy, with the role of its server in each view.
 //!
-//! The machine orders writes, replicates them, and lets pushes and pulls wait for slower workers. It holds
-//! no parameter: the edge has the tables, and performs the actions in their order.
+//! The state machine orders writes, replicates them, and delays pushes and pulls for slower workers. It
+//! stores no parameters: the caller has the tables, and performs the returned actions in order.
 
 mod action;
 mod copy;
@@ -28,22 +28,22 @@ use lead::Lead;
 /// Settings of a shard, equal on all its servers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Options {
-    /// Rule by which pushes and pulls wait.
+    /// Rule by which pushes and pulls are delayed.
     pub consistency: Consistency,
-    /// Most entries that are logged and not committed. More pushes wait, one per worker.
+    /// Largest number of uncommitted entries in the log. Further pushes wait, at most one per worker.
     pub uncommitted_max: u64,
-    /// Most pulls that wait for slower workers; more are refused.
+    /// Largest number of pulls that wait; further ones are refused.
     pub pulls_max: usize,
-    /// Bytes of row numbers at which further pulls of the same client do not wait.
+    /// Bytes of row numbers in one client's waiting pulls beyond which its further pulls are refused.
     pub pull_bytes_max: usize,
-    /// Time after which a message that was not answered is sent again; for a snapshot ten times that.
+    /// Time after which an unanswered message is repeated; a snapshot is repeated after ten times as long.
     pub beat: Duration,
-    /// Longest time for which pushes wait because of a snapshot of the job.
+    /// Longest time for which pushes are held for a snapshot of the job.
     pub hold: Duration,
 }
 
 impl Options {
-    /// Returns the usual limits.
+    /// Returns the default settings for a consistency.
     pub fn new(consistency: Consistency) -> Options {
         let (beat, hold) = (Duration::from_millis(50), Duration::from_secs(10));
         let (uncommitted_max, pulls_max, pull_bytes_max) = (64, 4096, 4 << 20);
@@ -51,12 +51,12 @@ impl Options {
     }
 }
 
-/// Event that reaches a shard.
+/// Input of a [`Shard`].
 #[derive(Clone, Debug, PartialEq)]
 pub enum Event {
     /// The coordinator has decided a view.
     View(View),
-    /// Other workers push from now on; every server of the shard is told.
+    /// A new list of workers; every server of the shard gets it.
     Workers(Workers),
     /// A worker pushes, and the tables have accepted its rows.
     Push(Push),
@@ -69,11 +69,11 @@ pub enum Event {
         /// The message.
         message: Message,
     },
-    /// The coordinator has decided something about a snapshot of the job.
+    /// The coordinator orders a step of a snapshot of the job.
     Snapshot {
         /// Number of the snapshot.
         snapshot: u64,
-        /// What the primary has to do.
+        /// What the primary is to do.
         order: Order,
     },
     /// [`Shard::deadline`] has come.
@@ -87,17 +87,17 @@ pub struct Shard {
     options: Options,
     view: View,
     copy: Option<Copy>,
-    /// State of the primary; none on other servers, and on a primary that has heard of a later view.
+    /// State of the primary; `None` on other servers, and on a primary that has heard of a later view.
     lead: Option<Lead>,
-    /// Newest list of workers that was heard of.
+    /// Newest known list of workers.
     workers: Workers,
     staleness: BTreeMap<Id, Staleness>,
-    /// Number of the last snapshot that was heard of, and rank of the last order for it.
+    /// Number of the last known snapshot, and rank of the last order for it.
     ordered: Option<(u64, u8)>,
 }
 
 impl Shard {
-    /// The shard on a server that has no part in it yet.
+    /// Creates the shard on a server that is in none of its views.
     pub fn new(id: Id, options: Options) -> Shard {
         Shard {
             id,
@@ -111,27 +111,27 @@ impl Shard {
         }
     }
 
-    /// Returns the last view that the server has heard of.
+    /// Returns the last known view.
     pub fn view(&self) -> &View {
         &self.view
     }
 
-    /// Returns the number of writes that are committed here; none without a copy.
+    /// Returns the number of writes committed here, or `None` without a copy.
     pub fn committed(&self) -> Option<u64> {
         self.copy.as_ref().map(|copy| copy.log.committed())
     }
 
-    /// Returns the histograms of staleness of the answers that this server gave as a primary.
+    /// Returns histograms of the staleness of this primary's answers, by worker.
     pub fn staleness(&self) -> &BTreeMap<Id, Staleness> {
         &self.staleness
     }
 
-    /// Returns when [`Event::Tick`] is due.
+    /// Returns the time at which [`Event::Tick`] is due.
     pub fn deadline(&self) -> Duration {
         self.lead.as_ref().map_or(Duration::MAX, Lead::deadline)
     }
 
-    /// Takes note of an event at time `now`.
+    /// Handles an event at time `now`. Returns the actions to perform, in order.
     pub fn on(&mut self, event: Event, now: Duration) -> Vec<Action> {
         let mut actions = Vec::new();
         match event {
@@ -159,9 +159,9 @@ impl Shard {
             Part::None => {
                 actions.extend(self.copy.take().map(|_| Action::Drop));
             }
-            // A copy from before is a beginning.
+            // An old copy is a start.
             Part::Learner => self.copy.iter_mut().for_each(Copy::doubt),
-            // A replica without a copy is one of a new shard.
+            // A replica without a copy belongs to a new shard, which starts empty.
             Part::Backup => self.copy.get_or_insert_default().doubt(),
             Part::Primary => {
                 let copy = self.copy.get_or_insert_default();
@@ -170,7 +170,7 @@ impl Shard {
                 self.proceed(now, actions);
             }
         }
-        // Clients of a server that is no longer the primary are sent away.
+        // If this server is no longer the primary, these requests are refused with the new one's id.
         pushes.into_iter().for_each(|push| self.push(push, now, actions));
         pulls.into_iter().for_each(|pull| self.pull(pull, actions));
     }
@@ -206,7 +206,7 @@ impl Shard {
         }
     }
 
-    /// Gives up the lead: the coordinator has decided a view that it could not tell this server of.
+    /// Stops leading, because a replica has entered a later view, of which this server has not heard yet.
     fn step_down(&mut self, view: u64, now: Duration, actions: &mut Vec<Action>) {
         if view > self.view.number
             && let Some(lead) = self.lead.take()

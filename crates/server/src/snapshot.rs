@@ -1,13 +1,14 @@
 //! Snapshots of a job's tables in a folder, which any number of servers can restore.
 //!
-//! A snapshot is a folder `snapshot-000012` with one file `shard-00003.safetensors` per shard and a
-//! `manifest.json`, which is written last and holds the definition, the frontier, and length and checksum of every
-//! file. Servers write a draft, a folder of another name, which is renamed when it is complete.
+//! A snapshot is a folder such as `snapshot-000012` with one file `shard-00003.safetensors` per shard and a
+//! `manifest.json`. The manifest is written last, and contains the definition, the frontier, and the length
+//! and checksum of every file. Servers write to a draft, a folder with another name that is renamed once it
+//! is complete.
 //!
-//! Laws: the loaded tables equal the captured ones bit for bit, whatever the number of shards, or an error names
-//! the file; a complete snapshot is never written to.
+//! Laws: loaded tables equal the captured ones bit for bit, whatever the number of shards, or an error names
+//! the damaged file; a complete snapshot is never modified.
 //!
-//! A job may also begin with the values of a [`Checkpoint`], a plain safetensors file: both are an [`Origin`].
+//! A job can also begin with a [`Checkpoint`], a plain safetensors file; both are an [`Origin`].
 
 mod checkpoint;
 mod draft;

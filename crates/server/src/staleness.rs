@@ -1,6 +1,6 @@
-//! Histogram of staleness: how many steps ahead of the slowest a worker was when it was answered.
+//! Histogram of staleness: how many steps a worker was ahead of the slowest when its pull was answered.
 
-/// Staleness from which on answers are counted together.
+/// Staleness in steps from which on all answers share one count.
 pub const STALENESS_MAX: usize = 16;
 
 /// Number of answers to a worker, by staleness in steps.
@@ -14,7 +14,8 @@ impl Staleness {
         self.counts[steps.min(STALENESS_MAX as u64) as usize] += 1;
     }
 
-    /// Returns the counts for 0, 1, ... steps; the last is for [`STALENESS_MAX`] and more.
+    /// Returns the number of answers with a staleness of 0, 1, ... steps; the last count is for
+    /// [`STALENESS_MAX`] and more.
     pub fn counts(&self) -> &[u64] {
         &self.counts
     }

@@ -1,9 +1,9 @@
-//! Rows of one shard: values, state of the optimiser and versions, made on first touch.
+//! Table: rows of one shard with their values, optimiser state and versions.
 //!
-//! A row that was never written is a pure function of seed, table and row, and takes four bytes. Reading
-//! makes none. Written rows stand in [`Pages`] in the order of their first writes, so that rows that are
-//! written often are neighbours. Replicas that apply equal writes have equal bits, whatever their limits of
-//! memory.
+//! A row that was never written takes four bytes; its values are a function of seed, table and row, and
+//! reading it stores nothing. Written rows are in [`Pages`] in the order of their first write, which puts
+//! frequently written rows next to each other. Replicas that apply equal writes are equal bit by bit,
+//! whatever their memory limits.
 
 mod bytes;
 mod initial;
@@ -36,32 +36,32 @@ pub struct TableOptions {
     pub width: usize,
     /// Optimiser of the table.
     pub optimizer: Optimizer,
-    /// First values.
+    /// Initial values.
     pub initial: Initial,
-    /// Seed of the first values.
+    /// Seed of the initial values.
     pub seed: u64,
-    /// Stream of random numbers of the first values, for tables that must begin independently.
+    /// Random stream of the initial values; tables with different streams start independently.
     pub stream: u32,
     /// Format in which values and gradients travel.
     pub values: Format,
 }
 
-/// Rows of a table that are in one shard, but for what is in pages.
+/// Rows of a table in one shard; their values are in the shard's pages.
 #[derive(Debug)]
 pub struct Table {
     number: u32,
     options: TableOptions,
     range: Range<u64>,
-    /// Place of each row plus 1; 0 for rows that nobody has written.
+    /// Place of each row plus 1; 0 for a row that was never written.
     places: Vec<u32>,
     written: u32,
     shape: Shape,
-    /// Number of its first page among those of the shard.
+    /// Number of the table's first page in the shard.
     first_page: u32,
 }
 
 impl Table {
-    /// The rows of a piece, none of which was written.
+    /// Creates a table with the rows of a piece, none of them written.
     fn new(piece: &Piece, options: TableOptions, first_page: u32) -> Table {
         let rows = piece.rows.end - piece.rows.start;
         Table {
@@ -80,18 +80,18 @@ impl Table {
         self.written as usize
     }
 
-    /// Returns the number of pages of all rows.
+    /// Returns the number of pages that all rows need.
     fn pages(&self) -> u32 {
         self.places.len().div_ceil(self.shape.rows) as u32
     }
 
-    /// Updates the rows of a part, which was checked.
+    /// Updates the rows of a part, which must have been checked.
     fn update(&mut self, part: &Part, pages: &mut Pages) -> Result<(), Error> {
         let known = self.written;
         let mut places: Vec<(u32, u32)> =
             part.rows.iter().zip(0..).map(|(row, at)| (self.touch(*row), at)).collect();
         if pages.is_limited() {
-            // Each page is brought into memory once.
+            // Sorted by place, each page is read from disk at most once.
             places.sort_unstable();
         }
         let (width, rows) = (self.options.width, self.shape.rows as u32);
@@ -112,7 +112,7 @@ impl Table {
         Ok(())
     }
 
-    /// Sets the values of rows from `first` on.
+    /// Sets the values of consecutive rows from `first` on.
     fn set(&mut self, first: u64, values: &[f32], pages: &mut Pages) -> Result<(), Error> {
         for (row, values) in (first..).zip(values.chunks_exact(self.options.width)) {
             let place = self.touch(row);
@@ -124,7 +124,7 @@ impl Table {
         Ok(())
     }
 
-    /// Writes the values of rows, which were checked, one after the other in a format.
+    /// Writes the values of rows, which must have been checked, in the given order and format.
     fn read(
         &self,
         (rows, format): (&[u64], Format),
@@ -162,7 +162,7 @@ impl Table {
         Ok(())
     }
 
-    /// Returns the place of a row; the next one if it has none.
+    /// Returns the place of a row, assigning the next one to a row without a place.
     fn touch(&mut self, row: u64) -> u32 {
         let place = &mut self.places[(row - self.range.start) as usize];
         if *place == 0 {
@@ -172,9 +172,9 @@ impl Table {
         *place - 1
     }
 
-    /// Writes the first values of a row.
+    /// Writes the initial values of a row.
     fn begin(&self, row: u64, values: &mut [f32]) {
-        // A row is what a trainer's parameter of this shape has there in the beginning.
+        // Equal to the initial values of a local parameter with this shape, seed and stream.
         let key = Key { seed: self.options.seed, step: 0, tensor: self.options.stream };
         self.options.initial.fill(row, key, values);
     }

@@ -1,4 +1,4 @@
-//! Gradients of rows in the format in which they travel and in which a log stores them.
+//! Values of rows in the format of their table, as sent and logged.
 
 use std::borrow::Cow;
 
@@ -33,7 +33,7 @@ impl Values {
         }
     }
 
-    /// Reads values from their bytes on the wire; none if these are no whole number of the format's items.
+    /// Reads values from their bytes on the wire; `None` if the length is no multiple of the format's item.
     pub(crate) fn from_bytes(format: Format, bytes: &[u8]) -> Option<Values> {
         let is_whole = bytes.len().is_multiple_of(format.item_bytes());
         is_whole.then(|| match format {
@@ -43,7 +43,8 @@ impl Values {
         })
     }
 
-    /// Returns the number of items: values, or bytes in `int8`, where each row has four more.
+    /// Returns the number of items: values, or in `int8` bytes, of which each row has four more for its
+    /// scale.
     pub fn len(&self) -> usize {
         self.bytes().len() / self.format().item_bytes()
     }
@@ -53,7 +54,7 @@ impl Values {
         self.bytes().is_empty()
     }
 
-    /// Returns the values of so many rows of equal length as f32.
+    /// Returns the values as f32; `rows` is the number of rows, all of equal length.
     pub(crate) fn decoded(&self, rows: usize) -> Cow<'_, [f32]> {
         if let Values::F32(values) = self {
             return Cow::Borrowed(values);
@@ -67,7 +68,8 @@ impl Values {
         Cow::Owned(values)
     }
 
-    /// Returns the values of so many rows of equal length as f32.
+    /// Returns the values as f32 without a copy where possible; `rows` is the number of rows, all of equal
+    /// length.
     pub(crate) fn into_f32(self, rows: usize) -> Vec<f32> {
         match self {
             Values::F32(values) => values,

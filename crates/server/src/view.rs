@@ -1,45 +1,45 @@
-//! Views of a shard: its servers, as the coordinator decides them.
+//! Views of a shard: its replicas and learners, as decided by the coordinator.
 //!
-//! Views of a shard follow each other one by one. Law: the replicas of a view are replicas of the view
-//! before, and the learner that was reported as ready in it. Each of them therefore has everything that
-//! was acknowledged before.
+//! Each view follows from the previous one. Law: the replicas of a view are replicas of the previous view, or
+//! the learner that was reported as ready in it. So each of them has every write that was acknowledged
+//! before.
 
 use std::fmt;
 
 use thinwire_member::Id;
 
-/// Servers of a shard.
+/// Replicas and learners of a shard in one view.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct View {
-    /// Number of the view: the job's epoch in the upper half, views within it in the lower.
+    /// Number of the view: epoch of the servers in the upper 32 bits, count within the epoch in the lower.
     pub number: u64,
-    /// Servers that have all that is acknowledged; the first is the primary, the others are backups.
+    /// Servers that have all acknowledged writes: the primary first, then the backups.
     pub replicas: Vec<Id>,
-    /// Servers that take over a copy.
+    /// Servers that are taking over a copy.
     pub learners: Vec<Id>,
 }
 
-/// Occasion of a new view.
+/// Reason for a new view.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Change<'a> {
-    /// Epoch of the job.
+    /// Epoch of the servers.
     pub epoch: u32,
     /// Servers in this epoch.
     pub members: &'a [Id],
-    /// Servers that should have the shard; the first should be the primary.
+    /// Servers that should have the shard, the intended primary first.
     pub target: &'a [Id],
-    /// Learner that was reported as ready, and the number of the view in which it was.
+    /// Learner that was reported as ready, and the number of the view of the report.
     pub ready: Option<(u64, Id)>,
 }
 
-/// Refusal of a view: no replica of the last one is left.
+/// Error for a shard without a replica left.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Lost {
-    /// The replicas.
+    /// Replicas of the last view.
     pub replicas: Vec<Id>,
 }
 
-/// Part that a server has in a view.
+/// Role of a server in a view.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Part {
     Primary,
@@ -49,20 +49,20 @@ pub(crate) enum Part {
 }
 
 impl View {
-    /// Returns the first view of a shard, whose servers all begin without a write.
+    /// Returns the first view of a shard, on servers that all start without a write.
     pub fn found(epoch: u32, target: &[Id]) -> View {
         View { number: u64::from(epoch) << 32, replicas: target.to_vec(), learners: Vec::new() }
     }
 
-    /// Returns the server that orders the writes.
+    /// Returns the primary.
     pub fn primary(&self) -> Option<Id> {
         self.replicas.first().copied()
     }
 
-    /// Returns the next view, or none if the change changes nothing.
+    /// Returns the next view, or `None` if nothing changes.
     ///
     /// # Errors
-    /// If no replica is a member of the epoch.
+    /// If no replica is in the epoch.
     pub fn next(&self, change: &Change<'_>) -> Result<Option<View>, Lost> {
         let ready = change.ready.filter(|(number, _)| *number == self.number).map(|(_, id)| id);
         let ready = ready.filter(|id| self.learners.contains(id));
@@ -75,7 +75,7 @@ impl View {
         let target: Vec<Id> = change.target.iter().copied().filter(lives).collect();
         let learners: Vec<Id> =
             target.iter().copied().filter(|id| !replicas.contains(id)).collect();
-        // Servers that give their copy away keep it until all that take one over have it.
+        // Replicas that are to be replaced stay until all learners have a complete copy.
         if learners.is_empty() && !target.is_empty() {
             replicas = target;
         }

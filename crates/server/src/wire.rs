@@ -1,10 +1,11 @@
 //! Messages between clients and servers, and between servers.
 //!
-//! Little-endian, first byte the kind. A message longer than [`FRAGMENT_BYTES`] travels as [`Fragments`].
-//! A server is a client of each of its peers: what it sends to one travels on its own connection.
+//! Numbers are little-endian, and the first byte is the kind. A message longer than [`FRAGMENT_BYTES`] is
+//! sent as [`Fragments`]. Each server connects to each of its peers, and sends to a peer on the connection
+//! that it opened itself.
 //!
-//! Laws: `parse(to_bytes(x)) == x` and `to_bytes(parse(b)) == b`; any bytes are a message or an error;
-//! what is allocated for a message is bounded by its length, and by [`PULL_ROWS_MAX`] rows.
+//! Laws: `parse(to_bytes(x)) == x` and `to_bytes(parse(b)) == b`; parsing any bytes gives a message or an
+//! error; memory allocated for a message is bounded by its length and [`PULL_ROWS_MAX`] rows.
 
 mod entry;
 pub(crate) mod fields;
@@ -29,17 +30,17 @@ pub use rows::PULL_ROWS_MAX;
 /// Message that a server receives.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Received {
-    /// A client's.
+    /// Message of a client.
     Client(FromClient),
-    /// Another server's.
+    /// Message of another server.
     Peer(Peer),
 }
 
 impl Received {
-    /// Reads a message.
+    /// Parses a message.
     ///
     /// # Errors
-    /// If it is none.
+    /// If the bytes are no valid message.
     pub fn parse(bytes: &[u8]) -> Result<Received, Error> {
         match bytes.first() {
             Some(PEER..=SUPERSEDED) => Peer::parse(bytes).map(Received::Peer),

@@ -1,4 +1,4 @@
-//! Pushes, pulls, and the writes that they become.
+//! Pushes, pulls and log entries.
 
 use std::sync::Arc;
 
@@ -17,14 +17,14 @@ pub struct Part {
     pub gradient: Values,
 }
 
-/// Gradients that a worker gives to one shard in one step; without parts if it has none for it.
+/// Gradients of one worker for one shard in one step; without parts if the worker has none.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Push {
     /// The worker.
     pub client: Id,
-    /// Number among the worker's pushes to this shard, from 1.
+    /// Number of the push among the worker's pushes, from 1; the same in all shards.
     pub number: u64,
-    /// Step of the job that the push belongs to, from 1. Pushes of one step are one update under `sync`.
+    /// Step of the job, from 1. Under `sync`, pushes of one step are one update.
     pub step: u64,
     /// Gradients, at most one part per table, in the order of the tables.
     pub parts: Vec<Part>,
@@ -35,11 +35,11 @@ pub struct Push {
 pub struct Pull {
     /// A worker, or a client that only reads.
     pub client: Id,
-    /// Name of the request among the client's; a request that is sent again keeps it.
+    /// Number of the request, unique for the client; a repeated request keeps it.
     pub request: u64,
-    /// Number of the client's own pushes that the answer must contain; 0 for a client that only reads.
+    /// Number of the client's own pushes that the answer must contain; 0 for a reader.
     pub after: u64,
-    /// Rows, by the number of their table.
+    /// Rows, by table number.
     pub rows: Vec<(u32, Vec<u64>)>,
 }
 
@@ -51,63 +51,63 @@ impl Push {
 }
 
 impl Pull {
-    /// Returns the number of bytes that its rows take in memory.
+    /// Returns the number of bytes of the row numbers in memory.
     pub(crate) fn bytes(&self) -> usize {
         self.rows.iter().map(|(_, rows)| size_of::<u64>() * rows.len()).sum()
     }
 }
 
-/// Workers that push to the shards.
+/// List of the workers that push to the shards.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Workers {
-    /// Version of the list, such as the epoch that it comes from.
+    /// Version of the list: the epoch of the workers.
     pub version: u64,
     /// The workers.
     pub ids: Vec<Id>,
 }
 
-/// Push of a worker, without its gradients.
+/// Push without its gradients.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PushName {
     /// The worker.
     pub client: Id,
-    /// Number among the worker's pushes to this shard, from 1.
+    /// Number of the push among the worker's pushes, from 1.
     pub number: u64,
-    /// Step of the job that the push belongs to, from 1.
+    /// Step of the job, from 1.
     pub step: u64,
 }
 
-/// Change of a shard, which all of its replicas make in one order.
+/// Change of a shard, applied by all replicas in the same order.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Write {
     /// One update of some rows.
     Update {
-        /// The pushes that it contains.
+        /// Pushes that the update consists of.
         pushes: Vec<PushName>,
-        /// The gradients, or their sum over the pushes.
+        /// Gradients of the push, or the sum of several pushes.
         parts: Vec<Part>,
     },
-    /// Other workers.
+    /// A new list of workers.
     Workers(Workers),
 }
 
 /// Entry of a shard's log.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Entry {
-    /// View whose primary made the entry. With the place in the log it names the entry.
+    /// View in which a primary made the entry. View and position in the log identify an entry.
     pub view: u64,
-    /// The write, shared by all messages that carry it.
+    /// Write, shared with the messages that carry it.
     pub write: Arc<Write>,
 }
 
 impl Write {
-    /// Returns a push as a write.
+    /// Returns the write of a single push.
     pub(crate) fn single(push: Push) -> Write {
         Write::Update { pushes: vec![push.name()], parts: push.parts }
     }
 
-    /// Returns the sum of pushes of one step, added as f32 in the order of the clients' ids: the bits do not
-    /// depend on who came first. A push that is alone stays as it was sent.
+    /// Returns the sum of the pushes of one step, added as f32 in the order of the clients' ids, so the bits
+    /// do not depend on the order of arrival. A single push keeps the format in which it was sent.
     pub(crate) fn sum(mut pushes: Vec<Push>) -> Write {
         pushes.sort_unstable_by_key(|push| push.client);
         let names = pushes.iter().map(Push::name).collect();
@@ -123,7 +123,7 @@ impl Write {
     }
 }
 
-/// Adds the gradients of a part to those of another.
+/// Adds the gradients of `part` to `sum`.
 fn add(sum: &mut Part, part: Part) {
     if sum.rows == part.rows {
         let mut total =
@@ -134,7 +134,7 @@ fn add(sum: &mut Part, part: Part) {
         return;
     }
     if sum.rows.is_empty() || part.rows.is_empty() {
-        // Without rows there is no width.
+        // A part without rows has no width to merge with.
         *sum = if sum.rows.is_empty() { part } else { std::mem::replace(sum, part_of_none()) };
         return;
     }
@@ -145,7 +145,7 @@ fn part_of_none() -> Part {
     Part { table: 0, rows: Vec::new(), gradient: Vec::new().into() }
 }
 
-/// Merges two ascending lists of rows.
+/// Returns the sum of two parts with ascending rows.
 fn merged(left: &Part, right: &Part) -> Part {
     let [a, b] = [left, right].map(|part| part.gradient.decoded(part.rows.len()));
     let width = a.len() / left.rows.len();

@@ -1,4 +1,4 @@
-//! Laws of checkpoints as first values.
+//! Laws of checkpoints as initial values.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -15,7 +15,7 @@ use thinwire_server::{
 const ROWS: u64 = 9;
 const WIDTH: usize = 3;
 
-/// Folder of one test.
+/// Folder of one test, removed at its end.
 struct Folder(PathBuf);
 
 impl Folder {
@@ -52,7 +52,8 @@ fn table(name: &str, rows: u64, width: u32, initial: &str) -> TableDefinition {
     }
 }
 
-/// A job with an embedding and a vector of ten values, which begin with a checkpoint, and another table.
+/// Returns a job with an embedding and a vector of ten values, which begin with a checkpoint, and another
+/// table.
 fn definition(shards: u32) -> Definition {
     let tables = vec![
         table("items", ROWS, WIDTH as u32, "checkpoint"),
@@ -63,7 +64,7 @@ fn definition(shards: u32) -> Definition {
     Definition { tables, consistency, shards, backups: 0, servers: 1, restore }
 }
 
-/// The values of a tensor, which all types can be.
+/// Returns values that all types represent exactly.
 fn numbers(count: usize) -> Vec<f32> {
     (0..count).map(|at| at as f32 - 4.5).collect()
 }
@@ -83,7 +84,7 @@ fn bytes(dtype: Dtype, values: &[f32]) -> Vec<u8> {
     }
 }
 
-/// A file with these tensors, by name, type and shape.
+/// Returns a file with these tensors: name, type and shape.
 fn file(tensors: &[(&str, Dtype, &[usize])]) -> Vec<u8> {
     let count = |shape: &[usize]| shape.iter().product::<usize>();
     let data: Vec<Vec<u8>> =
@@ -95,7 +96,7 @@ fn file(tensors: &[(&str, Dtype, &[usize])]) -> Vec<u8> {
     safetensors::serialize(views, None).unwrap()
 }
 
-/// Reads a row from whichever shard has it.
+/// Reads a row from the shard that has it.
 fn row(all: &mut BTreeMap<u32, Tables>, table: u32, row: u64) -> Vec<f32> {
     let pull = Pull { client: Id(1), request: 1, after: 0, rows: vec![(table, vec![row])] };
     let owner = all.values_mut().find(|tables| tables.check_pull(&pull).is_ok()).unwrap();
@@ -131,7 +132,7 @@ proptest! {
     fn any_bytes_are_a_checkpoint_or_an_error_of_one_line(at: usize, byte: u8, cut: bool) {
         let folder = Folder::new("bytes");
         let mut bytes = file(&[("items", Dtype::F32, &[9, 3]), ("bias", Dtype::F16, &[10])]);
-        // The header is a hundred bytes or more, and the numbers may be any.
+        // Damage hits the header or the first numbers: a change elsewhere gives another valid file.
         let at = at % bytes.len().min(160);
         bytes[at] = byte;
         if cut {
@@ -163,7 +164,7 @@ fn an_optimiser_goes_on_from_the_values_without_any_state() {
     all.get_mut(&0).unwrap().apply(&write).unwrap();
     let found = row(&mut all, 0, 1);
     let expected = &numbers(6)[3..];
-    // The first step of adagrad is as long as its learning rate.
+    // The first step of adagrad has the length of its learning rate.
     assert!(found.iter().zip(expected).all(|(a, b)| (a - (b - 1.0)).abs() < 1e-4), "{found:?}");
     let values = checkpoint.values("bias", &[10]).unwrap();
     assert_eq!(values, numbers(10));

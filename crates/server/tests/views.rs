@@ -1,4 +1,4 @@
-//! Single messages in changes of views, without a network.
+//! Single messages during changes of views, without a network.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -47,7 +47,7 @@ fn have(view: u64, last: u64) -> Message {
     Message::Have { view, last: Some(last), committed: 0 }
 }
 
-/// A backup with three entries, of which it knows that one is committed.
+/// Returns a backup with three entries, which knows that one is committed.
 fn backup(id: u64, replicas: &[u64]) -> Shard {
     let mut shard = shard(id);
     shard.on(Event::View(view(7, replicas, &[])), NOW);
@@ -63,7 +63,7 @@ fn is_ready(actions: &[Action]) -> bool {
 #[test]
 fn a_learner_is_ready_when_it_has_all_that_an_earlier_primary_may_have_acknowledged() {
     let mut shard = backup(2, &[1, 2, 3]);
-    // Server 3 is silent, so that entries 2 and 3 cannot be committed.
+    // Server 3 is silent, so entries 2 and 3 cannot be committed.
     shard.on(Event::View(view(8, &[2, 3], &[4])), NOW);
     assert_eq!(shard.committed(), Some(1));
     assert!(!is_ready(&hears(&mut shard, 4, have(8, 1))));
@@ -116,7 +116,7 @@ fn a_snapshot_leaves_what_may_be_acknowledged() {
     shard.on(Event::View(view(8, &[2, 3], &[])), NOW);
     let snapshot = Message::Snapshot { view: 8, last: 2, clocks: Clocks::default() };
     assert_eq!(hears(&mut shard, 2, snapshot)[0], Action::Load);
-    // The primary dies before it sends the third entry, and its successor has it all the same.
+    // The primary dies before it sends the third entry, which its successor has nevertheless.
     shard.on(Event::View(view(9, &[3], &[])), NOW);
     assert_eq!(shard.committed(), Some(3));
 }

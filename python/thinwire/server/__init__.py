@@ -1,5 +1,5 @@
-"""The part of training with parameter servers that is the same for every framework.
+"""Training with parameter servers, without any framework.
 
-`ParameterServer` is the job as a worker uses it, and `ServedTable` one of its tables. `thinwire.torch` and
-`thinwire.mindspore` add tensors and gradients; here rows and values are NumPy arrays.
+`ParameterServer` is a worker's connection to the job, and `ServedTable` one of the job's tables. Rows and
+values are NumPy arrays; `thinwire.torch` and `thinwire.mindspore` add tensors and gradients.
 """

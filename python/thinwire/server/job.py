@@ -1,7 +1,7 @@
-"""The job of a worker with parameter servers: its tables, and the servers that have them.
+"""Connection of a worker to a job with parameter servers.
 
-Tables become known when the optimizer is made. Only then can the job be joined, because all its workers
-must define equal tables.
+All workers of a job must define equal tables, and the tables are known only when the optimizer is created,
+so the optimizer joins the job.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ import numpy as np
 from thinwire._core import InvalidError, ServerClient
 
 SHARDS_PER_SERVER = 8
-"""So that they can be dealt evenly over other numbers of servers."""
+"""Enough shards to divide them evenly over other numbers of servers."""
 Gradient = tuple[int, np.ndarray, np.ndarray]
-"""Number of a table, rows (int64), and their gradients (float32), row by row; contiguous."""
+"""Table number, rows (int64) and gradients (float32, row by row); contiguous arrays."""
 Rows = tuple[int, np.ndarray]
-"""Number of a table and rows (int64); contiguous."""
+"""Table number and rows (int64, contiguous)."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Table:
-    """A table before it has a number; without an optimizer or a format of values it has that of the job."""
+    """A table that has no number yet. `optimizer` and `values` default to those of the job."""
 
     name: str
     rows: int
@@ -37,29 +37,31 @@ class Table:
 
 
 class ParameterServer:
-    """The servers of a job, as this worker uses them. Making a `ServerOptimizer` joins the job.
+    """Connection of a worker to the servers of a job. Creating a `ServerOptimizer` joins the job.
 
-    As a context it ends with `leave`.
+    As a context manager it leaves the job at the end.
 
     Args:
         optimizer: rule by which servers update rows, with its learning rate: "sgd:lr=0.1",
             "adagrad:lr=0.1", "lazyadam:lr=0.001", "ftrl:lr=0.1,l1=1"; "momentum", "nesterov", "adam" and
-            "adamw" move all rows in every step, which an embedding does not push.
-        consistency: "sync": the sum over all workers of a step is one update; "bounded:4": every push is an
-            update, and no worker is more than 4 steps ahead of the slowest; "async": nobody waits.
+            "adamw" also update rows without a gradient, so they cannot be used for embeddings.
+        consistency: "sync": the gradients of all workers in a step are summed and applied as one update;
+            "bounded:4": every push is an update, and no worker is more than 4 steps ahead of the slowest;
+            "async": every push is an update, and no worker waits.
         servers: number of servers with which the job begins.
-        backups: servers that can be lost at once without losing rows; by default 1, or 0 with one server.
-        shards: number of parts in which rows are dealt over servers; by default 8 for each server.
-        seed: of the first values.
-        values: format in which rows and gradients travel: "f32" as they are, "f16" or "int8" rounded.
-            Gradients are right on average, or, in "sync" and for parameters that are pushed whole, made up
-            for by the next steps; pulled rows are rounded to the nearest. Servers compute in f32.
+        backups: number of servers that can be lost at once without losing rows; by default 1, or 0 with
+            one server.
+        shards: number of parts into which the rows are divided; by default 8 per server.
+        seed: seed of the initial values.
+        values: format in which rows and gradients are sent: "f32" (unchanged), "f16" or "int8". Gradients
+            are rounded without bias, or with error feedback in "sync" for parameters that are pushed whole;
+            pulled rows are rounded to the nearest. Servers compute in f32.
         restore: files with which the job begins, the same as those of its servers (`thinwire server
-            --restore PATH`): a snapshot, or a folder of snapshots, for all tables; or a safetensors file,
-            such as a checkpoint of the model, for the tables whose first values are "checkpoint".
-        coordinator, token: where the job's coordinator is, as host:port or etcd://HOST:PORT/JOB, and the
-            job's secret; by default as the launcher says in THINWIRE_COORDINATOR and THINWIRE_TOKEN.
-        timeout_s: longest time without an answer, in seconds. In "sync" and "bounded" it exceeds the
+            --restore PATH`): a snapshot or a folder of snapshots for all tables, or a safetensors file,
+            such as a checkpoint of the model, for tables whose initial values are "checkpoint".
+        coordinator, token: address of the job's coordinator, host:port or etcd://HOST:PORT/JOB, and the
+            job's secret; by default from the launcher, in THINWIRE_COORDINATOR and THINWIRE_TOKEN.
+        timeout_s: longest time without an answer, in seconds. In "sync" and "bounded" it must exceed the
             longest step of the slowest worker.
     """
 
@@ -78,7 +80,7 @@ class ParameterServer:
         token: str | None = None,
         timeout_s: float = 60.0,
     ) -> None:
-        """Meets nobody yet."""
+        """Checks the arguments. Nothing is connected yet."""
         backups = min(1, servers - 1) if backups is None else backups
         if backups >= servers:
             raise InvalidError(f"{backups} backups with {servers} servers, expected fewer")
@@ -95,7 +97,7 @@ class ParameterServer:
 
     @property
     def rank(self) -> int:
-        """This worker's index among the workers, from 0. It changes when workers come and go."""
+        """Index of this worker among the workers, from 0. It changes when workers join or leave."""
         return self._core.rank
 
     @property
@@ -104,12 +106,12 @@ class ParameterServer:
         return self._core.world
 
     def join(self, tables: Sequence[Table], facts: list[tuple[str, str]]) -> None:
-        """Joins the job with these tables, whose numbers are their places. `facts`, pairs of name and
+        """Joins the job with these tables; the number of a table is its index. `facts`, pairs of name and
         value, must be equal on all workers.
 
         # Errors
 
-        InvalidError if the process belongs to no job, or its tables, consistency or facts are not the
+        InvalidError if the process belongs to no job, or its tables, consistency or facts differ from the
         job's.
         """
         if self._client is not None:
@@ -121,7 +123,7 @@ class ParameterServer:
         self._tables = tuple(tables)
 
     def push(self, gradients: Sequence[Gradient]) -> None:
-        """Begins a push, once the one before will survive. It may be empty: servers count steps."""
+        """Waits for the previous push and begins another. It may be empty: servers count steps."""
         pushed = [
             (table, rows.ctypes.data, rows.size, values.ctypes.data, values.size)
             for table, rows, values in gradients
@@ -129,7 +131,8 @@ class ParameterServer:
         self._core.begin_push(pushed)
 
     def pull(self, groups: Sequence[Rows]) -> np.ndarray:
-        """Reads rows, group after group, into one flat array. All pushes of this worker are in them."""
+        """Returns the values of rows, group after group, as one flat array. They contain all pushes of
+        this worker."""
         count = sum(rows.size * self._tables[table].width for table, rows in groups)
         out = np.empty(count, np.float32)
         pulled = [(table, rows.ctypes.data, rows.size) for table, rows in groups]
@@ -137,25 +140,25 @@ class ParameterServer:
         return out
 
     def cache(self, table: int, bytes_max: int, staleness: int) -> None:
-        """Keeps rows of a table in at most so many bytes, for at most so many steps of this worker."""
+        """Caches rows of a table in at most `bytes_max` bytes, for `staleness` steps of this worker."""
         self._core.cache(table, bytes_max, staleness)
 
     def hits(self, table: int) -> dict[str, int]:
-        """Returns the counts of a table's cache; nothing without one."""
+        """Returns the counters of a table's cache; empty if the table is not cached."""
         return json.loads(self._core.hits(table) or "{}")
 
     def snapshot(self) -> str:
-        """Takes a snapshot of all tables, with all pushes of this worker, and returns the name of its
-        folder, which is in that of the servers (`thinwire server --snapshot-dir FOLDER`). Others go on.
+        """Takes a snapshot of all tables that contains all pushes of this worker. Returns the name of its
+        folder within the servers' one (`thinwire server --snapshot-dir FOLDER`). Other workers continue.
 
         # Errors
 
-        InvalidError if the servers have no folder, or the snapshot fails; training can go on.
+        InvalidError if the servers have no such folder or the snapshot fails. Training can continue.
         """
         return self._core.snapshot()
 
     def finish(self) -> None:
-        """Waits until the last push will survive."""
+        """Waits until all replicas have the last push."""
         self._core.finish_push()
 
     def leave(self) -> None:
@@ -184,7 +187,7 @@ class ParameterServer:
         return self._client
 
     def _definition(self, tables: Sequence[Table]) -> dict[str, Any]:
-        """Returns what all processes of the job agree on, as the core reads it."""
+        """Returns the settings on which all processes of the job must agree, in the core's format."""
         described = [
             {
                 "name": table.name,

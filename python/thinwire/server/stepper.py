@@ -1,4 +1,4 @@
-"""Steps of a worker: each pushes the gradients of all of its tables at once."""
+"""Steps of a worker, each of which pushes the gradients of all its tables at once."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from thinwire.server.table import ServedTable
 
 
 class Stepper:
-    """The tables of a worker's embeddings, which push what they owe in every step. It joins the job."""
+    """Tables whose gradients a worker pushes in every step. Creating a stepper joins the job."""
 
     def __init__(
         self,
@@ -19,12 +19,12 @@ class Stepper:
         facts: list[tuple[str, str]],
         weight: float | None,
     ) -> None:
-        """`embeddings` have the first tables, by name, and `others` the next. `weight` is the factor of
-        this worker's gradients, by default 1 / the number of workers.
+        """Joins the job with the tables of `embeddings`, by name, followed by `others`. `weight` is the
+        factor of this worker's gradients, by default 1 / the number of workers.
 
         # Errors
 
-        InvalidError if the process belongs to no job, or its tables or facts are not the job's.
+        InvalidError if the process belongs to no job, or its tables or facts differ from the job's.
         """
         tables = [each.table(name) for name, each in embeddings.items()]
         server.join([*tables, *others], [*facts, ("mode", "server")])
@@ -33,7 +33,7 @@ class Stepper:
         self.server, self._weight = server, weight
         self._embeddings = list(embeddings.values())
         self.steps = 0
-        """Steps that this worker has made."""
+        """Number of steps that this worker has made."""
 
     @property
     def weight(self) -> float:
@@ -41,7 +41,7 @@ class Stepper:
         return 1 / self.server.world if self._weight is None else self._weight
 
     def step(self, others: Sequence[Gradient] = ()) -> None:
-        """Begins a push of all gradients since the last step, and of others."""
+        """Begins a push of all gradients since the last step and of `others`."""
         weight = self.weight
         owed = [gradient for each in self._embeddings for gradient in each.owed(weight)]
         self.server.push([*owed, *others])

@@ -1,4 +1,4 @@
-"""A table on servers, as one embedding of a worker reads it and pushes to it."""
+"""Table of an embedding, whose rows are on servers."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from thinwire._core import InvalidError
 from thinwire.server.job import Gradient, ParameterServer, Table
 
 ROWS_AT_ONCE = 65_536
-"""Rows of a pull of all rows, in parts."""
+"""Number of rows per request when all rows are pulled."""
 
 
 class ServedTable:
-    """Rows of an embedding that are on servers: pulled by a forward pass, and pushed to by a step.
+    """Rows of an embedding on servers. A forward pass pulls rows; a step pushes their gradients.
 
     The arguments are those of `ServerEmbedding`.
     """
@@ -30,7 +30,7 @@ class ServedTable:
         cache: int | str | None,
         staleness: int,
     ) -> None:
-        """Has no servers yet."""
+        """Checks the arguments. The table has no servers yet."""
         if staleness < 0:
             raise InvalidError(f"staleness {staleness}, expected 0 or more steps")
         self.rows, self.width = rows, width
@@ -42,28 +42,28 @@ class ServedTable:
         self._owed: list[tuple[np.ndarray, np.ndarray]] = []
 
     def table(self, name: str) -> Table:
-        """Returns the table, under a name of its own."""
+        """Returns the definition of the table under this name."""
         return Table(name, self.rows, self.width, self._initial, self._optimizer, self._values)
 
     def attach(self, server: ParameterServer, name: str, number: int) -> None:
-        """Takes the servers that have the table."""
+        """Sets the servers of the table, and its name and number in the job."""
         self._server, self.name, self._number = server, name, number
         if self.cache_bytes is not None:
             server.cache(number, self.cache_bytes, self._staleness)
 
     @property
     def cache_stats(self) -> dict[str, int]:
-        """Counts of the cache so far; empty without a cache or before the table has servers."""
+        """Counters of the cache; empty without a cache or before `attach`."""
         if self._server is None or self.cache_bytes is None:
             return {}
         return self._server.hits(self._number)
 
     def pull(self, rows: np.ndarray) -> np.ndarray:
-        """Returns the values of rows, in ascending order, in an array [len(rows), width].
+        """Returns the values of ascending rows as an array [len(rows), width].
 
         # Errors
 
-        InvalidError without servers or for a row that the table does not have; PeerError if no server
+        InvalidError before `attach` or for a row that the table does not have; PeerError if no server
         answers.
         """
         if self._server is None:
@@ -75,7 +75,7 @@ class ServedTable:
         return self._server.pull([(self._number, rows)]).reshape(-1, self.width)
 
     def pull_all(self) -> np.ndarray:
-        """Returns the values of all rows, in an array [rows, width]. All pushes of this worker are in them.
+        """Returns the values of all rows as an array [rows, width]. They contain all pushes of this worker.
 
         # Errors
 
@@ -88,11 +88,11 @@ class ServedTable:
         return whole
 
     def owe(self, rows: np.ndarray, gradient: np.ndarray) -> None:
-        """Keeps gradients of rows until the next push: [len(rows), width]. Those of a row add up."""
+        """Stores gradients of rows, [len(rows), width], until the next push, which sums those of a row."""
         self._owed.append((rows, gradient))
 
     def owed(self, weight: float) -> list[Gradient]:
-        """Returns the gradients since the last call, each multiplied by `weight`."""
+        """Returns and removes the gradients since the last call, multiplied by `weight`."""
         factor = np.float32(weight)
         owed = [(self._number, rows, gradient * factor) for rows, gradient in self._owed]
         self._owed.clear()
@@ -109,11 +109,11 @@ class ServedTable:
 
 
 def bytes_of(size: int | str) -> int:
-    """Returns a size in bytes, which may be such as "64MB" or "1.5GiB".
+    """Returns a size in bytes, given as a number or a text such as "64MB" or "1.5GiB".
 
     # Errors
 
-    InvalidError if it is none.
+    InvalidError if the text is no size.
     """
     found = re.fullmatch(r"(\d+(?:\.\d+)?) ?([kMGT]?)(i?)B?", str(size))
     if found is None or (found[3] and not found[2]):

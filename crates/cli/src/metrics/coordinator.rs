@@ -7,7 +7,7 @@ use thinwire_job::elastic::Event;
 
 use super::page::{Kind, Page};
 
-/// Roles of processes, each with the event that begins an epoch and the field for the number of members.
+/// Roles, each with the event at which its epochs begin and the event's field with the number of members.
 const ROLES: [(&str, &str, &str); 2] =
     [("rank", "started", "ranks"), ("server", "servers_started", "servers")];
 
@@ -16,7 +16,7 @@ const ROLES: [(&str, &str, &str); 2] =
 struct Side {
     members: u64,
     epoch: u64,
-    /// Time at which the epoch began, in seconds since 1970; 0 before the first.
+    /// Time at which the epoch began, in seconds since 1970; 0 before the first epoch.
     changed_s: f64,
 }
 
@@ -25,7 +25,7 @@ struct Side {
 pub struct CoordinatorMetrics(Arc<Mutex<[Side; 2]>>);
 
 impl CoordinatorMetrics {
-    /// Updates the metrics from an event.
+    /// Updates the metrics by an event.
     pub fn note(&self, event: &Event) {
         let mut sides = self.0.lock().expect("no holder panics");
         for (side, (_, name, members)) in sides.iter_mut().zip(ROLES) {
@@ -41,7 +41,7 @@ impl CoordinatorMetrics {
         }
     }
 
-    /// Returns the page.
+    /// Returns the page of metrics.
     pub fn page(&self) -> Page {
         let sides = *self.0.lock().expect("no holder panics");
         let mut page = Page::default();

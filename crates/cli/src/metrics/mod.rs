@@ -1,7 +1,7 @@
-//! Metrics of a process for Prometheus: text at `/metrics` of an address that the user gives.
+//! Metrics of a process for Prometheus, as text at `/metrics` of an address.
 //!
-//! Servers, coordinators and ranks each have a file that turns their figures into a [`Page`]. A thread of its own
-//! answers requests one after another.
+//! The figures of servers, coordinators and ranks each have a file that turns them into a [`Page`]. One
+//! thread per process answers requests one after another.
 
 mod coordinator;
 mod page;
@@ -20,7 +20,7 @@ use anyhow::Result;
 use crate::output::say;
 use page::Page;
 
-/// Flag of a process that shows metrics.
+/// Flag of a process that exports metrics.
 #[derive(clap::Args, Clone, Debug, Default)]
 pub struct Flags {
     /// Export metrics for Prometheus at http://ADDRESS:PORT/metrics. Several ranks on one machine take
@@ -30,10 +30,11 @@ pub struct Flags {
 }
 
 impl Flags {
-    /// Begins to export a page, if the flag is given, at the given port plus `offset`; port 0 takes any free port.
+    /// Starts to export a page at the given port plus `offset`, if the flag is given. Port 0 chooses a free
+    /// port.
     ///
     /// # Errors
-    /// If the port is taken, or the sum is no port.
+    /// If the port is taken or the sum is larger than 65535.
     pub fn show(&self, offset: u16, page: impl Fn() -> Page + Send + 'static) -> Result<()> {
         let Some(mut address) = self.metrics else { return Ok(()) };
         if address.port() > 0 {

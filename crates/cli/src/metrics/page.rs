@@ -1,17 +1,17 @@
 //! Page of metrics in the text format of Prometheus, version 0.0.4.
 //!
-//! Law: each sample is one line from which the values of its labels can be read back, whatever they are.
+//! Law: each sample is one line, from which any label values can be read back.
 
 use std::fmt::{self, Display, Write};
 
 /// Type of a metric.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// Number that only grows while the process lives.
+    /// Number that only grows during the life of the process.
     Counter,
-    /// Number that may fall.
+    /// Number that may also fall.
     Gauge,
-    /// Numbers of events, by upper bounds of their value.
+    /// Numbers of events, cumulated by upper bounds of a value.
     Histogram,
 }
 
@@ -20,7 +20,7 @@ pub enum Kind {
 pub struct Page(String);
 
 impl Page {
-    /// Begins the samples of a metric.
+    /// Starts a metric; its samples follow.
     pub fn family(&mut self, name: &str, kind: Kind, help: &str) {
         let kind = match kind {
             Kind::Counter => "counter",
@@ -31,7 +31,7 @@ impl Page {
         self.line(format_args!("# TYPE {name} {kind}"));
     }
 
-    /// Adds a sample of the last metric that was begun.
+    /// Adds a sample of the current metric.
     pub fn sample(&mut self, name: &str, labels: &[(&str, &str)], value: f64) {
         let label = |(name, value): &(&str, &str)| format!("{name}=\"{}\"", escaped(value));
         let labels: Vec<String> = labels.iter().map(label).collect();
@@ -41,14 +41,14 @@ impl Page {
         }
     }
 
-    /// Adds a metric that is one number.
+    /// Adds a metric with a single sample.
     pub fn single(&mut self, name: &str, kind: Kind, help: &str, value: f64) {
         self.family(name, kind, help);
         self.sample(name, &[], value);
     }
 
-    /// Adds a histogram of whole numbers from 0 on, given the number of events with each value. The value
-    /// `most + 1` includes all larger ones.
+    /// Adds a histogram of whole numbers from 0, given the number of events with each value. The count of
+    /// value `most` includes all larger values.
     pub fn counts(&mut self, name: &str, (label, of): (&str, &str), counts: &[u64], most: usize) {
         let (bucket, mut sum, mut total) = (format!("{name}_bucket"), 0, 0);
         for value in 0..most {
@@ -74,7 +74,7 @@ impl Display for Page {
     }
 }
 
-/// Number in the notation of the format.
+/// Number in the notation of the text format.
 struct Number(f64);
 
 impl Display for Number {
@@ -98,7 +98,7 @@ mod tests {
 
     use super::*;
 
-    /// The value of the only label of a line.
+    /// Returns the value of the only label in a line.
     fn label(line: &str) -> Option<String> {
         let mut letters = line.strip_prefix("name{label=\"")?.strip_suffix("\"} 1")?.chars();
         let mut value = String::new();

@@ -4,29 +4,29 @@ use std::sync::{Arc, Mutex};
 
 use super::page::{Kind, Page};
 
-/// Steps that a rank has taken.
+/// Progress of a rank.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Taken {
-    /// Steps of the training that are done.
+    /// Completed steps of the training.
     pub step: u64,
     /// Mean loss of the last step.
     pub loss: f64,
-    /// Number of steps that this process has taken.
+    /// Steps that this process has made.
     pub steps: u64,
     /// Seconds that these steps took.
     pub step_s: f64,
-    /// Seconds of these steps in which this rank waited for others.
+    /// Seconds of these steps in which this rank waited for other ranks.
     pub wait_s: f64,
-    /// Bytes that this rank has sent.
+    /// Bytes sent by this rank.
     pub sent_bytes: u64,
 }
 
-/// Metrics of a rank, shared by its training and its page.
+/// Metrics of a rank, shared between its training and its page.
 #[derive(Clone, Debug, Default)]
 pub struct RankMetrics(Arc<Mutex<Taken>>);
 
 impl RankMetrics {
-    /// Adds the figures of a step: its `steps` is 1, and its `step` the number of steps done.
+    /// Adds the figures of one step: `steps` is 1, and `step` the number of completed steps.
     pub fn add(&self, step: Taken) {
         let mut sum = self.0.lock().expect("no holder panics");
         sum.steps += step.steps;
@@ -36,7 +36,7 @@ impl RankMetrics {
         (sum.step, sum.loss) = (step.step, step.loss);
     }
 
-    /// Returns the page.
+    /// Returns the page of metrics.
     pub fn page(&self) -> Page {
         let sum = *self.0.lock().expect("no holder panics");
         let mut page = Page::default();

@@ -1,7 +1,8 @@
-//! Thread that answers HTTP requests for one page.
+//! Thread that answers HTTP requests with one page.
 //!
-//! Connections are answered one after another, each within two seconds and one small buffer, which bounds the
-//! cost of unknown clients. Law: no request makes the thread fail, and no answer repeats bytes of a request.
+//! Connections are served one at a time, each for at most two seconds and with one small buffer, which bounds
+//! the cost of unknown clients. Law: no request makes the thread fail, and no answer repeats bytes of a
+//! request.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -12,20 +13,20 @@ use anyhow::{Context, Result};
 
 use crate::failure::OrHint;
 
-/// Longest time of a connection.
+/// Longest time for one connection.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// Longest pause before the next attempt to accept a connection after the system could not.
+/// Longest pause after a failure to accept a connection.
 const PAUSE: Duration = Duration::from_millis(100);
-/// Most bytes of a request that are read.
+/// Largest number of bytes read of a request.
 const REQUEST_BYTES_MAX: usize = 8 << 10;
 /// Path of the page.
 const PATH: &str = "/metrics";
 
-/// Starts the thread that answers requests at an address with the text that `page` returns. Returns the address
-/// with its port. The thread lives as long as the process.
+/// Starts the thread, which answers requests at an address with the text of `page`. Returns the address with
+/// its actual port. The thread runs until the process ends.
 ///
 /// # Errors
-/// If the address is taken or not this machine's.
+/// If the address is taken or not of this machine.
 pub fn start(
     address: SocketAddr,
     page: impl Fn() -> String + Send + 'static,
@@ -37,7 +38,7 @@ pub fn start(
     let serve = move || {
         loop {
             match listener.accept() {
-                // A client that has gone needs no answer.
+                // A client that is gone needs no answer.
                 Ok((stream, _)) => drop(serve(stream, &page)),
                 Err(_) => thread::sleep(PAUSE),
             }

@@ -1,10 +1,10 @@
-//! Metrics of a server of a parameter server.
+//! Metrics of a parameter server.
 
 use thinwire_server::{Figures, STALENESS_MAX, Server};
 
 use super::page::{Kind, Page};
 
-/// Returns the metrics of a server; an empty page before it has started and after it has ended.
+/// Returns the metrics of a server; the page is empty before the server has started and after it has ended.
 pub fn server_page(server: Option<&Server>) -> Page {
     server.map_or_else(Page::default, |server| page(&server.figures(), server.epoch()))
 }

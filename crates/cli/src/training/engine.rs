@@ -59,11 +59,10 @@ impl<'a> Engine<'a> {
         Engine::over(job, codec, (seat, channel), (built, &start))
     }
 
-    /// A replica before its first step that begins with the tensors of a checkpoint, except for those that servers
-    /// have.
+    /// Creates a replica before its first step from the tensors of a checkpoint, except those on servers.
     ///
     /// # Errors
-    /// As [`Engine::start`]; and if a tensor is missing or another.
+    /// As [`Engine::start`]; and if a tensor is missing or has another shape.
     pub fn warm(
         job: &TrainingJob,
         codec: Option<&Policy>,

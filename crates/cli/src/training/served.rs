@@ -1,4 +1,4 @@
-//! Parameters on servers, as tables, and the client through which a rank updates them.
+//! Parameters on servers, one table each, and the client by which a rank trains them.
 
 use std::borrow::Cow;
 use std::cell::RefCell;
@@ -14,14 +14,14 @@ use thinwire_train::spmd::{Machine, Remote};
 use super::server_flags::{ServerMode, Tabled};
 use super::snapshots::Asker;
 
-/// Values per row of a parameter of one dimension.
+/// Values per row of a one-dimensional parameter.
 const VECTOR_WIDTH: usize = 1024;
 
-/// Parameters on servers.
+/// Parameters on servers, with the client of this rank.
 #[derive(Clone)]
 pub struct Served(Rc<RefCell<Link>>);
 
-/// Client of one rank, with the tables that it pushes and pulls in each step.
+/// Client of one rank, and the tables that it pushes and pulls in each step.
 struct Link {
     client: Client,
     tables: Vec<Tabled>,
@@ -31,15 +31,15 @@ struct Link {
     rows: Vec<Vec<u64>>,
     /// Values of all rows, table after table.
     pulled: Vec<f32>,
-    /// Requester of snapshots, on rank 0.
+    /// Requester of snapshots; only on rank 0.
     asker: Option<Asker>,
 }
 
 impl Served {
-    /// Defines a table for each parameter of the program with one of these names, and waits for the servers.
+    /// Defines a table for each of the program's parameters with these names, and waits for the servers.
     ///
     /// # Errors
-    /// If the job has other tables, or its servers are not there in time.
+    /// If the job has other tables, or its servers are not ready in time.
     pub fn open(
         (mode, names, seed): (&ServerMode, &[String], u64),
         (machine, graph): (&Machine<'_>, &Graph),
@@ -64,30 +64,30 @@ impl Served {
         }))))
     }
 
-    /// Returns the bytes of values that a rank pushes in a step, in f32; it pulls as many.
+    /// Returns the bytes of values that a rank pushes in a step, in f32; it pulls equally many.
     pub fn raw_bytes(&self) -> u64 {
         4 * self.0.borrow().pulled.len() as u64
     }
 
-    /// Returns the bytes of values that a rank pushes in a step, as they travel; it pulls as many.
+    /// Returns the bytes of values that a rank pushes in a step, as they are sent; it pulls equally many.
     pub fn step_bytes(&self) -> u64 {
         self.0.borrow().step_bytes()
     }
 
-    /// Sets whether this rank requests snapshots from now on.
+    /// Sets whether this rank requests snapshots.
     pub fn ask(&self, asker: Option<Asker>) {
         let mut link = self.0.borrow_mut();
-        // Replacing a requester would wait for its snapshot, so an existing one is kept.
+        // Dropping a requester waits for its snapshot, so an existing one is kept.
         if link.asker.is_some() != asker.is_some() {
             link.asker = asker;
         }
     }
 
-    /// Connects a machine, whose rows are this share of the batch, to the servers: they update their parameters from
-    /// its gradients. The machine begins with the servers' present values.
+    /// Connects a machine to the servers, which update their parameters from its gradients, weighted by
+    /// `share`, its share of the batch. The machine begins with the servers' current values.
     ///
     /// # Errors
-    /// If a shard is lost, or the servers do not answer.
+    /// If a shard is lost or the servers do not answer.
     pub fn attach<'a>(&self, machine: Machine<'a>, share: f32) -> Result<Machine<'a>> {
         let link = Rc::clone(&self.0);
         let values = {
@@ -111,7 +111,7 @@ impl Link {
         self.tables.iter().map(bytes).sum::<usize>() as u64
     }
 
-    /// Pushes gradients and pulls the values after them. The pull is sent right behind the push.
+    /// Pushes gradients, and pulls the values after the push without waiting for its acknowledgement.
     fn exchange(&mut self, gradients: &[Cow<'_, [f32]>], scale: f32) -> Result<(), Error> {
         self.begin_push(gradients, scale)?;
         let pulling = self.client.begin_pull(&groups(&self.rows))?;
@@ -148,7 +148,7 @@ impl Link {
     }
 }
 
-/// Returns the rows of each table as a pull names them.
+/// Returns the rows of each table in the form that a pull takes.
 fn groups(rows: &[Vec<u64>]) -> Vec<(u32, &[u64])> {
     (0..).zip(rows).map(|(table, rows)| (table, &rows[..])).collect()
 }
@@ -156,7 +156,7 @@ fn groups(rows: &[Vec<u64>]) -> Vec<(u32, &[u64])> {
 /// Returns a parameter as a table.
 fn table((id, tensor): (TensorId, &Tensor)) -> Tabled {
     let length = tensor.elements();
-    // A vector is cut into rows, so that a long one is spread over shards.
+    // The values of a vector are cut into rows, so that a long one is spread over shards.
     let width = match tensor.shape.len() {
         0 | 1 => length.min(VECTOR_WIDTH),
         _ => length / tensor.shape[0],

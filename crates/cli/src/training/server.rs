@@ -1,12 +1,13 @@
-//! Training with parameters on the servers of a parameter server.
+//! Training with all or some parameters on servers.
 //!
-//! Every rank computes the gradients of its rows of the batch, pushes them, and pulls the parameters for its next
-//! step. If servers have all parameters, ranks exchange nothing with each other: the servers decide how far one
-//! may be ahead of another, ranks come and go, and in each epoch the batch is dealt anew. If they have some, the
-//! ranks of one epoch average the gradients of the others in the same step, and all of them end with any of them.
+//! Each rank computes the gradients of its part of the batch, pushes them, and pulls the parameters for its
+//! next step. With all parameters on servers, ranks exchange nothing with each other: the servers bound how
+//! far one may be ahead of another, ranks may join and leave, and each epoch divides the batch anew. In
+//! hybrid mode, the ranks average the gradients of the other parameters in the same step, and the loss of one
+//! rank ends the job.
 //!
-//! Law: with `--consistency sync`, losses are those of a training by all-reduce with the same optimiser, but for
-//! the order in which sums are formed.
+//! Law: with `--consistency sync`, losses equal those of all-reduce training with the same optimiser, except
+//! for the order of summation.
 
 use std::time::{Duration, Instant};
 
@@ -37,18 +38,17 @@ use super::trace::Trace;
 use super::{Trained, conclude, shared};
 use crate::output::say;
 
-/// Interval at which a process that waits for the others looks for signals.
+/// Interval at which a waiting process checks for signals.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
-/// Interval at which a rank that is done asks whether the others are.
+/// Interval at which a rank that has finished asks whether the others have.
 const ASK_EVERY: Duration = Duration::from_millis(200);
-/// Figure of a rank that has done its steps.
+/// Figure that a rank reports when it has finished its steps.
 const DONE: &str = "done";
 
-/// Trains with servers; the first rank prints that is there in the end. Returns the code to exit with.
+/// Trains with servers. The first rank that is left at the end prints the result. Returns the exit code.
 ///
 /// # Errors
-/// If the job or its servers refuse this process, a shard is lost, or a rank with which this one averages
-/// gradients.
+/// If the job or its servers refuse this process, a shard is lost, or in hybrid mode another rank is lost.
 pub fn train(job: &TrainingJob, mode: &ServerMode, seat: &elastic::Seat) -> Result<u8> {
     let settings = &job.settings;
     let place = seat::of_member(seat);
@@ -80,7 +80,7 @@ pub fn train(job: &TrainingJob, mode: &ServerMode, seat: &elastic::Seat) -> Resu
     Ok(code)
 }
 
-/// Waits for the first epoch with this process, perhaps for one of so many ranks.
+/// Waits for the first epoch that includes this process and, if given, has this number of ranks.
 fn first_epoch(presence: &Presence, ranks: Option<u32>, timeout: Duration) -> Result<Epoch> {
     let (deadline, mut seen) = (Instant::now() + timeout, 0);
     loop {
@@ -104,23 +104,23 @@ fn first_epoch(presence: &Presence, ranks: Option<u32>, timeout: Duration) -> Re
     }
 }
 
-/// A rank that trains with servers.
+/// Rank that trains with servers.
 struct Worker<'a> {
     job: &'a TrainingJob,
     mode: &'a ServerMode,
     seat: &'a elastic::Seat,
     presence: &'a Presence,
     interrupt: &'a Interrupt,
-    /// Codec of gradients: raw for servers alone.
+    /// Codec of gradients between ranks; raw if all parameters are on servers.
     codec: Policy,
 }
 
-/// State of a rank between two epochs.
+/// State of a rank that is kept from epoch to epoch.
 #[derive(Default)]
 struct Kept {
-    /// Replica and its course; none before the first epoch.
+    /// Replica and progress of the training; `None` before the first epoch.
     replica: Option<(Course, Carried)>,
-    /// The servers; none before the first epoch.
+    /// Parameters on servers; `None` before the first epoch.
     served: Option<Served>,
     members: Vec<Id>,
 }
@@ -136,7 +136,7 @@ impl<'a> Worker<'a> {
         Ok(Worker { job, mode, seat, presence, interrupt, codec })
     }
 
-    /// Trains in one epoch after another; returns the place in the last one, too.
+    /// Trains in successive epochs. Also returns the place in the last one.
     fn train(&self, place: &Place, mut epoch: Epoch) -> (Place, Result<Trained>) {
         let mut kept = Kept::default();
         loop {
@@ -149,12 +149,12 @@ impl<'a> Worker<'a> {
                 Ok(Some(trained)) => return (place, Ok(trained)),
                 Err(error) => return (place, Err(error)),
             }
-            // The session has ended because it has begun.
+            // The session has ended because the next epoch has begun.
             epoch = self.presence.epoch().unwrap_or(epoch);
         }
     }
 
-    /// Trains in one epoch; returns the end of the training if it is over.
+    /// Trains in one epoch. Returns the result of the training if it has ended.
     fn epoch(
         &self,
         place: &Place,
@@ -216,8 +216,8 @@ impl<'a> Worker<'a> {
         Ok(Some(Trained { runs: vec![run], file: None, kept: saved }))
     }
 
-    /// Returns the replica of an epoch with its course: the one of the epoch before, or one that begins where the
-    /// job is.
+    /// Returns the replica and the progress of the training for an epoch: those of the previous epoch, or new
+    /// ones that begin where the job is.
     fn begin<'b>(
         &self,
         (epoch, world): (&Epoch, World),
@@ -249,7 +249,8 @@ impl<'a> Worker<'a> {
         Ok((engine, course))
     }
 
-    /// Returns the channel among the ranks of an epoch, or one without others where servers have all parameters.
+    /// Returns the channel among the ranks of an epoch, or one of this rank alone if all parameters are on
+    /// servers.
     fn channel(&self, epoch: &Epoch, rank: u32) -> Result<Channel> {
         let timeout = self.job.settings.link.timeout();
         if !self.mode.is_hybrid() {
@@ -264,7 +265,7 @@ impl<'a> Worker<'a> {
         Ok(Channel::new(group))
     }
 
-    /// Takes the folder of checkpoints on rank 0 of an epoch.
+    /// Locks the folder of checkpoints on rank 0 of an epoch.
     fn hold(&self, rank: u32, epoch: &Epoch) -> Result<FolderLock> {
         let policy = self.job.policy.as_ref();
         let lock = match epoch.number {
@@ -274,10 +275,10 @@ impl<'a> Worker<'a> {
         Ok(lock.of_epoch(&epoch.coordinator.to_string(), epoch.number))
     }
 
-    /// Waits until all ranks have done their steps: then the job is over. A signal ends the wait. Where ranks have
-    /// come or gone since the `first` epoch, others may have more steps to do, in which servers are not to wait for
-    /// this one: then it leaves, unless it is the last. Returns the place in the last epoch, which is not the first
-    /// one of a rank that others outlast.
+    /// Waits until all ranks have finished, which ends the job; a signal ends the wait. If ranks have joined
+    /// or left since epoch `first`, others may have more steps to do, and servers must not wait for this rank
+    /// in them: it leaves, unless it is the last. Returns the place in the last epoch, where a rank that
+    /// leaves before others never has rank 0.
     fn finish(&self, place: Place, first: u32) -> Place {
         self.presence.tell(Map::from_iter([(DONE.to_owned(), Value::Bool(true))]));
         let mut operator = None;
@@ -290,7 +291,7 @@ impl<'a> Worker<'a> {
                 return Place { rank: place.rank.max(1), ..place };
             }
             if is_done {
-                // Another rank may have told it already.
+                // Another rank may have reported it already.
                 let _ = self.presence.complete();
                 break;
             }
@@ -300,7 +301,7 @@ impl<'a> Worker<'a> {
         Place { rank: world.map_or(place.rank, |world| world.rank().0), ..place }
     }
 
-    /// Whether all ranks have told the coordinator that they have done their steps; no if it is away.
+    /// Returns whether all ranks have reported that they have finished; false while the coordinator is away.
     fn all_are_done(&self, operator: &mut Option<Operator>) -> bool {
         let (coordinator, token) = (&self.seat.coordinator, &self.seat.token);
         let connect = || Operator::connect(coordinator, token, ASK_EVERY).ok();

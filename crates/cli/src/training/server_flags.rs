@@ -1,4 +1,4 @@
-//! Flags of a training with all or some of its parameters on servers.
+//! Flags of a training with all or some parameters on servers.
 
 use std::ffi::OsString;
 
@@ -15,12 +15,12 @@ use crate::size::{Size, ensure_fixed};
 
 /// Default of `--servers`.
 const SERVERS: u32 = 2;
-/// Shards per server, so that they can be dealt evenly over other numbers of servers.
+/// Shards per server, enough to divide them evenly over other numbers of servers.
 const SHARDS_PER_SERVER: u32 = 8;
 /// Default of `--optimizer`.
 const OPTIMIZER: &str = "adamw:lr=0.001";
 
-/// Most names of parameters in a hint.
+/// Largest number of parameter names in a hint.
 const NAMES: usize = 8;
 
 /// Place where gradients become parameters.
@@ -70,7 +70,7 @@ pub struct ServerFlags {
     snapshots: SnapshotFlags,
 }
 
-/// Parameter server of a training.
+/// Settings of a training with servers.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ServerMode {
     /// Number of servers with which the job begins.
@@ -78,9 +78,9 @@ pub struct ServerMode {
     consistency: Consistency,
     optimizer: Optimizer,
     backups: u32,
-    /// Patterns of the parameters on servers; empty if all are on servers.
+    /// Patterns of the parameters on servers; empty if all are.
     patterns: Vec<String>,
-    /// Number of ranks if it is fixed, else 0.
+    /// Number of ranks if it is fixed, otherwise 0.
     pub ranks: u32,
     /// Format in which values and gradients travel.
     pub values: Format,
@@ -90,7 +90,7 @@ pub struct ServerMode {
     pub snapshots: Snapshots,
 }
 
-/// A parameter as a table of the servers.
+/// Parameter as a table on servers.
 pub struct Tabled {
     /// Name of the parameter.
     pub name: String,
@@ -102,17 +102,17 @@ pub struct Tabled {
     pub length: usize,
     /// Whether the parameter has two dimensions or more; weight decay applies only to these.
     pub is_matrix: bool,
-    /// First values, in the notation of a definition.
+    /// Initial values, in the syntax of a definition.
     pub initial: String,
-    /// Stream of random numbers of the first values.
+    /// Random stream of the initial values.
     pub stream: u32,
 }
 
 impl ServerFlags {
-    /// Returns the parameter server; none with `--mode all-reduce`.
+    /// Returns the settings, or `None` with `--mode all-reduce`.
     ///
     /// # Errors
-    /// If a flag needs another one.
+    /// If a flag needs another one that is missing.
     pub fn resolve(&self, size: Size) -> Result<Option<ServerMode>> {
         if self.mode == Mode::AllReduce {
             return self.refuse().map(|()| None);
@@ -182,12 +182,12 @@ impl ServerFlags {
 }
 
 impl ServerMode {
-    /// Returns whether ranks average the gradients of some parameters themselves.
+    /// Returns whether ranks average the gradients of some parameters among themselves.
     pub fn is_hybrid(&self) -> bool {
         !self.patterns.is_empty()
     }
 
-    /// Returns whether ranks wait for slower ones.
+    /// Returns whether faster ranks wait for slower ones.
     pub fn waits(&self) -> bool {
         self.consistency != Consistency::Async
     }
@@ -220,7 +220,7 @@ impl ServerMode {
     /// Returns the names of the model's parameters that are on servers.
     ///
     /// # Errors
-    /// If a pattern fits no parameter, or the patterns together fit all.
+    /// If a pattern matches no parameter, or the patterns together match all.
     pub fn served(&self, names: &[String]) -> Result<Vec<String>> {
         let (count, shown) = (names.len(), names[..names.len().min(NAMES)].join(", "));
         let more = if count > NAMES { ", ..." } else { "" };
@@ -243,7 +243,7 @@ impl ServerMode {
         }
     }
 
-    /// Returns the settings that all ranks of the job must share.
+    /// Returns the settings that must be equal on all ranks.
     pub fn facts(&self) -> impl Iterator<Item = (String, String)> {
         [
             ("--mode", if self.is_hybrid() { "hybrid" } else { "server" }.to_owned()),

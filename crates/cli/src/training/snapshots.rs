@@ -1,4 +1,4 @@
-//! Snapshots of a training with servers: their flags, and the requests of rank 0.
+//! Snapshots of a training with servers: flags, and requests by rank 0.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -12,7 +12,7 @@ use thinwire_server::{Checkpoint, Definition, Initial, Origin, take_snapshot};
 use crate::failure::{self, hinted};
 use crate::output::say;
 
-/// Longest wait for a snapshot; servers give up a snapshot earlier.
+/// Longest wait for a snapshot; servers abandon one earlier.
 pub const PATIENCE: Duration = Duration::from_secs(900);
 
 /// Flags of snapshots.
@@ -31,7 +31,7 @@ pub struct SnapshotFlags {
     restore: Option<PathBuf>,
 }
 
-/// Snapshots of a training.
+/// Settings of a training's snapshots.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Snapshots {
     folder: Option<PathBuf>,
@@ -40,10 +40,10 @@ pub struct Snapshots {
 }
 
 impl SnapshotFlags {
-    /// Returns the snapshots of a training.
+    /// Returns the settings.
     ///
     /// # Errors
-    /// If a flag needs another one.
+    /// If a flag needs another one that is missing.
     pub fn resolve(&self) -> Result<Snapshots> {
         let SnapshotFlags { snapshot_dir, snapshot_every, restore } = self.clone();
         if let (None, Some(every)) = (&snapshot_dir, snapshot_every) {
@@ -53,7 +53,7 @@ impl SnapshotFlags {
         Ok(Snapshots { folder: snapshot_dir, every: snapshot_every, restore })
     }
 
-    /// Returns the flag that was given, as it was typed.
+    /// Returns a flag that was given, as it was typed.
     pub fn flag(&self) -> Option<String> {
         let path = |name, path: &Option<PathBuf>| {
             path.as_ref().map(|path| format!("--{name} {}", path.display()))
@@ -64,17 +64,17 @@ impl SnapshotFlags {
 }
 
 impl Snapshots {
-    /// Returns the flags about snapshots for a server that the launcher starts.
+    /// Returns the snapshot flags for a server that the launcher starts.
     pub fn server_arguments(&self) -> Vec<OsString> {
         let flags = [("--snapshot-dir", &self.folder), ("--restore", &self.restore)];
         let given = flags.into_iter().filter_map(|(flag, path)| Some((flag, path.clone()?)));
         given.flat_map(|(flag, path)| [flag.into(), path.into_os_string()]).collect()
     }
 
-    /// Adds the files of `--restore`, if given, to a definition.
+    /// Adds the files of `--restore` to a definition, if the flag is given.
     ///
     /// # Errors
-    /// If there are none at that path, or they are of another model.
+    /// If there are no files at that path, or they are of another model.
     pub fn restore(&self, mut definition: Definition) -> Result<Definition> {
         let Some(path) = &self.restore else { return Ok(definition) };
         let origin = Origin::open(path)?;
@@ -85,7 +85,7 @@ impl Snapshots {
         Ok(origin.begin(definition)?)
     }
 
-    /// Opens the safetensors file of `--restore`, if it is one.
+    /// Opens the file of `--restore`, if it is a safetensors file.
     ///
     /// # Errors
     /// If the file is damaged.
@@ -94,7 +94,8 @@ impl Snapshots {
         Ok(file.map(|path| Checkpoint::open(path)).transpose()?)
     }
 
-    /// Returns what a training must know whose `others` parameters are on no server, if it begins with a snapshot.
+    /// Returns the warning for a training that begins with a snapshot and has `others` parameters not on
+    /// servers.
     pub fn warning(&self, others: usize) -> Option<String> {
         let path = self.restore.as_ref().filter(|path| others > 0 && !path.is_file())?.display();
         Some(format!(
@@ -102,14 +103,14 @@ impl Snapshots {
         ))
     }
 
-    /// Returns the requester of snapshots; none without `--snapshot-every`.
+    /// Returns the requester of snapshots, or `None` without `--snapshot-every`.
     pub fn asker(&self, seat: &Seat) -> Option<Asker> {
         let every = self.every?;
         Some(Asker { every, seat: seat.clone(), thread: None })
     }
 }
 
-/// Requester of a snapshot after every so many steps. Training goes on meanwhile. Dropping it waits for the
+/// Requester of a snapshot after every N steps. Training continues meanwhile. Dropping it waits for the
 /// snapshot that is under way.
 #[derive(Debug)]
 pub struct Asker {
@@ -119,7 +120,7 @@ pub struct Asker {
 }
 
 impl Asker {
-    /// Requests a snapshot if one is due after this number of steps.
+    /// Requests a snapshot if one is due after this number of steps and none is under way.
     pub fn stepped(&mut self, steps: u64) {
         if !steps.is_multiple_of(self.every) {
             return;
@@ -138,7 +139,7 @@ impl Asker {
                 say(format!("no snapshot after step {steps}: {text}"));
             }
         });
-        // Without a thread there is no snapshot this time.
+        // If no thread can be started, this snapshot is skipped.
         self.thread = spawned.ok();
     }
 }

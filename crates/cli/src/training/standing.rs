@@ -1,4 +1,4 @@
-//! Standing of a rank in its job, which decides its signals to other ranks and the end of its epoch.
+//! Standing of a rank in its job, on which its signals to other ranks and the end of its epoch depend.
 
 use serde_json::{Map, Value};
 use thinwire_job::elastic::{Membership, Presence};
@@ -6,7 +6,7 @@ use thinwire_member::{Epoch, Id};
 
 use crate::report::Change;
 
-/// Wish to end the epoch after this step. It is larger than the number of any signal.
+/// Wish to end the epoch after this step. Larger than the number of any signal.
 pub const CHANGE: i32 = 1 << 10;
 /// Wish to end the epoch after this step because all ranks leave.
 pub const STOP: i32 = 1 << 11;
@@ -14,16 +14,16 @@ pub const STOP: i32 = 1 << 11;
 /// Standing of a rank in its job.
 #[derive(Clone, Copy, Debug)]
 pub enum Standing<'a> {
-    /// One of a fixed number of ranks.
+    /// Rank of a job with a fixed number of ranks.
     Fixed,
     /// Member of an elastic job.
     Member(&'a Membership),
-    /// Worker of a job with servers, in the epoch of this number, whose ranks exchange nothing.
+    /// Worker of a job with servers, in the epoch with this number; its ranks exchange nothing.
     Worker(&'a Presence, u32),
 }
 
 impl Standing<'_> {
-    /// Notes that a step was applied.
+    /// Reports that a step was applied.
     pub fn applied(self, done: u64) {
         match self {
             Standing::Fixed => {}
@@ -41,21 +41,21 @@ impl Standing<'_> {
         }
     }
 
-    /// Prepares for the last checkpoint of all members.
+    /// Prepares for the last checkpoint that all members write.
     pub fn closing(self) {
         if let Standing::Member(membership) = self {
             membership.closing();
         }
     }
 
-    /// Returns whether ranks may come and go.
+    /// Returns whether ranks may join and leave.
     pub fn is_elastic(self) -> bool {
         !matches!(self, Standing::Fixed)
     }
 
-    /// Returns the wish that this rank shares with the `ranks` ranks in a step: the number of a signal that ends
-    /// the training, [`CHANGE`] or [`STOP`] to end the epoch, or 0. In an elastic job a signal makes only this
-    /// process leave.
+    /// Returns this rank's wish in a step of `ranks` ranks: the number of a signal that ends the training,
+    /// [`CHANGE`] or [`STOP`] to end the epoch, or 0. In an elastic job, a signal makes only this process
+    /// leave.
     pub fn wish(self, signal: Option<i32>, ranks: usize) -> i32 {
         match self {
             Standing::Member(membership) => {
@@ -75,9 +75,9 @@ impl Standing<'_> {
     }
 }
 
-/// Returns the report of a new epoch. Ranks count as joined if they were not among the members of the last epoch,
-/// `before`. The number of holders would not do: a member that lacks the last step takes the state over, too,
-/// without being new.
+/// Returns the report of a new epoch. Ranks that were not members of the last epoch, `before`, count as
+/// joined. The number of holders does not tell this: a member that lacks the last step also takes over the
+/// state.
 pub fn change(epoch: &Epoch, before: &[Id]) -> Change {
     let ranks = epoch.members.len();
     let joined = match before.is_empty() {

@@ -1,6 +1,6 @@
-//! Processes that count: a worker pushes ones, and a reader reads how often each row was pushed to.
+//! Counting processes: a worker pushes ones, and a reader reads how often each row was pushed to.
 //!
-//! They are this test program, started for one of its tests, and talk on standard output.
+//! Both are this test program, started with an environment variable, and report on standard output.
 
 use std::time::{Duration, Instant};
 
@@ -12,9 +12,9 @@ use thinwire_server::{Client, Definition, Gradient, Reader, TableDefinition};
 pub const PUSHES: u32 = 400;
 /// Secret of the job.
 pub const TOKEN: &str = "the secret of counted pushes";
-/// Variable that says what such a process does: `push SERVERS BACKUPS` or `read ADDRESS`.
+/// Environment variable with the task of a process: `push SERVERS BACKUPS` or `read ADDRESS`.
 pub const VARIABLE: &str = "THINWIRE_COUNTER";
-/// First word of the line after each push; its time in microseconds follows.
+/// First word of the line after each push; the push's time in microseconds follows.
 pub const PUSHED: &str = "pushed";
 /// First word of the line with all counts.
 pub const COUNTS: &str = "counts";

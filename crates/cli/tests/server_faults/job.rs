@@ -1,4 +1,4 @@
-//! A job that counts pushes: a coordinator with its state in a file, servers, and two workers.
+//! Job that counts pushes: a coordinator with its state in a file, servers, and two workers.
 
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
@@ -13,10 +13,10 @@ use crate::counter::{COUNTS, PUSHED, TOKEN, VARIABLE};
 use crate::network::{Network, Place};
 use crate::support::{Folder, eventually};
 
-/// The program.
+/// Path of the program.
 const PROGRAM: &str = env!("CARGO_BIN_EXE_thinwire");
 
-/// A job with two workers that push.
+/// Job with two workers that push.
 pub struct CountedJob<'a> {
     network: &'a Network,
     folder: Folder,
@@ -24,25 +24,26 @@ pub struct CountedJob<'a> {
     coordinator: Option<Running>,
     servers: Vec<Running>,
     workers: Vec<Worker>,
-    /// Pushes of workers that were killed.
+    /// Workers that were killed.
     broken: Vec<Worker>,
 }
 
 /// Result of a job.
 #[derive(Debug)]
 pub struct Ended {
-    /// Number of pushes that were acknowledged.
+    /// Number of acknowledged pushes.
     pub acknowledged: u32,
-    /// Number of workers that were killed, each perhaps in a push.
+    /// Number of killed workers, each of which may have died in a push.
     pub broken: u32,
-    /// Longest time that a push took.
+    /// Longest time of a push.
     pub longest: Duration,
     /// Number of pushes that each value has counted.
     pub counts: Vec<u32>,
 }
 
 impl<'a> CountedJob<'a> {
-    /// Starts a job with so many servers, the last of which is in the far place, and backups of each shard.
+    /// Starts a job with this many servers, the last of them in the far place, and this many backups per
+    /// shard.
     pub fn start(name: &str, network: &'a Network, servers: u32, backups: u32) -> CountedJob<'a> {
         let folder = Folder::new(&format!("servers-{name}"));
         let address = format!("{}:{}", network.address(Place::Near), free_port(network));
@@ -63,17 +64,17 @@ impl<'a> CountedJob<'a> {
         job
     }
 
-    /// Waits until the workers together have pushed so often.
+    /// Waits until the workers together have made this many pushes.
     pub fn wait_for_pushes(&self, pushes: u32) {
         eventually(|| (self.all().map(Worker::pushes).sum::<u32>() >= pushes).then_some(()));
     }
 
-    /// `kill -9` of a server.
+    /// Kills a server with SIGKILL.
     pub fn kill_server(&mut self, at: usize) {
         drop(self.servers.remove(at));
     }
 
-    /// `kill -9` of two servers at once.
+    /// Kills two servers at once with SIGKILL.
     pub fn kill_servers(&mut self, mut at: [usize; 2]) {
         at.sort_unstable();
         let [first, second] = at;
@@ -82,19 +83,19 @@ impl<'a> CountedJob<'a> {
         drop(victims);
     }
 
-    /// `kill -9` of a worker.
+    /// Kills a worker with SIGKILL.
     pub fn kill_worker(&mut self, at: usize) {
         let mut worker = self.workers.remove(at);
         worker.process.end();
         self.broken.push(worker);
     }
 
-    /// `kill -9` of the coordinator.
+    /// Kills the coordinator with SIGKILL.
     pub fn kill_coordinator(&mut self) {
         self.coordinator = None;
     }
 
-    /// Starts the coordinator, which goes on from its state.
+    /// Starts the coordinator again, which continues from its saved state.
     pub fn restart_coordinator(&mut self) {
         let mut command = self.network.command(Place::Near);
         let state = self.folder.path().join("job.state");
@@ -120,7 +121,7 @@ impl<'a> CountedJob<'a> {
         self.network.mend();
     }
 
-    /// Waits until the workers are done, and counts.
+    /// Waits until the workers have finished, and counts.
     pub fn finish(mut self) -> Ended {
         let mut workers = std::mem::take(&mut self.workers);
         workers.iter_mut().for_each(Worker::finish);
@@ -150,7 +151,7 @@ impl<'a> CountedJob<'a> {
         Worker::read(self.run(command))
     }
 
-    /// This test program as a process that counts.
+    /// Returns the command of a counting process.
     fn counter(&self, task: &str) -> Command {
         let mut command = self.network.command(Place::Near);
         command.arg(std::env::current_exe().unwrap());
@@ -166,7 +167,7 @@ impl<'a> CountedJob<'a> {
     }
 }
 
-/// A process that is killed when it is dropped.
+/// Process that is killed when this is dropped.
 struct Running(Child);
 
 impl Running {
@@ -182,7 +183,7 @@ impl Drop for Running {
     }
 }
 
-/// A worker, and what it has told so far.
+/// Worker, and its reports so far.
 struct Worker {
     process: Running,
     pushes: Arc<AtomicU32>,
@@ -214,7 +215,7 @@ impl Worker {
         Duration::from_micros(self.longest_us.load(Ordering::Relaxed))
     }
 
-    /// Waits until it has ended well.
+    /// Waits until the worker has ended successfully.
     fn finish(&mut self) {
         let status = eventually(|| self.process.0.try_wait().unwrap());
         assert!(status.success(), "{status}");
@@ -228,7 +229,7 @@ fn free_port(network: &Network) -> u16 {
             let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
             listener.local_addr().unwrap().port()
         }
-        // The namespaces are the job's own.
+        // The namespaces belong to this job, so no port is taken.
         Network::Hosts(_) => 29500,
     }
 }

@@ -1,9 +1,10 @@
-//! Counted pushes to real servers, while processes are killed or cut off from the others.
+//! Counted pushes to real servers, while processes are killed or cut off.
 //!
-//! Two workers push ones to all rows of a table whose rule subtracts them exactly, so that the rows tell how often
-//! each push was applied. Law: an acknowledged push is applied once, whatever fails.
+//! Two workers push ones to all rows of a table whose optimiser subtracts them exactly, so the rows show how
+//! often each push was applied. Law: an acknowledged push is applied exactly once, whatever fails.
 //!
-//! `THINWIRE_KILLS=20` runs so many rounds of each fault, and `--nocapture` shows how long the longest push took.
+//! `THINWIRE_KILLS=20` sets the number of rounds of each fault; `--nocapture` shows the longest time of a
+//! push.
 
 #[path = "../support/mod.rs"]
 mod support;
@@ -21,7 +22,7 @@ use network::{Network, Place};
 /// Time for which a server is cut off.
 const CUT: Duration = Duration::from_secs(10);
 
-/// Runs a fault in as many rounds as are asked for.
+/// Runs a fault for the requested number of rounds.
 fn rounds(name: &str, network: &Network, (servers, backups): (u32, u32), fault: Fault) {
     let rounds = std::env::var("THINWIRE_KILLS").ok().and_then(|text| text.parse().ok());
     for round in 0..rounds.unwrap_or(1) {
@@ -30,7 +31,7 @@ fn rounds(name: &str, network: &Network, (servers, backups): (u32, u32), fault: 
         fault(&mut job, round as usize);
         let ended = job.finish();
         let (acknowledged, counts) = (ended.acknowledged, &ended.counts);
-        // The push that a killed worker was in may have reached some shards.
+        // The push in which a worker was killed may have reached some shards.
         let is_exact = |count: &u32| (acknowledged..=acknowledged + ended.broken).contains(count);
         assert!(counts.iter().all(is_exact), "{acknowledged} pushes: {counts:?}");
         assert!(ended.broken > 0 || acknowledged == 2 * PUSHES, "{acknowledged} pushes");
@@ -61,7 +62,7 @@ fn two_servers_killed_at_once() {
 fn a_killed_coordinator() {
     rounds("coordinator", &Network::Loopback, (3, 1), |job, round| {
         job.kill_coordinator();
-        // Some pushes go by without one.
+        // Some pushes are made without a coordinator.
         job.wait_for_pushes(150 + 37 * (round as u32 % 15));
         job.restart_coordinator();
     });

@@ -1,20 +1,20 @@
-//! Places of the processes of a job: this machine's loopback, or two namespaces with a link between them.
+//! Places of a job's processes: loopback, or two network namespaces joined by a link.
 
 use std::process::Command;
 
 /// Network of a job.
 #[derive(Debug)]
 pub enum Network {
-    /// All processes reach each other over loopback.
+    /// All processes are on the loopback of this machine.
     Loopback,
-    /// Two namespaces, the near and the far one, which go when this is dropped.
+    /// Two namespaces, the near and the far one, which are removed when this is dropped.
     Hosts([String; 2]),
 }
 
 /// Place of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Place {
-    /// With coordinator and workers.
+    /// With the coordinator and the workers.
     Near,
     /// At the other end of the link, if there is one.
     Far,
@@ -24,7 +24,7 @@ pub enum Place {
 const ADDRESSES: [&str; 2] = ["10.77.3.1", "10.77.3.2"];
 
 impl Network {
-    /// Makes two namespaces; none without the right to, which is said.
+    /// Creates two namespaces. Without permission to do so, prints a note and returns `None`.
     pub fn of_two_hosts() -> Option<Network> {
         let names = ["near", "far"].map(|name| format!("tw{}-{name}", std::process::id()));
         let [near, far] = &names;
@@ -46,7 +46,7 @@ impl Network {
         Some(network)
     }
 
-    /// Returns the address at which processes of a place are reached.
+    /// Returns the address of a place's processes.
     pub fn address(&self, place: Place) -> &'static str {
         match (self, place) {
             (Network::Loopback, _) => "127.0.0.1",
@@ -55,9 +55,10 @@ impl Network {
         }
     }
 
-    /// Returns a program that runs in a place.
+    /// Returns the command of a program in a place.
     pub fn command(&self, place: Place) -> Command {
-        // The process ends with the thread that has started it: a test that fails leaves nothing running.
+        // The process is killed when the thread that started it ends, so a failed test leaves nothing
+        // running.
         let guard = ["--pdeathsig", "KILL"];
         let Network::Hosts([near, far]) = self else {
             let mut command = Command::new("setpriv");
@@ -70,12 +71,12 @@ impl Network {
         command
     }
 
-    /// Takes the link between the namespaces away.
+    /// Takes the link between the namespaces down.
     pub fn cut(&self) {
         self.set_link("down");
     }
 
-    /// Brings the link back.
+    /// Brings the link up again.
     pub fn mend(&self) {
         self.set_link("up");
     }

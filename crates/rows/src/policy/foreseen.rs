@@ -1,11 +1,11 @@
-//! Foreseen: the rows used soonest, where the batches to come are known.
+//! Foreseen: keeps the rows with the nearest next use, given the batches to come.
 //!
-//! Sampling is a pure function of seed, pass and batch, so a loader knows every access before it
-//! happens. The caller tells the batches ahead, as many as it likes; each lookup uses up one. Law: where all
-//! batches are told, hits are those of [`belady`](crate::belady).
+//! Sampling is a function of seed, pass and batch, so a loader knows every access in advance. The caller
+//! tells the policy future batches; each lookup consumes one. Law: if all batches are told, hits equal
+//! [`belady`](crate::belady).
 //!
-//! A row whose next use is not known, since it lies beyond the batches told, gives its slot first, the
-//! one used longest ago before the others. Lookups that differ from the batches told cost hits and nothing else.
+//! A row with unknown next use, beyond the batches told, is replaced first, least recently used first.
+//! Lookups that differ from the batches told only cost hits.
 
 use std::collections::VecDeque;
 
@@ -13,54 +13,54 @@ use super::Policy;
 use crate::links::Links;
 use crate::mix::RowMap;
 
-/// Number of an access that does not exist.
+/// Number of no access.
 const NONE: u64 = u64::MAX;
 
-/// Slot of a row that has none.
+/// Slot of a row without one.
 const NO_SLOT: u32 = u32::MAX;
 
-/// Policy that replaces the row whose next use is furthest away, and keeps no row used later than those.
+/// Policy that replaces the row with the furthest next use, and admits no row whose next use is further.
 #[derive(Clone, Debug)]
 pub struct Foreseen {
     slots: u32,
     used: u32,
     batches_max: u32,
-    /// Rings of slots whose rows are used next in one batch, behind a number per batch that may be told;
-    /// the last number is for slots whose next use is not known.
+    /// Ring of slots for each batch that may be told, with the rows that are next used in it. The last ring
+    /// is for slots with unknown next use.
     links: Links,
     rows: Vec<u64>,
     known: RowMap<Known>,
     accesses: VecDeque<Access>,
-    /// Number of the first of `accesses`.
+    /// Number of the first element of `accesses`.
     first_access: u64,
-    /// Ends of the batches told, as numbers of accesses.
+    /// Number of the first access after each told batch.
     ends: VecDeque<u64>,
-    /// Number of the first of `ends`.
+    /// Number of the first element of `ends`.
     first_batch: u64,
-    /// Batch beyond which no slot is used, as far as is known.
+    /// Latest batch that is known as the next use of a slot.
     furthest: u64,
 }
 
-/// Row that is in a slot or will be used.
+/// Row that has a slot or a future use.
 #[derive(Clone, Copy, Debug)]
 struct Known {
     slot: u32,
-    /// Numbers of the next access and of the last one.
+    /// Numbers of the next access and of the last known one.
     next: u64,
     last: u64,
 }
 
-/// Use of a row by a batch.
+/// Access of a batch to a row.
 #[derive(Clone, Copy, Debug)]
 struct Access {
     row: u64,
     batch: u64,
-    /// Number of the row's access after this one.
+    /// Number of the next access to the same row.
     next: u64,
 }
 
 impl Foreseen {
-    /// The policy of a cache with this many slots, to which at most `batches_max` batches are told ahead.
+    /// Creates a policy for this many slots that can be told at most `batches_max` batches in advance.
     pub fn new(slots: u32, batches_max: u32) -> Foreseen {
         Foreseen {
             slots,
@@ -77,8 +77,8 @@ impl Foreseen {
         }
     }
 
-    /// Tells the batch after those told before. Returns false, and takes nothing, while the policy knows
-    /// as many as it may: a lookup makes room for one.
+    /// Tells the policy the next future batch. Returns false without effect if `batches_max` batches are told
+    /// already; a lookup makes room for one.
     pub fn tell(&mut self, ids: &[u64]) -> bool {
         if self.ends.len() == self.batches_max as usize {
             return false;
@@ -89,7 +89,7 @@ impl Foreseen {
         true
     }
 
-    /// Returns the number of batches that are told and not yet used up.
+    /// Returns the number of told batches that no lookup has consumed.
     pub fn batches_ahead(&self) -> usize {
         self.ends.len()
     }
@@ -119,13 +119,13 @@ impl Foreseen {
         self.first_access + self.accesses.len() as u64
     }
 
-    /// Batch of an access, if it exists.
+    /// Returns the batch of an access, if the access exists.
     fn batch_of(&self, access: u64) -> Option<u64> {
         let at = access.wrapping_sub(self.first_access);
         (access != NONE).then(|| self.accesses[at as usize].batch)
     }
 
-    /// Puts a slot among those that are used next in `batch`.
+    /// Puts a slot in the ring of the batch of its next use.
     fn place(&mut self, slot: u32, batch: Option<u64>) {
         self.furthest = self.furthest.max(batch.unwrap_or(0));
         let ring = self.ring(batch);
@@ -137,7 +137,7 @@ impl Foreseen {
         self.slots + batch.map_or(self.batches_max, of)
     }
 
-    /// Uses up an access: the row is next used in the one after it.
+    /// Consumes an access: its row is used next by the following one.
     fn advance(&mut self, access: Access) {
         let known = self.known.get_mut(&access.row).expect("a row is known until its last access");
         known.next = access.next;
@@ -148,7 +148,7 @@ impl Foreseen {
         }
     }
 
-    /// Takes the slot from a row; one that is not used again is no longer known.
+    /// Removes a row from its slot, and from the known rows if it has no future use.
     fn withdraw(&mut self, row: u64) {
         let known = self.known.get_mut(&row).expect("a row in a slot is known");
         known.slot = NO_SLOT;
@@ -157,7 +157,7 @@ impl Foreseen {
         }
     }
 
-    /// Returns the slot to replace for a row that is used next in `batch`.
+    /// Returns the slot to replace for a row that is next used in `batch`, if it should be admitted.
     fn victim(&mut self, batch: Option<u64>) -> Option<u32> {
         let unknown = self.links.before(self.ring(None));
         if unknown < self.slots {

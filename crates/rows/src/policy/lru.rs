@@ -1,29 +1,30 @@
-//! LRU: the rows used last.
+//! LRU: keeps the most recently used rows.
 //!
-//! Uses are a queue. An entry counts if it is the last use of its slot, so a use appends one and looks for none.
+//! Uses form a queue. Only the last use of a slot counts, so a use is appended without searching for the
+//! previous one.
 
 use std::collections::VecDeque;
 
 use super::Policy;
 
-/// Uses in the queue at most, per slot.
+/// Largest length of the queue, in uses per slot.
 const USES_PER_SLOT: usize = 4;
 
-/// Policy that replaces the row whose last use is longest ago.
+/// Policy that replaces the least recently used row.
 #[derive(Clone, Debug)]
 pub struct Lru {
     slots: u32,
     used: u32,
-    /// Slots in the order of their uses, the oldest first.
+    /// Uses of slots, oldest first.
     uses: VecDeque<u32>,
-    /// Number of the first of `uses`, modulo 2^32.
+    /// Number of the first element of `uses`, modulo 2^32.
     first: u32,
     /// Number of the last use of each slot.
     last: Vec<u32>,
 }
 
 impl Lru {
-    /// The policy of a cache with this many slots.
+    /// Creates a policy for this many slots.
     pub fn new(slots: u32) -> Lru {
         let uses = VecDeque::with_capacity(USES_PER_SLOT * slots as usize);
         Lru { slots, used: 0, uses, first: 0, last: vec![0; slots as usize] }
@@ -37,7 +38,7 @@ impl Lru {
         self.uses.push_back(slot);
     }
 
-    /// Drops the uses that were not the last of their slots.
+    /// Removes uses that are not the last of their slot.
     fn compact(&mut self) {
         let Lru { uses, first, last, .. } = self;
         let uses_in_order = uses.make_contiguous();
@@ -46,7 +47,7 @@ impl Lru {
             let slot = uses_in_order[at];
             let number = &mut last[slot as usize];
             let is_last = *number == first.wrapping_add(at as u32);
-            // Without a branch, which could not be predicted.
+            // Without a branch, which would be unpredictable.
             *number = if is_last { first.wrapping_add(kept as u32) } else { *number };
             uses_in_order[kept] = slot;
             kept += usize::from(is_last);

@@ -1,4 +1,4 @@
-//! Prefix: the first rows, whose ids were given in the order of their worth.
+//! Prefix: keeps the rows with the smallest ids, for rows that are numbered by descending benefit.
 
 use super::Policy;
 
@@ -9,7 +9,7 @@ pub struct Prefix {
 }
 
 impl Prefix {
-    /// The policy of a cache with this many slots.
+    /// Creates a policy for this many slots.
     pub fn new(slots: u32) -> Prefix {
         Prefix { slots }
     }

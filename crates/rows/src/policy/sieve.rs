@@ -1,34 +1,34 @@
-//! SIEVE: a queue that forgets the rows which nobody used again.
+//! SIEVE: a queue that evicts rows which were not used again.
 //!
-//! Rows wait in the order of their admission. A hand goes over the queue from the oldest to the newest:
-//! it spares a row that was used since it came by, and replaces the first that was not (Zhang et al.,
-//! "SIEVE is Simpler than LRU: an Efficient Turn-Key Eviction Algorithm for Web Caches", NSDI 2024,
-//! algorithm 1). A hit moves nothing.
+//! Rows are queued in the order of their admission. A hand moves from the oldest to the newest row, spares
+//! rows that were used since its last visit, and evicts the first that was not (Zhang et al., "SIEVE is
+//! Simpler than LRU: an Efficient Turn-Key Eviction Algorithm for Web Caches", NSDI 2024, algorithm 1). A hit
+//! moves nothing.
 
 use super::Policy;
 use crate::links::Links;
 
-/// Policy that replaces the oldest row that was not used since the hand came by.
+/// Policy that replaces the oldest row that was not used since the hand's last visit.
 #[derive(Clone, Debug)]
 pub struct Sieve {
     slots: u32,
     used: u32,
-    /// The slots by their admission, the newest first, behind the number `slots`.
+    /// Ring of slots in the order of admission, newest first, after the number `slots`.
     links: Links,
-    /// The slot to look at next; the number `slots` before the oldest.
+    /// Slot to visit next; the number `slots` stands for the oldest.
     hand: u32,
     visited: Vec<bool>,
 }
 
 impl Sieve {
-    /// The policy of a cache with this many slots.
+    /// Creates a policy for this many slots.
     pub fn new(slots: u32) -> Sieve {
         let visited = vec![false; slots as usize];
         Sieve { slots, used: 0, links: Links::new(slots + 1), hand: slots, visited }
     }
 
-    /// Takes the slot to replace out of the queue: for owners of slots that have room for some of them at a
-    /// time, and put in what they keep. `None` if the queue is empty.
+    /// Removes the slot to replace from the queue; `None` if the queue is empty. For owners that manage slots
+    /// themselves and [`put`](Sieve::put) only occupied ones.
     pub fn evict(&mut self) -> Option<u32> {
         loop {
             let slot =
@@ -44,7 +44,7 @@ impl Sieve {
         }
     }
 
-    /// Puts a slot that is not in the queue into it, as the newest.
+    /// Adds a slot that is not in the queue, as the newest.
     pub fn put(&mut self, slot: u32) {
         self.links.put_after(self.slots, slot);
     }
@@ -84,7 +84,7 @@ mod tests {
         assert_eq!([sieve.evict(), sieve.evict()], [Some(1), Some(4)]);
         sieve.put(0);
         sieve.hit(0);
-        // The hand has gone by all of them, and begins again with the oldest.
+        // The hand has passed all slots, and starts again at the oldest.
         assert_eq!([sieve.evict(), sieve.evict(), sieve.evict()], [Some(3), Some(0), None]);
         sieve.put(3);
         assert_eq!([sieve.evict(), sieve.evict()], [Some(3), None]);

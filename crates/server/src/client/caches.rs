@@ -1,12 +1,12 @@
-//! Caches of a worker's rows, which save it from pulling them in every step.
+//! Caches of rows in a worker.
 //!
-//! The time of a row is the number of pushes that the worker had made when it asked for the row. A cached row is
-//! used while the worker has made at most [`Caching::staleness`] pushes since. Laws: a value is one that the
-//! servers could have answered at most `staleness` of the worker's steps ago; it contains all of the worker's own
-//! pushes; memory is bounded by [`Caching::bytes_max`].
+//! The time of a cached row is the number of pushes that the worker had made when it requested the row. The
+//! row is used until the worker has made more than [`Caching::staleness`] further pushes. Laws: a value is
+//! one that the servers could have answered at most `staleness` of the worker's steps ago; it contains all of
+//! the worker's own pushes; memory is bounded by [`Caching::bytes_max`].
 //!
-//! The second law holds because a push removes its rows from the cache when it begins, and an answer to a request
-//! from before a push is not cached after it.
+//! The second law holds because a push removes its rows from the cache when it begins, and an answer to a
+//! request from before a push is not cached after it.
 
 use std::collections::BTreeMap;
 
@@ -14,16 +14,16 @@ use thinwire_rows::{Cache, Format, Hits, Lookup, Sieve};
 
 use crate::client::Gradient;
 
-/// Most ids of one lookup.
+/// Largest number of ids in one lookup.
 const IDS_MAX: usize = 1 << 31;
 
 /// Settings of a worker's cache for one table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Caching {
-    /// Most bytes of memory, bookkeeping included.
+    /// Memory limit in bytes, including bookkeeping.
     pub bytes_max: u64,
-    /// Number of the worker's own pushes for which a row is kept; with 0 it is kept until the next push. It adds to
-    /// the staleness that the job's consistency allows.
+    /// Number of the worker's own pushes for which a row is used; 0 means until the next push. It adds to the
+    /// staleness that the job's consistency allows.
     pub staleness: u64,
 }
 
@@ -39,30 +39,30 @@ struct Table {
     row_bytes: usize,
     staleness: u64,
     cache: Cache<Sieve>,
-    /// Buffers of a batch that is over.
+    /// Buffers of a finished batch, for the next one.
     spare: Option<(Lookup, Vec<u8>)>,
 }
 
-/// Ids of a pull of one table on their way through its cache.
+/// Lookup of one pull in a table's cache.
 #[derive(Debug)]
 pub struct Batch {
     table: u32,
     lookup: Lookup,
-    /// Values of the ids that are known so far.
+    /// Values of the ids, as far as known.
     values: Vec<u8>,
-    /// Number of pushes when the batch began.
+    /// Number of the worker's pushes when the batch began.
     time: u64,
 }
 
 impl Batch {
-    /// Returns the rows to ask for, ascending and without repetitions.
+    /// Returns the rows to request, ascending and unique.
     pub fn missing(&self) -> &[u64] {
         self.lookup.missing()
     }
 }
 
 impl Caches {
-    /// Keeps rows of `width` values of a table from now on.
+    /// Adds a cache for a table with rows of `width` values.
     pub fn add(&mut self, table: u32, (format, width): (Format, usize), caching: Caching) {
         let row_bytes = format.width(width);
         let cache = Cache::new(row_bytes, caching.bytes_max, Sieve::new);
@@ -70,12 +70,13 @@ impl Caches {
         self.tables.insert(table, Table { row_bytes, staleness, cache, spare: None });
     }
 
-    /// Returns the counts of a table's cache since it was made; none without one.
+    /// Returns the counters of a table's cache, or `None` if the table is not cached.
     pub fn hits(&self, table: u32) -> Option<Hits> {
         self.tables.get(&table).map(|table| table.cache.hits())
     }
 
-    /// Looks ids up after so many pushes; none if nothing is kept of the table.
+    /// Looks up ids after `time` pushes; `None` if the table is not cached or there are more than [`IDS_MAX`]
+    /// ids.
     pub fn begin(&mut self, number: u32, ids: &[u64], time: u64) -> Option<Batch> {
         let table = self.tables.get_mut(&number).filter(|_| ids.len() <= IDS_MAX)?;
         let (mut lookup, mut values) = table.spare.take().unwrap_or_default();
@@ -85,8 +86,8 @@ impl Caches {
         Some(Batch { table: number, lookup, values, time })
     }
 
-    /// Ends a batch with the values of its missing rows, which are kept if no push was begun since; calls `take`
-    /// with the values of all ids.
+    /// Finishes a batch with the values of its missing rows, and caches them if no push has begun since.
+    /// Calls `take` with the values of all ids.
     pub fn finish(
         &mut self,
         mut batch: Batch,
@@ -105,7 +106,7 @@ impl Caches {
         table.spare = Some((batch.lookup, batch.values));
     }
 
-    /// Forgets rows that the worker changes.
+    /// Removes the rows of a push.
     pub fn pushed(&mut self, gradients: &[Gradient<'_>]) {
         for gradient in gradients {
             if let Some(table) = self.tables.get_mut(&gradient.table) {
@@ -124,17 +125,17 @@ mod tests {
 
     const NONE: [u64; 0] = [];
     const ROWS: u64 = 9;
-    /// Bytes of a row: a number of own pushes, and one of pushes of others.
+    /// Two counters: the worker's own pushes, and pushes of others.
     const ROW_BYTES: usize = 8;
 
-    /// What happens to a client and its servers.
+    /// Step of a random history of a client and its servers.
     #[derive(Clone, Debug)]
     enum Move {
         Begin(Vec<u64>),
-        /// Finish one of the pulls under way, with values of when it began or of now.
+        /// Finishes a pull under way, with the servers' values from when it began or from now.
         Finish(usize, bool),
         Push(Vec<u64>),
-        /// Another worker pushes.
+        /// A push of another worker.
         Other(Vec<u64>),
     }
 
@@ -149,17 +150,17 @@ mod tests {
         prop::collection::vec(one, 0..60)
     }
 
-    /// Number of pushes of this worker and of the others, by row.
+    /// Counters of every row: the worker's own pushes, and pushes of others.
     type Counts = Vec<[u32; 2]>;
 
-    /// A pull under way, its ids, and the values of the servers when it began.
+    /// Pull under way, with its ids and the servers' values when it began.
     type Pull = (Batch, Vec<u64>, Counts);
 
     struct Client {
         caches: Caches,
         staleness: u64,
         now: Counts,
-        /// Values of the servers at the beginning of each step.
+        /// The servers' values at the beginning of each step.
         steps: Vec<Counts>,
         pulls: Vec<Pull>,
     }

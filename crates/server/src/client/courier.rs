@@ -1,8 +1,7 @@
-//! Thread of one connection from a client to a server.
+//! Thread of a client's connection to one server.
 //!
-//! It lives as long as the connection. When that ends, so does the thread, and says so. Pulls overtake pushes: they
-//! are short, and a server answers each as soon as it has the push that the answer contains, while the pushes of
-//! other shards are still under way.
+//! The thread ends with its connection and reports why. Pulls overtake pushes: pulls are short, and a server
+//! answers one as soon as it has the required push, while pushes to other shards are still being sent.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -19,18 +18,18 @@ use crate::error::{Error, Kind};
 use crate::reason::Request;
 use crate::wire::{Fragments, FromClient, FromServer, frames};
 
-/// Time within which a server answers that is there.
+/// Longest time to connect to a server.
 const CONNECT: Duration = Duration::from_secs(1);
-/// Time within which a server knows the job's definition.
+/// Longest time until a server has learned the job's definition.
 const WELCOME: Duration = Duration::from_secs(10);
-/// Longest wait without a look whether the client has gone.
+/// Longest wait before checking whether the client has ended.
 const WAIT: Duration = Duration::from_secs(1);
-/// Bytes that are queued before the thread waits until the server has taken them.
+/// Unsent bytes beyond which the thread waits for the server to take them.
 const UNSENT_BYTES_MAX: usize = 256 << 10;
-/// Most bytes of a message of a server.
+/// Largest message of a server, in bytes.
 const MESSAGE_BYTES_MAX: usize = 2 << 20;
 
-/// Everything that a connection begins with.
+/// Settings of a connection.
 #[derive(Clone, Debug)]
 pub struct Address {
     /// The server.
@@ -39,7 +38,7 @@ pub struct Address {
     pub address: String,
     /// The job's secret.
     pub token: Token,
-    /// The client; `Id(0)` if it only reads.
+    /// Id of the client; `Id(0)` for a reader.
     pub client: Id,
     /// Fingerprint of the definition.
     pub definition: u64,
@@ -70,10 +69,10 @@ struct State {
 }
 
 impl Courier {
-    /// Begins connection `number`; its news go to `inbox`.
+    /// Starts connection `number`; its messages go to `inbox`.
     ///
     /// # Errors
-    /// If the system has no thread left.
+    /// If the system refuses a thread.
     pub fn start(address: Address, number: u64, inbox: &Arc<Inbox>) -> Result<Courier, Error> {
         let queue = Arc::new(Queue::default());
         let (letters, inbox) = (Arc::clone(&queue), Arc::clone(inbox));
@@ -112,7 +111,7 @@ impl Drop for Courier {
         let mut state = self.queue.lock();
         state.is_over = true;
         state.waker.iter().for_each(Waker::wake);
-        // The thread ends by itself: it may be connecting, or wait for room in the inbox.
+        // The thread ends by itself; it may be connecting or waiting for room in the inbox.
         drop(self.thread.take());
     }
 }
@@ -127,7 +126,7 @@ impl Queue {
     }
 }
 
-/// Carries messages until the client has gone.
+/// Sends requests and receives answers until the client ends.
 fn run(address: &Address, queue: &Queue, inbox: &Inbox) -> Result<(), Error> {
     let mut conversation = Conversation::begin(address)?;
     queue.lock().waker = Some(conversation.connection.waker());
@@ -177,7 +176,7 @@ impl Conversation {
         }
     }
 
-    /// Sends a message, and takes answers in while the server takes its frames.
+    /// Sends a message, and receives answers while the server takes its frames.
     fn send(&mut self, letter: &[u8], queue: &Queue, inbox: &Inbox) -> Result<(), Error> {
         for frame in frames(letter) {
             self.connection.send(&frame)?;

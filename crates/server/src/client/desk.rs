@@ -1,9 +1,9 @@
-//! Requests of a client that are not answered: to whom each was sent, and when it is sent again.
+//! Open requests of a client: the server that each was sent to, and when to repeat it.
 //!
-//! No sockets and no clock. A request keeps its number through all of its repetitions, and goes to the
-//! primary that the newest state names. Laws: a request is done once; at most [`WINDOW_BYTES`] of answers
-//! are outstanding at a server, or one answer; whatever was refused or lost is sent again after a pause that
-//! grows, or when the shard has another primary.
+//! This is a state machine without sockets or clock. A request keeps its number when it is repeated, and goes
+//! to the primary in the newest state. Laws: a request is completed once; a server owes at most
+//! [`WINDOW_BYTES`] of answers, or one answer; a request that is refused or lost is repeated after a growing
+//! pause, or at once when the state changes.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -16,12 +16,12 @@ use crate::error::{Error, Kind};
 use crate::reason::Request;
 use crate::wire::FromServer;
 
-/// Bytes of answers that a server may owe at once.
+/// Bytes of answers that one server may owe.
 const WINDOW_BYTES: usize = 4 << 20;
 const PAUSE_MIN: Duration = Duration::from_millis(10);
 const PAUSE_MAX: Duration = Duration::from_millis(500);
 
-/// Message as it travels, kept until it is answered.
+/// Serialised message, kept until it is answered.
 pub type Letter = Arc<Vec<u8>>;
 
 /// Shard and request.
@@ -32,19 +32,19 @@ pub type Key = (u32, Request);
 pub struct Done {
     /// Shard and request.
     pub key: Key,
-    /// Values of a pull, as they have travelled.
+    /// Values of a pull as received; empty for a push.
     pub values: Vec<u8>,
 }
 
-/// Requests that are not answered.
+/// Open requests and their answers.
 #[derive(Debug, Default)]
 pub struct Desk {
     asks: BTreeMap<Key, Ask>,
     /// Bytes of answers that each server owes.
     owed: BTreeMap<Id, usize>,
-    /// Answers that nobody has taken yet, by ticket.
+    /// Answers not yet taken, by ticket.
     done: BTreeMap<u64, VecDeque<Done>>,
-    /// Number of requests without an answer, by ticket.
+    /// Number of open requests, by ticket.
     open: BTreeMap<u64, usize>,
 }
 
@@ -55,19 +55,19 @@ struct Ask {
     answer_bytes: usize,
     stage: Stage,
     pause: Duration,
-    /// Reason for which it was sent in vain.
+    /// Why the last attempt failed.
     vain: Option<String>,
 }
 
 #[derive(Clone, Copy, Debug)]
 enum Stage {
-    /// It is to be sent: after a pause that ends at a time, or as soon as its server is known and has room.
+    /// To be sent, after a pause until this time, or once its primary is known and owes few enough bytes.
     Due(Option<Instant>),
     Sent(Id),
 }
 
 impl Desk {
-    /// Adds a request of a ticket, whose answer has so many bytes.
+    /// Adds a request to a ticket. `answer_bytes` is the size of the answer's values.
     pub fn add(&mut self, ticket: u64, key: Key, letter: Letter, answer_bytes: usize) {
         let (stage, pause) = (Stage::Due(None), PAUSE_MIN);
         let ask = Ask { ticket, letter, answer_bytes, stage, pause, vain: None };
@@ -75,12 +75,12 @@ impl Desk {
         *self.open.entry(ticket).or_default() += 1;
     }
 
-    /// Returns the number of requests of a ticket that have no answer.
+    /// Returns the number of open requests of a ticket.
     pub fn open(&self, ticket: u64) -> usize {
         self.open.get(&ticket).copied().unwrap_or(0)
     }
 
-    /// Takes an answer of a ticket.
+    /// Takes the next answer of a ticket, if there is one.
     pub fn take(&mut self, ticket: u64) -> Option<Done> {
         let queue = self.done.get_mut(&ticket)?;
         let done = queue.pop_front();
@@ -90,7 +90,7 @@ impl Desk {
         done
     }
 
-    /// Forgets a ticket with its requests and answers.
+    /// Drops all requests and answers of a ticket.
     pub fn forget(&mut self, ticket: u64) {
         let of_ticket = |(key, ask): (&Key, &Ask)| (ask.ticket == ticket).then_some(*key);
         let keys: Vec<Key> = self.asks.iter().filter_map(of_ticket).collect();
@@ -102,7 +102,7 @@ impl Desk {
         self.done.remove(&ticket);
     }
 
-    /// Returns what is to be sent now, and to which server.
+    /// Returns the requests to send now, each with its server.
     ///
     /// # Errors
     /// If a shard is lost.
@@ -133,8 +133,8 @@ impl Desk {
         Ok(letters)
     }
 
-    /// Returns when [`Desk::due`] is to be called again, if no news comes before: the end of the first pause
-    /// that no call has seen the end of.
+    /// Returns the time at which to call [`Desk::due`] next if no message arrives earlier: the earliest end
+    /// of a pause that no call has seen yet.
     pub fn deadline(&self) -> Option<Instant> {
         let time = |ask: &Ask| match ask.stage {
             Stage::Due(time) => time,
@@ -143,10 +143,10 @@ impl Desk {
         self.asks.values().filter_map(time).min()
     }
 
-    /// Takes note of a message of a server. Returns whether a request was answered.
+    /// Handles a message of a server. Returns whether a request was answered.
     ///
     /// # Errors
-    /// If the server says that a request can never be answered, or that this client is none of its own.
+    /// If a request can never be answered, or the server refuses this client.
     pub fn hear(&mut self, reply: FromServer, now: Instant) -> Result<bool, Error> {
         match reply {
             FromServer::Welcome { .. } => Ok(false),
@@ -178,7 +178,7 @@ impl Desk {
         }
     }
 
-    /// Takes note that the connection to a server has ended.
+    /// Handles the end of the connection to a server: its requests are repeated.
     pub fn broke(&mut self, server: Id, why: &str, now: Instant) {
         let at = |(key, ask): (&Key, &Ask)| match ask.stage {
             Stage::Sent(to) if to == server => Some(*key),
@@ -188,11 +188,11 @@ impl Desk {
         keys.into_iter().for_each(|key| self.again(key, why, now));
     }
 
-    /// Takes note of another state: what waits for a server that is no longer the primary is sent anew.
+    /// Adopts a new state: requests sent to a server that is no longer the primary are sent again.
     pub fn follow(&mut self, state: &JobState) {
         let moved = |(key, ask): (&Key, &Ask)| match ask.stage {
             Stage::Sent(server) if primary(key.0, state) == Some(server) => None,
-            // The state may be what a refused request has waited for.
+            // Refused requests are retried at once: the state may be what they needed.
             _ => Some(*key),
         };
         let keys: Vec<Key> = self.asks.iter().filter_map(moved).collect();
@@ -202,7 +202,7 @@ impl Desk {
         }
     }
 
-    /// Returns what is missing, in one line.
+    /// Describes the open requests in one line.
     pub fn missing(&self, state: &JobState) -> String {
         let Some(((shard, request), ask)) = self.asks.iter().next() else { return String::new() };
         let (noun, count) = (noun(*request), self.asks.len());
@@ -217,7 +217,7 @@ impl Desk {
         format!("{count} requests wait, the first a {noun} of shard {shard} for {server}: {why}")
     }
 
-    /// Sends a request again after a pause.
+    /// Schedules a request again after a pause.
     fn again(&mut self, key: Key, why: &str, now: Instant) {
         self.unsend(key);
         let Some(ask) = self.asks.get_mut(&key) else { return };
@@ -247,7 +247,7 @@ impl Desk {
     }
 }
 
-/// Returns the primary of a shard, if it can be reached.
+/// Returns the primary of a shard, if its address is known.
 fn primary(shard: u32, state: &JobState) -> Option<Id> {
     let primary = state.views.get(shard as usize)?.primary()?;
     state.addresses.contains_key(&primary).then_some(primary)
@@ -342,7 +342,7 @@ mod tests {
         assert_eq!(servers(&mut desk, now, &state), [1]);
     }
 
-    /// However long a caller takes between its calls: a pause that has ended unseen is still a deadline.
+    /// A pause that ends between two calls, however far apart, is still a deadline.
     #[test]
     fn no_pause_ends_unseen() {
         let (now, state) = (Instant::now(), state(&[1]));

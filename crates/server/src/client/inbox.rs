@@ -1,7 +1,7 @@
-//! News for the thread of a client, from its connections.
+//! Queue of messages from a client's connections to its thread.
 //!
-//! Law: at most [`NEWS_MAX`] messages of servers wait, and one state or one reason for which there is none. Who
-//! has more to say waits.
+//! Law: at most [`NEWS_MAX`] messages of servers are queued, plus one state and one error of the coordinator.
+//! Connections with further messages wait.
 
 use std::collections::VecDeque;
 use std::sync::{Condvar, Mutex, MutexGuard};
@@ -13,25 +13,25 @@ use crate::configuration::JobState;
 use crate::error::Error;
 use crate::wire::FromServer;
 
-/// Most messages of servers that wait; their answers are bounded by what was asked for.
+/// Largest number of queued messages; the sizes of their answers are bounded by what was requested.
 const NEWS_MAX: usize = 1024;
 
-/// News of a connection.
+/// Message of a connection to the client's thread.
 #[derive(Debug)]
 pub enum News {
     /// The coordinator has another state.
     State(Box<JobState>),
     /// The coordinator refuses a request.
     Refused(String),
-    /// The coordinator cannot be reached, or says what none does.
+    /// The coordinator cannot be reached, or sent an invalid message.
     Away(Error),
-    /// A server has said something.
+    /// A message of a server.
     Reply(FromServer),
-    /// The connection to a server has ended; the number is that of the connection.
+    /// The connection to a server ended; the number identifies the connection.
     Broken(Id, u64, Error),
 }
 
-/// News that wait for one thread.
+/// Queue of messages to one thread.
 #[derive(Debug, Default)]
 pub struct Inbox {
     state: Mutex<State>,
@@ -42,7 +42,7 @@ pub struct Inbox {
 struct State {
     news: VecDeque<News>,
     job: Option<Box<JobState>>,
-    /// Why the coordinator is away; later than the state that waits.
+    /// Why the coordinator is away; newer than the queued state.
     away: Option<Error>,
     is_over: bool,
 }
@@ -59,7 +59,7 @@ impl Inbox {
         self.state.lock().expect("no holder panics")
     }
 
-    /// Puts news in, as soon as there is room. A newer state replaces the one that waits.
+    /// Queues a message, waiting for room. A state replaces an older one in the queue.
     pub fn put(&self, news: News) {
         let mut state = self.lock();
         match news {
@@ -77,7 +77,7 @@ impl Inbox {
         self.changed.notify_all();
     }
 
-    /// Waits for news until `deadline`.
+    /// Takes the next message, waiting until `deadline`.
     pub fn take(&self, deadline: Instant) -> Option<News> {
         let mut state = self.lock();
         loop {
@@ -94,7 +94,7 @@ impl Inbox {
         }
     }
 
-    /// Lets nobody wait any more, and keeps nothing.
+    /// Ends all waits, and drops everything queued.
     pub fn end(&self) {
         let mut state = self.lock();
         state.is_over = true;
@@ -103,12 +103,12 @@ impl Inbox {
         self.changed.notify_all();
     }
 
-    /// Returns whether nobody takes news any more.
+    /// Returns whether [`Inbox::end`] was called.
     pub fn is_over(&self) -> bool {
         self.lock().is_over
     }
 
-    /// Waits for a time, or until nobody takes news any more.
+    /// Waits for a time, or until [`Inbox::end`].
     pub fn pause(&self, time: Duration) {
         let waits = |state: &mut State| !state.is_over;
         drop(self.changed.wait_timeout_while(self.lock(), time, waits));

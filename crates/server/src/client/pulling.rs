@@ -1,4 +1,4 @@
-//! Pulls of a session, through the caches of their tables.
+//! Pulls of a session through the caches of its tables.
 
 use std::sync::Arc;
 
@@ -7,14 +7,14 @@ use crate::client::session::Session;
 use crate::client::split::Plan;
 use crate::error::Error;
 
-/// Pull that was begun. Dropped, it leaves its answers to be thrown away.
+/// Pull under way. If it is dropped, its answers are discarded.
 #[derive(Debug)]
 #[must_use = "a pull is finished by Client::finish_pull"]
 pub struct Pulling {
     ticket: u64,
     plan: Plan,
     groups: Vec<Group>,
-    /// Number of values of all groups.
+    /// Number of values in all groups.
     values: usize,
     _alive: Arc<()>,
 }
@@ -24,7 +24,7 @@ pub struct Pulling {
 struct Group {
     table: u32,
     rows: usize,
-    /// The rows on their way through a cache, which asks for those that it does not have.
+    /// Lookup in the table's cache, which requests only the missing rows.
     batch: Option<Batch>,
 }
 
@@ -35,7 +35,7 @@ impl Group {
 }
 
 impl Session {
-    /// Begins to read rows, whose values contain the client's first `after` pushes.
+    /// Requests rows whose values must contain the client's first `after` pushes.
     pub fn begin_pull(&mut self, ids: &[(u32, &[u64])], after: u64) -> Result<Pulling, Error> {
         let mut values = 0;
         for (table, rows) in ids {
@@ -61,7 +61,7 @@ impl Session {
         Ok(Pulling { ticket, plan, groups, values, _alive: alive })
     }
 
-    /// Waits for the rows of a pull; the client has begun so many pushes meanwhile.
+    /// Waits for the rows of a pull; `pushes` is the number of pushes that the client has begun by now.
     pub fn finish_pulling(
         &mut self,
         pulling: Pulling,
@@ -88,13 +88,13 @@ impl Session {
         finished
     }
 
-    /// Whether answers are copied to their places as they come.
+    /// Returns whether answers are copied directly to their places in the output.
     fn is_plain(&self, pulling: &Pulling) -> bool {
         let is_plain = |group: &Group| group.batch.is_none() && self.atlas.is_exact(group.table);
         pulling.groups.iter().all(is_plain)
     }
 
-    /// Decodes what was fetched and what the caches have.
+    /// Decodes fetched and cached rows into the output.
     fn spread(&mut self, groups: Vec<Group>, pushes: u64, mut fetched: &[u8], mut out: &mut [f32]) {
         for group in groups {
             let (format, width) = self.atlas.format(group.table);
@@ -110,7 +110,7 @@ impl Session {
         }
     }
 
-    /// Reads rows at once.
+    /// Requests rows and waits for them.
     pub fn pull(
         &mut self,
         groups: &[(u32, &[u64])],

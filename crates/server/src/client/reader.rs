@@ -1,4 +1,4 @@
-//! Clients that only read, such as those that serve a model.
+//! Clients that only read, for example to serve a model.
 
 use std::time::Duration;
 
@@ -8,19 +8,19 @@ use thinwire_member::Id;
 use crate::client::session::Session;
 use crate::error::Error;
 
-/// Client that only reads: it is no worker, waits for nobody, and nobody waits for it. Answers are
-/// rows as they are when they are read.
+/// Client that only pulls. It is no worker: it never waits for workers, and they never wait for it. Answers
+/// are the rows as they are when they are read.
 #[derive(Debug)]
 pub struct Reader {
     session: Session,
 }
 
 impl Reader {
-    /// Waits until the job has tables and servers. `coordinator` is its address as host:port, or the store
+    /// Waits until the job has tables and servers. `coordinator` is the coordinator's host:port, or the store
     /// that knows it: `etcd://host:port/JOB`.
     ///
     /// # Errors
-    /// If that is not so within `timeout`, which is also the longest time without an answer later; or if the
+    /// If the job has none within `timeout`, which also bounds every later wait for an answer, or the
     /// coordinator has another token.
     pub fn open(coordinator: &str, token: &str, timeout: Duration) -> Result<Reader, Error> {
         let (coordinator, token) = (coordinator.to_owned(), token.to_owned());
@@ -28,12 +28,13 @@ impl Reader {
         Ok(Reader { session: Session::open(&seat, None, timeout)? })
     }
 
-    /// Returns the number of a table.
+    /// Returns the number of the table with this name.
     pub fn table(&self, name: &str) -> Option<u32> {
         self.session.atlas.number(name)
     }
 
-    /// Reads rows in any order into `out`, group after group and row by row.
+    /// Reads rows into `out`, group after group and row by row. A group is a table and its row numbers, in
+    /// any order.
     ///
     /// # Errors
     /// As [`super::Client::pull`].

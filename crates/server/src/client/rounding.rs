@@ -1,9 +1,9 @@
-//! Gradients rounded to the formats in which they travel.
+//! Rounding of gradients to the formats of their tables.
 //!
-//! Stochastic rounding, which is unbiased, serves the modes in which each push is an update. In synchronous mode, a
-//! push of all rows of a shard has error feedback (Seide et al., "1-Bit Stochastic Gradient Descent", Interspeech
-//! 2014), and a push of some rows is rounded stochastically, too. Random numbers are counter-based, so that a
-//! repeated push has the same bytes. Law of error feedback: sent + residual = gradient + previous residual.
+//! Under `async` and `bounded`, pushes are rounded stochastically, which is unbiased. Under `sync`, pushes of
+//! all rows of a shard have error feedback (Seide et al., "1-Bit Stochastic Gradient Descent", Interspeech
+//! 2014), and pushes of some rows are rounded stochastically. Random numbers are counter-based: a repeated
+//! push has the same bytes. Law of error feedback: sent + residual = gradient + previous residual.
 
 use std::collections::BTreeMap;
 
@@ -14,10 +14,10 @@ use thinwire_wire::random::Key;
 use crate::values::Values;
 use crate::write::Part;
 
-/// Rule by which a part of a push is rounded.
+/// How a part of a push is rounded.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Rule {
-    /// Format in which it travels.
+    /// Format of the table.
     pub format: Format,
     /// Values per row.
     pub width: usize,
@@ -34,12 +34,12 @@ pub struct Rounding {
 }
 
 impl Rounding {
-    /// Creates a rounding without residuals. The errors of two clients are independent.
+    /// Creates a rounding without residuals. The rounding errors of two clients are independent.
     pub fn new(client: Id) -> Rounding {
         Rounding { seed: client.0, residuals: BTreeMap::new() }
     }
 
-    /// Rounds a part of push `number` to a shard, whose values are finite and within the format's range.
+    /// Rounds a part of push `number` to a shard. The values must be finite and within the format's range.
     pub fn round(&mut self, (shard, number): (u32, u64), rule: Rule, part: &mut Part) {
         if rule.format == Format::F32 {
             return;
@@ -60,7 +60,7 @@ impl Rounding {
     }
 }
 
-/// Writes the rounded sum of gradient and residual to `bytes`, and the rounding error to the residual.
+/// Writes the rounded sum of gradient and residual to `bytes`, and the rounding error to `residual`.
 fn feed_back(rule: Rule, mut values: Vec<f32>, residual: &mut [f32], bytes: &mut [u8]) {
     let Rule { format, width, .. } = rule;
     values.iter_mut().zip(&*residual).for_each(|(value, lost)| *value += lost);
@@ -91,7 +91,7 @@ mod tests {
 
     const WIDTH: usize = 3;
 
-    /// Returns the values of a push of rows as they arrive.
+    /// Returns the values of a push as the server decodes them.
     fn sent(rounding: &mut Rounding, number: u64, rule: Rule, values: &[f32]) -> Vec<f32> {
         let rows: Vec<u64> = (0..(values.len() / WIDTH) as u64).collect();
         let count = rows.len();
@@ -118,7 +118,7 @@ mod tests {
                     given.iter_mut().zip(values).for_each(|(sum, x)| *sum += f64::from(*x));
                     arrived.iter_mut().zip(sent).for_each(|(sum, x)| *sum += f64::from(x));
                 }
-                // The sums differ by one rounding, however many pushes there were.
+                // The sums differ by one rounding error, however many pushes were made.
                 for (given, arrived) in given.iter().zip(arrived) {
                     prop_assert!((given - arrived).abs() <= 1.1 / 127.0, "{}: {} {}", format, given, arrived);
                 }

@@ -1,6 +1,6 @@
-//! Session of a client: its requests, the connections to all servers, and the coordinator's state.
+//! Session of a client: its requests, its connections to servers, and the state of the job.
 //!
-//! It is driven by the caller's thread, while that waits for an answer.
+//! The caller's thread drives the session while it waits for an answer.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
@@ -28,16 +28,16 @@ use crate::wire::FromClient;
 pub struct Session {
     /// Tables and the shards of their rows.
     pub atlas: Atlas,
-    /// Rows that the client keeps.
+    /// Caches of the client's rows.
     pub caches: Caches,
-    /// Buffer of the answers of a pull that are not copied to their places at once.
+    /// Buffer for answers that are not copied directly to their places.
     pub fetched: Vec<u8>,
     fingerprint: u64,
     id: Id,
     token: Token,
     timeout: Duration,
     state: JobState,
-    /// Reason for which the coordinator is not reached, if it is not.
+    /// Why the coordinator is unreachable, if it is.
     away: Option<Error>,
     inbox: Arc<Inbox>,
     desk: Desk,
@@ -45,17 +45,17 @@ pub struct Session {
     connections: u64,
     tickets: u64,
     pulls: u64,
-    /// Greatest step that a shard has named as that of the slowest worker.
+    /// Largest step that a shard has reported for the slowest worker.
     step: u64,
-    /// Tickets of pulls that were begun, as long as somebody has them.
+    /// Tickets of pulls under way, each with a reference that ends when its pull is dropped.
     pulling: Vec<(u64, Weak<()>)>,
-    /// Time of the last answer, or at which somebody began to wait.
+    /// Time of the last answer, or of the beginning of the current wait.
     progress: Instant,
     _watch: Watch,
 }
 
 impl Session {
-    /// Waits until the job has servers. Without a definition, the job's is taken.
+    /// Waits until the job has servers. Without a definition, the job's definition is used.
     pub fn open(
         seat: &Seat,
         definition: Option<&Definition>,
@@ -92,28 +92,28 @@ impl Session {
         })
     }
 
-    /// Returns the longest time without an answer.
+    /// Returns the longest wait for an answer.
     pub fn timeout(&self) -> Duration {
         self.timeout
     }
 
-    /// Returns the step of the slowest worker, as far as the answers tell.
+    /// Returns the step of the slowest worker, as far as answers have reported it.
     pub fn step(&self) -> u64 {
         self.step
     }
 
-    /// Returns a ticket for some requests.
+    /// Returns a new ticket, which groups requests.
     pub fn ticket(&mut self) -> u64 {
         self.tickets += 1;
         self.tickets
     }
 
-    /// Adds a request to a ticket, whose answer has values of so many bytes. It is sent by [`Session::send`].
+    /// Adds a request to a ticket; `bytes` is the size of the answer's values. [`Session::send`] sends it.
     pub fn add(&mut self, ticket: u64, key: Key, message: &FromClient, bytes: usize) {
         self.desk.add(ticket, key, Arc::new(message.to_bytes()), bytes);
     }
 
-    /// Adds the requests of a pull, whose answers contain so many of the client's own pushes.
+    /// Adds the requests of a pull; answers must contain the client's first `after` pushes.
     pub fn add_pull(&mut self, plan: &mut Plan, after: u64) -> u64 {
         let (ticket, first) = (self.ticket(), self.pulls);
         self.pulls += plan.portions.len() as u64;
@@ -126,7 +126,7 @@ impl Session {
         ticket
     }
 
-    /// Copies the answers of a pull to their places in a buffer of the plan's length.
+    /// Waits for the answers of a pull and copies them to their places in `out`, which has the plan's length.
     pub fn finish_pull(&mut self, ticket: u64, plan: &Plan, out: &mut [u8]) -> Result<(), Error> {
         self.progress = Instant::now();
         loop {
@@ -155,7 +155,7 @@ impl Session {
         Ok(())
     }
 
-    /// Sends what is due, and takes in what has come, without waiting.
+    /// Handles received messages and sends due requests, without waiting.
     pub fn send(&mut self) -> Result<(), Error> {
         let now = Instant::now();
         while let Some(news) = self.inbox.take(now) {
@@ -164,19 +164,20 @@ impl Session {
         self.dispatch()
     }
 
-    /// Keeps a ticket's answers as long as its owner has `alive`; those of others that are gone are forgotten.
+    /// Registers a pull under way, whose owner holds `alive`, and drops the requests and answers of pulls
+    /// whose owners are gone.
     pub fn keep(&mut self, ticket: u64, alive: &Arc<()>) {
         let gone = self.pulling.extract_if(.., |(_, alive)| alive.strong_count() == 0);
         gone.for_each(|(ticket, _)| self.desk.forget(ticket));
         self.pulling.push((ticket, Arc::downgrade(alive)));
     }
 
-    /// Forgets the requests of a ticket.
+    /// Drops the requests and answers of a ticket.
     pub fn forget(&mut self, ticket: u64) {
         self.desk.forget(ticket);
     }
 
-    /// Waits for the next answer of a ticket; none if all have come.
+    /// Waits for the next answer of a ticket; `None` once all have been returned.
     fn next(&mut self, ticket: u64) -> Result<Option<Done>, Error> {
         loop {
             if let Some(done) = self.desk.take(ticket) {
@@ -204,7 +205,7 @@ impl Session {
         Ok(())
     }
 
-    /// Sends a message on the connection to a server, which is made if there is none.
+    /// Sends a message to a server, connecting first if there is no connection.
     fn carry(&mut self, server: Id, (request, letter): (Request, Letter)) -> Result<(), Error> {
         let address = self.state.addresses.get(&server).cloned().unwrap_or_default();
         let known = self.couriers.get(&server).filter(|courier| courier.address == address);
@@ -224,7 +225,7 @@ impl Session {
         match news {
             News::State(state) => self.follow(*state),
             News::Away(error) => self.away = Some(error),
-            // The definition was accepted before: this is another job's coordinator.
+            // The definition was accepted before, so this is the coordinator of another job.
             News::Refused(text) => self.away = Some(Error::new(Kind::Refused, text)),
             News::Reply(reply) => {
                 self.step = self.step.max(reply.step());
@@ -233,7 +234,7 @@ impl Session {
                 }
             }
             News::Broken(server, number, error) => {
-                // Another connection may have taken its place.
+                // A newer connection may have replaced it.
                 if self.couriers.get(&server).is_some_and(|courier| courier.number == number) {
                     self.couriers.remove(&server);
                     self.desk.broke(server, &error.to_string(), now);
@@ -271,7 +272,7 @@ impl Session {
     }
 }
 
-/// Whether a connection that ended so would always end so.
+/// Returns whether connecting again would fail in the same way.
 fn is_final(error: &Error) -> bool {
     use link::Kind::{TokenMismatch, VersionMismatch};
     let is_invalid = matches!(error.kind(), Kind::Refused | Kind::Job(job::Kind::Invalid));
@@ -297,16 +298,16 @@ fn wait_for_servers(inbox: &Inbox, seat: &Seat, timeout: Duration) -> Result<Job
     }
     let missing = match (last, away) {
         (_, Some(error)) => error.to_string(),
-        (None, None) => format!("the coordinator at {} says nothing", seat.coordinator),
+        (None, None) => format!("the coordinator at {} does not answer", seat.coordinator),
         (Some(state), None) => lacking(&state),
     };
     Err(Error::new(Kind::Timeout, format!("{missing}, after {:.0} s", timeout.as_secs_f64())))
 }
 
-/// Says what a job lacks that has no views.
+/// Describes what a job without views lacks.
 fn lacking(state: &JobState) -> String {
     let Some(definition) = &state.definition else {
-        return "nobody has defined tables for the job".to_owned();
+        return "the job has no tables yet".to_owned();
     };
     let reached = state.servers.iter().filter(|id| state.addresses.contains_key(id)).count();
     format!("{reached} of {} servers are there", definition.servers)

@@ -1,4 +1,4 @@
-//! Request for a snapshot of the job, and the wait for its end.
+//! Request for a snapshot of the job, and the wait until it has ended.
 
 use std::time::{Duration, Instant};
 
@@ -8,8 +8,9 @@ use crate::client::watch::{ASK, SILENCE};
 use crate::configuration::{JobState, SnapshotStage, ViewRequest};
 use crate::error::{Error, Kind};
 
-/// Takes a snapshot of a job and returns the name of its folder. The snapshot contains every push that any worker
-/// had acknowledged before the call. Training goes on meanwhile. The caller need not be a member of the job.
+/// Takes a snapshot of a job and returns the name of its folder. The snapshot contains every push that was
+/// acknowledged before the call. Training continues meanwhile, and the caller need not be a member of the
+/// job.
 ///
 /// # Errors
 /// [`Kind::Refused`] if the job has no servers or a snapshot is under way, [`Kind::Snapshot`] if the snapshot
@@ -51,7 +52,7 @@ fn late(time: Duration, what: &str) -> Error {
     Error::new(Kind::Timeout, format!("{what} within {:.0} s", time.as_secs_f64()))
 }
 
-/// Request under way: the connection to the coordinator, and the time until which it waits.
+/// Request under way: connection to the coordinator, and deadline.
 struct Demand {
     connection: ViewsConnection,
     deadline: Instant,

@@ -1,8 +1,8 @@
-//! Rows of a caller dealt over shards.
+//! Division of a caller's rows over shards.
 //!
-//! Callers give rows in any order and more than once. A push has each row once, with the sum of its
-//! gradients; a pull is divided into portions that one answer holds. Law: dividing and putting together
-//! again is the plain gather, and the sum over all parts is the plain sum in the order of the caller.
+//! Callers pass rows in any order and with repetitions. A push has each row once, with the sum of its
+//! gradients; a pull is divided into portions, each the size of one answer. Law: dividing a pull and joining
+//! the answers equals a plain gather, and a push equals the plain sum in the caller's order.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -17,7 +17,7 @@ use crate::error::Error;
 use crate::wire::FRAGMENT_BYTES;
 use crate::write::{Part, Pull};
 
-/// Most bytes of a portion: its answer is one frame.
+/// Largest size of a portion in bytes, so that its answer fits in one frame.
 const PORTION_BYTES_MAX: usize = FRAGMENT_BYTES - 32;
 
 /// Gradients of some rows of a table.
@@ -36,7 +36,7 @@ pub struct Gradient<'a> {
 pub struct Atlas {
     tables: Vec<Chart>,
     shards: usize,
-    /// Whether the pushes of a step are one update.
+    /// Whether all pushes of a step are one update.
     is_sync: bool,
 }
 
@@ -45,42 +45,42 @@ struct Chart {
     name: String,
     rows: u64,
     width: usize,
-    /// Format in which its values travel.
+    /// Format of the table.
     format: Format,
-    /// Whether its optimiser moves no row without a gradient.
+    /// Whether the optimiser changes only rows with a gradient.
     is_lazy: bool,
-    /// End of the rows of each shard that has some, and the shard.
+    /// End of the table's rows in each shard that has some, and the shard's number.
     pieces: Vec<(u64, u32)>,
 }
 
-/// Part of a pull, for one answer of one shard.
+/// Part of a pull that one shard answers in one message.
 #[derive(Debug, Default, PartialEq)]
 pub struct Portion {
     /// Number of the shard.
     pub shard: u32,
-    /// Rows, by the number of their table.
+    /// Rows, by table number.
     pub rows: Vec<(u32, Vec<u64>)>,
-    /// Number of bytes of the answer's values.
+    /// Size of the answer's values in bytes.
     pub bytes: usize,
-    /// Places of the values in the buffer, in their order.
+    /// Byte ranges in the buffer to which the values are copied, in order.
     pub places: Vec<Range<usize>>,
 }
 
-/// Pull of a caller.
+/// Pull of a caller, divided into portions.
 #[derive(Debug, Default)]
 pub struct Plan {
-    /// Parts of the pull, which have each row once.
+    /// Portions, which contain each row once.
     pub portions: Vec<Portion>,
-    /// Rows that the caller wants once more: from where in the buffer, and to where.
+    /// Copies within the buffer for repeated rows: source range and target position.
     pub repeats: Vec<(Range<usize>, usize)>,
-    /// Length of the buffer, in bytes.
+    /// Length of the buffer in bytes.
     pub length: usize,
-    /// Name of the first portion's request; those of the others follow.
+    /// Number of the first portion's request; the others follow consecutively.
     pub first: u64,
 }
 
 impl Atlas {
-    /// The tables of a definition that means `layout`.
+    /// Creates the atlas of a definition and its layout.
     pub fn new(definition: &Definition, layout: &Layout) -> Atlas {
         let mut tables: Vec<Chart> = Vec::new();
         for (table, options) in definition.tables.iter().zip(&layout.tables) {
@@ -97,7 +97,7 @@ impl Atlas {
         Atlas { tables, shards: layout.shards.len(), is_sync }
     }
 
-    /// Returns the number of a table.
+    /// Returns the number of the table with this name.
     pub fn number(&self, name: &str) -> Option<u32> {
         self.tables.iter().position(|table| table.name == name).map(|number| number as u32)
     }
@@ -107,7 +107,7 @@ impl Atlas {
         self.table(table).map(|table| (table.rows, table.width))
     }
 
-    /// Returns the format and the width of a table's rows.
+    /// Returns the format of a table and the width of its rows.
     ///
     /// # Panics
     /// If there is no such table.
@@ -116,7 +116,7 @@ impl Atlas {
         (table.format, table.width)
     }
 
-    /// Whether the values of a table travel as they are.
+    /// Returns whether the values of a table are sent unchanged.
     pub fn is_exact(&self, table: u32) -> bool {
         self.tables.get(table as usize).is_some_and(|table| table.format == Format::F32)
     }
@@ -131,7 +131,7 @@ impl Atlas {
         }
     }
 
-    /// Divides gradients into the parts of a push to each shard.
+    /// Divides gradients into parts, by shard.
     pub fn parts(&self, gradients: &[Gradient<'_>]) -> Result<Vec<Vec<Part>>, Error> {
         let mut tables: BTreeMap<u32, Vec<(u64, &[f32])>> = BTreeMap::new();
         for gradient in gradients {
@@ -151,7 +151,7 @@ impl Atlas {
         Ok(shards)
     }
 
-    /// Divides a pull of rows, whose values stand in a buffer, one after the other, in their tables' formats.
+    /// Plans a pull into a buffer that holds the values one row after the other, in their tables' formats.
     pub fn plan(&self, groups: &[(u32, &[u64])]) -> Result<Plan, Error> {
         let mut plan = Plan::default();
         let mut tables: BTreeMap<u32, Vec<(u64, usize)>> = BTreeMap::new();
@@ -179,7 +179,7 @@ impl Atlas {
 }
 
 impl Chart {
-    /// Returns the bytes of a row as it travels.
+    /// Returns the size of a row on the wire, in bytes.
     fn row_bytes(&self) -> usize {
         self.format.width(self.width)
     }
@@ -235,7 +235,7 @@ impl Chart {
         Ok(())
     }
 
-    /// Returns ascending rows as a part, those of one row as their sum.
+    /// Returns ascending rows as a part, summing the gradients of repeated rows.
     fn part(&self, table: u32, items: &[(u64, &[f32])]) -> Result<Part, Error> {
         let mut rows: Vec<u64> = Vec::with_capacity(items.len());
         let mut gradient: Vec<f32> = Vec::with_capacity(items.len() * self.width);
@@ -252,7 +252,7 @@ impl Chart {
         Ok(Part { table, rows, gradient: gradient.into() })
     }
 
-    /// Checks that the table's format has the values of a gradient.
+    /// Checks that the values of a gradient are in the range of the table's format.
     fn check_range(&self, rows: &[u64], gradient: &[f32]) -> Result<(), Error> {
         let (name, format, most) = (&self.name, self.format, self.format.max());
         let fits = |value: &f32| value.abs() <= most;
@@ -275,14 +275,14 @@ impl Chart {
         Rule { format: self.format, width: self.width, feeds_back }
     }
 
-    /// Returns the number of rows that a shard has.
+    /// Returns the number of rows in a shard.
     fn rows_in(&self, shard: u32) -> u64 {
         let starts = [0].into_iter().chain(self.pieces.iter().map(|piece| piece.0));
         let mut pieces = starts.zip(&self.pieces).filter(|(_, piece)| piece.1 == shard);
         pieces.next().map_or(0, |(start, piece)| piece.0 - start)
     }
 
-    /// Appends ascending rows to the portions of their shards, of which those in `open` have room.
+    /// Appends ascending rows to the portions of their shards. `open` has the portions with room.
     fn divide(
         &self,
         table: u32,
@@ -325,7 +325,7 @@ impl Portion {
         }
     }
 
-    /// Takes the rows out as the request of a client.
+    /// Takes the rows out as a pull request of a client.
     pub fn pull(&mut self, client: Id, request: u64, after: u64) -> Pull {
         Pull { client, request, after, rows: std::mem::take(&mut self.rows) }
     }
@@ -341,7 +341,7 @@ impl Portion {
     }
 }
 
-/// Sorts items by row; those of one row keep their order.
+/// Sorts items by row, stably.
 fn sort<T>(rows: &mut [(u64, T)]) {
     if !rows.is_sorted_by_key(|(row, _)| *row) {
         rows.sort_by_key(|(row, _)| *row);

@@ -1,6 +1,6 @@
-//! Thread that follows the coordinator's state of the shards.
+//! Thread that receives the state of the job's shards from the coordinator.
 //!
-//! The coordinator may be away: the client goes on with the state that it has.
+//! While the coordinator is away, the client continues with the last state.
 
 use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
@@ -13,15 +13,15 @@ use crate::client::inbox::{Inbox, News};
 use crate::configuration::JobState;
 use crate::error::Error;
 
-/// Time within which a coordinator answers that is there.
+/// Longest time to connect to the coordinator.
 const CONNECT: Duration = Duration::from_secs(1);
 const PAUSE: Duration = Duration::from_millis(200);
-/// Time after which the coordinator is asked whether it is still there.
+/// Silence after which the coordinator is asked for a sign of life.
 pub const ASK: Duration = Duration::from_secs(2);
-/// Time without an answer after which the connection is given up.
+/// Silence after which the connection is closed and opened again.
 pub const SILENCE: Duration = Duration::from_secs(10);
 
-/// Thread that follows the coordinator's state.
+/// Thread that receives the state of the job.
 #[derive(Debug)]
 pub struct Watch {
     waker: Arc<Mutex<Option<Waker>>>,
@@ -30,10 +30,10 @@ pub struct Watch {
 }
 
 impl Watch {
-    /// Begins to follow the state, and asks `request` on every connection; an empty one asks nothing.
+    /// Starts the thread. It sends `request` on every new connection; an empty request asks nothing.
     ///
     /// # Errors
-    /// If the system has no thread left.
+    /// If the system refuses a thread.
     pub fn start(seat: &Seat, request: Vec<u8>, inbox: &Arc<Inbox>) -> Result<Watch, Error> {
         let waker = Arc::new(Mutex::new(None));
         let mut watcher = Watcher {
@@ -79,7 +79,7 @@ impl Watcher {
         }
     }
 
-    /// Follows the state on one connection.
+    /// Receives states on one connection until it fails.
     fn follow(&mut self) -> Result<(), Error> {
         let Seat { coordinator, token, id } = &self.seat;
         let mut connection = ViewsConnection::connect(coordinator, token, *id, CONNECT)?;
@@ -92,7 +92,7 @@ impl Watcher {
                 Some(Err(text)) => self.inbox.put(News::Refused(text)),
                 None if heard.elapsed() > SILENCE => {
                     let seconds = SILENCE.as_secs();
-                    let context = format!("the coordinator says nothing for {seconds} s");
+                    let context = format!("the coordinator has sent nothing for {seconds} s");
                     return Err(thinwire_link::Error::new(
                         thinwire_link::Kind::Unreachable,
                         context,
@@ -109,7 +109,7 @@ impl Watcher {
         Ok(())
     }
 
-    /// Passes a state on that is newer than the last one.
+    /// Passes on a state that is newer than the last one.
     fn state(&mut self, bytes: &[u8]) -> Result<(), Error> {
         let state = JobState::parse(bytes)?;
         if self.version.is_none_or(|version| version < state.version) {

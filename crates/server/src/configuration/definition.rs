@@ -1,7 +1,7 @@
-//! Definition of a job's tables: everything that its servers and clients must agree on.
+//! Definition of a job's tables: all settings on which its servers and clients must agree.
 //!
-//! It is written as texts and numbers, and a [`Layout`] is what they mean. Law: definitions that mean
-//! the same have equal fingerprints.
+//! A definition consists of texts and numbers; a [`Layout`] is its parsed form. Law: definitions with equal
+//! layouts have equal fingerprints.
 
 use serde::{Deserialize, Serialize};
 use thinwire_rows::Format;
@@ -12,55 +12,55 @@ use crate::cut::{Extent, Piece, cut};
 use crate::error::Error;
 use crate::table::{Initial, TableOptions};
 
-/// Most rows of a table.
+/// Largest number of rows of a table.
 pub const ROWS_MAX: u64 = 1 << 40;
-/// Most values of a row.
+/// Largest number of values per row.
 pub const WIDTH_MAX: u32 = 65_536;
-/// Most tables of a job.
+/// Largest number of tables.
 pub const TABLES_MAX: usize = 1024;
-/// Most shards of a job.
+/// Largest number of shards.
 pub const SHARDS_MAX: u32 = 4096;
-/// Most servers that a job waits for.
+/// Largest number of servers that a job waits for.
 pub const SERVERS_MAX: u32 = 1024;
-/// Most backups of a shard.
+/// Largest number of backups of a shard.
 pub const BACKUPS_MAX: u32 = 15;
-/// Most bytes of a definition as JSON, so that a state with it fits in a message.
+/// Largest size of a definition as JSON, in bytes, so that a state that contains it fits in a message.
 pub const DEFINITION_BYTES_MAX: usize = 128 << 10;
-/// Most bytes of the name of a table.
+/// Largest length of a table's name, in bytes.
 pub const NAME_BYTES_MAX: usize = 256;
-/// Most rows of all tables in one shard, which counts them in 32 bits.
+/// Largest number of rows of all tables in one shard, which numbers them in 32 bits.
 const SHARD_ROWS_MAX: u64 = u32::MAX as u64 - 1;
 
-/// A table of the job.
+/// Definition of one table.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TableDefinition {
-    /// Name, which no other table has.
+    /// Name, unique in the job.
     pub name: String,
     /// Number of rows.
     pub rows: u64,
     /// Values per row.
     pub width: u32,
-    /// Optimiser, as [`Optimizer::parse`] reads it.
+    /// Optimiser, in the syntax of [`Optimizer::parse`].
     pub optimizer: String,
-    /// First values, as [`Initial::parse`] reads them.
+    /// Initial values, in the syntax of [`Initial::parse`].
     pub initial: String,
-    /// Seed of the first values.
+    /// Seed of the initial values.
     pub seed: u64,
-    /// Stream of random numbers of the first values; tables with equal streams begin alike.
+    /// Random stream of the initial values; tables with equal seed and stream start alike.
     pub stream: u32,
-    /// Format in which values and gradients travel and are logged and cached, as [`Format::parse`] reads it.
+    /// Format in which values and gradients are sent, logged and cached, in the syntax of [`Format::parse`].
     #[serde(default = "exact")]
     pub values: String,
 }
 
-/// Tables of a job, and how its servers keep them.
+/// Tables of a job, and how its servers hold them.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Definition {
-    /// Tables; a table's place is its number.
+    /// Tables; the number of a table is its index.
     pub tables: Vec<TableDefinition>,
-    /// Rule by which pushes and pulls wait, as [`Consistency::parse`] reads it.
+    /// Rule by which pushes and pulls are delayed, in the syntax of [`Consistency::parse`].
     pub consistency: String,
     /// Number of shards, which never changes.
     pub shards: u32,
@@ -68,29 +68,29 @@ pub struct Definition {
     pub backups: u32,
     /// Number of servers with which the job begins.
     pub servers: u32,
-    /// Files with which the job begins, by [`crate::Origin::name`]; none if it begins anew.
+    /// Name of the files with which the job begins ([`crate::Origin::name`]), if any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub restore: Option<String>,
 }
 
-/// Meaning of a definition.
+/// Parsed form of a definition.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Layout {
     /// Settings, by table.
     pub tables: Vec<TableOptions>,
-    /// Rule by which pushes and pulls wait.
+    /// Rule by which pushes and pulls are delayed.
     pub consistency: Consistency,
-    /// Rows, by shard.
+    /// Pieces of tables, by shard.
     pub shards: Vec<Vec<Piece>>,
     /// Hash of the definition (64-bit FNV-1a).
     pub fingerprint: u64,
 }
 
 impl Definition {
-    /// Checks the definition, and returns what it means.
+    /// Checks and parses the definition.
     ///
     /// # Errors
-    /// [`crate::Kind::Invalid`] if it cannot be, with the value and the expected one.
+    /// [`crate::Kind::Invalid`] if a setting is invalid, with its value and the expected one.
     pub fn layout(&self) -> Result<Layout, Error> {
         self.check_counts()?;
         let bytes = self.to_bytes().len() as u64;
@@ -107,7 +107,7 @@ impl Definition {
         Ok(Layout { tables, consistency, shards, fingerprint })
     }
 
-    /// Returns the hash of the definition (64-bit FNV-1a), equal on every machine.
+    /// Returns the hash of the definition (64-bit FNV-1a), equal on all machines.
     ///
     /// # Errors
     /// As for [`Definition::layout`].
@@ -115,7 +115,7 @@ impl Definition {
         Ok(self.layout()?.fingerprint)
     }
 
-    /// Returns the first difference to the definition of the job in one line, or none.
+    /// Returns the first difference from the job's definition in one line, or `None`.
     pub fn difference(&self, job: &Definition) -> Option<String> {
         let counts = [
             ("tables", self.tables.len(), job.tables.len()),
@@ -138,8 +138,8 @@ impl Definition {
         self.difference_of_tables(job, "in the job")
     }
 
-    /// Returns the first difference between the tables of two definitions with equally many, in one line. The
-    /// other definition is, say, `in the job`.
+    /// Returns the first difference from the tables of another definition with equally many, in one line.
+    /// `whose` says whose the other one is, for example `in the job`.
     pub(crate) fn difference_of_tables(&self, other: &Definition, whose: &str) -> Option<String> {
         let pairs = self.tables.iter().zip(&other.tables).enumerate();
         pairs.filter_map(|(number, (found, has))| found.difference(has, number, whose)).next()
@@ -170,7 +170,7 @@ impl Definition {
         }
     }
 
-    /// Checks that there are files for the tables that begin with a checkpoint.
+    /// Checks that a definition with tables that begin with a checkpoint names its file.
     fn check_origin(&self, options: &[TableOptions]) -> Result<(), Error> {
         let begins = |options: &TableOptions| options.initial == Initial::Checkpoint;
         match options.iter().position(begins).filter(|_| self.restore.is_none()) {
@@ -183,7 +183,7 @@ impl Definition {
         }
     }
 
-    /// Returns the sizes of the tables; a row counts with its state and its version.
+    /// Returns the sizes of the tables. The size of a row includes its optimiser state and version.
     fn extents(&self, options: &[TableOptions]) -> Result<Vec<Extent>, Error> {
         let extent = |(table, options): (&TableDefinition, &TableOptions)| {
             let slots = options.optimizer.rule.slots() as u64;
@@ -246,7 +246,7 @@ impl TableDefinition {
                 ("rows", table.rows.to_string()),
                 ("width", table.width.to_string()),
                 ("optimiser", shown(Optimizer::parse(&table.optimizer), &table.optimizer)),
-                ("first values", shown(Initial::parse(&table.initial), &table.initial)),
+                ("initial values", shown(Initial::parse(&table.initial), &table.initial)),
                 ("seed", table.seed.to_string()),
                 ("stream", table.stream.to_string()),
                 ("values", table.values.clone()),
@@ -357,7 +357,7 @@ mod tests {
         );
         assert_eq!(
             refusal(|d| d.tables[0].initial = "ones".to_owned()),
-            "table 'users': first values 'ones', expected zeros, constant:VALUE, uniform:BOUND, normal:DEVIATION or checkpoint"
+            "table 'users': initial values 'ones', expected zeros, constant:VALUE, uniform:BOUND, normal:DEVIATION or checkpoint"
         );
         assert_eq!(
             refusal(|d| d.tables[1].initial = "checkpoint".to_owned()),

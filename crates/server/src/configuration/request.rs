@@ -8,18 +8,19 @@ use crate::error::Error;
 use crate::frontier::Frontier;
 use crate::hex;
 
-/// Most bytes of a server's address.
+/// Largest length of a server's address, in bytes.
 pub const ADDRESS_BYTES_MAX: usize = 300;
 
 /// Request of a process to the coordinator.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "snake_case")]
 pub enum ViewRequest {
-    /// The job has these tables. The first definition stands, and equal ones are accepted.
+    /// Defines the tables of the job. The first definition stands; equal ones are accepted.
     Define(Definition),
-    /// The server that asks is reached at this address. It says so whenever the state lacks it.
+    /// Tells the address of the server that asks. A server repeats this while the state lacks its address.
     Address(String),
-    /// A learner has all that is acknowledged, and will have; from the primary of the view.
+    /// Reports, from the primary of a view, that a learner has all acknowledged writes and will get all later
+    /// ones.
     Ready {
         /// Number of the shard.
         shard: u32,
@@ -29,31 +30,31 @@ pub enum ViewRequest {
         #[serde(with = "hex")]
         learner: Id,
     },
-    /// The job is to make a snapshot, which has the number after the last.
+    /// Asks for a snapshot of the job, with the number after the last one's.
     Snapshot {
         /// Number of the snapshot.
         number: u64,
     },
-    /// The primaries of the server that asks have logged these pushes, and let no newer ones in.
+    /// Reports the newest pushes in the logs of this server's primaries, which admit no newer ones.
     Logged {
         /// Number of the snapshot.
         snapshot: u64,
-        /// Newest push of each worker in any of the shards.
+        /// Newest push of each worker in any of these shards.
         pushes: Frontier,
     },
-    /// The server that asks has written the shards whose primary it is.
+    /// Reports that this server has written all shards whose primary it is.
     Written {
         /// Number of the snapshot.
         snapshot: u64,
     },
-    /// The manifest is written, by the primary of the first shard.
+    /// Reports that the primary of shard 0 has written the manifest.
     Sealed {
         /// Number of the snapshot.
         snapshot: u64,
         /// Name of its folder.
         name: String,
     },
-    /// The server that asks has no part in the snapshot, which is given up.
+    /// Reports that this server cannot take part in the snapshot, which therefore fails.
     Abandon {
         /// Number of the snapshot.
         snapshot: u64,
@@ -68,10 +69,10 @@ impl ViewRequest {
         serde_json::to_vec(self).expect("texts and numbers are JSON")
     }
 
-    /// Reads a request.
+    /// Parses a request.
     ///
     /// # Errors
-    /// [`crate::Kind::Corrupt`] if the bytes are none.
+    /// [`crate::Kind::Corrupt`] if the bytes are no valid request.
     pub fn parse(bytes: &[u8]) -> Result<ViewRequest, Error> {
         let cannot = |error| Error::corrupt(format!("reading a request about shards: {error}"));
         serde_json::from_slice(bytes).map_err(cannot)

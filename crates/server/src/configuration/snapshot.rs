@@ -1,11 +1,11 @@
-//! Snapshot of a job: the state of all its shards after the same pushes, as the coordinator decides it.
+//! Stages of a snapshot of a job: the state of all shards after the same pushes.
 //!
-//! Every primary says which pushes it has logged and lets no newer one in; the frontier is the newest of all of
-//! them. A push that one shard has logged is on its way to the others, so each reaches the frontier soon, gives
-//! its tables out, and goes on.
+//! Each primary reports the pushes in its log and admits no newer ones. The frontier is the newest push of
+//! each worker in any log. A push in one shard's log is already under way to the other shards, so each shard
+//! soon reaches the frontier, copies its tables and continues.
 //!
-//! Laws: a snapshot ends by being done or failed; it fails when the servers of a shard or the workers change, or
-//! when a primary gives it up; there is one at a time, and they are numbered.
+//! Laws: every snapshot ends as done or failed; it fails if the servers of a shard or the workers change, or
+//! if a primary abandons it; at most one is under way, and they are numbered.
 
 use std::sync::Arc;
 
@@ -19,19 +19,19 @@ use crate::hex;
 use crate::shard::Order;
 use crate::view::View;
 
-/// Most bytes of the name of a snapshot, or of the reason why there is none.
+/// Largest length in bytes of a snapshot's name, or of the reason why it failed.
 const TEXT_BYTES_MAX: usize = 1024;
 
-/// Snapshot of a job that is under way, or the last one.
+/// Snapshot of a job: under way, or the last one.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SnapshotState {
     /// Number among the job's snapshots, from 1.
     pub number: u64,
-    /// Process that has asked for it.
+    /// Process that asked for the snapshot.
     #[serde(with = "hex")]
     pub asker: Id,
-    /// How far it has come.
+    /// Stage of the snapshot.
     pub stage: SnapshotStage,
 }
 
@@ -39,34 +39,34 @@ pub struct SnapshotState {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "snake_case")]
 pub enum SnapshotStage {
-    /// Primaries hold newer pushes back, and say what they have logged.
+    /// Primaries hold newer pushes and report the newest in their logs.
     Asked,
-    /// Primaries write their shards as of this frontier.
+    /// Primaries write their shards at this frontier.
     Agreed(Frontier),
-    /// All shards are written, and the primary of the first one writes the manifest.
+    /// All shards are written, and the primary of shard 0 writes the manifest.
     Written(Frontier),
-    /// It is whole, in a folder of this name.
+    /// Complete, in the folder with this name.
     Done(String),
-    /// It was given up, for this reason.
+    /// Failed, with a one-line reason.
     Failed(String),
 }
 
-/// Reports about the snapshot that is under way. They are made again for a coordinator that has lost them.
+/// Reports of servers in the current stage. They are not saved: servers repeat them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Heard {
-    /// Primaries that have reported in this stage.
+    /// Servers that have reported.
     from: Vec<Id>,
-    /// Newest pushes that any of them has logged.
+    /// Newest push of each worker in any report.
     newest: Frontier,
 }
 
 impl SnapshotState {
-    /// Returns whether it is neither done nor failed.
+    /// Returns whether the snapshot is neither done nor failed.
     pub fn is_under_way(&self) -> bool {
         !matches!(self.stage, SnapshotStage::Done(_) | SnapshotStage::Failed(_))
     }
 
-    /// Returns what it asks of the primaries.
+    /// Returns the order to primaries in this stage.
     pub fn order(&self) -> Order {
         match &self.stage {
             SnapshotStage::Asked => Order::Hold,
@@ -77,7 +77,7 @@ impl SnapshotState {
 }
 
 impl Configuration {
-    /// Begins the snapshot of this number. A request that is repeated changes nothing.
+    /// Begins the snapshot with this number. A repeated request changes nothing.
     pub(super) fn begin_snapshot(&mut self, from: Id, number: u64) -> Result<(), String> {
         let last = self.state.snapshot.as_ref();
         let next = last.map_or(0, |last| last.number) + 1;
@@ -101,7 +101,7 @@ impl Configuration {
         Ok(())
     }
 
-    /// Takes note of what the primaries of a server have logged.
+    /// Handles the report of the newest pushes in a server's logs.
     pub(super) fn logged(
         &mut self,
         from: Id,
@@ -125,7 +125,7 @@ impl Configuration {
         Ok(())
     }
 
-    /// Takes note that a server has written the shards whose primary it is.
+    /// Handles the report that a server has written its shards.
     pub(super) fn written(&mut self, from: Id, snapshot: u64) -> Result<(), String> {
         let Some(SnapshotStage::Agreed(frontier)) = self.stage_of(snapshot).cloned() else {
             return Ok(());
@@ -137,7 +137,7 @@ impl Configuration {
         Ok(())
     }
 
-    /// Takes note that the manifest is written.
+    /// Handles the report that the manifest is written.
     pub(super) fn sealed(&mut self, from: Id, snapshot: u64, name: &str) -> Result<(), String> {
         if !matches!(self.stage_of(snapshot), Some(SnapshotStage::Written(_))) {
             return Ok(());
@@ -149,7 +149,7 @@ impl Configuration {
         Ok(())
     }
 
-    /// Gives a snapshot up.
+    /// Fails a snapshot at the request of a server.
     pub(super) fn abandon(&mut self, from: Id, snapshot: u64, reason: &str) -> Result<(), String> {
         if !from.is_server() {
             return Err(format!("process {from} is no server, and gives no snapshot up"));
@@ -160,7 +160,7 @@ impl Configuration {
         Ok(())
     }
 
-    /// Gives the snapshot up that is under way, if there is one.
+    /// Fails the snapshot that is under way, if there is one.
     pub(super) fn interrupt(&mut self, reason: impl FnOnce() -> String) {
         if self.state.snapshot.as_ref().is_some_and(SnapshotState::is_under_way) {
             self.enter(SnapshotStage::Failed(reason()));
@@ -175,14 +175,14 @@ impl Configuration {
         });
     }
 
-    /// Returns the stage of the snapshot of this number, if it is under way.
+    /// Returns the stage of the snapshot with this number if it is under way.
     fn stage_of(&self, number: u64) -> Option<&SnapshotStage> {
         let snapshot = self.state.snapshot.as_ref();
         let snapshot = snapshot.filter(|it| it.number == number && it.is_under_way());
         snapshot.map(|snapshot| &snapshot.stage)
     }
 
-    /// Notes the report of a server, and returns whether all that are the primary of a shard have reported.
+    /// Adds the report of a server. Returns whether every primary's server has reported.
     fn is_heard_of_all(&mut self, from: Id) -> Result<bool, String> {
         let primaries = || self.state.views.iter().filter_map(View::primary);
         if !primaries().any(|id| id == from) {
@@ -195,7 +195,7 @@ impl Configuration {
     }
 }
 
-/// Returns a text in one line that is not too long.
+/// Returns a text on one line, cut to [`TEXT_BYTES_MAX`] bytes.
 fn shortened(text: &str) -> String {
     let end = text.floor_char_boundary(TEXT_BYTES_MAX);
     line(&text[..end])

@@ -1,7 +1,7 @@
-//! State of a job's shards, as the coordinator saves it and all processes get it.
+//! State of a job's shards, which the coordinator saves and sends to all processes.
 //!
-//! It travels as JSON in which servers are places in one list, so that thousands of shards fit in a
-//! message. Law: `parse(to_bytes(x)) == x`.
+//! The state is sent as JSON. Servers are listed once and referred to by index, so that thousands of shards
+//! fit in a message. Law: `parse(to_bytes(x)) == x`.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,7 +16,7 @@ use crate::placement::Placement;
 use crate::view::View;
 use crate::write::Workers;
 
-/// Version of the form of the state.
+/// Version of the JSON format.
 const FORM: u32 = 1;
 /// Largest version or number in a state, so that the next one exists.
 const NUMBER_MAX: u64 = u64::MAX / 2;
@@ -24,23 +24,23 @@ const NUMBER_MAX: u64 = u64::MAX / 2;
 /// State of a job's shards.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct JobState {
-    /// Version, which grows with every change.
+    /// Version; it grows with every change.
     pub version: u64,
-    /// Tables of the job, if anybody has defined them.
+    /// Definition of the tables, if there is one.
     pub definition: Option<Definition>,
     /// Addresses of servers, host:port.
     pub addresses: BTreeMap<Id, String>,
-    /// Last epoch of servers.
+    /// Last epoch of the servers.
     pub epoch: u32,
     /// Servers in that epoch.
     pub servers: Vec<Id>,
-    /// Views, by shard; none before the job is founded.
+    /// Views, by shard; empty until the job has servers.
     pub views: Vec<View>,
-    /// Servers that should have each shard.
+    /// Servers that each shard should have.
     pub placement: Placement,
-    /// Workers, whose version is their epoch.
+    /// Workers; the version of the list is their epoch.
     pub workers: Workers,
-    /// Shards of which no replica is left, ascending.
+    /// Shards without a replica left, ascending.
     pub lost: Vec<u32>,
     /// Snapshot that is under way, or the last one.
     pub snapshot: Option<SnapshotState>,
@@ -91,10 +91,10 @@ impl JobState {
         serde_json::to_vec(&form).expect("texts and numbers are JSON")
     }
 
-    /// Reads a state.
+    /// Parses a state.
     ///
     /// # Errors
-    /// [`crate::Kind::Corrupt`] if the bytes are none, or contradict themselves.
+    /// [`crate::Kind::Corrupt`] if the bytes are no state or an inconsistent one.
     pub fn parse(bytes: &[u8]) -> Result<JobState, Error> {
         let cannot =
             |error: String| Error::corrupt(format!("reading the state of shards: {error}"));

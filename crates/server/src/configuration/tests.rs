@@ -41,7 +41,7 @@ fn start(job: &mut Configuration, epoch: u32, numbers: impl IntoIterator<Item = 
     job.started(Role::Server, epoch, &members);
 }
 
-/// Reports learner `choice` of all that there are; false if there is none.
+/// Reports one of the learners as ready, selected by `choice`. Returns false if there is none.
 fn report(job: &mut Configuration, choice: usize) -> bool {
     let lost = job.job_state().lost.clone();
     let views = (0..).zip(&job.job_state().views).filter(|(shard, _)| !lost.contains(shard));
@@ -67,7 +67,7 @@ fn founded(backups: u32, servers: u64) -> Configuration {
     job
 }
 
-/// Checks the law of views between the states before and after a step.
+/// Checks the law of views for one step.
 fn check_views(before: &JobState, step: &Step, after: &JobState) -> Result<(), TestCaseError> {
     for (shard, (old, new)) in before.views.iter().zip(&after.views).enumerate() {
         if old == new {
@@ -84,7 +84,7 @@ fn check_views(before: &JobState, step: &Step, after: &JobState) -> Result<(), T
     Ok(())
 }
 
-/// Checks the state in which all learners have reported.
+/// Checks a state in which all learners have reported.
 fn check_rest(state: &JobState, backups: usize) -> Result<(), TestCaseError> {
     let servers = state.servers.len();
     let copies = (backups + 1).min(servers);
@@ -150,7 +150,7 @@ proptest! {
             check_views(&before, step, job.job_state())?;
             prop_assert!(job.version() >= before.version);
             prop_assert_eq!(job.version() == before.version, *job.job_state() == before);
-            // The other one is restored before every step.
+            // This one is restored from its saved state before every step.
             let saved = other.state();
             other = Configuration::new();
             other.restore(&saved).unwrap();
@@ -228,7 +228,7 @@ fn snapshot(job: &Configuration) -> SnapshotState {
     job.job_state().snapshot.clone().expect("a snapshot")
 }
 
-/// A job with two primaries and one worker whose snapshot has begun.
+/// Returns a job with two primaries and one worker whose snapshot has begun.
 fn asked() -> Configuration {
     let mut job = founded(1, 2);
     job.started(Role::Worker, 1, &[Id(9)]);
@@ -256,7 +256,7 @@ fn a_snapshot_goes_from_stage_to_stage_when_all_primaries_have_reported() {
     ask(&mut job, server(1), &logged(3)).unwrap();
     let frontier = Frontier { pushes: [(Id(9), 4)].into() };
     assert_eq!(snapshot(&job).stage, SnapshotStage::Agreed(frontier.clone()));
-    // A coordinator that was restarted hears of everything again.
+    // A restarted coordinator gets all reports again.
     let saved = job.state();
     ask(&mut job, server(0), &ViewRequest::Written { snapshot: 1 }).unwrap();
     job = Configuration::new();

@@ -1,8 +1,8 @@
-//! Thread that carries the messages of one mailbox to a peer.
+//! Thread that sends the messages of one mailbox to a peer.
 //!
-//! It reconnects with growing pauses. A peer that can be reached anew is better reached anew, so it counts
-//! as lost only when that fails. Messages that nobody answers do not show that a connection is dead, nor when they
-//! have arrived, so the hello is repeated, whose answer does.
+//! The thread reconnects with growing pauses, and reports the peer as lost only when reconnecting fails.
+//! Messages are not answered one by one, so the thread repeats its hello: the answer shows that the
+//! connection is alive and that all earlier messages have arrived.
 
 use std::sync::Arc;
 use std::thread;
@@ -18,26 +18,26 @@ use crate::message::Message;
 use crate::wire::{FromServer, Peer, frames};
 use crate::write::Entry;
 
-/// Peers as errors call them.
+/// Name of a peer in errors.
 const NAME: &str = "the server";
 const PAUSE_MIN: Duration = Duration::from_millis(20);
 const PAUSE_MAX: Duration = Duration::from_secs(1);
-/// Longest time of an attempt to connect.
+/// Longest time to connect.
 const CONNECT: Duration = Duration::from_millis(500);
-/// Longest wait without a look at the mailbox.
+/// Longest wait before looking at the mailbox again.
 const WAIT_MAX: Duration = Duration::from_millis(500);
 /// Time between two hellos.
 const HELLO: Duration = Duration::from_secs(1);
-/// Time without an answer or room after which a connection counts as broken.
+/// Time without an answer, or without progress in sending, after which the connection counts as broken.
 const SILENCE: Duration = Duration::from_secs(10);
-/// Bytes that may be queued when more are sent.
+/// Unsent bytes beyond which the thread waits.
 const UNSENT_MAX: usize = 256 << 10;
-/// Bytes of the entries of one message, but at least one entry.
+/// Bytes of entries per message; a larger entry is sent alone.
 const ENTRIES_BYTES_MAX: usize = 4 << 20;
-/// Failures after which a peer counts as lost again.
+/// Number of failures to connect after which the peer is reported as lost again.
 const FAILURES: u32 = 8;
 
-/// Carrier of the messages of one mailbox to a peer.
+/// Sender of the messages in one mailbox.
 pub struct Courier {
     own: Own,
     peer: Id,
@@ -49,29 +49,29 @@ pub struct Courier {
 struct Route<'a> {
     courier: &'a Courier,
     connection: Connection,
-    /// Time of the last hello, if it was not answered.
+    /// Time of the last hello, if it is unanswered.
     asked: Option<Instant>,
     next_hello: Instant,
-    /// Letters that were written after the last hello.
+    /// Letters sent after the last hello.
     written: u64,
-    /// Letters that were written before it: with its answer they have arrived.
+    /// Letters sent before the last hello; its answer shows that they have arrived.
     asked_for: u64,
 }
 
 impl Courier {
-    /// A carrier to a peer at an address.
+    /// Creates a sender to a peer at an address.
     pub fn new(own: Own, (peer, address): (Id, String), mailbox: Arc<Mailbox>) -> Courier {
         Courier { own, peer, address, mailbox }
     }
 
-    /// Carries messages until the mailbox is over.
+    /// Sends messages until the mailbox ends.
     pub fn run(self) {
         let (mut pause, mut failures) = (PAUSE_MIN, 0);
         while !self.mailbox.is_over() {
             match self.connect() {
                 Ok(route) => {
                     (pause, failures) = (PAUSE_MIN, 0);
-                    // The error is the end of this connection, and the next one begins anew.
+                    // An error ends only this connection; the loop opens the next one.
                     let _ = route.carry();
                     self.mailbox.begin(None);
                 }
@@ -115,7 +115,7 @@ impl Courier {
         Peer::Hello { server: self.own.id, definition: self.own.definition }.to_bytes()
     }
 
-    /// Checks that the peer is the one that is meant, and has let this server in.
+    /// Checks that the peer has the expected id and has accepted this server.
     fn check(&self, message: &[u8]) -> Result<(), Error> {
         let (peer, address) = (self.peer, &self.address);
         match FromServer::parse(message)? {
@@ -129,13 +129,13 @@ impl Courier {
 }
 
 impl Route<'_> {
-    /// Carries messages until the mailbox is over.
+    /// Sends messages until the mailbox ends or the connection fails.
     fn carry(mut self) -> Result<(), Error> {
         while !self.courier.mailbox.is_over() {
             while let Some(letter) = self.courier.mailbox.take() {
                 self.deliver(letter)?;
             }
-            // What is queued is not written, and a hello is to follow what is.
+            // Unsent bytes have to leave first: the hello follows them.
             let is_queued = self.connection.unsent_bytes() > 0 && self.asked.is_none();
             self.wait(is_queued.then_some(0))?;
         }
@@ -153,7 +153,7 @@ impl Route<'_> {
         Ok(())
     }
 
-    /// Waits until the connection takes more.
+    /// Waits until at most [`UNSENT_MAX`] bytes are unsent.
     fn make_room(&mut self) -> Result<(), Error> {
         let (mut least, mut since) = (usize::MAX, Instant::now());
         while self.connection.unsent_bytes() > UNSENT_MAX && !self.courier.mailbox.is_over() {
@@ -168,8 +168,8 @@ impl Route<'_> {
         Ok(())
     }
 
-    /// Waits for a while, for a message, or until at most `unsent_max` bytes are queued. Says hello when it
-    /// is time, and after letters: only the answer shows that they are no longer under way.
+    /// Waits for [`WAIT_MAX`], for a message, or until at most `unsent_max` bytes are unsent. Sends a hello
+    /// when one is due or after letters, since only its answer shows that they have arrived.
     fn wait(&mut self, unsent_max: Option<usize>) -> Result<(), Error> {
         let now = Instant::now();
         if self.asked.is_some_and(|asked| now > asked + SILENCE) {
@@ -194,8 +194,8 @@ impl Route<'_> {
     }
 }
 
-/// Returns a letter as messages of bounded length, as far as its entries allow: servers take entries in
-/// parts as they take them at once.
+/// Divides a letter into messages of bounded length where its entries allow; servers handle entries in
+/// several messages like those in one.
 fn messages(letter: Letter) -> impl Iterator<Item = Vec<u8>> {
     let Letter { shard, message, tables } = letter;
     let parts = match message {
@@ -217,7 +217,7 @@ fn messages(letter: Letter) -> impl Iterator<Item = Vec<u8>> {
     })
 }
 
-/// Divides entries after number `after`; each part comes with the number before it.
+/// Divides entries after number `after` into parts, each with the number of the entry before it.
 fn divided(mut after: u64, mut entries: &[Entry]) -> Vec<(u64, &[Entry])> {
     let mut parts = Vec::new();
     while parts.is_empty() || !entries.is_empty() {

@@ -1,4 +1,4 @@
-//! Thread of a server that writes snapshots, so that nobody else waits for the disk.
+//! Thread of a server that writes snapshots, so that no other thread waits for the disk.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -12,17 +12,17 @@ use crate::snapshot::{Captured, Draft, Task};
 pub struct Archive {
     folder: PathBuf,
     reports: Arc<Reports>,
-    /// The snapshot that is being written.
+    /// Snapshot being written, and its number.
     draft: Option<(u64, Draft)>,
 }
 
 impl Archive {
-    /// A writer into a folder.
+    /// Creates a writer into a folder.
     pub fn new(folder: PathBuf, reports: Arc<Reports>) -> Archive {
         Archive { folder, reports, draft: None }
     }
 
-    /// Performs tasks until nobody has any.
+    /// Performs tasks until the channel or the server ends.
     pub fn run(mut self, tasks: &Receiver<Task>) {
         while let Ok(task) = tasks.recv() {
             if self.reports.is_over() {

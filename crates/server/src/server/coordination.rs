@@ -1,7 +1,8 @@
-//! Thread that speaks with the coordinator about views.
+//! Thread that talks to the coordinator about views and snapshots.
 //!
-//! It tells the coordinator this server's address and the learners that are ready, and the service what the
-//! coordinator has decided. Without the coordinator the server goes on in its last views.
+//! The thread tells the coordinator this server's address and which learners are ready, and passes the
+//! coordinator's decisions to the service. While the coordinator is away, the server continues in its last
+//! views.
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, VecDeque};
@@ -25,17 +26,17 @@ use crate::snapshot::Origin;
 
 const PAUSE_MIN: Duration = Duration::from_millis(50);
 const PAUSE_MAX: Duration = Duration::from_secs(1);
-/// Longest time of an attempt to connect.
+/// Longest time to connect.
 const CONNECT: Duration = Duration::from_secs(2);
-/// Longest wait for the coordinator without a look at the rest.
+/// Longest wait for the coordinator before looking at other work.
 const WAIT_MAX: Duration = Duration::from_millis(250);
-/// Time after which a request that has changed nothing is made again.
+/// Time after which a request without effect is repeated.
 const AGAIN: Duration = Duration::from_secs(1);
-/// Time between two questions to a coordinator that says nothing.
+/// Interval at which a silent coordinator is asked for a sign of life.
 const ASK: Duration = Duration::from_secs(2);
-/// Time without a word of the coordinator after which the connection counts as broken.
+/// Silence after which the connection counts as broken.
 const SILENCE: Duration = Duration::from_secs(10);
-/// Most lines for people that wait.
+/// Largest number of queued lines for the user.
 const NEWS_MAX: usize = 16;
 
 /// State that the thread shares with its server.
@@ -48,22 +49,22 @@ pub struct Shared {
 }
 
 impl Shared {
-    /// Returns the last figures.
+    /// Returns the latest figures.
     pub fn figures(&self) -> Figures {
         self.figures.lock().expect("no holder panics").clone()
     }
 
-    /// Returns the last refusal.
+    /// Returns the latest refusal by the coordinator.
     pub fn refusal(&self) -> Option<String> {
         self.refusal.lock().expect("no holder panics").clone()
     }
 
-    /// Takes the reason out for which the server has no part in the job.
+    /// Returns, once, the error that excludes the server from the job.
     pub fn exclusion(&self) -> Option<Error> {
         self.exclusion.lock().expect("no holder panics").take()
     }
 
-    /// Takes the next line for people out.
+    /// Takes the next line for the user.
     pub fn news(&self) -> Option<String> {
         self.news.lock().expect("no holder panics").pop_front()
     }
@@ -71,7 +72,7 @@ impl Shared {
     fn tell(&self, line: String) {
         let mut news = self.news.lock().expect("no holder panics");
         news.push_back(line);
-        // Nobody reads them where a program hosts the server.
+        // Nobody reads the lines if a program hosts the server.
         if news.len() > NEWS_MAX {
             news.pop_front();
         }
@@ -86,7 +87,7 @@ impl Shared {
     }
 }
 
-/// Conversation of a server with the coordinator.
+/// Connection of a server with the coordinator, and what it needs.
 pub struct Coordination {
     seat: Seat,
     address: String,
@@ -95,23 +96,23 @@ pub struct Coordination {
     presence: Arc<Presence>,
     reports: Arc<Reports>,
     shared: Arc<Shared>,
-    /// Snapshot from which the job begins, as far as this server has it.
+    /// Snapshot from which the job begins, if this server has it.
     origin: Option<Origin>,
     duty: Duty,
-    /// Connections to other servers and what the tables are, once the definition is known.
+    /// Connections to other servers and the layout, once the definition is known.
     peers: Option<(Peers, Arc<Layout>)>,
-    /// The job's shards have servers, and this one has the rows with which its shards begin.
+    /// Whether the shards have servers, and this server has loaded the rows with which its shards begin.
     has_begun: bool,
-    /// Last state that the coordinator has told.
+    /// Last state from the coordinator.
     state: JobState,
-    /// Time until which a request is not made again.
+    /// Requests, with the time before which they are not repeated.
     requested: BTreeMap<Vec<u8>, Instant>,
     next_figures: Instant,
     has_failed: bool,
 }
 
 impl Coordination {
-    /// A server that has not spoken with the coordinator.
+    /// Creates the connection state of a server that has not yet heard from the coordinator.
     pub fn new(
         (seat, address, token): (Seat, String, Token),
         (service, presence): (Arc<Server<ServerService>>, Arc<Presence>),
@@ -137,14 +138,14 @@ impl Coordination {
         }
     }
 
-    /// Speaks with the coordinator until the server ends.
+    /// Talks to the coordinator until the server ends.
     pub fn run(mut self) {
         let mut pause = PAUSE_MIN;
         while !self.reports.is_over() && !self.has_failed {
             let (to, token) = (self.seat.coordinator.clone(), self.seat.token.clone());
             if let Ok(connection) = ViewsConnection::connect(&to, &token, self.seat.id, CONNECT) {
                 pause = PAUSE_MIN;
-                // The error is the end of this connection, and the next one begins anew.
+                // An error ends only this connection; the loop opens the next one.
                 let _ = self.talk(connection);
             }
             if !self.reports.is_over() && !self.has_failed {
@@ -153,7 +154,7 @@ impl Coordination {
             }
         }
         if self.reports.failure().is_some() {
-            // Others go on without it, as after its death.
+            // The others continue without this server, as if it had died.
             self.presence.leave();
         }
     }
@@ -186,9 +187,9 @@ impl Coordination {
         Ok(())
     }
 
-    /// Takes note of a state of the job.
+    /// Adopts a new state of the job.
     fn decided(&mut self, state: JobState) -> Result<(), Error> {
-        // A coordinator that was replaced may still send an old one.
+        // A coordinator that has been replaced may still send an old state.
         if state.version < self.state.version {
             return Ok(());
         }
@@ -219,7 +220,7 @@ impl Coordination {
         Ok(())
     }
 
-    /// Loads the rows with which new shards begin, if the job begins with those of files.
+    /// Loads the rows with which new shards begin, if the job begins with files.
     fn begin(&self, definition: &Definition) -> Result<(), Error> {
         let other = |message: String| Error::new(Kind::Snapshot, message);
         let name = match (&definition.restore, &self.origin) {
@@ -265,7 +266,7 @@ impl Coordination {
         self.service.call(move |service, now, out| service.renew(&state, mailboxes, now, out));
     }
 
-    /// Asks for what the coordinator lacks.
+    /// Sends requests for everything that the coordinator lacks.
     fn request(&mut self, connection: &mut ViewsConnection) -> Result<(), Error> {
         let mut requests = Vec::new();
         if self.state.addresses.get(&self.seat.id) != Some(&self.address) {
@@ -298,7 +299,7 @@ impl Coordination {
         self.service.call(move |service, _now, _out| {
             *shared.figures.lock().expect("no holder panics") = service.figures();
         });
-        // What is told is what was asked for the last time.
+        // These may be the figures of the previous call: the service updates them in its own thread.
         if let Ok(Value::Object(figures)) = serde_json::to_value(self.shared.figures()) {
             self.presence.tell(figures);
         }

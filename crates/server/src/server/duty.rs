@@ -1,7 +1,7 @@
-//! Duty of a server in the snapshots of its job: what it tells the coordinator, and what it writes.
+//! Part of a server in the job's snapshots: its requests to the coordinator and its tasks for the disk.
 //!
-//! No sockets and no disk: it reads the job's state and the reports of the shards, says what to ask for, and
-//! gives the thread that writes its tasks.
+//! This is a state machine without sockets or disk. From the job's state and the shards' reports it derives
+//! the next request, and hands tasks to the thread that writes.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -14,30 +14,30 @@ use crate::configuration::{JobState, Layout, SnapshotStage, SnapshotState, ViewR
 use crate::reports::{Reports, SnapshotReport};
 use crate::snapshot::Task;
 
-/// Time after which a snapshot is given up that is not whole.
+/// Time after which an incomplete snapshot is abandoned.
 const LONGEST: Duration = Duration::from_secs(600);
 
-/// Duty of a server in snapshots.
+/// Part of a server in snapshots.
 #[derive(Debug)]
 pub struct Duty {
     own: Id,
-    /// Folder of snapshots, if the server has one.
+    /// Folder of snapshots, if configured.
     folder: Option<PathBuf>,
     reports: Arc<Reports>,
-    /// Number of the last snapshot that was heard of, and when that was.
+    /// Number of the last known snapshot, and when it became known.
     begun: (u64, Instant),
-    /// Numbers of the last snapshots that were sealed here, and that have ended.
+    /// Number of the last snapshot whose manifest this server wrote, and of the last that ended.
     sealed: u64,
     ended: u64,
 }
 
 impl Duty {
-    /// The duty of a server that has heard of no snapshot.
+    /// Creates the state of a server that knows of no snapshot.
     pub fn new(own: Id, folder: Option<PathBuf>, reports: Arc<Reports>, now: Instant) -> Duty {
         Duty { own, folder, reports, begun: (0, now), sealed: 0, ended: 0 }
     }
 
-    /// Returns what is to be asked of the coordinator.
+    /// Returns the next request to the coordinator, if there is one.
     pub fn request(
         &mut self,
         state: &JobState,
@@ -59,13 +59,14 @@ impl Duty {
         }
         if now > self.begun.1 + LONGEST {
             let seconds = LONGEST.as_secs();
-            report.fail(format!("server {} has not written it within {seconds} s", self.own));
+            report
+                .fail(format!("server {} has not written its shards within {seconds} s", self.own));
         }
         self.answer(&snapshot.stage, report, &mine)
     }
 
-    /// Returns what there is to say to people, once per snapshot, and removes what was written of one that
-    /// has failed.
+    /// Returns a line for the user about the end of a snapshot, once per snapshot. Removes the draft of a
+    /// failed one.
     pub fn news(&mut self, state: &JobState) -> Option<String> {
         let snapshot = state.snapshot.as_ref().filter(|snapshot| !snapshot.is_under_way())?;
         let number = snapshot.number;
@@ -115,7 +116,7 @@ impl Duty {
         }
     }
 
-    /// Begins a snapshot, or says why this server cannot.
+    /// Begins a snapshot, or reports why this server cannot take part.
     fn prepare(&self, snapshot: &SnapshotState, state: &JobState, layout: &Arc<Layout>) {
         let number = snapshot.number;
         let fail = |reason| self.reports.of_snapshot(number, |report| report.fail(reason));
@@ -127,7 +128,7 @@ impl Duty {
             ));
         }
         if self.reports.is_writing() {
-            return fail(format!("server {} still writes an earlier snapshot", self.own));
+            return fail(format!("server {} is still writing an earlier snapshot", self.own));
         }
         let (asker, layout) = (snapshot.asker, Arc::clone(layout));
         self.reports.perform(Task::Prepare { snapshot: number, asker, layout, definition });
@@ -251,10 +252,10 @@ mod tests {
         assert_eq!(rig.reason(1), "the disk is full");
         assert_eq!(rig.at(1, SnapshotStage::Failed("full".to_owned())), None);
         assert_eq!(rig.duty.news(&rig.state).as_deref(), Some("snapshot 1 failed: full"));
-        assert_eq!(rig.reason(2), format!("{own} still writes an earlier snapshot"));
+        assert_eq!(rig.reason(2), format!("{own} is still writing an earlier snapshot"));
         (0..2).for_each(|_| rig.reports.performed());
         assert_eq!(rig.at(3, SnapshotStage::Asked), None);
         rig.now += LONGEST + Duration::from_secs(1);
-        assert_eq!(rig.reason(3), format!("{own} has not written it within 600 s"));
+        assert_eq!(rig.reason(3), format!("{own} has not written its shards within 600 s"));
     }
 }

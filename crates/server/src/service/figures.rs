@@ -1,4 +1,4 @@
-//! Figures of a server, for people.
+//! Figures of a server, for monitoring.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use thinwire_member::Id;
 
 use super::keeper::Keeper;
 
-/// Most workers whose staleness is told: the figures of a process are bounded.
+/// Largest number of workers with a histogram, which bounds the size of the figures.
 const WORKERS_MAX: usize = 64;
 
 /// Figures of a server.
@@ -16,22 +16,22 @@ const WORKERS_MAX: usize = 64;
 pub struct Figures {
     /// Shards of which the server is the primary.
     pub primaries: u64,
-    /// Shards of which it has a copy.
+    /// Shards of which the server has a copy.
     pub copies: u64,
-    /// Rows that were written, in all copies.
+    /// Written rows in all copies.
     pub rows: u64,
-    /// Bytes of memory of all copies.
+    /// Memory of all copies, in bytes.
     pub bytes: u64,
-    /// Bytes of their rows that are on disk alone.
+    /// Bytes of rows that are only on disk.
     pub spilled: u64,
-    /// Updates that were applied to the copies: a push, or the sum of a synchronous step.
+    /// Updates applied to the copies: single pushes, or sums of synchronous steps.
     pub updates: u64,
-    /// Pushes that were acknowledged.
+    /// Acknowledged pushes.
     pub pushes: u64,
-    /// Pulls that were answered.
+    /// Answered pulls.
     pub pulls: u64,
-    /// Number of answers to each worker by staleness in steps, without trailing zeros. Of more than 64
-    /// workers those with the smallest ids are told.
+    /// Number of answers to each worker by staleness in steps, without trailing zeros. With more than 64
+    /// workers, only those with the smallest ids are listed.
     pub staleness: BTreeMap<String, Vec<u64>>,
 }
 

@@ -1,4 +1,4 @@
-//! One copy of a shard with its tables.
+//! Copy of a shard: its state machine and its tables.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -20,50 +20,50 @@ use crate::table::{MemoryLimit, Tables};
 use crate::wire::{FromServer, answer_head, frames};
 use crate::write::{Pull, Push, Write};
 
-/// Most bytes of the values of one answer.
+/// Largest size of the values of one answer, in bytes.
 pub const ANSWER_BYTES_MAX: usize = 1 << 20;
 
-/// Ways out of a server.
+/// Receivers of a shard's actions.
 pub struct Exits<'a> {
-    /// To clients.
+    /// Messages to clients.
     pub out: &'a mut Outbox,
     /// Connections of the clients.
     pub visitors: &'a mut Visitors,
-    /// The time, by which clients' rates are limited.
+    /// Current time, by which clients' rates are limited.
     pub now: Instant,
-    /// To other servers.
+    /// Messages to other servers.
     pub mailboxes: &'a BTreeMap<Id, Arc<Mailbox>>,
-    /// To the coordinator.
+    /// Reports to the coordinator.
     pub reports: &'a Reports,
 }
 
-/// Copy of a shard with its tables.
+/// Copy of a shard: its state machine and its tables.
 #[derive(Debug)]
 pub struct Keeper {
     number: u32,
     layout: Arc<Layout>,
-    /// The state machine.
+    /// State machine of the copy.
     pub shard: Shard,
-    /// Tables; none without a copy.
+    /// Tables; `None` without a copy.
     tables: Option<Tables>,
-    /// Tables of the snapshot that the shard is told of.
+    /// Tables that came with the snapshot message being handled.
     incoming: Option<Tables>,
-    /// Memory of the tables, if that is limited.
+    /// Memory limit of the tables, if there is one.
     limit: Option<MemoryLimit>,
-    /// Why the copy is lost, if it is: nothing is done any more.
+    /// Why the copy is lost, if it is; events are ignored then.
     failure: Option<Error>,
-    /// Tables with which a new shard begins, if not with rows that nobody has written.
+    /// Tables with which a new shard begins; `None` means unwritten rows.
     pub restored: Option<Tables>,
-    /// Number of writes of workers that were applied.
+    /// Number of applied updates.
     pub updates: u64,
-    /// Number of pushes that were acknowledged.
+    /// Number of acknowledged pushes.
     pub pushes: u64,
-    /// Number of pulls that were answered.
+    /// Number of answered pulls.
     pub pulls: u64,
 }
 
 impl Keeper {
-    /// The shard `number` on a server that has no part in it yet.
+    /// Creates shard `number` on a server that is in none of its views.
     pub fn new(server: Id, number: u32, layout: &Arc<Layout>) -> Keeper {
         let shard = Shard::new(server, Options::new(layout.consistency));
         let layout = Arc::clone(layout);
@@ -82,7 +82,7 @@ impl Keeper {
         }
     }
 
-    /// Sets the memory that the tables may take.
+    /// Sets the memory limit of the tables.
     pub fn limit(&mut self, limit: MemoryLimit) {
         if self.limit.as_ref() == Some(&limit) {
             return;
@@ -101,12 +101,12 @@ impl Keeper {
         self.failure = self.failure.take().or(result.err());
     }
 
-    /// Returns the tables; none without a copy.
+    /// Returns the tables, or `None` without a copy.
     pub fn tables(&self) -> Option<&Tables> {
         self.tables.as_ref()
     }
 
-    /// Takes a push, or tells its client why the tables do not take it.
+    /// Handles a push. If it does not fit the tables, the client gets the reason.
     pub fn push(&mut self, push: Push, now: Duration, exits: &mut Exits<'_>) {
         let checked = self.tables.as_ref().map_or(Ok(()), |tables| tables.check_push(&push.parts));
         match checked {
@@ -119,7 +119,7 @@ impl Keeper {
         }
     }
 
-    /// Takes a pull, or tells its client why the tables do not answer it.
+    /// Handles a pull. If it does not fit the tables, the client gets the reason.
     pub fn pull(&mut self, pull: Pull, now: Duration, exits: &mut Exits<'_>) {
         match self.tables.as_ref().and_then(|tables| misfit(tables, &pull)) {
             None => self.on(Event::Pull(pull), now, exits),
@@ -130,7 +130,7 @@ impl Keeper {
         }
     }
 
-    /// Takes a message of another server; false if it does not fit the tables.
+    /// Handles a message of another server. Returns false if it does not fit the tables.
     #[must_use]
     pub fn hear(
         &mut self,
@@ -170,7 +170,7 @@ impl Keeper {
         true
     }
 
-    /// Tells the shard of an event, and does what it says.
+    /// Passes an event to the shard and performs its actions.
     pub fn on(&mut self, event: Event, now: Duration, exits: &mut Exits<'_>) {
         if self.failure.is_some() {
             return;
@@ -246,17 +246,17 @@ impl Keeper {
     }
 }
 
-/// Says why a shard gives a snapshot up.
+/// Returns the reason why a shard abandons a snapshot.
 fn late(shard: u32, missing: Option<(Id, u64)>) -> String {
     match missing {
         Some((id, number)) => {
             format!("push {number} of worker {id} did not reach shard {shard} in time")
         }
-        None => format!("shard {shard} was not told in time what the others have logged"),
+        None => format!("shard {shard} got no frontier in time"),
     }
 }
 
-/// Returns why the tables do not answer a pull in one line, if they do not.
+/// Returns why a pull does not fit the tables, in one line, or `None` if it does.
 fn misfit(tables: &Tables, pull: &Pull) -> Option<String> {
     if let Err(misfit) = tables.check_pull(pull) {
         return Some(misfit.to_string());
@@ -272,7 +272,7 @@ impl Exits<'_> {
     }
 
     fn send(&mut self, client: Id, message: &[u8]) {
-        // Whoever is gone asks again when it is back.
+        // A client without a connection repeats its request after reconnecting.
         let Some(connection) = self.visitors.connection(client) else { return };
         frames(message).for_each(|frame| self.out.send(connection, &frame));
         if self.visitors.count(connection, message.len(), self.now) {
@@ -283,7 +283,7 @@ impl Exits<'_> {
 
 #[cfg(test)]
 impl Keeper {
-    /// Returns the tables of a copy, to break them.
+    /// Returns the tables of a copy, for tests that damage them.
     pub fn tables_mut(&mut self) -> &mut Tables {
         self.tables.as_mut().unwrap()
     }

@@ -4,12 +4,12 @@ use thinwire_link::Bandwidth;
 
 use crate::table::MemoryLimit;
 
-/// Limits of a server; none of them unless given.
+/// Limits of a server; none by default.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Limits {
-    /// Memory that rows may take, and where the others are.
+    /// Memory limit of rows, and the folder for spilled rows.
     pub memory: Option<MemoryLimit>,
-    /// Rate of the requests of each client, and of the answers to it, together. Whoever asks for more is read
-    /// from more slowly.
+    /// Limit on the rate of each client's requests and their answers together. The server reads more slowly
+    /// from a client that exceeds it.
     pub client_rate: Option<Bandwidth>,
 }

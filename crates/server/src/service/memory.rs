@@ -1,4 +1,4 @@
-//! Memory of a server's copies, and the end of a server that cannot keep them.
+//! Memory limit of a server's copies, and failure of a server that loses its rows.
 
 use thinwire_link::service::Outbox;
 
@@ -7,7 +7,7 @@ use crate::table::{MemoryLimit, Tables};
 use crate::view::{Part, View};
 
 impl ServerService {
-    /// Divides the memory evenly between the copies that this server has in these views.
+    /// Divides the memory limit evenly between the copies that this server has in these views.
     pub(super) fn share_memory(&mut self, views: &[View], out: &mut Outbox) {
         let (Some(limit), Some(layout)) = (self.limits.memory.clone(), &self.layout) else {
             return;
@@ -17,7 +17,7 @@ impl ServerService {
         let least = shards.map(|(_, pieces)| Tables::least_bytes(pieces, &layout.tables));
         let (copies, least) = least.fold((0, 0), |(count, sum), bytes| (count + 1, sum + bytes));
         let has_none = self.keepers.iter().all(|keeper| keeper.tables().is_none());
-        // A server that takes over copies of others goes on with a little more.
+        // A server that takes over copies from others may exceed the limit a little, rather than fail.
         if has_none && least > limit.bytes_max {
             let most = limit.bytes_max;
             let reason = format!("memory of {most} bytes for {copies} shards, which need {least}");
@@ -28,14 +28,14 @@ impl ServerService {
         (0..self.keepers.len()).for_each(|shard| self.heed(shard, out));
     }
 
-    /// Takes note if the copy of a shard is lost.
+    /// Checks whether the copy of a shard is lost, which fails the server.
     pub(super) fn heed(&mut self, shard: usize, out: &mut Outbox) {
         if let Some(error) = self.keepers.get(shard).and_then(Keeper::failure) {
             self.fail(error.to_string(), out);
         }
     }
 
-    /// Serves nobody any more, since this server cannot keep its rows: the others see one that has died.
+    /// Stops serving because rows are lost: other processes see the server as dead.
     fn fail(&mut self, reason: String, out: &mut Outbox) {
         if !self.has_failed {
             self.has_failed = true;

@@ -1,8 +1,8 @@
-//! Bytes per second of one client.
+//! Rate limit of one client, in bytes per second.
 //!
-//! Messages are taken as they come and counted; whoever has had more than its rate is held until it has not.
-//! Law: over any interval `t`, a client that sends nothing while it is held gets at most
-//! `rate * t + burst` bytes and one message.
+//! Messages are counted as they arrive; a client that exceeds its rate is held until it no longer does. Law:
+//! over any interval `t`, a client that sends nothing while it is held gets at most `rate * t + burst` bytes
+//! plus one message.
 
 use std::time::Instant;
 
@@ -16,14 +16,14 @@ pub struct Meter {
 }
 
 impl Meter {
-    /// A meter that lets a burst through.
+    /// Creates a meter that allows a burst.
     pub fn new(rate: Bandwidth, now: Instant) -> Meter {
         Meter { limiter: Limiter::new(rate, now), held_until: None }
     }
 
-    /// Counts bytes. Returns whether the client is to be held from now on.
+    /// Counts bytes. Returns whether the client has to be held from now on.
     pub fn count(&mut self, bytes: usize, now: Instant) -> bool {
-        // What has flowed into the bucket counts before what is taken out.
+        // The bucket is refilled for the elapsed time before bytes are taken out.
         self.limiter.grant(0, now);
         self.limiter.take(bytes);
         let delay = self.limiter.delay(1, now);
@@ -34,12 +34,12 @@ impl Meter {
         !is_held && self.held_until.is_some()
     }
 
-    /// Returns until when the client is held.
+    /// Returns the time until which the client is held.
     pub fn held_until(&self) -> Option<Instant> {
         self.held_until
     }
 
-    /// Lets time pass. Returns whether the client is no longer held.
+    /// Updates the meter to `now`. Returns whether the client is no longer held.
     pub fn release(&mut self, now: Instant) -> bool {
         self.held_until.take_if(|until| *until <= now).is_some()
     }

@@ -1,4 +1,4 @@
-//! A service without sockets: what it answers, and whom it refuses.
+//! Laws of a service without sockets: its answers and refusals.
 
 mod limits;
 
@@ -50,7 +50,7 @@ struct Rig {
 }
 
 impl Rig {
-    /// A server that does not know the definition.
+    /// Creates a server that does not know the definition.
     fn new(id: Id, definition: &Definition) -> Rig {
         let now = Instant::now();
         let service = ServerService::new(id, Arc::new(Reports::default()), now);
@@ -60,7 +60,7 @@ impl Rig {
         Rig { service, layout, out: Outbox::new(), now, mailboxes }
     }
 
-    /// A server in a view of both shards, with one worker.
+    /// Creates a server in a view of both shards, with one worker.
     fn in_view(id: Id, view: &View) -> Rig {
         let mut rig = Rig::new(id, &definition(8, "async"));
         rig.define();
@@ -108,7 +108,7 @@ impl Rig {
         FromServer::Welcome { server: self.service.id }
     }
 
-    /// Takes out what is sent to clients.
+    /// Takes out the messages to clients.
     fn told(&mut self) -> Vec<(ClientId, FromServer)> {
         let mut told = Vec::new();
         let mut fragments: BTreeMap<ClientId, crate::wire::Fragments> = BTreeMap::new();
@@ -123,7 +123,7 @@ impl Rig {
         told
     }
 
-    /// Lets time pass until the deadline.
+    /// Advances time to the deadline.
     fn tick(&mut self) {
         self.now = self.service.deadline().unwrap();
         self.service.tick(self.now, &mut self.out);
@@ -345,7 +345,7 @@ fn what_peers_send_is_checked_before_the_shard_sees_it() {
     assert!(rig.frame(FIRST, b"\xffnonsense").is_err());
 }
 
-/// Carries letters between servers until none is left.
+/// Carries letters between servers until there are none.
 fn carry(rigs: &mut [Rig]) {
     loop {
         let mut count = 0;
@@ -389,7 +389,7 @@ fn a_push_is_acknowledged_when_the_backup_has_it() {
     assert_eq!(rigs[0].told(), []);
     carry(&mut rigs);
     assert_eq!(rigs[0].told(), [(FIRST, acknowledge(1))]);
-    // Commits go with the next message, or with the next but one tick.
+    // A commit is sent with the next message, or with the tick after next.
     (0..2).for_each(|_| rigs[0].tick());
     carry(&mut rigs);
     assert_eq!(rigs[1].service.figures().rows, 2);

@@ -1,7 +1,7 @@
-//! Connections to a server: who is behind each of them.
+//! Connections to a server, and the process behind each.
 //!
-//! Laws: a client has at most one connection, the one that said hello last; of the long messages of clients
-//! that are not whole yet, no more than [`UNFINISHED_BYTES_MAX`] bytes are held, or one message.
+//! Laws: a client has at most one connection, the one with the latest hello; incomplete long messages of
+//! clients take at most [`UNFINISHED_BYTES_MAX`] bytes together, or one message.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -15,47 +15,48 @@ use super::meter::Meter;
 use crate::reason::Request;
 use crate::wire::{Fragments, FromClient};
 
-/// Bytes of messages of clients that are not whole yet, on all connections together.
+/// Largest size in bytes of clients' incomplete messages, on all connections together.
 pub const UNFINISHED_BYTES_MAX: usize = 256 << 20;
 
 /// Process behind a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Visitor {
-    /// It has not said hello.
+    /// No hello was received.
     Unknown,
-    /// It has said hello, and waits until the server knows the definition.
+    /// A hello was received, and waits until the server knows the definition.
     Waiting {
-        /// What it is, if the definition is the same.
+        /// Identity, if the definition is the same.
         claims: Claim,
-        /// Fingerprint of its definition.
+        /// Fingerprint of the process's definition.
         definition: u64,
     },
-    /// It is known.
+    /// The process was admitted.
     Known(Claim),
 }
 
-/// What a process says that it is.
+/// Identity that a process claims.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Claim {
-    /// A client; one that only reads has an id of its own, which no worker has.
+    /// A client; a reader gets an id of its own, which no worker has.
     Client {
-        /// Id as the shards know it.
+        /// Id by which the shards know the client.
         id: Id,
-        /// Id that it says.
+        /// Id in the client's messages.
         said: Id,
     },
     /// Another server.
     Peer(Id),
 }
 
-/// What a frame is to a server.
+/// Result of receiving a frame.
 #[derive(Debug, PartialEq)]
 pub enum Frame<'a> {
-    /// A message, or the end of one.
+    /// A complete message.
     Whole(Cow<'a, [u8]>),
-    /// A part of a message.
+    /// Part of a message.
     Part,
-    /// A part of a request for which there is no room: its shard and name. The rest of it is dropped.
+    /// Part of a request for which there is no room, with its shard and number. The rest of the request is
+    /// dropped.
     NoRoom(u32, Request),
 }
 
@@ -64,17 +65,17 @@ pub enum Frame<'a> {
 pub struct Visitors {
     visitors: BTreeMap<ClientId, Place>,
     clients: BTreeMap<Id, ClientId>,
-    /// Bytes of messages of clients that are not whole yet, and the most of them.
+    /// Bytes of clients' incomplete messages, and their limit.
     unfinished: usize,
     unfinished_max: usize,
 }
 
-/// A connection.
+/// Connection, with its process and the message being received.
 #[derive(Debug)]
 struct Place {
     visitor: Visitor,
     fragments: Fragments,
-    /// Meter of its bytes, if its rate is limited.
+    /// Meter of the client's bytes, if rates are limited.
     meter: Option<Meter>,
 }
 
@@ -86,13 +87,13 @@ impl Default for Visitors {
 }
 
 impl Visitors {
-    /// Takes a connection in.
+    /// Adds a connection.
     pub fn open(&mut self, connection: ClientId) {
         let (visitor, fragments) = (Visitor::Unknown, Fragments::default());
         self.visitors.insert(connection, Place { visitor, fragments, meter: None });
     }
 
-    /// Forgets a connection.
+    /// Removes a connection.
     pub fn close(&mut self, connection: ClientId) {
         let Some(place) = self.visitors.remove(&connection) else { return };
         if let Visitor::Known(Claim::Client { id, .. }) = place.visitor {
@@ -103,7 +104,7 @@ impl Visitors {
         }
     }
 
-    /// Returns who is behind a connection.
+    /// Returns the process behind a connection.
     pub fn visitor(&self, connection: ClientId) -> Visitor {
         self.visitors.get(&connection).map_or(Visitor::Unknown, |place| place.visitor)
     }
@@ -113,27 +114,27 @@ impl Visitors {
         self.visitors.keys().copied()
     }
 
-    /// Returns the number of messages of clients that are not whole yet.
+    /// Returns the number of clients' incomplete messages.
     pub fn unfinished(&self) -> usize {
         let is_unfinished = |place: &&Place| place.fragments.bytes() > 0;
         self.visitors.values().filter(is_unfinished).count()
     }
 
-    /// Takes a frame in.
+    /// Receives a frame.
     ///
     /// # Errors
-    /// If it does not belong there, or its message has more than `bytes_max` bytes.
+    /// If the frame is out of place, or its message is longer than `bytes_max` bytes.
     pub fn assemble<'a>(
         &mut self,
         connection: ClientId,
         frame: &'a [u8],
         bytes_max: usize,
     ) -> Result<Frame<'a>, Error> {
-        // Servers open every connection before its first message.
+        // The server opens every connection before its first message.
         let Some(place) = self.visitors.get_mut(&connection) else { return Ok(Frame::Part) };
         let before = place.fragments.bytes();
         let whole = place.fragments.take(frame, bytes_max)?;
-        // Other servers are few, and what they send has no other way.
+        // Messages of other servers have no limit: servers are few, and their messages cannot be refused.
         if matches!(place.visitor, Visitor::Known(Claim::Client { .. })) {
             let own = place.fragments.bytes();
             self.unfinished = self.unfinished - before + own;
@@ -152,19 +153,19 @@ impl Visitors {
         place.into_iter().for_each(|place| place.meter = Some(Meter::new(rate, now)));
     }
 
-    /// Counts bytes from or to a client. Returns whether it is to be held from now on.
+    /// Counts bytes from or to a client. Returns whether the client has to be held from now on.
     pub fn count(&mut self, connection: ClientId, bytes: usize, now: Instant) -> bool {
         let meter = self.visitors.get_mut(&connection).and_then(|place| place.meter.as_mut());
         meter.is_some_and(|meter| meter.count(bytes, now))
     }
 
-    /// Returns when the first client is no longer to be held.
+    /// Returns the earliest time at which a client is no longer held.
     pub fn deadline(&self) -> Option<Instant> {
         let until = |place: &Place| place.meter.as_ref().and_then(Meter::held_until);
         self.visitors.values().filter_map(until).min()
     }
 
-    /// Returns the clients that are no longer to be held.
+    /// Returns the clients that are no longer held.
     pub fn released(&mut self, now: Instant) -> Vec<ClientId> {
         let is_released = |(connection, place): (&ClientId, &mut Place)| {
             let is_released = place.meter.as_mut().is_some_and(|meter| meter.release(now));
@@ -173,7 +174,7 @@ impl Visitors {
         self.visitors.iter_mut().filter_map(is_released).collect()
     }
 
-    /// Sets who is behind a connection. Returns the connection that the same client had before.
+    /// Sets the process behind a connection. Returns the previous connection of the same client.
     pub fn set(&mut self, connection: ClientId, visitor: Visitor) -> Option<ClientId> {
         self.visitors.get_mut(&connection)?.visitor = visitor;
         let Visitor::Known(Claim::Client { id, .. }) = visitor else { return None };
@@ -197,12 +198,12 @@ impl Visitors {
 
 #[cfg(test)]
 impl Visitors {
-    /// Sets the most bytes of messages of clients that are not whole yet.
+    /// Sets the limit on clients' incomplete messages, in bytes.
     pub fn bound(&mut self, unfinished_max: usize) {
         self.unfinished_max = unfinished_max;
     }
 
-    /// Returns the bytes of messages of clients that are not whole yet.
+    /// Returns the size of clients' incomplete messages, in bytes.
     pub fn unfinished_bytes(&self) -> usize {
         self.unfinished
     }

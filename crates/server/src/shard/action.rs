@@ -1,4 +1,4 @@
-//! What a shard tells its server to do.
+//! Actions that a shard asks of its server.
 
 use std::sync::Arc;
 
@@ -9,23 +9,23 @@ use crate::message::Message;
 use crate::reason::{Reason, Request};
 use crate::write::{Pull, Write};
 
-/// Action of a shard.
+/// Action of a shard, to be performed by its server.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Action {
-    /// Sends a message to a server; with [`Message::Snapshot`] go the tables as they are now.
+    /// Sends a message to a server. A [`Message::Snapshot`] carries the tables as they are now.
     Forward {
         /// Receiver.
         to: Id,
         /// The message.
         message: Message,
     },
-    /// Replaces the tables by those that came with the snapshot.
+    /// Replaces the tables with those that came with the snapshot message.
     Load,
     /// Drops the tables.
     Drop,
     /// Applies a write to the tables.
     Apply(Arc<Write>),
-    /// Tells a worker that its push will survive.
+    /// Tells a worker that its push is committed.
     Acknowledge {
         /// The worker.
         client: Id,
@@ -34,16 +34,16 @@ pub enum Action {
         /// Step of the slowest worker.
         step: u64,
     },
-    /// Tells a client that it must ask again, there or elsewhere.
+    /// Tells a client to repeat a request, to this server or another.
     Refuse {
         /// The client.
         client: Id,
-        /// Request that is refused.
+        /// Refused request.
         request: Request,
-        /// The reason.
+        /// Reason of the refusal.
         reason: Reason,
     },
-    /// Answers a pull with the tables as they are now.
+    /// Answers a pull from the tables as they are now.
     Answer {
         /// The pull.
         pull: Pull,
@@ -52,30 +52,31 @@ pub enum Action {
         /// Step of the slowest worker.
         step: u64,
     },
-    /// Tells the coordinator that a learner has all that is acknowledged, and will have.
+    /// Tells the coordinator that a learner has all acknowledged writes and will get all later ones.
     Ready {
         /// Number of the view.
         view: u64,
         /// The learner.
         learner: Id,
     },
-    /// Tells the coordinator which pushes are logged. No newer one is let in until there is a frontier.
+    /// Tells the coordinator the newest pushes in the log. The shard admits no newer ones until it gets a
+    /// frontier.
     Logged {
         /// Number of the snapshot.
         snapshot: u64,
         /// Newest push of each worker.
         pushes: Frontier,
     },
-    /// Gives the tables out as they are now, for a snapshot of the job.
+    /// Copies the tables as they are now, for a snapshot of the job.
     Capture {
         /// Number of the snapshot.
         snapshot: u64,
     },
-    /// Tells the coordinator that the shard has waited long enough for a snapshot, and has no part in it.
+    /// Tells the coordinator that the shard abandons a snapshot after holding pushes for too long.
     Abandon {
         /// Number of the snapshot.
         snapshot: u64,
-        /// Push of the frontier that has not come; none if there was no frontier.
+        /// Push of the frontier that has not arrived; `None` if the shard got no frontier.
         missing: Option<(Id, u64)>,
     },
 }

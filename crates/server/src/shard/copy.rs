@@ -1,4 +1,4 @@
-//! Replicated state of one server: log, clocks, and how much of it the primary has confirmed.
+//! Replicated state of one server: log, clocks, and how much of the log equals the primary's.
 
 use std::sync::Arc;
 
@@ -6,24 +6,24 @@ use crate::clocks::Clocks;
 use crate::log::Log;
 use crate::write::Write;
 
-/// Copy of a shard, but for its tables.
+/// Copy of a shard without its tables.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Copy {
     pub log: Log,
-    /// Pushes that are committed, and so in the tables.
+    /// Clocks of all committed pushes, which are the pushes in the tables.
     pub clocks: Clocks,
-    /// Last entry that is equal to the primary's in this view, with all before it. What is committed is
-    /// equal on all.
+    /// Last entry up to which the log is known to equal the primary's in this view. Committed entries are
+    /// equal on all replicas.
     pub matched: u64,
 }
 
 impl Copy {
-    /// Holds for certain what is committed alone, since another primary may have other entries.
+    /// Resets `matched` to the committed entries: a new primary may have others after them.
     pub fn doubt(&mut self) {
         self.matched = self.log.committed();
     }
 
-    /// Commits one more entry and returns its write.
+    /// Commits the next entry and returns its write.
     pub fn commit(&mut self) -> Arc<Write> {
         let write = self.log.commit();
         self.clocks.apply(&write);

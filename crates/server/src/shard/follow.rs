@@ -1,4 +1,4 @@
-//! Backups and learners: they take what the primary sends, and say how far they have come.
+//! Backups and learners: they store the primary's entries and report their last one.
 
 use thinwire_member::Id;
 
@@ -9,7 +9,7 @@ use crate::view::Part;
 use crate::write::Entry;
 
 impl Shard {
-    /// Takes entries after number `after` from the primary of this view.
+    /// Handles entries after number `after` from the primary of this view.
     pub(super) fn follow(
         &mut self,
         from: Id,
@@ -20,7 +20,7 @@ impl Shard {
         let kept = self.kept();
         if let Some(copy) = &mut self.copy {
             for (number, entry) in (after + 1..).zip(entries) {
-                // Entries after a gap come again.
+                // Entries after a gap are sent again.
                 if number == copy.matched + 1 {
                     copy.log.put(number, entry);
                     copy.matched = number;
@@ -34,7 +34,7 @@ impl Shard {
         self.answer(from, actions);
     }
 
-    /// Takes over the state after entry `last`.
+    /// Adopts the state after entry `last`.
     pub(super) fn load(&mut self, from: Id, last: u64, clocks: Clocks, actions: &mut Vec<Action>) {
         let is_news = self.copy.as_ref().is_none_or(|copy| copy.log.committed() < last);
         if is_news && matches!(self.view.part(self.id), Part::Backup | Part::Learner) {
@@ -53,8 +53,8 @@ impl Shard {
         actions.push(Action::Forward { to, message });
     }
 
-    /// Number of committed entries that servers keep. Whoever has all entries may know of so many fewer
-    /// commits, as each entry comes with the commits that made room for it.
+    /// Number of committed entries that servers keep. A replica with all entries may lag by this many
+    /// commits, since each entry carries the commits that made room for it.
     pub(super) fn kept(&self) -> u64 {
         self.options.uncommitted_max + 1
     }

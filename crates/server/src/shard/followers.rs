@@ -1,4 +1,4 @@
-//! Servers that follow the primary: what each has, and what it is sent.
+//! Followers: the backups and learners as the primary sees them, and what it sends to each.
 
 use std::time::Duration;
 
@@ -9,12 +9,12 @@ use crate::shard::action::Action;
 use crate::shard::copy::Copy;
 use crate::view::View;
 
-/// Most entries of one message.
+/// Largest number of entries in one message.
 const ENTRIES_MAX: usize = 64;
-/// Beats after which a snapshot is sent again.
+/// Number of beats after which a snapshot is sent again.
 const SNAPSHOT_BEATS: u32 = 10;
 
-/// Primary that sends, with the time.
+/// Primary that sends, and the current time.
 #[derive(Clone, Copy)]
 pub struct Sender<'a> {
     pub view: u64,
@@ -23,27 +23,27 @@ pub struct Sender<'a> {
     pub now: Duration,
 }
 
-/// Server that follows, as the primary knows it.
+/// Backup or learner, as the primary knows it.
 #[derive(Clone, Debug)]
 pub struct Follower {
     pub id: Id,
     /// Whether commits wait for it.
     pub is_counted: bool,
     pub is_learner: bool,
-    /// Last entry that it is known to have; none before it has answered in this view.
+    /// Last entry that it is known to have; `None` until its first answer in this view.
     pub matched: Option<u64>,
-    /// Last entry that it was sent.
+    /// Last entry that was sent to it.
     pub sent: u64,
     /// Last entry that it is known to have committed.
     pub committed: u64,
-    /// Last entry that it was known to have at the last tick.
+    /// Value of `matched` at the last tick.
     pub matched_before: Option<u64>,
-    /// Time from which on it may be sent the state again.
+    /// Earliest time at which the state may be sent to it again.
     pub snapshot_at: Duration,
 }
 
 impl Follower {
-    /// All servers of a view but the primary.
+    /// Returns the followers of a view: all of its servers except the primary.
     pub fn all(view: &View, primary: Id, now: Duration) -> Vec<Follower> {
         let follower = |id: &Id, is_learner: bool| Follower {
             id: *id,
@@ -60,20 +60,20 @@ impl Follower {
         backups.map(|id| follower(id, false)).chain(learners).collect()
     }
 
-    /// Takes note of an answer.
+    /// Handles an answer.
     pub fn absorb(&mut self, last: u64, committed: u64) {
-        // The first answer in a view says where to begin.
+        // The first answer in a view says where to start.
         self.sent = if self.matched.is_none() { last } else { self.sent.max(last) };
         self.matched = self.matched.max(Some(last));
         self.committed = self.committed.max(committed);
     }
 
-    /// Returns whether it lacks an entry or a commit, as far as is known.
+    /// Returns whether the follower lacks an entry or a commit, as far as is known.
     pub fn is_behind(&self, copy: &Copy) -> bool {
         self.matched != Some(copy.log.last()) || self.committed != copy.log.committed()
     }
 
-    /// Sends again what it lacks, if it has not come further since the last call.
+    /// Sends again what the follower lacks, unless it has made progress since the last call.
     pub fn repeat(&mut self, sender: &Sender<'_>, actions: &mut Vec<Action>) {
         let is_stuck = self.matched == self.matched_before;
         self.matched_before = self.matched;
@@ -83,14 +83,14 @@ impl Follower {
         }
     }
 
-    /// Sends the entry that was just appended, if all before it were sent.
+    /// Sends the entry that was just appended, if all earlier ones were sent.
     pub fn stream(&mut self, sender: &Sender<'_>, actions: &mut Vec<Action>) {
         if self.matched.is_some() && self.sent + 1 == sender.copy.log.last() {
             self.send(sender, actions);
         }
     }
 
-    /// Sends the next entries and what is committed, or the state instead of entries that are gone.
+    /// Sends the next entries and the number of commits, or the state if the log no longer has those entries.
     pub fn send(&mut self, sender: &Sender<'_>, actions: &mut Vec<Action>) {
         let Sender { view, copy, .. } = *sender;
         let Some(entries) = copy.log.after(self.sent, ENTRIES_MAX) else {
@@ -102,7 +102,7 @@ impl Follower {
         actions.push(Action::Forward { to: self.id, message });
     }
 
-    /// Sends the state, unless it was sent lately.
+    /// Sends the state, unless it was sent recently.
     pub fn snapshot(&mut self, sender: &Sender<'_>, actions: &mut Vec<Action>) {
         let Sender { view, copy, beat, now } = *sender;
         if now >= self.snapshot_at {

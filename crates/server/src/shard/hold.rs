@@ -1,7 +1,7 @@
-//! Part of a primary in a snapshot of the job: it holds pushes back until its tables contain a frontier.
+//! Primary in a snapshot of the job: it holds pushes until its tables contain exactly a frontier.
 //!
-//! Laws: the tables that are given out contain exactly the pushes up to the frontier; pushes that are held back go
-//! on once the tables are given out, the snapshot is over, or [`super::Options::hold`] has passed.
+//! Laws: captured tables contain exactly the pushes up to the frontier; held pushes proceed once the tables
+//! are captured, the snapshot has ended, or [`super::Options::hold`] has passed.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,14 +13,14 @@ use crate::frontier::Frontier;
 use crate::shard::{Action, Shard};
 use crate::write::Push;
 
-/// Order to the primary of a shard for a snapshot of the job. Later ones of a snapshot are greater.
+/// Order to the primary of a shard for a snapshot of the job. Later orders compare greater.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Order {
-    /// Lets no push in that is newer than those that are logged, and says which they are.
+    /// Admit no pushes newer than those in the log, and report which they are.
     Hold,
-    /// Lets exactly the pushes up to a frontier in, and gives the tables out.
+    /// Admit exactly the pushes up to a frontier, and capture the tables.
     Take(Arc<Frontier>),
-    /// The snapshot is over, or needs nothing more of the shards.
+    /// Admit all pushes: the snapshot has ended or needs nothing more from shards.
     Release,
 }
 
@@ -34,22 +34,22 @@ impl Order {
     }
 }
 
-/// Snapshot for which a primary holds pushes back.
+/// Snapshot for which a primary holds pushes.
 #[derive(Clone, Debug)]
 pub struct Hold {
     number: u64,
     stage: Stage,
-    /// Time at which it is given up.
+    /// Time at which the snapshot is abandoned.
     until: Duration,
 }
 
 #[derive(Clone, Debug)]
 enum Stage {
-    /// The list of workers is about to be logged.
+    /// The list of workers is still to be logged.
     Begun,
-    /// Nothing newer goes in.
+    /// Pushes up to this frontier, those in the log, were reported; no newer ones are admitted.
     Settled(Frontier),
-    /// What is up to the frontier goes in.
+    /// Pushes up to this frontier of all shards are admitted.
     Agreed(Arc<Frontier>),
 }
 
@@ -67,12 +67,13 @@ impl Hold {
         }
     }
 
-    /// Returns whether pushes are let in that another shard has let in: they keep the bound there.
+    /// Returns whether the frontier is known. Its pushes are admitted without regard to their lead: another
+    /// shard has logged them within the bound.
     pub fn is_agreed(&self) -> bool {
         matches!(self.stage, Stage::Agreed(_))
     }
 
-    /// Returns whether a push of this worker is still to come that belongs to the snapshot, or may do so.
+    /// Returns whether a push of this worker is missing that belongs, or may belong, to the snapshot.
     pub fn awaits(&self, id: Id, logged: &Clocks) -> bool {
         match &self.stage {
             Stage::Begun | Stage::Settled(_) => true,
@@ -80,12 +81,12 @@ impl Hold {
         }
     }
 
-    /// Returns whether it goes on under another list of workers.
+    /// Returns whether the hold survives a change of the list of workers.
     pub fn is_begun(&self) -> bool {
         matches!(self.stage, Stage::Begun)
     }
 
-    /// Lets nothing newer in than what is logged from now on.
+    /// Admits nothing newer than the log from now on, and reports the log's newest pushes.
     pub fn settle(&mut self, logged: &Clocks, actions: &mut Vec<Action>) {
         if self.is_begun() {
             let pushes = logged.frontier();
@@ -94,7 +95,7 @@ impl Hold {
         }
     }
 
-    /// Returns the first push that is missing in the log.
+    /// Returns the first push of the frontier that the log lacks.
     fn missing(&self, logged: &Clocks) -> Option<(Id, u64)> {
         let Stage::Agreed(frontier) = &self.stage else { return None };
         let lacks = |(id, number): &(&Id, &u64)| logged.pushed(**id) < Some(**number);
@@ -107,7 +108,7 @@ impl Hold {
 }
 
 impl Shard {
-    /// Takes an order of the coordinator; one that is not newer than the last is void.
+    /// Handles an order of the coordinator, unless it is no newer than the last one.
     pub(super) fn obey(
         &mut self,
         (snapshot, order): (u64, Order),
@@ -126,7 +127,7 @@ impl Shard {
                 lead.hold = Some(Hold { number: snapshot, stage: Stage::Begun, until });
             }
             Order::Take(frontier) => {
-                // Whoever has not said what is logged has no part in the frontier.
+                // A shard that has not reported its log is not part of the frontier.
                 let hold = lead.hold.iter_mut().find(|hold| hold.number == snapshot);
                 let settled = hold.filter(|hold| !hold.is_begun());
                 settled
@@ -138,8 +139,7 @@ impl Shard {
         self.proceed(now, actions);
     }
 
-    /// Gives the tables out, if they contain what the snapshot is to contain. Returns whether it was so: what was
-    /// held back may go on.
+    /// Captures the tables if they contain exactly the frontier, and ends the hold. Returns whether they did.
     pub(super) fn capture(&mut self, actions: &mut Vec<Action>) -> bool {
         let (Some(lead), Some(copy)) = (&mut self.lead, &self.copy) else { return false };
         let is_applied = copy.log.committed() == copy.log.last();
@@ -150,7 +150,7 @@ impl Shard {
         is_due
     }
 
-    /// Gives up a snapshot that takes too long.
+    /// Abandons a snapshot whose time is over.
     pub(super) fn give_up(&mut self, now: Duration, actions: &mut Vec<Action>) {
         let Some(lead) = &mut self.lead else { return };
         if let Some(hold) = lead.hold.take_if(|hold| hold.until <= now) {

@@ -1,4 +1,4 @@
-//! Primary: it takes pushes and pulls, orders writes, and commits what all replicas have.
+//! Primary: handles pushes and pulls, orders writes, and commits those that all replicas have.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -16,24 +16,24 @@ use crate::shard::{Action, Options, Shard};
 use crate::view::View;
 use crate::write::{Entry, Pull, Push, Write};
 
-/// State of a primary that dies with it.
+/// State of a primary that is not replicated.
 #[derive(Clone, Debug)]
 pub struct Lead {
-    /// Pushes in the whole log, also in entries that are not committed.
+    /// Clocks after all entries of the log, committed or not.
     pub(super) logged: Clocks,
     followers: Vec<Follower>,
-    /// Last entry of the log when the view began. Earlier primaries may have acknowledged all up to it.
+    /// Last entry of the log when the view began. Earlier primaries may have acknowledged any entry up to it.
     inherited: u64,
-    /// Next pushes of workers, at most one of each, in the order in which they came.
+    /// Waiting pushes in order of arrival, at most one per worker: its next one.
     pushes: VecDeque<Push>,
     pulls: Vec<Pull>,
     next_tick: Duration,
-    /// Snapshot for which pushes are held back.
+    /// Snapshot for which pushes are held, if there is one.
     pub(super) hold: Option<Hold>,
 }
 
 impl Lead {
-    /// The primary of a new view, which takes its own log for the truth.
+    /// Creates the primary of a new view, whose log is authoritative.
     pub fn new(id: Id, view: &View, copy: &mut Copy, now: Duration) -> Lead {
         let mut logged = copy.clocks.clone();
         let rest = copy.log.after(copy.log.committed(), usize::MAX);
@@ -51,7 +51,7 @@ impl Lead {
         }
     }
 
-    /// Returns the requests that wait.
+    /// Returns the waiting requests.
     pub fn into_waiting(self) -> (VecDeque<Push>, Vec<Pull>) {
         (self.pushes, self.pulls)
     }
@@ -60,7 +60,7 @@ impl Lead {
         self.hold.as_ref().map_or(self.next_tick, |hold| hold.deadline().min(self.next_tick))
     }
 
-    /// Takes the next write out of the pushes that wait, if one may be made.
+    /// Takes the next write out of the waiting pushes, if one is allowed.
     fn next_write(&mut self, consistency: Consistency) -> Option<Write> {
         if consistency == Consistency::Sync {
             return self.next_step();
@@ -75,8 +75,8 @@ impl Lead {
         self.pushes.remove(at).map(Write::single)
     }
 
-    /// Takes the pushes of one step out, once each worker has pushed for it or for a later one. A push for a step that
-    /// is over is a step of its own.
+    /// Takes out the pushes of one step, once every worker has pushed for it or for a later one. A push for a
+    /// step that is over becomes an update of its own.
     fn next_step(&mut self) -> Option<Write> {
         let step =
             self.pushes.iter().filter(|push| self.lets_in(push)).map(|push| push.step).min()?;
@@ -90,19 +90,19 @@ impl Lead {
         Some(Write::sum(mine.into()))
     }
 
-    /// Returns whether a snapshot lets a push in, if there is one.
+    /// Returns whether the snapshot under way, if any, admits a push.
     fn lets_in(&self, push: &Push) -> bool {
         self.hold.as_ref().is_none_or(|hold| hold.lets_in(push))
     }
 
-    /// Returns whether a worker's next push is still to come.
+    /// Returns whether a worker's next push has not arrived.
     fn is_missing(&self, id: Id) -> bool {
         let is_due = self.hold.as_ref().is_none_or(|hold| hold.awaits(id, &self.logged));
         is_due && !self.pushes.iter().any(|push| push.client == id)
     }
 
-    /// Returns the step of the slowest worker. A push that waits, and is the next one, tells that its worker has skipped
-    /// the steps before it.
+    /// Returns the step of the slowest worker. If the next push of a worker waits, its step shows that the
+    /// worker has skipped the steps before it.
     fn slowest(&self, clocks: &Clocks) -> u64 {
         let is_next = |push: &Push| clocks.pushed(push.client) == Some(push.number - 1);
         let next = |id| self.pushes.iter().find(|push| push.client == id && is_next(push));
@@ -112,7 +112,7 @@ impl Lead {
         clocks.active().map(reached).min().unwrap_or(clocks.newest())
     }
 
-    /// Last entry that all replicas have.
+    /// Returns the last entry that all replicas have.
     fn common(&self, copy: &Copy) -> u64 {
         let counted = self.followers.iter().filter(|follower| follower.is_counted);
         let had = counted.map(|follower| follower.matched.unwrap_or(0));
@@ -121,7 +121,7 @@ impl Lead {
 }
 
 impl Shard {
-    /// Takes a push, which has its answer when it is committed.
+    /// Handles a push, which is acknowledged once it is committed.
     pub(super) fn push(&mut self, push: Push, now: Duration, actions: &mut Vec<Action>) {
         let (client, number) = (push.client, push.number);
         let refuse = |reason| Action::Refuse { client, request: Request::Push(number), reason };
@@ -132,7 +132,7 @@ impl Shard {
             return actions.push(refuse(Reason::Unknown));
         };
         if number <= seen {
-            // One that is logged and not committed is acknowledged when it is.
+            // A push that is logged and not yet committed is acknowledged by its commit.
             if copy.clocks.pushed(client).is_some_and(|committed| number <= committed) {
                 actions.push(Action::Acknowledge { client, number, step: copy.clocks.least() });
             }
@@ -144,7 +144,7 @@ impl Shard {
         }
     }
 
-    /// Takes a pull, which has its answer when the slowest worker is near enough.
+    /// Handles a pull, which is answered once its client is close enough to the slowest worker.
     pub(super) fn pull(&mut self, pull: Pull, actions: &mut Vec<Action>) {
         let (client, request) = (pull.client, pull.request);
         let refuse = |reason| Action::Refuse { client, request: Request::Pull(request), reason };
@@ -167,7 +167,7 @@ impl Shard {
         self.answer_pulls(actions);
     }
 
-    /// Commits what all replicas have, makes all writes that may be made, and answers.
+    /// Commits what all replicas have, makes all writes that are allowed, and answers pulls.
     pub(super) fn proceed(&mut self, now: Duration, actions: &mut Vec<Action>) {
         loop {
             self.commit(actions);
@@ -210,7 +210,7 @@ impl Shard {
             lead.hold.iter_mut().for_each(|hold| hold.settle(&lead.logged, actions));
             return lead.next_write(self.options.consistency);
         }
-        // A snapshot is of one list of workers.
+        // A snapshot belongs to one list of workers.
         lead.hold.take_if(|hold| !hold.is_begun());
         let stays = |push: &Push| self.workers.ids.contains(&push.client);
         let (kept, gone): (VecDeque<Push>, VecDeque<Push>) =
@@ -223,7 +223,7 @@ impl Shard {
         Some(Write::Workers(self.workers.clone()))
     }
 
-    /// Appends a write and sends it to all that have the entries before it.
+    /// Appends a write and sends it to all followers that were sent the entries before it.
     fn append(&mut self, write: Write, now: Duration, actions: &mut Vec<Action>) {
         let (Some(lead), Some(copy)) = (&mut self.lead, &mut self.copy) else { return };
         let (view, beat) = (self.view.number, self.options.beat);
@@ -241,7 +241,7 @@ impl Shard {
             let clock = copy.clocks.after(pull.client, pull.after);
             let ahead = clock.map_or(0, |clock| clock.saturating_sub(slowest));
             match copy.clocks.pushed(pull.client) {
-                // A client that only reads never waits.
+                // Readers never wait.
                 None if pull.after == 0 => {}
                 None => {
                     let (client, request) = (pull.client, Request::Pull(pull.request));
@@ -261,7 +261,7 @@ impl Shard {
         }
     }
 
-    /// Takes note of what a server has, and sends it more.
+    /// Handles a follower's report of its entries, and sends it more.
     pub(super) fn has(
         &mut self,
         from: Id,
@@ -287,14 +287,14 @@ impl Shard {
         }
         let has_all = follower.matched >= Some(copy.log.committed().max(lead.inherited));
         if has_all && !follower.is_counted {
-            // Commits wait for it from now on, before anybody relies on it.
+            // Commits wait for the learner from now on, before the coordinator relies on it.
             follower.is_counted = true;
             actions.push(Action::Ready { view, learner: from });
         }
         self.proceed(now, actions);
     }
 
-    /// Sends again whatever servers lack, as far as is known.
+    /// Sends again what followers lack, as far as is known.
     pub(super) fn tick(&mut self, now: Duration, actions: &mut Vec<Action>) {
         let (view, beat) = (self.view.number, self.options.beat);
         let (Some(lead), Some(copy)) = (&mut self.lead, &self.copy) else { return };

@@ -1,8 +1,8 @@
-//! Checkpoint of a model as a plain safetensors file, as trainers write it, whose tensors are the first values of
-//! tables. Nothing in it is trusted.
+//! Checkpoint of a model: a plain safetensors file whose tensors are initial values of tables. Nothing in it
+//! is trusted.
 //!
-//! Law: a table that begins with a checkpoint has the values of the tensor of its name, whatever the number of
-//! shards, or an error names the tensor. No other table is touched.
+//! Law: a table whose initial values are `checkpoint` gets the values of the tensor with its name, whatever
+//! the number of shards, or an error names the tensor. Other tables are not affected.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -15,46 +15,46 @@ use crate::cut::Piece;
 use crate::error::{Error, Kind};
 use crate::table::{Initial, Tables};
 
-/// Checkpoint of a model in one safetensors file, whose header has been checked.
+/// Checkpoint of a model in one safetensors file, with a checked header.
 #[derive(Debug)]
 pub struct Checkpoint(TensorFile);
 
 impl Checkpoint {
-    /// Opens a safetensors file, and reads it once for its checksum.
+    /// Opens a safetensors file and computes its checksum.
     ///
     /// # Errors
-    /// If there is no such file, or it is no whole safetensors file.
+    /// If the file does not exist, or is no complete safetensors file.
     pub fn open(path: &Path) -> Result<Checkpoint, Error> {
         TensorFile::open(path).map(Checkpoint)
     }
 
-    /// Returns the name by which the processes of a job agree on the checkpoint: that of the file, and a checksum of
+    /// Returns the name that identifies the checkpoint in a definition: the file's name and the checksum of
     /// its content.
     pub fn name(&self) -> String {
         let name = self.0.path().file_name().unwrap_or_default().to_string_lossy();
         format!("{name} ({:08x})", self.0.checksum())
     }
 
-    /// Checks that the file has the values of all tables of a job that begin with a checkpoint, of which there is one
-    /// at least. A tensor has the name of its table, or `NAME.weight` as in PyTorch, or `NAME.embedding_table` as
-    /// in MindSpore.
+    /// Checks that the file has the values of all tables that begin with a checkpoint, and that there is such
+    /// a table. A tensor has the name of its table, or `NAME.weight` as in PyTorch, or `NAME.embedding_table`
+    /// as in MindSpore.
     ///
     /// # Errors
-    /// If a tensor is missing, or has another shape or no numbers of a type that it can be.
+    /// If a tensor is missing, or has another shape or an unsupported type.
     pub fn check(&self, definition: &Definition) -> Result<(), Error> {
         let mut tables = definition.tables.iter().filter(|table| begins(table)).peekable();
         if tables.peek().is_none() {
             let context = format!("no table begins with {}", self.0.path().display());
-            let hint = "give those that do 'checkpoint' as first values";
+            let hint = "give those that do 'checkpoint' as initial values";
             return Err(Error::new(Kind::Snapshot, context).with_hint(hint));
         }
         tables.try_for_each(|table| self.tensor(table).map(drop))
     }
 
-    /// Returns the values of a tensor of this shape.
+    /// Returns the values of the tensor with this name and shape.
     ///
     /// # Errors
-    /// If the tensor is missing or another, or the file cannot be read.
+    /// If the tensor is missing or of another shape or type, or the file cannot be read.
     pub fn values(&self, name: &str, shape: &[usize]) -> Result<Vec<f32>, Error> {
         let names = [name.to_owned()];
         let (name, tensor) = self.0.find(&names)?;
@@ -67,7 +67,7 @@ impl Checkpoint {
         Ok(values)
     }
 
-    /// Loads the tables of some shards of a job whose definition was checked.
+    /// Loads the tables of some shards of a job. The definition must have been checked.
     ///
     /// # Errors
     /// If the file cannot be read.
@@ -90,7 +90,7 @@ impl Checkpoint {
         shards.iter().map(load).collect()
     }
 
-    /// Gives the rows of a piece their values.
+    /// Sets the values of the rows of a piece.
     fn fill(
         &self,
         tables: &mut Tables,
@@ -137,7 +137,7 @@ fn product(lengths: &[usize]) -> Option<usize> {
     lengths.iter().try_fold(1_usize, |product, length| product.checked_mul(*length))
 }
 
-/// Whether a table begins with a checkpoint.
+/// Returns whether a table begins with a checkpoint.
 fn begins(table: &TableDefinition) -> bool {
     Initial::parse(&table.initial) == Ok(Initial::Checkpoint)
 }

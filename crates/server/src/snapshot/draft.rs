@@ -1,6 +1,6 @@
-//! Draft of a snapshot, which several servers write into one folder.
+//! Draft of a snapshot: a folder into which several servers write.
 //!
-//! Each shard's file has a note beside it with its length and checksum, from which the manifest is made.
+//! A note beside each shard's file has its length and checksum, from which the manifest is made.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -21,9 +21,9 @@ use crate::configuration::{Definition, Layout};
 use crate::frontier::Frontier;
 
 const PARTIAL: [&str; 2] = [".snapshot-", ".partial"];
-/// Age after which a draft of another job counts as abandoned.
+/// Age at which a draft of another job counts as abandoned.
 const STALE: Duration = Duration::from_secs(24 * 60 * 60);
-/// Most names to try if other jobs write into the same folder.
+/// Largest number of names to try if other jobs write to the same folder.
 const NAMES_MAX: u64 = 100;
 
 /// Snapshot that is being written.
@@ -36,11 +36,11 @@ pub struct Draft {
 }
 
 impl Draft {
-    /// Creates the folder of a draft, unless another server has, and removes abandoned drafts. The name of the
-    /// folder has the id of the process that asked for the snapshot, so that no two jobs share a draft.
+    /// Creates the folder of a draft unless another server has, and removes abandoned drafts. The folder's
+    /// name contains the id of the process that asked, so jobs never share a draft.
     ///
     /// # Errors
-    /// If the folder cannot be written, in one line.
+    /// If the folder cannot be created or written to, in one line.
     pub fn create(
         folder: &Path,
         (snapshot, asker): (u64, Id),
@@ -53,7 +53,7 @@ impl Draft {
         Ok(Draft { folder: folder.to_owned(), path, definition, layout })
     }
 
-    /// Writes the tables of a shard as they travel.
+    /// Writes the file of a shard from the wire bytes of its tables.
     ///
     /// # Errors
     /// If the file cannot be written, in one line.
@@ -73,10 +73,10 @@ impl Draft {
         })
     }
 
-    /// Writes the manifest and gives the snapshot its name, when all shards are written. Returns the name.
+    /// Writes the manifest and renames the folder, once all shards are written. Returns the snapshot's name.
     ///
     /// # Errors
-    /// If a file is missing or of another length than its note says, or something cannot be written; in one line.
+    /// If a file is missing, has another length than its note says, or cannot be written, in one line.
     pub fn seal(self, frontier: Frontier) -> Result<String, String> {
         let shards = 0..self.layout.shards.len() as u32;
         let files = shards.map(|shard| self.check(shard)).collect::<Result<BTreeMap<_, _>, _>>()?;
@@ -97,13 +97,13 @@ impl Draft {
         Err(format!("no free name for a snapshot in {}", self.folder.display()))
     }
 
-    /// Removes what was written.
+    /// Removes the draft.
     pub fn discard(self) {
-        // A later draft removes the rest.
+        // A later draft cleans up what could not be removed.
         let _ = fs::remove_dir_all(&self.path);
     }
 
-    /// Writes the manifest and renames the folder; returns the name, or none if it is taken.
+    /// Writes the manifest and renames the folder. Returns the new name, or `None` if it is taken.
     fn place(&self, manifest: &Manifest) -> Result<Option<String>, String> {
         let path = self.path.join(MANIFEST);
         durable::replace(&path, manifest.to_text().as_bytes()).map_err(failed("write", &path))?;
@@ -122,7 +122,8 @@ impl Draft {
         Ok(Some(name))
     }
 
-    /// Returns the name of a shard's file with the length and checksum in its note, after comparing the length.
+    /// Returns the name of a shard's file with the length and checksum in its note, after checking the
+    /// length.
     fn check(&self, shard: u32) -> Result<(String, FileCheck), String> {
         let file = self.contents(shard).file();
         let path = self.path.join(&file);

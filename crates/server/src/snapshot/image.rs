@@ -1,4 +1,4 @@
-//! Image of the written rows of one piece of a table, independent of any table.
+//! Image: the written rows of one piece of a table.
 
 use std::ops::Range;
 
@@ -8,25 +8,25 @@ use crate::cut::Piece;
 use crate::table::TableOptions;
 use crate::wire::fields::{count, write_count};
 
-/// Image of written rows, in any order, with their versions, values and state.
+/// Written rows in any order, with versions, values and optimiser state.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Image {
-    /// Rows of the table.
+    /// Row numbers.
     pub rows: Vec<u64>,
     /// Number of updates of each row.
     pub versions: Vec<u32>,
     /// Values, row by row.
     pub values: Vec<f32>,
-    /// State of the optimiser, row by row.
+    /// Optimiser state, row by row.
     pub state: Vec<f32>,
 }
 
-/// Sizes of a row.
+/// Sizes of a row, in numbers.
 #[derive(Clone, Copy, Debug)]
 pub struct Widths {
-    /// Values of a row.
+    /// Values per row.
     pub values: usize,
-    /// Numbers of its state.
+    /// Optimiser state per row.
     pub state: usize,
 }
 
@@ -38,7 +38,7 @@ impl Widths {
 }
 
 impl Image {
-    /// Reads the images of a shard's tables from their bytes on the wire.
+    /// Reads images from the wire bytes of a shard's tables.
     pub fn read_all(
         bytes: &[u8],
         pieces: &[Piece],
@@ -64,7 +64,7 @@ impl Image {
         })
     }
 
-    /// Appends the rows as the table of a piece travels. All of them lie in the piece.
+    /// Appends the rows in the wire format of a piece's table. All rows must lie in the piece.
     pub fn write(&self, piece: &Piece, bytes: &mut Vec<u8>) {
         bytes.extend(piece.table.to_le_bytes());
         write_count(self.rows.len(), bytes);
@@ -75,7 +75,7 @@ impl Image {
         bytes.extend_from_slice(bytemuck::must_cast_slice(&self.state));
     }
 
-    /// Takes over the rows of another image that lie in a range.
+    /// Copies the rows of another image that lie in a range.
     pub fn take(&mut self, other: &Image, range: &Range<u64>, widths: Widths) {
         for (at, row) in other.rows.iter().enumerate().filter(|(_, row)| range.contains(row)) {
             self.rows.push(*row);

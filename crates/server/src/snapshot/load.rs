@@ -1,4 +1,4 @@
-//! Snapshots that are read from files, none of which is trusted.
+//! Reader of snapshots, which trusts none of their bytes.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -21,7 +21,7 @@ const MANIFEST_BYTES_MAX: u64 = 64 << 20;
 const HINT: &str =
     "give a folder snapshot-NNNNNN, the folder that holds them, or a safetensors file";
 
-/// Snapshot of a job's tables, whose manifest has been checked.
+/// Snapshot of a job's tables, with a checked manifest.
 #[derive(Clone, Debug)]
 pub struct Snapshot {
     path: PathBuf,
@@ -30,10 +30,10 @@ pub struct Snapshot {
 }
 
 impl Snapshot {
-    /// Opens the snapshot at `path`, or the newest in it.
+    /// Opens the snapshot at `path`, or the newest one in that folder.
     ///
     /// # Errors
-    /// If there is none, or its manifest is damaged.
+    /// If there is no snapshot, or its manifest is damaged.
     pub fn open(path: &Path) -> Result<Snapshot, Error> {
         let is_one = path.join(MANIFEST).exists();
         let newest = if is_one { None } else { newest(path).ok().flatten() };
@@ -48,8 +48,8 @@ impl Snapshot {
         Ok(Snapshot { path, manifest, layout })
     }
 
-    /// Returns the name by which the processes of a job agree on the snapshot: its number in its folder, and the
-    /// checksum of its manifest.
+    /// Returns the name that identifies the snapshot in a definition: its number and the checksum of its
+    /// manifest.
     pub fn name(&self) -> String {
         format!("{} ({:08x})", snapshot_folder(self.manifest.number), self.manifest.checksum())
     }
@@ -59,7 +59,7 @@ impl Snapshot {
         &self.path
     }
 
-    /// Returns the newest push of each worker that is in the snapshot.
+    /// Returns the number of the newest push of each worker in the snapshot.
     pub fn frontier(&self) -> &Frontier {
         &self.manifest.frontier
     }
@@ -69,10 +69,10 @@ impl Snapshot {
         &self.manifest.definition
     }
 
-    /// Checks that a job with this definition can restore the snapshot: its tables are equal except for the
-    /// hyperparameters of their optimiser, the format in which values travel, and the first values of tables that
-    /// began with a checkpoint, all of whose rows are there. Numbers of shards, servers and
-    /// backups may differ.
+    /// Checks that a job with this definition can restore the snapshot. Tables must be equal except for the
+    /// hyperparameters of the optimiser, the format of values, and the initial values of tables that began
+    /// with a checkpoint, since the snapshot has all of their rows. Numbers of shards, servers and backups
+    /// may differ.
     ///
     /// # Errors
     /// If the snapshot is of other tables.
@@ -137,7 +137,7 @@ impl Snapshot {
         Contents { definition: self.definition(), layout: &self.layout, shard }
     }
 
-    /// Reads the file of a shard, after its length and checksum were compared with the manifest.
+    /// Reads the file of a shard, after checking its length and checksum against the manifest.
     fn read(&self, contents: &Contents<'_>) -> Result<Vec<Image>, Error> {
         let name = contents.file();
         let path = self.path.join(&name);
@@ -157,13 +157,13 @@ impl Snapshot {
     }
 }
 
-/// Whether two optimisers keep the same state.
+/// Returns whether two optimisers have the same rule, and so the same state.
 fn is_same_rule(one: &str, other: &str) -> bool {
     let rule = |text| Optimizer::parse(text).ok().map(|it| std::mem::discriminant(&it.rule));
     rule(one).is_some_and(|one| rule(other) == Some(one))
 }
 
-/// Whether two shards have a row in common.
+/// Returns whether two shards have a row in common.
 fn meets(one: &[Piece], other: &[Piece]) -> bool {
     one.iter().any(|a| {
         let is_met = |b: &Piece| {
@@ -173,7 +173,7 @@ fn meets(one: &[Piece], other: &[Piece]) -> bool {
     })
 }
 
-/// Gives the rows of one shard's file to the pieces of another one.
+/// Copies the rows in one shard's file to the images of another shard's pieces.
 fn deal(contents: &Contents<'_>, rows: &[Image], pieces: &[Piece], images: &mut [Image]) {
     for (old, rows) in contents.pieces().iter().zip(rows) {
         for (piece, image) in pieces.iter().zip(&mut *images) {
@@ -184,12 +184,12 @@ fn deal(contents: &Contents<'_>, rows: &[Image], pieces: &[Piece], images: &mut 
     }
 }
 
-/// Returns the name of the folder of a snapshot.
+/// Returns the name of a snapshot's folder.
 pub fn snapshot_folder(number: u64) -> String {
     format!("snapshot-{number:06}")
 }
 
-/// Returns the number of the snapshot in a folder of this name.
+/// Returns the number of the snapshot whose folder has this name.
 pub fn number_of(name: &str) -> Option<u64> {
     let number = name.strip_prefix("snapshot-")?.parse().ok()?;
     (snapshot_folder(number) == name).then_some(number)
@@ -208,11 +208,11 @@ pub fn newest(folder: &Path) -> io::Result<Option<u64>> {
     Ok(newest)
 }
 
-/// Returns the bytes of a regular file of at most so many.
+/// Reads a regular file of at most `bytes_max` bytes.
 fn bytes(path: &Path, bytes_max: u64) -> Result<Vec<u8>, String> {
     let said = |error: io::Error| error.to_string();
     let metadata = path.metadata().map_err(said)?;
-    // Opening a pipe waits for a writer, and a device may never end.
+    // Opening a pipe would wait for a writer, and a device may be endless.
     if !metadata.is_file() {
         return Err("no regular file".to_owned());
     }

@@ -1,4 +1,4 @@
-//! Manifest of a snapshot: its definition, its frontier, and the length and checksum of its files.
+//! Manifest of a snapshot: definition, frontier, and the length and checksum of each file.
 
 use std::collections::BTreeMap;
 
@@ -37,14 +37,14 @@ pub struct Manifest {
     pub definition: Definition,
     /// Fingerprint of the definition, sixteen hexadecimal digits.
     pub fingerprint: String,
-    /// Newest push of each worker that is in the snapshot.
+    /// Number of the newest push of each worker in the snapshot.
     pub frontier: Frontier,
-    /// Files of the shards.
+    /// Length and checksum of each shard's file, by name.
     pub files: BTreeMap<String, FileCheck>,
 }
 
 impl Manifest {
-    /// The manifest of a snapshot of tables.
+    /// Creates the manifest of a snapshot.
     pub fn new(
         number: u64,
         (definition, layout): (Definition, &Layout),
@@ -55,7 +55,7 @@ impl Manifest {
         Manifest { format: FORMAT, number, definition, fingerprint, frontier, files }
     }
 
-    /// Returns the manifest as JSON, with a checksum of itself.
+    /// Returns the manifest as JSON, including its own checksum.
     pub fn to_text(&self) -> String {
         let mut value = self.to_value();
         value[CHECKSUM] = Value::from(self.checksum());
@@ -81,7 +81,7 @@ impl Manifest {
         serde_json::to_value(self).expect("a manifest has only string keys")
     }
 
-    /// Reads a manifest; the error says what is wrong with it, in one line.
+    /// Parses a manifest. The error is one line.
     pub fn from_text(text: &[u8]) -> Result<Manifest, String> {
         let said = |error: serde_json::Error| line(&error.to_string());
         let mut value: Value = serde_json::from_slice(text).map_err(said)?;

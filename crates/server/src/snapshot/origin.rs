@@ -1,7 +1,7 @@
-//! Files with which a job begins: a snapshot of another job, or a checkpoint of a model.
+//! Origin: files with which a job begins, a snapshot of another job or a checkpoint of a model.
 //!
-//! Every process of the job names the same one in its definition, and every server reads the rows of its own shards
-//! before it answers anybody.
+//! The definition names the origin, so all processes of the job have the same one. Every server loads the
+//! rows of its shards before it answers a request.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -14,17 +14,17 @@ use crate::table::Tables;
 /// Files with which a job begins.
 #[derive(Debug)]
 pub enum Origin {
-    /// Rows, versions and state of the optimiser of all tables.
+    /// Rows, versions and optimiser state of all tables.
     Snapshot(Snapshot),
-    /// Values of the tables whose first values are `checkpoint`.
+    /// Values of the tables whose initial values are `checkpoint`.
     Checkpoint(Checkpoint),
 }
 
 impl Origin {
-    /// Opens the safetensors file at `path`, the snapshot there, or the newest one in that folder.
+    /// Opens a safetensors file, a snapshot, or the newest snapshot in a folder.
     ///
     /// # Errors
-    /// If there is none, or it is damaged.
+    /// If there is none of these at `path`, or it is damaged.
     pub fn open(path: &Path) -> Result<Origin, Error> {
         match path.is_file() {
             true => Checkpoint::open(path).map(Origin::Checkpoint),
@@ -32,7 +32,7 @@ impl Origin {
         }
     }
 
-    /// Returns the name by which the processes of a job agree on the files.
+    /// Returns the name that identifies the files in a definition.
     pub fn name(&self) -> String {
         match self {
             Origin::Snapshot(snapshot) => snapshot.name(),
@@ -40,16 +40,16 @@ impl Origin {
         }
     }
 
-    /// Returns the definition of a job that begins with the files.
+    /// Returns the definition with these files as its origin.
     ///
     /// # Errors
-    /// If they are of other tables.
+    /// If the files do not fit its tables.
     pub fn begin(&self, definition: Definition) -> Result<Definition, Error> {
         self.check(&definition)?;
         Ok(Definition { restore: Some(self.name()), ..definition })
     }
 
-    /// Checks that the files are of the tables of a job.
+    /// Checks that the files fit the tables of a definition.
     pub(crate) fn check(&self, definition: &Definition) -> Result<(), Error> {
         match self {
             Origin::Snapshot(snapshot) => snapshot.check(definition),
@@ -57,7 +57,7 @@ impl Origin {
         }
     }
 
-    /// Loads the tables of some shards of a job whose definition was checked.
+    /// Loads the tables of some shards of a job. The definition must have been checked.
     pub(crate) fn tables(
         &self,
         (definition, layout): (&Definition, &Layout),

@@ -1,7 +1,8 @@
 //! File of one shard: a safetensors file with the written rows of its tables.
 //!
-//! Per table `NAME.rows` (I64), `NAME.versions` (U32), `NAME.values` and `NAME.state` (F32, a line per row).
-//! Laws: equal shards have equal bytes; any bytes are the images of the shard or an error.
+//! Tensors of a table: `NAME.rows` (I64), `NAME.versions` (U32), `NAME.values` and `NAME.state` (F32, one
+//! line per row). Laws: equal shards have equal bytes; reading any bytes gives the images of the shard or an
+//! error.
 
 use safetensors::SafeTensors;
 use safetensors::tensor::{Dtype, TensorView};
@@ -11,18 +12,18 @@ use super::image::{Image, Widths};
 use crate::configuration::{Definition, Layout};
 use crate::cut::Piece;
 
-/// Shard whose rows a file has, with the tables of the job.
+/// Shard in a file, with the definition and layout of its job.
 #[derive(Clone, Copy, Debug)]
 pub struct Contents<'a> {
     /// Tables of the job.
     pub definition: &'a Definition,
-    /// Layout that follows from the definition.
+    /// Layout of the definition.
     pub layout: &'a Layout,
     /// Number of the shard.
     pub shard: u32,
 }
 
-/// Tensor of a file that is written.
+/// Tensor to write.
 struct Tensor<'a> {
     name: String,
     dtype: &'static str,
@@ -50,9 +51,9 @@ impl Contents<'_> {
         &self.definition.tables[piece.table as usize].name
     }
 
-    /// Hands the images, one per piece, to `write` as the parts of a file.
+    /// Passes the parts of a file with the images, one per piece, to `write`.
     pub fn write<T>(&self, images: &[Image], write: impl FnOnce(&[&[u8]]) -> T) -> T {
-        // Numbers of eight bytes go first, so that all tensors are aligned.
+        // Tensors of eight-byte numbers come first, so that all tensors are aligned.
         let (mut tensors, mut rest) = (Vec::new(), Vec::new());
         for (piece, image) in self.pieces().iter().zip(images) {
             let (name, widths, written) = (self.name(piece), self.widths(piece), image.rows.len());
@@ -95,10 +96,10 @@ impl Contents<'_> {
         [&(header.len() as u64).to_le_bytes()[..], &header].concat()
     }
 
-    /// Reads the images of a file, one per piece.
+    /// Reads the images from a file, one per piece.
     ///
     /// # Errors
-    /// If the bytes are no such file, in one line.
+    /// If the bytes are no file of this shard, in one line.
     pub fn read(&self, bytes: &[u8]) -> Result<Vec<Image>, String> {
         let file = SafeTensors::deserialize(bytes).map_err(|error| error.to_string())?;
         let (found, expected) = (file.len(), 4 * self.pieces().len());
@@ -131,7 +132,7 @@ impl Contents<'_> {
     }
 }
 
-/// Returns the numbers of a tensor of a type and a shape.
+/// Returns the numbers of a tensor, checking its type and shape.
 fn numbers<T: bytemuck::AnyBitPattern + bytemuck::NoUninit>(
     (name, view): &(String, TensorView<'_>),
     dtype: Dtype,

@@ -7,7 +7,7 @@ use thinwire_member::Id;
 use crate::configuration::{Definition, Layout};
 use crate::frontier::Frontier;
 
-/// Tables of a shard at the frontier of a snapshot, in their bytes on the wire.
+/// Tables of a shard at the frontier of a snapshot, in wire format.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Captured {
     /// Number of the snapshot.
@@ -18,30 +18,30 @@ pub struct Captured {
     pub tables: Vec<u8>,
 }
 
-/// Task of the thread that writes.
+/// Task of the thread that writes snapshots.
 #[derive(Debug)]
 pub enum Task {
-    /// Creates the folder of a draft.
+    /// Creates the folder of the draft.
     Prepare {
         /// Number of the snapshot.
         snapshot: u64,
-        /// Process that has asked for the snapshot.
+        /// Process that asked for the snapshot.
         asker: Id,
         /// Layout of the tables.
         layout: Arc<Layout>,
         /// Definition of the tables.
         definition: Definition,
     },
-    /// Writes a shard.
+    /// Writes the file of a shard.
     Write(Captured),
-    /// Writes the manifest, when all shards are written.
+    /// Writes the manifest, once all shards are written.
     Seal {
         /// Number of the snapshot.
         snapshot: u64,
-        /// Pushes that are in it.
+        /// Newest pushes in the snapshot.
         frontier: Frontier,
     },
-    /// Removes the draft of a snapshot that has failed.
+    /// Removes the draft of a failed snapshot.
     Discard {
         /// Number of the snapshot.
         snapshot: u64,

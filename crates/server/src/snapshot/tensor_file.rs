@@ -1,6 +1,7 @@
-//! Safetensors file of numbers, of which nothing is trusted.
+//! Reader of safetensors files, which trusts none of their bytes.
 //!
-//! Law: any bytes are a file whose tensors lie in it, without gaps and overlaps, or an error of one line.
+//! Law: reading any bytes gives a file whose tensors cover its data without gaps or overlaps, or a one-line
+//! error.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -15,29 +16,29 @@ use thinwire_wire::checksum;
 
 use crate::error::{Error, Kind};
 
-/// Most bytes of a header.
+/// Largest size of a header in bytes.
 const HEADER_BYTES_MAX: u64 = 100 << 20;
-/// Bytes that are read at a time.
+/// Number of bytes read at a time.
 pub const BLOCK_BYTES: usize = 1 << 20;
-/// Most names of tensors in a hint.
+/// Largest number of tensor names in a hint.
 const NAMES: usize = 8;
 
-/// Safetensors file that stays open, so that a file that takes its place changes nothing.
+/// Safetensors file that is kept open, so that replacing the file has no effect.
 #[derive(Debug)]
 pub struct TensorFile {
     path: PathBuf,
     file: File,
     header: Metadata,
-    /// Place of the first tensor in the file.
+    /// Position of the tensors' data in the file.
     start: u64,
     checksum: u32,
 }
 
 impl TensorFile {
-    /// Opens a file, and reads it once for its checksum.
+    /// Opens a file and computes its checksum.
     ///
     /// # Errors
-    /// If there is no such file, or it is no whole safetensors file.
+    /// If the file does not exist, or is no complete safetensors file.
     pub fn open(path: &Path) -> Result<TensorFile, Error> {
         open(path).map_err(|why| {
             let why = why.lines().next().unwrap_or_default();
@@ -56,10 +57,10 @@ impl TensorFile {
         self.checksum
     }
 
-    /// Returns the first tensor with one of these names, and the name.
+    /// Returns the first tensor that has one of these names, and that name.
     ///
     /// # Errors
-    /// If there is none, or its numbers are neither F32, F16 nor BF16.
+    /// If there is none, or its type is not F32, F16 or BF16.
     pub fn find<'a>(&self, names: &'a [String]) -> Result<(&'a str, &TensorInfo), Error> {
         let found = names.iter().find_map(|name| Some((&name[..], self.header.info(name)?)));
         let Some((name, tensor)) = found else {
@@ -73,14 +74,14 @@ impl TensorFile {
         }
     }
 
-    /// Returns the error of a tensor that is another one than expected.
+    /// Returns the error for a tensor of another shape or type than expected.
     pub fn misfit(&self, name: &str, found: &str, expected: &str) -> Error {
         let path = self.path.display();
         let message = format!("tensor '{name}' in {path} is {found}, expected {expected}");
         Error::new(Kind::Snapshot, message)
     }
 
-    /// Reads numbers of a tensor that was found, from their place in bytes.
+    /// Reads numbers of a tensor at a range of bytes in the data.
     ///
     /// # Errors
     /// If the file cannot be read.
@@ -102,7 +103,7 @@ impl TensorFile {
     }
 }
 
-/// Writes numbers of a type that was checked as f32.
+/// Converts numbers of a supported type to f32.
 fn decode(dtype: Dtype, bytes: &[u8], out: &mut [f32]) {
     match dtype {
         Dtype::F32 => {
@@ -121,11 +122,11 @@ fn decode(dtype: Dtype, bytes: &[u8], out: &mut [f32]) {
     }
 }
 
-/// Opens a file; the error says what is wrong with it.
+/// Opens a file. The error is one line.
 fn open(path: &Path) -> Result<TensorFile, String> {
     let said = |error: io::Error| error.to_string();
     let metadata = path.metadata().map_err(said)?;
-    // Opening a pipe waits for a writer, and a device may never end.
+    // Opening a pipe would wait for a writer, and a device may be endless.
     if !metadata.is_file() {
         return Err("no regular file".to_owned());
     }
@@ -148,7 +149,7 @@ fn open(path: &Path) -> Result<TensorFile, String> {
     Ok(TensorFile { path: path.to_owned(), file, header, start, checksum })
 }
 
-/// Returns a checksum of a file of so many bytes: that of the checksums of its blocks.
+/// Returns the checksum of a file: the CRC-32 of its blocks' checksums.
 fn checksum_of(file: &File, length: u64) -> io::Result<u32> {
     let mut sums = Vec::new();
     let mut block = vec![0; BLOCK_BYTES];

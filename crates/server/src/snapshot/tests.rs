@@ -61,7 +61,7 @@ fn definition(shards: u32) -> Definition {
     Definition { tables, consistency, shards, backups: 0, servers: 1, restore: None }
 }
 
-/// Tables of all shards, after updates of some rows.
+/// Returns the tables of all shards after updates of some rows.
 fn tables(layout: &Layout, touched: &[(u8, u64)]) -> BTreeMap<u32, Tables> {
     let shards = (0..).zip(&layout.shards);
     let mut all: BTreeMap<u32, Tables> =
@@ -87,7 +87,7 @@ fn frontier() -> Frontier {
     Frontier { pushes: BTreeMap::from([(Id(7), 12)]) }
 }
 
-/// Writes a snapshot of the tables, and returns its name.
+/// Writes a snapshot of the tables and returns its name.
 fn written(folder: &Path, definition: &Definition, touched: &[(u8, u64)]) -> String {
     let layout = Arc::new(definition.layout().unwrap());
     let about = (definition.clone(), Arc::clone(&layout));
@@ -98,7 +98,7 @@ fn written(folder: &Path, definition: &Definition, touched: &[(u8, u64)]) -> Str
     draft.seal(frontier()).unwrap()
 }
 
-/// Everything about all rows: the order of rows in memory is nobody's business.
+/// Returns versions, values and state of all rows, without regard to their order in memory.
 fn rows_of(all: &BTreeMap<u32, Tables>, layout: &Layout) -> BTreeMap<(u32, u64), Vec<u32>> {
     let mut rows = BTreeMap::new();
     for (shard, tables) in all {
@@ -135,7 +135,7 @@ proptest! {
         let all: Vec<u32> = (0..other).collect();
         let found = snapshot.tables(&other_layout, &all).unwrap();
         prop_assert_eq!(rows_of(&found, &other_layout), expected.clone());
-        // A server loads its own shards alone.
+        // A server loads only its own shards.
         let some = snapshot.tables(&other_layout, &all[..1]).unwrap();
         let first = &other_layout.shards[0];
         let is_first = |((table, row), _): &(&(u32, u64), &Vec<u32>)| {

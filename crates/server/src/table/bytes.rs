@@ -1,8 +1,8 @@
-//! Tables as bytes: how a copy of a shard travels, and how rows are answered.
+//! Tables as bytes: serialisation of a shard's copy and of answers.
 //!
-//! Per table: its number (4), the number of rows that were written (4), and in the order in which they were
-//! first written their places in the shard (4 each), versions (4 each), values and state (4 per value).
-//! Law: `read(write(x)) == x`, and any bytes are the tables of the shard or none.
+//! Per table: its number (4 bytes), the number of written rows (4), and in the order of their first writes
+//! their places in the shard (4 each), versions (4 each), values and state (4 per number). Law:
+//! `read(write(x)) == x`, and reading any bytes gives tables of the shard or nothing.
 
 use std::ops::Range;
 
@@ -15,20 +15,20 @@ use crate::error::Error;
 use crate::wire::fields::{count, write_count};
 use crate::write::Pull;
 
-/// Bytes of a table's number and of its number of rows.
+/// Bytes of a table's number and its number of rows.
 const HEAD_BYTES: usize = 8;
 
 impl Tables {
-    /// Returns the tables as bytes, equal for equal tables.
+    /// Returns the tables as bytes; equal tables have equal bytes.
     ///
     /// # Errors
-    /// If the disk of the rows beyond the limit of memory fails.
+    /// If the disk of spilled rows fails.
     pub fn to_bytes(&self) -> Result<Vec<u8>, Error> {
         let mut bytes = Vec::new();
         self.write(&mut bytes).map(|()| bytes)
     }
 
-    /// Appends the tables. Rows beyond the limit of memory stay where they are.
+    /// Appends the tables. Spilled rows are not brought into memory.
     pub(crate) fn write(&self, bytes: &mut Vec<u8>) -> Result<(), Error> {
         self.pages.check()?;
         let length: usize = self.tables.iter().map(Table::written_bytes).sum();
@@ -36,11 +36,11 @@ impl Tables {
         self.tables.iter().try_for_each(|table| table.write(&self.pages, bytes))
     }
 
-    /// Reads what [`Tables::to_bytes`] has returned of tables with these pieces and options: tables whose rows
-    /// take no more memory than `limit`, or none if the bytes are no such tables.
+    /// Reads the bytes of [`Tables::to_bytes`] into tables with these pieces and options, within the memory
+    /// limit; `None` if the bytes are no such tables.
     ///
     /// # Errors
-    /// If the disk of the rows beyond the limit of memory fails.
+    /// If the disk of spilled rows fails.
     pub fn read_from(
         bytes: &[u8],
         pieces: &[Piece],
@@ -58,7 +58,7 @@ impl Tables {
         Ok(fields.end().ok().map(|()| tables))
     }
 
-    /// Returns the most bytes of tables with these pieces and options.
+    /// Returns the largest size in bytes of tables with these pieces and options.
     pub(crate) fn bytes_max(pieces: &[Piece], options: &[TableOptions]) -> usize {
         let bytes = |piece: &Piece| {
             let options = options[piece.table as usize];
@@ -68,7 +68,7 @@ impl Tables {
         pieces.iter().map(bytes).sum()
     }
 
-    /// Appends the values of a pull's rows, which was checked, in the formats of their tables.
+    /// Appends the values of a pull's rows in the formats of their tables. The pull must have been checked.
     pub(crate) fn answer(&mut self, pull: &Pull, bytes: &mut Vec<u8>) -> Result<(), Error> {
         let start = bytes.len();
         bytes.resize(start + self.answer_bytes(pull), 0);
@@ -81,12 +81,12 @@ impl Table {
         HEAD_BYTES + self.written() * self.row_bytes()
     }
 
-    /// Returns the bytes of a row: its place in the shard, version, values and state.
+    /// Returns the size of a row in bytes: place in the shard, version, values and state.
     fn row_bytes(&self) -> usize {
         8 + 4 * self.options.width * (1 + self.shape.slots)
     }
 
-    /// Lengths of the parts of so many rows: places, versions, values and state.
+    /// Returns the lengths in bytes of the places, versions, values and state of `rows` rows.
     fn part_bytes(&self, rows: usize) -> [usize; 4] {
         let values = 4 * self.options.width * rows;
         [4 * rows, 4 * rows, values, values * self.shape.slots]
@@ -120,7 +120,7 @@ impl Table {
         })
     }
 
-    /// Fills the table, none of whose rows was written, with the rows that follow; `None` if they are none.
+    /// Reads rows into a table without written rows; `None` if the bytes are no such rows.
     fn fill(&mut self, fields: &mut Fields<'_>, pages: &mut Pages) -> Result<Option<()>, Error> {
         let Some([versions, values, state]) = self.take(fields) else { return Ok(None) };
         self.each_page(|page, rows| {
@@ -139,7 +139,7 @@ impl Table {
         Ok(Some(()))
     }
 
-    /// Takes the places of rows, and returns the bytes of their versions, values and state.
+    /// Assigns places to rows, and returns the bytes of their versions, values and state.
     fn take<'a>(&mut self, fields: &mut Fields<'a>) -> Option<[&'a [u8]; 3]> {
         (fields.u32().ok()? == self.number).then_some(())?;
         let written = count(fields, self.row_bytes())?;
@@ -154,7 +154,7 @@ impl Table {
         Some([part(versions)?, part(values)?, part(state)?])
     }
 
-    /// Calls for each page that has a row with its number and the places of its rows.
+    /// Calls `call` for each page with rows, with its number and the places of its rows.
     fn each_page(
         &self,
         mut call: impl FnMut(u32, Range<usize>) -> Result<(), Error>,
@@ -217,7 +217,7 @@ mod tests {
             prop_assert!(bytes.len() <= Tables::bytes_max(&pieces(), &options()));
             let mut other = read(&bytes).unwrap();
             prop_assert_eq!(&other.to_bytes().unwrap(), &bytes);
-            // The optimiser goes on from its state.
+            // The optimiser continues from its state.
             let part = Part { table: 0, rows: vec![12], gradient: vec![1.0; 2].into() };
             let write = Write::Update { pushes: Vec::new(), parts: vec![part] };
             one.apply(&write).unwrap();

@@ -1,29 +1,29 @@
-//! First values of rows.
+//! Initial values of rows.
 
 use std::fmt;
 
 use thinwire_wire::random::Key;
 
-/// First values of rows.
+/// Initial values of rows.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Initial {
     /// Zeros.
     Zeros,
-    /// This number everywhere.
+    /// This number in every place.
     Constant(f32),
-    /// Uniform from minus this number to this number.
+    /// Uniformly distributed from minus this number to this number.
     Uniform(f32),
-    /// Normal with this standard deviation.
+    /// Normally distributed with this standard deviation.
     Normal(f32),
-    /// Values of a file with which the job begins. It has all rows, which count as written.
+    /// Values of the checkpoint with which the job begins. All rows count as written.
     Checkpoint,
 }
 
 impl Initial {
-    /// Reads `zeros`, `constant:1`, `uniform:0.05`, `normal:0.01` or `checkpoint`.
+    /// Parses `zeros`, `constant:1`, `uniform:0.05`, `normal:0.01` or `checkpoint`.
     ///
     /// # Errors
-    /// If the text is another, or the number is negative or infinite.
+    /// If the text has another form, or the number is negative or infinite.
     pub fn parse(text: &str) -> Result<Initial, InvalidInitial> {
         let invalid = || InvalidInitial(text.to_owned());
         let (name, number) = text.split_once(':').unwrap_or((text, ""));
@@ -38,12 +38,12 @@ impl Initial {
         }
     }
 
-    /// Writes the first values of a row.
+    /// Writes the initial values of a row.
     pub(super) fn fill(self, row: u64, key: Key, values: &mut [f32]) {
         let width = values.len() as u64;
         let columns = values.iter_mut().zip(row * width..);
         match self {
-            // With a checkpoint every row is written, unless a peer's bytes are wrong.
+            // Only reached by a peer's wrong bytes: with a checkpoint every row is written.
             Initial::Zeros | Initial::Checkpoint => values.fill(0.0),
             Initial::Constant(value) => values.fill(value),
             Initial::Uniform(bound) => {
@@ -57,7 +57,7 @@ impl Initial {
 }
 
 impl fmt::Display for Initial {
-    /// The text that [`Initial::parse`] reads.
+    /// Writes the text that [`Initial::parse`] reads.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Initial::Zeros => f.write_str("zeros"),
@@ -69,7 +69,7 @@ impl fmt::Display for Initial {
     }
 }
 
-/// Refusal of the text of first values.
+/// Error for a text that names no initial values.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InvalidInitial(String);
 
@@ -77,7 +77,7 @@ impl fmt::Display for InvalidInitial {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let expected =
             "expected zeros, constant:VALUE, uniform:BOUND, normal:DEVIATION or checkpoint";
-        write!(f, "first values '{}', {expected}", self.0)
+        write!(f, "initial values '{}', {expected}", self.0)
     }
 }
 

@@ -1,24 +1,24 @@
-//! Rows and gradients that do not fit the tables of a shard.
+//! Errors for rows and gradients that do not fit the tables of a shard.
 
 use std::fmt;
 use std::ops::Range;
 
-/// Refusal of rows or gradients that do not fit the tables.
+/// Error for rows or gradients that do not fit the tables.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Misfit {
-    /// The shard has no rows of this table, or the tables are out of order.
+    /// The shard has no rows of this table, or the tables are not in ascending order.
     Table(u32),
-    /// A row lies in another shard, or the rows do not ascend.
+    /// A row is in another shard, or the rows are not in ascending order.
     Row {
         /// Number of the table.
         table: u32,
         /// The row.
         row: u64,
-        /// Rows of the shard.
+        /// Rows of the table in the shard.
         expected: Range<u64>,
     },
-    /// The gradient is not as long as its rows.
+    /// The gradient does not have the length of its rows.
     Length {
         /// Number of the table.
         table: u32,
@@ -27,13 +27,13 @@ pub enum Misfit {
         /// Length that its rows need.
         expected: usize,
     },
-    /// The table's optimiser also moves rows without a gradient, and the push has not all rows.
+    /// The optimiser also changes rows without a gradient, and the push lacks rows.
     Partial {
         /// Number of the table.
         table: u32,
-        /// Rows of the push.
+        /// Number of rows in the push.
         found: usize,
-        /// Rows of the shard.
+        /// Number of rows in the shard.
         expected: usize,
     },
 }

@@ -1,7 +1,7 @@
-//! File of the pages that are not in memory.
+//! File of spilled pages.
 //!
-//! It has no name once it is open: the system removes it when the process ends, however that ends. Pages
-//! are overwritten in place, each at its number.
+//! The file is unlinked once it is open, so the system frees it when the process ends, however it ends. Pages
+//! are overwritten in place, each at the position of its number.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, ErrorKind};
@@ -10,23 +10,23 @@ use std::path::{Path, PathBuf};
 
 use crate::error::{Error, Kind};
 
-/// Names that are tried in a folder.
+/// Largest number of names to try in a folder.
 const NAMES_MAX: u32 = 1000;
 
-/// File of pages, for this process alone.
+/// File of pages, private to this process.
 #[derive(Debug)]
 pub struct PageFile {
     file: File,
-    /// Folder of the file, for errors.
+    /// Folder of the file, named in errors.
     folder: PathBuf,
     page_bytes: u64,
 }
 
 impl PageFile {
-    /// Makes an empty file in a folder for pages of at most `page_bytes` bytes.
+    /// Creates an empty file in a folder, for pages of at most `page_bytes` bytes.
     ///
     /// # Errors
-    /// If the folder is not there or takes no file.
+    /// If the folder does not exist or no file can be created in it.
     pub fn create(folder: &Path, page_bytes: usize) -> Result<PageFile, Error> {
         let file = open(folder).map_err(|error| disk(folder, "cannot make a file", &error))?;
         Ok(PageFile { file, folder: folder.to_owned(), page_bytes: page_bytes as u64 })
@@ -35,16 +35,16 @@ impl PageFile {
     /// Writes a page.
     ///
     /// # Errors
-    /// If the disk does not take it.
+    /// If the disk fails or is full.
     pub fn write(&self, page: u32, words: &[u32]) -> Result<(), Error> {
         let written = self.file.write_all_at(bytemuck::must_cast_slice(words), self.start(page));
         written.map_err(|error| disk(&self.folder, "cannot write rows", &error))
     }
 
-    /// Reads a page that was written.
+    /// Reads a page that was written before.
     ///
     /// # Errors
-    /// If the disk does not give it.
+    /// If the disk fails.
     pub fn read(&self, page: u32, words: &mut [u32]) -> Result<(), Error> {
         let bytes = bytemuck::must_cast_slice_mut(words);
         let read = self.file.read_exact_at(bytes, self.start(page));
@@ -79,18 +79,18 @@ fn disk(folder: &Path, what: &str, error: &io::Error) -> Error {
 
 #[cfg(test)]
 impl PageFile {
-    /// A file whose writes fail as on a full disk.
+    /// Creates a file whose writes fail as on a full disk.
     pub fn full() -> PageFile {
         let file = OpenOptions::new().read(true).write(true).open("/dev/full").unwrap();
         PageFile { file, folder: PathBuf::from("/dev/full"), page_bytes: 4096 }
     }
 
-    /// Loses all that was written.
+    /// Truncates the file.
     pub fn lose(&self) {
         self.file.set_len(0).unwrap();
     }
 
-    /// Changes a byte of everything that was written.
+    /// Changes a bit in every 64th byte.
     pub fn spoil(&self) {
         for at in (0..self.file.metadata().unwrap().len()).step_by(64) {
             let mut byte = [0];

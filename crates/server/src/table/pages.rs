@@ -1,9 +1,9 @@
-//! Pages of a shard's tables: those in memory, and beyond a limit those in a file.
+//! Pages of a shard's tables: in memory, or beyond a limit in a file.
 //!
-//! A page comes into memory when a row of it is read or written, and SIEVE chooses the page that goes
-//! ([`thinwire_rows::Sieve`]). A page is written to the file only if it has changed since it was read.
-//! Laws: what is read is what was written, whatever the limit; pages take no more than the limit, or one
-//! page; once the disk has failed, every call fails.
+//! Reading or writing a row brings its page into memory, and SIEVE ([`thinwire_rows::Sieve`]) chooses the
+//! page to evict. An evicted page is written to the file only if it has changed since it was read. Laws: a
+//! read returns what was last written, whatever the limit; pages take at most the limit, or one page; once
+//! the disk has failed, every call fails.
 
 use std::borrow::Cow;
 use std::path::PathBuf;
@@ -15,20 +15,20 @@ use thinwire_wire::checksum;
 use super::page_file::PageFile;
 use crate::error::{Error, Kind};
 
-/// Limit of the memory of rows, and where the rows beyond it are.
+/// Memory limit of rows, and the folder for spilled rows.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MemoryLimit {
-    /// Bytes of memory that rows may take.
+    /// Limit in bytes.
     pub bytes_max: u64,
-    /// Folder of the file of the other rows.
+    /// Folder of the file with the spilled rows.
     pub folder: PathBuf,
 }
 
 impl MemoryLimit {
-    /// Checks that the folder takes a file.
+    /// Checks that files can be created in the folder.
     ///
     /// # Errors
-    /// [`Kind::Disk`] if it does not.
+    /// [`Kind::Disk`] if not.
     pub fn check(&self) -> Result<(), Error> {
         PageFile::create(&self.folder, 0).map(drop)
     }
@@ -38,28 +38,28 @@ impl MemoryLimit {
 #[derive(Debug, Default)]
 pub struct Pages {
     pages: Vec<Page>,
-    /// Bytes of the pages in memory.
+    /// Bytes of pages in memory.
     bytes: usize,
-    /// Bytes of the pages that are in the file alone.
+    /// Bytes of pages that are only in the file.
     away_bytes: u64,
     spill: Option<Spill>,
-    /// Why rows are lost here, if they are.
+    /// Why rows are lost, if they are.
     failure: Option<String>,
 }
 
 #[derive(Debug)]
 enum Page {
-    /// Zeros that nobody has written.
+    /// Zeros that were never written.
     Unmade,
     /// In memory.
     Held {
         words: Box<[u32]>,
-        /// Whether the file has other words.
+        /// Whether the page differs from the file.
         is_changed: bool,
     },
     /// In the file.
     Away {
-        /// Checksum of its words.
+        /// Checksum of the page.
         checksum: u32,
     },
 }
@@ -67,44 +67,44 @@ enum Page {
 #[derive(Debug)]
 struct Spill {
     bytes_max: usize,
-    /// Pages in memory.
+    /// Pages in memory, in the order of eviction.
     queue: Sieve,
     file: PageFile,
 }
 
 impl Pages {
-    /// So many pages of zeros.
+    /// Creates `count` pages of zeros.
     pub fn new(count: usize) -> Pages {
         let pages = (0..count).map(|_| Page::Unmade).collect();
         Pages { pages, ..Pages::default() }
     }
 
-    /// Returns the bytes of so many pages that stay in memory under a limit: the state of each, and its place
-    /// in the queue.
+    /// Returns the bytes that stay in memory for `count` pages under a limit: the state of each page and its
+    /// place in the queue.
     pub fn least_bytes(count: u64) -> u64 {
         count * (size_of::<Page>() as u64 + 9) + 8
     }
 
-    /// Returns the number of bytes of memory that the pages take, with their bookkeeping.
+    /// Returns the memory of the pages in bytes, including bookkeeping.
     pub fn bytes(&self) -> usize {
         self.fixed_bytes() + self.bytes
     }
 
-    /// Returns the number of bytes of the pages that are in the file alone.
+    /// Returns the bytes of pages that are only in the file.
     pub fn away_bytes(&self) -> u64 {
         self.away_bytes
     }
 
-    /// Whether pages may go to a file.
+    /// Returns whether there is a memory limit.
     pub fn is_limited(&self) -> bool {
         self.spill.is_some()
     }
 
-    /// Sets the most bytes of memory that all pages may take, each of at most `page_bytes` bytes; pages
-    /// beyond it go to a file in `limit.folder`.
+    /// Sets the memory limit of all pages, of at most `page_bytes` bytes each. Pages beyond the limit are
+    /// moved to a file in `limit.folder`.
     ///
     /// # Errors
-    /// If the disk does not take them.
+    /// If the disk fails.
     pub fn limit(&mut self, limit: &MemoryLimit, page_bytes: usize) -> Result<(), Error> {
         self.check()?;
         if self.spill.is_none() {
@@ -119,7 +119,7 @@ impl Pages {
         self.noted(made)
     }
 
-    /// Returns a page of so many words.
+    /// Returns a page of `words` words, bringing it into memory.
     ///
     /// # Errors
     /// If the disk fails.
@@ -127,7 +127,7 @@ impl Pages {
         self.hold(page, words).map(|(words, _)| &*words)
     }
 
-    /// Returns a page of so many words, which will be changed.
+    /// Returns a page of `words` words for writing, bringing it into memory.
     ///
     /// # Errors
     /// If the disk fails.
@@ -137,7 +137,7 @@ impl Pages {
         Ok(words)
     }
 
-    /// Returns a page of so many words without bringing it into memory.
+    /// Returns a page of `words` words without bringing it into memory.
     ///
     /// # Errors
     /// If the disk fails.
@@ -163,7 +163,7 @@ impl Pages {
         self.spill = Some(Spill { bytes_max: usize::MAX, queue, file });
     }
 
-    /// Brings a page into memory, and returns its words and whether the file has others.
+    /// Brings a page into memory. Returns its words and the flag whether it differs from the file.
     fn hold(&mut self, page: u32, words: usize) -> Result<(&mut [u32], &mut bool), Error> {
         self.check()?;
         match &self.pages[page as usize] {
@@ -194,7 +194,7 @@ impl Pages {
         Ok(())
     }
 
-    /// Reads a page that is not in memory.
+    /// Reads a page that is not in memory; zeros if it was never written.
     fn fetch(&self, page: u32, words: &mut [u32]) -> Result<(), Error> {
         let (Page::Away { checksum }, Some(spill)) = (&self.pages[page as usize], &self.spill)
         else {
@@ -209,7 +209,7 @@ impl Pages {
         Err(Error::new(Kind::Disk, message))
     }
 
-    /// Makes room for so many bytes, as far as pages are there to go.
+    /// Evicts pages until `bytes` more bytes fit, or no page is left.
     fn make_room(&mut self, bytes: usize) -> Result<(), Error> {
         while let Some(spill) = &mut self.spill
             && self.bytes.saturating_add(bytes) > spill.bytes_max
@@ -238,7 +238,7 @@ impl Pages {
         }
     }
 
-    /// Remembers a failure: from here on nobody knows what the pages are.
+    /// Stores a failure: the content of pages is unknown from here on.
     fn noted<T>(&mut self, result: Result<T, Error>) -> Result<T, Error> {
         result.inspect_err(|error| self.failure = Some(error.to_string()))
     }
@@ -250,13 +250,13 @@ fn sum(words: &[u32]) -> u32 {
 
 #[cfg(test)]
 impl Pages {
-    /// Lets pages beyond `bytes_max` bytes go to a file.
+    /// Spills pages beyond `bytes_max` bytes to a file.
     pub fn spill_into(&mut self, file: PageFile, bytes_max: usize) {
         self.spill_to(file);
         self.bound(bytes_max);
     }
 
-    /// Sets the most bytes of pages.
+    /// Sets the limit on the bytes of pages.
     pub fn bound(&mut self, bytes_max: usize) {
         self.spill.iter_mut().for_each(|spill| spill.bytes_max = bytes_max);
     }

@@ -1,4 +1,4 @@
-//! All tables of one shard.
+//! All tables of a shard.
 
 use thinwire_rows::Format;
 
@@ -9,7 +9,7 @@ use crate::cut::Piece;
 use crate::error::Error;
 use crate::write::{Part, Pull, Write};
 
-/// All tables of one shard.
+/// All tables of a shard.
 #[derive(Debug, Default)]
 pub struct Tables {
     pub(super) tables: Vec<Table>,
@@ -17,7 +17,7 @@ pub struct Tables {
 }
 
 impl Tables {
-    /// The tables of a shard, none of whose rows was written. `options` has an item per table.
+    /// Creates the tables of a shard, with no row written. `options` has an item per table of the job.
     ///
     /// # Panics
     /// If the shard has 2^32 rows or more.
@@ -32,11 +32,11 @@ impl Tables {
         Tables { tables, pages: Pages::new(pages as usize) }
     }
 
-    /// Sets the most memory that the rows may take; the others go to a file from now on. The bookkeeping of all
-    /// rows (about four bytes each) and one page stay in memory, whatever the limit.
+    /// Sets the memory limit of the rows; rows beyond it are spilled to a file. The bookkeeping of all rows
+    /// (about four bytes each) and one page stay in memory, whatever the limit.
     ///
     /// # Errors
-    /// If the disk fails; the tables are then of no use, and every call of them fails.
+    /// If the disk fails. The tables are then unusable, and every call fails.
     pub fn limit(&mut self, limit: &MemoryLimit) -> Result<(), Error> {
         let page_bytes = self.tables.iter().map(|table| 4 * table.shape.words()).max();
         let places = self.place_bytes() as u64;
@@ -44,7 +44,7 @@ impl Tables {
         self.pages.limit(&MemoryLimit { bytes_max, ..limit.clone() }, page_bytes.unwrap_or(0))
     }
 
-    /// Returns the least memory of tables with these pieces and options, in bytes.
+    /// Returns the smallest memory of tables with these pieces and options, in bytes.
     pub(crate) fn least_bytes(pieces: &[Piece], options: &[TableOptions]) -> u64 {
         let (mut places, mut pages, mut longest) = (0, 0, 0);
         for piece in pieces {
@@ -58,7 +58,7 @@ impl Tables {
         places + Pages::least_bytes(pages) + longest
     }
 
-    /// Checks that a push can be applied, before it is given to the shard.
+    /// Checks that a push can be applied; to be called before the shard gets the push.
     ///
     /// # Errors
     /// If a table, a row or a length does not fit.
@@ -81,8 +81,8 @@ impl Tables {
     /// Applies a write whose pushes were checked.
     ///
     /// # Errors
-    /// If the disk of the rows beyond the limit of memory fails; nothing tells then how much of the write was
-    /// applied, and every further call fails.
+    /// If the disk of spilled rows fails. Part of the write may have been applied, and every further call
+    /// fails.
     pub fn apply(&mut self, write: &Write) -> Result<(), Error> {
         let Write::Update { parts, .. } = write else { return Ok(()) };
         let Tables { tables, pages } = self;
@@ -93,31 +93,32 @@ impl Tables {
         })
     }
 
-    /// Gives rows from `first` on, which nobody has written, their values, row by row. They count as written, by no
+    /// Sets the values of unwritten rows from `first` on, row by row. The rows count as written, but by no
     /// push.
     ///
     /// # Errors
-    /// If the disk of the rows beyond the limit of memory fails.
+    /// If the disk of spilled rows fails.
     ///
     /// # Panics
-    /// If the shard has no such rows.
+    /// If the shard does not have these rows.
     pub(crate) fn begin(&mut self, table: u32, first: u64, values: &[f32]) -> Result<(), Error> {
         let Tables { tables, pages } = self;
         let table = tables.iter_mut().find(|it| it.number == table);
         table.expect("a table of the shard").set(first, values, pages)
     }
 
-    /// Returns the values of a pull's rows, which was checked.
+    /// Returns the values of a pull's rows. The pull must have been checked.
     ///
     /// # Errors
-    /// If the disk of the rows beyond the limit of memory fails.
+    /// If the disk of spilled rows fails.
     pub fn read(&mut self, pull: &Pull) -> Result<Vec<f32>, Error> {
         let mut values = vec![0.0; self.values(pull)];
         let out = bytemuck::must_cast_slice_mut(&mut values);
         self.fill(pull, |_| Format::F32, out).map(|()| values)
     }
 
-    /// Writes the values of a pull's rows, which was checked, one after the other, in the format of each table.
+    /// Writes the values of a pull's rows in order, in the formats of their tables. The pull must have been
+    /// checked.
     pub(super) fn fill(
         &mut self,
         pull: &Pull,
@@ -136,14 +137,15 @@ impl Tables {
         Ok(())
     }
 
-    /// Returns the number of bytes of a pull's rows, which was checked, in the formats of their tables.
+    /// Returns the size in bytes of the answer to a pull, in the formats of its tables. The pull must have
+    /// been checked.
     pub(crate) fn answer_bytes(&self, pull: &Pull) -> usize {
         let row = |table: &Table| table.options.values.width(table.options.width);
         let row = |number: u32| self.table(number).map_or(0, row);
         pull.rows.iter().map(|(table, rows)| rows.len() * row(*table)).sum()
     }
 
-    /// Returns the number of values of a pull's rows, which was checked.
+    /// Returns the number of values of a pull's rows. The pull must have been checked.
     fn values(&self, pull: &Pull) -> usize {
         let width = |table: u32| self.table(table).map_or(0, |table| table.options.width);
         pull.rows.iter().map(|(table, rows)| rows.len() * width(*table)).sum()
@@ -154,12 +156,12 @@ impl Tables {
         &self.tables
     }
 
-    /// Returns the number of bytes of memory that the rows take.
+    /// Returns the memory of the rows in bytes.
     pub fn bytes(&self) -> u64 {
         (self.place_bytes() + self.pages.bytes()) as u64
     }
 
-    /// Returns the number of bytes of the rows that are in a file alone.
+    /// Returns the bytes of rows that are only in a file.
     pub fn spilled_bytes(&self) -> u64 {
         self.pages.away_bytes()
     }
@@ -175,7 +177,7 @@ impl Tables {
 
 #[cfg(test)]
 impl Tables {
-    /// Lets rows beyond one page go to a full disk.
+    /// Spills rows beyond one page to a full disk.
     pub fn fill_disk(&mut self) {
         self.pages.spill_into(super::page_file::PageFile::full(), 4096);
     }

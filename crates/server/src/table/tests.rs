@@ -1,4 +1,4 @@
-//! Tables within a limit of memory beside tables without one.
+//! Laws of tables with a memory limit, compared with tables without one.
 
 use proptest::prelude::*;
 use thinwire_member::Id;
@@ -8,17 +8,17 @@ use crate::error::Kind;
 use crate::write::{Pull, Write};
 
 const ROWS: u64 = 24;
-/// A row of the first table has 1,204 bytes with its state, so that a page has three.
+/// A row of the first table takes 1,204 bytes with its state, so that a page has three rows.
 const WIDTHS: [usize; 2] = [100, 7];
 const PAGE: u64 = 3612;
 
-/// Something that tables go through.
+/// Step of a random history.
 #[derive(Clone, Debug)]
 enum Step {
     Push(Vec<u64>),
     Pull(Vec<u64>),
     Limit(u64),
-    /// They are written and read back.
+    /// The tables are serialised and read back.
     Move,
 }
 

@@ -1,4 +1,4 @@
-//! Entries of a log as bytes.
+//! Serialisation of log entries.
 
 use std::sync::Arc;
 
@@ -11,10 +11,10 @@ use crate::write::{Entry, PushName, Workers, Write};
 const UPDATE: u8 = 0;
 const WORKERS: u8 = 1;
 
-/// Bytes of the shortest entry: its view, its kind and two numbers.
+/// Size of the shortest entry in bytes: view, kind and two numbers.
 const ENTRY_BYTES_MIN: usize = 17;
 
-/// Appends the number of entries, and the entries.
+/// Appends the number of entries and the entries.
 pub fn write_entries(entries: &[Entry], bytes: &mut Vec<u8>) {
     write_count(entries.len(), bytes);
     for entry in entries {

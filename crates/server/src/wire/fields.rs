@@ -3,17 +3,17 @@
 use thinwire_link::{Error, Kind};
 use thinwire_member::{Fields, Id};
 
-/// Largest number of a push, an entry or a clock: what is added to it fits in 64 bits.
+/// Largest number of a push, entry or clock; sums of two such numbers fit in 64 bits.
 pub const NUMBER_MAX: u64 = 1 << 62;
 
-/// Returns the error for bytes that are no message.
+/// Returns the error for bytes that are no message of the expected kind.
 pub fn strange(expected: &str, bytes: &[u8]) -> Error {
     let (length, kind) = (bytes.len(), bytes.first().copied().unwrap_or_default());
     let context = format!("sent {length} bytes of kind {kind}, expected a {expected}");
     Error::new(Kind::Corrupt, context)
 }
 
-/// Reads what `read` reads, if nothing is left.
+/// Returns the result of `read` if it consumes all bytes.
 pub fn whole<T>(bytes: &[u8], read: impl FnOnce(&mut Fields<'_>) -> Option<T>) -> Option<T> {
     let mut fields = Fields::new(bytes);
     let message = read(&mut fields)?;
@@ -30,19 +30,20 @@ pub fn number(fields: &mut Fields<'_>) -> Option<u64> {
     fields.u64().ok().filter(|number| *number <= NUMBER_MAX)
 }
 
-/// Reads a number of items of at least `bytes` bytes each, as many of which can follow.
+/// Reads a number of items, of at least `bytes` bytes each; `None` if the remaining bytes cannot hold so
+/// many.
 pub fn count(fields: &mut Fields<'_>, bytes: usize) -> Option<usize> {
     let count = fields.u32().ok()? as usize;
     (count <= fields.clone().rest().len() / bytes).then_some(count)
 }
 
-/// Appends a number of items in four bytes.
+/// Appends a number of items as four bytes.
 pub fn write_count(count: usize, bytes: &mut Vec<u8>) {
     let count = u32::try_from(count).expect("fewer than 2^32 items");
     bytes.extend(count.to_le_bytes());
 }
 
-/// Appends a number in eight bytes.
+/// Appends a number as eight bytes.
 pub fn write_u64(number: u64, bytes: &mut Vec<u8>) {
     bytes.extend(number.to_le_bytes());
 }

@@ -1,9 +1,10 @@
 //! Long messages in frames of bounded length.
 //!
-//! A message of at most [`FRAGMENT_BYTES`] is a frame. A longer one is cut into fragments, each behind its
-//! kind and a byte that is 1 for the last; all but the last are of full length. Frames of a connection
-//! keep their order, so that nothing comes between the fragments of a message. Law: every message has one
-//! sequence of frames, and no more bytes are held than the receiver allows.
+//! A message of at most [`FRAGMENT_BYTES`] is one frame. A longer message is cut into fragments of full
+//! length except the last; each has two bytes in front, its kind and a byte that is 1 in the last fragment.
+//! Frames of a connection arrive in order, and no other frame comes between the fragments of a message. Law:
+//! each message has exactly one sequence of frames, and the receiver buffers at most the bytes that it
+//! allows.
 
 use std::borrow::Cow;
 
@@ -11,10 +12,10 @@ use thinwire_link::{Error, Kind};
 
 use super::kind::FRAGMENT;
 
-/// Bytes of a message in one frame, at most.
+/// Largest number of message bytes in one frame.
 pub const FRAGMENT_BYTES: usize = 1 << 20;
 
-/// Returns the frames of a message, which has at least one byte.
+/// Returns the frames of a message of at least one byte.
 pub fn frames(message: &[u8]) -> impl Iterator<Item = Cow<'_, [u8]>> {
     let is_whole = message.len() <= FRAGMENT_BYTES;
     let count = message.len().div_ceil(FRAGMENT_BYTES);
@@ -24,19 +25,19 @@ pub fn frames(message: &[u8]) -> impl Iterator<Item = Cow<'_, [u8]>> {
     })
 }
 
-/// Fragments of the message that arrives on a connection.
+/// Partly received message of a connection.
 #[derive(Debug, Default)]
 pub struct Fragments {
     partial: Vec<u8>,
-    /// Whether the message that arrives is dropped.
+    /// Whether the rest of the message is dropped.
     is_given_up: bool,
 }
 
 impl Fragments {
-    /// Takes in a frame, and returns the message that it is or ends.
+    /// Receives a frame. Returns the message if the frame completes one.
     ///
     /// # Errors
-    /// If it does not belong there, or the message is longer than `bytes_max`.
+    /// If the frame is out of place, or the message is longer than `bytes_max`.
     pub fn take<'a>(
         &mut self,
         frame: &'a [u8],
@@ -73,12 +74,12 @@ impl Fragments {
         Ok(is_last.then(|| Cow::Owned(std::mem::take(&mut self.partial))))
     }
 
-    /// Returns the number of bytes that are held.
+    /// Returns the number of buffered bytes.
     pub fn bytes(&self) -> usize {
         self.partial.len()
     }
 
-    /// Drops the message of which fragments have come, with those that will come. Returns those that have.
+    /// Drops the message being received, including its fragments to come. Returns the received bytes.
     pub fn give_up(&mut self) -> Vec<u8> {
         self.is_given_up = self.is_under_way();
         std::mem::take(&mut self.partial)

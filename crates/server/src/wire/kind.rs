@@ -1,4 +1,4 @@
-//! Kinds of messages: their first byte.
+//! Kinds of messages, given by the first byte.
 
 pub const FRAGMENT: u8 = 0;
 

@@ -1,4 +1,4 @@
-//! Messages of servers to servers.
+//! Messages between servers.
 
 use thinwire_link::Error;
 use thinwire_member::{Fields, Id};
@@ -9,29 +9,29 @@ use super::kind::{FORWARD, HAVE, PEER, SNAPSHOT, SUPERSEDED};
 use crate::clocks::Clocks;
 use crate::message::Message;
 
-/// Message of a server to another one.
+/// Message of a server to another server.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Peer {
-    /// First of all.
+    /// First message of a connection.
     Hello {
-        /// The server that sends.
+        /// Id of the sender.
         server: Id,
-        /// Fingerprint of the definition that it knows.
+        /// Fingerprint of the sender's definition.
         definition: u64,
     },
-    /// A message between two copies of a shard.
+    /// Message to another copy of a shard.
     Message {
         /// Number of the shard.
         shard: u32,
         /// The message.
         message: Message,
-        /// Tables of the shard, with a snapshot alone.
+        /// Tables of the shard; empty except with a snapshot.
         tables: Vec<u8>,
     },
 }
 
 impl Peer {
-    /// Returns the message as it travels.
+    /// Serialises the message.
     pub fn to_bytes(&self) -> Vec<u8> {
         match self {
             Peer::Hello { server, definition } => {
@@ -47,8 +47,8 @@ impl Peer {
         }
     }
 
-    /// Returns a message between two copies of a shard as it travels. The tables of a snapshot are appended
-    /// as they are.
+    /// Serialises a message to another copy of a shard, without its tables. The tables of a snapshot are
+    /// appended unchanged.
     pub(crate) fn head(shard: u32, message: &Message) -> Vec<u8> {
         let mut bytes = vec![kind(message)];
         bytes.extend(shard.to_le_bytes());
@@ -70,10 +70,10 @@ impl Peer {
         bytes
     }
 
-    /// Reads a message.
+    /// Parses a message.
     ///
     /// # Errors
-    /// If it is none.
+    /// If the bytes are no valid message.
     pub fn parse(bytes: &[u8]) -> Result<Peer, Error> {
         whole(bytes, read).ok_or_else(|| strange("message between parameter servers", bytes))
     }

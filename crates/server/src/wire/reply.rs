@@ -1,4 +1,4 @@
-//! Messages of servers to their clients.
+//! Messages from servers to clients.
 
 use thinwire_link::Error;
 use thinwire_member::{Fields, Id};
@@ -7,7 +7,7 @@ use super::fields::{id, number, strange, whole, write_u64};
 use super::kind::{ACKNOWLEDGE, ANSWER, MISFIT, REFUSED, STRANGER, WELCOME};
 use crate::reason::{Reason, Request};
 
-/// Most bytes of a text from a server; longer ones are cut.
+/// Largest size of a text from a server in bytes; longer texts are cut.
 pub const TEXT_BYTES_MAX: usize = 4096;
 
 const REQUEST_PUSH: u8 = 0;
@@ -22,12 +22,12 @@ const BUSY: u8 = 4;
 /// Message of a server to a client.
 #[derive(Clone, Debug, PartialEq)]
 pub enum FromServer {
-    /// Answer to a hello of a client or another server.
+    /// Answer to the hello of a client or another server.
     Welcome {
         /// Id of the server.
         server: Id,
     },
-    /// A push will survive.
+    /// A push is committed.
     Acknowledge {
         /// Number of the shard.
         shard: u32,
@@ -40,14 +40,14 @@ pub enum FromServer {
     Answer {
         /// Number of the shard.
         shard: u32,
-        /// Name of the pull.
+        /// Number of the pull.
         request: u64,
         /// Step of the slowest worker.
         step: u64,
         /// Values in the order of the pull, row by row, in the formats of their tables.
         values: Vec<u8>,
     },
-    /// A request is to be made again, there or elsewhere.
+    /// A request is refused; the client has to repeat it, to this server or another.
     Refused {
         /// Number of the shard.
         shard: u32,
@@ -56,7 +56,7 @@ pub enum FromServer {
         /// The reason.
         reason: Reason,
     },
-    /// A request does not fit the tables; made again, it would not fit either.
+    /// A request does not fit the tables, and would not if it were repeated.
     Misfit {
         /// Number of the shard.
         shard: u32,
@@ -65,7 +65,7 @@ pub enum FromServer {
         /// The reason in one line.
         text: String,
     },
-    /// The client has no business here, and the connection ends.
+    /// The client is not admitted, and the connection is closed.
     Stranger {
         /// The reason in one line.
         text: String,
@@ -73,7 +73,7 @@ pub enum FromServer {
 }
 
 impl FromServer {
-    /// Returns the message as it travels. Longer texts are cut.
+    /// Serialises the message. Texts that are too long are cut.
     pub fn to_bytes(&self) -> Vec<u8> {
         let mut bytes = Vec::new();
         match self {
@@ -106,7 +106,7 @@ impl FromServer {
         bytes
     }
 
-    /// Returns the step of the slowest worker, or 0 if the message does not tell it.
+    /// Returns the step of the slowest worker, or 0 if the message has none.
     pub(crate) fn step(&self) -> u64 {
         match self {
             FromServer::Acknowledge { step, .. } | FromServer::Answer { step, .. } => *step,
@@ -114,16 +114,17 @@ impl FromServer {
         }
     }
 
-    /// Reads a message.
+    /// Parses a message.
     ///
     /// # Errors
-    /// If it is none.
+    /// If the bytes are no valid message.
     pub fn parse(bytes: &[u8]) -> Result<FromServer, Error> {
         whole(bytes, read).ok_or_else(|| strange("message of a parameter server", bytes))
     }
 }
 
-/// Returns an answer before its values, with room for `values` bytes of them: they are appended as they are.
+/// Serialises an answer without its values, with capacity for `values` bytes of them. The values are appended
+/// unchanged.
 pub fn answer_head(shard: u32, request: u64, step: u64, values: usize) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(21 + values);
     bytes.push(ANSWER);
@@ -207,7 +208,7 @@ fn read_reason(fields: &mut Fields<'_>) -> Option<Reason> {
     })
 }
 
-/// Reads the rest as a text.
+/// Reads the remaining bytes as text.
 fn read_text(fields: &mut Fields<'_>) -> Option<String> {
     let length = fields.clone().rest().len();
     let text = fields.bytes(length).ok().filter(|_| length <= TEXT_BYTES_MAX)?;

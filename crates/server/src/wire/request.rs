@@ -1,4 +1,4 @@
-//! Messages of clients to servers.
+//! Messages from clients to servers.
 
 use thinwire_link::Error;
 use thinwire_member::{Fields, Id};
@@ -12,21 +12,21 @@ use crate::write::{Pull, Push};
 /// Message of a client to a server.
 #[derive(Clone, Debug, PartialEq)]
 pub enum FromClient {
-    /// First of all.
+    /// First message of a connection.
     Hello {
-        /// The client; `Id(0)` if it only reads.
+        /// Id of the client; `Id(0)` for a reader.
         client: Id,
-        /// Fingerprint of the definition that it knows.
+        /// Fingerprint of the client's definition.
         definition: u64,
     },
-    /// A push, whose client is that of the hello.
+    /// A push of the client in the hello.
     Push {
         /// Number of the shard.
         shard: u32,
         /// The push.
         push: Push,
     },
-    /// A pull, whose client is that of the hello.
+    /// A pull of the client in the hello.
     Pull {
         /// Number of the shard.
         shard: u32,
@@ -36,7 +36,7 @@ pub enum FromClient {
 }
 
 impl FromClient {
-    /// Returns the message as it travels.
+    /// Serialises the message.
     pub fn to_bytes(&self) -> Vec<u8> {
         let mut bytes = Vec::new();
         match self {
@@ -60,25 +60,25 @@ impl FromClient {
         bytes
     }
 
-    /// Reads a message.
+    /// Parses a message.
     ///
     /// # Errors
-    /// If it is none.
+    /// If the bytes are no valid message.
     pub fn parse(bytes: &[u8]) -> Result<FromClient, Error> {
         whole(bytes, read).ok_or_else(|| strange("message to a parameter server", bytes))
     }
 
-    /// Reads the shard and the name of a push or pull from its beginning.
+    /// Reads shard and number of a push or pull from its first bytes.
     ///
     /// # Errors
-    /// If it is no such beginning.
+    /// If the bytes are not the start of a push or pull.
     pub(crate) fn request(bytes: &[u8]) -> Result<(u32, Request), Error> {
         let strange = || strange("beginning of a push or pull", bytes);
         head(&mut Fields::new(bytes)).ok_or_else(strange)
     }
 }
 
-/// Reads kind, shard, client and number, with which pushes and pulls begin.
+/// Reads the common start of pushes and pulls: kind, shard, client and number.
 fn head(fields: &mut Fields<'_>) -> Option<(u32, Request)> {
     let (kind, shard, _) = (fields.u8().ok()?, fields.u32().ok()?, id(fields)?);
     let number = fields.u64().ok()?;

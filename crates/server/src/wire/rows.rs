@@ -1,6 +1,6 @@
-//! Rows and values as bytes.
+//! Serialisation of rows and values.
 //!
-//! Neighbouring rows are a run, whose first row and length travel: a dense gradient has no ids.
+//! Consecutive rows are sent as a run, its first row and its length, so a dense gradient has no row numbers.
 
 use thinwire_member::Fields;
 use thinwire_rows::Format;
@@ -9,20 +9,21 @@ use super::fields::{count, id, number, write_count, write_u64};
 use crate::values::Values;
 use crate::write::{Part, Pull};
 
-/// Most rows of the runs of one pull, which take memory that was not sent.
+/// Largest number of rows in the runs of one pull: they take memory in the receiver but few bytes on the
+/// wire.
 pub const PULL_ROWS_MAX: usize = 1 << 18;
 
 const LIST: u8 = 0;
 const RUN: u8 = 1;
 
-/// Whether rows follow each other, are at most `max`, and end before the last row of 64 bits.
+/// Returns whether rows are consecutive, at most `max`, and below the largest 64-bit number.
 fn is_run(rows: &[u64], max: usize) -> bool {
     let follows = |pair: &[u64]| pair[0].checked_add(1) == Some(pair[1]);
     let ends = rows.last().is_some_and(|last| *last < u64::MAX);
     ends && (2..=max).contains(&rows.len()) && rows.windows(2).all(follows)
 }
 
-/// Appends rows; as a run if they are one of at most `max` rows.
+/// Appends rows, as a run if they are at most `max` consecutive rows.
 fn write_rows(rows: &[u64], max: usize, bytes: &mut Vec<u8>) {
     if is_run(rows, max) {
         bytes.push(RUN);
@@ -50,7 +51,7 @@ fn read_rows(fields: &mut Fields<'_>, max: usize) -> Option<Vec<u64>> {
     }
 }
 
-/// Appends gradients.
+/// Appends the parts of a push.
 pub fn write_parts(parts: &[Part], bytes: &mut Vec<u8>) {
     let length: usize = parts.iter().map(part_bytes).sum();
     bytes.reserve(length);
@@ -64,7 +65,7 @@ pub fn write_parts(parts: &[Part], bytes: &mut Vec<u8>) {
     }
 }
 
-/// Reads gradients.
+/// Reads the parts of a push.
 pub fn read_parts(fields: &mut Fields<'_>) -> Option<Vec<Part>> {
     let part = |fields: &mut Fields<'_>| {
         let table = fields.u32().ok()?;
@@ -78,12 +79,12 @@ pub fn read_parts(fields: &mut Fields<'_>) -> Option<Vec<Part>> {
     (0..parts).map(|_| part(fields)).collect()
 }
 
-/// Returns the most rows that values can be of: a run is no longer than the values that follow.
+/// Returns the largest number of rows that values can belong to, which bounds the length of a run.
 fn rows_max(gradient: &Values) -> usize {
     gradient.bytes().len() / gradient.format().width(1)
 }
 
-/// Returns about as many bytes as a part has.
+/// Returns the approximate size of a part in bytes.
 fn part_bytes(part: &Part) -> usize {
     26 + 8 * part.rows.len() + part.gradient.bytes().len()
 }

@@ -1,4 +1,4 @@
-//! Laws of all messages.
+//! Laws of the serialisation of all messages.
 
 use std::sync::Arc;
 
@@ -164,7 +164,7 @@ fn peer() -> impl Strategy<Value = Peer> {
     prop_oneof![hello, message]
 }
 
-/// Checks that bytes are refused or write themselves back.
+/// Checks that bytes are refused or parse to a message that serialises to the same bytes.
 fn written_back(bytes: &[u8]) {
     match Received::parse(bytes) {
         Ok(Received::Client(message)) => assert_eq!(message.to_bytes(), bytes),
@@ -176,7 +176,7 @@ fn written_back(bytes: &[u8]) {
     }
 }
 
-/// Checks all beginnings of a message, and the message with each of its bytes changed.
+/// Checks all prefixes of a message, and the message with each of its bytes changed.
 fn neighbours(mut bytes: Vec<u8>) {
     for at in 0..bytes.len() {
         written_back(&bytes[..at]);
@@ -230,7 +230,7 @@ proptest! {
             arrived.extend(message.map(|message| message.into_owned()));
         }
         prop_assert_eq!(arrived, [message]);
-        // Anything but these frames is refused.
+        // Every other sequence of frames is refused.
         if sent.len() > 1 {
             let mut fragments = Fragments::default();
             let results = sent.iter().skip(1).map(|frame| fragments.take(frame, length).map(|_| ()));

@@ -1,4 +1,4 @@
-//! Laws of clients when something fails.
+//! Laws of clients under failures.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
@@ -110,7 +110,7 @@ fn who_waits_in_vain_is_told_what_is_missing_and_may_wait_on() {
     let job = definition("sync", "sgd:lr=1", 1);
     let both = workers(&coordinator, 2);
     let mut second = open(&both[1], &job);
-    // Once a row of each shard was read, all servers have their shards and know the workers.
+    // After a read of every shard, all servers have their shards and know the workers.
     second.pull_all(0).unwrap();
     let mut first = Client::open(&both[0].seat, &job, Duration::from_secs(2)).unwrap();
     let (rows, values) = ([5], [-1.0; WIDTH]);

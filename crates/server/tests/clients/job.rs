@@ -1,4 +1,4 @@
-//! A job in one process.
+//! Job in one process.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use thinwire_job::Settings;
 use thinwire_job::elastic::{Authority, Coordinator, Job, Options, Presence, Seat, Servers};
 use thinwire_server::{Client, Configuration, Definition, Gradient, Server, TableDefinition};
 
-/// Longest time that anything here takes.
+/// Time limit of every wait.
 pub const LONG: Duration = Duration::from_secs(60);
 pub const TOKEN: &str = "secret";
 pub const SHARDS: u32 = 6;
@@ -18,7 +18,7 @@ fn options(min: u32) -> Options {
     Options { silence, ..Options::new(Authority::Saved, min, 8) }
 }
 
-/// Coordinator whose epochs have at least so many workers.
+/// Starts a coordinator whose epochs have at least this many workers.
 pub fn coordinator(workers: u32) -> Coordinator {
     let servers = Some(Servers::new(options(1), Configuration::new));
     let job = Job { workers: options(workers), servers };
@@ -33,7 +33,7 @@ pub fn servers(coordinator: &Coordinator, count: usize) -> Vec<Server> {
     (0..count).map(server).collect()
 }
 
-/// One table of zeros, for a job that begins with two servers.
+/// Returns the definition of one table of zeros, for a job that begins with two servers.
 pub fn definition(consistency: &str, optimizer: &str, backups: u32) -> Definition {
     let table = TableDefinition {
         name: "rows".to_owned(),
@@ -62,7 +62,7 @@ pub struct Worker {
     _presence: Presence,
 }
 
-/// Workers in the order of their ids, which are in one epoch.
+/// Returns workers in one epoch, in the order of their ids.
 pub fn workers(coordinator: &Coordinator, count: usize) -> Vec<Worker> {
     let worker = |_| {
         let seat = Seat::new(coordinator.address(), TOKEN).unwrap();

@@ -1,7 +1,7 @@
-//! Laws of clients over loopback: coordinator, servers and workers in one process.
+//! Laws of clients over loopback, with coordinator, servers and workers in one process.
 //!
-//! Gradients are whole numbers and the optimiser is `sgd:lr=1` where the values of rows say how often a push
-//! counts.
+//! Where a test counts pushes, gradients are whole numbers and the optimiser is `sgd:lr=1`, so that values
+//! show how often a push was applied.
 
 mod failures;
 mod job;
@@ -13,12 +13,12 @@ use thinwire_server::{Caching, Client, Gradient, Piece, Pull, Reader, Tables};
 
 use job::{LONG, ROWS, TOKEN, WIDTH, Worker, coordinator, definition, servers, workers};
 
-/// Gradient of a worker's step: fractions whose sum depends on the order.
+/// Returns a gradient whose sums depend on the order of addition.
 fn fraction(worker: usize, step: usize, at: usize) -> f32 {
     (0.1 + 0.37 * worker as f32 + 0.011 * step as f32) / (1.0 + at as f32)
 }
 
-/// Rows of a worker's step: one of them twice, one of its own.
+/// Returns the rows of a worker's step: one of them twice, and one that only this worker uses.
 fn touched(worker: usize, step: usize) -> Vec<u64> {
     [5, 90, 2, 5, 61 + worker].map(|row| (row + 3 * step) as u64 % ROWS).to_vec()
 }
@@ -29,7 +29,8 @@ fn gradient(worker: usize, step: usize) -> (Vec<u64>, Vec<f32>) {
     (rows, values)
 }
 
-/// Applies a step of all workers by the plain sum: rows of a worker first, then workers by their ids.
+/// Applies a step of all workers by plain summation: first over repeated rows of a worker, then over workers
+/// by id.
 fn plain(values: &mut [f32], step: usize, workers: usize) {
     let mut sums = vec![None::<Vec<f32>>; ROWS as usize];
     for worker in 0..workers {
@@ -94,7 +95,7 @@ fn bounded_and_async_count_every_push_once() {
                 let mut client = Client::open(&it.seat, &definition, LONG).unwrap();
                 for step in 1..=20 {
                     it.push_ones(&mut client);
-                    // Its own pushes are always there.
+                    // The worker's own pushes are always visible.
                     let mut out = vec![0.0; WIDTH];
                     client.pull(&[(0, &[17])], &mut out).unwrap();
                     assert!(out[0] >= step as f32, "{consistency}: {out:?} after {step}");
@@ -124,7 +125,7 @@ fn large_pulls_and_pushes_are_whole() {
     let mut tables = Tables::new(&[Piece { table: 0, rows: 0..100_003 }], &layout.tables);
     let rows = vec![(0, (0..100_003).collect())];
     let expected = tables.read(&Pull { client: Id(1), request: 1, after: 0, rows }).unwrap();
-    assert!(client.pull_all(0).unwrap() == expected, "18 MiB of first values");
+    assert!(client.pull_all(0).unwrap() == expected, "18 MiB of initial values");
 
     let rows: Vec<u64> = (0..100_003).rev().collect();
     let values: Vec<f32> = rows.iter().flat_map(|row| [*row as f32; 48]).collect();
@@ -200,7 +201,7 @@ fn values_travel_rounded_and_replicas_stay_equal() {
             let error = (value - 100.0 * 0.01 * (at % 7) as f32).abs();
             assert!(error < 0.1, "{format} {consistency}: {value} at {at}");
         }
-        // The backup answers the same bits.
+        // The backup gives bit-equal answers.
         servers.pop();
         assert_eq!(reader.pull_all(0).unwrap(), values, "{format} {consistency}");
     }

@@ -1,4 +1,4 @@
-//! Single faults in calm networks.
+//! Single faults in an otherwise reliable network.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use crate::node::{COORDINATOR, Packet, node};
 
 const MS: Duration = Duration::from_millis(1);
 
-/// A job that has trained for a while.
+/// Returns a job that has trained for a while.
 fn job(consistency: Consistency, servers: usize, workers: usize) -> Job {
     let options = Options { beat: 3 * MS, ..Options::new(consistency) };
     let mut job =
@@ -24,7 +24,7 @@ fn primary(job: &Job) -> usize {
     job.saved.borrow().view.as_ref().and_then(|view| view.primary()).map(node).expect("a primary")
 }
 
-/// Lets all workers end, and checks the copies.
+/// Ends all workers and checks the copies.
 fn finish(job: &mut Job) {
     job.order_workers(job.net.now(), &Packet::Stop);
     let end = job.net.now() + 1000 * MS;

@@ -1,4 +1,4 @@
-//! A coordinator whose state is saved: it decides epochs by beats alone, and views by `View::next`.
+//! Coordinator with saved state, which decides epochs from beats and views by `View::next`.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -110,7 +110,7 @@ impl Coordinator {
         }
     }
 
-    /// Wants the shard to be elsewhere.
+    /// Chooses other servers for the shard.
     fn turn(&mut self) {
         let mut saved = self.saved.borrow_mut();
         if !saved.target.is_empty() {
@@ -137,7 +137,7 @@ impl Coordinator {
         match before.next(&Change { epoch: *epoch, members, target, ready }) {
             Ok(Some(next)) => *view = Some(next),
             Ok(None) => {}
-            // One of them may only be silent.
+            // One of the replicas may only be silent.
             Err(_) => return *is_lost = true,
         }
         *is_lost = false;

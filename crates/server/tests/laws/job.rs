@@ -1,4 +1,4 @@
-//! A simulated job: its nodes, and what must be true in the end.
+//! Simulated job: its nodes, and the laws of its end.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -19,7 +19,7 @@ pub struct Setup {
     pub seed: u64,
     pub servers: usize,
     pub workers: usize,
-    /// Copies of the shard.
+    /// Number of copies of the shard.
     pub copies: usize,
 }
 
@@ -57,7 +57,7 @@ impl Job {
         while self.net.step(until).is_some() {}
     }
 
-    /// Runs until something is so; none if it is not by then.
+    /// Runs until `is_so` holds and returns the time, or `None` if it does not hold by `end`.
     pub fn run_until(&mut self, end: Duration, is_so: impl Fn(&Job) -> bool) -> Option<Duration> {
         loop {
             if is_so(self) {
@@ -95,14 +95,14 @@ impl Job {
         }
     }
 
-    /// Whether all replicas of the last view are gone.
+    /// Returns whether all replicas of the last view are gone.
     pub fn is_lost(&self) -> bool {
         let saved = self.saved.borrow();
         let lives = |id| self.servers().any(|server| server.id == id);
         saved.view.as_ref().is_some_and(|view| !view.replicas.iter().any(|id| lives(*id)))
     }
 
-    /// Whether all workers are done and all copies are there, with everything.
+    /// Returns whether all workers have finished and all copies exist and are complete.
     pub fn is_whole(&self) -> bool {
         let saved = self.saved.borrow();
         let Some(view) = &saved.view else { return false };

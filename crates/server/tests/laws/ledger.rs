@@ -1,7 +1,7 @@
-//! Laws that hold at every moment, whatever happens.
+//! Laws that hold at all times, under all faults.
 //!
-//! There is one history: any two servers that apply their n-th write apply the same. It has each push
-//! once, and every push that was acknowledged; clocks and values are computed from it anew.
+//! There is one history: any two servers apply the same n-th write. The history contains each push at most
+//! once, and every acknowledged push. The ledger computes clocks and values from it independently.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -16,18 +16,18 @@ pub const ROWS: usize = 6;
 #[derive(Clone, Debug, Default)]
 struct Record {
     write: Option<Arc<Write>>,
-    /// Last step of each worker; none before the first push of one that joined or came back.
+    /// Last step of each worker; `None` before the first push of a worker that joined or returned.
     clocks: BTreeMap<Id, Option<u64>>,
     /// Greatest step of a push.
     newest: u64,
-    /// Number of the last push of every worker there ever was.
+    /// Number of the last push of every worker so far.
     pushed: BTreeMap<Id, u64>,
     values: [f32; ROWS],
 }
 
 pub struct Ledger {
     consistency: Consistency,
-    /// State before any write, and after each.
+    /// States: before any write, and after each.
     history: Vec<Record>,
     pushes: BTreeSet<(Id, u64)>,
     acknowledged: BTreeSet<(Id, u64)>,
@@ -35,7 +35,7 @@ pub struct Ledger {
     pub staleness: u64,
 }
 
-/// Gradient of a push: whole numbers for some of the rows.
+/// Returns the gradient of a push: whole numbers for some of the rows.
 pub fn gradient(client: Id, number: u64) -> Vec<(u64, f32)> {
     let mut random = Random::new(client.0 << 32 | number);
     let mut rows = Vec::new();
@@ -58,17 +58,17 @@ impl Ledger {
         }
     }
 
-    /// Number of writes.
+    /// Returns the number of writes.
     pub fn len(&self) -> u64 {
         self.history.len() as u64 - 1
     }
 
-    /// Number of pushes in them.
+    /// Returns the number of pushes in all writes.
     pub fn pushes(&self) -> usize {
         self.pushes.len()
     }
 
-    /// Values after all writes.
+    /// Returns the values after all writes.
     pub fn values(&self) -> &[f32] {
         &self.history.last().expect("there is a first state").values
     }
@@ -109,7 +109,7 @@ impl Ledger {
         self.history.push(record);
     }
 
-    /// Laws: a push is applied once, after those before it, and within the bound.
+    /// Laws: a push is applied once, after the worker's previous push, and within the bound.
     fn takes(&mut self, push: PushName, record: &mut Record) {
         let PushName { client: id, number, step } = push;
         assert!(self.pushes.insert((id, number)), "push {number} of {id} twice");
@@ -142,7 +142,7 @@ impl Ledger {
         };
         let pushed = record.pushed.get(&pull.client).copied().unwrap_or(0);
         assert!(pushed >= pull.after, "{} does not read its own pushes", pull.client);
-        // Before its first push a worker is nowhere.
+        // A worker has no clock before its first push.
         let Some(clock) = known else { return };
         let least = least(&record.clocks).expect("there is a worker");
         let ahead = (clock + pull.after).saturating_sub(pushed + least);
@@ -157,8 +157,8 @@ fn least(clocks: &BTreeMap<Id, Option<u64>>) -> Option<u64> {
     clocks.values().copied().flatten().min()
 }
 
-/// Law: under `sync` a write has the pushes of one step. If the step is a new one, it has a push of every worker that
-/// is waited for.
+/// Law: under `sync`, a write contains pushes of one step. If the step is new, it contains a push of every
+/// worker with a clock.
 fn check_step(pushes: &[PushName], record: &Record) {
     let step = pushes[0].step;
     assert!(pushes.iter().all(|push| push.step == step), "{pushes:?} are of several steps");

@@ -1,10 +1,10 @@
-//! Laws of a shard in the simulated network.
+//! Laws of a shard in a simulated network.
 //!
-//! A coordinator, up to four servers and up to three workers run through faults drawn from a seed:
-//! killed, stopped and restarted processes, cut links, partitions, lost, late and repeated messages, and
-//! shards that move. Gradients are whole numbers, so that every sum is exact. `ledger` holds the laws,
-//! `script` draws the faults, and `cases` are single faults. `THINWIRE_SEED=42 cargo test one_schedule --
-//! --nocapture` shows one schedule.
+//! A coordinator, up to four servers and up to three workers are subjected to faults drawn from a seed:
+//! killed, stopped and restarted processes, cut links, partitions, lost, late and duplicated messages, and
+//! shards that move. Gradients are whole numbers, so every sum is exact. `ledger` checks the laws, `script`
+//! draws the faults, and `cases` has single faults. `THINWIRE_SEED=42 cargo test one_schedule -- --nocapture`
+//! prints one schedule.
 
 mod cases;
 mod coordinator;
@@ -42,7 +42,7 @@ fn equal_seeds_give_equal_jobs() {
     }
 }
 
-/// Runs the schedule that `THINWIRE_SEED` names, and shows it on standard error.
+/// Runs the schedule with the seed in `THINWIRE_SEED`, and prints it on standard error.
 #[test]
 fn one_schedule() {
     if let Some(seed) = std::env::var("THINWIRE_SEED").ok().and_then(|seed| seed.parse().ok()) {

@@ -1,4 +1,4 @@
-//! Nodes of the simulated network, and what they say to each other.
+//! Nodes of the simulated network, and their messages.
 
 use std::time::Duration;
 
@@ -10,25 +10,25 @@ use crate::coordinator::Coordinator;
 use crate::server::Server;
 use crate::worker::Worker;
 
-/// Node of the coordinator.
+/// Number of the coordinator's node.
 pub const COORDINATOR: usize = 0;
-/// Time between two beats.
+/// Interval of beats.
 pub const BEAT: Duration = Duration::from_millis(4);
-/// Time after which a silent process is excluded.
+/// Silence after which a process is excluded from the next epoch.
 pub const SILENCE: Duration = Duration::from_millis(15);
 
 #[derive(Clone, Debug)]
 pub enum Packet {
-    /// A process lives.
+    /// A process reports that it is alive.
     Beat {
         id: Id,
         is_worker: bool,
     },
-    /// A worker ends.
+    /// A worker leaves.
     Leave {
         id: Id,
     },
-    /// The coordinator's answer to a beat.
+    /// Answer of the coordinator to a beat.
     Told {
         view: View,
         workers: Workers,
@@ -59,9 +59,9 @@ pub enum Packet {
         client: Id,
         reason: Reason,
     },
-    /// Order to the coordinator: the shard is to move.
+    /// Order to the coordinator: move the shard.
     Move,
-    /// Order to a worker: no push after the next one.
+    /// Order to a worker: end after the next push.
     Stop,
 }
 
@@ -85,7 +85,7 @@ impl net::Node for Node {
     }
 }
 
-/// Name of a process: its node, and how often that was started before.
+/// Returns the id of a process, from its node and the number of previous starts of that node.
 pub fn id(node: usize, life: u32) -> Id {
     Id(node as u64 + 64 * u64::from(life))
 }

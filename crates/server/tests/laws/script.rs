@@ -1,4 +1,4 @@
-//! Random faults of one schedule.
+//! Schedules of random faults.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use thinwire_testkit::net::{Fault, Random, Weather};
 use crate::job::{Job, Setup};
 use crate::node::{COORDINATOR, Packet};
 
-/// Time after all faults have ended within which the job must be whole.
+/// Time after the end of all faults within which the job must be whole.
 const RECOVERY: Duration = Duration::from_secs(3);
 
 fn setup(seed: u64, random: &mut Random) -> Setup {
@@ -62,7 +62,7 @@ fn fault(job: &mut Job, at: Duration, random: &mut Random) {
             }
         }
         8 => plan(at, Fault::Split { side: random.bits() }),
-        // A server that reaches everybody but the coordinator.
+        // A server that reaches everybody except the coordinator.
         9 => {
             plan(at, Fault::Cut { from: server, to: COORDINATOR });
             plan(at, Fault::Cut { from: COORDINATOR, to: server });
@@ -76,7 +76,7 @@ fn fault(job: &mut Job, at: Duration, random: &mut Random) {
     }
 }
 
-/// Ends all faults, and the workers after their next push.
+/// Ends all faults, and ends the workers after their next push.
 fn heal(job: &mut Job) {
     job.fault(Fault::Weather(Weather::calm()));
     job.fault(Fault::Heal);
@@ -84,13 +84,13 @@ fn heal(job: &mut Job) {
     for node in 0..job.setup.nodes() {
         job.fault(Fault::Resume(node));
         job.fault(Fault::Boot(node));
-        // A node that was to falter does so at its next event.
+        // A node that was scheduled to fail does so at its next event.
         job.net.fault(now + Duration::from_millis(20), Fault::Boot(node));
     }
     job.order_workers(now + Duration::from_millis(60), &Packet::Stop);
 }
 
-/// Builds a job, lets faults happen to it, and ends them.
+/// Returns a job that has been through random faults, all ended.
 fn afflicted(seed: u64) -> Job {
     let mut random = Random::new(seed);
     let setup = setup(seed, &mut random);
@@ -101,7 +101,7 @@ fn afflicted(seed: u64) -> Job {
     let end = Duration::from_millis(random.range(40..160));
     let mut at = Duration::ZERO;
     for _ in 0..random.range(1..7) {
-        // Faults that follow each other closely meet a change in all of its phases.
+        // Faults in quick succession hit a change in each of its phases.
         at = if at > Duration::ZERO && random.chance(0.6) {
             at + random.time(&(Duration::ZERO..Duration::from_millis(6)))
         } else {
@@ -115,10 +115,10 @@ fn afflicted(seed: u64) -> Job {
     job
 }
 
-/// End of a schedule.
+/// Outcome of a schedule.
 #[derive(Debug, PartialEq, Eq)]
 pub enum End {
-    /// All copies are there and equal, and all workers are done.
+    /// All copies exist and are equal, and all workers have finished.
     Whole,
     /// All replicas of a view were killed.
     Lost,
@@ -128,7 +128,7 @@ pub enum End {
 pub fn shard_laws(seed: u64) -> (Job, End) {
     let mut job = afflicted(seed);
     let start = job.net.now();
-    // Nodes that were to falter have done so by then.
+    // Nodes that were scheduled to fail have done so by then.
     job.run(start + Duration::from_millis(30));
     let is_over = |job: &Job| job.is_whole() || job.is_lost();
     if job.run_until(start + RECOVERY, is_over).is_none() {

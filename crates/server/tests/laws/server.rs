@@ -1,4 +1,4 @@
-//! A server: a shard, its tables, and a beat.
+//! Server: a shard, its tables, and a beat.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -19,7 +19,7 @@ pub struct Server {
     pub id: Id,
     pub shard: Shard,
     pub tables: Tables,
-    /// Number of writes in the tables.
+    /// Number of writes applied to the tables.
     pub applied: u64,
     incoming: Option<Vec<u8>>,
     ledger: Rc<RefCell<Ledger>>,
@@ -141,7 +141,7 @@ impl Server {
                 let message = Packet::Ready { view, learner };
                 actions.push(Action::Send { to: COORDINATOR, message });
             }
-            // Snapshots of the job have laws of their own.
+            // Snapshots of the job are tested in `tests/snapshots`.
             Act::Logged { .. } | Act::Capture { .. } | Act::Abandon { .. } => {}
         }
     }

@@ -1,4 +1,4 @@
-//! A worker: it pulls, thinks, pushes, and sends again what has no answer.
+//! Worker: pulls, waits, pushes, and repeats unanswered requests.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use thinwire_testkit::net::{Action, Event, Random};
 use crate::ledger::{ROWS, gradient};
 use crate::node::{Actions, BEAT, COORDINATOR, Packet, send};
 
-/// Time after which a request without an answer is sent again.
+/// Time after which an unanswered request is repeated.
 const RETRY: Duration = Duration::from_millis(9);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,11 +23,11 @@ enum Phase {
 #[derive(Debug)]
 pub struct Worker {
     pub id: Id,
-    /// Number of pushes that were acknowledged.
+    /// Number of acknowledged pushes.
     pub pushed: u64,
     /// Step of the last push.
     step: u64,
-    /// Step of the slowest worker, as far as the shard has told.
+    /// Step of the slowest worker, as far as answers have reported it.
     slowest: u64,
     phase: Phase,
     stops: bool,
@@ -132,7 +132,7 @@ impl Worker {
         }
     }
 
-    /// Ends between two steps, when every push has its answer.
+    /// Ends between two steps, when every push is acknowledged.
     fn stop_if_told(&mut self, actions: &mut Actions) {
         if self.stops && self.pushed > 0 && matches!(self.phase, Phase::Thinking { .. }) {
             self.phase = Phase::Done;
@@ -144,7 +144,7 @@ impl Worker {
     fn ask(&mut self, now: Duration, actions: &mut Actions) {
         self.retry_at = now + RETRY;
         let Some(view) = &self.view else { return };
-        // Now and then it asks the wrong server.
+        // Sometimes it asks a server that is not the primary.
         let servers = if self.random.chance(0.05) { view.replicas.len() as u64 } else { 1 };
         let Some(server) = view.replicas.get(self.random.below(servers) as usize) else { return };
         let packet = match self.phase {

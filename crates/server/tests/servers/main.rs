@@ -1,7 +1,7 @@
 //! Laws of servers over loopback: several in one process, with a coordinator and a worker.
 //!
-//! Gradients are whole numbers and the optimiser is `sgd:lr=1`, so that the values of rows say how often a
-//! push counts.
+//! Gradients are whole numbers and the optimiser is `sgd:lr=1`, so that values show how often a push was
+//! applied.
 
 mod worker;
 
@@ -15,7 +15,7 @@ use thinwire_server::{
 
 use worker::Worker;
 
-/// Longest time that anything here takes.
+/// Time limit of every wait.
 const LONG: Duration = Duration::from_secs(60);
 const TOKEN: &str = "secret";
 const SHARDS: u32 = 4;
@@ -52,7 +52,7 @@ fn definition(consistency: &str, backups: u32) -> Definition {
     Definition { tables, consistency, shards: SHARDS, backups, servers: 2, restore: None }
 }
 
-/// Checks that every value of every row is `expected`.
+/// Checks that all values of all rows are `expected`.
 fn check(worker: &mut Worker, expected: f32) {
     for shard in 0..SHARDS {
         let values = worker.pull(shard);
@@ -64,7 +64,7 @@ fn push(worker: &mut Worker) {
     (0..SHARDS).for_each(|shard| worker.push(shard));
 }
 
-/// Every shard has so many replicas, all of them among these servers, and nobody learns.
+/// Returns whether every shard has `replicas` replicas, all among these servers, and no learner.
 fn is_settled(state: &JobState, servers: &[&Server], replicas: usize) -> bool {
     let is_there = |id: &Id| servers.iter().any(|server| server.id() == *id);
     state.is_founded()
@@ -103,7 +103,7 @@ fn acknowledged_pushes_survive_servers_that_go_and_come() {
     push(&mut worker);
     worker.wait(|state| is_settled(state, &[&third], 1));
     check(&mut worker, 41.0 + pushes as f32);
-    // Figures are up to a second old.
+    // Figures may be a second old.
     let told = |figures: Figures| (figures.copies, figures.rows) == (SHARDS.into(), 2 * ROWS);
     while !told(third.figures()) {
         assert!(gone.elapsed() < LONG, "{:?}", third.figures());

@@ -1,4 +1,4 @@
-//! A worker by hand: one request at a time, sent again until it is answered.
+//! Worker written by hand: one request at a time, repeated until it is answered.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -13,7 +13,7 @@ use thinwire_server::{Definition, JobState, Part, Pull, Push, ViewRequest};
 
 use crate::{LONG, TOKEN, options};
 
-/// Time after which a request is sent again.
+/// Time after which a request is repeated.
 const AGAIN: Duration = Duration::from_millis(200);
 
 pub struct Worker {
@@ -28,7 +28,7 @@ pub struct Worker {
 }
 
 impl Worker {
-    /// A worker of a job, which has these tables.
+    /// Joins a job as a worker, with these tables.
     pub fn join(address: &str, definition: Definition) -> Worker {
         let seat = Seat::new(address, TOKEN).unwrap();
         let presence = Presence::join(&seat, &Settings::default(), options(8), Vec::new()).unwrap();
@@ -40,7 +40,7 @@ impl Worker {
         worker
     }
 
-    /// A client that only reads.
+    /// Connects to a job as a reader.
     pub fn reader(address: &str) -> Worker {
         Worker::new(address, Id(0))
     }
@@ -59,7 +59,7 @@ impl Worker {
         }
     }
 
-    /// Waits until the state is as it should be.
+    /// Waits for a state for which `is_right` holds.
     pub fn wait(&mut self, mut is_right: impl FnMut(&JobState) -> bool) {
         let deadline = Instant::now() + LONG;
         while !is_right(&self.state) {
@@ -68,7 +68,7 @@ impl Worker {
         }
     }
 
-    /// Returns the newest state that has come.
+    /// Returns the newest state received.
     pub fn state(&mut self) -> &JobState {
         self.look(Duration::ZERO);
         &self.state
@@ -114,7 +114,7 @@ impl Worker {
         })
     }
 
-    /// Asks the primary of a shard again and again and reads none of its answers, until it takes no more.
+    /// Sends requests to the primary of a shard without reading answers, until it accepts no more.
     pub fn flood(&mut self, shard: u32) -> Connection {
         let primary = self.state.views[shard as usize].primary().unwrap();
         let mut connection = self.connect(primary).unwrap();
@@ -141,7 +141,7 @@ impl Worker {
         pieces.map(piece).collect()
     }
 
-    /// Asks the primary of a shard, whoever that is, until it has answered.
+    /// Sends a request to the current primary of a shard until it is answered.
     fn ask<T>(
         &mut self,
         shard: u32,

@@ -1,4 +1,4 @@
-//! Snapshots in calm networks, and single faults.
+//! Snapshots in a reliable network, and under single faults.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use crate::node::COORDINATOR;
 const MS: Duration = Duration::from_millis(1);
 const ALL: [Consistency; 3] = [Consistency::Sync, Consistency::Async, Consistency::Bounded(1)];
 
-/// A job that has trained for a while.
+/// Returns a job that has trained for a while.
 fn job(consistency: Consistency) -> Job {
     let setup = Setup { consistency, seed: 5, servers: 3, workers: 3, backups: 1 };
     let mut job = Job::new(setup, Weather::calm());
@@ -64,7 +64,7 @@ fn training_goes_on_when_the_coordinator_leaves_in_a_snapshot() {
     for consistency in ALL {
         let mut job = job(consistency);
         job.ask(job.net.now());
-        // Primaries have been told to hold pushes back.
+        // Primaries have been ordered to hold pushes.
         job.run(job.net.now() + 5 * MS);
         job.fault(Fault::PowerOff(COORDINATOR));
         job.run(job.net.now() + 50 * MS);

@@ -1,4 +1,4 @@
-//! A coordinator whose state is saved: it decides epochs by beats alone, and all else by `Configuration`.
+//! Coordinator with saved state, which decides epochs from beats and everything else by `Configuration`.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -17,14 +17,14 @@ use crate::node::{Actions, BEAT, Packet, SILENCE, node, send};
 #[derive(Default)]
 pub struct Saved {
     pub configuration: Configuration,
-    /// Members and number of the last epoch, of workers and of servers.
+    /// Members and number of the last epoch, by role.
     epochs: BTreeMap<bool, (u32, Vec<Id>)>,
 }
 
 pub struct Coordinator {
     saved: Rc<RefCell<Saved>>,
     ledger: Rc<RefCell<Ledger>>,
-    /// Workers with which the job begins.
+    /// Number of workers with which the job begins.
     workers: usize,
     heard: BTreeMap<Id, Duration>,
 }
@@ -37,7 +37,7 @@ impl Coordinator {
     ) -> Coordinator {
         let heard = {
             let Saved { configuration, epochs } = &mut *saved.borrow_mut();
-            // What is not saved is forgotten.
+            // State that is not saved is lost.
             let state = configuration.state();
             *configuration = Configuration::new();
             configuration.restore(&state).unwrap();
@@ -93,7 +93,7 @@ impl Coordinator {
         }
     }
 
-    /// Begins epochs of whoever is there.
+    /// Begins epochs of the processes that are alive.
     fn decide(&mut self) {
         for is_server in [false, true] {
             let ids = self.heard.keys().copied().filter(|id| id.is_server() == is_server);

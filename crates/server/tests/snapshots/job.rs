@@ -1,4 +1,4 @@
-//! A simulated job, the faults that happen to it, and what must be true in the end.
+//! Simulated job, its faults, and the laws of its end.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -14,7 +14,7 @@ use crate::server::Server;
 use crate::worker::Worker;
 
 const SHARDS: u32 = 4;
-/// Time after all faults have ended within which everything must be over.
+/// Time after the end of all faults within which the job must have ended.
 const RECOVERY: Duration = Duration::from_secs(3);
 
 #[derive(Clone, Copy, Debug)]
@@ -99,7 +99,7 @@ impl Job {
         while self.net.step(until).is_some() {}
     }
 
-    /// Runs until something is so; false if it is not by then.
+    /// Runs until `is_so` holds. Returns false if it does not hold by `end`.
     pub fn run_until(&mut self, end: Duration, is_so: impl Fn(&Job) -> bool) -> bool {
         loop {
             if is_so(self) {
@@ -129,7 +129,7 @@ impl Job {
         !self.saved.borrow().configuration.job_state().lost.is_empty()
     }
 
-    /// Whether all workers have ended and all primaries have all of their pushes.
+    /// Returns whether all workers have ended and all primaries have all of their pushes.
     fn is_over(&self) -> bool {
         let saved = self.saved.borrow();
         let state = saved.configuration.job_state();
@@ -145,7 +145,7 @@ impl Job {
             && state.views.iter().enumerate().all(has_all)
     }
 
-    /// Ends all faults and lets the workers end. Laws: every snapshot ends, and what was held back is applied.
+    /// Ends all faults and all workers. Laws: every snapshot ends, and held pushes are applied.
     pub fn recover(&mut self) {
         self.fault(Fault::Weather(Weather::calm()));
         self.fault(Fault::Heal);
@@ -156,7 +156,7 @@ impl Job {
         let now = self.net.now();
         self.ask(now + Duration::from_millis(30));
         for node in self.setup.servers + 1..self.setup.nodes() {
-            // Some of the last nodes to be killed start again this late.
+            // Some nodes that were killed last start again only now.
             self.net.order(now + Duration::from_millis(80), node, Packet::Stop);
         }
         self.run(now + Duration::from_millis(81));
@@ -225,7 +225,7 @@ fn fault(job: &mut Job, at: Duration, random: &mut Random) {
     plan(later, Fault::Boot(node));
 }
 
-/// Builds a job, asks for snapshots, and lets faults happen.
+/// Returns a job with random faults around its snapshots.
 pub fn afflicted(seed: u64) -> Job {
     let mut random = Random::new(seed);
     let setup = setup(seed, &mut random);
@@ -235,7 +235,7 @@ pub fn afflicted(seed: u64) -> Job {
         let at = random.time(&(Duration::from_millis(20)..end));
         job.ask(at);
         if random.chance(0.3) {
-            // A fault that follows closely meets the snapshot in any of its stages.
+            // A fault soon after the request hits the snapshot in any of its stages.
             let at = at + random.time(&(Duration::ZERO..Duration::from_millis(15)));
             fault(&mut job, at, &mut random);
         }

@@ -1,4 +1,4 @@
-//! Laws of snapshots, whatever happens.
+//! Laws of snapshots under all faults.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use crate::node::Applied;
 
 #[derive(Default)]
 pub struct Ledger {
-    /// Tables that were given out, by snapshot and shard.
+    /// Captured tables, by snapshot and shard.
     captured: BTreeMap<(u64, u32), Applied>,
     /// Number of the last snapshot that has ended.
     ended: u64,
@@ -17,7 +17,7 @@ pub struct Ledger {
 }
 
 impl Ledger {
-    /// Law: a push is applied once, after those before it.
+    /// Law: a push is applied once, after the worker's previous push.
     pub fn applies(&self, shard: u32, write: &Write, applied: &mut Applied) {
         let Write::Update { pushes, .. } = write else { return };
         for PushName { client, number, .. } in pushes {
@@ -30,7 +30,7 @@ impl Ledger {
         self.captured.insert((snapshot, shard), applied);
     }
 
-    /// Looks at a state of the job.
+    /// Checks a state of the job.
     pub fn sees(&mut self, state: &JobState) {
         let Some(snapshot) = &state.snapshot else { return };
         match &snapshot.stage {

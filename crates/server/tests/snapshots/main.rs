@@ -1,8 +1,9 @@
-//! Laws of snapshots in the simulated network.
+//! Laws of snapshots in a simulated network.
 //!
-//! A coordinator with the job's real [`thinwire_server::Configuration`], servers with several shards, and workers
-//! run through faults drawn from a seed while snapshots are asked for. A snapshot whose shards are all written
-//! contains exactly the pushes up to its frontier; each one ends; what it held back is applied once.
+//! A coordinator with the real [`thinwire_server::Configuration`], servers with several shards, and workers
+//! are subjected to faults drawn from a seed while snapshots are requested. Laws: a snapshot whose shards are
+//! all written contains exactly the pushes up to its frontier; every snapshot ends; held pushes are applied
+//! once.
 
 mod cases;
 mod coordinator;
@@ -37,7 +38,7 @@ fn thousands_of_schedules_keep_the_laws() {
     assert!(done > failed && failed > 0, "{done} snapshots are done, {failed} failed");
 }
 
-/// Runs the schedule that `THINWIRE_SEED` names, and shows it on standard error.
+/// Runs the schedule with the seed in `THINWIRE_SEED`, and prints it on standard error.
 #[test]
 fn one_schedule() {
     if let Some(seed) = std::env::var("THINWIRE_SEED").ok().and_then(|seed| seed.parse().ok()) {

@@ -1,4 +1,4 @@
-//! Nodes of the simulated network, and what they say to each other.
+//! Nodes of the simulated network, and their messages.
 
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -12,27 +12,27 @@ use crate::coordinator::Coordinator;
 use crate::server::Server;
 use crate::worker::Worker;
 
-/// Node of the coordinator.
+/// Number of the coordinator's node.
 pub const COORDINATOR: usize = 0;
-/// Time between two beats.
+/// Interval of beats.
 pub const BEAT: Duration = Duration::from_millis(4);
-/// Time after which a silent process is excluded.
+/// Silence after which a process is excluded from the next epoch.
 pub const SILENCE: Duration = Duration::from_millis(15);
 
-/// State of a shard's tables: the newest push of each worker there ever was.
+/// Content of a shard's tables: the newest push of each worker so far.
 pub type Applied = BTreeMap<Id, u64>;
 
 #[derive(Clone, Debug)]
 pub enum Packet {
-    /// A process lives.
+    /// A process reports that it is alive.
     Beat {
         id: Id,
     },
-    /// A worker ends.
+    /// A worker leaves.
     Leave {
         id: Id,
     },
-    /// The coordinator's answer to a beat.
+    /// Answer of the coordinator to a beat.
     Told(Rc<JobState>),
     Ask {
         from: Id,
@@ -60,9 +60,9 @@ pub enum Packet {
         request: Request,
         step: u64,
     },
-    /// Order to the coordinator: somebody asks for a snapshot.
+    /// Order to the coordinator: request a snapshot.
     Snapshot,
-    /// Order to a worker: no push after the next one.
+    /// Order to a worker: end after the next push.
     Stop,
 }
 
@@ -86,7 +86,7 @@ impl net::Node for Node {
     }
 }
 
-/// Name of a process: its node, and how often that was started before.
+/// Returns the id of a process, from its node, the number of previous starts of that node, and its role.
 pub fn id(node: usize, life: u32, is_server: bool) -> Id {
     let id = node as u64 + 64 * u64::from(life);
     Id(if is_server { Id::SERVER_BIT | id } else { id })

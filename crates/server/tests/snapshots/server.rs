@@ -1,4 +1,4 @@
-//! A server: its copies of all shards, and a beat.
+//! Server: its copies of all shards, and a beat.
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;
@@ -21,7 +21,7 @@ pub struct Copy {
     incoming: Option<Applied>,
 }
 
-/// What the server has to say about a snapshot.
+/// Report of the server about a snapshot.
 #[derive(Default)]
 struct Report {
     number: u64,
@@ -160,7 +160,7 @@ impl Server {
         &mut self.report
     }
 
-    /// What is to be asked of the coordinator, again and again.
+    /// Returns the request to the coordinator, which is repeated until the state changes.
     fn request(&self) -> Option<ViewRequest> {
         let snapshot = self.state.snapshot.as_ref()?;
         let (number, report) = (snapshot.number, &self.report);

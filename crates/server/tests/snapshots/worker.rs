@@ -1,4 +1,4 @@
-//! A worker: it pushes to all shards, pulls from all, thinks, and sends again what has no answer.
+//! Worker: pushes to all shards, pulls from all, waits, and repeats unanswered requests.
 
 use std::collections::BTreeSet;
 use std::rc::Rc;
@@ -10,7 +10,7 @@ use thinwire_testkit::net::{Action, Event, Random};
 
 use crate::node::{Actions, BEAT, COORDINATOR, Packet, send};
 
-/// Time after which a push without an answer is sent again.
+/// Time after which an unanswered request is repeated.
 const RETRY: Duration = Duration::from_millis(9);
 
 pub struct Worker {
@@ -19,9 +19,9 @@ pub struct Worker {
     pub pushed: u64,
     /// Step of the last push.
     step: u64,
-    /// Step of the slowest worker, as far as the shards have told.
+    /// Step of the slowest worker, as far as answers have reported it.
     slowest: u64,
-    /// Requests that have no answer, all of one kind.
+    /// Unanswered requests, all pushes or all pulls.
     pub open: BTreeSet<(u32, Request)>,
     stops: bool,
     state: Rc<JobState>,

@@ -1,9 +1,9 @@
-"""Parameter servers for MindSpore: embeddings whose tables live outside of the workers.
+"""Parameter servers for MindSpore: embeddings whose tables are outside of the workers.
 
     server = thinwire.mindspore.ParameterServer(optimizer="adagrad:lr=0.1", consistency="async")
     stepper = thinwire.mindspore.ServerOptimizer(server, network)      # joins the job
     with server:
         model.train(epochs, data, callbacks=[stepper])                 # pulls and pushes rows in each step
 
-`network` has `ServerEmbedding` where it had `nn.Embedding`.
+`network` uses `ServerEmbedding` in place of `nn.Embedding`.
 """

@@ -1,8 +1,8 @@
-"""An embedding whose table servers have, as a cell for PyNative and Graph mode.
+"""Embedding whose table is on servers, as a cell for PyNative and Graph mode.
 
-Two operators in Python are the edge of the graph: forward pulls the rows of its ids, and backward keeps
-their gradients for the next push. MindSpore runs backward only for parameters, so the cell has one of a
-single number, the anchor, whose gradient is always 0.
+Two Python operators connect the graph to the servers: forward pulls the rows of its ids, and backward
+stores their gradients for the next push. MindSpore runs backward only for parameters, so the cell has a
+parameter of one number, the anchor, whose gradient is always 0.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from ..operator import python_operator
 
 
 class ServerEmbedding(nn.Cell):
-    """Rows of a table that is on servers, in place of `nn.Embedding(rows, width)`.
+    """Embedding whose table is on servers, in place of `nn.Embedding(rows, width)`.
 
-    A forward pass pulls the rows of its ids, and a step of `ServerOptimizer` pushes their gradients. Making
-    the optimizer gives it its servers. `initial` is as in `thinwire.torch.ServerEmbedding`, as are
-    `optimizer`, `values`, `cache` and `staleness`.
+    A forward pass pulls the rows of its ids, and a step of `ServerOptimizer` pushes their gradients. Create
+    the optimizer before the first forward pass: it connects the cell to the servers. The arguments are
+    those of `thinwire.torch.ServerEmbedding`.
     """
 
     def __init__(
@@ -39,7 +39,7 @@ class ServerEmbedding(nn.Cell):
         cache: int | str | None = None,
         staleness: int = 0,
     ) -> None:
-        """Has no servers yet."""
+        """Checks the arguments. The cell has no servers yet."""
         super().__init__()
         options = {"values": values, "cache": cache, "staleness": staleness}
         self.served = ServedTable(rows, width, initial=initial, optimizer=optimizer, **options)
@@ -48,16 +48,16 @@ class ServerEmbedding(nn.Cell):
 
     @property
     def cache_stats(self) -> dict[str, int]:
-        """Counts of the cache so far, as in `thinwire.torch.ServerEmbedding`."""
+        """Counters of the cache, as in `thinwire.torch.ServerEmbedding`."""
         return self.served.cache_stats
 
     def construct(self, ids):
-        """The rows of `ids`, int32 or int64 of any shape, along a last dimension."""
+        """Returns the rows of `ids`, int32 or int64 of any shape, as a tensor [*ids.shape, width]."""
         return self.lookup(ids, self.anchor)
 
 
 class Lookup(nn.Cell):
-    """Pulls rows in forward and keeps their gradients in backward."""
+    """Operator that pulls rows in forward and stores their gradients in backward."""
 
     def __init__(self, served: ServedTable) -> None:
         super().__init__()
@@ -69,36 +69,36 @@ class Lookup(nn.Cell):
         self.owe = python_operator(self.rows.owe, 2, lambda *_: (1,), lambda *_: ms.float32)
 
     def construct(self, ids, anchor):
-        """The rows of `ids`."""
+        """Returns the rows of `ids`."""
         return self.pull(ids, anchor)
 
     def bprop(self, ids, anchor, out, dout):
-        """No gradient of ids, and 0 of the anchor, once the rows' gradients are kept."""
+        """Stores the gradients of the rows. Returns zeros for `ids` and the anchor."""
         return ops.zeros_like(ids), self.owe(ids, dout)
 
 
 class Rows:
-    """What the operators do: the rows of a batch, and the errors that MindSpore would bury."""
+    """Implementation of the operators. It keeps errors, which MindSpore would hide."""
 
     def __init__(self, served: ServedTable) -> None:
         self.served = served
         self.is_read = False
         """Whether rows were pulled since the last step."""
         self.error: thinwire.Error | None = None
-        """Why an operator has failed."""
+        """Error of an operator, if one has failed."""
 
     def pull(self, ids: np.ndarray, _anchor: np.ndarray) -> np.ndarray:
-        """Returns the rows of `ids`; each is pulled once."""
+        """Returns the rows of `ids`, pulling each row once."""
         return self._noted(self._pull, ids)
 
     def owe(self, ids: np.ndarray, gradient: np.ndarray) -> np.ndarray:
-        """Keeps the gradients of rows, and returns the anchor's."""
+        """Stores the gradients of rows. Returns the anchor's gradient."""
         values = np.array(gradient, np.float32).reshape(-1, self.served.width)
         self.served.owe(ids.astype(np.int64).reshape(-1), values)
         return np.zeros(1, np.float32)
 
     def stepped(self) -> None:
-        """Checks that the rows that were pulled have got gradients before they are pushed."""
+        """Checks that there are gradients if rows were pulled in this step."""
         if self.is_read and not self.served.is_owing:
             raise thinwire.InvalidError(
                 f"table '{self.served.name}' has no gradient in this step (hint: the other optimizer has "

@@ -1,4 +1,4 @@
-"""The optimizer of a network's tables on servers, as a callback or in a loop of one's own."""
+"""Optimizer of a network's tables on servers, as a callback or in a custom training loop."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ from .embedding import ServerEmbedding
 
 
 class ServerOptimizer(Callback):
-    """Pushes the gradients of a network's embeddings after every step. Making one joins the job.
+    """Pushes the gradients of a network's embeddings after every step. Creating one joins the job.
 
-    server: the servers; network: the network with its `ServerEmbedding`s, which get their servers; weight:
-    factor of this worker's gradients, by default 1 / the number of workers. All other parameters are left
-    to an optimizer of MindSpore, and to `GradExchange` if there are several workers.
+    server: connection to the servers; network: network whose `ServerEmbedding`s are connected to them;
+    weight: factor of this worker's gradients, by default 1 / the number of workers. All other parameters
+    are left to an optimizer of MindSpore, and to `GradExchange` if there are several workers.
 
         model.train(epochs, data, callbacks=[stepper])
 
-    or, in a loop of one's own, after the update of the other parameters:
+    or, in a custom loop, after the update of the other parameters:
 
         loss, gradients = gradient_function(ids, labels)
         optimizer(gradients)
         stepper.step()
 
     Raises InvalidError if the network has no such embedding, the process belongs to no job, or its tables
-    are not the job's; PeerError if coordinator or servers do not answer.
+    differ from the job's; PeerError if the coordinator or the servers do not answer.
     """
 
     def __init__(
@@ -46,14 +46,14 @@ class ServerOptimizer(Callback):
                 f"{type(network).__name__} has no thinwire.mindspore.ServerEmbedding"
             )
         self.network = network
-        # A network may be an embedding alone.
+        # A network that is itself an embedding has an empty name.
         tables = {name or "embedding": cell.served for name, cell in self.embeddings.items()}
         facts = [("thinwire", thinwire.__version__), ("mindspore", ms.__version__)]
         self.stepper = Stepper(server, tables, (), facts, weight)
 
     @property
     def steps(self) -> int:
-        """Steps that this worker has made."""
+        """Number of steps that this worker has made."""
         return self.stepper.steps
 
     @property
@@ -62,9 +62,9 @@ class ServerOptimizer(Callback):
         return self
 
     def step(self) -> None:
-        """Pushes all gradients since the last step, in one push, which travels while the next step begins.
+        """Pushes all gradients since the last step in the background. Later pulls contain them.
 
-        In "sync" and "bounded", every worker makes the same number of steps, or leaves.
+        In "sync" and "bounded", all workers must make the same number of steps, or leave.
         """
         for cell in self.embeddings.values():
             # In PyNative mode backward may still be under way; the anchor's update comes after it.
@@ -77,8 +77,8 @@ class ServerOptimizer(Callback):
         self.step()
 
     def full_parameters(self) -> dict[str, ms.Parameter]:
-        """Returns the parameters of the network with all rows of its embeddings, which are pulled, as
-        `NAME.embedding_table`: those of the same network with `nn.Embedding`, for
+        """Returns the parameters of the network, with all rows of its embeddings as `NAME.embedding_table`,
+        pulled from the servers. These are the parameters of the same network with `nn.Embedding`, for
         `mindspore.save_checkpoint` and `mindspore.load_param_into_net`.
         """
         anchors = {id(cell.anchor) for cell in self.embeddings.values()}
@@ -90,12 +90,12 @@ class ServerOptimizer(Callback):
         return found
 
     def failure(self) -> str | None:
-        """Why a lookup has failed, if one has."""
+        """Returns why a lookup failed, or `None`."""
         errors = [cell.lookup.rows.error for cell in self.embeddings.values()]
         return next((str(error) for error in errors if error is not None), None)
 
     def abort(self, reason: str) -> None:
-        """Does nothing: other workers hear that this one has left the job, as `with server` does."""
+        """Does nothing: leaving the job, as `with server` does, is what tells the other workers."""
 
     def __exit__(self, kind: Any, error: BaseException | None, traceback: Any) -> None:
         if error is not None:

@@ -1,8 +1,8 @@
-"""Parameters of a model that are whole on every worker, and on servers, too.
+"""Dense parameters of a model: trained by servers, with a full copy on every worker.
 
-Servers keep how far each has come from the values that it began with, zeros at first: a worker's
-initialisation is PyTorch's, and no text could describe it. Rules that look at a value itself, and not at
-its gradients alone, would see the wrong one, and are refused.
+Initial values are PyTorch's and known only to workers, so servers store each parameter's change since the
+beginning, which starts at zero. Rules that use the value itself, such as weight decay, would use the change
+instead, and are refused.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ from thinwire._core import InvalidError
 from thinwire.server.job import Gradient, ParameterServer, Rows, Table
 
 WIDTH_MAX = 1024
-"""Values per row, so that the rows of a large parameter are dealt over all servers."""
+"""Largest number of values per row, so that a large parameter is spread over all servers."""
 LOOK_AT_VALUES = ("adamw", "ftrl")
 
 
 class Dense:
-    """The parameters of a worker that servers update; their tables follow those of the embeddings."""
+    """Dense parameters that servers update. Their tables follow those of the embeddings."""
 
     def __init__(self, named: dict[str, torch.nn.Parameter], optimizer: str, first: int) -> None:
-        """`named` has their names in the model, `first` is the number of their first table."""
+        """Checks the parameters, given by their names in the model. `first` is their first table number."""
         if named and optimizer.partition(":")[0] in LOOK_AT_VALUES:
             rule = optimizer.partition(":")[0]
             raise InvalidError(
-                f"{rule} for dense parameters, of which servers have the change alone (hint: adam, "
+                f"{rule} for dense parameters, of which servers store only the change (hint: adam, "
                 "adagrad, momentum or sgd)"
             )
         for name, each in named.items():
@@ -46,14 +46,14 @@ class Dense:
         ]
 
     def digest(self) -> str:
-        """Returns a hash of the values with which the parameters began."""
+        """Returns a hash of the initial values."""
         digest = hashlib.sha256()
         for each in self._began:
             digest.update(each.cpu().contiguous().numpy().tobytes())
         return digest.hexdigest()[:16]
 
     def owed(self, weight: float) -> list[Gradient]:
-        """Returns the gradients, each multiplied by `weight`; none of a parameter without one."""
+        """Returns the gradients multiplied by `weight`, skipping parameters without one."""
         return [
             (number, rows, padded(each.grad, table, weight))
             for (number, rows), table, each in zip(self._rows, self.tables, self._parameters)
@@ -62,7 +62,7 @@ class Dense:
 
     @torch.no_grad()
     def pull(self, server: ParameterServer) -> None:
-        """Takes over the values that the servers have."""
+        """Sets the parameters to the servers' values."""
         if not self._rows:
             return
         pulled = torch.from_numpy(server.pull(self._rows))
@@ -80,11 +80,11 @@ class Dense:
 def named(
     model: torch.nn.Module, parameters: Iterable[torch.nn.Parameter]
 ) -> dict[str, torch.nn.Parameter]:
-    """Returns those of `parameters` that require a gradient, by their names in the model.
+    """Returns the `parameters` that require a gradient, by their names in the model.
 
     # Errors
 
-    InvalidError if one is none of the model's.
+    InvalidError if one does not belong to the model.
     """
     wanted = {id(each): each for each in parameters}
     found = {name: each for name, each in model.named_parameters() if id(each) in wanted}
@@ -96,13 +96,13 @@ def named(
 
 
 def sizes(parameter: torch.Tensor) -> tuple[int, int]:
-    """Returns rows and width of a parameter's table, whose last row may be padded."""
+    """Returns the rows and the width of a parameter's table. The last row may be padded."""
     width = max(1, min(WIDTH_MAX, parameter.numel()))
     return max(1, -(-parameter.numel() // width)), width
 
 
 def padded(gradient: torch.Tensor, table: Table, weight: float) -> np.ndarray:
-    """Returns a gradient as the values of all rows of its table."""
+    """Returns a gradient, multiplied by `weight`, as the rows of its table, padded with zeros."""
     values = torch.zeros(table.rows * table.width)
     values[: gradient.numel()] = gradient.to_dense().mul(weight).flatten()
     return values.numpy()

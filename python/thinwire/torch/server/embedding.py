@@ -1,6 +1,6 @@
-"""An embedding whose table servers have.
+"""Embedding whose table is on servers.
 
-The rows of a batch, each once, are a small dense leaf of the graph, in which autograd sums the gradient.
+The unique rows of a batch are a small dense leaf of the graph, in which autograd sums the gradients.
 """
 
 from __future__ import annotations
@@ -16,24 +16,26 @@ from thinwire.server.table import ServedTable
 
 
 class ServerEmbedding(torch.nn.Module):
-    """Rows of a table that is on servers, in place of `nn.Embedding(rows, width, sparse=True)`.
+    """Embedding whose table is on servers, in place of `nn.Embedding(rows, width, sparse=True)`.
 
-    It has no parameters: a forward pass pulls the rows of its ids, and `ServerOptimizer.step` pushes their
-    gradients. Making the optimizer gives it its servers.
+    The module has no parameters. A forward pass pulls the rows of its ids, and `ServerOptimizer.step`
+    pushes their gradients. Create the optimizer before the first forward pass: it connects the module to
+    the servers.
 
     Args:
         rows: number of rows.
-        width: values per row, which are f32.
-        initial: first values of the rows: "normal:DEVIATION", "uniform:BOUND", "constant:VALUE" or "zeros",
-            or "checkpoint" for those of the safetensors file that `ParameterServer(restore=…)` names. Its
-            tensor has the name of this module in the model, or that with ".weight".
-        optimizer: rule of this table, if it is not that of the `ParameterServer`.
-        values: format in which rows and gradients travel: "f32" as they are, "f16" or "int8" rounded; by
-            default that of the `ParameterServer`.
-        cache: memory for rows that this worker keeps, in bytes or such as "64MB"; without it none are kept.
-        staleness: number of this worker's own steps for which a row is kept, at most; with 0 until the next
-            step. Its own gradients are in all rows at once; those of other workers may be missing for so
-            many steps more than the consistency allows. A worker that makes no steps keeps its rows.
+        width: f32 values per row.
+        initial: initial values of the rows: "normal:DEVIATION", "uniform:BOUND", "constant:VALUE", "zeros",
+            or "checkpoint" for those in the safetensors file of `ParameterServer(restore=…)`. The name of
+            the tensor is that of this module in the model, with or without ".weight".
+        optimizer: rule of this table; by default that of the `ParameterServer`.
+        values: format in which rows and gradients are sent: "f32" (unchanged), "f16" or "int8"; by default
+            that of the `ParameterServer`.
+        cache: memory for cached rows, in bytes or as text such as "64MB"; by default no row is cached.
+        staleness: number of this worker's own steps for which a cached row is used; 0 means until the next
+            step. Cached rows contain all gradients of this worker. Those of other workers may be missing
+            for `staleness` steps, in addition to what the consistency allows. A worker that makes no steps
+            never sees its cached rows change.
     """
 
     def __init__(
@@ -47,25 +49,25 @@ class ServerEmbedding(torch.nn.Module):
         cache: int | str | None = None,
         staleness: int = 0,
     ) -> None:
-        """Has no servers yet."""
+        """Checks the arguments. The module has no servers yet."""
         super().__init__()
         self.rows, self.width = rows, width
         options = {"values": values, "cache": cache, "staleness": staleness}
         self.served = ServedTable(rows, width, initial=initial, optimizer=optimizer, **options)
-        """The table, as this worker uses it."""
+        """The table on servers."""
 
     @property
     def cache_stats(self) -> dict[str, int]:
-        """Counts of the cache so far: `lookups`, `ids`, `hits`, `misses`, `stale` (misses of rows that were
-        too old), `evictions` and `bytes_missed`; empty without a cache or before it has servers."""
+        """Counters of the cache: `lookups`, `ids`, `hits`, `misses`, `stale` (misses of cached rows that
+        are too old), `evictions` and `bytes_missed`. Empty without a cache or servers."""
         return self.served.cache_stats
 
     def forward(self, ids: torch.Tensor) -> torch.Tensor:
-        """Returns the rows of `ids`, whole numbers of any shape, along a last dimension.
+        """Returns the rows of `ids`, integers of any shape, as a tensor [*ids.shape, width].
 
         # Errors
 
-        InvalidError for an id that is no row; PeerError if no server answers.
+        InvalidError if an id is no row of the table; PeerError if no server answers.
         """
         rows, places = torch.unique(self._checked(ids), return_inverse=True)
         numbers = rows.cpu().numpy()
@@ -76,11 +78,11 @@ class ServerEmbedding(torch.nn.Module):
         return functional.embedding(places, leaf)
 
     def extra_repr(self) -> str:
-        """The size, for people."""
+        """Returns rows and width for the module's `repr`."""
         return f"{self.rows}, {self.width}"
 
     def _owe(self, rows: np.ndarray, leaf: torch.Tensor) -> None:
-        """Keeps the gradient of a leaf until the next push."""
+        """Stores the gradient of a leaf until the next push."""
         self.served.owe(rows, leaf.grad.cpu().contiguous().numpy())
         leaf.grad = None
 

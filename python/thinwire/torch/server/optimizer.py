@@ -1,7 +1,8 @@
-"""The optimizer of a model with servers: it pushes gradients, and servers update.
+"""Optimizer of a model on servers: workers push gradients, and servers apply them.
 
-Gradients of a worker count as its part of a batch over all workers: by default each is divided by the
-number of workers, in every consistency, so that a change of consistency asks for no other learning rate.
+By default the gradients of a worker are divided by the number of workers, under every consistency. For
+rules that are linear in the gradient, such as sgd, another consistency therefore needs no other learning
+rate.
 """
 
 from __future__ import annotations
@@ -19,21 +20,21 @@ from thinwire.torch.server.embedding import ServerEmbedding
 
 
 class ServerOptimizer:
-    """Pushes the gradients of a model's embeddings in every step. Making one joins the job.
+    """Pushes the gradients of a model to servers in every step. Creating one joins the job.
 
     Args:
-        server: the servers.
-        model: the model with its `ServerEmbedding`s, which get their servers.
-        parameters: other parameters of the model that servers update, too, and that are pulled after every
-            push: `model.parameters()` for all. All workers begin with equal ones. Parameters that are not
-            given are left to another optimizer, and to DDP.
-        optimizer: rule of these parameters, if it is not that of the servers.
+        server: connection to the servers.
+        model: model whose `ServerEmbedding`s are connected to the servers.
+        parameters: dense parameters that servers update, too, such as `model.parameters()`; they are pulled
+            after every push. Their initial values must be equal on all workers. Other parameters are left
+            to another optimizer and to DDP.
+        optimizer: rule of these parameters; by default that of `server`.
         weight: factor of this worker's gradients, by default 1 / the number of workers.
 
     # Errors
 
-    InvalidError if the model has nothing for servers, the process belongs to no job, or its tables are not
-    the job's; PeerError if coordinator or servers do not answer.
+    InvalidError if the model has nothing for servers, the process belongs to no job, or its tables differ
+    from the job's; PeerError if the coordinator or the servers do not answer.
     """
 
     def __init__(
@@ -45,7 +46,7 @@ class ServerOptimizer:
         optimizer: str | None = None,
         weight: float | None = None,
     ) -> None:
-        """Joins the job, and takes over the values that the servers have."""
+        """Joins the job, and sets the dense parameters to the servers' values."""
         if isinstance(model, DistributedDataParallel):
             model = model.module
         found = model.named_modules()
@@ -58,22 +59,22 @@ class ServerOptimizer:
                 f"{type(model).__name__} has no thinwire.torch.ServerEmbedding, and no parameters are given"
             )
         facts = [("thinwire", __version__), ("torch", str(torch.__version__))]
-        facts.append(("first values of dense parameters", self._dense.digest()))
-        # A model may be an embedding alone.
+        facts.append(("initial values of dense parameters", self._dense.digest()))
+        # A model that is itself an embedding has an empty name.
         tables = {name or "embedding": each.served for name, each in self._embeddings.items()}
         self._stepper = Stepper(server, tables, self._dense.tables, facts, weight)
         self._dense.pull(server)
 
     @property
     def steps(self) -> int:
-        """Steps that this worker has made."""
+        """Number of steps that this worker has made."""
         return self._stepper.steps
 
     def step(self) -> None:
-        """Pushes all gradients since the last step, in one push, and pulls dense parameters.
+        """Pushes all gradients since the last step and pulls the dense parameters.
 
-        A push travels while the next forward pass begins; pulls contain it. In "sync" and "bounded", every
-        worker makes the same number of steps, or leaves.
+        The push is sent in the background, and later pulls contain it. In "sync" and "bounded", all workers
+        must make the same number of steps, or leave.
         """
         self._stepper.step(self._dense.owed(self._stepper.weight))
         self._dense.pull(self._stepper.server)
@@ -84,9 +85,9 @@ class ServerOptimizer:
         self._dense.forget()
 
     def full_state_dict(self) -> dict[str, torch.Tensor]:
-        """Returns the state of the model with all rows of its embeddings, which are pulled, as
-        `NAME.weight`: the state of the same model with `nn.Embedding`. That model loads it, and a job
-        begins with it if it is saved as a safetensors file and given as `restore`.
+        """Returns the state of the model, with all rows of its embeddings, pulled from the servers, as
+        `NAME.weight`. The same model with `nn.Embedding` can load it. Saved as a safetensors file and given
+        as `restore`, it is the checkpoint with which a job begins.
         """
         state = dict(self._model.state_dict())
         for name, each in self._embeddings.items():

@@ -1,4 +1,4 @@
-//! Laws of rows that are dealt over shards.
+//! Laws of rows divided over shards.
 
 use proptest::prelude::*;
 

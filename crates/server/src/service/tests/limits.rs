@@ -1,4 +1,4 @@
-//! Limits of a service: what is held for whom, and what it does when it cannot keep its rows.
+//! Limits of a service: bounds per client, and a server that loses its rows.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::*;
 use crate::table::MemoryLimit;
 
-/// A server in a view of both shards, with one worker.
+/// Returns a server in a view of both shards, with one worker.
 fn within(limits: Limits, rows: u64, consistency: &str) -> Rig {
     let mut rig = Rig::new(ONE, &definition(rows, consistency));
     rig.service.limits = limits;
@@ -81,7 +81,7 @@ fn a_client_beyond_its_rate_is_held_and_then_released() {
     rig.hello(FIRST, WORKER);
     rig.told();
     let rows: Vec<u64> = (0..1000).collect();
-    // Its message of 8 kB is below the burst, and with the second one above.
+    // One message of 8 kB is below the burst; two together are above it.
     rig.send(FIRST, &push(1, &rows[..400])).unwrap();
     rig.told();
     rig.send(FIRST, &push(2, &rows)).unwrap();
@@ -101,7 +101,7 @@ fn messages_that_are_not_whole_take_bounded_memory() {
     let (rows, bound) = (1 << 20, 3 << 20);
     let mut rig = within(Limits::default(), rows, "async");
     rig.service.visitors.bound(bound);
-    // Longer than what is held of all messages together.
+    // Longer than the bound on all incomplete messages together.
     let all: Vec<u64> = (0..rows / 2).collect();
     let long = |client: u64| {
         let FromClient::Push { shard, mut push } = push(1, &all) else { unreachable!() };
@@ -122,7 +122,7 @@ fn messages_that_are_not_whole_take_bounded_memory() {
     let reason = crate::reason::Reason::Busy { waiting: 1 };
     let refused = FromServer::Refused { shard: 0, request: Request::Push(1), reason };
     assert_eq!(rig.told(), [(SECOND, refused)]);
-    // What was dropped leaves no trace, and one message may be longer than the bound.
+    // Dropped messages no longer count, and a single message may exceed the bound.
     rig.send(SECOND, &pull(Id(8), 7, 0, &[0])).unwrap();
     assert!(matches!(&rig.told()[..], [(SECOND, FromServer::Answer { request: 7, .. })]));
     first.for_each(|frame| rig.frame(FIRST, &frame).unwrap());
@@ -136,7 +136,7 @@ fn pulls_of_one_client_that_wait_are_bounded_in_bytes() {
     rig.hello(FIRST, WORKER);
     rig.told();
     let rows: Vec<u64> = (0..1 << 17).collect();
-    // Each has 1 MiB of row numbers, and waits for a push of its own.
+    // Each pull has 1 MiB of row numbers and waits for a push of its client.
     for request in 1..=5 {
         rig.send(FIRST, &pull(WORKER, request, 1, &rows)).unwrap();
     }
