@@ -10,7 +10,7 @@ use thinwire_link::fuzzing::{Handshake, Preamble, Role};
 use thinwire_link::service::{ClientId, Connection, OUTPUT_BYTES_MAX, Outbox, Server, Service};
 use thinwire_link::{Error, Kind, Token};
 
-const LONG: Duration = Duration::from_secs(20);
+const LONG: Duration = Duration::from_secs(300);
 const SHORT: Duration = Duration::from_millis(50);
 
 /// Longer than a record, so that messages are made of several.
