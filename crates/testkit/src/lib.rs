@@ -7,8 +7,13 @@
 
 pub mod net;
 
+use std::time::Duration;
+
 use thinwire_link::{Bandwidth, Link, Token, mem, store, tcp};
 use thinwire_wire::{Rank, World};
+
+/// Longest wait: a rank that starves on a busy machine is not lost.
+const LONG: Duration = Duration::from_secs(300);
 
 /// Link that connects the ranks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,7 +58,12 @@ pub fn spawn_limited<T: Send>(
     let connect = |rank: u32| {
         let (store, world) = (&store, World::new(rank, size as u32).expect("a world of this size"));
         move || {
-            let mut options = tcp::Options { limit, ..tcp::Options::new(Token::new("test")) };
+            let mut options = tcp::Options {
+                limit,
+                timeout: LONG,
+                heartbeat_timeout: Some(LONG),
+                ..tcp::Options::new(Token::new("test"))
+            };
             if network == Network::Sealed {
                 (options.encryption, options.connections) = (tcp::Encryption::Always, 2);
             }
