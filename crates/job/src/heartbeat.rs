@@ -11,6 +11,9 @@ pub const VARIABLE: &str = "THINWIRE_HEARTBEAT_TIMEOUT_S";
 /// The heartbeat timeout if neither caller nor environment gives one.
 const USUAL: Duration = Duration::from_secs(10);
 
+/// The longest silence of a member of an elastic job.
+const SILENCE_MAX: Duration = Duration::from_secs(86_400);
+
 /// The shortest heartbeat timeout: a busy machine may be silent for less.
 const SHORTEST: Duration = Duration::from_secs(1);
 
@@ -39,6 +42,18 @@ pub fn heartbeat_timeout(
         .with_hint("a wait in which nothing moves ends after the timeout: give a longer one"))
 }
 
+/// The silence after which a member of an elastic job counts as lost, as its coordinator says: that of the
+/// environment, else `usual`.
+///
+/// # Errors
+/// If the variable is no time from a second to a day.
+pub fn silence(usual: Duration, variables: Variables<'_>) -> Result<Duration, Error> {
+    match variables(VARIABLE) {
+        Some(_) => heartbeat_timeout(None, SILENCE_MAX, variables),
+        None => Ok(usual),
+    }
+}
+
 fn parse(text: &str) -> Result<Duration, Error> {
     let seconds = text.parse().ok().and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
     seconds.ok_or_else(|| Error::invalid(format!("{VARIABLE} is '{text}', expected seconds")))
@@ -62,6 +77,17 @@ mod tests {
         assert_eq!(found(None, 60, None), Ok(10.0));
         assert_eq!(found(None, 3, None), Ok(10.0));
         assert_eq!(found(Some(60.0), 60, None), Ok(60.0));
+    }
+
+    #[test]
+    fn a_coordinator_takes_silence_from_the_environment_alone() {
+        let usual = Duration::from_secs(2);
+        let found = |said: Option<&str>| {
+            silence(usual, &|name: &str| said.filter(|_| name == VARIABLE).map(str::to_owned))
+        };
+        assert_eq!(found(None).unwrap(), usual);
+        assert_eq!(found(Some("90")).unwrap(), Duration::from_secs(90));
+        assert!(found(Some("0.5")).is_err());
     }
 
     #[test]

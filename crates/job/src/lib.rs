@@ -66,7 +66,7 @@ pub use address::{PORT, is_loopback};
 pub use environment::{Variables, find, local_ranks, process};
 pub use error::{Error, Kind};
 pub use given::{Form, Given};
-pub use heartbeat::heartbeat_timeout;
+pub use heartbeat::{heartbeat_timeout, silence};
 pub use meeting::{Meeting, Settings};
 pub use part::Part;
 pub use place::{Host, Place, Source};

@@ -45,7 +45,10 @@ impl Coordinator {
             Some(_) => Authority::Saved,
             None => Authority::Unsaved,
         };
-        let job = job(Options::new(authority, min, max), servers)?;
+        let usual = Options::new(authority, min, max);
+        let silence = thinwire_job::silence(usual.silence, &thinwire_job::process);
+        let options = Options { silence: silence.map_err(Failure::from)?, ..usual };
+        let job = job(options, servers)?;
         let tell = |event: &elastic::Event| eprintln!("thinwire: {}", event.text);
         let bind = || elastic::Coordinator::bind(address, token, job, state.as_deref(), tell);
         let inner = Some(py.detach(bind).map_err(Failure::from)?);
@@ -87,7 +90,8 @@ fn job(workers: Options, servers: bool) -> Result<Job, Failure> {
              state=\"FILE\")",
         ));
     }
-    let options = Options::new(Authority::Saved, 1, WORLD_SIZE_MAX);
+    let usual = Options::new(Authority::Saved, 1, WORLD_SIZE_MAX);
+    let options = Options { silence: workers.silence, ..usual };
     Ok(Job { workers, servers: Some(Servers::new(options, Configuration::new)) })
 }
 

@@ -49,11 +49,7 @@ enum News {
 /// If the variable is no time of a second or more.
 pub fn options(authority: Authority, ranks: RangeInclusive<u32>) -> Result<Options> {
     let usual = Options::new(authority, *ranks.start(), *ranks.end());
-    let process = thinwire_job::process;
-    let silence = match process("THINWIRE_HEARTBEAT_TIMEOUT_S") {
-        Some(_) => thinwire_job::heartbeat_timeout(None, Duration::from_secs(86_400), &process)?,
-        None => usual.silence,
-    };
+    let silence = thinwire_job::silence(usual.silence, &thinwire_job::process)?;
     Ok(Options { silence, ..usual })
 }
 
