@@ -1,7 +1,7 @@
 //! A rank that ends before it meets the others: it tells them, so that they need not wait for it.
 //!
 //! The others learn of it where they wait for the rank's address, within a second. Where rank 0 is
-//! the store's host and does not come itself, it opens the store for two seconds: who comes later
+//! the store's host and does not come itself, it opens the store for five seconds: who comes later
 //! finds nobody.
 
 use std::thread;

@@ -26,7 +26,7 @@ use crate::rendezvous::{bind, secret};
 const NAME_BYTES_MAX: usize = 48;
 
 /// Time that rank 0, as the store's host, stays to tell the others that the job is over.
-pub(crate) const LINGER: Duration = Duration::from_secs(2);
+pub(crate) const LINGER: Duration = Duration::from_secs(5);
 
 /// Options of the links between ranks.
 #[derive(Clone, Debug, PartialEq)]
