@@ -13,7 +13,7 @@ use thinwire_job::{Error, Settings};
 use crate::training::Training;
 
 /// Longest time that anything here takes.
-pub const LONG: Duration = Duration::from_secs(30);
+pub const LONG: Duration = Duration::from_secs(300);
 /// Time between two steps.
 const PACE: Duration = Duration::from_millis(2);
 
