@@ -112,14 +112,14 @@ fn who_waits_in_vain_is_told_what_is_missing_and_may_wait_on() {
     let mut second = open(&both[1], &job);
     // After a read of every shard, all servers have their shards and know the workers.
     second.pull_all(0).unwrap();
-    let mut first = Client::open(&both[0].seat, &job, Duration::from_secs(2)).unwrap();
+    let mut first = Client::open(&both[0].seat, &job, Duration::from_secs(5)).unwrap();
     let (rows, values) = ([5], [-1.0; WIDTH]);
     let gradient = [Gradient { table: 0, rows: &rows, values: &values }];
     let error = first.push(&gradient).unwrap_err();
     assert_eq!(error.kind(), Kind::Timeout);
     let text = error.to_string();
     let waits =
-        format!("no answer within 2 s: {SHARDS} requests wait, the first a push of shard 0");
+        format!("no answer within 5 s: {SHARDS} requests wait, the first a push of shard 0");
     assert!(text.starts_with(&waits) && text.ends_with(": no answer"), "{text}");
 
     assert_eq!(first.finish_push().unwrap_err().kind(), Kind::Timeout, "it is still under way");
@@ -172,7 +172,7 @@ fn a_job_without_servers_is_told_so() {
     let _servers = servers(&coordinator, 1);
     let worker = workers(&coordinator, 1).remove(0);
     let job = definition("async", "sgd:lr=1", 0);
-    let soon = Duration::from_secs(3);
+    let soon = Duration::from_secs(5);
     let text = refusal(Client::open(&worker.seat, &job, soon));
-    assert_eq!(text, "1 of 2 servers are there, after 3 s");
+    assert_eq!(text, "1 of 2 servers are there, after 5 s");
 }

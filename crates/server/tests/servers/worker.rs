@@ -14,7 +14,7 @@ use thinwire_server::{Definition, JobState, Part, Pull, Push, ViewRequest};
 use crate::{LONG, TOKEN, options};
 
 /// Time after which a request is repeated.
-const AGAIN: Duration = Duration::from_millis(200);
+const AGAIN: Duration = Duration::from_secs(1);
 
 pub struct Worker {
     id: Id,
