@@ -3,12 +3,18 @@
 
 pub mod etcd;
 
+use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
+use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::{Duration, Instant};
 
-/// Nothing here may take longer.
-const PATIENCE: Duration = Duration::from_secs(120);
+/// Longest time that anything here may take, on a machine that is busy with something else: it ends what hangs.
+const PATIENCE: Duration = Duration::from_secs(300);
+
+/// Silence after which a coordinator of a test counts a process as lost: longer than usual, since one that starves
+/// is silent although it lives.
+pub const SILENCE: Duration = Duration::from_secs(6);
 
 /// The flags of a model that trains in milliseconds.
 pub const SMALL: [&str; 10] =
@@ -50,7 +56,8 @@ impl Folder {
     }
 
     /// The program in this folder, without a launcher's variables. It is killed when the thread that starts
-    /// it ends, so that a test that fails leaves nothing running.
+    /// it ends, so that a test that fails leaves nothing running. A coordinator that it launches takes
+    /// ten seconds of silence for a loss, as links do, unless a timeout is given, which may be shorter.
     pub fn command(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new("setpriv");
         command.args(["--pdeathsig", "KILL", env!("CARGO_BIN_EXE_thinwire")]);
@@ -59,6 +66,9 @@ impl Folder {
         FOREIGN.iter().for_each(|name| {
             command.env_remove(name);
         });
+        if !arguments.contains(&"--timeout") {
+            command.env("THINWIRE_HEARTBEAT_TIMEOUT_S", "10");
+        }
         command
     }
 
@@ -92,8 +102,6 @@ pub struct Ended {
     pub code: Option<i32>,
     pub stdout: String,
     pub stderr: String,
-    /// When it had ended.
-    pub at: Instant,
 }
 
 impl Ended {
@@ -140,11 +148,27 @@ pub fn finish(mut child: Child) -> Ended {
         true => child.wait_with_output().unwrap(),
         false => Output { status: child.wait().unwrap(), stdout: Vec::new(), stderr: Vec::new() },
     };
-    let at = Instant::now();
     drop(done);
     guard.join().unwrap();
     let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
-    Ended { code: status.code(), stdout: text(stdout), stderr: text(stderr), at }
+    Ended { code: status.code(), stdout: text(stdout), stderr: text(stderr) }
+}
+
+/// Waits until all programs end. They are read at once: one whose pipe is full waits, and the others for it.
+pub fn finish_all(children: impl IntoIterator<Item = Child>) -> Vec<Ended> {
+    let reader = |child| std::thread::spawn(move || finish(child));
+    let readers: Vec<_> = children.into_iter().map(reader).collect();
+    readers.into_iter().map(|reader| reader.join().unwrap()).collect()
+}
+
+/// A port that is free, and that the system gives to nobody who asks for any: it takes those from 32768 on.
+pub fn free_port() -> u16 {
+    static NEXT: AtomicU16 = AtomicU16::new(0);
+    let begin = std::process::id() as u16;
+    let port = || 10_000 + begin.wrapping_add(NEXT.fetch_add(1, Ordering::Relaxed)) % 20_000;
+    std::iter::repeat_with(port)
+        .find(|port| TcpListener::bind(("127.0.0.1", *port)).is_ok())
+        .unwrap()
 }
 
 /// `kill -9`.
