@@ -8,13 +8,13 @@ use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
 use support::{
-    Ended, Folder, assert_same_rows, child_with, eventually, finish, kill, losses, signal,
-    train_arguments,
+    Ended, Folder, SILENCE, assert_same_rows, child_with, eventually, finish, finish_all, kill,
+    losses, signal, train_arguments,
 };
 use thinwire_job::elastic::{Authority, Coordinator, Event, Operator, Options, Seat};
 
 /// Long enough for any epoch to begin on a busy machine.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_secs(300);
 /// Enough for a process that is started beside them to join.
 const STEPS: &str = "6000";
 /// The batch of 4 rows does not divide among three ranks. A low learning rate keeps the rounding of sums over
@@ -42,7 +42,7 @@ struct Job {
 impl Job {
     fn new(name: &str, min: u32, max: u32) -> Job {
         let (sender, events) = channel();
-        let options = Options::new(Authority::Saved, min, max);
+        let options = Options { silence: SILENCE, ..Options::new(Authority::Saved, min, max) };
         let tell = move |event: &Event| drop(sender.send(event.clone()));
         let coordinator = Coordinator::bind("127.0.0.1:0", "", options, None, tell).unwrap();
         Job { coordinator, events, folder: Folder::new(name) }
@@ -107,8 +107,9 @@ fn a_killed_rank_costs_no_row_and_its_successor_joins() {
     let job = Job::new("elastic-killed", 1, 3);
     let flags = [&FLAGS[..], &["--json"]].concat();
     let mut members: Vec<Child> = (0..3).map(|_| job.member(&flags)).collect();
-    assert_eq!(job.epoch(3), 0);
-    job.step(200);
+    // The first who are there may begin alone.
+    let begun = job.epoch(3);
+    job.step(begun + 200);
     let shown = job.top("samples/s");
     for expected in
         [" ranks, 1 to 3 allowed", "of 6\u{2009}000, loss ", "running", "█", "not measured"]
@@ -119,16 +120,16 @@ fn a_killed_rank_costs_no_row_and_its_successor_joins() {
     kill(victim.id());
     assert_eq!(finish(victim).code, None);
     let step = job.epoch(2);
-    assert!(step >= 200, "{step}");
+    assert!(step >= begun + 200, "{step}");
     members.push(job.member(&flags));
     job.epoch(3);
-    let ended: Vec<Ended> = members.into_iter().map(finish).collect();
+    let ended = finish_all(members);
     assert!(ended.iter().all(|ended| ended.code == Some(0)), "{ended:?}");
     let mut first: Vec<Ended> = ended.into_iter().filter(|it| !it.stdout.is_empty()).collect();
     assert_eq!(first.len(), 1, "one rank prints");
     let first = first.remove(0);
-    assert!(first.stderr.contains("epoch 2: 2 ranks; step "), "{}", first.stderr);
-    assert!(first.stderr.contains("epoch 3: 3 ranks, 1 of them new; step "), "{}", first.stderr);
+    assert!(first.stderr.contains(": 2 ranks; step "), "{}", first.stderr);
+    assert!(first.stderr.contains(": 3 ranks, 1 of them new; step "), "{}", first.stderr);
     assert_same_rows(&job.folder, &FLAGS, &losses(first));
 }
 
@@ -178,7 +179,7 @@ fn ranks_that_all_leave_save_their_last_step() {
     job.epoch(2);
     job.step(50);
     members.iter().for_each(|member| signal(member.id(), "TERM"));
-    let ended = members.map(finish);
+    let ended = finish_all(members);
     assert!(ended.iter().all(|it| matches!(it.code, Some(0 | 143))), "{ended:?}");
     assert!(checkpoints(&job.folder.path().join("kept")).pop() >= Some(50), "{ended:?}");
     assert!(!job.events.try_iter().any(|event| event.json["event"] == "complete"));
@@ -210,7 +211,7 @@ fn a_checkpoint_that_cannot_be_written_ends_no_rank() {
     std::fs::create_dir(&kept).unwrap();
     std::fs::write(kept.join("step-000050"), "in the way").unwrap();
     let flags = [&KEPT[..], &["--steps", "100", "--checkpoint-every", "25"]].concat();
-    let ended = [job.member(&flags), job.member(&flags)].map(finish);
+    let ended = finish_all([job.member(&flags), job.member(&flags)]);
     assert!(ended.iter().all(|ended| ended.code == Some(0)), "{ended:?}");
     let said: Vec<_> = ended.iter().flat_map(|ended| ended.stderr.lines()).collect();
     let warnings: Vec<_> =
@@ -267,7 +268,7 @@ fn who_joins_a_resumed_training_may_find_a_newer_checkpoint() {
     job.step(150);
     let joiner = job.member(&flags);
     assert!(job.epoch(2) >= 150);
-    let ended = [finish(member), finish(joiner)];
+    let ended = finish_all([member, joiner]);
     assert!(ended.iter().all(|ended| ended.code == Some(0)), "{ended:?}");
     let said = &ended[0].stderr;
     assert!(said.contains("epoch 1 goes on from step 20: kept/"), "{said}");

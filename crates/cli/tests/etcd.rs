@@ -12,7 +12,8 @@ use std::time::Duration;
 use serde_json::Value;
 use support::etcd::Etcd;
 use support::{
-    Folder, assert_same_rows, child_with, eventually, finish, kill, losses, signal, train_arguments,
+    Folder, assert_same_rows, child_with, eventually, finish, finish_all, free_port, kill, losses,
+    signal, train_arguments,
 };
 use thinwire_job::elastic::Operator;
 
@@ -122,7 +123,7 @@ fn all_launchers_of_a_job_end_with_it_and_the_next_one_begins_anew() {
     for round in ["first", "second"] {
         let names = [format!("one-{round}"), format!("two-{round}")];
         let launchers = names.each_ref().map(|name| job.launcher(name, &["--steps", "40"]));
-        let ended = launchers.map(finish);
+        let ended = finish_all(launchers);
         let printed = ended.iter().filter(|ended| !ended.stdout.is_empty()).count();
         for (ended, name) in ended.iter().zip(&names) {
             assert_eq!(ended.code, Some(0), "{}", job.said(name));
@@ -203,7 +204,7 @@ fn refused(folder: &Folder, store: &str) -> [String; 2] {
 #[test]
 fn what_is_no_etcd_is_refused_in_one_line() {
     let folder = Folder::new("no-etcd");
-    let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let free = format!("127.0.0.1:{}", free_port());
     let [error, hint] = refused(&folder, &format!("etcd://{free}/j"));
     assert_eq!(error, format!("error: cannot reach etcd at {free}: connection refused"));
     assert_eq!(hint, "hint: is etcd running there, and reachable from this machine?");

@@ -4,10 +4,10 @@ mod support;
 
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use support::{Folder, finish, kill, losses};
+use support::{Folder, SILENCE, finish, kill, losses};
 use thinwire_job::Settings;
 use thinwire_job::elastic::{Authority, Coordinator, Job, Options, Presence, Seat, Servers};
 use thinwire_server::{
@@ -15,7 +15,7 @@ use thinwire_server::{
 };
 use thinwire_update::{Optimizer, Rows};
 
-const LONG: Duration = Duration::from_secs(60);
+const LONG: Duration = Duration::from_secs(300);
 const ROWS: u64 = 200;
 const RULES: [&str; 2] = ["sgd:lr=1", "adagrad:lr=0.5"];
 
@@ -31,7 +31,7 @@ impl Started {
     }
 
     fn with(servers: usize, command: impl Fn() -> Command) -> Started {
-        let options = || Options::new(Authority::Saved, 1, 8);
+        let options = || Options { silence: SILENCE, ..Options::new(Authority::Saved, 1, 8) };
         let views = Some(Servers::new(options(), Configuration::default));
         let job = Job { workers: options(), servers: views };
         let coordinator = Coordinator::bind("127.0.0.1:0", "", job, None, |_event| {}).unwrap();
@@ -113,21 +113,22 @@ fn check(address: &str, pushes: u64) {
 fn a_job_whose_servers_are_all_killed_goes_on_with_more_of_them() {
     let folder = Folder::new("snapshots-restored");
     let job = Started::new(&folder, 2, &["--snapshot-dir", "snapshots"]);
-    let (address, pushed) = (job.address(), AtomicU64::new(0));
+    let address = job.address();
+    let (pushed, is_saved) = ([0, 0].map(AtomicU64::new), AtomicBool::new(false));
     std::thread::scope(|scope| {
-        let worker = || {
+        let worker = |own: &AtomicU64| {
             train(&address, &definition(2, None), |pushes| {
-                pushed.fetch_add(1, Ordering::Relaxed);
-                pushes >= 4000
+                own.store(pushes, Ordering::Relaxed);
+                is_saved.load(Ordering::Relaxed)
             })
         };
-        let workers = [0, 1].map(|_| scope.spawn(worker));
-        support::eventually(|| (pushed.load(Ordering::Relaxed) > 100).then_some(()));
+        let worker = &worker;
+        let workers = pushed.each_ref().map(|own| scope.spawn(move || worker(own)));
+        let is_ready = |own: &AtomicU64| own.load(Ordering::Relaxed) > 50;
+        support::eventually(|| pushed.iter().all(is_ready).then_some(()));
         let asked = folder.run(&["snapshot", "--coordinator", &address]);
-        assert!(
-            workers.iter().all(|worker| !worker.is_finished()),
-            "nothing was trained meanwhile"
-        );
+        is_saved.store(true, Ordering::Relaxed);
+        workers.into_iter().for_each(|worker| worker.join().unwrap());
         assert_eq!(asked.done(), "snapshot-000001\n");
     });
     job.kill();
@@ -135,7 +136,7 @@ fn a_job_whose_servers_are_all_killed_goes_on_with_more_of_them() {
     let path: PathBuf = folder.path().join("snapshots");
     let snapshot = Snapshot::open(&path).unwrap();
     let pushes: Vec<u64> = snapshot.frontier().pushes.values().copied().collect();
-    assert!(pushes.len() == 2 && pushes.iter().all(|it| (1..4000).contains(it)), "{pushes:?}");
+    assert!(pushes.len() == 2 && pushes.iter().all(|it| *it > 50), "{pushes:?}");
     let total = pushes.iter().sum();
     let flags = ["--restore", "snapshots", "--snapshot-dir", "snapshots"];
     let job = Started::new(&folder, 3, &flags);
@@ -226,9 +227,12 @@ fn servers_and_ranks_go_on_from_one_snapshot() {
         let mut job = Started::new(&folder, 1, flags);
         let seat = Seat::new(job.address(), "").unwrap();
         let definition = Definition { restore, ..one() };
-        let opened = Client::open(&seat, &definition, Duration::from_secs(1));
-        let server = finish(job.servers.remove(0));
-        drop(opened);
+        let mut server = job.servers.remove(0);
+        support::eventually(|| {
+            let _ = Client::open(&seat, &definition, Duration::from_secs(1));
+            server.try_wait().unwrap()
+        });
+        let server = finish(server);
         (server.error().to_owned(), server.stderr)
     };
     let (error, all) = ended(&[], Some(name.clone()));

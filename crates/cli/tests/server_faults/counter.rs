@@ -22,7 +22,7 @@ pub const COUNTS: &str = "counts";
 const ROWS: u64 = 64;
 const WIDTH: usize = 4;
 /// Longest time without an answer.
-const TIMEOUT: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(300);
 
 /// Does what the variable says; nothing if it is not set.
 pub fn run() {

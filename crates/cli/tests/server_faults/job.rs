@@ -11,7 +11,7 @@ use thinwire_job::elastic::Seat;
 
 use crate::counter::{COUNTS, PUSHED, TOKEN, VARIABLE};
 use crate::network::{Network, Place};
-use crate::support::{Folder, eventually};
+use crate::support::{Folder, SILENCE, eventually, free_port};
 
 /// Path of the program.
 const PROGRAM: &str = env!("CARGO_BIN_EXE_thinwire");
@@ -46,7 +46,7 @@ impl<'a> CountedJob<'a> {
     /// shard.
     pub fn start(name: &str, network: &'a Network, servers: u32, backups: u32) -> CountedJob<'a> {
         let folder = Folder::new(&format!("servers-{name}"));
-        let address = format!("{}:{}", network.address(Place::Near), free_port(network));
+        let address = format!("{}:{}", network.address(Place::Near), free_port());
         let mut job = CountedJob {
             network,
             folder,
@@ -162,7 +162,8 @@ impl<'a> CountedJob<'a> {
 
     fn run(&self, mut command: Command) -> Running {
         command.current_dir(self.folder.path()).stdin(Stdio::null());
-        command.env("THINWIRE_TOKEN", TOKEN);
+        let silence = SILENCE.as_secs().to_string();
+        command.env("THINWIRE_TOKEN", TOKEN).env("THINWIRE_HEARTBEAT_TIMEOUT_S", silence);
         Running(command.spawn().unwrap())
     }
 }
@@ -220,16 +221,5 @@ impl Worker {
         let status = eventually(|| self.process.0.try_wait().unwrap());
         assert!(status.success(), "{status}");
         self.thread.take().into_iter().for_each(|thread| thread.join().unwrap());
-    }
-}
-
-fn free_port(network: &Network) -> u16 {
-    match network {
-        Network::Loopback => {
-            let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-            listener.local_addr().unwrap().port()
-        }
-        // The namespaces belong to this job, so no port is taken.
-        Network::Hosts(_) => 29500,
     }
 }

@@ -19,8 +19,8 @@ use counter::PUSHES;
 use job::CountedJob;
 use network::{Network, Place};
 
-/// Time for which a server is cut off.
-const CUT: Duration = Duration::from_secs(10);
+/// Time for which a server is cut off: longer than the silence after which it is lost.
+const CUT: Duration = Duration::from_secs(15);
 
 /// Runs a fault for the requested number of rounds.
 fn rounds(name: &str, network: &Network, (servers, backups): (u32, u32), fault: Fault) {

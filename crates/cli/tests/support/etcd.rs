@@ -1,11 +1,11 @@
 //! A real etcd on ports of its own, as Debian's `etcd-server` has it.
 
 use std::io::{Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::net::TcpStream;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 
-use super::{Folder, eventually};
+use super::{Folder, eventually, free_port};
 
 /// An etcd that ends with the test.
 pub struct Etcd {
@@ -27,8 +27,7 @@ impl Etcd {
             eprintln!("skipped: there is no etcd on this machine (Debian's etcd-server)");
             return None;
         }
-        let free = [(); 2].map(|()| TcpListener::bind("127.0.0.1:0").unwrap());
-        let ports = free.map(|listener| listener.local_addr().unwrap().port());
+        let ports = [free_port(), free_port()];
         let mut etcd = Etcd { ports, scheme, data: folder.path().join("etcd"), server: None };
         etcd.restart();
         Some(etcd)
