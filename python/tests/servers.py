@@ -31,5 +31,5 @@ def client(address: str, optimizer: str = "sgd:lr=1", **options: Any) -> Any:
     """The servers of the job at an address, as a worker uses them."""
     from thinwire.server.job import ParameterServer
 
-    place = {"coordinator": address, "token": TOKEN, "timeout_s": 20.0}
+    place = {"coordinator": address, "token": TOKEN, "timeout_s": 300.0}
     return ParameterServer(optimizer, **{**place, **options})

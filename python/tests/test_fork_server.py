@@ -35,7 +35,7 @@ def leave():
 
 def sleep_with_a_child():
     if (child := os.fork()) == 0:
-        time.sleep(60)
+        time.sleep(10 * launch.PATIENCE_S)
         os._exit(0)
     print(child, flush=True)
     os.kill(os.getpid(), signal.SIGKILL)
@@ -63,6 +63,7 @@ def test_exits_and_signals_are_those_of_the_rank():
 def test_what_a_forked_rank_has_started_ends_with_it():
     (outcome,) = launch.run(1, sleep_with_a_child)
     assert outcome.code == -signal.SIGKILL
-    child, deadline = int(outcome.stdout), time.monotonic() + 10
+    child, deadline = int(outcome.stdout), time.monotonic() + launch.PATIENCE_S
     while launch.runs(child):
         assert time.monotonic() < deadline, "its child has outlived it"
+        time.sleep(0.01)

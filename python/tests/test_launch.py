@@ -4,7 +4,6 @@ import os
 import signal
 import socket
 import subprocess
-import sys
 import time
 
 import pytest
@@ -26,11 +25,11 @@ def bind_both_ports():
 def fail_on_rank_1():
     if os.environ["RANK"] == "1":
         raise ValueError("rank 1 has had enough")
-    time.sleep(60)
+    time.sleep(10 * launch.PATIENCE_S)
 
 
 def hang_with_a_child():
-    child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
+    child = subprocess.Popen(["sleep", f"{10 * launch.PATIENCE_S}"])
     print(child.pid, flush=True)
     child.wait()
 
@@ -62,18 +61,18 @@ def test_script_answers_with_its_last_line(ranks, tmp_path):
 
 
 def test_failure_of_one_rank_ends_all_and_is_shown(ranks):
-    start = time.monotonic()
-    with pytest.raises(AssertionError, match="ValueError: rank 1 has had enough"):
+    with pytest.raises(AssertionError, match="ValueError: rank 1 has had enough") as raised:
         ranks(2, fail_on_rank_1)
-    assert time.monotonic() - start < 30
+    assert "rank 0 ended with SIGKILL" in str(raised.value), "it was not waited for"
 
 
 def test_hanging_rank_shows_where_and_takes_its_children_along():
-    (outcome,) = launch.run(1, hang_with_a_child, timeout=2)
+    (outcome,) = launch.run(1, hang_with_a_child, timeout=8)
     assert outcome.code != 0 and "in hang_with_a_child" in outcome.stderr
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + launch.PATIENCE_S
     while launch.runs(int(outcome.stdout)):
         assert time.monotonic() < deadline, "its child has outlived it"
+        time.sleep(0.01)
 
 
 def test_signal_is_a_negative_code():

@@ -17,7 +17,7 @@ DIGITS = ROOT.parent / "shared" / "data" / "mnist10k"
 
 def said(name: str, *arguments: str) -> str:
     """What rank 0 of an example printed; both ranks must have ended well."""
-    outcomes = launch.run(2, EXAMPLES / name, arguments=arguments, timeout=180, wait_for_all=False)
+    outcomes = launch.run(2, EXAMPLES / name, arguments=arguments, wait_for_all=False)
     launch.results(outcomes)
     return outcomes[0].stdout
 
@@ -28,9 +28,7 @@ def test_lenet_learns_digits_that_are_made():
 
 
 def test_a_folder_without_digits_is_named_in_one_line(tmp_path):
-    (outcome,) = launch.run(
-        1, EXAMPLES / "mindspore_lenet.py", arguments=["--data", str(tmp_path)], timeout=100
-    )
+    (outcome,) = launch.run(1, EXAMPLES / "mindspore_lenet.py", arguments=["--data", str(tmp_path)])
     last = outcome.stderr.strip().rpartition("\n")[2]
     assert outcome.code == 1
     assert last == f"no *-images-idx3-ubyte.gz in {tmp_path}, expected one"

@@ -13,7 +13,8 @@ import pytest
 import launch
 
 pytestmark = pytest.mark.needs("mindspore")
-LIMIT_S = 5.0
+# Less than the minute after which a rank gives up by itself.
+LIMIT_S = 50.0
 FATAL_STEP = 3
 MODES = ("graph", "pynative")
 WAYS = ("callback", "cell", "loop")
@@ -127,13 +128,13 @@ def assert_clear(answer: dict[str, object], kind: str, *words: str) -> None:
     ("mode", "way"), [("graph", "callback"), ("graph", "pair"), ("pynative", "cell")]
 )
 def test_a_lost_rank_ends_the_others(mode, way):
-    survivor, lost = launch.run(2, one, arguments=[mode, way, "die"], timeout=60)
+    survivor, lost = launch.run(2, one, arguments=[mode, way, "die"])
     assert lost.code == 3
     assert_clear(survivor.result, "PeerError", "rank 1")
 
 
 def test_an_exception_of_one_rank_reaches_the_others(ranks):
-    waiting, raising = ranks(2, every, arguments=["raise"], timeout=120)
+    waiting, raising = ranks(2, every, arguments=["raise"])
     for case, answer in waiting.items():
         assert "no label 11" in raising[case]["text"]
         assert_clear(answer, "PeerError", "rank 1", "no label 11")
@@ -146,7 +147,7 @@ def test_an_exception_of_one_rank_reaches_its_partner(ranks):
 
 
 def test_a_nan_on_one_rank_is_refused_by_all(ranks):
-    for answers in ranks(2, every, arguments=["spoil"], timeout=120):
+    for answers in ranks(2, every, arguments=["spoil"]):
         for answer in answers.values():
             assert_clear(answer, "InvalidError", "not finite")
             assert answer["finite"], "no rank has made the step"
@@ -232,7 +233,7 @@ def test_disagreement_is_said_before_anything_moves(ranks):
 def test_a_missing_mindspore_is_named_in_one_line():
     hidden = "import sys; sys.modules['mindspore'] = None; import thinwire.mindspore"
     ended = subprocess.run(
-        [sys.executable, "-c", hidden], capture_output=True, text=True, timeout=60, check=False
+        [sys.executable, "-c", hidden], capture_output=True, text=True, timeout=600, check=False
     )
     assert ended.returncode == 1
     last = ended.stderr.strip().splitlines()[-1]

@@ -53,7 +53,7 @@ def corrected() -> dict[str, float]:
 
 @pytest.mark.parametrize("world", [1, 2])
 def test_without_loss_it_is_the_optimizers_momentum(ranks, world):
-    for distances in ranks(world, corrected, timeout=120):
+    for distances in ranks(world, corrected):
         assert max(distances.values()) < 1e-5, distances
 
 

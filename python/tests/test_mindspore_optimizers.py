@@ -95,7 +95,7 @@ def paired(weights, rank, step):
 
 @pytest.mark.parametrize(("name", "world"), [("drawn", 2), ("paired", 2), ("paired", 3)])
 def test_parameters_move_by_the_law(ranks, name, world):
-    for differences in ranks(world, run_by, arguments=[name], timeout=120):
+    for differences in ranks(world, run_by, arguments=[name]):
         assert max(differences.values()) <= 1e-6, differences
 
 

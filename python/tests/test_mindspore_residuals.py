@@ -199,8 +199,8 @@ def goes_on(folder: str) -> tuple[dict[str, list[float]], str]:
 def test_what_ranks_owe_together_stays_whatever_their_number(ranks, tmp_path, before, after):
     import numpy as np
 
-    old = ranks(before, saves, arguments=[str(tmp_path)], timeout=120)
-    new = ranks(after, goes_on, arguments=[str(tmp_path)], timeout=120)
+    old = ranks(before, saves, arguments=[str(tmp_path)])
+    new = ranks(after, goes_on, arguments=[str(tmp_path)])
     for name in ("residual.weight", "momentum.weight"):
         nothing = [0.0] * (SHAPE[0] * SHAPE[1])
         was = np.sum([tensors[name] for tensors in old], axis=0)

@@ -94,7 +94,7 @@ def skipping() -> dict[str, tuple[str, float]]:
 
 
 def test_a_step_that_overflows_on_one_rank_is_skipped_by_all(ranks):
-    first, second = ranks(2, skipping, timeout=180)
+    first, second = ranks(2, skipping)
     assert first == second
     for name, found in first.items():
         mode = name.partition(" ")[0]

@@ -122,7 +122,7 @@ def train(address, mode, way):
 )
 def test_sync_with_sgd_is_training_in_one_process(ranks, tmp_path, mode, way):
     job = Job(tmp_path, workers=2, servers=1)
-    first, second = ranks(2, train, arguments=[job.address, mode, way], timeout=120)
+    first, second = ranks(2, train, arguments=[job.address, mode, way])
     assert first == second
 
 

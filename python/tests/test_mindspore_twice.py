@@ -79,7 +79,7 @@ def saved(folder: str, group) -> str:
 
 @pytest.mark.parametrize("mode", ["graph", "pynative"])
 def test_two_trainings_are_one_of_both_lengths(ranks, tmp_path, mode):
-    for answers in ranks(2, twice, arguments=[mode, str(tmp_path)], timeout=180):
+    for answers in ranks(2, twice, arguments=[mode, str(tmp_path)]):
         assert answers == {case: [True] * 3 for case in CASES}
 
 
@@ -114,7 +114,7 @@ def planned() -> list[bool]:
 
 
 def test_auto_goes_on_with_its_plan(ranks):
-    assert ranks(2, planned, timeout=120) == [[True, True]] * 2
+    assert ranks(2, planned) == [[True, True]] * 2
 
 
 def another_model(folder: str) -> list[bool]:
@@ -142,4 +142,4 @@ def another_model(folder: str) -> list[bool]:
 
 
 def test_saved_residuals_are_those_of_the_first_model(ranks, tmp_path):
-    assert ranks(2, another_model, arguments=[str(tmp_path)], timeout=120) == [[True, False]] * 2
+    assert ranks(2, another_model, arguments=[str(tmp_path)]) == [[True, False]] * 2

@@ -5,6 +5,7 @@ import signal
 import subprocess
 import threading
 import time
+from pathlib import Path
 
 import numpy
 import pytest
@@ -146,16 +147,21 @@ def descriptors():
 
     group = thinwire.init()
 
-    def opened(count):
+    def opened(count, most=0):
         for number in range(count):
             group.split(f"split {number}").barrier()
             _core.Synchronizer(group.core, [("a", [8, 8], "f32", 0)])
             _core.Scatter(group.core, "int8")
         group.barrier()
-        time.sleep(0.3)  # the store's host closes its end when it hears of it
-        return len(os.listdir("/proc/self/fd"))
+        # The store's host closes its end when it hears of it.
+        for _ in range(1000):
+            if (found := len(os.listdir("/proc/self/fd"))) <= most:
+                break
+            time.sleep(0.01 if most else 0.0003)
+        return found
 
-    return opened(2), opened(12)
+    few = opened(2)
+    return few, opened(12, few + 3)
 
 
 def test_what_is_dropped_keeps_no_connection(ranks):
@@ -306,52 +312,50 @@ def test_names_are_those_under_which_users_know_them():
         assert error.__module__ == "thinwire" and getattr(thinwire, error.__name__) is error
 
 
-def wait_for_ever():
-    group = thinwire.init(timeout_s=120)
+def wait_for_ever(interrupted):
+    group = thinwire.init(timeout_s=600)
     if group.rank == 0:
-        threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT)).start()
+        threading.Timer(1.0, os.kill, (os.getpid(), signal.SIGINT)).start()
     try:
         if group.rank == 0:
             group.barrier()
         else:
-            time.sleep(1.5)
+            while not Path(interrupted).exists():
+                time.sleep(0.01)
             group.all_reduce(numpy.ones(3, numpy.float32))
     except KeyboardInterrupt:
+        Path(interrupted).touch()
         return "interrupted"
     except thinwire.PeerError as error:
         return str(error)
 
 
-def test_an_interrupt_ends_the_wait_and_tells_the_others(ranks):
-    first, second = ranks(2, wait_for_ever)
+def test_an_interrupt_ends_the_wait_and_tells_the_others(ranks, tmp_path):
+    first, second = ranks(2, wait_for_ever, arguments=[str(tmp_path / "interrupted")])
     assert first == "interrupted"
     assert "rank 0 reports: interrupted by a signal" in second
 
 
 def raise_on_one():
     group = thinwire.init()
-    begin = time.monotonic()
     try:
         group.barrier()  # which the others may still be in when rank 1 is out
         if group.rank == 1:
             raise ValueError("the data are gone")
         group.barrier()
     except thinwire.PeerError as error:
-        return str(error), time.monotonic() - begin
+        return str(error)
 
 
 def test_an_exception_on_one_rank_reaches_the_others(ranks):
     outcomes = launch.run(3, raise_on_one)
     for rank in (0, 2):
-        said, seconds = outcomes[rank].result
-        assert "rank 1 raised ValueError: the data are gone" in said
-        assert seconds < 5
+        assert "rank 1 raised ValueError: the data are gone" in outcomes[rank].result
     assert outcomes[1].code == 1
 
 
 def die():
     group = thinwire.init()
-    begin = time.monotonic()
     try:
         group.barrier()  # which the others may still be in when rank 0 is out
         if group.rank == 0:
@@ -362,16 +366,16 @@ def die():
     try:
         group.barrier()
     except thinwire.PeerError as error:
-        return said, str(error), time.monotonic() - begin
+        return said, str(error)
 
 
 def test_a_killed_rank_is_named_at_once_and_ever_after():
     killed, *others = launch.run(3, die)
     assert killed.code == -signal.SIGKILL
     for outcome in others:
-        first, later, seconds = outcome.result
+        first, later = outcome.result
         assert "rank 0" in first and "rank 0" in later
-        assert seconds < 5
+        assert "timed out" not in first
 
 
 def fork():
@@ -460,7 +464,6 @@ def test_ranks_that_make_different_calls_hear_it_all(ranks, world):
 
 
 def worlds_differ():
-    begin = time.monotonic()
     try:
         thinwire.init(
             rank=int(os.environ["RANK"]),
@@ -468,13 +471,12 @@ def worlds_differ():
             coordinator=f"127.0.0.1:{os.environ['MASTER_PORT']}",
         )
     except thinwire.PeerError as error:
-        return str(error), time.monotonic() - begin
+        return str(error)
 
 
 def test_worlds_that_differ_are_named_on_all_ranks(ranks):
-    for said, seconds in ranks(2, worlds_differ):
+    for said in ranks(2, worlds_differ):
         assert "rank 1" in said and "world 3" in said and "world 2" in said
-        assert seconds < 5
 
 
 def nobody_comes():
@@ -521,12 +523,12 @@ def test_a_heartbeat_timeout_beyond_the_timeout_is_refused(monkeypatch):
         thinwire.init(timeout_s=60)
 
 
-def paused():
-    """Rank 1 stops for longer than a second; a helper of its own lets it go on."""
+def paused(pause_s):
+    """Rank 1 stops for so long; a helper of its own lets it go on."""
     group = thinwire.init(timeout_s=60, heartbeat_timeout_s=float(os.environ["PATIENCE_S"]))
     group.barrier()
     if group.rank == 1:
-        subprocess.Popen(["sh", "-c", f"sleep 2.5; kill -CONT {os.getpid()}"])
+        subprocess.Popen(["sh", "-c", f"sleep {pause_s}; kill -CONT {os.getpid()}"])
         os.kill(os.getpid(), signal.SIGSTOP)
     try:
         group.barrier()
@@ -535,8 +537,8 @@ def paused():
 
 
 def test_a_silent_rank_is_waited_for_as_long_as_said(ranks):
-    assert ranks(2, paused, env={"PATIENCE_S": "30"}) == [None, None]
-    said, _ = ranks(2, paused, env={"PATIENCE_S": "1"})
+    assert ranks(2, paused, arguments=[2], env={"PATIENCE_S": "60"}) == [None, None]
+    said, _ = ranks(2, paused, arguments=[8], env={"PATIENCE_S": "4"})
     assert "lost rank 1: silent for" in said
 
 

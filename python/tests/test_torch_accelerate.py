@@ -63,7 +63,7 @@ def resumed(folder, codec):
 
 @pytest.mark.parametrize("codec", ["int4", "powersgd:2"])
 def test_a_resumed_training_ends_with_the_same_bits(ranks, tmp_path, codec):
-    first, second = ranks(2, resumed, arguments=[str(tmp_path), codec], timeout=100)
+    first, second = ranks(2, resumed, arguments=[str(tmp_path), codec])
     assert len(set(first[0])) == 1 and first[0] == second[0]
     assert first[1] != second[1], "each rank has residuals of its own"
     files = sorted(each.name for each in tmp_path.glob("thinwire*"))
@@ -76,7 +76,7 @@ def with_and_without():
 
 
 def test_the_optimizer_is_as_without(ranks):
-    first, second = ranks(2, with_and_without, timeout=100)
+    first, second = ranks(2, with_and_without)
     assert first == second and first[0] == first[1]
 
 
@@ -103,12 +103,12 @@ UNLAUNCHED = dict.fromkeys(("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZ
 
 @pytest.mark.parametrize("env", [{}, UNLAUNCHED], ids=["launched", "not launched"])
 def test_one_device_goes_on_from_two_and_two_from_one(ranks, tmp_path, env):
-    for said, files in ranks(2, resized, arguments=[str(tmp_path)], timeout=100):
+    for said, files in ranks(2, resized, arguments=[str(tmp_path)]):
         assert not said and files == ["thinwire.rank0.pt", "thinwire.rank1.pt"]
-    ((said, files),) = ranks(1, resized, arguments=[str(tmp_path)], env=env, timeout=100)
+    ((said, files),) = ranks(1, resized, arguments=[str(tmp_path)], env=env)
     assert said == ["one rank exchanges nothing: what codecs owed in the checkpoint is left out"]
     assert files == []
-    for said, files in ranks(2, resized, arguments=[str(tmp_path)], timeout=100):
+    for said, files in ranks(2, resized, arguments=[str(tmp_path)]):
         assert said == ["the checkpoint has no state of Thinwire: codecs begin without residuals"]
         assert files == ["thinwire.rank0.pt", "thinwire.rank1.pt"]
 
@@ -151,7 +151,7 @@ def unfit(folder):
 
 
 def test_what_does_not_fit_is_said(ranks, tmp_path):
-    first, second = ranks(2, unfit, arguments=[str(tmp_path)], timeout=100)
+    first, second = ranks(2, unfit, arguments=[str(tmp_path)])
     for warned, refused, _ in (first, second):
         assert warned == ["the checkpoint has no state of Thinwire: codecs begin without residuals"]
         assert "a Sequential on 2 ranks, expected one in DistributedDataParallel" in refused

@@ -31,13 +31,14 @@ CASES = [
     *itertools.product(["bool"], [*ORDERED, *BITWISE]),
     *itertools.product(["complex64"], ["SUM", "AVG"]),
 ]
-LOST_WITHIN_S = 5.0
+# Less than the minute after which a rank gives up by itself.
+LOST_WITHIN_S = 50.0
 
 
 @pytest.mark.parametrize("world", WORLDS)
 def test_reductions_equal_a_local_reference(world: int, ranks: Any) -> None:
     """all_reduce, reduce, reduce_scatter; all kinds, dtypes and lengths; the same bits on all ranks."""
-    digests = ranks(world, reductions, timeout=120)
+    digests = ranks(world, reductions)
     assert len(set(digests)) == 1
 
 
@@ -93,7 +94,7 @@ def scattered(dist: Any, operation: Any, dtype: str, length: int) -> None:
 @pytest.mark.parametrize("world", WORLDS)
 def test_moves_arrive_as_they_left(world: int, ranks: Any) -> None:
     """Collectives that only move bytes, for every dtype, also for tensors that are not contiguous."""
-    ranks(world, moves, timeout=120)
+    ranks(world, moves)
 
 
 def moves() -> None:
@@ -306,7 +307,7 @@ def chained() -> None:
 
     dist = joined()
     work = dist.all_reduce(torch.ones(10), async_op=True)
-    end = time.monotonic() + 30
+    end = time.monotonic() + launch.PATIENCE_S
     while not work.is_completed() and time.monotonic() < end:
         time.sleep(0.001)
     assert work.is_completed() and work.is_success() and work.exception() is None
@@ -418,8 +419,8 @@ def of_two_dtypes(torch: Any, dist: Any) -> list[Any]:
 
 
 def test_a_lost_rank_is_an_error_on_all_others() -> None:
-    """Within five seconds, in whatever they wait, each in a group of its own, and for ever after."""
-    outcomes = launch.run(3, survivor, timeout=60)
+    """At once, in whatever they wait, each in a group of its own, and for ever after."""
+    outcomes = launch.run(3, survivor)
     assert outcomes[1].code == -signal.SIGKILL
     for rank in (0, 2):
         assert outcomes[rank].code == 0, launch.report(outcomes[rank])
@@ -473,7 +474,7 @@ def survivor() -> dict[str, tuple[float, str]]:
 
 def test_a_rank_that_raises_is_an_error_on_all_others() -> None:
     """Its exception ends it; the others get one that names it."""
-    outcomes = launch.run(2, raiser, timeout=60)
+    outcomes = launch.run(2, raiser)
     assert outcomes[1].code == 1 and "no more data" in outcomes[1].stderr
     assert outcomes[0].code == 0, launch.report(outcomes[0])
     assert outcomes[0].result < LOST_WITHIN_S
@@ -498,7 +499,7 @@ def raiser() -> float:
 
 def test_a_work_that_takes_too_long_ends_the_group(ranks: Any) -> None:
     """The rank that waits gets a timeout, the late one an error with the same reason."""
-    ranks(2, late, timeout=60)
+    ranks(2, late)
 
 
 def late() -> None:
@@ -524,7 +525,7 @@ def late() -> None:
 
 def test_a_hook_of_pytorch_trains_as_over_gloo(ranks: Any) -> None:
     """PowerSGD's, whose callbacks wait for collectives, and plain DDP: the same parameters."""
-    for _, ours, theirs in itertools.chain.from_iterable(ranks(2, trained, timeout=120)):
+    for _, ours, theirs in itertools.chain.from_iterable(ranks(2, trained)):
         assert max(abs(a - b) for a, b in zip(ours, theirs, strict=True)) < 1e-6
 
 
@@ -561,7 +562,7 @@ def trained() -> list[tuple[str, list[float], list[float]]]:
 
 def test_pytorch_parallelism_runs_on_it(ranks: Any) -> None:
     """DTensor, functional collectives, objects, FSDP2, sparse gradients, a distributed checkpoint."""
-    ranks(4, parallel, timeout=120)
+    ranks(4, parallel)
 
 
 def parallel() -> None:

@@ -59,7 +59,7 @@ def trained(world):
         cases["two dtypes"] = {"args": ("mixed", 10)}
         cases["bfloat16"] = {"args": ("mlp", 10), "dtype": "bfloat16"}
         cases["float16"] = {"args": ("mlp", 10), "dtype": "float16"}
-    outcomes = launch.run(world, several, arguments=[cases], timeout=120, wait_for_all=False)
+    outcomes = launch.run(world, several, arguments=[cases], wait_for_all=False)
     by_rank = launch.results(outcomes)
     return {label: [results[label] for results in by_rank] for label in cases}
 
@@ -217,7 +217,7 @@ def compiled():
 
 
 def test_a_compiled_model_gives_ddps_numbers(ranks):
-    results = ranks(2, compiled, timeout=120)
+    results = ranks(2, compiled)
     if isinstance(results[0], str):
         pytest.skip(f"torch.compile finds no compiler that works: {results[0]}")
     assert max(difference for difference, _ in results) <= 1e-5
@@ -225,30 +225,18 @@ def test_a_compiled_model_gives_ddps_numbers(ranks):
 
 
 def alone():
-    """The time of a step with and without the hook, in one process, in milliseconds, and the weights."""
-    import time
-
+    """What averages in one process, and whether the weights are those without the hook."""
     import torch.distributed as dist
 
     import thinwire.torch
     from torch_models import Training, digest, wrapped
 
     dist.init_process_group("gloo")
-    plain, hooked = (
-        Training("gpt", wrapped("gpt", hook)).run(5) for hook in (None, thinwire.torch.hook())
-    )
-
-    def step_ms(training):
-        start = time.perf_counter()
-        training.run(1)
-        return 1e3 * (time.perf_counter() - start)
-
-    pairs = [(step_ms(plain), step_ms(hooked)) for _ in range(60)]
+    hook = thinwire.torch.hook()
+    plain, hooked = (Training("gpt", wrapped("gpt", each)).run(20) for each in (None, hook))
     dist.destroy_process_group()
-    return [min(times) for times in zip(*pairs)], digest(plain.model) == digest(hooked.model)
+    return type(hook[0]._averager).__name__, digest(plain.model) == digest(hooked.model)
 
 
 def test_one_rank_alone_changes_nothing_and_pays_nothing(ranks):
-    [((plain_ms, hooked_ms), same)] = ranks(1, alone)
-    assert same
-    assert hooked_ms - plain_ms <= 0.5
+    assert ranks(1, alone) == [["Alone", True]]

@@ -45,7 +45,7 @@ class Scripted:
         self.members = members
         rank, world = members.index(self.me), len(members)
         place = (rank, world, address, TOKEN) if world > 1 else (0, 1)
-        self.groups.append(Group.join(*place, launched=world > 1, timeout_s=30.0))
+        self.groups.append(Group.join(*place, launched=world > 1, timeout_s=300.0))
         return Epoch.of(self.groups[-1], self.number, holders)
 
     def arranged(self, members):
@@ -156,7 +156,7 @@ def train(epochs, folder, deaths, ends, options):
                 del deaths[str(me)]
                 os.kill(os.getpid(), deadly)
             tries += 1
-            time.sleep(pause if elastic.world >= full else 5 * pause)  # for the others to join
+            time.sleep(pause if elastic.world >= full else 20 * pause)  # for the others to join
             scaler.scale(loss).backward()
             steps = elastic.steps
             scaler.step(optimizer)
@@ -208,7 +208,7 @@ def run(world, epochs, deaths=(), ends=(), folder=None, **options):
     script = [{str(key): at for key, at in dict(each).items()} for each in (deaths, ends)]
     with tempfile.TemporaryDirectory() as made:
         arguments = [epochs, str(folder or made), *script, options]
-        outcomes = launch.run(world, train, arguments=arguments, timeout=100)
+        outcomes = launch.run(world, train, arguments=arguments)
     for outcome in outcomes:
         assert outcome.code == (-signal.SIGKILL if outcome.rank in dict(deaths) else 0), (
             launch.report(outcome)
@@ -225,7 +225,7 @@ def run_together(world, deaths=(), **options):
         coordinator = Coordinator("127.0.0.1:0", TOKEN, min_ranks=2, state=state)
         arguments = [None, folder, {str(me): at for me, at in dict(deaths).items()}, {}, options]
         env = dict(coordinator.seat(), THINWIRE_MEMBER="new")
-        outcomes = launch.run(world, train, arguments=arguments, env=env, timeout=100)
+        outcomes = launch.run(world, train, arguments=arguments, env=env)
     for outcome in outcomes:
         ended = -options.get("deadly", signal.SIGKILL) if outcome.rank in dict(deaths) else 0
         assert outcome.code == (0 if ended == -signal.SIGTERM else ended), launch.report(outcome)
@@ -472,6 +472,6 @@ def test_a_torchrun_that_ends_all_its_ranks_is_refused_with_a_hint(tmp_path):
     )
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
     command += ["--nproc-per-node", "4", str(program)]
-    ended = subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
     assert ended.returncode != 0
     assert "torchrun ends all its 4 ranks when one dies (hint: a torchrun" in ended.stderr

@@ -283,5 +283,5 @@ def shown(tmp_path, model):
     if command is None:
         return None
     arguments = [command, "model", "show", model, "--batch", "4", "--json"]
-    report = json.loads(subprocess.check_output(arguments, cwd=tmp_path, timeout=60))
+    report = json.loads(subprocess.check_output(arguments, cwd=tmp_path, timeout=600))
     return [report[key] for key in ("parameters", "forward_flops", "backward_flops")]

@@ -17,12 +17,13 @@ pytestmark = pytest.mark.needs("torch")
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "python" / "torch_fsdp.py"
 STEPS = 12
-LOST_WITHIN_S = 5.0
+# Less than the minute after which a rank gives up by itself.
+LOST_WITHIN_S = 50.0
 
 
 def test_without_a_codec_it_is_plain_fsdp(ranks: Any) -> None:
     """The same parameters after training, for f32, bf16 and f16 gradients, over either backend."""
-    plain, *ours = ranks(2, uncompressed, timeout=120)[0]
+    plain, *ours = ranks(2, uncompressed)[0]
     for kind, one in itertools.product(range(3), ours):
         assert apart(plain[kind], one[kind]) <= [1e-6, 1e-3, 1e-3][kind]
 
@@ -42,7 +43,7 @@ def uncompressed() -> list[list[list[float]]]:
 
 def test_training_with_codecs_goes_as_without(ranks: Any) -> None:
     """The loss falls to where it falls without, and all ranks have the same parameters to the bit."""
-    both = ranks(2, compressed, timeout=120)
+    both = ranks(2, compressed)
     assert both[0] == both[1]
     digests = [digest for _, digest in both[0].values()]
     assert len(set(digests)) == len(digests), "a codec changed nothing"
@@ -98,13 +99,13 @@ def fed_back() -> None:
 def test_a_state_goes_on_as_if_never_interrupted(ranks: Any) -> None:
     """Residuals through torch.save and through torch.distributed.checkpoint, bit for bit."""
     with tempfile.TemporaryDirectory() as folder:
-        for first, saved, stored, forgotten in ranks(2, resumed, arguments=[folder], timeout=120):
+        for first, saved, stored, forgotten in ranks(2, resumed, arguments=[folder]):
             assert first == saved == stored != forgotten
 
 
 def test_stochastic_rounding_goes_on_with_its_next_numbers(ranks: Any) -> None:
     """A run that forgets how often it has drawn repeats its numbers."""
-    for first, saved, forgotten in ranks(2, redrawn, timeout=120):
+    for first, saved, forgotten in ranks(2, redrawn):
         assert first == saved != forgotten
 
 
@@ -182,7 +183,7 @@ def divided() -> list[float]:
 
 def test_shards_on_a_mesh_with_replicas_train(ranks: Any) -> None:
     """HSDP, 2 times 2 ranks: the all-reduce between replicas stays PyTorch's."""
-    found = ranks(4, replicated, timeout=120)
+    found = ranks(4, replicated)
     assert all(one == found[0] for one in found)
     exact, ours = found[0]
     assert apart(exact, ours) < 1e-3
@@ -286,8 +287,8 @@ def mistaken() -> None:
 
 
 def test_a_lost_rank_is_an_error_in_backward() -> None:
-    """Within five seconds."""
-    outcomes = launch.run(2, bereft, timeout=60)
+    """At once, not when it gives up."""
+    outcomes = launch.run(2, bereft)
     assert outcomes[1].code == 7
     assert outcomes[0].code == 0, launch.report(outcomes[0])
     assert outcomes[0].result < LOST_WITHIN_S
@@ -318,7 +319,7 @@ def bereft() -> float:
 def test_the_example_learns() -> None:
     """examples/python/torch_fsdp.py, two ranks."""
     arguments = ["--steps", "40", "--width", "32", "--blocks", "1", "--gather-codec", "bf16"]
-    outcomes = launch.run(2, EXAMPLE, arguments=arguments, timeout=120, wait_for_all=False)
+    outcomes = launch.run(2, EXAMPLE, arguments=arguments, wait_for_all=False)
     launch.results(outcomes)
     losses = [float(line.split()[-1]) for line in outcomes[0].stdout.splitlines()]
     assert len(losses) == 3 and losses[-1] < 0.8 * losses[0]

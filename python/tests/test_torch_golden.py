@@ -31,7 +31,7 @@ OF_FSDP = (("none", None), ("int8", None), ("int4", "int8"), ("bf16", "bf16"), (
 @pytest.mark.parametrize("world", [2, 4])
 def test_parameters_are_the_recorded_ones(ranks: Any, world: int) -> None:
     """DDP's on every rank alike, and each rank's shards of FSDP2's."""
-    results = ranks(world, digests, timeout=180)
+    results = ranks(world, digests)
     whole = [result["ddp"] for result in results]
     assert all(one == whole[0] for one in whole)
     found = {"ddp": whole[0], "fsdp": [result["fsdp"] for result in results]}

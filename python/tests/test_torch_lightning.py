@@ -64,7 +64,7 @@ def resumed(folder, codec):
 
 @pytest.mark.parametrize("codec", ["int4", "powersgd:2"])
 def test_a_resumed_fit_ends_with_the_same_bits(ranks, tmp_path, codec):
-    first, second = ranks(2, resumed, arguments=[str(tmp_path), codec], timeout=100)
+    first, second = ranks(2, resumed, arguments=[str(tmp_path), codec])
     assert len(set(first[0])) == 1 and first[0] == second[0]
     assert first[1] != second[1], "each rank has residuals of its own"
     import torch
@@ -88,7 +88,7 @@ def twice(folder):
 
 
 def test_a_second_fit_keeps_the_hook_and_the_optimizer_is_as_without(ranks, tmp_path):
-    first, second = ranks(2, twice, arguments=[str(tmp_path)], timeout=100)
+    first, second = ranks(2, twice, arguments=[str(tmp_path)])
     assert first == second
     (with_hook, same), (without, _) = first
     assert with_hook == without and same
@@ -101,4 +101,4 @@ def alone():
 
 
 def test_one_device_fits_without_a_hook(ranks):
-    assert ranks(1, alone, timeout=100) == [[True, 16]]
+    assert ranks(1, alone) == [[True, 16]]

@@ -19,10 +19,9 @@ import launch
 
 pytestmark = pytest.mark.needs("torch")
 
-LOST_WITHIN_S = 5.0
-MEETING_S = 20.0
-LATE_S = 3.0
-"""What a meeting takes beyond its timeout where a store does not answer, and 1 s for a busy machine."""
+MEETING_S = 60.0
+LOST_WITHIN_S = 50.0
+"""Less than the time after which a meeting or a call ends by itself, on a machine that is busy too."""
 
 
 class Member:
@@ -43,7 +42,7 @@ class Member:
             rank=self.number,
             world_size=self.members,
             enable_reconfigure=enable,
-            timeout=timedelta(seconds=30),
+            timeout=timedelta(seconds=MEETING_S),
         )
         self.board.set(f"handle {self.number}", dist._get_reconfigure_handle())
 
@@ -90,7 +89,7 @@ def total(number: int) -> list[float]:
 @pytest.mark.parametrize(("victim", "enable"), [(0, True), (2, True), (0, False)])
 def test_survivors_of_a_kill_go_on(victim: int, enable: bool, tmp_path: Path) -> None:
     """Whoever dies, also the rank at whose store all had met, and in groups that began in the usual way."""
-    outcomes = launch.run(4, survive, arguments=[str(tmp_path), victim, enable], timeout=120)
+    outcomes = launch.run(4, survive, arguments=[str(tmp_path), victim, enable])
     left = [member for member in range(4) if member != victim]
     assert outcomes[victim].code == -signal.SIGKILL
     for rank, member in enumerate(left):
@@ -126,7 +125,7 @@ def survive(folder: str, victim: int, enable: bool) -> list[Any]:
 
 def test_ranks_are_in_the_order_of_the_handles(ranks: Any, tmp_path: Path) -> None:
     """Also those of a process that comes later; a set is in one order for all."""
-    by_set, *others = zip(*ranks(3, grow, arguments=[str(tmp_path)], timeout=120))
+    by_set, *others = zip(*ranks(3, grow, arguments=[str(tmp_path)]))
     assert sorted(by_set) == [0, 1, 2]
     assert others == [(1, 2, 0), (0, 0, 1)]
 
@@ -152,7 +151,7 @@ def grow(folder: str) -> list[int]:
     dist.broadcast(told, src=0)
     assert told.item() == order[0]
     exchange(dist.get_backend_impl(None, torch.device("cpu")), rank, order)
-    dist.monitored_barrier(timeout=timedelta(seconds=10))
+    dist.monitored_barrier(timeout=timedelta(seconds=MEETING_S))
 
     by_set, _ = member.meet(3, set(member.handles()))
     assert total(member.number) == [3, 3]
@@ -179,7 +178,7 @@ def exchange(backend: Any, rank: int, order: list[int]) -> None:
 
 def test_calls_under_way_fail_when_the_group_goes_on(ranks: Any, tmp_path: Path) -> None:
     """So do those that wait behind them: none of them reaches the new ranks."""
-    ranks(2, interrupted, arguments=[str(tmp_path)], timeout=120)
+    ranks(2, interrupted, arguments=[str(tmp_path)])
 
 
 def interrupted(folder: str) -> None:
@@ -220,7 +219,7 @@ def interrupted(folder: str) -> None:
 
 def test_meetings_that_fail_say_why_in_a_line(tmp_path: Path) -> None:
     """Within their timeout, and the same members meet again afterwards."""
-    outcomes = launch.run(3, misled, arguments=[str(tmp_path)], timeout=120)
+    outcomes = launch.run(3, misled, arguments=[str(tmp_path)])
     assert outcomes[2].code == -signal.SIGKILL
     for member in (0, 1):
         assert outcomes[member].code == 0, launch.report(outcomes[member])
@@ -240,7 +239,7 @@ def misled(folder: str) -> list[tuple[str, str]]:
 
     def refused(uuid: int, handles: Any, said: str, limit_s: float = MEETING_S) -> None:
         text, took_s = member.refused(uuid, handles, limit_s)
-        assert took_s < (LOST_WITHIN_S if limit_s == MEETING_S else limit_s + LATE_S), text
+        assert took_s < LOST_WITHIN_S, text
         found.append((text, said))
 
     refused(1, [], "InvalidError: no handles")
@@ -283,11 +282,11 @@ def answers(handle: str) -> bool:
 
 def test_a_stopped_process_holds_up_nobody(tmp_path: Path) -> None:
     """PyTorch's clients wait for ever for the store of one; a meeting ends all the same."""
-    outcomes = launch.run(2, held_up, arguments=[str(tmp_path)], timeout=120)
+    outcomes = launch.run(2, held_up, arguments=[str(tmp_path)])
     assert outcomes[0].code == 0, launch.report(outcomes[0])
     text, took_s = outcomes[0].result
     assert text.startswith("PeerError: the store of rank 0 of 2 has stopped answering: thinwire:")
-    assert took_s < 1.0 + LATE_S + LOST_WITHIN_S
+    assert took_s < LOST_WITHIN_S
     assert outcomes[1].code == -signal.SIGKILL
 
 
@@ -298,7 +297,7 @@ def held_up(folder: str) -> tuple[str, float] | None:
     if member.number == 1:
         member.board.set("process", str(os.getpid()))
         os.kill(os.getpid(), signal.SIGSTOP)
-        time.sleep(60)
+        time.sleep(10 * launch.PATIENCE_S)
     process = int(member.board.get("process"))
     while " T " not in Path(f"/proc/{process}/stat").read_text():
         time.sleep(0.01)

@@ -94,8 +94,8 @@ def sums(states):
 def test_what_ranks_owe_together_stays_whatever_their_number(ranks, tmp_path, before, after):
     import numpy
 
-    old = ranks(before, saves, arguments=[str(tmp_path)], timeout=120)
-    new = ranks(after, goes_on, arguments=[str(tmp_path), before], timeout=120)
+    old = ranks(before, saves, arguments=[str(tmp_path)])
+    new = ranks(after, goes_on, arguments=[str(tmp_path), before])
     for kind in OPTIONS:
         was, now = (sums(rank[kind][0] for rank in each) for each in (old, new))
         assert was.keys() == now.keys()

@@ -61,7 +61,7 @@ def train(optimizer, consistency, hybrid=False):
     if hybrid:
         dist.init_process_group("gloo")
         whole = DistributedDataParallel(model)
-    server = thinwire.torch.ParameterServer(optimizer, consistency, timeout_s=30.0)
+    server = thinwire.torch.ParameterServer(optimizer, consistency, timeout_s=300.0)
     given = () if hybrid else model.parameters()
     stepper = thinwire.torch.ServerOptimizer(server, whole, given)
     with server:
@@ -150,7 +150,7 @@ def count(folder):
     import thinwire.torch
 
     model = thinwire.torch.ServerEmbedding(ROWS, WIDTH, initial="zeros")
-    server = thinwire.torch.ParameterServer("sgd:lr=1", servers=3, timeout_s=30.0)
+    server = thinwire.torch.ParameterServer("sgd:lr=1", servers=3, timeout_s=300.0)
     optimizer = thinwire.torch.ServerOptimizer(server, model, weight=-1.0)
     everything = torch.arange(ROWS)
     with server:
@@ -163,7 +163,7 @@ def count(folder):
         return model(everything).unique().tolist()
 
 
-def waited(is_so, timeout=30.0):
+def waited(is_so, timeout=launch.PATIENCE_S):
     """Waits until something is so."""
     deadline = time.monotonic() + timeout
     while not is_so():

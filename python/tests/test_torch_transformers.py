@@ -47,7 +47,7 @@ def resumed(folder, codec):
 
 @pytest.mark.parametrize("codec", ["int4", "powersgd:2"])
 def test_a_resumed_training_ends_with_the_same_bits(ranks, tmp_path, codec):
-    first, second = ranks(2, resumed, arguments=[str(tmp_path), codec], timeout=200)
+    first, second = ranks(2, resumed, arguments=[str(tmp_path), codec])
     assert len(set(first[0])) == 1 and first[0] == second[0]
     assert first[1] != second[1], "each rank has residuals of its own"
     for step in (3, 6):
@@ -70,7 +70,7 @@ def twice(folder):
 
 
 def test_a_second_training_keeps_the_hook_and_the_optimizer_is_as_without(ranks, tmp_path):
-    first, second = ranks(2, twice, arguments=[str(tmp_path)], timeout=200)
+    first, second = ranks(2, twice, arguments=[str(tmp_path)])
     assert first == second
     (with_hook, same), (without, _) = first
     assert with_hook == without and same
@@ -92,8 +92,6 @@ UNLAUNCHED = dict.fromkeys(("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZ
 
 
 def test_one_device_trains_without_a_hook(ranks, tmp_path):
-    ((no_hook, steps, said),) = ranks(
-        1, alone, arguments=[str(tmp_path)], env=UNLAUNCHED, timeout=100
-    )
+    ((no_hook, steps, said),) = ranks(1, alone, arguments=[str(tmp_path)], env=UNLAUNCHED)
     assert no_hook and steps == 6
     assert said.startswith("unknown codec 'int9'")
