@@ -115,15 +115,14 @@ fn a_job_whose_servers_are_all_killed_goes_on_with_more_of_them() {
     let job = Started::new(&folder, 2, &["--snapshot-dir", "snapshots"]);
     let address = job.address();
     let (pushed, is_saved) = ([0, 0].map(AtomicU64::new), AtomicBool::new(false));
+    let worker = |own: &AtomicU64| {
+        train(&address, &definition(2, None), |pushes| {
+            own.store(pushes, Ordering::Relaxed);
+            is_saved.load(Ordering::Relaxed)
+        });
+    };
     std::thread::scope(|scope| {
-        let worker = |own: &AtomicU64| {
-            train(&address, &definition(2, None), |pushes| {
-                own.store(pushes, Ordering::Relaxed);
-                is_saved.load(Ordering::Relaxed)
-            })
-        };
-        let worker = &worker;
-        let workers = pushed.each_ref().map(|own| scope.spawn(move || worker(own)));
+        let workers = pushed.each_ref().map(|own| scope.spawn(|| worker(own)));
         let is_ready = |own: &AtomicU64| own.load(Ordering::Relaxed) > 50;
         support::eventually(|| pushed.iter().all(is_ready).then_some(()));
         let asked = folder.run(&["snapshot", "--coordinator", &address]);
