@@ -15,7 +15,7 @@ def model(embedding):
     from torch import nn
 
     torch.manual_seed(0)
-    return nn.ModuleDict({"items": embedding, "top": nn.Linear(WIDTH, 1)})
+    return nn.ModuleDict({"users": embedding, "top": nn.Linear(WIDTH, 1)})
 
 
 def train(server, network, steps):
@@ -28,7 +28,7 @@ def train(server, network, steps):
     with server:
         for step in range(steps):
             optimizer.zero_grad()
-            network["items"](torch.tensor([step, step, ROWS - 1])).sum().backward()
+            network["users"](torch.tensor([step, step, ROWS - 1])).sum().backward()
             optimizer.step()
         return optimizer.full_state_dict()
 
@@ -47,7 +47,7 @@ def save(path):
     from safetensors.torch import save_file
 
     plain = model(torch.nn.Embedding(ROWS, WIDTH)).state_dict()
-    save_file({**plain, "items.weight": plain["items.weight"].to(torch.bfloat16)}, path)
+    save_file({**plain, "users.weight": plain["users.weight"].to(torch.bfloat16)}, path)
 
 
 def warm(address, path):
@@ -62,15 +62,15 @@ def warm(address, path):
     network["top"].load_state_dict({"weight": began["top.weight"], "bias": began["top.bias"]})
     server = client(address, restore=path)
     ended = train(server, network, 3)
-    expected = began["items.weight"].float()
+    expected = began["users.weight"].float()
     # Both workers push alike, a repeated row twice.
     for step in range(3):
         expected[step] -= 4
     expected[ROWS - 1] -= 6
-    torch.testing.assert_close(ended["items.weight"], expected)
+    torch.testing.assert_close(ended["users.weight"], expected)
     plain = model(torch.nn.Embedding(ROWS, WIDTH))
     plain.load_state_dict(ended)
-    assert torch.equal(plain["items"].weight, ended["items.weight"])
+    assert torch.equal(plain["users"].weight, ended["users.weight"])
     assert torch.equal(plain["top"].weight, network["top"].weight)
 
 
@@ -87,7 +87,7 @@ def mistake(path):
 
     begins = {"initial": "checkpoint"}
     found = said(ServerEmbedding(ROWS, WIDTH, **begins))
-    assert found.startswith("table 'items' begins with a checkpoint, the job with none (hint: give")
+    assert found.startswith("table 'users' begins with a checkpoint, the job with none (hint: give")
     found = said(ServerEmbedding(ROWS, WIDTH + 1, **begins), restore=path)
     assert found.endswith("model.safetensors is [40, 4], expected [40, 5]")
     found = said(ServerEmbedding(ROWS, WIDTH), restore=path)
