@@ -72,7 +72,8 @@ fn launch_myself(flags: &Flags, ranks: u32) -> Result<u8> {
 /// # Errors
 /// If the job fails.
 pub fn launch_elastic(flags: &Flags, job: &Elastic) -> Result<u8> {
-    launch::elastic::run(myself()?, job, flags.token.as_ref(), Parting::Leave)
+    let parting = if job.servers > 0 { Parting::Terminate } else { Parting::Leave };
+    launch::elastic::run(myself()?, job, flags.token.as_ref(), parting)
 }
 
 /// Whether this process is a member of an elastic job.

@@ -16,9 +16,9 @@ use crate::error::{Error, Kind};
 /// [`Kind::Refused`] if the job has no servers or a snapshot is under way, [`Kind::Snapshot`] if the snapshot
 /// failed, [`Kind::Timeout`] if it has not ended within `timeout`.
 pub fn take_snapshot(seat: &Seat, timeout: Duration) -> Result<String, Error> {
-    let deadline = Instant::now() + timeout;
+    let (deadline, connecting) = (Instant::now() + timeout, timeout.min(SILENCE));
     let mut demand = Demand {
-        connection: ViewsConnection::connect(&seat.coordinator, &seat.token, seat.id, timeout)?,
+        connection: ViewsConnection::connect(&seat.coordinator, &seat.token, seat.id, connecting)?,
         deadline,
         timeout,
     };

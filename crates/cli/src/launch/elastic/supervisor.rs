@@ -19,6 +19,9 @@ use crate::launch::supervisor::{End, GRACE, LAST_WORDS, SIGKILL, SIGPIPE, SIGTER
 
 /// Time that members have to leave: to end a step, and to write a checkpoint.
 const LEAVING: Duration = Duration::from_secs(60);
+/// Time that members with servers have to leave. Under `sync`, one that is a step ahead of those that have left waits
+/// for them in vain.
+const LAST_PUSH: Duration = Duration::from_secs(5);
 
 /// A member that dies within this time of its start may do so again.
 const QUICK: Duration = Duration::from_secs(10);
@@ -209,6 +212,8 @@ pub enum Parting {
     /// The coordinator lets members leave, and they write a checkpoint. They get no signal: for members that
     /// somebody has signalled together with the launcher it would be the second one, and end them at once.
     Leave,
+    /// Members get SIGTERM and the coordinator ends nothing: it would end the servers before the last pushes.
+    Terminate,
 }
 
 /// The state of a job.
@@ -504,7 +509,8 @@ impl Supervisor {
             // All members were asked to leave, and so is the job.
             Some(Verdict::TooFew { cause: None, .. }) => {}
             None | Some(Verdict::Done) => {
-                self.deadline = Some((now + LEAVING, Last::Terminate));
+                let time = if self.parting == Parting::Terminate { LAST_PUSH } else { LEAVING };
+                self.deadline = Some((now + time, Last::Terminate));
             }
         }
         self.conclude(Verdict::Interrupted(signal));
@@ -520,6 +526,7 @@ impl Supervisor {
         match self.parting {
             Parting::Signal => vec![Action::Dissolve, Action::Signal { members, signal }],
             Parting::Leave => vec![Action::Dissolve],
+            Parting::Terminate => vec![Action::Signal { members, signal: SIGTERM }],
         }
     }
 

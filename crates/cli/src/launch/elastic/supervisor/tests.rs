@@ -257,6 +257,16 @@ fn a_signal_lets_all_leave_and_a_second_one_kills() {
 }
 
 #[test]
+fn members_with_servers_leave_one_by_one_and_soon() {
+    let now = Instant::now();
+    let (mut job, _) = Supervisor::begin(&limits(2..=2, 0, Parting::Terminate), now);
+    job.on(epoch([0, 1]), now);
+    let told = Action::Signal { members: vec![0, 1], signal: SIGTERM };
+    assert_eq!(job.on(Event::Signal(2), now), [told]);
+    assert_eq!(job.deadline(), Some(now + LAST_PUSH));
+}
+
+#[test]
 fn members_that_write_a_checkpoint_get_no_second_signal() {
     let limits = limits(2..=2, 0, Parting::Leave);
     let now = Instant::now();
