@@ -83,7 +83,10 @@ mod tests {
     #[test]
     fn seeds_reach_all_decisions() {
         assert!(state("found", 0).is_founded());
-        assert!(!state("moved", 0).views[0].learners.is_empty());
+        let moved = state("moved", 0);
+        assert!(
+            moved.lost.is_empty() && moved.views.iter().all(|view| view.replicas == [ASKERS[2]])
+        );
         assert_eq!(state("lost", 1).lost, [0, 1]);
         let stage = |name| state(name, 0).snapshot.unwrap().stage;
         assert_eq!(stage("snapshot"), SnapshotStage::Failed("the disk is full".to_owned()));
