@@ -2,9 +2,11 @@
 
 mod support;
 
+use std::io::{BufRead, BufReader};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
 use support::{Folder, SILENCE, finish, kill, losses};
@@ -47,13 +49,22 @@ impl Started {
         self.coordinator.address()
     }
 
-    /// Kills all servers and returns their output.
-    fn kill(self) -> String {
-        let ended = self.servers.into_iter().map(|server| {
+    /// Reads the lines of all servers from now on.
+    fn listen(&mut self) -> Receiver<String> {
+        let (sender, lines) = channel();
+        for error in self.servers.iter_mut().map(|server| server.stderr.take().unwrap()) {
+            let sender = sender.clone();
+            let said = BufReader::new(error).lines().map_while(Result::ok);
+            std::thread::spawn(move || said.for_each(|line| drop(sender.send(line))));
+        }
+        lines
+    }
+
+    fn kill(self) {
+        for server in self.servers {
             kill(server.id());
-            finish(server).stderr
-        });
-        ended.collect()
+            finish(server);
+        }
     }
 }
 
@@ -171,10 +182,11 @@ fn assert_fails(folder: &Folder, job: &Started, reason: &str) -> String {
 fn a_snapshot_that_cannot_be_written_costs_no_training() {
     let folder = Folder::new("snapshots-unwritten");
     std::fs::write(folder.path().join("file"), "no folder").unwrap();
-    let job = Started::new(&folder, 2, &["--snapshot-dir", "file"]);
+    let mut job = Started::new(&folder, 2, &["--snapshot-dir", "file"]);
+    let lines = job.listen();
     let said = assert_fails(&folder, &job, "cannot create file/");
-    let all = job.kill();
-    assert!(all.contains(&said), "{all}");
+    while !lines.recv_timeout(LONG).expect("a server says why").contains(&said) {}
+    job.kill();
     let job = Started::new(&folder, 2, &[]);
     assert_fails(&folder, &job, "server ");
     job.kill();
