@@ -14,7 +14,7 @@ impl Roster {
     }
 
     /// Returns whether all members of the last epoch are known to be dead: each has ended, or its connection was closed
-    /// [`Options::silence`] ago and it has not come back. A member that is only silent may be cut off, and counts as
+    /// [`crate::Options::silence`] ago and it has not come back. A member that is only silent may be cut off, and counts as
     /// alive here.
     pub fn is_deserted(&self, now: Duration) -> bool {
         let is_dead = |id: &Id| self.peers.is_dead(*id, self.options.silence, now);
