@@ -141,6 +141,20 @@ impl Started {
 }
 
 #[test]
+fn a_worker_that_is_started_by_hand_makes_the_folder_of_its_checkpoints() {
+    let job = Started::new("servers-by-hand", 1);
+    let server = job.server();
+    let seat = Seat::new(job.coordinator.address(), "").unwrap();
+    let flags = ["--mode", "server", "--servers", "1", "--steps", "3", "--checkpoint-dir", "a/b"];
+    let flags = [&flags[..], &["--ranks", "1:2", "--validation-batches", "0"]].concat();
+    let ended = finish(job.start(seat, &train_arguments(&flags)));
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    assert!(job.folder.path().join("a/b/step-000003").is_dir());
+    kill(server.id());
+    finish(server);
+}
+
+#[test]
 fn a_killed_server_costs_no_training() {
     let job = Started::new("servers-killed", 2);
     let mut servers: Vec<Child> = (0..2).map(|_| job.server()).collect();
@@ -285,6 +299,10 @@ fn flags_without_a_meaning_are_refused() {
     assert_eq!(
         refused(&["--mode", "server", "--codec", "int8"]),
         "error: --codec int8 with --mode server, where --values says how gradients travel"
+    );
+    assert_eq!(
+        refused(&["--mode", "server", "--lr", "0.5"]),
+        "error: --lr 0.5 with --mode server, where --optimizer has the learning rate"
     );
     assert_eq!(
         refused(&["--mode", "server", "--servers", "2", "--replicas", "2"]),

@@ -95,6 +95,13 @@ fn refuse_beside_servers(args: &Args, mode: &ServerMode) -> Result<()> {
         [codec.map(|codec| format!("--codec {}", codec.typed)), args.settings.exchange_flag()];
     let flag = exchange.into_iter().flatten().find(|_| !mode.is_hybrid());
     refuse_flag(flag, "with --mode server, where --values says how gradients travel")?;
+    let recipe = &args.settings.recipe;
+    let rates = [
+        recipe.lr.map(|rate| format!("--lr {rate}")),
+        recipe.warmup.map(|steps| format!("--warmup {steps}")),
+    ];
+    let rate = rates.into_iter().flatten().find(|_| !mode.is_hybrid());
+    refuse_flag(rate, "with --mode server, where --optimizer has the learning rate")?;
     let others = [
         args.plan.flag(),
         args.resume.as_ref().map(|path| format!("--resume {}", path.display())),

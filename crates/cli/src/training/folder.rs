@@ -152,6 +152,9 @@ pub fn hold(
     let Some(CheckpointPolicy { folder, .. }) = policy.filter(|_| rank == 0) else {
         return Ok(FolderLock::default());
     };
+    // A rank that was started by hand has no launcher that has made the folder.
+    fs::create_dir_all(folder)
+        .with_context(|| format!("cannot write checkpoints to {}", folder.display()))?;
     let file = open(folder)?;
     match file.try_lock() {
         Ok(()) => checkpoint::clean(folder)?,

@@ -46,7 +46,8 @@ pub struct ServerFlags {
     /// letters; may be repeated
     #[arg(long, value_name = "NAMES")]
     server_params: Vec<String>,
-    /// With servers, number of servers to start on this machine [default: 2]
+    /// With servers, number of servers with which the job begins [default: 2]; they are started on this machine,
+    /// unless THINWIRE_MEMBER=new makes this process a worker that joins
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=256))]
     servers: Option<u32>,
     /// With servers, how far a rank may be ahead of the slowest: sync (all gradients of a step are one

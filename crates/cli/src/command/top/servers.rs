@@ -8,7 +8,7 @@ use crate::figures::{bytes, count, digits};
 use crate::table::Table;
 
 const LEGEND: &str = "shards: as primary, of all copies; rows and memory: of all copies; \
-                      ahead: steps before the slowest worker, mean and most";
+                      ahead: steps ahead of the slowest worker, mean and most";
 
 /// Place of the column of rows that are only on disk, if there are any.
 const ON_DISK: usize = 5;
