@@ -103,11 +103,6 @@ impl Clocks {
         self.version
     }
 
-    /// Returns the workers in the order of their ids.
-    pub fn workers(&self) -> impl ExactSizeIterator<Item = Id> {
-        self.workers.keys().copied()
-    }
-
     /// Returns the number of a worker's last push, or `None` if the worker is not in the list.
     pub fn pushed(&self, id: Id) -> Option<u64> {
         self.workers.get(&id).map(|worker| worker.pushed)

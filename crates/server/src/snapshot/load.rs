@@ -208,15 +208,20 @@ pub fn newest(folder: &Path) -> io::Result<Option<u64>> {
     Ok(newest)
 }
 
+/// Returns the length of a regular file.
+pub fn length_of(path: &Path) -> Result<u64, String> {
+    let metadata = path.metadata().map_err(|error| error.to_string())?;
+    // Opening a pipe would wait for a writer, and a device may be endless.
+    match metadata.is_file() {
+        true => Ok(metadata.len()),
+        false => Err("no regular file".to_owned()),
+    }
+}
+
 /// Reads a regular file of at most `bytes_max` bytes.
 fn bytes(path: &Path, bytes_max: u64) -> Result<Vec<u8>, String> {
     let said = |error: io::Error| error.to_string();
-    let metadata = path.metadata().map_err(said)?;
-    // Opening a pipe would wait for a writer, and a device may be endless.
-    if !metadata.is_file() {
-        return Err("no regular file".to_owned());
-    }
-    let length = metadata.len();
+    let length = length_of(path)?;
     if length > bytes_max {
         return Err(format!("{length} bytes, expected at most {bytes_max}"));
     }

@@ -14,6 +14,7 @@ use safetensors::tensor::{Metadata, TensorInfo};
 use thinwire_rows::Format;
 use thinwire_wire::checksum;
 
+use super::load::length_of;
 use crate::error::{Error, Kind};
 
 /// Largest size of a header in bytes.
@@ -125,15 +126,11 @@ fn decode(dtype: Dtype, bytes: &[u8], out: &mut [f32]) {
 /// Opens a file. The error is one line.
 fn open(path: &Path) -> Result<TensorFile, String> {
     let said = |error: io::Error| error.to_string();
-    let metadata = path.metadata().map_err(said)?;
-    // Opening a pipe would wait for a writer, and a device may be endless.
-    if !metadata.is_file() {
-        return Err("no regular file".to_owned());
-    }
+    let found = length_of(path)?;
     let mut file = File::open(path).map_err(said)?;
     let mut length = [0; 8];
     file.read_exact(&mut length).map_err(said)?;
-    let (header, most) = (u64::from_le_bytes(length), HEADER_BYTES_MAX.min(metadata.len()));
+    let (header, most) = (u64::from_le_bytes(length), HEADER_BYTES_MAX.min(found));
     if header > most {
         return Err(format!("header of {header} bytes, expected at most {most}"));
     }
@@ -141,7 +138,7 @@ fn open(path: &Path) -> Result<TensorFile, String> {
     file.read_exact(&mut bytes).map_err(said)?;
     let start = 8 + header;
     let header: Metadata = serde_json::from_slice(&bytes).map_err(|error| error.to_string())?;
-    let (found, expected) = (metadata.len(), start.saturating_add(header.data_len() as u64));
+    let expected = start.saturating_add(header.data_len() as u64);
     if found != expected {
         return Err(format!("{found} bytes, expected {expected}"));
     }
