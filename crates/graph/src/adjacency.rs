@@ -1,0 +1,207 @@
+//! Neighbours of every vertex, in compressed sparse columns.
+
+use std::ops::Range;
+
+use crate::error::Error;
+
+/// In-neighbours of every vertex: the vertices that it takes messages from, which samplers draw.
+///
+/// Vertices are `0..vertices`. The list of vertex `v` is `neighbors[offsets[v]..offsets[v + 1]]`: column `v`
+/// of the adjacency matrix in compressed sparse columns (CSC), or row `v` of its transpose (CSR). An edge is
+/// known by its position in `neighbors`, which is also the place of its weight.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Adjacency {
+    offsets: Vec<u64>,
+    neighbors: Vec<u32>,
+}
+
+impl Adjacency {
+    /// Creates a graph from its arrays.
+    ///
+    /// # Errors
+    /// If there are no offsets or 2^32 vertices and more, offsets do not ascend from 0 to the number of
+    /// neighbours, or a neighbour is not a vertex.
+    pub fn new(offsets: Vec<u64>, neighbors: Vec<u32>) -> Result<Adjacency, Error> {
+        let vertices =
+            offsets.len().checked_sub(1).and_then(|vertices| u32::try_from(vertices).ok());
+        let Some(vertices) = vertices else {
+            let found = offsets.len();
+            return Err(Error::length(format!("{found} offsets, expected 1 to {}", u32::MAX)));
+        };
+        let ends = (offsets[0], offsets[vertices as usize]);
+        if ends != (0, neighbors.len() as u64) || !offsets.is_sorted() {
+            let (first, last) = ends;
+            return Err(Error::length(format!(
+                "offsets go from {first} to {last}, expected ascending ones from 0 to the number of edges, {}",
+                neighbors.len()
+            )));
+        }
+        if let Some(vertex) = neighbors.iter().find(|vertex| **vertex >= vertices) {
+            return Err(Error::vertex("a list of neighbours", u64::from(*vertex), vertices));
+        }
+        Ok(Adjacency { offsets, neighbors })
+    }
+
+    /// Creates a graph of `vertices` vertices from edges `(source, destination)`. Every list of neighbours
+    /// ascends; repeated edges are kept.
+    ///
+    /// # Errors
+    /// If an edge has a vertex that is not in `0..vertices`.
+    pub fn from_edges(vertices: u32, edges: &[(u32, u32)]) -> Result<Adjacency, Error> {
+        if let Some((source, destination)) = edges.iter().find(|(a, b)| *a.max(b) >= vertices) {
+            let vertex = u64::from(*source.max(destination));
+            return Err(Error::vertex(&format!("edge {source} {destination}"), vertex, vertices));
+        }
+        let mut graph = scatter(vertices, || edges.iter().copied());
+        for vertex in 0..vertices {
+            let range = graph.range(vertex);
+            graph.neighbors[range].sort_unstable();
+        }
+        Ok(graph)
+    }
+
+    /// Returns the number of vertices.
+    pub fn vertices(&self) -> u32 {
+        (self.offsets.len() - 1) as u32
+    }
+
+    /// Returns the number of edges, repeated ones included.
+    pub fn edges(&self) -> u64 {
+        self.neighbors.len() as u64
+    }
+
+    /// Returns the in-neighbours of a vertex.
+    ///
+    /// # Panics
+    /// If there is no such vertex.
+    pub fn neighbors(&self, vertex: u32) -> &[u32] {
+        &self.neighbors[self.range(vertex)]
+    }
+
+    /// Returns the positions of the edges that end in a vertex, in the order of its neighbours.
+    ///
+    /// # Panics
+    /// If there is no such vertex.
+    pub fn range(&self, vertex: u32) -> Range<usize> {
+        let vertex = vertex as usize;
+        self.offsets[vertex] as usize..self.offsets[vertex + 1] as usize
+    }
+
+    /// Returns the number of edges that end in a vertex.
+    ///
+    /// # Panics
+    /// If there is no such vertex.
+    pub fn degree(&self, vertex: u32) -> usize {
+        self.range(vertex).len()
+    }
+
+    /// Returns the graph with every edge turned: out-neighbours as in-neighbours. Lists ascend.
+    pub fn transpose(&self) -> Adjacency {
+        scatter(self.vertices(), || self.pairs().map(|(source, destination)| (destination, source)))
+    }
+
+    /// Returns the graph in which every edge also goes the other way, without repeated edges. Lists ascend.
+    pub fn symmetrized(&self) -> Adjacency {
+        let both = || self.pairs().flat_map(|(a, b)| [(a, b), (b, a)]);
+        let mut graph = scatter(self.vertices(), both);
+        graph.sort_and_dedup();
+        graph
+    }
+
+    /// Returns all edges as `(source, destination)`, by ascending destination.
+    pub fn pairs(&self) -> impl Iterator<Item = (u32, u32)> {
+        let vertices = 0..self.vertices();
+        vertices
+            .flat_map(|vertex| self.neighbors(vertex).iter().map(move |&source| (source, vertex)))
+    }
+
+    fn sort_and_dedup(&mut self) {
+        let mut end = 0;
+        for vertex in 0..self.vertices() {
+            let range = self.range(vertex);
+            self.neighbors[range.clone()].sort_unstable();
+            self.offsets[vertex as usize] = end as u64;
+            let start = end;
+            for at in range {
+                let neighbor = self.neighbors[at];
+                if end == start || self.neighbors[end - 1] != neighbor {
+                    self.neighbors[end] = neighbor;
+                    end += 1;
+                }
+            }
+        }
+        *self.offsets.last_mut().expect("a graph has offsets") = end as u64;
+        self.neighbors.truncate(end);
+    }
+}
+
+/// Sorts edges by destination in two passes, in their order per destination (counting sort).
+fn scatter<I: Iterator<Item = (u32, u32)>>(vertices: u32, edges: impl Fn() -> I) -> Adjacency {
+    let mut offsets = vec![0_u64; vertices as usize + 1];
+    edges().for_each(|(_, destination)| offsets[destination as usize + 1] += 1);
+    for vertex in 0..vertices as usize {
+        offsets[vertex + 1] += offsets[vertex];
+    }
+    let mut places = offsets.clone();
+    let mut neighbors = vec![0; offsets[vertices as usize] as usize];
+    for (source, destination) in edges() {
+        let place = &mut places[destination as usize];
+        neighbors[*place as usize] = source;
+        *place += 1;
+    }
+    Adjacency { offsets, neighbors }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn lists_have_every_edge_and_no_other(edges in prop::collection::vec((0_u32..9, 0_u32..9), 0..60)) {
+            let graph = Adjacency::from_edges(9, &edges).unwrap();
+            let (mut expected, mut found) = (edges.clone(), graph.pairs().collect::<Vec<_>>());
+            found.sort_unstable();
+            expected.sort_unstable();
+            prop_assert_eq!(&found, &expected);
+            prop_assert_eq!(&graph.transpose().transpose(), &graph);
+            let again = Adjacency::new(graph.offsets.clone(), graph.neighbors.clone()).unwrap();
+            prop_assert_eq!(again, graph);
+        }
+
+        #[test]
+        fn a_symmetrized_graph_has_both_ways_once(edges in prop::collection::vec((0_u32..9, 0_u32..9), 0..60)) {
+            let both: BTreeSet<_> = edges.iter().flat_map(|&(a, b)| [(a, b), (b, a)]).collect();
+            let graph = Adjacency::from_edges(9, &edges).unwrap().symmetrized();
+            prop_assert_eq!(graph.edges(), both.len() as u64);
+            prop_assert_eq!(graph.pairs().collect::<BTreeSet<_>>(), both);
+            prop_assert_eq!(&graph.transpose(), &graph);
+        }
+    }
+
+    #[test]
+    fn arrays_that_are_no_graph_are_refused() {
+        for (offsets, neighbors, message) in [
+            (vec![], vec![], "0 offsets, expected 1 to 4294967295"),
+            (
+                vec![0, 2],
+                vec![0],
+                "offsets go from 0 to 2, expected ascending ones from 0 to the number of edges, 1",
+            ),
+            (
+                vec![0, 2, 1],
+                vec![0],
+                "offsets go from 0 to 1, expected ascending ones from 0 to the number of edges, 1",
+            ),
+            (vec![0, 1], vec![1], "a list of neighbours has vertex 1, expected vertices of 0..1"),
+        ] {
+            assert_eq!(Adjacency::new(offsets, neighbors).unwrap_err().to_string(), message);
+        }
+        let error = Adjacency::from_edges(2, &[(0, 1), (5, 1)]).unwrap_err();
+        assert_eq!(error.to_string(), "edge 5 1 has vertex 5, expected vertices of 0..2");
+    }
+}
