@@ -110,8 +110,8 @@ fn serve(args: &Args) -> Result<u8> {
     let listen = args.listen.clone().map_or_else(|| usual_address(&seat.coordinator), Ok)?;
     let shown = Arc::new(OnceLock::<Weak<Server>>::new());
     let there = Arc::clone(&shown);
-    args.metrics
-        .show(0, move || metrics::server_page(there.get().and_then(Weak::upgrade).as_deref()))?;
+    let page = move || metrics::server_page(there.get().and_then(Weak::upgrade).as_deref());
+    let _exported = args.metrics.export(0, page)?;
     let options = ServerOptions {
         limits: args.limits.resolve(),
         snapshots: args.snapshot_dir.clone(),

@@ -48,7 +48,7 @@ impl CoordinatorMetrics {
         let mut family = |name, help, value: fn(&Side) -> f64| {
             page.family(name, Kind::Gauge, help);
             for (side, (role, ..)) in sides.iter().zip(ROLES) {
-                page.sample(name, &[("role", role)], value(side));
+                page.sample(&[("role", role)], value(side));
             }
         };
         family("thinwire_coordinator_members", "Members of the last epoch.", |it| {

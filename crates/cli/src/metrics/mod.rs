@@ -1,9 +1,12 @@
-//! Metrics of a process for Prometheus, as text at `/metrics` of an address.
+//! Metrics of a process: for Prometheus as text at `/metrics` of an address, for OpenTelemetry sent to a
+//! collector.
 //!
 //! The figures of servers, coordinators and ranks each have a file that turns them into a [`Page`]. One
-//! thread per process answers requests one after another.
+//! thread per process answers requests one after another, and one exports to the collector.
 
 mod coordinator;
+#[cfg(feature = "otlp")]
+mod otlp;
 mod page;
 mod rank;
 mod responder;
@@ -27,15 +30,41 @@ pub struct Flags {
     /// consecutive ports. Anyone who reaches the address can read the metrics
     #[arg(long, value_name = "ADDRESS:PORT")]
     metrics: Option<SocketAddr>,
+
+    /// Export metrics to an OpenTelemetry collector every 10 s and at the end, by OTLP over HTTP in JSON,
+    /// such as http://127.0.0.1:4318
+    #[cfg(feature = "otlp")]
+    #[arg(long, value_name = "URL", value_parser = otlp::Collector::parse)]
+    otlp: Option<otlp::Collector>,
+}
+
+/// Metrics of a process while they are exported. Dropping it exports the last figures to the collector.
+#[derive(Debug, Default)]
+pub struct Exported {
+    #[cfg(feature = "otlp")]
+    _exporter: Option<otlp::Exporter>,
 }
 
 impl Flags {
-    /// Starts to export a page at the given port plus `offset`, if the flag is given. Port 0 chooses a free
-    /// port.
+    /// Starts to export a page as the flags ask: to a collector, and at the given port plus `offset`. Port 0
+    /// chooses a free port.
     ///
     /// # Errors
     /// If the port is taken or the sum is larger than 65535.
-    pub fn show(&self, offset: u16, page: impl Fn() -> Page + Send + 'static) -> Result<()> {
+    pub fn export(
+        &self,
+        offset: u16,
+        page: impl Fn() -> Page + Clone + Send + 'static,
+    ) -> Result<Exported> {
+        self.show(offset, page.clone())?;
+        #[cfg(feature = "otlp")]
+        if let Some(collector) = self.otlp.clone() {
+            return Ok(Exported { _exporter: Some(otlp::Exporter::start(collector, page)?) });
+        }
+        Ok(Exported::default())
+    }
+
+    fn show(&self, offset: u16, page: impl Fn() -> Page + Send + 'static) -> Result<()> {
         let Some(mut address) = self.metrics else { return Ok(()) };
         if address.port() > 0 {
             let port = address.port().checked_add(offset);

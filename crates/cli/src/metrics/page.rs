@@ -1,8 +1,8 @@
-//! Page of metrics in the text format of Prometheus, version 0.0.4.
+//! Page of metrics, and its text in the format of Prometheus, version 0.0.4.
 //!
 //! Law: each sample is one line, from which any label values can be read back.
 
-use std::fmt::{self, Display, Write};
+use std::fmt::{self, Display, Formatter};
 
 /// Type of a metric.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -11,66 +11,135 @@ pub enum Kind {
     Counter,
     /// Number that may also fall.
     Gauge,
-    /// Numbers of events, cumulated by upper bounds of a value.
+    /// Numbers of events by a whole number.
     Histogram,
 }
 
+/// Value of a sample.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Value {
+    /// Value of a counter or gauge.
+    Number(f64),
+    /// Numbers of events with the values 0, 1, and so on; the last one includes all larger values.
+    Counts(Vec<u64>),
+}
+
+/// Value of a metric, with labels.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Sample {
+    /// Names and values of the labels.
+    pub labels: Vec<(String, String)>,
+    /// The value.
+    pub value: Value,
+}
+
+/// Metric with its samples.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Family {
+    /// Name of the metric.
+    pub name: &'static str,
+    /// Type of the metric.
+    pub kind: Kind,
+    /// Description in one line.
+    pub help: &'static str,
+    /// Samples, which differ in their labels.
+    pub samples: Vec<Sample>,
+}
+
 /// Page of metrics.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Page(String);
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Page(Vec<Family>);
 
 impl Page {
     /// Starts a metric; its samples follow.
-    pub fn family(&mut self, name: &str, kind: Kind, help: &str) {
-        let kind = match kind {
-            Kind::Counter => "counter",
-            Kind::Gauge => "gauge",
-            Kind::Histogram => "histogram",
-        };
-        self.line(format_args!("# HELP {name} {help}"));
-        self.line(format_args!("# TYPE {name} {kind}"));
+    pub fn family(&mut self, name: &'static str, kind: Kind, help: &'static str) {
+        self.0.push(Family { name, kind, help, samples: Vec::new() });
     }
 
-    /// Adds a sample of the current metric.
-    pub fn sample(&mut self, name: &str, labels: &[(&str, &str)], value: f64) {
-        let label = |(name, value): &(&str, &str)| format!("{name}=\"{}\"", escaped(value));
-        let labels: Vec<String> = labels.iter().map(label).collect();
-        match labels.is_empty() {
-            true => self.line(format_args!("{name} {}", Number(value))),
-            false => self.line(format_args!("{name}{{{}}} {}", labels.join(","), Number(value))),
-        }
+    /// Adds a sample of the last metric.
+    pub fn sample(&mut self, labels: &[(&str, &str)], value: f64) {
+        self.add(labels, Value::Number(value));
     }
 
     /// Adds a metric with a single sample.
-    pub fn single(&mut self, name: &str, kind: Kind, help: &str, value: f64) {
+    pub fn single(&mut self, name: &'static str, kind: Kind, help: &'static str, value: f64) {
         self.family(name, kind, help);
-        self.sample(name, &[], value);
+        self.sample(&[], value);
     }
 
-    /// Adds a histogram of whole numbers from 0, given the number of events with each value. The count of
-    /// value `most` includes all larger values.
-    pub fn counts(&mut self, name: &str, (label, of): (&str, &str), counts: &[u64], most: usize) {
-        let (bucket, mut sum, mut total) = (format!("{name}_bucket"), 0, 0);
-        for value in 0..most {
-            let count = counts.get(value).copied().unwrap_or(0);
-            (sum, total) = (sum + value as u64 * count, total + count);
-            self.sample(&bucket, &[(label, of), ("le", &value.to_string())], total as f64);
-        }
-        let above: u64 = counts.iter().skip(most).sum();
-        (sum, total) = (sum + most as u64 * above, total + above);
-        self.sample(&bucket, &[(label, of), ("le", "+Inf")], total as f64);
-        self.sample(&format!("{name}_sum"), &[(label, of)], sum as f64);
-        self.sample(&format!("{name}_count"), &[(label, of)], total as f64);
+    /// Adds a histogram of whole numbers from 0 to the last metric, given the number of events with each
+    /// value. The count of value `most` includes all larger values.
+    pub fn counts(&mut self, label: (&str, &str), counts: &[u64], most: usize) {
+        let mut kept: Vec<u64> = (0..most).map(|at| counts.get(at).copied().unwrap_or(0)).collect();
+        kept.push(counts.iter().skip(most).sum());
+        self.add(&[label], Value::Counts(kept));
     }
 
-    fn line(&mut self, line: fmt::Arguments<'_>) {
-        writeln!(self.0, "{line}").expect("a string takes everything");
+    /// Returns the metrics in order.
+    pub fn families(&self) -> &[Family] {
+        &self.0
+    }
+
+    fn add(&mut self, labels: &[(&str, &str)], value: Value) {
+        let labels = labels.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
+        let labels = labels.collect();
+        let family = self.0.last_mut().expect("a metric is started before its samples");
+        family.samples.push(Sample { labels, value });
     }
 }
 
 impl Display for Page {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|family| write!(f, "{family}"))
+    }
+}
+
+impl Display for Family {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        let kind = match self.kind {
+            Kind::Counter => "counter",
+            Kind::Gauge => "gauge",
+            Kind::Histogram => "histogram",
+        };
+        let name = self.name;
+        writeln!(f, "# HELP {name} {}\n# TYPE {name} {kind}", self.help)?;
+        for Sample { labels, value } in &self.samples {
+            let labels: Vec<String> = labels
+                .iter()
+                .map(|(name, value)| format!("{name}=\"{}\"", escaped(value)))
+                .collect();
+            match value {
+                Value::Number(value) => line(f, name, &labels, *value)?,
+                Value::Counts(counts) => histogram(f, name, labels, counts)?,
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Writes a histogram as cumulated counts by upper bounds, the sum of the values and the number of events.
+fn histogram(
+    f: &mut Formatter<'_>,
+    name: &str,
+    labels: Vec<String>,
+    counts: &[u64],
+) -> fmt::Result {
+    let (mut sum, mut total) = (0, 0);
+    for (value, count) in counts.iter().enumerate() {
+        (sum, total) = (sum + value as u64 * count, total + count);
+        let is_last = value + 1 == counts.len();
+        let bound = if is_last { "+Inf".to_owned() } else { value.to_string() };
+        let labels = [&labels[..], &[format!("le=\"{bound}\"")]].concat();
+        line(f, &format!("{name}_bucket"), &labels, total as f64)?;
+    }
+    line(f, &format!("{name}_sum"), &labels, sum as f64)?;
+    line(f, &format!("{name}_count"), &labels, total as f64)
+}
+
+fn line(f: &mut Formatter<'_>, name: &str, labels: &[String], value: f64) -> fmt::Result {
+    match labels.is_empty() {
+        true => writeln!(f, "{name} {}", Number(value)),
+        false => writeln!(f, "{name}{{{}}} {}", labels.join(","), Number(value)),
     }
 }
 
@@ -78,7 +147,7 @@ impl Display for Page {
 struct Number(f64);
 
 impl Display for Number {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         match self.0 {
             value if value == f64::INFINITY => f.write_str("+Inf"),
             value if value == f64::NEG_INFINITY => f.write_str("-Inf"),
@@ -119,11 +188,12 @@ mod tests {
         #[test]
         fn a_label_is_read_back_from_one_line(value in "[a\\\\\"\n ,}é]*") {
             let mut page = Page::default();
-            page.sample("name", &[("label", &value)], 1.0);
+            page.family("name", Kind::Gauge, "help");
+            page.sample(&[("label", &value)], 1.0);
             let text = page.to_string();
-            let line = text.strip_suffix('\n').unwrap();
-            prop_assert!(!line.contains('\n'));
-            prop_assert_eq!(label(line), Some(value));
+            let lines: Vec<&str> = text.lines().collect();
+            prop_assert_eq!(lines.len(), 3);
+            prop_assert_eq!(label(lines[2]), Some(value));
         }
 
         #[test]
@@ -131,7 +201,8 @@ mod tests {
             counts in prop::collection::vec(0_u64..9, 0..8), most in 1_usize..6
         ) {
             let mut page = Page::default();
-            page.counts("steps", ("of", "x"), &counts, most);
+            page.family("steps", Kind::Histogram, "help");
+            page.counts(("of", "x"), &counts, most);
             let text = page.to_string();
             let value = |line: &str| line.rsplit(' ').next().unwrap().parse::<u64>().unwrap();
             let buckets: Vec<u64> =
@@ -148,7 +219,7 @@ mod tests {
         let mut page = Page::default();
         page.single("thinwire_loss", Kind::Gauge, "Loss.", 2.5);
         page.family("thinwire_bytes_total", Kind::Counter, "Bytes.");
-        page.sample("thinwire_bytes_total", &[("to", "a"), ("by", "b")], f64::NAN);
+        page.sample(&[("to", "a"), ("by", "b")], f64::NAN);
         let expected = "# HELP thinwire_loss Loss.\n# TYPE thinwire_loss gauge\nthinwire_loss 2.5\n\
                         # HELP thinwire_bytes_total Bytes.\n# TYPE thinwire_bytes_total counter\n\
                         thinwire_bytes_total{to=\"a\",by=\"b\"} NaN\n";

@@ -11,11 +11,10 @@ pub fn server_page(server: Option<&Server>) -> Page {
 
 fn page(figures: &Figures, epoch: u32) -> Page {
     let mut page = Page::default();
-    let name = "thinwire_server_shards";
-    page.family(name, Kind::Gauge, "Shards of which the server has a copy.");
+    page.family("thinwire_server_shards", Kind::Gauge, "Shards of which the server has a copy.");
     let backups = figures.copies.saturating_sub(figures.primaries);
-    page.sample(name, &[("role", "primary")], figures.primaries as f64);
-    page.sample(name, &[("role", "backup")], backups as f64);
+    page.sample(&[("role", "primary")], figures.primaries as f64);
+    page.sample(&[("role", "backup")], backups as f64);
     let gauges = [
         ("thinwire_server_epoch", "Number of the servers' epoch.", u64::from(epoch)),
         ("thinwire_server_rows", "Rows that were written, in all copies of shards.", figures.rows),
@@ -41,14 +40,13 @@ fn page(figures: &Figures, epoch: u32) -> Page {
     for (name, help, value) in counters {
         page.single(name, Kind::Counter, help, value as f64);
     }
-    let name = "thinwire_server_staleness_steps";
     page.family(
-        name,
+        "thinwire_server_staleness_steps",
         Kind::Histogram,
         "Steps that a worker was ahead of the slowest when its pull was answered.",
     );
     for (worker, counts) in &figures.staleness {
-        page.counts(name, ("worker", worker), counts, STALENESS_MAX);
+        page.counts(("worker", worker), counts, STALENESS_MAX);
     }
     page
 }

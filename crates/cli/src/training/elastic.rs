@@ -55,7 +55,7 @@ pub fn train(job: &TrainingJob, codecs: &[Option<&Policy>], seat: &elastic::Seat
         return Err(anyhow!("{} codecs in an elastic job, expected one", codecs.len()));
     };
     job.check(codecs)?;
-    job.show_metrics(&place)?;
+    let _exported = job.export_metrics(&place)?;
     let interrupt = Interrupt::listen()?;
     let mut facts = job.facts();
     // Who joins later finds a newer checkpoint, and takes the state of the others over anyway.

@@ -19,7 +19,7 @@ use super::settings::{CheckpointPolicy, Settings, Typed};
 use super::{corpus, machine, trace};
 use crate::failure::{self, OrHint, hinted};
 use crate::file;
-use crate::metrics::RankMetrics;
+use crate::metrics::{Exported, RankMetrics};
 use crate::report::{Report, Run};
 use crate::size::Size;
 
@@ -196,13 +196,13 @@ impl TrainingJob {
         })
     }
 
-    /// Begins to show the metrics of this process as a rank, if they are asked for.
+    /// Starts to export the metrics of this process as a rank, if they are asked for.
     ///
     /// # Errors
     /// If the port is taken.
-    pub fn show_metrics(&self, place: &Place) -> Result<()> {
+    pub fn export_metrics(&self, place: &Place) -> Result<Exported> {
         let (metrics, offset) = (self.metrics.clone(), u16::try_from(place.local_rank));
-        self.settings.metrics.show(offset.unwrap_or(u16::MAX), move || metrics.page())
+        self.settings.metrics.export(offset.unwrap_or(u16::MAX), move || metrics.page())
     }
 
     /// Returns the facts, by name, that all ranks must have in common.
