@@ -10,6 +10,8 @@ pub enum Kind {
     Length,
     /// There is no such vertex.
     Vertex,
+    /// A value is outside of what it may be.
+    Value,
 }
 
 /// Error in one line.
@@ -27,6 +29,10 @@ impl Error {
     pub(crate) fn vertex(place: &str, vertex: u64, vertices: u32) -> Error {
         let context = format!("{place} has vertex {vertex}, expected vertices of 0..{vertices}");
         Error { kind: Kind::Vertex, context }
+    }
+
+    pub(crate) fn value(context: String) -> Error {
+        Error { kind: Kind::Value, context }
     }
 
     /// Returns the kind of the error.

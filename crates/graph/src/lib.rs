@@ -3,6 +3,7 @@
 //! | | |
 //! |---|---|
 //! | [`Adjacency`] | in-neighbours of every vertex, in compressed sparse columns |
+//! | [`Sampler`], [`Sample`] | neighbour sampling: the blocks of a mini-batch |
 //!
 //! ```
 //! use thinwire_graph::Adjacency;
@@ -16,6 +17,8 @@
 
 mod adjacency;
 mod error;
+mod sample;
 
 pub use adjacency::Adjacency;
 pub use error::{Error, Kind};
+pub use sample::{Block, Draw, FanOut, Frontier, Sample, Sampler, Sampling, Weights};

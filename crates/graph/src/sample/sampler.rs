@@ -1,0 +1,169 @@
+//! Sampler: expands the seeds of one mini-batch after the other.
+//!
+//! A hop goes through its destinations in pieces, and through each piece in passes that do one thing: read
+//! the ranges of edges, draw, read neighbours, number them. Each pass touches one array at places that are
+//! known beforehand, so its memory accesses overlap.
+
+use thinwire_wire::random::Key;
+
+use super::block::{Block, Sample};
+use super::draw::{Drawer, FanOut, Frontier, Sampling};
+use super::numbering::Numbering;
+use super::stream::Stream;
+use crate::adjacency::Adjacency;
+use crate::error::Error;
+
+/// Destinations that are expanded at a time.
+const PIECE: usize = 128;
+
+/// Sampler of neighbours. It has 8 bytes for every vertex of the graph and its buffers, and needs no new
+/// memory once batches have stopped growing. Each thread has its own.
+///
+/// ```
+/// use thinwire_graph::{Adjacency, Sample, Sampler, Sampling};
+/// use thinwire_wire::random::Key;
+///
+/// let graph = Adjacency::from_edges(4, &[(1, 0), (2, 0), (3, 0), (0, 3)])?;
+/// let mut sampler = Sampler::new(&graph, Sampling::new(&[2, 2]))?;
+/// let mut sample = Sample::new();
+/// sampler.sample(&graph, &[0], Key { seed: 7, step: 0, tensor: 0 }, &mut sample)?;
+/// assert_eq!(sample.blocks[0].neighbors, [1, 2]);
+/// assert!(sample.vertices[1..].iter().all(|vertex| graph.neighbors(0).contains(vertex)));
+/// # Ok::<(), thinwire_graph::Error>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct Sampler {
+    sampling: Sampling,
+    numbering: Numbering,
+    drawer: Drawer,
+    ranges: Vec<(u64, u32)>,
+}
+
+impl Sampler {
+    /// Creates a sampler of a graph.
+    ///
+    /// # Errors
+    /// If there are not as many weights as edges, or a vertex has 2^32 in-neighbours and more.
+    pub fn new(graph: &Adjacency, sampling: Sampling) -> Result<Sampler, Error> {
+        if let Some(weights) = sampling.weights()
+            && weights.len() as u64 != graph.edges()
+        {
+            let (found, edges) = (weights.len(), graph.edges());
+            return Err(Error::length(format!("{found} weights, expected one per edge, {edges}")));
+        }
+        if let Some(vertex) = (0..graph.vertices()).find(|v| graph.degree(*v) > u32::MAX as usize) {
+            let (degree, most) = (graph.degree(vertex), u32::MAX);
+            let context =
+                format!("vertex {vertex} has {degree} in-neighbours, expected at most {most}");
+            return Err(Error::length(context));
+        }
+        let numbering = Numbering::new(graph.vertices());
+        Ok(Sampler { sampling, numbering, drawer: Drawer::default(), ranges: Vec::new() })
+    }
+
+    /// Returns the options.
+    pub fn sampling(&self) -> &Sampling {
+        &self.sampling
+    }
+
+    /// Expands seeds of the graph that the sampler was created for, and replaces `sample` by the result.
+    ///
+    /// # Errors
+    /// If a seed is not a vertex or occurs twice, or a hop has 2^32 edges and more.
+    ///
+    /// # Panics
+    /// If the graph has another number of vertices.
+    pub fn sample(
+        &mut self,
+        graph: &Adjacency,
+        seeds: &[u32],
+        key: Key,
+        sample: &mut Sample,
+    ) -> Result<(), Error> {
+        assert_eq!(graph.vertices(), self.numbering.vertices(), "vertices of the sampler's graph");
+        sample.clear(self.sampling.fan_outs.len());
+        plant(&mut self.numbering, seeds, sample)?;
+        let mut stream = Stream::new(key);
+        let mut first = 0;
+        for (hop, block) in sample.blocks.iter_mut().enumerate() {
+            let fan_out = self.sampling.fan_outs[hop];
+            let end = sample.vertices.len();
+            block.destinations = first as u32..end as u32;
+            self.expand(graph, fan_out, &mut stream, &mut sample.vertices, block)?;
+            block.sources = sample.vertices.len() as u32;
+            if self.sampling.frontier == Frontier::New {
+                first = end;
+            }
+        }
+        Ok(())
+    }
+
+    /// Draws in-neighbours of the block's destinations.
+    fn expand(
+        &mut self,
+        graph: &Adjacency,
+        fan_out: FanOut,
+        stream: &mut Stream,
+        vertices: &mut Vec<u32>,
+        block: &mut Block,
+    ) -> Result<(), Error> {
+        let (mut at, end) = (block.destinations.start as usize, block.destinations.end as usize);
+        while at < end {
+            let piece = at..end.min(at + PIECE);
+            at = piece.end;
+            self.ranges.clear();
+            self.ranges.extend(vertices[piece].iter().map(|vertex| {
+                let range = graph.range(*vertex);
+                (range.start as u64, range.len() as u32)
+            }));
+            let first = block.edges.len();
+            self.draw(fan_out, stream, block);
+            check_edges(block.edges.len())?;
+            let neighbors = block.edges[first..].iter().map(|edge| graph.neighbor(*edge));
+            block.neighbors.extend(neighbors);
+            self.numbering.number(&mut block.neighbors[first..], vertices);
+        }
+        Ok(())
+    }
+
+    fn draw(&mut self, fan_out: FanOut, stream: &mut Stream, block: &mut Block) {
+        for range in &self.ranges {
+            if range.1 > 0 {
+                let draw = &self.sampling.draw;
+                self.drawer.draw(draw, fan_out, *range, stream, &mut block.edges);
+            }
+            // Checked once per piece.
+            block.offsets.push(block.edges.len() as u32);
+        }
+    }
+}
+
+/// Numbers the seeds of a batch.
+pub fn plant(numbering: &mut Numbering, seeds: &[u32], sample: &mut Sample) -> Result<(), Error> {
+    numbering.clear();
+    for (place, seed) in seeds.iter().enumerate() {
+        if *seed >= numbering.vertices() {
+            let name = format!("seed {place}");
+            return Err(Error::vertex(&name, u64::from(*seed), numbering.vertices()));
+        }
+        if let Some(before) = numbering.get(*seed) {
+            return Err(Error::value(format!(
+                "seed {place} is vertex {seed}, which seed {before} is already"
+            )));
+        }
+        numbering.number(&mut [*seed], &mut sample.vertices);
+    }
+    sample.seeds = seeds.len() as u32;
+    Ok(())
+}
+
+/// Checks that the edges of a block can be counted with 32 bits.
+pub fn check_edges(edges: usize) -> Result<(), Error> {
+    if u32::try_from(edges).is_ok() {
+        return Ok(());
+    }
+    Err(Error::length(format!(
+        "a hop has {edges} edges, expected at most {}; take smaller batches or fan-outs",
+        u32::MAX
+    )))
+}

@@ -1,0 +1,4 @@
+//! Laws of sampling.
+
+mod blocks;
+mod chances;
