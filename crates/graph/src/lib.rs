@@ -4,6 +4,9 @@
 //! |---|---|
 //! | [`Adjacency`] | in-neighbours of every vertex, in compressed sparse columns |
 //! | [`Sampler`], [`Sample`] | neighbour sampling: the blocks of a mini-batch |
+//! | [`LayerSampler`], [`walk`] | layer-wise sampling; random walks |
+//! | [`Batches`] | training vertices, dealt over passes, steps and ranks |
+//! | [`Order`], [`Forecast`] | which feature rows a cache should hold, and how many hits it will have |
 //!
 //! ```
 //! use thinwire_graph::Adjacency;
@@ -16,9 +19,16 @@
 #![forbid(unsafe_code)]
 
 mod adjacency;
+mod batches;
 mod error;
+mod order;
 mod sample;
 
 pub use adjacency::Adjacency;
+pub use batches::{Batches, Pass, Position};
 pub use error::{Error, Kind};
-pub use sample::{Block, Draw, FanOut, Frontier, Sample, Sampler, Sampling, Weights};
+pub use order::{Counts, Forecast, Order, PASSES, Survey, blend, inclusion, rows_within, survey};
+pub use sample::{
+    Block, Draw, FanOut, Frontier, Importance, LayerSampler, NO_VERTEX, Sample, Sampler, Sampling,
+    Weights, walk,
+};

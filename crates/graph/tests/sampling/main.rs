@@ -2,3 +2,5 @@
 
 mod blocks;
 mod chances;
+mod layers;
+mod walks;
