@@ -44,12 +44,7 @@ impl Batches {
     ///
     /// # Errors
     /// If there are no training vertices, or `ranks` or `batch` is 0.
-    pub fn global(
-        training: Vec<u32>,
-        ranks: u32,
-        batch: u32,
-        seed: u64,
-    ) -> Result<Batches, Error> {
+    pub fn global(training: Vec<u32>, ranks: u32, batch: u32, seed: u64) -> Result<Batches, Error> {
         Batches::new(vec![training], ranks, batch, seed)
     }
 
@@ -213,7 +208,8 @@ mod tests {
     #[test]
     fn jobs_without_batches_are_refused() {
         let error = Batches::global(vec![], 2, 10, 3).unwrap_err();
-        let message = "0 training vertices in batches of 10 for 2 ranks, expected at least 1 of each";
+        let message =
+            "0 training vertices in batches of 10 for 2 ranks, expected at least 1 of each";
         assert_eq!(error.to_string(), message);
         assert!(Batches::global(vec![1], 0, 10, 3).is_err());
         assert!(Batches::local(vec![vec![], vec![1]], 0, 3).is_err());

@@ -35,6 +35,7 @@ const PLACES: &[(&str, Place)] = &[
     ("thinwire-rows", Place::Layer(3)),
     ("thinwire-sync", Place::Layer(4)),
     ("thinwire-server", Place::Layer(4)),
+    ("thinwire-loader", Place::Layer(4)),
     ("thinwire-train", Place::Layer(5)),
     ("thinwire-py", Place::Layer(6)),
     ("thinwire-cli", Place::Layer(6)),

@@ -1,5 +1,8 @@
 //! Counts: how many batches of passes sampled in advance use each vertex.
 
+/// Weight of the inclusion probability, in uses of a vertex.
+const PRIOR_USES: f64 = 4.0;
+
 /// How many batches use each vertex.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Counts {
@@ -49,18 +52,37 @@ impl Counts {
     }
 }
 
-/// Returns scores from counts and from [`inclusion`](super::inclusion) probabilities: the mean number of uses
-/// per batch, given that `strength` batches with the expected number of uses had been counted before.
+/// Returns scores from counts and from [`inclusion`](super::inclusion) probabilities: expected uses per batch.
 ///
-/// With few counted batches the probabilities decide, with many the counts.
+/// The rate at which batches use a vertex has a gamma distribution, whose mean is the probability before
+/// anything is counted, with the weight of four uses; the score is its mean afterwards. With few counted
+/// batches the probabilities decide, with many the counts.
 ///
 /// # Panics
 /// If the lengths differ.
 pub fn blend(counts: &Counts, inclusion: &[f64]) -> Vec<f64> {
     assert_eq!(counts.counts.len(), inclusion.len(), "vertices of the counts");
     let batches = counts.batches as f64;
-    let score = |(count, chance): (&u32, &f64)| {
-        (f64::from(*count) + 0.5).ln() + (chance * batches).ln()
-    };
-    counts.counts.iter().zip(inclusion).map(score).collect()
+    let pairs = counts.counts.iter().zip(inclusion);
+    let mean = |uses, chance| (uses + PRIOR_USES) / (batches + PRIOR_USES / chance);
+    pairs.map(|(count, chance)| mean(f64::from(*count), chance)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counts_outweigh_probabilities_as_they_grow() {
+        let chances = [0.5, 0.01, 0.0, 0.3];
+        let mut counts = Counts::new(4);
+        assert_eq!(blend(&counts, &chances), chances, "nothing is counted");
+        counts.add(&[1]);
+        let few = blend(&counts, &chances);
+        assert!(few[0] > few[1] && few[1] > 0.01);
+        (0..99).for_each(|_| counts.add(&[1]));
+        let many = blend(&counts, &chances);
+        assert!(many[1] > many[0] && many[0] > many[3] && many[3] > many[2]);
+        assert_eq!(many[2], 0.0);
+    }
 }

@@ -61,7 +61,10 @@ mod tests {
         counts.add(&[1, 2]);
         let forecast = Forecast::new(&order, &counts);
         assert_eq!([0, 1, 2, 3, 9].map(|rows| forecast.hit_rate(rows)), [0.0, 0.5, 0.75, 1.0, 1.0]);
-        assert_eq!([0.0, 0.2, 0.5, 0.6, 1.0, 2.0].map(|rate| forecast.rows_for(rate)), [0, 1, 1, 2, 3, 3]);
+        assert_eq!(
+            [0.0, 0.2, 0.5, 0.6, 1.0, 2.0].map(|rate| forecast.rows_for(rate)),
+            [0, 1, 1, 2, 3, 3]
+        );
         assert_eq!(Forecast::new(&order, &Counts::new(3)).hit_rate(2), 0.0);
     }
 

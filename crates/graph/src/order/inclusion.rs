@@ -12,12 +12,7 @@ use crate::sample::{Draw, FanOut, Sampling};
 ///
 /// # Panics
 /// If a training vertex does not exist, or weights of `sampling` are not one per edge.
-pub fn inclusion(
-    graph: &Adjacency,
-    sampling: &Sampling,
-    training: &[u32],
-    batch: u32,
-) -> Vec<f64> {
+pub fn inclusion(graph: &Adjacency, sampling: &Sampling, training: &[u32], batch: u32) -> Vec<f64> {
     let mut reached = vec![0.0; graph.vertices() as usize];
     let seed = f64::from(batch) / training.len().max(1) as f64;
     training.iter().for_each(|vertex| reached[*vertex as usize] = seed.min(1.0));
@@ -63,9 +58,7 @@ fn draws(
         };
         match fan_out {
             FanOut::All => 1.0,
-            FanOut::Limit(limit) if with_replacement => {
-                1.0 - (1.0 - share).powf(f64::from(limit))
-            }
+            FanOut::Limit(limit) if with_replacement => 1.0 - (1.0 - share).powf(f64::from(limit)),
             FanOut::Limit(limit) => (f64::from(limit) * share).min(1.0),
         }
     })
@@ -96,8 +89,7 @@ mod tests {
     #[test]
     fn probabilities_are_those_of_sampled_batches() {
         // Two trees of seeds 0 and 1; vertices 2..6 and 6..8 hang on them, and 8..11 on vertex 2.
-        let edges =
-            [(2, 0), (3, 0), (4, 0), (5, 0), (6, 1), (7, 1), (8, 2), (9, 2), (10, 2)];
+        let edges = [(2, 0), (3, 0), (4, 0), (5, 0), (6, 1), (7, 1), (8, 2), (9, 2), (10, 2)];
         let graph = Adjacency::from_edges(12, &edges).unwrap();
         for draw in [Draw::Distinct, Draw::Repeated] {
             // A hop without expanding 0 and 1 again, which would not be independent of the first.

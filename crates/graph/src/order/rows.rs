@@ -27,7 +27,8 @@ impl Order {
                 return Err(Error::vertex(&name, u64::from(*vertex), vertices));
             };
             if *entry != u32::MAX {
-                let context = format!("{name} has vertex {vertex}, which place {entry} has already");
+                let context =
+                    format!("{name} has vertex {vertex}, which place {entry} has already");
                 return Err(Error::value(context));
             }
             *entry = place;

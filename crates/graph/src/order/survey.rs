@@ -69,10 +69,10 @@ fn count(
 }
 
 impl Order {
-    /// Orders rows by [`blend`] from counts of the first `passes` passes, and forecasts the hit rates of
-    /// caches, for an order of the passes before, by the last of them.
+    /// Orders rows by [`blend`], from counts of the first `passes` passes. The forecast counts the hits of
+    /// the last of them in an order of those before, so it is no better than later passes will be.
     ///
-    /// The cost is the time to sample the passes; a training that repeats them samples them again.
+    /// The cost is the time to sample the passes, which the training will sample again.
     ///
     /// # Errors
     /// If a batch cannot be sampled.
@@ -87,10 +87,7 @@ impl Order {
         let inclusion = inclusion(plan.graph, plan.sampling, part, seeds as u32);
         let mut counts = survey(plan, 0..last)?;
         let held_out = survey(plan, last..last + 1)?;
-        let before = match last {
-            0 => Order::by_score(&inclusion),
-            _ => Order::by_score(&blend(&counts, &inclusion)),
-        };
+        let before = Order::by_score(&blend(&counts, &inclusion));
         let forecast = Forecast::new(&before, &held_out);
         counts.merge(&held_out);
         Ok((Order::by_score(&blend(&counts, &inclusion)), forecast))

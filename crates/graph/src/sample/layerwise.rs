@@ -111,9 +111,10 @@ impl LayerSampler {
     /// Leaves the drawn vertices in `keys`: those with the smallest of exponential variables.
     fn draw(&mut self, size: u32, stream: &mut Stream) {
         let importance = &mut self.importance;
-        let keyed = self.candidates.iter().map(|vertex| {
-            (-stream.unit().ln() / importance[*vertex as usize], *vertex)
-        });
+        let keyed = self
+            .candidates
+            .iter()
+            .map(|vertex| (-stream.unit().ln() / importance[*vertex as usize], *vertex));
         self.keys.clear();
         self.keys.extend(keyed);
         let size = size as usize;
@@ -153,12 +154,7 @@ impl LayerSampler {
 
 /// Adds the square of the share that each in-neighbour has in the mean of a vertex. `found` is told those
 /// whose sum was 0.
-fn add_shares(
-    graph: &Adjacency,
-    vertex: u32,
-    sums: &mut [f64],
-    mut found: impl FnMut(u32),
-) {
+fn add_shares(graph: &Adjacency, vertex: u32, sums: &mut [f64], mut found: impl FnMut(u32)) {
     let share = 1.0 / (graph.degree(vertex) as f64).powi(2);
     for neighbor in graph.neighbors(vertex) {
         let sum = &mut sums[*neighbor as usize];

@@ -64,7 +64,10 @@ mod tests {
         let mut vertices = Vec::new();
         numbering.clear();
         numbering.number(&mut [2, 1], &mut vertices);
-        assert_eq!((numbering.get(2), numbering.get(1), numbering.get(0)), (Some(0), Some(1), None));
+        assert_eq!(
+            (numbering.get(2), numbering.get(1), numbering.get(0)),
+            (Some(0), Some(1), None)
+        );
         numbering.stamp = u32::MAX;
         numbering.clear();
         assert_eq!((numbering.stamp, numbering.get(2)), (1, None));

@@ -4,9 +4,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
 use proptest::prelude::*;
-use thinwire_graph::{
-    Adjacency, Draw, FanOut, Frontier, Kind, Sample, Sampler, Sampling, Weights,
-};
+use thinwire_graph::{Adjacency, Draw, FanOut, Frontier, Kind, Sample, Sampler, Sampling, Weights};
 use thinwire_wire::random::Key;
 
 const VERTICES: u32 = 40;

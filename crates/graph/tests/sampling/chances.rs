@@ -12,8 +12,7 @@ fn outcomes(degree: u32, count: u32, draw: Draw, draws: u64) -> BTreeMap<Vec<u32
     let edges: Vec<(u32, u32)> = (1..=degree).map(|source| (source, 0)).collect();
     let graph = Adjacency::from_edges(degree + 1, &edges).unwrap();
     let sorted = matches!(draw, Draw::Distinct | Draw::Weighted(_));
-    let mut sampler =
-        Sampler::new(&graph, Sampling { draw, ..Sampling::new(&[count]) }).unwrap();
+    let mut sampler = Sampler::new(&graph, Sampling { draw, ..Sampling::new(&[count]) }).unwrap();
     let (mut sample, mut outcomes) = (Sample::new(), BTreeMap::new());
     for step in 0..draws {
         sampler.sample(&graph, &[0], Key { seed: 11, step, tensor: 1 }, &mut sample).unwrap();

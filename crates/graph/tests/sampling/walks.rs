@@ -20,7 +20,8 @@ fn walks_have_the_product_of_their_chances() {
     for walk in walks.chunks(3) {
         *outcomes.entry(walk.to_vec()).or_default() += 1;
     }
-    let chances = [([0, 1, 0], 0.25), ([0, 1, 3], 0.25), ([0, 2, 0], 0.25), ([0, 3, NO_VERTEX], 0.25)];
+    let chances =
+        [([0, 1, 0], 0.25), ([0, 1, 3], 0.25), ([0, 2, 0], 0.25), ([0, 3, NO_VERTEX], 0.25)];
     assert_chances(&outcomes, &chances.map(|(walk, chance)| (walk.to_vec(), chance)).into());
 }
 

@@ -1,0 +1,207 @@
+//! Hit rates of caches of feature rows: every policy beside the best static content and Belady's bound.
+//!
+//! A cache of 1, 5, 10, 20 and 40 % of the rows, over passes that follow those that orders have counted. Static
+//! caches are filled in advance, the others start empty. The graph is R-MAT, or read from a file with
+//! the number of vertices in its first line and then the out-neighbours of each vertex, a line each:
+//!
+//! `zcat cnr-2000.graph-txt.gz > cnr-2000.txt`
+//! `cargo run --release -p thinwire-loader --example hits -- cnr-2000.txt`
+
+use std::error::Error;
+use std::time::Instant;
+
+use thinwire_graph::{
+    Adjacency, Batches, Counts, Order, PASSES, Position, Sample, Sampler, Sampling, Survey, blend,
+    inclusion, survey,
+};
+use thinwire_rows::{
+    Cache, Foreseen, Lookup, Lru, Policy, SLOT_BYTES, Sieve, Start, Trace, belady, by_frequency,
+};
+use thinwire_wire::random::{Key, permutation};
+
+const PERCENT: [u32; 5] = [1, 5, 10, 20, 40];
+/// Least number of batches that are measured, in whole passes.
+const MEASURED: u32 = 96;
+const COUNTED: u64 = 8;
+const BATCH: u32 = 1024;
+/// Fan-outs, and one of how many vertices is a training vertex.
+const CONFIGURATIONS: [(&[u32], u32); 3] =
+    [(&[25, 10], 10), (&[15, 10, 5], 10), (&[15, 10, 5], 100)];
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let path = std::env::args().nth(1);
+    let (name, graph) = match &path {
+        Some(path) => (path.as_str(), read(path)?),
+        None => ("R-MAT", generate()?),
+    };
+    println!("{name}: {} vertices, {} edges", graph.vertices(), graph.edges());
+    CONFIGURATIONS.iter().try_for_each(|(fan_outs, one_of)| compare(&graph, fan_outs, *one_of))
+}
+
+fn compare(graph: &Adjacency, fan_outs: &[u32], one_of: u32) -> Result<(), Box<dyn Error>> {
+    let vertices = graph.vertices();
+    let mut training = permutation(Key { seed: 2, step: 0, tensor: 0 }, vertices);
+    training.truncate((vertices / one_of) as usize);
+    let batches = Batches::global(training, 1, BATCH, 1)?;
+    let sampling = Sampling::new(fan_outs);
+    let plan = Survey { graph, sampling: &sampling, batches: &batches, rank: 0, threads: 2 };
+    let trace = trace(&plan)?;
+    println!(
+        "\nfan-outs {fan_outs:?}, {} batches a pass of up to {BATCH} seeds, {} accesses in {} batches",
+        batches.steps(),
+        trace.accesses(),
+        trace.batches().len()
+    );
+    println!("{:<24}{}", "% of rows", PERCENT.map(|percent| format!("{percent:>8}")).concat());
+    let optimum = by_frequency(&trace);
+    for (name, order) in orders(&plan)? {
+        let mut uses = vec![0; vertices as usize];
+        optimum.iter().for_each(|(row, count)| uses[*row as usize] = *count);
+        print(&name, &trace, vertices, |slots| {
+            order.best_first()[..slots].iter().map(|vertex| uses[*vertex as usize]).sum()
+        });
+    }
+    print("static optimum", &trace, vertices, |slots| {
+        optimum.iter().take(slots).map(|(_, count)| count).sum()
+    });
+    print("LRU", &trace, vertices, |slots| simulate(&trace, slots, Lru::new));
+    print("SIEVE", &trace, vertices, |slots| simulate(&trace, slots, Sieve::new));
+    for ahead in [4, 16, 32, 64] {
+        print(&format!("foreseen, {ahead} ahead"), &trace, vertices, |slots| {
+            foresee(&trace, slots, ahead)
+        });
+    }
+    print("foreseen, all ahead", &trace, vertices, |slots| {
+        foresee(&trace, slots, trace.batches().len())
+    });
+    print("Belady", &trace, vertices, |slots| belady(&trace, slots, Start::Cold));
+    Ok(())
+}
+
+/// Returns the accesses of the passes after those that are counted.
+fn trace(plan: &Survey<'_>) -> Result<Trace, Box<dyn Error>> {
+    let (mut trace, mut sample) = (Trace::new(), Sample::new());
+    let mut sampler = Sampler::new(plan.graph, plan.sampling.clone())?;
+    let passes = u64::from(MEASURED.div_ceil(plan.batches.steps()));
+    for number in COUNTED..COUNTED + passes {
+        let pass = plan.batches.shuffle(number);
+        for step in 0..plan.batches.steps() {
+            let key = plan.batches.key(Position { pass: number, step }, plan.rank);
+            sampler.sample(plan.graph, pass.seeds(step, plan.rank), key, &mut sample)?;
+            trace.push(&sample.vertices.iter().map(|v| u64::from(*v)).collect::<Vec<_>>());
+        }
+    }
+    Ok(trace)
+}
+
+fn orders(plan: &Survey<'_>) -> Result<Vec<(String, Order)>, Box<dyn Error>> {
+    let start = Instant::now();
+    let seeds = BATCH.min(plan.batches.part(0).len() as u32);
+    let chances = inclusion(plan.graph, plan.sampling, plan.batches.part(0), seeds);
+    println!("inclusion probabilities took {:.2} s", start.elapsed().as_secs_f64());
+    let mut orders = vec![
+        ("degree".to_owned(), Order::by_degree(plan.graph)),
+        ("inclusion".to_owned(), Order::by_score(&chances)),
+    ];
+    let mut counts = Counts::new(plan.graph.vertices());
+    let start = Instant::now();
+    for pass in 0..COUNTED {
+        counts.merge(&survey(plan, pass..pass + 1)?);
+        if [1, 3, 8].contains(&(pass + 1)) {
+            let passes = pass + 1;
+            orders.push((format!("counts of {passes}"), Order::by_score(&counts.scores())));
+            orders.push((format!("blend of {passes}"), Order::by_score(&blend(&counts, &chances))));
+        }
+    }
+    println!("{COUNTED} counted passes took {:.2} s", start.elapsed().as_secs_f64());
+    let (_, forecast) = Order::automatic(plan, PASSES)?;
+    let rates = PERCENT.map(|percent| {
+        format!("{:>8.1}", 100.0 * forecast.hit_rate(slots(plan.graph.vertices(), percent)))
+    });
+    println!("{:<24}{}", "forecast", rates.concat());
+    Ok(orders)
+}
+
+fn slots(vertices: u32, percent: u32) -> u32 {
+    (u64::from(vertices) * u64::from(percent) / 100) as u32
+}
+
+/// Prints the hit rates for every size of the cache, given the hits for a number of slots.
+fn print(name: &str, trace: &Trace, vertices: u32, hits: impl Fn(usize) -> u64) {
+    let rates = PERCENT.map(|percent| {
+        let hits = hits(slots(vertices, percent) as usize);
+        format!("{:>8.1}", 100.0 * hits as f64 / trace.accesses() as f64)
+    });
+    println!("{name:<24}{}", rates.concat());
+}
+
+/// Returns the hits of a cache that starts empty.
+fn simulate<P: Policy>(trace: &Trace, slots: usize, policy: impl FnOnce(u32) -> P) -> u64 {
+    run(trace, slots, policy, |_| {})
+}
+
+/// Returns the hits of a cache that is told so many batches beyond the current one.
+fn foresee(trace: &Trace, slots: usize, ahead: usize) -> u64 {
+    let mut untold = trace.batches();
+    run(
+        trace,
+        slots,
+        |slots| Foreseen::new(slots, ahead as u32 + 1),
+        |cache| {
+            while cache.policy_mut().batches_ahead() <= ahead {
+                match untold.next() {
+                    Some(batch) => _ = cache.policy_mut().tell(batch),
+                    None => return,
+                }
+            }
+        },
+    )
+}
+
+fn run<P: Policy>(
+    trace: &Trace,
+    slots: usize,
+    policy: impl FnOnce(u32) -> P,
+    mut before: impl FnMut(&mut Cache<P>),
+) -> u64 {
+    let mut cache = Cache::new(1, (slots * (1 + SLOT_BYTES)) as u64, policy);
+    let (mut lookup, mut out, values) = (Lookup::new(), Vec::new(), vec![0; trace.accesses()]);
+    for batch in trace.batches() {
+        before(&mut cache);
+        out.resize(batch.len(), 0);
+        cache.begin(batch, 0, &mut lookup, &mut out).expect("lengths fit");
+        let missing = lookup.missing().len();
+        cache.finish(&mut lookup, &values[..missing], 0, &mut out).expect("lengths fit");
+    }
+    cache.hits().hits
+}
+
+/// Reads a list of out-neighbours.
+fn read(path: &str) -> Result<Adjacency, Box<dyn Error>> {
+    let text = std::fs::read_to_string(path)?;
+    let mut lines = text.lines();
+    let vertices = lines.next().ok_or("empty file")?.trim().parse()?;
+    let mut edges = Vec::new();
+    for (source, line) in (0..).zip(lines) {
+        for destination in line.split_whitespace() {
+            edges.push((source, destination.parse()?));
+        }
+    }
+    Ok(Adjacency::from_edges(vertices, &edges)?)
+}
+
+/// Returns an R-MAT graph of 2^20 vertices and 2^24 edges with the probabilities 0.57, 0.19, 0.19 and 0.05.
+fn generate() -> Result<Adjacency, Box<dyn Error>> {
+    let names = permutation(Key { seed: 3, step: 0, tensor: 0 }, 1 << 20);
+    let key = Key { seed: 4, step: 0, tensor: 0 };
+    let edge = |number: u64| {
+        let (mut source, mut destination) = (0_usize, 0_usize);
+        for level in 0..20 {
+            let at = key.uniform(number * 20 + level);
+            source = source << 1 | usize::from(at >= 0.76);
+            destination = destination << 1 | usize::from((0.57..0.76).contains(&at) || at >= 0.95);
+        }
+        (names[source], names[destination])
+    };
+    Ok(Adjacency::from_edges(1 << 20, &(0..1 << 24).map(edge).collect::<Vec<_>>())?)
+}

@@ -1,0 +1,122 @@
+//! Cache of a loader: rows under one of the policies.
+
+use thinwire_rows::{Cache, Error, Foreseen, Hits, Lookup, Lru, Policy, Prefix, SLOT_BYTES, Sieve};
+
+use crate::features::{self, Features};
+
+/// Rows that are read at a time to fill a prefix.
+const PRELOADED: u64 = 4096;
+
+/// Policy that was chosen.
+enum Chosen {
+    Prefix(Prefix),
+    Foreseen(Box<Foreseen>),
+    Sieve(Sieve),
+    Lru(Lru),
+}
+
+/// Cache before a source of rows, or none.
+pub struct RowCache {
+    cache: Option<Cache<Chosen>>,
+    lookup: Lookup,
+    ahead: usize,
+}
+
+impl RowCache {
+    /// Creates the cache of `features`, of which there are `rows`, and fills it if it is a prefix. A
+    /// foreseeing one is told at most `ahead` batches beyond the current one.
+    pub fn new(features: &Features, rows: u64, ahead: u32) -> Result<RowCache, Error> {
+        let width = features.source.width();
+        let ahead = ahead as usize;
+        let cache = features.cache.map(|(bytes, policy)| {
+            // Slots beyond the last row would never be used.
+            let bytes = bytes.min(rows.saturating_mul((width + SLOT_BYTES) as u64));
+            Cache::new(width, bytes, |slots| Chosen::new(policy, slots, ahead))
+        });
+        let mut cache = RowCache { cache, lookup: Lookup::new(), ahead: 0 };
+        match features.cache.map(|(_, policy)| policy) {
+            Some(features::Policy::Prefix) => cache.preload(features)?,
+            Some(features::Policy::Foreseen) => cache.ahead = ahead,
+            _ => {}
+        }
+        Ok(cache)
+    }
+
+    /// Returns how many batches are told beyond the one that is read.
+    pub fn ahead(&self) -> usize {
+        self.ahead
+    }
+
+    /// Tells a foreseeing cache a batch that will be read.
+    pub fn tell(&mut self, ids: &[u64]) {
+        if let Some(Chosen::Foreseen(policy)) = self.cache.as_mut().map(Cache::policy_mut) {
+            let told = policy.tell(ids);
+            debug_assert!(told, "there is room for the batches ahead and one more");
+        }
+    }
+
+    /// Reads the rows of a batch into `out`, unless there is no cache.
+    pub fn read(
+        &mut self,
+        features: &Features,
+        ids: &[u64],
+        out: &mut [u8],
+    ) -> Result<Hits, Error> {
+        let Some(cache) = &mut self.cache else { return Ok(Hits::default()) };
+        cache.read(&*features.source, ids, &mut self.lookup, out)?;
+        Ok(cache.hits())
+    }
+
+    fn preload(&mut self, features: &Features) -> Result<(), Error> {
+        let Some(cache) = &mut self.cache else { return Ok(()) };
+        let (slots, width) = (cache.slots() as u64, features.source.width());
+        let mut values = Vec::new();
+        for first in (0..slots).step_by(PRELOADED as usize) {
+            let rows: Vec<u64> = (first..slots.min(first + PRELOADED)).collect();
+            values.resize(rows.len() * width, 0);
+            features.source.read(&rows, &mut values)?;
+            cache.preload(&rows, &values, 0)?;
+        }
+        Ok(())
+    }
+}
+
+impl Chosen {
+    fn new(policy: features::Policy, slots: u32, ahead: usize) -> Chosen {
+        match policy {
+            features::Policy::Prefix => Chosen::Prefix(Prefix::new(slots)),
+            features::Policy::Foreseen => {
+                Chosen::Foreseen(Box::new(Foreseen::new(slots, ahead as u32 + 1)))
+            }
+            features::Policy::Sieve => Chosen::Sieve(Sieve::new(slots)),
+            features::Policy::Lru => Chosen::Lru(Lru::new(slots)),
+        }
+    }
+
+    fn policy(&mut self) -> &mut dyn Policy {
+        match self {
+            Chosen::Prefix(policy) => policy,
+            Chosen::Foreseen(policy) => &mut **policy,
+            Chosen::Sieve(policy) => policy,
+            Chosen::Lru(policy) => policy,
+        }
+    }
+}
+
+impl Policy for Chosen {
+    fn hit(&mut self, slot: u32) {
+        self.policy().hit(slot);
+    }
+
+    fn admit(&mut self, row: u64) -> Option<u32> {
+        self.policy().admit(row)
+    }
+
+    fn begin(&mut self) {
+        self.policy().begin();
+    }
+
+    fn is_direct(&self) -> bool {
+        matches!(self, Chosen::Prefix(_))
+    }
+}

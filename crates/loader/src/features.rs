@@ -1,0 +1,71 @@
+//! Features: where the rows of vertices come from.
+
+use std::fmt;
+use std::sync::Arc;
+
+use thinwire_graph::Order;
+use thinwire_rows::Source;
+
+/// Source of feature rows, and the cache before it.
+#[derive(Clone)]
+pub struct Features {
+    pub(crate) source: Arc<dyn Source + Send>,
+    pub(crate) order: Option<Arc<Order>>,
+    pub(crate) cache: Option<(u64, Policy)>,
+}
+
+/// Policy of a loader's cache.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Policy {
+    /// The first rows, which is the best constant content where rows are stored in an
+    /// [`Order`](Features::ordered). They are read when the loader starts.
+    Prefix,
+    /// The rows that the next batches use, as many batches ahead as
+    /// [`Options::ahead`](crate::Options::ahead).
+    Foreseen,
+    /// Rows that are used again soon, by SIEVE.
+    Sieve,
+    /// The rows used last.
+    Lru,
+}
+
+impl Features {
+    /// Rows without a cache, which sampling threads read themselves: for rows in this process's memory, or in
+    /// a file of its machine.
+    pub fn direct(source: impl Source + Send + 'static) -> Features {
+        Features { source: Arc::new(source), order: None, cache: None }
+    }
+
+    /// Rows behind a cache that takes at most `bytes_max` bytes, bookkeeping included.
+    pub fn cached(
+        source: impl Source + Send + 'static,
+        bytes_max: u64,
+        policy: Policy,
+    ) -> Features {
+        Features { source: Arc::new(source), order: None, cache: Some((bytes_max, policy)) }
+    }
+
+    /// Declares that the source has its rows in this order: the row of a vertex is its place.
+    pub fn ordered(self, order: Arc<Order>) -> Features {
+        Features { order: Some(order), ..self }
+    }
+
+    /// Writes the row numbers of vertices.
+    pub(crate) fn number(&self, vertices: &[u32], ids: &mut Vec<u64>) {
+        ids.clear();
+        match &self.order {
+            Some(order) => ids.extend(vertices.iter().map(|v| u64::from(order.place(*v)))),
+            None => ids.extend(vertices.iter().map(|vertex| u64::from(*vertex))),
+        }
+    }
+}
+
+impl fmt::Debug for Features {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut debug = f.debug_struct("Features");
+        debug
+            .field("width", &self.source.width())
+            .field("cache", &self.cache)
+            .finish_non_exhaustive()
+    }
+}

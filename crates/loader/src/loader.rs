@@ -1,0 +1,178 @@
+//! Loader: starts the threads, hands out their batches, ends them.
+
+use std::io;
+use std::sync::atomic::AtomicU64;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::{Builder, JoinHandle, available_parallelism};
+
+use thinwire_graph::{Adjacency, Batches, Position, Sampler, Sampling};
+use thinwire_rows::Hits;
+
+use crate::batch::{Batch, Pool};
+use crate::cache::RowCache;
+use crate::error::Error;
+use crate::features::Features;
+use crate::queue::Queue;
+use crate::{gathering, sampling};
+
+/// Batches with rows that wait for the training.
+const LOADED: usize = 4;
+
+/// Options of a loader.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Options {
+    /// Options of samples.
+    pub sampling: Sampling,
+    /// Rank whose batches are loaded.
+    pub rank: u32,
+    /// Position of the first batch.
+    pub start: Position,
+    /// Number of sampling threads, at least 1.
+    pub threads: usize,
+    /// Batches that a foreseeing cache knows beyond the current one. Their samples are in memory.
+    pub ahead: u32,
+}
+
+/// Source of batches in the order of their positions, without end.
+#[derive(Debug)]
+pub struct Loader {
+    shared: Arc<Shared>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+/// What the threads of a loader have in common.
+#[derive(Debug)]
+pub struct Shared {
+    pub graph: Arc<Adjacency>,
+    pub batches: Batches,
+    pub features: Features,
+    pub rank: u32,
+    pub pool: Arc<Pool>,
+    pub sampled: Queue<Result<Batch, Error>>,
+    pub loaded: Queue<Result<Batch, Error>>,
+    start: Position,
+    hits: Mutex<Hits>,
+}
+
+impl Options {
+    /// Creates options for a rank, from the first batch of the first pass on, with a sampling thread per
+    /// core, and 32 batches ahead.
+    pub fn new(sampling: Sampling, rank: u32) -> Options {
+        let threads = available_parallelism().map_or(1, usize::from);
+        Options { sampling, rank, start: Position::default(), threads, ahead: 32 }
+    }
+}
+
+impl Loader {
+    /// Starts the threads. A prefix cache is filled before.
+    ///
+    /// # Errors
+    /// If there is no such rank or step, weights do not fit the graph, the rows of a prefix cannot be read, or a
+    /// thread cannot be started.
+    pub fn start(
+        graph: Arc<Adjacency>,
+        batches: Batches,
+        features: Features,
+        options: Options,
+    ) -> Result<Loader, Error> {
+        let threads = options.threads.max(1);
+        check(&graph, &batches, &features, &options)?;
+        let invalid = |error: thinwire_graph::Error| Error::options(error.to_string());
+        let sampler = Sampler::new(&graph, options.sampling).map_err(invalid)?;
+        let cache = RowCache::new(&features, u64::from(graph.vertices()), options.ahead)
+            .map_err(|error| Error::options(format!("cannot fill the cache: {error}")))?;
+        let in_flight = 2 * threads + LOADED + options.ahead as usize;
+        let shared = Arc::new(Shared {
+            graph,
+            batches,
+            features,
+            rank: options.rank,
+            pool: Arc::new(Pool::new(in_flight)),
+            sampled: Queue::new(2 * threads),
+            loaded: Queue::new(LOADED),
+            start: options.start,
+            hits: Mutex::default(),
+        });
+        // From here on, dropping the loader ends the threads that were started.
+        let mut loader = Loader { shared: shared.clone(), threads: Vec::new() };
+        let gathering = shared.clone();
+        loader.spawn("gather", move || gathering::run(&gathering, cache))?;
+        let next = Arc::new(AtomicU64::new(0));
+        for _ in 0..threads {
+            let (shared, next, sampler) = (shared.clone(), next.clone(), sampler.clone());
+            loader.spawn("sample", move || sampling::run(&shared, &next, sampler))?;
+        }
+        Ok(loader)
+    }
+
+    /// Returns the next batch, once it is loaded.
+    ///
+    /// # Errors
+    /// If the batch cannot be sampled or its rows cannot be read. The loader has ended then.
+    #[allow(clippy::should_implement_trait, reason = "batches have no end, and may fail")]
+    pub fn next(&mut self) -> Result<Batch, Error> {
+        self.shared.loaded.take().unwrap_or_else(|| Err(Error::ended()))
+    }
+
+    /// Returns the counters of the cache, for the batches that are loaded; zeros without a cache.
+    pub fn hits(&self) -> Hits {
+        *self.shared.hits.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn spawn(&mut self, name: &str, work: impl FnOnce() + Send + 'static) -> Result<(), Error> {
+        let failed = |error: io::Error| Error::options(format!("cannot start a thread: {error}"));
+        self.threads.push(Builder::new().name(name.to_owned()).spawn(work).map_err(failed)?);
+        Ok(())
+    }
+}
+
+impl Drop for Loader {
+    fn drop(&mut self) {
+        self.shared.sampled.close();
+        self.shared.loaded.close();
+        for thread in self.threads.drain(..) {
+            // A panic has been reported by its own thread.
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Shared {
+    /// Returns the position of the batch with this number since the start.
+    pub fn position(&self, number: u64) -> Position {
+        let steps = u64::from(self.batches.steps());
+        let number = u64::from(self.start.step) + number;
+        Position { pass: self.start.pass + number / steps, step: (number % steps) as u32 }
+    }
+
+    /// Publishes the counters of the cache.
+    pub fn set_hits(&self, hits: Hits) {
+        *self.hits.lock().unwrap_or_else(PoisonError::into_inner) = hits;
+    }
+}
+
+fn check(
+    graph: &Adjacency,
+    batches: &Batches,
+    features: &Features,
+    options: &Options,
+) -> Result<(), Error> {
+    let (rank, ranks) = (options.rank, batches.ranks());
+    if rank >= ranks {
+        return Err(Error::options(format!("rank {rank}, expected ranks of 0..{ranks}")));
+    }
+    let (step, steps) = (options.start.step, batches.steps());
+    if step >= steps {
+        return Err(Error::options(format!("start at step {step}, expected steps of 0..{steps}")));
+    }
+    let vertices = graph.vertices();
+    if let Some(order) = &features.order
+        && order.best_first().len() != vertices as usize
+    {
+        let found = order.best_first().len();
+        return Err(Error::options(format!(
+            "order of {found} rows, expected one per vertex, {vertices}"
+        )));
+    }
+    Ok(())
+}

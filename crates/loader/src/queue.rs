@@ -1,0 +1,130 @@
+//! Queue of numbered values that arrive in any order and leave in theirs.
+//!
+//! It holds the values of `capacity` consecutive numbers. Whoever puts a later one waits, so the value that
+//! is taken next always finds room. When the queue is closed, every wait ends; values that are next can still
+//! be taken.
+
+use std::collections::VecDeque;
+use std::sync::{Condvar, Mutex, MutexGuard};
+
+/// Bounded queue that restores the order of its values.
+#[derive(Debug)]
+pub struct Queue<T> {
+    capacity: usize,
+    state: Mutex<State<T>>,
+    changed: Condvar,
+}
+
+#[derive(Debug)]
+struct State<T> {
+    /// Number of the value that is taken next.
+    first: u64,
+    values: VecDeque<Option<T>>,
+    closed: bool,
+}
+
+impl<T> Queue<T> {
+    /// Creates a queue with room for the values `0..capacity` at first, at least one.
+    pub fn new(capacity: usize) -> Queue<T> {
+        let state = State { first: 0, values: VecDeque::new(), closed: false };
+        Queue { capacity: capacity.max(1), state: Mutex::new(state), changed: Condvar::new() }
+    }
+
+    /// Puts a value that was not put before, once there is room. Returns false if the queue is closed.
+    pub fn put(&self, number: u64, value: T) -> bool {
+        let mut state = self.lock();
+        while !state.closed && number >= state.first + self.capacity as u64 {
+            state = self.wait(state);
+        }
+        if state.closed {
+            return false;
+        }
+        let place = (number - state.first) as usize;
+        if state.values.len() <= place {
+            state.values.resize_with(place + 1, || None);
+        }
+        state.values[place] = Some(value);
+        self.changed.notify_all();
+        true
+    }
+
+    /// Takes the next value, once it is there. `None` if the queue is closed without it.
+    pub fn take(&self) -> Option<T> {
+        let mut state = self.lock();
+        loop {
+            if let Some(value) = state.values.front_mut().and_then(Option::take) {
+                state.values.pop_front();
+                state.first += 1;
+                self.changed.notify_all();
+                return Some(value);
+            }
+            if state.closed {
+                return None;
+            }
+            state = self.wait(state);
+        }
+    }
+
+    /// Closes the queue: nothing can be put any more.
+    pub fn close(&self) {
+        self.lock().closed = true;
+        self.changed.notify_all();
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State<T>> {
+        // No code that can panic runs under the lock.
+        self.state.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+
+    fn wait<'a>(&self, state: MutexGuard<'a, State<T>>) -> MutexGuard<'a, State<T>> {
+        self.changed.wait(state).unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+}
+
+/// Guard that closes queues when its thread ends, in whatever way.
+pub struct Closing<'a, A, B>(pub &'a Queue<A>, pub &'a Queue<B>);
+
+impl<A, B> Drop for Closing<'_, A, B> {
+    fn drop(&mut self) {
+        self.0.close();
+        self.1.close();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_leave_in_order_from_any_thread() {
+        let queue = Queue::new(2);
+        let next = std::sync::atomic::AtomicU64::new(0);
+        std::thread::scope(|scope| {
+            for _ in 0..3 {
+                scope.spawn(|| {
+                    loop {
+                        let number = next.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+                        if number >= 500 || !queue.put(number, number) {
+                            return;
+                        }
+                    }
+                });
+            }
+            (0..500).for_each(|number| assert_eq!(queue.take(), Some(number)));
+        });
+    }
+
+    #[test]
+    fn a_closed_queue_ends_every_wait() {
+        let queue = Queue::new(1);
+        assert!(queue.put(0, 'a'));
+        std::thread::scope(|scope| {
+            let blocked = scope.spawn(|| queue.put(1, 'b'));
+            let closing = Closing(&queue, &queue);
+            drop(closing);
+            assert!(!blocked.join().unwrap());
+        });
+        assert!(!queue.put(0, 'c'));
+        assert_eq!((queue.take(), queue.take()), (Some('a'), None));
+    }
+}

@@ -1,0 +1,51 @@
+//! Sampling threads: each takes the next position, samples its batch and, without a cache, reads its rows.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use thinwire_graph::{Pass, Position, Sampler};
+
+use crate::batch::Batch;
+use crate::error::{Error, Kind};
+use crate::loader::Shared;
+use crate::queue::Closing;
+
+/// Samples batches until the queue is closed.
+pub fn run(shared: &Shared, next: &AtomicU64, mut sampler: Sampler) {
+    let _closing = Closing(&shared.sampled, &shared.loaded);
+    let mut pass = None;
+    loop {
+        let number = next.fetch_add(1, Ordering::Relaxed);
+        let batch = load(shared, shared.position(number), &mut pass, &mut sampler);
+        if !shared.sampled.put(number, batch) {
+            return;
+        }
+    }
+}
+
+fn load(
+    shared: &Shared,
+    position: Position,
+    pass: &mut Option<(u64, Pass)>,
+    sampler: &mut Sampler,
+) -> Result<Batch, Error> {
+    if pass.as_ref().is_none_or(|(number, _)| *number != position.pass) {
+        *pass = None;
+    }
+    let shuffle = || (position.pass, shared.batches.shuffle(position.pass));
+    let (_, pass) = pass.get_or_insert_with(shuffle);
+    let seeds = pass.seeds(position.step, shared.rank);
+    let key = shared.batches.key(position, shared.rank);
+    let mut batch = Batch::new(position, shared.pool.clone());
+    let buffers = batch.buffers();
+    sampler
+        .sample(&shared.graph, seeds, key, &mut buffers.sample)
+        .map_err(|error| Error::batch(Kind::Sampling, position, error))?;
+    let features = &shared.features;
+    features.number(&buffers.sample.vertices, &mut buffers.ids);
+    buffers.rows.resize(buffers.ids.len() * features.source.width(), 0);
+    if features.cache.is_none() {
+        let read = features.source.read(&buffers.ids, &mut buffers.rows);
+        read.map_err(|error| Error::batch(Kind::Rows, position, error))?;
+    }
+    Ok(batch)
+}

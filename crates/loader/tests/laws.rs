@@ -1,0 +1,146 @@
+//! Laws of the loader.
+
+use std::sync::Arc;
+
+use proptest::prelude::*;
+use thinwire_graph::{Adjacency, Batches, Order, Position, Sample, Sampler, Sampling};
+use thinwire_loader::{Features, Kind, Loader, Options, Policy};
+use thinwire_rows::{Error, Frozen, SLOT_BYTES, Source};
+
+const VERTICES: u32 = 60;
+const WIDTH: usize = 3;
+
+fn graph() -> Arc<Adjacency> {
+    let edges: Vec<_> =
+        (0..500_u32).map(|at| (at * at % 59, (at * 7 + at / 60) % VERTICES)).collect();
+    Arc::new(Adjacency::from_edges(VERTICES, &edges).unwrap())
+}
+
+fn batches() -> Batches {
+    Batches::local(vec![(0..25).collect(), vec![], (30..47).collect()], 4, 9).unwrap()
+}
+
+fn options(rank: u32) -> Options {
+    Options { threads: 2, ahead: 3, ..Options::new(Sampling::new(&[3, 2]), rank) }
+}
+
+/// Row of every vertex, at the place that the vertex has in an order.
+fn rows(order: &Order) -> Frozen {
+    let row = |vertex: &u32| [*vertex as u8, 1, *vertex as u8 + 100];
+    Frozen::in_memory(order.best_first().iter().flat_map(row).collect(), WIDTH).unwrap()
+}
+
+/// Loads batches, and compares each with one that is sampled and copied here.
+fn assert_loads(features: Features, options: Options, count: usize) {
+    let (graph, batches) = (graph(), batches());
+    let mut sampler = Sampler::new(&graph, options.sampling.clone()).unwrap();
+    let mut expected = Sample::new();
+    let (rank, mut position) = (options.rank, options.start);
+    let mut loader = Loader::start(graph.clone(), batches.clone(), features, options).unwrap();
+    for _ in 0..count {
+        let batch = loader.next().unwrap();
+        assert_eq!(batch.position(), position);
+        let pass = batches.shuffle(position.pass);
+        let seeds = pass.seeds(position.step, rank);
+        sampler.sample(&graph, seeds, batches.key(position, rank), &mut expected).unwrap();
+        assert_eq!(batch.sample(), &expected);
+        let rows = expected.vertices.iter().flat_map(|v| [*v as u8, 1, *v as u8 + 100]);
+        assert!(batch.rows().iter().copied().eq(rows));
+        position = batches.after(position);
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(40))]
+
+    #[test]
+    fn batches_depend_on_their_position_alone(
+        threads in 1_usize..5, ahead in 0_u32..9, rank in 0_u32..3, pass in 0_u64..3, step in 0_u32..7,
+        policy in prop_oneof![
+            Just(None), Just(Some(Policy::Prefix)), Just(Some(Policy::Foreseen)),
+            Just(Some(Policy::Sieve)), Just(Some(Policy::Lru))
+        ],
+        slots in 0_u64..100,
+    ) {
+        let order = Arc::new(Order::by_degree(&graph()));
+        let bytes = slots * (WIDTH + SLOT_BYTES) as u64;
+        let source = rows(&order);
+        let features = match policy {
+            Some(policy) => Features::cached(source, bytes, policy),
+            None => Features::direct(source),
+        };
+        let start = Position { pass, step };
+        let options = Options { threads, ahead, start, ..options(rank) };
+        assert_loads(features.ordered(order), options, 20);
+    }
+}
+
+/// Rows that fail to be read from the one with this number on.
+struct Failing(u64);
+
+impl Source for Failing {
+    fn width(&self) -> usize {
+        1
+    }
+
+    fn read(&self, rows: &[u64], _out: &mut [u8]) -> Result<(), Error> {
+        match rows.iter().find(|row| **row >= self.0) {
+            None => Ok(()),
+            Some(row) => Err(Error::of_source(format!("row {row}"), "no answer")),
+        }
+    }
+}
+
+#[test]
+fn a_source_that_fails_ends_the_loader_at_its_batch() {
+    for features in [
+        Features::direct(Failing(0)),
+        Features::cached(Failing(0), 10_000, Policy::Foreseen),
+        Features::cached(Failing(0), 0, Policy::Prefix),
+    ] {
+        let start = Position { pass: 2, step: 3 };
+        let options = Options { start, ..options(0) };
+        let mut loader = Loader::start(graph(), batches(), features, options).unwrap();
+        let error = loader.next().unwrap_err();
+        assert_eq!(error.kind(), Kind::Rows);
+        let text = error.to_string();
+        assert!(
+            text.starts_with("batch of pass 2, step 3: row ") && text.ends_with(": no answer"),
+            "{text}"
+        );
+        assert_eq!(loader.next().unwrap_err().kind(), Kind::Ended);
+    }
+    let features = Features::cached(Failing(5), 10_000, Policy::Prefix);
+    let error = Loader::start(graph(), batches(), features, options(0)).unwrap_err();
+    assert_eq!(error.to_string(), "cannot fill the cache: row 5: no answer");
+}
+
+#[test]
+fn batches_outlive_their_loader_and_buffers_return() {
+    let order = Order::by_degree(&graph());
+    let features = Features::direct(rows(&order));
+    let mut loader = Loader::start(graph(), batches(), features, options(0)).unwrap();
+    let batch = loader.next().unwrap();
+    drop(loader);
+    assert_eq!(batch.rows().len(), WIDTH * batch.sample().vertices.len());
+}
+
+#[test]
+fn options_that_do_not_fit_are_refused() {
+    let order = Arc::new(Order::by_degree(&graph()));
+    let start = |batches: Batches, features: Features, options: Options| {
+        Loader::start(graph(), batches, features, options).unwrap_err().to_string()
+    };
+    let features = || Features::direct(rows(&order));
+    assert_eq!(start(batches(), features(), options(3)), "rank 3, expected ranks of 0..3");
+    let late = Options { start: Position { pass: 0, step: 7 }, ..options(0) };
+    assert_eq!(start(batches(), features(), late), "start at step 7, expected steps of 0..7");
+    let short = Arc::new(Order::new(vec![0, 1]).unwrap());
+    let found = start(batches(), features().ordered(short), options(0));
+    assert_eq!(found, "order of 2 rows, expected one per vertex, 60");
+    let unknown = Batches::global(vec![1, 60], 1, 4, 0).unwrap();
+    let mut loader = Loader::start(graph(), unknown, features(), options(0)).unwrap();
+    let error = loader.next().unwrap_err();
+    assert_eq!(error.kind(), Kind::Sampling);
+    assert!(error.to_string().ends_with("has vertex 60, expected vertices of 0..60"), "{error}");
+}
