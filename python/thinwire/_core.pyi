@@ -14,11 +14,16 @@ __all__ = [
     "Coordinator",
     "Epoch",
     "Error",
+    "Graph",
+    "GraphBatch",
+    "GraphLoader",
     "Group",
     "InvalidError",
     "Membership",
     "NoRankError",
     "PeerError",
+    "RowServer",
+    "RowSource",
     "Scatter",
     "Server",
     "ServerClient",
@@ -394,6 +399,93 @@ class Scatter:
         """Goes on from what `state` gave, at these keys."""
     def abort(self, reason: str) -> None:
         """Ends it on all ranks."""
+
+@final
+class Graph:
+    """In-neighbours of every vertex."""
+
+    def __new__(cls, offsets: tuple[int, int], neighbors: tuple[int, int]) -> Graph:
+        """Copies compressed sparse columns from the addresses and lengths of offsets and neighbours, all i64."""
+    @property
+    def vertices(self) -> int:
+        """Number of vertices."""
+    @property
+    def edges(self) -> int:
+        """Number of edges."""
+
+@final
+class GraphLoader:
+    """Mini-batches of a graph in the order of their positions, loaded ahead by threads of its own."""
+
+    def __new__(
+        cls,
+        graph: Graph,
+        rows: RowSource,
+        seeds: tuple[int, int],
+        options: str,
+    ) -> GraphLoader:
+        """Starts the threads. `rows` are the features of all vertices; `seeds` are address and number of
+        i64; `options` are JSON."""
+    @property
+    def steps(self) -> int:
+        """Number of batches in a pass."""
+    def next(self) -> GraphBatch:
+        """Waits for the next batch."""
+    def hits(self) -> tuple[int, int]:
+        """Rows that the cache had and had not."""
+
+@final
+class RowSource:
+    """Rows of equal width, numbered from 0."""
+
+    @staticmethod
+    def of_memory(address: int, rows: int, width: int, owner: object) -> RowSource:
+        """Rows at an address, `width` bytes each, which `owner` keeps alive."""
+    @staticmethod
+    def of_parts(parts: list[RowSource | str], token: str, timeout_s: float) -> RowSource:
+        """The rows of consecutive parts, each the rows of this process, or host:port of a `RowServer`."""
+    @property
+    def rows(self) -> int:
+        """Number of rows."""
+    @property
+    def fetched(self) -> int:
+        """Number of rows that other processes have sent."""
+
+@final
+class RowServer:
+    """Thread that answers other processes for rows of this one, until it is closed or dropped."""
+
+    def __new__(cls, rows: RowSource, first: int, listen: str, token: str) -> RowServer:
+        """Answers for `rows`, of which the first is `first` among those of all parts, at host:port."""
+    @property
+    def address(self) -> str:
+        """Address at which it answers, host:port."""
+    def close(self) -> None:
+        """Ends the thread."""
+
+@final
+class GraphBatch:
+    """A mini-batch. Its memory is used again when the object is gone."""
+
+    @property
+    def position(self) -> tuple[int, int]:
+        """Pass, and step in the pass."""
+    @property
+    def seeds(self) -> int:
+        """Number of seeds, the first of the vertices."""
+    @property
+    def vertices(self) -> int:
+        """Number of vertices."""
+    @property
+    def hops(self) -> list[tuple[int, int]]:
+        """Number of sources and of edges of every hop, that of the seeds first."""
+    @property
+    def rows(self) -> tuple[int, int]:
+        """Address and bytes of the feature rows."""
+    def write_vertices(self, address: int) -> None:
+        """Writes the vertices as i64."""
+    def write_edges(self, sources: int, destinations: int, positions: int) -> None:
+        """Writes the edges of all hops as i64: numbers in the batch, and positions in the graph."""
 
 @final
 class Server:

@@ -19,6 +19,14 @@ pub struct Batches {
     sharing: u32,
     steps: u32,
     seed: u64,
+    order: PassOrder,
+}
+
+/// Order of the vertices in a pass.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum PassOrder {
+    Random,
+    Given,
 }
 
 /// Place of a batch in a training.
@@ -65,7 +73,13 @@ impl Batches {
             )));
         }
         let steps = longest.div_ceil(u64::from(batch) * u64::from(sharing)) as u32;
-        Ok(Batches { parts, sharing, steps, seed })
+        Ok(Batches { parts, sharing, steps, seed, order: PassOrder::Random })
+    }
+
+    /// Returns the same batches without shuffling: every pass has the vertices in the given order, such as for
+    /// validation.
+    pub fn in_order(self) -> Batches {
+        Batches { order: PassOrder::Given, ..self }
     }
 
     /// Returns the number of ranks.
@@ -94,6 +108,9 @@ impl Batches {
     /// Returns the batches of a pass.
     pub fn shuffle(&self, pass: u64) -> Pass {
         let order = |(tensor, part): (u32, &Vec<u32>)| {
+            if self.order == PassOrder::Given {
+                return part.clone();
+            }
             let key = Key { seed: self.seed, step: pass, tensor };
             let order = permutation(key, part.len() as u32);
             order.into_iter().map(|place| part[place as usize]).collect()

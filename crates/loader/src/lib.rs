@@ -36,9 +36,11 @@ mod features;
 mod gathering;
 mod loader;
 mod queue;
+mod remote;
 mod sampling;
 
 pub use batch::Batch;
 pub use error::{Error, Kind};
 pub use features::{Features, Policy};
 pub use loader::{Loader, Options};
+pub use remote::{Part, Remote, RowService, SharedSource};

@@ -13,6 +13,7 @@ mod context;
 mod coordinator;
 mod epoch;
 mod error;
+mod graph;
 mod group;
 mod ints;
 mod lifetime;
@@ -21,6 +22,7 @@ mod memory;
 mod names;
 mod operator;
 mod options;
+mod row_source;
 mod scatter;
 mod server;
 mod server_client;
@@ -49,11 +51,15 @@ mod _core {
     #[pymodule_export]
     use crate::error::{Error, InvalidError, NoRankError, PeerError};
     #[pymodule_export]
+    use crate::graph::{Graph, GraphBatch, GraphLoader};
+    #[pymodule_export]
     use crate::group::Group;
     #[pymodule_export]
     use crate::membership::Membership;
     #[pymodule_export]
     use crate::options::{check, measure_codecs};
+    #[pymodule_export]
+    use crate::row_source::{RowServer, RowSource};
     #[pymodule_export]
     use crate::scatter::Scatter;
     #[pymodule_export]

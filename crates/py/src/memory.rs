@@ -6,6 +6,7 @@
 
 use half::slice::HalfFloatSliceExt;
 use half::{bf16, f16};
+use thinwire_rows::Source;
 use thinwire_sync::{ExternalBuffer, Gradient};
 use thinwire_wire::DType;
 
@@ -95,6 +96,11 @@ impl Memory {
         self.view()
     }
 
+    /// Numbers of rows, to write.
+    pub(crate) fn numbers_mut(&mut self) -> &mut [u64] {
+        self.view_mut()
+    }
+
     /// Elements as f32.
     pub(crate) fn to_f32(self, dtype: DType) -> Vec<f32> {
         match dtype {
@@ -156,6 +162,41 @@ impl ExternalBuffer for Memory {
 
     fn values_mut(&mut self) -> &mut [f32] {
         self.view_mut()
+    }
+}
+
+/// Rows of equal width in a framework's memory, which its owner keeps alive and leaves alone as long as they
+/// can be read.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Rows {
+    memory: Memory,
+    width: usize,
+}
+
+impl Rows {
+    /// Rows of `width` bytes each, at least 1.
+    pub(crate) fn new(memory: Memory, width: usize) -> Rows {
+        Rows { memory, width: width.max(1) }
+    }
+}
+
+impl Source for Rows {
+    fn width(&self) -> usize {
+        self.width
+    }
+
+    fn read(&self, rows: &[u64], out: &mut [u8]) -> Result<(), thinwire_rows::Error> {
+        let all = self.memory.bytes();
+        for (row, out) in rows.iter().zip(out.chunks_exact_mut(self.width)) {
+            let start = *row as usize * self.width;
+            let found = all.get(start..start + self.width).ok_or_else(|| {
+                let rows = all.len() / self.width;
+                let context = format!("row {row}, expected rows of 0..{rows}");
+                thinwire_rows::Error::of_source(context, "no such row")
+            })?;
+            out.copy_from_slice(found);
+        }
+        Ok(())
     }
 }
 

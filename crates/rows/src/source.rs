@@ -1,5 +1,7 @@
 //! Sources of rows.
 
+use std::sync::Arc;
+
 use crate::error::Error;
 
 /// Rows of equal width, read by id.
@@ -13,4 +15,14 @@ pub trait Source: Sync {
     /// # Errors
     /// If a row does not exist, `out` has another length, or reading fails. `out` may then be partly written.
     fn read(&self, rows: &[u64], out: &mut [u8]) -> Result<(), Error>;
+}
+
+impl<S: Source + Send + ?Sized> Source for Arc<S> {
+    fn width(&self) -> usize {
+        (**self).width()
+    }
+
+    fn read(&self, rows: &[u64], out: &mut [u8]) -> Result<(), Error> {
+        (**self).read(rows, out)
+    }
 }

@@ -1,0 +1,174 @@
+//! Rows of other processes: a service that answers for the rows of one part, and the source of all rows.
+//!
+//! Rows `0..rows` lie in parts, which are consecutive ranges. Each process has one part and offers it as a
+//! [`RowService`] to those that prove the job's token; a [`Remote`] source asks all parts at once. Messages
+//! are little-endian:
+//!
+//! | message | bytes |
+//! |---|---|
+//! | description, asked | 0 |
+//! | description | version `u32`, width `u32`, first row `u64`, number of rows `u64` |
+//! | rows, asked | 1, then numbers of rows `u64`, counted from the first row of the part |
+//! | rows | the rows one after the other |
+//!
+//! Laws: every row equals that of the part's own source; a peer that is lost or wrong is named in one line,
+//! or its part is read from a copy; nobody waits longer than the timeout.
+
+mod peer;
+mod service;
+
+use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use thinwire_link::Token;
+use thinwire_rows::{Error, Source};
+
+pub use service::RowService;
+
+use peer::Peer;
+
+/// Source of rows that threads share.
+pub type SharedSource = Arc<dyn Source + Send>;
+
+/// Place of a part.
+#[derive(Clone)]
+pub enum Part {
+    /// In this process: its source, whose rows count from 0, and its number of rows.
+    Here(SharedSource, u64),
+    /// At the address of a process with a [`RowService`], `host:port`; perhaps with a source of the same rows
+    /// that is used if that process is lost, such as a file.
+    At(String, Option<SharedSource>),
+}
+
+/// Rows of all parts.
+pub struct Remote {
+    width: usize,
+    /// First rows of the parts, and the number of all rows.
+    starts: Vec<u64>,
+    parts: Vec<Place>,
+    fetched: AtomicU64,
+}
+
+enum Place {
+    Here(SharedSource),
+    Peer(Box<Mutex<Peer>>),
+}
+
+/// Rows of a read that one part has: their numbers in the part, and their bytes.
+struct Share<'a> {
+    rows: Vec<u64>,
+    out: &'a mut [u8],
+}
+
+impl Remote {
+    /// Connects to all parts, in their order. `timeout` bounds this and every later wait for a peer.
+    ///
+    /// # Errors
+    /// If a part cannot be reached, has another token or version, or its rows do not follow those of the part
+    /// before or have another width.
+    pub fn connect(parts: Vec<Part>, token: &Token, timeout: Duration) -> Result<Remote, Error> {
+        let mut remote =
+            Remote { width: 0, starts: vec![0], parts: Vec::new(), fetched: AtomicU64::new(0) };
+        for part in parts {
+            let end = *remote.starts.last().expect("rows start at 0");
+            let (place, width, first, rows) = match part {
+                Part::Here(source, rows) => {
+                    let width = source.width();
+                    (Place::Here(source), width, end, rows)
+                }
+                Part::At(address, copy) => {
+                    let (peer, about) = Peer::connect(address, copy, token, timeout)?;
+                    (Place::Peer(Box::new(Mutex::new(peer))), about.width, about.first, about.rows)
+                }
+            };
+            remote.check(first, width)?;
+            remote.width = width;
+            remote.starts.push(end + rows);
+            remote.parts.push(place);
+        }
+        if remote.parts.is_empty() {
+            return Err(Error::of_source("no parts".to_owned(), "expected at least 1"));
+        }
+        Ok(remote)
+    }
+
+    /// Returns the number of rows of all parts.
+    pub fn rows(&self) -> u64 {
+        *self.starts.last().expect("rows start at 0")
+    }
+
+    /// Returns how many rows other processes have sent.
+    pub fn fetched(&self) -> u64 {
+        self.fetched.load(Ordering::Relaxed)
+    }
+
+    fn check(&self, first: u64, width: usize) -> Result<(), Error> {
+        let (part, end) = (self.parts.len(), self.rows());
+        if first != end {
+            let context = format!("part {part} begins with row {first}, expected {end}");
+            return Err(Error::of_source(context, "do all processes have the same parts?"));
+        }
+        if part > 0 && width != self.width {
+            let context = format!("part {part} has rows of {width} bytes, expected {}", self.width);
+            return Err(Error::of_source(context, "do all processes have the same features?"));
+        }
+        Ok(())
+    }
+
+    /// Divides a read into the shares of the parts.
+    fn divide<'a>(&self, rows: &[u64], mut out: &'a mut [u8]) -> Result<Vec<Share<'a>>, Error> {
+        if let Some(row) = rows.iter().find(|row| **row >= self.rows()) {
+            let context = format!("row {row}, expected rows of 0..{}", self.rows());
+            return Err(Error::of_source(context, "no such row"));
+        }
+        let mut left = rows;
+        let mut shares = Vec::with_capacity(self.parts.len());
+        for bounds in self.starts.windows(2) {
+            let count = left.partition_point(|row| *row < bounds[1]);
+            let (mine, others) = left.split_at(count);
+            let (bytes, rest) = std::mem::take(&mut out).split_at_mut(count * self.width);
+            shares
+                .push(Share { rows: mine.iter().map(|row| row - bounds[0]).collect(), out: bytes });
+            (left, out) = (others, rest);
+        }
+        Ok(shares)
+    }
+}
+
+impl Source for Remote {
+    fn width(&self) -> usize {
+        self.width
+    }
+
+    /// Reads rows, which must ascend.
+    fn read(&self, rows: &[u64], out: &mut [u8]) -> Result<(), Error> {
+        if !rows.is_sorted() || out.len() != rows.len() * self.width {
+            let context = format!("{} bytes for {} rows of {}", out.len(), rows.len(), self.width);
+            return Err(Error::of_source(context, "expected ascending rows and room for them"));
+        }
+        let mut shares = self.divide(rows, out)?;
+        // All peers are asked before the first answer is awaited. Locks are taken in the order of the parts.
+        let mut asked: Vec<(MutexGuard<'_, Peer>, Share<'_>)> = Vec::new();
+        for (place, share) in self.parts.iter().zip(shares.drain(..)) {
+            match place {
+                Place::Here(source) => source.read(&share.rows, share.out)?,
+                Place::Peer(_) if share.rows.is_empty() => {}
+                Place::Peer(peer) => {
+                    let mut peer = peer.lock().unwrap_or_else(PoisonError::into_inner);
+                    peer.ask(&share.rows);
+                    self.fetched.fetch_add(share.rows.len() as u64, Ordering::Relaxed);
+                    asked.push((peer, share));
+                }
+            }
+        }
+        asked.iter_mut().try_for_each(|(peer, share)| peer.read(&share.rows, share.out))
+    }
+}
+
+impl fmt::Debug for Remote {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Remote").field("starts", &self.starts).finish_non_exhaustive()
+    }
+}

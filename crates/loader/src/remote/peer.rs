@@ -1,0 +1,165 @@
+//! Connection to the process that has a part.
+
+use std::time::{Duration, Instant};
+
+use thinwire_link::Token;
+use thinwire_link::service::Connection;
+use thinwire_rows::Error;
+
+use super::SharedSource;
+use super::service::{DESCRIBE, DESCRIPTION_BYTES, READ, VERSION, WINDOW, rows_max};
+
+/// What a process says of its part.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Description {
+    /// Bytes of a row.
+    pub width: usize,
+    /// First row.
+    pub first: u64,
+    /// Number of rows.
+    pub rows: u64,
+}
+
+/// Process that has a part, and a copy of the part if there is one.
+pub struct Peer {
+    address: String,
+    /// None after it was lost.
+    connection: Option<Connection>,
+    copy: Option<SharedSource>,
+    width: usize,
+    timeout: Duration,
+}
+
+impl Peer {
+    /// Connects, and asks what the part is.
+    pub fn connect(
+        address: String,
+        copy: Option<SharedSource>,
+        token: &Token,
+        timeout: Duration,
+    ) -> Result<(Peer, Description), Error> {
+        let lost = |error| Error::of_source(format!("rows at {address}"), error);
+        let mut connection =
+            Connection::connect_to("rows", &address, token, timeout).map_err(lost)?;
+        connection.send(&[DESCRIBE]).map_err(lost)?;
+        let answer = connection.receive(timeout).map_err(lost)?;
+        let mut peer = Peer { address, connection: Some(connection), copy, width: 0, timeout };
+        let answer = answer.ok_or_else(|| peer.silent())?;
+        let about = description(&answer).map_err(|why| peer.wrong(why))?;
+        peer.width = about.width;
+        Ok((peer, about))
+    }
+
+    /// Asks for the first of these rows, as many as may be under way.
+    pub fn ask(&mut self, rows: &[u64]) {
+        for request in rows.chunks(rows_max(self.width)).take(WINDOW) {
+            // What was not sent is missed when its answer is awaited.
+            if self.send(request).is_err() {
+                self.connection = None;
+            }
+        }
+    }
+
+    /// Reads rows for which [`Peer::ask`] has been called.
+    pub fn read(&mut self, rows: &[u64], out: &mut [u8]) -> Result<(), Error> {
+        let fetched = self.fetch(rows, out);
+        match (fetched, &self.copy) {
+            (Ok(()), _) => Ok(()),
+            (Err(error), None) => {
+                self.connection = None;
+                Err(error)
+            }
+            (Err(_), Some(copy)) => {
+                self.connection = None;
+                copy.read(rows, out)
+            }
+        }
+    }
+
+    fn fetch(&mut self, rows: &[u64], out: &mut [u8]) -> Result<(), Error> {
+        let each = rows_max(self.width);
+        let mut later = rows.chunks(each).skip(WINDOW);
+        for out in out.chunks_mut(each * self.width) {
+            let answer = self.receive()?;
+            if answer.len() != out.len() {
+                let (found, expected) = (answer.len(), out.len());
+                return Err(self.wrong(format!("answer of {found} bytes, expected {expected}")));
+            }
+            out.copy_from_slice(&answer);
+            later.next().map_or(Ok(()), |request| self.send(request))?;
+        }
+        Ok(())
+    }
+
+    fn send(&mut self, rows: &[u64]) -> Result<(), Error> {
+        let mut request = Vec::with_capacity(1 + 8 * rows.len());
+        request.push(READ);
+        request.extend(rows.iter().flat_map(|row| row.to_le_bytes()));
+        let lost = self.gone();
+        let Some(connection) = &mut self.connection else { return Err(lost) };
+        connection.send(&request).map_err(|error| named(&self.address, error))
+    }
+
+    fn receive(&mut self) -> Result<Vec<u8>, Error> {
+        let deadline = Instant::now() + self.timeout;
+        let lost = self.gone();
+        let Some(connection) = &mut self.connection else { return Err(lost) };
+        let left = deadline.saturating_duration_since(Instant::now());
+        let answer = connection.receive(left).map_err(|error| named(&self.address, error))?;
+        answer.ok_or_else(|| self.silent())
+    }
+
+    fn gone(&self) -> Error {
+        Error::of_source(format!("rows at {}", self.address), "the process was lost before")
+    }
+
+    fn silent(&self) -> Error {
+        let seconds = self.timeout.as_secs_f64();
+        Error::of_source(
+            format!("rows at {}", self.address),
+            format!("no answer within {seconds} s"),
+        )
+    }
+
+    fn wrong(&self, why: String) -> Error {
+        Error::of_source(format!("rows at {}", self.address), why)
+    }
+}
+
+fn named(address: &str, error: thinwire_link::Error) -> Error {
+    Error::of_source(format!("rows at {address}"), error)
+}
+
+/// Reads a description.
+fn description(bytes: &[u8]) -> Result<Description, String> {
+    let length = || format!("description of {} bytes, expected {DESCRIPTION_BYTES}", bytes.len());
+    let bytes: &[u8; DESCRIPTION_BYTES] = bytes.try_into().map_err(|_| length())?;
+    let (words, _) = bytes.as_chunks::<8>();
+    let [versions, first, rows] = [0, 1, 2].map(|at| u64::from_le_bytes(words[at]));
+    let (version, width) = (versions as u32, (versions >> 32) as usize);
+    if version != VERSION {
+        return Err(format!("version {version} of row services, expected {VERSION}"));
+    }
+    if width == 0 || first.checked_add(rows).is_none() {
+        return Err(format!("rows {first} and {rows} more of {width} bytes each"));
+    }
+    Ok(Description { width, first, rows })
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn any_bytes_are_a_description_or_an_error(
+            bytes in prop::collection::vec(any::<u8>(), 0..40)
+        ) {
+            if let Ok(about) = description(&bytes) {
+                prop_assert!(about.width > 0 && about.first.checked_add(about.rows).is_some());
+            }
+        }
+    }
+}

@@ -1,0 +1,271 @@
+//! Graphs and their mini-batches for Python.
+
+use std::sync::{Arc, Mutex};
+
+use pyo3::prelude::*;
+use serde::Deserialize;
+use thinwire_graph::{Adjacency, Batches, Draw, FanOut, Frontier, Position, Sampling};
+use thinwire_loader::{Batch, Features, Loader, Options, Policy};
+use thinwire_rows::Source;
+
+use crate::error::Failure;
+use crate::lifetime::Lifetime;
+use crate::memory::Memory;
+use crate::row_source::RowSource;
+use crate::wait;
+
+/// In-neighbours of every vertex.
+#[pyclass(frozen, module = "thinwire._core")]
+pub(crate) struct Graph {
+    adjacency: Arc<Adjacency>,
+}
+
+#[pymethods]
+impl Graph {
+    /// A graph from compressed sparse columns: addresses and lengths of offsets and of neighbours, all i64.
+    #[new]
+    fn new(py: Python<'_>, offsets: (usize, usize), neighbors: (usize, usize)) -> PyResult<Graph> {
+        let offsets = Memory::rows(offsets.0, offsets.1)?;
+        let neighbors = Memory::rows(neighbors.0, neighbors.1)?;
+        let adjacency = py.detach(|| {
+            let narrow = |vertex: &u64| {
+                // No graph has this vertex, so it is refused with all others that do not exist.
+                u32::try_from(*vertex).unwrap_or(u32::MAX)
+            };
+            let neighbors = neighbors.numbers().iter().map(narrow).collect();
+            Adjacency::new(offsets.numbers().to_vec(), neighbors)
+        });
+        Ok(Graph { adjacency: Arc::new(adjacency.map_err(invalid)?) })
+    }
+
+    #[getter]
+    fn vertices(&self) -> u32 {
+        self.adjacency.vertices()
+    }
+
+    #[getter]
+    fn edges(&self) -> u64 {
+        self.adjacency.edges()
+    }
+}
+
+/// Options of a loader, as JSON.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Described {
+    /// Fan-out of each hop, that of the seeds first; none for all in-neighbours.
+    fan_outs: Vec<Option<u32>>,
+    replace: bool,
+    /// Whether every vertex so far is expanded in each hop, as in blocks.
+    blocks: bool,
+    batch: u32,
+    shuffle: bool,
+    seed: u64,
+    rank: u32,
+    ranks: u32,
+    pass: u64,
+    step: u32,
+    threads: usize,
+    /// Bytes and policy of the cache.
+    cache: Option<(u64, String)>,
+}
+
+impl Described {
+    fn sampling(&self) -> Sampling {
+        let fan_out = |limit: &Option<u32>| limit.map_or(FanOut::All, FanOut::Limit);
+        Sampling {
+            fan_outs: self.fan_outs.iter().map(fan_out).collect(),
+            draw: if self.replace { Draw::Repeated } else { Draw::Distinct },
+            frontier: if self.blocks { Frontier::All } else { Frontier::New },
+        }
+    }
+
+    fn batches(&self, seeds: Vec<u32>) -> Result<Batches, Failure> {
+        let batches = Batches::global(seeds, self.ranks, self.batch, self.seed).map_err(invalid)?;
+        Ok(if self.shuffle { batches } else { batches.in_order() })
+    }
+
+    fn features(&self, source: impl Source + Send + 'static) -> Result<Features, Failure> {
+        let Some((bytes, policy)) = &self.cache else { return Ok(Features::direct(source)) };
+        let policy = match &policy[..] {
+            "foreseen" => Policy::Foreseen,
+            "sieve" => Policy::Sieve,
+            "lru" => Policy::Lru,
+            other => {
+                let most = "expected foreseen, sieve or lru";
+                return Err(Failure::invalid(format!("policy \"{other}\" of the cache, {most}")));
+            }
+        };
+        Ok(Features::cached(source, *bytes, policy))
+    }
+
+    fn options(&self) -> Options {
+        let mut options = Options::new(self.sampling(), self.rank);
+        options.start = Position { pass: self.pass, step: self.step };
+        if self.threads > 0 {
+            options.threads = self.threads;
+        }
+        options
+    }
+}
+
+/// Mini-batches of a graph in the order of their positions, loaded ahead.
+#[pyclass(frozen, module = "thinwire._core")]
+pub(crate) struct GraphLoader {
+    loader: Arc<Mutex<Option<Loader>>>,
+    steps: u32,
+    lifetime: Lifetime,
+    _rows: Py<RowSource>,
+}
+
+#[pymethods]
+impl GraphLoader {
+    /// A loader of the batches of `seeds`, address and number of i64. `rows` are the features of all
+    /// vertices.
+    #[new]
+    fn new(
+        py: Python<'_>,
+        graph: &Graph,
+        rows: Py<RowSource>,
+        seeds: (usize, usize),
+        options: &str,
+    ) -> PyResult<GraphLoader> {
+        let described: Described = serde_json::from_str(options)
+            .map_err(|error| Failure::invalid(format!("options: {error}")))?;
+        let vertices = graph.adjacency.vertices();
+        let found = rows.get().rows;
+        if found != u64::from(vertices) {
+            let text = format!("{found} rows of features, expected one per vertex, {vertices}");
+            return Err(Failure::invalid(text).into());
+        }
+        let narrow = |seed: &u64| {
+            let fits = u32::try_from(*seed).ok().filter(|seed| *seed < vertices);
+            fits.ok_or_else(|| {
+                Failure::invalid(format!("seed {}, expected 0..{vertices}", *seed as i64))
+            })
+        };
+        let seeds = Memory::rows(seeds.0, seeds.1)?;
+        let seeds = seeds.numbers().iter().map(narrow).collect::<Result<Vec<u32>, Failure>>()?;
+        let batches = described.batches(seeds)?;
+        let (steps, features) =
+            (batches.steps(), described.features(Arc::clone(&rows.get().source))?);
+        let adjacency = Arc::clone(&graph.adjacency);
+        let start = || Loader::start(adjacency, batches, features, described.options());
+        let loader = py.detach(start).map_err(invalid)?;
+        let loader = Arc::new(Mutex::new(Some(loader)));
+        Ok(GraphLoader { loader, steps, lifetime: Lifetime::new(), _rows: rows })
+    }
+
+    /// Number of batches of this rank in a pass.
+    #[getter]
+    fn steps(&self) -> u32 {
+        self.steps
+    }
+
+    /// The next batch, once it is loaded.
+    fn next(&self, py: Python<'_>) -> PyResult<GraphBatch> {
+        self.lifetime.check()?;
+        let loader = Arc::clone(&self.loader);
+        let batch = wait::for_work(py, move || {
+            let mut loader = loader.lock().expect("no holder panics");
+            let loader = loader.as_mut().ok_or_else(|| Failure::invalid("the loader is closed"))?;
+            loader.next().map_err(invalid)
+        })?;
+        Ok(GraphBatch { batch })
+    }
+
+    /// Hits and misses of the cache so far.
+    fn hits(&self) -> PyResult<(u64, u64)> {
+        let loader = self.loader.lock().expect("no holder panics");
+        let hits = loader.as_ref().map(Loader::hits).unwrap_or_default();
+        Ok((hits.hits, hits.misses))
+    }
+}
+
+impl Drop for GraphLoader {
+    /// Ends the threads before the rows go. A fork has none of the threads.
+    fn drop(&mut self) {
+        let loader = self.loader.lock().expect("no holder panics").take();
+        match self.lifetime.is_forked() {
+            true => std::mem::forget(loader),
+            false => drop(loader),
+        }
+    }
+}
+
+/// A mini-batch. Its memory is used again when the object is gone.
+#[pyclass(frozen, module = "thinwire._core")]
+pub(crate) struct GraphBatch {
+    batch: Batch,
+}
+
+#[pymethods]
+impl GraphBatch {
+    /// Pass, and step in the pass.
+    #[getter]
+    fn position(&self) -> (u64, u32) {
+        let position = self.batch.position();
+        (position.pass, position.step)
+    }
+
+    /// Number of seeds.
+    #[getter]
+    fn seeds(&self) -> u32 {
+        self.batch.sample().seeds
+    }
+
+    /// Number of vertices.
+    #[getter]
+    fn vertices(&self) -> usize {
+        self.batch.sample().vertices.len()
+    }
+
+    /// Number of sources and of edges of every hop, that of the seeds first.
+    #[getter]
+    fn hops(&self) -> Vec<(u32, usize)> {
+        let blocks = &self.batch.sample().blocks;
+        blocks.iter().map(|block| (block.sources, block.neighbors.len())).collect()
+    }
+
+    /// Address and bytes of the feature rows, which stay while this object is there.
+    #[getter]
+    fn rows(&self) -> (usize, usize) {
+        let rows = self.batch.rows();
+        (rows.as_ptr().addr(), rows.len())
+    }
+
+    /// Writes the vertices to an address, as i64.
+    fn write_vertices(&self, address: usize) -> PyResult<()> {
+        let vertices = &self.batch.sample().vertices;
+        let mut out = Memory::rows(address, vertices.len())?;
+        let places = out.numbers_mut().iter_mut();
+        places.zip(vertices).for_each(|(place, vertex)| *place = u64::from(*vertex));
+        Ok(())
+    }
+
+    /// Writes the edges of all hops to three addresses, as i64: sources and destinations by their number in
+    /// the batch, and positions in the graph.
+    fn write_edges(&self, sources: usize, destinations: usize, positions: usize) -> PyResult<()> {
+        let edges = self.batch.sample().edges();
+        let mut sources = Memory::rows(sources, edges)?;
+        let mut destinations = Memory::rows(destinations, edges)?;
+        let mut positions = Memory::rows(positions, edges)?;
+        let mut first = 0;
+        for block in &self.batch.sample().blocks {
+            let part = first..first + block.neighbors.len();
+            first = part.end;
+            let neighbors = block.neighbors.iter().map(|source| u64::from(*source));
+            sources.numbers_mut()[part.clone()].iter_mut().zip(neighbors).for_each(|(a, b)| *a = b);
+            positions.numbers_mut()[part.clone()].copy_from_slice(&block.edges);
+            let out = &mut destinations.numbers_mut()[part];
+            for (destination, column) in block.destinations.clone().zip(block.offsets.windows(2)) {
+                out[column[0] as usize..column[1] as usize].fill(u64::from(destination));
+            }
+        }
+        Ok(())
+    }
+}
+
+fn invalid(error: impl std::fmt::Display) -> Failure {
+    Failure::invalid(error.to_string())
+}

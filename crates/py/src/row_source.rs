@@ -1,0 +1,135 @@
+//! Rows by number for Python: in memory, or in the parts of several processes.
+
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use pyo3::prelude::*;
+use thinwire_link::Token;
+use thinwire_link::service::Server;
+use thinwire_loader::{Part, Remote, RowService, SharedSource};
+
+use crate::error::Failure;
+use crate::memory::{Memory, Rows};
+use crate::wait;
+
+/// Rows of equal width, numbered from 0.
+#[pyclass(frozen, module = "thinwire._core")]
+pub(crate) struct RowSource {
+    pub(crate) source: SharedSource,
+    pub(crate) rows: u64,
+    remote: Option<Arc<Remote>>,
+    /// What has the memory of the rows.
+    _owners: Vec<Py<PyAny>>,
+}
+
+/// Place of a part: in this process, or at an address.
+#[derive(FromPyObject)]
+pub(crate) enum Place {
+    Here(Py<RowSource>),
+    There(String),
+}
+
+#[pymethods]
+impl RowSource {
+    /// Rows at an address, `width` bytes each, which `owner` keeps alive.
+    #[staticmethod]
+    fn of_memory(
+        address: usize,
+        rows: usize,
+        width: usize,
+        owner: Py<PyAny>,
+    ) -> PyResult<RowSource> {
+        let memory = Memory::new(address, rows.saturating_mul(width))?;
+        let source = Arc::new(Rows::new(memory, width));
+        Ok(RowSource { source, rows: rows as u64, remote: None, _owners: vec![owner] })
+    }
+
+    /// The rows of consecutive parts, each the rows of this process, or host:port of a `RowServer`.
+    #[staticmethod]
+    fn of_parts(
+        py: Python<'_>,
+        parts: Vec<Place>,
+        token: &str,
+        timeout_s: f64,
+    ) -> PyResult<RowSource> {
+        let timeout = Duration::try_from_secs_f64(timeout_s)
+            .map_err(|error| Failure::invalid(format!("timeout_s {timeout_s}: {error}")))?;
+        let (mut owners, token) = (Vec::new(), Token::new(token));
+        let part = |place| match place {
+            Place::There(address) => Part::At(address, None),
+            Place::Here(rows) => {
+                let part = Part::Here(Arc::clone(&rows.get().source), rows.get().rows);
+                owners.push(rows.into_any());
+                part
+            }
+        };
+        let parts = parts.into_iter().map(part).collect();
+        let connect = move || {
+            Remote::connect(parts, &token, timeout).map_err(|lost| Failure::Peer(lost.to_string()))
+        };
+        let remote = Arc::new(wait::for_work(py, connect)?);
+        let (source, rows) = (Arc::clone(&remote), remote.rows());
+        Ok(RowSource { source, rows, remote: Some(remote), _owners: owners })
+    }
+
+    /// Number of rows.
+    #[getter]
+    fn rows(&self) -> u64 {
+        self.rows
+    }
+
+    /// Number of rows that other processes have sent.
+    #[getter]
+    fn fetched(&self) -> u64 {
+        self.remote.as_ref().map_or(0, |remote| remote.fetched())
+    }
+}
+
+/// Thread that answers other processes for rows of this one, until it is closed or dropped.
+#[pyclass(frozen, module = "thinwire._core")]
+pub(crate) struct RowServer {
+    server: Mutex<Option<Server<RowService>>>,
+    address: String,
+    process: u32,
+    _rows: Py<RowSource>,
+}
+
+#[pymethods]
+impl RowServer {
+    /// Answers for `rows`, of which the first is `first` among those of all parts, at `listen`, host:port.
+    #[new]
+    fn new(rows: Py<RowSource>, first: u64, listen: &str, token: &str) -> PyResult<RowServer> {
+        let address: SocketAddr = listen
+            .parse()
+            .map_err(|error| Failure::invalid(format!("address \"{listen}\": {error}")))?;
+        let service = RowService::new(Arc::clone(&rows.get().source), first, rows.get().rows)
+            .map_err(|error| Failure::invalid(error.to_string()))?;
+        let server = Server::bind(address, &Token::new(token), service)
+            .map_err(|error| Failure::invalid(error.to_string()))?;
+        let address = server.address().to_string();
+        let server = Mutex::new(Some(server));
+        Ok(RowServer { server, address, process: std::process::id(), _rows: rows })
+    }
+
+    /// Address at which it answers, host:port.
+    #[getter]
+    fn address(&self) -> &str {
+        &self.address
+    }
+
+    /// Ends the thread.
+    fn close(&self) {
+        drop(self.server.lock().expect("no holder panics").take());
+    }
+}
+
+impl Drop for RowServer {
+    /// Ends the thread before the rows go. A fork has no thread that could be ended.
+    fn drop(&mut self) {
+        let server = self.server.lock().expect("no holder panics").take();
+        if self.process != std::process::id() {
+            std::mem::forget(server);
+        }
+    }
+}

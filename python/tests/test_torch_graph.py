@@ -1,0 +1,245 @@
+"""Loader of graphs: batches by a naive reading of their definition."""
+
+from types import SimpleNamespace
+
+import pytest
+
+import launch
+
+torch = pytest.importorskip("torch", reason="pip install torch")
+
+from thinwire import InvalidError  # noqa: E402
+from thinwire.torch.graph import Loader  # noqa: E402
+
+pytestmark = pytest.mark.needs("torch")
+
+VERTICES, EDGES = 60, 400
+
+
+def graph(seed=0):
+    random = torch.Generator().manual_seed(seed)
+    edge_index = torch.randint(VERTICES, (2, EDGES), generator=random)
+    return SimpleNamespace(
+        edge_index=edge_index,
+        x=torch.randn(VERTICES, 3, generator=random),
+        y=torch.arange(VERTICES) * 10,
+        edge_attr=torch.arange(EDGES) * 7,
+    )
+
+
+def parts(batch):
+    """What is in a batch, as values that can be compared."""
+    return [batch.n_id.tolist(), batch.edge_index.tolist(), batch.e_id.tolist(), batch.x.tolist()]
+
+
+def check(data, batch, fan_outs):
+    seeds = batch.n_id[: batch.batch_size]
+    assert len(batch.n_id.unique()) == len(batch.n_id) == batch.num_nodes
+    assert torch.equal(batch.x, data.x[batch.n_id])
+    assert torch.equal(batch.y, data.y[batch.n_id])
+    assert torch.equal(batch.edge_attr, data.edge_attr[batch.e_id])
+    # Every edge is one of the graph's, and none is there twice.
+    assert torch.equal(batch.n_id[batch.edge_index], data.edge_index[:, batch.e_id])
+    assert len(batch.e_id.unique()) == len(batch.e_id)
+    # Every vertex of a hop has as many edges as it can have.
+    degrees = torch.bincount(data.edge_index[1], minlength=VERTICES)
+    found = torch.bincount(batch.edge_index[1], minlength=batch.num_nodes)
+    start = 0
+    for hop, count in enumerate(batch.num_sampled_nodes):
+        limit = fan_outs[hop] if hop < len(fan_outs) else 0
+        wanted = degrees[batch.n_id[start : start + count]]
+        wanted = wanted if limit == -1 else wanted.clamp(max=limit)
+        assert torch.equal(found[start : start + count], wanted)
+        start += count
+    assert start == batch.num_nodes
+    assert sum(batch.num_sampled_edges) == batch.edge_index.shape[1]
+    return seeds
+
+
+@pytest.mark.parametrize("fan_outs", [[3, 2], [-1, 4], [0], [2, 2, 2]])
+def test_a_batch_has_what_its_definition_says(fan_outs):
+    data = graph()
+    inputs = torch.randperm(VERTICES)[:25]
+    loader = Loader(data, fan_outs, 4, inputs, shuffle=True, seed=3)
+    assert len(loader) == 7
+    for _ in range(2):
+        found = []
+        for batch in loader:
+            seeds = check(data, batch, fan_outs)
+            assert torch.equal(inputs[batch.input_id], seeds)
+            found += seeds.tolist()
+        assert sorted(found) == sorted(inputs.tolist())
+
+
+def test_all_neighbours_give_the_whole_neighbourhood():
+    data = graph()
+    reached = {5}
+    for _ in range(2):
+        reached |= {a for a, b in data.edge_index.t().tolist() if b in reached}
+    (batch,) = Loader(data, [-1, -1], 1, torch.tensor([5]))
+    assert set(batch.n_id.tolist()) == reached
+
+
+def test_batches_do_not_depend_on_threads_and_caches():
+    def passes(**options):
+        loader = Loader(graph(), [3, 3], 8, shuffle=True, **options)
+        return [parts(batch) for _ in range(2) for batch in loader]
+
+    expected = passes(threads=1)
+    assert passes(threads=3) == expected
+    assert passes(cache="1kB", threads=2) == expected
+    assert passes(seed=1) != expected
+
+
+def test_without_shuffling_seeds_are_in_their_order():
+    inputs = torch.tensor([9, 4, 30, 2, 11])
+    loader = Loader(graph(), [2], 2, inputs)
+    assert torch.cat([batch.n_id[: batch.batch_size] for batch in loader]).tolist() == inputs.tolist()
+
+
+def test_ranks_share_a_pass():
+    data = graph()
+    loaders = [Loader(data, [2], 4, shuffle=True, rank=rank, world=3) for rank in range(3)]
+    assert {len(loader) for loader in loaders} == {5}
+    seeds = [batch.n_id[: batch.batch_size] for loader in loaders for batch in loader]
+    assert sorted(torch.cat(seeds).tolist()) == list(range(VERTICES))
+
+
+def test_a_loaded_position_goes_on_where_it_was():
+    whole = [parts(batch) for batch in Loader(graph(), [2, 2], 9, shuffle=True)]
+    loader = Loader(graph(), [2, 2], 9, shuffle=True)
+    first = [parts(batch) for _, batch in zip(range(3), loader)]
+    state = loader.state_dict()
+    assert (state, first) == ({"pass": 0, "step": 3}, whole[:3])
+    other = Loader(graph(), [2, 2], 9, shuffle=True)
+    other.load_state_dict(state)
+    assert [parts(batch) for batch in other] == whole[3:]
+    # A pass that was left early is over.
+    assert [parts(batch) for batch in loader] == [parts(batch) for batch in other]
+    with pytest.raises(InvalidError, match=r"step 7, expected steps of 0\.\.7"):
+        loader.load_state_dict({"pass": 0, "step": 7})
+
+
+def test_blocks_are_chained():
+    data = graph()
+    for batch in Loader(data, [3, 2], 4, layout="blocks"):
+        assert batch.edge_index is None
+        inner, outer = batch.blocks[1], batch.blocks[0]
+        assert inner.size == (outer.size[1], batch.batch_size)
+        assert outer.size[0] == batch.num_nodes
+        degrees = torch.bincount(data.edge_index[1], minlength=VERTICES)
+        for block, limit in ((inner, 3), (outer, 2)):
+            sources, destinations = block.size
+            assert int(block.edge_index[0].max()) < sources
+            found = torch.bincount(block.edge_index[1], minlength=destinations)
+            assert torch.equal(found, degrees[batch.n_id[:destinations]].clamp(max=limit))
+            assert torch.equal(batch.n_id[block.edge_index], data.edge_index[:, block.e_id])
+
+
+def test_rows_outlive_the_loader():
+    data = graph()
+    loader = iter(Loader(data, [2], 5))
+    kept = [(batch.n_id, batch.x) for batch in loader]
+    del loader
+    for n_id, x in kept:
+        assert torch.equal(x, data.x[n_id])
+
+
+def test_features_have_any_dtype_and_may_be_absent():
+    data = graph()
+    for x in (data.x.half(), data.x.bfloat16(), (data.x * 9).to(torch.int8), data.x[:, :, None]):
+        data.x = x
+        for batch in Loader(data, [2], 16):
+            assert torch.equal(batch.x, x[batch.n_id])
+    bare = SimpleNamespace(edge_index=data.edge_index, num_nodes=VERTICES)
+    assert all(not hasattr(batch, "x") for batch in Loader(bare, [2], 16))
+
+
+@pytest.mark.parametrize(
+    "change, message",
+    [
+        ({"input_nodes": torch.tensor([VERTICES])}, r"input_nodes has vertex 60, expected 0\.\.60"),
+        ({"input_nodes": torch.tensor([1, 1])}, "a vertex twice"),
+        ({"input_nodes": torch.zeros(3, dtype=torch.bool)}, r"mask \[3\], expected \[60\]"),
+        ({"input_nodes": torch.tensor([], dtype=torch.int64)}, "no vertices, expected at least 1"),
+        ({"num_neighbors": [-2]}, "num_neighbors has -2"),
+        ({"batch_size": 0}, "batch_size 0"),
+        ({"layout": "tree"}, 'layout "tree", expected one of edges, blocks'),
+        ({"rank": 3, "world": 2}, r"rank 3, expected ranks of 0\.\.2"),
+    ],
+)
+def test_bad_arguments_are_named(change, message):
+    arguments = {"num_neighbors": [2], "batch_size": 4} | change
+    with pytest.raises(InvalidError, match=message):
+        Loader(graph(), **arguments)
+
+
+def test_a_bad_graph_is_named():
+    data = graph()
+    data.edge_index[0, 3] = VERTICES
+    with pytest.raises(InvalidError, match=r"edge_index has vertex 60, expected 0\.\.60"):
+        Loader(data, [2])
+    data.edge_index = data.edge_index.float()
+    with pytest.raises(InvalidError, match=r"torch.float32 \[2, 400\], expected torch.int64 \[2, edges\]"):
+        Loader(data, [2])
+
+
+def test_models_of_pyg_take_the_batches():
+    geometric = pytest.importorskip("torch_geometric", reason="pip install torch-geometric")
+    made = graph()
+    data = geometric.data.Data(
+        x=made.x, edge_index=made.edge_index, y=made.y, edge_attr=made.edge_attr, name="kept"
+    )
+    data.train_mask = torch.arange(VERTICES) % 3 == 0
+    convolution = geometric.nn.SAGEConv(3, 2)
+    seeds = []
+    for batch in Loader(data, [3, 2], 8, data.train_mask, shuffle=True):
+        assert isinstance(batch, geometric.data.Data)
+        assert batch.name == "kept"
+        assert batch.train_mask[: batch.batch_size].all()
+        check(data, batch, [3, 2])
+        assert convolution(batch.x, batch.edge_index).shape == (batch.num_nodes, 2)
+        seeds.append(batch.n_id[: batch.batch_size])
+    assert torch.equal(torch.cat(seeds).sort().values, data.train_mask.nonzero().view(-1))
+
+
+SHARES = (25, 0, 35)
+"""Rows of each of three ranks."""
+
+
+def load_shared(cache):
+    import torch.distributed
+
+    from thinwire.torch.graph import SharedFeatures
+
+    torch.distributed.init_process_group("gloo")
+    rank = torch.distributed.get_rank()
+    data, whole = graph(), graph()
+    start = sum(SHARES[:rank])
+    shared = SharedFeatures(whole.x[start : start + SHARES[rank]])
+    data.x, data.num_nodes = None, VERTICES
+    loader = Loader(data, [3, 2], 4, shuffle=True, features=shared, cache=cache)
+    passes = [[batch for batch in loader] for _ in range(3)]
+    for batch in sum(passes, []):
+        assert torch.equal(batch.x, whole.x[batch.n_id])
+    asked = sum(
+        int(((batch.n_id < start) | (batch.n_id >= start + SHARES[rank])).sum())
+        for batch in sum(passes, [])
+    )
+    # Nobody leaves while others ask.
+    torch.distributed.barrier()
+    seeds = torch.cat([batch.n_id[: batch.batch_size] for batch in passes[0]])
+    return seeds.tolist(), shared.fetched, asked
+
+
+@pytest.mark.parametrize("cache", [None, "10kB"])
+def test_ranks_read_each_others_rows(cache):
+    outcomes = launch.results(launch.run(3, load_shared, arguments=[cache]))
+    assert sorted(sum((seeds for seeds, _, _ in outcomes), [])) == list(range(VERTICES))
+    for _, fetched, asked in outcomes:
+        if cache is None:
+            # Batches beyond the last one are loaded too.
+            assert fetched >= asked > 0
+        else:
+            # All rows fit, so each is asked for once.
+            assert fetched <= VERTICES

@@ -1,0 +1,262 @@
+"""Loader of mini-batches that PyG's models take."""
+
+from __future__ import annotations
+
+import copy
+import ctypes
+import json
+from collections.abc import Iterator, Sequence
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+import torch.distributed
+
+from thinwire._core import GraphBatch, GraphLoader, InvalidError, RowSource
+from thinwire.server.table import bytes_of
+from thinwire.torch.graph.blocks import blocks_of, edges_of
+from thinwire.torch.graph.shared import SharedFeatures
+from thinwire.torch.graph.topology import on_cpu, row_bytes, topology
+
+LAYOUTS = ("edges", "blocks")
+OWN = ("edge_index", "x", "num_nodes")
+"""Attributes of the data that the loader makes itself."""
+
+
+class Batch(SimpleNamespace):
+    """Mini-batch of data that is no object of PyG, with the same attributes."""
+
+
+class Loader:
+    """Loads mini-batches of a graph: seeds, sampled in-neighbours, their features.
+
+    Batches are a pure function of (seed, pass, step), whatever the number of threads. `data` is a
+    `torch_geometric.data.Data`, or any object with `edge_index`, int64 [2, E], and, if there are
+    features, `x` [V, ...]; other tensors of V or E rows are sliced too. All of them are in main memory
+    and may not change while the loader is used.
+
+    A batch has `x`, `edge_index` by the batch's own vertex numbers, `n_id` (vertices, seeds first),
+    `e_id` (edges), `input_id` (places of the seeds in `input_nodes`), `batch_size` (number of seeds),
+    `num_sampled_nodes` and `num_sampled_edges` (lists, per hop). With `layout="blocks"` it has
+    `blocks`, one `Block` per layer, in place of `edge_index`.
+
+    Arguments:
+        num_neighbors: Fan-out of each hop, that of the seeds first; -1 takes all in-neighbours.
+        batch_size: Number of seeds per batch and rank.
+        input_nodes: Seeds: a bool mask [V], vertices, or None for all vertices.
+        replace: Whether to draw with replacement.
+        shuffle: Whether each pass has another order.
+        seed: Seed of orders and samples; equal on all ranks.
+        layout: "edges" as PyG's `NeighborLoader`: every vertex draws once, and all layers use all edges.
+            "blocks" as DGL: every vertex draws anew in each layer.
+        features: Features of all vertices that the ranks share, in place of `data.x`.
+        cache: Most bytes of a cache, such as "1GB", before shared features or an `x` that is a mapped file.
+            It holds what the next batches use. None reads every batch's rows.
+        threads: Number of sampling threads; None for one per core.
+        rank, world: This rank and the number of ranks; None asks `torch.distributed`.
+    """
+
+    def __init__(
+        self,
+        data: Any,
+        num_neighbors: Sequence[int],
+        batch_size: int = 1,
+        input_nodes: torch.Tensor | None = None,
+        *,
+        replace: bool = False,
+        shuffle: bool = False,
+        seed: int = 0,
+        layout: str = "edges",
+        features: SharedFeatures | None = None,
+        cache: int | str | None = None,
+        threads: int | None = None,
+        rank: int | None = None,
+        world: int | None = None,
+    ) -> None:
+        """Creates the loader; its threads start with the first pass."""
+        if layout not in LAYOUTS:
+            raise InvalidError(f'layout "{layout}", expected one of {", ".join(LAYOUTS)}')
+        if batch_size < 1:
+            raise InvalidError(f"batch_size {batch_size}, expected 1 or more")
+        for fan_out in num_neighbors:
+            if fan_out < -1:
+                raise InvalidError(f"num_neighbors has {fan_out}, expected -1 for all, or 0 and more")
+        self.data = data
+        self._vertices = count_vertices(data) if features is None else len(features)
+        self._topology = topology(data.edge_index, self._vertices)
+        if features is None:
+            self._like, self._rows = local_features(data, self._vertices)
+        else:
+            self._like, self._rows = features.like, features.rows
+        self._seeds = seeds(input_nodes, self._vertices)
+        if rank is None or world is None:
+            rank, world = distributed(rank, world)
+        self._options = {
+            "fan_outs": [None if fan_out == -1 else fan_out for fan_out in num_neighbors],
+            "replace": replace,
+            "blocks": layout == "blocks",
+            "batch": batch_size,
+            "shuffle": shuffle,
+            "seed": seed,
+            "rank": rank,
+            "ranks": world,
+            "threads": threads or 0,
+            "cache": None if cache is None else (bytes_of(cache), "foreseen"),
+        }
+        self._places = torch.empty(self._vertices, dtype=torch.int64)
+        self._places[self._seeds] = torch.arange(len(self._seeds))
+        self._node_keys, self._edge_keys = self._keys()
+        self._next, self._ahead = (0, 0), (-1, 0)
+        self._core = self._start((0, 0))
+
+    def __len__(self) -> int:
+        """Returns the number of batches of this rank in a pass, the same on all ranks."""
+        return self._core.steps
+
+    def __iter__(self) -> Iterator[Any]:
+        """Yields the batches of one pass, or of the rest of one after `load_state_dict`."""
+        position = self._next
+        if position != self._ahead:
+            self._core = self._start(position)
+        # A pass that is left early is over.
+        self._next = (position[0] + 1, 0)
+        for step in range(position[1], len(self)):
+            batch = self._core.next()
+            ends = step + 1 == len(self)
+            self._ahead = (position[0] + 1, 0) if ends else (position[0], step + 1)
+            yield self._convert(batch)
+
+    @property
+    def cache_stats(self) -> dict[str, int]:
+        """Rows that the cache had and that it had not, since the loader's threads started."""
+        hits, misses = self._core.hits()
+        return {"hits": hits, "misses": misses}
+
+    def state_dict(self) -> dict[str, int]:
+        """Returns the position after the last batch that was yielded."""
+        return {"pass": max(self._ahead[0], 0), "step": self._ahead[1]}
+
+    def load_state_dict(self, state: dict[str, int]) -> None:
+        """Lets the next pass begin at a position.
+
+        # Errors
+
+        InvalidError if there is no such position.
+        """
+        position = (int(state["pass"]), int(state["step"]))
+        if position[0] < 0 or not 0 <= position[1] < len(self):
+            raise InvalidError(f"pass {position[0]}, step {position[1]}, expected steps of 0..{len(self)}")
+        self._next = position
+
+    def _start(self, position: tuple[int, int]) -> GraphLoader:
+        options = {**self._options, "pass": position[0], "step": position[1]}
+        self._ahead = position
+        seeds = (self._seeds.data_ptr(), len(self._seeds))
+        return GraphLoader(self._topology.core, self._rows, seeds, json.dumps(options))
+
+    def _keys(self) -> tuple[list[str], list[str]]:
+        """Returns the names of other tensors with a row per vertex, and per edge."""
+        data, edges = self.data, self.data.edge_index.shape[1]
+        if hasattr(data, "is_node_attr"):
+            tensors = [key for key in data.keys() if torch.is_tensor(data[key]) and key not in OWN]
+            nodes = [key for key in tensors if data.is_node_attr(key)]
+            return nodes, [key for key in tensors if data.is_edge_attr(key)]
+        found = {
+            key: value for key, value in vars(data).items() if torch.is_tensor(value) and key not in OWN
+        }
+        nodes = [key for key, value in found.items() if value.dim() and len(value) == self._vertices]
+        others = [key for key, value in found.items() if value.dim() and len(value) == edges]
+        return nodes, [key for key in others if key not in nodes]
+
+    def _convert(self, batch: GraphBatch) -> Any:
+        """Returns a batch of the core as tensors; `x` is the core's own memory."""
+        made = copy.copy(self.data) if hasattr(self.data, "is_node_attr") else Batch()
+        n_id = torch.empty(batch.vertices, dtype=torch.int64)
+        batch.write_vertices(n_id.data_ptr())
+        edges = edges_of(batch)
+        e_id = self._topology.original(edges.positions)
+        for keys, numbers in ((self._node_keys, n_id), (self._edge_keys, e_id)):
+            for key in keys:
+                setattr(made, key, getattr(self.data, key)[numbers])
+        if self._like is not None:
+            made.x = rows_of(batch, self._like)
+        made.num_nodes = batch.vertices
+        made.n_id, made.e_id = n_id, e_id
+        made.input_id = self._places[n_id[: batch.seeds]]
+        made.batch_size = batch.seeds
+        made.num_sampled_edges = edges.counts
+        ends = [batch.seeds, *edges.sources]
+        made.num_sampled_nodes = [batch.seeds, *(b - a for a, b in zip(ends, ends[1:]))]
+        if self._options["blocks"]:
+            made.edge_index = None
+            made.blocks = blocks_of(edges, e_id, batch.seeds)
+        else:
+            made.edge_index = edges.index
+        return made
+
+
+def count_vertices(data: Any) -> int:
+    """Returns the number of vertices of a graph."""
+    x, count = getattr(data, "x", None), getattr(data, "num_nodes", None)
+    if x is not None:
+        return len(x)
+    if count is not None:
+        return int(count)
+    raise InvalidError("the graph has neither x nor num_nodes, expected one of them")
+
+
+def local_features(data: Any, vertices: int) -> tuple[torch.Tensor | None, RowSource]:
+    """Returns an empty tensor like the features, None without any, and their rows.
+
+    Rows of a graph without features are one byte each.
+    """
+    x = getattr(data, "x", None)
+    if x is None:
+        nothing = torch.zeros(vertices, 1, dtype=torch.uint8)
+        return None, RowSource.of_memory(nothing.data_ptr(), vertices, 1, nothing)
+    x = on_cpu("x", x.detach()).contiguous()
+    if x.dim() < 2 or row_bytes(x) == 0:
+        raise InvalidError(f"x is {list(x.shape)}, expected [vertices, features]")
+    return x[:0], RowSource.of_memory(x.data_ptr(), vertices, row_bytes(x), x)
+
+
+def seeds(input_nodes: torch.Tensor | None, vertices: int) -> torch.Tensor:
+    """Returns the vertices of a mask or list, int64."""
+    if input_nodes is None:
+        return torch.arange(vertices)
+    if input_nodes.dtype == torch.bool:
+        if input_nodes.shape != (vertices,):
+            raise InvalidError(f"input_nodes is a mask {list(input_nodes.shape)}, expected [{vertices}]")
+        found = input_nodes.nonzero().view(-1)
+    else:
+        found = input_nodes.to(torch.int64).view(-1)
+    found = on_cpu("input_nodes", found).contiguous()
+    if len(found) == 0:
+        raise InvalidError("input_nodes has no vertices, expected at least 1")
+    if not 0 <= int(found.min()) <= int(found.max()) < vertices:
+        wrong = int(found.min()) if int(found.min()) < 0 else int(found.max())
+        raise InvalidError(f"input_nodes has vertex {wrong}, expected 0..{vertices}")
+    if len(found.unique()) != len(found):
+        raise InvalidError("input_nodes has a vertex twice, expected each once (hint: tensor.unique())")
+    return found
+
+
+def distributed(rank: int | None, world: int | None) -> tuple[int, int]:
+    """Returns rank and number of ranks, from `torch.distributed` where they are not given."""
+    is_there = torch.distributed.is_available() and torch.distributed.is_initialized()
+    if rank is None:
+        rank = torch.distributed.get_rank() if is_there else 0
+    if world is None:
+        world = torch.distributed.get_world_size() if is_there else 1
+    return rank, world
+
+
+def rows_of(batch: GraphBatch, like: torch.Tensor) -> torch.Tensor:
+    """Returns the feature rows of a batch in the core's memory, which the tensor keeps."""
+    address, count = batch.rows
+    shape = (batch.vertices, *like.shape[1:])
+    if count == 0:
+        return like.new_empty(shape)
+    memory = (ctypes.c_byte * count).from_address(address)
+    memory.batch = batch  # keeps it as long as the tensor's storage does
+    return torch.frombuffer(memory, dtype=like.dtype).view(shape)

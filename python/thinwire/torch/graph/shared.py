@@ -1,0 +1,72 @@
+"""Features that the ranks of a job share: each has a part of the rows and asks others for theirs."""
+
+from __future__ import annotations
+
+import os
+import secrets
+
+import torch
+import torch.distributed
+
+from thinwire._core import InvalidError, RowServer, RowSource
+from thinwire.torch import group
+from thinwire.torch.graph.topology import on_cpu, row_bytes
+
+
+class SharedFeatures:
+    """Feature rows of all vertices, of which every rank has its own part in memory.
+
+    Ranks make it together, under `torch.distributed`. Parts are consecutive: rank 0 has the first
+    vertices. `Loader(data, ..., features=SharedFeatures(x), cache="1GB")` reads rows of other ranks
+    over the network, each batch's at once and each row at most once per batch, and with a cache those
+    that the next batches use are kept.
+
+    Arguments:
+        x: Rows of this rank, [own vertices, ...], on the CPU. They may not change.
+        timeout: Longest wait for another rank, in seconds.
+    """
+
+    def __init__(self, x: torch.Tensor, *, timeout: float = 60.0) -> None:
+        """Starts to answer other ranks, and connects to all of them.
+
+        # Errors
+
+        InvalidError if ranks have rows of other shapes or dtypes; PeerError if a rank does not answer.
+        """
+        if not (torch.distributed.is_available() and torch.distributed.is_initialized()):
+            raise InvalidError("SharedFeatures needs ranks (hint: torch.distributed.init_process_group)")
+        x = on_cpu("x", x.detach()).contiguous()
+        if x.dim() < 2 or row_bytes(x) == 0:
+            raise InvalidError(f"x is {list(x.shape)}, expected [own vertices, features]")
+        self.like = x[:0]
+        own = RowSource.of_memory(x.data_ptr(), len(x), row_bytes(x), x)
+        rank, world = torch.distributed.get_rank(), torch.distributed.get_world_size()
+        tokens = [secrets.token_hex(16)]
+        torch.distributed.broadcast_object_list(tokens)
+        counts: list = [None] * world
+        torch.distributed.all_gather_object(counts, (len(x), list(x.shape[1:]), str(x.dtype)))
+        for other, (_, shape, dtype) in enumerate(counts):
+            if (shape, dtype) != (counts[0][1], counts[0][2]):
+                first = f"{counts[0][2]} {counts[0][1]}"
+                raise InvalidError(f"rank {other} has rows of {dtype} {shape}, rank 0 of {first}")
+        first = sum(count for count, _, _ in counts[:rank])
+        self._server = RowServer(own, first, f"{address()}:0", tokens[0])
+        addresses: list = [None] * world
+        torch.distributed.all_gather_object(addresses, self._server.address)
+        parts = [own if other == rank else address for other, address in enumerate(addresses)]
+        self.rows = RowSource.of_parts(parts, tokens[0], timeout)
+
+    def __len__(self) -> int:
+        """Returns the number of rows of all ranks."""
+        return self.rows.rows
+
+    @property
+    def fetched(self) -> int:
+        """Number of rows that other ranks have sent to this one."""
+        return self.rows.fetched
+
+
+def address() -> str:
+    """Returns this machine's address as other ranks see it; 127.0.0.1 if the job has no MASTER_ADDR."""
+    master = os.environ.get("MASTER_ADDR", "127.0.0.1")
+    return group.own_address(master, int(os.environ.get("MASTER_PORT", "9")))

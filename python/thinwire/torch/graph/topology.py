@@ -1,0 +1,65 @@
+"""Graph of the core from PyTorch's edge lists."""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import torch
+
+from thinwire._core import Graph, InvalidError
+
+
+class Topology(NamedTuple):
+    """Graph of the core, and the number that each of its edges has in the caller's edge list."""
+
+    core: Graph
+    edges: torch.Tensor
+    """Edge numbers by the core's positions, int64 [E]."""
+
+    def original(self, positions: torch.Tensor) -> torch.Tensor:
+        """Returns the caller's numbers of edges by their positions."""
+        return self.edges[positions]
+
+
+def topology(edge_index: torch.Tensor, vertices: int) -> Topology:
+    """Creates the graph of `edge_index`, int64 [2, E] with rows of sources and destinations.
+
+    # Errors
+
+    InvalidError for another shape, dtype or device, or an edge with a vertex that is not in
+    0..vertices.
+    """
+    if edge_index.dtype != torch.int64 or edge_index.dim() != 2 or edge_index.shape[0] != 2:
+        raise InvalidError(
+            f"edge_index is {edge_index.dtype} {list(edge_index.shape)}, expected torch.int64 [2, edges]"
+        )
+    edge_index = on_cpu("edge_index", edge_index)
+    if edge_index.numel():
+        for vertex in (int(edge_index.min()), int(edge_index.max())):
+            if not 0 <= vertex < vertices:
+                raise InvalidError(f"edge_index has vertex {vertex}, expected 0..{vertices}")
+    sources, destinations = edge_index
+    destinations, edges = torch.sort(destinations, stable=True)
+    sources = sources[edges].contiguous()
+    offsets = torch.zeros(vertices + 1, dtype=torch.int64)
+    torch.cumsum(torch.bincount(destinations, minlength=vertices), 0, out=offsets[1:])
+    core = Graph((offsets.data_ptr(), len(offsets)), (sources.data_ptr(), len(sources)))
+    return Topology(core, edges)
+
+
+def on_cpu(name: str, tensor: torch.Tensor) -> torch.Tensor:
+    """Returns the tensor.
+
+    # Errors
+
+    InvalidError if it is not in the machine's memory.
+    """
+    if tensor.device.type != "cpu":
+        raise InvalidError(f"{name} is on {tensor.device}, expected cpu (hint: move batches, not the graph)")
+    return tensor
+
+
+def row_bytes(rows: torch.Tensor) -> int:
+    """Returns the number of bytes of a row of [rows, ...]."""
+    return math.prod(rows.shape[1:]) * rows.element_size()
