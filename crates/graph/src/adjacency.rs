@@ -2,17 +2,19 @@
 
 use std::ops::Range;
 
+use crate::array::Array;
 use crate::error::Error;
 
 /// In-neighbours of every vertex: the vertices that it takes messages from, which samplers draw.
 ///
 /// Vertices are `0..vertices`. The list of vertex `v` is `neighbors[offsets[v]..offsets[v + 1]]`: column `v`
 /// of the adjacency matrix in compressed sparse columns (CSC), or row `v` of its transpose (CSR). An edge is
-/// known by its position in `neighbors`, which is also the place of its weight.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// known by its position in `neighbors`, which is also the place of its weight. The arrays of a graph from
+/// a [`Store`](crate::Store) are those of the mapped file.
+#[derive(Clone, Debug, PartialEq)]
 pub struct Adjacency {
-    offsets: Vec<u64>,
-    neighbors: Vec<u32>,
+    offsets: Array<u64>,
+    neighbors: Array<u32>,
 }
 
 impl Adjacency {
@@ -22,6 +24,17 @@ impl Adjacency {
     /// If there are no offsets or 2^32 vertices and more, offsets do not ascend from 0 to the number of
     /// neighbours, or a neighbour is not a vertex.
     pub fn new(offsets: Vec<u64>, neighbors: Vec<u32>) -> Result<Adjacency, Error> {
+        Adjacency::from_arrays(Array::Owned(offsets), Array::Owned(neighbors))
+    }
+
+    /// Creates a graph from its arrays, wherever they are.
+    ///
+    /// # Errors
+    /// Those of [`Adjacency::new`].
+    pub(crate) fn from_arrays(
+        offsets: Array<u64>,
+        neighbors: Array<u32>,
+    ) -> Result<Adjacency, Error> {
         let vertices =
             offsets.len().checked_sub(1).and_then(|vertices| u32::try_from(vertices).ok());
         let Some(vertices) = vertices else {
@@ -52,12 +65,9 @@ impl Adjacency {
             let vertex = u64::from(*source.max(destination));
             return Err(Error::vertex(&format!("edge {source} {destination}"), vertex, vertices));
         }
-        let mut graph = scatter(vertices, || edges.iter().copied());
-        for vertex in 0..vertices {
-            let range = graph.range(vertex);
-            graph.neighbors[range].sort_unstable();
-        }
-        Ok(graph)
+        let mut lists = scatter(vertices, || edges.iter().copied());
+        lists.sort();
+        Ok(lists.into())
     }
 
     /// Returns the number of vertices.
@@ -68,6 +78,16 @@ impl Adjacency {
     /// Returns the number of edges, repeated ones included.
     pub fn edges(&self) -> u64 {
         self.neighbors.len() as u64
+    }
+
+    /// Returns where the list of every vertex begins, and where the last one ends.
+    pub fn offsets(&self) -> &[u64] {
+        &self.offsets
+    }
+
+    /// Returns the lists of all vertices, one after the other.
+    pub fn all_neighbors(&self) -> &[u32] {
+        &self.neighbors
     }
 
     /// Returns the in-neighbours of a vertex.
@@ -105,15 +125,17 @@ impl Adjacency {
 
     /// Returns the graph with every edge turned: out-neighbours as in-neighbours. Lists ascend.
     pub fn transpose(&self) -> Adjacency {
-        scatter(self.vertices(), || self.pairs().map(|(source, destination)| (destination, source)))
+        let turned = || self.pairs().map(|(source, destination)| (destination, source));
+        scatter(self.vertices(), turned).into()
     }
 
     /// Returns the graph in which every edge also goes the other way, without repeated edges. Lists ascend.
     pub fn symmetrized(&self) -> Adjacency {
         let both = || self.pairs().flat_map(|(a, b)| [(a, b), (b, a)]);
-        let mut graph = scatter(self.vertices(), both);
-        graph.sort_and_dedup();
-        graph
+        let mut lists = scatter(self.vertices(), both);
+        lists.sort();
+        lists.dedup();
+        lists.into()
     }
 
     /// Returns all edges as `(source, destination)`, by ascending destination.
@@ -122,29 +144,49 @@ impl Adjacency {
         vertices
             .flat_map(|vertex| self.neighbors(vertex).iter().map(move |&source| (source, vertex)))
     }
+}
 
-    fn sort_and_dedup(&mut self) {
-        let mut end = 0;
-        for vertex in 0..self.vertices() {
-            let range = self.range(vertex);
-            self.neighbors[range.clone()].sort_unstable();
-            self.offsets[vertex as usize] = end as u64;
-            let start = end;
-            for at in range {
+/// Lists of neighbours while a graph is made.
+struct Lists {
+    offsets: Vec<u64>,
+    neighbors: Vec<u32>,
+}
+
+impl Lists {
+    /// Sorts every list.
+    fn sort(&mut self) {
+        for ends in self.offsets.windows(2) {
+            self.neighbors[ends[0] as usize..ends[1] as usize].sort_unstable();
+        }
+    }
+
+    /// Keeps one of equal neighbours that follow each other in a list.
+    fn dedup(&mut self) {
+        let (mut start, mut kept) = (0, 0);
+        for vertex in 0..self.offsets.len() - 1 {
+            let (first, end) = (kept, self.offsets[vertex + 1] as usize);
+            for at in start..end {
                 let neighbor = self.neighbors[at];
-                if end == start || self.neighbors[end - 1] != neighbor {
-                    self.neighbors[end] = neighbor;
-                    end += 1;
+                if kept == first || self.neighbors[kept - 1] != neighbor {
+                    self.neighbors[kept] = neighbor;
+                    kept += 1;
                 }
             }
+            (start, self.offsets[vertex + 1]) = (end, kept as u64);
         }
-        *self.offsets.last_mut().expect("a graph has offsets") = end as u64;
-        self.neighbors.truncate(end);
+        self.neighbors.truncate(kept);
+    }
+}
+
+impl From<Lists> for Adjacency {
+    fn from(lists: Lists) -> Adjacency {
+        let (offsets, neighbors) = (Array::Owned(lists.offsets), Array::Owned(lists.neighbors));
+        Adjacency { offsets, neighbors }
     }
 }
 
 /// Sorts edges by destination in two passes, in their order per destination (counting sort).
-fn scatter<I: Iterator<Item = (u32, u32)>>(vertices: u32, edges: impl Fn() -> I) -> Adjacency {
+fn scatter<I: Iterator<Item = (u32, u32)>>(vertices: u32, edges: impl Fn() -> I) -> Lists {
     let mut offsets = vec![0_u64; vertices as usize + 1];
     edges().for_each(|(_, destination)| offsets[destination as usize + 1] += 1);
     for vertex in 0..vertices as usize {
@@ -157,7 +199,7 @@ fn scatter<I: Iterator<Item = (u32, u32)>>(vertices: u32, edges: impl Fn() -> I)
         neighbors[*place as usize] = source;
         *place += 1;
     }
-    Adjacency { offsets, neighbors }
+    Lists { offsets, neighbors }
 }
 
 #[cfg(test)]
@@ -177,7 +219,7 @@ mod tests {
             expected.sort_unstable();
             prop_assert_eq!(&found, &expected);
             prop_assert_eq!(&graph.transpose().transpose(), &graph);
-            let again = Adjacency::new(graph.offsets.clone(), graph.neighbors.clone()).unwrap();
+            let again = Adjacency::new(graph.offsets().to_vec(), graph.all_neighbors().to_vec()).unwrap();
             prop_assert_eq!(again, graph);
         }
 

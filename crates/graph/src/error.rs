@@ -1,6 +1,8 @@
 //! Errors of graphs.
 
 use std::fmt;
+use std::io;
+use std::path::Path;
 
 /// Kind of an [`Error`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -10,8 +12,12 @@ pub enum Kind {
     Length,
     /// There is no such vertex.
     Vertex,
+    /// A file is not in the format it should have.
+    Format,
     /// A value is outside of what it may be.
     Value,
+    /// A file cannot be read or written.
+    Io,
 }
 
 /// Error in one line.
@@ -19,20 +25,34 @@ pub enum Kind {
 pub struct Error {
     kind: Kind,
     context: String,
+    source: Option<io::Error>,
 }
 
 impl Error {
     pub(crate) fn length(context: String) -> Error {
-        Error { kind: Kind::Length, context }
+        Error { kind: Kind::Length, context, source: None }
     }
 
     pub(crate) fn vertex(place: &str, vertex: u64, vertices: u32) -> Error {
         let context = format!("{place} has vertex {vertex}, expected vertices of 0..{vertices}");
-        Error { kind: Kind::Vertex, context }
+        Error { kind: Kind::Vertex, context, source: None }
+    }
+
+    pub(crate) fn format(context: String) -> Error {
+        Error { kind: Kind::Format, context, source: None }
     }
 
     pub(crate) fn value(context: String) -> Error {
-        Error { kind: Kind::Value, context }
+        Error { kind: Kind::Value, context, source: None }
+    }
+
+    pub(crate) fn io(context: &str, error: io::Error) -> Error {
+        Error { kind: Kind::Io, context: format!("{context}: {error}"), source: Some(error) }
+    }
+
+    /// Puts the path of a file in front of the message.
+    pub(crate) fn of_file(self, path: &Path) -> Error {
+        Error { context: format!("{}: {}", path.display(), self.context), ..self }
     }
 
     /// Returns the kind of the error.
@@ -47,4 +67,8 @@ impl fmt::Display for Error {
     }
 }
 
-impl std::error::Error for Error {}
+impl std::error::Error for Error {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        self.source.as_ref().map(|error| error as _)
+    }
+}

@@ -7,6 +7,10 @@
 //! | [`LayerSampler`], [`walk`] | layer-wise sampling; random walks |
 //! | [`Batches`] | training vertices, dealt over passes, steps and ranks |
 //! | [`Order`], [`Forecast`] | which feature rows a cache should hold, and how many hits it will have |
+//! | [`Store`], [`write()`] | a graph with features, labels and a split in a file that ranks map and share |
+//! | [`read`] | graphs in the formats of others: edge lists, Matrix Market, NumPy, WebGraph |
+//! | [`generate`] | R-MAT, stochastic blocks, preferential attachment |
+//! | [`partition()`](partition::partition) | parts for ranks, and what they cost |
 //!
 //! ```
 //! use thinwire_graph::Adjacency;
@@ -16,13 +20,18 @@
 //! assert_eq!(graph.transpose().neighbors(2), [0]);
 //! # Ok::<(), thinwire_graph::Error>(())
 //! ```
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)]
 
 mod adjacency;
+mod array;
 mod batches;
 mod error;
+pub mod generate;
 mod order;
+pub mod partition;
+pub mod read;
 mod sample;
+mod store;
 
 pub use adjacency::Adjacency;
 pub use batches::{Batches, Pass, Position};
@@ -32,3 +41,4 @@ pub use sample::{
     Block, Draw, FanOut, Frontier, Importance, LayerSampler, NO_VERTEX, Sample, Sampler, Sampling,
     Weights, walk,
 };
+pub use store::{Contents, FeatureRows, Features, NO_LABEL, Split, Store, write};

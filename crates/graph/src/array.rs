@@ -1,0 +1,52 @@
+//! Arrays in memory of their own, or in a mapped file.
+
+use std::fmt;
+use std::ops::{Deref, Range};
+use std::sync::Arc;
+
+use bytemuck::Pod;
+use memmap2::Mmap;
+
+/// Numbers that never change.
+#[derive(Clone)]
+pub(crate) enum Array<T> {
+    /// In memory of their own.
+    Owned(Vec<T>),
+    /// Bytes of a mapped file.
+    Mapped(Arc<Mmap>, Range<usize>),
+}
+
+impl<T: Pod> Array<T> {
+    /// Borrows numbers from a mapped file, which lie at bytes `range`.
+    ///
+    /// # Panics
+    /// If the range is not in the file, or is not aligned or no multiple of a number's size.
+    pub fn mapped(map: &Arc<Mmap>, range: Range<usize>) -> Array<T> {
+        let _: &[T] = bytemuck::cast_slice(&map[range.clone()]);
+        Array::Mapped(map.clone(), range)
+    }
+}
+
+impl<T: Pod> Deref for Array<T> {
+    type Target = [T];
+
+    #[inline]
+    fn deref(&self) -> &[T] {
+        match self {
+            Array::Owned(values) => values,
+            Array::Mapped(map, range) => bytemuck::cast_slice(&map[range.clone()]),
+        }
+    }
+}
+
+impl<T: Pod + PartialEq> PartialEq for Array<T> {
+    fn eq(&self, other: &Array<T>) -> bool {
+        **self == **other
+    }
+}
+
+impl<T: Pod + fmt::Debug> fmt::Debug for Array<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&**self, f)
+    }
+}

@@ -1,0 +1,127 @@
+//! Partitioners: which rank has which vertices.
+//!
+//! A part has training vertices, whose batches its rank computes, and further ones, whose features it keeps.
+//! Its *closure* are its training vertices with all in-neighbours within some hops: what batches can use. A
+//! part is self-reliant if its rank has the whole closure; other vertices of the closure are remote. Good
+//! partitions give all ranks the same number of training vertices, and closures that share little.
+
+mod deal;
+mod metis;
+mod pagraph;
+mod parts;
+mod reach;
+mod relabel;
+mod report;
+mod stream;
+mod weights;
+
+use std::fmt;
+
+pub use parts::Parts;
+pub use reach::closure;
+pub use relabel::Relabelling;
+pub use report::{Report, choose};
+pub use weights::Options;
+
+use stream::Rule;
+use weights::Weights;
+
+use crate::adjacency::Adjacency;
+use crate::error::Error;
+
+/// Way to make parts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Method {
+    /// Training vertices and the others dealt at random, in equal numbers.
+    Hash,
+    /// Ranges of vertices as they are numbered, of equal weight.
+    Ranges,
+    /// Linear deterministic greedy: to the part with most neighbours, with a discount for full ones.
+    Ldg,
+    /// To the part with most neighbours, less a cost of the part's size.
+    Fennel,
+    /// Training vertices to the part with most training vertices within the hops, per vertex of its closure.
+    PaGraph,
+    /// Multilevel k-way partitioning, with training vertices as heavy as all vertices; needs feature `metis`.
+    Metis,
+}
+
+impl Method {
+    /// All methods of this build.
+    pub fn all() -> Vec<Method> {
+        let mut all =
+            vec![Method::Hash, Method::Ranges, Method::Ldg, Method::Fennel, Method::PaGraph];
+        all.extend(cfg!(feature = "metis").then_some(Method::Metis));
+        all
+    }
+}
+
+impl fmt::Display for Method {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Method::Hash => "hash",
+            Method::Ranges => "ranges",
+            Method::Ldg => "ldg",
+            Method::Fennel => "fennel",
+            Method::PaGraph => "pagraph",
+            Method::Metis => "metis",
+        })
+    }
+}
+
+/// Makes parts of a graph with training vertices `training`.
+///
+/// # Errors
+/// If there are no parts, more parts than vertices, no training vertices, one that does not exist or is there
+/// twice, a bound of balance below 1, or the method cannot work on the graph.
+pub fn partition(
+    graph: &Adjacency,
+    training: &[u32],
+    method: Method,
+    options: &Options,
+) -> Result<Parts, Error> {
+    let weights = Weights::new(graph.vertices(), training, options)?;
+    let of = match method {
+        Method::Hash => deal::hash(&weights, options),
+        Method::Ranges => deal::ranges(&weights, options),
+        Method::Ldg => stream::stream(&graph.symmetrized(), &weights, Rule::Ldg, options),
+        Method::Fennel => stream::stream(&graph.symmetrized(), &weights, Rule::Fennel, options),
+        Method::PaGraph => pagraph::partition(graph, training, options),
+        Method::Metis => metis::partition(&graph.symmetrized(), &weights, options)?,
+    };
+    Parts::new(options.parts, of)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const OPTIONS: Options = Options { parts: 2, hops: 2, balance_max: 1.02, seed: 1 };
+
+    #[test]
+    fn bad_input_is_refused_with_both_values() {
+        let graph = Adjacency::from_edges(3, &[(0, 1)]).unwrap();
+        let message = |training: &[u32], options: Options| {
+            partition(&graph, training, Method::Hash, &options).unwrap_err().to_string()
+        };
+        assert_eq!(
+            message(&[0], Options { parts: 4, ..OPTIONS }),
+            "4 parts of 3 vertices, expected 1 to 3"
+        );
+        assert_eq!(
+            message(&[], OPTIONS),
+            "no training vertices; hint: give a graph with a split, or a share of vertices to train on"
+        );
+        assert_eq!(
+            message(&[3], OPTIONS),
+            "the training set has vertex 3, expected vertices of 0..3"
+        );
+        assert_eq!(message(&[1, 1], OPTIONS), "training vertex 1 twice, expected once");
+        assert_eq!(
+            message(&[1], Options { balance_max: 0.5, ..OPTIONS }),
+            "balance 0.5, expected 1 or more"
+        );
+        let error = Parts::new(2, vec![0, 2]).unwrap_err();
+        assert_eq!(error.to_string(), "part 2 of a vertex, expected parts of 0..2");
+    }
+}

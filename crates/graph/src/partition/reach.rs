@@ -1,0 +1,61 @@
+//! Vertices within some hops.
+
+use crate::adjacency::Adjacency;
+
+/// Walks over in-neighbours; its memory is used again from walk to walk.
+pub(super) struct Reach<'a> {
+    graph: &'a Adjacency,
+    hops: u32,
+    /// Number of the last walk that met a vertex.
+    met: Vec<u32>,
+    walk: u32,
+    found: Vec<u32>,
+}
+
+impl<'a> Reach<'a> {
+    /// Creates walks of at most `hops` hops.
+    pub fn new(graph: &'a Adjacency, hops: u32) -> Reach<'a> {
+        let met = vec![0; graph.vertices() as usize];
+        Reach { graph, hops, met, walk: 0, found: Vec::new() }
+    }
+
+    /// Returns the vertices of `roots` and all from which one of them is reached within the hops, each once.
+    pub fn of(&mut self, roots: &[u32]) -> &[u32] {
+        self.found.clear();
+        self.walk = self.walk.wrapping_add(1);
+        if self.walk == 0 {
+            self.met.fill(0);
+            self.walk = 1;
+        }
+        roots.iter().for_each(|root| self.meet(*root));
+        let mut start = 0;
+        for _ in 0..self.hops {
+            let end = self.found.len();
+            for at in start..end {
+                let graph = self.graph;
+                graph.neighbors(self.found[at]).iter().for_each(|vertex| self.meet(*vertex));
+            }
+            start = end;
+        }
+        &self.found
+    }
+
+    fn meet(&mut self, vertex: u32) {
+        let met = &mut self.met[vertex as usize];
+        if *met != self.walk {
+            *met = self.walk;
+            self.found.push(vertex);
+        }
+    }
+}
+
+/// Returns the closure of vertices: themselves and all in-neighbours within `hops` hops, ascending. A rank
+/// that has it computes batches of these vertices without any other.
+///
+/// # Panics
+/// If a vertex does not exist.
+pub fn closure(graph: &Adjacency, vertices: &[u32], hops: u32) -> Vec<u32> {
+    let mut closure = Reach::new(graph, hops).of(vertices).to_vec();
+    closure.sort_unstable();
+    closure
+}

@@ -1,0 +1,46 @@
+//! New numbers of vertices, by which parts are ranges.
+
+use super::parts::Parts;
+use crate::adjacency::Adjacency;
+use crate::array::Array;
+
+/// Permutation of vertices: by part, and within a part in their old order.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Relabelling {
+    /// New number of every vertex.
+    pub new: Vec<u32>,
+    /// Old number of every vertex, by its new one.
+    pub old: Vec<u32>,
+    /// Part `p` has the new numbers `bounds[p]..bounds[p + 1]`.
+    pub bounds: Vec<u32>,
+}
+
+impl Relabelling {
+    /// Numbers the vertices of parts.
+    pub fn new(parts: &Parts) -> Relabelling {
+        let all: Vec<u32> = (0..parts.vertices()).collect();
+        let dealt = parts.deal(&all);
+        let mut bounds = vec![0];
+        for part in &dealt {
+            bounds.push(bounds[bounds.len() - 1] + part.len() as u32);
+        }
+        let old = dealt.concat();
+        let mut new = vec![0; old.len()];
+        (0..).zip(&old).for_each(|(number, vertex)| new[*vertex as usize] = number);
+        Relabelling { new, old, bounds }
+    }
+
+    /// Returns a graph with the new numbers. Every list ascends.
+    pub fn graph(&self, graph: &Adjacency) -> Adjacency {
+        let (mut offsets, mut neighbors) = (vec![0], Vec::with_capacity(graph.edges() as usize));
+        for vertex in &self.old {
+            let start = neighbors.len();
+            neighbors
+                .extend(graph.neighbors(*vertex).iter().map(|other| self.new[*other as usize]));
+            neighbors[start..].sort_unstable();
+            offsets.push(neighbors.len() as u64);
+        }
+        Adjacency::from_arrays(Array::Owned(offsets), Array::Owned(neighbors))
+            .expect("a permutation of a graph is one")
+    }
+}

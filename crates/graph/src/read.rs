@@ -1,0 +1,136 @@
+//! Readers of graphs in the formats of others.
+//!
+//! All give [`Edges`]: pairs of source and destination, in the order of the file. What an edge list, a
+//! matrix (row to column) or an adjacency list (vertex to successors) calls an edge from a to b is the pair
+//! `(a, b)`. Files may be compressed with gzip. No reader allocates by a number of the file: memory grows
+//! with what was read, and the number of vertices is at most 2^20 plus 64 per edge unless the caller names
+//! one. Values of edges are checked to be there and not kept.
+
+mod edge_list;
+mod edges;
+mod matrix_market;
+mod npy;
+mod npz;
+mod scan;
+mod webgraph;
+
+use std::fmt;
+use std::fs::File;
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+
+use flate2::read::MultiGzDecoder;
+
+pub use edges::Edges;
+pub use npy::{Dtype, Matrix};
+
+use crate::error::Error;
+
+/// Format of a file with a graph.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Format {
+    /// Lines of two vertices, between blanks or commas; the text of SNAP, with comments from `#` on.
+    EdgeList,
+    /// Coordinates of a matrix in the exchange format of Matrix Market.
+    MatrixMarket,
+    /// Lists of successors, one line per vertex, behind a line with their number: WebGraph's ASCII.
+    WebGraph,
+    /// Array of NumPy with two rows or two columns of vertices.
+    Npy,
+    /// Arrays of NumPy: a sparse matrix of SciPy, or `edge_index`.
+    Npz,
+}
+
+impl Format {
+    /// All formats.
+    pub const ALL: [Format; 5] =
+        [Format::EdgeList, Format::MatrixMarket, Format::WebGraph, Format::Npy, Format::Npz];
+
+    /// Returns the ends of names of files in this format.
+    pub fn suffixes(self) -> &'static [&'static str] {
+        match self {
+            Format::EdgeList => &["txt", "csv", "tsv", "el", "edges"],
+            Format::MatrixMarket => &["mtx"],
+            Format::WebGraph => &["graph-txt"],
+            Format::Npy => &["npy"],
+            Format::Npz => &["npz"],
+        }
+    }
+
+    /// Guesses a format from the end of a name, which may have `.gz` behind it.
+    ///
+    /// # Errors
+    /// If no format has such an end.
+    pub fn of(path: &Path) -> Result<Format, Error> {
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        let stem = name.strip_suffix(".gz").unwrap_or(&name);
+        let end = stem.rsplit('.').next().unwrap_or_default();
+        let found = Format::ALL.into_iter().find(|format| format.suffixes().contains(&end));
+        found.ok_or_else(|| {
+            let all: Vec<_> = Format::ALL.iter().flat_map(|format| format.suffixes()).collect();
+            Error::format(format!("a name that ends in '{end}', expected one of {all:?}"))
+                .of_file(path)
+        })
+    }
+}
+
+impl fmt::Display for Format {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.suffixes()[0])
+    }
+}
+
+/// Reads the edges of a file. `vertices` is the number of vertices, where the caller knows it.
+///
+/// # Errors
+/// If the file cannot be read or is not in the format; the message has the path, and in texts the line.
+pub fn edges(path: &Path, format: Format, vertices: Option<u32>) -> Result<Edges, Error> {
+    let read = || {
+        let failed = |error| Error::io("cannot open", error);
+        let file = BufReader::with_capacity(1 << 20, File::open(path).map_err(failed)?);
+        if format == Format::Npz {
+            return npz::edges(file, vertices);
+        }
+        match path.extension().is_some_and(|end| end == "gz") {
+            false => from_stream(file, format, vertices),
+            true => {
+                let stream = BufReader::with_capacity(1 << 20, MultiGzDecoder::new(file));
+                from_stream(stream, format, vertices)
+            }
+        }
+    };
+    read().map_err(|error| error.of_file(path))
+}
+
+/// Reads edges from bytes, uncompressed.
+///
+/// # Errors
+/// As [`edges`](edges()), without a path.
+pub fn edges_of_bytes(bytes: &[u8], format: Format, vertices: Option<u32>) -> Result<Edges, Error> {
+    match format {
+        Format::Npz => npz::edges(std::io::Cursor::new(bytes), vertices),
+        _ => from_stream(bytes, format, vertices),
+    }
+}
+
+/// Reads an array of NumPy, for features, labels or lists of vertices.
+///
+/// # Errors
+/// If the file cannot be read or is no array of numbers with one or two dimensions in the order of C.
+pub fn matrix(path: &Path) -> Result<Matrix, Error> {
+    let open = || File::open(path).map_err(|error| Error::io("cannot open", error));
+    open().and_then(|file| Matrix::read(BufReader::new(file))).map_err(|error| error.of_file(path))
+}
+
+fn from_stream(
+    stream: impl BufRead,
+    format: Format,
+    vertices: Option<u32>,
+) -> Result<Edges, Error> {
+    match format {
+        Format::EdgeList => edge_list::edges(stream, vertices),
+        Format::MatrixMarket => matrix_market::edges(stream, vertices),
+        Format::WebGraph => webgraph::edges(stream, vertices),
+        Format::Npy | Format::Npz => npz::edges_of_index(&Matrix::read(stream)?, vertices),
+    }
+}

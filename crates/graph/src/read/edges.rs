@@ -1,0 +1,46 @@
+//! Edges as a file has them.
+
+use crate::adjacency::Adjacency;
+use crate::error::Error;
+
+/// Vertices that a file without edges may have.
+const VERTICES_FREE: u64 = 1 << 20;
+/// Further vertices that a file may have per edge.
+const VERTICES_PER_EDGE: u64 = 64;
+
+/// Edges of a graph, in the order of a file.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Edges {
+    /// Number of vertices, which are `0..vertices`.
+    pub vertices: u32,
+    /// Source and destination of every edge.
+    pub pairs: Vec<(u32, u32)>,
+}
+
+impl Edges {
+    /// Returns the lists of in-neighbours.
+    ///
+    /// # Errors
+    /// If an edge has a vertex that is not in `0..vertices`.
+    pub fn adjacency(&self) -> Result<Adjacency, Error> {
+        Adjacency::from_edges(self.vertices, &self.pairs)
+    }
+}
+
+/// Returns the number of vertices of a file that has `edges` edges and speaks of `found` vertices.
+pub(super) fn count_vertices(found: u64, edges: usize, named: Option<u32>) -> Result<u32, Error> {
+    if let Some(named) = named {
+        return match found <= u64::from(named) {
+            true => Ok(named),
+            false => Err(Error::vertex("the file", found - 1, named)),
+        };
+    }
+    let limit = VERTICES_FREE + VERTICES_PER_EDGE.saturating_mul(edges as u64);
+    match u32::try_from(found) {
+        Ok(vertices) if found <= limit && vertices < u32::MAX => Ok(vertices),
+        _ => Err(Error::format(format!(
+            "{found} vertices with {edges} edges, expected at most {limit}; \
+             hint: number vertices from 0 on, or say how many there are"
+        ))),
+    }
+}

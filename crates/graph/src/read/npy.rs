@@ -1,0 +1,188 @@
+//! Arrays of NumPy (NEP 1, "A Simple File Format for NumPy Arrays").
+
+use std::io::Read;
+
+use crate::error::Error;
+
+const MAGIC: &[u8; 6] = b"\x93NUMPY";
+/// Longest header that is read.
+const HEADER_BYTES_MAX: u64 = 1 << 16;
+/// Bytes that are read at a time, so that memory grows with the file and not with its header.
+const PIECE_BYTES: u64 = 1 << 20;
+
+/// Sort of the numbers of an array, little-endian.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Dtype {
+    /// IEEE 754 binary16.
+    F16,
+    /// IEEE 754 binary32.
+    F32,
+    /// IEEE 754 binary64.
+    F64,
+    /// Whole numbers with a sign, of this many bytes.
+    Int(u8),
+    /// Whole numbers without a sign, of this many bytes; booleans are of one.
+    Uint(u8),
+    /// Text of this many bytes.
+    Text(u16),
+}
+
+/// Array of one or two dimensions; one of one dimension has one column.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Matrix {
+    /// Sort of its numbers.
+    pub dtype: Dtype,
+    /// Number of rows.
+    pub rows: u64,
+    /// Number of columns.
+    pub columns: u64,
+    /// Its numbers, row by row.
+    pub bytes: Vec<u8>,
+}
+
+impl Dtype {
+    /// Returns the size of a number in bytes.
+    pub fn bytes(self) -> usize {
+        match self {
+            Dtype::F16 => 2,
+            Dtype::F32 => 4,
+            Dtype::F64 => 8,
+            Dtype::Int(bytes) | Dtype::Uint(bytes) => usize::from(bytes),
+            Dtype::Text(bytes) => usize::from(bytes),
+        }
+    }
+
+    /// Parses a type as NumPy writes it, such as `<f4`.
+    fn parse(text: &str) -> Result<Dtype, Error> {
+        let unknown = || {
+            Error::format(format!(
+                "numbers of type '{text}', expected little-endian ones such as <f4"
+            ))
+        };
+        let (order, rest) = text.split_at_checked(1).ok_or_else(unknown)?;
+        let (kind, size) = rest.split_at_checked(1).ok_or_else(unknown)?;
+        let size: u16 = size.parse().map_err(|_| unknown())?;
+        if !(order == "<" || order == "|") {
+            return Err(unknown());
+        }
+        match (kind, size) {
+            ("f", 2) => Ok(Dtype::F16),
+            ("f", 4) => Ok(Dtype::F32),
+            ("f", 8) => Ok(Dtype::F64),
+            ("i", 1 | 2 | 4 | 8) => Ok(Dtype::Int(size as u8)),
+            ("u", 1 | 2 | 4 | 8) | ("b", 1) => Ok(Dtype::Uint(size as u8)),
+            ("S", 1..=64) => Ok(Dtype::Text(size)),
+            ("U", 1..=64) => Ok(Dtype::Text(4 * size)),
+            _ => Err(unknown()),
+        }
+    }
+}
+
+impl Matrix {
+    /// Reads an array.
+    pub(crate) fn read(mut stream: impl Read) -> Result<Matrix, Error> {
+        let header = read_header(&mut stream)?;
+        let dtype = Dtype::parse(quoted(&header, "descr").unwrap_or_default())?;
+        if !value(&header, "fortran_order").is_some_and(|value| value.starts_with("False")) {
+            return Err(Error::format("an array in the order of Fortran, expected C's".to_owned()));
+        }
+        let (rows, columns) = shape(&header)?;
+        let size =
+            rows.checked_mul(columns).and_then(|size| size.checked_mul(dtype.bytes() as u64));
+        let size = size.ok_or_else(|| Error::format(format!("an array of {rows} x {columns}")))?;
+        Ok(Matrix { dtype, rows, columns, bytes: read_bytes(stream, size)? })
+    }
+
+    /// Returns a number, row by row, as a vertex, a position or a class.
+    ///
+    /// # Errors
+    /// If it is no whole number, or is negative.
+    pub fn whole(&self, at: usize) -> Result<u64, Error> {
+        let size = self.dtype.bytes();
+        let bytes = self.bytes.get(at * size..(at + 1) * size).unwrap_or_default();
+        let mut wide = [0; 8];
+        let (Dtype::Int(_) | Dtype::Uint(_)) = self.dtype else {
+            return Err(Error::format(format!("numbers of {:?}, expected whole ones", self.dtype)));
+        };
+        wide[..bytes.len()].copy_from_slice(bytes);
+        let is_negative = bytes.last().is_some_and(|byte| byte & 0x80 != 0);
+        match self.dtype {
+            Dtype::Int(_) if is_negative => {
+                Err(Error::format(format!("a negative number at position {at}")))
+            }
+            _ => Ok(u64::from_le_bytes(wide)),
+        }
+    }
+
+    /// Returns the number of its numbers.
+    pub fn len(&self) -> usize {
+        self.bytes.len() / self.dtype.bytes()
+    }
+
+    /// Returns whether it has no numbers.
+    pub fn is_empty(&self) -> bool {
+        self.bytes.is_empty()
+    }
+}
+
+fn read_header(stream: &mut impl Read) -> Result<String, Error> {
+    let mut start = [0; 8];
+    let failed = |error| Error::io("cannot read an array", error);
+    stream.read_exact(&mut start).map_err(failed)?;
+    if &start[..6] != MAGIC {
+        return Err(Error::format("no array of NumPy".to_owned()));
+    }
+    let mut length = [0; 4];
+    let wide = if start[6] == 1 { 2 } else { 4 };
+    stream.read_exact(&mut length[..wide]).map_err(failed)?;
+    let length = u64::from(u32::from_le_bytes(length));
+    if length > HEADER_BYTES_MAX {
+        return Err(Error::format(format!(
+            "a header of {length} bytes, expected at most {HEADER_BYTES_MAX}"
+        )));
+    }
+    let bytes = read_bytes(stream, length)?;
+    String::from_utf8(bytes).map_err(|_| Error::format("a header that is no text".to_owned()))
+}
+
+/// Reads exactly `size` bytes.
+fn read_bytes(mut stream: impl Read, size: u64) -> Result<Vec<u8>, Error> {
+    let mut bytes = Vec::new();
+    while (bytes.len() as u64) < size {
+        let piece = PIECE_BYTES.min(size - bytes.len() as u64);
+        let read = stream.by_ref().take(piece).read_to_end(&mut bytes);
+        if read.map_err(|error| Error::io("cannot read an array", error))? == 0 {
+            let found = bytes.len();
+            return Err(Error::format(format!(
+                "an array that ends after {found} bytes, expected {size}"
+            )));
+        }
+    }
+    Ok(bytes)
+}
+
+/// Returns what follows a key of the header, which is a dict of Python.
+fn value<'a>(header: &'a str, key: &str) -> Option<&'a str> {
+    let at = header.find(&format!("'{key}'"))?;
+    let rest = &header[at + key.len() + 2..];
+    Some(rest.trim_start().strip_prefix(':')?.trim_start())
+}
+
+fn quoted<'a>(header: &'a str, key: &str) -> Option<&'a str> {
+    value(header, key)?.strip_prefix('\'')?.split('\'').next()
+}
+
+/// Returns rows and columns of the shape, a tuple of no, one or two numbers.
+fn shape(header: &str) -> Result<(u64, u64), Error> {
+    let tuple = value(header, "shape").and_then(|text| text.strip_prefix('('));
+    let inner = tuple.and_then(|text| text.split_once(')')).map(|(inner, _)| inner);
+    let wrong = || Error::format("a header without a shape of one or two numbers".to_owned());
+    let words = inner.ok_or_else(wrong)?.split(',').map(str::trim).filter(|word| !word.is_empty());
+    let sizes: Result<Vec<u64>, _> = words.map(str::parse).collect();
+    match sizes.map_err(|_| wrong())?[..] {
+        [] => Ok((1, 1)),
+        [rows] => Ok((rows, 1)),
+        [rows, columns] => Ok((rows, columns)),
+        _ => Err(wrong()),
+    }
+}

@@ -1,0 +1,155 @@
+//! Sparse matrices of SciPy and edge indices, in archives of NumPy's arrays.
+
+use std::io::{Read, Seek};
+
+use zip::ZipArchive;
+
+use super::edges::{Edges, count_vertices};
+use super::npy::{Dtype, Matrix};
+use crate::error::Error;
+
+/// Members that a compressed matrix may have in front of the names of its arrays.
+const PREFIXES: [&str; 2] = ["", "adj_"];
+
+/// Reads `indptr` and `indices` (CSR; CSC if `format` says so), `row` and `col` (COO), or `edge_index`.
+pub(super) fn edges(stream: impl Read + Seek, named: Option<u32>) -> Result<Edges, Error> {
+    let mut archive = ZipArchive::new(stream)
+        .map_err(|error| Error::format(format!("no archive of arrays: {error}")))?;
+    if let Some(index) = member(&mut archive, "edge_index")? {
+        return edges_of_index(&index, named);
+    }
+    for prefix in PREFIXES {
+        let mut array = |name: &str| member(&mut archive, &format!("{prefix}{name}"));
+        let shape = array("shape")?;
+        let is_turned = array("format")?.is_some_and(|format| is_csc(&format));
+        if let (Some(offsets), Some(columns)) = (array("indptr")?, array("indices")?) {
+            let mut edges = compressed(&offsets, &columns, shape.as_ref(), named)?;
+            if is_turned {
+                edges.pairs.iter_mut().for_each(|(row, column)| std::mem::swap(row, column));
+            }
+            return Ok(edges);
+        }
+        if let (Some(rows), Some(columns)) = (array("row")?, array("col")?) {
+            return coordinates(&rows, &columns, shape.as_ref(), named);
+        }
+    }
+    let expected = "arrays indptr and indices, row and col, or edge_index";
+    let names: Vec<_> = archive.file_names().take(8).flatten().collect();
+    Err(Error::format(format!("an archive with {names:?}, expected {expected}")))
+}
+
+/// Reads pairs from an array of two rows, as PyTorch Geometric has it, or of two columns.
+pub(super) fn edges_of_index(index: &Matrix, named: Option<u32>) -> Result<Edges, Error> {
+    let (first, second, step, count) = match (index.rows, index.columns) {
+        (2, columns) => (0, columns as usize, 1, columns as usize),
+        (rows, 2) => (0, 1, 2, rows as usize),
+        (rows, columns) => {
+            return Err(Error::format(format!(
+                "an array of {rows} x {columns}, expected two rows or two columns"
+            )));
+        }
+    };
+    let (mut pairs, mut found) = (Vec::new(), 0);
+    for at in 0..count {
+        let source = vertex(index, first + at * step)?;
+        let destination = vertex(index, second + at * step)?;
+        found = found.max(u64::from(source.max(destination)) + 1);
+        pairs.push((source, destination));
+    }
+    let vertices = count_vertices(found, pairs.len(), named)?;
+    Ok(Edges { vertices, pairs })
+}
+
+fn compressed(
+    offsets: &Matrix,
+    columns: &Matrix,
+    shape: Option<&Matrix>,
+    named: Option<u32>,
+) -> Result<Edges, Error> {
+    let rows = (offsets.len() as u64).saturating_sub(1);
+    let count = dimensions(shape)?.map_or(rows, |(rows, columns)| rows.max(columns)).max(rows);
+    let (mut pairs, mut start) = (Vec::new(), 0);
+    for row in 0..rows {
+        let (first, end) = (offsets.whole(row as usize)?, offsets.whole(row as usize + 1)?);
+        if first != start || end < first || end > columns.len() as u64 {
+            let what = format!("row {row} from {first} to {end}");
+            let edges = columns.len();
+            return Err(Error::format(format!("{what}, expected {start} to at most {edges}")));
+        }
+        for at in first..end {
+            pairs.push((row as u32, vertex(columns, at as usize)?));
+        }
+        start = end;
+    }
+    if start != columns.len() as u64 {
+        let edges = columns.len();
+        return Err(Error::format(format!("rows that end at {start}, expected {edges}")));
+    }
+    finish(pairs, count, named)
+}
+
+fn coordinates(
+    rows: &Matrix,
+    columns: &Matrix,
+    shape: Option<&Matrix>,
+    named: Option<u32>,
+) -> Result<Edges, Error> {
+    let (found, expected) = (columns.len(), rows.len());
+    if found != expected {
+        return Err(Error::format(format!("{found} columns, expected {expected}, one per row")));
+    }
+    let mut pairs = Vec::new();
+    for at in 0..found {
+        pairs.push((vertex(rows, at)?, vertex(columns, at)?));
+    }
+    let largest = pairs.iter().map(|(a, b)| u64::from(*a.max(b)) + 1).max().unwrap_or(0);
+    let count = dimensions(shape)?.map_or(largest, |(rows, columns)| rows.max(columns));
+    finish(pairs, count, named)
+}
+
+/// Checks that all vertices are there.
+fn finish(pairs: Vec<(u32, u32)>, count: u64, named: Option<u32>) -> Result<Edges, Error> {
+    let vertices = count_vertices(count, pairs.len(), named)?;
+    let outside = pairs.iter().position(|(a, b)| *a.max(b) >= vertices);
+    match outside {
+        None => Ok(Edges { vertices, pairs }),
+        Some(at) => {
+            let (a, b) = pairs[at];
+            Err(Error::vertex(&format!("entry {at}"), u64::from(a.max(b)), vertices))
+        }
+    }
+}
+
+fn vertex(array: &Matrix, at: usize) -> Result<u32, Error> {
+    let number = array.whole(at)?;
+    u32::try_from(number).map_err(|_| {
+        Error::format(format!("vertex {number} at position {at}, expected below 2^32"))
+    })
+}
+
+fn dimensions(shape: Option<&Matrix>) -> Result<Option<(u64, u64)>, Error> {
+    let Some(shape) = shape else { return Ok(None) };
+    match shape.len() {
+        2 => Ok(Some((shape.whole(0)?, shape.whole(1)?))),
+        found => Err(Error::format(format!("a shape of {found} numbers, expected 2"))),
+    }
+}
+
+/// SciPy keeps the name of a format as text, of one or four bytes per letter.
+fn is_csc(format: &Matrix) -> bool {
+    let letters: Vec<u8> = format.bytes.iter().copied().filter(|byte| *byte != 0).collect();
+    matches!(format.dtype, Dtype::Text(_)) && letters == b"csc"
+}
+
+fn member<R: Read + Seek>(
+    archive: &mut ZipArchive<R>,
+    name: &str,
+) -> Result<Option<Matrix>, Error> {
+    let file = format!("{name}.npy");
+    if archive.index_for_name(&file).is_none() {
+        return Ok(None);
+    }
+    let in_array = |error: String| Error::format(format!("array {name}: {error}"));
+    let stream = archive.by_name(&file).map_err(|error| in_array(error.to_string()))?;
+    Matrix::read(stream).map(Some).map_err(|error| in_array(error.to_string()))
+}

@@ -1,0 +1,135 @@
+//! Numbers in lines of text.
+
+use std::io::BufRead;
+
+use crate::error::Error;
+
+/// Text that is read once, number by number; nothing of it is kept.
+pub(super) struct Scan<R> {
+    stream: R,
+    line: u64,
+}
+
+impl<R: BufRead> Scan<R> {
+    /// Starts at the first line.
+    pub fn new(stream: R) -> Scan<R> {
+        Scan { stream, line: 1 }
+    }
+
+    /// Returns an error at this line.
+    pub fn error(&self, found: &str, expected: &str) -> Error {
+        Error::format(format!("line {}: {found}, expected {expected}", self.line))
+    }
+
+    /// Returns the next byte without passing it; none at the end.
+    pub fn peek(&mut self) -> Result<Option<u8>, Error> {
+        match self.stream.fill_buf() {
+            Ok(bytes) => Ok(bytes.first().copied()),
+            Err(error) => Err(Error::io(&format!("line {}", self.line), error)),
+        }
+    }
+
+    /// Passes blanks and commas, but no end of a line. Returns the byte behind them.
+    pub fn skip_blanks(&mut self) -> Result<Option<u8>, Error> {
+        loop {
+            match self.peek()? {
+                Some(b' ' | b'\t' | b'\r' | b',') => self.stream.consume(1),
+                next => return Ok(next),
+            }
+        }
+    }
+
+    /// Passes the rest of a line.
+    pub fn skip_line(&mut self) -> Result<(), Error> {
+        while let Some(byte) = self.peek()? {
+            self.stream.consume(1);
+            if byte == b'\n' {
+                self.line += 1;
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Passes lines that are blank or begin with `mark`. Returns whether another follows.
+    pub fn skip_comments(&mut self, mark: u8) -> Result<bool, Error> {
+        loop {
+            match self.skip_blanks()? {
+                None => return Ok(false),
+                Some(b'\n') => self.skip_line()?,
+                Some(byte) if byte == mark => self.skip_line()?,
+                Some(_) => return Ok(true),
+            }
+        }
+    }
+
+    /// Passes a word, which may have any bytes but blanks, and returns its first `bytes_max` bytes.
+    pub fn word(&mut self, bytes_max: usize) -> Result<String, Error> {
+        let mut word = Vec::new();
+        self.skip_blanks()?;
+        while let Some(byte) = self.peek()?.filter(|byte| !byte.is_ascii_whitespace()) {
+            if word.len() < bytes_max {
+                word.push(byte);
+            }
+            self.stream.consume(1);
+        }
+        Ok(String::from_utf8_lossy(&word).into_owned())
+    }
+
+    /// Reads a whole number of this line.
+    ///
+    /// # Errors
+    /// If there is none before the end of the line; `what` names it.
+    pub fn number(&mut self, what: &str) -> Result<u64, Error> {
+        let mut number = None;
+        self.skip_blanks()?;
+        loop {
+            let byte = self.peek()?;
+            match byte {
+                Some(digit @ b'0'..=b'9') => {
+                    let tens = number.unwrap_or(0_u64).checked_mul(10);
+                    let sum = tens.and_then(|tens| tens.checked_add(u64::from(digit - b'0')));
+                    let Some(sum) = sum else {
+                        return Err(self.error("a number above 2^64", what));
+                    };
+                    number = Some(sum);
+                    self.stream.consume(1);
+                }
+                None | Some(b' ' | b'\t' | b'\r' | b',' | b'\n') if number.is_some() => {
+                    return Ok(number.unwrap_or(0));
+                }
+                None => return Err(self.error("the end of the file", what)),
+                Some(b'\n') => return Err(self.error("the end of the line", what)),
+                Some(byte) => {
+                    return Err(self.error(&format!("'{}'", byte.escape_ascii()), what));
+                }
+            }
+        }
+    }
+
+    /// Reads a vertex.
+    ///
+    /// # Errors
+    /// If there is no number, or it is 2^32 - 1 or more.
+    pub fn vertex(&mut self, what: &str) -> Result<u32, Error> {
+        let number = self.number(what)?;
+        match u32::try_from(number) {
+            Ok(vertex) if vertex < u32::MAX => Ok(vertex),
+            _ => Err(self.error(&format!("vertex {number}"), "vertices below 4294967295")),
+        }
+    }
+
+    /// Passes the end of a line.
+    ///
+    /// # Errors
+    /// If something else is there.
+    pub fn end_line(&mut self) -> Result<(), Error> {
+        match self.skip_blanks()? {
+            None => Ok(()),
+            Some(b'\n') => self.skip_line(),
+            Some(byte) => {
+                Err(self.error(&format!("'{}'", byte.escape_ascii()), "the end of the line"))
+            }
+        }
+    }
+}

@@ -1,0 +1,170 @@
+//! A graph in a mapped file.
+
+use std::fs::File;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use memmap2::Mmap;
+
+use super::layout::{FeatureRows, HEADER_BYTES, Header, Layout};
+use super::map::map;
+use super::split::Split;
+use crate::adjacency::Adjacency;
+use crate::array::Array;
+use crate::error::Error;
+
+/// Label of a vertex that has none.
+pub const NO_LABEL: u32 = u32::MAX;
+
+/// Graph in a file, mapped into memory, with what its vertices have.
+///
+/// Processes that open the same file share its pages. The file must not be changed in place while it is
+/// open; [`write`](super::write()) replaces files and never changes one.
+#[derive(Debug)]
+pub struct Store {
+    path: PathBuf,
+    map: Arc<Mmap>,
+    header: Header,
+    layout: Layout,
+    adjacency: Adjacency,
+}
+
+impl Store {
+    /// Opens a file, and checks its header and its topology, which are read once.
+    ///
+    /// # Errors
+    /// If the file cannot be read, is no file of a graph, is damaged, or is shorter or longer than its
+    /// header says.
+    pub fn open(path: &Path) -> Result<Store, Error> {
+        open(path).map_err(|error| error.of_file(path))
+    }
+
+    /// Returns the path of the file.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Returns the topology, which borrows from the file.
+    pub fn adjacency(&self) -> &Adjacency {
+        &self.adjacency
+    }
+
+    /// Returns where the rows of features are, if vertices have features.
+    pub fn features(&self) -> Option<FeatureRows> {
+        let (format, columns, width) = self.header.features.clone()?;
+        Some(FeatureRows { format, columns, width, offset: self.layout.features.start })
+    }
+
+    /// Returns the row of a vertex's features; an empty one if vertices have none.
+    ///
+    /// # Panics
+    /// If there is no such vertex.
+    pub fn row(&self, vertex: u32) -> &[u8] {
+        assert!(vertex < self.header.vertices, "no vertex {vertex}");
+        let width = self.header.features.as_ref().map_or(0, |(_, _, width)| *width as usize);
+        &self.bytes(&self.layout.features)[vertex as usize * width..][..width]
+    }
+
+    /// Returns the labels of all vertices, [`NO_LABEL`] where one has none, and the number of classes.
+    pub fn labels(&self) -> Option<(&[u32], u32)> {
+        let classes = self.header.classes?;
+        Some((self.numbers(&self.layout.labels), classes))
+    }
+
+    /// Returns the vertices with a use, ascending.
+    pub fn vertices_of(&self, split: Split) -> Vec<u32> {
+        let uses = self.bytes(&self.layout.split);
+        (0..)
+            .zip(uses)
+            .filter(|(_, byte)| **byte == split as u8)
+            .map(|(vertex, _)| vertex)
+            .collect()
+    }
+
+    /// Returns the use of every vertex, if the graph has a split.
+    pub fn split(&self) -> Option<Vec<Split>> {
+        let uses = self.bytes(&self.layout.split).iter();
+        self.header.has_split.then(|| uses.filter_map(|byte| Split::from_byte(*byte)).collect())
+    }
+
+    /// Returns the bounds of parts: part `p` has vertices `bounds[p]..bounds[p + 1]`. Empty if the graph was
+    /// not partitioned.
+    pub fn bounds(&self) -> &[u32] {
+        self.numbers(&self.layout.bounds)
+    }
+
+    /// Returns the number that every vertex had before parts were made. Empty if the graph was not
+    /// partitioned.
+    pub fn origins(&self) -> &[u32] {
+        self.numbers(&self.layout.origins)
+    }
+
+    fn bytes(&self, range: &Range<u64>) -> &[u8] {
+        &self.map[range.start as usize..range.end as usize]
+    }
+
+    fn numbers(&self, range: &Range<u64>) -> &[u32] {
+        bytemuck::cast_slice(self.bytes(range))
+    }
+
+    /// Checks what vertices have.
+    fn check(&self) -> Result<(), Error> {
+        let vertices = self.header.vertices;
+        let wrong = |what: String| Err(Error::format(what));
+        if let Some((labels, classes)) = self.labels()
+            && let Some(label) =
+                labels.iter().find(|label| **label >= classes && **label != NO_LABEL)
+        {
+            return wrong(format!("label {label}, expected labels of 0..{classes}"));
+        }
+        let uses = self.bytes(&self.layout.split);
+        if let Some(byte) = uses.iter().find(|byte| Split::from_byte(**byte).is_none()) {
+            return wrong(format!("use {byte} of a vertex, expected 0 to 3"));
+        }
+        let bounds = self.bounds();
+        let ends = (bounds.first(), bounds.last());
+        if self.header.parts.is_some()
+            && (ends != (Some(&0), Some(&vertices)) || !bounds.is_sorted())
+        {
+            return wrong(format!("bounds of parts that do not ascend from 0 to {vertices}"));
+        }
+        let mut seen = vec![false; self.origins().len()];
+        for origin in self.origins() {
+            match seen.get_mut(*origin as usize) {
+                Some(seen) if !*seen => *seen = true,
+                _ => {
+                    return wrong(format!("vertex {origin} twice or beyond {vertices} in origins"));
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+fn open(path: &Path) -> Result<Store, Error> {
+    if cfg!(target_endian = "big") {
+        return Err(Error::format("files of graphs need a little-endian machine".to_owned()));
+    }
+    let failed = |error| Error::io("cannot open", error);
+    let file = File::open(path).map_err(failed)?;
+    let length = file.metadata().map_err(failed)?.len();
+    if length < HEADER_BYTES as u64 {
+        return Err(Error::format(format!(
+            "{length} bytes, expected a header of {HEADER_BYTES} bytes"
+        )));
+    }
+    let map = Arc::new(map(&file).map_err(failed)?);
+    let header = Header::decode(&map)?;
+    let (layout, end) = header.layout()?;
+    if length != end || map.len() as u64 != end {
+        return Err(Error::format(format!("{length} bytes, expected {end} by the header")));
+    }
+    let range = |range: &Range<u64>| range.start as usize..range.end as usize;
+    let offsets = Array::mapped(&map, range(&layout.offsets));
+    let neighbors = Array::mapped(&map, range(&layout.neighbors));
+    let adjacency = Adjacency::from_arrays(offsets, neighbors)?;
+    let store = Store { path: path.to_owned(), map, header, layout, adjacency };
+    store.check()?;
+    Ok(store)
+}

@@ -1,0 +1,99 @@
+//! Readers of NumPy's arrays and of compressed files.
+
+use std::fs;
+use std::io::{Cursor, Write};
+
+use thinwire_graph::read::{self, Edges, Format, edges_of_bytes};
+use zip::ZipWriter;
+use zip::write::SimpleFileOptions;
+
+fn npy(dtype: &str, shape: &str, values: &[u8]) -> Vec<u8> {
+    let header = format!("{{'descr': '{dtype}', 'fortran_order': False, 'shape': {shape}, }}\n");
+    let length = (header.len() as u16).to_le_bytes();
+    [b"\x93NUMPY\x01\x00", &length[..], header.as_bytes(), values].concat()
+}
+
+fn int32(values: &[i32]) -> Vec<u8> {
+    let bytes: Vec<u8> = values.iter().flat_map(|value| value.to_le_bytes()).collect();
+    npy("<i4", &format!("({},)", values.len()), &bytes)
+}
+
+fn npz(arrays: &[(&str, Vec<u8>)]) -> Vec<u8> {
+    let mut archive = ZipWriter::new(Cursor::new(Vec::new()));
+    for (name, bytes) in arrays {
+        archive.start_file(format!("{name}.npy"), SimpleFileOptions::default()).unwrap();
+        archive.write_all(bytes).unwrap();
+    }
+    archive.finish().unwrap().into_inner()
+}
+
+fn read_npz(arrays: &[(&str, Vec<u8>)]) -> Result<Edges, String> {
+    edges_of_bytes(&npz(arrays), Format::Npz, None).map_err(|error| error.to_string())
+}
+
+#[test]
+fn sparse_matrices_of_all_kinds_are_read() {
+    let expected = Edges { vertices: 3, pairs: vec![(0, 1), (0, 2), (2, 0)] };
+    let csr = [("indptr", int32(&[0, 2, 2, 3])), ("indices", int32(&[1, 2, 0]))];
+    assert_eq!(read_npz(&csr).unwrap(), expected);
+    let csc = [csr[0].clone(), csr[1].clone(), ("format", npy("|S3", "()", b"csc"))];
+    let turned = vec![(1, 0), (2, 0), (0, 2)];
+    assert_eq!(read_npz(&csc).unwrap(), Edges { vertices: 3, pairs: turned });
+    let coo = [("row", int32(&[0, 0, 2])), ("col", int32(&[1, 2, 0])), ("shape", int32(&[3, 3]))];
+    assert_eq!(read_npz(&coo).unwrap(), expected);
+    let bytes: Vec<u8> = [0_i64, 0, 2, 1, 2, 0].iter().flat_map(|v| v.to_le_bytes()).collect();
+    let index = npy("<i8", "(2, 3)", &bytes);
+    assert_eq!(edges_of_bytes(&index, Format::Npy, None).unwrap(), expected);
+    assert_eq!(read_npz(&[("edge_index", index)]).unwrap(), expected);
+}
+
+#[test]
+fn archives_that_are_no_graph_are_refused() {
+    let csr = |offsets: &[i32], columns: &[i32]| {
+        read_npz(&[("indptr", int32(offsets)), ("indices", int32(columns))]).unwrap_err()
+    };
+    assert_eq!(csr(&[0, 2, 1], &[0, 1]), "row 1 from 2 to 1, expected 2 to at most 2");
+    assert_eq!(csr(&[0, 1], &[0, 0]), "rows that end at 1, expected 2");
+    assert_eq!(csr(&[0, 1, 2], &[0, 2]), "entry 1 has vertex 2, expected vertices of 0..2");
+    assert_eq!(csr(&[0, 1, 2], &[0, -1]), "a negative number at position 1");
+    let other = read_npz(&[("x", int32(&[1]))]).unwrap_err();
+    assert!(other.contains("[\"x.npy\"], expected arrays indptr and indices"), "{other}");
+    let long = npy("<i4", "(9000000000,)", &[0; 8]);
+    let error = read_npz(&[("indptr", long), ("indices", int32(&[]))]).unwrap_err();
+    assert_eq!(error, "array indptr: an array that ends after 8 bytes, expected 36000000000");
+    for (array, message) in [
+        (npy(">i4", "(2,)", &[]), "numbers of type '>i4', expected little-endian ones such as <f4"),
+        (npy("<i4", "(1, 2, 3)", &[]), "a header without a shape of one or two numbers"),
+        (npy("<i4", "(3, 3)", &[0; 36]), "an array of 3 x 3, expected two rows or two columns"),
+        (npy("<f4", "(2, 1)", &[0; 8]), "numbers of F32, expected whole ones"),
+        (b"PK".to_vec(), "cannot read an array: failed to fill whole buffer"),
+    ] {
+        let error = edges_of_bytes(&array, Format::Npy, None).unwrap_err();
+        assert_eq!(error.to_string(), message);
+    }
+}
+
+#[test]
+fn compressed_texts_are_read_and_errors_name_the_file() {
+    let path = std::env::temp_dir().join(format!("thinwire-read-{}.tsv.gz", std::process::id()));
+    let compress = |text: &[u8]| {
+        let file = fs::File::create(&path).unwrap();
+        let mut out = flate2::write::GzEncoder::new(file, flate2::Compression::fast());
+        out.write_all(text).unwrap();
+        out.finish().unwrap();
+        let edges = read::edges(&path, Format::of(&path).unwrap(), None);
+        edges.map_err(|error| error.to_string())
+    };
+    assert_eq!(compress(b"0\t1\n").unwrap().pairs, [(0, 1)]);
+    let error = compress(b"0\t1\n0\tx\n").unwrap_err();
+    assert!(
+        error.ends_with(".tsv.gz: line 2: 'x', expected the destination of an edge"),
+        "{error}"
+    );
+    let bytes = fs::read(&path).unwrap();
+    fs::write(&path, &bytes[..bytes.len() - 6]).unwrap();
+    assert!(read::edges(&path, Format::EdgeList, None).is_err());
+    fs::remove_file(&path).unwrap();
+    let unknown = Format::of(std::path::Path::new("graph.parquet")).unwrap_err().to_string();
+    assert!(unknown.starts_with("graph.parquet: a name that ends in 'parquet', expected one of"));
+}

@@ -1,0 +1,127 @@
+//! Laws of files of graphs.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use thinwire_graph::{Adjacency, Contents, Features, NO_LABEL, Split, Store, write};
+
+/// File that is removed when the test ends.
+struct Temporary(PathBuf);
+
+impl Temporary {
+    fn new(name: &str) -> Temporary {
+        let name = format!("thinwire-graph-{}-{name}", std::process::id());
+        Temporary(std::env::temp_dir().join(name))
+    }
+}
+
+impl Drop for Temporary {
+    fn drop(&mut self) {
+        let _ = fs::remove_file(&self.0);
+    }
+}
+
+const SPLIT: [Split; 3] = [Split::Train, Split::None, Split::Test];
+
+fn row(vertex: u32, row: &mut [u8]) {
+    row.copy_from_slice(&[vertex as u8, 1, 2, 3, 4]);
+}
+
+fn write_full(path: &Path) -> Adjacency {
+    let graph = Adjacency::from_edges(3, &[(0, 2), (1, 2), (2, 0)]).unwrap();
+    let contents = Contents {
+        graph: &graph,
+        features: Some(Features { format: "int8", columns: 1, width: 5, row: &row }),
+        labels: Some(&[4, NO_LABEL, 0]),
+        split: Some(&SPLIT),
+        parts: Some((&[0, 1, 3], &[2, 0, 1])),
+    };
+    write(path, &contents).unwrap();
+    graph
+}
+
+#[test]
+fn a_file_reads_as_it_was_written() {
+    let file = Temporary::new("full");
+    let graph = write_full(&file.0);
+    let store = Store::open(&file.0).unwrap();
+    assert_eq!(*store.adjacency(), graph);
+    assert_eq!(store.labels(), Some((&[4, NO_LABEL, 0][..], 5)));
+    assert_eq!(store.split().unwrap(), SPLIT);
+    assert_eq!(store.vertices_of(Split::Train), [0]);
+    assert_eq!((store.bounds(), store.origins()), (&[0, 1, 3][..], &[2, 0, 1][..]));
+    let features = store.features().unwrap();
+    assert_eq!((features.format.as_str(), features.columns, features.width), ("int8", 1, 5));
+    let bytes = fs::read(&file.0).unwrap();
+    for vertex in 0..3 {
+        let at = features.offset as usize + 5 * vertex as usize;
+        assert_eq!(store.row(vertex), &bytes[at..at + 5]);
+        assert_eq!(store.row(vertex), [vertex as u8, 1, 2, 3, 4]);
+    }
+}
+
+#[test]
+fn a_file_of_topology_alone_has_nothing_else() {
+    let file = Temporary::new("bare");
+    for vertices in [0, 4] {
+        let graph = Adjacency::from_edges(vertices, &[]).unwrap();
+        let contents =
+            Contents { graph: &graph, features: None, labels: None, split: None, parts: None };
+        write(&file.0, &contents).unwrap();
+        let store = Store::open(&file.0).unwrap();
+        assert_eq!(*store.adjacency(), graph);
+        assert_eq!((store.features(), store.labels(), store.split()), (None, None, None));
+        assert!(store.bounds().is_empty() && store.origins().is_empty());
+        assert!(store.vertices_of(Split::Train).is_empty());
+    }
+}
+
+#[test]
+fn a_changed_file_is_an_error_or_another_graph() {
+    let file = Temporary::new("changed");
+    write_full(&file.0);
+    let bytes = fs::read(&file.0).unwrap();
+    for at in 0..bytes.len() {
+        let mut changed = bytes.clone();
+        changed[at] ^= 0x40;
+        fs::write(&file.0, changed).unwrap();
+        match Store::open(&file.0) {
+            Ok(store) => {
+                let graph = store.adjacency();
+                assert!(graph.pairs().all(|(a, b)| a < 3 && b < 3));
+                assert!(at >= 128, "byte {at} of the header");
+            }
+            Err(error) => assert!(!error.to_string().contains('\n'), "{error}"),
+        }
+        fs::write(&file.0, &bytes[..at]).unwrap();
+        assert!(Store::open(&file.0).is_err(), "{at} bytes");
+    }
+}
+
+#[test]
+fn errors_name_the_file_and_both_values() {
+    let file = Temporary::new("errors");
+    let path = file.0.display().to_string();
+    let message = |bytes: &[u8]| {
+        fs::write(&file.0, bytes).unwrap();
+        Store::open(&file.0).unwrap_err().to_string()
+    };
+    assert_eq!(message(b"abc"), format!("{path}: 3 bytes, expected a header of 128 bytes"));
+    let hint = "hint: files of graphs are made by `thinwire graph import` or `generate`";
+    assert_eq!(message(&[7; 200]), format!("{path}: no file of a graph; {hint}"));
+    write_full(&file.0);
+    let bytes = fs::read(&file.0).unwrap();
+    let (found, length) = (bytes.len() - 1, bytes.len());
+    assert_eq!(
+        message(&bytes[..found]),
+        format!("{path}: {found} bytes, expected {length} by the header")
+    );
+    let mut later = bytes.clone();
+    later[8] = 2;
+    assert_eq!(message(&later), format!("{path}: version 2, expected 1"));
+    let graph = Adjacency::from_edges(2, &[]).unwrap();
+    let labels = Some(&[1][..]);
+    let contents = Contents { graph: &graph, features: None, labels, split: None, parts: None };
+    let error = write(&file.0, &contents).unwrap_err();
+    assert_eq!(error.to_string(), format!("{path}: 1 labels, expected 2, one per vertex"));
+}
