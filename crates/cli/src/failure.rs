@@ -111,6 +111,7 @@ fn library_hint(cause: &(dyn std::error::Error + 'static)) -> Option<String> {
         cause.downcast_ref().and_then(thinwire_collective::Error::hint),
         cause.downcast_ref().and_then(thinwire_sync::Error::hint),
         cause.downcast_ref().and_then(thinwire_server::Error::hint),
+        cause.downcast_ref().and_then(thinwire_graph::Error::hint),
     ];
     own.into_iter().flatten().next().map(str::to_owned)
 }

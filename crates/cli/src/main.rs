@@ -58,6 +58,9 @@ enum Command {
     /// Look at a model that a plan can be made for
     #[command(subcommand)]
     Model(command::model::What),
+    /// Make files of graphs for graph neural networks, and cut them into parts
+    #[command(subcommand)]
+    Graph(command::graph::What),
     /// Try a codec of your own, written as text
     #[command(subcommand)]
     Codec(command::codec::What),
@@ -117,6 +120,7 @@ fn run(command: Command) -> anyhow::Result<u8> {
         Command::Bench(args) => command::bench::run(&args),
         Command::Plan(args) => command::plan::run(&args),
         Command::Model(args) => command::model::run(&args),
+        Command::Graph(args) => command::graph::run(&args),
         Command::Codec(args) => command::codec::run(&args),
         Command::Run(args) => command::run::run(&args),
         Command::Coordinator(args) => command::coordinator::run(&args),

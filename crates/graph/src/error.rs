@@ -25,34 +25,46 @@ pub enum Kind {
 pub struct Error {
     kind: Kind,
     context: String,
+    hint: Option<&'static str>,
     source: Option<io::Error>,
 }
 
 impl Error {
     pub(crate) fn length(context: String) -> Error {
-        Error { kind: Kind::Length, context, source: None }
+        Error { kind: Kind::Length, context, hint: None, source: None }
     }
 
     pub(crate) fn vertex(place: &str, vertex: u64, vertices: u32) -> Error {
         let context = format!("{place} has vertex {vertex}, expected vertices of 0..{vertices}");
-        Error { kind: Kind::Vertex, context, source: None }
+        Error { kind: Kind::Vertex, context, hint: None, source: None }
     }
 
     pub(crate) fn format(context: String) -> Error {
-        Error { kind: Kind::Format, context, source: None }
+        Error { kind: Kind::Format, context, hint: None, source: None }
     }
 
     pub(crate) fn value(context: String) -> Error {
-        Error { kind: Kind::Value, context, source: None }
+        Error { kind: Kind::Value, context, hint: None, source: None }
     }
 
     pub(crate) fn io(context: &str, error: io::Error) -> Error {
-        Error { kind: Kind::Io, context: format!("{context}: {error}"), source: Some(error) }
+        let context = format!("{context}: {error}");
+        Error { kind: Kind::Io, context, hint: None, source: Some(error) }
+    }
+
+    /// Says what can be done about it.
+    pub(crate) fn with_hint(self, hint: &'static str) -> Error {
+        Error { hint: Some(hint), ..self }
     }
 
     /// Puts the path of a file in front of the message.
     pub(crate) fn of_file(self, path: &Path) -> Error {
         Error { context: format!("{}: {}", path.display(), self.context), ..self }
+    }
+
+    /// Returns what can be done about it, where that is known.
+    pub fn hint(&self) -> Option<&'static str> {
+        self.hint
     }
 
     /// Returns the kind of the error.

@@ -24,7 +24,7 @@ const FILES: [&str; 5] = [
 const BODY_BYTES_MAX: u64 = 1 << 12;
 
 /// Folder of this process, in memory where the system has such a place.
-static FOLDER: LazyLock<PathBuf> = LazyLock::new(|| {
+pub(crate) static FOLDER: LazyLock<PathBuf> = LazyLock::new(|| {
     let memory = Path::new("/dev/shm");
     let parent = if memory.is_dir() { memory.to_owned() } else { std::env::temp_dir() };
     let folder = parent.join(format!("thinwire-outside-{}", std::process::id()));

@@ -30,6 +30,7 @@ mod settings;
 mod snapshot;
 mod state;
 mod store;
+mod topology;
 
 pub use checkpoint::checkpoint;
 pub use codec::{decode, encode};
@@ -52,6 +53,7 @@ pub use settings::settings;
 pub use snapshot::snapshot;
 pub use state::state;
 pub use store::store;
+pub use topology::{edges, topology};
 
 /// Law of a parser of bytes from outside.
 #[derive(Clone, Copy, Debug)]
@@ -91,4 +93,6 @@ pub const TARGETS: &[Target] = &[
     Target { name: "manifest", run: manifest },
     Target { name: "shard", run: shard },
     Target { name: "settings", run: settings },
+    Target { name: "edges", run: edges },
+    Target { name: "topology", run: topology },
 ];

@@ -4,6 +4,7 @@ pub mod bench;
 pub mod codec;
 pub mod compare;
 pub mod coordinator;
+pub mod graph;
 pub mod model;
 pub mod plan;
 pub mod resize;

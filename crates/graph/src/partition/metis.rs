@@ -64,6 +64,7 @@ mod none {
 
     /// Refuses.
     pub fn partition(_: &Adjacency, _: &Weights, _: &Options) -> Result<Vec<u16>, Error> {
-        Err(Error::value("METIS is not in this build; hint: build with feature metis".to_owned()))
+        let hint = "build with feature metis";
+        Err(Error::value("METIS is not in this build".to_owned()).with_hint(hint))
     }
 }

@@ -45,7 +45,7 @@ impl Weights {
         }
         if training.is_empty() {
             let hint = "give a graph with a split, or a share of vertices to train on";
-            return Err(Error::value(format!("no training vertices; hint: {hint}")));
+            return Err(Error::value("no training vertices".to_owned()).with_hint(hint));
         }
         let mut is_training = vec![false; vertices as usize];
         for vertex in training {

@@ -38,9 +38,10 @@ pub(super) fn count_vertices(found: u64, edges: usize, named: Option<u32>) -> Re
     let limit = VERTICES_FREE + VERTICES_PER_EDGE.saturating_mul(edges as u64);
     match u32::try_from(found) {
         Ok(vertices) if found <= limit && vertices < u32::MAX => Ok(vertices),
-        _ => Err(Error::format(format!(
-            "{found} vertices with {edges} edges, expected at most {limit}; \
-             hint: number vertices from 0 on, or say how many there are"
-        ))),
+        _ => {
+            let hint = "number vertices from 0 on, or say how many there are";
+            let error = format!("{found} vertices with {edges} edges, expected at most {limit}");
+            Err(Error::format(error).with_hint(hint))
+        }
     }
 }

@@ -55,6 +55,7 @@ impl Dtype {
     /// Parses a type as NumPy writes it, such as `<f4`.
     fn parse(text: &str) -> Result<Dtype, Error> {
         let unknown = || {
+            let text = text.escape_debug();
             Error::format(format!(
                 "numbers of type '{text}', expected little-endian ones such as <f4"
             ))
@@ -111,6 +112,30 @@ impl Matrix {
                 Err(Error::format(format!("a negative number at position {at}")))
             }
             _ => Ok(u64::from_le_bytes(wide)),
+        }
+    }
+
+    /// Returns a number, row by row, as f32; of text 0.
+    ///
+    /// # Panics
+    /// If there is no such number.
+    pub fn real(&self, at: usize) -> f32 {
+        let size = self.dtype.bytes();
+        let bytes = &self.bytes[at * size..(at + 1) * size];
+        let mut wide = [0; 8];
+        wide[..size.min(8)].copy_from_slice(&bytes[..size.min(8)]);
+        let bits = u64::from_le_bytes(wide);
+        match self.dtype {
+            Dtype::F16 => half::f16::from_bits(bits as u16).to_f32(),
+            Dtype::F32 => f32::from_bits(bits as u32),
+            Dtype::F64 => f64::from_bits(bits) as f32,
+            Dtype::Int(bytes) => {
+                // The sign is in the highest bit of the number.
+                let unused = 64 - 8 * u32::from(bytes);
+                ((bits << unused) as i64 >> unused) as f32
+            }
+            Dtype::Uint(_) => bits as f32,
+            Dtype::Text(_) => 0.0,
         }
     }
 
@@ -184,5 +209,34 @@ fn shape(header: &str) -> Result<(u64, u64), Error> {
         [rows] => Ok((rows, 1)),
         [rows, columns] => Ok((rows, columns)),
         _ => Err(wrong()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn matrix(dtype: Dtype, bytes: &[u8]) -> Matrix {
+        Matrix { dtype, rows: 1, columns: 1, bytes: bytes.to_vec() }
+    }
+
+    #[test]
+    fn numbers_of_every_type_are_read() {
+        for (dtype, bytes, value) in [
+            (Dtype::F16, &[0, 0xc0][..], -2.0),
+            (Dtype::F32, &1.5_f32.to_le_bytes(), 1.5),
+            (Dtype::F64, &(-0.5_f64).to_le_bytes(), -0.5),
+            (Dtype::Int(1), &[0xfe], -2.0),
+            (Dtype::Int(4), &(-70_000_i32).to_le_bytes(), -70_000.0),
+            (Dtype::Int(8), &i64::MIN.to_le_bytes(), i64::MIN as f32),
+            (Dtype::Uint(1), &[0xfe], 254.0),
+            (Dtype::Uint(8), &u64::MAX.to_le_bytes(), u64::MAX as f32),
+        ] {
+            let matrix = matrix(dtype, bytes);
+            assert_eq!((matrix.len(), matrix.real(0)), (1, value), "{dtype:?}");
+        }
+        assert_eq!(matrix(Dtype::Int(2), &[3, 1]).whole(0).unwrap(), 259);
+        assert!(matrix(Dtype::Int(2), &[3, 0x80]).whole(0).is_err());
+        assert_eq!(matrix(Dtype::Uint(2), &[3, 0x80]).whole(0).unwrap(), 0x8003);
     }
 }

@@ -110,8 +110,8 @@ impl Header {
             )));
         };
         if &bytes[..8] != MAGIC {
-            let hint = "files of graphs are made by `thinwire graph import` or `generate`";
-            return Err(Error::format(format!("no file of a graph; hint: {hint}")));
+            let hint = "`thinwire graph import` and `thinwire graph generate` make such files";
+            return Err(Error::format("no file of a graph".to_owned()).with_hint(hint));
         }
         let word = |at: usize| u32::from_le_bytes(bytes[at..at + 4].try_into().expect("4 bytes"));
         if word(8) != VERSION {

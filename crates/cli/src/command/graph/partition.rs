@@ -1,0 +1,187 @@
+//! `thinwire graph partition`: parts for ranks, and what they cost.
+
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+use anyhow::{Result, anyhow};
+use serde::Serialize;
+use thinwire_graph::partition::{Method, Options, Parts, Relabelling, Report, choose, partition};
+use thinwire_graph::{Contents, Features, Split, Store, write};
+
+use crate::figures::{count, seconds};
+use crate::file;
+use crate::output::{print_lines, say};
+
+/// Cut a graph into parts for ranks. Prints what every way to do so costs.
+#[derive(clap::Args)]
+pub struct Args {
+    /// File of a graph, with training vertices
+    #[arg(value_name = "FILE")]
+    file: PathBuf,
+    /// Number of parts: ranks of the training
+    #[arg(long, value_name = "N")]
+    parts: u32,
+    /// Hops of a batch: layers of the model
+    #[arg(long, value_name = "N", default_value_t = 2)]
+    hops: u32,
+    /// hash, ranges, ldg, fennel, pagraph, metis; auto tries all and takes the one with the least redundancy
+    /// whose training vertices are balanced
+    #[arg(long, value_name = "METHOD", default_value = "auto", value_parser = parse)]
+    method: Choice,
+    /// Largest part by the mean
+    #[arg(long, value_name = "RATIO", default_value_t = 1.02)]
+    balance: f64,
+    /// Seed of random choices
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    seed: u64,
+    /// Writes the graph here, with its vertices numbered by part
+    #[arg(long, value_name = "FILE")]
+    output: Option<PathBuf>,
+    /// One JSON object per method
+    #[arg(long)]
+    json: bool,
+}
+
+/// Methods to try.
+#[derive(Clone, Copy)]
+enum Choice {
+    Auto,
+    One(Method),
+}
+
+#[derive(Serialize)]
+struct Line {
+    method: String,
+    /// Vertices of all closures by those of their union.
+    redundancy: f64,
+    /// Largest part by the mean: of training vertices, vertices and closures.
+    training_balance: f64,
+    vertex_balance: f64,
+    closure_balance: f64,
+    cut_edges: u64,
+    remote_rows: u64,
+    seconds: f64,
+    chosen: bool,
+}
+
+/// Cuts a graph into parts.
+///
+/// # Errors
+/// If the file cannot be read or written, has no training vertices, or is too small for the parts.
+pub fn run(args: &Args) -> Result<u8> {
+    file::ensure_place(args.output.as_deref(), "the graph", "--output")?;
+    let store = Store::open(&args.file)?;
+    let training = store.vertices_of(Split::Train);
+    let Args { parts, hops, seed, .. } = *args;
+    let options = Options { parts, hops, balance_max: args.balance, seed };
+    let methods = match args.method {
+        Choice::Auto => Method::all(),
+        Choice::One(method) => vec![method],
+    };
+    let (mut lines, mut reports, mut made) = (Vec::new(), Vec::new(), Vec::new());
+    for method in methods {
+        let start = Instant::now();
+        let parts = partition(store.adjacency(), &training, method, &options)?;
+        let seconds = start.elapsed().as_secs_f64();
+        let report = Report::new(store.adjacency(), &training, &parts, hops);
+        lines.push(line(method, &report, seconds));
+        reports.push(report);
+        made.push(parts);
+    }
+    let best = choose(&reports, args.balance).ok_or_else(|| anyhow!("no method"))?;
+    lines[best].chosen = true;
+    print(&lines, args.json)?;
+    if let Some(path) = &args.output {
+        write_parts(path, &store, &made[best])?;
+        say(format!("wrote {}: {parts} parts by {}", path.display(), lines[best].method));
+    }
+    Ok(0)
+}
+
+fn parse(text: &str) -> Result<Choice, String> {
+    let methods = Method::all();
+    match methods.iter().find(|method| method.to_string() == text) {
+        Some(method) => Ok(Choice::One(*method)),
+        None if text == "auto" => Ok(Choice::Auto),
+        None => {
+            let names: Vec<String> = methods.iter().map(Method::to_string).collect();
+            Err(format!("method '{text}', expected auto, {}", names.join(", ")))
+        }
+    }
+}
+
+fn line(method: Method, report: &Report, seconds: f64) -> Line {
+    Line {
+        method: method.to_string(),
+        redundancy: report.redundancy(),
+        training_balance: report.training_balance(),
+        vertex_balance: report.vertex_balance(),
+        closure_balance: report.closure_balance(),
+        cut_edges: report.cut,
+        remote_rows: report.remote,
+        seconds,
+        chosen: false,
+    }
+}
+
+fn print(lines: &[Line], json: bool) -> Result<()> {
+    let header = [
+        "method",
+        "redundancy",
+        "training",
+        "vertices",
+        "closures",
+        "cut edges",
+        "remote rows",
+        "time",
+        "",
+    ];
+    print_lines((lines, json), header, |line| {
+        [
+            line.method.clone(),
+            format!("{:.3}", line.redundancy),
+            format!("{:.3}", line.training_balance),
+            format!("{:.3}", line.vertex_balance),
+            format!("{:.3}", line.closure_balance),
+            count(line.cut_edges),
+            count(line.remote_rows),
+            seconds(line.seconds),
+            if line.chosen { "chosen".to_owned() } else { String::new() },
+        ]
+    })
+}
+
+/// Writes the graph with its vertices numbered by part.
+fn write_parts(path: &Path, store: &Store, parts: &Parts) -> Result<()> {
+    let numbers = Relabelling::new(parts);
+    let graph = numbers.graph(store.adjacency());
+    let old = |vertex: u32| numbers.old[vertex as usize];
+    let labels: Option<Vec<u32>> = store
+        .labels()
+        .map(|(labels, _)| numbers.old.iter().map(|vertex| labels[*vertex as usize]).collect());
+    let split: Option<Vec<Split>> = store
+        .split()
+        .map(|split| numbers.old.iter().map(|vertex| split[*vertex as usize]).collect());
+    let rows = store.features();
+    let row = |vertex: u32, row: &mut [u8]| row.copy_from_slice(store.row(old(vertex)));
+    let features = rows.as_ref().map(|rows| Features {
+        format: &rows.format,
+        columns: rows.columns,
+        width: rows.width,
+        row: &row,
+    });
+    // Of a graph that was partitioned before, the first numbers are kept.
+    let origins: Vec<u32> = match store.origins() {
+        [] => numbers.old.clone(),
+        first => numbers.old.iter().map(|vertex| first[*vertex as usize]).collect(),
+    };
+    let contents = Contents {
+        graph: &graph,
+        features,
+        labels: labels.as_deref(),
+        split: split.as_deref(),
+        parts: Some((&numbers.bounds, &origins)),
+    };
+    write(path, &contents)?;
+    Ok(())
+}
