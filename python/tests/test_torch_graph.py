@@ -219,7 +219,7 @@ def load_shared(cache):
     shared = SharedFeatures(whole.x[start : start + SHARES[rank]])
     data.x, data.num_nodes = None, VERTICES
     loader = Loader(data, [3, 2], 4, shuffle=True, features=shared, cache=cache)
-    passes = [[batch for batch in loader] for _ in range(3)]
+    passes = [list(loader) for _ in range(3)]
     for batch in sum(passes, []):
         assert torch.equal(batch.x, whole.x[batch.n_id])
     asked = sum(
@@ -243,3 +243,49 @@ def test_ranks_read_each_others_rows(cache):
         else:
             # All rows fit, so each is asked for once.
             assert fetched <= VERTICES
+
+
+def stored(path, x):
+    from thinwire.torch.graph import StoredGraph, save
+
+    data = graph()
+    data.x = x
+    data.y[7] = -1
+    uses = torch.arange(VERTICES) % 4
+    data.train_mask, data.val_mask, data.test_mask = (uses == number for number in (1, 2, 3))
+    save(data, path)
+    return data, StoredGraph(path)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+def test_a_graph_in_a_file_is_the_graph(tmp_path, dtype):
+    x = torch.randn(VERTICES, 5).to(getattr(torch, dtype))
+    data, file = stored(tmp_path / "graph.tw", x)
+    assert (file.num_nodes, file.num_edges, file.num_features) == (VERTICES, EDGES, 5)
+    assert torch.equal(file.y, data.y)
+    for name in ("train_mask", "val_mask", "test_mask"):
+        assert torch.equal(getattr(file, name), getattr(data, name))
+    edges = sorted(map(tuple, data.edge_index.t().tolist()))
+    found = set()
+    for batch in Loader(file, [-1], 9, cache="200B"):
+        assert torch.equal(batch.x, x[batch.n_id])
+        assert torch.equal(batch.y, data.y[batch.n_id])
+        found |= set(map(tuple, batch.n_id[batch.edge_index].t().tolist()))
+    assert sorted(found) == sorted(set(edges))
+
+
+def test_files_that_are_none_are_named(tmp_path):
+    from thinwire.torch.graph import StoredGraph, save
+
+    path = tmp_path / "graph.tw"
+    with pytest.raises(InvalidError, match=r"graph\.tw: cannot open"):
+        StoredGraph(path)
+    path.write_bytes(b"no graph")
+    with pytest.raises(InvalidError, match=r"graph\.tw: 8 bytes, expected a header"):
+        StoredGraph(path)
+    data, file = stored(path, torch.randn(VERTICES, 2))
+    with pytest.raises(InvalidError, match="part 0 of 0"):
+        file.part(0)
+    data.x = data.x.double()
+    with pytest.raises(InvalidError, match=r"x is torch.float64 \[60, 2\]"):
+        save(data, path)

@@ -16,6 +16,7 @@ __all__ = [
     "Error",
     "Graph",
     "GraphBatch",
+    "GraphFile",
     "GraphLoader",
     "Group",
     "InvalidError",
@@ -405,13 +406,47 @@ class Graph:
     """In-neighbours of every vertex."""
 
     def __new__(cls, offsets: tuple[int, int], neighbors: tuple[int, int]) -> Graph:
-        """Copies compressed sparse columns from the addresses and lengths of offsets and neighbours, all i64."""
+        """Copies compressed sparse columns: address and length of offsets and of neighbours, i64."""
     @property
     def vertices(self) -> int:
         """Number of vertices."""
     @property
     def edges(self) -> int:
         """Number of edges."""
+
+@final
+class GraphFile:
+    """A graph in a file of `thinwire graph`, mapped into memory."""
+
+    def __new__(cls, path: str | PathLike[str]) -> GraphFile: ...
+    @staticmethod
+    def write(
+        path: str | PathLike[str],
+        graph: Graph,
+        features: tuple[int, int, str] | None = None,
+        labels: int | None = None,
+        split: int | None = None,
+    ) -> None:
+        """Writes a file. Features are address, columns and format ("f32", "f16") of the rows; labels
+        are the address of i64, below 0 for none; the split is the address of bytes: 0 none, 1 training,
+        2 validation, 3 test."""
+    def graph(self) -> Graph:
+        """The topology, which shares the file's memory."""
+    @property
+    def format(self) -> tuple[str, int] | None:
+        """Format of the features and numbers per row, if there are features."""
+    def rows(self, start: int, end: int) -> RowSource:
+        """The features of vertices `start..end`."""
+    @property
+    def classes(self) -> int | None:
+        """Number of classes, if there are labels."""
+    def write_labels(self, address: int) -> None:
+        """Writes the labels as i64; -1 where a vertex has none."""
+    def vertices_of(self, name: str) -> list[int]:
+        """The vertices for "train", "validation" or "test"."""
+    @property
+    def bounds(self) -> list[int]:
+        """First vertices of the parts, and the number of vertices; empty if there are none."""
 
 @final
 class GraphLoader:

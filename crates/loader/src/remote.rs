@@ -117,7 +117,33 @@ impl Remote {
         Ok(())
     }
 
-    /// Divides a read into the shares of the parts.
+    fn read_ascending(&self, rows: &[u64], out: &mut [u8]) -> Result<(), Error> {
+        let shares = self.divide(rows, out)?;
+        let mut outcome = Ok(());
+        // All peers are asked before the first answer is awaited. Locks are taken in the order of the parts.
+        let mut asked: Vec<(MutexGuard<'_, Peer>, Share<'_>)> = Vec::new();
+        for (place, share) in self.parts.iter().zip(shares) {
+            match place {
+                Place::Here(source) => {
+                    outcome = outcome.and(source.read(&share.rows, share.out));
+                }
+                Place::Peer(_) if share.rows.is_empty() => {}
+                Place::Peer(peer) => {
+                    let mut peer = peer.lock().unwrap_or_else(PoisonError::into_inner);
+                    peer.ask(&share.rows);
+                    self.fetched.fetch_add(share.rows.len() as u64, Ordering::Relaxed);
+                    asked.push((peer, share));
+                }
+            }
+        }
+        // After an error too, what was asked is received, or the next read would find it.
+        for (peer, share) in &mut asked {
+            outcome = outcome.and(peer.read(&share.rows, share.out));
+        }
+        outcome
+    }
+
+    /// Divides a read of ascending rows into the shares of the parts.
     fn divide<'a>(&self, rows: &[u64], mut out: &'a mut [u8]) -> Result<Vec<Share<'a>>, Error> {
         if let Some(row) = rows.iter().find(|row| **row >= self.rows()) {
             let context = format!("row {row}, expected rows of 0..{}", self.rows());
@@ -142,28 +168,23 @@ impl Source for Remote {
         self.width
     }
 
-    /// Reads rows, which must ascend.
     fn read(&self, rows: &[u64], out: &mut [u8]) -> Result<(), Error> {
-        if !rows.is_sorted() || out.len() != rows.len() * self.width {
+        if out.len() != rows.len() * self.width {
             let context = format!("{} bytes for {} rows of {}", out.len(), rows.len(), self.width);
-            return Err(Error::of_source(context, "expected ascending rows and room for them"));
+            return Err(Error::of_source(context, "expected room for all rows"));
         }
-        let mut shares = self.divide(rows, out)?;
-        // All peers are asked before the first answer is awaited. Locks are taken in the order of the parts.
-        let mut asked: Vec<(MutexGuard<'_, Peer>, Share<'_>)> = Vec::new();
-        for (place, share) in self.parts.iter().zip(shares.drain(..)) {
-            match place {
-                Place::Here(source) => source.read(&share.rows, share.out)?,
-                Place::Peer(_) if share.rows.is_empty() => {}
-                Place::Peer(peer) => {
-                    let mut peer = peer.lock().unwrap_or_else(PoisonError::into_inner);
-                    peer.ask(&share.rows);
-                    self.fetched.fetch_add(share.rows.len() as u64, Ordering::Relaxed);
-                    asked.push((peer, share));
-                }
-            }
+        if rows.is_sorted() {
+            return self.read_ascending(rows, out);
         }
-        asked.iter_mut().try_for_each(|(peer, share)| peer.read(&share.rows, share.out))
+        let mut places: Vec<usize> = (0..rows.len()).collect();
+        places.sort_unstable_by_key(|place| rows[*place]);
+        let ascending: Vec<u64> = places.iter().map(|place| rows[*place]).collect();
+        let mut values = vec![0; out.len()];
+        self.read_ascending(&ascending, &mut values)?;
+        for (place, row) in places.iter().zip(values.chunks_exact(self.width)) {
+            out[place * self.width..][..self.width].copy_from_slice(row);
+        }
+        Ok(())
     }
 }
 

@@ -91,6 +91,7 @@ proptest! {
         prop_assume!(count > 0);
         let mut rows: Vec<u64> =
             choices.iter().map(|choice| choice.index(count as usize) as u64).collect();
+        prop_assert_eq!(read(&remote, &rows), read(&parts.whole, &rows));
         rows.sort_unstable();
         prop_assert_eq!(read(&remote, &rows), read(&parts.whole, &rows));
         prop_assert_eq!(read(&remote, &[]), Ok(Vec::new()));
@@ -124,6 +125,15 @@ fn a_lost_part_is_named_or_read_from_its_copy() {
     for _ in 0..2 {
         assert_eq!(read(&with, &rows), read(&parts.whole, &rows));
     }
+}
+
+#[test]
+fn what_others_answer_beside_a_failure_is_not_taken_for_the_next_answer() {
+    let mut parts = Parts::start(&[5, 6, 7], 3);
+    let remote = parts.connect(None, false);
+    drop(parts.servers.remove(0));
+    read(&remote, &[0, 7, 12]).unwrap_err();
+    assert_eq!(read(&remote, &[9, 11, 13]), read(&parts.whole, &[9, 11, 13]));
 }
 
 #[test]

@@ -51,7 +51,7 @@ mod _core {
     #[pymodule_export]
     use crate::error::{Error, InvalidError, NoRankError, PeerError};
     #[pymodule_export]
-    use crate::graph::{Graph, GraphBatch, GraphLoader};
+    use crate::graph::{Graph, GraphBatch, GraphFile, GraphLoader};
     #[pymodule_export]
     use crate::group::Group;
     #[pymodule_export]

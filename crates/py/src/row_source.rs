@@ -8,6 +8,7 @@ use pyo3::prelude::*;
 use thinwire_link::Token;
 use thinwire_link::service::Server;
 use thinwire_loader::{Part, Remote, RowService, SharedSource};
+use thinwire_rows::Source;
 
 use crate::error::Failure;
 use crate::memory::{Memory, Rows};
@@ -28,6 +29,13 @@ pub(crate) struct RowSource {
 pub(crate) enum Place {
     Here(Py<RowSource>),
     There(String),
+}
+
+impl RowSource {
+    /// Rows of the core's own.
+    pub(crate) fn of_source(source: impl Source + Send + 'static, rows: u64) -> RowSource {
+        RowSource { source: Arc::new(source), rows, remote: None, _owners: Vec::new() }
+    }
 }
 
 #[pymethods]

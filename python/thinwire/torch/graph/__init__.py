@@ -9,7 +9,8 @@ Threads of the loader sample batches and copy their features ahead of the traini
 """
 
 from thinwire.torch.graph.blocks import Block
+from thinwire.torch.graph.file import StoredGraph, save
 from thinwire.torch.graph.loader import Batch, Loader
 from thinwire.torch.graph.shared import SharedFeatures
 
-__all__ = ["Batch", "Block", "Loader", "SharedFeatures"]
+__all__ = ["Batch", "Block", "Loader", "SharedFeatures", "StoredGraph", "save"]

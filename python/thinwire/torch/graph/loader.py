@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import ctypes
 import json
 from collections.abc import Iterator, Sequence
 from types import SimpleNamespace
@@ -12,11 +11,13 @@ from typing import Any
 import torch
 import torch.distributed
 
-from thinwire._core import GraphBatch, GraphLoader, InvalidError, RowSource
+from thinwire._core import GraphBatch, GraphLoader, InvalidError
 from thinwire.server.table import bytes_of
 from thinwire.torch.graph.blocks import blocks_of, edges_of
+from thinwire.torch.graph.file import StoredGraph
+from thinwire.torch.graph.rows import Rows, on_cpu, rows_of_data
 from thinwire.torch.graph.shared import SharedFeatures
-from thinwire.torch.graph.topology import on_cpu, row_bytes, topology
+from thinwire.torch.graph.topology import topology
 
 LAYOUTS = ("edges", "blocks")
 OWN = ("edge_index", "x", "num_nodes")
@@ -31,9 +32,9 @@ class Loader:
     """Loads mini-batches of a graph: seeds, sampled in-neighbours, their features.
 
     Batches are a pure function of (seed, pass, step), whatever the number of threads. `data` is a
-    `torch_geometric.data.Data`, or any object with `edge_index`, int64 [2, E], and, if there are
-    features, `x` [V, ...]; other tensors of V or E rows are sliced too. All of them are in main memory
-    and may not change while the loader is used.
+    `torch_geometric.data.Data`, a `StoredGraph`, or any object with `edge_index`, int64 [2, E], and, if
+    there are features, `x` [V, ...]; other tensors of V or E rows are sliced too. All of them are in main
+    memory and may not change while the loader is used.
 
     A batch has `x`, `edge_index` by the batch's own vertex numbers, `n_id` (vertices, seeds first),
     `e_id` (edges), `input_id` (places of the seeds in `input_nodes`), `batch_size` (number of seeds),
@@ -83,11 +84,9 @@ class Loader:
                 raise InvalidError(f"num_neighbors has {fan_out}, expected -1 for all, or 0 and more")
         self.data = data
         self._vertices = count_vertices(data) if features is None else len(features)
-        self._topology = topology(data.edge_index, self._vertices)
-        if features is None:
-            self._like, self._rows = local_features(data, self._vertices)
-        else:
-            self._like, self._rows = features.like, features.rows
+        stored = isinstance(data, StoredGraph)
+        self._topology = data.topology if stored else topology(data.edge_index, self._vertices)
+        self._rows = rows_for(data, features, self._vertices)
         self._seeds = seeds(input_nodes, self._vertices)
         if rank is None or world is None:
             rank, world = distributed(rank, world)
@@ -152,11 +151,11 @@ class Loader:
         options = {**self._options, "pass": position[0], "step": position[1]}
         self._ahead = position
         seeds = (self._seeds.data_ptr(), len(self._seeds))
-        return GraphLoader(self._topology.core, self._rows, seeds, json.dumps(options))
+        return GraphLoader(self._topology.core, self._rows.source, seeds, json.dumps(options))
 
     def _keys(self) -> tuple[list[str], list[str]]:
         """Returns the names of other tensors with a row per vertex, and per edge."""
-        data, edges = self.data, self.data.edge_index.shape[1]
+        data, edges = self.data, self._topology.core.edges
         if hasattr(data, "is_node_attr"):
             tensors = [key for key in data.keys() if torch.is_tensor(data[key]) and key not in OWN]
             nodes = [key for key in tensors if data.is_node_attr(key)]
@@ -178,8 +177,9 @@ class Loader:
         for keys, numbers in ((self._node_keys, n_id), (self._edge_keys, e_id)):
             for key in keys:
                 setattr(made, key, getattr(self.data, key)[numbers])
-        if self._like is not None:
-            made.x = rows_of(batch, self._like)
+        x = self._rows.of(batch)
+        if x is not None:
+            made.x = x
         made.num_nodes = batch.vertices
         made.n_id, made.e_id = n_id, e_id
         made.input_id = self._places[n_id[: batch.seeds]]
@@ -205,19 +205,13 @@ def count_vertices(data: Any) -> int:
     raise InvalidError("the graph has neither x nor num_nodes, expected one of them")
 
 
-def local_features(data: Any, vertices: int) -> tuple[torch.Tensor | None, RowSource]:
-    """Returns an empty tensor like the features, None without any, and their rows.
-
-    Rows of a graph without features are one byte each.
-    """
-    x = getattr(data, "x", None)
-    if x is None:
-        nothing = torch.zeros(vertices, 1, dtype=torch.uint8)
-        return None, RowSource.of_memory(nothing.data_ptr(), vertices, 1, nothing)
-    x = on_cpu("x", x.detach()).contiguous()
-    if x.dim() < 2 or row_bytes(x) == 0:
-        raise InvalidError(f"x is {list(x.shape)}, expected [vertices, features]")
-    return x[:0], RowSource.of_memory(x.data_ptr(), vertices, row_bytes(x), x)
+def rows_for(data: Any, features: SharedFeatures | None, vertices: int) -> Rows:
+    """Returns the rows that a loader reads."""
+    if features is not None:
+        return features.rows
+    if isinstance(data, StoredGraph) and data.num_features:
+        return data.rows()
+    return rows_of_data(data, vertices)
 
 
 def seeds(input_nodes: torch.Tensor | None, vertices: int) -> torch.Tensor:
@@ -249,14 +243,3 @@ def distributed(rank: int | None, world: int | None) -> tuple[int, int]:
     if world is None:
         world = torch.distributed.get_world_size() if is_there else 1
     return rank, world
-
-
-def rows_of(batch: GraphBatch, like: torch.Tensor) -> torch.Tensor:
-    """Returns the feature rows of a batch in the core's memory, which the tensor keeps."""
-    address, count = batch.rows
-    shape = (batch.vertices, *like.shape[1:])
-    if count == 0:
-        return like.new_empty(shape)
-    memory = (ctypes.c_byte * count).from_address(address)
-    memory.batch = batch  # keeps it as long as the tensor's storage does
-    return torch.frombuffer(memory, dtype=like.dtype).view(shape)

@@ -10,7 +10,7 @@ import torch.distributed
 
 from thinwire._core import InvalidError, RowServer, RowSource
 from thinwire.torch import group
-from thinwire.torch.graph.topology import on_cpu, row_bytes
+from thinwire.torch.graph.rows import Rows, rows_of_tensor
 
 
 class SharedFeatures:
@@ -22,11 +22,12 @@ class SharedFeatures:
     that the next batches use are kept.
 
     Arguments:
-        x: Rows of this rank, [own vertices, ...], on the CPU. They may not change.
+        x: Rows of this rank: a tensor [own vertices, ...] on the CPU, which may not change, or
+            `StoredGraph.part`.
         timeout: Longest wait for another rank, in seconds.
     """
 
-    def __init__(self, x: torch.Tensor, *, timeout: float = 60.0) -> None:
+    def __init__(self, x: torch.Tensor | Rows, *, timeout: float = 60.0) -> None:
         """Starts to answer other ranks, and connects to all of them.
 
         # Errors
@@ -35,35 +36,34 @@ class SharedFeatures:
         """
         if not (torch.distributed.is_available() and torch.distributed.is_initialized()):
             raise InvalidError("SharedFeatures needs ranks (hint: torch.distributed.init_process_group)")
-        x = on_cpu("x", x.detach()).contiguous()
-        if x.dim() < 2 or row_bytes(x) == 0:
-            raise InvalidError(f"x is {list(x.shape)}, expected [own vertices, features]")
-        self.like = x[:0]
-        own = RowSource.of_memory(x.data_ptr(), len(x), row_bytes(x), x)
+        own = rows_of_tensor(x) if isinstance(x, torch.Tensor) else x
+        if own.like is None:
+            raise InvalidError("a graph without features has nothing to share")
         rank, world = torch.distributed.get_rank(), torch.distributed.get_world_size()
         tokens = [secrets.token_hex(16)]
         torch.distributed.broadcast_object_list(tokens)
         counts: list = [None] * world
-        torch.distributed.all_gather_object(counts, (len(x), list(x.shape[1:]), str(x.dtype)))
+        about = (own.source.rows, list(own.like.shape[1:]), str(own.like.dtype))
+        torch.distributed.all_gather_object(counts, about)
         for other, (_, shape, dtype) in enumerate(counts):
             if (shape, dtype) != (counts[0][1], counts[0][2]):
                 first = f"{counts[0][2]} {counts[0][1]}"
                 raise InvalidError(f"rank {other} has rows of {dtype} {shape}, rank 0 of {first}")
         first = sum(count for count, _, _ in counts[:rank])
-        self._server = RowServer(own, first, f"{address()}:0", tokens[0])
+        self._server = RowServer(own.source, first, f"{address()}:0", tokens[0])
         addresses: list = [None] * world
         torch.distributed.all_gather_object(addresses, self._server.address)
-        parts = [own if other == rank else address for other, address in enumerate(addresses)]
-        self.rows = RowSource.of_parts(parts, tokens[0], timeout)
+        parts = [own.source if other == rank else address for other, address in enumerate(addresses)]
+        self.rows = Rows(own.like, RowSource.of_parts(parts, tokens[0], timeout))
 
     def __len__(self) -> int:
         """Returns the number of rows of all ranks."""
-        return self.rows.rows
+        return self.rows.source.rows
 
     @property
     def fetched(self) -> int:
         """Number of rows that other ranks have sent to this one."""
-        return self.rows.fetched
+        return self.rows.source.fetched
 
 
 def address() -> str:

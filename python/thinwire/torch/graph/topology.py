@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
-import math
 from typing import NamedTuple
 
 import torch
 
 from thinwire._core import Graph, InvalidError
+from thinwire.torch.graph.rows import on_cpu
 
 
 class Topology(NamedTuple):
     """Graph of the core, and the number that each of its edges has in the caller's edge list."""
 
     core: Graph
-    edges: torch.Tensor
-    """Edge numbers by the core's positions, int64 [E]."""
+    edges: torch.Tensor | None
+    """Edge numbers by the core's positions, int64 [E]; None if they are equal."""
 
     def original(self, positions: torch.Tensor) -> torch.Tensor:
         """Returns the caller's numbers of edges by their positions."""
-        return self.edges[positions]
+        return positions if self.edges is None else self.edges[positions]
 
 
 def topology(edge_index: torch.Tensor, vertices: int) -> Topology:
@@ -46,20 +46,3 @@ def topology(edge_index: torch.Tensor, vertices: int) -> Topology:
     torch.cumsum(torch.bincount(destinations, minlength=vertices), 0, out=offsets[1:])
     core = Graph((offsets.data_ptr(), len(offsets)), (sources.data_ptr(), len(sources)))
     return Topology(core, edges)
-
-
-def on_cpu(name: str, tensor: torch.Tensor) -> torch.Tensor:
-    """Returns the tensor.
-
-    # Errors
-
-    InvalidError if it is not in the machine's memory.
-    """
-    if tensor.device.type != "cpu":
-        raise InvalidError(f"{name} is on {tensor.device}, expected cpu (hint: move batches, not the graph)")
-    return tensor
-
-
-def row_bytes(rows: torch.Tensor) -> int:
-    """Returns the number of bytes of a row of [rows, ...]."""
-    return math.prod(rows.shape[1:]) * rows.element_size()

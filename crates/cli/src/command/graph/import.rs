@@ -93,7 +93,7 @@ pub fn run(args: &Args) -> Result<u8> {
         (None, None) => None,
     };
     let (labels, split) = (labels.as_deref(), split.as_deref());
-    let mut contents = Contents { graph: &graph, features: None, labels, split, parts: None };
+    let contents = Contents { graph: &graph, features: None, labels, split, parts: None };
     match &args.features {
         None => write(&args.output, &contents)?,
         Some(path) => {
@@ -104,8 +104,7 @@ pub fn run(args: &Args) -> Result<u8> {
                 (first..).zip(values).for_each(|(at, value)| *value = matrix.real(at));
             };
             with_features((args.format, columns), &values, |features| {
-                contents.features = Some(features);
-                write(&args.output, &contents)
+                write(&args.output, &Contents { features: Some(features), ..contents })
             })?;
         }
     }

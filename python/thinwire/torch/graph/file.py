@@ -1,0 +1,127 @@
+"""Graphs in files of `thinwire graph`."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import torch
+
+from thinwire._core import GraphFile, InvalidError
+from thinwire.torch.graph.rows import Rows, on_cpu
+from thinwire.torch.graph.topology import Topology, topology
+
+DTYPES = {"f32": torch.float32, "f16": torch.float16}
+"""Dtypes of the formats of features."""
+
+
+def save(data: Any, path: str | os.PathLike[str]) -> None:
+    """Writes a graph to a file, which ranks open with `StoredGraph`.
+
+    `data` is as for `Loader`. The file gets `edge_index`, without the order of its edges, `x` [V, F] of
+    float32 or float16, `y` (whole numbers [V], below 0 for none), `train_mask`, `val_mask` and
+    `test_mask`, of which a vertex has one.
+
+    # Errors
+
+    InvalidError for tensors of other shapes or dtypes, or a file that cannot be written.
+    """
+    x, y = getattr(data, "x", None), getattr(data, "y", None)
+    vertices = len(x) if x is not None else int(data.num_nodes)
+    graph = topology(data.edge_index, vertices).core
+    features = None
+    if x is not None:
+        x = on_cpu("x", x.detach()).contiguous()
+        names = {dtype: name for name, dtype in DTYPES.items()}
+        if x.dim() != 2 or x.dtype not in names:
+            raise InvalidError(f"x is {x.dtype} {list(x.shape)}, expected float32 or float16 [V, F]")
+        features = (x.data_ptr(), x.shape[1], names[x.dtype])
+    if y is not None:
+        y = y.to("cpu", torch.int64).contiguous()
+        check_rows("y", y, vertices)
+    split = torch.zeros(vertices, dtype=torch.uint8)
+    for number, name in enumerate(("train_mask", "val_mask", "test_mask"), 1):
+        mask = getattr(data, name, None)
+        if mask is not None:
+            check_rows(name, mask, vertices)
+            split[mask.to("cpu", torch.bool)] = number
+    labels = None if y is None else y.data_ptr()
+    GraphFile.write(path, graph, features, labels, split.data_ptr() if split.any() else None)
+
+
+def check_rows(name: str, tensor: torch.Tensor, vertices: int) -> None:
+    """Refuses a tensor that is not [vertices]."""
+    if tensor.shape != (vertices,):
+        raise InvalidError(f"{name} is {list(tensor.shape)}, expected [{vertices}]")
+
+
+class StoredGraph:
+    """Graph in a file of `thinwire graph import` or `generate`, for `Loader`.
+
+    Topology and features stay in the file, whose pages all processes of a machine share. `y` has the
+    labels, int64 [V], -1 where a vertex has none; masks are bool [V]. They are None if the file has
+    none.
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        """Opens the file.
+
+        # Errors
+
+        InvalidError if there is no such file, or it is damaged.
+        """
+        self._file = GraphFile(path)
+        self.topology = Topology(self._file.graph(), None)
+        self.num_nodes = self.topology.core.vertices
+        self.num_edges = self.topology.core.edges
+        self.num_classes = self._file.classes
+        self.y: torch.Tensor | None = None
+        if self.num_classes is not None:
+            self.y = torch.empty(self.num_nodes, dtype=torch.int64)
+            self._file.write_labels(self.y.data_ptr())
+        self.train_mask = self._mask("train")
+        self.val_mask = self._mask("validation")
+        self.test_mask = self._mask("test")
+        self.bounds = self._file.bounds
+        """First vertices of the parts, and the number of vertices; empty without parts."""
+
+    @property
+    def num_features(self) -> int:
+        """Number of features of a vertex, 0 without any."""
+        return self._file.format[1] if self._file.format else 0
+
+    def rows(self, start: int = 0, end: int | None = None) -> Rows:
+        """Returns the features of vertices `start..end`, by default of all vertices.
+
+        # Errors
+
+        InvalidError if there are none, or their format is no dtype of PyTorch.
+        """
+        if self._file.format is None:
+            raise InvalidError("the graph has no features")
+        name, columns = self._file.format
+        if name not in DTYPES:
+            known = ", ".join(DTYPES)
+            raise InvalidError(f"features have the format {name}, expected one of {known}")
+        end = self.num_nodes if end is None else end
+        return Rows(torch.empty(0, columns, dtype=DTYPES[name]), self._file.rows(start, end))
+
+    def part(self, number: int) -> Rows:
+        """Returns the features of a part, for `SharedFeatures`.
+
+        # Errors
+
+        InvalidError if there is no such part.
+        """
+        if not 0 <= number < len(self.bounds) - 1:
+            parts = max(len(self.bounds) - 1, 0)
+            raise InvalidError(f"part {number} of {parts} (hint: thinwire graph partition)")
+        return self.rows(self.bounds[number], self.bounds[number + 1])
+
+    def _mask(self, name: str) -> torch.Tensor | None:
+        vertices = self._file.vertices_of(name)
+        if not vertices:
+            return None
+        mask = torch.zeros(self.num_nodes, dtype=torch.bool)
+        mask[torch.tensor(vertices)] = True
+        return mask
