@@ -110,7 +110,10 @@ mod tests {
                     }
                 });
             }
-            (0..500).for_each(|number| assert_eq!(queue.take(), Some(number)));
+            for number in 0..500 {
+                assert!(queue.lock().values.len() <= 2, "values beyond the capacity");
+                assert_eq!(queue.take(), Some(number));
+            }
         });
     }
 
