@@ -7,17 +7,18 @@
 //! `cargo run --release -p thinwire-graph --example sampling`
 
 use rustix::time::{ClockId, clock_gettime};
+use thinwire_graph::generate::Rmat;
 use thinwire_graph::{Adjacency, Error, Frontier, Sample, Sampler, Sampling};
 use thinwire_wire::random::{Key, permutation};
 
 const SCALE: u32 = 20;
-const EDGES: u64 = 16 << SCALE;
 const BATCH: usize = 1024;
 const BATCHES: usize = 20;
 const ROUNDS: u64 = 9;
 
 fn main() -> Result<(), Error> {
-    let graph = generate()?;
+    let chances = Rmat::GRAPH500;
+    let graph = Rmat { scale: SCALE, degree: 16, chances, seed: 4 }.graph()?;
     println!("R-MAT: {} vertices, {} edges", graph.vertices(), graph.edges());
     let order = permutation(Key { seed: 2, step: 0, tensor: 0 }, graph.vertices());
     let seeds: Vec<u32> = order.into_iter().filter(|vertex| graph.degree(*vertex) > 0).collect();
@@ -57,22 +58,6 @@ fn measure(graph: &Adjacency, sampling: Sampling, seeds: &[u32]) -> Result<(), E
         median * 1e3 * seeds.len() as f64 / edges as f64,
     );
     Ok(())
-}
-
-/// Returns an R-MAT graph with the probabilities 0.57, 0.19, 0.19 and 0.05, with its vertices permuted.
-fn generate() -> Result<Adjacency, Error> {
-    let names = permutation(Key { seed: 3, step: 0, tensor: 0 }, 1 << SCALE);
-    let key = Key { seed: 4, step: 0, tensor: 0 };
-    let edge = |number: u64| {
-        let (mut source, mut destination) = (0_usize, 0_usize);
-        for level in 0..u64::from(SCALE) {
-            let at = key.uniform(number * u64::from(SCALE) + level);
-            source = source << 1 | usize::from(at >= 0.76);
-            destination = destination << 1 | usize::from((0.57..0.76).contains(&at) || at >= 0.95);
-        }
-        (names[source], names[destination])
-    };
-    Adjacency::from_edges(1 << SCALE, &(0..EDGES).map(edge).collect::<Vec<_>>())
 }
 
 fn seconds() -> f64 {

@@ -1,15 +1,16 @@
 //! Hit rates of caches of feature rows: every policy beside the best static content and Belady's bound.
 //!
 //! A cache of 1, 5, 10, 20 and 40 % of the rows, over passes that follow those that orders have counted. Static
-//! caches are filled in advance, the others start empty. The graph is R-MAT, or read from a file with
-//! the number of vertices in its first line and then the out-neighbours of each vertex, a line each:
+//! caches are filled in advance, the others start empty. The graph is R-MAT, or read from a file.
 //!
-//! `zcat cnr-2000.graph-txt.gz > cnr-2000.txt`
-//! `cargo run --release -p thinwire-loader --example hits -- cnr-2000.txt`
+//! `cargo run --release -p thinwire-loader --example hits -- cnr-2000.graph-txt.gz`
 
 use std::error::Error;
+use std::path::Path;
 use std::time::Instant;
 
+use thinwire_graph::generate::Rmat;
+use thinwire_graph::read::{self, Format};
 use thinwire_graph::{
     Adjacency, Batches, Counts, Order, PASSES, Position, Sample, Sampler, Sampling, Survey, blend,
     inclusion, survey,
@@ -31,8 +32,15 @@ const CONFIGURATIONS: [(&[u32], u32); 3] =
 fn main() -> Result<(), Box<dyn Error>> {
     let path = std::env::args().nth(1);
     let (name, graph) = match &path {
-        Some(path) => (path.as_str(), read(path)?),
-        None => ("R-MAT", generate()?),
+        Some(path) => {
+            let path = Path::new(path);
+            let edges = read::edges(path, Format::of(path)?, None)?;
+            (path.display().to_string(), edges.adjacency()?)
+        }
+        None => {
+            let chances = Rmat::GRAPH500;
+            ("R-MAT".to_owned(), Rmat { scale: 20, degree: 16, chances, seed: 4 }.graph()?)
+        }
     };
     println!("{name}: {} vertices, {} edges", graph.vertices(), graph.edges());
     CONFIGURATIONS.iter().try_for_each(|(fan_outs, one_of)| compare(&graph, fan_outs, *one_of))
@@ -174,34 +182,4 @@ fn run<P: Policy>(
         cache.finish(&mut lookup, &values[..missing], 0, &mut out).expect("lengths fit");
     }
     cache.hits().hits
-}
-
-/// Reads a list of out-neighbours.
-fn read(path: &str) -> Result<Adjacency, Box<dyn Error>> {
-    let text = std::fs::read_to_string(path)?;
-    let mut lines = text.lines();
-    let vertices = lines.next().ok_or("empty file")?.trim().parse()?;
-    let mut edges = Vec::new();
-    for (source, line) in (0..).zip(lines) {
-        for destination in line.split_whitespace() {
-            edges.push((source, destination.parse()?));
-        }
-    }
-    Ok(Adjacency::from_edges(vertices, &edges)?)
-}
-
-/// Returns an R-MAT graph of 2^20 vertices and 2^24 edges with the probabilities 0.57, 0.19, 0.19 and 0.05.
-fn generate() -> Result<Adjacency, Box<dyn Error>> {
-    let names = permutation(Key { seed: 3, step: 0, tensor: 0 }, 1 << 20);
-    let key = Key { seed: 4, step: 0, tensor: 0 };
-    let edge = |number: u64| {
-        let (mut source, mut destination) = (0_usize, 0_usize);
-        for level in 0..20 {
-            let at = key.uniform(number * 20 + level);
-            source = source << 1 | usize::from(at >= 0.76);
-            destination = destination << 1 | usize::from((0.57..0.76).contains(&at) || at >= 0.95);
-        }
-        (names[source], names[destination])
-    };
-    Ok(Adjacency::from_edges(1 << 20, &(0..1 << 24).map(edge).collect::<Vec<_>>())?)
 }

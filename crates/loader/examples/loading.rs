@@ -13,6 +13,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use rustix::time::{ClockId, clock_gettime};
+use thinwire_graph::generate::Rmat;
 use thinwire_graph::{Adjacency, Batches, Sampling};
 use thinwire_loader::{Features, Loader, Options, Policy};
 use thinwire_rows::Frozen;
@@ -24,7 +25,8 @@ const BATCHES: usize = 20;
 const ROUNDS: usize = 7;
 
 fn main() -> Result<(), Box<dyn Error>> {
-    let graph = Arc::new(generate()?);
+    let chances = Rmat::GRAPH500;
+    let graph = Arc::new(Rmat { scale: 20, degree: 16, chances, seed: 4 }.graph()?);
     let order = permutation(Key { seed: 2, step: 0, tensor: 0 }, graph.vertices());
     let seeds = order.into_iter().filter(|vertex| graph.degree(*vertex) > 0);
     let training: Vec<u32> = seeds.take((graph.vertices() / 10) as usize).collect();
@@ -38,7 +40,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     let limit = u64::from(graph.vertices() / 10) * 600;
     let features = Features::cached(source, limit, Policy::Foreseen);
     measure("foreseen, a tenth", 1, &graph, &batches, features)?;
-    copy(&graph, &batches, &bytes())
+    let table: Vec<u8> = bytes();
+    copy(&graph, &batches, &table)
 }
 
 fn measure(
@@ -71,7 +74,7 @@ fn measure(
 }
 
 /// Copies the rows of the same batches.
-fn copy(graph: &Arc<Adjacency>, batches: &Batches, table: &Vec<u8>) -> Result<(), Box<dyn Error>> {
+fn copy(graph: &Arc<Adjacency>, batches: &Batches, table: &[u8]) -> Result<(), Box<dyn Error>> {
     let features = Features::direct(Frozen::in_memory(vec![0; graph.vertices() as usize], 1)?);
     let options = Options::new(Sampling::new(&[15, 10, 5]), 0);
     let mut loader = Loader::start(graph.clone(), batches.clone(), features, options)?;
@@ -93,22 +96,6 @@ fn copy(graph: &Arc<Adjacency>, batches: &Batches, table: &Vec<u8>) -> Result<()
     }
     println!("{seeds} seeds have {rows} rows; a plain copy of them: {} GB/s", spread(speeds));
     Ok(())
-}
-
-/// Returns an R-MAT graph with the probabilities 0.57, 0.19, 0.19 and 0.05.
-fn generate() -> Result<Adjacency, Box<dyn Error>> {
-    let names = permutation(Key { seed: 3, step: 0, tensor: 0 }, 1 << 20);
-    let key = Key { seed: 4, step: 0, tensor: 0 };
-    let edge = |number: u64| {
-        let (mut source, mut destination) = (0_usize, 0_usize);
-        for level in 0..20 {
-            let at = key.uniform(number * 20 + level);
-            source = source << 1 | usize::from(at >= 0.76);
-            destination = destination << 1 | usize::from((0.57..0.76).contains(&at) || at >= 0.95);
-        }
-        (names[source], names[destination])
-    };
-    Ok(Adjacency::from_edges(1 << 20, &(0..1 << 24).map(edge).collect::<Vec<_>>())?)
 }
 
 /// Returns the processor time of the process.

@@ -107,19 +107,21 @@ impl Sampler {
         vertices: &mut Vec<u32>,
         block: &mut Block,
     ) -> Result<(), Error> {
+        // Once per hop, since the arrays of a mapped file are found anew each time.
+        let (offsets, all_neighbors) = (graph.offsets(), graph.all_neighbors());
         let (mut at, end) = (block.destinations.start as usize, block.destinations.end as usize);
         while at < end {
             let piece = at..end.min(at + PIECE);
             at = piece.end;
             self.ranges.clear();
             self.ranges.extend(vertices[piece].iter().map(|vertex| {
-                let range = graph.range(*vertex);
-                (range.start as u64, range.len() as u32)
+                let vertex = *vertex as usize;
+                (offsets[vertex], (offsets[vertex + 1] - offsets[vertex]) as u32)
             }));
             let first = block.edges.len();
             self.draw(fan_out, stream, block);
             check_edges(block.edges.len())?;
-            let neighbors = block.edges[first..].iter().map(|edge| graph.neighbor(*edge));
+            let neighbors = block.edges[first..].iter().map(|edge| all_neighbors[*edge as usize]);
             block.neighbors.extend(neighbors);
             self.numbering.number(&mut block.neighbors[first..], vertices);
         }
