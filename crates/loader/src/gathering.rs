@@ -29,12 +29,13 @@ pub fn run(shared: &Shared, mut cache: RowCache) {
     }
 }
 
+/// Reads the rows of a batch through the cache; without one the sampling thread has read them.
 fn gather(shared: &Shared, cache: &mut RowCache, mut batch: Batch) -> Result<Batch, Error> {
-    let position = batch.position();
-    let buffers = batch.buffers();
-    let hits = cache
-        .read(&shared.features, &buffers.ids, &mut buffers.rows)
-        .map_err(|error| Error::batch(Kind::Rows, position, error))?;
-    shared.set_hits(hits);
+    let (position, features) = (batch.position(), &shared.features);
+    if features.cache.is_some() {
+        let (ids, rows) = batch.rows_to_read(features.source.width());
+        let read = cache.read(features, ids, rows);
+        shared.set_hits(read.map_err(|error| Error::batch(Kind::Rows, position, error))?);
+    }
     Ok(batch)
 }

@@ -16,7 +16,7 @@ use crate::queue::Queue;
 use crate::{gathering, sampling};
 
 /// Batches with rows that wait for the training.
-const LOADED: usize = 4;
+const LOADED: usize = 2;
 
 /// Options of a loader.
 #[derive(Clone, Debug, PartialEq)]
@@ -88,7 +88,7 @@ impl Loader {
             features,
             rank: options.rank,
             pool: Arc::new(Pool::new(in_flight)),
-            sampled: Queue::new(2 * threads),
+            sampled: Queue::new(threads),
             loaded: Queue::new(LOADED),
             start: options.start,
             hits: Mutex::default(),

@@ -42,9 +42,9 @@ fn load(
         .map_err(|error| Error::batch(Kind::Sampling, position, error))?;
     let features = &shared.features;
     features.number(&buffers.sample.vertices, &mut buffers.ids);
-    buffers.rows.resize(buffers.ids.len() * features.source.width(), 0);
     if features.cache.is_none() {
-        let read = features.source.read(&buffers.ids, &mut buffers.rows);
+        let (ids, rows) = batch.rows_to_read(features.source.width());
+        let read = features.source.read(ids, rows);
         read.map_err(|error| Error::batch(Kind::Rows, position, error))?;
     }
     Ok(batch)
