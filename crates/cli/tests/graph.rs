@@ -1,0 +1,87 @@
+//! `thinwire graph` on real files: from a model or a file of edges to parts.
+
+mod support;
+
+use serde_json::Value;
+use support::Folder;
+
+fn json(text: &str) -> Vec<Value> {
+    text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+#[test]
+fn a_generated_graph_is_partitioned_and_keeps_what_it_has() {
+    let folder = Folder::new("graph-generated");
+    let blocks = ["--vertices", "600", "--columns", "8", "--format", "int8", "--train", "0.2"];
+    let made = folder
+        .run(&[&["graph", "generate", "blocks", "--output", "g.graph"], &blocks[..]].concat());
+    assert_eq!(made.code, Some(0), "{}", made.stderr);
+    assert!(made.stderr.contains("best accuracy by features alone: "), "{}", made.stderr);
+    let info = |file: &str| json(&folder.run(&["graph", "info", file, "--json"]).stdout).remove(0);
+    let before = info("g.graph");
+    assert_eq!((&before["vertices"], &before["classes"]), (&600.into(), &4.into()));
+    assert_eq!(before["features"]["bytes"], 600 * 12);
+    let flags = ["--parts", "3", "--output", "p.graph", "--json"];
+    let cut = folder.run(&[&["graph", "partition", "g.graph"], &flags[..]].concat());
+    assert_eq!(cut.code, Some(0), "{}", cut.stderr);
+    let lines = json(&cut.stdout);
+    let methods: Vec<&str> = lines.iter().map(|line| line["method"].as_str().unwrap()).collect();
+    assert_eq!(methods, ["hash", "ranges", "ldg", "fennel", "pagraph", "metis"]);
+    assert_eq!(lines.iter().filter(|line| line["chosen"] == true).count(), 1);
+    let after = info("p.graph");
+    for field in ["vertices", "edges", "degree_max", "features", "classes", "training", "test"] {
+        assert_eq!(after[field], before[field], "{field}");
+    }
+    let parts = after["parts"].as_array().unwrap();
+    assert_eq!((parts.len(), parts.iter().map(|n| n.as_u64().unwrap()).sum::<u64>()), (3, 600));
+}
+
+#[test]
+fn an_edge_list_is_imported() {
+    let folder = Folder::new("graph-imported");
+    std::fs::write(folder.path().join("e.csv"), "a,b\n0,1\n1,2\n").unwrap();
+    let flags = ["--symmetric", "--train", "1", "--output", "g.graph"];
+    let made = folder.run(&[&["graph", "import", "e.csv"], &flags[..]].concat());
+    assert_eq!(
+        (made.code, made.stderr.as_str()),
+        (Some(0), "wrote g.graph: 3 vertices, 4 edges\n")
+    );
+    let info = folder.run(&["graph", "info", "g.graph"]);
+    assert!(info.stdout.contains("largest in-degree    2\n"), "{}", info.stdout);
+    let one = folder.run(&["graph", "partition", "g.graph", "--parts", "3", "--method", "hash"]);
+    assert!(one.stdout.lines().last().unwrap().ends_with("chosen"), "{}", one.stdout);
+}
+
+#[test]
+fn errors_have_the_place_and_both_values() {
+    let folder = Folder::new("graph-errors");
+    std::fs::write(folder.path().join("e.txt"), "0 1\n1 x\n").unwrap();
+    std::fs::write(folder.path().join("g.txt"), "0 1\n").unwrap();
+    let made = folder.run(&["graph", "import", "g.txt", "--output", "g.graph"]);
+    assert_eq!(made.code, Some(0), "{}", made.stderr);
+    for (words, expected) in [
+        (
+            &["import", "e.txt", "--output", "o.graph"][..],
+            "error: e.txt: line 2: 'x', expected the destination of an edge\n",
+        ),
+        (
+            &["import", "g.txt", "--output", "o.graph", "--vertices", "1"],
+            "error: g.txt: the file has vertex 1",
+        ),
+        (
+            &["import", "gone.txt", "--output", "o.graph"],
+            "error: gone.txt: cannot open: No such file",
+        ),
+        (&["import", "g.xml", "--output", "o.graph"], "error: g.xml: a name that ends in 'xml'"),
+        (&["info", "g.txt"], "error: g.txt: 4 bytes, expected a header of 128 bytes"),
+        (&["partition", "g.graph", "--parts", "2"], "error: no training vertices\nhint: "),
+        (
+            &["partition", "g.graph", "--parts", "3"],
+            "error: 3 parts of 2 vertices, expected 1 to 2\n",
+        ),
+    ] {
+        let ended = folder.run(&[&["graph"], words].concat());
+        assert_eq!(ended.code, Some(2), "{words:?} {}", ended.stderr);
+        assert!(ended.stderr.starts_with(expected), "{words:?} {}", ended.stderr);
+    }
+}
