@@ -60,6 +60,41 @@ def test_the_numpy_example_averages():
     assert outcomes[0].stdout == "2 ranks, average [0.5, 0.5, 0.5, 0.5]\n"
 
 
+@pytest.mark.needs("torch_geometric")
+def test_the_graph_example_learns_what_features_alone_do_not_tell(tmp_path):
+    from types import SimpleNamespace
+
+    import torch
+
+    from thinwire.torch.graph import save
+
+    random = torch.Generator().manual_seed(1)
+    count = 600
+    block = torch.randint(3, (count,), generator=random)
+    edges = torch.randint(count, (2, 40 * count), generator=random)
+    # All edges within a block, a tenth of the others.
+    within = block[edges[0]] == block[edges[1]]
+    kept = within | (torch.rand(edges.shape[1], generator=random) < 0.1)
+    noise = 2 * torch.randn(count, 3, generator=random)
+    x = torch.nn.functional.one_hot(block).float() + noise
+    train = torch.arange(count) % 2 == 0
+    data = SimpleNamespace(
+        edge_index=edges[:, kept], x=x, y=block, train_mask=train, test_mask=~train
+    )
+    save(data, tmp_path / "parts.graph", [0, 250, count])
+    alone = float((x.argmax(1) == block).float().mean())
+    (reached,) = told(
+        "torch_graph.py",
+        "accuracy",
+        str(tmp_path / "parts.graph"),
+        "--batch",
+        "32",
+        "--codec",
+        "int8",
+    )
+    assert reached > alone + 0.2
+
+
 def test_an_example_runs_under_torchrun():
     command = [
         sys.executable,

@@ -94,7 +94,9 @@ def test_batches_do_not_depend_on_threads_and_caches():
 def test_without_shuffling_seeds_are_in_their_order():
     inputs = torch.tensor([9, 4, 30, 2, 11])
     loader = Loader(graph(), [2], 2, inputs)
-    assert torch.cat([batch.n_id[: batch.batch_size] for batch in loader]).tolist() == inputs.tolist()
+    assert (
+        torch.cat([batch.n_id[: batch.batch_size] for batch in loader]).tolist() == inputs.tolist()
+    )
 
 
 def test_ranks_share_a_pass():
@@ -103,6 +105,17 @@ def test_ranks_share_a_pass():
     assert {len(loader) for loader in loaders} == {5}
     seeds = [batch.n_id[: batch.batch_size] for loader in loaders for batch in loader]
     assert sorted(torch.cat(seeds).tolist()) == list(range(VERTICES))
+
+
+def test_ranks_draw_from_their_own_parts():
+    data, bounds = graph(), [0, 20, 33, VERTICES]
+    for rank in range(3):
+        loader = Loader(data, [2], 4, shuffle=True, rank=rank, world=3, bounds=bounds)
+        assert len(loader) == 7
+        seeds = torch.cat([batch.n_id[: batch.batch_size] for batch in loader])
+        assert sorted(seeds.tolist()) == list(range(bounds[rank], bounds[rank + 1]))
+    with pytest.raises(InvalidError, match="3 parts, expected one per rank, 2"):
+        Loader(data, [2], 4, rank=0, world=2, bounds=bounds)
 
 
 def test_a_loaded_position_goes_on_where_it_was():
@@ -180,7 +193,9 @@ def test_a_bad_graph_is_named():
     with pytest.raises(InvalidError, match=r"edge_index has vertex 60, expected 0\.\.60"):
         Loader(data, [2])
     data.edge_index = data.edge_index.float()
-    with pytest.raises(InvalidError, match=r"torch.float32 \[2, 400\], expected torch.int64 \[2, edges\]"):
+    with pytest.raises(
+        InvalidError, match=r"torch.float32 \[2, 400\], expected torch.int64 \[2, edges\]"
+    ):
         Loader(data, [2])
 
 

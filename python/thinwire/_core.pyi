@@ -426,10 +426,11 @@ class GraphFile:
         features: tuple[int, int, str] | None = None,
         labels: int | None = None,
         split: int | None = None,
+        bounds: list[int] | None = None,
     ) -> None:
         """Writes a file. Features are address, columns and format ("f32", "f16") of the rows; labels
         are the address of i64, below 0 for none; the split is the address of bytes: 0 none, 1 training,
-        2 validation, 3 test."""
+        2 validation, 3 test. `bounds` are the first vertices of parts, and the number of vertices."""
     def graph(self) -> Graph:
         """The topology, which shares the file's memory."""
     @property

@@ -71,7 +71,8 @@ impl GraphFile {
     /// Writes a file. Features are address, columns and format of the rows, f32 or f16; labels are the address of i64, below 0 for none; the split is the address of bytes: 0 for none, 1 training,
     /// 2 validation, 3 test.
     #[staticmethod]
-    #[pyo3(signature = (path, graph, features = None, labels = None, split = None))]
+    #[pyo3(signature = (path, graph, features = None, labels = None, split = None, bounds = None))]
+    #[expect(clippy::too_many_arguments, reason = "keyword arguments of a Python function")]
     fn write(
         py: Python<'_>,
         path: PathBuf,
@@ -79,6 +80,7 @@ impl GraphFile {
         features: Option<(usize, u32, String)>,
         labels: Option<usize>,
         split: Option<usize>,
+        bounds: Option<Vec<u32>>,
     ) -> PyResult<()> {
         let vertices = graph.adjacency.vertices() as usize;
         let labels = labels.map(|address| Memory::rows(address, vertices)).transpose()?;
@@ -107,9 +109,16 @@ impl GraphFile {
                     width: *width as u32,
                     row: &row,
                 });
-            let (labels, split) = (labels.as_deref(), split.as_deref());
-            let graph = &graph.adjacency;
-            thinwire_graph::write(&path, &Contents { graph, features, labels, split, parts: None })
+            // The caller's numbers are those before parts were made.
+            let origins: Vec<u32> = (0..graph.adjacency.vertices()).collect();
+            let contents = Contents {
+                graph: &graph.adjacency,
+                features,
+                labels: labels.as_deref(),
+                split: split.as_deref(),
+                parts: bounds.as_deref().map(|bounds| (bounds, &origins[..])),
+            };
+            thinwire_graph::write(&path, &contents)
         });
         Ok(written.map_err(invalid)?)
     }
@@ -188,6 +197,8 @@ struct Described {
     pass: u64,
     step: u32,
     threads: usize,
+    /// First vertices of the parts, and the number of vertices, if each rank draws from its own part.
+    bounds: Option<Vec<u32>>,
     /// Bytes and policy of the cache.
     cache: Option<(u64, String)>,
 }
@@ -203,7 +214,23 @@ impl Described {
     }
 
     fn batches(&self, seeds: Vec<u32>) -> Result<Batches, Failure> {
-        let batches = Batches::global(seeds, self.ranks, self.batch, self.seed).map_err(invalid)?;
+        let batches = match &self.bounds {
+            None => Batches::global(seeds, self.ranks, self.batch, self.seed),
+            Some(bounds) if bounds.len() as u64 == u64::from(self.ranks) + 1 => {
+                let within = |part: &[u32]| {
+                    let is_own = |seed: &&u32| (part[0]..part[1]).contains(seed);
+                    seeds.iter().filter(is_own).copied().collect()
+                };
+                Batches::local(bounds.windows(2).map(within).collect(), self.batch, self.seed)
+            }
+            Some(bounds) => {
+                let (parts, ranks) = (bounds.len().saturating_sub(1), self.ranks);
+                return Err(Failure::invalid(format!(
+                    "{parts} parts, expected one per rank, {ranks}"
+                )));
+            }
+        };
+        let batches = batches.map_err(invalid)?;
         Ok(if self.shuffle { batches } else { batches.in_order() })
     }
 

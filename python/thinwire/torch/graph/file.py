@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -15,12 +16,13 @@ DTYPES = {"f32": torch.float32, "f16": torch.float16}
 """Dtypes of the formats of features."""
 
 
-def save(data: Any, path: str | os.PathLike[str]) -> None:
+def save(data: Any, path: str | os.PathLike[str], bounds: Sequence[int] | None = None) -> None:
     """Writes a graph to a file, which ranks open with `StoredGraph`.
 
     `data` is as for `Loader`. The file gets `edge_index`, without the order of its edges, `x` [V, F] of
     float32 or float16, `y` (whole numbers [V], below 0 for none), `train_mask`, `val_mask` and
-    `test_mask`, of which a vertex has one.
+    `test_mask`, of which a vertex has one. `bounds` are the first vertices of parts, and the number of
+    vertices; `thinwire graph partition` makes parts with few edges between them.
 
     # Errors
 
@@ -34,7 +36,9 @@ def save(data: Any, path: str | os.PathLike[str]) -> None:
         x = on_cpu("x", x.detach()).contiguous()
         names = {dtype: name for name, dtype in DTYPES.items()}
         if x.dim() != 2 or x.dtype not in names:
-            raise InvalidError(f"x is {x.dtype} {list(x.shape)}, expected float32 or float16 [V, F]")
+            raise InvalidError(
+                f"x is {x.dtype} {list(x.shape)}, expected float32 or float16 [V, F]"
+            )
         features = (x.data_ptr(), x.shape[1], names[x.dtype])
     if y is not None:
         y = y.to("cpu", torch.int64).contiguous()
@@ -46,7 +50,9 @@ def save(data: Any, path: str | os.PathLike[str]) -> None:
             check_rows(name, mask, vertices)
             split[mask.to("cpu", torch.bool)] = number
     labels = None if y is None else y.data_ptr()
-    GraphFile.write(path, graph, features, labels, split.data_ptr() if split.any() else None)
+    uses = split.data_ptr() if split.any() else None
+    parts = None if bounds is None else list(bounds)
+    GraphFile.write(path, graph, features, labels, uses, parts)
 
 
 def check_rows(name: str, tensor: torch.Tensor, vertices: int) -> None:

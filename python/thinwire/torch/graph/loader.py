@@ -50,6 +50,9 @@ class Loader:
         seed: Seed of orders and samples; equal on all ranks.
         layout: "edges" as PyG's `NeighborLoader`: every vertex draws once, and all layers use all edges.
             "blocks" as DGL: every vertex draws anew in each layer.
+        bounds: First vertices of parts, one per rank, and the number of vertices, such as
+            `StoredGraph.bounds`: each rank's seeds are those of its own part. All ranks have as many
+            batches. None deals all seeds to all ranks.
         features: Features of all vertices that the ranks share, in place of `data.x`.
         cache: Most bytes of a cache, such as "1GB", before shared features or an `x` that is a mapped file.
             It holds what the next batches use. None reads every batch's rows.
@@ -68,6 +71,7 @@ class Loader:
         shuffle: bool = False,
         seed: int = 0,
         layout: str = "edges",
+        bounds: Sequence[int] | None = None,
         features: SharedFeatures | None = None,
         cache: int | str | None = None,
         threads: int | None = None,
@@ -81,7 +85,9 @@ class Loader:
             raise InvalidError(f"batch_size {batch_size}, expected 1 or more")
         for fan_out in num_neighbors:
             if fan_out < -1:
-                raise InvalidError(f"num_neighbors has {fan_out}, expected -1 for all, or 0 and more")
+                raise InvalidError(
+                    f"num_neighbors has {fan_out}, expected -1 for all, or 0 and more"
+                )
         self.data = data
         self._vertices = count_vertices(data) if features is None else len(features)
         stored = isinstance(data, StoredGraph)
@@ -100,6 +106,7 @@ class Loader:
             "rank": rank,
             "ranks": world,
             "threads": threads or 0,
+            "bounds": None if bounds is None else list(bounds),
             "cache": None if cache is None else (bytes_of(cache), "foreseen"),
         }
         self._places = torch.empty(self._vertices, dtype=torch.int64)
@@ -144,7 +151,9 @@ class Loader:
         """
         position = (int(state["pass"]), int(state["step"]))
         if position[0] < 0 or not 0 <= position[1] < len(self):
-            raise InvalidError(f"pass {position[0]}, step {position[1]}, expected steps of 0..{len(self)}")
+            raise InvalidError(
+                f"pass {position[0]}, step {position[1]}, expected steps of 0..{len(self)}"
+            )
         self._next = position
 
     def _start(self, position: tuple[int, int]) -> GraphLoader:
@@ -157,13 +166,18 @@ class Loader:
         """Returns the names of other tensors with a row per vertex, and per edge."""
         data, edges = self.data, self._topology.core.edges
         if hasattr(data, "is_node_attr"):
-            tensors = [key for key in data.keys() if torch.is_tensor(data[key]) and key not in OWN]
+            found = data.to_dict().items()
+            tensors = [key for key, value in found if torch.is_tensor(value) and key not in OWN]
             nodes = [key for key in tensors if data.is_node_attr(key)]
             return nodes, [key for key in tensors if data.is_edge_attr(key)]
         found = {
-            key: value for key, value in vars(data).items() if torch.is_tensor(value) and key not in OWN
+            key: value
+            for key, value in vars(data).items()
+            if torch.is_tensor(value) and key not in OWN
         }
-        nodes = [key for key, value in found.items() if value.dim() and len(value) == self._vertices]
+        nodes = [
+            key for key, value in found.items() if value.dim() and len(value) == self._vertices
+        ]
         others = [key for key, value in found.items() if value.dim() and len(value) == edges]
         return nodes, [key for key in others if key not in nodes]
 
@@ -220,7 +234,9 @@ def seeds(input_nodes: torch.Tensor | None, vertices: int) -> torch.Tensor:
         return torch.arange(vertices)
     if input_nodes.dtype == torch.bool:
         if input_nodes.shape != (vertices,):
-            raise InvalidError(f"input_nodes is a mask {list(input_nodes.shape)}, expected [{vertices}]")
+            raise InvalidError(
+                f"input_nodes is a mask {list(input_nodes.shape)}, expected [{vertices}]"
+            )
         found = input_nodes.nonzero().view(-1)
     else:
         found = input_nodes.to(torch.int64).view(-1)
@@ -231,7 +247,9 @@ def seeds(input_nodes: torch.Tensor | None, vertices: int) -> torch.Tensor:
         wrong = int(found.min()) if int(found.min()) < 0 else int(found.max())
         raise InvalidError(f"input_nodes has vertex {wrong}, expected 0..{vertices}")
     if len(found.unique()) != len(found):
-        raise InvalidError("input_nodes has a vertex twice, expected each once (hint: tensor.unique())")
+        raise InvalidError(
+            "input_nodes has a vertex twice, expected each once (hint: tensor.unique())"
+        )
     return found
 
 

@@ -35,7 +35,9 @@ class SharedFeatures:
         InvalidError if ranks have rows of other shapes or dtypes; PeerError if a rank does not answer.
         """
         if not (torch.distributed.is_available() and torch.distributed.is_initialized()):
-            raise InvalidError("SharedFeatures needs ranks (hint: torch.distributed.init_process_group)")
+            raise InvalidError(
+                "SharedFeatures needs ranks (hint: torch.distributed.init_process_group)"
+            )
         own = rows_of_tensor(x) if isinstance(x, torch.Tensor) else x
         if own.like is None:
             raise InvalidError("a graph without features has nothing to share")
@@ -53,7 +55,9 @@ class SharedFeatures:
         self._server = RowServer(own.source, first, f"{address()}:0", tokens[0])
         addresses: list = [None] * world
         torch.distributed.all_gather_object(addresses, self._server.address)
-        parts = [own.source if other == rank else address for other, address in enumerate(addresses)]
+        parts = [
+            own.source if other == rank else address for other, address in enumerate(addresses)
+        ]
         self.rows = Rows(own.like, RowSource.of_parts(parts, tokens[0], timeout))
 
     def __len__(self) -> int:
