@@ -6,6 +6,7 @@
 //! partitions give all ranks the same number of training vertices, and closures that share little.
 
 mod deal;
+mod level;
 mod metis;
 mod pagraph;
 mod parts;
@@ -84,10 +85,17 @@ pub fn partition(
     let of = match method {
         Method::Hash => deal::hash(&weights, options),
         Method::Ranges => deal::ranges(&weights, options),
-        Method::Ldg => stream::stream(&graph.symmetrized(), &weights, Rule::Ldg, options),
-        Method::Fennel => stream::stream(&graph.symmetrized(), &weights, Rule::Fennel, options),
         Method::PaGraph => pagraph::partition(graph, training, options),
-        Method::Metis => metis::partition(&graph.symmetrized(), &weights, options)?,
+        Method::Ldg | Method::Fennel | Method::Metis => {
+            let both = graph.symmetrized();
+            let mut of = match method {
+                Method::Ldg => stream::stream(&both, &weights, Rule::Ldg, options),
+                Method::Fennel => stream::stream(&both, &weights, Rule::Fennel, options),
+                _ => metis::partition(&both, &weights, options)?,
+            };
+            level::level(&both, &weights, options, &mut of);
+            of
+        }
     };
     Parts::new(options.parts, of)
 }

@@ -45,6 +45,22 @@ proptest! {
     }
 
     #[test]
+    fn training_vertices_are_within_the_bound(
+        graph in graphs(), training in training(), parts in 1_u32..6, percent in 0_u32..50
+    ) {
+        let balance_max = 1.0 + f64::from(percent) / 100.0;
+        let options = Options { parts, hops: 1, balance_max, seed: 3 };
+        let mean = training.len() as f64 / f64::from(parts);
+        let limit = (mean * balance_max).floor().max(mean.ceil()) as u64;
+        // Ranges cannot choose their vertices.
+        for method in Method::all().into_iter().filter(|method| *method != Method::Ranges) {
+            let made = partition(&graph, &training, method, &options).unwrap();
+            let most = Report::new(&graph, &training, &made, 1).training.into_iter().max().unwrap();
+            prop_assert!(most <= limit, "{}: {} above {}", method, most, limit);
+        }
+    }
+
+    #[test]
     fn a_closure_has_all_in_neighbours_and_no_others(
         graph in graphs(), training in training(), hops in 0_u32..4
     ) {
