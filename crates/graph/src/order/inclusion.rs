@@ -66,8 +66,10 @@ fn draws(
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
-    use crate::sample::{Sample, Sampler};
+    use crate::sample::{Sample, Sampler, Weights};
     use thinwire_wire::random::{Key, permutation};
 
     /// Returns the fraction of many batches that use each vertex of a tree, in which vertices are
@@ -91,7 +93,9 @@ mod tests {
         // Two trees of seeds 0 and 1; vertices 2..6 and 6..8 hang on them, and 8..11 on vertex 2.
         let edges = [(2, 0), (3, 0), (4, 0), (5, 0), (6, 1), (7, 1), (8, 2), (9, 2), (10, 2)];
         let graph = Adjacency::from_edges(12, &edges).unwrap();
-        for draw in [Draw::Distinct, Draw::Repeated] {
+        let values = (1..=graph.edges()).map(|edge| (edge % 4) as f32).collect();
+        let weighted = Draw::WeightedRepeated(Arc::new(Weights::new(values).unwrap()));
+        for draw in [Draw::Distinct, Draw::Repeated, weighted] {
             // A hop without expanding 0 and 1 again, which would not be independent of the first.
             let frontier = crate::sample::Frontier::New;
             let sampling = Sampling { draw, frontier, ..Sampling::new(&[2, 2]) };
