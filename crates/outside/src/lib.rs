@@ -20,6 +20,7 @@ mod message;
 mod model;
 mod names;
 mod onnx;
+mod parts;
 mod plan;
 mod program;
 pub mod protobuf;
@@ -44,6 +45,7 @@ pub use message::message;
 pub use model::model;
 pub use names::{choice, names};
 pub use onnx::onnx;
+pub use parts::parts;
 pub use plan::{BATCH, MODEL, SEQUENCE, cluster, plan};
 pub use program::run as program;
 pub use roster::roster;
@@ -95,4 +97,5 @@ pub const TARGETS: &[Target] = &[
     Target { name: "settings", run: settings },
     Target { name: "edges", run: edges },
     Target { name: "topology", run: topology },
+    Target { name: "parts", run: parts },
 ];

@@ -1,0 +1,42 @@
+//! Laws of the service for rows of a graph's part.
+
+use std::sync::LazyLock;
+use std::time::Instant;
+
+use thinwire_link::service::{Action, ClientId, Outbox, Service};
+use thinwire_loader::RowService;
+use thinwire_rows::Frozen;
+
+use crate::draw::Draw;
+
+/// Time at which all requests come; the service does not look at it.
+static NOW: LazyLock<Instant> = LazyLock::new(Instant::now);
+
+/// Checks that any request is answered with as many rows as it has numbers, equal to those of the part, or
+/// with a description, or is an error in one line.
+pub fn parts(bytes: &[u8]) {
+    let mut draw = Draw::new(bytes);
+    let (width, rows) = (usize::from(draw.u8() % 9) + 1, u64::from(draw.u8() % 9));
+    let first = draw.u64() >> 1;
+    let all: Vec<u8> = (0..rows as usize * width).map(|at| at as u8).collect();
+    let source = Frozen::in_memory(all.clone(), width).expect("rows are whole");
+    let mut service = RowService::new(source, first, rows).expect("rows are small");
+    let request = draw.rest();
+    let mut out = Outbox::new();
+    if let Err(error) = service.received(ClientId(1), request, *NOW, &mut out) {
+        assert_eq!(error.to_string().lines().count(), 1, "{error}");
+        return assert!(out.take().is_empty(), "an answer beside an error");
+    }
+    let actions = out.take();
+    let [Action::Send { to: ClientId(1), message }] = &actions[..] else {
+        panic!("{actions:?}, expected one answer");
+    };
+    let (kind, numbers) = request.split_first().expect("an empty request is refused");
+    if *kind == 0 {
+        return assert_eq!(message[8..], [first.to_le_bytes(), rows.to_le_bytes()].concat());
+    }
+    let (numbers, _) = numbers.as_chunks::<8>();
+    let expected = numbers.iter().map(|number| u64::from_le_bytes(*number) as usize);
+    let expected: Vec<u8> = expected.flat_map(|row| all[row * width..][..width].to_vec()).collect();
+    assert_eq!(*message, expected);
+}
