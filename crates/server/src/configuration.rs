@@ -5,14 +5,19 @@
 //! that a shard should have, and [`View::next`] those that it has now. The first views are created once there
 //! are a definition, as many servers as it requires, and an address of each.
 //!
-//! Laws: successive views of a shard obey [`View::next`]; when all learners have reported, each shard that is
-//! not lost has as many replicas as the definition requires, or as there are servers; a restored
-//! configuration continues exactly as the saved one.
+//! A shard of which no replica is in the epoch keeps its view, whose replicas may come back. It is silent, or lost
+//! once they are known to be dead.
+//!
+//! Laws: successive views of a shard obey [`View::next`]; a silent or lost shard gets its next view when a replica
+//! of its last view reports its copy; when all learners have reported, each other shard has as many replicas as
+//! the definition requires, or as there are servers; a restored configuration continues exactly as the saved one.
 
 mod definition;
 mod request;
 mod snapshot;
 mod state;
+
+use std::collections::BTreeSet;
 
 use thinwire_job::elastic::{Role, ViewService};
 use thinwire_member::Id;
@@ -99,8 +104,8 @@ impl Configuration {
         let Some(view) = self.state.views.get(shard as usize) else {
             return Err(format!("shard {shard}, expected one of {shards}"));
         };
-        // A report about another view is void.
-        if view.number != report.0 {
+        // A report about another view is void, and a copy that was away is reported first.
+        if view.number != report.0 || self.state.is_away(shard) {
             return Ok(());
         }
         if view.primary() != Some(from) {
@@ -111,6 +116,33 @@ impl Configuration {
             self.interrupt(|| format!("the servers of shard {shard} have changed"));
         }
         Ok(())
+    }
+
+    /// Takes shards up again that no server of the epoch had: a replica of their last view has come back. Every
+    /// replica has all acknowledged writes, and there has been no later view in which others could have been made.
+    fn kept(&mut self, from: Id, kept: &[(u32, u64)]) {
+        // A server that is not in the epoch yet repeats its report.
+        if !self.state.servers.contains(&from) {
+            return;
+        }
+        let is_kept = |(shard, number): &&(u32, u64)| {
+            let view = self.state.views.get(*shard as usize);
+            let is_last = view.is_some_and(|it| it.number == *number && it.replicas.contains(&from));
+            is_last && self.state.is_away(*shard)
+        };
+        let kept: BTreeSet<u32> = kept.iter().filter(is_kept).map(|(shard, _)| *shard).collect();
+        if kept.is_empty() {
+            return;
+        }
+        self.change(|state| {
+            state.lost.retain(|shard| !kept.contains(shard));
+            state.silent.retain(|shard| !kept.contains(shard));
+            // The copies that are there stay where they are.
+            for shard in kept.into_iter().map(|shard| shard as usize) {
+                state.placement.shards[shard].clone_from(&state.views[shard].replicas);
+            }
+        });
+        self.place();
     }
 
     /// Creates the first views, or adapts them to the current servers.
@@ -142,34 +174,32 @@ impl Configuration {
         let before = self.state.views.clone();
         self.change(|state| state.placement = placement);
         for shard in 0..self.state.views.len() as u32 {
-            if self.state.lost.contains(&shard) {
+            if self.state.is_away(shard) {
                 continue;
             }
             match self.next_view(shard, None) {
                 Ok(None) => {}
                 Ok(Some(next)) => self.state.views[shard as usize] = next,
-                Err(_) => self.lose(shard),
+                Err(_) => insert(&mut self.state.silent, shard),
             }
         }
         let views = before.iter().zip(&self.state.views);
         let changed = views.into_iter().position(|(before, view)| before != view);
-        if let Some(shard) = changed.or(self.state.lost.first().map(|shard| *shard as usize)) {
+        let away = self.state.away().next().map(|shard| shard as usize);
+        if let Some(shard) = changed.or(away) {
             self.interrupt(|| format!("the servers of shard {shard} have changed"));
         }
     }
 
-    /// Gives all shards up: no server is left.
-    fn lose_all(&mut self) {
-        let shards = self.state.views.len();
-        if self.state.lost.len() < shards {
-            self.change(|state| state.lost = (0..shards as u32).collect());
-            self.interrupt(|| "no server is left".to_owned());
-        }
-    }
-
-    fn lose(&mut self, shard: u32) {
-        let at = self.state.lost.partition_point(|lost| *lost < shard);
-        self.state.lost.insert(at, shard);
+    /// Returns the shards whose replicas are all dead, and that are not listed as lost.
+    fn newly_lost(&self, is_dead: &dyn Fn(Id) -> bool) -> Vec<u32> {
+        let JobState { servers, views, silent, lost, .. } = &self.state;
+        // While one of the epoch's servers lives, an epoch without the dead ones follows.
+        let is_deserted = !servers.is_empty() && servers.iter().all(|id| is_dead(*id));
+        let asked = if is_deserted { (0..views.len() as u32).collect() } else { silent.clone() };
+        let dead = |shard: &u32| views[*shard as usize].replicas.iter().all(|id| is_dead(*id));
+        let is_listed = |shard: &u32| lost.binary_search(shard).is_ok();
+        asked.into_iter().filter(|shard| !is_listed(shard) && dead(shard)).collect()
     }
 
     fn next_view(
@@ -207,8 +237,14 @@ impl ViewService for Configuration {
         }
     }
 
-    fn deserted(&mut self) {
-        self.lose_all();
+    fn look(&mut self, is_dead: &dyn Fn(Id) -> bool) {
+        let dead = self.newly_lost(is_dead);
+        let Some(first) = dead.first() else { return };
+        self.change(|state| {
+            state.silent.retain(|shard| dead.binary_search(shard).is_err());
+            dead.iter().for_each(|shard| insert(&mut state.lost, *shard));
+        });
+        self.interrupt(|| format!("shard {first} is lost"));
     }
 
     fn request(&mut self, from: Id, request: &[u8]) -> Result<(), String> {
@@ -216,6 +252,10 @@ impl ViewService for Configuration {
             ViewRequest::Define(definition) => self.define(definition),
             ViewRequest::Address(address) => self.address(from, address),
             ViewRequest::Ready { shard, view, learner } => self.ready(from, shard, (view, learner)),
+            ViewRequest::Kept { views } => {
+                self.kept(from, &views);
+                Ok(())
+            }
             ViewRequest::Snapshot { number } => self.begin_snapshot(from, number),
             ViewRequest::Logged { snapshot, pushes } => self.logged(from, snapshot, &pushes),
             ViewRequest::Written { snapshot } => self.written(from, snapshot),
@@ -237,6 +277,11 @@ impl ViewService for Configuration {
         self.heard = Heard::default();
         Ok(())
     }
+}
+
+/// Inserts a number into an ascending list that lacks it.
+fn insert(list: &mut Vec<u32>, number: u32) {
+    list.insert(list.partition_point(|other| *other < number), number);
 }
 
 #[cfg(test)]

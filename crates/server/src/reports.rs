@@ -55,6 +55,8 @@ pub struct Reports {
 #[derive(Debug, Default)]
 struct State {
     ready: Ready,
+    /// Shards that no server of the epoch has and whose copies are here, with their last views.
+    kept: Vec<(u32, u64)>,
     snapshot: SnapshotReport,
     /// Channel to the thread that writes snapshots, and the number of its unfinished tasks: at most one per
     /// shard, plus three.
@@ -101,6 +103,21 @@ impl Reports {
     /// Returns the reason why this server lost its rows, if it did.
     pub fn failure(&self) -> Option<String> {
         self.lock().failure.clone()
+    }
+
+    /// Reports the shards that no server of the epoch has and whose copies are here, with their last views. This
+    /// replaces the last such report.
+    pub fn keep(&self, views: Vec<(u32, u64)>) {
+        let mut state = self.lock();
+        if state.kept != views {
+            state.kept = views;
+            state.waker.iter().for_each(Waker::wake);
+        }
+    }
+
+    /// Returns the last report of kept copies.
+    pub fn kept(&self) -> Vec<(u32, u64)> {
+        self.lock().kept.clone()
     }
 
     /// Removes and returns the reports about learners.

@@ -156,12 +156,23 @@ impl ServerService {
         for shard in 0..self.keepers.len() {
             self.on(shard, Event::Workers(state.workers.clone()), now, out);
         }
+        self.report_kept(state);
         let Some(snapshot) = &state.snapshot else { return };
         let (number, order) = (snapshot.number, snapshot.order());
         for shard in 0..self.keepers.len() {
             let order = order.clone();
             self.on(shard, Event::Snapshot { snapshot: number, order }, now, out);
         }
+    }
+
+    /// Reports the copies that this server has of shards that no server of the epoch has.
+    fn report_kept(&self, state: &JobState) {
+        let kept = state.away().filter_map(|shard| {
+            let (keeper, view) =
+                (self.keepers.get(shard as usize)?, state.views.get(shard as usize)?);
+            keeper.keeps(view).then_some((shard, view.number))
+        });
+        self.reports.keep(kept.collect());
     }
 
     /// Returns figures for monitoring.

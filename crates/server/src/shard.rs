@@ -116,6 +116,11 @@ impl Shard {
         &self.view
     }
 
+    /// Returns whether this server has the copy of a replica in this view, and knows of no later one.
+    pub fn keeps(&self, view: &View) -> bool {
+        self.copy.is_some() && self.view == *view && view.replicas.contains(&self.id)
+    }
+
     /// Returns the number of writes committed here, or `None` without a copy.
     pub fn committed(&self) -> Option<u64> {
         self.copy.as_ref().map(|copy| copy.log.committed())

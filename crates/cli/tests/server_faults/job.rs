@@ -11,7 +11,7 @@ use thinwire_job::elastic::Seat;
 
 use crate::counter::{COUNTS, PUSHED, TOKEN, VARIABLE};
 use crate::network::{Network, Place};
-use crate::support::{Folder, SILENCE, eventually, free_port};
+use crate::support::{Folder, SILENCE, eventually, free_port, signal};
 
 /// Path of the program.
 const PROGRAM: &str = env!("CARGO_BIN_EXE_thinwire");
@@ -72,6 +72,14 @@ impl<'a> CountedJob<'a> {
     /// Kills a server with SIGKILL.
     pub fn kill_server(&mut self, at: usize) {
         drop(self.servers.remove(at));
+    }
+
+    /// Stops a server with SIGSTOP for a time.
+    pub fn stop_server(&mut self, at: usize, time: Duration) {
+        let process = self.servers[at].0.id();
+        signal(process, "STOP");
+        std::thread::sleep(time);
+        signal(process, "CONT");
     }
 
     /// Kills two servers at once with SIGKILL.

@@ -18,6 +18,7 @@ use std::time::Duration;
 use counter::PUSHES;
 use job::CountedJob;
 use network::{Network, Place};
+use support::SILENCE;
 
 /// Time for which a server is cut off: longer than the silence after which it is lost.
 const CUT: Duration = Duration::from_secs(15);
@@ -78,6 +79,13 @@ fn a_server_cut_off() {
     let Some(network) = Network::of_two_hosts() else { return };
     rounds("cut", &network, (3, 1), |job, _| {
         job.cut(CUT);
+    });
+}
+
+#[test]
+fn the_only_copies_on_a_server_that_stops_for_a_while() {
+    rounds("stopped", &Network::Loopback, (2, 0), |job, round| {
+        job.stop_server(round % 2, SILENCE + SILENCE / 2);
     });
 }
 

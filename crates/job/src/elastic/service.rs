@@ -127,7 +127,7 @@ impl CoordinatorService {
         let actions = self.sides.of(role)?.authority.on(event, at);
         // Before anything is saved, so that an epoch and the views of it are saved together.
         self.sides.note_epochs();
-        self.sides.note_desertion(at);
+        self.sides.note_deaths(at);
         let answer = self.perform(role, actions, out);
         self.publish(None, out);
         self.target.store(self.sides.workers.authority.target(), Ordering::Relaxed);

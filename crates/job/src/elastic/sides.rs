@@ -65,11 +65,11 @@ impl Sides {
         }
     }
 
-    /// Tells the view service if all servers of their last epoch are dead.
-    pub fn note_desertion(&mut self, now: Duration) {
+    /// Lets the view service look which servers are dead.
+    pub fn note_deaths(&mut self, now: Duration) {
         let Some(ServerSide { side, views }) = &mut self.servers else { return };
-        if side.authority.roster().is_some_and(|roster| roster.is_deserted(now)) {
-            views.deserted();
+        if let Some(roster) = side.authority.roster() {
+            views.look(&|id| roster.is_dead(id, now));
         }
     }
 

@@ -29,8 +29,9 @@ pub trait ViewService: Send {
     /// of the coordinator.
     fn started(&mut self, role: Role, epoch: u32, members: &[Id]);
 
-    /// All servers of the last epoch are dead, and no epoch follows until others join. It is told again until then.
-    fn deserted(&mut self) {}
+    /// May look which servers are known to be dead, whether they are in the last epoch or not; called after every event.
+    /// A server that is only silent may be cut off, and counts as alive.
+    fn look(&mut self, _is_dead: &dyn Fn(Id) -> bool) {}
 
     /// The process `from` asks for something; `Id(0)` is a process that only reads.
     ///

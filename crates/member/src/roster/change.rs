@@ -13,12 +13,11 @@ impl Roster {
         is_overdue || self.peers.is_gone(id, is_missed, &self.options, now)
     }
 
-    /// Returns whether all members of the last epoch are known to be dead: each has ended, or its connection was closed
-    /// [`crate::Options::silence`] ago and it has not come back. A member that is only silent may be cut off, and counts as
-    /// alive here.
-    pub fn is_deserted(&self, now: Duration) -> bool {
-        let is_dead = |id: &Id| self.peers.is_dead(*id, self.options.silence, now);
-        !self.members().is_empty() && self.members().iter().all(is_dead)
+    /// Returns whether a process is known to be dead: it has ended, or its connection was closed
+    /// [`crate::Options::silence`] ago and it has not come back. A process that is only silent may be cut off, and counts
+    /// as alive here.
+    pub fn is_dead(&self, id: Id, now: Duration) -> bool {
+        self.peers.is_dead(id, self.options.silence, now)
     }
 
     /// Stops the epoch if somebody is lost, wants to leave or to join, or the size is to change.

@@ -213,7 +213,9 @@ impl Desk {
                 None => format!("server {id}, whose address is not known"),
             },
         };
-        let why = ask.vain.as_deref().unwrap_or("no answer");
+        let is_silent = state.silent.binary_search(shard).is_ok();
+        let why = ask.vain.as_deref().filter(|_| !is_silent);
+        let why = why.unwrap_or(if is_silent { "all servers of the shard are silent" } else { "no answer" });
         format!("{count} requests wait, the first a {noun} of shard {shard} for {server}: {why}")
     }
 

@@ -30,6 +30,12 @@ pub enum ViewRequest {
         #[serde(with = "hex")]
         learner: Id,
     },
+    /// Reports, from a replica of shards that no server of an epoch has, that it has come back with its copies. A
+    /// server repeats this while the state lists such a shard.
+    Kept {
+        /// Numbers of the shards and of their last views.
+        views: Vec<(u32, u64)>,
+    },
     /// Asks for a snapshot of the job, with the number after the last one's.
     Snapshot {
         /// Number of the snapshot.

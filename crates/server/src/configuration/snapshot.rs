@@ -95,6 +95,9 @@ impl Configuration {
         if let Some(shard) = self.state.lost.first() {
             return Err(format!("a snapshot without shard {shard}, which is lost"));
         }
+        if let Some(shard) = self.state.silent.first() {
+            return Err(format!("a snapshot without shard {shard}, whose servers are silent"));
+        }
         self.heard = Heard::default();
         let snapshot = SnapshotState { number, asker: from, stage: SnapshotStage::Asked };
         self.change(|state| state.snapshot = Some(snapshot));

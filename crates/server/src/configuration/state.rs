@@ -40,8 +40,10 @@ pub struct JobState {
     pub placement: Placement,
     /// Workers; the version of the list is their epoch.
     pub workers: Workers,
-    /// Shards without a replica left, ascending.
+    /// Shards whose last replicas are all known to be dead, ascending.
     pub lost: Vec<u32>,
+    /// Shards whose last replicas are in no epoch and may come back, ascending.
+    pub silent: Vec<u32>,
     /// Snapshot that is under way, or the last one.
     pub snapshot: Option<SnapshotState>,
 }
@@ -60,6 +62,8 @@ struct Form {
     placement: Vec<Vec<usize>>,
     workers: (u64, Vec<Name>),
     lost: Vec<u32>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    silent: Vec<u32>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     snapshot: Option<SnapshotState>,
 }
@@ -85,6 +89,7 @@ impl JobState {
             placement: self.placement.shards.iter().map(|ids| places(ids)).collect(),
             workers: (self.workers.version, names(&self.workers.ids)),
             lost: self.lost.clone(),
+            silent: self.silent.clone(),
             snapshot: self.snapshot.clone(),
             ids: names(&ids),
         };
@@ -109,6 +114,16 @@ impl JobState {
         !self.views.is_empty()
     }
 
+    /// Returns whether no replica of a shard is in the epoch.
+    pub fn is_away(&self, shard: u32) -> bool {
+        [&self.lost, &self.silent].iter().any(|list| list.binary_search(&shard).is_ok())
+    }
+
+    /// Returns the shards of which no replica is in the epoch.
+    pub fn away(&self) -> impl Iterator<Item = u32> {
+        self.lost.iter().chain(&self.silent).copied()
+    }
+
     fn ids(&self) -> Vec<Id> {
         let views = self.views.iter().flat_map(|view| view.replicas.iter().chain(&view.learners));
         let all = self.addresses.keys().chain(&self.servers).chain(views);
@@ -125,11 +140,16 @@ impl JobState {
         if (views != 0 && views != shards) || placed != views {
             return Err(format!("{views} views and {placed} places for {shards} shards"));
         }
-        if let Some(shard) = self.lost.iter().find(|shard| **shard as usize >= views) {
-            return Err(format!("lost shard {shard} of {views}"));
+        for (what, list) in [("lost", &self.lost), ("silent", &self.silent)] {
+            if let Some(shard) = list.iter().find(|shard| **shard as usize >= views) {
+                return Err(format!("{what} shard {shard} of {views}"));
+            }
+            if !list.is_sorted_by(|one, next| one < next) {
+                return Err(format!("{what} shards {list:?}, expected ascending ones"));
+            }
         }
-        if !self.lost.is_sorted_by(|one, next| one < next) {
-            return Err(format!("lost shards {:?}, expected ascending ones", self.lost));
+        if let Some(shard) = self.silent.iter().find(|shard| self.lost.contains(shard)) {
+            return Err(format!("shard {shard} both lost and silent"));
         }
         match self.numbers().find(|number| *number > NUMBER_MAX) {
             Some(number) => Err(format!("number {number}, expected at most {NUMBER_MAX}")),
@@ -173,6 +193,7 @@ impl Form {
             },
             workers: Workers { version, ids: workers.into_iter().map(|name| name.0).collect() },
             lost: self.lost,
+            silent: self.silent,
             snapshot: self.snapshot,
         })
     }

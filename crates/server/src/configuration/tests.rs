@@ -43,8 +43,8 @@ fn start(job: &mut Configuration, epoch: u32, numbers: impl IntoIterator<Item = 
 
 /// Reports one of the learners as ready, selected by `choice`. Returns false if there is none.
 fn report(job: &mut Configuration, choice: usize) -> bool {
-    let lost = job.job_state().lost.clone();
-    let views = (0..).zip(&job.job_state().views).filter(|(shard, _)| !lost.contains(shard));
+    let views = (0..).zip(&job.job_state().views);
+    let views = views.filter(|(shard, _)| !job.job_state().is_away(*shard));
     let all: Vec<(u32, Id, u64, Id)> = views
         .flat_map(|(shard, view)| {
             let primary = view.primary().expect("a view has a primary");
@@ -56,6 +56,15 @@ fn report(job: &mut Configuration, choice: usize) -> bool {
     };
     ask(job, primary, &ViewRequest::Ready { shard, view, learner }).unwrap();
     true
+}
+
+/// Reports all copies of a server in the last views.
+fn keep(job: &mut Configuration, id: Id) {
+    let state = job.job_state();
+    let has = |shard: &u32| state.views[*shard as usize].replicas.contains(&id);
+    let kept = state.away().filter(has);
+    let views = kept.map(|shard| (shard, state.views[shard as usize].number)).collect();
+    ask(job, id, &ViewRequest::Kept { views }).unwrap();
 }
 
 fn founded(backups: u32, servers: u64) -> Configuration {
@@ -74,7 +83,8 @@ fn check_views(before: &JobState, step: &Step, after: &JobState) -> Result<(), T
             continue;
         }
         prop_assert!(new.number > old.number, "shard {shard}: {old:?} {new:?}");
-        prop_assert!(!before.lost.contains(&(shard as u32)));
+        let is_kept = matches!(step, Step::Kept(_)) && !after.is_away(shard as u32);
+        prop_assert!(is_kept || !before.is_away(shard as u32));
         let strangers: Vec<&Id> =
             new.replicas.iter().filter(|id| !old.replicas.contains(id)).collect();
         prop_assert!(strangers.iter().all(|id| old.learners.contains(id)));
@@ -89,7 +99,7 @@ fn check_rest(state: &JobState, backups: usize) -> Result<(), TestCaseError> {
     let servers = state.servers.len();
     let copies = (backups + 1).min(servers);
     let mut counts = vec![0; servers];
-    for (shard, view) in (0..).zip(&state.views).filter(|(shard, _)| !state.lost.contains(shard)) {
+    for (shard, view) in (0..).zip(&state.views).filter(|(shard, _)| !state.is_away(*shard)) {
         prop_assert!(view.learners.is_empty());
         prop_assert_eq!(view.replicas.len(), copies, "shard {}", shard);
         for id in &view.replicas {
@@ -100,7 +110,7 @@ fn check_rest(state: &JobState, backups: usize) -> Result<(), TestCaseError> {
     }
     let exact = f64::from(SHARDS) * copies as f64 / servers as f64;
     let is_even = |count: &i32| (f64::from(*count) - exact).abs() <= (0.1 * exact).max(1.0);
-    prop_assert!(!state.lost.is_empty() || counts.iter().all(is_even), "{counts:?} of {exact}");
+    prop_assert!(state.away().next().is_some() || counts.iter().all(is_even), "{counts:?} of {exact}");
     Ok(())
 }
 
@@ -109,6 +119,10 @@ enum Step {
     Servers(BTreeSet<u64>),
     Address(u64),
     Ready(usize),
+    /// A server reports its copies of shards that no server of the epoch has.
+    Kept(u64),
+    /// The servers that are not in the epoch are dead.
+    Dead,
     Workers(Vec<u64>),
     Restart,
 }
@@ -118,6 +132,8 @@ fn step() -> impl Strategy<Value = Step> {
         2 => prop::collection::btree_set(0_u64..7, 1..7).prop_map(Step::Servers),
         1 => (0_u64..7).prop_map(Step::Address),
         8 => any::<usize>().prop_map(Step::Ready),
+        2 => (0_u64..7).prop_map(Step::Kept),
+        1 => Just(Step::Dead),
         1 => prop::collection::vec(1_u64..9, 0..4).prop_map(Step::Workers),
         1 => Just(Step::Restart),
     ]
@@ -128,6 +144,11 @@ fn perform(job: &mut Configuration, epoch: u32, step: &Step) {
         Step::Servers(numbers) => start(job, epoch, numbers.iter().copied()),
         Step::Address(number) => announce(job, server(*number)),
         Step::Ready(choice) => drop(report(job, *choice)),
+        Step::Kept(number) => keep(job, server(*number)),
+        Step::Dead => {
+            let servers = job.job_state().servers.clone();
+            job.look(&|id| !servers.contains(&id));
+        }
         Step::Workers(ids) => {
             let ids: Vec<Id> = ids.iter().copied().map(Id).collect();
             job.started(Role::Worker, epoch, &ids);
@@ -181,30 +202,51 @@ fn a_third_server_takes_a_third_and_nothing_else_moves() {
 }
 
 #[test]
-fn a_shard_is_lost_with_its_last_replica_and_stays_so() {
+fn a_shard_is_silent_until_its_last_replica_reports_it_or_is_dead() {
     let mut job = founded(0, 2);
+    let views = job.job_state().views.clone();
     start(&mut job, 2, [0]);
-    let lost = job.job_state().lost.clone();
-    assert_eq!(lost.len(), SHARDS as usize / 2);
+    let silent = job.job_state().silent.clone();
+    assert_eq!((silent.len(), &job.job_state().lost), (SHARDS as usize / 2, &Vec::new()));
+    keep(&mut job, server(1));
+    assert_eq!(job.job_state().silent, silent, "it is in no epoch");
     start(&mut job, 3, 0..2);
-    assert_eq!(job.job_state().lost, lost);
+    assert_eq!(job.job_state().silent, silent, "it may have lost its copies");
+    for (from, number) in [(0, 0), (1, 1)] {
+        let kept = silent.iter().map(|shard| (*shard, views[*shard as usize].number + number));
+        ask(&mut job, server(from), &ViewRequest::Kept { views: kept.collect() }).unwrap();
+        assert_eq!(job.job_state().silent, silent, "another server, or another view");
+    }
+    let mut other = job.clone();
+    keep(&mut job, server(1));
+    assert_eq!((&job.job_state().silent, &job.job_state().views), (&Vec::new(), &views));
+
+    other.look(&|id| id == server(1));
+    assert_eq!((&other.job_state().lost, &other.job_state().silent), (&silent, &Vec::new()));
+    let version = other.version();
+    other.look(&|id| id == server(1));
+    assert_eq!(other.version(), version, "it looks again");
+    keep(&mut other, server(1));
+    assert_eq!((&other.job_state().lost, &other.job_state().views), (&Vec::new(), &views));
 }
 
 #[test]
 fn all_shards_are_lost_with_the_last_server() {
     let mut job = founded(1, 2);
     ask(&mut job, Id(7), &ViewRequest::Snapshot { number: 1 }).unwrap();
-    job.deserted();
+    job.look(&|id| id == server(1));
+    assert!(job.job_state().lost.is_empty(), "an epoch without it follows");
+    job.look(&|_| true);
     let state = job.job_state().clone();
     assert_eq!(state.lost, (0..SHARDS).collect::<Vec<_>>());
-    let failed = SnapshotStage::Failed("no server is left".to_owned());
+    let failed = SnapshotStage::Failed("shard 0 is lost".to_owned());
     assert_eq!(state.snapshot.map(|snapshot| snapshot.stage), Some(failed));
-    job.deserted();
+    job.look(&|_| true);
     assert_eq!(job.version(), state.version, "it is told again");
     start(&mut job, 2, [2]);
     assert_eq!(job.job_state().lost, state.lost);
     let mut begun = Configuration::new();
-    begun.deserted();
+    begun.look(&|_| true);
     assert_eq!(begun, Configuration::new(), "there are no shards yet");
 }
 
@@ -317,7 +359,8 @@ fn demands_for_snapshots_are_refused_in_one_line() {
     assert_eq!(refusal(&mut job, Id(6), 3), "snapshot 3, the next is 2");
     let mut job = founded(0, 2);
     start(&mut job, 2, [0]);
-    assert!(refusal(&mut job, Id(5), 1).starts_with("a snapshot without shard "));
+    let refused = refusal(&mut job, Id(5), 1);
+    assert!(refused.ends_with(", whose servers are silent"), "{refused}");
 }
 
 #[test]

@@ -12,7 +12,7 @@ const ASKERS: [Id; 5] = [SERVER, OTHER, Id(Id::SERVER_BIT | 3), WORKER, Id(0)];
 const MEMBERS: [Id; 6] = [SERVER, OTHER, Id(Id::SERVER_BIT | 3), WORKER, Id(8), Id(9)];
 
 /// Delivers events, each behind its kind (1 byte) and its length (2 bytes), to the configuration of a job:
-/// requests of processes, epochs of servers and of workers, and saved states to go on from.
+/// requests of processes, epochs of servers and of workers, saved states to go on from, and dead servers.
 ///
 /// # Panics
 /// If a request or the state is not written back as an equal one, the state is too long, or an error has several
@@ -56,6 +56,7 @@ fn take(configuration: &mut Configuration, kind: u8, message: &[u8]) -> Result<(
             let epoch = configuration.job_state().workers.version as u32;
             configuration.started(Role::Worker, epoch.saturating_add(1), &chosen(&MEMBERS[3..]));
         }
+        4 => configuration.look(&|id| chosen(&MEMBERS).contains(&id)),
         _ => return configuration.restore(message),
     }
     Ok(())
@@ -88,6 +89,7 @@ mod tests {
             moved.lost.is_empty() && moved.views.iter().all(|view| view.replicas == [ASKERS[2]])
         );
         assert_eq!(state("lost", 1).lost, [0, 1]);
+        assert!(state("returned", 0).away().next().is_none());
         let stage = |name| state(name, 0).snapshot.unwrap().stage;
         assert_eq!(stage("snapshot"), SnapshotStage::Failed("the disk is full".to_owned()));
         assert!(matches!(stage("restored"), SnapshotStage::Failed(_)));

@@ -275,6 +275,10 @@ impl Coordination {
         for ((shard, learner), view) in self.reports.take() {
             requests.push(ViewRequest::Ready { shard, view, learner });
         }
+        let views = self.reports.kept();
+        if !views.is_empty() {
+            requests.push(ViewRequest::Kept { views });
+        }
         let now = Instant::now();
         if let Some((_, layout)) = &self.peers {
             requests.extend(self.duty.request(&self.state, layout, now));

@@ -17,6 +17,7 @@ use crate::reports::Reports;
 use crate::shard::{Action, Event, Options, Shard};
 use crate::snapshot::{Captured, Task};
 use crate::table::{MemoryLimit, Tables};
+use crate::view::View;
 use crate::wire::{FromServer, answer_head, frames};
 use crate::write::{Pull, Push, Write};
 
@@ -95,6 +96,11 @@ impl Keeper {
     /// Returns why the copy is lost, if it is.
     pub fn failure(&self) -> Option<&Error> {
         self.failure.as_ref()
+    }
+
+    /// Returns whether this server has the copy of a replica in this view.
+    pub fn keeps(&self, view: &View) -> bool {
+        self.failure.is_none() && self.shard.keeps(view)
     }
 
     fn note(&mut self, result: Result<(), Error>) {

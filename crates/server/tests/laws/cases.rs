@@ -77,6 +77,24 @@ fn training_goes_on_while_the_coordinator_is_away() {
 }
 
 #[test]
+fn a_shard_goes_on_when_servers_come_back_that_were_all_silent() {
+    for consistency in ALL {
+        let mut job = job(consistency, 2, 2);
+        let pushes = job.ledger.borrow().pushes();
+        [1, 2].into_iter().for_each(|server| job.fault(Fault::Pause(server)));
+        job.run(job.net.now() + 60 * MS);
+        assert!(job.saved.borrow().is_away && job.saved.borrow().members.is_empty());
+        job.fault(Fault::Resume(1));
+        let goes_on = |job: &Job| job.ledger.borrow().pushes() > pushes + 20;
+        let end = job.net.now() + 150 * MS;
+        assert!(job.run_until(end, goes_on).is_some(), "{consistency}");
+        assert_eq!(job.saved.borrow().returns, 1);
+        job.fault(Fault::Resume(2));
+        finish(&mut job);
+    }
+}
+
+#[test]
 fn a_shard_that_moves_stops_for_less_than_a_silence() {
     let mut job = job(Consistency::Async, 4, 2);
     let first = job.saved.borrow().view.clone().expect("a view");

@@ -19,8 +19,10 @@ pub struct Saved {
     pub target: Vec<Id>,
     pub view: Option<View>,
     pub workers: Workers,
-    /// Whether all replicas of the last view are gone.
-    pub is_lost: bool,
+    /// Whether no replica of the last view is in the epoch.
+    pub is_away: bool,
+    /// Number of times that a replica of such a view came back.
+    pub returns: u64,
 }
 
 pub struct Coordinator {
@@ -66,13 +68,15 @@ impl Coordinator {
                 let saved = self.saved.borrow();
                 if let Some(view) = saved.view.clone() {
                     let workers = saved.workers.clone();
-                    actions.push(send(id, Packet::Told { view, workers }));
+                    let is_away = saved.is_away;
+                    actions.push(send(id, Packet::Told { view, workers, is_away }));
                 }
             }
             Packet::Leave { id } => {
                 self.heard.remove(&id);
                 self.exclude();
             }
+            Packet::Kept { id, view } => self.take_back(id, view),
             Packet::Ready { view, learner } => self.decide(Some((view, learner))),
             Packet::Move => {
                 self.turn();
@@ -110,6 +114,19 @@ impl Coordinator {
         }
     }
 
+    /// Takes the shard up again if a replica of its last view has it.
+    fn take_back(&mut self, id: Id, number: u64) {
+        let mut saved = self.saved.borrow_mut();
+        let is_replica = |view: &View| view.number == number && view.replicas.contains(&id);
+        let is_last = saved.view.as_ref().is_some_and(is_replica);
+        if saved.is_away && is_last && saved.members.contains(&id) {
+            saved.is_away = false;
+            saved.returns += 1;
+        }
+        drop(saved);
+        self.decide(None);
+    }
+
     /// Chooses other servers for the shard.
     fn turn(&mut self) {
         let mut saved = self.saved.borrow_mut();
@@ -124,7 +141,7 @@ impl Coordinator {
 
     fn decide(&mut self, ready: Option<(u64, Id)>) {
         let saved = &mut *self.saved.borrow_mut();
-        let Saved { epoch, members, target, view, is_lost, .. } = saved;
+        let Saved { epoch, members, target, view, is_away, .. } = saved;
         target.retain(|id| members.contains(id));
         let others = members.iter().filter(|id| !target.contains(id)).copied().collect::<Vec<_>>();
         target.extend(others.into_iter().take(self.copies.saturating_sub(target.len())));
@@ -134,12 +151,14 @@ impl Coordinator {
             }
             return;
         };
+        if *is_away {
+            return;
+        }
         match before.next(&Change { epoch: *epoch, members, target, ready }) {
             Ok(Some(next)) => *view = Some(next),
             Ok(None) => {}
             // One of the replicas may only be silent.
-            Err(_) => return *is_lost = true,
+            Err(_) => *is_away = true,
         }
-        *is_lost = false;
     }
 }

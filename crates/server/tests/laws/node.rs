@@ -32,6 +32,13 @@ pub enum Packet {
     Told {
         view: View,
         workers: Workers,
+        /// Whether no replica of the view is in the epoch.
+        is_away: bool,
+    },
+    /// A replica of a view that no server of the epoch is in has come back with its copy.
+    Kept {
+        id: Id,
+        view: u64,
     },
     Ready {
         view: u64,

@@ -6,7 +6,7 @@ use thinwire_server::{Consistency, Options};
 use thinwire_testkit::net::{Fault, Random, Weather};
 
 use crate::job::{Job, Setup};
-use crate::node::{COORDINATOR, Packet};
+use crate::node::{COORDINATOR, Packet, SILENCE};
 
 /// Time after the end of all faults within which the job must be whole.
 const RECOVERY: Duration = Duration::from_secs(3);
@@ -68,11 +68,26 @@ fn fault(job: &mut Job, at: Duration, random: &mut Random) {
             plan(at, Fault::Cut { from: COORDINATOR, to: server });
         }
         10 => plan(at, Fault::Heal),
+        11 => silence_servers(job, at, random),
         _ => job.net.order(at, COORDINATOR, Packet::Move),
     }
     if random.chance(0.7) {
         job.net.fault(later, Fault::Boot(node));
         job.net.fault(later, Fault::Boot(server));
+    }
+}
+
+/// Silences all servers for longer than the coordinator waits: they stop, or only the coordinator cannot reach them.
+fn silence_servers(job: &mut Job, at: Duration, random: &mut Random) {
+    for server in 1..=job.setup.servers {
+        let end = at + SILENCE + Duration::from_millis(random.range(5..60));
+        if random.chance(0.5) {
+            job.net.fault(at, Fault::Pause(server));
+            job.net.fault(end, Fault::Resume(server));
+        } else {
+            job.net.fault(at, Fault::Cut { from: server, to: COORDINATOR });
+            job.net.fault(end, Fault::Heal);
+        }
     }
 }
 

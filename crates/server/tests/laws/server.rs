@@ -79,7 +79,11 @@ impl Server {
 
     fn hear(&mut self, packet: Packet, now: Duration, actions: &mut Actions) {
         match packet {
-            Packet::Told { view, workers } => {
+            Packet::Told { view, workers, is_away } => {
+                if is_away && self.shard.keeps(&view) {
+                    let message = Packet::Kept { id: self.id, view: view.number };
+                    actions.push(Action::Send { to: COORDINATOR, message });
+                }
                 self.tell(ShardEvent::View(view), now, actions);
                 self.tell(ShardEvent::Workers(workers), now, actions);
             }

@@ -4,6 +4,7 @@ use std::cell::RefCell;
 use std::rc::Rc;
 use std::time::Duration;
 
+use thinwire_member::Id;
 use thinwire_server::{Consistency, Definition, Options, SnapshotState, TableDefinition};
 use thinwire_testkit::net::{Fault, Net, Random, Weather};
 
@@ -125,8 +126,12 @@ impl Job {
         })
     }
 
+    /// Returns whether all replicas of some shard were killed.
     fn is_lost(&self) -> bool {
-        !self.saved.borrow().configuration.job_state().lost.is_empty()
+        let lives = |id: &Id| self.servers().any(|server| server.id == *id);
+        let saved = self.saved.borrow();
+        let mut views = saved.configuration.job_state().views.iter();
+        views.any(|view| !view.replicas.iter().any(lives))
     }
 
     /// Returns whether all workers have ended and all primaries have all of their pushes.

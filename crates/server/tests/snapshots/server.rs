@@ -8,7 +8,7 @@ use std::time::Duration;
 use thinwire_member::Id;
 use thinwire_server::{
     Action as Act, Event as ShardEvent, Frontier, JobState, Message, Options, Request, Shard,
-    SnapshotStage, ViewRequest,
+    SnapshotStage, View, ViewRequest,
 };
 use thinwire_testkit::net::{Action, Event};
 
@@ -71,7 +71,8 @@ impl Server {
             self.beat_at = now + BEAT;
             let beat = Packet::Beat { id: self.id };
             actions.push(Action::Send { to: COORDINATOR, message: beat });
-            actions.extend(self.request().map(|request| ask(self.id, request)));
+            let requests = self.request().into_iter().chain(self.kept());
+            actions.extend(requests.map(|request| ask(self.id, request)));
         }
         actions.push(Action::Wake(self.beat_at.min(self.deadline())));
         actions
@@ -158,6 +159,15 @@ impl Server {
             self.report = Report { number, ..Report::default() };
         }
         &mut self.report
+    }
+
+    /// Returns the report of the copies that are here of shards that no server of the epoch has.
+    fn kept(&self) -> Option<ViewRequest> {
+        let view = |shard: u32| (shard, &self.state.views[shard as usize]);
+        let is_here = |(shard, view): &(u32, &View)| self.copies[*shard as usize].shard.keeps(view);
+        let kept = self.state.away().map(view).filter(is_here);
+        let views: Vec<(u32, u64)> = kept.map(|(shard, view)| (shard, view.number)).collect();
+        (!views.is_empty()).then_some(ViewRequest::Kept { views })
     }
 
     /// Returns the request to the coordinator, which is repeated until the state changes.

@@ -48,9 +48,9 @@ impl Publication {
         }
     }
 
-    /// Tells the service that all servers of the last epoch are dead.
-    pub fn deserted(&mut self) {
-        self.service.deserted();
+    /// Lets the service look which servers are dead.
+    pub fn look(&mut self, is_dead: &dyn Fn(Id) -> bool) {
+        self.service.look(is_dead);
     }
 
     /// Hands a request to the service.
