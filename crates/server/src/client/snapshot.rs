@@ -4,9 +4,11 @@ use std::time::{Duration, Instant};
 
 use thinwire_job::elastic::{Seat, ViewsConnection};
 
-use crate::client::watch::{ASK, SILENCE};
 use crate::configuration::{JobState, SnapshotStage, ViewRequest};
 use crate::error::{Error, Kind};
+
+/// Longest time to connect to the coordinator.
+const CONNECT: Duration = Duration::from_secs(10);
 
 /// Takes a snapshot of a job and returns the name of its folder. The snapshot contains every push that was
 /// acknowledged before the call. Training continues meanwhile, and the caller need not be a member of the
@@ -16,7 +18,7 @@ use crate::error::{Error, Kind};
 /// [`Kind::Refused`] if the job has no servers or a snapshot is under way, [`Kind::Snapshot`] if the snapshot
 /// failed, [`Kind::Timeout`] if it has not ended within `timeout`.
 pub fn take_snapshot(seat: &Seat, timeout: Duration) -> Result<String, Error> {
-    let (deadline, connecting) = (Instant::now() + timeout, timeout.min(SILENCE));
+    let (deadline, connecting) = (Instant::now() + timeout, timeout.min(CONNECT));
     let mut demand = Demand {
         connection: ViewsConnection::connect(&seat.coordinator, &seat.token, seat.id, connecting)?,
         deadline,
@@ -41,15 +43,12 @@ pub fn take_snapshot(seat: &Seat, timeout: Duration) -> Result<String, Error> {
             SnapshotStage::Done(name) => return Ok(name),
             SnapshotStage::Failed(reason) => {
                 let message = format!("snapshot {number} failed: {reason}");
-                return Err(Error::new(Kind::Snapshot, message));
+                let hint = "training goes on: remove the cause if there is one, and take another";
+                return Err(Error::new(Kind::Snapshot, message).with_hint(hint));
             }
             _ => {}
         }
     }
-}
-
-fn late(time: Duration, what: &str) -> Error {
-    Error::new(Kind::Timeout, format!("{what} within {:.0} s", time.as_secs_f64()))
 }
 
 /// Request under way: connection to the coordinator, and deadline.
@@ -62,17 +61,13 @@ struct Demand {
 impl Demand {
     /// Waits for the next state of the job.
     fn state(&mut self) -> Result<JobState, Error> {
-        let heard = Instant::now();
-        loop {
-            let left = self.deadline.saturating_duration_since(Instant::now());
-            match self.connection.receive(left.min(ASK))? {
-                Some(Ok(state)) => return JobState::parse(&state),
-                Some(Err(text)) => return Err(Error::new(Kind::Refused, text)),
-                None if left == Duration::ZERO => return Err(late(self.timeout, "no snapshot")),
-                None if heard.elapsed() > SILENCE => {
-                    return Err(late(SILENCE, "no word of the coordinator"));
-                }
-                None => self.connection.send(&[])?,
+        let left = self.deadline.saturating_duration_since(Instant::now());
+        match self.connection.receive(left)? {
+            Some(Ok(state)) => JobState::parse(&state),
+            Some(Err(text)) => Err(Error::new(Kind::Refused, text)),
+            None => {
+                let seconds = self.timeout.as_secs_f64();
+                Err(Error::new(Kind::Timeout, format!("no snapshot within {seconds:.0} s")))
             }
         }
     }

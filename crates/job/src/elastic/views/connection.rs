@@ -13,15 +13,20 @@ use crate::elastic::etcd;
 use crate::error::Error;
 use crate::rendezvous::secret;
 
+/// Silence after which the coordinator is asked for a sign of life, by an empty request, which it answers.
+const ASK: Duration = Duration::from_secs(2);
+/// Silence after which the connection counts as broken: a coordinator that hangs keeps its connections.
+const SILENCE: Duration = Duration::from_secs(10);
+
 /// Connection of a process to the view service: requests there, states back. It does not reconnect: after an
 /// error its owner connects anew, and subscribes again.
-///
-/// A coordinator that hangs keeps its connections. Whoever needs to notice that asks from time to time, by an
-/// empty request, which is answered.
 #[derive(Debug)]
 pub struct ViewsConnection {
     connection: Connection,
     from: Id,
+    /// Time of the last message of the coordinator, and of the last question for a sign of life.
+    heard: Instant,
+    asked: Instant,
 }
 
 impl ViewsConnection {
@@ -40,7 +45,9 @@ impl ViewsConnection {
         let secret = secret(token, address)?;
         let address = etcd::locate(address, timeout)?;
         let left = deadline.saturating_duration_since(Instant::now());
-        Ok(ViewsConnection { connection: Connection::connect(&address, &secret, left)?, from })
+        let connection = Connection::connect(&address, &secret, left)?;
+        let now = Instant::now();
+        Ok(ViewsConnection { connection, from, heard: now, asked: now })
     }
 
     /// Sends a request, and subscribes; an empty request does only that. The answer is the state as it is then,
@@ -59,24 +66,54 @@ impl ViewsConnection {
         Ok(self.connection.send(&request.to_bytes())?)
     }
 
-    /// Waits for a state, or for the text of a refusal; none when `timeout` has passed or a waker was used.
+    /// Waits for a state, or for the text of a refusal; none when `timeout` has passed or a waker was used. A
+    /// coordinator that is silent is asked for a sign of life.
     ///
     /// # Errors
-    /// If the coordinator has ended, or sends what no coordinator does. The connection is then over.
+    /// If the coordinator has ended, does not answer for ten seconds, or sends what no coordinator does. The connection
+    /// is then over.
     pub fn receive(&mut self, timeout: Duration) -> Result<Option<Result<Vec<u8>, String>>, Error> {
-        let Some(message) = self.connection.receive(timeout)? else { return Ok(None) };
-        match Reply::parse(&message)? {
-            Reply::Views(state) => Ok(Some(Ok(state))),
-            Reply::ViewsRefused(reason) => Ok(Some(Err(reason))),
-            other => {
-                let context = format!("unexpected answer {other:?}");
-                Err(link::Error::new(link::Kind::Corrupt, context).into())
+        let begun = Instant::now();
+        loop {
+            let left = timeout.saturating_sub(begun.elapsed());
+            let (waited, wait) = (Instant::now(), left.min(ASK));
+            if let Some(message) = self.connection.receive(wait)? {
+                self.heard = Instant::now();
+                return state(&message).map(Some);
+            }
+            self.ask_if_silent()?;
+            if wait == left || waited.elapsed() < wait {
+                return Ok(None);
             }
         }
+    }
+
+    fn ask_if_silent(&mut self) -> Result<(), Error> {
+        if self.heard.elapsed() > SILENCE {
+            let context = format!("the coordinator has sent nothing for {} s", SILENCE.as_secs());
+            return Err(link::Error::new(link::Kind::Unreachable, context).into());
+        }
+        if self.heard.elapsed().min(self.asked.elapsed()) < ASK {
+            return Ok(());
+        }
+        self.asked = Instant::now();
+        self.send(&[])
     }
 
     /// Returns a handle that ends [`ViewsConnection::receive`] from another thread.
     pub fn waker(&self) -> Waker {
         self.connection.waker()
+    }
+}
+
+/// Returns the state or the refusal in a message.
+fn state(message: &[u8]) -> Result<Result<Vec<u8>, String>, Error> {
+    match Reply::parse(message)? {
+        Reply::Views(state) => Ok(Ok(state)),
+        Reply::ViewsRefused(reason) => Ok(Err(reason)),
+        other => {
+            let context = format!("unexpected answer {other:?}");
+            Err(link::Error::new(link::Kind::Corrupt, context).into())
+        }
     }
 }
