@@ -41,8 +41,19 @@ impl Error {
         Error { kind: Kind::NoRank, ..Error::invalid(message) }
     }
 
-    pub(crate) fn refused(message: impl Into<String>) -> Error {
-        Error { kind: Kind::Refused, ..Error::invalid(message) }
+    /// The coordinator refuses this process, for a reason that it tells in a line.
+    pub(crate) fn refused(reason: impl Into<String>) -> Error {
+        let error = Error { kind: Kind::Refused, ..Error::invalid(reason) };
+        let hint = match &error.message {
+            reason if reason.contains(" disagree on ") => {
+                "start it with the same flags, model and data as the others"
+            }
+            reason if reason.contains(" has no servers") => {
+                "start the coordinator with --servers, or a training with --mode server"
+            }
+            _ => return error,
+        };
+        error.with_hint(hint)
     }
 
     #[must_use]

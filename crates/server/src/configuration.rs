@@ -12,13 +12,13 @@
 //! of its last view reports its copy; when all learners have reported, each other shard has as many replicas as
 //! the definition requires, or as there are servers; a restored configuration continues exactly as the saved one.
 
+mod away;
 mod definition;
 mod request;
 mod snapshot;
 mod state;
 
-use std::collections::BTreeSet;
-
+use serde_json::{Map, Value};
 use thinwire_job::elastic::{Role, ViewService};
 use thinwire_member::Id;
 
@@ -27,7 +27,7 @@ use crate::placement::{Placement, Share};
 use crate::view::{Change, View};
 use crate::write::Workers;
 pub use definition::{Definition, Layout, TableDefinition};
-use request::ADDRESS_BYTES_MAX;
+use request::NAME_BYTES_MAX;
 pub use request::ViewRequest;
 use snapshot::Heard;
 pub use snapshot::{SnapshotStage, SnapshotState};
@@ -64,6 +64,9 @@ impl Configuration {
         match &self.state.definition {
             Some(job) => definition.difference(job).map_or(Ok(()), |text| Err(line(&text))),
             None => {
+                if let Some(refusal) = self.objection(&definition) {
+                    return Err(line(&refusal));
+                }
                 self.change(|state| state.definition = Some(definition));
                 self.place();
                 Ok(())
@@ -71,14 +74,32 @@ impl Configuration {
         }
     }
 
+    /// Returns why a job with this definition cannot begin: a server of the epoch begins with other files.
+    fn objection(&self, definition: &Definition) -> Option<String> {
+        let JobState { origins, servers, .. } = &self.state;
+        let other = |(id, name): &(&Id, &String)| {
+            servers.contains(id) && definition.restore.as_ref() != Some(*name)
+        };
+        let (id, name) = origins.iter().find(other)?;
+        let found = definition.restore.as_deref().unwrap_or("nothing");
+        Some(format!("this worker goes on from {found}, server {id} from {name} (--restore)"))
+    }
+
+    /// Notes the files with which a server is to begin. Whoever has defined the job otherwise defines it again, and is
+    /// refused.
+    fn origin(&mut self, from: Id, name: String) -> Result<(), String> {
+        check_name(from, &name, "name of files")?;
+        // Who joins later needs no files.
+        if !self.state.is_founded() && self.state.origins.get(&from) != Some(&name) {
+            self.make_room(from)?;
+            self.change(|state| drop(state.origins.insert(from, name)));
+            self.place();
+        }
+        Ok(())
+    }
+
     fn address(&mut self, from: Id, address: String) -> Result<(), String> {
-        if !from.is_server() {
-            return Err(format!("process {from} is no server, and has no address"));
-        }
-        let length = address.len();
-        if length == 0 || length > ADDRESS_BYTES_MAX {
-            return Err(format!("address of {length} bytes, expected 1 to {ADDRESS_BYTES_MAX}"));
-        }
+        check_name(from, &address, "address")?;
         if self.state.addresses.get(&from) != Some(&address) {
             self.make_room(from)?;
             self.change(|state| drop(state.addresses.insert(from, address)));
@@ -87,16 +108,18 @@ impl Configuration {
         Ok(())
     }
 
-    /// Removes the addresses of servers that have left, if the table of addresses is full.
+    /// Removes the addresses and files of servers that have left, if one of these tables is full.
     fn make_room(&mut self, from: Id) -> Result<(), String> {
-        let JobState { addresses, servers, .. } = &mut self.state;
-        if addresses.len() >= ADDRESSES_MAX && !addresses.contains_key(&from) {
-            addresses.retain(|id, _| servers.contains(id));
+        let JobState { addresses, origins, servers, .. } = &mut self.state;
+        for table in [addresses, origins] {
+            if table.len() >= ADDRESSES_MAX && !table.contains_key(&from) {
+                table.retain(|id, _| servers.contains(id));
+            }
+            if table.len() >= ADDRESSES_MAX && !table.contains_key(&from) {
+                return Err(format!("{} servers already, expected at most that", table.len()));
+            }
         }
-        match addresses.len() < ADDRESSES_MAX || addresses.contains_key(&from) {
-            true => Ok(()),
-            false => Err(format!("{} servers already, expected at most that", addresses.len())),
-        }
+        Ok(())
     }
 
     fn ready(&mut self, from: Id, shard: u32, report: (u64, Id)) -> Result<(), String> {
@@ -118,36 +141,12 @@ impl Configuration {
         Ok(())
     }
 
-    /// Takes shards up again that no server of the epoch had: a replica of their last view has come back. Every
-    /// replica has all acknowledged writes, and there has been no later view in which others could have been made.
-    fn kept(&mut self, from: Id, kept: &[(u32, u64)]) {
-        // A server that is not in the epoch yet repeats its report.
-        if !self.state.servers.contains(&from) {
-            return;
-        }
-        let is_kept = |(shard, number): &&(u32, u64)| {
-            let view = self.state.views.get(*shard as usize);
-            let is_last = view.is_some_and(|it| it.number == *number && it.replicas.contains(&from));
-            is_last && self.state.is_away(*shard)
-        };
-        let kept: BTreeSet<u32> = kept.iter().filter(is_kept).map(|(shard, _)| *shard).collect();
-        if kept.is_empty() {
-            return;
-        }
-        self.change(|state| {
-            state.lost.retain(|shard| !kept.contains(shard));
-            state.silent.retain(|shard| !kept.contains(shard));
-            // The copies that are there stay where they are.
-            for shard in kept.into_iter().map(|shard| shard as usize) {
-                state.placement.shards[shard].clone_from(&state.views[shard].replicas);
-            }
-        });
-        self.place();
-    }
-
     /// Creates the first views, or adapts them to the current servers.
     fn place(&mut self) {
         let Some(definition) = &self.state.definition else { return };
+        if !self.state.is_founded() && self.objection(definition).is_some() {
+            return self.change(|state| state.definition = None);
+        }
         let shares = self.shares();
         let is_ready = shares.len() == self.state.servers.len();
         let backups = definition.backups as usize;
@@ -167,7 +166,10 @@ impl Configuration {
     fn found(&mut self, placement: Placement) {
         let epoch = self.state.epoch;
         let views = placement.shards.iter().map(|target| View::found(epoch, target)).collect();
-        self.change(|state| (state.views, state.placement) = (views, placement));
+        self.change(|state| {
+            (state.views, state.placement) = (views, placement);
+            state.origins.clear();
+        });
     }
 
     fn follow(&mut self, placement: Placement) {
@@ -180,7 +182,7 @@ impl Configuration {
             match self.next_view(shard, None) {
                 Ok(None) => {}
                 Ok(Some(next)) => self.state.views[shard as usize] = next,
-                Err(_) => insert(&mut self.state.silent, shard),
+                Err(_) => self.miss(shard),
             }
         }
         let views = before.iter().zip(&self.state.views);
@@ -189,17 +191,6 @@ impl Configuration {
         if let Some(shard) = changed.or(away) {
             self.interrupt(|| format!("the servers of shard {shard} have changed"));
         }
-    }
-
-    /// Returns the shards whose replicas are all dead, and that are not listed as lost.
-    fn newly_lost(&self, is_dead: &dyn Fn(Id) -> bool) -> Vec<u32> {
-        let JobState { servers, views, silent, lost, .. } = &self.state;
-        // While one of the epoch's servers lives, an epoch without the dead ones follows.
-        let is_deserted = !servers.is_empty() && servers.iter().all(|id| is_dead(*id));
-        let asked = if is_deserted { (0..views.len() as u32).collect() } else { silent.clone() };
-        let dead = |shard: &u32| views[*shard as usize].replicas.iter().all(|id| is_dead(*id));
-        let is_listed = |shard: &u32| lost.binary_search(shard).is_ok();
-        asked.into_iter().filter(|shard| !is_listed(shard) && dead(shard)).collect()
     }
 
     fn next_view(
@@ -238,18 +229,13 @@ impl ViewService for Configuration {
     }
 
     fn look(&mut self, is_dead: &dyn Fn(Id) -> bool) {
-        let dead = self.newly_lost(is_dead);
-        let Some(first) = dead.first() else { return };
-        self.change(|state| {
-            state.silent.retain(|shard| dead.binary_search(shard).is_err());
-            dead.iter().for_each(|shard| insert(&mut state.lost, *shard));
-        });
-        self.interrupt(|| format!("shard {first} is lost"));
+        self.lose(is_dead);
     }
 
     fn request(&mut self, from: Id, request: &[u8]) -> Result<(), String> {
         match ViewRequest::parse(request).map_err(|error| error.to_string())? {
             ViewRequest::Define(definition) => self.define(definition),
+            ViewRequest::Origin(name) => self.origin(from, name),
             ViewRequest::Address(address) => self.address(from, address),
             ViewRequest::Ready { shard, view, learner } => self.ready(from, shard, (view, learner)),
             ViewRequest::Kept { views } => {
@@ -262,6 +248,12 @@ impl ViewService for Configuration {
             ViewRequest::Sealed { snapshot, name } => self.sealed(from, snapshot, &name),
             ViewRequest::Abandon { snapshot, reason } => self.abandon(from, snapshot, &reason),
         }
+    }
+
+    fn figures(&self) -> Map<String, Value> {
+        let JobState { views, silent, lost, .. } = &self.state;
+        let counts = [("shards", views.len()), ("silent", silent.len()), ("lost", lost.len())];
+        counts.into_iter().map(|(name, count)| (name.to_owned(), count.into())).collect()
     }
 
     fn version(&self) -> u64 {
@@ -279,9 +271,16 @@ impl ViewService for Configuration {
     }
 }
 
-/// Inserts a number into an ascending list that lacks it.
-fn insert(list: &mut Vec<u32>, number: u32) {
-    list.insert(list.partition_point(|other| *other < number), number);
+/// Checks a text that a server tells about itself.
+fn check_name(from: Id, text: &str, what: &str) -> Result<(), String> {
+    let length = text.len();
+    match from.is_server() {
+        false => Err(format!("process {from} is no server, and has no {what}")),
+        true if length == 0 || length > NAME_BYTES_MAX => {
+            Err(format!("{what} of {length} bytes, expected 1 to {NAME_BYTES_MAX}"))
+        }
+        true => Ok(()),
+    }
 }
 
 #[cfg(test)]

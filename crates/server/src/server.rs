@@ -31,7 +31,8 @@ use duty::Duty;
 pub struct ServerOptions {
     /// Limits of memory and of clients' rates.
     pub limits: Limits,
-    /// Folder for snapshots, shared by all servers. Without it the job's snapshots fail.
+    /// Folder for snapshots, shared by all servers. If none has one, the job's snapshots fail; a server without one is
+    /// refused where the others have one, and the other way round.
     pub snapshots: Option<PathBuf>,
     /// Files with which the job begins, opened by [`Origin::open`].
     pub restore: Option<PathBuf>,
@@ -101,7 +102,7 @@ impl Server {
         let (service, address) = serve(listen, &seat.token, service)?;
         let service = Arc::new(service);
         let roster = Options::new(Authority::Saved, 1, u32::MAX);
-        let presence = Arc::new(Presence::join(seat, settings, roster, Vec::new())?);
+        let presence = Arc::new(Presence::join(seat, settings, roster, facts(&snapshots))?);
         let shared = Arc::new(Shared::default());
         start_archive(snapshots.clone(), &reports)?;
         let duty = Duty::new(seat.id, snapshots, Arc::clone(&reports), Instant::now());
@@ -170,6 +171,12 @@ impl Server {
     pub fn leave(&self) {
         self.presence.leave();
     }
+}
+
+/// Returns what is equal on all servers of a job: a snapshot needs the shards of each.
+fn facts(snapshots: &Option<PathBuf>) -> Vec<(String, String)> {
+    let folder = if snapshots.is_some() { "a folder" } else { "none" };
+    vec![("--snapshot-dir".to_owned(), folder.to_owned())]
 }
 
 /// Starts the thread that writes snapshots; it ends with `reports`. It is never joined, since a disk may

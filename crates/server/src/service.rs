@@ -55,7 +55,7 @@ use crate::table::Tables;
 use crate::wire::{FRAGMENT_BYTES, FromClient, FromServer, Peer, Received};
 pub use figures::Figures;
 pub use keeper::ANSWER_BYTES_MAX;
-use keeper::{Exits, Keeper};
+use keeper::{Exits, Keeper, kept};
 pub use limits::Limits;
 use visitors::{Claim, Frame, Visitor, Visitors};
 
@@ -156,23 +156,13 @@ impl ServerService {
         for shard in 0..self.keepers.len() {
             self.on(shard, Event::Workers(state.workers.clone()), now, out);
         }
-        self.report_kept(state);
+        self.reports.keep(kept(&self.keepers, state));
         let Some(snapshot) = &state.snapshot else { return };
         let (number, order) = (snapshot.number, snapshot.order());
         for shard in 0..self.keepers.len() {
             let order = order.clone();
             self.on(shard, Event::Snapshot { snapshot: number, order }, now, out);
         }
-    }
-
-    /// Reports the copies that this server has of shards that no server of the epoch has.
-    fn report_kept(&self, state: &JobState) {
-        let kept = state.away().filter_map(|shard| {
-            let (keeper, view) =
-                (self.keepers.get(shard as usize)?, state.views.get(shard as usize)?);
-            keeper.keeps(view).then_some((shard, view.number))
-        });
-        self.reports.keep(kept.collect());
     }
 
     /// Returns figures for monitoring.

@@ -9,7 +9,7 @@ use thinwire_member::{Id, Standing};
 use super::envelope::End;
 use super::event::waiting;
 use super::side::Side;
-use super::sides::Sides;
+use super::sides::{ServerSide, Sides};
 
 /// Last news of a process.
 #[derive(Clone, Debug, Default)]
@@ -45,7 +45,7 @@ const BYTES_MAX: usize = MESSAGE_BYTES_MAX / 2;
 /// `max`, `waiting` (a text or null), `end` (`complete`, `stop` or null), `members` by rank and
 /// `newcomers`, each with `id`, `rank` (null for a newcomer), `standing` (`newcomer`, `running`, `halted`,
 /// `silent` or `lost`), `step` and `figures`; `servers` (null if there are none to be) with the same fields but
-/// `end`.
+/// `end`, and the figures of the view service.
 pub fn describe(sides: &Sides, end: Option<End>, now: Instant) -> String {
     let text = |shown| state(sides, shown, end, now).to_string();
     let all = text(Shown::All);
@@ -65,7 +65,13 @@ fn state(sides: &Sides, shown: Shown, end: Option<End>, now: Instant) -> Value {
         End::Complete => "complete",
         End::Stop => "stop",
     }));
-    state["servers"] = json!(sides.servers.as_ref().map(|it| side(&it.side, shown, now)));
+    state["servers"] = json!(sides.servers.as_ref().map(|it| servers(it, shown, now)));
+    state
+}
+
+fn servers(servers: &ServerSide, shown: Shown, now: Instant) -> Value {
+    let mut state = side(&servers.side, shown, now);
+    servers.views.figures().into_iter().for_each(|(name, figure)| state[name] = figure);
     state
 }
 

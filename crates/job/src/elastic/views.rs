@@ -10,6 +10,7 @@ mod publication;
 
 use std::fmt;
 
+use serde_json::{Map, Value};
 use thinwire_member::{Authority, Id, Options};
 
 use super::role::Role;
@@ -38,6 +39,11 @@ pub trait ViewService: Send {
     /// # Errors
     /// A refusal, which is told to that process alone; nothing has changed then.
     fn request(&mut self, from: Id, request: &[u8]) -> Result<(), String>;
+
+    /// Returns figures for people, which stand beside those of the servers in the coordinator's state.
+    fn figures(&self) -> Map<String, Value> {
+        Map::new()
+    }
 
     /// Returns a number that grows with every change of the state.
     fn version(&self) -> u64;

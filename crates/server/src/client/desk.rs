@@ -215,7 +215,11 @@ impl Desk {
         };
         let is_silent = state.silent.binary_search(shard).is_ok();
         let why = ask.vain.as_deref().filter(|_| !is_silent);
-        let why = why.unwrap_or(if is_silent { "all servers of the shard are silent" } else { "no answer" });
+        let why = why.unwrap_or(if is_silent {
+            "all servers of the shard are silent"
+        } else {
+            "no answer"
+        });
         format!("{count} requests wait, the first a {noun} of shard {shard} for {server}: {why}")
     }
 

@@ -290,7 +290,10 @@ fn wait_for_servers(inbox: &Inbox, seat: &Seat, timeout: Duration) -> Result<Job
         match news {
             News::State(state) if state.is_founded() => return Ok(*state),
             News::State(state) => (last, away) = (Some(state), None),
-            News::Refused(text) => return Err(Error::new(Kind::Refused, text)),
+            News::Refused(text) => {
+                let hint = "give this process the settings of the job's others";
+                return Err(Error::new(Kind::Refused, text).with_hint(hint));
+            }
             News::Away(error) if is_final(&error) => return Err(error),
             News::Away(error) => away = Some(error),
             News::Reply(_) | News::Broken(..) => {}

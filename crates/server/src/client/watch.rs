@@ -4,7 +4,7 @@
 
 use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use thinwire_job::elastic::{Seat, ViewsConnection};
 use thinwire_link::Waker;
@@ -16,10 +16,8 @@ use crate::error::Error;
 /// Longest time to connect to the coordinator.
 const CONNECT: Duration = Duration::from_secs(1);
 const PAUSE: Duration = Duration::from_millis(200);
-/// Silence after which the coordinator is asked for a sign of life.
-pub const ASK: Duration = Duration::from_secs(2);
-/// Silence after which the connection is closed and opened again.
-pub const SILENCE: Duration = Duration::from_secs(10);
+/// Longest wait for a state before a look whether the client has ended.
+const WAIT_MAX: Duration = Duration::from_secs(2);
 
 /// Thread that receives the state of the job.
 #[derive(Debug)]
@@ -85,33 +83,23 @@ impl Watcher {
         let mut connection = ViewsConnection::connect(coordinator, token, *id, CONNECT)?;
         *self.waker.lock().expect("no holder panics") = Some(connection.waker());
         connection.send(&self.request)?;
-        let mut heard = Instant::now();
         while !self.inbox.is_over() {
-            match connection.receive(ASK)? {
-                Some(Ok(bytes)) => self.state(&bytes)?,
+            match connection.receive(WAIT_MAX)? {
+                Some(Ok(bytes)) => self.state(&bytes, &mut connection)?,
                 Some(Err(text)) => self.inbox.put(News::Refused(text)),
-                None if heard.elapsed() > SILENCE => {
-                    let seconds = SILENCE.as_secs();
-                    let context = format!("the coordinator has sent nothing for {seconds} s");
-                    return Err(thinwire_link::Error::new(
-                        thinwire_link::Kind::Unreachable,
-                        context,
-                    )
-                    .into());
-                }
-                None => {
-                    connection.send(&[])?;
-                    continue;
-                }
+                None => {}
             }
-            heard = Instant::now();
         }
         Ok(())
     }
 
     /// Passes on a state that is newer than the last one.
-    fn state(&mut self, bytes: &[u8]) -> Result<(), Error> {
+    fn state(&mut self, bytes: &[u8], connection: &mut ViewsConnection) -> Result<(), Error> {
         let state = JobState::parse(bytes)?;
+        if state.definition.is_none() && !self.request.is_empty() {
+            // The job's definition was dropped. If it was this one, the answer says why.
+            connection.send(&self.request)?;
+        }
         if self.version.is_none_or(|version| version < state.version) {
             self.version = Some(state.version);
             self.inbox.put(News::State(Box::new(state)));

@@ -8,8 +8,8 @@ use crate::error::Error;
 use crate::frontier::Frontier;
 use crate::hex;
 
-/// Largest length of a server's address, in bytes.
-pub const ADDRESS_BYTES_MAX: usize = 300;
+/// Largest length of a server's address, or of the name of the files with which it begins, in bytes.
+pub const NAME_BYTES_MAX: usize = 300;
 
 /// Request of a process to the coordinator.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -17,6 +17,9 @@ pub const ADDRESS_BYTES_MAX: usize = 300;
 pub enum ViewRequest {
     /// Defines the tables of the job. The first definition stands; equal ones are accepted.
     Define(Definition),
+    /// Tells the name of the files with which the server that asks is to begin. It is told before the server's
+    /// address, and repeated while the state of a job without servers lacks it.
+    Origin(String),
     /// Tells the address of the server that asks. A server repeats this while the state lacks its address.
     Address(String),
     /// Reports, from the primary of a view, that a learner has all acknowledged writes and will get all later

@@ -30,6 +30,8 @@ pub struct JobState {
     pub definition: Option<Definition>,
     /// Addresses of servers, host:port.
     pub addresses: BTreeMap<Id, String>,
+    /// Names of the files with which servers are to begin; empty once the shards have servers.
+    pub origins: BTreeMap<Id, String>,
     /// Last epoch of the servers.
     pub epoch: u32,
     /// Servers in that epoch.
@@ -56,6 +58,8 @@ struct Form {
     definition: Option<Definition>,
     ids: Vec<Name>,
     addresses: Vec<(usize, String)>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    origins: Vec<(usize, String)>,
     epoch: u32,
     servers: Vec<usize>,
     views: Vec<(u64, Vec<usize>, Vec<usize>)>,
@@ -78,11 +82,15 @@ impl JobState {
         let place = |id: &Id| ids.binary_search(id).expect("the list has all servers");
         let places = |ids: &[Id]| ids.iter().map(place).collect::<Vec<_>>();
         let view = |view: &View| (view.number, places(&view.replicas), places(&view.learners));
+        let texts = |texts: &BTreeMap<Id, String>| {
+            texts.iter().map(|(id, text)| (place(id), text.clone())).collect()
+        };
         let form = Form {
             form: FORM,
             version: self.version,
             definition: self.definition.clone(),
-            addresses: self.addresses.iter().map(|(id, at)| (place(id), at.clone())).collect(),
+            addresses: texts(&self.addresses),
+            origins: texts(&self.origins),
             epoch: self.epoch,
             servers: places(&self.servers),
             views: self.views.iter().map(view).collect(),
@@ -126,7 +134,8 @@ impl JobState {
 
     fn ids(&self) -> Vec<Id> {
         let views = self.views.iter().flat_map(|view| view.replicas.iter().chain(&view.learners));
-        let all = self.addresses.keys().chain(&self.servers).chain(views);
+        let all =
+            self.addresses.keys().chain(self.origins.keys()).chain(&self.servers).chain(views);
         let all = all.chain(self.placement.shards.iter().flatten());
         all.copied().collect::<BTreeSet<_>>().into_iter().collect()
     }
@@ -179,12 +188,16 @@ impl Form {
         let view = |(number, replicas, learners)| {
             Ok::<_, String>(View { number, replicas: all(replicas)?, learners: all(learners)? })
         };
-        let address = |(place, address)| Ok::<_, String>((id(place)?, address));
+        let texts = |texts: Vec<(usize, String)>| {
+            let text = |(place, text)| Ok::<_, String>((id(place)?, text));
+            texts.into_iter().map(text).collect::<Result<BTreeMap<Id, String>, _>>()
+        };
         let (version, workers) = self.workers;
         Ok(JobState {
             version: self.version,
             definition: self.definition,
-            addresses: self.addresses.into_iter().map(address).collect::<Result<_, _>>()?,
+            addresses: texts(self.addresses)?,
+            origins: texts(self.origins)?,
             epoch: self.epoch,
             servers: all(self.servers)?,
             views: self.views.into_iter().map(view).collect::<Result<_, _>>()?,

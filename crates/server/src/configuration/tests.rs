@@ -110,7 +110,10 @@ fn check_rest(state: &JobState, backups: usize) -> Result<(), TestCaseError> {
     }
     let exact = f64::from(SHARDS) * copies as f64 / servers as f64;
     let is_even = |count: &i32| (f64::from(*count) - exact).abs() <= (0.1 * exact).max(1.0);
-    prop_assert!(state.away().next().is_some() || counts.iter().all(is_even), "{counts:?} of {exact}");
+    prop_assert!(
+        state.away().next().is_some() || counts.iter().all(is_even),
+        "{counts:?} of {exact}"
+    );
     Ok(())
 }
 
@@ -218,8 +221,12 @@ fn a_shard_is_silent_until_its_last_replica_reports_it_or_is_dead() {
         assert_eq!(job.job_state().silent, silent, "another server, or another view");
     }
     let mut other = job.clone();
+    let has_all = |job: &Configuration| {
+        let has = |shard: &u32| job.job_state().views[*shard as usize].replicas == [server(1)];
+        job.job_state().away().next().is_none() && silent.iter().all(has)
+    };
     keep(&mut job, server(1));
-    assert_eq!((&job.job_state().silent, &job.job_state().views), (&Vec::new(), &views));
+    assert!(has_all(&job));
 
     other.look(&|id| id == server(1));
     assert_eq!((&other.job_state().lost, &other.job_state().silent), (&silent, &Vec::new()));
@@ -227,7 +234,7 @@ fn a_shard_is_silent_until_its_last_replica_reports_it_or_is_dead() {
     other.look(&|id| id == server(1));
     assert_eq!(other.version(), version, "it looks again");
     keep(&mut other, server(1));
-    assert_eq!((&other.job_state().lost, &other.job_state().views), (&Vec::new(), &views));
+    assert!(has_all(&other));
 }
 
 #[test]
@@ -264,6 +271,40 @@ fn views_are_founded_when_enough_servers_have_addresses() {
     announce(&mut job, server(2));
     assert!(job.job_state().is_founded() && job.version() > version);
     assert_eq!(job.job_state().views[0].replicas.len(), 2);
+}
+
+#[test]
+fn a_worker_that_begins_with_other_files_than_a_server_is_refused() {
+    let origin = |job: &mut Configuration, number| {
+        ask(job, server(number), &ViewRequest::Origin("old (1)".to_owned())).unwrap();
+    };
+    let define = |job: &mut Configuration, restore: Option<&str>| {
+        let restore = restore.map(str::to_owned);
+        ask(job, Id(9), &ViewRequest::Define(Definition { restore, ..definition(1, 2) }))
+    };
+    let refusal =
+        "this worker goes on from nothing, server 8000000000000000 from old (1) (--restore)";
+    let mut job = Configuration::new();
+    start(&mut job, 1, 0..2);
+    define(&mut job, None).unwrap();
+    origin(&mut job, 0);
+    assert_eq!(job.job_state().definition, None, "it defines the job again");
+    assert_eq!(define(&mut job, None).unwrap_err(), refusal);
+    define(&mut job, Some("old (1)")).unwrap();
+    (0..2).for_each(|number| announce(&mut job, server(number)));
+    assert!(job.job_state().is_founded() && job.job_state().origins.is_empty());
+    let version = job.version();
+    origin(&mut job, 1);
+    assert_eq!(job.version(), version, "who joins later needs no files");
+
+    // A server that has left does not count.
+    let mut job = Configuration::new();
+    origin(&mut job, 0);
+    define(&mut job, None).unwrap();
+    start(&mut job, 1, [1]);
+    assert!(job.job_state().definition.is_some());
+    start(&mut job, 2, 0..2);
+    assert_eq!(define(&mut job, None).unwrap_err(), refusal);
 }
 
 fn snapshot(job: &Configuration) -> SnapshotState {
@@ -369,7 +410,7 @@ fn refusals_name_both_values() {
     let version = job.version();
     let define = ViewRequest::Define(definition(0, 2));
     let refusal = ask(&mut job, Id(1), &define).unwrap_err();
-    assert_eq!(refusal, "definition with 0 backups, the job has 1");
+    assert_eq!(refusal, "definition with 0 replicas, the job has 1");
     let address = ViewRequest::Address("host:1".to_owned());
     let refusal = ask(&mut job, Id(1), &address).unwrap_err();
     assert_eq!(refusal, "process 0000000000000001 is no server, and has no address");

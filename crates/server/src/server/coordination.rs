@@ -32,10 +32,6 @@ const CONNECT: Duration = Duration::from_secs(2);
 const WAIT_MAX: Duration = Duration::from_millis(250);
 /// Time after which a request without effect is repeated.
 const AGAIN: Duration = Duration::from_secs(1);
-/// Interval at which a silent coordinator is asked for a sign of life.
-const ASK: Duration = Duration::from_secs(2);
-/// Silence after which the connection counts as broken.
-const SILENCE: Duration = Duration::from_secs(10);
 /// Largest number of queued lines for the user.
 const NEWS_MAX: usize = 16;
 
@@ -163,25 +159,16 @@ impl Coordination {
         self.reports.on_report(connection.waker());
         self.requested.clear();
         connection.send(&[])?;
-        let (mut heard, mut asked) = (Instant::now(), Instant::now());
-        while !self.reports.is_over() && heard.elapsed() < SILENCE {
+        while !self.reports.is_over() {
             match connection.receive(WAIT_MAX)? {
                 Some(Ok(state)) => {
-                    heard = Instant::now();
                     self.shared.refused(None);
                     self.decided(JobState::parse(&state)?)?;
                 }
-                Some(Err(text)) => {
-                    heard = Instant::now();
-                    self.shared.refused(Some(text));
-                }
+                Some(Err(text)) => self.shared.refused(Some(text)),
                 None => {}
             }
             self.request(&mut connection)?;
-            if asked.elapsed() > ASK && heard.elapsed() > ASK {
-                asked = Instant::now();
-                connection.send(&[])?;
-            }
             self.tell_figures();
         }
         Ok(())
@@ -194,7 +181,9 @@ impl Coordination {
             return Ok(());
         }
         self.state = state;
-        let Some(definition) = self.state.definition.clone() else { return Ok(()) };
+        // Before, another definition may still take its place.
+        let definition = self.state.definition.clone().filter(|_| self.state.is_founded());
+        let Some(definition) = definition else { return Ok(()) };
         if self.peers.is_none() {
             let layout = Arc::new(definition.layout()?);
             let presence = Arc::clone(&self.presence);
@@ -207,7 +196,7 @@ impl Coordination {
             self.peers = Some((peers, Arc::clone(&layout)));
             self.service.call(move |service, now, out| service.define(&layout, now, out));
         }
-        if self.state.is_founded() && !self.has_begun {
+        if !self.has_begun {
             if let Err(error) = self.begin(&definition) {
                 self.has_failed = true;
                 self.shared.refused(Some(error.to_string()));
@@ -269,6 +258,10 @@ impl Coordination {
     /// Sends requests for everything that the coordinator lacks.
     fn request(&mut self, connection: &mut ViewsConnection) -> Result<(), Error> {
         let mut requests = Vec::new();
+        let origin = self.origin.as_ref().map(Origin::name).filter(|_| !self.state.is_founded());
+        if origin.is_some() && self.state.origins.get(&self.seat.id) != origin.as_ref() {
+            requests.extend(origin.map(ViewRequest::Origin));
+        }
         if self.state.addresses.get(&self.seat.id) != Some(&self.address) {
             requests.push(ViewRequest::Address(self.address.clone()));
         }

@@ -124,7 +124,7 @@ impl Duty {
         if self.folder.is_none() {
             let own = self.own;
             return fail(format!(
-                "server {own} has no folder for snapshots: --snapshot-dir FOLDER"
+                "server {own} has no folder for snapshots: start all servers with --snapshot-dir FOLDER"
             ));
         }
         if self.reports.is_writing() {
@@ -245,7 +245,12 @@ mod tests {
     fn it_gives_up_what_it_cannot_write() {
         let own = "server 8000000000000001";
         let reason = Rig::new(None).reason(1);
-        assert_eq!(reason, format!("{own} has no folder for snapshots: --snapshot-dir FOLDER"));
+        assert_eq!(
+            reason,
+            format!(
+                "{own} has no folder for snapshots: start all servers with --snapshot-dir FOLDER"
+            )
+        );
         let mut rig = Rig::new(Some("folder"));
         assert_eq!(rig.at(1, SnapshotStage::Asked), None);
         rig.reports.of_snapshot(1, |it| it.fail("the disk is full".to_owned()));

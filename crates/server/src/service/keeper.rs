@@ -8,7 +8,7 @@ use thinwire_link::service::Outbox;
 use thinwire_member::Id;
 
 use super::visitors::Visitors;
-use crate::configuration::Layout;
+use crate::configuration::{JobState, Layout};
 use crate::error::Error;
 use crate::mailbox::Mailbox;
 use crate::message::Message;
@@ -250,6 +250,15 @@ impl Keeper {
         exits.send(pull.client, &bytes);
         Ok(())
     }
+}
+
+/// Returns the shards that no server of the epoch has and whose copies are here, with their last views.
+pub fn kept(keepers: &[Keeper], state: &JobState) -> Vec<(u32, u64)> {
+    let kept = state.away().filter_map(|shard| {
+        let (keeper, view) = (keepers.get(shard as usize)?, state.views.get(shard as usize)?);
+        keeper.keeps(view).then_some((shard, view.number))
+    });
+    kept.collect()
 }
 
 /// Returns the reason why a shard abandons a snapshot.

@@ -86,7 +86,7 @@ fn heading(state: &State) -> Vec<String> {
 /// Returns a line for each process, with the time of its steps as a bar.
 fn ranks(state: &State, width: usize) -> Vec<String> {
     let mut table = Table::new(["rank", "process", "host:pid", "state", "step", "per step"]);
-    state.processes().for_each(|process| table.row(row(process)));
+    state.processes().for_each(|process| table.row(row(process, state.standing(process))));
     let mut lines: Vec<String> = table.to_string().lines().map(str::to_owned).collect();
     let length = lines.iter().map(|line| line.chars().count()).max().unwrap_or(0);
     let room = width.saturating_sub(length + 2).min(*BAR.end());
@@ -116,15 +116,14 @@ pub fn place(host: Option<&String>, pid: Option<u32>) -> String {
     place.unwrap_or_else(|| "-".to_owned())
 }
 
-fn row(process: &Process) -> [String; 6] {
+fn row(process: &Process, standing: &str) -> [String; 6] {
     let nothing = || "-".to_owned();
     let Live { host, pid, .. } = &process.figures;
-    let state = if process.standing == "newcomer" { "joining" } else { &process.standing };
     [
         process.rank.map_or_else(nothing, |rank| rank.to_string()),
         process.id.chars().take(ID).collect(),
         place(host.as_ref(), *pid),
-        state.to_owned(),
+        standing.to_owned(),
         process.step.map_or_else(nothing, count),
         shown_time(process).map_or_else(nothing, |time| seconds(time.step_s)),
     ]

@@ -21,8 +21,9 @@ pub fn lines(servers: &Servers) -> Vec<String> {
         number => format!("epoch {number} of servers"),
     };
     let waiting = servers.waiting.iter().map(|reason| format!("waiting for servers: {reason}"));
-    let mut lines: Vec<String> = waiting.collect();
-    lines.insert(0, format!("{epoch}: {there} there"));
+    let mut lines = vec![format!("{epoch}: {there} there")];
+    lines.extend(waiting);
+    lines.extend(away(servers));
     let spills = servers.processes().any(|process| process.figures.figures.spilled > 0);
     let with_disk = |cells: [String; 8], disk: String| {
         let mut cells = cells.to_vec();
@@ -41,6 +42,16 @@ pub fn lines(servers: &Servers) -> Vec<String> {
         lines.push(LEGEND.to_owned());
     }
     lines
+}
+
+/// Returns a line about the shards that have no server, and one about those that never will.
+fn away(servers: &Servers) -> impl Iterator<Item = String> {
+    let Servers { shards, silent, lost, .. } = *servers;
+    let silent = (silent > 0)
+        .then(|| format!("waiting for servers: those of {silent} of {shards} shards are silent"));
+    let lost = (lost > 0)
+        .then(|| format!("{lost} of {shards} shards are lost: go on from a snapshot (--restore)"));
+    silent.into_iter().chain(lost)
 }
 
 fn row(process: &Process<ServerFigures>) -> [String; 8] {
@@ -94,6 +105,26 @@ mod tests {
         assert!(header.contains("memory  on disk"), "{header}");
         assert!(line.contains("98.7 MB  1.23 GB  "), "{line}");
         assert!(!shown(0)[1].contains("on disk"));
+    }
+
+    #[test]
+    fn ranks_wait_for_shards_without_a_server() {
+        let shown = |silent: u32, lost: u32, server: &str| {
+            let rank = json!({ "id": "0000000000000abc", "rank": 0, "standing": "running" });
+            let server = json!({ "id": "8000000000000abc", "rank": 0, "standing": server });
+            let servers = json!({ "epoch": 3, "members": [server], "newcomers": [], "shards": 8,
+                                  "silent": silent, "lost": lost });
+            let state = json!({ "epoch": 1, "members": [rank], "servers": servers });
+            let state = State::of(state).unwrap();
+            let standing = state.standing(&state.members[0]).to_owned();
+            (standing, lines(&state.servers.unwrap())[1].clone())
+        };
+        assert_eq!(shown(0, 0, "running").0, "running");
+        assert_eq!(shown(0, 0, "lost").0, "waiting");
+        let silent = "waiting for servers: those of 2 of 8 shards are silent".to_owned();
+        assert_eq!(shown(2, 0, "running"), ("waiting".to_owned(), silent));
+        let lost = "3 of 8 shards are lost: go on from a snapshot (--restore)".to_owned();
+        assert_eq!(shown(0, 3, "running"), ("waiting".to_owned(), lost));
     }
 
     #[test]

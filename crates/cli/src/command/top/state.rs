@@ -43,6 +43,12 @@ pub struct Servers {
     pub members: Vec<Process<ServerFigures>>,
     /// Servers that wait for the next epoch.
     pub newcomers: Vec<Process<ServerFigures>>,
+    /// Number of shards.
+    pub shards: u32,
+    /// Number of shards whose servers may come back.
+    pub silent: u32,
+    /// Number of shards whose servers are dead.
+    pub lost: u32,
 }
 
 /// Figures that a server tells.
@@ -80,9 +86,25 @@ impl Servers {
     pub fn processes(&self) -> impl Iterator<Item = &Process<ServerFigures>> {
         self.members.iter().chain(&self.newcomers)
     }
+
+    /// Returns whether some shards have no server, so that a rank that needs them waits.
+    fn are_away(&self) -> bool {
+        let are_lost = self.members.iter().all(|process| process.standing == "lost");
+        self.silent + self.lost > 0 || (self.epoch > 0 && (self.waiting.is_some() || are_lost))
+    }
 }
 
 impl State {
+    /// Returns the standing of a rank: `waiting` if it runs and the servers of some shards are away.
+    pub fn standing<'a>(&self, process: &'a Process) -> &'a str {
+        let waits = self.servers.as_ref().is_some_and(Servers::are_away);
+        match process.standing.as_str() {
+            "newcomer" => "joining",
+            "running" if waits => "waiting",
+            standing => standing,
+        }
+    }
+
     /// Reads the answer of a coordinator.
     ///
     /// # Errors

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use serde_json::{Map, Value};
 use thinwire_link::service::{ClientId, Outbox};
 use thinwire_member::{Epoch, Id};
 
@@ -51,6 +52,11 @@ impl Publication {
     /// Lets the service look which servers are dead.
     pub fn look(&mut self, is_dead: &dyn Fn(Id) -> bool) {
         self.service.look(is_dead);
+    }
+
+    /// Returns figures of the service for people.
+    pub fn figures(&self) -> Map<String, Value> {
+        self.service.figures()
     }
 
     /// Hands a request to the service.
