@@ -109,7 +109,7 @@ def train_server(options, rank: int) -> dict:
             f"adagrad:lr={RATE}",
             options.consistency,
             servers=options.servers,
-            backups=options.backups,
+            replicas=options.backups,
         )
     )
     optimizer = thinwire.torch.ServerOptimizer(server, model, model.parameters())

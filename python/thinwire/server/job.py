@@ -49,7 +49,7 @@ class ParameterServer:
             "bounded:4": every push is an update, and no worker is more than 4 steps ahead of the slowest;
             "async": every push is an update, and no worker waits.
         servers: number of servers with which the job begins.
-        backups: number of servers that can be lost at once without losing rows; by default 1, or 0 with
+        replicas: number of servers that can be lost at once without losing rows; by default 1, or 0 with
             one server.
         shards: number of parts into which the rows are divided; by default 8 per server.
         seed: seed of the initial values.
@@ -71,7 +71,7 @@ class ParameterServer:
         consistency: str = "sync",
         *,
         servers: int = 2,
-        backups: int | None = None,
+        replicas: int | None = None,
         shards: int | None = None,
         seed: int = 0,
         values: str = "f32",
@@ -81,12 +81,12 @@ class ParameterServer:
         timeout_s: float = 60.0,
     ) -> None:
         """Checks the arguments. Nothing is connected yet."""
-        backups = min(1, servers - 1) if backups is None else backups
-        if backups >= servers:
-            raise InvalidError(f"{backups} backups with {servers} servers, expected fewer")
+        replicas = min(1, servers - 1) if replicas is None else replicas
+        if replicas >= servers:
+            raise InvalidError(f"{replicas} replicas with {servers} servers, expected fewer")
         self.optimizer = optimizer
         self.consistency = consistency
-        self._counts = {"servers": servers, "backups": backups}
+        self._counts = {"servers": servers, "backups": replicas}
         self._counts["shards"] = SHARDS_PER_SERVER * servers if shards is None else shards
         self._seed = seed
         self._values = values

@@ -64,7 +64,7 @@ pub struct Definition {
     pub consistency: String,
     /// Number of shards, which never changes.
     pub shards: u32,
-    /// Number of backups of each shard.
+    /// Number of backups of each shard; `--replicas` of the command, `replicas` in Python.
     pub backups: u32,
     /// Number of servers with which the job begins.
     pub servers: u32,
@@ -120,7 +120,7 @@ impl Definition {
         let counts = [
             ("tables", self.tables.len(), job.tables.len()),
             ("shards", self.shards as usize, job.shards as usize),
-            ("backups", self.backups as usize, job.backups as usize),
+            ("replicas", self.backups as usize, job.backups as usize),
             ("servers to begin with", self.servers as usize, job.servers as usize),
         ];
         if let Some((name, found, has)) = counts.iter().find(|(_, found, has)| found != has) {
@@ -149,7 +149,7 @@ impl Definition {
         check("tables", self.tables.len() as u64, 1, TABLES_MAX as u64)?;
         check("shards", self.shards.into(), 1, SHARDS_MAX.into())?;
         check("servers to begin with", self.servers.into(), 1, SERVERS_MAX.into())?;
-        check("backups", self.backups.into(), 0, BACKUPS_MAX.into())
+        check("replicas", self.backups.into(), 0, BACKUPS_MAX.into())
     }
 
     fn to_bytes(&self) -> Vec<u8> {
