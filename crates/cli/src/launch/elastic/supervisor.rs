@@ -476,8 +476,13 @@ impl Supervisor {
             return Vec::new();
         }
         self.conclude(Verdict::TooFew { have, min: self.min, cause: self.cause });
-        self.deadline = Some((now + LEAVING, Last::Terminate));
+        self.deadline = Some((now + self.leaving(), Last::Terminate));
         self.part(SIGTERM)
+    }
+
+    /// Returns the time that members have to leave.
+    fn leaving(&self) -> Duration {
+        if self.parting == Parting::Terminate { LAST_PUSH } else { LEAVING }
     }
 
     /// Deaths before the begin of an epoch are no cause of a later end.
@@ -509,8 +514,7 @@ impl Supervisor {
             // All members were asked to leave, and so is the job.
             Some(Verdict::TooFew { cause: None, .. }) => {}
             None | Some(Verdict::Done) => {
-                let time = if self.parting == Parting::Terminate { LAST_PUSH } else { LEAVING };
-                self.deadline = Some((now + time, Last::Terminate));
+                self.deadline = Some((now + self.leaving(), Last::Terminate));
             }
         }
         self.conclude(Verdict::Interrupted(signal));
