@@ -2,7 +2,7 @@
 
 mod support;
 
-use std::io::{Read, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::process::Child;
 use std::time::Duration;
@@ -152,6 +152,17 @@ fn a_worker_that_is_started_by_hand_makes_the_folder_of_its_checkpoints() {
     assert!(job.folder.path().join("a/b/step-000003").is_dir());
     kill(server.id());
     finish(server);
+}
+
+#[test]
+fn a_worker_that_waits_for_its_first_epoch_says_for_whom() {
+    let job = Started::new("servers-waiting", 2);
+    let mut worker = job.worker(&["--steps", "3", "--ranks", "1:2"]);
+    let lines = BufReader::new(worker.stderr.take().unwrap()).lines();
+    let said = "waiting for up to 60 s: 1 of at least 2 ranks are there";
+    assert!(lines.map_while(Result::ok).any(|line| line.ends_with(said)));
+    kill(worker.id());
+    finish(worker);
 }
 
 #[test]
@@ -308,6 +319,13 @@ fn flags_without_a_meaning_are_refused() {
         refused(&["--mode", "server", "--servers", "2", "--replicas", "2"]),
         "error: --replicas 2 with 2 servers, of which each shard needs 3"
     );
+    let many = folder.train(&["--mode", "server", "--servers", "65"]);
+    assert!(many.error().starts_with("error: --servers 65 on this machine, expected at most 64: "));
+    assert!(many.hint().contains("thinwire server --coordinator"), "{many:?}");
+    let unwritable = refused(&["--mode", "server", "--snapshot-dir", "text.txt"]);
+    assert!(unwritable.starts_with("error: cannot write snapshots to text.txt: "), "{unwritable}");
+    let nothing = refused(&["--mode", "server", "--restore", "nowhere"]);
+    assert!(nothing.starts_with("error: no snapshot at nowhere: manifest.json: "), "{nothing}");
     let hybrid = ["--mode", "hybrid", "--server-params", "embd.*"];
     assert_eq!(
         refused(&hybrid),

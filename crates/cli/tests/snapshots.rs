@@ -13,7 +13,7 @@ use support::{Folder, SILENCE, finish, kill, losses};
 use thinwire_job::Settings;
 use thinwire_job::elastic::{Authority, Coordinator, Job, Options, Presence, Seat, Servers};
 use thinwire_server::{
-    Client, Configuration, Definition, Gradient, Origin, Reader, Snapshot, TableDefinition,
+    Client, Configuration, Definition, Gradient, Kind, Origin, Reader, Snapshot, TableDefinition,
 };
 use thinwire_update::{Optimizer, Rows};
 
@@ -181,9 +181,13 @@ fn assert_fails(folder: &Folder, job: &Started, reason: &str) -> String {
 #[test]
 fn a_snapshot_that_cannot_be_written_costs_no_training() {
     let folder = Folder::new("snapshots-unwritten");
-    std::fs::write(folder.path().join("file"), "no folder").unwrap();
     let mut job = Started::new(&folder, 2, &["--snapshot-dir", "file"]);
     let lines = job.listen();
+    for _ in 0..2 {
+        while !lines.recv_timeout(LONG).expect("a server begins").contains("serving the job") {}
+    }
+    std::fs::remove_dir(folder.path().join("file")).unwrap();
+    std::fs::write(folder.path().join("file"), "no folder").unwrap();
     let said = assert_fails(&folder, &job, "cannot create file/");
     while !lines.recv_timeout(LONG).expect("a server says why").contains(&said) {}
     job.kill();
@@ -250,11 +254,22 @@ fn servers_and_ranks_go_on_from_one_snapshot() {
     let said = format!("error: the job goes on from {name}, which this server does not have");
     assert_eq!(error, said);
     assert!(all.contains("hint: give it: --restore PATH"), "{all}");
-    let (error, _) = ended(&["--restore", "snapshots"], None);
-    let said = format!("error: a server that goes on from {name}, and a job that begins anew");
-    assert_eq!(error, said);
-    let (error, _) = ended(&["--restore", "snapshots"], Some("another".to_owned()));
-    assert_eq!(error, format!("error: a server with {name}, the job goes on from another"));
+    let mut job = Started::new(&folder, 1, &["--restore", "snapshots"]);
+    let open = |restore: Option<String>, patience| {
+        let seat = Seat::new(job.address(), "").unwrap();
+        Client::open(&seat, &Definition { restore, ..one() }, patience)
+    };
+    for (restore, found) in [(None, "nothing"), (Some("another".to_owned()), "another")] {
+        let refused = support::eventually(|| {
+            let error = open(restore.clone(), Duration::from_secs(1)).unwrap_err();
+            (error.kind() == Kind::Refused).then(|| error.to_string())
+        });
+        let said = format!("this worker goes on from {found}, server ");
+        assert!(refused.starts_with(&said) && refused.contains(&name), "{refused}");
+    }
+    open(Some(name.clone()), LONG).unwrap();
+    assert!(job.servers[0].try_wait().unwrap().is_none(), "the server goes on");
+    job.kill();
     let file = folder.path().join("snapshots/snapshot-000001/shard-00001.safetensors");
     std::fs::write(&file, "damaged").unwrap();
     let (error, _) = ended(&["--restore", "snapshots"], Some(name));
@@ -262,6 +277,24 @@ fn servers_and_ranks_go_on_from_one_snapshot() {
     assert!(error.starts_with("error: corrupt snapshot: ") && error.contains(expected), "{error}");
     let ended = folder.run(&["server", "--coordinator", "127.0.0.1:9", "--restore", "nowhere"]);
     assert!(ended.error().starts_with("error: no snapshot at nowhere: "), "{ended:?}");
+    let ended =
+        folder.run(&["server", "--coordinator", "127.0.0.1:9", "--snapshot-dir", "text.txt"]);
+    assert!(ended.error().starts_with("error: cannot write snapshots to text.txt: "), "{ended:?}");
+}
+
+#[test]
+fn a_server_without_a_folder_is_refused_where_others_have_one() {
+    let folder = Folder::new("snapshots-facts");
+    let mut job = Started::new(&folder, 1, &["--snapshot-dir", "snapshots"]);
+    let lines = job.listen();
+    while !lines.recv_timeout(LONG).expect("a server begins").contains("serving the job") {}
+    let seat = Seat::server(job.address(), "").unwrap();
+    let other = finish(folder.command(&["server"]).envs(seat.variables()).spawn().unwrap());
+    let said =
+        "error: servers disagree on --snapshot-dir: this server has none, the job has a folder";
+    assert_eq!(other.error(), said);
+    assert!(other.hint().contains("the same flags"), "{other:?}");
+    job.kill();
 }
 
 /// Flags of a training with servers.
@@ -288,8 +321,16 @@ fn a_training_goes_on_from_a_snapshot_with_more_servers() {
     assert!(ended.stderr.contains("snapshot-000001 is written"), "{}", ended.stderr);
     let first = losses(ended);
     let flags = ["--servers", "3", "--steps", "5", "--restore", "s"];
-    let second = losses(trained(&[&rule[..], &flags].concat()));
+    let ended = trained(&[&rule[..], &flags].concat());
+    let said = "going on from s/snapshot-000001, which was taken after step 40, in 16 shards";
+    assert!(ended.stderr.contains(said), "{}", ended.stderr);
+    let second = losses(ended);
     assert!(second[0] < 0.95 * first[0], "{first:?} {second:?}");
+    let shard = folder.path().join("s/snapshot-000001/shard-00000.safetensors");
+    std::fs::write(&shard, "damaged").unwrap();
+    let ended = trained(&["--servers", "1", "--restore", "s"]);
+    let error = ended.error();
+    assert!(error.starts_with("error: corrupt snapshot: s/snapshot-000001/shard-00000"), "{error}");
     let ended = trained(&["--restore", "s", "--optimizer", "adagrad:lr=0.1"]);
     let error = ended.error();
     assert!(error.contains("is of another model: table '") && error.contains("in the snapshot"));
@@ -383,6 +424,9 @@ fn a_training_begins_with_a_checkpoint_of_one_without_servers() {
         let more = [&restore[..], &rates, mode, &["--checkpoint-dir", checkpoints]].concat();
         let ended = trained(&more);
         assert!(!ended.stderr.contains("begin anew"), "{}", ended.stderr);
+        assert!(ended.stderr.contains("beginning with the values of model.safetensors ("));
+        let some = ended.stderr.contains(" of 21 parameters are on servers (");
+        assert_eq!(some, mode.contains(&"hybrid"), "{}", ended.stderr);
         losses(ended);
         let found = numbers(&folder, checkpoints, 1);
         assert_eq!(found.len(), first.len());

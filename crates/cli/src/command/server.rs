@@ -20,7 +20,7 @@ use crate::figures::parse_bytes;
 use crate::launch::is_launched;
 use crate::metrics;
 use crate::output::say;
-use crate::training::Interrupt;
+use crate::training::{Interrupt, ensure_snapshot_folder};
 
 /// Interval at which the command checks for signals and for the end of the job.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
@@ -105,6 +105,7 @@ pub fn run(args: &Args) -> Result<u8> {
 }
 
 fn serve(args: &Args) -> Result<u8> {
+    args.snapshot_dir.as_deref().map_or(Ok(()), ensure_snapshot_folder)?;
     let interrupt = Interrupt::listen()?;
     let seat = seat(args)?;
     let listen = args.listen.clone().map_or_else(|| usual_address(&seat.coordinator), Ok)?;

@@ -74,6 +74,7 @@ fn with_servers(args: &Args, mode: &ServerMode) -> Result<u8> {
         }
         return training::train_with_servers(&job, mode);
     }
+    mode.check_start()?;
     let codecs = [job.codec.as_ref()];
     job.check(if mode.is_hybrid() { &codecs } else { &[] })?;
     let size = args.settings.ranks.unwrap_or(Size::Fixed(RANKS));
@@ -83,7 +84,7 @@ fn with_servers(args: &Args, mode: &ServerMode) -> Result<u8> {
     };
     let elastic = args.elastic.resolve(Some(size), &args.settings.place)?;
     let elastic = elastic.context("a job with servers is elastic")?;
-    let server_arguments = mode.server_arguments()?;
+    let server_arguments = mode.server_arguments();
     let elastic = Elastic { servers: mode.servers, server_arguments, ..elastic };
     ranks::launch_elastic(&args.settings.place, &elastic)
 }

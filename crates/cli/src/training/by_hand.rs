@@ -1,5 +1,7 @@
 //! News of a process that was started by hand in an elastic job. Launchers tell of their own processes.
 
+use std::time::Duration;
+
 use thinwire_wire::World;
 
 use crate::launch::is_launched;
@@ -8,6 +10,11 @@ use crate::output::say;
 /// Says that the process waits for an epoch.
 pub fn waiting(coordinator: &str) {
     tell(&format!("waiting for the next epoch of the job at {coordinator}"));
+}
+
+/// Says why no epoch begins, and for how long the process waits in all.
+pub fn delayed(reason: &str, patience: Duration) {
+    tell(&format!("waiting for up to {:.0} s: {reason}", patience.as_secs_f64().ceil()));
 }
 
 /// Says that the process has the state of an epoch, and trains in it.

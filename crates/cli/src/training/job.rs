@@ -168,7 +168,8 @@ impl TrainingJob {
             None => {}
         }
         if let Some(policy) = &self.policy {
-            let writable = machine::ensure_writable(&policy.folder);
+            let writable =
+                machine::ensure_writable(&policy.folder, ("checkpoints", "--checkpoint-dir"));
             // A replacement trains without a checkpoint of its own, which may find room later.
             let may_wait = writable.as_ref().is_err_and(failure::is_of_full_disk)
                 && policy.folder.is_dir()

@@ -92,17 +92,18 @@ fn civil(day: u64) -> (u64, u64, u64) {
     (400 * era + year + u64::from(month <= 2), month, day)
 }
 
-/// Makes a folder where it is missing, and makes sure that files can be written to it.
+/// Makes a folder of `what` where it is missing, and makes sure that files can be written to it. It was given with
+/// `flag`.
 ///
 /// # Errors
 /// If it is no folder, or not a writable one.
-pub fn ensure_writable(folder: &Path) -> Result<()> {
+pub fn ensure_writable(folder: &Path, (what, flag): (&str, &str)) -> Result<()> {
     let probe = folder.join(format!(".probe-{}", thinwire_link::Token::random()?));
     fs::create_dir_all(folder)
         .and_then(|()| fs::write(&probe, b"."))
         .and_then(|()| fs::remove_file(&probe))
-        .with_context(|| format!("cannot write checkpoints to {}", folder.display()))
-        .or_hint("give a writable folder with --checkpoint-dir, or none")
+        .with_context(|| format!("cannot write {what} to {}", folder.display()))
+        .or_hint(format!("give a writable folder with {flag}, or none"))
 }
 
 #[cfg(test)]

@@ -8,11 +8,11 @@ use std::time::Duration;
 use anyhow::Result;
 use thinwire_job::elastic::Seat;
 use thinwire_model::{Graph, Initial, Role, Tensor, TensorId};
-use thinwire_server::{Client, Error, Format, Gradient};
+use thinwire_server::{Client, Error, Format, Gradient, Origin};
 use thinwire_train::spmd::{Machine, Remote};
 
 use super::server_flags::{ServerMode, Tabled};
-use super::snapshots::Asker;
+use super::snapshots::{self, Asker};
 
 /// Values per row of a one-dimensional parameter.
 const VECTOR_WIDTH: usize = 1024;
@@ -41,7 +41,7 @@ impl Served {
     /// # Errors
     /// If the job has other tables, or its servers are not ready in time.
     pub fn open(
-        (mode, names, seed): (&ServerMode, &[String], u64),
+        ((mode, origin), names, seed): ((&ServerMode, Option<&Origin>), &[String], u64),
         (machine, graph): (&Machine<'_>, &Graph),
         (seat, timeout): (&Seat, Duration),
     ) -> Result<Served> {
@@ -49,7 +49,7 @@ impl Served {
         let tensors = ids.map(|id| (id, &graph.tensors[id]));
         let tables = tensors.filter(|(_, tensor)| names.contains(&tensor.name)).map(table);
         let tables: Vec<Tabled> = tables.collect();
-        let definition = mode.snapshots.restore(mode.definition(&tables, seed))?;
+        let definition = snapshots::begin(origin, mode.definition(&tables, seed))?;
         let client = Client::open(seat, &definition, timeout)?;
         let rows = tables.iter().map(|table| (0..table.rows as u64).collect()).collect();
         let pulled = vec![0.0; tables.iter().map(|table| table.rows * table.width).sum()];

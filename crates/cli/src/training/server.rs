@@ -9,7 +9,7 @@
 //! Law: with `--consistency sync`, losses equal those of all-reduce training with the same optimiser, except
 //! for the order of summation.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow};
 use serde_json::{Map, Value};
@@ -18,6 +18,7 @@ use thinwire_job::Place;
 use thinwire_job::elastic::{self, Operator, Presence};
 use thinwire_link::mem;
 use thinwire_member::{Authority, Epoch, Id, Options};
+use thinwire_server::Origin;
 use thinwire_sync::{Channel, Policy};
 use thinwire_train::spmd::Carried;
 use thinwire_train::{Sampler, rows};
@@ -25,21 +26,21 @@ use thinwire_wire::{WORLD_SIZE_MAX, World};
 
 use super::by_hand;
 use super::engine::Engine;
+use super::first_epoch::first_epoch;
 use super::folder::{self, FolderLock};
 use super::interrupt::Interrupt;
 use super::job::TrainingJob;
 use super::plan::{Built, Parallelism};
 use super::seat::{self, Seat};
 use super::served::Served;
-use super::server_flags::ServerMode;
+use super::server_flags::{self, ServerMode};
 use super::session::{About, Course, End, Session};
 use super::standing::{Standing, change};
 use super::trace::Trace;
-use super::{Trained, conclude, shared};
+use super::{Trained, conclude, shared, snapshots};
+use crate::figures;
 use crate::output::say;
 
-/// Interval at which a waiting process checks for signals.
-const LOOK_EVERY: Duration = Duration::from_millis(50);
 /// Interval at which a rank that has finished asks whether the others have.
 const ASK_EVERY: Duration = Duration::from_millis(200);
 /// Figure that a rank reports when it has finished its steps.
@@ -62,12 +63,13 @@ pub fn train(job: &TrainingJob, mode: &ServerMode, seat: &elastic::Seat) -> Resu
         let exchange = job.exchange.described().into_iter();
         facts.extend(exchange.map(|(name, value)| (name.to_owned(), value)));
     }
+    let origin = mode.snapshots.origin()?;
     let presence = Presence::join(seat, &links, options, facts)?;
     by_hand::waiting(&seat.coordinator);
     let ranks = mode.is_hybrid().then_some(mode.ranks);
-    let epoch = first_epoch(&presence, ranks, settings.link.timeout())?;
+    let epoch = first_epoch(&presence, (seat, ranks), settings.link.timeout())?;
     interrupt.remember();
-    let worker = Worker::new((job, mode), (seat, &presence), &interrupt)?;
+    let worker = Worker::new((job, mode, origin.as_ref()), (seat, &presence), &interrupt)?;
     let threads = settings.threads(&place);
     let first = epoch.number;
     let (place, trained) = thinwire_train::threads::run(threads, || worker.train(&place, epoch))?;
@@ -80,34 +82,12 @@ pub fn train(job: &TrainingJob, mode: &ServerMode, seat: &elastic::Seat) -> Resu
     Ok(code)
 }
 
-/// Waits for the first epoch that includes this process and, if given, has this number of ranks.
-fn first_epoch(presence: &Presence, ranks: Option<u32>, timeout: Duration) -> Result<Epoch> {
-    let (deadline, mut seen) = (Instant::now() + timeout, 0);
-    loop {
-        if let Some(epoch) = presence.wait(seen, LOOK_EVERY) {
-            seen = epoch.number;
-            if ranks.is_none_or(|ranks| epoch.members.len() == ranks as usize) {
-                return Ok(epoch);
-            }
-        }
-        if let Some(reason) = presence.refusal() {
-            return Err(anyhow!("the coordinator refuses this rank: {reason}"));
-        }
-        if presence.is_over() {
-            return Err(anyhow!("the job is over"));
-        }
-        if Instant::now() >= deadline {
-            let of = ranks.map_or(String::new(), |ranks| format!(" with {ranks} ranks"));
-            let seconds = timeout.as_secs_f64().ceil();
-            return Err(anyhow!("no epoch of the job{of} began within {seconds:.0} s"));
-        }
-    }
-}
-
 /// Rank that trains with servers.
 struct Worker<'a> {
     job: &'a TrainingJob,
     mode: &'a ServerMode,
+    /// Files with which the job begins, if there are any.
+    origin: Option<&'a Origin>,
     seat: &'a elastic::Seat,
     presence: &'a Presence,
     interrupt: &'a Interrupt,
@@ -127,13 +107,13 @@ struct Kept {
 
 impl<'a> Worker<'a> {
     fn new(
-        (job, mode): (&'a TrainingJob, &'a ServerMode),
+        (job, mode, origin): (&'a TrainingJob, &'a ServerMode, Option<&'a Origin>),
         (seat, presence): (&'a elastic::Seat, &'a Presence),
         interrupt: &'a Interrupt,
     ) -> Result<Worker<'a>> {
         let codec = job.codec.clone().filter(|_| mode.is_hybrid());
         let codec = codec.map_or_else(|| "none".parse(), Ok)?;
-        Ok(Worker { job, mode, seat, presence, interrupt, codec })
+        Ok(Worker { job, mode, origin, seat, presence, interrupt, codec })
     }
 
     /// Trains in successive epochs. Also returns the place in the last one.
@@ -179,7 +159,7 @@ impl<'a> Worker<'a> {
         let served = match kept.served.take() {
             Some(served) => served,
             None => {
-                let of = (self.mode, &built.served[..], job.recipe.seed);
+                let of = ((self.mode, self.origin), &built.served[..], job.recipe.seed);
                 let graph = &built.training.graph;
                 Served::open(
                     of,
@@ -193,9 +173,7 @@ impl<'a> Worker<'a> {
         let title =
             (is_first && course.done() == 0).then(|| engine.title(job, Some(&self.codec), &seat));
         if title.is_some() && place.rank == 0 {
-            let partial = self.mode.snapshots.warning(names.len() - built.served.len());
-            let warnings = self.codec.warnings().into_iter().chain(partial);
-            warnings.for_each(|it| say(format!("warning: {it}")));
+            self.tell_begin(&names, (&built.served, served.raw_bytes()));
         }
         let change = title.is_none().then(|| change(epoch, &kept.members));
         let mut session = Session::resume((job, title.as_deref()), engine, &seat, course)?;
@@ -216,6 +194,20 @@ impl<'a> Worker<'a> {
         Ok(Some(Trained { runs: vec![run], file: None, kept: saved }))
     }
 
+    /// Says with what the training begins, and where its parameters are if they are not all in one place.
+    fn tell_begin(&self, names: &[String], (served, bytes): (&[String], u64)) {
+        let others = names.len() - served.len();
+        let partial = snapshots::warning(self.origin, others);
+        let warnings = self.codec.warnings().into_iter().chain(partial);
+        warnings.for_each(|it| say(format!("warning: {it}")));
+        self.origin.into_iter().for_each(|origin| say(snapshots::beginning(origin)));
+        if self.mode.is_hybrid() {
+            let shown = server_flags::shown(served);
+            let (on, all, bytes) = (served.len(), names.len(), figures::bytes(bytes as f64));
+            say(format!("{on} of {all} parameters are on servers ({bytes}): {shown}"));
+        }
+    }
+
     /// Returns the replica and the progress of the training for an epoch: those of the previous epoch, or new
     /// ones that begin where the job is.
     fn begin<'b>(
@@ -232,10 +224,9 @@ impl<'a> Worker<'a> {
             return Ok((Engine::resume(job, codec, (seat, channel), (built, carried))?, course));
         }
         let is_hybrid = self.mode.is_hybrid();
-        let checkpoint = is_hybrid.then(|| self.mode.snapshots.checkpoint()).transpose()?.flatten();
-        let mut engine = match checkpoint {
-            Some(it) => Engine::warm(job, codec, (seat, channel), (built, &it))?,
-            None => Engine::start(job, codec, (seat, channel), built)?,
+        let mut engine = match self.origin.filter(|_| is_hybrid) {
+            Some(Origin::Checkpoint(it)) => Engine::warm(job, codec, (seat, channel), (built, it))?,
+            _ => Engine::start(job, codec, (seat, channel), built)?,
         };
         let done = if is_hybrid { 0 } else { epoch.done.min(job.recipe.steps) };
         let mut course = Course::new(codec, Trace::default(), done);

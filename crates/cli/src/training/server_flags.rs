@@ -17,10 +17,13 @@ use crate::size::{Size, ensure_fixed};
 const SERVERS: u32 = 2;
 /// Shards per server, enough to divide them evenly over other numbers of servers.
 const SHARDS_PER_SERVER: u32 = 8;
+/// Largest number of servers that one command starts. A server has a thread for each other one: 64 have 4032, fewer
+/// than the 4915 that a service may have by default where systemd limits it (15 % of 32768).
+const SERVERS_HERE_MAX: u32 = 64;
 /// Default of `--optimizer`.
 const OPTIMIZER: &str = "adamw:lr=0.001";
 
-/// Largest number of parameter names in a hint.
+/// Largest number of parameter names in a line.
 const NAMES: usize = 8;
 
 /// Place where gradients become parameters.
@@ -46,9 +49,9 @@ pub struct ServerFlags {
     /// letters; may be repeated
     #[arg(long, value_name = "NAMES")]
     server_params: Vec<String>,
-    /// With servers, number of servers with which the job begins [default: 2]; they are started on this machine,
-    /// unless THINWIRE_MEMBER=new makes this process a worker that joins
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=256))]
+    /// With servers, number of servers with which the job begins [default: 2]; they are started on this machine (64
+    /// at most), unless THINWIRE_MEMBER=new makes this process a worker that joins
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024))]
     servers: Option<u32>,
     /// With servers, how far a rank may be ahead of the slowest: sync (all gradients of a step are one
     /// update), bounded:STEPS or async [default: sync]
@@ -193,17 +196,29 @@ impl ServerMode {
         self.consistency != Consistency::Async
     }
 
-    /// Returns the flags of a server that the launcher starts.
+    /// Checks that the servers of the job can be started on this machine.
     ///
     /// # Errors
-    /// If the folder of rows beyond the limit of memory takes no file.
-    pub fn server_arguments(&self) -> Result<Vec<OsString>> {
-        let mut arguments = self.snapshots.server_arguments();
-        if let Some(limit) = &self.memory {
-            limit.check()?;
-            arguments.extend(server_limits::server_arguments(limit));
+    /// If there are too many of them, there is nothing to restore, or one of their folders takes no file.
+    pub fn check_start(&self) -> Result<()> {
+        let servers = self.servers;
+        if servers > SERVERS_HERE_MAX {
+            let threads = servers * (servers - 1);
+            let error = anyhow!(
+                "--servers {servers} on this machine, expected at most {SERVERS_HERE_MAX}: each has a thread for every \
+                 other one, {threads} in all"
+            );
+            let hint = "begin with fewer; more can join from other machines: thinwire server --coordinator HOST:PORT";
+            return Err(hinted(error, hint));
         }
-        Ok(arguments)
+        self.memory.as_ref().map_or(Ok(()), MemoryLimit::check)?;
+        self.snapshots.check()
+    }
+
+    /// Returns the flags of a server that the launcher starts.
+    pub fn server_arguments(&self) -> Vec<OsString> {
+        let limit = self.memory.iter().flat_map(server_limits::server_arguments);
+        self.snapshots.server_arguments().into_iter().chain(limit).collect()
     }
 
     /// Refuses a limit of memory where this process, a rank that was started by hand, starts no server.
@@ -223,9 +238,8 @@ impl ServerMode {
     /// # Errors
     /// If a pattern matches no parameter, or the patterns together match all.
     pub fn served(&self, names: &[String]) -> Result<Vec<String>> {
-        let (count, shown) = (names.len(), names[..names.len().min(NAMES)].join(", "));
-        let more = if count > NAMES { ", ..." } else { "" };
-        let hint = format!("parameters are called {shown}{more}");
+        let count = names.len();
+        let hint = format!("parameters are called {}", shown(names));
         let is_idle = |pattern: &&String| !names.iter().any(|name| matches(pattern, name));
         if let Some(pattern) = self.patterns.iter().find(is_idle) {
             let error =
@@ -290,6 +304,12 @@ impl ServerMode {
             restore: None,
         }
     }
+}
+
+/// Returns the first names of a list.
+pub fn shown(names: &[String]) -> String {
+    let more = if names.len() > NAMES { ", ..." } else { "" };
+    format!("{}{more}", names[..names.len().min(NAMES)].join(", "))
 }
 
 #[cfg(test)]

@@ -1,14 +1,15 @@
 //! Snapshots of a training with servers: flags, and requests by rank 0.
 
 use std::ffi::OsString;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 use anyhow::{Result, anyhow};
 use thinwire_job::elastic::Seat;
-use thinwire_server::{Checkpoint, Definition, Initial, Origin, take_snapshot};
+use thinwire_server::{Definition, Initial, Origin, take_snapshot};
 
+use super::machine;
 use crate::failure::{self, hinted};
 use crate::output::say;
 
@@ -71,36 +72,25 @@ impl Snapshots {
         given.flat_map(|(flag, path)| [flag.into(), path.into_os_string()]).collect()
     }
 
-    /// Adds the files of `--restore` to a definition, if the flag is given.
+    /// Checks that there is something to restore, and that the folder of snapshots takes files. It is made if it is
+    /// missing.
     ///
     /// # Errors
-    /// If there are no files at that path, or they are of another model.
-    pub fn restore(&self, mut definition: Definition) -> Result<Definition> {
-        let Some(path) = &self.restore else { return Ok(definition) };
-        let origin = Origin::open(path)?;
-        if matches!(origin, Origin::Checkpoint(_)) {
-            let initial = Initial::Checkpoint.to_string();
-            definition.tables.iter_mut().for_each(|table| table.initial.clone_from(&initial));
+    /// If either is not so.
+    pub fn check(&self) -> Result<()> {
+        // Servers and ranks read a checkpoint's content, which may be long.
+        if let Some(path) = self.restore.as_ref().filter(|path| !path.is_file()) {
+            Origin::open(path)?;
         }
-        Ok(origin.begin(definition)?)
+        self.folder.as_deref().map_or(Ok(()), ensure_folder)
     }
 
-    /// Opens the file of `--restore`, if it is a safetensors file.
+    /// Opens the files of `--restore`, if the flag is given.
     ///
     /// # Errors
-    /// If the file is damaged.
-    pub fn checkpoint(&self) -> Result<Option<Checkpoint>> {
-        let file = self.restore.as_ref().filter(|path| path.is_file());
-        Ok(file.map(|path| Checkpoint::open(path)).transpose()?)
-    }
-
-    /// Returns the warning for a training that begins with a snapshot and has `others` parameters not on
-    /// servers.
-    pub fn warning(&self, others: usize) -> Option<String> {
-        let path = self.restore.as_ref().filter(|path| others > 0 && !path.is_file())?.display();
-        Some(format!(
-            "--restore {path}: {others} parameters on no server are in no snapshot, and begin anew"
-        ))
+    /// If there are no files at that path, or they are damaged.
+    pub fn origin(&self) -> Result<Option<Origin>> {
+        Ok(self.restore.as_deref().map(Origin::open).transpose()?)
     }
 
     /// Returns the requester of snapshots, or `None` without `--snapshot-every`.
@@ -108,6 +98,49 @@ impl Snapshots {
         let every = self.every?;
         Some(Asker { every, seat: seat.clone(), thread: None })
     }
+}
+
+/// Returns the definition of a job that begins with these files, if there are any.
+///
+/// # Errors
+/// If they are of another model.
+pub fn begin(origin: Option<&Origin>, mut definition: Definition) -> Result<Definition> {
+    let Some(origin) = origin else { return Ok(definition) };
+    if matches!(origin, Origin::Checkpoint(_)) {
+        let initial = Initial::Checkpoint.to_string();
+        definition.tables.iter_mut().for_each(|table| table.initial.clone_from(&initial));
+    }
+    Ok(origin.begin(definition)?)
+}
+
+/// Returns the line that says with which files a job begins.
+pub fn beginning(origin: &Origin) -> String {
+    match origin {
+        Origin::Snapshot(snapshot) => {
+            let path = snapshot.path().display();
+            let pushes = snapshot.frontier().pushes.values().max().copied().unwrap_or(0);
+            let shards = snapshot.definition().shards;
+            format!("going on from {path}, which was taken after step {pushes}, in {shards} shards")
+        }
+        Origin::Checkpoint(checkpoint) => {
+            format!("beginning with the values of {}", checkpoint.name())
+        }
+    }
+}
+
+/// Returns the warning for a training that begins with a snapshot and has `others` parameters not on servers.
+pub fn warning(origin: Option<&Origin>, others: usize) -> Option<String> {
+    let Some(Origin::Snapshot(snapshot)) = origin.filter(|_| others > 0) else { return None };
+    let path = snapshot.path().display();
+    Some(format!("{path}: {others} parameters on no server are in no snapshot, and begin anew"))
+}
+
+/// Makes the folder of snapshots if it is missing, and makes sure that files can be written to it.
+///
+/// # Errors
+/// If it is not so.
+pub fn ensure_folder(folder: &Path) -> Result<()> {
+    machine::ensure_writable(folder, ("snapshots", "--snapshot-dir"))
 }
 
 /// Requester of a snapshot after every N steps. Training continues meanwhile. Dropping it waits for the
@@ -135,8 +168,9 @@ impl Asker {
         let spawned = thread.spawn(move || match take_snapshot(&seat, PATIENCE) {
             Ok(name) => say(format!("{name} is written, after step {steps} or later")),
             Err(error) => {
-                let (text, _) = failure::lines(&error.into());
-                say(format!("no snapshot after step {steps}: {text}"));
+                let (text, hint) = failure::lines(&error.into());
+                let hint = hint.map_or(String::new(), |hint| format!(" (hint: {hint})"));
+                say(format!("no snapshot after step {steps}: {text}{hint}"));
             }
         });
         // If no thread can be started, this snapshot is skipped.
@@ -147,21 +181,5 @@ impl Asker {
 impl Drop for Asker {
     fn drop(&mut self) {
         self.thread.take().into_iter().for_each(|thread| drop(thread.join()));
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn parameters_that_no_snapshot_has_are_told() {
-        let restored =
-            Snapshots { folder: None, every: None, restore: Some("old/000000001".into()) };
-        let expected =
-            "--restore old/000000001: 3 parameters on no server are in no snapshot, and begin anew";
-        assert_eq!(restored.warning(3).as_deref(), Some(expected));
-        assert_eq!(restored.warning(0), None, "servers have all");
-        assert_eq!(Snapshots { restore: None, ..restored }.warning(3), None, "it begins anew");
     }
 }

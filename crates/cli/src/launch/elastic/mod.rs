@@ -37,9 +37,10 @@ use crate::size::Elastic;
 /// Longest wait for another launcher to tell how the job has ended.
 const LAST_NEWS: Duration = Duration::from_secs(3);
 
-/// News that reaches the launcher: of processes and signals, or of the coordinator.
+/// News that reaches the launcher: of members and signals, of a server that has ended, or of the coordinator.
 enum News {
     Local(Event),
+    Server(u32, End),
     Told(elastic::Event),
 }
 
@@ -88,7 +89,11 @@ pub fn run(
     };
     let (supervisor, actions) = Supervisor::begin(&limits, Instant::now());
     let of_servers = (job.servers, &job.server_arguments[..]);
-    let servers = Servers::start(of_servers, &lead.address(), &secret)?;
+    let ends = sender.clone();
+    let servers = Servers::start(of_servers, (&lead.address(), &secret), move |number, end| {
+        // The launcher is gone only when the job is over.
+        let _ = ends.send(News::Server(number, end));
+    })?;
     let mut launcher = Launcher {
         supervisor,
         program: Program { command, most: job.here },
@@ -99,7 +104,7 @@ pub fn run(
         errors: Errors::create()?,
         voice: Voice::default(),
         sender,
-        _servers: servers,
+        servers,
     };
     launcher.perform(actions)?;
     launcher.supervise(&news)?;
@@ -136,7 +141,7 @@ struct Launcher {
     voice: Voice,
     sender: Sender<News>,
     /// They end with the launcher.
-    _servers: Servers,
+    servers: Servers,
 }
 
 impl Launcher {
@@ -150,6 +155,9 @@ impl Launcher {
             };
             match next {
                 Ok(News::Local(event)) => self.on(event)?,
+                // Servers end with the job, too.
+                Ok(News::Server(..)) if self.supervisor.is_decided() => {}
+                Ok(News::Server(number, end)) => self.servers.ended(number, end)?,
                 Ok(News::Told(event)) => self.told(&event)?,
                 Err(RecvTimeoutError::Timeout) => self.on(Event::Tick)?,
                 Err(RecvTimeoutError::Disconnected) => return Ok(()),
@@ -165,7 +173,7 @@ impl Launcher {
         while self.lead.is_shared() && !self.supervisor.is_decided() {
             match news.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
                 Ok(News::Told(event)) => self.told(&event)?,
-                Ok(News::Local(_)) => {}
+                Ok(News::Local(_) | News::Server(..)) => {}
                 Err(_) => return Ok(()),
             }
         }

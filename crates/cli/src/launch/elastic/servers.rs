@@ -1,10 +1,11 @@
 //! Server processes of a job's parameter server on this machine.
 //!
 //! They end with their launcher. One that dies is not replaced: its shards have backups, and a server that is
-//! started by hand takes copies over.
+//! started by hand takes copies over. If all have ended and one of them says why, the job ends with its error.
 
 use std::ffi::OsString;
 use std::os::unix::process::CommandExt;
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
 use anyhow::{Context, Result};
@@ -12,7 +13,10 @@ use rustix::process::{Pid, Signal, kill_process_group};
 use thinwire_job::elastic::{self, Job, Options, Seat};
 use thinwire_server::Configuration;
 
-use crate::launch::{child, forward};
+use crate::launch::errors::{self, Errors};
+use crate::launch::supervisor::End;
+use crate::launch::{child, forward, watch_end};
+use crate::output::say;
 
 /// Most servers of a job.
 const SERVERS_MAX: u32 = 1024;
@@ -26,51 +30,72 @@ pub fn job(workers: Options, servers: bool) -> Job {
 }
 
 /// Server processes that this launcher has started.
-#[derive(Debug, Default)]
 pub struct Servers {
-    children: Vec<Child>,
+    /// Process groups by number of the server, until it has ended.
+    groups: Vec<Option<Pid>>,
+    errors: Errors,
+    /// First server that ended with an error.
+    failed: Option<(u32, End)>,
 }
 
 impl Servers {
-    /// Starts `count` servers of the job at `coordinator`, each with these arguments.
+    /// Starts `count` servers of the job at `coordinator`, each with these arguments. `ended` is called with the
+    /// number of each that ends.
     ///
     /// # Errors
     /// If the system has no room for one.
     pub fn start(
         (count, arguments): (u32, &[OsString]),
-        coordinator: &str,
-        token: &str,
+        (coordinator, token): (&str, &str),
+        ended: impl Fn(u32, End) + Clone + Send + 'static,
     ) -> Result<Servers> {
-        let mut servers = Servers::default();
+        let mut servers = Servers { groups: Vec::new(), errors: Errors::create()?, failed: None };
         for number in 0..count {
             let seat = Seat::server(coordinator, token)?;
-            let mut child =
-                start(&seat, arguments).with_context(|| format!("starting server {number}"))?;
+            let mut child = start(&seat, arguments, &servers.errors.path(number))
+                .with_context(|| format!("starting server {number}"))?;
+            servers.groups.push(Some(Pid::from_child(&child)));
             let error = child.stderr.take();
-            error
-                .into_iter()
-                .for_each(|it| drop(forward::lines(it, format!("[server {number}] "))));
-            servers.children.push(child);
+            let error = error.map(|it| forward::lines(it, format!("[server {number}] ")));
+            let ended = ended.clone();
+            watch_end(child, [None, error], move |end| ended(number, end));
         }
         Ok(servers)
+    }
+
+    /// Takes note of the end of a server, and tells people of its error.
+    ///
+    /// # Errors
+    /// If it was the last one, and one has ended with an error: the first such error.
+    pub fn ended(&mut self, number: u32, end: End) -> Result<()> {
+        self.groups[number as usize] = None;
+        let message = self.errors.message(number);
+        if message.is_some() {
+            self.failed.get_or_insert((number, end));
+        }
+        match self.failed.filter(|_| self.groups.iter().all(Option::is_none)) {
+            Some(first) => Err(self.errors.failure("server", first, self.groups.len() as u32)),
+            None => {
+                message.into_iter().for_each(|it| say(format!("server {number}: {it}")));
+                Ok(())
+            }
+        }
     }
 }
 
 impl Drop for Servers {
     fn drop(&mut self) {
-        for child in &mut self.children {
-            // One that has ended needs no signal.
-            let _ = kill_process_group(Pid::from_child(child), Signal::KILL);
-            let _ = child.wait();
+        for group in self.groups.iter().flatten() {
+            let _ = kill_process_group(*group, Signal::KILL);
         }
     }
 }
 
-fn start(seat: &Seat, arguments: &[OsString]) -> Result<Child> {
+fn start(seat: &Seat, arguments: &[OsString], error_file: &Path) -> Result<Child> {
     let me = std::env::current_exe().context("finding thinwire's own program file")?;
     let words: [OsString; 2] = [me.clone().into_os_string(), "server".into()];
     let mut command = Command::new(me);
     command.arg(child::NAME).arg(std::process::id().to_string()).args(words).args(arguments);
     command.process_group(0).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
-    Ok(command.envs(seat.variables()).spawn()?)
+    Ok(command.envs(seat.variables()).env(errors::VARIABLE, error_file).spawn()?)
 }
