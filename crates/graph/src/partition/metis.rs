@@ -8,11 +8,16 @@ pub(super) use none::partition;
 
 #[cfg(feature = "metis")]
 mod imp {
+    use std::sync::{Mutex, PoisonError};
+
     use metis::{Graph, Idx, option};
 
     use super::super::weights::{Options, Weights};
     use crate::adjacency::Adjacency;
     use crate::error::Error;
+
+    /// METIS draws from the C library's one random stream: two calls at a time would change each other's parts.
+    static TURN: Mutex<()> = Mutex::new(());
 
     /// Partitions a graph whose edges have both directions, with training vertices as heavy as all vertices.
     pub fn partition(
@@ -33,6 +38,7 @@ mod imp {
             .set_option(option::Seed((options.seed & 0x7fff_ffff) as Idx))
             .set_option(option::UFactor(excess));
         let mut parts = vec![0; graph.vertices() as usize];
+        let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
         prepared.part_kway(&mut parts).map_err(|error| failed(error.to_string()))?;
         Ok(parts.into_iter().map(|part| part as u16).collect())
     }
