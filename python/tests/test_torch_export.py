@@ -101,7 +101,16 @@ def test_a_network_of_convolutions_has_what_was_built(tmp_path):
         nn.LogSoftmax(-1),
     )
     file = exported(tmp_path, module, torch.zeros(2, 3, 8, 8))
-    body = ["conv2d", "arithmetic", "moments", "batch_norm", "activation", "pool", "pool"]
+    body = [
+        "conv2d",
+        "reshape",
+        "arithmetic",
+        "moments",
+        "batch_norm",
+        "activation",
+        "pool",
+        "pool",
+    ]
     assert operators(file) == [*body, "reshape", "dropout", "linear"]
     assert parameters(file) == sum(weight.numel() for weight in module.parameters())
     assert {"reshape": {"shape": [{"batch": 1}, 4]}} in [n["operator"] for n in file["nodes"]]
@@ -195,16 +204,17 @@ def test_regions_and_arguments_that_are_not_known_are_refused_and_named(tmp_path
         def forward(self, x):
             return torch.softmax(x, -1, dtype=torch.float64).argmax(-1, keepdim=True)
 
-    class Scaled(nn.Module):
+    class Noise(nn.Module):
+        def forward(self, x):
+            return x * torch.rand(4)
+
+    class Rows(nn.Module):
         def __init__(self):
             super().__init__()
-            self.kernel, self.bias = (
-                nn.Parameter(torch.ones(4, 2, 3, 3)),
-                nn.Parameter(torch.ones(4)),
-            )
+            self.table = nn.Embedding(4, 4)
 
         def forward(self, x):
-            return torch.conv2d(x, self.kernel, bias=self.bias * 2)
+            return x + self.table(torch.tensor([3, 1, 0, 2]))
 
     for module, x, expected in (
         (
@@ -214,10 +224,11 @@ def test_regions_and_arguments_that_are_not_known_are_refused_and_named(tmp_path
         ),
         (Number(), torch.zeros(2, 4), "^the module returns int, expected a tensor"),
         (Stable(), torch.zeros(2, 4), r"^node \d+ 'argmax': operator aten.argmax"),
+        (Noise(), torch.zeros(2, 4), r"^node \d+ 'rand': operator aten.rand.default draws random"),
         (
-            Scaled(),
-            torch.zeros(2, 2, 3, 3),
-            r"^node \d+ 'conv2d': operator aten.conv2d.default is ",
+            Rows(),
+            torch.zeros(2, 4, 4),
+            r"^node \d+ 'table.embedding': it looks up rows \[3, 1, 0, 2\]",
         ),
     ):
         with pytest.raises(thinwire.InvalidError, match=expected) as caught:
@@ -285,3 +296,80 @@ def shown(tmp_path, model):
     arguments = [command, "model", "show", model, "--batch", "4", "--json"]
     report = json.loads(subprocess.check_output(arguments, cwd=tmp_path, timeout=600))
     return [report[key] for key in ("parameters", "forward_flops", "backward_flops")]
+
+
+def test_what_is_known_is_worked_out_and_never_trained(tmp_path):
+    import torch
+    from torch import nn
+
+    class Known(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.linear, self.frozen = nn.Linear(4, 4), nn.Linear(4, 4, bias=False)
+            self.frozen.weight.requires_grad = False
+            self.register_buffer("steps", torch.zeros(1))
+
+        def forward(self, x):
+            self.steps.add_(1)
+            with torch.no_grad():
+                angles = torch.outer(torch.arange(3.0), 10.0 ** -torch.arange(4.0))
+            x = self.frozen(self.linear(x)) * angles.cos() + torch.arange(3).cumsum(0)[:, None]
+            hidden = torch.ones(3, 3, dtype=torch.bool).triu(1)
+            scores = (x @ x.transpose(1, 2)).masked_fill(hidden[None], float("-inf"))
+            return torch.softmax(scores, -1) @ x
+
+    module = Known()
+    file = exported(tmp_path, module, torch.zeros(2, 3, 4))
+    assert {t["name"] for t in file["tensors"] if isinstance(t["role"], dict)} == {
+        "linear.weight",
+        "linear.bias",
+    }
+    known = [t["shape"] for t in file["tensors"] if t["name"].endswith("constant")]
+    assert known == [[4, 4], [3, 4], [3, 1]]
+    assert {"softmax": {"causal": True}} in [node["operator"] for node in file["nodes"]]
+    assert module.steps.item() == 0, "the module is as it was"
+    assert shown(tmp_path, "model.json") is None or shown(tmp_path, "model.json")[0] == 20
+
+
+def test_masks_are_all_earlier_or_added(tmp_path):
+    import torch
+    from torch import nn
+
+    class Attention(nn.Module):
+        def __init__(self, mask):
+            super().__init__()
+            self.linear = nn.Linear(8, 8)
+            self.register_buffer("mask", mask)
+
+        def forward(self, x):
+            x = self.linear(x).unflatten(-1, (2, 4)).transpose(1, 2)
+            mask = self.mask.expand(x.shape[0], 1, 5, 5)
+            return nn.functional.scaled_dot_product_attention(x, x, x, attn_mask=mask)
+
+    ones = torch.ones(5, 5, dtype=torch.bool)
+    added = torch.zeros(5, 5).masked_fill(~ones.tril(), -1e9)
+    for mask, expected in (
+        (ones, {"attention": {"head_size": 4, "queries_per_key": 1, "causal": False}}),
+        (ones.tril(), {"attention": {"head_size": 4, "queries_per_key": 1, "causal": True}}),
+        (added, {"attention": {"head_size": 4, "queries_per_key": 1, "causal": True}}),
+        (ones.tril().triu(-1), {"softmax": {"causal": False}}),
+    ):
+        file = exported(tmp_path, Attention(mask), torch.zeros(2, 5, 8))
+        assert expected in [node["operator"] for node in file["nodes"]]
+    window = [t["shape"] for t in file["tensors"] if t["name"].endswith("mask")]
+    assert window == [[1, 1, 5, 5]]
+
+
+def test_functions_of_three_lines_and_long_concatenations_are_taken_apart(tmp_path):
+    import torch
+    from torch import nn
+
+    class Many(nn.Module):
+        def forward(self, x):
+            x = nn.functional.hardswish(nn.functional.hardsigmoid(x)).clamp(-1, 1)
+            return torch.cat([x] * 9, 1)
+
+    file = exported(tmp_path, Many(), torch.zeros(2, 4))
+    packs = [n["operator"]["pack"]["sections"] for n in file["nodes"] if "pack" in n["operator"]]
+    assert packs == [[4] * 8, [32, 4]]
+    assert operators(file).count("activation") == 6

@@ -55,7 +55,8 @@ def export_graph(
         inputs = tuple(_repeated(value, first.shape[0], size) for value in example_inputs)
         programs.append(_traced(module, inputs))
     try:
-        graph = merge(*(convert(program) for program in programs), batch)
+        names = _names(module)
+        graph = merge(*(convert(program, names) for program in programs), batch)
     except ValueError as error:
         raise InvalidError(str(error)) from None
     if sequence is None:
@@ -77,6 +78,13 @@ def _traced(module: torch.nn.Module, inputs: tuple[Any, ...]) -> Any:
             f"torch.export cannot trace {type(module).__name__}: {said} (hint: call the module with "
             "the examples; what it does may depend on shapes, not on values)"
         ) from error
+
+
+def _names(module: torch.nn.Module) -> dict[str, str]:
+    """The name of every parameter, by all names that it has: torch lists it under the first."""
+    first = {id(value): name for name, value in module.named_parameters()}
+    every = module.named_parameters(remove_duplicate=False)
+    return {name: first[id(value)] for name, value in every}
 
 
 def _repeated(value: Any, length: int, batch: int) -> Any:

@@ -6,7 +6,8 @@ from typing import Any
 
 import torch
 
-from thinwire.torch.export.graph import Weight
+from thinwire.torch.export.graph import Causal, Root, Weight
+from thinwire.torch.export.masks import seen
 from thinwire.torch.export.walk import Walk, converts
 
 NAMES = {"add": "add", "sub": "subtract", "mul": "multiply", "div": "divide"}
@@ -33,9 +34,76 @@ def activation(walk: Walk, x: Any, *, approximate: str = "none") -> int:
     return walk.graph.one(walk.name, {"activation": name}, [x], walk.graph.shape(x))
 
 
+@converts("hardtanh", "clamp", "relu6")
+def bounded(walk: Walk, x: Any, low: float = -1.0, high: float = 1.0) -> int:
+    """Elements that leave a range become its end."""
+    if low is None or high is None:
+        raise ValueError(f"bounds {low} and {high}, expected two numbers")
+    if "relu6" in str(walk.node.target):
+        low, high = 0.0, 6.0
+    return between(walk, walk.tensor(x), low, high)
+
+
+@converts("hardsigmoid", "hardswish")
+def hard(walk: Walk, x: Any) -> int:
+    """A sigmoid of three lines, or what x times it is."""
+    x = walk.tensor(x)
+    gate = walk.graph.scale(
+        f"{walk.name}.gate", between(walk, shifted(walk, x, 3.0), 0.0, 6.0), 1 / 6
+    )
+    if "hardsigmoid" in str(walk.node.target):
+        return gate
+    return walk.graph.one(walk.name, {"arithmetic": "multiply"}, [x, gate], walk.graph.shape(x))
+
+
+def shifted(walk: Walk, x: int, by: float) -> int:
+    """Elements and a number."""
+    if by == 0.0:
+        return x
+    number = walk.graph.fill(f"{walk.name}.fill", [], by)
+    return walk.graph.one(
+        f"{walk.name}.shift", {"arithmetic": "add"}, [x, number], walk.graph.shape(x)
+    )
+
+
+def between(walk: Walk, x: int, low: float, high: float) -> int:
+    """low + relu(x - low) - relu(x - high)."""
+    graph, shape = walk.graph, walk.graph.shape(x)
+    above, beyond = (
+        graph.one(f"{walk.name}.above", {"activation": "relu"}, [shifted(walk, x, -end)], shape)
+        for end in (low, high)
+    )
+    inside = graph.one(f"{walk.name}.inside", {"arithmetic": "subtract"}, [above, beyond], shape)
+    return shifted(walk, inside, low)
+
+
+@converts("pow")
+def power(walk: Walk, x: Any, exponent: Any) -> Any:
+    """A small whole power; a square may be the begin of an RMS norm."""
+    x = walk.tensor(x)
+    if exponent == 2:
+        return Root(x, "square")
+    if exponent not in (1, 3):
+        raise ValueError(f"a power of {exponent}, expected 1, 2 or 3")
+    y = x
+    for _ in range(int(exponent) - 1):
+        y = walk.graph.one(walk.name, {"arithmetic": "multiply"}, [y, x], walk.graph.shape(x))
+    return y
+
+
+@converts("rsqrt")
+def inverse_root(walk: Walk, x: Any) -> Root:
+    """One over a root, in an RMS norm."""
+    if not isinstance(x, Root) or x.stage != "mean":
+        raise ValueError("rsqrt is only supported of the mean square in an RMS norm")
+    return Root(x.x, "inverse root", x.epsilon)
+
+
 @converts("mean")
-def mean(walk: Walk, x: Any, dim: Any = None, keepdim: bool = False, **_: Any) -> int:
+def mean(walk: Walk, x: Any, dim: Any = None, keepdim: bool = False, **_: Any) -> Any:
     """The mean over some dimensions."""
+    if isinstance(x, Root) and x.stage == "square" and keepdim and dim in ([-1], -1):
+        return Root(x.x, "mean")
     x = walk.tensor(x)
     count = len(walk.graph.shape(x))
     over = range(count) if dim is None else [at % count for at in dim]
@@ -59,8 +127,8 @@ def elementwise(walk: Walk, x: Any, y: Any, *, alpha: float = 1) -> int:
 
 def number(walk: Walk, value: Any, at: int) -> float | None:
     """An argument that is a number, not a tensor."""
-    if isinstance(value, torch.Tensor) and value.ndim == 0:
-        return float(value)
+    if isinstance(value, torch.Tensor):
+        return float(value) if value.numel() == 1 and value.ndim <= 1 else None
     is_node = isinstance(walk.node.args[at], torch.fx.Node) if at < len(walk.node.args) else True
     return float(value) if isinstance(value, int | float) and not is_node else None
 
@@ -68,13 +136,57 @@ def number(walk: Walk, value: Any, at: int) -> float | None:
 def operand(walk: Walk, name: str, value: Any) -> int:
     """An operand of arithmetic; a row that elements are multiplied by begins at one."""
     gain = isinstance(value, Weight) and value.is_row and name in ("mul", "div")
+    value = lessened(value) if isinstance(value, torch.Tensor) else value
     return walk.tensor(value, "ones" if gain else None)
 
 
-def arithmetic(walk: Walk, name: str, x: Any, y: Any) -> int:
+def lessened(value: torch.Tensor) -> torch.Tensor:
+    """Known numbers without what repeats along a dimension."""
+    for dim in range(value.ndim):
+        first = value.narrow(dim, 0, 1)
+        value = first if bool((value == first).all()) else value
+    return value
+
+
+def normal(walk: Walk, x: Any, y: Any) -> int | None:
+    """x over the root of its mean square, and that times a gain: an RMS norm."""
+    graph = walk.graph
+    if isinstance(y, Root) and y.stage == "inverse root" and x == y.x:
+        ones = graph.fill(f"{walk.name}.ones", graph.shape(x)[-1:], 1.0)
+        operator = {"rms_norm": {"epsilon": y.epsilon}}
+        return graph.one(walk.name, operator, [x, ones], graph.shape(x))
+    norm = None if isinstance(x, Weight | Root) else graph.made_by(x, "rms_norm")
+    if norm is None or len(walk.node.all_input_nodes) != 2 or isinstance(y, Root):
+        return None
+    if not graph.made_by(norm["inputs"][1], "fill") or graph.readers(x):
+        return None
+    gain = y if isinstance(y, Weight) or type(y) is int else None
+    if gain is None or walk.shape(gain) != graph.shape(x)[-1:]:
+        return None
+    norm["inputs"][1] = walk.tensor(gain, "ones")
+    graph.last(norm)
+    return x
+
+
+def arithmetic(walk: Walk, name: str, x: Any, y: Any) -> Any:
     """Arithmetic of two tensors, or of a tensor and a number; the larger one first."""
     graph = walk.graph
+    if name in ("add", "mul") and number(walk, x, 0) is not None:
+        x, y = y, x
     factor = number(walk, y, 1) if walk.node.target is not None else None
+    if isinstance(x, Root) and x.stage == "mean" and name == "add" and factor is not None:
+        return Root(x.x, "mean", x.epsilon + factor)
+    if name == "mul" and factor is None:
+        for one, other in ((x, y), (y, x)):
+            found = normal(walk, one, other) if type(one) is int else None
+            if found is not None:
+                return found
+    if name == "add" and isinstance(y, torch.Tensor) and y.ndim > 1:
+        shown = seen(y) if type(x) is int else None
+        if shown == "earlier":
+            return Causal(x)
+        if shown == "all":
+            return x
     if factor is not None and name in ("mul", "div"):
         return graph.scale(walk.name, walk.tensor(x), factor if name == "mul" else 1.0 / factor)
     x = operand(walk, name, x)

@@ -8,6 +8,7 @@ from typing import Any
 
 Shape = list[int]
 
+SECTIONS_MAX = 8  # of one pack
 NORMAL = {"normal": 0.02}  # what weights are before the first step
 
 
@@ -27,6 +28,15 @@ class Weight:
     def turn(self) -> Weight:
         """The two dimensions the other way round."""
         return Weight(self.name, self.shape[::-1], not self.turned)
+
+
+@dataclass(frozen=True)
+class Root:
+    """What an RMS norm divides by, so far: squares, their mean, one over its root."""
+
+    x: int
+    stage: str
+    epsilon: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -69,6 +79,16 @@ class Graph:
                 self.weights[weight] = self.source(weight.name, weight.shape, "float", role)
         return self.weights[weight]
 
+    def constant(self, name: str, value: Any) -> int:
+        """Known numbers, which are never trained: one number everywhere, or told like data."""
+        values = value.detach().float().cpu()
+        if not bool(values.isfinite().all()):
+            raise ValueError(f"known numbers of shape {list(values.shape)} are not all finite")
+        first = float(values.flatten()[0])
+        if bool((values == first).all()):
+            return self.fill(name, values.shape, first)
+        return self.source(name, values.shape, "float", "input")
+
     def add(self, name: str, operator: Any, inputs: list[int], shapes: list[Shape]) -> list[int]:
         """A node of outputs of these shapes."""
         unique, count = name, 1
@@ -92,6 +112,27 @@ class Graph:
             if tensor in node["outputs"]:
                 return node if operator in node["operator"] else None
         return None
+
+    def readers(self, tensor: int) -> list[dict[str, Any]]:
+        """The nodes that read a tensor."""
+        return [node for node in self.nodes if tensor in node["inputs"]]
+
+    def last(self, node: dict[str, Any]) -> None:
+        """Computes a node after all that it reads, which has come meanwhile."""
+        self.nodes.remove(node)
+        self.nodes.append(node)
+
+    def unrepeated(self, x: int) -> int:
+        """Heads `[b,g,t,d]` before each was repeated for several heads of queries, if they were."""
+        merged = self.made_by(x, "reshape")
+        repeated = merged and self.made_by(merged["inputs"][0], "broadcast")
+        if not repeated:
+            return x
+        before, after = self.shape(repeated["inputs"][0]), self.shape(repeated["outputs"][0])
+        groups = [*before[:2], *before[3:]]
+        if len(before) != 5 or before[2] != 1 or after != [*before[:2], after[2], *before[3:]]:
+            return x
+        return self.reshape(f"{merged['name']}.once", repeated["inputs"][0], groups)
 
     def reshape(self, name: str, x: int, shape: Any) -> int:
         """The same elements; a reshape of a reshape is one."""
@@ -156,6 +197,33 @@ class Graph:
         shapes = [[*shape[:dim], section, *shape[dim + 1 :]] for section in sections]
         operator = {"unpack": {"dim": dim, "pieces": 1, "sections": sections}}
         return self.add(name, operator, [x], shapes)
+
+    def pack(self, name: str, parts: list[int], dim: int) -> int:
+        """Tensors as one dimension, some at a time."""
+        while len(parts) > SECTIONS_MAX:
+            groups = [parts[at : at + SECTIONS_MAX] for at in range(0, len(parts), SECTIONS_MAX)]
+            parts = [self.pack(f"{name}.part", group, dim) for group in groups]
+        if len(parts) == 1:
+            return parts[0]
+        shape = self.shape(parts[0])
+        sections = [self.shape(part)[dim] for part in parts]
+        shape[dim] = sum(sections)
+        operator = {"pack": {"dim": dim, "pieces": 1, "sections": sections}}
+        return self.one(name, operator, parts, shape)
+
+    def repeat(self, name: str, x: int, whole: Shape) -> int:
+        """The same values along more dimensions."""
+        shape = self.shape(x)
+        if shape == whole:
+            return x
+        missing = len(whole) - len(shape)
+        dims = ["away"] * missing
+        dims += [
+            "to_one" if n != of_whole else "no"
+            for n, of_whole in zip(shape, whole[missing:], strict=True)
+        ]
+        operator = {"broadcast": {"shape": whole, "sum": {"dims": dims}}}
+        return self.one(name, operator, [x], whole)
 
     def part(self, name: str, x: int, dim: int, start: int, end: int) -> int:
         """A range of a dimension."""

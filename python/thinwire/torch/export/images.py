@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from thinwire.torch.export.graph import NORMAL, Weight
+from thinwire.torch.export.graph import NORMAL
 from thinwire.torch.export.walk import Walk, converts
 
 
@@ -47,7 +47,8 @@ def conv2d(
     y = walk.graph.one(walk.name, {"conv2d": operator}, inputs, walk.result)
     if bias is None:
         return y
-    flat = walk.graph.parameter(Weight(bias.name, (*bias.shape, 1, 1)), "zeros")
+    flat = walk.tensor(bias, "zeros")
+    flat = walk.graph.reshape(f"{walk.name}.bias_of_channels", flat, [*bias.shape, 1, 1])
     return walk.graph.one(
         f"{walk.name}.bias", {"arithmetic": "add"}, [y, flat], walk.graph.shape(y)
     )

@@ -7,11 +7,12 @@ from typing import Any
 
 import torch
 
+from thinwire.torch.export.elements import lessened
 from thinwire.torch.export.graph import Causal
+from thinwire.torch.export.masks import FAR, added, seen
 from thinwire.torch.export.walk import Walk, converts
 
 SMALL = torch.finfo(torch.float32).eps  # what RMS norm adds where nothing is said
-FAR = -1e4  # what stands for minus infinity in masks is at most this
 
 
 @converts("layer_norm")
@@ -66,11 +67,8 @@ def log_softmax(walk: Walk, x: Any, dim: int, *_: Any) -> Any:
 @converts("masked_fill")
 def masked_fill(walk: Walk, x: Any, mask: Any, value: Any) -> Causal:
     """A causal mask."""
-    if isinstance(mask, torch.Tensor) and float(value) <= FAR:
-        size = mask.shape[-1]
-        hidden = torch.ones(size, size, dtype=torch.bool).triu(1)
-        if mask.numel() == size * size and torch.equal(mask.reshape(size, size).bool(), hidden):
-            return Causal(walk.tensor(x))
+    if isinstance(mask, torch.Tensor) and float(value) <= FAR and seen(~mask.bool()) == "earlier":
+        return Causal(walk.tensor(x))
     raise ValueError("masked_fill is only supported with a causal mask and minus infinity")
 
 
@@ -88,24 +86,38 @@ def attention(
     enable_gqa: bool = False,
 ) -> int:
     """Every query's mean of the values; in parts where weights are dropped."""
-    if attn_mask is not None:
-        raise ValueError("attention with a mask is not supported, only with is_causal=True")
+    if attn_mask is not None and not isinstance(attn_mask, torch.Tensor):
+        raise ValueError(
+            "attention with a mask that is computed is not supported, only a known one"
+        )
+    found = "all" if attn_mask is None else seen(attn_mask)
+    causal = is_causal or found == "earlier"
     graph, name = walk.graph, walk.name
     q, k, v = (walk.tensor(value) for value in (q, k, v))
     batch, heads, tokens, size = graph.shape(q)
     groups = graph.shape(k)[1]
-    if scale is not None:
+    if scale is not None and not math.isclose(scale * math.sqrt(size), 1.0, rel_tol=1e-6):
         q = graph.scale(f"{name}.scale", q, scale * math.sqrt(size))
-    if dropout_p > 0.0 and groups == heads:
+    if found is None or dropout_p > 0.0:
+        if groups != heads:
+            raise ValueError(
+                f"{heads} heads of queries and {groups} of keys, expected as many here"
+            )
         scores = graph.matmul(f"{name}.scores", q, k, ("bgsd", "bgtd", "bgst"))
         scores = graph.scale(f"{name}.scale", scores, 1.0 / math.sqrt(size))
-        operator = {"softmax": {"causal": is_causal}}
+        if found is None:
+            mask = graph.constant(f"{name}.mask", lessened(added(attn_mask)))
+            shape = graph.shape(scores)
+            scores = graph.one(f"{name}.masked", {"arithmetic": "add"}, [scores, mask], shape)
+        operator = {"softmax": {"causal": causal}}
         weights = graph.one(f"{name}.softmax", operator, [scores], graph.shape(scores))
         weights = dropout(walk, weights, dropout_p, True)
         return graph.matmul(name, weights, v, ("bgst", "bgtd", "bgsd"))
+    k, v = (graph.unrepeated(value) for value in (k, v))
+    groups = graph.shape(k)[1]
     flat = [graph.transpose(f"{name}.turned", value, [0, 2, 1, 3]) for value in (q, k, v)]
     flat = [_merged(walk, value) for value in flat]
-    sizes = {"head_size": size, "queries_per_key": heads // groups, "causal": is_causal}
+    sizes = {"head_size": size, "queries_per_key": heads // groups, "causal": causal}
     y = graph.one(name, {"attention": sizes}, flat, [batch, tokens, heads * size])
     y = graph.reshape(f"{name}.heads", y, [batch, tokens, heads, size])
     return graph.transpose(f"{name}.back", y, [0, 2, 1, 3])

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import torch
+
 from thinwire.torch.export.elements import arithmetic
 from thinwire.torch.export.graph import NORMAL, Weight
 from thinwire.torch.export.walk import Walk, converts
@@ -28,14 +30,8 @@ def linear(walk: Walk, x: Any, weight: Any, bias: Any = None) -> int:
 @converts("matmul", "mm", "bmm")
 def matmul(walk: Walk, x: Any, y: Any) -> int:
     """A product over the last dimension of x and the one before the last of y."""
-    if isinstance(y, Weight):
-        turned = y.turn() if y.turned else y
-        if y.turned and walk.users_of(y) == 1 or not y.turned:
-            x = walk.tensor(x)
-            inputs = [x, walk.graph.parameter(y)]
-            shape = [*walk.graph.shape(x)[:-1], y.shape[-1]]
-            return walk.graph.one(walk.name, {"linear": {"bias": False}}, inputs, shape)
-        return linear(walk, x, turned)
+    if isinstance(y, Weight) and len(y.shape) == 2:
+        return linear(walk, x, y.turn())
     x, y = walk.tensor(x), walk.tensor(y)
     left, right = len(walk.graph.shape(x)), len(walk.graph.shape(y))
     if min(left, right) < 2:
@@ -61,5 +57,29 @@ def addmm(walk: Walk, bias: Any, x: Any, weight: Any, *, beta: float = 1, alpha:
 @converts("embedding")
 def embedding(walk: Walk, table: Any, ids: Any, *_: Any, **__: Any) -> int:
     """Rows of a table."""
-    inputs = [walk.tensor(table, NORMAL), walk.tensor(ids)]
-    return walk.graph.one(walk.name, {"embedding": None}, inputs, walk.result)
+    table = walk.tensor(table, NORMAL)
+    if isinstance(ids, torch.Tensor):
+        return rows(walk, table, ids)
+    return walk.graph.one(walk.name, {"embedding": None}, [table, walk.tensor(ids)], walk.result)
+
+
+def rows(walk: Walk, table: int, ids: torch.Tensor) -> int:
+    """Rows that are known: positions, or a range, or one of them, for every sequence alike."""
+    graph, whole = walk.graph, walk.result
+    row = ids.reshape(-1, ids.shape[-1])
+    if bool((row != row[:1]).any()):
+        raise ValueError("it looks up known rows that differ between sequences, expected the same")
+    row = row[0]
+    first, count = int(row[0]), len(row)
+    if torch.equal(row, torch.arange(count)):
+        places = graph.source(f"{walk.name}.constant", [count], "index", "input")
+        found = graph.one(walk.name, {"embedding": None}, [table, places], [count, whole[-1]])
+    elif torch.equal(row, row[0] + torch.arange(count)):
+        found = graph.part(walk.name, table, 0, first, first + count)
+    elif bool((row == first).all()):
+        found = graph.part(walk.name, table, 0, first, first + 1)
+    else:
+        raise ValueError(
+            f"it looks up rows {row[:4].tolist()}… of a table, expected a range of rows"
+        )
+    return graph.repeat(f"{walk.name}.rows", found, whole)

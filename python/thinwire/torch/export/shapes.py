@@ -31,7 +31,7 @@ def transpose(walk: Walk, x: Any, *dims: Any) -> Any:
     return walk.graph.transpose(walk.name, walk.tensor(x), order)
 
 
-@converts("split", "split_with_sizes", "chunk")
+@converts("split", "split_with_sizes", "chunk", "tensor_split")
 def split(walk: Walk, x: Any, *_: Any, **__: Any) -> list[int]:
     """A dimension taken apart."""
     x = walk.tensor(x)
@@ -66,6 +66,7 @@ def select(walk: Walk, x: Any, dim: int, index: int) -> int:
 def cut(walk: Walk, x: Any, dim: int = 0, start: Any = None, end: Any = None, step: int = 1) -> int:
     """A range of a dimension."""
     x = walk.tensor(x)
+    dim %= len(walk.graph.shape(x))
     whole = walk.graph.shape(x)[dim]
     start, end, step = slice(start, end, step).indices(whole)
     if step != 1:
@@ -77,20 +78,10 @@ def cut(walk: Walk, x: Any, dim: int = 0, start: Any = None, end: Any = None, st
 def cat(walk: Walk, parts: Any, dim: int = 0) -> int:
     """Tensors as one dimension."""
     inputs = [walk.tensor(part) for part in parts]
-    dim %= len(walk.result)
-    sections = [walk.graph.shape(part)[dim] for part in inputs]
-    operator = {"pack": {"dim": dim, "pieces": 1, "sections": sections}}
-    return walk.graph.one(walk.name, operator, inputs, walk.result)
+    return walk.graph.pack(walk.name, inputs, dim % len(walk.result))
 
 
 @converts("expand")
 def expand(walk: Walk, x: Any, *_: Any) -> int:
     """The same values along more dimensions."""
-    x = walk.tensor(x)
-    shape, whole = walk.graph.shape(x), walk.result
-    if shape == whole:
-        return x
-    missing = len(whole) - len(shape)
-    dims = ["away"] * missing + ["to_one" if length == 1 else "no" for length in shape]
-    operator = {"broadcast": {"shape": whole, "sum": {"dims": dims}}}
-    return walk.graph.one(walk.name, operator, [x], whole)
+    return walk.graph.repeat(walk.name, walk.tensor(x), walk.result)

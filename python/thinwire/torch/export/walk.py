@@ -8,11 +8,16 @@ from typing import Any
 
 import torch
 
-from thinwire.torch.export.graph import NORMAL, Graph, Weight
+from thinwire.torch.export.graph import NORMAL, Graph, Root, Weight
 
 Converter = Callable[..., Any]
 SUPPORTED: dict[str, Converter] = {}
 LINE = 200
+# Regions of a program, and the place of their first input among the arguments.
+REGIONS = {
+    torch.ops.higher_order.wrap_with_set_grad_enabled: 2,
+    torch.ops.higher_order.wrap_with_autocast: 5,
+}
 
 
 def converts(*names: str) -> Callable[[Converter], Converter]:
@@ -36,7 +41,7 @@ class Walk:
         self.name = ""
 
     def tensor(self, value: Any, initial: Any = None) -> int:
-        """A value as a tensor; constants become inputs, like data.
+        """A value as a tensor; known numbers are constants.
 
         `initial` describes the values of a parameter in this place before the first step. Without it
         a parameter of one row is zero, as biases are, and a larger one is drawn at random.
@@ -45,14 +50,34 @@ class Walk:
             usual = "zeros" if value.is_row else NORMAL
             return self.graph.parameter(value, usual if initial is None else initial)
         if isinstance(value, torch.Tensor):
-            element = "float" if value.dtype.is_floating_point else "index"
-            return self.graph.source(f"{self.name}.constant", value.shape, element, "input")
+            return self.graph.constant(f"{self.name}.constant", value)
+        if isinstance(value, Root):
+            return self.rooted(value)
         if type(value) is not int:
             raise ValueError(f"expected a tensor, not {type(value).__name__}")
         return value
 
+    def rooted(self, value: Root) -> int:
+        """Squares, or their mean, where no norm divides by its root."""
+        if value.stage not in ("square", "mean"):
+            raise ValueError(f"{value.stage} of a mean square, expected it in an RMS norm")
+        square = self.graph.one(
+            f"{self.name}.square",
+            {"arithmetic": "multiply"},
+            [value.x, value.x],
+            self.graph.shape(value.x),
+        )
+        if value.stage == "square":
+            return square
+        return self.graph.mean(
+            f"{self.name}.mean", square, [len(self.graph.shape(square)) - 1], True
+        )
+
     def shape(self, value: Any) -> list[int]:
         """The lengths of a value's dimensions."""
+        if isinstance(value, Root):
+            whole = self.graph.shape(value.x)
+            return whole if value.stage == "square" else [*whole[:-1], 1]
         return list(value.shape) if not isinstance(value, int) else self.graph.shape(value)
 
     def value(self, node: Any) -> Any:
@@ -68,42 +93,58 @@ class Walk:
 
     def users_of(self, weight: Weight) -> int:
         """How many nodes read a parameter."""
-        signature = self.program.graph_signature.inputs_to_parameters
-        nodes = [n for n in self.program.graph.nodes if signature.get(n.name) == weight.name]
+        own = weight.turn() if weight.turned else weight
+        values = self.values.items()
+        nodes = [node for node, value in values if isinstance(value, Weight) and value == own]
         return sum(len(node.users) for node in nodes)
 
 
-def convert(program: Any) -> dict[str, Any]:
-    """The graph of an exported program."""
+def convert(program: Any, names: dict[str, str]) -> dict[str, Any]:
+    """The graph of an exported program, whose parameters have these names."""
     graph = Graph()
     walk = Walk(graph, program)
-    places(walk)
-    output = -1
-    for at, node in enumerate(program.graph.nodes):
+    places(walk, names)
+    outputs = [out for out in through(walk, program.graph_module) if out is not None]
+    if len(outputs) != 1:
+        raise ValueError(
+            f"the module has {len(outputs)} outputs, expected one (hint: return the logits alone; of "
+            "a model of transformers, config.use_cache = False)"
+        )
+    if outputs[0] not in walk.values:
+        raise ValueError(f"the module returns {type(outputs[0]).__name__}, expected a tensor")
+    return graph.finished(before_softmax(graph, walk.tensor(walk.values[outputs[0]])))
+
+
+def through(walk: Walk, module: Any) -> Any:
+    """Walks through the nodes of a traced module; returns those of its outputs."""
+    for at, node in enumerate(module.graph.nodes):
         walk.node, walk.name = node, path(node)
         if node.op == "output":
-            outputs = [out for out in node.args[0] if out is not None]
-            if len(outputs) != 1:
-                raise ValueError(f"the module has {len(outputs)} outputs, expected one")
-            if outputs[0] not in walk.values:
-                kind = type(outputs[0]).__name__
-                raise ValueError(f"the module returns {kind}, expected a tensor")
-            output = walk.tensor(walk.values[outputs[0]])
+            return node.args[0]
+        if node.op == "get_attr":
+            walk.values[node] = attribute(module, node.target)
         elif node.op == "call_function":
             try:
                 walk.values[node] = visit(walk)
             except ValueError as error:
-                raise ValueError(f"node {at} '{node.name}': {error}") from None
+                raise ValueError(f"node {at} '{walk.name}': {error}") from None
             except Exception as error:  # arguments that its converter does not know
                 said = (str(error).splitlines() or [""])[0][:LINE]
                 raise ValueError(
-                    f"node {at} '{node.name}': operator {node.target} is not supported with these "
+                    f"node {at} '{walk.name}': operator {node.target} is not supported with these "
                     f"arguments: {type(error).__name__}: {said}"
                 ) from error
-    return graph.finished(before_softmax(graph, output))
+    return []
 
 
-def places(walk: Walk) -> None:
+def attribute(module: Any, name: str) -> Any:
+    """A part of a traced module, or a tensor that it has."""
+    for part in name.split("."):
+        module = getattr(module, part)
+    return module.clone() if isinstance(module, torch.Tensor) else module
+
+
+def places(walk: Walk, names: dict[str, str]) -> None:
     """What the placeholders stand for."""
     signature = walk.program.graph_signature
     for node in walk.program.graph.nodes:
@@ -111,14 +152,16 @@ def places(walk: Walk) -> None:
             continue
         if node.name in signature.inputs_to_parameters:
             name = signature.inputs_to_parameters[node.name]
-            walk.values[node] = Weight(name, tuple(node.meta["val"].shape))
+            weight = Weight(names.get(name, name), tuple(node.meta["val"].shape))
+            known = walk.program.state_dict[name]
+            walk.values[node] = weight if known.requires_grad else known.clone()
         elif node.name in signature.inputs_to_buffers:
             name = signature.inputs_to_buffers[node.name]
             known = {**walk.program.constants, **walk.program.state_dict}
-            walk.values[node] = known[name]
+            walk.values[node] = known[name].clone()  # operators in place must not change the module
         elif node.name in signature.inputs_to_lifted_tensor_constants:
             name = signature.inputs_to_lifted_tensor_constants[node.name]
-            walk.values[node] = walk.program.constants[name]
+            walk.values[node] = walk.program.constants[name].clone()
         elif isinstance(node.meta.get("val"), torch.Tensor):
             value = node.meta["val"]
             element = "float" if value.dtype.is_floating_point else "index"
@@ -139,10 +182,18 @@ def visit(walk: Walk) -> Any:
     name = str(node.target).removeprefix("aten.")
     function = SUPPORTED.get(name.split(".")[0].removesuffix("_"))
     is_item = node.target is python.getitem
+    if node.target in REGIONS:
+        return region(walk)
+    if torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ()) and function is None:
+        raise ValueError(
+            f"operator {node.target} draws random numbers, which is not supported (hint: export "
+            "module.eval(), or set rates of stochastic depth to 0)"
+        )
     fixed = all(isinstance(walk.values.get(n), torch.Tensor) for n in node.all_input_nodes)
     if function is None and not fixed and not is_item:
-        known = ", ".join(sorted(SUPPORTED))
-        raise ValueError(f"operator {node.target} is not supported, only {known}")
+        raise ValueError(
+            f"operator {node.target} is not supported (hint: docs/planning.md lists what is)"
+        )
     args = torch.fx.node.map_arg(node.args, walk.value)
     kwargs = torch.fx.node.map_arg(node.kwargs, walk.value)
     if is_item:
@@ -150,6 +201,27 @@ def visit(walk: Walk) -> Any:
     if fixed:
         return node.target(*args, **kwargs)  # numbers that are known
     return function(walk, *args, **kwargs)
+
+
+def region(walk: Walk) -> Any:
+    """What a region without gradients or with other precisions becomes."""
+    node = walk.node
+    inputs = node.args[REGIONS[node.target] :]
+    values = [walk.value(value) for value in inputs]
+    known = all(isinstance(value, torch.Tensor) for value in values)
+    of_gradients = node.target is torch.ops.higher_order.wrap_with_set_grad_enabled
+    if of_gradients and not node.args[0] and not known:
+        raise ValueError(
+            f"operator {node.target} is not supported where gradients would have to stop"
+        )
+    if not of_gradients and node.args[2]:
+        raise ValueError(f"operator {node.target} is not supported with another precision")
+    module = walk.value(node.args[REGIONS[node.target] - 1])
+    places = [inner for inner in module.graph.nodes if inner.op == "placeholder"]
+    walk.values.update(zip(places, values, strict=True))
+    outputs = [walk.value(output) for output in through(walk, module)]
+    walk.node, walk.name = node, path(node)
+    return outputs
 
 
 def before_softmax(graph: Graph, output: int) -> int:
