@@ -247,8 +247,7 @@ def err(address):
     users = model["users"]
     assert "has no servers (hint: make a" in said(users, torch.tensor(0))
     assert (
-        said(ParameterServer, "sgd:lr=1", replicas=2)
-        == "2 replicas with 2 servers, expected fewer"
+        said(ParameterServer, "sgd:lr=1", replicas=2) == "2 replicas with 2 servers, expected fewer"
     )
     alone = ParameterServer("sgd:lr=1")
     assert said(ServerOptimizer, alone, model).startswith("this process belongs to no elastic job")
