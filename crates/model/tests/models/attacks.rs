@@ -31,7 +31,7 @@ fn what_is_deep_or_twice_or_nothing_is_refused() {
     refusal(&changed(|file| file["tensors"][1]["shape"][0] = deep), 1);
     for (once, twice, key) in [
         ("\"sequence\":", "\"sequence\":9,\"sequence\":", "sequence"),
-        ("\"name\":\"head.weight\"", "\"name\":\"head.weight\",\"name\":\"x\"", "name"),
+        ("\"name\":\"tokens.weight\"", "\"name\":\"tokens.weight\",\"name\":\"x\"", "name"),
         ("{\"embedding\":null}", "{\"embedding\":null,\"embedding\":null}", "embedding"),
     ] {
         let text = changed(|_| ());
@@ -60,7 +60,7 @@ fn sizes_that_cannot_be_counted_are_refused() {
     for shape in shapes {
         let told = shape.to_string();
         let found = refusal(&changed(|file| file["tensors"][1]["shape"] = shape), 3);
-        assert!(found.contains("head.weight"), "{found} of {}", &told[..told.len().min(80)]);
+        assert!(found.contains("tokens.weight"), "{found} of {}", &told[..told.len().min(80)]);
     }
     for sequence in [json!(0), json!(1_u64 << 40), json!(-1), json!(6.5), most.clone()] {
         refusal(&changed(|file| file["sequence"] = sequence), 1);
