@@ -443,8 +443,8 @@ class GraphFile:
         """Number of classes, if there are labels."""
     def write_labels(self, address: int) -> None:
         """Writes the labels as i64; -1 where a vertex has none."""
-    def vertices_of(self, name: str) -> list[int]:
-        """The vertices for "train", "validation" or "test"."""
+    def write_split(self, address: int) -> None:
+        """Writes the use of every vertex as bytes: 0 for none, 1 training, 2 validation, 3 test."""
     @property
     def bounds(self) -> list[int]:
         """First vertices of the parts, and the number of vertices; empty if there are none."""

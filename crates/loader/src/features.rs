@@ -6,10 +6,12 @@ use std::sync::Arc;
 use thinwire_graph::Order;
 use thinwire_rows::Source;
 
+use crate::remote::SharedSource;
+
 /// Source of feature rows, and the cache before it.
 #[derive(Clone)]
 pub struct Features {
-    pub(crate) source: Arc<dyn Source + Send>,
+    pub(crate) source: SharedSource,
     pub(crate) order: Option<Arc<Order>>,
     pub(crate) cache: Option<(u64, Policy)>,
 }

@@ -68,7 +68,8 @@ impl GraphFile {
         Ok(GraphFile { store })
     }
 
-    /// Writes a file. Features are address, columns and format of the rows, f32 or f16; labels are the address of i64, below 0 for none; the split is the address of bytes: 0 for none, 1 training,
+    /// Writes a file. Features are address, columns and format of the rows, f32 or f16; labels are the
+    /// address of i64, below 0 for none; the split is the address of bytes: 0 for none, 1 training,
     /// 2 validation, 3 test.
     #[staticmethod]
     #[pyo3(signature = (path, graph, features = None, labels = None, split = None, bounds = None))]
@@ -110,7 +111,8 @@ impl GraphFile {
                     row: &row,
                 });
             // The caller's numbers are those before parts were made.
-            let origins: Vec<u32> = (0..graph.adjacency.vertices()).collect();
+            let numbers = |_: &Vec<u32>| (0..graph.adjacency.vertices()).collect();
+            let origins: Vec<u32> = bounds.as_ref().map_or_else(Vec::new, numbers);
             let contents = Contents {
                 graph: &graph.adjacency,
                 features,
@@ -166,11 +168,13 @@ impl GraphFile {
         Ok(())
     }
 
-    /// The vertices for "train", "validation" or "test".
-    fn vertices_of(&self, name: &str) -> PyResult<Vec<u32>> {
-        let split = Split::ALL.into_iter().find(|split| split.to_string() == name);
-        let split = split.ok_or_else(|| Failure::invalid(format!("no split \"{name}\"")))?;
-        Ok(self.store.vertices_of(split))
+    /// Writes the use of every vertex to an address, as bytes: 0 for none, 1 training, 2 validation, 3 test.
+    fn write_split(&self, address: usize) -> PyResult<()> {
+        let vertices = self.store.adjacency().vertices() as usize;
+        let uses = self.store.split().unwrap_or_else(|| vec![Split::None; vertices]);
+        let mut out = Memory::new(address, vertices)?;
+        out.bytes_mut().iter_mut().zip(uses).for_each(|(place, split)| *place = split as u8);
+        Ok(())
     }
 
     /// First vertices of the parts, and the number of vertices; empty if there are none.

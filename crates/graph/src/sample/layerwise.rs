@@ -77,9 +77,8 @@ impl LayerSampler {
         key: Key,
         sample: &mut Sample,
     ) -> Result<(), Error> {
-        assert_eq!(graph.vertices(), self.numbering.vertices(), "vertices of the sampler's graph");
         sample.clear(self.sizes.len());
-        plant(&mut self.numbering, seeds, sample)?;
+        plant((graph, &mut self.numbering), seeds, sample)?;
         let mut stream = Stream::new(key);
         for (hop, block) in sample.blocks.iter_mut().enumerate() {
             block.destinations = 0..sample.vertices.len() as u32;

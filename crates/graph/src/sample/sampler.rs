@@ -80,9 +80,8 @@ impl Sampler {
         key: Key,
         sample: &mut Sample,
     ) -> Result<(), Error> {
-        assert_eq!(graph.vertices(), self.numbering.vertices(), "vertices of the sampler's graph");
         sample.clear(self.sampling.fan_outs.len());
-        plant(&mut self.numbering, seeds, sample)?;
+        plant((graph, &mut self.numbering), seeds, sample)?;
         let mut stream = Stream::new(key);
         let mut first = 0;
         for (hop, block) in sample.blocks.iter_mut().enumerate() {
@@ -141,7 +140,15 @@ impl Sampler {
 }
 
 /// Numbers the seeds of a batch.
-pub fn plant(numbering: &mut Numbering, seeds: &[u32], sample: &mut Sample) -> Result<(), Error> {
+///
+/// # Panics
+/// If the graph has another number of vertices than the table.
+pub fn plant(
+    (graph, numbering): (&Adjacency, &mut Numbering),
+    seeds: &[u32],
+    sample: &mut Sample,
+) -> Result<(), Error> {
+    assert_eq!(graph.vertices(), numbering.vertices(), "vertices of the sampler's graph");
     numbering.clear();
     for (place, seed) in seeds.iter().enumerate() {
         if *seed >= numbering.vertices() {

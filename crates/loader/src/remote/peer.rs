@@ -1,6 +1,6 @@
 //! Connection to the process that has a part.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use thinwire_link::Token;
 use thinwire_link::service::Connection;
@@ -38,16 +38,15 @@ impl Peer {
         token: &Token,
         timeout: Duration,
     ) -> Result<(Peer, Description), Error> {
-        let lost = |error| Error::of_source(format!("rows at {address}"), error);
+        let lost = |error: thinwire_link::Error| failure(&address, error);
         let mut connection =
             Connection::connect_to("rows", &address, token, timeout).map_err(lost)?;
         connection.send(&[DESCRIBE]).map_err(lost)?;
         let answer = connection.receive(timeout).map_err(lost)?;
-        let mut peer = Peer { address, connection: Some(connection), copy, width: 0, timeout };
-        let answer = answer.ok_or_else(|| peer.silent())?;
-        let about = description(&answer).map_err(|why| peer.wrong(why))?;
-        peer.width = about.width;
-        Ok((peer, about))
+        let answer = answer.ok_or_else(|| failure(&address, silence(timeout)))?;
+        let about = description(&answer).map_err(|why| failure(&address, why))?;
+        let connection = Some(connection);
+        Ok((Peer { address, connection, copy, width: about.width, timeout }, about))
     }
 
     /// Asks for the first of these rows, as many as may be under way.
@@ -63,17 +62,9 @@ impl Peer {
     /// Reads rows for which [`Peer::ask`] has been called.
     pub fn read(&mut self, rows: &[u64], out: &mut [u8]) -> Result<(), Error> {
         let fetched = self.fetch(rows, out);
-        match (fetched, &self.copy) {
-            (Ok(()), _) => Ok(()),
-            (Err(error), None) => {
-                self.connection = None;
-                Err(error)
-            }
-            (Err(_), Some(copy)) => {
-                self.connection = None;
-                copy.read(rows, out)
-            }
-        }
+        let Err(error) = fetched else { return Ok(()) };
+        self.connection = None;
+        self.copy.as_ref().map_or(Err(error), |copy| copy.read(rows, out))
     }
 
     fn fetch(&mut self, rows: &[u64], out: &mut [u8]) -> Result<(), Error> {
@@ -83,7 +74,7 @@ impl Peer {
             let answer = self.receive()?;
             if answer.len() != out.len() {
                 let (found, expected) = (answer.len(), out.len());
-                return Err(self.wrong(format!("answer of {found} bytes, expected {expected}")));
+                return Err(self.failure(format!("answer of {found} bytes, expected {expected}")));
             }
             out.copy_from_slice(&answer);
             later.next().map_or(Ok(()), |request| self.send(request))?;
@@ -95,39 +86,31 @@ impl Peer {
         let mut request = Vec::with_capacity(1 + 8 * rows.len());
         request.push(READ);
         request.extend(rows.iter().flat_map(|row| row.to_le_bytes()));
-        let lost = self.gone();
-        let Some(connection) = &mut self.connection else { return Err(lost) };
-        connection.send(&request).map_err(|error| named(&self.address, error))
+        let Some(connection) = &mut self.connection else { return Err(self.failure(GONE)) };
+        let sent = connection.send(&request);
+        sent.map_err(|error| self.failure(error))
     }
 
     fn receive(&mut self) -> Result<Vec<u8>, Error> {
-        let deadline = Instant::now() + self.timeout;
-        let lost = self.gone();
-        let Some(connection) = &mut self.connection else { return Err(lost) };
-        let left = deadline.saturating_duration_since(Instant::now());
-        let answer = connection.receive(left).map_err(|error| named(&self.address, error))?;
-        answer.ok_or_else(|| self.silent())
+        let Some(connection) = &mut self.connection else { return Err(self.failure(GONE)) };
+        let answer = connection.receive(self.timeout).map_err(|error| self.failure(error))?;
+        answer.ok_or_else(|| self.failure(silence(self.timeout)))
     }
 
-    fn gone(&self) -> Error {
-        Error::of_source(format!("rows at {}", self.address), "the process was lost before")
-    }
-
-    fn silent(&self) -> Error {
-        let seconds = self.timeout.as_secs_f64();
-        Error::of_source(
-            format!("rows at {}", self.address),
-            format!("no answer within {seconds} s"),
-        )
-    }
-
-    fn wrong(&self, why: String) -> Error {
-        Error::of_source(format!("rows at {}", self.address), why)
+    fn failure(&self, why: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Error {
+        failure(&self.address, why)
     }
 }
 
-fn named(address: &str, error: thinwire_link::Error) -> Error {
-    Error::of_source(format!("rows at {address}"), error)
+/// Reason of every failure after the first one.
+const GONE: &str = "the process was lost before";
+
+fn silence(timeout: Duration) -> String {
+    format!("no answer within {} s", timeout.as_secs_f64())
+}
+
+fn failure(address: &str, why: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Error {
+    Error::of_source(format!("rows at {address}"), why)
 }
 
 /// Reads a description.

@@ -85,9 +85,11 @@ class StoredGraph:
         if self.num_classes is not None:
             self.y = torch.empty(self.num_nodes, dtype=torch.int64)
             self._file.write_labels(self.y.data_ptr())
-        self.train_mask = self._mask("train")
-        self.val_mask = self._mask("validation")
-        self.test_mask = self._mask("test")
+        split = torch.empty(self.num_nodes, dtype=torch.uint8)
+        self._file.write_split(split.data_ptr())
+        self.train_mask, self.val_mask, self.test_mask = (
+            split == number if (split == number).any() else None for number in (1, 2, 3)
+        )
         self.bounds = self._file.bounds
         """First vertices of the parts, and the number of vertices; empty without parts."""
 
@@ -123,11 +125,3 @@ class StoredGraph:
             parts = max(len(self.bounds) - 1, 0)
             raise InvalidError(f"part {number} of {parts} (hint: thinwire graph partition)")
         return self.rows(self.bounds[number], self.bounds[number + 1])
-
-    def _mask(self, name: str) -> torch.Tensor | None:
-        vertices = self._file.vertices_of(name)
-        if not vertices:
-            return None
-        mask = torch.zeros(self.num_nodes, dtype=torch.bool)
-        mask[torch.tensor(vertices)] = True
-        return mask

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import os
 import secrets
 
 import torch
 import torch.distributed
 
 from thinwire._core import InvalidError, RowServer, RowSource
-from thinwire.torch import group
 from thinwire.torch.graph.rows import Rows, rows_of_tensor
+from thinwire.torch.group import master, own_address
 
 
 class SharedFeatures:
@@ -52,7 +51,8 @@ class SharedFeatures:
                 first = f"{counts[0][2]} {counts[0][1]}"
                 raise InvalidError(f"rank {other} has rows of {dtype} {shape}, rank 0 of {first}")
         first = sum(count for count, _, _ in counts[:rank])
-        self._server = RowServer(own.source, first, f"{address()}:0", tokens[0])
+        host = own_address(*master(torch.distributed.distributed_c10d._get_default_store()))
+        self._server = RowServer(own.source, first, f"{host}:0", tokens[0])
         addresses: list = [None] * world
         torch.distributed.all_gather_object(addresses, self._server.address)
         parts = [
@@ -68,9 +68,3 @@ class SharedFeatures:
     def fetched(self) -> int:
         """Number of rows that other ranks have sent to this one."""
         return self.rows.source.fetched
-
-
-def address() -> str:
-    """Returns this machine's address as other ranks see it; 127.0.0.1 if the job has no MASTER_ADDR."""
-    master = os.environ.get("MASTER_ADDR", "127.0.0.1")
-    return group.own_address(master, int(os.environ.get("MASTER_PORT", "9")))
