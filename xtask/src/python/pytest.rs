@@ -12,10 +12,16 @@ use crate::summary::Summary;
 /// Every failure, skipped test and expected failure with its reason, each on a line of its own.
 const FLAGS: [&str; 5] = ["-m", "pytest", "-rfEsx", "--no-fold-skipped", "--color=no"];
 
+/// Two files at a time: most of a test's time is that of processes which start and wait.
+const IN_PARALLEL: [&str; 4] = ["-n", "2", "--dist", "loadfile"];
+
 /// Runs the tests against the installed package; its time is bounded in `conftest.py`.
 pub fn run(environment: &Environment, package: &Package, arguments: &[String]) -> Result<Summary> {
     let mut command = environment.tool("python");
     command.args(FLAGS).args(arguments).stdout(Stdio::piped());
+    if arguments.is_empty() {
+        command.args(IN_PARALLEL);
+    }
     command.env("PYTHONPATH", &package.site).env("THINWIRE_WHEEL", &package.wheel);
     let mut child = command.spawn().context("cannot start pytest")?;
     let mut lines = Vec::new();
