@@ -301,29 +301,30 @@ impl<'a> Elastic<'a> {
             !(epoch.done.saturating_sub(1)..=epoch.done).contains(&carried.step())
         });
         let holds = epoch.holds(membership.id());
-        let mut state = None;
-        if let Some((course, carried)) = &mut self.kept {
-            carried.settle(epoch.done)?;
-            if holds && (epoch.holders as usize) < epoch.members.len() {
-                state = Some(carried.snapshot(&json!(course.about()).to_string())?);
-            }
-        } else if holds {
+        if self.kept.is_none() && holds {
             return Err(anyhow!("the job counts on a state that this process does not have"));
         }
+        // Joiners make their replica while holders write their state down.
+        let joined = match &mut self.kept {
+            Some((_, carried)) => {
+                carried.settle(epoch.done)?;
+                carried.reform(&channel)?;
+                None
+            }
+            None => Some(Engine::join(self.job, self.codec, (seat, channel.clone()), built)?),
+        };
+        let mut state = None;
         if (epoch.holders as usize) < epoch.members.len() {
-            state = Some(channel.hand_over(epoch.holders, state)?);
+            let held = self.kept.as_ref().filter(|_| holds);
+            let held = held.map(|(course, it)| it.snapshot(&json!(course.about()).to_string()));
+            state = Some(channel.hand_over(epoch.holders, held.transpose()?)?);
         }
-        if let Some((_, carried)) = &mut self.kept {
-            carried.reform(&channel)?;
-        }
-        let (mut engine, mut course) = match self.kept.take() {
-            Some((course, carried)) => {
+        let (mut engine, mut course) = match joined {
+            Some(engine) => (engine, self.course(epoch, 0)),
+            None => {
+                let (course, carried) = self.kept.take().expect("who does not join has a state");
                 let place = (seat, channel);
                 (Engine::resume(self.job, self.codec, place, (built, carried))?, course)
-            }
-            None => {
-                let engine = Engine::join(self.job, self.codec, (seat, channel), built)?;
-                (engine, self.course(epoch, 0))
             }
         };
         if let Some(state) = state.filter(|_| !holds) {
