@@ -150,8 +150,11 @@ impl Group {
 
     /// The address of the next plain call; equal on all ranks that make the same calls.
     pub fn next_call(&mut self, operation: &'static str) -> Address {
-        let tensor = thinwire_wire::checksum(operation.as_bytes());
+        let mut words = operation.as_bytes().to_vec();
         if let Some(Subgroup { members, .. }) = &self.subgroup {
+            // A rank may be a member of several subgroups whose calls have the same count.
+            words.extend(members.iter().flat_map(|rank| rank.0.to_le_bytes()));
+            let tensor = thinwire_wire::checksum(&words);
             let count = self.subgroup_calls.entry(Arc::clone(members)).or_default();
             *count += 1;
             return Address {
@@ -160,6 +163,7 @@ impl Group {
             };
         }
         self.calls += 1;
+        let tensor = thinwire_wire::checksum(&words);
         Address { step: CALLS | self.calls, tensor, seed: self.calls, operation }
     }
 

@@ -129,7 +129,7 @@ impl<V: Buffer> Run<V> {
     /// Says in words which plain call this is, before it begins: its arguments, as far as all ranks
     /// should give the same. A rank that hears from one with other words fails.
     pub fn called(mut self, words: String) -> Run<V> {
-        self.address.tensor = thinwire_wire::checksum(words.as_bytes());
+        self.address.tensor ^= thinwire_wire::checksum(words.as_bytes());
         self.words = Some(words);
         self
     }

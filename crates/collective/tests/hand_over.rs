@@ -1,9 +1,12 @@
 //! The laws of a hand-over: joiners get the holders' bytes over every network, and what cannot be handed over
 //! is the same error on all ranks.
 
+use std::time::Duration;
+
 use proptest::prelude::*;
 use thinwire_collective::{Error, Group, Kind, barrier, hand_over};
 use thinwire_testkit::{self as testkit, Network};
+use thinwire_wire::Rank;
 
 fn spawn<T: Send>(network: Network, size: usize, body: impl Fn(&mut Group) -> T + Sync) -> Vec<T> {
     testkit::spawn(network, size, |link| body(&mut Group::new(link)))
@@ -53,6 +56,30 @@ proptest! {
     fn any_bytes_are_handed_over(holders in 1_usize..7, joiners in 0_usize..7, length in 0_usize..300_000) {
         check(Network::Mem, holders, joiners, length);
     }
+}
+
+#[test]
+fn one_rank_takes_over_from_two_whichever_comes_first() {
+    let (first, second) = (state(1000), state(2000));
+    let found = spawn(Network::Mem, 3, |group| {
+        let rank = group.world().rank().index();
+        let mut pair = |leaver: usize, state: Option<&Vec<u8>>| {
+            let members = [leaver as u32, 0].map(Rank).into();
+            group
+                .among(&members, |pair| hand_over(pair, 1, state.cloned()))
+                .map_err(|error| error.to_string())
+        };
+        match rank {
+            0 => vec![pair(1, None), pair(2, None)],
+            1 => {
+                // Rank 0 hears of rank 2 while it waits for this one.
+                std::thread::sleep(Duration::from_millis(200));
+                vec![pair(1, Some(&first))]
+            }
+            _ => vec![pair(2, Some(&second))],
+        }
+    });
+    assert_eq!(found[0], [Ok(first), Ok(second)], "each state arrives in the call for it");
 }
 
 /// Errors of ranks that give `states`, each of which leaves the group as it was.
