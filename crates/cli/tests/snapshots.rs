@@ -144,7 +144,7 @@ fn a_job_whose_servers_are_all_killed_goes_on_with_more_of_them() {
     job.kill();
 
     let path: PathBuf = folder.path().join("snapshots");
-    let snapshot = Snapshot::open(&path).unwrap();
+    let snapshot = Snapshot::open(&path.as_path().into()).unwrap();
     let pushes: Vec<u64> = snapshot.frontier().pushes.values().copied().collect();
     assert!(pushes.len() == 2 && pushes.iter().all(|it| *it > 50), "{pushes:?}");
     let total = pushes.iter().sum();
@@ -221,7 +221,7 @@ fn a_full_disk_leaves_earlier_snapshots_whole() {
     // The draft of the failed snapshot is removed.
     support::eventually(|| (names().collect::<Vec<_>>() == ["snapshot-000001"]).then_some(()));
     job.kill();
-    let name = Snapshot::open(&path).unwrap().name();
+    let name = Snapshot::open(&path.as_path().into()).unwrap().name();
     let job = Started::new(&folder, 2, &["--restore", "snapshots"]);
     train(&job.address(), &definition(2, Some(name)), |pushes| pushes == 1);
     check(&job.address(), 8);
@@ -237,7 +237,7 @@ fn servers_and_ranks_go_on_from_one_snapshot() {
     train(&address, &one(), |pushes| pushes == 3);
     assert_eq!(folder.run(&["snapshot", "--coordinator", &address]).done(), "snapshot-000001\n");
     job.kill();
-    let name = Snapshot::open(&folder.path().join("snapshots")).unwrap().name();
+    let name = Snapshot::open(&folder.path().join("snapshots").into()).unwrap().name();
     let ended = |flags: &[&str], restore: Option<String>| {
         let mut job = Started::new(&folder, 1, flags);
         let seat = Seat::new(job.address(), "").unwrap();
@@ -371,7 +371,7 @@ fn a_table_that_began_with_a_checkpoint_outlives_a_server_and_the_file() {
     let path = write_checkpoint(&folder, "sgd.weight");
     let mut begun = definition(2, None);
     begun.tables[0].initial = "checkpoint".to_owned();
-    let begun = Origin::open(&path).unwrap().begin(begun).unwrap();
+    let begun = Origin::open(&path.as_path().into()).unwrap().begin(begun).unwrap();
     let flags = ["--restore", "model.safetensors", "--snapshot-dir", "snapshots"];
     let job = Started::new(&folder, 2, &flags);
     let address = job.address();
@@ -394,7 +394,7 @@ fn a_table_that_began_with_a_checkpoint_outlives_a_server_and_the_file() {
     job.kill();
 
     // A snapshot has all rows of the table, whatever its initial values are in the new job.
-    let name = Snapshot::open(&folder.path().join("snapshots")).unwrap().name();
+    let name = Snapshot::open(&folder.path().join("snapshots").into()).unwrap().name();
     let job = Started::new(&folder, 2, &["--restore", "snapshots"]);
     train(&job.address(), &definition(2, Some(name)), |pushes| pushes == 1);
     check_numbers(&job.address(), 6);

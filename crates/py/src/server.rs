@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use pyo3::prelude::*;
 use thinwire_job::elastic::Seat;
-use thinwire_server::ServerOptions;
+use thinwire_server::{Location, ServerOptions};
 
 use crate::error::Failure;
 use crate::settings::settings;
@@ -43,6 +43,7 @@ impl Server {
         let seat = Seat::server(coordinator, token).map_err(Failure::from)?;
         let listen = listen.to_owned();
         wait::for_work(py, move || {
+            let (snapshots, restore) = (snapshots.map(Location::from), restore.map(Location::from));
             let options = ServerOptions { snapshots, restore, ..ServerOptions::default() };
             let inner = thinwire_server::Server::with_options(&seat, &listen, &settings, options)?;
             Ok(Server { inner: Some(inner), process: std::process::id() })

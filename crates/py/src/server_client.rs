@@ -90,7 +90,7 @@ impl ServerClient {
         let settings = settings("auto", 1, None, timeout_s, None)?;
         wait::for_work(py, move || {
             let definition = match restore {
-                Some(path) => Origin::open(&path)?.begin(definition)?,
+                Some(path) => Origin::open(&path.into())?.begin(definition)?,
                 None => definition,
             };
             let seat = membership::seat(coordinator, token)?;

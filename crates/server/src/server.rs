@@ -6,7 +6,6 @@ mod coordination;
 mod duty;
 
 use std::fmt;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::mpsc::channel;
 use std::thread::{self, JoinHandle};
@@ -20,7 +19,7 @@ use thinwire_member::Id;
 use crate::error::{Error, Kind};
 use crate::reports::Reports;
 use crate::service::{Figures, Limits, ServerService};
-use crate::snapshot::Origin;
+use crate::snapshot::{Location, Origin};
 use crate::table::MemoryLimit;
 use archive::Archive;
 use coordination::{Coordination, Shared};
@@ -31,11 +30,11 @@ use duty::Duty;
 pub struct ServerOptions {
     /// Limits of memory and of clients' rates.
     pub limits: Limits,
-    /// Folder for snapshots, shared by all servers. If none has one, the job's snapshots fail; a server without one is
+    /// Place of snapshots, shared by all servers. If none has one, the job's snapshots fail; a server without one is
     /// refused where the others have one, and the other way round.
-    pub snapshots: Option<PathBuf>,
+    pub snapshots: Option<Location>,
     /// Files with which the job begins, opened by [`Origin::open`].
-    pub restore: Option<PathBuf>,
+    pub restore: Option<Location>,
 }
 
 /// Server of a job. It serves the shards that the coordinator assigns to it until it is dropped. To other
@@ -94,7 +93,7 @@ impl Server {
                 format!("{id} is the id of a worker, expected a server's"),
             ));
         }
-        let restore = restore.as_deref().map(Origin::open).transpose()?;
+        let restore = restore.as_ref().map(Origin::open).transpose()?;
         let token = secret(&seat.token, &seat.coordinator)?;
         let reports = Arc::new(Reports::default());
         let service = ServerService::new(seat.id, Arc::clone(&reports), Instant::now());
@@ -104,7 +103,7 @@ impl Server {
         let roster = Options::new(Authority::Saved, 1, u32::MAX);
         let presence = Arc::new(Presence::join(seat, settings, roster, facts(&snapshots))?);
         let shared = Arc::new(Shared::default());
-        start_archive(snapshots.clone(), &reports)?;
+        start_archive(snapshots.as_ref(), &reports)?;
         let duty = Duty::new(seat.id, snapshots, Arc::clone(&reports), Instant::now());
         let coordination = Coordination::new(
             (seat.clone(), address.clone(), token),
@@ -174,18 +173,19 @@ impl Server {
 }
 
 /// Returns what is equal on all servers of a job: a snapshot needs the shards of each.
-fn facts(snapshots: &Option<PathBuf>) -> Vec<(String, String)> {
+fn facts(snapshots: &Option<Location>) -> Vec<(String, String)> {
     let folder = if snapshots.is_some() { "a folder" } else { "none" };
     vec![("--snapshot-dir".to_owned(), folder.to_owned())]
 }
 
 /// Starts the thread that writes snapshots; it ends with `reports`. It is never joined, since a disk may
 /// hang.
-fn start_archive(folder: Option<PathBuf>, reports: &Arc<Reports>) -> Result<(), Error> {
-    let Some(folder) = folder else { return Ok(()) };
+fn start_archive(place: Option<&Location>, reports: &Arc<Reports>) -> Result<(), Error> {
+    let Some(place) = place else { return Ok(()) };
+    let store = place.store()?;
     let (sender, tasks) = channel();
     reports.on_task(sender);
-    let archive = Archive::new(folder, Arc::clone(reports));
+    let archive = Archive::new(store, Arc::clone(reports));
     let thread = thread::Builder::new().name("thinwire snapshots".to_owned());
     thread.spawn(move || archive.run(&tasks)).map(drop).map_err(no_thread)
 }

@@ -13,14 +13,14 @@ use thinwire_job::elastic::{self, Seat};
 use thinwire_job::{Form, Given, process};
 use thinwire_link::Bandwidth;
 use thinwire_link::tcp::address_towards;
-use thinwire_server::{Limits, MemoryLimit, Server, ServerOptions};
+use thinwire_server::{Limits, Location, MemoryLimit, Server, ServerOptions};
 
 use crate::failure::hinted;
 use crate::figures::parse_bytes;
 use crate::launch::is_launched;
 use crate::metrics;
 use crate::output::say;
-use crate::training::{Interrupt, ensure_snapshot_folder};
+use crate::training::{Interrupt, ensure_snapshots};
 
 /// Interval at which the command checks for signals and for the end of the job.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
@@ -44,7 +44,8 @@ pub struct Args {
     /// The job's secret (better given as THINWIRE_TOKEN)
     #[arg(long, env = "THINWIRE_TOKEN", hide_env_values = true, value_name = "SECRET")]
     token: Option<String>,
-    /// Folder for snapshots of the job, which all servers share [default: the job takes no snapshots]
+    /// Folder for snapshots of the job, which all servers share, or s3://BUCKET/PREFIX [default: the job takes no
+    /// snapshots]
     #[arg(long, value_name = "FOLDER")]
     snapshot_dir: Option<PathBuf>,
     /// Begin with the rows of this snapshot, or of the newest in this folder, or with the values of this
@@ -105,7 +106,7 @@ pub fn run(args: &Args) -> Result<u8> {
 }
 
 fn serve(args: &Args) -> Result<u8> {
-    args.snapshot_dir.as_deref().map_or(Ok(()), ensure_snapshot_folder)?;
+    args.snapshot_dir.as_deref().map_or(Ok(()), ensure_snapshots)?;
     let interrupt = Interrupt::listen()?;
     let seat = seat(args)?;
     let listen = args.listen.clone().map_or_else(|| usual_address(&seat.coordinator), Ok)?;
@@ -115,8 +116,8 @@ fn serve(args: &Args) -> Result<u8> {
     let _exported = args.metrics.export(0, page)?;
     let options = ServerOptions {
         limits: args.limits.resolve(),
-        snapshots: args.snapshot_dir.clone(),
-        restore: args.restore.clone(),
+        snapshots: args.snapshot_dir.clone().map(Location::from),
+        restore: args.restore.clone().map(Location::from),
     };
     let settings = thinwire_job::Settings::default();
     let server = Server::with_options(&seat, &listen, &settings, options)?;

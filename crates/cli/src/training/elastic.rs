@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow};
 use serde_json::json;
-use thinwire_collective::Group;
+use thinwire_collective::{Group, all_gather};
 use thinwire_job::Place;
 use thinwire_job::elastic::{self, Membership, Next, Run as EpochRun};
 use thinwire_link::mem;
@@ -35,7 +35,7 @@ use super::seat::{self, Seat};
 use super::session::{About, Course, End, Session};
 use super::standing::{Standing, change};
 use super::trace::Trace;
-use super::{Trained, checkpoints, folder, machine};
+use super::{Trained, checkpoints, folder, machine, shared};
 use crate::failure::{self, hinted};
 use crate::output::say;
 
@@ -232,15 +232,21 @@ impl<'a> Elastic<'a> {
         let place =
             Place { rank: world.rank().0, world: world.size() as u32, ..self.place.clone() };
         let policy = self.job.policy.as_ref();
+        let timeout = self.job.settings.link.timeout();
+        let mut group = Group::new(link).with_timeout(timeout);
         let lock = match epoch.number {
-            1 => folder::hold(policy, place.rank, self.job.resume.as_ref())?,
+            // Where the first rank may not have the folder, none trains without it.
+            1 => {
+                let held = folder::hold(policy, place.rank, self.job.resume.as_ref());
+                shared::all_done(held, |row| Ok(all_gather(&mut group, row)?))?
+            }
             _ => folder::hold_again(policy, place.rank),
         };
         let lock = lock.of_epoch(&epoch.coordinator.to_string(), epoch.number);
         self.number = epoch.number;
         let seat = Seat { place: &place, interrupt: self.interrupt, lock: &lock };
-        let (job, timeout) = (self.job, self.job.settings.link.timeout());
-        let channel = Channel::new(Group::new(link).with_timeout(timeout));
+        let job = self.job;
+        let channel = Channel::new(group);
         let stop = channel.stop();
         membership.on_abort(move || stop.stop("the members of the job change"));
         let Parallelism::Replicas(model) = &job.parallelism else {

@@ -35,7 +35,7 @@ pub use machine::command_line;
 pub use model::Model;
 pub use server_flags::{ServerFlags, ServerMode};
 pub use settings::{CheckpointPolicy, Codec, PathFlag, PlanFlags, Settings, Typed};
-pub use snapshots::{PATIENCE as SNAPSHOT_PATIENCE, ensure_folder as ensure_snapshot_folder};
+pub use snapshots::{PATIENCE as SNAPSHOT_PATIENCE, ensure_writable as ensure_snapshots};
 
 use anyhow::{Context, Result};
 use thinwire_collective::Group;

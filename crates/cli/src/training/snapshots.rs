@@ -7,10 +7,9 @@ use std::time::Duration;
 
 use anyhow::{Result, anyhow};
 use thinwire_job::elastic::Seat;
-use thinwire_server::{Definition, Initial, Origin, take_snapshot};
+use thinwire_server::{Definition, Initial, Location, Origin, take_snapshot};
 
-use super::machine;
-use crate::failure::{self, hinted};
+use crate::failure::{self, OrHint, hinted};
 use crate::output::say;
 
 /// Longest wait for a snapshot; servers abandon one earlier.
@@ -19,7 +18,7 @@ pub const PATIENCE: Duration = Duration::from_secs(900);
 /// Flags of snapshots.
 #[derive(clap::Args, Clone, Debug, Default)]
 pub struct SnapshotFlags {
-    /// With servers, folder for their snapshots, which all servers share
+    /// With servers, folder for their snapshots, which all servers share, or s3://BUCKET/PREFIX
     #[arg(long, value_name = "FOLDER")]
     snapshot_dir: Option<PathBuf>,
     /// With --snapshot-dir, take a snapshot after every N steps [default: only on request, by thinwire
@@ -80,9 +79,9 @@ impl Snapshots {
     pub fn check(&self) -> Result<()> {
         // Servers and ranks read a checkpoint's content, which may be long.
         if let Some(path) = self.restore.as_ref().filter(|path| !path.is_file()) {
-            Origin::open(path)?;
+            Origin::open(&path.as_path().into())?;
         }
-        self.folder.as_deref().map_or(Ok(()), ensure_folder)
+        self.folder.as_deref().map_or(Ok(()), ensure_writable)
     }
 
     /// Opens the files of `--restore`, if the flag is given.
@@ -90,7 +89,8 @@ impl Snapshots {
     /// # Errors
     /// If there are no files at that path, or they are damaged.
     pub fn origin(&self) -> Result<Option<Origin>> {
-        Ok(self.restore.as_deref().map(Origin::open).transpose()?)
+        let place = self.restore.as_deref().map(Location::from);
+        Ok(place.as_ref().map(Origin::open).transpose()?)
     }
 
     /// Returns the requester of snapshots, or `None` without `--snapshot-every`.
@@ -117,7 +117,7 @@ pub fn begin(origin: Option<&Origin>, mut definition: Definition) -> Result<Defi
 pub fn beginning(origin: &Origin) -> String {
     match origin {
         Origin::Snapshot(snapshot) => {
-            let path = snapshot.path().display();
+            let path = snapshot.path();
             let pushes = snapshot.frontier().pushes.values().max().copied().unwrap_or(0);
             let shards = snapshot.definition().shards;
             format!("going on from {path}, which was taken after step {pushes}, in {shards} shards")
@@ -131,7 +131,7 @@ pub fn beginning(origin: &Origin) -> String {
 /// Returns the warning for a training that begins with a snapshot and has `others` parameters not on servers.
 pub fn warning(origin: Option<&Origin>, others: usize) -> Option<String> {
     let Some(Origin::Snapshot(snapshot)) = origin.filter(|_| others > 0) else { return None };
-    let path = snapshot.path().display();
+    let path = snapshot.path();
     Some(format!("{path}: {others} parameters on no server are in no snapshot, and begin anew"))
 }
 
@@ -139,8 +139,9 @@ pub fn warning(origin: Option<&Origin>, others: usize) -> Option<String> {
 ///
 /// # Errors
 /// If it is not so.
-pub fn ensure_folder(folder: &Path) -> Result<()> {
-    machine::ensure_writable(folder, ("snapshots", "--snapshot-dir"))
+pub fn ensure_writable(place: &Path) -> Result<()> {
+    let checked = Location::from(place).check();
+    checked.or_hint("give a writable folder or bucket with --snapshot-dir, or none")
 }
 
 /// Requester of a snapshot after every N steps. Training continues meanwhile. Dropping it waits for the

@@ -1,25 +1,24 @@
 //! Thread of a server that writes snapshots, so that no other thread waits for the disk.
 
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::mpsc::Receiver;
 
 use crate::frontier::Frontier;
 use crate::reports::Reports;
-use crate::snapshot::{Captured, Draft, Task};
+use crate::snapshot::{Captured, Draft, Store, Task};
 
 /// Writer of snapshots.
 pub struct Archive {
-    folder: PathBuf,
+    store: Arc<dyn Store>,
     reports: Arc<Reports>,
     /// Snapshot being written, and its number.
     draft: Option<(u64, Draft)>,
 }
 
 impl Archive {
-    /// Creates a writer into a folder.
-    pub fn new(folder: PathBuf, reports: Arc<Reports>) -> Archive {
-        Archive { folder, reports, draft: None }
+    /// Creates a writer into a store.
+    pub fn new(store: Arc<dyn Store>, reports: Arc<Reports>) -> Archive {
+        Archive { store, reports, draft: None }
     }
 
     /// Performs tasks until the channel or the server ends.
@@ -41,8 +40,8 @@ impl Archive {
         match task {
             Task::Prepare { snapshot, asker, layout, definition } => {
                 let about = (definition, layout);
-                self.draft =
-                    Some((snapshot, Draft::create(&self.folder, (snapshot, asker), about)?));
+                let store = Arc::clone(&self.store);
+                self.draft = Some((snapshot, Draft::create(store, (snapshot, asker), about)?));
                 self.reports.of_snapshot(snapshot, |report| report.is_ready = true);
             }
             Task::Write(captured) => self.write(&captured)?,

@@ -4,7 +4,6 @@
 //! the next request, and hands tasks to the thread that writes.
 
 use std::collections::BTreeSet;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -12,7 +11,7 @@ use thinwire_member::Id;
 
 use crate::configuration::{JobState, Layout, SnapshotStage, SnapshotState, ViewRequest};
 use crate::reports::{Reports, SnapshotReport};
-use crate::snapshot::Task;
+use crate::snapshot::{Location, Task};
 
 /// Time after which an incomplete snapshot is abandoned.
 const LONGEST: Duration = Duration::from_secs(600);
@@ -21,8 +20,8 @@ const LONGEST: Duration = Duration::from_secs(600);
 #[derive(Debug)]
 pub struct Duty {
     own: Id,
-    /// Folder of snapshots, if configured.
-    folder: Option<PathBuf>,
+    /// Place of snapshots, if configured.
+    place: Option<Location>,
     reports: Arc<Reports>,
     /// Number of the last known snapshot, and when it became known.
     begun: (u64, Instant),
@@ -33,8 +32,8 @@ pub struct Duty {
 
 impl Duty {
     /// Creates the state of a server that knows of no snapshot.
-    pub fn new(own: Id, folder: Option<PathBuf>, reports: Arc<Reports>, now: Instant) -> Duty {
-        Duty { own, folder, reports, begun: (0, now), sealed: 0, ended: 0 }
+    pub fn new(own: Id, place: Option<Location>, reports: Arc<Reports>, now: Instant) -> Duty {
+        Duty { own, place, reports, begun: (0, now), sealed: 0, ended: 0 }
     }
 
     /// Returns the next request to the coordinator, if there is one.
@@ -76,8 +75,8 @@ impl Duty {
         let is_witness = std::mem::replace(&mut self.ended, number) > 0 || number == self.begun.0;
         match &snapshot.stage {
             SnapshotStage::Done(name) => {
-                let folder = self.folder.as_ref().filter(|_| self.sealed == number)?;
-                Some(format!("snapshot {number} is in {}", folder.join(name).display()))
+                let place = self.place.as_ref().filter(|_| self.sealed == number)?;
+                Some(format!("snapshot {number} is in {place}/{name}"))
             }
             SnapshotStage::Failed(reason) => {
                 self.reports.perform(Task::Discard { snapshot: number });
@@ -121,7 +120,7 @@ impl Duty {
         let number = snapshot.number;
         let fail = |reason| self.reports.of_snapshot(number, |report| report.fail(reason));
         let Some(definition) = state.definition.clone() else { return };
-        if self.folder.is_none() {
+        if self.place.is_none() {
             let own = self.own;
             return fail(format!(
                 "server {own} has no folder for snapshots: start all servers with --snapshot-dir FOLDER"
@@ -145,6 +144,8 @@ impl Duty {
 #[cfg(test)]
 mod tests {
     use std::sync::mpsc::{Receiver, channel};
+
+    use std::path::Path;
 
     use super::*;
     use crate::configuration::{Definition, TableDefinition};
@@ -189,7 +190,12 @@ mod tests {
             let (reports, now) = (Arc::new(Reports::default()), Instant::now());
             let (sender, tasks) = channel();
             reports.on_task(sender);
-            let duty = Duty::new(OWN, folder.map(PathBuf::from), Arc::clone(&reports), now);
+            let duty = Duty::new(
+                OWN,
+                folder.map(|it| Location::from(Path::new(it))),
+                Arc::clone(&reports),
+                now,
+            );
             Rig { duty, reports, state, layout, tasks, now }
         }
 

@@ -1,16 +1,15 @@
 //! Reader of snapshots, which trusts none of their bytes.
 
 use std::collections::BTreeMap;
-use std::fs::{self, File};
-use std::io::{self, Read};
-use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use thinwire_update::Optimizer;
 use thinwire_wire::checksum;
 
 use super::image::Image;
-use super::manifest::{FileCheck, MANIFEST, Manifest};
+use super::manifest::{FileCheck, MANIFEST, Manifest, number_of, snapshot_folder};
 use super::shard_file::Contents;
+use super::store::{Location, Store};
 use crate::configuration::{Definition, Layout};
 use crate::cut::Piece;
 use crate::error::{Error, Kind};
@@ -19,33 +18,43 @@ use crate::table::{Initial, Tables};
 
 const MANIFEST_BYTES_MAX: u64 = 64 << 20;
 const HINT: &str =
-    "give a folder snapshot-NNNNNN, the folder that holds them, or a safetensors file";
+    "give a folder snapshot-NNNNNN, the place that holds them, or a safetensors file";
 
 /// Snapshot of a job's tables, with a checked manifest.
 #[derive(Clone, Debug)]
 pub struct Snapshot {
-    path: PathBuf,
+    store: Arc<dyn Store>,
+    /// Folder of the manifest in the store; empty if the store is that folder.
+    folder: String,
     manifest: Manifest,
     layout: Layout,
 }
 
 impl Snapshot {
-    /// Opens the snapshot at `path`, or the newest one in that folder.
+    /// Opens the snapshot at a location, or the newest one there.
     ///
     /// # Errors
     /// If there is no snapshot, or its manifest is damaged.
-    pub fn open(path: &Path) -> Result<Snapshot, Error> {
-        let is_one = path.join(MANIFEST).exists();
-        let newest = if is_one { None } else { newest(path).ok().flatten() };
-        let path = newest.map_or(path.to_owned(), |number| path.join(snapshot_folder(number)));
-        let file = path.join(MANIFEST);
-        let text = bytes(&file, MANIFEST_BYTES_MAX).map_err(|why| {
-            let context = format!("no snapshot at {}: {MANIFEST}: {why}", path.display());
+    pub fn open(location: &Location) -> Result<Snapshot, Error> {
+        match location.split().filter(|(_, name)| number_of(name).is_some()) {
+            Some((parent, name)) => Snapshot::of(parent.store()?, name),
+            None => Snapshot::of(location.store()?, String::new()),
+        }
+    }
+
+    /// Opens the snapshot in a folder of a store; without a folder the store itself, or the newest one in it.
+    pub(super) fn of(store: Arc<dyn Store>, folder: String) -> Result<Snapshot, Error> {
+        let is_one = !folder.is_empty() || store.length("", MANIFEST).is_ok();
+        let newest = if is_one { None } else { store.newest().ok().flatten() };
+        let folder = newest.map_or(folder, snapshot_folder);
+        let file = store.path(&folder, MANIFEST);
+        let text = store.read(&folder, MANIFEST, MANIFEST_BYTES_MAX).map_err(|why| {
+            let context = format!("no snapshot at {}: {why}", store.path(&folder, ""));
             Error::new(Kind::Snapshot, context).with_hint(HINT)
         })?;
         let manifest = Manifest::from_text(&text).map_err(|why| corrupt(&file, &why))?;
         let layout = manifest.layout().map_err(|why| corrupt(&file, &why))?;
-        Ok(Snapshot { path, manifest, layout })
+        Ok(Snapshot { store, folder, manifest, layout })
     }
 
     /// Returns the name that identifies the snapshot in a definition: its number and the checksum of its
@@ -54,9 +63,9 @@ impl Snapshot {
         format!("{} ({:08x})", snapshot_folder(self.manifest.number), self.manifest.checksum())
     }
 
-    /// Returns the folder of the snapshot.
-    pub fn path(&self) -> &Path {
-        &self.path
+    /// Returns the path of the snapshot, for messages.
+    pub fn path(&self) -> String {
+        self.store.path(&self.folder, "")
     }
 
     /// Returns the number of the newest push of each worker in the snapshot.
@@ -94,7 +103,7 @@ impl Snapshot {
             false => Some(format!("{found} tables, in the snapshot {expected}")),
         };
         let Some(difference) = difference else { return Ok(()) };
-        let context = format!("{} is of another model: {difference}", self.path.display());
+        let context = format!("{} is of another model: {difference}", self.path());
         Err(Error::new(Kind::Snapshot, context)
             .with_hint("use the model and the rules of the snapshot, or begin anew"))
     }
@@ -127,7 +136,7 @@ impl Snapshot {
             let mut bytes = Vec::new();
             pieces.iter().zip(images).for_each(|(piece, image)| image.write(piece, &mut bytes));
             let tables = Tables::read_from(&bytes, pieces, &layout.tables, None)?;
-            let twice = || corrupt(&self.path, "a row is there twice, expected once");
+            let twice = || corrupt(&self.path(), "a row is there twice, expected once");
             tables.map(|tables| (shard, tables)).ok_or_else(twice)
         };
         images.into_iter().map(tables).collect()
@@ -140,12 +149,14 @@ impl Snapshot {
     /// Reads the file of a shard, after checking its length and checksum against the manifest.
     fn read(&self, contents: &Contents<'_>) -> Result<Vec<Image>, Error> {
         let name = contents.file();
-        let path = self.path.join(&name);
+        let folder = self.manifest.folder.as_ref().unwrap_or(&self.folder);
+        let path = self.store.path(folder, &name);
         let wrong = |why: String| corrupt(&path, &why);
         let expected = self.manifest.files.get(&name).copied();
         let FileCheck { bytes: length, crc32 } =
             expected.ok_or_else(|| wrong("it is not in the manifest".to_owned()))?;
-        let bytes = bytes(&path, length).map_err(wrong)?;
+        let bytes = self.store.read(folder, &name, length);
+        let bytes = bytes.map_err(|why| corrupt_file(&why))?;
         if bytes.len() as u64 != length {
             return Err(wrong(format!("{} bytes, expected {length}", bytes.len())));
         }
@@ -184,59 +195,12 @@ fn deal(contents: &Contents<'_>, rows: &[Image], pieces: &[Piece], images: &mut 
     }
 }
 
-/// Returns the name of a snapshot's folder.
-pub fn snapshot_folder(number: u64) -> String {
-    format!("snapshot-{number:06}")
+fn corrupt(path: &str, why: &str) -> Error {
+    corrupt_file(&format!("{path}: {why}"))
 }
 
-/// Returns the number of the snapshot whose folder has this name.
-pub fn number_of(name: &str) -> Option<u64> {
-    let number = name.strip_prefix("snapshot-")?.parse().ok()?;
-    (snapshot_folder(number) == name).then_some(number)
-}
-
-/// Returns the number of the newest snapshot in a folder.
-pub fn newest(folder: &Path) -> io::Result<Option<u64>> {
-    let mut newest = None;
-    for entry in fs::read_dir(folder)? {
-        let entry = entry?;
-        let number = entry.file_name().to_str().and_then(number_of);
-        if number.is_some() && entry.path().join(MANIFEST).is_file() {
-            newest = newest.max(number);
-        }
-    }
-    Ok(newest)
-}
-
-/// Returns the length of a regular file.
-pub fn length_of(path: &Path) -> Result<u64, String> {
-    let metadata = path.metadata().map_err(|error| error.to_string())?;
-    // Opening a pipe would wait for a writer, and a device may be endless.
-    match metadata.is_file() {
-        true => Ok(metadata.len()),
-        false => Err("no regular file".to_owned()),
-    }
-}
-
-/// Reads a regular file of at most `bytes_max` bytes.
-fn bytes(path: &Path, bytes_max: u64) -> Result<Vec<u8>, String> {
-    let said = |error: io::Error| error.to_string();
-    let length = length_of(path)?;
-    if length > bytes_max {
-        return Err(format!("{length} bytes, expected at most {bytes_max}"));
-    }
-    let mut bytes = Vec::new();
-    let room = usize::try_from(length).is_ok_and(|length| bytes.try_reserve_exact(length).is_ok());
-    if !room {
-        return Err(format!("{length} bytes, more than there is memory"));
-    }
-    let file = File::open(path).map_err(said)?;
-    file.take(bytes_max).read_to_end(&mut bytes).map_err(said)?;
-    Ok(bytes)
-}
-
-fn corrupt(path: &Path, why: &str) -> Error {
+fn corrupt_file(why: &str) -> Error {
     let why = why.lines().next().unwrap_or_default();
-    let context = format!("corrupt snapshot: {}: {why}", path.display());
+    let context = format!("corrupt snapshot: {why}");
     Error::new(Kind::Snapshot, context).with_hint("go back to an earlier snapshot")
 }

@@ -41,6 +41,9 @@ pub struct Manifest {
     pub frontier: Frontier,
     /// Length and checksum of each shard's file, by name.
     pub files: BTreeMap<String, FileCheck>,
+    /// Folder with these files beside that of the manifest, if it is another one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub folder: Option<String>,
 }
 
 impl Manifest {
@@ -52,7 +55,7 @@ impl Manifest {
         files: BTreeMap<String, FileCheck>,
     ) -> Manifest {
         let fingerprint = format!("{:016x}", layout.fingerprint);
-        Manifest { format: FORMAT, number, definition, fingerprint, frontier, files }
+        Manifest { format: FORMAT, number, definition, fingerprint, frontier, files, folder: None }
     }
 
     /// Returns the manifest as JSON, including its own checksum.
@@ -97,4 +100,15 @@ impl Manifest {
         }
         serde_json::from_value(value).map_err(said)
     }
+}
+
+/// Returns the name of a snapshot's folder.
+pub fn snapshot_folder(number: u64) -> String {
+    format!("snapshot-{number:06}")
+}
+
+/// Returns the number of the snapshot whose folder has this name.
+pub fn number_of(name: &str) -> Option<u64> {
+    let number = name.strip_prefix("snapshot-")?.parse().ok()?;
+    (snapshot_folder(number) == name).then_some(number)
 }

@@ -4,9 +4,8 @@
 //! rows of its shards before it answers a request.
 
 use std::collections::BTreeMap;
-use std::path::Path;
 
-use super::{Checkpoint, Snapshot};
+use super::{Checkpoint, Location, Snapshot};
 use crate::configuration::{Definition, Layout};
 use crate::error::Error;
 use crate::table::Tables;
@@ -21,14 +20,16 @@ pub enum Origin {
 }
 
 impl Origin {
-    /// Opens a safetensors file, a snapshot, or the newest snapshot in a folder.
+    /// Opens a safetensors file, a snapshot, or the newest snapshot at a place.
     ///
     /// # Errors
-    /// If there is none of these at `path`, or it is damaged.
-    pub fn open(path: &Path) -> Result<Origin, Error> {
-        match path.is_file() {
-            true => Checkpoint::open(path).map(Origin::Checkpoint),
-            false => Snapshot::open(path).map(Origin::Snapshot),
+    /// If there is none of these at the location, or it is damaged.
+    pub fn open(location: &Location) -> Result<Origin, Error> {
+        match location {
+            Location::Folder(path) if path.is_file() => {
+                Checkpoint::open(path).map(Origin::Checkpoint)
+            }
+            _ => Snapshot::open(location).map(Origin::Snapshot),
         }
     }
 

@@ -14,7 +14,7 @@ use safetensors::tensor::{Metadata, TensorInfo};
 use thinwire_rows::Format;
 use thinwire_wire::checksum;
 
-use super::load::length_of;
+use super::store::length_of;
 use crate::error::{Error, Kind};
 
 /// Largest size of a header in bytes.

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use proptest::prelude::*;
@@ -27,6 +27,14 @@ impl Folder {
         Folder(path)
     }
 
+    fn location(&self) -> Location {
+        Location::Folder(self.0.clone())
+    }
+
+    fn store(&self) -> Arc<dyn Store> {
+        self.location().store().unwrap()
+    }
+
     fn names(&self) -> Vec<String> {
         let entries = fs::read_dir(&self.0).unwrap();
         let mut names: Vec<_> =
@@ -42,7 +50,7 @@ impl Drop for Folder {
     }
 }
 
-fn definition(shards: u32) -> Definition {
+pub fn definition(shards: u32) -> Definition {
     let table = |name: &str, rows, width, optimizer: &str| TableDefinition {
         name: name.to_owned(),
         rows,
@@ -62,7 +70,7 @@ fn definition(shards: u32) -> Definition {
 }
 
 /// Returns the tables of all shards after updates of some rows.
-fn tables(layout: &Layout, touched: &[(u8, u64)]) -> BTreeMap<u32, Tables> {
+pub fn tables(layout: &Layout, touched: &[(u8, u64)]) -> BTreeMap<u32, Tables> {
     let shards = (0..).zip(&layout.shards);
     let mut all: BTreeMap<u32, Tables> =
         shards.map(|(shard, pieces)| (shard, Tables::new(pieces, &layout.tables))).collect();
@@ -83,15 +91,25 @@ fn bytes(tables: &Tables) -> Vec<u8> {
     tables.to_bytes().unwrap()
 }
 
-fn frontier() -> Frontier {
+pub fn frontier() -> Frontier {
     Frontier { pushes: BTreeMap::from([(Id(7), 12)]) }
 }
 
-/// Writes a snapshot of the tables and returns its name.
-fn written(folder: &Path, definition: &Definition, touched: &[(u8, u64)]) -> String {
+/// Writes a snapshot of the tables into a folder and returns its name.
+fn written(location: &Location, definition: &Definition, touched: &[(u8, u64)]) -> String {
+    write_with(location.store().unwrap(), (1, 9), definition, touched)
+}
+
+/// Writes a snapshot of the tables with this number of a job's process and returns its name.
+pub fn write_with(
+    store: Arc<dyn Store>,
+    (number, asker): (u64, u64),
+    definition: &Definition,
+    touched: &[(u8, u64)],
+) -> String {
     let layout = Arc::new(definition.layout().unwrap());
     let about = (definition.clone(), Arc::clone(&layout));
-    let draft = Draft::create(folder, (1, Id(9)), about).unwrap();
+    let draft = Draft::create(store, (number, Id(asker)), about).unwrap();
     for (shard, tables) in tables(&layout, touched) {
         draft.write(shard, &bytes(&tables)).unwrap();
     }
@@ -99,7 +117,7 @@ fn written(folder: &Path, definition: &Definition, touched: &[(u8, u64)]) -> Str
 }
 
 /// Returns versions, values and state of all rows, without regard to their order in memory.
-fn rows_of(all: &BTreeMap<u32, Tables>, layout: &Layout) -> BTreeMap<(u32, u64), Vec<u32>> {
+pub fn rows_of(all: &BTreeMap<u32, Tables>, layout: &Layout) -> BTreeMap<(u32, u64), Vec<u32>> {
     let mut rows = BTreeMap::new();
     for (shard, tables) in all {
         let pieces = &layout.shards[*shard as usize];
@@ -127,8 +145,8 @@ proptest! {
     ) {
         let folder = Folder::new("restored");
         let (one, two) = (definition(shards), definition(other));
-        written(&folder.0, &one, &touched);
-        let snapshot = Snapshot::open(&folder.0).unwrap();
+        written(&folder.location(), &one, &touched);
+        let snapshot = Snapshot::open(&folder.location()).unwrap();
         snapshot.check(&two).unwrap();
         let (layout, other_layout) = (one.layout().unwrap(), two.layout().unwrap());
         let expected = rows_of(&tables(&layout, &touched), &layout);
@@ -152,7 +170,7 @@ proptest! {
 fn files_are_as_other_tools_read_them_and_equal_shards_have_equal_bytes() {
     let folder = Folder::new("files");
     let touched = [(0, 4), (0, 2), (1, 3)];
-    let names = [1, 2].map(|_| written(&folder.0, &definition(2), &touched));
+    let names = [1, 2].map(|_| written(&folder.location(), &definition(2), &touched));
     assert_eq!(names, ["snapshot-000001", "snapshot-000002"]);
     assert_eq!(folder.names(), names, "no draft is left");
     let file = |name: &str| fs::read(folder.0.join(name).join("shard-00000.safetensors")).unwrap();
@@ -168,8 +186,8 @@ fn files_are_as_other_tools_read_them_and_equal_shards_have_equal_bytes() {
 #[test]
 fn a_snapshot_of_other_tables_is_refused_with_both_values() {
     let folder = Folder::new("other");
-    written(&folder.0, &definition(2), &[]);
-    let snapshot = Snapshot::open(&folder.0).unwrap();
+    written(&folder.location(), &definition(2), &[]);
+    let snapshot = Snapshot::open(&folder.location()).unwrap();
     let refusal = |change: &dyn Fn(&mut Definition)| {
         let mut definition = definition(5);
         change(&mut definition);
@@ -197,10 +215,10 @@ fn a_snapshot_of_other_tables_is_refused_with_both_values() {
 #[test]
 fn damaged_snapshots_are_refused_by_the_name_of_the_file() {
     let folder = Folder::new("damaged");
-    let name = written(&folder.0, &definition(2), &[(0, 1), (1, 1)]);
+    let name = written(&folder.location(), &definition(2), &[(0, 1), (1, 1)]);
     let path = folder.0.join(name);
     let layout = definition(3).layout().unwrap();
-    let load = || Snapshot::open(&folder.0).and_then(|it| it.tables(&layout, &[0, 1, 2]));
+    let load = || Snapshot::open(&folder.location()).and_then(|it| it.tables(&layout, &[0, 1, 2]));
     let file = path.join("shard-00001.safetensors");
     let whole = fs::read(&file).unwrap();
     let refusal = |text: &str| {
@@ -224,27 +242,28 @@ fn damaged_snapshots_are_refused_by_the_name_of_the_file() {
     fs::remove_file(&manifest).unwrap();
     let error = load().unwrap_err();
     assert!(error.to_string().starts_with("no snapshot at "), "{error}");
-    let hint = "give a folder snapshot-NNNNNN, the folder that holds them, or a safetensors file";
+    let hint = "give a folder snapshot-NNNNNN, the place that holds them, or a safetensors file";
     assert_eq!(error.hint(), Some(hint));
 }
 
 #[test]
 fn a_draft_that_lacks_a_shard_is_no_snapshot() {
     let folder = Folder::new("lacking");
-    written(&folder.0, &definition(2), &[]);
+    written(&folder.location(), &definition(2), &[]);
     let layout = Arc::new(definition(2).layout().unwrap());
     let about = (definition(2), Arc::clone(&layout));
-    let draft = Draft::create(&folder.0, (2, Id(9)), about.clone()).unwrap();
+    let draft = Draft::create(folder.store(), (2, Id(9)), about.clone()).unwrap();
     draft.write(0, &bytes(&tables(&layout, &[])[&0])).unwrap();
     assert!(draft.write(0, &bytes(&tables(&layout, &[])[&0])).is_err(), "nothing is overwritten");
     let error = draft.seal(frontier()).unwrap_err();
     assert!(error.contains("shard-00001") && error.contains("share the folder"), "{error}");
-    assert!(Snapshot::open(&folder.0).unwrap().path().ends_with("snapshot-000001"));
-    Draft::create(&folder.0, (2, Id(9)), about.clone()).unwrap().discard();
+    assert!(Snapshot::open(&folder.location()).unwrap().path().ends_with("snapshot-000001"));
+    Draft::create(folder.store(), (2, Id(9)), about.clone()).unwrap().discard();
     assert_eq!(folder.names(), ["snapshot-000001"]);
     let file = folder.0.join("file");
     fs::write(&file, "").unwrap();
-    let error = Draft::create(&file, (3, Id(9)), about).unwrap_err();
+    let error =
+        Draft::create(Location::from(file).store().unwrap(), (3, Id(9)), about).unwrap_err();
     assert!(error.starts_with("cannot create ") && !error.contains('\n'), "{error}");
 }
 

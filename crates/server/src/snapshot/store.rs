@@ -1,0 +1,141 @@
+//! Places that all servers of a job share, where snapshots are kept: a folder, or a bucket of an object store.
+//!
+//! Law: whoever lists a store finds a snapshot whole or not at all; two jobs that publish at the same moment get
+//! different numbers.
+
+#[cfg(feature = "s3")]
+mod bucket;
+mod folder;
+
+#[cfg(feature = "s3")]
+use std::env;
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use super::manifest::Manifest;
+use crate::error::{Error, Kind};
+use folder::Folder;
+pub(super) use folder::length_of;
+
+const SCHEME: &str = "s3://";
+
+/// Place of snapshots, as text: the path of a folder, or `s3://BUCKET/PREFIX`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Location {
+    /// Folder that all servers share.
+    Folder(PathBuf),
+    /// Bucket of an object store and the beginning of its objects' names, without the scheme.
+    Bucket(String),
+}
+
+impl From<PathBuf> for Location {
+    fn from(path: PathBuf) -> Location {
+        match path.to_str().and_then(|text| text.strip_prefix(SCHEME)) {
+            Some(bucket) => Location::Bucket(bucket.trim_matches('/').to_owned()),
+            None => Location::Folder(path),
+        }
+    }
+}
+
+impl From<&Path> for Location {
+    fn from(path: &Path) -> Location {
+        path.to_owned().into()
+    }
+}
+
+impl fmt::Display for Location {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Location::Folder(path) => path.display().fmt(f),
+            Location::Bucket(bucket) => write!(f, "{SCHEME}{bucket}"),
+        }
+    }
+}
+
+impl Location {
+    /// Checks that a snapshot can be written here, and leaves nothing behind but the folder.
+    ///
+    /// # Errors
+    /// If nothing can be written, or a bucket's endpoint or credentials are missing.
+    pub fn check(&self) -> Result<(), Error> {
+        let cannot =
+            |why| Error::new(Kind::Disk, format!("cannot write snapshots to {self}: {why}"));
+        self.store()?.check().map_err(cannot)
+    }
+
+    /// Opens the store. A bucket is reached as the usual variables of the environment say.
+    ///
+    /// # Errors
+    /// If a variable is missing, or this build has no object stores.
+    pub(crate) fn store(&self) -> Result<Arc<dyn Store>, Error> {
+        match self {
+            Location::Folder(path) => Ok(Arc::new(Folder(path.clone()))),
+            #[cfg(feature = "s3")]
+            Location::Bucket(bucket) => {
+                Ok(Arc::new(bucket::open(bucket, |name| env::var(name).ok())?))
+            }
+            #[cfg(not(feature = "s3"))]
+            Location::Bucket(_) => {
+                let context = format!("{self}: this build reaches no object store");
+                Err(Error::new(Kind::Invalid, context).with_hint("build with the feature s3"))
+            }
+        }
+    }
+
+    /// Splits the last part of the name off.
+    pub(crate) fn split(&self) -> Option<(Location, String)> {
+        let Location::Bucket(bucket) = self else { return None };
+        let (parent, name) = bucket.rsplit_once('/')?;
+        Some((Location::Bucket(parent.to_owned()), name.to_owned()))
+    }
+}
+
+/// Store of snapshots. Files are named by a folder and a name in it. Errors are one line and name the file.
+pub trait Store: fmt::Debug + Send + Sync {
+    /// Checks that a file can be written.
+    fn check(&self) -> Result<(), String>;
+
+    /// Begins a draft and returns its folder. Every server that takes part calls this with the same name, which no
+    /// other draft has.
+    fn begin(&self, draft: &str) -> Result<String, String>;
+
+    /// Writes a new file from consecutive parts.
+    fn write(&self, folder: &str, file: &str, parts: &[&[u8]]) -> Result<(), String>;
+
+    /// Reads a file of at most `bytes_max` bytes.
+    fn read(&self, folder: &str, file: &str, bytes_max: u64) -> Result<Vec<u8>, String>;
+
+    /// Returns the length of a file in bytes.
+    fn length(&self, folder: &str, file: &str) -> Result<u64, String>;
+
+    /// Removes a file.
+    fn remove(&self, folder: &str, file: &str) -> Result<(), String>;
+
+    /// Makes the files of a draft the snapshot with the manifest's number; returns whether that was free.
+    fn publish(&self, draft: &str, manifest: &mut Manifest) -> Result<bool, String>;
+
+    /// Removes a draft. What cannot be removed stays.
+    fn discard(&self, draft: &str);
+
+    /// Returns the number of the newest snapshot.
+    fn newest(&self) -> Result<Option<u64>, String>;
+
+    /// Returns the path of a file, or of a folder if the file's name is empty, for messages.
+    fn path(&self, folder: &str, file: &str) -> String;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn locations_are_read_as_they_are_written() {
+        for text in ["snapshots", "/a/b", "s3://bucket", "s3://bucket/a/snapshot-000001"] {
+            assert_eq!(Location::from(Path::new(text)).to_string(), text);
+        }
+        let of = |text| Location::from(Path::new(text));
+        assert_eq!(of("s3://bucket/a/"), Location::Bucket("bucket/a".to_owned()));
+        assert_eq!(of("s3:/a"), Location::Folder("s3:/a".into()));
+    }
+}
