@@ -5,7 +5,7 @@
     thinwire run --ranks 2 -- python examples/python/torch_graph.py parts.graph
 
 Every rank keeps the features of its own part in memory, and asks the others for the rest. DDP averages
-gradients through Thinwire.
+gradients through Thinwire. `--shuffle global` deals the seeds of all parts to all ranks.
 """
 
 import argparse
@@ -44,11 +44,15 @@ def main():
     parser.add_argument("graph")
     parser.add_argument("--passes", type=int, default=3)
     parser.add_argument("--batch", type=int, default=256)
+    parser.add_argument("--fan-outs", default="15,10", help="per hop, -1 for all in-neighbours")
+    parser.add_argument("--shuffle", choices=("local", "global"), default="local")
+    parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--cache", default="64MB")
     parser.add_argument("--codec", default="auto")
     options = parser.parse_args()
+    fan_outs = [int(number) for number in options.fan_outs.split(",")]
     dist.init_process_group("thinwire")
-    torch.manual_seed(1)
+    torch.manual_seed(options.seed)
 
     graph = StoredGraph(options.graph)
     features = SharedFeatures(graph.part(dist.get_rank()))
@@ -56,11 +60,13 @@ def main():
     def loader(mask, shuffle):
         return Loader(
             graph,
-            [15, 10],
+            fan_outs,
             options.batch,
             mask,
             shuffle=shuffle,
-            bounds=graph.bounds,
+            seed=options.seed,
+            # Seeds of this rank's own part, or of all parts.
+            bounds=graph.bounds if options.shuffle == "local" else None,
             features=features,
             cache=options.cache,
         )
