@@ -1,5 +1,6 @@
 """Loader of graphs: batches by a naive reading of their definition."""
 
+import socket
 from types import SimpleNamespace
 
 import pytest
@@ -218,11 +219,18 @@ def test_models_of_pyg_take_the_batches():
     assert torch.equal(torch.cat(seeds).sort().values, data.train_mask.nonzero().view(-1))
 
 
+def int8(x):
+    """Rows as int8 says them: whole numbers of at most 127 times a scale per row."""
+    scale = x.abs().amax(1, keepdim=True) / 127
+    codes = (x.double() / scale.double()).round().nan_to_num()
+    return scale * codes.float()
+
+
 SHARES = (25, 0, 35)
 """Rows of each of three ranks."""
 
 
-def load_shared(cache):
+def load_shared(cache, format=None, host=None):
     import torch.distributed
 
     from thinwire.torch.graph import SharedFeatures
@@ -231,8 +239,13 @@ def load_shared(cache):
     rank = torch.distributed.get_rank()
     data, whole = graph(), graph()
     start = sum(SHARES[:rank])
-    shared = SharedFeatures(whole.x[start : start + SHARES[rank]])
+    own = whole.x[start : start + SHARES[rank]]
+    shared = SharedFeatures(own, format=format, host=host)
     data.x, data.num_nodes = None, VERTICES
+    if format == "int8":
+        assert shared.rows.source.width == 4 + 3
+        whole.x = int8(whole.x)
+    assert torch.equal(shared.rows.read(torch.tensor([59, 0, 59])), whole.x[[59, 0, 59]])
     loader = Loader(data, [3, 2], 4, shuffle=True, features=shared, cache=cache)
     passes = [list(loader) for _ in range(3)]
     for batch in sum(passes, []):
@@ -248,19 +261,29 @@ def load_shared(cache):
 
 
 @pytest.mark.parametrize("cache", [None, "10kB"])
-def test_ranks_read_each_others_rows(cache):
-    outcomes = launch.results(launch.run(3, load_shared, arguments=[cache]))
+@pytest.mark.parametrize("format", [None, "int8"])
+def test_ranks_read_each_others_rows(cache, format):
+    outcomes = launch.results(launch.run(3, load_shared, arguments=[cache, format]))
     assert sorted(sum((seeds for seeds, _, _ in outcomes), [])) == list(range(VERTICES))
     for _, fetched, asked in outcomes:
         if cache is None:
             # Batches beyond the last one are loaded too.
             assert fetched >= asked > 0
         else:
-            # All rows fit, so each is asked for once.
-            assert fetched <= VERTICES
+            # All rows fit, so each is asked for once, beside the three that were read directly.
+            assert fetched <= VERTICES + 3
 
 
-def stored(path, x):
+@pytest.mark.parametrize("host", ["localhost", "::1", socket.gethostname()])
+def test_ranks_are_reached_by_the_name_that_the_user_gives(host):
+    try:
+        socket.create_server((host, 0), family=socket.getaddrinfo(host, 0)[0][0]).close()
+    except OSError as error:
+        pytest.skip(f"{host}: {error}")
+    launch.results(launch.run(3, load_shared, arguments=["10kB", None, host]))
+
+
+def stored(path, x, **options):
     from thinwire.torch.graph import StoredGraph, save
 
     data = graph()
@@ -268,7 +291,7 @@ def stored(path, x):
     data.y[7] = -1
     uses = torch.arange(VERTICES) % 4
     data.train_mask, data.val_mask, data.test_mask = (uses == number for number in (1, 2, 3))
-    save(data, path)
+    save(data, path, **options)
     return data, StoredGraph(path)
 
 
@@ -287,6 +310,58 @@ def test_a_graph_in_a_file_is_the_graph(tmp_path, dtype):
         assert torch.equal(batch.y, data.y[batch.n_id])
         found |= set(map(tuple, batch.n_id[batch.edge_index].t().tolist()))
     assert sorted(found) == sorted(set(edges))
+
+
+def test_features_of_a_file_may_be_bytes_with_a_scale(tmp_path):
+    x = torch.randn(VERTICES, 5)
+    x[3] = 0
+    data, file = stored(tmp_path / "graph.tw", x, format="int8")
+    assert torch.equal(file.rows().read(torch.arange(VERTICES)), int8(x))
+    for cache in (None, "200B"):
+        for batch in Loader(file, [-1], 9, cache=cache):
+            assert batch.x.dtype == torch.float32
+            assert torch.equal(batch.x, int8(x)[batch.n_id])
+    with pytest.raises(
+        InvalidError, match='format "int4" of torch.float32, expected one of f32, int8'
+    ):
+        stored(tmp_path / "graph.tw", x, format="int4")
+    with pytest.raises(InvalidError, match='format "int8" of torch.float16, expected one of f16'):
+        stored(tmp_path / "graph.tw", x.half(), format="int8")
+    with pytest.raises(InvalidError, match=r"row 60, expected rows of 0\.\.60"):
+        file.rows().read(torch.tensor([0, VERTICES]))
+
+
+@pytest.mark.needs("torch_geometric")
+@pytest.mark.parametrize("types", [{}, {"node_type": "page", "edge_type": ("page", "to", "page")}])
+def test_stores_of_pyg_have_the_graph(tmp_path, types):
+    from torch_geometric.loader.utils import filter_custom_hetero_store, filter_custom_store
+
+    from thinwire.torch.graph.pyg import stores
+
+    x = torch.randn(VERTICES, 5)
+    data, file = stored(tmp_path / "graph.tw", x)
+    features, graph = stores(file, **types)
+    # By type of edges, if there are types.
+    found = [list(part.values())[0] if isinstance(part, dict) else part for part in graph.csc()]
+    row, offsets, order = found
+    column = torch.repeat_interleave(torch.arange(VERTICES), offsets.diff())
+    found, expected = (
+        sorted(zip(*edges)) for edges in ((row.tolist(), column.tolist()), data.edge_index.tolist())
+    )
+    assert order is None and found == expected
+    node = types.get("node_type")
+    assert features.get_tensor_size(group_name=node, attr_name="x") == (VERTICES, 5)
+    for index in (None, slice(3, 9), torch.tensor([5, 5, 0])):
+        read = features.get_tensor(group_name=node, attr_name="x", index=index)
+        assert torch.equal(read, x if index is None else x[index])
+    n_id, edge = torch.tensor([8, 2, 40]), torch.tensor([0, 1])
+    if node is None:
+        batch = filter_custom_store(features, graph, n_id, edge, edge, None)
+    else:
+        kind = types["edge_type"]
+        parts = ({node: n_id}, {kind: edge}, {kind: edge}, {})
+        batch = filter_custom_hetero_store(features, graph, *parts)[node]
+    assert torch.equal(batch.x, x[n_id]) and torch.equal(batch.y, data.y[n_id])
 
 
 def test_files_that_are_none_are_named(tmp_path):

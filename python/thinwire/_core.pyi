@@ -32,6 +32,8 @@ __all__ = [
     "Synchronizer",
     "__version__",
     "check",
+    "decode_rows",
+    "encode_rows",
     "measure_codecs",
     "reshard",
     "settle",
@@ -64,6 +66,13 @@ def check(
     warmup_steps: int | None = ...,  # 0; None: as measured for the codec
 ) -> None:
     """Raises InvalidError for what a Synchronizer would refuse, before anybody is met."""
+
+def encode_rows(address: int, rows: int, columns: int, format: str) -> RowSource:
+    """Rows in a format ("f32", "f16", "int8") from values at an address, in the format's dtype, or f32 for
+    "int8"."""
+
+def decode_rows(rows: tuple[int, int], columns: int, format: str, out: int) -> None:
+    """Writes the f32 of encoded rows, address and bytes, to an address."""
 
 def measure_codecs(codec: str, largest: int) -> None:
     """Measures the codecs of "auto" on pieces of at most `largest` elements, once in a process. A rank that
@@ -413,6 +422,9 @@ class Graph:
     @property
     def edges(self) -> int:
         """Number of edges."""
+    def write_columns(self, offsets: int, neighbors: int) -> None:
+        """Writes the compressed sparse columns to two addresses, as i64: offsets, one more than vertices,
+        and neighbours."""
 
 @final
 class GraphFile:
@@ -428,9 +440,10 @@ class GraphFile:
         split: int | None = None,
         bounds: list[int] | None = None,
     ) -> None:
-        """Writes a file. Features are address, columns and format ("f32", "f16") of the rows; labels
-        are the address of i64, below 0 for none; the split is the address of bytes: 0 none, 1 training,
-        2 validation, 3 test. `bounds` are the first vertices of parts, and the number of vertices."""
+        """Writes a file. Features are address, columns and format of the rows: "f32", "f16", or "int8",
+        which is encoded from f32; labels are the address of i64, below 0 for none; the split is the address
+        of bytes: 0 none, 1 training, 2 validation, 3 test. `bounds` are the first vertices of parts, and
+        the number of vertices."""
     def graph(self) -> Graph:
         """The topology, which shares the file's memory."""
     @property
@@ -480,6 +493,11 @@ class RowSource:
     @staticmethod
     def of_parts(parts: list[RowSource | str], token: str, timeout_s: float) -> RowSource:
         """The rows of consecutive parts, each the rows of this process, or host:port of a `RowServer`."""
+    def read(self, numbers: tuple[int, int], out: int) -> None:
+        """Writes rows to an address, in the order of their numbers, address and count of i64."""
+    @property
+    def width(self) -> int:
+        """Bytes of a row."""
     @property
     def rows(self) -> int:
         """Number of rows."""
@@ -491,11 +509,12 @@ class RowSource:
 class RowServer:
     """Thread that answers other processes for rows of this one, until it is closed or dropped."""
 
-    def __new__(cls, rows: RowSource, first: int, listen: str, token: str) -> RowServer:
-        """Answers for `rows`, of which the first is `first` among those of all parts, at host:port."""
+    def __new__(cls, rows: RowSource, first: int, address: str, token: str) -> RowServer:
+        """Answers for `rows`, of which the first is `first` among those of all parts, at host:port as
+        others reach it: on all interfaces unless that is loopback."""
     @property
     def address(self) -> str:
-        """Address at which it answers, host:port."""
+        """Address at which others reach it, host:port."""
     def close(self) -> None:
         """Ends the thread."""
 

@@ -14,6 +14,7 @@ mod coordinator;
 mod epoch;
 mod error;
 mod graph;
+mod graph_file;
 mod group;
 mod ints;
 mod lifetime;
@@ -23,6 +24,7 @@ mod names;
 mod operator;
 mod options;
 mod row_source;
+mod row_values;
 mod scatter;
 mod server;
 mod server_client;
@@ -51,7 +53,9 @@ mod _core {
     #[pymodule_export]
     use crate::error::{Error, InvalidError, NoRankError, PeerError};
     #[pymodule_export]
-    use crate::graph::{Graph, GraphBatch, GraphFile, GraphLoader};
+    use crate::graph::{Graph, GraphBatch, GraphLoader};
+    #[pymodule_export]
+    use crate::graph_file::GraphFile;
     #[pymodule_export]
     use crate::group::Group;
     #[pymodule_export]
@@ -60,6 +64,8 @@ mod _core {
     use crate::options::{check, measure_codecs};
     #[pymodule_export]
     use crate::row_source::{RowServer, RowSource};
+    #[pymodule_export]
+    use crate::row_values::{decode_rows, encode_rows};
     #[pymodule_export]
     use crate::scatter::Scatter;
     #[pymodule_export]

@@ -91,6 +91,16 @@ impl Memory {
         }
     }
 
+    /// Elements, which are f32.
+    pub(crate) fn f32s(&self) -> &[f32] {
+        self.view()
+    }
+
+    /// Elements, which are f32, to write.
+    pub(crate) fn f32s_mut(&mut self) -> &mut [f32] {
+        self.view_mut()
+    }
+
     /// Numbers of rows; one below zero is beyond every table.
     pub(crate) fn numbers(&self) -> &[u64] {
         self.view()

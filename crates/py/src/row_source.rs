@@ -1,6 +1,5 @@
 //! Rows by number for Python: in memory, or in the parts of several processes.
 
-use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -81,6 +80,25 @@ impl RowSource {
         Ok(RowSource { source, rows, remote: Some(remote), _owners: owners })
     }
 
+    /// Writes rows to an address, in the order of `numbers`, address and count of i64.
+    fn read(&self, py: Python<'_>, numbers: (usize, usize), out: usize) -> PyResult<()> {
+        let numbers = Memory::rows(numbers.0, numbers.1)?;
+        let numbers = numbers.numbers();
+        if let Some(row) = numbers.iter().find(|row| **row >= self.rows) {
+            let text = format!("row {}, expected rows of 0..{}", *row as i64, self.rows);
+            return Err(Failure::invalid(text).into());
+        }
+        let mut out = Memory::new(out, numbers.len().saturating_mul(self.source.width()))?;
+        let read = py.detach(|| self.source.read(numbers, out.bytes_mut()));
+        Ok(read.map_err(|error| Failure::Peer(error.to_string()))?)
+    }
+
+    /// Bytes of a row.
+    #[getter]
+    fn width(&self) -> usize {
+        self.source.width()
+    }
+
     /// Number of rows.
     #[getter]
     fn rows(&self) -> u64 {
@@ -105,17 +123,14 @@ pub(crate) struct RowServer {
 
 #[pymethods]
 impl RowServer {
-    /// Answers for `rows`, of which the first is `first` among those of all parts, at `listen`, host:port.
+    /// Answers for `rows`, of which the first is `first` among those of all parts, at `address`, host:port as
+    /// others reach it: on all interfaces unless that is loopback.
     #[new]
-    fn new(rows: Py<RowSource>, first: u64, listen: &str, token: &str) -> PyResult<RowServer> {
-        let address: SocketAddr = listen
-            .parse()
-            .map_err(|error| Failure::invalid(format!("address \"{listen}\": {error}")))?;
+    fn new(rows: Py<RowSource>, first: u64, address: &str, token: &str) -> PyResult<RowServer> {
         let service = RowService::new(Arc::clone(&rows.get().source), first, rows.get().rows)
             .map_err(|error| Failure::invalid(error.to_string()))?;
-        let server = Server::bind(address, &Token::new(token), service)
-            .map_err(|error| Failure::invalid(error.to_string()))?;
-        let address = server.address().to_string();
+        let (server, address) =
+            thinwire_job::serve(address, token, service).map_err(Failure::from)?;
         let server = Mutex::new(Some(server));
         Ok(RowServer { server, address, process: std::process::id(), _rows: rows })
     }

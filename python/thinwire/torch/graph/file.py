@@ -12,17 +12,24 @@ from thinwire._core import GraphFile, InvalidError
 from thinwire.torch.graph.rows import Rows, on_cpu
 from thinwire.torch.graph.topology import Topology, topology
 
-DTYPES = {"f32": torch.float32, "f16": torch.float16}
-"""Dtypes of the formats of features."""
+DTYPES = {"f32": torch.float32, "f16": torch.float16, "int8": torch.float32}
+"""Dtypes that rows have in the formats of features."""
 
 
-def save(data: Any, path: str | os.PathLike[str], bounds: Sequence[int] | None = None) -> None:
+def save(
+    data: Any,
+    path: str | os.PathLike[str],
+    bounds: Sequence[int] | None = None,
+    *,
+    format: str | None = None,
+) -> None:
     """Writes a graph to a file, which ranks open with `StoredGraph`.
 
     `data` is as for `Loader`. The file gets `edge_index`, without the order of its edges, `x` [V, F] of
     float32 or float16, `y` (whole numbers [V], below 0 for none), `train_mask`, `val_mask` and
     `test_mask`, of which a vertex has one. `bounds` are the first vertices of parts, and the number of
-    vertices; `thinwire graph partition` makes parts with few edges between them.
+    vertices; `thinwire graph partition` makes parts with few edges between them. `format` is that of the
+    features: None for that of `x`, "int8" for a scale per row and a byte per value, of finite values.
 
     # Errors
 
@@ -34,12 +41,7 @@ def save(data: Any, path: str | os.PathLike[str], bounds: Sequence[int] | None =
     features = None
     if x is not None:
         x = on_cpu("x", x.detach()).contiguous()
-        names = {dtype: name for name, dtype in DTYPES.items()}
-        if x.dim() != 2 or x.dtype not in names:
-            raise InvalidError(
-                f"x is {x.dtype} {list(x.shape)}, expected float32 or float16 [V, F]"
-            )
-        features = (x.data_ptr(), x.shape[1], names[x.dtype])
+        features = (x.data_ptr(), x.shape[-1], format_of(x, format))
     if y is not None:
         y = y.to("cpu", torch.int64).contiguous()
         check_rows("y", y, vertices)
@@ -53,6 +55,23 @@ def save(data: Any, path: str | os.PathLike[str], bounds: Sequence[int] | None =
     uses = split.data_ptr() if split.any() else None
     parts = None if bounds is None else list(bounds)
     GraphFile.write(path, graph, features, labels, uses, parts)
+
+
+def format_of(x: torch.Tensor, format: str | None) -> str:
+    """Returns the format in which a file keeps features.
+
+    # Errors
+
+    InvalidError for another shape, dtype or format.
+    """
+    names = {torch.float32: "f32", torch.float16: "f16"}
+    if x.dim() != 2 or x.dtype not in names:
+        raise InvalidError(f"x is {x.dtype} {list(x.shape)}, expected float32 or float16 [V, F]")
+    name = format or names[x.dtype]
+    if DTYPES.get(name) != x.dtype:
+        known = ", ".join(name for name, dtype in DTYPES.items() if dtype == x.dtype)
+        raise InvalidError(f'format "{name}" of {x.dtype}, expected one of {known}')
+    return name
 
 
 def check_rows(name: str, tensor: torch.Tensor, vertices: int) -> None:
@@ -98,6 +117,14 @@ class StoredGraph:
         """Number of features of a vertex, 0 without any."""
         return self._file.format[1] if self._file.format else 0
 
+    def columns(self) -> tuple[torch.Tensor, torch.Tensor]:
+        """Returns a copy of the topology in compressed sparse columns: offsets, int64 [V + 1], and
+        in-neighbours, int64 [E]."""
+        offsets = torch.empty(self.num_nodes + 1, dtype=torch.int64)
+        neighbors = torch.empty(self.num_edges, dtype=torch.int64)
+        self.topology.core.write_columns(offsets.data_ptr(), neighbors.data_ptr())
+        return offsets, neighbors
+
     def rows(self, start: int = 0, end: int | None = None) -> Rows:
         """Returns the features of vertices `start..end`, by default of all vertices.
 
@@ -112,7 +139,8 @@ class StoredGraph:
             known = ", ".join(DTYPES)
             raise InvalidError(f"features have the format {name}, expected one of {known}")
         end = self.num_nodes if end is None else end
-        return Rows(torch.empty(0, columns, dtype=DTYPES[name]), self._file.rows(start, end))
+        like = torch.empty(0, columns, dtype=DTYPES[name])
+        return Rows(like, self._file.rows(start, end), name if name == "int8" else None)
 
     def part(self, number: int) -> Rows:
         """Returns the features of a part, for `SharedFeatures`.

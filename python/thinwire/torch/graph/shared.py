@@ -23,10 +23,21 @@ class SharedFeatures:
     Arguments:
         x: Rows of this rank: a tensor [own vertices, ...] on the CPU, which may not change, or
             `StoredGraph.part`.
+        format: Format of a tensor's rows in memory, in caches and on the network. "int8" has a scale per
+            row and a byte per value, of finite values; batches have float32. None is that of the tensor.
+        host: Name or address of this machine for the other ranks; None finds one. It listens on all
+            interfaces, or on loopback alone if that is the address.
         timeout: Longest wait for another rank, in seconds.
     """
 
-    def __init__(self, x: torch.Tensor | Rows, *, timeout: float = 60.0) -> None:
+    def __init__(
+        self,
+        x: torch.Tensor | Rows,
+        *,
+        format: str | None = None,
+        host: str | None = None,
+        timeout: float = 60.0,
+    ) -> None:
         """Starts to answer other ranks, and connects to all of them.
 
         # Errors
@@ -37,28 +48,32 @@ class SharedFeatures:
             raise InvalidError(
                 "SharedFeatures needs ranks (hint: torch.distributed.init_process_group)"
             )
-        own = rows_of_tensor(x) if isinstance(x, torch.Tensor) else x
+        if format is not None and not isinstance(x, torch.Tensor):
+            hint = "hint: thinwire graph import --format"
+            raise InvalidError(f'format "{format}" of rows that have one, {x.about} ({hint})')
+        own = rows_of_tensor(x, format) if isinstance(x, torch.Tensor) else x
         if own.like is None:
             raise InvalidError("a graph without features has nothing to share")
         rank, world = torch.distributed.get_rank(), torch.distributed.get_world_size()
         tokens = [secrets.token_hex(16)]
         torch.distributed.broadcast_object_list(tokens)
         counts: list = [None] * world
-        about = (own.source.rows, list(own.like.shape[1:]), str(own.like.dtype))
-        torch.distributed.all_gather_object(counts, about)
-        for other, (_, shape, dtype) in enumerate(counts):
-            if (shape, dtype) != (counts[0][1], counts[0][2]):
-                first = f"{counts[0][2]} {counts[0][1]}"
-                raise InvalidError(f"rank {other} has rows of {dtype} {shape}, rank 0 of {first}")
-        first = sum(count for count, _, _ in counts[:rank])
-        host = own_address(*master(torch.distributed.distributed_c10d._get_default_store()))
-        self._server = RowServer(own.source, first, f"{host}:0", tokens[0])
+        torch.distributed.all_gather_object(counts, (own.source.rows, own.about))
+        for other, (_, about) in enumerate(counts):
+            if about != counts[0][1]:
+                raise InvalidError(f"rank {other} has rows of {about}, rank 0 of {counts[0][1]}")
+        first = sum(count for count, _ in counts[:rank])
+        if host is None:
+            host = own_address(*master(torch.distributed.distributed_c10d._get_default_store()))
+        address = f"[{host}]:0" if ":" in host else f"{host}:0"
+        self._server = RowServer(own.source, first, address, tokens[0])
         addresses: list = [None] * world
         torch.distributed.all_gather_object(addresses, self._server.address)
         parts = [
             own.source if other == rank else address for other, address in enumerate(addresses)
         ]
-        self.rows = Rows(own.like, RowSource.of_parts(parts, tokens[0], timeout))
+        source = RowSource.of_parts(parts, tokens[0], timeout)
+        self.rows = Rows(own.like, source, own.format)
 
     def __len__(self) -> int:
         """Returns the number of rows of all ranks."""
