@@ -1,0 +1,126 @@
+"""Loading of mini-batches beside PyG's `NeighborLoader`: seeds per second of processor time, and memory.
+
+    thinwire graph generate rmat --scale 20 --output rmat.graph
+    $PYTHON bench/python/graph_peers.py rmat.graph
+
+Every peer loads the same seeds in a process of its own, in turns, on one thread and without workers, in
+the second of two passes. Features are in memory, or in the file for `thinwire-file`. Memory is what the
+process has grown by, and the file that it maps, by the bytes of compressed sparse columns (8 bytes per
+vertex, 4 per edge) and features. PyG needs pyg-lib or torch-sparse to sample, and is skipped in one line
+without them.
+"""
+
+import argparse
+import json
+import os
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from types import SimpleNamespace
+
+import torch
+
+from thinwire.torch.graph import Loader, StoredGraph, save
+
+PEERS = ("thinwire", "thinwire-file", "pyg")
+
+
+def resident(field):
+    """Bytes that a line of /proc/self/status has."""
+    for line in Path("/proc/self/status").read_text().splitlines():
+        if line.startswith(field + ":"):
+            return 1024 * int(line.split()[1])
+    raise LookupError(field)
+
+
+def prepare(source, columns, path):
+    """Writes the graph with random features of float32, and a tenth of its vertices as seeds."""
+    graph = StoredGraph(source)
+    offsets, neighbors = graph.columns()
+    torch.manual_seed(1)
+    data = SimpleNamespace(
+        x=torch.rand(graph.num_nodes, columns),
+        edge_index=torch.stack([neighbors, destinations(offsets)]),
+        train_mask=graph.train_mask & (offsets.diff() > 0),
+    )
+    save(data, path)
+
+
+def destinations(offsets):
+    return torch.repeat_interleave(torch.arange(len(offsets) - 1), offsets.diff())
+
+
+def loader_of(peer, graph, seeds, options):
+    """The loader of a peer."""
+    if peer == "thinwire-file":
+        return Loader(graph, options.fan_outs, options.batch, seeds, threads=1)
+    offsets, neighbors = graph.columns()
+    edge_index = torch.stack([neighbors, destinations(offsets)])
+    x = graph.rows().read(torch.arange(graph.num_nodes))
+    if peer == "thinwire":
+        data = SimpleNamespace(x=x, edge_index=edge_index)
+        return Loader(data, options.fan_outs, options.batch, seeds, threads=1)
+    from torch_geometric.data import Data
+    from torch_geometric.loader import NeighborLoader
+
+    data = Data(x=x, edge_index=edge_index, num_nodes=graph.num_nodes)
+    chosen = {"batch_size": options.batch, "input_nodes": seeds, "is_sorted": True}
+    return NeighborLoader(data, options.fan_outs, **chosen)
+
+
+def load(options):
+    """Figures of one peer, as JSON."""
+    torch.set_num_threads(1)
+    before = resident("RssAnon")
+    graph = StoredGraph(options.graph)
+    seeds = graph.train_mask.nonzero().view(-1)[: options.batch * options.batches]
+    raw = 8 * graph.num_nodes + 4 * graph.num_edges + 4 * graph.num_nodes * graph.num_features
+    loader = loader_of(options.only, graph, seeds, options)
+    for _ in loader:
+        pass
+    used, start, edges, most = resource.getrusage(resource.RUSAGE_SELF), time.perf_counter(), 0, 0
+    for batch in loader:
+        edges += batch.edge_index.shape[1]
+        most = max(most, resident("RssAnon"))
+    wall, now = time.perf_counter() - start, resource.getrusage(resource.RUSAGE_SELF)
+    spent = now.ru_utime + now.ru_stime - used.ru_utime - used.ru_stime
+    mapped = os.path.getsize(options.graph) if options.only == "thinwire-file" else 0
+    figures = {"peer": options.only, "seeds": len(seeds), "edges": edges}
+    figures |= {
+        "seeds_per_cpu_s": round(len(seeds) / spent),
+        "seeds_per_s": round(len(seeds) / wall),
+    }
+    figures |= {"memory_by_raw": round((most - before + mapped) / raw, 3)}
+    print(json.dumps(figures), flush=True)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("graph")
+    parser.add_argument("--columns", type=int, default=128)
+    parser.add_argument("--fan-outs", default="15,10,5")
+    parser.add_argument("--batch", type=int, default=1024)
+    parser.add_argument("--batches", type=int, default=20)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--only", choices=PEERS, help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.only:
+        options.fan_outs = [int(number) for number in options.fan_outs.split(",")]
+        load(options)
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        full = os.path.join(folder, "full.graph")
+        prepare(options.graph, options.columns, full)
+        command = [sys.executable, __file__, full, "--fan-outs", options.fan_outs]
+        command += ["--batch", str(options.batch), "--batches", str(options.batches), "--only"]
+        for peer in PEERS * options.rounds:
+            ended = subprocess.run([*command, peer], stderr=subprocess.PIPE, text=True, check=False)
+            if ended.returncode != 0:
+                print(f"skipped {peer}: {ended.stderr.strip().splitlines()[-1]}", file=sys.stderr)
+
+
+if __name__ == "__main__":
+    main()
