@@ -37,6 +37,39 @@ fn a_generated_graph_is_partitioned_and_keeps_what_it_has() {
 }
 
 #[test]
+fn the_way_of_features_is_chosen_by_bytes_and_memory() {
+    let folder = Folder::new("graph-supply");
+    let blocks = ["--vertices", "600", "--columns", "8", "--train", "0.2", "--output", "g.graph"];
+    let made = folder.run(&[&["graph", "generate", "blocks"], &blocks[..]].concat());
+    assert_eq!(made.code, Some(0), "{}", made.stderr);
+    let predict = |words: &[&str]| {
+        let flags = ["graph", "partition", "g.graph", "--parts", "3", "--method", "hash"];
+        let fan_outs = ["--fan-outs", "-1,4", "--batch", "16", "--json"];
+        let told = folder.run(&[&flags[..], &fan_outs, words].concat());
+        assert_eq!(told.code, Some(0), "{words:?} {}", told.stderr);
+        let [method, copies, remote] = <[Value; 3]>::try_from(json(&told.stdout)).unwrap();
+        let names = [&copies["supply"], &remote["supply"]];
+        assert_eq!(names, ["copies", "remote rows"]);
+        assert_ne!(copies["chosen"], remote["chosen"]);
+        let bytes = [&copies, &remote].map(|line| line["pass_bytes"].as_f64().unwrap());
+        // Rows of eight f32, once each, spread over five passes.
+        assert_eq!(bytes[0], method["remote_rows"].as_f64().unwrap() * 32.0 / 5.0);
+        (copies["chosen"] == true, bytes[1])
+    };
+    let (copies_without_limit, all) = predict(&[]);
+    let (copies_in_little, _) = predict(&["--memory", "7kB"]);
+    assert!(copies_without_limit && !copies_in_little);
+    // A cache of all rows requests each of those that batches use once, with 8 bytes.
+    let (_, cached) = predict(&["--cache", "100kB"]);
+    assert!(cached < all && cached <= 600.0 * 3.0 * 40.0 / 5.0, "{cached} {all}");
+    let bare = ["--output", "bare.graph", "--scale", "6"];
+    folder.run(&[&["graph", "generate", "rmat"], &bare[..]].concat());
+    let told = folder.run(&["graph", "partition", "bare.graph", "--parts", "2", "--fan-outs", "3"]);
+    let expected = "error: the graph has no features, whose bytes --fan-outs predicts\nhint: ";
+    assert!(told.code == Some(2) && told.stderr.contains(expected), "{}", told.stderr);
+}
+
+#[test]
 fn an_edge_list_is_imported() {
     let folder = Folder::new("graph-imported");
     std::fs::write(folder.path().join("e.csv"), "a,b\n0,1\n1,2\n").unwrap();

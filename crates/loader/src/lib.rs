@@ -31,6 +31,7 @@
 
 mod batch;
 mod cache;
+mod demand;
 mod error;
 mod features;
 mod gathering;
@@ -40,6 +41,7 @@ mod remote;
 mod sampling;
 
 pub use batch::Batch;
+pub use demand::{Demand, REQUEST_BYTES};
 pub use error::{Error, Kind};
 pub use features::{Features, Policy};
 pub use loader::{Loader, Options};

@@ -6,6 +6,7 @@ mod import;
 mod info;
 mod partition;
 mod share;
+mod supply;
 
 use anyhow::Result;
 use clap::Subcommand;

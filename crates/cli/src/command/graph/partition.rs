@@ -8,6 +8,7 @@ use serde::Serialize;
 use thinwire_graph::partition::{Method, Options, Parts, Relabelling, Report, choose, partition};
 use thinwire_graph::{Contents, Features, Split, Store, write};
 
+use super::supply;
 use crate::figures::{count, seconds};
 use crate::file;
 use crate::output::{print_lines, say};
@@ -37,9 +38,11 @@ pub struct Args {
     /// Writes the graph here, with its vertices numbered by part
     #[arg(long, value_name = "FILE")]
     output: Option<PathBuf>,
-    /// One JSON object per method
+    /// One JSON object per method, and per way to get features
     #[arg(long)]
     json: bool,
+    #[command(flatten)]
+    supply: supply::Args,
 }
 
 /// Methods to try.
@@ -72,7 +75,11 @@ pub fn run(args: &Args) -> Result<u8> {
     file::ensure_place(args.output.as_deref(), "the graph", "--output")?;
     let store = Store::open(&args.file)?;
     let training = store.vertices_of(Split::Train);
-    let Args { parts, hops, seed, .. } = *args;
+    let Args { parts, seed, .. } = *args;
+    let hops = match args.supply.fan_outs.len() {
+        0 => args.hops,
+        hops => hops as u32,
+    };
     let options = Options { parts, hops, balance_max: args.balance, seed };
     let methods = match args.method {
         Choice::Auto => Method::all(),
@@ -91,6 +98,9 @@ pub fn run(args: &Args) -> Result<u8> {
     let best = choose(&reports, args.balance).ok_or_else(|| anyhow!("no method"))?;
     lines[best].chosen = true;
     print(&lines, args.json)?;
+    if !args.supply.fan_outs.is_empty() {
+        supply::run(&args.supply, &store, (&made[best], &reports[best]), seed, args.json)?;
+    }
     if let Some(path) = &args.output {
         write_parts(path, &store, &made[best])?;
         say(format!("wrote {}: {parts} parts by {}", path.display(), lines[best].method));

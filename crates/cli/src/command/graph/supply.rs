@@ -1,0 +1,221 @@
+//! How ranks get the rows of other parts that their batches use, by the bytes of a pass.
+//!
+//! Either every rank has copies of its closure, sent once and never again, or it requests remote rows through a
+//! cache. Both are predicted before the training: closures are known, and so are all samples.
+
+use std::sync::Arc;
+use std::thread;
+
+use anyhow::{Result, anyhow};
+use serde::Serialize;
+use thinwire_graph::partition::{Parts, Report};
+use thinwire_graph::{Batches, FanOut, Frontier, Sampling, Split, Store};
+use thinwire_loader::{Demand, REQUEST_BYTES};
+use thinwire_rows::SLOT_BYTES;
+
+use crate::failure::hinted;
+use crate::figures::{bytes, parse_bytes};
+use crate::output::print_lines;
+
+/// Batches that a foreseeing cache knows, as the loader of Python has them.
+const AHEAD: u32 = 32;
+
+/// What is predicted.
+#[derive(clap::Args)]
+pub struct Args {
+    /// Fan-outs of the hops, that of the seeds first, -1 for all: predicts the bytes of features that ranks
+    /// send, for copies of whole closures and for remote rows, and chooses
+    #[arg(
+        long,
+        value_name = "N,N",
+        value_delimiter = ',',
+        allow_hyphen_values = true,
+        conflicts_with = "hops",
+        value_parser = clap::value_parser!(i64).range(-1..=i64::from(u32::MAX))
+    )]
+    pub fan_outs: Vec<i64>,
+    /// Seeds of a batch on a rank
+    #[arg(long, value_name = "N", default_value_t = 1024, requires = "fan_outs", value_parser = clap::value_parser!(u32).range(1..))]
+    batch: u32,
+    /// Passes of the training, over which copies are spread
+    #[arg(long, value_name = "N", default_value_t = 5, requires = "fan_outs", value_parser = clap::value_parser!(u64).range(1..10_000))]
+    passes: u64,
+    /// Most bytes of a rank's cache before remote rows [default: no cache]
+    #[arg(long, value_name = "BYTES", requires = "fan_outs", value_parser = parse_bytes)]
+    cache: Option<u64>,
+    /// Most bytes of features in a rank's memory [default: any]
+    #[arg(long, value_name = "BYTES", requires = "fan_outs", value_parser = parse_bytes)]
+    memory: Option<u64>,
+}
+
+/// Cost of a way to supply rows.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+struct Cost {
+    /// Bytes that all ranks receive, per pass.
+    pass_bytes: f64,
+    /// Largest memory of a rank for features.
+    memory_bytes: u64,
+}
+
+#[derive(Serialize)]
+struct Line {
+    supply: &'static str,
+    #[serde(flatten)]
+    cost: Cost,
+    chosen: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reason: Option<String>,
+}
+
+/// Names of both ways, in the order of their costs.
+const NAMES: [&str; 2] = ["copies", "remote rows"];
+
+/// Predicts the bytes of both ways for parts with a report, chooses one and prints why.
+///
+/// # Errors
+/// If the graph has no features, batches cannot be sampled, or standard output is closed.
+pub fn run(
+    args: &Args,
+    store: &Store,
+    (parts, report): (&Parts, &Report),
+    seed: u64,
+    json: bool,
+) -> Result<()> {
+    let rows = store.features();
+    let rows = rows.ok_or_else(|| {
+        hinted(
+            anyhow!("the graph has no features, whose bytes --fan-outs predicts"),
+            "thinwire graph import --features FILE.npy",
+        )
+    })?;
+    let width = u64::from(rows.width);
+    let cache = args.cache.unwrap_or(0);
+    let requested = requested(args, store, parts, cache / (width + SLOT_BYTES as u64), seed)?;
+    let largest = |sizes: &[u64]| width * sizes.iter().max().copied().unwrap_or(0);
+    let per_pass = |rows: u64, row_bytes: u64| (rows * row_bytes) as f64 / args.passes as f64;
+    let costs = [
+        Cost {
+            pass_bytes: per_pass(report.remote, width),
+            memory_bytes: largest(&report.closures),
+        },
+        Cost {
+            pass_bytes: per_pass(requested, width + REQUEST_BYTES as u64),
+            memory_bytes: largest(&report.vertices) + cache,
+        },
+    ];
+    print(costs, args.memory, json)
+}
+
+/// Returns the rows of other parts that all ranks request in all passes.
+fn requested(args: &Args, store: &Store, parts: &Parts, cached: u64, seed: u64) -> Result<u64> {
+    let fan_out = |limit: &i64| u32::try_from(*limit).map_or(FanOut::All, FanOut::Limit);
+    let fan_outs = args.fan_outs.iter().map(fan_out).collect();
+    let sampling = Sampling { fan_outs, frontier: Frontier::New, ..Sampling::new(&[]) };
+    let demand = Demand { sampling, passes: args.passes, cached, ahead: AHEAD };
+    let training = parts.deal(&store.vertices_of(Split::Train));
+    let batches = Batches::local(training, args.batch, seed)?;
+    let (graph, parts) = (store.adjacency(), Arc::new(parts.clone()));
+    let (demand, batches, parts) = (&demand, &batches, &parts);
+    let workers = thread::available_parallelism().map_or(1, usize::from) as u32;
+    thread::scope(|scope| {
+        let work = |first: u32| {
+            scope.spawn(move || {
+                let ranks = (first..batches.ranks()).step_by(workers as usize);
+                ranks.map(|rank| demand.rows(graph, batches, parts, rank)).sum::<Result<u64, _>>()
+            })
+        };
+        let running: Vec<_> = (0..workers).map(work).collect();
+        let counts = running.into_iter().map(|it| it.join().expect("counting does not panic"));
+        Ok(counts.sum::<Result<u64, _>>()?)
+    })
+}
+
+/// Chooses the way with fewer bytes of those that fit in memory, and says why in one line.
+fn choose(costs: [Cost; 2], memory_max: Option<u64>) -> (usize, String) {
+    let fits = costs.map(|cost| memory_max.is_none_or(|most| cost.memory_bytes <= most));
+    let memory = costs.map(|cost| bytes(cost.memory_bytes as f64));
+    let most = bytes(memory_max.unwrap_or(0) as f64);
+    if fits[0] && fits[1] {
+        let best = usize::from(costs[1].pass_bytes < costs[0].pass_bytes);
+        let [this, other] = [best, 1 - best].map(|way| bytes(costs[way].pass_bytes));
+        let why = format!("{} send {this} per pass, {} {other}", NAMES[best], NAMES[1 - best]);
+        return (best, why);
+    }
+    if fits[0] || fits[1] {
+        let best = usize::from(fits[1]);
+        let other = 1 - best;
+        let why = format!(
+            "{} take {} of a rank's memory, at most {most} are allowed",
+            NAMES[other], memory[other]
+        );
+        return (best, format!("{}, as {why}", NAMES[best]));
+    }
+    let best = usize::from(costs[1].memory_bytes < costs[0].memory_bytes);
+    let why = format!(
+        "{} take {} of a rank's memory, less than {}",
+        NAMES[best],
+        memory[best],
+        NAMES[1 - best]
+    );
+    (best, format!("{why}, but at most {most} are allowed"))
+}
+
+fn print(costs: [Cost; 2], memory_max: Option<u64>, json: bool) -> Result<()> {
+    let (best, why) = choose(costs, memory_max);
+    let line = |way: usize| Line {
+        supply: NAMES[way],
+        cost: costs[way],
+        chosen: way == best,
+        reason: (way == best).then(|| why.clone()),
+    };
+    let lines = [line(0), line(1)];
+    print_lines((&lines[..], json), ["features", "sent per pass", "memory", ""], |line| {
+        [
+            line.supply.to_owned(),
+            bytes(line.cost.pass_bytes),
+            bytes(line.cost.memory_bytes as f64),
+            line.reason.as_ref().map_or_else(String::new, |why| format!("chosen: {why}")),
+        ]
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_choice_is_the_fewest_bytes_that_fit_in_memory() {
+        let [copies, remote] = [(2e6, 40_000_000), (5e6, 30_000_000)]
+            .map(|(pass_bytes, memory_bytes)| Cost { pass_bytes, memory_bytes });
+        let table = [
+            ([copies, remote], None, 0, "copies send 2.00 MB per pass, remote rows 5.00 MB"),
+            (
+                [copies, Cost { pass_bytes: 1e6, ..remote }],
+                None,
+                1,
+                "remote rows send 1.00 MB per pass, copies 2.00 MB",
+            ),
+            (
+                [copies, remote],
+                Some(35_000_000),
+                1,
+                "remote rows, as copies take 40.0 MB of a rank's memory, at most 35.0 MB are allowed",
+            ),
+            (
+                [copies, Cost { memory_bytes: 50_000_000, ..remote }],
+                Some(45_000_000),
+                0,
+                "copies, as remote rows take 50.0 MB of a rank's memory, at most 45.0 MB are allowed",
+            ),
+            (
+                [copies, remote],
+                Some(1000),
+                1,
+                "remote rows take 30.0 MB of a rank's memory, less than copies, but at most 1.00 kB are allowed",
+            ),
+        ];
+        for (costs, memory, best, why) in table {
+            assert_eq!(choose(costs, memory), (best, why.to_owned()));
+        }
+    }
+}
