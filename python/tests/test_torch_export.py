@@ -324,8 +324,9 @@ def test_what_is_known_is_worked_out_and_never_trained(tmp_path):
         "linear.weight",
         "linear.bias",
     }
-    known = [t["shape"] for t in file["tensors"] if t["name"].endswith("constant")]
-    assert known == [[4, 4], [3, 4], [3, 1]]
+    known = [n["operator"]["constant"] for n in file["nodes"] if "constant" in n["operator"]]
+    assert [constant["shape"] for constant in known] == [[4, 4], [3, 4], [3, 1]]
+    assert known[2]["values"] == [0.0, 1.0, 3.0]
     assert {"softmax": {"causal": True}} in [node["operator"] for node in file["nodes"]]
     assert module.steps.item() == 0, "the module is as it was"
     assert shown(tmp_path, "model.json") is None or shown(tmp_path, "model.json")[0] == 20
@@ -356,8 +357,8 @@ def test_masks_are_all_earlier_or_added(tmp_path):
     ):
         file = exported(tmp_path, Attention(mask), torch.zeros(2, 5, 8))
         assert expected in [node["operator"] for node in file["nodes"]]
-    window = [t["shape"] for t in file["tensors"] if t["name"].endswith("mask")]
-    assert window == [[1, 1, 5, 5]]
+    window = next(n["operator"]["constant"] for n in file["nodes"] if "constant" in n["operator"])
+    assert window["shape"] == [1, 1, 5, 5] and sum(v == 0.0 for v in window["values"]) == 9
 
 
 def test_functions_of_three_lines_and_long_concatenations_are_taken_apart(tmp_path):

@@ -1,4 +1,4 @@
-"""Models of transformers as files: torch's parameters, shown and planned."""
+"""Imported models are the models: of torch's parameters, and they learn as torch does."""
 
 import json
 import os
@@ -9,9 +9,10 @@ import pytest
 
 from imported_models import IMAGES, TEXT, TOKENS, built
 
-pytestmark = pytest.mark.needs("torch", "transformers")
+pytestmark = pytest.mark.needs("torch", "transformers", "safetensors")
 
 ROOT = Path(__file__).parents[2]
+STEPS, BATCH, RATE, WARMUP, SEED = 20, 4, 3e-3, 20, 1
 
 CLUSTER = """
 [[device]]
@@ -22,50 +23,175 @@ memory_gbyte_per_s = 1
 
 [[level]]
 name = "node"
-size = 4
+size = {inner}
 latency_us = 1
 gbit = 100
 
 [[level]]
 name = "nodes"
-size = 2
+size = {outer}
 latency_us = 10
 gbit = 1
 """
+PLANS = {
+    "data": ["--mesh", "2", "--cuts", "data"],
+    "tensor": ["--mesh", "1,2", "--cuts", "grid"],
+    "pipeline": ["--stages", "2", "--micro-batches", "2"],
+}
 
 
-def run(folder, *arguments):
-    """What the command prints in a folder; the test is skipped where there is no command."""
+@pytest.fixture
+def command(tmp_path):
+    """Runs the command in a folder of the test's own, and returns what it prints."""
     places = [ROOT / "target" / kind / "thinwire" for kind in ("debug", "release")]
     places.insert(0, Path(os.environ.get("THINWIRE_COMMAND", "/nowhere")))
     program = next((place for place in places if place.is_file()), None)
     if program is None:
         pytest.skip("there is no command: cargo build makes it")
-    ended = subprocess.run(
-        [program, *arguments], cwd=folder, capture_output=True, text=True, timeout=600
-    )
-    assert ended.returncode == 0, f"{arguments}: {ended.stderr}"
-    return ended.stdout
+    folder = tmp_path / "folder"
+    folder.mkdir()
+
+    def run(*arguments):
+        ended = subprocess.run(
+            [program, *map(str, arguments)], cwd=folder, capture_output=True, text=True, timeout=300
+        )
+        assert ended.returncode == 0, f"{arguments}: {ended.stderr}"
+        return ended.stdout
+
+    run.folder = folder
+    return run
 
 
-@pytest.mark.parametrize("name", [*TEXT, *IMAGES])
-def test_a_model_has_the_parameters_of_torch_and_is_shown_and_planned(name, tmp_path):
-    import torch
-
+def exported(command, model, example):
+    """The model's file, and what the command shows of it."""
     import thinwire.torch
+
+    path = command.folder / "model.json"
+    thinwire.torch.export_graph(model, (example,), path)
+    return json.loads(command("model", "show", path, "--batch", "2", "--json"))
+
+
+def check_parameters(model, report):
+    """Names, shapes and count are those of torch."""
+    expected = {name: list(value.shape) for name, value in model.named_parameters()}
+    assert {tensor["name"]: tensor["shape"] for tensor in report["trained"]} == expected
+    assert report["parameters"] == sum(value.numel() for value in model.parameters())
+
+
+def planned(command, batch, inner, outer):
+    text = CLUSTER.format(inner=inner, outer=outer)
+    (command.folder / "cluster.toml").write_text(text)
+    machines = ["--cluster", "cluster.toml", "--batch", batch, "--output", "plan.toml"]
+    return ["--model", "model.json", "--precision", "single", *machines]
+
+
+@pytest.mark.parametrize("name", TEXT)
+def test_a_model_of_text_follows_torch_under_every_plan(name, command):
+    import torch
+    from safetensors.torch import load_file
+
+    model = built(name)
+    check_parameters(model, exported(command, model, torch.zeros(2, TOKENS, dtype=torch.long)))
+    command("plan", "make", *planned(command, 16, 4, 2))
+    model.save_pretrained(command.folder)
+    text = bytes((at * at // 7 + at // 3) % 256 for at in range(3000))
+    (command.folder / "text").write_bytes(text)
+    flags = ["--data", "text", "--weights", "model.safetensors", "--clip", "0", "--lr", RATE]
+    flags += ["--warmup", WARMUP, "--seed", SEED, "--report", "none", "--json", "--link", "none"]
+    flags += ["--validation-batches", "0", "--sample-bytes", "0"]
+
+    losses, gradients, first = torch_training(model, text)
+    alone = ["--model", "model.json", "--batch", BATCH, "--ranks", "1", "--codec", "none"]
+    run = json.loads(command("train", *alone, *flags, "--steps", "1"))
+    assert found(run) == pytest.approx(losses[:1], abs=1e-4)
+    kept = command.folder / "thinwire-checkpoints" / "step-000001"
+    means = load_file(kept / "optimizer.safetensors")
+    whole = sum(float(gradient.square().sum()) for gradient in gradients.values()) ** 0.5
+    for parameter, gradient in gradients.items():
+        error = float((means[f"{parameter}.mean"] / 0.1 - gradient).norm())
+        # Some gradients are zero but for rounding, such as those of biases of keys.
+        assert error <= 1e-3 * float(gradient.norm()) + 1e-6 * whole, parameter
+    values = load_file(kept / "model.safetensors")
+    assert values.keys() == first.keys()
+    missing = model.load_state_dict(values, strict=False)
+    assert not missing.unexpected_keys
+    for parameter, value in first.items():
+        # A step of Adam is as long whatever the gradient, so where that is rounding, so is the step.
+        assert float((values[parameter] - value).abs().max()) <= 2.1 * RATE / WARMUP, parameter
+
+    for plan, cuts in PLANS.items():
+        command("plan", "price", *planned(command, BATCH, 2, 1), *cuts)
+        rest = ["--plan", "plan.toml", "--steps", STEPS, "--checkpoint-dir", "none"]
+        run = json.loads(command("train", *rest, *flags))
+        assert found(run) == pytest.approx(losses, abs=1e-3), plan
+
+
+@pytest.mark.parametrize("name", IMAGES)
+def test_a_model_of_images_is_shown_and_planned(name, command):
+    import torch
 
     model = built(name)
     size = 16 if name == "vit" else 32
-    tokens = torch.zeros(2, TOKENS, dtype=torch.long)
-    example = tokens if name in TEXT else torch.zeros(2, 3, size, size)
-    thinwire.torch.export_graph(model, (example,), tmp_path / "model.json")
-    tensors = json.loads((tmp_path / "model.json").read_text())["tensors"]
-    # Weights of linear layers are [in, out] in a file.
-    expected = {name: sorted(value.shape) for name, value in model.named_parameters()}
-    found = {t["name"]: sorted(t["shape"]) for t in tensors if isinstance(t["role"], dict)}
-    assert found == expected
-    report = json.loads(run(tmp_path, "model", "show", "model.json", "--json"))
-    assert report["parameters"] == sum(value.numel() for value in model.parameters())
-    (tmp_path / "cluster.toml").write_text(CLUSTER)
-    machines = ["--cluster", "cluster.toml", "--batch", "16"]
-    run(tmp_path, "plan", "make", "--model", "model.json", *machines)
+    check_parameters(model, exported(command, model, torch.zeros(2, 3, size, size)))
+    command("plan", "make", *planned(command, 16, 4, 2))
+
+
+def found(run):
+    return [point["value"] for point in run["losses"]]
+
+
+def torch_training(model, text):
+    """Losses of every step, the gradients of the first, and the parameters after it."""
+    import torch
+
+    decayed = [p for p in model.parameters() if p.ndim > 1]
+    others = [p for p in model.parameters() if p.ndim <= 1]
+    groups = [{"params": decayed, "weight_decay": 0.1}, {"params": others, "weight_decay": 0.0}]
+    optimizer = torch.optim.AdamW(groups, betas=(0.9, 0.95), eps=1e-8)
+    losses, gradients, first = [], {}, {}
+    for step, rows in zip(range(STEPS), batches(text), strict=False):
+        logits = model(rows[:, :-1]).logits
+        loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1), rows[:, 1:].flatten())
+        losses.append(loss.item())
+        optimizer.zero_grad()
+        loss.backward()
+        for group in optimizer.param_groups:
+            group["lr"] = RATE * (step + 1) / WARMUP
+        optimizer.step()
+        if step == 0:
+            named = dict(model.named_parameters())
+            gradients = {name: value.grad.clone() for name, value in named.items()}
+            first = {name: value.detach().clone() for name, value in named.items()}
+    return losses, gradients, first
+
+
+def batches(text):
+    """The rows of every step of the first pass, as crates/train/src/data.rs deals them."""
+    import torch
+
+    held = text[: len(text) - len(text) // 10]
+    offset = below(0x6F66_6673, 0, TOKENS)
+    order = list(range((len(held) - 1 - offset) // TOKENS))
+    for last in range(len(order) - 1, 0, -1):
+        other = below(0x7368_7566, last, last + 1)
+        order[last], order[other] = order[other], order[last]
+    starts = [offset + window * TOKENS for window in order]
+    for at in range(0, len(starts) - BATCH, BATCH):
+        rows = [list(held[start : start + TOKENS + 1]) for start in starts[at : at + BATCH]]
+        yield torch.tensor(rows)
+
+
+def below(stream, element, bound):
+    """A number below a bound, as `Key::below` of crate wire draws it: Philox4x32-10."""
+    mask = 0xFFFF_FFFF
+    counter, key = [element // 4, 0, stream, 0], [SEED, 0]
+    for _ in range(10):
+        low, high = counter[0] * 0xD251_1F53, counter[2] * 0xCD9E_8D57
+        counter = [
+            high >> 32 ^ counter[1] ^ key[0],
+            high & mask,
+            low >> 32 ^ counter[3] ^ key[1],
+            low & mask,
+        ]
+        key = [key[0] + 0x9E37_79B9 & mask, key[1] + 0xBB67_AE85 & mask]
+    return counter[element % 4] * bound >> 32

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
-use crate::{Block, Dropout, Graph, Operator, Role, TensorId};
+use crate::{Block, Constant, Dropout, Graph, Operator, Role, TensorId};
 
 /// Blocks with the same operators, shapes and wiring.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -108,6 +108,9 @@ impl Wiring<'_> {
 fn nameless(operator: &Operator) -> Operator {
     match operator {
         Operator::Dropout(dropout) => Dropout { stream: 0, ..*dropout }.into(),
+        Operator::Constant(constant) => {
+            Constant { shape: constant.shape.clone(), values: [].into() }.into()
+        }
         other => other.clone(),
     }
 }

@@ -14,7 +14,7 @@
 //! let x = graph.source("x", [8, 32], Element::Float, Role::Input);
 //! let weight = Role::Parameter(Initial::Normal(0.02));
 //! let weight = graph.source("up.weight", [32, 64], Element::Float, weight);
-//! let up = graph.apply("up", Operator::Linear(Linear { bias: false }), &[x, weight])?;
+//! let up = graph.apply("up", Operator::Linear(Linear::plain()), &[x, weight])?;
 //!
 //! // On two ranks, rows of the weight can be cut: then what comes out is partial.
 //! let declaration = graph.declaration(&graph.nodes[0]);
@@ -69,11 +69,12 @@ pub use loss::{cross_entropy, learn};
 pub use name::{check_name, matches};
 pub use operator::{
     Activation, ActivationBackward, Arithmetic, Attention, AttentionBackward, BatchNorm,
-    BatchNormBackward, Broadcast, Combine, CombineGates, Conv2d, Conv2dInput, Conv2dWeight,
-    CrossEntropy, CrossEntropyBackward, Dispatch, Dropout, Embedding, EmbeddingBackward, Epsilon,
-    Fill, LayerNorm, LayerNormBackward, Linear, MatMul, Moments, MomentsBackward, Operator, Pack,
-    Place, Pool, PoolBackward, PoolKind, Reshape, RmsNorm, RmsNormBackward, Rotary, Route,
-    RouteBackward, Scale, Softmax, SoftmaxBackward, Sum, Summed, Transpose, Unpack,
+    BatchNormBackward, Broadcast, Combine, CombineGates, Constant, Conv2d, Conv2dInput,
+    Conv2dWeight, CrossEntropy, CrossEntropyBackward, Dispatch, Dropout, Embedding,
+    EmbeddingBackward, Epsilon, Fill, LayerNorm, LayerNormBackward, Linear, MatMul, Moments,
+    MomentsBackward, Operator, Pack, Place, Pool, PoolBackward, PoolKind, Reshape, RmsNorm,
+    RmsNormBackward, Rotary, Route, RouteBackward, Scale, Softmax, SoftmaxBackward, Sum, Summed,
+    Transpose, Unpack,
 };
 pub use region::{Part, Region};
 pub use rewrite::simplify;

@@ -37,7 +37,7 @@ impl Chain {
     }
 
     fn linear(self, from: usize, to: usize) -> Chain {
-        self.apply(Linear { bias: false }, Some(&[from, to]))
+        self.apply(Linear::plain(), Some(&[from, to]))
     }
 }
 

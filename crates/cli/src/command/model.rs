@@ -6,7 +6,8 @@ use anyhow::{Context, Result};
 use clap::Subcommand;
 use serde::Serialize;
 use thinwire_model::{
-    Block, Declaration, Graph, NAMES, Node, Operator, SPELLED, Split, Summary, classes, summary,
+    Block, Declaration, Graph, NAMES, Node, Operator, SPELLED, Split, Summary, Tensor, classes,
+    summary,
 };
 
 use crate::figures::{binary, count, scaled};
@@ -55,7 +56,17 @@ struct Report<'a> {
     /// Bytes in 16 bits: of all activations, and of those that backward reads.
     activation_bytes: usize,
     kept_activation_bytes: usize,
+    /// What is trained, and known numbers that are not, in the model's order.
+    trained: Vec<Held<'a>>,
+    frozen: Vec<Held<'a>>,
     classes: Vec<Class<'a>>,
+}
+
+/// A tensor that a rank holds from the start.
+#[derive(Serialize)]
+struct Held<'a> {
+    name: &'a str,
+    shape: &'a [usize],
 }
 
 /// A layer, and how often it is there.
@@ -143,8 +154,20 @@ fn report<'a>(
         backward_flops: summary.backward_flops,
         activation_bytes: ELEMENT_BYTES * summary.activations,
         kept_activation_bytes: ELEMENT_BYTES * summary.kept_activations,
+        trained: graph.parameters().map(|(_, tensor)| held(tensor)).collect(),
+        frozen: frozen(graph).collect(),
         classes: classes(graph).iter().map(class).collect(),
     }
+}
+
+fn held(tensor: &Tensor) -> Held<'_> {
+    Held { name: &tensor.name, shape: &tensor.shape }
+}
+
+/// Returns the known numbers, which nothing trains.
+fn frozen(graph: &Graph) -> impl Iterator<Item = Held<'_>> {
+    let known = graph.nodes.iter().filter(|node| matches!(node.operator, Operator::Constant(_)));
+    known.map(|node| held(&graph.tensors[node.outputs[0]]))
 }
 
 /// An operator's name, and where it places a tensor if it does.
@@ -194,6 +217,11 @@ fn text(report: &Report<'_>) -> String {
     for class in &report.classes {
         text += &format!("\n{}\n{}", headline(class), table(class));
     }
+    for (title, tensors) in [("parameters", &report.trained), ("frozen", &report.frozen)] {
+        if !tensors.is_empty() {
+            text += &format!("\n{title}\n{}", listed(tensors));
+        }
+    }
     text
 }
 
@@ -214,6 +242,20 @@ fn headline(class: &Class<'_>) -> String {
     }
 }
 
+fn listed(tensors: &[Held<'_>]) -> Table {
+    let mut table = Table::new(["tensor", "shape", "elements"]);
+    for tensor in tensors {
+        let elements = tensor.shape.iter().product::<usize>();
+        table.row([tensor.name.to_owned(), by(tensor.shape), count(elements as u64)]);
+    }
+    table
+}
+
+/// "2×3".
+fn by(shape: &[usize]) -> String {
+    shape.iter().map(usize::to_string).collect::<Vec<_>>().join("×")
+}
+
 fn table(class: &Class<'_>) -> Table {
     let mut table = Table::new(["node", "operator", "axes", "output", "flops"]);
     for line in &class.nodes {
@@ -222,9 +264,8 @@ fn table(class: &Class<'_>) -> Table {
             false => format!("({name}={length})"),
         };
         let axes: Vec<String> = line.axes.iter().map(axis).collect();
-        let shape: Vec<String> = line.shape.iter().map(usize::to_string).collect();
         let (name, operator) = (line.name.to_owned(), line.operator.clone());
-        table.row([name, operator, axes.join(" "), shape.join("×"), flops(line.flops)]);
+        table.row([name, operator, axes.join(" "), by(line.shape), flops(line.flops)]);
     }
     table
 }

@@ -107,6 +107,10 @@ fn refuse_beside_servers(args: &Args, mode: &ServerMode) -> Result<()> {
         args.plan.flag(),
         args.resume.as_ref().map(|path| format!("--resume {}", path.display())),
         args.settings.trace.as_ref().map(|path| format!("--trace {}", path.display())),
+        recipe
+            .weights
+            .as_ref()
+            .map(|path| format!("--weights {}, other than --restore,", path.display())),
     ];
     refuse_flag(others.into_iter().flatten().next(), "in a training with servers")
 }

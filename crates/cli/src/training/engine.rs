@@ -9,7 +9,7 @@ use thinwire_sync::Error::Invalid;
 use thinwire_sync::{Channel, Policy, State, reshard};
 use thinwire_train::checkpoint::{Checkpoint, Draft};
 use thinwire_train::spmd::{
-    Agreed, Carried, Codecs, ExchangeOptions, Machine, Start, initial, zeros,
+    Agreed, Carried, Codecs, ExchangeOptions, Machine, Start, initial, part, zeros,
 };
 use thinwire_train::{AdamWOptions, Batch, Gradients, LearningRate, Pace, Sampling};
 use thinwire_wire::{Rank, World};
@@ -55,11 +55,14 @@ impl<'a> Engine<'a> {
         (seat, channel): (&Seat<'_>, Channel),
         built: &'a Built,
     ) -> Result<Engine<'a>> {
+        if let Some(weights) = &job.weights {
+            return Engine::warm(job, codec, (seat, channel), (built, weights));
+        }
         let start = initial(&built.training.graph, job.recipe.seed);
         Engine::over(job, codec, (seat, channel), (built, &start))
     }
 
-    /// Creates a replica before its first step from the tensors of a checkpoint, except those on servers.
+    /// Creates a rank before its first step from the tensors of a checkpoint, except those on servers.
     ///
     /// # Errors
     /// As [`Engine::start`]; and if a tensor is missing or has another shape.
@@ -75,7 +78,11 @@ impl<'a> Engine<'a> {
                 values.insert(id, checkpoint.values(&tensor.name, &tensor.shape)?);
             }
         }
-        let start = |id, parts: &[_]| values.get(&id).cloned().unwrap_or_else(|| zeros(id, parts));
+        let graph = &built.training.graph;
+        let start = |id, parts: &[_]| match values.get(&id) {
+            Some(whole) => part(whole, &graph.tensors[id].shape, parts),
+            None => zeros(id, parts),
+        };
         Engine::over(job, codec, place, (built, &start))
     }
 

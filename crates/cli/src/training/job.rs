@@ -6,6 +6,7 @@ use anyhow::{Result, anyhow};
 use thinwire_job::Place;
 use thinwire_link::Bandwidth;
 use thinwire_plan::report::{PlanFile, counted, devices};
+use thinwire_server::Checkpoint as Weights;
 use thinwire_sync::{Policy, check_combination};
 use thinwire_train::Corpus;
 use thinwire_train::checkpoint::Checkpoint;
@@ -31,6 +32,8 @@ pub struct TrainingJob {
     pub data: String,
     /// Settings of learning.
     pub recipe: Recipe,
+    /// Values of the parameters before the first step, if they are not drawn.
+    pub weights: Option<Weights>,
     /// The model, or its plan.
     pub parallelism: Parallelism,
     /// The options of the gradients' exchange.
@@ -70,6 +73,7 @@ impl TrainingJob {
         if let Some(file) = parallelism.built().and_then(|built| built.file.as_ref()) {
             recipe.batch = file.batch;
         }
+        let weights = weights(&typed)?;
         let codec = own_codec(&typed);
         let Typed { settings, resume, policy, .. } = typed;
         let kept = resume.as_ref().map(Exchange::kept).transpose()?.flatten();
@@ -89,6 +93,7 @@ impl TrainingJob {
             corpus,
             data,
             recipe,
+            weights,
             parallelism,
             exchange,
             codec,
@@ -219,6 +224,7 @@ impl TrainingJob {
             ("data", self.corpus.fingerprint().to_owned()),
             (FIRST_STEP, step.to_string()),
             (CHECKPOINT_DIR, folder.to_owned()),
+            ("--weights", self.weights.as_ref().map_or("none".to_owned(), Weights::name)),
             ("--checkpoint-every", every.map_or("none".to_owned(), |every| every.to_string())),
         ];
         facts.extend(self.parallelism.facts());
@@ -254,6 +260,17 @@ impl TrainingJob {
             runs,
         }
     }
+}
+
+/// The file of values that the training begins with.
+fn weights(typed: &Typed<'_>) -> Result<Option<Weights>> {
+    let Some(path) = &typed.settings.recipe.weights else { return Ok(None) };
+    if let Some(resumed) = &typed.resume {
+        let (path, resumed) = (path.display(), resumed.path().display());
+        let error = anyhow!("--weights {path} together with --resume {resumed}");
+        return Err(hinted(error, "leave one out: the checkpoint has the values of its step"));
+    }
+    Ok(Some(Weights::open(path)?))
 }
 
 /// Settings of a plan by name.

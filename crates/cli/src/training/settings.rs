@@ -216,6 +216,10 @@ pub struct RecipeFlags {
     /// With --model or --plan, what the model calls its tokens, where that is not clear
     #[arg(long, value_name = "tokens=NAME")]
     pub input: Option<Tokens>,
+    /// Begin with the values of this safetensors file, which has every parameter under its name and in
+    /// its shape, as transformers writes it [default: values are drawn]
+    #[arg(long, value_name = "FILE")]
+    pub weights: Option<PathBuf>,
     /// Elements of an activation [default: 128]
     #[arg(long, value_name = "N")]
     pub width: Option<usize>,

@@ -79,7 +79,7 @@ pub(super) fn gradients(node: &mut Gradients<'_>) -> Result<(), Error> {
             node.give_all(Pack { dim, pieces, sections }, &given)
         }
         Operator::Pack(rule) => node.give_all(rule.unpack(), &[dy]),
-        Operator::Fill(_) => Ok(()),
+        Operator::Fill(_) | Operator::Constant(_) => Ok(()),
         _ => Err(Error::new(Kind::Gradient, format!("{} has no gradient", node.name()))),
     }
 }
@@ -89,8 +89,9 @@ fn linear(node: &mut Gradients<'_>, rule: Linear, dy: TensorId) -> Result<(), Er
     let leading = node.shape(0).len() - 1;
     let rows: String = LEADING[..leading].iter().collect();
     let (of_x, of_y) = (format!("{rows}k"), format!("{rows}n"));
-    node.give_one(0, MatMul::new(&*of_y, "kn", &*of_x), &[dy, weight])?;
-    node.give_one(1, MatMul::new(of_x, of_y, "kn"), &[x, dy])?;
+    let of_weight = if rule.turned { "nk" } else { "kn" };
+    node.give_one(0, MatMul::new(&*of_y, of_weight, &*of_x), &[dy, weight])?;
+    node.give_one(1, MatMul::new(of_x, of_y, of_weight), &[x, dy])?;
     match rule.bias {
         true => node.give_one(2, Sum::over(0..leading), &[dy]),
         false => Ok(()),

@@ -58,7 +58,7 @@ impl Bytes {
         composer.block("head", |composer| {
             let weight = composer.weight("weight", &[self.hidden, BYTES]);
             let x = composer.layer_norm("norm", x)?;
-            let logits = composer.apply("logits", Linear { bias: false }, &[x, weight])?;
+            let logits = composer.apply("logits", Linear::plain(), &[x, weight])?;
             composer.cross_entropy(logits, targets)
         })?;
         Ok(composer.finish())
@@ -110,6 +110,6 @@ impl Bytes {
         let shape = [composer.features(x), self.hidden];
         let weight = composer.parameter(&format!("{name}.weight"), &shape, initial);
         let bias = composer.parameter(&format!("{name}.bias"), &[self.hidden], Initial::Zeros);
-        composer.apply(name, Linear { bias: true }, &[x, weight, bias])
+        composer.apply(name, Linear::biased(), &[x, weight, bias])
     }
 }

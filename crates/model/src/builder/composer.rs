@@ -118,7 +118,7 @@ impl Composer {
         if bias {
             inputs.push(self.parameter(&format!("{name}.bias"), &[features], Initial::Zeros));
         }
-        self.apply(name, Linear { bias }, &inputs)
+        self.apply(name, Linear { bias, turned: false }, &inputs)
     }
 
     /// A layer norm, with its parameters.

@@ -1,4 +1,4 @@
-//! A linear layer: `x[..,k] w[k,n] -> y[..,n]`, and perhaps a bias `[n]`.
+//! A linear layer: `x[..,k] w[k,n] -> y[..,n]`, and perhaps a bias `[n]`; a turned weight is `w[n,k]`.
 
 use serde::{Deserialize, Serialize};
 
@@ -12,6 +12,21 @@ use crate::{Axes, Declaration, Error, Operand};
 pub struct Linear {
     /// Whether there is a bias.
     pub bias: bool,
+    /// Whether the weight is `[n,k]`, as PyTorch keeps it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub turned: bool,
+}
+
+impl Linear {
+    /// A layer without a bias, whose weight is `[k,n]`.
+    pub const fn plain() -> Linear {
+        Linear { bias: false, turned: false }
+    }
+
+    /// A layer with a bias, whose weight is `[k,n]`.
+    pub const fn biased() -> Linear {
+        Linear { bias: true, turned: false }
+    }
 }
 
 impl Rule for Linear {
@@ -21,13 +36,15 @@ impl Rule for Linear {
             false => inputs::<2>(shapes).map(|[x, weight]| (x, weight))?,
         };
         let (_, leading) = split_last("x", x)?;
-        let [k, n] = dims("weight", weight)?;
+        let [first, second] = dims("weight", weight)?;
+        let (k, n) = if self.turned { (second, first) } else { (first, second) };
         let mut axes = Axes::default();
         let leading = axes.leading(leading)?;
         let (k, n) = (axes.even('k', k), axes.even('n', n));
         let flops = 2.0 * axes.points();
         let x = Operand::new("x", [&leading[..], &[k]].concat());
-        let mut operands = vec![x, Operand::new("weight", [k, n])];
+        let weight = if self.turned { [n, k] } else { [k, n] };
+        let mut operands = vec![x, Operand::new("weight", weight)];
         operands.extend(self.bias.then(|| Operand::new("bias", [n]).added()));
         let y = Operand::new("y", [&leading[..], &[n]].concat());
         Ok(axes.declare(operands, [y], flops))

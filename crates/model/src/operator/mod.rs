@@ -10,6 +10,7 @@ mod arithmetic;
 mod attention;
 mod batch_norm;
 mod broadcast;
+mod constant;
 mod conv2d;
 mod cross_entropy;
 mod dropout;
@@ -40,6 +41,7 @@ pub use arithmetic::Arithmetic;
 pub use attention::{Attention, AttentionBackward};
 pub use batch_norm::{BatchNorm, BatchNormBackward, Moments, MomentsBackward};
 pub use broadcast::Broadcast;
+pub use constant::Constant;
 pub use conv2d::{Conv2d, Conv2dInput, Conv2dWeight};
 pub use cross_entropy::{CrossEntropy, CrossEntropyBackward};
 pub use dropout::Dropout;
@@ -139,6 +141,8 @@ operators! {
     Broadcast = "broadcast",
     /// One number everywhere.
     Fill = "fill",
+    /// Numbers that are known and never trained.
+    Constant = "constant",
     /// Elements kept, dimensions split or merged.
     Reshape = "reshape",
     /// Dimensions in another order.

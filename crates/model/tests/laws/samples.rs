@@ -1,12 +1,15 @@
 //! Samples: every operator on operands of random sizes.
 
+use std::sync::Arc;
+
 use thinwire_model::{
     Activation, ActivationBackward, Arithmetic, Array, Attention, AttentionBackward, BatchNorm,
-    BatchNormBackward, Broadcast, Combine, CombineGates, Conv2d, Conv2dInput, Conv2dWeight,
-    CrossEntropy, CrossEntropyBackward, Dispatch, Dropout, Embedding, EmbeddingBackward, Epsilon,
-    Fill, LayerNorm, LayerNormBackward, Linear, MatMul, Moments, MomentsBackward, Operator, Pack,
-    Place, Pool, PoolBackward, PoolKind, Reshape, RmsNorm, RmsNormBackward, Rotary, Route,
-    RouteBackward, Scale, Softmax, SoftmaxBackward, Sum, Summed, Transpose, Unpack,
+    BatchNormBackward, Broadcast, Combine, CombineGates, Constant, Conv2d, Conv2dInput,
+    Conv2dWeight, CrossEntropy, CrossEntropyBackward, Dispatch, Dropout, Embedding,
+    EmbeddingBackward, Epsilon, Fill, LayerNorm, LayerNormBackward, Linear, MatMul, Moments,
+    MomentsBackward, Operator, Pack, Place, Pool, PoolBackward, PoolKind, Reshape, RmsNorm,
+    RmsNormBackward, Rotary, Route, RouteBackward, Scale, Softmax, SoftmaxBackward, Sum, Summed,
+    Transpose, Unpack,
 };
 use thinwire_wire::random::{Key, permutation};
 
@@ -100,8 +103,9 @@ pub fn samples(seed: u64) -> Vec<Sample> {
 fn products(dice: &mut Dice) -> Vec<Sample> {
     let [b, s, k, n] = [(); 4].map(|()| dice.size());
     vec![
-        Sample::plain(Linear { bias: false }, &[&[b, s, k], &[k, n]]),
-        Sample::plain(Linear { bias: true }, &[&[b, k], &[k, n], &[n]]),
+        Sample::plain(Linear::plain(), &[&[b, s, k], &[k, n]]),
+        Sample::plain(Linear::biased(), &[&[b, k], &[k, n], &[n]]),
+        Sample::plain(Linear { turned: true, ..Linear::biased() }, &[&[b, s, k], &[n, k], &[n]]),
         Sample::plain(MatMul::new("bsk", "bkn", "bsn"), &[&[b, s, k], &[b, k, n]]),
         Sample::plain(MatMul::new("bk", "nk", "nb"), &[&[b, k], &[n, k]]),
         Sample::new(Embedding, &[(&[n, k], Values::Any), (&[b, s], Values::Index(n))]),
@@ -156,6 +160,10 @@ fn elements(dice: &mut Dice) -> Vec<Sample> {
     samples
 }
 
+fn counted(elements: usize) -> Arc<[f32]> {
+    (0..elements).map(|value| value as f32).collect()
+}
+
 fn shapes(dice: &mut Dice) -> Vec<Sample> {
     let [b, s, n] = [(); 3].map(|()| dice.size());
     let x: &[usize] = &[b, s, n];
@@ -167,6 +175,7 @@ fn shapes(dice: &mut Dice) -> Vec<Sample> {
         Sample::plain(Sum::over(0..3), &[x]),
         Sample::plain(Broadcast { shape: x.to_vec(), sum: summed() }, &[&[1, n]]),
         Sample::new(Fill { shape: x.to_vec(), value: 3.0 }, &[]),
+        Sample::new(Constant { shape: x.to_vec(), values: counted(b * s * n) }, &[]),
         Sample::plain(Reshape { shape: vec![b, s * n] }, &[x]),
         Sample::plain(Place { cuts: [("tensor".to_owned(), 'n')].into() }, &[x]),
         Sample::plain(Reshape { shape: vec![s, 2, n, 2] }, &[&[2 * s, 2 * n]]),

@@ -3,7 +3,8 @@
 use std::f64::consts::{FRAC_1_SQRT_2, FRAC_2_SQRT_PI, TAU};
 
 use thinwire_model::{
-    Activation, ActivationBackward, Arithmetic, Array, Dropout, Fill, Place, Region, Scale,
+    Activation, ActivationBackward, Arithmetic, Array, Constant, Dropout, Fill, Place, Region,
+    Scale,
 };
 
 use super::Reference;
@@ -135,6 +136,18 @@ impl Reference for Dropout {
 impl Reference for Fill {
     fn evaluate(&self, _: &[&Array], region: &Region<'_>) -> Vec<Array> {
         vec![Array::full(region.output_shape(0), self.value)]
+    }
+}
+
+impl Reference for Constant {
+    fn evaluate(&self, _: &[&Array], region: &Region<'_>) -> Vec<Array> {
+        let parts = region.output(0);
+        let value = |at: &[usize]| {
+            let places = at.iter().zip(&parts).zip(&self.shape);
+            let place = places.fold(0, |place, ((i, part), n)| place * n + part.start + i);
+            f64::from(self.values[place])
+        };
+        vec![Array::from_fn(region.output_shape(0), value)]
     }
 }
 

@@ -31,7 +31,7 @@ macro_rules! operators {
 operators! {
     Linear MatMul Embedding EmbeddingBackward LayerNorm LayerNormBackward RmsNorm
     RmsNormBackward Softmax SoftmaxBackward Attention AttentionBackward Rotary Activation
-    ActivationBackward Arithmetic Scale Sum Broadcast Fill Reshape Transpose Unpack Pack
+    ActivationBackward Arithmetic Scale Sum Broadcast Fill Constant Reshape Transpose Unpack Pack
     Place Dropout Conv2d Conv2dInput Conv2dWeight Moments MomentsBackward BatchNorm
     BatchNormBackward Pool PoolBackward CrossEntropy CrossEntropyBackward Route
     RouteBackward Dispatch Combine CombineGates

@@ -13,8 +13,9 @@ impl Reference for Linear {
         let y = Array::from_fn(region.output_shape(0), |at| {
             let (n, row) = at.split_last().expect("y has a dimension n");
             let start = inputs.get(2).map_or(0.0, |bias| bias.at(&[*n]));
-            let term = |k| x.at(&[row, &[k]].concat()) * weight.at(&[k, *n]);
-            start + (0..weight.shape()[0]).map(term).sum::<f64>()
+            let place = |k| if self.turned { [*n, k] } else { [k, *n] };
+            let term = |k| x.at(&[row, &[k]].concat()) * weight.at(&place(k));
+            start + (0..x.shape()[row.len()]).map(term).sum::<f64>()
         });
         vec![y]
     }

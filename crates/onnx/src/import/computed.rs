@@ -1,8 +1,8 @@
 //! Values as computed tensors.
 
 use thinwire_model::{
-    Activation, Arithmetic, Element, Epsilon, Error, Fill, Kind, LayerNorm, RmsNorm, Role, Summed,
-    TensorId,
+    Activation, Arithmetic, Constant as Known, Element, Epsilon, Error, Fill, Kind, LayerNorm,
+    RmsNorm, Role, Summed, TensorId,
 };
 
 use super::{Importer, WEIGHT};
@@ -14,7 +14,7 @@ use crate::value::Value;
 const WHOLE: &str = "GELU, SiLU, layer norm, RMS norm or causal attention";
 
 impl Importer<'_> {
-    /// A value, computed. Known numbers that are no single one are told like data.
+    /// A value, computed.
     pub fn tensor_of(&mut self, name: &str, value: Value) -> Result<TensorId, Error> {
         match value {
             Value::Tensor(id) => Ok(id),
@@ -28,8 +28,8 @@ impl Importer<'_> {
         }
     }
 
-    /// Known numbers: one number everywhere, or told like data. Text has places counted from 0 for a
-    /// row of indices, so a row of others is refused.
+    /// Known numbers, which are never trained; indices are told like data. Text has places counted from
+    /// 0 for a row of indices, so a row of others is refused.
     fn fixed(&mut self, name: &str, constant: Constant) -> Result<TensorId, Error> {
         let row = constant.shape.last() == Some(&constant.values.len());
         match (constant.uniform(), constant.whole) {
@@ -40,9 +40,10 @@ impl Importer<'_> {
                     format!("'{name}' has indices of shape {shape:?} that are not 0, 1, 2 …");
                 Err(Error::new(Kind::Operands, format!("{message}, expected positions")))
             }
-            (_, whole) => {
-                let element = if whole { Element::Index } else { Element::Float };
-                Ok(self.graph.source(name, constant.shape, element, Role::Input))
+            (_, true) => Ok(self.graph.source(name, constant.shape, Element::Index, Role::Input)),
+            (_, false) => {
+                let values = constant.values.iter().map(|value| *value as f32).collect();
+                self.apply(name, Known { shape: constant.shape, values }, &[])
             }
         }
     }

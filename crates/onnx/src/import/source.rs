@@ -78,10 +78,22 @@ impl<'a> Importer<'a> {
         Ok(if weight.transposed { numbers.turned() } else { numbers })
     }
 
+    /// Whether an exporter has put several gains or biases into one because they began alike: they are
+    /// told apart again, one for each node that reads them.
+    fn is_merged(&self, weight: &Weight, initial: Initial) -> bool {
+        let begins_alike = matches!(initial, Initial::Ones | Initial::Zeros);
+        begins_alike && self.numbers(weight).is_ok_and(|numbers| numbers.uniform().is_some())
+    }
+
     /// A weight as a parameter, in its order of dimensions if it is the first time that it is used.
     pub fn parameter(&mut self, weight: &Weight, initial: Initial) -> Result<TensorId, Error> {
-        if let Some(id) = self.made.get(weight) {
-            return Ok(*id);
+        if let Some(id) = self.made.get(weight).copied() {
+            if !self.is_merged(weight, initial) {
+                return Ok(id);
+            }
+            let (name, role) = (&weight.name, Role::Parameter(initial));
+            let name = format!("{name}@{}", self.call.name);
+            return Ok(self.graph.source(name, &*weight.shape, Element::Float, role));
         }
         let id = match self.made.get(&weight.turned()).copied() {
             Some(other) => self.apply(&weight.name, Transpose::new("kn", "nk"), &[other])?,

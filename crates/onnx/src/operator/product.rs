@@ -27,7 +27,7 @@ pub(super) fn gemm(importer: &mut Importer<'_>) -> Result<Value, Error> {
                 Some(bias) if shared_table(importer, &weight).is_none() => {
                     let weight = importer.parameter(&weight, WEIGHT)?;
                     let operands = [x, weight, importer.parameter(&bias, Initial::Zeros)?];
-                    return importer.give(Linear { bias: true }, &operands);
+                    return importer.give(Linear::biased(), &operands);
                 }
                 _ => linear(importer, x, &weight)?,
             }
@@ -74,7 +74,7 @@ fn linear(importer: &mut Importer<'_>, x: TensorId, weight: &Weight) -> Result<T
     match shared_table(importer, weight) {
         None => {
             let weight = importer.parameter(weight, WEIGHT)?;
-            importer.node(Linear { bias: false }, &[x, weight])
+            importer.node(Linear::plain(), &[x, weight])
         }
         Some(table) => {
             let table = importer.parameter(&table, WEIGHT)?;

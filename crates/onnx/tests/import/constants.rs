@@ -1,7 +1,7 @@
 //! Parameters' names and operators decide which numbers are trained; all others are constants.
 
 use onnx_rs::ast::{DataType, Dimension};
-use thinwire_model::{Graph, Initial, Operator, Role};
+use thinwire_model::{Graph, Initial, Node, Operator, Role};
 use thinwire_onnx::OnnxFile;
 
 use crate::files::{BATCH, Maker, SEQUENCE, int, ints, mlp, real};
@@ -139,13 +139,21 @@ fn a_folded_mask_is_never_trained() {
 }
 
 #[test]
-fn numbers_that_nothing_marks_are_told_like_data() {
+fn numbers_that_nothing_marks_keep_the_values_of_the_file() {
     let some: Vec<f32> = (0..2 * TOKENS * TOKENS).map(|at| at as f32).collect();
     let graph = llama("val_63", &some).file().graph(2, 1).unwrap();
-    for name in ["val_63", "val_21", "val_22"] {
-        let tensor = graph.tensors.iter().find(|tensor| tensor.name == name).unwrap();
-        assert_eq!(tensor.role, Role::Input, "{name}");
-    }
+    let known = |name: &str| {
+        let of = |node: &&Node| node.name == name;
+        match &graph.nodes.iter().find(of).unwrap().operator {
+            Operator::Constant(known) => known.values.to_vec(),
+            other => panic!("{name} is {other:?}"),
+        }
+    };
+    assert_eq!(known("val_63"), some);
+    let inverse = |value: f32| (value / 10.0).cos();
+    assert_eq!(known("val_21")[..2], [1.0, 1.0]);
+    assert_eq!(known("val_21")[5], inverse(1.0));
+    assert!(trained(&graph).iter().all(|(name, _)| !name.starts_with("val_")));
 }
 
 #[test]
@@ -205,6 +213,27 @@ fn parameters_begin_as_their_role_says() {
     let graph = maker.file().graph(2, 1).unwrap();
     let expected = [("k.bias", normal), ("val_1", Initial::Ones), ("val_2", Initial::Zeros)];
     assert_eq!(trained(&graph), expected);
+}
+
+#[test]
+fn gains_and_biases_that_were_merged_are_told_apart() {
+    let count = |values: [f32; 4]| {
+        let mut maker = Maker { version: 23, ..Maker::default() };
+        maker.input("x", DataType::Float, &[BATCH, Dimension::Value(4)]);
+        let [gain, bias] = ["a.weight", "a.bias"].map(|name| maker.reals(name, &[4], &values));
+        let mut x = "x";
+        for _ in 0..3 {
+            x = maker.node("LayerNormalization", &[x, gain, bias], Vec::new());
+        }
+        maker.output(x);
+        let graph = maker.file().graph(2, 1).unwrap();
+        trained(&graph).into_iter().map(|(name, _)| name.to_owned()).collect::<Vec<_>>()
+    };
+    let names = count([1.0; 4]);
+    assert_eq!(names.len(), 6, "{names:?}");
+    assert!(names.contains(&"a.bias@LayerNormalization_2".to_owned()), "{names:?}");
+    // Values that differ were trained together, or written so.
+    assert_eq!(count([1.0, 2.0, 3.0, 4.0]), ["a.weight", "a.bias"]);
 }
 
 #[test]

@@ -84,6 +84,7 @@ impl WorkKind {
             | Operator::Unpack(_)
             | Operator::Pack(_)
             | Operator::Fill(_)
+            | Operator::Constant(_)
             | Operator::Place(_) => WorkKind::View,
             _ => WorkKind::Memory,
         }

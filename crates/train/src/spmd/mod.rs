@@ -33,7 +33,7 @@ pub use machine::{Agreed, Codecs, ExchangeOptions, Machine, Remote, Times, Went}
 pub use probe::Probe;
 pub use snapshot::Snapshot;
 pub use speed::{Chore, Speed, Timed};
-pub use start::{Start, initial, zeros};
+pub use start::{Start, initial, part, zeros};
 pub use text::Text;
 pub use value::Value;
 

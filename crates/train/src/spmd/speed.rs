@@ -236,7 +236,7 @@ fn apart(jobs: Vec<Job>) -> Vec<Job> {
 fn product([tokens, k, n]: [usize; 3]) -> Vec<Job> {
     let (x, weight, y) = ([1, tokens, k], [k, n], [1, tokens, n]);
     vec![
-        Job::new(Linear { bias: true }, &[&x, &weight, &[n]]),
+        Job::new(Linear::biased(), &[&x, &weight, &[n]]),
         Job::new(MatMul::new("bsn", "kn", "bsk"), &[&y, &weight]),
         Job::new(MatMul::new("bsk", "bsn", "kn"), &[&x, &y]),
     ]

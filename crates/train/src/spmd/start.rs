@@ -29,6 +29,11 @@ pub fn zeros(_: TensorId, parts: &[Part]) -> Vec<f32> {
     vec![0.0; parts.iter().map(|part| part.length).product()]
 }
 
+/// Returns a part of a parameter whose values are known.
+pub fn part(whole: &[f32], shape: &[usize], parts: &[Part]) -> Vec<f32> {
+    places(shape, parts).map(|place| whole[place as usize]).collect()
+}
+
 /// The places of a part's elements in the whole tensor.
 pub fn places(shape: &[usize], parts: &[Part]) -> impl Iterator<Item = u64> {
     let mut strides = vec![1; shape.len()];

@@ -83,7 +83,7 @@ fn cases() -> Vec<(String, &'static Model, Plan)> {
 
 /// Hash of products whose sums are not exact.
 fn products() -> u32 {
-    let operator = Operator::from(Linear { bias: false });
+    let operator = Operator::from(Linear::plain());
     let mut bytes = Vec::new();
     for [m, k, n] in [[7, 16, 32], [64, 96, 33], [96, 700, 65]] {
         let of = |shape: [usize; 2], seed: usize| {

@@ -9,6 +9,7 @@ from typing import Any
 Shape = list[int]
 
 SECTIONS_MAX = 8  # of one pack
+KNOWN_MAX = 1 << 22  # numbers of a constant in a file
 NORMAL = {"normal": 0.02}  # what weights are before the first step
 
 
@@ -66,28 +67,31 @@ class Graph:
         return list(self.tensors[tensor]["shape"])
 
     def parameter(self, weight: Weight, initial: Any = NORMAL) -> int:
-        """The parameter, transposed if its tensor was made with the other order of dimensions.
+        """The parameter as torch has it, or transposed where it is used the other way round.
 
         `initial` describes its values before the first step: its role decides them, not its name.
         """
+        if weight.turned:
+            return self.transpose(weight.name, self.parameter(weight.turn(), initial), [1, 0])
         if weight not in self.weights:
-            other = self.weights.get(weight.turn())
-            if other is not None:
-                self.weights[weight] = self.transpose(weight.name, other, [1, 0])
-            else:
-                role = {"parameter": initial}
-                self.weights[weight] = self.source(weight.name, weight.shape, "float", role)
+            role = {"parameter": initial}
+            self.weights[weight] = self.source(weight.name, weight.shape, "float", role)
         return self.weights[weight]
 
     def constant(self, name: str, value: Any) -> int:
-        """Known numbers, which are never trained: one number everywhere, or told like data."""
+        """Known numbers, which are never trained."""
         values = value.detach().float().cpu()
+        if values.numel() > KNOWN_MAX:
+            raise ValueError(
+                f"known numbers of shape {list(values.shape)}, expected at most {KNOWN_MAX} of them"
+            )
         if not bool(values.isfinite().all()):
             raise ValueError(f"known numbers of shape {list(values.shape)} are not all finite")
         first = float(values.flatten()[0])
         if bool((values == first).all()):
             return self.fill(name, values.shape, first)
-        return self.source(name, values.shape, "float", "input")
+        known = {"shape": list(values.shape), "values": values.flatten().tolist()}
+        return self.one(name, {"constant": known}, [], values.shape)
 
     def add(self, name: str, operator: Any, inputs: list[int], shapes: list[Shape]) -> list[int]:
         """A node of outputs of these shapes."""

@@ -17,9 +17,12 @@ def linear(walk: Walk, x: Any, weight: Any, bias: Any = None) -> int:
     graph, x = walk.graph, walk.tensor(x)
     shape = graph.shape(x)
     if isinstance(weight, Weight) and walk.users_of(weight) == 1:
-        inputs = [x, graph.parameter(weight.turn())]
+        stored = weight.turn() if weight.turned else weight
+        inputs = [x, graph.parameter(stored)]
         inputs += [] if bias is None else [walk.tensor(bias, "zeros")]
-        operator = {"linear": {"bias": bias is not None}}
+        operator = {
+            "linear": {"bias": bias is not None} | ({} if weight.turned else {"turned": True})
+        }
         return graph.one(walk.name, operator, inputs, [*shape[:-1], weight.shape[0]])
     rows = "bgtuv"[: len(shape) - 1]
     weight = walk.tensor(weight, NORMAL)

@@ -1,11 +1,12 @@
 //! Arithmetic, scaling, dropout and constants, element by element.
 
 use rayon::prelude::*;
-use thinwire_model::{Arithmetic, Dropout, Region};
+use thinwire_model::{Arithmetic, Constant, Dropout, Part, Region};
 use thinwire_wire::random::Key;
 
 use super::operands::operands;
 use super::rows;
+use crate::spmd::start::part;
 use crate::spmd::value::Value;
 
 /// x and y, which may be broadcast.
@@ -36,6 +37,12 @@ pub fn scale(factor: f64, inputs: Vec<Value>) -> Value {
 /// Returns a tensor of one number.
 pub fn fill(value: f64, shape: &[usize]) -> Value {
     Value::new(shape, vec![value as f32; shape.iter().product()])
+}
+
+/// Returns a part of known numbers.
+pub fn constant(constant: &Constant, parts: &[Part]) -> Value {
+    let shape: Vec<usize> = parts.iter().map(|part| part.length).collect();
+    Value::new(&shape, part(&constant.values, &constant.shape, parts))
 }
 
 /// Some elements zero, by their places in the whole tensor.

@@ -54,7 +54,7 @@ pub fn compute(operator: &Operator, inputs: Vec<Value>, region: &Region<'_>) -> 
 fn pure(operator: &Operator, inputs: &[&Value], region: &Region<'_>) -> Vec<Value> {
     let first = || inputs[0];
     match operator {
-        Operator::Linear(_) => vec![product::linear(inputs)],
+        Operator::Linear(linear) => vec![product::linear(*linear, inputs)],
         Operator::MatMul(matmul) => {
             let product = product::matmul(matmul, inputs);
             vec![product.unwrap_or_else(|| reference::matmul(inputs, region))]
@@ -64,6 +64,7 @@ fn pure(operator: &Operator, inputs: &[&Value], region: &Region<'_>) -> Vec<Valu
         Operator::Attention(attention) => vec![attention::forward(attention, inputs, region)],
         Operator::AttentionBackward(backward) => attention::backward(&backward.0, inputs, region),
         Operator::Fill(fill) => vec![elements::fill(fill.value, &region.output_shape(0))],
+        Operator::Constant(constant) => vec![elements::constant(constant, &region.output(0))],
         Operator::Sum(sum) => vec![shape::sum(sum, first(), &region.output_shape(0))],
         Operator::Broadcast(broadcast) => {
             vec![shape::broadcast(&broadcast.sum, first(), &region.output_shape(0))]

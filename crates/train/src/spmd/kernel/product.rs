@@ -1,6 +1,6 @@
 //! Products with a weight or of two tensors: one batched matrix product.
 
-use thinwire_model::MatMul;
+use thinwire_model::{Linear, MatMul};
 
 use super::multiply::product;
 use super::rows;
@@ -8,11 +8,16 @@ use super::shape::permuted;
 use crate::spmd::strided::Strided;
 use crate::spmd::value::Value;
 
-/// `x[..,k] w[k,n] -> y[..,n]`, and perhaps a bias `[n]`.
-pub fn linear(inputs: &[&Value]) -> Value {
+/// `x[..,k] w[k,n] -> y[..,n]`, and perhaps a bias `[n]`; a turned weight is `w[n,k]`.
+pub fn linear(linear: Linear, inputs: &[&Value]) -> Value {
     let (x, weight) = (inputs[0], inputs[1]);
-    let ([tokens, k], [_, n]) = (x.rows(), weight.rows());
-    let mut y = product(&x.view(&[tokens, k]), &weight.view(&[k, n]));
+    let ([tokens, k], lengths) = (x.rows(), weight.rows());
+    let weight = weight.view(&lengths);
+    let (n, weight) = match linear.turned {
+        true => (lengths[0], weight.permuted(&[1, 0])),
+        false => (lengths[1], weight),
+    };
+    let mut y = product(&x.view(&[tokens, k]), &weight);
     if let Some(bias) = inputs.get(2) {
         rows::with_repeated(&mut y, bias.floats(), |y, bias| y + bias);
     }

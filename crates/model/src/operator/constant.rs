@@ -1,0 +1,69 @@
+//! Numbers that the model has from the start and never trains: `-> x[..]`.
+//!
+//! Tables of positions, masks that are added to scores, and weights that are frozen. Every rank knows all
+//! of them and takes its part.
+
+use std::fmt;
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+use super::Rule;
+use super::operand::{SINGLE, check_number, inputs};
+use crate::error::refuse_if;
+use crate::{Axes, Declaration, Error, Kind, Operand};
+
+/// Known numbers; no inputs.
+#[derive(Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Constant {
+    /// The shape that it gives.
+    pub shape: Vec<usize>,
+    /// The numbers, the last dimension fastest.
+    #[serde(with = "numbers")]
+    pub values: Arc<[f32]>,
+}
+
+/// A hash stands for the values, which may be many: FNV-1a, the same on every machine.
+impl fmt::Debug for Constant {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let bytes = self.values.iter().flat_map(|value| value.to_le_bytes());
+        let hash = bytes.fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+            (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
+        });
+        f.debug_struct("Constant").field("shape", &self.shape).field("values", &hash).finish()
+    }
+}
+
+impl Rule for Constant {
+    fn declare(&self, shapes: &[&[usize]]) -> Result<Declaration, Error> {
+        let [] = inputs(shapes)?;
+        let expected = self.shape.iter().try_fold(1_usize, |n, length| n.checked_mul(*length));
+        refuse_if(expected != Some(self.values.len()), Kind::Operands, || {
+            format!(
+                "{} values for shape {:?}, expected one for each",
+                self.values.len(),
+                self.shape
+            )
+        })?;
+        self.values.iter().try_for_each(|value| check_number("value", (*value).into(), SINGLE))?;
+        let mut axes = Axes::default();
+        let dims = axes.all(&self.shape)?;
+        Ok(axes.declare([], [Operand::new("x", dims)], 0.0))
+    }
+}
+
+/// Numbers as a list.
+mod numbers {
+    use std::sync::Arc;
+
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+    pub fn serialize<S: Serializer>(values: &Arc<[f32]>, to: S) -> Result<S::Ok, S::Error> {
+        values.as_ref().serialize(to)
+    }
+
+    pub fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Arc<[f32]>, D::Error> {
+        Vec::<f32>::deserialize(from).map(Arc::from)
+    }
+}
