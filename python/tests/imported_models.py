@@ -45,6 +45,13 @@ TEXT = {
         {**SIZES, "ffn_dim": 64, "word_embed_proj_dim": 32, "dropout": 0.0, "pad_token_id": 1},
     ),
     "llama": ("LlamaForCausalLM", GROUPED),
+    "llama_stretched": (
+        "LlamaForCausalLM",
+        {
+            **GROUPED,
+            "rope_parameters": {"rope_type": "linear", "factor": 2.0, "rope_theta": 10000.0},
+        },
+    ),
     "mistral": ("MistralForCausalLM", GROUPED),
     "qwen2": ("Qwen2ForCausalLM", GROUPED),
     "qwen3": ("Qwen3ForCausalLM", NARROW),

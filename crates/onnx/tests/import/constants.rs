@@ -143,7 +143,7 @@ fn numbers_that_nothing_marks_keep_the_values_of_the_file() {
     let some: Vec<f32> = (0..2 * TOKENS * TOKENS).map(|at| at as f32).collect();
     let graph = llama("val_63", &some).file().graph(2, 1).unwrap();
     let known = |name: &str| {
-        let of = |node: &&Node| node.name == name;
+        let of = |node: &&Node| graph.tensors[node.outputs[0]].name == name;
         match &graph.nodes.iter().find(of).unwrap().operator {
             Operator::Constant(known) => known.values.to_vec(),
             other => panic!("{name} is {other:?}"),

@@ -8,6 +8,7 @@ import torch
 
 from thinwire.torch.export.graph import Causal, Root, Weight
 from thinwire.torch.export.masks import seen
+from thinwire.torch.export.rotary import turned
 from thinwire.torch.export.walk import Walk, converts
 
 NAMES = {"add": "add", "sub": "subtract", "mul": "multiply", "div": "divide"}
@@ -168,6 +169,21 @@ def normal(walk: Walk, x: Any, y: Any) -> int | None:
     return x
 
 
+def formula(walk: Walk, name: str, x: Any, y: Any) -> Any:
+    """What ends with this sum or product: an RMS norm, rotary positions, masked scores."""
+    for one, other in ((x, y), (y, x)):
+        found = None
+        if name == "mul" and type(one) is int:
+            found = normal(walk, one, other)
+        elif name == "add" and type(one) is int and type(other) is int:
+            found = turned(walk, one, other)
+        if found is not None:
+            return found
+    if name == "add" and type(x) is int and isinstance(y, torch.Tensor) and y.ndim > 1:
+        return {"earlier": Causal(x), "all": x}.get(seen(y) or "")
+    return None
+
+
 def arithmetic(walk: Walk, name: str, x: Any, y: Any) -> Any:
     """Arithmetic of two tensors, or of a tensor and a number; the larger one first."""
     graph = walk.graph
@@ -176,17 +192,9 @@ def arithmetic(walk: Walk, name: str, x: Any, y: Any) -> Any:
     factor = number(walk, y, 1) if walk.node.target is not None else None
     if isinstance(x, Root) and x.stage == "mean" and name == "add" and factor is not None:
         return Root(x.x, "mean", x.epsilon + factor)
-    if name == "mul" and factor is None:
-        for one, other in ((x, y), (y, x)):
-            found = normal(walk, one, other) if type(one) is int else None
-            if found is not None:
-                return found
-    if name == "add" and isinstance(y, torch.Tensor) and y.ndim > 1:
-        shown = seen(y) if type(x) is int else None
-        if shown == "earlier":
-            return Causal(x)
-        if shown == "all":
-            return x
+    found = formula(walk, name, x, y) if factor is None else None
+    if found is not None:
+        return found
     if factor is not None and name in ("mul", "div"):
         return graph.scale(walk.name, walk.tensor(x), factor if name == "mul" else 1.0 / factor)
     x = operand(walk, name, x)
