@@ -73,7 +73,8 @@ IMAGES = {
 
 
 def built(name):
-    """A model with gains and biases that are none of one and zero, for evaluation."""
+    """A model for evaluation, in which everything matters: weights are not small, gains and biases are
+    none of one and zero."""
     import torch
     import transformers
 
@@ -85,4 +86,6 @@ def built(name):
         for parameter in model.parameters():
             if parameter.ndim == 1:
                 parameter.add_(0.1 * torch.randn_like(parameter))
+            else:
+                parameter.mul_(6.0)
     return model

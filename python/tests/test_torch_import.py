@@ -88,7 +88,7 @@ def planned(command, batch, inner, outer):
 @pytest.mark.parametrize("name", TEXT)
 def test_a_model_of_text_follows_torch_under_every_plan(name, command):
     import torch
-    from safetensors.torch import load_file
+    from safetensors.torch import load_file, save_file
 
     model = built(name)
     report = exported(command, model, torch.zeros(2, TOKENS, dtype=torch.long))
@@ -97,7 +97,11 @@ def test_a_model_of_text_follows_torch_under_every_plan(name, command):
     assert bool(report["frozen"]) == (name == "llama_stretched")
     command("plan", "make", *planned(command, 16, 4, 2))
     model.save_pretrained(command.folder)
-    text = bytes((at * at // 7 + at // 3) % 256 for at in range(3000))
+    if name == "gpt_neox":  # transformers writes its head under an older name
+        values = {name: value.detach() for name, value in model.named_parameters()}
+        save_file(values, command.folder / "model.safetensors")
+    # 0 and 1 are padding of some models, whose rows torch does not train where they are looked up.
+    text = bytes(2 + (at * at // 7 + at // 3) % 254 for at in range(3000))
     (command.folder / "text").write_bytes(text)
     flags = ["--data", "text", "--weights", "model.safetensors", "--clip", "0", "--lr", RATE]
     flags += ["--warmup", WARMUP, "--seed", SEED, "--report", "none", "--json", "--link", "none"]
