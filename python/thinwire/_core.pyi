@@ -556,8 +556,8 @@ class Server:
         snapshots: str | PathLike[str] | None = None,
         restore: str | PathLike[str] | None = None,
     ) -> Server:
-        """`snapshots` is a folder that all servers share, or `s3://BUCKET/PREFIX`; `restore` is what the job begins with, as in
-        `ServerClient`."""
+        """`snapshots` is a folder that all servers share, or `s3://BUCKET/PREFIX`; `restore` is what the
+        job begins with, as in `ServerClient`."""
     @property
     def address(self) -> str:
         """Where other processes reach it: "host:port"."""
