@@ -37,6 +37,20 @@ fn a_generated_graph_is_partitioned_and_keeps_what_it_has() {
 }
 
 #[test]
+fn a_file_that_is_read_is_not_overwritten() {
+    let folder = Folder::new("graph-overwrite");
+    std::fs::write(folder.path().join("edges.csv"), "0,1\n1,2\n").unwrap();
+    let told = folder.run(&["graph", "import", "edges.csv", "--output", "./edges.csv"]);
+    assert_eq!(told.code, Some(2));
+    assert!(
+        told.stderr.contains("--output is the file that is read, edges.csv"),
+        "{}",
+        told.stderr
+    );
+    assert_eq!(std::fs::read(folder.path().join("edges.csv")).unwrap(), b"0,1\n1,2\n");
+}
+
+#[test]
 fn the_way_of_features_is_chosen_by_bytes_and_memory() {
     let folder = Folder::new("graph-supply");
     let blocks = ["--vertices", "600", "--columns", "8", "--train", "0.2", "--output", "g.graph"];

@@ -85,7 +85,7 @@ impl Matrix {
         let header = read_header(&mut stream)?;
         let dtype = Dtype::parse(quoted(&header, "descr").unwrap_or_default())?;
         if !value(&header, "fortran_order").is_some_and(|value| value.starts_with("False")) {
-            return Err(Error::format("an array in the order of Fortran, expected C's".to_owned()));
+            return Err(Error::format("an array in the order of Fortran, expected C's, as numpy.ascontiguousarray gives it".to_owned()));
         }
         let (rows, columns) = shape(&header)?;
         let size =

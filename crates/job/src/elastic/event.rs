@@ -57,7 +57,7 @@ impl Event {
 
     pub(super) fn resized(target: u32) -> Event {
         Event::new(
-            format!("{target} ranks are wanted now"),
+            format!("ranks wanted now: {target}"),
             json!({ "event": "resized", "target": target }),
         )
     }

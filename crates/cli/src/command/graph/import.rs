@@ -67,12 +67,25 @@ enum From {
     Npz,
 }
 
+/// Checks that no file to read is the one to write.
+fn ensure_other_file(args: &Args) -> Result<()> {
+    let read =
+        [Some(&args.input), args.features.as_ref(), args.labels.as_ref(), args.split.as_ref()];
+    let target = args.output.canonicalize().ok();
+    match read.into_iter().flatten().find(|it| target.is_some() && it.canonicalize().ok() == target)
+    {
+        Some(path) => bail!("--output is the file that is read, {}", path.display()),
+        None => Ok(()),
+    }
+}
+
 /// Reads a graph and what its vertices have, and writes them into one file.
 ///
 /// # Errors
 /// If a file cannot be read, is not in its format, or does not fit the graph.
 pub fn run(args: &Args) -> Result<u8> {
     file::ensure_place(Some(&args.output), "the graph", "--output")?;
+    ensure_other_file(args)?;
     let format = match args.from {
         Some(From::Edges) => read::Format::EdgeList,
         Some(From::Mtx) => read::Format::MatrixMarket,
