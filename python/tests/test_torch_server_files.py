@@ -93,7 +93,7 @@ def mistake(path):
     found = said(ServerEmbedding(ROWS, WIDTH), restore=path)
     assert found.startswith("no table begins with ")
     found = said(ServerEmbedding(ROWS, WIDTH), restore="nowhere")
-    assert found.startswith("no snapshot at nowhere: manifest.json: No such file")
+    assert found.startswith("no snapshot at nowhere: nowhere/manifest.json: No such file")
 
 
 def test_a_snapshot_has_all_pushes_and_is_restored(ranks, tmp_path):
