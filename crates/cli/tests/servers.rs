@@ -325,7 +325,10 @@ fn flags_without_a_meaning_are_refused() {
     let unwritable = refused(&["--mode", "server", "--snapshot-dir", "text.txt"]);
     assert!(unwritable.starts_with("error: cannot write snapshots to text.txt: "), "{unwritable}");
     let nothing = refused(&["--mode", "server", "--restore", "nowhere"]);
-    assert!(nothing.starts_with("error: no snapshot at nowhere: nowhere/manifest.json: "), "{nothing}");
+    assert!(
+        nothing.starts_with("error: no snapshot at nowhere: nowhere/manifest.json: "),
+        "{nothing}"
+    );
     let hybrid = ["--mode", "hybrid", "--server-params", "embd.*"];
     assert_eq!(
         refused(&hybrid),
