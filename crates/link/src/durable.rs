@@ -39,6 +39,18 @@ pub fn check(path: &Path) -> io::Result<()> {
     fs::remove_file(temporary(folder_of(path), b"")?)
 }
 
+/// Creates a folder if it is missing, and checks that it takes files; leaves no file behind.
+///
+/// # Errors
+/// Errors of the file system, also for a disk that is full.
+pub fn check_folder(folder: &Path) -> io::Result<()> {
+    let name = Token::random().map_err(io::Error::other)?;
+    let probe = folder.join(format!(".probe-{name}"));
+    fs::create_dir_all(folder)?;
+    fs::write(&probe, b".")?;
+    fs::remove_file(&probe)
+}
+
 /// Creates a file in `folder` with these bytes, synced to disk, under a random name with a leading
 /// dot.
 ///

@@ -5,6 +5,7 @@ use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result};
+use thinwire_link::durable;
 
 use crate::failure::OrHint;
 
@@ -98,10 +99,7 @@ fn civil(day: u64) -> (u64, u64, u64) {
 /// # Errors
 /// If it is no folder, or not a writable one.
 pub fn ensure_writable(folder: &Path, (what, flag): (&str, &str)) -> Result<()> {
-    let probe = folder.join(format!(".probe-{}", thinwire_link::Token::random()?));
-    fs::create_dir_all(folder)
-        .and_then(|()| fs::write(&probe, b"."))
-        .and_then(|()| fs::remove_file(&probe))
+    durable::check_folder(folder)
         .with_context(|| format!("cannot write {what} to {}", folder.display()))
         .or_hint(format!("give a writable folder with {flag}, or none"))
 }

@@ -109,6 +109,11 @@ impl Bucket {
         format!("{}{folder}{slash}{file}", self.prefix)
     }
 
+    /// Returns the address of an object, for messages.
+    fn uri(&self, key: &str) -> String {
+        format!("{SCHEME}{}/{key}", self.bucket.name())
+    }
+
     /// Sends a request until it is answered by something else than a failure of the store.
     fn send(
         &self,
@@ -139,21 +144,22 @@ impl Bucket {
         (key, url): (&str, String),
         (method, bytes_max): (fn(String) -> Request, u64),
     ) -> Result<Answer, String> {
-        let path = || format!("{SCHEME}{}/{key}", self.bucket.name());
         let answer = self.send(|| method(url.clone()), (0, bytes_max));
-        let answer = answer.map_err(|why| format!("{}: {why}", path()))?;
+        let answer = answer.map_err(|why| format!("{}: {why}", self.uri(key)))?;
         match answer.is_good() {
             true => Ok(answer),
-            false => Err(format!("{}: {}", path(), answer.reason())),
+            false => Err(format!("{}: {}", self.uri(key), answer.reason())),
         }
     }
 
     /// Writes an object; returns whether it could be, which is always so unless it must be new.
     fn put(&self, key: &str, bytes: &[u8], is_new: bool) -> Result<bool, String> {
-        let path = || format!("{SCHEME}{}/{key}", self.bucket.name());
         let length = bytes.len() as u64;
         if length > OBJECT_BYTES_MAX {
-            return Err(format!("{}: {length} bytes, expected at most {OBJECT_BYTES_MAX}", path()));
+            return Err(format!(
+                "{}: {length} bytes, expected at most {OBJECT_BYTES_MAX}",
+                self.uri(key)
+            ));
         }
         let mut action = self.bucket.put_object(Some(&self.credentials), key);
         let condition = is_new.then_some(("if-none-match", "*"));
@@ -164,12 +170,12 @@ impl Bucket {
             condition.iter().fold(put, |put, (name, value)| put.with_header(*name, *value))
         };
         let answer = self.send(request, (length, ANSWER_BYTES_MAX));
-        let answer = answer.map_err(|why| format!("{}: {why}", path()))?;
+        let answer = answer.map_err(|why| format!("{}: {why}", self.uri(key)))?;
         match answer.status {
             // Somebody has written it, or is writing it.
             409 | 412 if is_new => Ok(false),
             _ if answer.is_good() => Ok(true),
-            _ => Err(format!("{}: {}", path(), answer.reason())),
+            _ => Err(format!("{}: {}", self.uri(key), answer.reason())),
         }
     }
 
@@ -190,7 +196,7 @@ impl Bucket {
             let url = action.sign(SIGNED_FOR).to_string();
             let answer = self.ask((prefix, url), (minreq::get, ANSWER_BYTES_MAX))?;
             let page = ListObjectsV2::parse_response(&String::from_utf8_lossy(&answer.body))
-                .map_err(|error| format!("{SCHEME}{}/{prefix}: {error}", self.bucket.name()))?;
+                .map_err(|error| format!("{}: {error}", self.uri(prefix)))?;
             keys.extend(page.contents.into_iter().map(|object| object.key));
             token = page.next_continuation_token;
             if token.is_none() {
@@ -205,10 +211,7 @@ fn receive(answer: ResponseLazy, bytes_max: u64) -> Result<Answer, String> {
     let status = answer.status_code;
     let header = |(name, _): &&(String, String)| name.eq_ignore_ascii_case("content-length");
     let length = answer.headers.iter().find(header).and_then(|(_, length)| length.parse().ok());
-    let most = bytes_max.max(ANSWER_BYTES_MAX).min(match status {
-        200..300 => bytes_max,
-        _ => ANSWER_BYTES_MAX,
-    });
+    let most = if (200..300).contains(&status) { bytes_max } else { ANSWER_BYTES_MAX };
     let mut body = Vec::new();
     answer.take(most + 1).read_to_end(&mut body).map_err(|error| error.to_string())?;
     match body.len() as u64 > most {
@@ -271,8 +274,7 @@ impl Store for Bucket {
     }
 
     fn path(&self, folder: &str, file: &str) -> String {
-        let key = self.key(folder, file);
-        format!("{SCHEME}{}/{}", self.bucket.name(), key.trim_end_matches('/'))
+        self.uri(self.key(folder, file).trim_end_matches('/'))
     }
 }
 

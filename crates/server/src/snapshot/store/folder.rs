@@ -7,7 +7,7 @@ use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use thinwire_link::{Token, durable};
+use thinwire_link::durable;
 
 use super::Store;
 use crate::snapshot::manifest::{MANIFEST, Manifest, number_of, snapshot_folder};
@@ -22,12 +22,7 @@ pub struct Folder(pub PathBuf);
 
 impl Store for Folder {
     fn check(&self) -> Result<(), String> {
-        let name = Token::random().map_err(|error| error.to_string())?;
-        let probe = self.0.join(format!(".probe-{name}"));
-        fs::create_dir_all(&self.0)
-            .and_then(|()| fs::write(&probe, b"."))
-            .and_then(|()| fs::remove_file(&probe))
-            .map_err(|error| error.to_string())
+        durable::check_folder(&self.0).map_err(|error| error.to_string())
     }
 
     fn begin(&self, draft: &str) -> Result<String, String> {

@@ -1,6 +1,6 @@
 //! Laws of snapshots in a bucket, against a small object store in this process.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::sync::{Arc, Mutex};
@@ -11,7 +11,7 @@ use crate::snapshot::{Snapshot, Store};
 
 type Objects = Arc<Mutex<BTreeMap<String, Vec<u8>>>>;
 
-/// Object store that fails every third request.
+/// Object store that fails the first request of each method for each object.
 struct Fake {
     endpoint: String,
     objects: Objects,
@@ -24,8 +24,9 @@ impl Fake {
         let objects = Objects::default();
         let held = Arc::clone(&objects);
         thread::spawn(move || {
-            for (number, stream) in listener.incoming().enumerate() {
-                let answered = serve(stream.unwrap(), &held, number % 3 == 2);
+            let mut failed = BTreeSet::new();
+            for stream in listener.incoming() {
+                let answered = serve(stream.unwrap(), &held, &mut failed);
                 answered.expect("a client waits for its answer");
             }
         });
@@ -51,7 +52,11 @@ impl Fake {
 }
 
 /// Answers one request.
-fn serve(stream: TcpStream, objects: &Objects, fails: bool) -> std::io::Result<()> {
+fn serve(
+    stream: TcpStream,
+    objects: &Objects,
+    failed: &mut BTreeSet<(String, String)>,
+) -> std::io::Result<()> {
     let mut reader = BufReader::new(stream.try_clone()?);
     let (mut head, mut length, mut is_new) = (String::new(), 0, false);
     reader.read_line(&mut head)?;
@@ -73,6 +78,7 @@ fn serve(stream: TcpStream, objects: &Objects, fails: bool) -> std::io::Result<(
     assert!(query.contains("X-Amz-Signature="), "every request is signed: {target}");
     let key = path.trim_start_matches("/bucket").trim_start_matches('/').to_owned();
     let mut objects = objects.lock().unwrap();
+    let fails = failed.insert((method.to_owned(), key.clone()));
     let (status, body) = match (method, fails) {
         (_, true) => ("503 Slow Down", Vec::new()),
         ("PUT", _) if is_new && objects.contains_key(&key) => {
