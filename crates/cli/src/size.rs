@@ -69,10 +69,9 @@ pub fn up_to(most: u32) -> impl Fn(&str) -> Result<Size, String> + Clone {
 }
 
 fn number(text: &str, most: u32) -> Result<u32, String> {
-    let number: i64 = text.parse().map_err(|error| format!("{error}"))?;
-    match u32::try_from(number) {
+    match text.parse() {
         Ok(ranks) if (1..=most).contains(&ranks) => Ok(ranks),
-        _ => Err(format!("{number} is not in 1..={most}")),
+        _ => Err(format!("'{text}' ranks, expected 1 to {most}, or MIN:MAX such as 2:4")),
     }
 }
 
@@ -191,10 +190,15 @@ mod tests {
         assert_eq!(size("2:4"), Ok(Size::Elastic { min: 2, max: 4 }));
         assert_eq!(size("2:2").unwrap().to_string(), "2:2");
         let refused = [
-            ("0", "0 is not in 1..=256"),
-            ("-1", "-1 is not in 1..=256"),
-            ("two", "invalid digit found in string"),
-            ("1:257", "257 is not in 1..=256"),
+            ("0", "'0' ranks, expected 1 to 256, or MIN:MAX such as 2:4"),
+            ("-1", "'-1' ranks, expected 1 to 256, or MIN:MAX such as 2:4"),
+            ("two", "'two' ranks, expected 1 to 256, or MIN:MAX such as 2:4"),
+            ("1:257", "'257' ranks, expected 1 to 256, or MIN:MAX such as 2:4"),
+            ("2:2:2", "'2:2' ranks, expected 1 to 256, or MIN:MAX such as 2:4"),
+            (
+                "99999999999999999999",
+                "'99999999999999999999' ranks, expected 1 to 256, or MIN:MAX such as 2:4",
+            ),
             (
                 "4:2",
                 "at least 4 and at most 2 ranks exclude each other, expected MIN:MAX such as 2:4",

@@ -128,9 +128,33 @@ fn a_killed_rank_costs_no_row_and_its_successor_joins() {
     let mut first: Vec<Ended> = ended.into_iter().filter(|it| !it.stdout.is_empty()).collect();
     assert_eq!(first.len(), 1, "one rank prints");
     let first = first.remove(0);
-    assert!(first.stderr.contains(": 2 ranks; step "), "{}", first.stderr);
-    assert!(first.stderr.contains(": 3 ranks, 1 of them new; step "), "{}", first.stderr);
+    assert!(first.stderr.contains(": 2 ranks; "), "{}", first.stderr);
+    assert!(first.stderr.contains(": 3 ranks, 1 of them new; "), "{}", first.stderr);
     assert_same_rows(&job.folder, &FLAGS, &losses(first));
+}
+
+#[test]
+fn a_spare_says_so_and_begins_anew_where_the_state_is_lost() {
+    let job = Job::new("elastic-spare", 1, 1);
+    let member = job.member(&FLAGS);
+    job.epoch(1);
+    job.step(10);
+    let spare = job.member(&FLAGS);
+    assert!(job.top(" spare ").contains("1 of 1 ranks"));
+    kill(member.id());
+    assert_eq!(finish(member).code, None);
+    job.epoch(1);
+    job.step(1);
+    signal(spare.id(), "TERM");
+    let ended = finish(spare);
+    for line in [
+        "the job has the 1 rank that it wants: this process is a spare",
+        "epoch 2 begins at step 0: this job has no checkpoint",
+    ] {
+        assert!(ended.stderr.contains(line), "{line}: {}", ended.stderr);
+    }
+    let told: Vec<String> = job.events.try_iter().map(|event| event.text).collect();
+    assert!(told.iter().any(|text| text.starts_with("steps are lost: ")), "{told:?}");
 }
 
 /// A rank gets a signal, and the others train on.
@@ -145,7 +169,7 @@ fn leave(name: &str, number: &str) {
     assert_eq!(left.code, Some(0), "{}", left.stderr);
     assert!(left.stdout.is_empty(), "{}", left.stdout);
     for line in [
-        "waiting for the next epoch of the job at 127.0.0.1:",
+        " waits for the next epoch of the job at 127.0.0.1:",
         "as rank ",
         "left the job after step ",
     ] {

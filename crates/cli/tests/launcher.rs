@@ -249,13 +249,16 @@ fn a_job_is_made_smaller_and_larger() {
     kill(job.member(1));
     job.says("1 goes on");
     assert!(job.operate(&["resize", "4"]).error().contains("4 ranks, expected 1 to 3"));
-    job.operate(&["resize", "1"]).done();
+    // As many as were wanted before, some of which have gone.
     job.operate(&["resize", "3"]).done();
     job.says("the job is to have 3 ranks: 2 more are started");
     eventually(|| {
         let status = job.operate(&["top", "--json"]).json();
         (status[0]["members"].as_array().unwrap().len() == 3).then_some(())
     });
+    job.operate(&["resize", "1"]).done();
+    job.says(" (resized)");
+    eventually(|| job.operate(&["top"]).done().contains(" spare ").then_some(()));
     signal(job.launcher.id(), "TERM");
     assert_eq!(job.finish().code, Some(143));
 }

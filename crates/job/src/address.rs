@@ -30,8 +30,22 @@ pub fn check(address: &str) -> Result<(), Error> {
     let port = address.rsplit_once(':').filter(|(host, _)| !host.is_empty()).map(|(_, port)| port);
     match port.and_then(|port| port.parse::<u16>().ok()) {
         Some(_) => Ok(()),
-        None => Err(Error::invalid(format!("coordinator is '{address}', expected host:port"))),
+        None => Err(Error::invalid(format!("address '{address}', expected host:port"))),
     }
+}
+
+/// Refuses what is not `host:port` with a host that other processes can reach.
+pub fn check_reachable(address: &str) -> Result<(), Error> {
+    check(address)?;
+    let host = address.rsplit_once(':').map_or(address, |(host, _)| host);
+    let parsed = host.trim_matches(['[', ']']).parse::<IpAddr>();
+    if parsed.is_ok_and(|address| address.is_unspecified()) {
+        return Err(Error::invalid(format!("{host} is no address that other processes can reach"))
+            .with_hint(
+                "name an address of this host, for instance 10.0.0.1; all interfaces listen",
+            ));
+    }
+    Ok(())
 }
 
 /// Returns the address on which the host of a store listens if all ranks are told to meet at
@@ -66,6 +80,19 @@ mod tests {
             assert_eq!(listening(coordinator).unwrap().to_string(), listens);
         }
         assert!(listening("nothing").is_err());
+    }
+
+    #[test]
+    fn addresses_that_nobody_reaches_are_refused_before_anybody_tries() {
+        let said = |address| check_reachable(address).unwrap_err().to_string();
+        for address in ["10.0.0.1", ":80", "a:x", ""] {
+            assert_eq!(said(address), format!("address '{address}', expected host:port"));
+        }
+        assert_eq!(said("0.0.0.0:80"), "0.0.0.0 is no address that other processes can reach");
+        assert_eq!(said("[::]:80"), "[::] is no address that other processes can reach");
+        assert!(
+            ["127.0.0.1:0", "[::1]:80", "node7:80"].map(check_reachable).iter().all(Result::is_ok)
+        );
     }
 
     #[test]

@@ -82,7 +82,7 @@ mod views;
 pub use candidate::Candidate;
 pub use coordinator::Coordinator;
 pub use event::Event;
-pub use membership::{Membership, Next, Run};
+pub use membership::{Membership, NUMBER, Next, Run};
 pub use operator::Operator;
 pub use presence::Presence;
 pub use role::Role;

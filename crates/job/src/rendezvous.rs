@@ -1,12 +1,10 @@
 //! The store where ranks meet, and the secret that opens it.
 
-use std::net::IpAddr;
-
-use thinwire_link::Token;
 use thinwire_link::service::{self, Service};
 use thinwire_link::store::tcp::Server;
+use thinwire_link::{self as link, Token};
 
-use crate::address::{is_loopback, joined, listening};
+use crate::address::{check_reachable, is_loopback, joined, listening};
 use crate::environment::Variables;
 use crate::error::Error;
 use crate::given::Given;
@@ -29,10 +27,7 @@ const MAKE_ONE: &str = "give every rank the same secret, made once: \
 pub fn open(host: &str, port: u16, token: &str) -> Result<(Server, String), Error> {
     let wanted = joined(host, port);
     let secret = secret(token, &wanted)?;
-    if host.trim_matches(['[', ']']).parse::<IpAddr>().is_ok_and(|ip| ip.is_unspecified()) {
-        return Err(Error::invalid(format!("{host} is no address that other ranks can reach"))
-            .with_hint("name an address of this host, for instance 10.0.0.1"));
-    }
+    check_reachable(&wanted)?;
     let server = bind(&wanted, &secret)?;
     let address = joined(host, server.address().port());
     Ok((server, address))
@@ -49,6 +44,7 @@ pub fn serve<S: Service>(
     service: S,
 ) -> Result<(service::Server<S>, String), Error> {
     let secret = secret(token, address)?;
+    check_reachable(address)?;
     let server = service::Server::bind(listening(address)?, &secret, service)?;
     let host = address.rsplit_once(':').map_or(address, |(host, _)| host);
     let address = joined(host, server.address().port());
@@ -86,6 +82,16 @@ pub fn secret(token: &str, coordinator: &str) -> Result<Token, Error> {
         length => format!("token of {length} bytes {job}, expected at least {TOKEN_BYTES_MIN}"),
     })
     .with_hint(MAKE_ONE))
+}
+
+/// Returns an error of the coordinator's connection, with a hint if this process has no token to show.
+pub fn without_token(error: Error, token: &str) -> Error {
+    match error.link().map(|error| error.kind) {
+        Some(link::Kind::TokenMismatch) if token.is_empty() => {
+            error.with_hint("this process has no token: set THINWIRE_TOKEN to that of the job")
+        }
+        _ => error,
+    }
 }
 
 /// A warning for a rendezvous host that was started by hand without a token.

@@ -25,6 +25,11 @@ pub enum Note {
         /// Last step of the state that is left; none if all load the last checkpoint.
         to: Option<u64>,
     },
+    /// A coordinator that replaces another one has found the job's epoch, which goes on.
+    Adopted {
+        /// Number of the epoch.
+        number: u32,
+    },
     /// No epoch can be formed.
     Waiting(Wait),
     /// Another coordinator has taken over.

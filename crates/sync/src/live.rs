@@ -18,6 +18,9 @@ pub struct Live {
     /// Number of the process.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pid: Option<u32>,
+    /// Number by which the launcher of the process names it, if one started it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub member: Option<u32>,
     /// Steps that are done.
     pub step: Option<u64>,
     /// Steps of the whole training.

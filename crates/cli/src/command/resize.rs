@@ -26,7 +26,7 @@ fn ranks(text: &str) -> Result<u32, String> {
                       a signal to the launcher ends the job"
             .to_owned()),
         Ok(ranks) => Ok(ranks),
-        Err(_) => Err("expected a whole number of 1 or more".to_owned()),
+        Err(_) => Err("expected a number of ranks within the job's own MIN:MAX".to_owned()),
     }
 }
 
@@ -49,7 +49,8 @@ mod tests {
         assert_eq!(ranks("3"), Ok(3));
         assert!(ranks("0").unwrap_err().starts_with("a job of no ranks"));
         for text in ["", "-1", "two", "4294967296"] {
-            assert_eq!(ranks(text), Err("expected a whole number of 1 or more".to_owned()));
+            let said = "expected a number of ranks within the job's own MIN:MAX";
+            assert_eq!(ranks(text), Err(said.to_owned()));
         }
     }
 }

@@ -80,7 +80,7 @@ pub struct Run {
 pub struct Change {
     /// Number of the epoch.
     pub epoch: u32,
-    /// First step of the epoch.
+    /// Last step before the epoch; 0 for none.
     pub step: u64,
     /// Number of ranks.
     pub ranks: usize,
@@ -98,7 +98,10 @@ impl fmt::Display for Change {
         };
         let (ranks, pause) = (counted(self.ranks, "rank"), figures::seconds(self.pause_s));
         let Change { epoch, step, .. } = self;
-        write!(f, "epoch {epoch}: {ranks}{joined}; step {step} ended {pause} after the one before")
+        write!(
+            f,
+            "epoch {epoch} after step {step}: {ranks}{joined}; {pause} until its first step ended"
+        )
     }
 }
 

@@ -2,14 +2,30 @@
 
 use std::time::Duration;
 
+use thinwire_member::Id;
+use thinwire_plan::report::counted;
 use thinwire_wire::World;
 
 use crate::launch::is_launched;
 use crate::output::say;
 
-/// Says that the process waits for an epoch.
-pub fn waiting(coordinator: &str) {
-    tell(&format!("waiting for the next epoch of the job at {coordinator}"));
+/// Says which coordinator the process looks for.
+pub fn joining(coordinator: &str) {
+    tell(&format!("joining the elastic job at {coordinator}"));
+}
+
+/// Says that the job has as many ranks as it wants without this process.
+pub fn spare(ranks: u32) {
+    let ranks = counted(ranks as usize, "rank");
+    tell(&format!(
+        "the job has the {ranks} that it wants: this process is a spare, and joins when one is lost or \
+         `thinwire resize` asks for more"
+    ));
+}
+
+/// Says that the process waits for an epoch, and under which name others know it.
+pub fn waiting(coordinator: &str, id: Id) {
+    tell(&format!("process {id} waits for the next epoch of the job at {coordinator}"));
 }
 
 /// Says why no epoch begins, and for how long the process waits in all.
@@ -28,10 +44,14 @@ pub fn done(step: u64) {
     tell(&format!("all {step} steps are done here: waiting for the others"));
 }
 
-/// Says that the process has left, and after which step if it has trained.
-pub fn left(done: Option<u64>) {
-    let after = done.map_or(String::new(), |step| format!(" after step {step}"));
-    tell(&format!("left the job{after}"));
+/// Says that the process has left, and after which step if it has trained; or that the job is over.
+pub fn left(done: Option<u64>, is_over: bool) {
+    tell(&match (done, is_over) {
+        (None, true) => "the job is over, and did not need this process".to_owned(),
+        (Some(step), true) => format!("the job is over; this process took part up to step {step}"),
+        (Some(step), false) => format!("left the job after step {step}"),
+        (None, false) => "left the job".to_owned(),
+    });
 }
 
 fn tell(line: &str) {

@@ -10,7 +10,6 @@ use thinwire_train::checkpoint::{Checkpoint, Progress};
 use thinwire_wire::{Rank, World};
 
 use super::engine::{Engine, ORDER, WHOLE};
-use super::exchange::Exchange;
 use super::folder::FolderLock;
 use super::job::{TEXT, TrainingJob};
 use super::model::Named;
@@ -34,7 +33,7 @@ pub fn save(
 ) -> Result<Option<PathBuf>> {
     let draft = shared::begin(kept, (world, step), |mine| Ok(engine.machine.gather(mine)?))?;
     let written = engine.write(&draft, world.rank());
-    let plan = shared::all_done(written, |mine| Ok(engine.machine.gather(mine)?))?;
+    let plan = shared::all_done(written, shared::PART, |mine| Ok(engine.machine.gather(mine)?))?;
     if world.rank() != Rank(0) {
         return Ok(None);
     }
@@ -75,10 +74,9 @@ pub fn load(
 /// and the plan, else the model with the recipe.
 fn config((job, name): (&TrainingJob, Option<&str>), engine: &Engine<'_>) -> Result<Value> {
     // What is usual depends on the number of steps, which may be another one then.
-    let warmup_steps = Some(job.exchange.warm_up_steps(job.codec.as_ref(), job.recipe.steps));
     let mut config = json!({
         "recipe": job.recipe,
-        "exchange": Exchange { warmup_steps, ..job.exchange.clone() },
+        "exchange": job.exchange.resolved(job.codec.as_ref(), job.recipe.steps),
         TEXT: job.settings.data.as_deref().and_then(Path::to_str),
         ORDER: engine.order(),
         WHOLE: engine.machine.exchanges_whole(),

@@ -41,6 +41,8 @@ use crate::output::say;
 
 /// Interval at which a process that waits for an epoch looks for signals.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
+/// What the first rank of a job does with the folder of checkpoints, for the error of the others.
+const FOLDER: &str = "use the folder of checkpoints";
 /// Longest time for which a process waits until others have saved their state, before it saves its own.
 const TURN: Duration = Duration::from_secs(20);
 
@@ -65,7 +67,7 @@ pub fn train(job: &TrainingJob, codecs: &[Option<&Policy>], seat: &elastic::Seat
         facts.retain(|(name, _)| name != CHECKPOINT_DIR);
         facts.push((CHECKPOINT_DIR.to_owned(), format!("the folder with the mark {mark}")));
     }
-    let exchange = job.exchange.described().into_iter();
+    let exchange = job.exchange.resolved(*codec, job.recipe.steps).described().into_iter();
     facts.extend(exchange.map(|(name, value)| (name.to_owned(), value)));
     let (min, max) = (1, thinwire_wire::WORLD_SIZE_MAX);
     let options = Options::new(Authority::Saved, min, max);
@@ -76,8 +78,9 @@ pub fn train(job: &TrainingJob, codecs: &[Option<&Policy>], seat: &elastic::Seat
         let elements = model.parameters().iter().map(Parameter::elements);
         thinwire_sync::measure_codecs(policy, elements.max().unwrap_or(0));
     }
+    by_hand::joining(&seat.coordinator);
     let mut membership = Membership::join(seat, &links, options, facts)?;
-    by_hand::waiting(&seat.coordinator);
+    by_hand::waiting(&seat.coordinator, seat.id);
     let elastic = Elastic::new(job, *codec, &place, &interrupt);
     let threads = settings.threads(&place);
     let ended = thinwire_train::threads::run(threads, || elastic.train(&mut membership))?;
@@ -132,7 +135,8 @@ impl<'a> Elastic<'a> {
             let run = match self.next(membership) {
                 Ok(Next::Run(run)) => run,
                 Ok(Next::Left) => {
-                    by_hand::left(self.kept.as_ref().map(|(course, _)| course.done()));
+                    let done = self.kept.as_ref().map(|(course, _)| course.done());
+                    by_hand::left(done, membership.is_over());
                     return Ok(Ended::Left);
                 }
                 Ok(Next::Stopped) => {
@@ -162,13 +166,17 @@ impl<'a> Elastic<'a> {
     fn next(&self, membership: &mut Membership) -> Result<Next> {
         if self.kept.is_none() {
             self.interrupt.end_at_once();
-            return Ok(membership.next()?);
         }
+        let mut is_told = false;
         loop {
             if let Some(next) = membership.next_within(LOOK_EVERY)? {
                 return Ok(next);
             }
-            if self.interrupt.signal().is_some() {
+            if let Some(ranks) = membership.spare_of().filter(|_| !is_told) {
+                by_hand::spare(ranks);
+                is_told = true;
+            }
+            if self.kept.is_some() && self.interrupt.signal().is_some() {
                 membership.leave();
             }
         }
@@ -238,7 +246,7 @@ impl<'a> Elastic<'a> {
             // Where the first rank may not have the folder, none trains without it.
             1 => {
                 let held = folder::hold(policy, place.rank, self.job.resume.as_ref());
-                shared::all_done(held, |row| Ok(all_gather(&mut group, row)?))?
+                shared::all_done(held, FOLDER, |row| Ok(all_gather(&mut group, row)?))?
             }
             _ => folder::hold_again(policy, place.rank),
         };
@@ -368,9 +376,8 @@ impl<'a> Elastic<'a> {
                 "--checkpoint-dir must be a folder that all ranks share, or none",
             ));
         }
-        if let Some(checkpoint) = checkpoint.filter(|_| world.rank() == Rank(0)) {
-            let path = checkpoint.path().display();
-            say(format!("epoch {} goes on from step {step}: {path}", epoch.number));
+        if world.rank() == Rank(0) {
+            tell_origin(epoch.number, checkpoint);
         }
         let mut course = self.course(epoch, step);
         if let Some(checkpoint) = checkpoint {
@@ -389,6 +396,20 @@ impl<'a> Elastic<'a> {
         let Some(policy) = &self.job.policy else { return Ok(None) };
         let newest = latest(&policy.folder)?.map(|path| Checkpoint::open(&path)).transpose()?;
         Ok(newest.filter(|it| it.manifest().progress.config[checkpoints::JOB] == job))
+    }
+}
+
+/// Says with which state an epoch begins of which nobody has one, unless it is the first.
+fn tell_origin(epoch: u32, checkpoint: Option<&Checkpoint>) {
+    match checkpoint {
+        Some(checkpoint) => {
+            let (step, path) = (checkpoint.manifest().progress.step, checkpoint.path().display());
+            say(format!("epoch {epoch} goes on from step {step}: {path}"));
+        }
+        None if epoch > 1 => {
+            say(format!("epoch {epoch} begins at step 0: this job has no checkpoint"))
+        }
+        None => {}
     }
 }
 

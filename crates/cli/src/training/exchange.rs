@@ -135,6 +135,12 @@ impl Exchange {
         })
     }
 
+    /// Returns the exchange with the number of raw first steps that a training of so many steps has, as its
+    /// checkpoints keep it.
+    pub fn resolved(&self, codec: Option<&Policy>, steps: u64) -> Exchange {
+        Exchange { warmup_steps: Some(self.warm_up_steps(codec, steps)), ..self.clone() }
+    }
+
     /// The exchange's settings by name.
     pub fn described(&self) -> Vec<(&'static str, String)> {
         let (momentum, raw) = (self.momentum_correction, self.warmup_steps);

@@ -158,15 +158,18 @@ impl TrainingJob {
     /// The first such mistake.
     pub fn check(&self, codecs: &[Option<&Policy>]) -> Result<()> {
         let settings = &self.settings;
+        let is_member = settings.place.member()?.is_some();
         let found = match settings.ranks {
             // Ranks of an elastic job have no place before they have met.
             Some(Size::Elastic { .. }) => None,
+            _ if is_member => None,
             _ => settings.place.find()?,
         };
         match settings.ranks {
-            Some(Size::Fixed(ranks)) => self.check_world(ranks, "--ranks says")?,
             // A batch is dealt over any number of ranks.
             Some(Size::Elastic { .. }) => {}
+            _ if is_member => {}
+            Some(Size::Fixed(ranks)) => self.check_world(ranks, "--ranks says")?,
             None if found.is_none() => {
                 self.check_world(self.usual_ranks(), "one machine starts at most")?;
             }
@@ -178,7 +181,7 @@ impl TrainingJob {
             // A replacement trains without a checkpoint of its own, which may find room later.
             let may_wait = writable.as_ref().is_err_and(failure::is_of_full_disk)
                 && policy.folder.is_dir()
-                && settings.place.member()?.is_some();
+                && is_member;
             if !may_wait {
                 writable?;
             }

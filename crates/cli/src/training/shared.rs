@@ -15,6 +15,9 @@ use super::folder::FolderLock;
 use super::settings::CheckpointPolicy;
 use crate::failure::{echo, hinted};
 
+/// What each rank does for a checkpoint.
+pub const PART: &str = "write its part of the checkpoint";
+
 const HINT: &str = "--checkpoint-dir must be a folder that all ranks share, or none";
 
 /// Makes sure that all ranks see what rank 0 writes to the folder; all ranks call this.
@@ -60,22 +63,23 @@ pub fn begin(
         true => lock.check().and_then(|()| Ok(Draft::create(&policy.folder, step)?)),
         false => Ok(Draft::open(&policy.folder, step)),
     };
-    all_done(draft, gather)
+    all_done(draft, PART, gather)
 }
 
-/// Returns a rank's result, once all have theirs; all ranks call this.
+/// Returns a rank's result of doing `what`, once all have theirs; all ranks call this.
 ///
 /// # Errors
 /// If this rank or another one failed, or a rank is lost.
 pub fn all_done<T>(
     mine: Result<T>,
+    what: &str,
     mut gather: impl FnMut(&[f32]) -> Result<Vec<f32>>,
 ) -> Result<T> {
     let all = gather(&[f32::from(u8::from(mine.is_ok()))]);
     let mine = mine?;
     match all?.iter().position(|done| *done == 0.0) {
         None => Ok(mine),
-        Some(rank) => Err(echo(format!("rank {rank} cannot write its part of the checkpoint"))),
+        Some(rank) => Err(echo(format!("rank {rank} cannot {what}"))),
     }
 }
 
@@ -114,10 +118,10 @@ mod tests {
     #[test]
     fn a_part_that_fails_fails_in_all_ranks() {
         let all = |flags: &'static [f32]| move |_: &[f32]| Ok(flags.to_vec());
-        assert_eq!(all_done(Ok(7), all(&[1.0, 1.0])).unwrap(), 7);
-        let own = all_done::<()>(Err(anyhow!("disk full")), all(&[1.0, 0.0])).unwrap_err();
+        assert_eq!(all_done(Ok(7), PART, all(&[1.0, 1.0])).unwrap(), 7);
+        let own = all_done::<()>(Err(anyhow!("disk full")), PART, all(&[1.0, 0.0])).unwrap_err();
         assert_eq!(own.to_string(), "disk full");
-        let other = all_done(Ok(7), all(&[1.0, 0.0])).unwrap_err();
+        let other = all_done(Ok(7), PART, all(&[1.0, 0.0])).unwrap_err();
         assert!(crate::failure::is_echo(&other));
         assert_eq!(other.to_string(), "rank 1 cannot write its part of the checkpoint");
     }

@@ -16,9 +16,8 @@ use super::saving::{FileRegistry, Saving};
 use super::service::{CoordinatorService, Tell};
 use super::sides::Sides;
 use super::views::Job;
-use crate::address::{joined, listening};
 use crate::error::Error;
-use crate::rendezvous::secret;
+use crate::rendezvous::serve;
 
 /// Time within which the coordinator's own thread answers.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -66,7 +65,6 @@ impl Coordinator {
         mut saving: Saving,
         mut tell: Tell,
     ) -> Result<Coordinator, Error> {
-        let secret = secret(token, address)?;
         let sides = Sides::begin(&mut saving, job)?;
         saving.check()?;
         if let (Some(place), None) = (saving.place(), saving.over()) {
@@ -77,9 +75,7 @@ impl Coordinator {
         let target = Arc::new(AtomicU32::new(0));
         let service =
             CoordinatorService::new(sides, saving, Arc::clone(&target), tell, Instant::now());
-        let server = Server::bind(listening(address)?, &secret, service)?;
-        let host = address.rsplit_once(':').map_or(address, |(host, _)| host);
-        let address = joined(host, server.address().port());
+        let (server, address) = serve(address, token, service)?;
         Ok(Coordinator { server, address, target })
     }
 

@@ -33,6 +33,13 @@ impl Event {
                 started(*number, (joined, gone, *interruption), epoch)
             }
             Note::Rewound { number, from, to } => rewound(*number, *from, *to),
+            Note::Adopted { number } => {
+                let ranks = count(epoch.map_or(0, |epoch| epoch.members.len()), "rank");
+                Event::new(
+                    format!("epoch {number} of {ranks} goes on under this coordinator"),
+                    json!({ "event": "adopted", "epoch": number }),
+                )
+            }
             Note::Waiting(wait) => {
                 let reason = waiting(Role::Worker, *wait);
                 Event::new(
@@ -210,12 +217,12 @@ fn interrupted(interruption: Interruption) -> String {
 
 fn rewound(number: u32, from: u64, to: Option<u64>) -> Event {
     let state = match to {
-        Some(step) => format!("step {step}"),
-        None => "the last checkpoint, or begins anew".to_owned(),
+        Some(step) => format!("goes on from step {step}"),
+        None => "begins with the last checkpoint, or at step 0 if there is none".to_owned(),
     };
     Event::new(
         format!(
-            "epoch {number} goes on from {state}: no process has the state of step {from} or later"
+            "steps are lost: no process has the state of step {from} or later; epoch {number} {state}"
         ),
         json!({ "event": "rewound", "epoch": number, "from": from, "to": to }),
     )

@@ -25,13 +25,18 @@ use super::envelope::FIGURES_BYTES_MAX;
 use super::facts::Facts;
 use super::role::Role;
 use super::seat::Seat;
+use crate::environment::process;
 use crate::error::Error;
 use crate::meeting::Settings;
+use crate::rendezvous::without_token;
 use connector::Caller;
 use meeting::Meeting;
 pub(super) use shared::Found;
 use shared::{Left, Shared};
 use worker::{Command, Worker};
+
+/// The environment variable with the number by which a launcher names the process in what it says.
+pub const NUMBER: &str = "THINWIRE_MEMBER_NUMBER";
 
 /// Longest time that a farewell takes.
 const DEPARTURE: Duration = Duration::from_secs(2);
@@ -110,7 +115,8 @@ impl Membership {
         let facts = Facts::new(facts)?;
         let fingerprint = facts.fingerprint();
         let caller = Arc::new(Caller::new(seat, facts)?);
-        let call = caller.call(settings.timeout)?;
+        let call = caller.call(settings.timeout);
+        let call = call.map_err(|error| without_token(error, &seat.token))?;
         let options = Options { silence: call.silence, ..options };
         let shared = Arc::new(Shared::new(absence));
         let (sender, receiver) = channel();
@@ -226,6 +232,17 @@ impl Membership {
         self.shared.on_abort(Box::new(stop));
     }
 
+    /// Returns how many ranks the job has and wants, if this process is no member because of that: a spare, which
+    /// joins when a rank is lost or the job grows.
+    pub fn spare_of(&self) -> Option<u32> {
+        self.shared.spare_of()
+    }
+
+    /// Returns whether the job is over: all steps are done, or all processes are to leave.
+    pub fn is_over(&self) -> bool {
+        self.shared.is_over()
+    }
+
     /// Returns the members that are not in the next epoch, once the coordinator has asked to end this one
     /// after a step that all agree on. Next to free.
     pub fn finishing(&self) -> Option<Vec<Id>> {
@@ -306,11 +323,14 @@ impl Membership {
     }
 
     /// Sends figures for people in the place of the last ones: step, loss and the like. `host` and `pid` of this
-    /// process are added. More than 16 KiB of JSON are dropped.
+    /// process are added, and `member`, its launcher's number for it. More than 16 KiB of JSON are dropped.
     pub fn tell(&self, mut figures: Map<String, Value>) {
         let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
         figures.insert("host".to_owned(), json!(host));
         figures.insert("pid".to_owned(), json!(std::process::id()));
+        if let Some(number) = process(NUMBER).and_then(|number| number.parse::<u32>().ok()) {
+            figures.insert("member".to_owned(), json!(number));
+        }
         let figures = Value::Object(figures).to_string();
         if figures.len() <= FIGURES_BYTES_MAX {
             self.command(Command::Figures(figures));

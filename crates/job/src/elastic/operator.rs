@@ -7,8 +7,9 @@ use thinwire_link::service::Connection;
 
 use super::envelope::{Reply, Request};
 use super::etcd;
+use crate::address;
 use crate::error::Error;
-use crate::rendezvous::secret;
+use crate::rendezvous::{secret, without_token};
 
 /// Connection of an operator to the coordinator.
 #[derive(Debug)]
@@ -26,7 +27,10 @@ impl Operator {
     pub fn connect(address: &str, token: &str, timeout: Duration) -> Result<Operator, Error> {
         let secret = secret(token, address)?;
         let address = etcd::locate(address, timeout)?;
-        Ok(Operator { connection: Connection::connect(&address, &secret, timeout)?, timeout })
+        address::check(&address)?;
+        let connection = Connection::connect(&address, &secret, timeout);
+        let connection = connection.map_err(|error| without_token(error.into(), token))?;
+        Ok(Operator { connection, timeout })
     }
 
     /// Waits until there may be news, at most `timeout`.
@@ -57,6 +61,8 @@ impl Operator {
     pub fn resize(&mut self, target: u32) -> Result<(), Error> {
         match self.ask(&Request::Resize(target))? {
             Reply::Resized(_) => Ok(()),
+            Reply::Refused(reason) if reason.contains(" expected ") => Err(Error::invalid(reason)
+                .with_hint("these are the bounds that the job has: --ranks MIN:MAX")),
             Reply::Refused(reason) => Err(Error::invalid(reason)),
             other => Err(strange(&other)),
         }

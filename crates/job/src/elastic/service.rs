@@ -81,16 +81,15 @@ impl CoordinatorService {
     /// # Errors
     /// If the job's limits exclude it: a text.
     pub fn resize(&mut self, target: u32, now: Instant, out: &mut Outbox) -> Result<(), String> {
-        let before = self.sides.workers.authority.target();
         match self.decide(Role::Worker, RosterEvent::Resize { id: OPERATOR, target }, now, out) {
             Some(Message::Refuse(Reason::Size { found, min, max })) => {
                 Err(format!("{found} ranks, expected {min} to {max}"))
             }
-            Some(_) if target != before => {
+            // Also if that many are wanted already: a launcher then starts those that have left.
+            Some(_) => {
                 (self.tell)(&Event::resized(target));
                 Ok(())
             }
-            Some(_) => Ok(()),
             None => Err("the job has not begun, or its state cannot be saved".to_owned()),
         }
     }

@@ -13,6 +13,8 @@ use super::side::Side;
 use super::views::{Job, Publication, Servers};
 use crate::error::Error;
 
+const UNREADABLE: &str = "name the state of this job, or remove it once its ranks have ended";
+
 /// Both sides of a coordinator.
 pub struct Sides {
     pub workers: Side,
@@ -132,7 +134,7 @@ fn authority(
         let restored = Roster::restore(&bytes, options, Duration::ZERO, patience);
         let place = saving.place().unwrap_or_default();
         let cannot = |error| Error::because(format!("reading {place}"), error);
-        return restored.map(decided).map_err(cannot);
+        return restored.map(decided).map_err(|error| cannot(error).with_hint(UNREADABLE));
     }
     let id = fresh_id(Role::Worker)?;
     Ok(match options.authority {
@@ -143,5 +145,5 @@ fn authority(
 
 fn unreadable(saving: &Saving, reason: &str) -> Error {
     let place = saving.place().unwrap_or_default();
-    Error::invalid(format!("reading {place}: {reason}"))
+    Error::invalid(format!("reading {place}: {reason}")).with_hint(UNREADABLE)
 }

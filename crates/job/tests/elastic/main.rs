@@ -226,11 +226,16 @@ fn a_coordinator_without_state_adopts_the_job_that_comes_to_it() {
     let before = job.wait_for_epoch(&[0, 1, 2], 0);
     drop(first);
     job.wait_for_steps(&[0, 1, 2], 20);
-    let _second = Coordinator::bind(&address, "secret", options, None, |_| {}).unwrap();
+    let (sender, told) = std::sync::mpsc::channel();
+    let tell = move |event: &Event| drop(sender.send(event.text.clone()));
+    let _second = Coordinator::bind(&address, "secret", options, None, tell).unwrap();
     job.start(3, &address);
     job.order(2, Order::Die);
     let after = job.wait_for_epoch(&[0, 1, 3], before[0].epoch);
     assert!(after[0].from > before[0].done, "{after:?}");
+    let told: Vec<String> = told.try_iter().collect();
+    let adopted = format!("epoch {} of 3 ranks goes on under this coordinator", before[0].epoch);
+    assert!(told.contains(&adopted), "{told:?}");
 }
 
 #[test]

@@ -8,7 +8,7 @@
 use std::time::Duration;
 
 use super::{Phase, Roster, RosterAction};
-use crate::{Authority, Epoch, Id, Known, Message, Options, Report, Wait};
+use crate::{Authority, Epoch, Id, Known, Message, Note, Options, Report, Wait};
 
 impl Roster {
     /// A coordinator that replaces another one, and what it does first. It knows nothing, or what the
@@ -143,6 +143,7 @@ impl Roster {
                 self.unstarted.clear();
                 self.outstanding.clear();
                 actions.push(RosterAction::Save);
+                actions.push(RosterAction::Say(Note::Adopted { number: self.epoch_number() }));
                 self.proceed(now, actions);
             }
         }
@@ -200,7 +201,7 @@ impl Roster {
 
     fn step_down(&mut self, to: Id, actions: &mut Vec<RosterAction>) {
         self.phase = Phase::Down;
-        actions.push(RosterAction::Say(crate::Note::Superseded { by: to }));
+        actions.push(RosterAction::Say(Note::Superseded { by: to }));
         actions.push(RosterAction::StepDown { to });
     }
 }

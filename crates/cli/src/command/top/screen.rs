@@ -116,12 +116,18 @@ pub fn place(host: Option<&String>, pid: Option<u32>) -> String {
     place.unwrap_or_else(|| "-".to_owned())
 }
 
+/// Returns the name of a process in what its launcher says, or the first digits of its id.
+fn name(process: &Process) -> String {
+    let member = process.figures.member.map(|number| format!("member {number}"));
+    member.unwrap_or_else(|| process.id.chars().take(ID).collect())
+}
+
 fn row(process: &Process, standing: &str) -> [String; 6] {
     let nothing = || "-".to_owned();
     let Live { host, pid, .. } = &process.figures;
     [
         process.rank.map_or_else(nothing, |rank| rank.to_string()),
-        process.id.chars().take(ID).collect(),
+        name(process),
         place(host.as_ref(), *pid),
         standing.to_owned(),
         process.step.map_or_else(nothing, count),

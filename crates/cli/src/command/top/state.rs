@@ -95,10 +95,17 @@ impl Servers {
 }
 
 impl State {
-    /// Returns the standing of a rank: `waiting` if it runs and the servers of some shards are away.
+    /// Whether the epoch has as many ranks as are wanted, so that no newcomer joins.
+    fn is_full(&self) -> bool {
+        self.epoch > 0 && self.members.len() >= self.target as usize
+    }
+
+    /// Returns the standing of a rank: `waiting` if it runs and the servers of some shards are away, `spare` if it
+    /// waits until the job wants more ranks.
     pub fn standing<'a>(&self, process: &'a Process) -> &'a str {
         let waits = self.servers.as_ref().is_some_and(Servers::are_away);
         match process.standing.as_str() {
+            "newcomer" if self.is_full() => "spare",
             "newcomer" => "joining",
             "running" if waits => "waiting",
             standing => standing,

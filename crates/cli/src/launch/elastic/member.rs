@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc::Receiver;
 
 use anyhow::{Context, Result};
-use thinwire_job::elastic::Seat;
+use thinwire_job::elastic::{NUMBER, Seat};
 
 use crate::launch::{child, errors, forward};
 
@@ -55,7 +55,8 @@ impl Program {
             .envs(member.seat.variables())
             .env("LOCAL_RANK", member.slot.to_string())
             .env("LOCAL_WORLD_SIZE", self.most.to_string())
-            .env(errors::VARIABLE, &member.error_file);
+            .env(errors::VARIABLE, &member.error_file)
+            .env(NUMBER, member.number.to_string());
         if std::env::var_os("RAYON_NUM_THREADS").is_none() {
             let cores = std::thread::available_parallelism().map_or(1, usize::from);
             let threads = (cores / self.most as usize).max(1);

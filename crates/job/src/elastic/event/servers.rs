@@ -18,6 +18,10 @@ impl Event {
                 format!("epoch {number} of servers has none of those of the one before"),
                 json!({ "event": "servers_replaced", "epoch": number }),
             ),
+            Note::Adopted { number } => Event::new(
+                format!("epoch {number} of servers goes on under this coordinator"),
+                json!({ "event": "servers_adopted", "epoch": number }),
+            ),
             Note::Waiting(wait) => {
                 let reason = waiting(Role::Server, *wait);
                 Event::new(

@@ -63,6 +63,8 @@ struct State {
     is_succeeded: bool,
     is_over: bool,
     refusal: Option<Error>,
+    /// Number of ranks of a job that needs no more, for a process that is none of them.
+    spare_of: Option<u32>,
     /// When the coordinator went away.
     away: Option<Instant>,
     waker: Option<Waker>,
@@ -259,6 +261,16 @@ impl Shared {
         true
     }
 
+    /// Returns the number of ranks of a job that needs no more, if this process is none of them.
+    pub fn spare_of(&self) -> Option<u32> {
+        self.lock().spare_of
+    }
+
+    /// Returns whether the job is over.
+    pub fn is_over(&self) -> bool {
+        self.lock().is_over
+    }
+
     /// Ends a wait of the membership's thread.
     pub fn wake(&self) {
         self.lock().waker.iter().for_each(Waker::wake);
@@ -273,6 +285,7 @@ impl Shared {
         self.done.store(NOTHING_DONE, Ordering::Release);
         (state.run, state.epoch, state.is_aborted) = (Run::Pending, Some(epoch), false);
         (state.finishing, state.stop, state.met) = (None, None, None);
+        state.spare_of = None;
         self.changed.notify_all();
     }
 
@@ -328,6 +341,11 @@ impl Shared {
     pub fn over(&self) {
         self.lock().is_over = true;
         self.changed.notify_all();
+    }
+
+    /// Notes that the job has as many ranks as it wants without this process.
+    pub fn full(&self, ranks: u32) {
+        self.lock().spare_of = Some(ranks);
     }
 
     pub fn refused(&self, error: Error) {

@@ -335,7 +335,8 @@ impl Worker {
                 let is_member = self.member.epoch().is_some_and(|epoch| epoch.contains(id));
                 self.shared.left(if is_member { Left::Alone } else { Left::Succeeded });
             }
-            // A spare waits, a fenced process knocks again, and only members of a job without a
+            MemberAction::Refused(Reason::Full { target }) => self.shared.full(target),
+            // A process that was refused for now or fenced knocks again, and only members of a job without a
             // coordinator of its own stand for it.
             MemberAction::Refused(_) | MemberAction::Fenced { .. } | MemberAction::Stand => {}
         }
