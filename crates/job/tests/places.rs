@@ -156,10 +156,7 @@ fn what_is_missing_or_impossible_is_named() {
             "joining mpirun (Open MPI): where rank 0 is, is not known: MASTER_ADDR is not set",
         ),
         ("SLURM_PROCID=3 SLURM_STEP_NUM_TASKS=7 SLURM_STEP_ID=0", "SLURM_STEP_NODELIST is not set"),
-        (
-            "RANK=0 WORLD_SIZE=2 THINWIRE_COORDINATOR=here",
-            "coordinator is 'here', expected host:port",
-        ),
+        ("RANK=0 WORLD_SIZE=2 THINWIRE_COORDINATOR=here", "address 'here', expected host:port"),
     ];
     for (variables, expected) in table {
         assert_eq!(found(variables).unwrap_err().to_string(), expected);

@@ -64,7 +64,7 @@ pub fn clipped(text: &str, size: Size) -> String {
 /// Returns the lines about the whole job.
 fn heading(state: &State) -> Vec<String> {
     let State { epoch, target, min, max, .. } = state;
-    let present = state.members.iter().filter(|process| process.standing != "lost").count();
+    let present = state.present();
     let epoch = if *epoch == 0 { "no epoch yet".to_owned() } else { format!("epoch {epoch}") };
     let mut lines = vec![format!("{epoch}: {present} of {target} ranks, {min} to {max} allowed")];
     // Programs that tell no figures report their steps all the same.

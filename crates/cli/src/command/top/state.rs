@@ -95,9 +95,14 @@ impl Servers {
 }
 
 impl State {
+    /// Number of members that are connected.
+    pub fn present(&self) -> usize {
+        self.members.iter().filter(|process| process.standing != "lost").count()
+    }
+
     /// Whether the epoch has as many ranks as are wanted, so that no newcomer joins.
     fn is_full(&self) -> bool {
-        self.epoch > 0 && self.members.len() >= self.target as usize
+        self.epoch > 0 && self.present() >= self.target as usize
     }
 
     /// Returns the standing of a rank: `waiting` if it runs and the servers of some shards are away, `spare` if it
