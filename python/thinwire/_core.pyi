@@ -619,7 +619,7 @@ class ServerClient:
         """Counts of a table's cache, as JSON; none without one."""
     def snapshot(self) -> str:
         """Takes a snapshot of the job, with all pushes of this worker; returns the name of its folder."""
-    def tell(self, figures: str) -> None:
-        """Sends figures for people: a JSON object of at most 512 bytes."""
+    def tell(self, steps: int, step_s: float) -> None:
+        """Tells what `thinwire top` shows of this worker after so many steps, each of `step_s` seconds."""
     def leave(self) -> None:
         """Leaves: returns when the others go on without this worker."""

@@ -7,7 +7,7 @@ use std::time::Duration;
 use pyo3::prelude::*;
 use thinwire_job::elastic::{Authority, Epoch, Options, Presence};
 use thinwire_server::{Caching, Client, Definition, Gradient, Origin};
-use thinwire_sync::ExternalBuffer;
+use thinwire_sync::{ExternalBuffer, Live, Time};
 use thinwire_wire::{DType, WORLD_SIZE_MAX, World};
 
 use crate::error::Failure;
@@ -209,9 +209,13 @@ impl ServerClient {
         wait::for_work(py, move || Ok(worker.client().snapshot()?))
     }
 
-    /// Sends figures for people, a JSON object; anything else is sent as none.
-    fn tell(&self, figures: &str) -> PyResult<()> {
-        self.worker()?.presence.tell(serde_json::from_str(figures).unwrap_or_default());
+    /// Tells what `thinwire top` shows of this worker after so many steps, each of `step_s` seconds.
+    fn tell(&self, steps: u64, step_s: f64) -> PyResult<()> {
+        let worker = self.worker()?;
+        let cache_hits = worker.client().all_hits().map(|hits| hits.rate());
+        let time = Time { step_s, compute_s: step_s, ..Time::default() };
+        let live = Live { step: Some(steps), cache_hits, time: Some(time), ..Live::default() };
+        worker.presence.tell(live.object());
         Ok(())
     }
 

@@ -93,6 +93,11 @@ impl Client {
         self.session.caches.hits(table)
     }
 
+    /// Returns the counters of all caches together, or `None` if no table is cached.
+    pub fn all_hits(&self) -> Option<Hits> {
+        self.session.caches.all_hits()
+    }
+
     /// Returns the number of pushes so far.
     pub fn pushes(&self) -> u64 {
         self.pushes

@@ -29,6 +29,9 @@ pub struct Live {
     pub loss: Option<f64>,
     /// Rows of the batch per second, all ranks together.
     pub samples_per_s: Option<f64>,
+    /// Fraction of the looked up rows of servers' tables that this rank's caches had.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cache_hits: Option<f64>,
     /// Time of a step.
     pub time: Option<Time>,
     /// Measured links, each pair of ranks once.

@@ -147,6 +147,10 @@ class ParameterServer:
         """Returns the counters of a table's cache; empty if the table is not cached."""
         return json.loads(self._core.hits(table) or "{}")
 
+    def tell(self, steps: int, step_s: float) -> None:
+        """Tells what `thinwire top` shows of this worker after `steps` steps, each of `step_s` seconds."""
+        self._core.tell(steps, step_s)
+
     def snapshot(self) -> str:
         """Takes a snapshot of all tables that contains all pushes of this worker. Returns the name of its
         folder within the servers' one (`thinwire server --snapshot-dir FOLDER`). Other workers continue.

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
 
 from thinwire.server.job import Gradient, ParameterServer, Table
 from thinwire.server.table import ServedTable
+
+TELL_EVERY_S = 1.0
+"""Seconds between the figures that `thinwire top` shows."""
 
 
 class Stepper:
@@ -32,6 +36,7 @@ class Stepper:
             each.attach(server, name, number)
         self.server, self._weight = server, weight
         self._embeddings = list(embeddings.values())
+        self._told = (0, time.monotonic())
         self.steps = 0
         """Number of steps that this worker has made."""
 
@@ -46,6 +51,14 @@ class Stepper:
         owed = [gradient for each in self._embeddings for gradient in each.owed(weight)]
         self.server.push([*owed, *others])
         self.steps += 1
+        self._tell()
+
+    def _tell(self) -> None:
+        """Tells the figures of the last steps, if it is time."""
+        (steps, since), now_s = self._told, time.monotonic()
+        if now_s - since > TELL_EVERY_S:
+            self._told = (self.steps, now_s)
+            self.server.tell(self.steps, (now_s - since) / (self.steps - steps))
 
     def forget(self) -> None:
         """Drops the gradients since the last step."""

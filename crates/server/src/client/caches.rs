@@ -75,6 +75,13 @@ impl Caches {
         self.tables.get(&table).map(|table| table.cache.hits())
     }
 
+    /// Returns the counters of all caches, or `None` if no table is cached.
+    pub fn all_hits(&self) -> Option<Hits> {
+        let mut sum = Hits::default();
+        self.tables.values().for_each(|table| sum += table.cache.hits());
+        (!self.tables.is_empty()).then_some(sum)
+    }
+
     /// Looks up ids after `time` pushes; `None` if the table is not cached or there are more than [`IDS_MAX`]
     /// ids.
     pub fn begin(&mut self, number: u32, ids: &[u64], time: u64) -> Option<Batch> {

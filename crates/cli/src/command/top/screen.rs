@@ -6,7 +6,7 @@ use super::bars::{LEGEND, bar};
 use super::links::matrix;
 use super::servers;
 use super::state::{Process, State};
-use crate::figures::{bytes, count, digits, ratio, seconds};
+use crate::figures::{bytes, count, digits, percent, ratio, seconds};
 use crate::plain;
 use crate::table::Table;
 
@@ -85,8 +85,18 @@ fn heading(state: &State) -> Vec<String> {
 
 /// Returns a line for each process, with the time of its steps as a bar.
 fn ranks(state: &State, width: usize) -> Vec<String> {
-    let mut table = Table::new(["rank", "process", "host:pid", "state", "step", "per step"]);
-    state.processes().for_each(|process| table.row(row(process, state.standing(process))));
+    let caches = state.processes().any(|process| process.figures.cache_hits.is_some());
+    let with_hits = |cells: [String; 6], hits: String| {
+        let mut cells = cells.to_vec();
+        cells.extend(caches.then_some(hits));
+        cells
+    };
+    let header = ["rank", "process", "host:pid", "state", "step", "per step"].map(str::to_owned);
+    let mut table = Table::new(with_hits(header, "cache hits".to_owned()));
+    for process in state.processes() {
+        let hits = process.figures.cache_hits.map_or_else(|| "-".to_owned(), percent);
+        table.row(with_hits(row(process, state.standing(process)), hits));
+    }
     let mut lines: Vec<String> = table.to_string().lines().map(str::to_owned).collect();
     let length = lines.iter().map(|line| line.chars().count()).max().unwrap_or(0);
     let room = width.saturating_sub(length + 2).min(*BAR.end());
@@ -130,7 +140,7 @@ fn row(process: &Process, standing: &str) -> [String; 6] {
         name(process),
         place(host.as_ref(), *pid),
         standing.to_owned(),
-        process.step.map_or_else(nothing, count),
+        process.step.or(process.figures.step).map_or_else(nothing, count),
         shown_time(process).map_or_else(nothing, |time| seconds(time.step_s)),
     ]
 }
@@ -230,6 +240,16 @@ mod tests {
         assert!(lines.len() < 24, "{lines:#?}");
         let last = lines.last().unwrap().split_whitespace().collect::<Vec<_>>();
         assert_eq!(last[..4], ["14", "none", "hierarchical", "1"]);
+    }
+
+    #[test]
+    fn hits_of_caches_have_a_column_if_there_are_caches() {
+        let mut state = state(2);
+        assert!(!shown(state.clone(), 80)[3].contains("cache hits"));
+        state["members"][1]["figures"]["cache_hits"] = json!(0.875);
+        let lines = shown(state, 100);
+        assert!(lines[3].contains("per step  cache hits"), "{lines:#?}");
+        assert!(lines[5].contains("88 %"), "{lines:#?}");
     }
 
     #[test]
