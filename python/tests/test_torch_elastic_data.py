@@ -272,7 +272,7 @@ def test_data_without_numbers_and_foreign_options_are_refused():
 
     with pytest.raises(InvalidError, match="Endless has no samples by number"):
         Loader(Script((0, 1)), Endless(), Stream(5, 1))
-    with pytest.raises(InvalidError, match="batch_size is the job's"):
+    with pytest.raises(InvalidError, match="batch_size is no option here"):
         Loader(Script((0, 1)), Numbers(5), Stream(5, 1), batch_size=2)
 
 

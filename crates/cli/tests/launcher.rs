@@ -125,7 +125,7 @@ fn members_that_die_are_replaced_as_often_as_allowed() {
     kill(replacement);
     let ended = job.finish();
     let error =
-        "error: 1 rank is left, and the fewest are 2: member 1 was killed by signal 9 (SIGKILL)";
+        "error: 1 rank is left, expected at least 2: member 1 was killed by signal 9 (SIGKILL)";
     assert_eq!(ended.error(), error);
     assert!(ended.hint().contains("--restarts"));
     assert!(!lives(lives_on));

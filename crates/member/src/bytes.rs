@@ -26,7 +26,7 @@ pub(crate) fn write_ids(ids: &[Id], bytes: &mut Vec<u8>) {
     bytes.extend(ids.iter().flat_map(|id| id.0.to_le_bytes()));
 }
 
-/// Fields that were not read yet: little-endian integers, and bytes whose number is known.
+/// Fields that have not been read yet: little-endian integers, and bytes whose number is known.
 #[derive(Clone, Debug)]
 pub struct Fields<'a> {
     rest: &'a [u8],
@@ -127,10 +127,10 @@ impl<'a> Fields<'a> {
         if epoch.is_sound() { Ok(epoch) } else { Err(Corrupt::Epoch { number }) }
     }
 
-    /// Ends, if nothing is left.
+    /// Checks that nothing is left.
     ///
     /// # Errors
-    /// If anything is.
+    /// If any byte is.
     pub fn end(self) -> Result<(), Corrupt> {
         match self.rest.len() {
             0 => Ok(()),

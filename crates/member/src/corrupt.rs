@@ -29,16 +29,16 @@ pub enum Corrupt {
         /// Number of them.
         found: usize,
     },
-    /// Code that stands for nothing.
+    /// Code without a meaning.
     Code {
         /// Name of the field.
         field: &'static str,
         /// The code.
         found: u8,
-        /// Largest code that stands for something.
+        /// Largest code with a meaning.
         max: u8,
     },
-    /// First bytes of something else.
+    /// First bytes that are not those of a saved state.
     Magic,
     /// Version that this build does not read.
     Version {
@@ -52,7 +52,7 @@ pub enum Corrupt {
         /// Flags of the bytes.
         found: u8,
     },
-    /// Checksum of other bytes.
+    /// Checksum that does not match the bytes.
     Checksum {
         /// Checksum that the state carries.
         found: u32,
@@ -71,7 +71,8 @@ pub enum Corrupt {
         /// Bytes for them.
         bytes: usize,
     },
-    /// Epoch without members, with one named twice, or with more holders than members.
+    /// Epoch with number 0, without members, with one named twice, with more holders than members, or with
+    /// steps but no holder.
     Epoch {
         /// Number of the epoch.
         number: u32,
@@ -113,7 +114,8 @@ impl fmt::Display for Corrupt {
             Corrupt::Epoch { number } => {
                 write!(
                     f,
-                    "epoch {number} has no members, repeats one, or has more holders than members"
+                    "epoch {number} is not sound: number 0, no members, a repeated one, more holders than \
+                     members, or steps without a holder"
                 )
             }
         }

@@ -15,7 +15,7 @@ pub fn deal(batch: usize, position: u64, world: World) -> Range<u64> {
     position + start as u64..position + end as u64
 }
 
-/// Returns the part of the batch's rows that a rank has, as a weight for the mean of gradients.
+/// Returns the fraction of the batch's rows that a rank has, which weights its gradient in the mean.
 pub fn weight(batch: usize, world: World) -> f32 {
     part(batch, world.rank(), world.size()).len() as f32 / batch as f32
 }

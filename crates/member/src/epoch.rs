@@ -43,7 +43,7 @@ pub struct State {
     pub done: u64,
 }
 
-/// Word of a process to obey one coordinator alone, and no proposal with a smaller number.
+/// Commitment of a process to obey one coordinator alone, and no proposal with a smaller number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Promise {
     /// Smallest number that the next epoch may have.
@@ -57,7 +57,7 @@ impl Promise {
     pub const NONE: Promise = Promise { number: 0, to: Id(0) };
 }
 
-/// A life of the group: who trains together, from which state.
+/// Version of the group: who trains together, and from which state.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Epoch {
     /// Number of the epoch, from 1; it grows whenever membership changes.

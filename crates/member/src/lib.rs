@@ -12,33 +12,34 @@
 //! |--:|---|---|
 //! | 1 | notices a loss, a leaver, newcomers or another size; sends `Stop` with the next number | promises the number; ends the run (after the step that all agree on, or at once) and reports its last step, which is final |
 //! | 2 | has heard of all that live; chooses the members, holders of the newest state first; saves; sends `Propose` | accepts |
-//! | 3 | all members and enough of the last epoch have accepted; saves; sends `Start` | runs: meets the others, takes over the state from the holders, trains; or is fenced, and knocks as a newcomer |
+//! | 3 | all members and enough of the last epoch have accepted; saves; sends `Start` | runs: meets the others, takes over the state from the holders, trains; or is fenced, and joins again as a newcomer |
 //!
 //! A step that a change interrupts is skipped, and done again in the next epoch by whoever is in it.
 //! Between changes the coordinator only listens: while it is away, training goes on.
 //!
 //! # Laws
 //!
-//! 1. Of two memberships with one number, at most one is believed in by most of its members, and at most
-//!    one starts.
+//! 1. Of two epochs that were proposed with the same number, at most one is accepted by most of its
+//!    members, and at most one starts.
 //! 2. All members of an epoch begin with one state, and apply equal steps one after another. A process
 //!    that is left behind applies at most the step that was under way, and loses its state.
 //! 3. The step count does not go back, unless no holder of the newest state is left, which is said.
-//! 4. When faults end, all processes that want to and may train do so in one epoch within bounded time: joiners,
-//!    fenced processes and both sides of a partition. Leavers are gone.
-//! 5. Fewer ranks than the least, or too few of the last epoch to decide, wait and say so.
+//! 4. When faults end, all processes that want to train and may do so are in one epoch within bounded
+//!    time: joiners, fenced processes and both sides of a partition. Leavers are gone.
+//! 5. With fewer ranks than the minimum, or too few members of the last epoch to decide, a job waits and
+//!    says so.
 //!
 //! `tests/laws` holds them over a hundred thousand schedules of faults.
 //!
 //! # Why they hold
 //!
 //! An epoch needs all of its members for every step, so one member that never starts it prevents its steps
-//! for ever. A promise is to one coordinator and only grows. A change needs half of the last epoch, another
-//! coordinator more than half to take over, so that the two have a member in common: either it has
-//! promised to the newcomer first and the old coordinator cannot decide, or it tells the newcomer of the
-//! epoch that was proposed. Of that epoch, too, the newcomer needs more than half, since the old
-//! coordinator may have started it and go on with the other half. A coordinator whose state is saved
-//! before it acts is alone and needs neither ([`Authority`]).
+//! for ever. A promise is to one coordinator, and its number only grows. A change needs half of the last
+//! epoch, and a new coordinator needs more than half to take over, so the two have a member in common:
+//! either it has promised to the new coordinator first, and the old one cannot decide, or it tells the new
+//! one of the epoch that was proposed. Of that epoch, too, the new coordinator needs more than half, since
+//! the old one may have started it and go on with the other half. A coordinator that saves its state
+//! before it acts on it is the only one, and needs neither ([`Authority`]).
 //!
 //! ```
 //! use std::time::Duration;

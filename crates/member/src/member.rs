@@ -39,7 +39,7 @@ pub enum MemberEvent {
     },
     /// The process wants to leave.
     Leave,
-    /// Processes that a newcomer may ask, as the registry names them.
+    /// Processes that a newcomer may ask for the coordinator, or the coordinator itself.
     Contacts(Vec<Id>),
     /// The deadline has passed.
     Tick,
@@ -66,12 +66,12 @@ pub enum MemberAction {
     Abort,
     /// Becomes coordinator, if enough members agree.
     Stand,
-    /// Is out of the epoch `number`, and knocks as a newcomer without state.
+    /// Is not in epoch `number`, and joins again as a newcomer without state.
     Fenced {
         /// Number of the epoch that has started without it.
         number: u32,
     },
-    /// Was refused.
+    /// Was refused by the coordinator, for now or for good.
     Refused(Reason),
     /// Has left and may end.
     Left,
@@ -111,7 +111,7 @@ pub struct Member {
     coordinator: Option<Id>,
     /// When the coordinator was last heard.
     heard: Duration,
-    /// Since when it is believed lost.
+    /// Time since which it is believed lost.
     suspected: Option<Duration>,
     contacts: Vec<Id>,
     beat: u64,
@@ -119,7 +119,7 @@ pub struct Member {
 }
 
 impl Member {
-    /// A newcomer, which knocks at its contacts.
+    /// Creates a newcomer, which reports to its contacts.
     pub fn new(id: Id, options: Options, fingerprint: u64) -> Member {
         Member {
             id,
@@ -190,7 +190,7 @@ impl Member {
         if self.leaving == Leaving::Left { Duration::MAX } else { self.next_beat }
     }
 
-    /// Takes note of an event at time `now`.
+    /// Handles an event at time `now`, and returns the actions that follow from it.
     pub fn on(&mut self, event: MemberEvent, now: Duration) -> Vec<MemberAction> {
         let mut actions = Vec::new();
         if self.leaving == Leaving::Left {

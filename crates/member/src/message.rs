@@ -52,11 +52,11 @@ pub enum Message {
 /// State of a process, as it tells its coordinator.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Report {
-    /// Number of the report, by which older ones are told from newer.
+    /// Number of the report, which tells newer reports from older ones.
     pub beat: u64,
-    /// Reason why it is sent; beats alone are answered, so that reports and answers end.
+    /// Reason why it is sent. Only beats are answered, so that answers do not cause further reports.
     pub occasion: Occasion,
-    /// Activity of the process.
+    /// What the process does.
     pub standing: Standing,
     /// Coordinator that it obeys.
     pub promised: Promise,
@@ -108,7 +108,7 @@ pub enum Standing {
 /// Manner in which an epoch ends.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Manner {
-    /// After a step that all agree on by a flag in its messages, so that no work is lost. Leavers then
+    /// After a step on which all agree by a flag in its messages, so that no work is lost. Leavers then
     /// hand on their residuals.
     Finish {
         /// Members that are not in the next epoch, in the order of their ranks.

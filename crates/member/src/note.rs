@@ -85,7 +85,7 @@ pub enum Wait {
         /// Fewest ranks.
         min: u32,
     },
-    /// Too few of the last epoch are reachable to rule out that the others go on.
+    /// Too few members of the last epoch are reachable to rule out that the others go on.
     Quorum {
         /// Members that are reachable.
         have: u32,
@@ -97,7 +97,7 @@ pub enum Wait {
         /// Last step of that state.
         done: u64,
     },
-    /// A proposed epoch may have started, and none of its members is reachable.
+    /// A proposed epoch may have started, and too few of its members are reachable to rule that out.
     Proposed {
         /// Number of that epoch.
         number: u32,

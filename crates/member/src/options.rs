@@ -4,16 +4,16 @@ use std::time::Duration;
 
 use thinwire_wire::WORLD_SIZE_MAX;
 
-/// Place where the coordinator lives, and thereby what it needs to decide.
+/// Place where the coordinator lives, which determines how many members it needs for a decision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Authority {
-    /// A process whose state is saved before it acts on it, in a registry or a file: no other
-    /// coordinator can exist, so any survivors may go on.
+    /// A process that saves its state, in a file or in etcd, before it acts on it: no other
+    /// coordinator can decide, so any survivors may go on.
     Saved,
     /// A process that may restart without its state. It needs half of the last epoch for a change,
     /// and after a restart more than half.
     Unsaved,
-    /// A member. If it is lost the first living member succeeds, with more than half of the last
+    /// A member. If it is lost, the first living member succeeds it, with more than half of the last
     /// epoch.
     Elected,
 }
@@ -36,7 +36,7 @@ pub struct Options {
     pub resume: Duration,
     /// Longest time for which two processes that cannot reach each other are kept apart.
     pub quarantine_max: Duration,
-    /// Time after which a leaver goes even if nobody has let it go.
+    /// Time after which a leaver ends even if no epoch without it has started.
     pub leave: Duration,
 }
 
@@ -60,7 +60,7 @@ impl Options {
         self.silence / 8
     }
 
-    /// Returns the age of the last report from which on a process counts as silent.
+    /// Returns the age of the last report above which a process counts as silent.
     ///
     /// The last report may be one beat old when the process falls silent, and the coordinator looks
     /// once per beat, so that [`Options::silence`] bounds the whole.

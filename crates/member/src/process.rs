@@ -56,12 +56,12 @@ pub struct Process {
 }
 
 impl Process {
-    /// A newcomer.
+    /// Creates a newcomer.
     pub fn new(id: Id, options: Options, fingerprint: u64) -> Process {
         Process { member: Member::new(id, options, fingerprint), roster: None, options }
     }
 
-    /// The first process of a new job, which coordinates it.
+    /// Creates the first process of a new job, which coordinates it.
     pub fn founder(id: Id, options: Options, fingerprint: u64) -> Process {
         let mut process = Process::new(id, options, fingerprint);
         process.roster = Some(Roster::found(id, options));
@@ -85,7 +85,7 @@ impl Process {
         self.roster.as_ref().map_or(member, |roster| roster.deadline().min(member))
     }
 
-    /// Takes note of an event at time `now`.
+    /// Handles an event at time `now`, and returns the actions that follow from it.
     pub fn on(&mut self, event: ProcessEvent, now: Duration) -> Vec<ProcessAction> {
         let mut work = Work { now, ..Work::default() };
         match event {
@@ -111,7 +111,8 @@ impl Process {
         work.actions
     }
 
-    /// Keeps member and roster of one mind: who follows another coordinator is none.
+    /// Makes member and roster agree: a process that follows another coordinator has no roster, and a member
+    /// whose own coordinator has given up has none.
     fn agree(&mut self, now: Duration) {
         let is_own = self.member.coordinator() == Some(self.member.id());
         if !is_own {
@@ -150,7 +151,7 @@ impl Process {
         }
     }
 
-    /// Sends whoever takes this process for the coordinator to the one that it follows itself.
+    /// Names the coordinator that this process follows to a process that takes this one for it.
     fn redirect(&self, from: Id, work: &mut Work) {
         let me = self.member.id();
         let is_other = |to: &Id| *to != from && *to != me && from != me;

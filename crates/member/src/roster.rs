@@ -105,8 +105,8 @@ pub struct Roster {
 }
 
 impl Roster {
-    /// The coordinator of a new job, which has no epoch yet. It is for whoever starts the job and nobody
-    /// else: a coordinator that may be a replacement adopts.
+    /// Creates the coordinator of a new job, which has no epoch yet. Only the process that starts the job may
+    /// do so: a coordinator that may replace another one begins with [`Roster::adopt`].
     pub fn found(id: Id, options: Options) -> Roster {
         Roster {
             id,
@@ -163,7 +163,7 @@ impl Roster {
         if self.phase == Phase::Down { Duration::MAX } else { self.next_tick }
     }
 
-    /// Takes note of an event at time `now`.
+    /// Handles an event at time `now`, and returns the actions that follow from it.
     pub fn on(&mut self, event: RosterEvent, now: Duration) -> Vec<RosterAction> {
         let mut actions = Vec::new();
         if self.phase == Phase::Down {
@@ -310,8 +310,8 @@ mod tests {
         member
     }
 
-    /// A beat: delivers messages until nobody has more to say, and ends runs that are to end. Returns what people
-    /// are told, and the leavers of runs that were to finish.
+    /// A beat: delivers messages until nobody has more to say, and ends runs that are to end. Returns what
+    /// people are told, and the leavers of runs that were to finish.
     fn converse(
         roster: &mut Roster,
         members: &mut [Member],

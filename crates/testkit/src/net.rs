@@ -57,7 +57,7 @@ pub trait Node {
     /// Messages between nodes, and orders from outside.
     type Message: Clone + fmt::Debug;
 
-    /// Takes note of an event at time `now`, which starts at zero.
+    /// Handles an event at time `now`, counted from the start of the network, and returns the node's actions.
     fn on(&mut self, event: Event<Self::Message>, now: Duration) -> Vec<Action<Self::Message>>;
 }
 
@@ -75,7 +75,8 @@ pub enum Event<M> {
     },
     /// An order from outside of the network, such as an operator's.
     Order(M),
-    /// A node was killed, and its machine has closed its connections; all its messages have come.
+    /// A node was killed or has exited, and its machine has closed its connections; all its messages have
+    /// come.
     Closed {
         /// The node.
         peer: usize,
@@ -96,7 +97,7 @@ pub enum Action<M> {
     },
     /// Asks for [`Event::Wake`] at this time, instead of any time that was asked for before.
     Wake(Duration),
-    /// Replaces what the node has when it starts again.
+    /// Replaces the bytes that the node has when it starts again.
     Save(Vec<u8>),
     /// Ends the node in good order; it starts again only by [`Fault::Boot`].
     Exit,

@@ -49,7 +49,7 @@ class Cursor:
 
         # Errors
 
-        InvalidError, before anything has changed, if no batch begins there.
+        InvalidError if no batch begins there; nothing has changed then.
         """
         if position is not None:
             self.stream.check(position)

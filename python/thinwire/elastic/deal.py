@@ -2,7 +2,7 @@
 
 Law: the parts are consecutive, hold every row once, and differ by at most one row in length, those of
 smaller ranks being the longer ones. They depend on the batch and the number of ranks alone, so that
-fewer ranks do a step again with the rows that it had. The crate `member` deals in the same way.
+fewer ranks repeat a step with the same rows. The crate `member` deals in the same way.
 """
 
 from __future__ import annotations
@@ -46,5 +46,5 @@ class Deal:
 
     @property
     def weight(self) -> float:
-        """Part of the batch's rows that is this rank's, from 0 to 1: the weight of its mean gradient."""
+        """Fraction of the batch's rows that is this rank's: the weight of its mean gradient."""
         return len(self.rows) / self.batch.length

@@ -43,7 +43,7 @@ pub struct Args {
     /// The job's secret (better given as THINWIRE_TOKEN)
     #[arg(long, env = "THINWIRE_TOKEN", hide_env_values = true, value_name = "SECRET")]
     token: Option<String>,
-    /// One JSON object per event on standard output
+    /// Print one JSON object per event to standard output
     #[arg(long)]
     json: bool,
     #[command(flatten)]
@@ -78,7 +78,8 @@ pub fn run(args: &Args) -> Result<u8> {
     let authority = if is_saved { Authority::Saved } else { Authority::Unsaved };
     ensure!(
         is_saved || !args.servers,
-        "--servers without --state FILE: a coordinator that forgot who has which shard would lose parameters"
+        "--servers without --state FILE or --store: a coordinator that forgot which server has which shard \
+         would lose parameters"
     );
     let options = crate::launch::elastic::options(authority, ranks.clone())?;
     let job = crate::launch::elastic::with_servers(options, args.servers);

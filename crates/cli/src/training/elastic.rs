@@ -2,7 +2,7 @@
 //!
 //! Each epoch is a [`Session`] among its members. It ends after a step that all agree on, or with the loss of
 //! a peer; this process keeps its [`Course`] and its replica as a [`Carried`]. The next epoch begins with the
-//! state of its holders, who re-form their exchange; joiners take the state over. Without holders all begin
+//! state of its holders, which re-form their exchange; joiners take over the state. Without holders all begin
 //! with the last checkpoint, or from the start.
 //!
 //! When all members leave, they save their state together in their last step. If nobody goes on after a
@@ -41,9 +41,9 @@ use crate::output::say;
 
 /// Interval at which a process that waits for an epoch looks for signals.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
-/// What the first rank of a job does with the folder of checkpoints, for the error of the others.
+/// What rank 0 does with the folder of checkpoints, as the error of the other ranks says it.
 const FOLDER: &str = "use the folder of checkpoints";
-/// Longest time for which a process waits until others have saved their state, before it saves its own.
+/// Longest time for which a process waits while others save their state, before it saves its own.
 const TURN: Duration = Duration::from_secs(20);
 
 /// Trains as a member of an elastic job; rank 0 of the last epoch prints. Returns the code to exit with.
@@ -60,7 +60,7 @@ pub fn train(job: &TrainingJob, codecs: &[Option<&Policy>], seat: &elastic::Seat
     let _exported = job.export_metrics(&place)?;
     let interrupt = Interrupt::listen()?;
     let mut facts = job.facts();
-    // Who joins later finds a newer checkpoint, and takes the state of the others over anyway.
+    // A process that joins later finds a newer checkpoint, and takes over the state of the others anyway.
     facts.retain(|(name, _)| name != FIRST_STEP);
     if let Some(policy) = &job.policy {
         let mark = folder::mark(&policy.folder)?;
@@ -161,8 +161,8 @@ impl<'a> Elastic<'a> {
         }
     }
 
-    /// Waits for the next epoch. A signal ends a process that has no state yet at once, and makes one that has
-    /// a state leave.
+    /// Waits for the next epoch. A signal ends a process that has no state yet at once, and makes one that
+    /// has a state leave.
     fn next(&self, membership: &mut Membership) -> Result<Next> {
         if self.kept.is_none() {
             self.interrupt.end_at_once();
@@ -182,7 +182,8 @@ impl<'a> Elastic<'a> {
         }
     }
 
-    /// Writes a checkpoint of what this process has after its last epoch, if nobody has saved as much.
+    /// Writes a checkpoint of this process's state after its last epoch, unless one of the same step or a
+    /// later one exists.
     ///
     /// # Errors
     /// If it cannot be written.
@@ -213,14 +214,14 @@ impl<'a> Elastic<'a> {
         Ok(())
     }
 
-    /// Says where the training goes on that nobody goes on with now.
+    /// Says after which step the training has stopped, and how to resume it.
     fn say_stopped(&self, done: u64, checkpoint: Option<&Path>) {
         let way = checkpoint.map_or(String::new(), |path| format!("; {}", machine::go_on(path)));
         let steps = self.job.recipe.steps;
         say(format!("nobody goes on: stopped after step {done} of {steps}{way}"));
     }
 
-    /// The replica of this process as a world of its own.
+    /// Returns the replica of this process as a world of its own.
     fn engine_alone<'b>(
         &self,
         mut carried: Carried,
@@ -243,7 +244,7 @@ impl<'a> Elastic<'a> {
         let timeout = self.job.settings.link.timeout();
         let mut group = Group::new(link).with_timeout(timeout);
         let lock = match epoch.number {
-            // Where the first rank may not have the folder, none trains without it.
+            // If rank 0 cannot use the folder, no rank trains without it.
             1 => {
                 let held = folder::hold(policy, place.rank, self.job.resume.as_ref());
                 shared::all_done(held, FOLDER, |row| Ok(all_gather(&mut group, row)?))?
@@ -297,8 +298,8 @@ impl<'a> Elastic<'a> {
         }
     }
 
-    /// The replica with the newest state, and the course up to it. Where this fails with a peer, what this
-    /// process has is kept for the next epoch.
+    /// Returns the replica with the newest state, and the course up to it. If this fails because a peer is
+    /// lost, this process keeps its own state for the next epoch.
     fn begin<'b>(
         &mut self,
         membership: &Membership,
@@ -351,7 +352,7 @@ impl<'a> Elastic<'a> {
         Ok((engine, course))
     }
 
-    /// The replica of an epoch of which nobody has the state: it begins with a checkpoint, or at the
+    /// Returns the replica of an epoch without holders, which begins with a checkpoint, or at the
     /// beginning.
     fn found<'b>(
         &self,
@@ -369,8 +370,9 @@ impl<'a> Elastic<'a> {
         let step = checkpoint.map_or(0, step_of);
         let steps = engine.machine.gather(&[step as f32])?;
         if let Some(other) = steps.iter().find(|other| **other != step as f32) {
-            let error =
-                anyhow!("this rank finds a checkpoint of step {step}, another one of step {other}");
+            let error = anyhow!(
+                "this rank finds a checkpoint of step {step}, another rank one of step {other}"
+            );
             return Err(hinted(
                 error,
                 "--checkpoint-dir must be a folder that all ranks share, or none",
@@ -391,7 +393,7 @@ impl<'a> Elastic<'a> {
         Course::new(self.codec, Trace::default(), first).of_job(epoch.coordinator.to_string())
     }
 
-    /// The newest checkpoint, if the job of this name has written it.
+    /// Returns the newest checkpoint, if the job of this name has written it.
     fn newest(&self, job: &str) -> Result<Option<Checkpoint>> {
         let Some(policy) = &self.job.policy else { return Ok(None) };
         let newest = latest(&policy.folder)?.map(|path| Checkpoint::open(&path)).transpose()?;
@@ -399,7 +401,8 @@ impl<'a> Elastic<'a> {
     }
 }
 
-/// Says with which state an epoch begins of which nobody has one, unless it is the first.
+/// Says with which checkpoint an epoch without holders begins, or that it begins at step 0 although it is not
+/// the first.
 fn tell_origin(epoch: u32, checkpoint: Option<&Checkpoint>) {
     match checkpoint {
         Some(checkpoint) => {
@@ -413,7 +416,7 @@ fn tell_origin(epoch: u32, checkpoint: Option<&Checkpoint>) {
     }
 }
 
-/// Tells the coordinator that all steps are done; rank 0 tells people if it does not hear of it.
+/// Tells the coordinator that all steps are done; if that fails, rank 0 says so.
 fn tell_completion(membership: &Membership, rank: u32) {
     if let Err(error) = membership.complete()
         && rank == 0
@@ -424,7 +427,7 @@ fn tell_completion(membership: &Membership, rank: u32) {
     }
 }
 
-/// Hands on what leavers owe, each to a rank that stays, at the end of an epoch.
+/// Hands the residuals of each leaver to a rank that stays, at the end of an epoch.
 fn hand_on(membership: &Membership, channel: &Channel, carried: &mut Carried) -> Result<()> {
     let me = channel.world().rank();
     for (leaver, heir) in membership.heirs() {

@@ -1,7 +1,7 @@
 //! Steps that all ranks take alike with the folder of checkpoints.
 //!
-//! A folder that ranks do not share would be noticed with the first checkpoint only, which by default
-//! comes after the last step. Law: where ranks write to different folders, no step is taken.
+//! A folder that ranks do not share would be noticed only at the first checkpoint, which by default
+//! comes after the last step. Law: if ranks write to different folders, no step is taken.
 
 use std::fs;
 use std::path::Path;
@@ -39,7 +39,7 @@ pub fn check_folder(policy: Option<&CheckpointPolicy>, rank: u32, group: &mut Gr
     missed(folder, &all?)
 }
 
-/// The error of the first rank that has not seen the file.
+/// Fails with the error of the first rank that has not seen the file.
 fn missed(folder: &Path, all: &[f32]) -> Result<()> {
     let folder = folder.display();
     let message = match all.iter().position(|sees| *sees == 0.0) {
@@ -50,7 +50,7 @@ fn missed(folder: &Path, all: &[f32]) -> Result<()> {
     Err(hinted(anyhow!(message), HINT))
 }
 
-/// The draft of a step's checkpoint, once rank 0 has begun it; all ranks call this.
+/// Returns the draft of a step's checkpoint, once rank 0 has begun it; all ranks call this.
 ///
 /// # Errors
 /// If rank 0 cannot begin it, its folder was moved, or a rank is lost.
@@ -66,7 +66,7 @@ pub fn begin(
     all_done(draft, PART, gather)
 }
 
-/// Returns a rank's result of doing `what`, once all have theirs; all ranks call this.
+/// Returns this rank's result of doing `what`, once all ranks have theirs; all ranks call this.
 ///
 /// # Errors
 /// If this rank or another one failed, or a rank is lost.

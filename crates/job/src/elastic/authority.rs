@@ -74,7 +74,7 @@ impl Authority {
         }
     }
 
-    /// Takes note of an event at time `now`.
+    /// Handles an event at time `now`, and returns the actions that follow from it.
     pub fn on(&mut self, event: RosterEvent, now: Duration) -> Vec<RosterAction> {
         let mut actions = self.begin(&event, now);
         if let Authority::Decided(roster) = self {

@@ -1,8 +1,8 @@
 //! Candidates: processes that can host a job's coordinator. A store says which one does.
 //!
-//! The candidate that leads keeps a lease alive. The others watch the coordinator, and follow what it decides.
-//! If the leader's process ends, the machine refuses connections at once: then another candidate leads,
-//! without waiting for the lease. After any other loss they wait until the lease has run out.
+//! The candidate that leads keeps a lease alive. The others watch the coordinator, and follow what it
+//! decides. If the leader's process ends, its machine refuses connections at once: then another candidate
+//! leads, without waiting for the lease. After any other loss they wait until the lease has run out.
 
 mod campaign;
 
@@ -59,7 +59,8 @@ impl Candidate {
     /// `tell` is called with every event, from other threads, and must not block.
     ///
     /// # Errors
-    /// If the store does not answer or asks for what is not given, or the token is missing or too short.
+    /// If the store does not answer or asks for TLS or a user, the token is missing or too short, or the
+    /// authority of the job is not [`Authority::Saved`].
     pub fn begin(
         store: &Store,
         (listen, token): (Option<&str>, &str),

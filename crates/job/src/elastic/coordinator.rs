@@ -33,15 +33,16 @@ pub struct Coordinator {
 impl Coordinator {
     /// Listens on `address`, host:port as processes reach it (port 0 for any that is free).
     ///
-    /// With a `state` file the coordinator goes on from there, and keeps its state in it. Without one it
-    /// founds a job at once if [`Authority::Saved`](thinwire_member::Authority::Saved) says that no other coordinator can exist, and if
-    /// [`Authority::Unsaved`](thinwire_member::Authority::Unsaved) does not, it first looks whether processes of a running job come.
+    /// With a `state` file the coordinator goes on from there, and keeps its state in it. Without one, a
+    /// coordinator with [`Authority::Saved`](thinwire_member::Authority::Saved) founds a job at once, since
+    /// no other coordinator can exist; one with [`Authority::Unsaved`](thinwire_member::Authority::Unsaved)
+    /// first looks whether processes of a running job come.
     ///
     /// `tell` is called with every event, from the coordinator's thread, and must not block.
     ///
     /// # Errors
     /// If the address is unknown or taken, the token is missing or too short beyond this machine, or the
-    /// file cannot be read or written, or is none.
+    /// file cannot be read or written, or has no state of a coordinator.
     pub fn bind(
         address: &str,
         token: &str,
@@ -92,7 +93,7 @@ impl Coordinator {
     /// Sets the number of ranks that are wanted.
     ///
     /// # Errors
-    /// If the job's limits exclude it.
+    /// If the job's limits exclude it, the job has not begun or is over, or its state cannot be saved.
     pub fn resize(&self, target: u32) -> Result<(), Error> {
         let (sender, receiver) = channel();
         self.server.call(move |service, now, out| {

@@ -12,9 +12,9 @@ use super::views::{VIEWS_BYTES_MAX, VIEWS_REQUEST_BYTES_MAX};
 
 /// Most bytes of the figures of a process.
 pub const FIGURES_BYTES_MAX: usize = 16 << 10;
-/// Most bytes of a text from the coordinator, but of a status.
+/// Most bytes of a text from the coordinator other than a status.
 const TEXT_BYTES_MAX: usize = 4096;
-/// Most bytes of a request, but for one about views.
+/// Most bytes of a request, except one about views.
 pub const REQUEST_BYTES_MAX: usize = {
     let join = 10 + FACTS_MAX * (4 + NAME_BYTES_MAX + VALUE_BYTES_MAX);
     if join > 1 + MESSAGE_BYTES_MAX { join } else { 1 + MESSAGE_BYTES_MAX }
@@ -39,7 +39,7 @@ const VIEWS_REFUSED: u8 = 23;
 /// Message to the coordinator.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Request {
-    /// The process behind this connection, first of all.
+    /// Id and facts of the process, which it sends before anything else.
     Join {
         /// Id of the process.
         id: Id,
@@ -128,7 +128,7 @@ impl Request {
     /// Reads a request.
     ///
     /// # Errors
-    /// If it is none.
+    /// If the bytes are no request.
     pub fn parse(bytes: &[u8]) -> Result<Request, link::Error> {
         parse_request(bytes).ok_or_else(|| strange("request to a coordinator", bytes))
     }
@@ -154,7 +154,7 @@ fn parse_request(bytes: &[u8]) -> Option<Request> {
 }
 
 impl Reply {
-    /// Returns the reply as it travels. Longer texts are cut, but for a status and for views.
+    /// Returns the reply as it travels. The text of a refusal is cut at 4096 bytes.
     pub fn to_bytes(&self) -> Vec<u8> {
         match self {
             Reply::Welcome { coordinator, silence_ms } => {
@@ -177,7 +177,7 @@ impl Reply {
     /// Reads a reply.
     ///
     /// # Errors
-    /// If it is none.
+    /// If the bytes are no reply.
     pub fn parse(bytes: &[u8]) -> Result<Reply, link::Error> {
         parse_reply(bytes).ok_or_else(|| strange("message of a coordinator", bytes))
     }

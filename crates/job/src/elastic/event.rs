@@ -26,7 +26,7 @@ impl Event {
         Event { time: SystemTime::now(), text, json }
     }
 
-    /// The event that a coordinator's note of its workers tells of.
+    /// Returns the event that a coordinator's note of its workers tells of.
     pub(super) fn of(note: &Note, epoch: Option<&Epoch>) -> Event {
         match note {
             Note::Started { number, joined, gone, interruption } => {
@@ -96,7 +96,7 @@ impl Event {
         )
     }
 
-    /// This process coordinates a job that many could.
+    /// This process coordinates a job that several processes could coordinate.
     pub(super) fn leading(address: &str) -> Event {
         Event::new(
             format!("this process coordinates the job, at {address}"),
@@ -197,7 +197,7 @@ fn changes((joined, gone, interruption): Change<'_>) -> String {
     if !gone.is_empty() {
         text += &format!("; gone: {}", list(gone.iter().map(|(id, why)| gone_text(*id, *why))));
     }
-    // A loss explains itself, but for two members that cannot reach each other.
+    // A loss explains itself, unless two members cannot reach each other.
     let is_cut = |(_, why): &(Id, Gone)| *why == Gone::Cut;
     let explains = (joined.is_empty() && gone.is_empty()) || gone.iter().any(is_cut);
     if let Some(reason) = interruption.filter(|_| explains) {
@@ -250,7 +250,8 @@ pub(super) fn waiting(role: Role, wait: Wait) -> String {
         }
         Wait::Quorum { have, need } => {
             format!(
-                "{have} of {need} members of the last epoch are reachable, which others may go on with"
+                "members of the last epoch that are reachable: {have}, expected at least {need}; the others \
+                 may go on without them"
             )
         }
         Wait::Holder { done: 0 } => "no member of the last epoch is reachable".to_owned(),
@@ -259,7 +260,8 @@ pub(super) fn waiting(role: Role, wait: Wait) -> String {
         }
         Wait::Proposed { number } => {
             format!(
-                "epoch {number} may have started elsewhere, and none of its members is reachable"
+                "epoch {number} may have started elsewhere, and too few of its members are reachable to rule \
+                 that out"
             )
         }
         Wait::Unknown => "no member of the job has been heard of".to_owned(),

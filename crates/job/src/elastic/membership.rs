@@ -82,10 +82,10 @@ pub struct Membership {
 }
 
 impl Membership {
-    /// Joins a job: tells its coordinator the `facts`, which must be equal on all its processes, and
-    /// begins to knock.
+    /// Joins a job: tells its coordinator the `facts`, which must be equal on all its processes, and from
+    /// then on asks to be in its epochs.
     ///
-    /// Of `options`, the time of silence is the coordinator's.
+    /// The coordinator's time of silence replaces that in `options`.
     ///
     /// # Errors
     /// If the coordinator does not answer within the timeout of `settings`, has another token, or has
@@ -99,8 +99,8 @@ impl Membership {
         Membership::enter(seat, settings, options, (facts, settings.timeout))
     }
 
-    /// Joins a job as [`Membership::join`] does; a wait for an epoch fails when the coordinator has been away for
-    /// the time `absence`.
+    /// Joins a job as [`Membership::join`] does; a wait for an epoch fails when the coordinator has been away
+    /// for the time `absence`.
     pub(super) fn enter(
         seat: &Seat,
         settings: &Settings,
@@ -148,8 +148,8 @@ impl Membership {
     /// ended with [`Membership::halted`].
     ///
     /// # Errors
-    /// If the coordinator refuses this process, or is away for the whole timeout while nothing else is
-    /// left to do.
+    /// If the coordinator refuses this process or is away for the whole timeout meanwhile, or the members of
+    /// an epoch cannot connect for a reason that a later epoch would not mend.
     #[expect(
         clippy::should_implement_trait,
         reason = "epochs are waited for, and waiting may fail"
@@ -158,8 +158,8 @@ impl Membership {
         Ok(self.next_until(None)?.expect("without a deadline there is a next thing to do"))
     }
 
-    /// Waits as [`Membership::next`] does, but returns none if no epoch has started within `timeout`: a process
-    /// that waits may be told to leave.
+    /// Waits as [`Membership::next`] does, but returns none if no epoch has started within `timeout`: a
+    /// process that waits may be told to leave.
     ///
     /// # Errors
     /// As [`Membership::next`].
@@ -191,8 +191,8 @@ impl Membership {
         }
     }
 
-    /// Waits until an epoch has started, without meeting its members; none if none has within `timeout`. Its state
-    /// counts as there at once.
+    /// Waits until an epoch has started, without meeting its members; returns none if none has within
+    /// `timeout`. The state of the epoch counts as received at once.
     ///
     /// # Errors
     /// If the coordinator refuses this process.
@@ -212,7 +212,8 @@ impl Membership {
         self.shared.meet(epoch, world)?.transpose().map_err(Error::from)
     }
 
-    /// Ends the run of an epoch without meeting as soon as it is to end; returns whether it is so within `timeout`.
+    /// Waits until the run of an epoch without meeting is to end, and ends it; returns false if it is not to
+    /// end within `timeout`.
     pub(super) fn halt_if_told(&self, timeout: Duration) -> bool {
         let is_told = self.shared.wait_for_halt(Instant::now() + timeout);
         if is_told {
@@ -226,13 +227,14 @@ impl Membership {
         self.shared.left(Left::Alone);
     }
 
-    /// Sets what ends the present run at once, so that whatever waits in it fails. `stop` is called once,
-    /// from another thread, or from this one if the run is to end already. It must not block.
+    /// Sets the callback that ends the present run at once, so that whatever waits in it fails. `stop` is
+    /// called at most once, from another thread, or from this one if the run is to end already. It must not
+    /// block.
     pub fn on_abort(&self, stop: impl Fn() + Send + 'static) {
         self.shared.on_abort(Box::new(stop));
     }
 
-    /// Returns how many ranks the job has and wants, if this process is no member because of that: a spare, which
+    /// Returns the number of ranks that the job wants, if it has them all and this process is a spare, which
     /// joins when a rank is lost or the job grows.
     pub fn spare_of(&self) -> Option<u32> {
         self.shared.spare_of()
@@ -244,14 +246,14 @@ impl Membership {
     }
 
     /// Returns the members that are not in the next epoch, once the coordinator has asked to end this one
-    /// after a step that all agree on. Next to free.
+    /// after a step that all agree on. Costs next to nothing.
     pub fn finishing(&self) -> Option<Vec<Id>> {
         self.shared.finishing()
     }
 
-    /// Returns each leaver of an epoch that ends after a step that all agree on, with the rank that takes on
-    /// what it owes. Waits until the coordinator has named the leavers, since another rank may have said first
-    /// that the epoch ends; without its word there are none.
+    /// Returns each leaver of an epoch that ends after a step that all agree on, with the rank that takes
+    /// over its residuals. Waits until the coordinator has named the leavers, since another rank may have
+    /// said first that the epoch ends; returns none if it does not name them within two seconds.
     pub fn heirs(&self) -> Vec<(Rank, Rank)> {
         let leavers = self.shared.wait_for_leavers(Instant::now() + NOTICE);
         heirs(&self.shared.members(), &leavers)
@@ -262,7 +264,7 @@ impl Membership {
         self.shared.done.store(done, Ordering::Release);
     }
 
-    /// Notes that the step `done` was applied. Next to free; called after every step.
+    /// Notes that the step `done` was applied. Costs next to nothing; called after every step.
     pub fn applied(&self, done: u64) {
         self.shared.done.store(done, Ordering::Release);
     }
@@ -291,21 +293,21 @@ impl Membership {
         self.command(Command::Leave);
     }
 
-    /// Notes that the run takes no step any more and that nobody goes on after it: the process saves its state
+    /// Notes that the run takes no further step and that nobody goes on after it: the process saves its state
     /// together with its peers, however long that takes, and no abort ends their group.
     pub fn closing(&self) {
         self.shared.run_ended();
     }
 
-    /// Leaves at once, without waiting for the coordinator's permission: nobody goes on with the state of this
-    /// process, or it is saved.
+    /// Leaves at once, without waiting for the coordinator's permission: nobody goes on with the state of
+    /// this process, or it is saved.
     pub fn depart(&self) {
         self.command(Command::Depart);
         self.shared.wait_for_end(Instant::now() + DEPARTURE);
     }
 
-    /// Tells that all steps are done: the job is over for every process. A coordinator that is away hears of it
-    /// if it comes back within ten seconds.
+    /// Tells that all steps are done: the job is over for every process. A coordinator that is away hears of
+    /// it if it comes back within ten seconds.
     ///
     /// # Errors
     /// If the coordinator has not heard of it by then.
@@ -322,8 +324,9 @@ impl Membership {
         Err(error.with_hint("when it is back, end it and remove its state: the job is complete"))
     }
 
-    /// Sends figures for people in the place of the last ones: step, loss and the like. `host` and `pid` of this
-    /// process are added, and `member`, its launcher's number for it. More than 16 KiB of JSON are dropped.
+    /// Sends figures for people, which replace the last ones: step, loss and the like. `host` and `pid` of
+    /// this process are added, and `member`, its launcher's number for it. Figures of more than 16 KiB of
+    /// JSON are not sent.
     pub fn tell(&self, mut figures: Map<String, Value>) {
         let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
         figures.insert("host".to_owned(), json!(host));

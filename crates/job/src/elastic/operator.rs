@@ -42,8 +42,9 @@ impl Operator {
     }
 
     /// Returns the state of the job as JSON: `epoch`, `step`, `target`, `min`, `max`, `waiting`, `end`,
-    /// `members` by rank, and `newcomers`, each with `id`, `rank`, `standing`, `step` and `figures`. A standing
-    /// is `newcomer`, `running`, `halted`, `silent` (not heard of lately) or `lost` (not connected).
+    /// `servers` (null for a job without), `members` by rank, and `newcomers`, each with `id`, `rank`,
+    /// `standing`, `step` and `figures`. A standing is `newcomer`, `running`, `halted`, `silent` (not heard
+    /// of lately) or `lost` (not connected).
     ///
     /// # Errors
     /// If the coordinator does not answer.
@@ -57,7 +58,8 @@ impl Operator {
     /// Sets the number of ranks that are wanted.
     ///
     /// # Errors
-    /// If the job's limits exclude it, or the coordinator does not answer.
+    /// If the job's limits exclude it, the job has not begun or is over, or the coordinator does not answer
+    /// or cannot save its state.
     pub fn resize(&mut self, target: u32) -> Result<(), Error> {
         match self.ask(&Request::Resize(target))? {
             Reply::Resized(_) => Ok(()),

@@ -1,7 +1,7 @@
 //! Presence of a process that is in every epoch without meeting its other members.
 //!
-//! Servers, and workers that exchange nothing with each other, or only in one epoch, need to know who is there and have nothing to
-//! stop for a change of members: a thread goes from epoch to epoch for them.
+//! Servers, and workers that exchange nothing with each other, or only in one epoch, need to know who is
+//! there and have nothing to stop for a change of members: a thread goes from epoch to epoch for them.
 
 mod life;
 
@@ -37,9 +37,9 @@ pub struct Presence {
 
 impl Presence {
     /// Joins a job with the role of the seat's id: tells its coordinator the `facts`, which must be equal on
-    /// all its processes of that role, and begins to knock.
+    /// all its processes of that role, and from then on asks to be in its epochs.
     ///
-    /// Of `options`, the time of silence is the coordinator's.
+    /// The coordinator's time of silence replaces that in `options`.
     ///
     /// # Errors
     /// If the coordinator does not answer within the timeout of `settings`, has another token, has no servers
@@ -77,34 +77,35 @@ impl Presence {
         self.life.wait(seen, timeout)
     }
 
-    /// Sets what is called, from another thread, when an epoch starts and when the presence is over; it must not
-    /// block. It is called at once if an epoch has started already.
+    /// Sets what is called, from another thread, when an epoch starts and when the presence is over; it must
+    /// not block. It is called at once if an epoch has started already.
     pub fn on_change(&self, change: impl Fn() + Send + Sync + 'static) {
         self.life.on_change(Arc::new(change));
     }
 
-    /// Connects to the other members of an epoch, for processes that do exchange something while it is theirs;
+    /// Connects to the other members of an epoch, for processes that do exchange something in it; returns
     /// none if the epoch ends before all have met. The connections outlive the epoch.
     ///
     /// # Errors
-    /// If this process is none of its members, or another one is not reached.
+    /// If this process is no member of the epoch, or another member cannot be reached.
     pub fn meet(&self, epoch: &Epoch) -> Result<Option<Link>, Error> {
         self.membership.meet(epoch)
     }
 
-    /// Notes that this process has done so many steps of the job: the next epoch tells the most that any has.
+    /// Notes that this process has done `done` steps of the job. The next epoch names the largest such number
+    /// of its members.
     pub fn applied(&self, done: u64) {
         let begun = self.life.epoch().map_or(0, |epoch| epoch.done);
         self.membership.applied(done.max(begun));
     }
 
-    /// Notes that the connection to another member broke. If that one is there after all, one of the two is left
-    /// out of the epochs of the next seconds: a peer that can be reached anew is better reached anew.
+    /// Notes that the connection to another member broke. If that member is there after all, one of the two
+    /// is left out of the epochs of the next seconds, so try to connect again first.
     pub fn lost(&self, id: Id) {
         self.membership.lose(id);
     }
 
-    /// Sends figures for people in the place of the last ones, as [`Membership::tell`] does.
+    /// Sends figures for people, which replace the last ones, as [`Membership::tell`] does.
     pub fn tell(&self, figures: Map<String, Value>) {
         self.membership.tell(figures);
     }
@@ -127,8 +128,8 @@ impl Presence {
         self.membership.complete()
     }
 
-    /// Leaves: returns when the others go on without this process, or the coordinator could have let it go for
-    /// long.
+    /// Leaves, and returns when the others go on without this process, or when the coordinator has not let it
+    /// go for longer than [`Options::leave`].
     pub fn leave(&self) {
         self.membership.leave();
         if !self.life.wait_for_end(Instant::now() + self.leave + DEPARTURE) {

@@ -116,7 +116,7 @@ impl Saving {
     /// Saves a state.
     ///
     /// # Errors
-    /// An event for people if that has become impossible, none if it still is.
+    /// If it cannot be saved: an event for people the first time, none for further failures in a row.
     pub fn save(&mut self, bytes: &[u8]) -> Result<(), Option<Event>> {
         let Some(registry) = &mut self.registry else { return Ok(()) };
         let was_due = std::mem::replace(&mut self.is_due, true);

@@ -60,11 +60,11 @@ impl Seat {
 }
 
 /// Returns the seat of this process, or none if `THINWIRE_MEMBER` is not set: then its job is not
-/// elastic. Address and token are as given, else those of `THINWIRE_COORDINATOR` and `THINWIRE_TOKEN`. A store
-/// in the former comes first.
+/// elastic. Address and token are those given, or else those of `THINWIRE_COORDINATOR` and `THINWIRE_TOKEN`.
+/// A store in `THINWIRE_COORDINATOR` takes precedence over a given address.
 ///
 /// # Errors
-/// If the id is none, or address or token are missing.
+/// If the id or the address is malformed, or address or token are missing.
 pub fn seat(given: &Given, variables: Variables<'_>) -> Result<Option<Seat>, Error> {
     let Some(text) = variables(VARIABLE) else { return Ok(None) };
     let id = match text.as_str() {

@@ -79,7 +79,8 @@ impl CoordinatorService {
     /// Sets the number of ranks that are wanted.
     ///
     /// # Errors
-    /// If the job's limits exclude it: a text.
+    /// A text that says why, if the job's limits exclude it, the job has not begun or is over, or its state
+    /// cannot be saved.
     pub fn resize(&mut self, target: u32, now: Instant, out: &mut Outbox) -> Result<(), String> {
         match self.decide(Role::Worker, RosterEvent::Resize { id: OPERATOR, target }, now, out) {
             Some(Message::Refuse(Reason::Size { found, min, max })) => {
@@ -90,7 +91,9 @@ impl CoordinatorService {
                 (self.tell)(&Event::resized(target));
                 Ok(())
             }
-            None => Err("the job has not begun, or its state cannot be saved".to_owned()),
+            None => {
+                Err("the job has not begun or is over, or its state cannot be saved".to_owned())
+            }
         }
     }
 

@@ -22,7 +22,7 @@ pub struct Side {
     pub known: BTreeMap<Id, Known>,
     /// Numbers of the epochs whose keys may be in the store.
     epochs: BTreeSet<u32>,
-    /// There is somebody to wait for: before, no news is worth telling.
+    /// Whether there is somebody to wait for; before that, no news is worth telling.
     pub has_begun: bool,
 }
 

@@ -1,5 +1,5 @@
-//! All that a coordinator decides about, and as what it is saved: the workers' side, and that of the servers
-//! with their views if the job has any.
+//! Sides of a coordinator, about which it decides, and their saved form: that of the workers, and that of the
+//! servers with their views if the job has any.
 
 use std::time::Duration;
 
@@ -86,7 +86,7 @@ impl Sides {
     /// Returns the sides of a job that begins, or that goes on from what was saved.
     ///
     /// # Errors
-    /// If the saved state cannot be read, or is none of this job.
+    /// If the saved state cannot be read, or is not that of such a job.
     pub fn begin(saving: &mut Saving, job: &mut Job) -> Result<Sides, Error> {
         let (workers, servers) = read(saving, job.servers.is_some())?.unzip();
         let mut sides = Sides::of_workers(authority(saving, workers, job.workers)?);

@@ -44,7 +44,7 @@ const BYTES_MAX: usize = MESSAGE_BYTES_MAX / 2;
 /// Returns the state of the job: `epoch` (0 before the first), `step` with which it began, `target`, `min`,
 /// `max`, `waiting` (a text or null), `end` (`complete`, `stop` or null), `members` by rank and
 /// `newcomers`, each with `id`, `rank` (null for a newcomer), `standing` (`newcomer`, `running`, `halted`,
-/// `silent` or `lost`), `step` and `figures`; `servers` (null if there are none to be) with the same fields but
+/// `silent` or `lost`), `step` and `figures`; `servers` (null for a job without) with the same fields except
 /// `end`, and the figures of the view service.
 pub fn describe(sides: &Sides, end: Option<End>, now: Instant) -> String {
     let text = |shown| state(sides, shown, end, now).to_string();

@@ -26,21 +26,21 @@ pub const VIEWS_BYTES_MAX: usize = thinwire_link::service::MESSAGE_BYTES_MAX / 2
 /// State machine beside the coordinator that decides which server keeps what. It runs on the coordinator's
 /// thread, without clock or sockets, and must not block.
 pub trait ViewService: Send {
-    /// An epoch of workers or of servers has started. The last epoch of each role is told again after a restart
-    /// of the coordinator.
+    /// An epoch of workers or of servers has started. The last epoch of each role is told again after a
+    /// restart of the coordinator.
     fn started(&mut self, role: Role, epoch: u32, members: &[Id]);
 
-    /// May look which servers are known to be dead, whether they are in the last epoch or not; called after every event.
-    /// A server that is only silent may be cut off, and counts as alive.
+    /// Learns which servers are known to be dead, whether they are in the last epoch or not; called after
+    /// every event. A server that is only silent may be cut off, and counts as alive.
     fn look(&mut self, _is_dead: &dyn Fn(Id) -> bool) {}
 
     /// The process `from` asks for something; `Id(0)` is a process that only reads.
     ///
     /// # Errors
-    /// A refusal, which is told to that process alone; nothing has changed then.
+    /// A refusal, which is told to that process alone; it must leave the state unchanged.
     fn request(&mut self, from: Id, request: &[u8]) -> Result<(), String>;
 
-    /// Returns figures for people, which stand beside those of the servers in the coordinator's state.
+    /// Returns figures for people, which are added to those of the servers in the coordinator's status.
     fn figures(&self) -> Map<String, Value> {
         Map::new()
     }
@@ -52,10 +52,10 @@ pub trait ViewService: Send {
     /// version in it, since a coordinator that was replaced may still send an old state.
     fn state(&self) -> Vec<u8>;
 
-    /// Goes on from a saved state, first of all.
+    /// Goes on from a saved state; called before any other method.
     ///
     /// # Errors
-    /// If it is none, in one line.
+    /// A line that says why, if the bytes are no such state.
     fn restore(&mut self, state: &[u8]) -> Result<(), String>;
 }
 
@@ -64,7 +64,7 @@ pub type Views = Box<dyn FnMut() -> Box<dyn ViewService> + Send>;
 
 /// Servers of a job, and what decides about them.
 pub struct Servers {
-    /// Settings of the servers' roster; the authority is saved.
+    /// Settings of the servers' roster, whose authority must be [`Authority::Saved`].
     pub options: Options,
     /// Maker of the view service.
     pub views: Views,
@@ -96,10 +96,10 @@ pub struct Job {
 }
 
 impl Job {
-    /// Checks that the place of the coordinator is one that it can have.
+    /// Checks the authority of the job's coordinator.
     ///
     /// # Errors
-    /// If it is not.
+    /// If it is elected, or the job has servers and it is not saved.
     pub(super) fn check(&self) -> Result<(), Error> {
         if self.workers.authority == Authority::Elected {
             return Err(Error::invalid(

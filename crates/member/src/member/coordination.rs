@@ -1,9 +1,9 @@
 //! Messages of a coordinator, and when a member obeys them.
 //!
-//! A member obeys one coordinator at a time and never an older promise. It changes the coordinator only
-//! by a hail with a larger number, and only if it has not heard of its own lately. An epoch that was
-//! proposed starts only while the promise that it was accepted with is still the last: whoever has
-//! promised to another coordinator since then prevents it for ever, which that coordinator relies on.
+//! A member obeys one coordinator at a time, and never an older promise. It promises to another one only in
+//! answer to a hail with a larger number, and only if it has not heard from its own lately. An epoch that was
+//! proposed starts only while the promise that it was accepted with is still the last: whoever has promised
+//! to another coordinator since then prevents it for ever, which that coordinator relies on.
 
 use std::time::Duration;
 
@@ -56,7 +56,7 @@ impl Member {
         self.report_to(from, Some(Box::new(known)), actions);
     }
 
-    /// Whether another coordinator may be followed: the own one is lost, or there never was one.
+    /// Whether another coordinator may be followed: this process has lost its own, or never had one.
     fn is_free(&self, now: Duration) -> bool {
         let is_stranger = self.epoch.is_none() && self.accepted.is_none();
         is_stranger || self.is_suspect(now) || now > self.heard + self.options.silence / 2
@@ -88,7 +88,7 @@ impl Member {
         let Promise { number, to } = self.promised;
         let is_late = self.epoch.as_ref().is_some_and(|known| epoch.number <= known.number);
         let is_newer = epoch.number > number || (epoch.number == number && to == from);
-        // Who has nothing to vouch for may follow anyone; a member only whom it has promised to.
+        // A process in no epoch may follow any coordinator, a member only the one that it has promised to.
         let may_follow = to == from || !self.is_member();
         let is_valid = epoch.coordinator == from && epoch.is_sound();
         if is_newer && !is_late && may_follow && is_valid {

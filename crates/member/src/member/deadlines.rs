@@ -29,7 +29,7 @@ impl Member {
 
     pub(super) fn is_suspect(&self, now: Duration) -> bool {
         let is_silent = self.suspected.is_some() || now > self.heard + self.options.silence;
-        // The coordinator in the own process is as alive as the member, even after both were stopped.
+        // A coordinator in this process is as alive as the member, even after both were stopped.
         self.coordinator != Some(self.id) && (self.coordinator.is_none() || is_silent)
     }
 
@@ -43,7 +43,7 @@ impl Member {
         self.suspected.get_or_insert(now);
     }
 
-    /// Forgets a coordinator in the own process that has given up.
+    /// Forgets a coordinator in this process that has given up.
     pub(crate) fn lose_coordinator(&mut self, now: Duration) {
         self.coordinator = None;
         self.suspect(now);
@@ -59,7 +59,7 @@ impl Member {
         }
     }
 
-    /// The number of members that stand before this one, as far as it knows.
+    /// Returns how many members stand before this one, as far as it knows.
     fn turn(&self) -> Option<usize> {
         let epoch = self.epoch.as_ref()?;
         let before = &epoch.members[..epoch.place(self.id)?];

@@ -1,9 +1,10 @@
 //! Adoption: a coordinator without state learns the last epoch from its members.
 //!
 //! It asks them to obey it and to say what they know, and training goes on meanwhile. With the promises of
-//! more than half of an epoch it knows of every later epoch that was started: half of this one know of
-//! it before. A later epoch that was proposed is excluded if more than half of its members have promised
-//! without having started it: it needs all of them for a step, and half of them for a change.
+//! more than half of an epoch's members it knows of every later epoch that has started, since half of these
+//! members know of that one before it starts. A later epoch that was proposed is excluded if more than half
+//! of its members have promised without having started it: it needs all of them for a step, and half of them
+//! for a change.
 
 use std::time::Duration;
 
@@ -11,8 +12,9 @@ use super::{Phase, Roster, RosterAction};
 use crate::{Authority, Epoch, Id, Known, Message, Note, Options, Report, Wait};
 
 impl Roster {
-    /// A coordinator that replaces another one, and what it does first. It knows nothing, or what the
-    /// member in its process knows and the largest number that this has seen.
+    /// Creates a coordinator that replaces another one, and returns it with its first actions. `known` and
+    /// `seen` are the epochs that the member in its process knows, and the largest number that it has seen;
+    /// without such a member, no epochs and 0.
     pub fn adopt(
         id: Id,
         options: Options,

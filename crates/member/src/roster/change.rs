@@ -14,8 +14,8 @@ impl Roster {
     }
 
     /// Returns whether a process is known to be dead: it has ended, or its connection was closed
-    /// [`crate::Options::silence`] ago and it has not come back. A process that is only silent may be cut off, and counts
-    /// as alive here.
+    /// [`crate::Options::silence`] ago and it has not come back. A process that is only silent may be cut
+    /// off, and counts as alive here.
     pub fn is_dead(&self, id: Id, now: Duration) -> bool {
         self.peers.is_dead(id, self.options.silence, now)
     }

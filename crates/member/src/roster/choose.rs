@@ -58,8 +58,8 @@ impl Roster {
         has_stopped && !self.is_gone(id, now)
     }
 
-    /// Half of the last epoch is enough for its own coordinator: another one would have asked more than
-    /// half, and one of them would not have stopped for this one.
+    /// Checks that `have` members of the last epoch are enough to decide. Half of them are, for the epoch's own
+    /// coordinator: another one would have the promises of more than half, at least one of them among these.
     pub(super) fn check_quorum(&self, have: usize) -> Result<(), Wait> {
         let need = match self.options.authority {
             Authority::Saved => 0,
@@ -119,7 +119,7 @@ impl Roster {
         staying
     }
 
-    /// Adds newcomers that can reach all members, the first first.
+    /// Adds newcomers that can reach all members, in the order in which they knocked.
     fn admit(&self, members: &mut Vec<Id>, now: Duration) {
         for (id, _) in self.peers.newcomers(&self.options, now) {
             let is_known = self.members().contains(&id) || members.contains(&id);

@@ -116,8 +116,9 @@ impl Peers {
         peer.ended || is_closed || now > peer.heard + options.patience()
     }
 
-    /// Whether a process is known to be dead at time `now`: it has ended, or its connection was closed `silence` ago
-    /// and it has not come back. Silence alone proves nothing, since a process that is cut off closes no connection.
+    /// Whether a process is known to be dead at time `now`: it has ended, or its connection was closed
+    /// `silence` ago and it has not come back. Silence alone proves nothing, since a process that is cut off
+    /// closes no connection.
     pub(super) fn is_dead(&self, id: Id, silence: Duration, now: Duration) -> bool {
         let is_closed = |peer: &Peer| peer.closed.is_some_and(|closed| now > closed + silence);
         self.all.get(&id).is_some_and(|peer| peer.ended || is_closed(peer))
@@ -129,7 +130,7 @@ impl Peers {
         awaited.is_some_and(|awaited| now >= awaited)
     }
 
-    /// Newcomers that have knocked lately, the first first.
+    /// Newcomers that have knocked lately, in the order of their first knocks.
     pub(super) fn newcomers(&self, options: &Options, now: Duration) -> Vec<(Id, Duration)> {
         let is_newcomer = |peer: &Peer| {
             let report = peer.report.as_ref();

@@ -23,7 +23,7 @@ const CHECKSUM_BYTES: usize = 4;
 pub const SAVED_BYTES_MAX: usize = HEAD_BYTES + EPOCH_BYTES_MAX + CHECKSUM_BYTES;
 
 impl Roster {
-    /// Returns what a restarted coordinator needs to go on.
+    /// Returns the state that a restarted coordinator needs to go on, as bytes.
     pub fn save(&self) -> Vec<u8> {
         let flags = if self.fingerprint.is_some() { HAS_FINGERPRINT } else { 0 }
             | if self.epoch.is_some() { HAS_EPOCH } else { 0 };
@@ -41,8 +41,8 @@ impl Roster {
         bytes
     }
 
-    /// Goes on from a saved state at time `now`. Members have `patience` beyond the usual time to report again,
-    /// but only `hurry` if one that is back has lost another: then there is no step that could wait for them.
+    /// Goes on from a saved state at time `now`. Members have `patience` beyond the usual time to report
+    /// again. If one that is back has lost another, the epoch cannot go on, and they have only `hurry`.
     ///
     /// # Errors
     /// If the bytes were not written by [`Roster::save`] of this version.

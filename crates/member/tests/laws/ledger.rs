@@ -56,7 +56,7 @@ impl Ledger {
         }
     }
 
-    /// Law: of two memberships with one number, at most one is believed in by most of its members.
+    /// Law: of two epochs with the same number, at most one is accepted by most of its members.
     fn believes(&mut self, id: Id, epoch: &Epoch) {
         let variants = self.variants.entry(epoch.number).or_default();
         match variants.iter_mut().find(|variant| variant.epoch == *epoch) {

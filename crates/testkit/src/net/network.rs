@@ -48,7 +48,7 @@ pub struct Net<N: Node> {
 }
 
 impl<N: Node> Net<N> {
-    /// A network of `nodes` nodes that start at time zero.
+    /// Creates a network of `nodes` nodes that start at time zero.
     ///
     /// # Panics
     /// If there are more than 64 nodes.
@@ -130,8 +130,8 @@ impl<N: Node> Net<N> {
         self.queue.push(at.as_nanos() as u64, Entry::Node { node, life: u32::MAX, event });
     }
 
-    /// Lets the next thing happen, if it is due until `end`; else the clock is set to `end`. Returns the node
-    /// that had an event.
+    /// Processes what is due by `end` up to the next event of a node, and returns that node. If there is
+    /// none, sets the clock to `end` and returns none.
     ///
     /// # Panics
     /// If nodes wake themselves again and again at one instant.

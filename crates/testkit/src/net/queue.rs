@@ -27,7 +27,7 @@ impl<T> Queue<T> {
         self.pushed += 1;
     }
 
-    /// The next value, if it is due until `end`.
+    /// Removes and returns the next value with its time, if it is due by `end`.
     pub(super) fn pop(&mut self, end: u64) -> Option<(u64, T)> {
         let Reverse((at, _, slot)) = *self.heap.peek()?;
         if at > end {

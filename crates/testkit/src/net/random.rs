@@ -10,7 +10,7 @@ use std::time::Duration;
 pub struct Random(u64);
 
 impl Random {
-    /// A sequence that depends on nothing but `seed`.
+    /// Creates a sequence that depends on nothing but `seed`.
     pub fn new(seed: u64) -> Random {
         Random(seed)
     }
@@ -38,7 +38,7 @@ impl Random {
         Duration::from_nanos(self.range(range.start.as_nanos() as u64..range.end.as_nanos() as u64))
     }
 
-    /// Returns true once in `1 / probability` calls.
+    /// Returns true with this probability.
     pub fn chance(&mut self, probability: f64) -> bool {
         // No draw where there is no chance, so that calm networks are fast.
         probability > 0.0 && (self.bits() >> 11) as f64 * (1.0 / (1_u64 << 53) as f64) < probability

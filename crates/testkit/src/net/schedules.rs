@@ -26,8 +26,8 @@ pub fn count(usual: u64) -> u64 {
 /// Runs `law(seed)` for the seeds `0..count(usual)`.
 ///
 /// # Panics
-/// If a law does not hold. Before, it prints the seed as a test case that calls `name`, the name of
-/// the function `law`.
+/// If the law does not hold for a seed. It first prints that seed as a test case that calls `name`, the name
+/// of the function `law`.
 pub fn schedules(name: &str, usual: u64, law: impl Fn(u64)) {
     for seed in 0..count(usual) {
         if let Err(panic) = catch_unwind(AssertUnwindSafe(|| law(seed))) {

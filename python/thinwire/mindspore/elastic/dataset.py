@@ -81,7 +81,7 @@ class Dataset:
 
         # Errors
 
-        InvalidError, before anything has changed, if no batch begins there.
+        InvalidError if no batch begins there; nothing has changed then.
         """
         self._cursor.seek(position)
         for _, loading in self._loading:

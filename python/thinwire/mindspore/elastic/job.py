@@ -42,7 +42,7 @@ class Elastic(Job):
         codec: how gradients travel, as in `GradExchange`.
         coordinator, token: where the job's coordinator is, as host:port or etcd://HOST:PORT/JOB, and the
             job's secret; by default as the launcher says in THINWIRE_COORDINATOR and THINWIRE_TOKEN.
-        timeout_s: how long the coordinator and the others are waited for, in seconds.
+        timeout_s: how long to wait for the coordinator and the other ranks, in seconds.
         members: a membership to use instead of joining a job, for tests.
         options: `seed`, `momentum_correction` and `warmup_steps`, as in `GradExchange`.
 
@@ -101,13 +101,14 @@ class Elastic(Job):
         Args:
             source: samples by number, with `__getitem__` and `__len__`, as GeneratorDataset takes them. A
                 sample is a tuple with a value for each column.
-            collate: makes the columns of a batch, as arrays, from a list of samples; by default each is
-                stacked.
+            collate: makes the columns of a batch, as arrays, from a list of samples; by default the values
+                of each column are stacked.
             workers: threads that load ahead, which call the source at the same time.
 
         # Errors
 
-        InvalidError for a source without an order, or a position of the job that the source does not have.
+        InvalidError for a source without `__getitem__` or `__len__`, data that are not the job's, or a
+        position of the job that the source does not have.
         """
         refuse_source(source)
         stream = Stream(len(source), self.batch, seed, shuffle, drop_last)
@@ -133,7 +134,7 @@ class Elastic(Job):
     def end(self) -> None:
         """Waits for all ranks at the end of the training, after which the job is over."""
         while not self.meet():
-            pass  # whoever was lost on the way is waited for no more
+            pass  # a rank that was lost on the way is no longer waited for
 
     def refuse_ended(self) -> None:
         """Refuses another training after the end.

@@ -20,7 +20,7 @@ class ElasticOptimizer(Holding):
     """An optimizer whose update is made from the averages of all ranks, or not at all."""
 
     def __init__(self, optimizer: nn.Optimizer, exchange: Exchange) -> None:
-        """After the first epoch of `exchange` has begun."""
+        """Made after the first epoch of `exchange` has begun."""
         super().__init__(optimizer)
         parameters = list(optimizer.parameters)
         self.count = len(parameters)

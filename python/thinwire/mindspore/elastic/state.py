@@ -40,13 +40,13 @@ def packed(values: Iterable[np.ndarray]) -> np.ndarray:
 
 
 def unpacked(flat: np.ndarray, sizes: Sequence[int]) -> list[np.ndarray]:
-    """The bytes of each array, whose sizes in bytes these are."""
+    """The bytes of each array, which has `sizes` bytes."""
     ends = np.cumsum(sizes)
     return [flat[end - size : end] for end, size in zip(ends, sizes)]
 
 
 def store(parameters: Sequence[ms.Parameter], values: Sequence[np.ndarray]) -> None:
-    """Gives parameters the values that these bytes are."""
+    """Writes the bytes of values to parameters."""
     for parameter, value in zip(parameters, values):
         array = memory.view(parameter)
         array[...] = value.view(array.dtype).reshape(array.shape)

@@ -15,7 +15,7 @@ def guard(
 ) -> None:
     """Makes `optimizer.step` do nothing unless `may` returns true, and call `stepped` afterwards.
 
-    Schedulers know a method that one of them has wrapped by an attribute, which stays.
+    The attribute by which schedulers recognise a `step` that one of them has wrapped is kept.
     """
     inner = optimizer.step
 

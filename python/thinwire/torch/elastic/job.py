@@ -44,7 +44,7 @@ class Elastic(Job):
         codec: how gradients travel, as in `thinwire.torch.hook`.
         coordinator, token: where the job's coordinator is, as host:port or etcd://HOST:PORT/JOB, and the
             job's secret; by default as the launcher says in THINWIRE_COORDINATOR and THINWIRE_TOKEN.
-        timeout_s: how long the coordinator and the others are waited for, in seconds.
+        timeout_s: how long to wait for the coordinator and the other ranks, in seconds.
         members: a membership to use instead of joining a job, for tests.
         find_unused_parameters, gradient_as_bucket_view, bucket_cap_mb: as in DDP.
         options: those of `thinwire.torch.hook` that are about codecs.
@@ -110,7 +110,7 @@ class Elastic(Job):
 
         # Errors
 
-        InvalidError for data without an order, or data or options that are not the job's.
+        InvalidError for a dataset that is not map-style, or data or options that are not the job's.
         """
         stream = Stream(len(data), self.batch, seed, shuffle, drop_last)  # type: ignore[arg-type]
         loader = Loader(self, data, stream, **options)
@@ -130,7 +130,7 @@ class Elastic(Job):
 
     def state_dict(self) -> dict[str, Any]:
         """Model, optimizer, what is followed, steps and positions: the same on all ranks, so that rank 0
-        saves it for all. What codecs owe is not in it."""
+        saves it for all. The residuals of codecs are not in it."""
         rest, tensors = tree.split(self._alike())
         whole: dict[str, Any] = tree.join(rest, tensors)
         whole.update(self._notice(), buffers=dict(self._module.named_buffers()))

@@ -31,7 +31,7 @@ PR_SET_PDEATHSIG = 1
 """The option of Linux's prctl that sets the signal at a parent's death."""
 
 OURS = ("batch_size", "sampler", "batch_sampler")
-"""Arguments of a DataLoader that an elastic loader has its own values for."""
+"""Arguments of a DataLoader that an elastic loader sets itself."""
 
 
 class Job(Protocol):
@@ -79,7 +79,7 @@ class Loader:
 
         # Errors
 
-        InvalidError for data without an order, or an option that has no meaning here.
+        InvalidError for a dataset that is not map-style, or an option that chooses samples.
         """
         refuse(data, options)
         self.stream = stream
@@ -135,7 +135,7 @@ class Loader:
 
         # Errors
 
-        InvalidError, before anything has changed, if no batch begins there.
+        InvalidError if no batch begins there; nothing has changed then.
         """
         self._cursor.seek(position)
         self._turn.fill_(self._cursor.turn)
@@ -214,7 +214,12 @@ def unchanged(batch: Any) -> Any:
 
 
 def refuse(data: Any, options: dict[str, Any]) -> None:
-    """Refuses data without samples by number, and options that choose samples."""
+    """Refuses data that is not map-style, and options that choose samples.
+
+    # Errors
+
+    InvalidError that names the type of the data, or the option.
+    """
     if isinstance(data, IterableDataset) or not hasattr(data, "__getitem__"):
         raise InvalidError(
             f"a {type(data).__name__} has no samples by number, expected a map-style dataset "
@@ -222,4 +227,4 @@ def refuse(data: Any, options: dict[str, Any]) -> None:
         )
     for name in OURS:
         if name in options:
-            raise InvalidError(f"{name} is the job's, which deals batches over its ranks")
+            raise InvalidError(f"{name} is no option here: the job deals batches over its ranks")

@@ -23,10 +23,11 @@ const EVERY_S: u64 = 1;
 /// Characters in a line where there is no terminal.
 const COLUMNS: usize = 80;
 
-/// Show an elastic job: its ranks, its servers, its links, how gradients travel, and where the time of a step goes.
+/// Show an elastic job: its ranks, its servers, its links, how gradients travel, and where the time of a step
+/// goes.
 ///
 /// On a terminal it is drawn anew every second until the job is over or Ctrl-C. Elsewhere, and with --once
-/// or --json, it is printed once.
+/// or --json, it is printed once, unless --every is given.
 #[derive(clap::Args)]
 pub struct Args {
     /// Show it again after this many seconds [default: 1 on a terminal]
@@ -35,7 +36,7 @@ pub struct Args {
     /// Show it once, on a terminal too
     #[arg(long, conflicts_with = "every")]
     once: bool,
-    /// The job's state as one JSON object
+    /// Print the job's state as one JSON object
     #[arg(long)]
     json: bool,
     #[command(flatten)]

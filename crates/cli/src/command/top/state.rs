@@ -57,7 +57,7 @@ pub struct Servers {
 pub struct ServerFigures {
     /// Host of the process.
     pub host: Option<String>,
-    /// Number of the process.
+    /// Number that the system has given the process.
     pub pid: Option<u32>,
     /// What it has and does.
     #[serde(flatten)]
@@ -95,7 +95,7 @@ impl Servers {
 }
 
 impl State {
-    /// Number of members that are connected.
+    /// Returns the number of members that are connected.
     pub fn present(&self) -> usize {
         self.members.iter().filter(|process| process.standing != "lost").count()
     }
@@ -105,8 +105,8 @@ impl State {
         self.epoch > 0 && self.present() >= self.target as usize
     }
 
-    /// Returns the standing of a rank: `waiting` if it runs and the servers of some shards are away, `spare` if it
-    /// waits until the job wants more ranks.
+    /// Returns the standing of a process: `waiting` if it runs and the servers of some shards are away,
+    /// `spare` if it waits until the job wants more ranks, `joining` if it waits for the next epoch.
     pub fn standing<'a>(&self, process: &'a Process) -> &'a str {
         let waits = self.servers.as_ref().is_some_and(Servers::are_away);
         match process.standing.as_str() {

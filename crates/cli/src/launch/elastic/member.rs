@@ -33,7 +33,7 @@ pub struct Member {
     pub seat: Seat,
     /// Place among the members of this machine, by which a program chooses its device.
     pub slot: u32,
-    /// Where it leaves its error.
+    /// File to which it writes its error.
     pub error_file: PathBuf,
 }
 
@@ -41,7 +41,7 @@ impl Program {
     /// Starts the process of a member, as the head of a process group of its own.
     ///
     /// # Errors
-    /// If the system has no room for it.
+    /// If the system cannot start it.
     pub fn start(&self, member: &Member) -> Result<Child> {
         let me = std::env::current_exe().context("finding thinwire's own program file")?;
         let mut command = Command::new(me);

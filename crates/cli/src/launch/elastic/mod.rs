@@ -47,16 +47,16 @@ enum News {
 /// Options of an elastic job: silence as THINWIRE_HEARTBEAT_TIMEOUT_S says, or two seconds.
 ///
 /// # Errors
-/// If the variable is no time of a second or more.
+/// If the variable is not a time of at least one second.
 pub fn options(authority: Authority, ranks: RangeInclusive<u32>) -> Result<Options> {
     let usual = Options::new(authority, *ranks.start(), *ranks.end());
     let silence = thinwire_job::silence(usual.silence, &thinwire_job::process)?;
     Ok(Options { silence, ..usual })
 }
 
-/// Runs a program as the members of an elastic job to its end, with a secret or a fresh one, and gives the
-/// code to exit with: 0, or 128 + signal if a signal ended it. `parting` is the manner in which a
-/// signal ends them.
+/// Runs a program as the members of an elastic job to its end, with the secret `token` or a fresh one, and
+/// returns the code to exit with: 0, or 128 + signal if a signal ended it. `parting` is the manner in which a
+/// signal to the launcher ends the members.
 ///
 /// # Errors
 /// If members cannot be started, or the job fails: which member, how, and what it said.
@@ -280,7 +280,7 @@ impl Launcher {
     fn too_few(&self, (have, min): (u32, u32), cause: Option<(u32, End)>) -> Error {
         let left =
             if have == 1 { "1 rank is left".to_owned() } else { format!("{have} ranks are left") };
-        let left = format!("{left}, and the fewest are {min}");
+        let left = format!("{left}, expected at least {min}");
         let Some(cause) = cause else { return anyhow!("{left}: the others were told to leave") };
         let (message, hint) = failure::lines(&self.failure(cause));
         let replace = "--restarts N starts replacements for ranks that die";

@@ -1,7 +1,8 @@
 //! Server processes of a job's parameter server on this machine.
 //!
 //! They end with their launcher. One that dies is not replaced: its shards have backups, and a server that is
-//! started by hand takes copies over. If all have ended and one of them says why, the job ends with its error.
+//! started by hand takes over copies. If all have ended and one of them says why, the job ends with its
+//! error.
 
 use std::ffi::OsString;
 use std::os::unix::process::CommandExt;
@@ -39,11 +40,11 @@ pub struct Servers {
 }
 
 impl Servers {
-    /// Starts `count` servers of the job at `coordinator`, each with these arguments. `ended` is called with the
-    /// number of each that ends.
+    /// Starts `count` servers of the job at `coordinator`, each with these arguments. `ended` is called with
+    /// the number of each that ends.
     ///
     /// # Errors
-    /// If the system has no room for one.
+    /// If the system cannot start one.
     pub fn start(
         (count, arguments): (u32, &[OsString]),
         (coordinator, token): (&str, &str),

@@ -19,8 +19,8 @@ use crate::launch::supervisor::{End, GRACE, LAST_WORDS, SIGKILL, SIGPIPE, SIGTER
 
 /// Time that members have to leave: to end a step, and to write a checkpoint.
 const LEAVING: Duration = Duration::from_secs(60);
-/// Time that members with servers have to leave. Under `sync`, one that is a step ahead of those that have left waits
-/// for them in vain.
+/// Time that members with servers have to leave. Under `sync`, one that is a step ahead of those that have
+/// left waits for them in vain.
 const LAST_PUSH: Duration = Duration::from_secs(5);
 
 /// A member that dies within this time of its start may do so again.
@@ -160,7 +160,7 @@ pub enum Verdict {
     Done,
     /// A signal ended it: one to the launcher, or SIGTERM to each member.
     Interrupted(i32),
-    /// This member was the first to die since the last epoch has started, and nobody lives; or it has failed
+    /// This member was the first to die since the last epoch started, and none is left; or it has failed
     /// after the last step.
     Failed {
         /// Member that died.
@@ -174,7 +174,7 @@ pub enum Verdict {
         have: u32,
         /// Fewest that train.
         min: u32,
-        /// The first that died since the last epoch has started, unless all others were told to go.
+        /// The first that died since the last epoch started, unless all others were told to leave.
         cause: Option<(u32, End)>,
     },
 }
@@ -199,8 +199,8 @@ pub struct Limits {
 pub enum Others {
     /// More such members may join where one has.
     Shown,
-    /// Other launchers of the job may start members at any time. A launcher that is told to end takes only its
-    /// own members with it.
+    /// Other launchers of the job may start members at any time. A launcher that is told to end takes only
+    /// its own members with it.
     May,
 }
 
@@ -239,7 +239,7 @@ pub struct Supervisor {
     first: Option<u32>,
     /// Members of that epoch that somebody else has started.
     others: u32,
-    /// First death since the last epoch has started.
+    /// First death since the last epoch started.
     cause: Option<(u32, End)>,
     /// Verdict, as soon as the job is to end.
     verdict: Option<Verdict>,
@@ -289,7 +289,7 @@ impl Supervisor {
         self.next_member
     }
 
-    /// When [`Event::Tick`] is due.
+    /// Returns when [`Event::Tick`] is due.
     pub fn deadline(&self) -> Option<Instant> {
         let last = self.deadline.map(|(deadline, _)| deadline);
         self.due.iter().copied().chain(last).min()
@@ -300,7 +300,7 @@ impl Supervisor {
         self.verdict.is_some() || self.cause.is_some()
     }
 
-    /// Returns the job's end, once nobody runs.
+    /// Returns the job's end, once no member runs.
     pub fn verdict(&self) -> Verdict {
         match (self.verdict, self.cause) {
             (Some(verdict), _) => verdict,
@@ -309,7 +309,7 @@ impl Supervisor {
         }
     }
 
-    /// Takes note of an event at time `now`.
+    /// Handles an event at time `now`, and returns the actions that follow from it.
     pub fn on(&mut self, event: Event, now: Instant) -> Vec<Action> {
         match event {
             Event::Ended { member, end } => self.ended(member, end, now),
@@ -485,7 +485,7 @@ impl Supervisor {
         if self.parting == Parting::Terminate { LAST_PUSH } else { LEAVING }
     }
 
-    /// Deaths before the begin of an epoch are no cause of a later end.
+    /// Deaths before an epoch begins are not the cause of an end after it.
     fn epoch_started(&mut self, members: BTreeSet<u32>) {
         if self.verdict == Some(Verdict::Done) {
             // A member that was late goes on alone: it will finish the job or die.

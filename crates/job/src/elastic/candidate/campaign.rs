@@ -49,7 +49,7 @@ struct Seen {
     is_over: bool,
 }
 
-/// Reason why this process leads no more, or not yet.
+/// Reason why this process no longer leads, or does not lead yet.
 enum Setback {
     Store(Failure),
     Here(Error),
@@ -146,7 +146,7 @@ impl Campaign {
                         let place = self.directory.place();
                         return self.say(&Event::deposed(&place));
                     }
-                    // Without it nobody else can lead.
+                    // Without the store nobody else can lead.
                     Err(failure) => self.store_fails(&failure),
                 }
                 due = Instant::now() + leadership.period();
@@ -180,8 +180,8 @@ impl Campaign {
         self.depose_if_dead(leader, address)
     }
 
-    /// Deposes a leader whose process has ended although the lease has not run out. The listener of a process may
-    /// end a little after its connections.
+    /// Deposes a leader whose process has ended although the lease has not run out. The listener of a
+    /// process may end a little after its connections.
     fn depose_if_dead(&mut self, leader: &Leader, address: &str) -> Result<(), Setback> {
         let until = Instant::now() + PAUSE;
         while !self.seat.is_over() && Instant::now() < until {

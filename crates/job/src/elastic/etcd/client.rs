@@ -84,7 +84,7 @@ impl Client {
     /// Makes a transaction: does `success` if all of `compare` hold, and else reads the key `otherwise`.
     ///
     /// # Errors
-    /// If etcd is away or refuses; it may have been done nevertheless.
+    /// If etcd is away or refuses; the transaction may have taken effect nevertheless.
     pub fn transact(
         &mut self,
         compare: &[Value],

@@ -79,7 +79,7 @@ impl Directory {
         }
     }
 
-    /// Removes a leader that has gone before its lease has run out.
+    /// Removes the key of a leader that has ended, before its lease has run out.
     ///
     /// # Errors
     /// If etcd is away.
@@ -137,7 +137,7 @@ pub fn address(store: &Store, timeout: Duration) -> Result<String, Error> {
     }
 }
 
-/// Returns the address of the coordinator, host:port, that `place` names: by itself, or as the store that knows it.
+/// Returns the address of the coordinator as host:port. `place` is that address, or the store that knows it.
 ///
 /// # Errors
 /// If the store knows none within `timeout`, or refuses.

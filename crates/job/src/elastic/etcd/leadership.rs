@@ -13,8 +13,8 @@ use crate::elastic::envelope::End;
 use crate::elastic::saving::{Registry, Unsaved};
 use crate::error::Error;
 
-/// Time of a lease in seconds. It is the shortest that etcd grants with its usual election timeout of one second
-/// (one and a half times that, rounded up).
+/// Time of a lease in seconds. It is the shortest that etcd grants with its usual election timeout of one
+/// second (one and a half times that, rounded up).
 const LEASE_S: u64 = 2;
 /// Pause before another attempt to save, in which the coordinator hears its members.
 const PAUSE: Duration = Duration::from_millis(500);
@@ -90,8 +90,8 @@ impl Leadership {
         self.time / 3
     }
 
-    /// Reads the job's state, and returns the registry that has it and writes it from now on. For a new process
-    /// (`Novice::Yes`), a job that is over does not exist.
+    /// Reads the job's state, and returns the registry that has it and writes it from now on. For a new
+    /// process (`Novice::Yes`), a job that is over does not exist.
     ///
     /// # Errors
     /// If etcd is away.

@@ -8,8 +8,8 @@ use base64::engine::general_purpose::STANDARD;
 use super::client::Failure;
 use crate::elastic::saving::STATE_BYTES_MAX;
 
-/// Longest time of a request in seconds. A coordinator that saves hears nobody meanwhile; it then takes in what
-/// members have sent before it looks who is silent.
+/// Longest time of a request in seconds. A coordinator that saves hears nobody meanwhile; it then takes in
+/// what members have sent before it looks who is silent.
 const TIMEOUT_S: u64 = 2;
 /// Most bytes of an answer: a state in base64 and what is around it.
 const ANSWER_BYTES_MAX: usize = 2 * STATE_BYTES_MAX + (16 << 10);

@@ -16,7 +16,7 @@ use crate::error::Error;
 /// Value of [`Shared::done`] before the state of an epoch is there.
 pub const NOTHING_DONE: u64 = u64::MAX;
 
-/// Ends a run.
+/// Callback that ends a run.
 pub type Stop = Box<dyn Fn() + Send>;
 
 /// Result of waiting for an epoch.

@@ -13,8 +13,8 @@ use super::shared::{Left, NOTHING_DONE, Shared};
 use crate::elastic::envelope::{End, Reply, Request};
 use crate::error::Error;
 
-/// Time for which the loss of a peer is kept to oneself: if the epoch ends meanwhile, the peer has only been
-/// told so first.
+/// Time for which a lost peer is not reported: if the epoch ends meanwhile, the peer has merely been told so
+/// first.
 const GRACE: Duration = Duration::from_millis(50);
 /// Longest time that the coordinator has to close the connection of a process that has left.
 const FAREWELL: Duration = Duration::from_secs(1);
@@ -53,11 +53,11 @@ pub struct Worker {
     call: Option<Call>,
     /// Time of the last message of the coordinator, or of the last look for another one.
     heard: Instant,
-    /// Peers that seem lost, and when that is told.
+    /// Peers that seem lost, and when that is reported.
     suspects: Vec<(Instant, Id)>,
     /// The last figures, which a coordinator that comes back does not have.
     figures: Option<String>,
-    /// The run has ended, which is told after what is suspected.
+    /// The run has ended, which is reported after the suspects.
     has_halted: bool,
     /// Leavers of the epoch that ends.
     leavers: Vec<Id>,
@@ -66,7 +66,7 @@ pub struct Worker {
     is_complete: bool,
     /// The job ends.
     end: Option<End>,
-    /// Time at which a run is ended in which the job is to stop.
+    /// Time at which the run is aborted if the job is to stop and the process has not ended it by then.
     stopping: Option<Instant>,
     /// Time zero of the state machine.
     base: Instant,
@@ -157,7 +157,7 @@ impl Worker {
                 self.hear(coordinator, reply)
             }
             Ok(None) => Flow::On,
-            // Whoever sends what no coordinator does is none any more.
+            // The sender of a malformed message is no coordinator any more.
             Ok(Some(Err(_))) | Err(_) => {
                 self.disconnected();
                 Flow::On
@@ -236,7 +236,7 @@ impl Worker {
         Flow::On
     }
 
-    /// Tells that the run has ended, once it is clear what is told of lost peers.
+    /// Reports that the run has ended, once it is clear which peers are reported as lost.
     fn halt_if_told(&mut self) {
         if !self.has_halted || !self.suspects.is_empty() {
             return;
@@ -285,7 +285,7 @@ impl Worker {
         self.end = Some(end);
         self.shared.over();
         let Some(members) = self.shared.running() else { return self.go() };
-        // Whoever still trains when all steps are done is about to have done them.
+        // A process that still trains when all steps are done is about to finish them.
         if end == End::Stop {
             self.shared.finish(members);
             self.stopping = Some(Instant::now() + self.options.leave);

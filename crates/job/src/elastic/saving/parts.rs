@@ -48,7 +48,7 @@ impl Parts {
     /// Reads parts that were saved.
     ///
     /// # Errors
-    /// If the bytes were not written by [`Parts::to_bytes`] of this version: a text.
+    /// A text that says why, if the bytes were not written by [`Parts::to_bytes`] of this version.
     pub fn parse(bytes: &[u8]) -> Result<Parts, String> {
         let found = bytes.len();
         let short = || format!("{found} bytes, expected the whole state of a job with servers");

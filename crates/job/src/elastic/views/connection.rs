@@ -30,8 +30,8 @@ pub struct ViewsConnection {
 }
 
 impl ViewsConnection {
-    /// Connects the process `from` (`Id(0)` if it only reads) to the coordinator at `address`, host:port or the
-    /// store that knows it (`etcd://host:port/JOB`).
+    /// Connects the process `from` (`Id(0)` if it only reads) to the coordinator at `address`, host:port or
+    /// the store that knows it (`etcd://host:port/JOB`).
     ///
     /// # Errors
     /// If the coordinator does not answer within `timeout`, or has another token.
@@ -50,8 +50,8 @@ impl ViewsConnection {
         Ok(ViewsConnection { connection, from, heard: now, asked: now })
     }
 
-    /// Sends a request, and subscribes; an empty request does only that. The answer is the state as it is then,
-    /// or a refusal, perhaps behind states that were on their way.
+    /// Sends a request, and subscribes; an empty request does only that. The answer is the state as it is
+    /// then, or a refusal, perhaps behind states that were on their way.
     ///
     /// # Errors
     /// If the request is longer than [`VIEWS_REQUEST_BYTES_MAX`], or the coordinator has ended.
@@ -70,8 +70,8 @@ impl ViewsConnection {
     /// coordinator that is silent is asked for a sign of life.
     ///
     /// # Errors
-    /// If the coordinator has ended, does not answer for ten seconds, or sends what no coordinator does. The connection
-    /// is then over.
+    /// If the coordinator has ended, does not answer for ten seconds, or sends a malformed message. The
+    /// connection is then over.
     pub fn receive(&mut self, timeout: Duration) -> Result<Option<Result<Vec<u8>, String>>, Error> {
         let begun = Instant::now();
         loop {

@@ -35,7 +35,7 @@ impl Publication {
     /// Returns the publication of a service that goes on from a saved state.
     ///
     /// # Errors
-    /// If the state is none.
+    /// If the bytes are no state of the service.
     pub fn restore(mut service: Box<dyn ViewService>, state: &[u8]) -> Result<Publication, String> {
         service.restore(state)?;
         Ok(Publication::new(service))
