@@ -162,7 +162,7 @@ codecs() {
     "$THINWIRE" bench codec --codecs "$list" --size 16 --json | "$PYTHON" "$BENCH/python/codecs.py" "$@"
 }
 
-# Bits and errors of every codec on gradients of three models, beside the best uniform quantiser.
+# Bits and errors of some codecs on gradients of three models, beside the best uniform quantiser.
 distortion() {
     machine
     "$PYTHON" "$BENCH/python/gradients.py" "$SCRATCH" "$@" || fail "no gradients were recorded (set PYTHON)"

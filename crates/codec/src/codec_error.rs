@@ -35,7 +35,7 @@ const NORMAL: f64 = 0.85;
 const EXCESS_WEIGHT: f64 = 2.0;
 
 impl Distortion {
-    /// Encodes values with the random numbers of `key`.
+    /// Returns the distortion of one encoding of `values`, with the random numbers of `key`.
     pub fn of(codec: &dyn Codec, values: &[f32], key: Key) -> Distortion {
         let mut bytes = vec![0; codec.encoded_len(values.len())];
         let mut decoded = vec![0.0; values.len()];

@@ -4,13 +4,13 @@
 //! section. [rANS](crate::kernel::rans) codes the symbols with one table per message, so that a small
 //! value costs a fraction of a bit. At high rates the entropy of a uniform quantiser is within a quarter
 //! of a bit of the rate-distortion function (Gish and Pierce, "Asymptotically efficient quantizing",
-//! 1968). One step for many values is reverse water-filling: values above it all get the same distortion,
-//! and smaller ones wait in the residual until they reach a level. On dead zones: Sullivan, "Efficient
-//! scalar quantization of exponential and Laplacian random variables", 1996. One step for a whole message
-//! would keep quiet tensors beside loud ones unsent for long.
+//! 1968). One step for many values is reverse water-filling: values above the step all get the same
+//! distortion, and smaller ones wait in the residual until they reach a level. On dead zones: Sullivan,
+//! "Efficient scalar quantization of exponential and Laplacian random variables", 1996. One step for a whole
+//! message would leave small gradients beside large ones unsent for long.
 //!
 //! Format, little-endian: length of the encoding and number of escapes (u32 each). If all values are sent
-//! as 0, that is all. Otherwise there follow the values of levels 1 and 2 and the offset of further levels,
+//! as 0, the encoding ends here. Otherwise come the values of levels 1 and 2 and the offset of further levels,
 //! in steps (f32 each), the step of every section (f32 each), the escapes (f32 each), and the
 //! [entropy-coded](crate::entropy) symbols.
 
@@ -64,8 +64,8 @@ impl fmt::Display for Ecsq {
     }
 }
 
-/// Values of a section, which share a step: about as many as a tensor has, and enough that steps take
-/// next to no bytes.
+/// Number of values of a section, which share a step: about as many as a tensor has, and enough that steps
+/// take next to no bytes.
 const SECTION: usize = 1 << 16;
 
 /// Bytes of an encoding of zeros.
@@ -84,7 +84,7 @@ impl Ecsq {
         0.5 * (std::f64::consts::TAU * e * (variance + 1.0 / 12.0)).log2()
     }
 
-    /// Returns the step of a section whose squares have this sum; none if a value is not finite.
+    /// Returns the step of a section from the sum of its squares; none if a value is not finite.
     fn step(self, squares: f64, elements: usize) -> Option<f32> {
         let rms = (squares / elements as f64).sqrt();
         let step = (rms * f64::from(self.step)).min(f32::MAX.into()) as f32;

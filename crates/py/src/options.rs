@@ -124,7 +124,7 @@ pub(crate) fn check(
     Ok(())
 }
 
-/// Measures the codecs of `auto` before this process joins others, which would wait for it.
+/// Measures the codecs of `auto` before this process joins others, which would otherwise wait for it.
 #[pyfunction]
 pub(crate) fn measure_codecs(py: Python<'_>, codec: &str, largest: i128) -> PyResult<()> {
     let (policy, largest): (Policy, usize) = (parse(codec)?, ints::to("largest", largest)?);

@@ -8,8 +8,9 @@ use thinwire_schedule::Summation;
 
 use crate::{Feedback, Momentum, Policy};
 
-/// Where a slow link uses all of it, 1,000 steps on two ranks end with 0.0 to 0.6 percent more loss
-/// (docs/numerics.md). It admits `ecsq:0.35` on most gradients, and `ecsq:0.5` if they are gathered.
+/// Default error budget. On a link so slow that all of it is used, 1,000 steps on two ranks end with 0.0 to
+/// 0.6 percent more loss (docs/numerics.md). It admits `ecsq:0.35` on most gradients, and `ecsq:0.5` if they
+/// are gathered.
 const ERROR_BUDGET: f64 = 0.02;
 
 /// The longest warm-up: f32 counts up to here exactly.
@@ -30,11 +31,11 @@ pub enum Reduction {
 pub struct Options {
     /// The codec.
     pub policy: Policy,
-    /// Who sends what to whom, flat or within and between units of ranks; chosen by the planner if there is
-    /// none.
+    /// The algorithm of the exchange, flat or within and between units of ranks; if `None`, the planner or the
+    /// size of the bucket decides.
     pub algorithm: Option<Summation>,
-    /// Into how many pipelined partitions each bucket is cut; chosen by size, or by the planner, if
-    /// there is no number.
+    /// The number of pipelined partitions of each bucket; if `None`, the planner or the size of the bucket
+    /// decides.
     pub partitions: Option<usize>,
     /// The meaning of a synchronised gradient.
     pub reduction: Reduction,
@@ -45,9 +46,10 @@ pub struct Options {
     pub underway_max: Option<NonZeroUsize>,
     /// The seed of random rounding; all ranks give one.
     pub seed: u64,
-    /// With `auto`, the relative error that one encoding of a bucket may have, squared or absolute, with twice
-    /// its excess of energy, as measured on its gradients; a gather counts a third. Codecs that lose more are not used
-    /// for it. There is no budget if the codecs that `auto` may choose from are named.
+    /// With `auto`, the largest weighted error ([`thinwire_codec::Distortion::weighted_error`]) that one
+    /// encoding of a bucket may have, as measured on its gradients; for a gather, a third of this error counts.
+    /// Codecs that lose more are not used for the bucket. There is no budget if the codecs that `auto` may
+    /// choose from are named.
     pub error_budget: f64,
     /// The error feedback of lossy codecs.
     pub feedback: Feedback,

@@ -11,16 +11,15 @@ use crate::exchange::choose::leaves_residual;
 /// The choice of a codec for every bucket.
 #[derive(Clone, Debug)]
 pub enum Policy {
-    /// This one, exempt buckets excepted.
+    /// One codec for all buckets but exempt ones.
     Fixed(Choice),
-    /// Whichever makes the simulated iteration shortest: of these, or of all that lose little if there
-    /// are none. Raw is always among them.
+    /// `auto`: for each bucket raw or one of these codecs, or if there are none one of [`Policy::AUTO`] within
+    /// the error budget, by measurements and by trials.
     Auto(Vec<Choice>),
 }
 
 impl Policy {
-    /// The names of the codecs that `auto` chooses from beside raw, unless it is told from which. A new one
-    /// is a name here.
+    /// The names of the codecs that `auto` chooses from besides raw, unless codecs are named.
     pub const AUTO: [&str; 15] = [
         "bf16",
         "lossless",
@@ -79,7 +78,7 @@ impl Policy {
         }
     }
 
-    /// Whether it keeps codecs to an error budget: whoever names the codecs has decided that.
+    /// Returns whether codecs must keep to an error budget: true of `auto` without names only.
     pub fn keeps_a_budget(&self) -> bool {
         matches!(self, Policy::Auto(among) if among.is_empty())
     }

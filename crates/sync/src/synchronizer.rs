@@ -36,7 +36,7 @@ pub struct Synchronizer {
     pub(crate) places: Vec<(usize, Range<usize>)>,
     pub(crate) buckets: Vec<BucketState>,
     pub(crate) plan: Plan,
-    /// There with `auto`.
+    /// Present with `auto` only.
     pub(crate) planner: Option<Planner>,
     pub(crate) worker: Worker,
     pub(crate) step: u64,
@@ -104,7 +104,7 @@ impl Synchronizer {
         Ok(sync)
     }
 
-    /// Measures what `auto` must know of the channel; none for a fixed codec.
+    /// Measures the channel and the codecs for `auto`, and returns its planner; none for a fixed codec.
     fn planner(
         channel: &Channel,
         parameters: &[Parameter],
@@ -122,22 +122,22 @@ impl Synchronizer {
         Ok(Some(Planner::new(channel.call(measure)?, channel.world(), limits)))
     }
 
-    /// My place among the ranks.
+    /// Returns this rank and the number of ranks.
     pub fn world(&self) -> World {
         self.world
     }
 
-    /// The plan in force.
+    /// Returns the plan in force.
     pub fn plan(&self) -> &Plan {
         &self.plan
     }
 
-    /// The record of the last planning of `auto`, on rank 0.
+    /// Returns the record of the last planning of `auto`, on rank 0.
     pub fn planning(&self) -> Option<&Planning> {
         self.planner.as_ref().and_then(Planner::planning)
     }
 
-    /// The slowest link, as `auto` measured it last.
+    /// Returns the speed of the slowest link, as `auto` measured it last.
     pub fn link(&self) -> Option<LinkSpeed> {
         self.planner.as_ref().map(Planner::link)
     }

@@ -61,8 +61,9 @@ def hook(
         bucket_bytes: DDP's buckets are cut into exchanges of about this many bytes.
         seed: of stochastic rounding and low rank; the same on all ranks.
         algorithm: of the exchange; None chooses.
-        error_budget: the relative squared error that "auto" allows one encoding of a bucket, as measured
-            on its gradients, with twice its excess of energy; None takes what keeps the loss.
+        error_budget: the relative error, squared or absolute, with twice its excess of energy, that
+            "auto" allows one encoding of a bucket, as measured on its gradients; a gather counts a third.
+            None is 0.02.
         feedback: what becomes of what codecs lose: "classic", "ef21" or "average:0.9"; refused for a
             codec that leaves no residual.
         momentum_correction: a factor from 0 to below 1, as 0.9: each rank adds up momentum of its own

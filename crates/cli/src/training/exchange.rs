@@ -21,13 +21,13 @@ pub struct Exchange {
     pub codec: String,
     /// The codec's own name; that of a file has a checksum.
     pub identity: String,
-    /// Who sends what to whom.
+    /// The algorithm of the exchange.
     #[serde(with = "spelled")]
     pub algorithm: AlgorithmFlag,
     /// The treatment of values that codecs lose.
     #[serde(with = "spelled")]
     pub feedback: Feedback,
-    /// The relative squared error that `auto` allows one encoding.
+    /// The weighted error that `auto` allows one encoding.
     pub error_budget: f64,
     /// The factor of momentum that is added up before encoding.
     pub momentum_correction: Option<f32>,

@@ -55,7 +55,7 @@ impl Progress {
         Progress { bar: Some(bar), lines: None, steps, planned: String::new() }
     }
 
-    /// Says what `auto` tries, and what trials have led it to, when that is news.
+    /// Prints what `auto` tries and what trials have led to, when that has changed.
     pub fn planned(&mut self, planning: &Planning) {
         let is_tried = planning.trials > 0 || !planning.trying.is_empty();
         if !is_tried || planning.line == self.planned {

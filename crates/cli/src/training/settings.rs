@@ -32,12 +32,12 @@ pub struct Settings {
     /// goes on while ranks die, leave and join as long as there are MIN [default: 2]
     #[arg(long, value_name = "N", value_parser = size::up_to(256))]
     pub ranks: Option<Size>,
-    /// Who sends what to whom: ring, two-shot, halving, gather, ring-gather, hierarchical:2:two-shot
+    /// Algorithm of the exchange: ring, two-shot, halving, gather, ring-gather, hierarchical:2:two-shot
     /// (units of 2 ranks, two-shot between them), auto [default: auto]
     #[arg(long, value_name = "NAME")]
     pub algorithm: Option<AlgorithmFlag>,
-    /// With auto, the relative error that one encoding of a bucket may have, with twice its excess of
-    /// energy; an encoding that is gathered may have three times as much; with --parallel, the mean
+    /// With auto, the relative error, squared or absolute, with twice its excess of energy, that one
+    /// encoding of a bucket may have; three times as much if it is gathered. With --parallel, the mean
     /// error of all gradients, whatever the codec [default: 0.02]
     #[arg(long, value_name = "ERROR", value_parser = within(0.0..=f64::MAX, "a number of 0 or more"))]
     pub error_budget: Option<f64>,
@@ -46,25 +46,24 @@ pub struct Settings {
     /// classic]
     #[arg(long, value_name = "KIND")]
     pub feedback: Option<Feedback>,
-    /// Adds up momentum before encoding, and none in the optimiser
+    /// Factor of momentum that is added up before encoding; the optimiser then has none
     #[arg(long, value_name = "FACTOR", value_parser = within(0.0_f32..1.0, "a number from 0 to below 1"))]
     pub momentum_correction: Option<f32>,
-    /// First steps that travel raw before the codec begins; none with auto [default: 20 for powersgd,
-    /// 50 for topk, dgc and graddrop, unless that exceeds a fifth of the steps]
+    /// Number of first steps that travel raw before the codec begins; auto has no such steps [default: 20 for
+    /// powersgd, 50 for topk, dgc and graddrop, unless that exceeds a fifth of the steps]
     #[arg(long, value_name = "N")]
     pub warmup_steps: Option<u64>,
-    /// Gradients leave in buckets of this many bytes of f32 [default: a sixteenth of all]
+    /// Size of a bucket of gradients, in bytes of f32 [default: a sixteenth of all]
     #[arg(long, value_name = "BYTES", value_parser = within(1024_usize..=1 << 30, "1024 to 1073741824"))]
     pub bucket_bytes: Option<usize>,
     /// Where the report goes, or none
     #[arg(long, default_value = "report.html", value_name = "PATH")]
     pub report: PathFlag,
-    /// Where to write what every step's exchange took, or under a plan when rank 0 did what, a line of
-    /// JSON each
+    /// File for the times of every step's exchange, or under a plan for the times of rank 0's instructions,
+    /// one line of JSON each
     #[arg(long, value_name = "PATH")]
     pub trace: Option<PathBuf>,
-    /// On how many batches the validation loss is measured at most, ten times in a training; 0 for
-    /// never
+    /// Most batches on which the validation loss is measured, ten times in a training; 0 for never
     #[arg(long, default_value_t = 8, value_name = "N", value_parser = clap::value_parser!(u16))]
     pub validation_batches: u16,
     /// Bytes of text that the trained model writes in the end; 0 for none

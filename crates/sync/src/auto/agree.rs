@@ -3,8 +3,8 @@
 //! Every few steps an all-gather gives all reports to every rank, so all ranks notice in the same step that
 //! another plan is due. Rank 0 then decides on it and broadcasts it, all ranks switch, and a hash makes sure
 //! that they follow the same plan. If several plans are to be tried, rank 0 sends all of them, and they take
-//! turns without further messages: the reports tell every rank which plan is next, and each report begins
-//! with the hash of the plan in force.
+//! turns without further messages: from the reports every rank knows which plan is next, and each report
+//! begins with the hash of the plan in force.
 
 use thinwire_collective::{Group, all_gather, broadcast_bytes};
 use thinwire_wire::Rank;
@@ -36,7 +36,7 @@ impl Synchronizer {
         }
     }
 
-    /// With `auto`, absorbs the reports of all ranks in some steps, and plans anew where they call for it.
+    /// With `auto`, absorbs the reports of all ranks after some steps, and plans again if they call for it.
     pub(crate) fn plan_again(&mut self) -> Result<(), Error> {
         let age = self.age();
         let Some(planner) = &mut self.planner else { return Ok(()) };
@@ -74,7 +74,8 @@ impl Synchronizer {
         Ok(self.planner_mut().absorb_reports(&all, length, &sampled))
     }
 
-    /// Returns the figures of all ranks, once each follows the same plan by the hash that begins its row.
+    /// Returns the figures of all ranks, after checking by the hash that begins each row that all follow the
+    /// same plan.
     fn figures_of_this_plan<'a>(
         &self,
         rows: impl Iterator<Item = &'a [u8]>,
@@ -93,7 +94,7 @@ impl Synchronizer {
         Ok(all)
     }
 
-    /// Measures the link, and plans anew if it is another one.
+    /// Measures the link, and plans again if it has changed.
     fn measure_link(&mut self, slowdown: f64) -> Result<(), Error> {
         let known = self.planner_mut().link();
         let before = known.clone();
@@ -105,8 +106,8 @@ impl Synchronizer {
         self.plan_anew(&changed(&known, &link))
     }
 
-    /// Follows from now on, with all ranks together, the plan that rank 0 decides on, and begins a trial where
-    /// it decides on one.
+    /// Switches on all ranks at once to the plan that rank 0 decides on, and begins a trial if rank 0 sends
+    /// further plans.
     fn plan_anew(&mut self, reason: &str) -> Result<(), Error> {
         let plans = self.decide(reason)?;
         let before = self.plan.hash();
@@ -118,7 +119,7 @@ impl Synchronizer {
         Ok(())
     }
 
-    /// Follows the plan whose turn it is in a trial.
+    /// Switches to the plan whose turn it is in a trial.
     fn take_turns(&mut self) -> Result<(), Error> {
         let Some(plan) = self.planner_mut().turn() else { return Ok(()) };
         self.follow(plan)?;
@@ -150,7 +151,7 @@ impl Synchronizer {
         }
     }
 
-    /// Lets the planner look at the buckets, and names them in what it says about them.
+    /// Runs `plan` with the planner and the buckets, and then names the buckets in the planner's record.
     fn plan_with<T>(&mut self, plan: impl FnOnce(&mut Planner, &Synchronizer) -> T) -> T {
         let mut planner = self.planner.take().expect("only auto plans");
         let planned = plan(&mut planner, self);
@@ -162,8 +163,7 @@ impl Synchronizer {
         planned
     }
 
-    /// Follows `plan` from now on, on this rank alone; the next reports reveal a rank that follows another
-    /// one.
+    /// Switches to `plan` on this rank alone; the next reports reveal a rank that follows another one.
     pub(crate) fn follow(&mut self, plan: Plan) -> Result<(), Error> {
         let before = self.plan.hash();
         self.adopt(plan)?;
@@ -178,7 +178,7 @@ impl Synchronizer {
         self.planner.as_mut().expect("only auto plans")
     }
 
-    /// Steps since the buckets were laid out, or a checkpoint was loaded.
+    /// Returns the number of steps since the buckets were laid out or a checkpoint was loaded.
     fn age(&self) -> u64 {
         self.step.saturating_sub(self.first.unwrap_or(self.step))
     }

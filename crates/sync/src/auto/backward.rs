@@ -3,7 +3,7 @@
 //! If ranks have few cores, every byte that is exchanged delays the backward pass, because the operating
 //! system moves it on the same cores. A plan that sends more would seem to hide more, since the backward
 //! pass that it hides behind grows with it, and would be kept for that. Planning therefore uses the earliest
-//! times of late, whatever plan was in force. They rise slowly, so that a backward pass that really takes
+//! recent times, whichever plan was in force. They rise slowly, so that a backward pass that really takes
 //! longer is believed in the end.
 //!
 //! Law: times that repeat are returned as they are; one longer step changes next to nothing.
@@ -13,7 +13,7 @@ use crate::StepRecord;
 /// Share by which a time rises, at most, with every later step.
 const RISE: f64 = 1e-3;
 
-/// The earliest times of late, in seconds since a step began.
+/// The earliest recent times, in seconds since a step began.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Backward {
     /// The end of the backward pass, then the readiness of each bucket; empty before the first step.

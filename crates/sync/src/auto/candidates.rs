@@ -1,11 +1,11 @@
 //! Candidates: the ways in which a bucket may travel, each with its price and its codec error.
 //!
 //! A candidate is a codec, an algorithm that can carry it, and a number of partitions. Where measured links
-//! show units of ranks ([`crate::measure::units`]), each algorithm is tried between the units too. Prices come from
-//! `thinwire_schedule::cost`, which simulates the whole collective; they are computed once per link, at
-//! powers of two of elements, and interpolated linearly between them. Numbers of partitions are compared
-//! for the two fastest algorithms of a codec only, and large worlds are extrapolated from small ones, so
-//! that planning stays cheap.
+//! show units of ranks ([`crate::measure::units`]), each algorithm is tried between the units too. Prices
+//! come from `thinwire_schedule::cost`, which simulates the whole collective; they are computed once per
+//! link, at powers of two of elements, and interpolated linearly between them. Numbers of partitions are
+//! compared for the two fastest algorithms of a codec only, and large worlds are extrapolated from small
+//! ones, so that planning stays cheap.
 
 use std::collections::HashMap;
 
@@ -24,10 +24,10 @@ use crate::options::Overrides;
 /// Time that every task of a schedule takes besides encoding and sending, in seconds.
 const TASK_OVERHEAD_S: f64 = 2e-6;
 
-/// Below this many elements prices are exact.
+/// Number of elements up to which prices are exact instead of interpolated.
 const EXACT_MAX: usize = 1 << 12;
 
-/// A gather among more ranks than this is for small tensors alone.
+/// Most ranks of a gather of large tensors, and the number of elements from which a tensor is large.
 const GATHER_WORLD_MAX: usize = 8;
 const GATHER_ELEMENTS_MAX: usize = 1 << 14;
 
@@ -41,8 +41,8 @@ pub(crate) struct Candidate {
     pub(crate) assignment: Assignment,
     /// The codec's place in the list of all; the first candidate's loses nothing.
     pub(crate) codec: usize,
-    /// The error that counts against the budget: the relative squared error of one encoding with twice its
-    /// excess of energy, a third of both for a [gather](GATHER_ERROR).
+    /// The error that counts against the budget: the weighted error of one encoding, a third of it for a
+    /// [gather](GATHER_ERROR).
     pub(crate) error: f64,
     /// The elements of the bucket, each of which may lose as much.
     pub(crate) elements: usize,
@@ -73,7 +73,7 @@ impl Length {
     }
 }
 
-/// The candidates of this job, under the link as it is.
+/// The candidates of this job under the current link.
 #[derive(Debug)]
 pub(crate) struct Candidates {
     calibration: Calibration,
@@ -91,7 +91,7 @@ impl Candidates {
         &self.calibration
     }
 
-    /// Goes on with a link that was measured anew.
+    /// Replaces the link by a new measurement.
     pub(crate) fn set_link(&mut self, link: LinkSpeed) {
         self.calibration.link = link;
         self.known.clear();
@@ -158,8 +158,8 @@ impl Candidates {
         }
     }
 
-    /// Returns the sums by which a codec may travel: the one that was overridden for if it can carry it, else
-    /// none; where nothing was overridden, those that are worth comparing.
+    /// Returns the algorithms, flat or between units, that may carry a codec. If the user has given one that
+    /// the bucket can take, no other is returned, and none if it cannot carry the codec.
     fn carriers(&self, choice: &Choice, bucket: &Bucket) -> Vec<Summation> {
         let (size, exchange) = (self.world.size(), choice.exchange());
         if let Some(overridden) = self.overrides.algorithm.filter(|it| bucket.takes(*it, size)) {
@@ -243,7 +243,7 @@ fn price(
     }
 }
 
-/// Where codecs work on `piece` elements at a time.
+/// Returns the speeds of a schedule whose codec works on `piece` elements at a time.
 fn speeds(
     speed: &CodecSpeed,
     link: &LinkSpeed,
@@ -265,9 +265,10 @@ fn speeds(
     }
 }
 
-/// Where sums within a unit work on `part` elements at a time, which travel raw beside encodings of `codec`.
+/// Returns the speeds of sums within a unit, which work on `part` elements at a time. These travel raw beside
+/// encodings of `codec`.
 fn within(codecs: &[CodecSpeed], codec: &dyn Codec, link: &LinkSpeed, part: usize) -> Speeds {
-    // Elements as they are, which the first of all codecs sends too.
+    // The first codec sends elements as they are.
     let raw = &codecs[0];
     let speeds = speeds(raw, link, Algorithm::TwoShot, 2, part.max(1));
     // With feedback every element is read with its residual, so nothing is sent from where it is.
@@ -278,7 +279,7 @@ fn within(codecs: &[CodecSpeed], codec: &dyn Codec, link: &LinkSpeed, part: usiz
     Speeds { encode_per_s, ..speeds }
 }
 
-/// With feedback results are decoded at the step's end.
+/// Returns the time of decoding at the end of a step, where codecs with feedback decode their results.
 fn commit_s(speed: &CodecSpeed, algorithm: Algorithm, size: usize, elements: usize) -> f64 {
     let bytes = (elements * 4) as f64;
     let merges = if algorithm.gathers() { (size - 1) as f64 } else { 0.0 };
@@ -303,8 +304,8 @@ fn algorithms(exchange: Exchange, size: usize, elements: usize) -> impl Iterator
     Algorithm::ALL.into_iter().filter(usable).take(most)
 }
 
-/// Into how many partitions a bucket is cut at least: who computes on a large piece moves no bytes
-/// meanwhile. Codecs that send few of the elements have next to none to move.
+/// Returns the least number of partitions of a bucket. While a thread computes on a large piece it moves no
+/// bytes; codecs that send few of the elements have hardly any bytes to move.
 fn least(choice: &Choice, elements: usize) -> usize {
     match choice.exchange() {
         Exchange::Gather => 1,
@@ -312,7 +313,7 @@ fn least(choice: &Choice, elements: usize) -> usize {
     }
 }
 
-/// Into how many more it may be cut.
+/// Returns the larger numbers of partitions to compare.
 fn finer(elements: usize, least: usize) -> impl Iterator<Item = usize> {
     [2, 4, 8].into_iter().filter(move |&count| count > least && elements / count >= 1 << 14)
 }

@@ -15,11 +15,11 @@ use crate::auto::candidates::Candidate;
 use crate::auto::plan::{Assignment, GAIN_MIN, Plan};
 use crate::auto::timeline::{self, Measured, Price};
 
-/// The share of the iteration that smaller errors may cost in all: too little to be told from the best
-/// fixed choice.
+/// The share of the iteration that smaller errors may cost in all: so little that the plan is about as fast
+/// as the best fixed choice.
 const SLACK: f64 = 0.01;
 
-/// Time on the wire over that of the fastest plan of one codec, below which another counts as unlike it.
+/// Ratio of time on the wire to that of the fastest plan of one codec, below which another plan is unlike it.
 const FEWER_BYTES: f64 = 0.75;
 
 /// Returns the fastest plan for what was measured, by the rules above. `candidates[bucket]` begins with raw.
@@ -74,7 +74,7 @@ pub(crate) fn priced(measured: &Measured, candidates: &[Vec<Candidate>], plan: &
 /// A change of one bucket's pick.
 struct Change {
     pick: usize,
-    /// Squared error that it saves per second.
+    /// Weighted error, times elements, that it saves per second.
     worth: f64,
 }
 
@@ -184,7 +184,7 @@ impl Search<'_> {
         changes.max_by(|a, b| a.worth.total_cmp(&b.worth))
     }
 
-    /// Returns the time that an exchange takes of what all buckets share.
+    /// Returns the time for which an exchange occupies what all buckets share: network and processor.
     fn cost_s(&self, price: &Price) -> f64 {
         let Price { wire_s, cpu_s, move_s, commit_s, .. } = price;
         let computed_s = cpu_s + move_s;

@@ -27,7 +27,7 @@ pub struct Planning {
     pub reason: String,
     /// The slowest link, where there is any.
     pub link: Option<LinkSpeed>,
-    /// The codec error that a bucket may have.
+    /// The weighted error that a bucket may have.
     pub error_budget: f64,
     /// The expected time of an iteration under the plan, in seconds.
     pub iteration_s: f64,
@@ -63,8 +63,8 @@ pub struct Alternative {
     /// The codec, the algorithm and the partitions.
     #[serde(flatten)]
     pub assignment: Assignment,
-    /// The codec error: the relative squared error of one encoding with twice its excess of energy, a third
-    /// of both for a gather; as measured on the gradients, and before that an upper bound.
+    /// The weighted error of one encoding, a third of it for a gather: as measured on the gradients, and before
+    /// that an upper bound.
     pub error: f64,
     /// The time from ready to done with the network to itself, in seconds.
     pub alone_s: f64,
@@ -82,13 +82,13 @@ pub struct Alternative {
 pub enum Verdict {
     /// In the plan.
     Chosen,
-    /// A codec error over the error budget.
+    /// An error over the error budget.
     OverBudget,
     /// A longer iteration.
     Slower,
-    /// A larger codec error than the time that it saves is worth.
+    /// A larger error than the time that it saves is worth.
     LosesMore,
-    /// No shorter iteration and no smaller error.
+    /// Neither a shorter iteration nor a smaller error.
     NoBetter,
 }
 
@@ -168,7 +168,7 @@ fn encoded<'a>(plan: &'a Plan, all: &[Vec<Candidate>]) -> Vec<(&'a str, usize)> 
     counts
 }
 
-/// The decisions of `plan`; `all[bucket]` are its candidates, those over the budget among them.
+/// Returns the decisions of `plan`; `all[bucket]` are the candidates of a bucket, also those over the budget.
 pub(crate) fn decisions(
     measured: &Measured,
     plan: &Plan,
@@ -230,7 +230,7 @@ fn alternative(
     }
 }
 
-/// The chosen candidate, and of every other codec and algorithm the fastest one.
+/// Returns the chosen candidate and, of every other codec and algorithm, the fastest one.
 fn best_of_each<'a>(
     candidates: &'a [Candidate],
     chosen: &'a Assignment,
@@ -247,7 +247,7 @@ fn best_of_each<'a>(
     })
 }
 
-/// Why the chosen way was chosen, of all that the table says.
+/// Returns why the chosen alternative was chosen.
 fn because(alternatives: &[Alternative], plan: &Plan) -> String {
     let chosen = alternatives.iter().find(|one| one.verdict == Verdict::Chosen);
     let Some(chosen) = chosen else { return "it is no candidate any more".to_owned() };
@@ -278,7 +278,7 @@ fn because(alternatives: &[Alternative], plan: &Plan) -> String {
     own + &limit
 }
 
-/// Less than this is the same time.
+/// Difference in seconds below which times count as equal.
 const TELLING_S: f64 = 5e-5;
 
 fn ms(seconds: f64) -> String {

@@ -32,7 +32,7 @@ pub struct Plan {
     pub predicted_s: Vec<f64>,
     /// The expected time of an iteration, in seconds; zero where nothing was measured.
     pub iteration_s: f64,
-    /// The codec errors of the assignments, which count against the error budget, summed over buckets.
+    /// The weighted errors of the assignments, as they count against the error budget, summed over buckets.
     #[serde(default, rename = "loss")]
     pub codec_error: f64,
     /// The price of each bucket's exchange by itself; none where nothing was measured.
@@ -48,7 +48,7 @@ pub struct Plan {
     pub fingerprint: String,
 }
 
-/// A plan must be faster by this share than raw, and than the plan in force.
+/// Share by which a plan must be faster than raw, or than the plan in force, to replace it.
 pub(crate) const GAIN_MIN: f64 = 0.02;
 
 impl Plan {
@@ -87,7 +87,7 @@ impl Plan {
     }
 
     /// Returns whether this plan is expected to be faster than `other` by more than noise, or as fast with less
-    /// than half of its codec error.
+    /// than half of its error.
     pub(crate) fn beats(&self, other: &Plan) -> bool {
         let over = self.iteration_s / other.iteration_s;
         over < 1.0 - GAIN_MIN || over < 1.0 + GAIN_MIN && self.codec_error < 0.5 * other.codec_error

@@ -23,17 +23,17 @@ use crate::measure::link::LinkSpeed;
 use crate::measure::samples;
 use crate::options::Overrides;
 
-/// Steps since the buckets were laid out after which `auto` plans anew with what it has seen; then
-/// every hundred steps.
+/// Steps since the buckets were laid out after which `auto` plans again with what it has seen; after these,
+/// it plans every hundred steps.
 const PLANNING_STEPS: [u64; 4] = [1, 4, 16, 50];
 
-/// Least time on the wire that tells something of the link: a share of the iteration, since less than that
-/// is mostly threads waiting for cores, and more than the scatter of threads.
+/// Least time on the wire that says something about the link: a share of the iteration, since shorter times
+/// are mostly those of threads that wait for cores, and at least the scatter of threads.
 const TELLING_SHARE: f64 = 0.2;
 const TELLING_S: f64 = 1e-3;
 
-/// Factor of bandwidth up to which a change of the link ends no trial: the load of cores may cause it, and
-/// plans are compared within rounds anyway.
+/// Factor of bandwidth up to which a change of the link does not end a trial: the load of cores may cause it,
+/// and plans are compared within rounds anyway.
 const TRYING_CHANGE: f64 = 2.0;
 
 /// The figures of one rank's report on one step: time on the wire, as measured and as predicted, and the
@@ -45,11 +45,11 @@ const FIGURES: usize = 3;
 pub(crate) struct Limits {
     pub(crate) overrides: Overrides,
     pub(crate) error_budget: f64,
-    /// Computing for the exchange takes cores away from backward.
+    /// Whether computing for the exchange takes cores away from backward.
     pub(crate) shares_cores: bool,
 }
 
-/// Everything that planning remembers.
+/// The state of planning.
 #[derive(Debug)]
 pub(crate) struct Planner {
     candidates: Candidates,
@@ -57,8 +57,8 @@ pub(crate) struct Planner {
     limits: Limits,
     watch: Watch,
     trials: Trials,
-    /// For every bucket the error of each codec on its gradients, then the lengths over those expected;
-    /// empty until they were measured.
+    /// For every bucket the weighted error of each codec on its gradients, then the lengths over those
+    /// expected; empty until they were measured.
     errors: Vec<Vec<f32>>,
     /// Samples of this step's gradients, by bucket.
     samples: Vec<Vec<f32>>,
@@ -69,7 +69,7 @@ pub(crate) struct Planner {
     reports: Vec<f32>,
     /// The record of the last planning, on rank 0.
     planning: Option<Planning>,
-    /// Whether no step has taken up that record yet.
+    /// Whether no step's record contains it yet.
     is_news: bool,
 }
 
@@ -92,7 +92,7 @@ impl Planner {
         }
     }
 
-    /// Forgets everything about the buckets: there are others now.
+    /// Forgets everything about the buckets, because they were laid out anew.
     pub(crate) fn lay_out(&mut self, buckets: usize) {
         // Nothing is known of backward yet: as if everything were ready at once.
         self.measured = Measured {
@@ -107,7 +107,7 @@ impl Planner {
         self.restart();
     }
 
-    /// Begins anew with trials: a state was loaded.
+    /// Forgets trials and the record of the last planning, because a state was loaded.
     pub(crate) fn restart(&mut self) {
         self.trials = Trials::new(self.link().bytes_per_s);
         self.watch.settled();
@@ -118,12 +118,12 @@ impl Planner {
         self.candidates.calibration().link.clone()
     }
 
-    /// Whether a plan is due after a step, so many steps after the buckets were laid out.
+    /// Returns whether a plan is due after a step that is `age` steps after the buckets were laid out.
     pub(crate) fn is_due(age: u64) -> bool {
         PLANNING_STEPS.contains(&age) || (age > 0 && age.is_multiple_of(100))
     }
 
-    /// Whether ranks report to each other after a step.
+    /// Returns whether ranks report to each other after such a step.
     pub(crate) fn reports(age: u64) -> bool {
         Planner::is_due(age) || age % INTERVAL == INTERVAL - 1
     }
@@ -198,7 +198,7 @@ impl Planner {
         readings.into_iter().find_map(|reading| self.watch.record(reading))
     }
 
-    /// Takes up a new measurement of the link; returns whether the link has changed.
+    /// Adopts a new measurement of the link; returns whether the link has changed.
     pub(crate) fn learn(&mut self, link: LinkSpeed) -> bool {
         let known = self.link();
         let times = link.bytes_per_s / known.bytes_per_s;
@@ -214,9 +214,9 @@ impl Planner {
 
     /// Returns what rank 0 decides: the plan to follow, and after it those that are worth a trial against it.
     ///
-    /// The plan to follow is the one in force, unless this exceeds the error budget now or nothing was tried
-    /// yet, and the proposal of the cost model is better. Raw and the best fixed codecs take part in a first
-    /// trial.
+    /// The plan to follow is the one in force, or the proposal of the cost model if that is better and either
+    /// the plan in force now exceeds the error budget or nothing was tried yet. Raw and the best fixed codecs
+    /// take part in a first trial.
     pub(crate) fn propose(
         &mut self,
         buckets: &[BucketState],
@@ -257,7 +257,7 @@ impl Planner {
         self.explain(&[plan], &all, "a trial of plans has ended".to_owned(), begin);
     }
 
-    /// Begins a trial of some plans, of which the first one is in force, if there are more.
+    /// Begins a trial of some plans, of which the first one is in force; a single plan needs no trial.
     pub(crate) fn begin_trial(&mut self, plans: Vec<Plan>) {
         self.trials.begin(plans);
     }
@@ -271,7 +271,7 @@ impl Planner {
         self.trials.turn()
     }
 
-    /// `plan` is in force instead of another one.
+    /// Records that `plan` is in force from now on.
     pub(crate) fn switched(&mut self, plan: &Plan) {
         self.watch.switched(plan.hash(), plan.iteration_s >= plan.raw_iteration_s);
         if !self.is_trying() {

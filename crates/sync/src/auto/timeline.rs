@@ -20,7 +20,7 @@ pub struct Measured {
     pub backward_s: f64,
     /// Readiness of each bucket, in this order.
     pub buckets: Vec<Readiness>,
-    /// Whether the exchange computes on the cores that backward needs.
+    /// Whether the exchange uses the cores that backward needs.
     pub shares_cores: bool,
 }
 

@@ -1,22 +1,22 @@
 //! The trial of plans: a race that finds the fastest of a few by the times of real steps.
 //!
-//! A state machine without clock or network. It is fed the time of every step on the slowest rank, the
-//! same numbers on all ranks, and says which plan the next step follows. So all ranks run each step
-//! under the same plan and come to the same verdict without a message about it.
+//! The trial is a state machine without clock or network. It is fed the time of every step on the slowest
+//! rank, the same numbers on all ranks, and says which plan the next step follows. So all ranks run each
+//! step under the same plan and come to the same verdict without a message about it.
 //!
 //! The alternatives (*arms*: the plan in force, the proposal of the cost model, everything raw, the best
 //! fixed codecs) take turns in *windows* of some steps, the first of which after a switch does not count. A
 //! *round* is one window of each arm; rounds alternate in direction. Times are compared as logarithms,
-//! relative to their round, so that what slows down a whole round counts for no arm, and by the means of
-//! their middle halves, so that single outliers count for none either.
+//! relative to their round, so that what slows down a whole round counts against no arm, and by the means
+//! of their middle halves, so that single outliers do not count either.
 //!
-//! - An arm that is predicted to take twice as long as the first one really does never runs.
+//! - An arm never runs if its predicted time is more than twice the measured time of the first arm.
 //! - Of the arms within two percent of the fastest, the one with the smallest codec error is ahead. One
 //!   that loses less may therefore be two percent slower, one that loses more must be two percent faster.
 //! - After every round an arm is dropped that is slower than it may be by [`SURE`] standard errors, or,
-//!   if it loses more, by [`LIKELY`]: successive elimination (Even-Dar, Mannor, Mansour, "Action
-//!   Elimination and Stopping Conditions for the Multi-Armed Bandit", JMLR 2006). After the first round
-//!   each of its steps must have been much slower.
+//!   if it loses more than the one that is ahead, by [`LIKELY`]: successive elimination (Even-Dar, Mannor,
+//!   Mansour, "Action Elimination and Stopping Conditions for the Multi-Armed Bandit", JMLR 2006). After the
+//!   first round each of its steps must have been much slower.
 //! - The trial ends when one arm is left; when its steps are used up, the arm that is ahead is kept.
 //!
 //! [`Allowance`] bounds the steps of trials: a first trial, then one step in a hundred, and some after the
@@ -29,26 +29,25 @@ use std::cmp::Ordering;
 
 use crate::measure::median::{median, midmean};
 
-/// Steps of the windows of the first rounds, and of all later ones: whole reports, few at first, so that
-/// what is hopeless takes little time, then more, so that few of them are lost to settling.
+/// Steps of the windows of the first rounds, and of all later ones. They are whole reports: few steps at
+/// first, so that hopeless arms take little time, then more, so that fewer of them are lost to settling.
 const WINDOWS: [usize; 3] = [4, 4, 8];
 
-/// Steps after a switch that count for nothing: memory is touched for the first time.
+/// Steps after a switch that do not count, since memory is touched for the first time.
 const SETTLING: usize = 1;
 
 /// The difference of logarithms up to which times are equal.
 const TIE: f64 = 0.02;
 
-/// Standard errors above which a difference is no noise: a good arm is lost in one round of forty, and those
-/// that are left have more steps.
+/// Standard errors above which a difference is not noise: a good arm is lost in one round of forty, and the
+/// arms that are left have more steps.
 const SURE: f64 = 2.0;
 
 /// Standard errors above which an arm that loses more is not expected to make up for it.
 const LIKELY: f64 = 1.25;
 
 /// Standard errors in favour of an arm that loses nothing, since the fastest of several is seldom as fast as
-/// it seems; and the most that these may come to, since noise is no reason to keep an arm that seems slower
-/// by more.
+/// it seems. Their product is limited, since noise is no reason to keep an arm that seems slower by more.
 const DOUBT: f64 = 0.5;
 const DOUBT_MAX: f64 = 0.0125;
 
@@ -59,7 +58,7 @@ const NOISE_MIN: f64 = 0.005;
 /// disturbed alike, and noise is not known well yet.
 const EARLY: f64 = 1.5;
 
-/// Rounds after which their own scatter tells something.
+/// Rounds from which on their own scatter is meaningful.
 const ROUNDS_MIN: usize = 4;
 
 /// Factor by which each step of a first window must be slower for the arm to be dropped at once.
@@ -71,10 +70,10 @@ const HOPELESS: f64 = 2.0;
 /// The least number of steps that an arm takes part with: two windows.
 pub(crate) const ARM_STEPS: usize = WINDOWS[0] + WINDOWS[1];
 
-/// An alternative.
+/// A plan that takes part in a trial.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct Arm {
-    /// The codec error; 0 where nothing is lost.
+    /// The weighted error of the plan; 0 if nothing is lost.
     pub(crate) error: f64,
     /// The predicted time of a step, in seconds; 0 without a prediction.
     pub(crate) predicted_s: f64,
@@ -116,17 +115,17 @@ impl Trial {
         }
     }
 
-    /// The arm that runs; of a decided trial the one that is kept.
+    /// Returns the arm that runs; of a decided trial the one that is kept.
     pub(crate) fn arm(&self) -> usize {
         self.left[self.place]
     }
 
-    /// Whether one arm is left.
+    /// Returns whether one arm is left.
     pub(crate) fn is_decided(&self) -> bool {
         self.left.len() == 1
     }
 
-    /// The usual time of an arm's steps, in seconds; none of an arm that never ran.
+    /// Returns the midmean of the times of an arm's steps, in seconds; none for an arm that never ran.
     pub(crate) fn seconds(&self, arm: usize) -> Option<f64> {
         let mut times = self.windows[arm].concat();
         (!times.is_empty()).then(|| midmean(&mut times).exp())
@@ -242,12 +241,12 @@ impl Standings {
         best.expect("the fastest is as fast as itself")
     }
 
-    /// The arm that would be kept now.
+    /// Returns the arm that would be kept now.
     fn ahead(&self) -> usize {
         self.best().arm
     }
 
-    /// The arms that may yet be kept.
+    /// Returns the arms that may still be kept.
     fn hopeful(&self) -> Vec<usize> {
         let (best, fastest) = (self.best(), self.fastest());
         let is_hopeful = |one: &&Standing| match one.error.total_cmp(&best.error) {
@@ -321,12 +320,12 @@ impl Allowance {
     /// The share of other steps by which the allowance grows.
     const SHARE: f64 = 0.01;
 
-    /// The allowance of buckets that were just laid out.
+    /// Returns the allowance of buckets that were just laid out.
     pub(crate) fn first() -> Allowance {
         Allowance { steps: Allowance::FIRST, changed: Allowance::CHANGED }
     }
 
-    /// The whole number of steps.
+    /// Returns the whole number of steps.
     pub(crate) fn steps(&self) -> usize {
         self.steps as usize
     }
@@ -336,13 +335,13 @@ impl Allowance {
         self.steps = (self.steps - steps as f64).max(0.0);
     }
 
-    /// Counts steps without a trial.
+    /// Counts steps outside of trials.
     pub(crate) fn save(&mut self, steps: usize) {
         self.steps = (self.steps + Allowance::SHARE * steps as f64).min(Allowance::FIRST);
     }
 
-    /// Under another link what was found out does not hold. A link that changes all the time is not worth
-    /// trials all the time.
+    /// Grants steps for a trial under a changed link, under which earlier results do not hold: half as many
+    /// with each change, so that a link that changes all the time does not cause trials all the time.
     pub(crate) fn link_changed(&mut self) {
         self.steps = self.steps.max(self.changed);
         self.changed /= 2.0;

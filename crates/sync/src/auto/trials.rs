@@ -3,23 +3,23 @@
 //! Every rank keeps its own and feeds it the same times, so that plans take turns on all ranks alike.
 //! Rank 0 decides which plans are tried, and sends them to all.
 //!
-//! A first trial follows [`FIRST_STEP`] steps, when backward and the codec errors of gradients are known:
-//! of the proposal of the cost model, the plan in force, everything raw, and the best fixed codecs. Another
-//! such trial follows when the link has become [`FAR`] times as fast or slow. Otherwise no prediction changes
-//! the plan by itself: a proposal that was not tried yet is tried against the plan in force, as soon as
-//! [`Allowance`] permits.
+//! A first trial begins after more than [`FIRST_STEP`] steps, when backward and the codec errors of gradients
+//! are known. Its plans are the proposal of the cost model, the plan in force, everything raw, and the best
+//! fixed codecs. Another such trial follows when the link has become [`FAR`] times as fast or slow. Otherwise
+//! a prediction alone does not change the plan while that keeps to the error budget: a proposal that was not
+//! tried yet is tried against the plan in force, as soon as [`Allowance`] permits.
 
 use crate::auto::plan::Plan;
 use crate::auto::trial::{ARM_STEPS, Allowance, Arm, Trial};
 
-/// Steps since the buckets were laid out before which nothing is tried.
+/// Steps since the buckets were laid out up to which nothing is tried.
 const FIRST_STEP: u64 = 16;
 
-/// Factor of bandwidth beyond which no result of a trial holds. A link that is limited by cores is often
-/// half or twice as fast as a moment ago.
+/// Factor of bandwidth from which on the results of trials no longer hold. A link that is limited by cores
+/// is often half or twice as fast as a moment ago.
 const FAR: f64 = 3.0;
 
-/// The trials under the link as it is, and those before it.
+/// The trials of a job: the one under way, and what the earlier ones found.
 #[derive(Debug)]
 pub(crate) struct Trials {
     /// The trial under way, and the plans of its arms.
@@ -65,8 +65,8 @@ impl Trials {
         }
     }
 
-    /// Takes up another bandwidth of the link, under which nothing was tried yet. If it is far from that under
-    /// which a trial ended last, the result of that trial no longer holds.
+    /// Adopts a changed bandwidth of the link, under which nothing was tried yet. If it is far from the
+    /// bandwidth under which a trial ended last, the result of that trial no longer holds.
     pub(crate) fn link_changed(&mut self, bytes_per_s: f64) {
         self.allowance.link_changed();
         self.tried.clear();
@@ -101,7 +101,7 @@ impl Trials {
         plans
     }
 
-    /// Begins a trial of some plans, of which the first one is in force; of one alone there is none.
+    /// Begins a trial of some plans, of which the first one is in force; a single plan needs no trial.
     pub(crate) fn begin(&mut self, plans: Vec<Plan>) {
         if plans.len() < 2 {
             return;
@@ -126,12 +126,12 @@ impl Trials {
         Some(plan)
     }
 
-    /// The number of trials that were decided since the buckets were laid out.
+    /// Returns the number of trials that were decided since the buckets were laid out.
     pub(crate) fn decided(&self) -> usize {
         self.decided
     }
 
-    /// The share of a raw step that a plan saves, if a trial has measured it.
+    /// Returns the share of a raw step that a plan saves, if a trial has measured it.
     pub(crate) fn saved_by(&self, plan: &Plan) -> Option<f64> {
         self.saved.filter(|(kept, _)| *kept == plan.hash()).map(|(_, share)| share)
     }

@@ -1,44 +1,44 @@
-//! The watch over the link: whether what is sent takes as long as predicted.
+//! The watch over the link: whether exchanges take as long as predicted.
 //!
-//! A state machine without clock or network. It is fed what each step showed, the same numbers on
-//! all ranks, and all ranks ask for a measurement of the link in the same step. Two things are watched:
+//! The watch is a state machine without clock or network. It is fed what each step showed, the same numbers
+//! on all ranks, and all ranks ask for a measurement of the link in the same step. Two things are watched:
 //!
 //! - **drift**: the time in which gradients were on the wire and nothing was computed of them, over
 //!   what was predicted for it. If it is far from the normal drift in most of some steps, the link may
 //!   have changed and is measured. Every plan has a normal drift of its own, since predictions may be off.
-//! - **silence**: a plan that sends little tells little of the link. Where one has told nothing for
-//!   many steps, the link is measured, so that its recovery is found out.
+//! - **silence**: a plan that sends little says little about the link. If one has said nothing for many
+//!   steps, the link is measured, so that its recovery is noticed.
 //!
 //! Trials judge how long steps take ([`crate::auto::trial`]).
 //!
 //! Laws: noise that stays within the drift allowed changes nothing; a link that becomes twice as slow
-//! or fast is asked about within [`LARGE_PATIENCE`] steps, also while plans take turns.
+//! or fast is noticed within [`LARGE_PATIENCE`] steps, also while plans take turns.
 
 use std::collections::HashMap;
 
 use crate::measure::median::median;
 
-/// Steps between two times that ranks tell each other what they saw.
+/// Steps between two exchanges of reports.
 pub(crate) const INTERVAL: u64 = 4;
 
-/// Factor by which measured and predicted times may part.
+/// Factor by which measured and predicted times may differ.
 const DRIFT_MAX: f64 = 1.3;
 
-/// Steps whose drift is looked at together, of which three in four must stray to one side, before the
-/// link is measured again: at first, and at most, where measuring has changed nothing.
+/// Number of steps of which three in four must stray to one side before the link is measured again: at
+/// first, and at most after measurements that changed nothing.
 const PATIENCE: usize = 3;
 const PATIENCE_MAX: usize = 96;
 
-/// A drift that cannot be missed, and how much patience there is with it at most.
+/// A large drift, and the most patience with it.
 const LARGE_DRIFT: f64 = 2.0;
 const LARGE_PATIENCE: usize = 12;
 
-/// Steps and seconds that told nothing of the link after which it is measured: so seldom that measuring
-/// takes about one percent of the time.
+/// Steps and seconds without information about the link after which it is measured: so rarely that
+/// measuring takes about one percent of the time.
 const SILENCE_STEPS: u64 = 16;
 const SILENCE_S: f64 = 8.0;
 
-/// Steps after a switch that count for nothing: memory is touched for the first time.
+/// Steps after a switch that do not count, since memory is touched for the first time.
 const SETTLING: usize = 2;
 
 /// The measurements of one step.
@@ -46,8 +46,8 @@ const SETTLING: usize = 2;
 pub(crate) struct Reading {
     /// The iteration's time on the slowest rank, in seconds.
     pub(crate) seconds: f64,
-    /// Time on the wire over what was predicted, on the rank that waited least for others; none
-    /// where so little time was spent that it says nothing.
+    /// Time on the wire over what was predicted, on the rank that waited least for others; none if that time
+    /// is too short to say anything.
     pub(crate) drift: Option<f64>,
 }
 
@@ -62,7 +62,7 @@ pub(crate) struct Watch {
     patience: usize,
     /// The last drifts, over what is normal.
     drifts: Vec<f64>,
-    /// Steps and seconds that told nothing of the link since it was measured.
+    /// Steps and seconds without information about the link since it was measured.
     silence: (u64, f64),
     settling: usize,
 }
@@ -98,7 +98,7 @@ impl Watch {
         self.normal.get(&self.plan).copied().unwrap_or(1.0)
     }
 
-    /// The median drift of late, if it has strayed for long enough.
+    /// Returns the median of the last drifts, if they have strayed for long enough.
     fn stray(&mut self, drift: f64) -> Option<f64> {
         if self.drifts.len() == PATIENCE_MAX {
             self.drifts.remove(0);
@@ -108,7 +108,8 @@ impl Watch {
             .or_else(|| self.lately(self.patience.min(LARGE_PATIENCE), LARGE_DRIFT))
     }
 
-    /// The median of the last `steps` drifts, if they, the last one among them, left what is normal.
+    /// Returns the median of the last `steps` drifts, if three in four, the last one among them, strayed to one
+    /// side.
     fn lately(&self, steps: usize, limit: f64) -> Option<f64> {
         let mut lately = self.drifts[self.drifts.len().checked_sub(steps)?..].to_vec();
         let side = strays(*lately.last()?, limit)?;
@@ -116,8 +117,8 @@ impl Watch {
         (4 * alike >= 3 * steps).then(|| median(&mut lately))
     }
 
-    /// Whether nothing was heard of the link for long. Raw hides nothing: if that tells nothing, the
-    /// link is fast enough.
+    /// Returns whether steps have said nothing about the link for long. A raw plan that says nothing shows
+    /// that the link is fast enough.
     fn is_silent_for_long(&mut self, reading: &Reading) -> bool {
         let (steps, seconds) = self.silence;
         self.silence = match reading.drift {
@@ -127,20 +128,20 @@ impl Watch {
         !self.is_raw && self.silence.0 >= SILENCE_STEPS && self.silence.1 >= SILENCE_S
     }
 
-    /// Another plan is in force from now on.
+    /// Records that another plan is in force from now on.
     pub(crate) fn switched(&mut self, plan: u32, is_raw: bool) {
         (self.plan, self.is_raw) = (plan, is_raw);
         self.settling = SETTLING;
     }
 
-    /// Forgets the drifts under other plans: one was settled on.
+    /// Forgets drifts under other plans, because one was settled on.
     pub(crate) fn settled(&mut self) {
         self.drifts.clear();
         self.patience = PATIENCE;
     }
 
-    /// Takes up a measurement of the link. If the link has changed, nothing that was known holds; otherwise
-    /// the prediction is off, and the drift that was seen is normal from now on.
+    /// Adopts the result of a measurement of the link. If the link has changed, nothing that was known holds;
+    /// otherwise the prediction is off, and the drift that was seen is normal from now on.
     pub(crate) fn measured(&mut self, link_changed: bool) {
         // It goes back when another plan is settled on.
         let patience = (2 * self.patience).min(PATIENCE_MAX);
@@ -159,7 +160,7 @@ impl Watch {
     }
 }
 
-/// Whether a drift is above what is normal (true) or below it (false), where it is not within.
+/// Returns whether a drift is above (true) or below (false) what is normal; none if it is within the limit.
 fn strays(drift: f64, limit: f64) -> Option<bool> {
     let within = (1.0 / limit..=limit).contains(&drift);
     (!within).then_some(drift > 1.0)

@@ -33,7 +33,7 @@ pub(crate) struct CodecSpeed {
     pub(crate) encode: Times,
     pub(crate) decode: Times,
     pub(crate) merge: Times,
-    /// The relative squared error on normal numbers.
+    /// The weighted error of one encoding of normal values.
     pub(crate) error: f64,
 }
 
@@ -86,9 +86,8 @@ impl Calibration {
         Calibration { link, codecs, halves: false }
     }
 
-    /// Returns what each codec makes of some values: the errors of all, then their lengths over those that
-    /// are expected of them. Zeros tell nothing of the gradients to come, so with them every codec counts by
-    /// its bound.
+    /// Tries each codec on some values: returns the weighted errors of all, then their lengths over the
+    /// expected ones. Zeros say nothing about later gradients, so with them every codec counts by its bound.
     pub(crate) fn try_on(&self, values: &[f32]) -> Vec<f32> {
         if values.iter().all(|x| *x == 0.0) {
             let most = |speed: &CodecSpeed| speed.error_max(values.len()) as f32;
@@ -130,8 +129,8 @@ fn is_raw(choice: &Choice) -> bool {
 }
 
 impl CodecSpeed {
-    /// The most that one encoding of any values may lose, where it is known, and no less than it does
-    /// of normal numbers; all of them where it is not.
+    /// Returns an upper bound on the error of one encoding of any values, at least that of normal values; 1 if
+    /// no bound is known.
     pub(crate) fn error_max(&self, elements: usize) -> f64 {
         let codec = self.codec();
         let most = match codec.bound(elements) {
@@ -157,7 +156,7 @@ impl CodecSpeed {
     }
 }
 
-/// Bytes of f32 per second at `elements` at a time: the line through the sizes around.
+/// Returns the bytes of f32 per second at `elements` at a time, by linear interpolation of the times.
 pub(crate) fn rate_at(times: Times, elements: usize) -> f64 {
     let low = usize::from(elements > SIZES[1]);
     let slope = (times[low + 1] - times[low]) / (SIZES[low + 1] - SIZES[low]) as f64;
@@ -187,7 +186,7 @@ fn parse(name: &str) -> Choice {
     Choice::parse(name).expect("a name from the list")
 }
 
-/// The codecs that `auto` may choose: these, or all that it knows if there are none.
+/// Returns the codecs that `auto` may choose: these, or all that it knows if there are none.
 fn candidates(among: &[Choice]) -> Vec<Choice> {
     if among.is_empty() { Policy::AUTO.map(parse).to_vec() } else { among.to_vec() }
 }

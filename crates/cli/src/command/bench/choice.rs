@@ -1,4 +1,4 @@
-//! `thinwire bench choice`: the step of `auto` over that of the fastest fixed codec.
+//! `thinwire bench choice`: the step time of `auto` over that of the fastest fixed codec.
 //!
 //! First `auto` runs until its first trial is over. Then every fixed codec within the error budget, as
 //! `auto` measured it on these gradients, runs for a few steps with each algorithm; those near the fastest
@@ -30,7 +30,7 @@ use crate::samples::median;
 const OF_TWO: [&str; 2] = ["two-shot", "gather"];
 const OF_MORE: [&str; 4] = ["two-shot", "gather", "ring", "halving"];
 
-/// The step after which `auto` has had what it needs for a trial.
+/// The number of steps after which `auto` knows enough for a trial.
 const LOOKED_AROUND: u64 = 17;
 
 /// The most steps of `auto` before it is measured: a first trial takes 180 after the first 17.
@@ -43,7 +43,7 @@ const NEAR: f64 = 1.15;
 /// The most fixed methods that take turns with `auto`.
 const FINALISTS: usize = 4;
 
-/// Step of `auto`, beside that of the fastest fixed codec within its error budget.
+/// Step time of `auto`, beside that of the fastest fixed codec within its error budget.
 #[derive(clap::Args)]
 pub struct Args {
     /// Number of ranks to start on this machine [default: 2]
@@ -55,7 +55,7 @@ pub struct Args {
     /// Time that an iteration computes, in milliseconds
     #[arg(long, default_value_t = 100, value_name = "MS")]
     compute: u64,
-    /// Whatever computes: a clock, or this rank's core
+    /// Source of the computing time: a clock, or this rank's core
     #[arg(long, value_enum, default_value_t = Computing::Core)]
     computing: Computing,
     /// Fixed codecs

@@ -33,7 +33,7 @@ pub enum What {
     Collective(collective::Args),
     /// Time that an iteration waits for its gradients, by method, on the tensors of a known model
     Sync(sync::Args),
-    /// Step of `auto`, beside that of the fastest fixed codec within its error budget
+    /// Step time of `auto`, beside that of the fastest fixed codec within its error budget
     Choice(choice::Args),
 }
 

@@ -1,4 +1,4 @@
-//! `thinwire bench sync`: what an iteration waits for its gradients, by method.
+//! `thinwire bench sync`: the time that an iteration waits for its gradients, by method.
 //!
 //! The tensors are those of a known model; its arithmetic is a clock, as where a GPU does it: a
 //! tensor is ready when its share of the compute time has passed. The time to synchronise is the
@@ -24,7 +24,7 @@ use crate::place::Flags;
 use crate::ranks::{self, Start};
 use crate::samples::{median, tally};
 
-/// Steps in which `auto` looks around and memory is touched for the first time.
+/// Steps in which `auto` measures and memory is touched for the first time.
 const WARM_UP: u64 = 2;
 
 /// Time that an iteration waits for its gradients, by method.
@@ -40,7 +40,7 @@ pub struct Args {
     /// Time that an iteration computes, in milliseconds
     #[arg(long, default_value_t = 160, value_name = "MS")]
     compute: u64,
-    /// Whatever computes: a clock, or this rank's core
+    /// Source of the computing time: a clock, or this rank's core
     #[arg(long, value_enum, default_value_t = Computing::Clock)]
     computing: Computing,
     /// Methods by name, or spelled out: a codec, and after slashes an algorithm, tensor or bucket, whole or cut, serial
@@ -134,7 +134,7 @@ fn show(lines: &[Line]) -> Result<()> {
     })
 }
 
-/// One step, for those who watch.
+/// One step, printed as it ends.
 #[derive(Serialize)]
 struct Watched {
     method: String,

@@ -10,8 +10,8 @@ use crate::table::Table;
 
 /// Meaning of the tables' columns.
 const LEGEND: &str = "\
-columns: way: codec, algorithm, partitions; error: relative squared error of one encoding, measured, or \
-the most there can be before it was
+columns: way: codec, algorithm, partitions; error: weighted error of one encoding (docs/algorithms.md), \
+measured, or an upper bound before that
   alone: from ready to done with the network to itself; exchange: the same behind the buckets before it
   iteration: what a step would take if this bucket alone went so; measured: exchange in steps that went so
 verdict: slower: the step or the exchange would be; loses more: by too much for what it saves; over \
@@ -22,7 +22,7 @@ budget: its error is
 const RULE: &str = "\
 rule: first the ways that make the step shortest, of those within the error budget. Then every bucket goes \
 back to what loses less, as long as the step stays within 1 % of the shortest. A plan less than 2 % faster \
-than raw is not taken. After sixteen steps trials of real steps decide between this plan, the one in force, \
+than raw is not taken. After seventeen steps, trials of real steps decide between this plan, the one in force, \
 raw and fixed codecs.
 ";
 
