@@ -68,7 +68,8 @@ fn heading(state: &State) -> Vec<String> {
     let epoch = if *epoch == 0 { "no epoch yet".to_owned() } else { format!("epoch {epoch}") };
     let mut lines = vec![format!("{epoch}: {present} of {target} ranks, {min} to {max} allowed")];
     // Programs that tell no figures report their steps all the same.
-    let step = state.members.iter().filter_map(|process| process.step).max();
+    let step =
+        state.members.iter().filter_map(|process| process.step.max(process.figures.step)).max();
     if let (Some(step), Some(Live { steps, loss, samples_per_s, .. })) = (step, state.first()) {
         let of = steps.map_or(String::new(), |steps| format!(" of {}", count(steps)));
         let loss = loss.map_or(String::new(), |loss| format!(", loss {loss:.3}"));
@@ -140,7 +141,7 @@ fn row(process: &Process, standing: &str) -> [String; 6] {
         name(process),
         place(host.as_ref(), *pid),
         standing.to_owned(),
-        process.step.or(process.figures.step).map_or_else(nothing, count),
+        process.step.max(process.figures.step).map_or_else(nothing, count),
         shown_time(process).map_or_else(nothing, |time| seconds(time.step_s)),
     ]
 }
