@@ -162,11 +162,13 @@ codecs() {
     "$THINWIRE" bench codec --codecs "$list" --size 16 --json | "$PYTHON" "$BENCH/python/codecs.py" "$@"
 }
 
-# Bits and errors of some codecs on gradients of three models, beside the best uniform quantiser.
+# Bits and errors of every codec but that of low rank, on gradients of three models, beside the best uniform quantiser.
 distortion() {
     machine
     "$PYTHON" "$BENCH/python/gradients.py" "$SCRATCH" "$@" || fail "no gradients were recorded (set PYTHON)"
-    local codecs=int8,int4,int3,int2,onebit,ecsq:0.25,ecsq:0.35,ecsq:0.5,ecsq:0.7,ecsq:1,ecsq:1.4
+    local codecs=f16,bf16,lossless,lossless:bf16,int8,int4,int3,int2,onebit,vote,terngrad,qsgd:4,natural,e4m3,e5m2
+    codecs+=,dynamic8,ecsq:0.25,ecsq:0.35,ecsq:0.5,ecsq:0.7,ecsq:1,ecsq:1.4
+    codecs+=,tbq:0.5,topk:0.01,graddrop:0.01,dgc:0.01,randomk:0.01,dct:32
     (cd "$SCRATCH" && "$THINWIRE" bench distortion --codecs "$codecs" -- *.f32)
 }
 
