@@ -16,6 +16,7 @@ mod memory;
 mod metrics;
 mod operator;
 mod output;
+mod patience;
 mod place;
 mod plain;
 mod plan_page;

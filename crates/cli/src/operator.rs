@@ -6,8 +6,12 @@ use anyhow::{Result, anyhow};
 use thinwire_job::elastic::{Operator, Seat, Store};
 use thinwire_job::{Form, Given, process};
 
-use crate::failure::hinted;
+use crate::failure::{OrHint, hinted};
+use crate::output::say;
+use crate::patience::Patience;
 
+/// Time after which a person who waits is told for what.
+const EXPLAINED_AFTER: Duration = Duration::from_secs(2);
 /// Time within which a coordinator answers.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -32,7 +36,10 @@ impl Flags {
     /// If its address is not known, it does not answer, or the token is another or missing.
     pub fn connect(&self) -> Result<Operator> {
         let Seat { coordinator, token, .. } = self.seat()?;
-        Ok(Operator::connect(&coordinator, &token, TIMEOUT)?)
+        let line = format!("no answer yet from the coordinator at {coordinator}: still trying");
+        let _patience = Patience::new(EXPLAINED_AFTER, move || say(line));
+        let operator = Operator::connect(&coordinator, &token, TIMEOUT);
+        operator.or_hint("check the address, and that the job's launcher or coordinator runs")
     }
 
     /// Returns the seat of a process that talks with the coordinator and has no place in the job.

@@ -242,6 +242,24 @@ fn a_training_whose_launcher_is_told_to_end_writes_a_checkpoint() {
 }
 
 #[test]
+fn a_last_checkpoint_that_cannot_be_written_is_an_error_of_an_interrupted_job() {
+    for ranks in ["2", "2:2"] {
+        let flags = ["--ranks", ranks, "--steps", "100000", "--codec", "none"];
+        let quiet = ["--checkpoint-dir", "kept", "--sample-bytes", "0"];
+        let name = format!("training-unsaved-{}", ranks.len());
+        let job = Job::of(&name, &train_arguments(&[&flags[..], &quiet[..]].concat()));
+        job.says(", 2 ranks, link: ");
+        let kept = job.folder.path().join("kept");
+        std::fs::remove_dir_all(&kept).unwrap();
+        std::fs::write(&kept, "").unwrap();
+        signal(job.launcher.id(), "INT");
+        let ended = job.finish();
+        assert_eq!(ended.code, Some(2), "{}", ended.stderr);
+        assert!(ended.stderr.contains("is another folder than when"), "{}", ended.stderr);
+    }
+}
+
+#[test]
 fn a_job_is_made_smaller_and_larger() {
     let job = Job::of_members("resized", &["--ranks", "1:3"]);
     job.says(": 3 ranks; ");

@@ -27,7 +27,9 @@ pub fn joined(host: &str, port: u16) -> String {
 
 /// Refuses what is not `host:port`.
 pub fn check(address: &str) -> Result<(), Error> {
-    let port = address.rsplit_once(':').filter(|(host, _)| !host.is_empty()).map(|(_, port)| port);
+    // The colons of an IPv6 address stand in brackets.
+    let is_host = |host: &str| !host.is_empty() && (host.starts_with('[') || !host.contains(':'));
+    let port = address.rsplit_once(':').filter(|(host, _)| is_host(host)).map(|(_, port)| port);
     match port.and_then(|port| port.parse::<u16>().ok()) {
         Some(_) => Ok(()),
         None => Err(Error::invalid(format!("address '{address}', expected host:port"))),
@@ -85,7 +87,7 @@ mod tests {
     #[test]
     fn addresses_that_nobody_reaches_are_refused_before_anybody_tries() {
         let said = |address| check_reachable(address).unwrap_err().to_string();
-        for address in ["10.0.0.1", ":80", "a:x", ""] {
+        for address in ["10.0.0.1", ":80", "a:x", "a:80:1", ""] {
             assert_eq!(said(address), format!("address '{address}', expected host:port"));
         }
         assert_eq!(said("0.0.0.0:80"), "0.0.0.0 is no address that other processes can reach");

@@ -47,8 +47,10 @@ pub fn check_folder(folder: &Path) -> io::Result<()> {
     let name = Token::random().map_err(io::Error::other)?;
     let probe = folder.join(format!(".probe-{name}"));
     fs::create_dir_all(folder)?;
-    fs::write(&probe, b".")?;
-    fs::remove_file(&probe)
+    // A disk that is full may take the name and not the byte.
+    let written = fs::write(&probe, b".");
+    let removed = fs::remove_file(&probe);
+    written.and(removed)
 }
 
 /// Creates a file in `folder` with these bytes, synced to disk, under a random name with a leading

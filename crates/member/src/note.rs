@@ -20,7 +20,7 @@ pub enum Note {
     Rewound {
         /// Number of the epoch that goes on.
         number: u32,
-        /// Last step that the epoch before started with; it may have applied more.
+        /// Last step that some member of the epoch before has reported; it may have applied more.
         from: u64,
         /// Last step of the state that is left; none if all load the last checkpoint.
         to: Option<u64>,

@@ -45,10 +45,22 @@ impl Errors {
     pub fn verdict(&self, supervisor: &Supervisor, ranks: u32) -> Result<u8> {
         let (rank, end) = match supervisor.verdict() {
             Verdict::Done | Verdict::Interrupted(SIGPIPE) => return Ok(0),
-            Verdict::Interrupted(signal) => return Ok(128 + signal.clamp(0, 127) as u8),
+            Verdict::Interrupted(signal) => return self.interrupted("rank", signal, ranks),
             Verdict::Failed { rank, end } => (rank, end),
         };
         Err(self.failure("rank", (rank, end), ranks))
+    }
+
+    /// Returns the exit code of a job of so many processes that a signal has ended.
+    ///
+    /// # Errors
+    /// If a process has failed on the way, for instance to write the last checkpoint.
+    pub fn interrupted(&self, word: &str, signal: i32, processes: u32) -> Result<u8> {
+        let failed = (0..processes).find(|process| self.said(*process).is_some_and(|it| !it.echo));
+        match failed {
+            Some(process) => Err(self.failure(word, (process, End::Code(2)), processes)),
+            None => Ok(128 + signal.clamp(0, 127) as u8),
+        }
     }
 
     /// Returns the error of a job of so many processes, of which `first` was the first to fail. `word` is what

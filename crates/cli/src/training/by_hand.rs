@@ -8,10 +8,28 @@ use thinwire_wire::World;
 
 use crate::launch::is_launched;
 use crate::output::say;
+use crate::patience::Patience;
 
-/// Says which coordinator the process looks for.
-pub fn joining(coordinator: &str) {
+/// Time after which a process that waits says why.
+pub const EXPLAINED_AFTER: Duration = Duration::from_secs(5);
+
+/// Says which coordinator the process looks for, and that it does not answer, if it has not until the result is
+/// dropped.
+#[must_use]
+pub fn joining(coordinator: &str) -> Patience {
     tell(&format!("joining the elastic job at {coordinator}"));
+    let line = format!("no answer yet from {coordinator}: still trying");
+    Patience::new(EXPLAINED_AFTER, move || tell(&line))
+}
+
+/// Says that nothing goes on without the coordinator.
+pub fn away() {
+    tell("waiting for the coordinator, which does not answer: no epoch begins without it");
+}
+
+/// Says that the training has ended, in a rank that does not print its result.
+pub fn over(rank: u32) {
+    tell(&format!("the training has ended; rank 0 prints its result, this is rank {rank}"));
 }
 
 /// Says that the job has as many ranks as it wants without this process.

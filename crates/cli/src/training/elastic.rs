@@ -62,8 +62,8 @@ pub fn train(job: &TrainingJob, codecs: &[Option<&Policy>], seat: &elastic::Seat
     let mut facts = job.facts();
     // A process that joins later finds a newer checkpoint, and takes over the state of the others anyway.
     facts.retain(|(name, _)| name != FIRST_STEP);
-    if let Some(policy) = &job.policy {
-        let mark = folder::mark(&policy.folder)?;
+    let mark = job.policy.as_ref().map(|policy| folder::mark(&policy.folder)).transpose()?;
+    if let Some(mark) = &mark {
         facts.retain(|(name, _)| name != CHECKPOINT_DIR);
         facts.push((CHECKPOINT_DIR.to_owned(), format!("the folder with the mark {mark}")));
     }
@@ -78,16 +78,22 @@ pub fn train(job: &TrainingJob, codecs: &[Option<&Policy>], seat: &elastic::Seat
         let elements = model.parameters().iter().map(Parameter::elements);
         thinwire_sync::measure_codecs(policy, elements.max().unwrap_or(0));
     }
-    by_hand::joining(&seat.coordinator);
+    let joining = by_hand::joining(&seat.coordinator);
     let mut membership = Membership::join(seat, &links, options, facts)?;
+    drop(joining);
     by_hand::waiting(&seat.coordinator, seat.id);
-    let elastic = Elastic::new(job, *codec, &place, &interrupt);
+    let elastic = Elastic { mark, ..Elastic::new(job, *codec, &place, &interrupt) };
     let threads = settings.threads(&place);
     let ended = thinwire_train::threads::run(threads, || elastic.train(&mut membership))?;
     match ended? {
         Ended::Left => Ok(0),
         Ended::Alone => Ok(interrupt.exit_code()),
-        Ended::Over(place, trained) => super::conclude(job, &place, Ok(*trained), &interrupt),
+        Ended::Over(place, trained) => {
+            if place.rank > 0 {
+                by_hand::over(place.rank);
+            }
+            super::conclude(job, &place, Ok(*trained), &interrupt)
+        }
     }
 }
 
@@ -99,6 +105,8 @@ struct Elastic<'a> {
     interrupt: &'a Interrupt,
     /// State of the training in this process; none before its first epoch.
     kept: Option<(Course, Carried)>,
+    /// Mark of the folder of checkpoints when this process joined.
+    mark: Option<String>,
     /// Number of the last epoch.
     number: u32,
     /// Members of the last epoch; none before the first.
@@ -123,7 +131,8 @@ impl<'a> Elastic<'a> {
         place: &'a Place,
         interrupt: &'a Interrupt,
     ) -> Elastic<'a> {
-        Elastic { job, codec, place, interrupt, kept: None, number: 0, members: Vec::new() }
+        let (kept, mark, members) = (None, None, Vec::new());
+        Elastic { job, codec, place, interrupt, kept, mark, number: 0, members }
     }
 
     /// Trains in one epoch after another until the training is over, or this process has left.
@@ -167,7 +176,7 @@ impl<'a> Elastic<'a> {
         if self.kept.is_none() {
             self.interrupt.end_at_once();
         }
-        let mut is_told = false;
+        let (mut is_told, mut is_away) = (false, false);
         loop {
             if let Some(next) = membership.next_within(LOOK_EVERY)? {
                 return Ok(next);
@@ -175,6 +184,10 @@ impl<'a> Elastic<'a> {
             if let Some(ranks) = membership.spare_of().filter(|_| !is_told) {
                 by_hand::spare(ranks);
                 is_told = true;
+            }
+            let away = membership.away().is_some_and(|away| away > by_hand::EXPLAINED_AFTER);
+            if away && !std::mem::replace(&mut is_away, true) {
+                by_hand::away();
             }
             if self.kept.is_some() && self.interrupt.signal().is_some() {
                 membership.leave();
@@ -193,7 +206,9 @@ impl<'a> Elastic<'a> {
         };
         let done = course.done();
         let (Some(job), position, true) = course.kept() else { return Ok(()) };
-        let lock = folder::hold_alone(&policy.folder, TURN)?.of_epoch(job, self.number);
+        let lock = folder::hold_alone(&policy.folder, TURN)?
+            .of_mark(self.mark.as_deref())
+            .of_epoch(job, self.number);
         let newest = self.newest(job)?;
         if let Some(found) = newest.filter(|found| found.manifest().progress.step >= done) {
             self.say_stopped(found.manifest().progress.step, Some(found.path()));
@@ -218,7 +233,7 @@ impl<'a> Elastic<'a> {
     fn say_stopped(&self, done: u64, checkpoint: Option<&Path>) {
         let way = checkpoint.map_or(String::new(), |path| format!("; {}", machine::go_on(path)));
         let steps = self.job.recipe.steps;
-        say(format!("nobody goes on: stopped after step {done} of {steps}{way}"));
+        say(format!("nobody is known to go on: stopped after step {done} of {steps}{way}"));
     }
 
     /// Returns the replica of this process as a world of its own.
@@ -251,7 +266,9 @@ impl<'a> Elastic<'a> {
             }
             _ => folder::hold_again(policy, place.rank),
         };
-        let lock = lock.of_epoch(&epoch.coordinator.to_string(), epoch.number);
+        let lock = lock
+            .of_mark(self.mark.as_deref())
+            .of_epoch(&epoch.coordinator.to_string(), epoch.number);
         self.number = epoch.number;
         let seat = Seat { place: &place, interrupt: self.interrupt, lock: &lock };
         let job = self.job;

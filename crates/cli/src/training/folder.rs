@@ -46,6 +46,8 @@ struct Held {
     is_locked: AtomicBool,
     /// Elastic job and epoch, if it is one.
     owner: Option<Owner>,
+    /// Mark of the folder when this process joined an elastic job.
+    mark: Option<String>,
 }
 
 /// Epoch of an elastic job, whose rank 0 writes to the folder.
@@ -63,10 +65,7 @@ impl FolderLock {
     pub fn check(&self) -> Result<()> {
         let Some(held) = &self.0 else { return Ok(()) };
         let path = held.path.display();
-        let Some(file) = &held.file else { return Err(anyhow!("cannot read {path}")) };
-        let number = |found: fs::Metadata| (found.dev(), found.ino());
-        let expected = file.metadata().map(number).ok();
-        if expected.is_some() && held.path.metadata().map(number).ok() != expected {
+        if held.is_another() {
             let what = match held.path.exists() {
                 true => "is another folder than when this training began",
                 false => "was moved or removed while this training ran",
@@ -74,12 +73,19 @@ impl FolderLock {
             let hint = "leave the folder of a training where it is until its end";
             return Err(hinted(anyhow!("{path} {what}"), hint));
         }
+        let Some(file) = &held.file else { return Err(anyhow!("cannot read {path}")) };
         held.owner.as_ref().map_or(Ok(()), |owner| held.own(owner, file))
     }
 
     fn new(path: &Path, file: Option<File>, is_locked: bool) -> FolderLock {
         let is_locked = AtomicBool::new(is_locked);
-        FolderLock(Some(Held { path: path.to_owned(), file, is_locked, owner: None }))
+        FolderLock(Some(Held { path: path.to_owned(), file, is_locked, owner: None, mark: None }))
+    }
+
+    /// The lock as that of a folder with this mark, which it keeps over all epochs of a job.
+    #[must_use]
+    pub fn of_mark(self, mark: Option<&str>) -> FolderLock {
+        FolderLock(self.0.map(|held| Held { mark: mark.map(str::to_owned), ..held }))
     }
 
     /// The lock as that of an epoch of an elastic job.
@@ -98,6 +104,15 @@ impl FolderLock {
 }
 
 impl Held {
+    /// Whether the folder at the path is not the one that was opened, or has another mark.
+    fn is_another(&self) -> bool {
+        let number = |found: fs::Metadata| (found.dev(), found.ino());
+        let expected = self.file.as_ref().and_then(|file| file.metadata().map(number).ok());
+        let is_moved = expected.is_some() && self.path.metadata().map(number).ok() != expected;
+        let mark = || fs::read_to_string(self.path.join(MARK)).ok();
+        is_moved || (self.mark.is_some() && mark() != self.mark)
+    }
+
     /// Writes down whose the folder is, unless it is somebody else's.
     fn own(&self, mine: &Owner, file: &File) -> Result<()> {
         if !self.is_locked.load(Ordering::Relaxed) {
@@ -293,6 +308,11 @@ mod tests {
         assert_eq!(drafts().count(), 1);
         next.discard(7);
         assert_eq!(drafts().count(), 0);
+        let marked = |mark| hold_again(Some(&policy), 0).of_mark(mark);
+        let mark = mark(&root).unwrap();
+        marked(Some(&mark)).check().unwrap();
+        let said = marked(Some("of another folder")).check().unwrap_err().to_string();
+        assert!(said.contains("is another folder"), "{said}");
         // Another job does not write as long as one of this job has the lock.
         let other = hold_again(Some(&policy), 0).of_epoch("other", 9);
         assert!(other.check().unwrap_err().to_string().starts_with("another training writes"));

@@ -64,8 +64,9 @@ pub fn train(job: &TrainingJob, mode: &ServerMode, seat: &elastic::Seat) -> Resu
         facts.extend(exchange.map(|(name, value)| (name.to_owned(), value)));
     }
     let origin = mode.snapshots.origin()?;
-    by_hand::joining(&seat.coordinator);
+    let joining = by_hand::joining(&seat.coordinator);
     let presence = Presence::join(seat, &links, options, facts)?;
+    drop(joining);
     by_hand::waiting(&seat.coordinator, seat.id);
     let ranks = mode.is_hybrid().then_some(mode.ranks);
     let epoch = first_epoch(&presence, (seat, ranks), settings.link.timeout())?;

@@ -240,6 +240,11 @@ impl Membership {
         self.shared.spare_of()
     }
 
+    /// Returns for how long the coordinator has been away, if it is.
+    pub fn away(&self) -> Option<Duration> {
+        self.shared.away()
+    }
+
     /// Returns whether the job is over: all steps are done, or all processes are to leave.
     pub fn is_over(&self) -> bool {
         self.shared.is_over()

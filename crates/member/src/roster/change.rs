@@ -230,7 +230,9 @@ impl Roster {
         }];
         if let Some(last) = self.epoch.as_ref().filter(|last| loses_steps(last, epoch)) {
             let to = (epoch.holders > 0).then_some(epoch.done);
-            notes.push(Note::Rewound { number: epoch.number, from: last.done, to });
+            let told = |id: &Id| self.peers.report(*id)?.state.map(|state| state.done);
+            let from = last.members.iter().filter_map(told).fold(last.done, u64::max);
+            notes.push(Note::Rewound { number: epoch.number, from, to });
         }
         notes
     }

@@ -267,7 +267,9 @@ impl Launcher {
     fn verdict(&self) -> Result<u8> {
         match self.supervisor.verdict() {
             Verdict::Done | Verdict::Interrupted(SIGPIPE) => Ok(0),
-            Verdict::Interrupted(signal) => Ok(128 + signal.clamp(0, 127) as u8),
+            Verdict::Interrupted(signal) => {
+                self.errors.interrupted("member", signal, self.supervisor.started())
+            }
             Verdict::Failed { member, end } => Err(self.failure((member, end))),
             Verdict::TooFew { have, min, cause } => Err(self.too_few((have, min), cause)),
         }

@@ -103,9 +103,13 @@ pub enum Notice {
         end: End,
         /// Members that live.
         live: usize,
-        /// Replacements that may still be started, if one is on its way.
-        restarts: Option<u32>,
+        /// Replacements that may still be started, and the wait before the one that takes its place, if one does.
+        restarts: Option<(u32, Duration)>,
     },
+    /// A signal to the launcher ends the job.
+    Leaving,
+    /// A second signal to the launcher kills all members.
+    Killed,
     /// A member has left, and others live.
     Left {
         /// Member that left.
@@ -128,10 +132,23 @@ impl fmt::Display for Notice {
             Notice::Died { member, end, live, restarts } => {
                 write!(f, "member {member} {end}; {}", going_on(*live))?;
                 match restarts {
-                    Some(left) => write!(f, ", and one takes its place (restarts left: {left})"),
                     None => Ok(()),
+                    Some((left, wait)) if wait.is_zero() => {
+                        write!(f, ", and one takes its place (restarts left: {left})")
+                    }
+                    Some((left, wait)) => {
+                        let seconds = wait.as_secs_f64().ceil();
+                        write!(
+                            f,
+                            ", and one takes its place in {seconds:.0} s, since the last ones died quickly (restarts left: {left})"
+                        )
+                    }
                 }
             }
+            Notice::Leaving => {
+                f.write_str("told to end: the ranks leave; a second signal kills them at once")
+            }
+            Notice::Killed => f.write_str("ranks are killed at once, by a second signal"),
             Notice::Left { member, live } => {
                 write!(f, "member {member} has left; {}", going_on(*live))
             }
@@ -427,16 +444,17 @@ impl Supervisor {
         let (member, end) = death;
         self.cause.get_or_insert(death);
         let is_replaced = self.restarts > 0 && self.missing() > 0;
-        if is_replaced {
+        let replaced = is_replaced.then(|| {
             self.restarts -= 1;
             let wait = self.backoff(now.duration_since(started));
             self.due.push(now + wait);
-        }
+            (self.restarts, wait)
+        });
         let mut actions = vec![Action::Bury { member }];
         if is_replaced || !self.live.is_empty() {
-            let restarts = is_replaced.then_some(self.restarts);
             let live = self.live.len();
-            actions.push(Action::Say(Notice::Died { member, end, live, restarts }));
+            let notice = Notice::Died { member, end, live, restarts: replaced };
+            actions.push(Action::Say(notice));
         }
         actions.extend(self.start_due(now));
         actions.extend(self.give_up_if_too_few(now));
@@ -507,7 +525,9 @@ impl Supervisor {
 
     fn signalled(&mut self, signal: i32, now: Instant) -> Vec<Action> {
         match self.verdict {
-            Some(Verdict::Interrupted(_)) => return vec![Action::Kill],
+            Some(Verdict::Interrupted(_)) => {
+                return vec![Action::Say(Notice::Killed), Action::Kill];
+            }
             Some(Verdict::Failed { .. } | Verdict::TooFew { cause: Some(_), .. }) => {
                 return vec![Action::Signal { members: self.numbers(), signal }];
             }
@@ -518,7 +538,9 @@ impl Supervisor {
             }
         }
         self.conclude(Verdict::Interrupted(signal));
-        self.part(signal)
+        let mut actions = self.part(signal);
+        actions.push(Action::Say(Notice::Leaving));
+        actions
     }
 
     /// Lets all members leave, or those of this launcher if there are others.

@@ -266,6 +266,11 @@ impl Shared {
         self.lock().spare_of
     }
 
+    /// Returns for how long the coordinator has been away, if it is.
+    pub fn away(&self) -> Option<Duration> {
+        self.lock().away.map(|since| since.elapsed())
+    }
+
     /// Returns whether the job is over.
     pub fn is_over(&self) -> bool {
         self.lock().is_over

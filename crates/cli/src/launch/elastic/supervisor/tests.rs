@@ -5,6 +5,8 @@ use crate::launch::supervisor::SIGINT;
 
 const FINE: End = End::Code(0);
 const KILLED: End = End::Signal(SIGKILL);
+/// Line after the first signal.
+const LEAVE: Action = Action::Say(Notice::Leaving);
 const NONE: [u32; 0] = [];
 
 fn limits(ranks: RangeInclusive<u32>, restarts: u32, parting: Parting) -> Limits {
@@ -247,11 +249,11 @@ fn a_smaller_job_replaces_nobody() {
 fn a_signal_lets_all_leave_and_a_second_one_kills() {
     let (mut job, now) = job(1..=2, 5);
     let forward = Action::Signal { members: vec![0, 1], signal: 2 };
-    assert_eq!(job.on(Event::Signal(2), now), [Action::Dissolve, forward]);
+    assert_eq!(job.on(Event::Signal(2), now), [Action::Dissolve, forward, LEAVE]);
     // One that has nothing to save is soon gone, and the others have their time.
     assert_eq!(job.on(ended(0, KILLED), now), []);
     assert_eq!(job.deadline(), Some(now + LEAVING));
-    assert_eq!(job.on(Event::Signal(2), now), [Action::Kill]);
+    assert_eq!(job.on(Event::Signal(2), now), [Action::Say(Notice::Killed), Action::Kill]);
     job.on(ended(1, KILLED), now);
     assert_eq!(job.verdict(), Verdict::Interrupted(2));
 }
@@ -262,7 +264,7 @@ fn members_with_servers_leave_one_by_one_and_soon() {
     let (mut job, _) = Supervisor::begin(&limits(2..=2, 0, Parting::Terminate), now);
     job.on(epoch([0, 1]), now);
     let told = Action::Signal { members: vec![0, 1], signal: SIGTERM };
-    assert_eq!(job.on(Event::Signal(2), now), [told]);
+    assert_eq!(job.on(Event::Signal(2), now), [told, LEAVE]);
     assert_eq!(job.deadline(), Some(now + LAST_PUSH));
 }
 
@@ -272,7 +274,7 @@ fn members_that_write_a_checkpoint_get_no_second_signal() {
     let now = Instant::now();
     let (mut job, _) = Supervisor::begin(&limits, now);
     job.on(epoch([0, 1]), now);
-    assert_eq!(job.on(Event::Signal(SIGTERM), now), [Action::Dissolve]);
+    assert_eq!(job.on(Event::Signal(SIGTERM), now), [Action::Dissolve, LEAVE]);
     job.on(ended(1, FINE), now);
     job.on(ended(0, FINE), now);
     assert_eq!(job.verdict(), Verdict::Interrupted(SIGTERM));
@@ -310,7 +312,7 @@ fn a_signal_to_launcher_and_members_interrupts_in_any_order() {
     let (mut job, now) = job(2..=2, 5);
     job.on(ended(0, End::Code(143)), now);
     let forward = Action::Signal { members: vec![1], signal: 15 };
-    assert_eq!(job.on(Event::Signal(15), now), [Action::Dissolve, forward]);
+    assert_eq!(job.on(Event::Signal(15), now), [Action::Dissolve, forward, LEAVE]);
     job.on(ended(1, End::Code(143)), now);
     assert_eq!(job.verdict(), Verdict::Interrupted(15));
 }
@@ -360,6 +362,6 @@ fn one_of_several_launchers_goes_alone_when_it_is_told_to_end() {
         let (mut job, now) = shared(parting);
         job.on(epoch([0, 1]), now);
         let leave = Action::Signal { members: vec![0, 1], signal: SIGTERM };
-        assert_eq!(job.on(Event::Signal(signal), now), [leave]);
+        assert_eq!(job.on(Event::Signal(signal), now), [leave, LEAVE]);
     }
 }
