@@ -100,6 +100,86 @@ fn an_edge_list_is_imported() {
     assert!(one.stdout.lines().last().unwrap().ends_with("chosen"), "{}", one.stdout);
 }
 
+/// An array of NumPy.
+fn npy(dtype: &str, shape: &str, values: &[u8]) -> Vec<u8> {
+    let header = format!("{{'descr': '{dtype}', 'fortran_order': False, 'shape': {shape}, }}\n");
+    let length = (header.len() as u16).to_le_bytes();
+    [b"\x93NUMPY\x01\x00", &length[..], header.as_bytes(), values].concat()
+}
+
+#[test]
+fn columns_of_an_edge_list_are_named_or_refused() {
+    let folder = Folder::new("graph-columns");
+    std::fs::write(folder.path().join("e.csv"), "id,src,dst\n7,0,1\n8,1,2\n").unwrap();
+    let import = |flags: &[&str]| {
+        folder.run(&[&["graph", "import", "e.csv", "--output", "g.graph"], flags].concat())
+    };
+    let refused = import(&[]);
+    let expected = "error: e.csv: line 2: a third column, expected two columns\nhint: ";
+    assert!(refused.code == Some(2) && refused.stderr.starts_with(expected), "{}", refused.stderr);
+    let made = import(&["--columns", "2,3"]);
+    assert_eq!(made.stderr, "wrote g.graph: 3 vertices, 2 edges\n");
+    let same = import(&["--columns", "2,2"]);
+    assert!(same.stderr.contains("columns '2,2', expected two different ones"), "{}", same.stderr);
+    std::fs::write(folder.path().join("none.csv"), "src,dst\n").unwrap();
+    let none = folder.run(&["graph", "import", "none.csv", "--output", "n.graph"]);
+    let expected = "error: none.csv: no edges and no vertices, expected at least one edge\nhint: ";
+    assert!(none.code == Some(2) && none.stderr.starts_with(expected), "{}", none.stderr);
+}
+
+#[test]
+fn features_and_labels_that_cannot_be_kept_are_refused_with_their_place() {
+    let folder = Folder::new("graph-features");
+    std::fs::write(folder.path().join("e.csv"), "0,1\n").unwrap();
+    let bytes = |values: [f32; 4]| values.map(f32::to_le_bytes).concat();
+    let write = |name: &str, array: Vec<u8>| std::fs::write(folder.path().join(name), array);
+    write("nan.npy", npy("<f4", "(2, 2)", &bytes([0.0, 1.0, f32::NAN, 2.0]))).unwrap();
+    write("large.npy", npy("<f4", "(2, 2)", &bytes([0.0, 7e4, 1.0, 2.0]))).unwrap();
+    write("y.npy", npy("<f8", "(2,)", &[0; 16])).unwrap();
+    for (flags, expected) in [
+        (&["--features", "nan.npy"][..], "nan.npy: NaN in row 1, column 0, from 0 on\nhint: "),
+        (
+            &["--features", "large.npy", "--format", "f16"],
+            "f16 holds at most 65504: large.npy: 70000 in row 0, column 1, from 0 on\nhint: ",
+        ),
+        (
+            &["--labels", "y.npy"],
+            "y.npy: an array of 1 float64 per vertex, expected one whole number\n",
+        ),
+    ] {
+        let command = ["graph", "import", "e.csv", "--output", "g.graph"];
+        let ended = folder.run(&[&command[..], flags].concat());
+        let stderr = &ended.stderr;
+        assert!(
+            ended.code == Some(2) && stderr.starts_with(&format!("error: {expected}")),
+            "{stderr}"
+        );
+    }
+    let kept = ["graph", "import", "e.csv", "--output", "g.graph", "--features", "large.npy"];
+    assert_eq!(folder.run(&kept).code, Some(0));
+}
+
+#[test]
+fn a_bound_that_no_method_keeps_is_told() {
+    let folder = Folder::new("graph-balance");
+    let made = ["--vertices", "9", "--within", "1", "--between", "1", "--blocks", "2"];
+    let flags = ["--train", "1", "--columns", "1", "--output", "g.graph"];
+    let made = folder.run(&[&["graph", "generate", "blocks"], &made[..], &flags].concat());
+    assert!(made.stderr.contains("best accuracy by features alone: "), "{}", made.stderr);
+    // Nine training vertices in two parts are five and four at best.
+    let told = folder.run(&["graph", "partition", "g.graph", "--parts", "2", "--balance", "1.1"]);
+    assert!(
+        told.stderr.starts_with("no method is within --balance; the closest, "),
+        "{}",
+        told.stderr
+    );
+    let one = ["graph", "partition", "g.graph", "--parts", "2", "--method", "hash"];
+    let told = folder.run(&one).stderr;
+    assert_eq!(told, "balance of training vertices: hash has 1.111, expected at most 1.02\n");
+    let wide = folder.run(&[&one[..], &["--balance", "1.2"]].concat());
+    assert_eq!(wide.stderr, "");
+}
+
 #[test]
 fn errors_have_the_place_and_both_values() {
     let folder = Folder::new("graph-errors");

@@ -14,7 +14,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let words: Vec<String> = std::env::args().skip(1).collect();
     let [file, parts, hops, share] = words.first_chunk().ok_or("FILE PARTS HOPS SHARE")?;
     let path = Path::new(file);
-    let graph = read::edges(path, Format::of(path)?, None)?.adjacency()?;
+    let graph = read::edges(path, Format::of(path)?, read::Options::default())?.adjacency()?;
     let share: f32 = share.parse()?;
     let key = thinwire_wire::random::Key { seed: 1, step: 0, tensor: 0 };
     let is_training = |vertex: &u32| key.uniform(u64::from(*vertex)) < share;

@@ -11,6 +11,7 @@ mod edges;
 mod matrix_market;
 mod npy;
 mod npz;
+mod options;
 mod scan;
 mod webgraph;
 
@@ -23,6 +24,7 @@ use flate2::read::MultiGzDecoder;
 
 pub use edges::Edges;
 pub use npy::{Dtype, Matrix};
+pub use options::Options;
 
 use crate::error::Error;
 
@@ -67,8 +69,10 @@ impl Format {
         let end = stem.rsplit('.').next().unwrap_or_default();
         let found = Format::ALL.into_iter().find(|format| format.suffixes().contains(&end));
         found.ok_or_else(|| {
-            let all: Vec<_> = Format::ALL.iter().flat_map(|format| format.suffixes()).collect();
-            Error::format(format!("a name that ends in '{end}', expected one of {all:?}"))
+            let ends = Format::ALL.iter().flat_map(|format| format.suffixes());
+            let all: Vec<_> = ends.map(|end| format!(".{end}")).collect();
+            let all = all.join(", ");
+            Error::format(format!("a name that ends in '{end}', expected one of {all}"))
                 .of_file(path)
         })
     }
@@ -80,22 +84,22 @@ impl fmt::Display for Format {
     }
 }
 
-/// Reads the edges of a file. `vertices` is the number of vertices, where the caller knows it.
+/// Reads the edges of a file.
 ///
 /// # Errors
-/// If the file cannot be read or is not in the format; the message has the path, and in texts the line.
-pub fn edges(path: &Path, format: Format, vertices: Option<u32>) -> Result<Edges, Error> {
+/// If the file cannot be read, is not in the format, or has neither edges nor vertices; the message has the path, and in texts the line.
+pub fn edges(path: &Path, format: Format, options: Options) -> Result<Edges, Error> {
     let read = || {
         let failed = |error| Error::io("cannot open", error);
         let file = BufReader::with_capacity(1 << 20, File::open(path).map_err(failed)?);
         if format == Format::Npz {
-            return npz::edges(file, vertices);
+            return npz::edges(file, options.vertices);
         }
         match path.extension().is_some_and(|end| end == "gz") {
-            false => from_stream(file, format, vertices),
+            false => from_stream(file, format, options),
             true => {
                 let stream = BufReader::with_capacity(1 << 20, MultiGzDecoder::new(file));
-                from_stream(stream, format, vertices)
+                from_stream(stream, format, options)
             }
         }
     };
@@ -106,10 +110,10 @@ pub fn edges(path: &Path, format: Format, vertices: Option<u32>) -> Result<Edges
 ///
 /// # Errors
 /// As [`edges`](edges()), without a path.
-pub fn edges_of_bytes(bytes: &[u8], format: Format, vertices: Option<u32>) -> Result<Edges, Error> {
+pub fn edges_of_bytes(bytes: &[u8], format: Format, options: Options) -> Result<Edges, Error> {
     match format {
-        Format::Npz => npz::edges(std::io::Cursor::new(bytes), vertices),
-        _ => from_stream(bytes, format, vertices),
+        Format::Npz => npz::edges(std::io::Cursor::new(bytes), options.vertices),
+        _ => from_stream(bytes, format, options),
     }
 }
 
@@ -122,13 +126,10 @@ pub fn matrix(path: &Path) -> Result<Matrix, Error> {
     open().and_then(|file| Matrix::read(BufReader::new(file))).map_err(|error| error.of_file(path))
 }
 
-fn from_stream(
-    stream: impl BufRead,
-    format: Format,
-    vertices: Option<u32>,
-) -> Result<Edges, Error> {
+fn from_stream(stream: impl BufRead, format: Format, options: Options) -> Result<Edges, Error> {
+    let vertices = options.vertices;
     match format {
-        Format::EdgeList => edge_list::edges(stream, vertices),
+        Format::EdgeList => edge_list::edges(stream, options),
         Format::MatrixMarket => matrix_market::edges(stream, vertices),
         Format::WebGraph => webgraph::edges(stream, vertices),
         Format::Npy | Format::Npz => npz::edges_of_index(&Matrix::read(stream)?, vertices),

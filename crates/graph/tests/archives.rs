@@ -3,7 +3,7 @@
 use std::fs;
 use std::io::{Cursor, Write};
 
-use thinwire_graph::read::{self, Edges, Format, edges_of_bytes};
+use thinwire_graph::read::{self, Edges, Format, Options, edges_of_bytes};
 use zip::ZipWriter;
 use zip::write::SimpleFileOptions;
 
@@ -28,7 +28,7 @@ fn npz(arrays: &[(&str, Vec<u8>)]) -> Vec<u8> {
 }
 
 fn read_npz(arrays: &[(&str, Vec<u8>)]) -> Result<Edges, String> {
-    edges_of_bytes(&npz(arrays), Format::Npz, None).map_err(|error| error.to_string())
+    edges_of_bytes(&npz(arrays), Format::Npz, Options::default()).map_err(|error| error.to_string())
 }
 
 #[test]
@@ -43,7 +43,7 @@ fn sparse_matrices_of_all_kinds_are_read() {
     assert_eq!(read_npz(&coo).unwrap(), expected);
     let bytes: Vec<u8> = [0_i64, 0, 2, 1, 2, 0].iter().flat_map(|v| v.to_le_bytes()).collect();
     let index = npy("<i8", "(2, 3)", &bytes);
-    assert_eq!(edges_of_bytes(&index, Format::Npy, None).unwrap(), expected);
+    assert_eq!(edges_of_bytes(&index, Format::Npy, Options::default()).unwrap(), expected);
     assert_eq!(read_npz(&[("edge_index", index)]).unwrap(), expected);
 }
 
@@ -57,7 +57,10 @@ fn archives_that_are_no_graph_are_refused() {
     assert_eq!(csr(&[0, 1, 2], &[0, 2]), "entry 1 has vertex 2, expected vertices of 0..2");
     assert_eq!(csr(&[0, 1, 2], &[0, -1]), "a negative number at position 1");
     let other = read_npz(&[("x", int32(&[1]))]).unwrap_err();
-    assert!(other.contains("[\"x.npy\"], expected arrays indptr and indices"), "{other}");
+    assert!(
+        other.starts_with("an archive with x.npy, expected arrays indptr and indices"),
+        "{other}"
+    );
     let long = npy("<i4", "(9000000000,)", &[0; 8]);
     let error = read_npz(&[("indptr", long), ("indices", int32(&[]))]).unwrap_err();
     assert_eq!(error, "array indptr: an array that ends after 8 bytes, expected 36000000000");
@@ -65,10 +68,10 @@ fn archives_that_are_no_graph_are_refused() {
         (npy(">i4", "(2,)", &[]), "numbers of type '>i4', expected little-endian ones such as <f4"),
         (npy("<i4", "(1, 2, 3)", &[]), "a header without a shape of one or two numbers"),
         (npy("<i4", "(3, 3)", &[0; 36]), "an array of 3 x 3, expected two rows or two columns"),
-        (npy("<f4", "(2, 1)", &[0; 8]), "numbers of F32, expected whole ones"),
+        (npy("<f4", "(2, 1)", &[0; 8]), "an array of float32, expected whole numbers"),
         (b"PK".to_vec(), "cannot read an array: failed to fill whole buffer"),
     ] {
-        let error = edges_of_bytes(&array, Format::Npy, None).unwrap_err();
+        let error = edges_of_bytes(&array, Format::Npy, Options::default()).unwrap_err();
         assert_eq!(error.to_string(), message);
     }
 }
@@ -81,7 +84,7 @@ fn compressed_texts_are_read_and_errors_name_the_file() {
         let mut out = flate2::write::GzEncoder::new(file, flate2::Compression::fast());
         out.write_all(text).unwrap();
         out.finish().unwrap();
-        let edges = read::edges(&path, Format::of(&path).unwrap(), None);
+        let edges = read::edges(&path, Format::of(&path).unwrap(), Options::default());
         edges.map_err(|error| error.to_string())
     };
     assert_eq!(compress(b"0\t1\n").unwrap().pairs, [(0, 1)]);
@@ -92,7 +95,7 @@ fn compressed_texts_are_read_and_errors_name_the_file() {
     );
     let bytes = fs::read(&path).unwrap();
     fs::write(&path, &bytes[..bytes.len() - 6]).unwrap();
-    assert!(read::edges(&path, Format::EdgeList, None).is_err());
+    assert!(read::edges(&path, Format::EdgeList, Options::default()).is_err());
     fs::remove_file(&path).unwrap();
     let unknown = Format::of(std::path::Path::new("graph.parquet")).unwrap_err().to_string();
     assert!(unknown.starts_with("graph.parquet: a name that ends in 'parquet', expected one of"));

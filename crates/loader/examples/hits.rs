@@ -34,7 +34,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let (name, graph) = match &path {
         Some(path) => {
             let path = Path::new(path);
-            let edges = read::edges(path, Format::of(path)?, None)?;
+            let edges = read::edges(path, Format::of(path)?, read::Options::default())?;
             (path.display().to_string(), edges.adjacency()?)
         }
         None => {

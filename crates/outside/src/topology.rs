@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use thinwire_graph::read::{Format, edges_of_bytes};
+use thinwire_graph::read::{Format, Options, edges_of_bytes};
 use thinwire_graph::{Split, Store};
 use thinwire_wire::checksum;
 
@@ -16,7 +16,7 @@ const VERTICES_MAX: u32 = 1 << 12;
 pub fn edges(bytes: &[u8]) {
     let Some((choice, bytes)) = bytes.split_first() else { return };
     let format = Format::ALL[usize::from(*choice) % Format::ALL.len()];
-    match edges_of_bytes(bytes, format, None) {
+    match edges_of_bytes(bytes, format, Options::default()) {
         Ok(edges) => {
             assert!(edges.pairs.iter().all(|(a, b)| *a.max(b) < edges.vertices), "{format}");
             if edges.vertices <= VERTICES_MAX {
@@ -41,8 +41,8 @@ pub fn topology(bytes: &[u8]) {
             let vertices = store.adjacency().vertices();
             assert!(store.adjacency().pairs().all(|(a, b)| a.max(b) < vertices));
             (0..vertices).for_each(|vertex| drop(store.row(vertex).to_vec()));
-            let trained = store.vertices_of(Split::Train).len();
-            assert!(trained <= vertices as usize && store.bounds().is_sorted());
+            let trained = store.count_of(Split::Train);
+            assert!(trained <= u64::from(vertices) && store.bounds().is_sorted());
             assert!(store.labels().is_none_or(|(labels, _)| labels.len() == vertices as usize));
         }
         Err(error) => assert!(!error.to_string().contains('\n'), "{error}"),

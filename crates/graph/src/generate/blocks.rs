@@ -64,27 +64,22 @@ impl Blocks {
         }
     }
 
-    /// Returns the best possible accuracy without edges, by features of at least as many columns as blocks:
-    /// the chance that the vertex's own column is the largest. Edges can only add to it, since a mean over
-    /// neighbours of the same block has less noise.
-    pub fn accuracy_of_features(&self) -> f64 {
-        let (noise, others) = (f64::from(self.noise), f64::from(self.blocks) - 1.0);
-        if noise == 0.0 {
-            return 1.0;
-        }
-        // The integral over the own column's noise x of density(x) * distribution(x + 1 / noise)^others.
-        let width = 2.0 * TAIL / f64::from(STEPS);
-        let (mut total, mut distribution, mut at) = (0.0, 0.0, -TAIL);
-        for step in 0..STEPS {
-            let x = -TAIL + (f64::from(step) + 0.5) * width;
-            // x ascends, so the distribution is summed once along the way.
-            while at < (x + 1.0 / noise).min(TAIL) {
-                distribution += density(at + width / 2.0) * width;
-                at += width;
-            }
-            total += density(x) * distribution.min(1.0).powf(others) * width;
-        }
-        total
+    /// Returns the best possible accuracy without edges, by features of some columns: the chance that the
+    /// vertex's own column is the largest. Blocks without a column are all taken for one of them, where no
+    /// column exceeds 1/2. Edges can only add to it, since a mean over neighbours of the same block has less
+    /// noise.
+    pub fn accuracy_of_features(&self, columns: u32) -> f64 {
+        let (noise, blocks) = (f64::from(self.noise), f64::from(self.blocks));
+        let known = columns.min(self.blocks);
+        // Noise of the own column above which it is chosen before blocks without a column.
+        let (others, least) = match known < self.blocks {
+            true => (1.0, -0.5 / noise),
+            false => (0.0, -TAIL),
+        };
+        let unknown = others * distribution(0.5 / noise).powi(known as i32);
+        let seen =
+            f64::from(known) * largest(1.0 / noise, f64::from(known) - 1.0, least.max(-TAIL));
+        (seen + unknown) / blocks
     }
 
     /// Returns the chances of an edge within a block and between blocks.
@@ -133,6 +128,30 @@ impl Blocks {
     }
 }
 
+/// Returns the chance that a normal number is above `least`, and with `distance` added to it above as many
+/// `others`: the integral of `density(x) * distribution(x + distance)^others`.
+fn largest(distance: f64, others: f64, least: f64) -> f64 {
+    let width = (TAIL - least) / f64::from(STEPS);
+    let (mut total, mut below, mut at) = (0.0, distribution(least + distance), least + distance);
+    for step in 0..STEPS {
+        let x = least + (f64::from(step) + 0.5) * width;
+        // x ascends, so the distribution is summed once along the way.
+        while at < (x + distance).min(TAIL) {
+            below += density(at + width / 2.0) * width;
+            at += width;
+        }
+        total += density(x) * below.min(1.0).powf(others) * width;
+    }
+    total
+}
+
+/// Returns the chance that a normal number is below `x`.
+fn distribution(x: f64) -> f64 {
+    let end = x.clamp(-TAIL, TAIL);
+    let width = (end + TAIL) / f64::from(STEPS);
+    (0..STEPS).map(|step| density(-TAIL + (f64::from(step) + 0.5) * width) * width).sum()
+}
+
 fn density(x: f64) -> f64 {
     (-0.5 * x * x).exp() / std::f64::consts::TAU.sqrt()
 }
@@ -174,7 +193,7 @@ mod tests {
 
     #[test]
     fn features_reach_their_optimum_and_neighbours_exceed_it() {
-        let optimum = BLOCKS.accuracy_of_features();
+        let optimum = BLOCKS.accuracy_of_features(4);
         let alone = accuracy(|vertex, columns| BLOCKS.features(vertex, columns));
         assert!((alone - optimum).abs() < 0.03, "{alone} {optimum}");
         let graph = BLOCKS.graph().unwrap();
@@ -191,9 +210,26 @@ mod tests {
     #[test]
     fn optima_of_two_blocks_are_the_normal_distributions() {
         // P(x_own > x_other) for a distance of 1 is distribution(1 / (noise * sqrt 2)).
-        let of = |noise: f32| Blocks { blocks: 2, noise, ..BLOCKS }.accuracy_of_features();
+        let of = |noise: f32| Blocks { blocks: 2, noise, ..BLOCKS }.accuracy_of_features(2);
         assert!((of(std::f32::consts::FRAC_1_SQRT_2) - 0.841_345).abs() < 1e-3);
-        assert!((of(1e6) - 0.5).abs() < 1e-2 && of(0.0) == 1.0);
+        assert!((of(1e6) - 0.5).abs() < 1e-2 && (of(0.0) - 1.0).abs() < 1e-6);
+    }
+
+    #[test]
+    fn blocks_without_a_column_are_told_by_small_columns() {
+        for columns in 0..4 {
+            let optimum = BLOCKS.accuracy_of_features(columns);
+            let is_right = |vertex: &u32| {
+                let mut row = [0.5; 4];
+                BLOCKS.features(*vertex, &mut row[..columns as usize]);
+                let place = (0..4).max_by(|a, b| row[*a].total_cmp(&row[*b])).unwrap();
+                place as u32 == BLOCKS.label(*vertex)
+            };
+            let found = (0..3000).filter(is_right).count() as f64 / 3000.0;
+            assert!((found - optimum).abs() < 0.03, "{columns}: {found} {optimum}");
+            let silent = Blocks { noise: 0.0, ..BLOCKS }.accuracy_of_features(columns);
+            assert!((silent - f64::from(columns + 1) / 4.0).abs() < 1e-6, "{columns}: {silent}");
+        }
     }
 
     #[test]

@@ -36,9 +36,9 @@ impl Rmat {
         }
         let sum: f32 = self.chances.iter().sum();
         if !(self.chances.iter().all(|chance| *chance >= 0.0) && sum <= 1.0) {
-            let found = self.chances;
+            let [a, b, c] = self.chances;
             return Err(Error::value(format!(
-                "chances {found:?}, expected three from 0 on that sum to at most 1"
+                "chances {a}, {b} and {c}, expected three from 0 on that sum to at most 1"
             )));
         }
         let vertices = 1_u32 << self.scale;

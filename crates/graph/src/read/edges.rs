@@ -28,12 +28,20 @@ impl Edges {
 }
 
 /// Returns the number of vertices of a file that has `edges` edges and speaks of `found` vertices.
+///
+/// # Errors
+/// If there are none, or too many for the edges, unless `named` says how many there are.
 pub(super) fn count_vertices(found: u64, edges: usize, named: Option<u32>) -> Result<u32, Error> {
     if let Some(named) = named {
         return match found <= u64::from(named) {
             true => Ok(named),
             false => Err(Error::vertex("the file", found - 1, named)),
         };
+    }
+    if found == 0 {
+        let hint = "say how many vertices there are, if a graph without edges is meant";
+        let error = "no edges and no vertices, expected at least one edge".to_owned();
+        return Err(Error::format(error).with_hint(hint));
     }
     let limit = VERTICES_FREE + VERTICES_PER_EDGE.saturating_mul(edges as u64);
     match u32::try_from(found) {

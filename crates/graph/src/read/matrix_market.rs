@@ -79,10 +79,10 @@ fn coordinate<R: BufRead>(scan: &mut Scan<R>, what: &str, limit: u64) -> Result<
 
 #[cfg(test)]
 mod tests {
-    use crate::read::{Edges, Format, edges_of_bytes};
+    use crate::read::{Edges, Format, Options, edges_of_bytes};
 
     fn read(text: &str) -> Result<Edges, String> {
-        let edges = edges_of_bytes(text.as_bytes(), Format::MatrixMarket, None);
+        let edges = edges_of_bytes(text.as_bytes(), Format::MatrixMarket, Options::default());
         edges.map_err(|error| error.to_string())
     }
 

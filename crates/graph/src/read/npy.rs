@@ -1,5 +1,6 @@
 //! Arrays of NumPy (NEP 1, "A Simple File Format for NumPy Arrays").
 
+use std::fmt;
 use std::io::Read;
 
 use crate::error::Error;
@@ -79,6 +80,17 @@ impl Dtype {
     }
 }
 
+impl fmt::Display for Dtype {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Dtype::F16 | Dtype::F32 | Dtype::F64 => write!(f, "float{}", 8 * self.bytes()),
+            Dtype::Int(bytes) => write!(f, "int{}", 8 * bytes),
+            Dtype::Uint(bytes) => write!(f, "uint{}", 8 * bytes),
+            Dtype::Text(_) => f.write_str("text"),
+        }
+    }
+}
+
 impl Matrix {
     /// Reads an array.
     pub(crate) fn read(mut stream: impl Read) -> Result<Matrix, Error> {
@@ -103,7 +115,10 @@ impl Matrix {
         let bytes = self.bytes.get(at * size..(at + 1) * size).unwrap_or_default();
         let mut wide = [0; 8];
         let (Dtype::Int(_) | Dtype::Uint(_)) = self.dtype else {
-            return Err(Error::format(format!("numbers of {:?}, expected whole ones", self.dtype)));
+            return Err(Error::format(format!(
+                "an array of {}, expected whole numbers",
+                self.dtype
+            )));
         };
         wide[..bytes.len()].copy_from_slice(bytes);
         let is_negative = bytes.last().is_some_and(|byte| byte & 0x80 != 0);

@@ -35,7 +35,8 @@ pub(super) fn edges(stream: impl Read + Seek, named: Option<u32>) -> Result<Edge
     }
     let expected = "arrays indptr and indices, row and col, or edge_index";
     let names: Vec<_> = archive.file_names().take(8).flatten().collect();
-    Err(Error::format(format!("an archive with {names:?}, expected {expected}")))
+    let names = names.join(", ").escape_debug().to_string();
+    Err(Error::format(format!("an archive with {names}, expected {expected}")))
 }
 
 /// Reads pairs from an array of two rows, as PyTorch Geometric has it, or of two columns.

@@ -29,14 +29,45 @@ impl<R: BufRead> Scan<R> {
         }
     }
 
-    /// Passes blanks and commas, but no end of a line. Returns the byte behind them.
+    /// Passes blanks and at most one comma, but no end of a line. Returns the byte behind them.
+    ///
+    /// # Errors
+    /// If there are two commas, between which a column is empty.
     pub fn skip_blanks(&mut self) -> Result<Option<u8>, Error> {
+        let mut is_passed = false;
         loop {
             match self.peek()? {
-                Some(b' ' | b'\t' | b'\r' | b',') => self.stream.consume(1),
+                Some(b',') if is_passed => {
+                    return Err(self.error("two commas", "a column between them"));
+                }
+                Some(b' ' | b'\t' | b'\r') => {}
+                Some(b',') => is_passed = true,
                 next => return Ok(next),
             }
+            self.stream.consume(1);
         }
+    }
+
+    /// Passes a column, up to the next blank or comma.
+    ///
+    /// # Errors
+    /// If the line has no further column, or the column has quotation marks.
+    pub fn skip_column(&mut self, column: u32) -> Result<(), Error> {
+        match self.skip_blanks()? {
+            None | Some(b'\n') => {
+                return Err(self.error("the end of the line", &format!("column {column}")));
+            }
+            _ => {}
+        }
+        while let Some(byte) =
+            self.peek()?.filter(|byte| !byte.is_ascii_whitespace() && *byte != b',')
+        {
+            if byte == b'"' {
+                return Err(self.error("a quotation mark", "columns without any"));
+            }
+            self.stream.consume(1);
+        }
+        Ok(())
     }
 
     /// Passes the rest of a line.

@@ -43,10 +43,10 @@ fn successor<R: BufRead>(scan: &mut Scan<R>, count: u64) -> Result<u32, Error> {
 
 #[cfg(test)]
 mod tests {
-    use crate::read::{Edges, Format, edges_of_bytes};
+    use crate::read::{Edges, Format, Options, edges_of_bytes};
 
     fn read(text: &str) -> Result<Edges, String> {
-        let edges = edges_of_bytes(text.as_bytes(), Format::WebGraph, None);
+        let edges = edges_of_bytes(text.as_bytes(), Format::WebGraph, Options::default());
         edges.map_err(|error| error.to_string())
     }
 

@@ -82,6 +82,12 @@ impl Store {
             .collect()
     }
 
+    /// Returns how many vertices have a use.
+    pub fn count_of(&self, split: Split) -> u64 {
+        let uses = self.bytes(&self.layout.split).iter();
+        uses.filter(|byte| **byte == split as u8).count() as u64
+    }
+
     /// Returns the use of every vertex, if the graph has a split.
     pub fn split(&self) -> Option<Vec<Split>> {
         let uses = self.bytes(&self.layout.split).iter();

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, anyhow, bail};
 use clap::ValueEnum;
 use thinwire_graph::read::{self, Dtype, Matrix};
 use thinwire_graph::{Contents, NO_LABEL, Split, write};
@@ -10,6 +10,7 @@ use thinwire_rows::Format;
 
 use super::features::with_features;
 use super::share;
+use crate::failure::hinted;
 use crate::figures::count;
 use crate::file;
 use crate::output::say;
@@ -29,6 +30,9 @@ pub struct Args {
     /// Number of vertices [default: as the file says, or the highest vertex and those before it]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(..4_294_967_295))]
     vertices: Option<u32>,
+    /// Columns of source and destination in an edge list, from 1 on [default: the only two]
+    #[arg(long, value_name = "N,N", value_parser = parse_columns)]
+    columns: Option<(u32, u32)>,
     /// Adds the other direction of every edge, and keeps one of equal edges
     #[arg(long)]
     symmetric: bool,
@@ -67,6 +71,14 @@ enum From {
     Npz,
 }
 
+/// Reads two columns.
+fn parse_columns(text: &str) -> Result<(u32, u32), String> {
+    let number = |text: &str| text.parse().ok().filter(|number| *number > 0);
+    let pair = text.split_once(',').and_then(|(a, b)| Some((number(a)?, number(b)?)));
+    pair.filter(|(a, b)| a != b)
+        .ok_or_else(|| format!("columns '{text}', expected two different ones such as 1,2"))
+}
+
 /// Checks that no file to read is the one to write.
 fn ensure_other_file(args: &Args) -> Result<()> {
     let read =
@@ -94,7 +106,14 @@ pub fn run(args: &Args) -> Result<u8> {
         Some(From::Npz) => read::Format::Npz,
         None => read::Format::of(&args.input)?,
     };
-    let mut graph = read::edges(&args.input, format, args.vertices)?.adjacency()?;
+    if args.columns.is_some() && format != read::Format::EdgeList {
+        bail!(
+            "--columns is for edge lists, not for {format} files such as {}",
+            args.input.display()
+        );
+    }
+    let options = read::Options { vertices: args.vertices, columns: args.columns };
+    let mut graph = read::edges(&args.input, format, options)?.adjacency()?;
     if args.symmetric {
         graph = graph.symmetrized();
     }
@@ -111,6 +130,7 @@ pub fn run(args: &Args) -> Result<u8> {
         None => write(&args.output, &contents)?,
         Some(path) => {
             let matrix = matrix(path, vertices)?;
+            ensure_held(path, &matrix, args.format)?;
             let columns = matrix.columns as u32;
             let values = |vertex: u32, values: &mut [f32]| {
                 let first = vertex as usize * columns as usize;
@@ -143,12 +163,30 @@ fn matrix(path: &Path, vertices: u32) -> Result<Matrix> {
     Ok(matrix)
 }
 
+/// Checks that a format holds all numbers of an array.
+fn ensure_held(path: &Path, matrix: &Matrix, format: Format) -> Result<()> {
+    let is_held = |at: &usize| matrix.real(*at).abs() <= format.max();
+    let Some(at) = (0..matrix.len()).find(|at| !is_held(at)) else { return Ok(()) };
+    let (value, columns) = (matrix.real(at), matrix.columns as usize);
+    let (path, row, column, most) = (path.display(), at / columns, at % columns, format.max());
+    let error = anyhow!("{path}: {value} in row {row}, column {column}, from 0 on");
+    match value.is_finite() {
+        true => {
+            Err(hinted(error.context(format!("{format} holds at most {most}")), "--format f32"))
+        }
+        false => Err(hinted(error, "replace what is missing or not finite by numbers")),
+    }
+}
+
 /// Reads an array with one whole number per vertex.
 fn column(path: &Path, vertices: u32) -> Result<Matrix> {
     let matrix = matrix(path, vertices)?;
     if matrix.columns != 1 || !matches!(matrix.dtype, Dtype::Int(_) | Dtype::Uint(_)) {
         let Matrix { dtype, columns, .. } = matrix;
-        bail!("{}: {columns} columns of {dtype:?}, expected one whole number", path.display());
+        bail!(
+            "{}: an array of {columns} {dtype} per vertex, expected one whole number",
+            path.display()
+        );
     }
     Ok(matrix)
 }

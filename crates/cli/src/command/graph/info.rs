@@ -63,7 +63,7 @@ pub fn run(args: &Args) -> Result<u8> {
 fn report(store: &Store) -> Report {
     let graph = store.adjacency();
     let degrees = sorted_degrees(graph);
-    let of = |split| store.vertices_of(split).len() as u64;
+    let of = |split| store.count_of(split);
     let features = store.features().map(|rows| Features {
         bytes: u64::from(rows.width) * u64::from(graph.vertices()),
         format: rows.format,

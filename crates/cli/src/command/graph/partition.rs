@@ -98,6 +98,7 @@ pub fn run(args: &Args) -> Result<u8> {
     let best = choose(&reports, args.balance).ok_or_else(|| anyhow!("no method"))?;
     lines[best].chosen = true;
     print(&lines, args.json)?;
+    tell_balance(&lines, args.balance);
     if !args.supply.fan_outs.is_empty() {
         supply::run(&args.supply, &store, (&made[best], &reports[best]), seed, args.json)?;
     }
@@ -159,6 +160,19 @@ fn print(lines: &[Line], json: bool) -> Result<()> {
             if line.chosen { "chosen".to_owned() } else { String::new() },
         ]
     })
+}
+
+/// Says it if no method has kept to the bound of balance.
+fn tell_balance(lines: &[Line], most: f64) {
+    let Some(chosen) = lines.iter().find(|line| line.chosen && line.training_balance > most) else {
+        return;
+    };
+    let found =
+        format!("{} has {:.3}, expected at most {most}", chosen.method, chosen.training_balance);
+    match lines.len() {
+        1 => say(format!("balance of training vertices: {found}")),
+        _ => say(format!("no method is within --balance; the closest, {found}")),
+    }
 }
 
 /// Writes the graph with its vertices numbered by part.
