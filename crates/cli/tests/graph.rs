@@ -181,6 +181,94 @@ fn a_bound_that_no_method_keeps_is_told() {
 }
 
 #[test]
+fn a_network_learns_blocks_on_one_rank_and_on_parts() {
+    let folder = Folder::new("graph-train");
+    let blocks = ["--vertices", "1200", "--columns", "4", "--train", "0.3", "--output", "g.graph"];
+    let made = folder.run(&[&["graph", "generate", "blocks"], &blocks[..]].concat());
+    assert_eq!(made.code, Some(0), "{}", made.stderr);
+    let cut = ["graph", "partition", "g.graph", "--parts", "2", "--output", "p.graph"];
+    assert_eq!(folder.run(&cut).code, Some(0));
+    let train = |words: &[&str]| {
+        let told = folder.run(&[&["graph", "train"], words].concat());
+        assert_eq!(told.code, Some(0), "{words:?} {}", told.stderr);
+        told
+    };
+    for model in ["sage", "gcn", "gat"] {
+        let flags = ["--model", model, "--hidden", "16", "--passes", "12", "--batch", "60"];
+        // Features alone reach 55.3 %.
+        let reached = |file: &str, more: &[&str]| {
+            let told = json(&train(&[&[file, "--json"], &flags[..], more].concat()).stdout);
+            let passes: Vec<u64> = told.iter().filter_map(|line| line["pass"].as_u64()).collect();
+            assert_eq!(passes, (1..=12).collect::<Vec<_>>());
+            let sent = told[0]["sent_bytes"].as_u64().unwrap();
+            (told[12]["test_accuracy"].as_f64().unwrap(), sent)
+        };
+        let (alone, sent) = reached("g.graph", &[]);
+        assert!(alone > 0.9 && sent == 0, "{model} {alone} {sent}");
+        let (together, sent) = reached("p.graph", &["--codec", "int8"]);
+        assert!(together > 0.9 && sent > 0, "{model} {together} {sent}");
+    }
+    let told = train(&["p.graph", "--ranks", "1", "--passes", "1", "--output", "m.safetensors"]);
+    let values = std::fs::read(folder.path().join("m.safetensors")).unwrap();
+    let header = String::from_utf8_lossy(&values[8..200]);
+    assert!(header.contains(r#""layer.0.bias":{"dtype":"F32","shape":[64]"#), "{header}");
+    assert!(told.stderr.starts_with("2 parts and 1 rank: training vertices"), "{}", told.stderr);
+    let is_line =
+        |line: &str| line.starts_with("pass 1: loss ") || line.starts_with("test accuracy ");
+    assert!(
+        told.stdout.lines().count() == 2 && told.stdout.lines().all(is_line),
+        "{}",
+        told.stdout
+    );
+}
+
+#[test]
+fn a_training_that_cannot_be_is_refused_before_ranks_start() {
+    let folder = Folder::new("graph-train-refused");
+    std::fs::write(folder.path().join("e.csv"), "0,1\n1,2\n").unwrap();
+    let write = |name: &str, array| std::fs::write(folder.path().join(name), array).unwrap();
+    write("x.npy", npy("<f4", "(3,)", &[0; 12]));
+    write("y.npy", npy("|i1", "(3,)", &[1, 0, 255]));
+    let import = |flags: &[&str]| {
+        let made = folder.run(&[&["graph", "import", "e.csv"], flags].concat());
+        assert_eq!(made.code, Some(0), "{}", made.stderr);
+    };
+    import(&["--output", "bare.graph"]);
+    import(&["--output", "x.graph", "--features", "x.npy"]);
+    import(&["--output", "none.graph", "--features", "x.npy", "--labels", "y.npy"]);
+    let all = ["--features", "x.npy", "--labels", "y.npy", "--train", "1"];
+    import(&[&["--output", "all.graph"], &all[..]].concat());
+    for (words, expected) in [
+        (&["bare.graph"][..], "bare.graph has no features\nhint: thinwire graph import --features"),
+        (&["x.graph"], "x.graph has no labels\nhint: thinwire graph import --labels"),
+        (&["none.graph"], "none.graph has no training vertices\nhint: "),
+        (&["all.graph"], "vertex 2 is for train and has no label\nhint: "),
+        (
+            &["x.graph", "--plan", "p.plan"],
+            "--plan p.plan with a graph neural network, which has no",
+        ),
+        (&["x.graph", "--heads", "2"], "--heads with --model sage\nhint: "),
+        (
+            &["x.graph", "--model", "gin"],
+            "invalid value 'gin' for '--model <MODEL>': model 'gin', ex",
+        ),
+        (
+            &["all.graph", "--dropout", "1"],
+            "invalid value '1' for '--dropout <SHARE>': expected a nu",
+        ),
+        (
+            &["all.graph", "--model", "gat", "--heads", "5"],
+            "64 hidden outputs for 5 heads, expected",
+        ),
+    ] {
+        let ended = folder.run(&[&["graph", "train", "--ranks", "2"], words].concat());
+        let stderr = &ended.stderr;
+        assert!(ended.code == Some(2), "{words:?} {stderr}");
+        assert!(stderr.starts_with(&format!("error: {expected}")), "{words:?} {stderr}");
+    }
+}
+
+#[test]
 fn errors_have_the_place_and_both_values() {
     let folder = Folder::new("graph-errors");
     std::fs::write(folder.path().join("e.txt"), "0 1\n1 x\n").unwrap();

@@ -39,6 +39,7 @@ mod loader;
 mod queue;
 mod remote;
 mod sampling;
+mod stored;
 
 pub use batch::Batch;
 pub use demand::{Demand, REQUEST_BYTES};
@@ -46,3 +47,4 @@ pub use error::{Error, Kind};
 pub use features::{Features, Policy};
 pub use loader::{Loader, Options};
 pub use remote::{Part, Remote, RowService, SharedSource};
+pub use stored::Stored;

@@ -3,8 +3,10 @@
 use std::sync::Arc;
 
 use proptest::prelude::*;
-use thinwire_graph::{Adjacency, Batches, Order, Position, Sample, Sampler, Sampling};
-use thinwire_loader::{Features, Kind, Loader, Options, Policy};
+use thinwire_graph::{
+    Adjacency, Batches, Contents, Order, Position, Sample, Sampler, Sampling, Store, write,
+};
+use thinwire_loader::{Features, Kind, Loader, Options, Policy, Stored};
 use thinwire_rows::{Error, Frozen, SLOT_BYTES, Source};
 
 const VERTICES: u32 = 60;
@@ -143,4 +145,26 @@ fn options_that_do_not_fit_are_refused() {
     let error = loader.next().unwrap_err();
     assert_eq!(error.kind(), Kind::Sampling);
     assert!(error.to_string().ends_with("has vertex 60, expected vertices of 0..60"), "{error}");
+}
+
+#[test]
+fn rows_of_a_file_are_those_that_were_written() {
+    let path = std::env::temp_dir().join(format!("thinwire-stored-{}", std::process::id()));
+    let graph = graph();
+    let row = |vertex: u32, out: &mut [u8]| {
+        out.copy_from_slice(&[vertex as u8, 1, vertex as u8 + 100]);
+    };
+    let features =
+        thinwire_graph::Features { format: "any", columns: 3, width: WIDTH as u32, row: &row };
+    let bare = Contents { graph: &graph, features: None, labels: None, split: None, parts: None };
+    write(&path, &bare).unwrap();
+    assert!(Stored::new(Arc::new(Store::open(&path).unwrap())).is_none());
+    write(&path, &Contents { features: Some(features), ..bare }).unwrap();
+    let stored = Stored::new(Arc::new(Store::open(&path).unwrap())).unwrap();
+    std::fs::remove_file(&path).unwrap();
+    assert_loads(Features::direct(stored.clone()), options(2), 20);
+    let refused =
+        |rows: &[u64], bytes| stored.read(rows, &mut vec![0; bytes]).unwrap_err().to_string();
+    assert_eq!(refused(&[60], WIDTH), "row 60, expected rows of 0..60: no such row");
+    assert_eq!(refused(&[1], 2), "2 bytes for 1 rows of 3: expected room for all rows");
 }

@@ -37,6 +37,7 @@ mod config;
 mod corpus;
 mod data;
 mod error;
+pub mod gnn;
 mod model;
 mod optimizer;
 pub mod spmd;

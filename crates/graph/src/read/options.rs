@@ -1,8 +1,8 @@
-//! What the caller knows of a file.
+//! Options of readers.
 
 use crate::error::Error;
 
-/// What a file does not say of itself.
+/// Facts about a file that the caller knows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Options {
     /// Number of vertices, where the caller knows it.

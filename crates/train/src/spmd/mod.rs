@@ -19,7 +19,7 @@ mod slots;
 mod snapshot;
 mod speed;
 mod start;
-mod strided;
+pub(crate) mod strided;
 mod text;
 mod value;
 mod wires;

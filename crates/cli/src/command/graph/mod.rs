@@ -1,4 +1,4 @@
-//! `thinwire graph`: files of graphs for graph neural networks.
+//! `thinwire graph`: graph neural networks, and the files of their graphs.
 
 mod features;
 mod generate;
@@ -7,11 +7,13 @@ mod info;
 mod partition;
 mod share;
 mod supply;
+mod task;
+mod train;
 
 use anyhow::Result;
 use clap::Subcommand;
 
-/// Make files of graphs, look at them, and cut them into parts.
+/// Make files of graphs, look at them, cut them into parts, and train on them.
 #[derive(Subcommand)]
 pub enum What {
     /// Generate a graph, with features and labels where its model has them
@@ -23,17 +25,20 @@ pub enum What {
     Info(info::Args),
     /// Cut a graph into parts for ranks, and compare ways to do so
     Partition(partition::Args),
+    /// Train a graph neural network: GraphSAGE, GCN or GAT
+    Train(train::Args),
 }
 
-/// Makes or shows a file of a graph.
+/// Makes, shows or trains on a file of a graph.
 ///
 /// # Errors
-/// If a file cannot be read or written, or standard output is closed.
+/// If a file cannot be read or written, a rank is lost, or standard output is closed.
 pub fn run(what: &What) -> Result<u8> {
     match what {
         What::Generate(model) => generate::run(model),
         What::Import(args) => import::run(args),
         What::Info(args) => info::run(args),
         What::Partition(args) => partition::run(args),
+        What::Train(args) => train::run(args),
     }
 }

@@ -108,7 +108,6 @@ pub fn run(
 
 /// Returns the rows of other parts that all ranks request in all passes.
 fn requested(args: &Args, store: &Store, parts: &Parts, cached: u64, seed: u64) -> Result<u64> {
-    let fan_out = |limit: &i64| u32::try_from(*limit).map_or(FanOut::All, FanOut::Limit);
     let fan_outs = args.fan_outs.iter().map(fan_out).collect();
     let sampling = Sampling { fan_outs, frontier: Frontier::New, ..Sampling::new(&[]) };
     let demand = Demand { sampling, passes: args.passes, cached, ahead: AHEAD };
@@ -128,6 +127,11 @@ fn requested(args: &Args, store: &Store, parts: &Parts, cached: u64, seed: u64) 
         let counts = running.into_iter().map(|it| it.join().expect("counting does not panic"));
         Ok(counts.sum::<Result<u64, _>>()?)
     })
+}
+
+/// Returns the fan-out that a number stands for: all in-neighbours for a negative one.
+pub fn fan_out(limit: &i64) -> FanOut {
+    u32::try_from(*limit).map_or(FanOut::All, FanOut::Limit)
 }
 
 /// Chooses the way with fewer bytes of those that fit in memory, and says why in one line.

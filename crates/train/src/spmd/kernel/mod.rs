@@ -27,6 +27,8 @@ use thinwire_model::{Operator, Region};
 
 use super::value::Value;
 
+pub(crate) use multiply::product;
+
 /// Computes an operator for its inputs on a part of its axes. An input that nobody else holds is
 /// changed in place where that is possible.
 pub fn compute(operator: &Operator, inputs: Vec<Value>, region: &Region<'_>) -> Vec<Value> {

@@ -1,0 +1,263 @@
+//! `thinwire graph train`: a graph neural network over several ranks.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Instant;
+
+use anyhow::{Context, Result, anyhow};
+use serde::Serialize;
+use thinwire_graph::{Batches, Split, Store};
+use thinwire_job::{Form, Place};
+use thinwire_link::Link;
+use thinwire_plan::report::counted;
+use thinwire_train::gnn::{Figures, Model, Network, Settings, Task, Trainer};
+
+use super::supply::fan_out;
+use super::task::{batches, held_out, task};
+use crate::codings::within;
+use crate::failure::hinted;
+use crate::figures::{bytes, count, seconds};
+use crate::file;
+use crate::link;
+use crate::output::{print, print_json, say};
+use crate::place::Flags;
+use crate::ranks::{self, Start};
+use crate::training::Codec;
+
+/// Heads of attention, unless they are given.
+const HEADS: usize = 4;
+
+/// Train a graph neural network on mini-batches. Every rank opens FILE; where the file has as many parts as there
+/// are ranks, each trains the vertices of its own part. These models are outside of --plan: a sampled batch has
+/// other sizes in every step, so each rank has the whole model and gradients are averaged.
+#[derive(clap::Args)]
+pub struct Args {
+    /// File of a graph, with features, labels and training vertices
+    #[arg(value_name = "FILE")]
+    file: PathBuf,
+    /// Layers: sage (GraphSAGE with the mean), gcn or gat
+    #[arg(long, value_name = "MODEL", default_value = "sage", value_parser = parse_model)]
+    model: Model,
+    /// Outputs of all layers but the last
+    #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=65_536))]
+    hidden: u32,
+    /// Heads of attention of gat, which divide --hidden [default: 4]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024))]
+    heads: Option<u32>,
+    /// Fan-outs of the layers, that of the seeds first, -1 for all in-neighbours; validation and test use them too
+    #[arg(
+        long,
+        value_name = "N,N",
+        value_delimiter = ',',
+        allow_hyphen_values = true,
+        default_value = "10,10",
+        value_parser = clap::value_parser!(i64).range(-1..=i64::from(u32::MAX))
+    )]
+    fan_outs: Vec<i64>,
+    /// Seeds of a batch on a rank
+    #[arg(long, value_name = "N", default_value_t = 256, value_parser = clap::value_parser!(u32).range(1..))]
+    batch: u32,
+    /// Passes over the training vertices
+    #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
+    passes: u64,
+    /// Learning rate of Adam
+    #[arg(long, value_name = "RATE", default_value_t = 0.01, value_parser = within(0.0_f32..=1e3, "a number of 0 or more"))]
+    lr: f32,
+    /// Times the values of matrices, added to their gradients
+    #[arg(long, value_name = "FACTOR", default_value_t = 0.0, value_parser = within(0.0_f32..=1e3, "a number of 0 or more"))]
+    weight_decay: f32,
+    /// Share of the inputs of every layer that is dropped
+    #[arg(long, value_name = "SHARE", default_value_t = 0.0, value_parser = within(0.0_f32..1.0, "a number from 0 to below 1"))]
+    dropout: f32,
+    /// Seed of everything random
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    seed: u64,
+    /// Codec of gradients, as of `thinwire train`
+    #[arg(long, default_value = "none")]
+    codec: Codec,
+    /// Number of ranks to start on this machine [default: as many as the file has parts, else 1]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=256))]
+    ranks: Option<u32>,
+    /// Writes the trained values here, as safetensors
+    #[arg(long, value_name = "FILE")]
+    output: Option<PathBuf>,
+    /// One JSON object per pass, and one of the test
+    #[arg(long)]
+    json: bool,
+    /// There is none of these models.
+    #[arg(long, hide = true, value_name = "FILE")]
+    plan: Option<PathBuf>,
+    #[command(flatten)]
+    link: link::Settings,
+    #[command(flatten)]
+    place: Flags,
+}
+
+/// Figures of a pass.
+#[derive(Serialize)]
+struct Line {
+    pass: u64,
+    loss: f64,
+    /// Share of the training vertices that was right before the step of each.
+    training_accuracy: f64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    validation_accuracy: Option<f64>,
+    seconds: f64,
+    /// Bytes that rank 0 sent.
+    sent_bytes: u64,
+}
+
+/// Accuracy at the end.
+#[derive(Serialize)]
+struct Tested {
+    test_accuracy: f64,
+}
+
+/// Trains; rank 0 prints.
+///
+/// # Errors
+/// If the file cannot be read or lacks something, or a rank is lost.
+pub fn run(args: &Args) -> Result<u8> {
+    let (store, task, place) = match ranks::prepared(&args.place, || start(args))? {
+        Start::Rank(started) => started,
+        Start::Done(code) => return Ok(code),
+    };
+    let meeting = args.link.meet(&place, &args.place, args.link.limit())?;
+    let threads = ranks::threads(&place);
+    let work = || train(args, (&store, task), (&place, meeting.link()?), threads);
+    thinwire_train::threads::run(threads, work)??;
+    Ok(0)
+}
+
+/// Refuses flags of other trainings and other models.
+fn refuse(args: &Args) -> Result<()> {
+    if let Some(path) = &args.plan {
+        let path = path.display();
+        let error = anyhow!("--plan {path} with a graph neural network, which has no plan");
+        let hint = "leave it out: the sizes of sampled batches differ from step to step";
+        return Err(hinted(error, hint));
+    }
+    if args.heads.is_some() && args.model != Model::Gat {
+        let error = anyhow!("--heads with --model {}", args.model);
+        return Err(hinted(error, "leave it out, or give --model gat"));
+    }
+    Ok(())
+}
+
+/// Opens the graph, and takes the place of a rank or starts all ranks.
+fn start(args: &Args) -> Result<Start<(Arc<Store>, Task, Place)>> {
+    refuse(args)?;
+    file::ensure_place(args.output.as_deref(), "the model", "--output")?;
+    let store = Arc::new(Store::open(&args.file)?);
+    let task = task(&store)?;
+    Network::new(settings(args, 1).shape(&task))?;
+    batches(&store, &Place::alone(Form::Flags), (args.batch, args.seed))?;
+    let parts = store.bounds().len().saturating_sub(1).max(1) as u32;
+    match ranks::start(&args.place, args.ranks, parts)? {
+        Start::Rank(place) => Ok(Start::Rank((store, task, place))),
+        Start::Done(code) => Ok(Start::Done(code)),
+    }
+}
+
+fn train(
+    args: &Args,
+    (store, task): (&Store, Task),
+    (place, link): (&Place, Link),
+    threads: usize,
+) -> Result<()> {
+    let batches = batches(store, place, (args.batch, args.seed))?;
+    let validation = held_out(store, (place, Split::Validation), args.batch)?;
+    let test = held_out(store, (place, Split::Test), args.batch)?;
+    let exchange = exchange(args, &batches);
+    let settings = settings(args, threads);
+    let mut trainer = Trainer::start(link, (task, batches), settings, exchange)?;
+    if place.rank == 0 {
+        say(title(args, place, &trainer));
+    }
+    for pass in 1..=args.passes {
+        let (begun, sent_bytes) = (Instant::now(), trainer.sent_bytes());
+        let trained = trainer.pass().with_context(|| format!("pass {pass}"))?;
+        let (seconds, sent_bytes) =
+            (begun.elapsed().as_secs_f64(), trainer.sent_bytes() - sent_bytes);
+        let validated = validation.as_ref().map(|batches| trainer.evaluate(batches)).transpose()?;
+        if place.rank == 0 {
+            let line = Line {
+                pass,
+                loss: trained.mean_loss(),
+                training_accuracy: trained.accuracy(),
+                validation_accuracy: validated.as_ref().map(Figures::accuracy),
+                seconds,
+                sent_bytes,
+            };
+            show(args, &line)?;
+        }
+    }
+    if let Some(path) = args.output.as_ref().filter(|_| place.rank == 0) {
+        file::replace(path, &trainer.to_safetensors()?)?;
+        say(format!("wrote {}", path.display()));
+    }
+    let tested = test.as_ref().map(|batches| trainer.evaluate(batches)).transpose()?;
+    let test_accuracy = tested.as_ref().map(Figures::accuracy).filter(|_| place.rank == 0);
+    test_accuracy.map_or(Ok(()), |test_accuracy| match args.json {
+        true => print_json(&Tested { test_accuracy }),
+        false => print(format!("test accuracy {}\n", percent(test_accuracy))),
+    })
+}
+
+fn settings(args: &Args, threads: usize) -> Settings {
+    Settings {
+        model: args.model,
+        hidden: args.hidden as usize,
+        heads: args.heads.map_or(HEADS, |heads| heads as usize),
+        fan_outs: args.fan_outs.iter().map(fan_out).collect(),
+        learning_rate: args.lr,
+        weight_decay: args.weight_decay,
+        dropout: args.dropout,
+        seed: args.seed,
+        threads,
+    }
+}
+
+/// Returns the options of the exchange; a codec has its warm-up unless that exceeds a fifth of the steps.
+fn exchange(args: &Args, batches: &Batches) -> thinwire_sync::Options {
+    let policy = args.codec.policy.clone();
+    let steps = args.passes * u64::from(batches.steps());
+    let warm_up_steps = Some(policy.warm_up_steps()).filter(|suits| *suits <= steps / 5);
+    thinwire_sync::Options {
+        policy,
+        seed: args.seed,
+        warm_up_steps: warm_up_steps.unwrap_or(0),
+        timeout: args.link.timeout(),
+        ..thinwire_sync::Options::default()
+    }
+}
+
+fn title(args: &Args, place: &Place, trainer: &Trainer) -> String {
+    let elements: usize = trainer.network().parameters().iter().map(|it| it.elements()).sum();
+    let (model, codec, elements) = (args.model, &args.codec.typed, count(elements as u64));
+    let link = args.link.describe(args.link.limit(), place);
+    let ranks = counted(place.world as usize, "rank");
+    format!("training {model} of {elements} parameters with codec {codec} on {ranks}, link: {link}")
+}
+
+fn show(args: &Args, line: &Line) -> Result<()> {
+    if args.json {
+        return print_json(line);
+    }
+    let Line { pass, loss, training_accuracy, validation_accuracy, .. } = line;
+    let validation = validation_accuracy.map(|it| format!(", validation {}", percent(it)));
+    let (validation, training) = (validation.unwrap_or_default(), percent(*training_accuracy));
+    let (time, sent) = (seconds(line.seconds), bytes(line.sent_bytes as f64));
+    print(format!(
+        "pass {pass}: loss {loss:.4}, accuracy in training {training}{validation}, {time}, sent {sent}\n"
+    ))
+}
+
+fn percent(share: f64) -> String {
+    format!("{:.1} %", 100.0 * share)
+}
+
+fn parse_model(text: &str) -> Result<Model, String> {
+    let found = Model::ALL.into_iter().find(|model| model.to_string() == text);
+    found.ok_or_else(|| format!("model '{text}', expected sage, gcn or gat"))
+}
