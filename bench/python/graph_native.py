@@ -2,7 +2,7 @@
 
     python bench/python/graph_native.py --thinwire target/release/thinwire
 
-Needs numpy and scipy. Reads ../shared/data/graphs, imports it with `thinwire graph import`, and trains the GCN
+Needs numpy and scipy. Imports ../shared/data/graphs/cora with `thinwire graph import`, and trains the GCN
 of "Semi-supervised classification with graph convolutional networks", section 5, with ten seeds.
 """
 
@@ -19,10 +19,11 @@ import numpy as np
 import scipy.sparse as sp
 
 DATA = Path(__file__).resolve().parents[2].parent / "shared/data/graphs/cora"
+REGULAR = ["--dropout", "0.5", "--weight-decay", "5e-4"]
 MODELS = {
-    "gcn": ["--hidden", "16", "--dropout", "0.5", "--weight-decay", "5e-4"],
-    "sage": ["--hidden", "64", "--dropout", "0.5", "--weight-decay", "5e-4"],
-    "gat": ["--hidden", "64", "--heads", "8", "--dropout", "0.6", "--weight-decay", "5e-4", "--lr", "0.005"],
+    "gcn": ["--hidden", "16", *REGULAR],
+    "sage": ["--hidden", "64", *REGULAR],
+    "gat": ["--hidden", "64", "--heads", "8", "--lr", "0.005", *REGULAR],
 }
 
 
