@@ -51,9 +51,9 @@ impl<'a> Hop<'a> {
     /// stand for all, so that the expected sum is that of the whole graph.
     fn normalized(mut self, vertices: &[u32], graph: &Adjacency) -> Hop<'a> {
         let root = |number: usize| (graph.degree(vertices[number]) as f32 + 1.0).sqrt();
-        for column in 0..self.destinations() {
+        for (column, vertex) in vertices[..self.destinations()].iter().enumerate() {
             let sources = self.block.neighbors_of(column);
-            let degree = graph.degree(vertices[column]) as f32;
+            let degree = graph.degree(*vertex) as f32;
             let scale = degree / sources.len().max(1) as f32 / root(column);
             self.edges.extend(sources.iter().map(|source| scale / root(*source as usize)));
             self.own.push(1.0 / (degree + 1.0));
