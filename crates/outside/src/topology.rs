@@ -11,12 +11,13 @@ use crate::checkpoint::FOLDER;
 /// Graphs of more vertices are read, but no lists are made of them.
 const VERTICES_MAX: u32 = 1 << 12;
 
-/// Checks that any bytes in any format, which the first byte chooses, are edges between vertices that there
+/// Checks that any bytes in any format, which the first byte chooses together with columns, are edges between vertices that there
 /// are, or an error of one line.
 pub fn edges(bytes: &[u8]) {
     let Some((choice, bytes)) = bytes.split_first() else { return };
     let format = Format::ALL[usize::from(*choice) % Format::ALL.len()];
-    match edges_of_bytes(bytes, format, Options::default()) {
+    let options = Options { columns: (*choice >= 128).then_some((3, 1)), ..Options::default() };
+    match edges_of_bytes(bytes, format, options) {
         Ok(edges) => {
             assert!(edges.pairs.iter().all(|(a, b)| *a.max(b) < edges.vertices), "{format}");
             if edges.vertices <= VERTICES_MAX {

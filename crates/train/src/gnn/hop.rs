@@ -9,6 +9,9 @@ use thinwire_graph::{Adjacency, Block, Sample};
 use super::Model;
 use super::matrix::{Matrix, add};
 
+/// Numbers of all messages from which on several threads sum them.
+const PARALLEL_MIN: usize = 1 << 15;
+
 /// Edges of one hop.
 #[derive(Debug)]
 pub struct Hop<'a> {
@@ -84,13 +87,16 @@ impl<'a> Hop<'a> {
     /// Sums the messages of every destination.
     pub fn sum(&self, x: &Matrix) -> Matrix {
         let mut y = Matrix::zeros(self.destinations(), x.columns());
-        let rows = y.values_mut().par_chunks_mut(x.columns()).enumerate();
-        rows.for_each(|(destination, row)| {
+        let fill = |(destination, row): (usize, &mut [f32])| {
             add(row, x.row(destination), self.own[destination]);
             for (source, factor) in self.messages(destination) {
                 add(row, x.row(source), factor);
             }
-        });
+        };
+        match self.edges.len() * x.columns() < PARALLEL_MIN {
+            true => y.values_mut().chunks_mut(x.columns()).enumerate().for_each(fill),
+            false => y.values_mut().par_chunks_mut(x.columns()).enumerate().for_each(fill),
+        }
         y
     }
 

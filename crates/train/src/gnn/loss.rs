@@ -25,6 +25,20 @@ impl Figures {
     pub fn accuracy(&self) -> f64 {
         self.right as f64 / self.seeds as f64
     }
+
+    /// Returns the figures as numbers that f32 holds: the loss, and the counts in two halves each.
+    pub(super) fn to_row(self) -> [f32; 5] {
+        let high = |count: u64| (count >> 20) as f32;
+        let low = |count: u64| (count & 0xf_ffff) as f32;
+        [self.loss as f32, high(self.right), low(self.right), high(self.seeds), low(self.seeds)]
+    }
+
+    /// Returns the figures of such a row.
+    pub(super) fn from_row([loss, right, right_low, seeds, seeds_low]: [f32; 5]) -> Figures {
+        let count = |high: f32, low: f32| ((high as u64) << 20) + low as u64;
+        let (right, seeds) = (count(right, right_low), count(seeds, seeds_low));
+        Figures { loss: f64::from(loss), right, seeds }
+    }
 }
 
 impl AddAssign for Figures {
@@ -56,4 +70,26 @@ pub fn cross_entropy(outputs: &mut Matrix, labels: &[u32]) -> Figures {
         figures += Figures { loss, right: u64::from(place == Some(label)), seeds: 1 };
     }
     figures
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counts_that_f32_does_not_hold_travel_whole() {
+        for right in [0, 1, (1 << 20) - 1, 1 << 20, (1 << 24) + 1, (1 << 32) - 1] {
+            let figures = Figures { loss: 1.5, right, seeds: right + 3 };
+            assert_eq!(Figures::from_row(figures.to_row()), figures);
+        }
+    }
+
+    #[test]
+    fn equal_outputs_lose_the_logarithm_of_the_classes() {
+        let mut outputs = Matrix::new(4, vec![2.0; 8]);
+        let figures = cross_entropy(&mut outputs, &[0, 3]);
+        assert!((figures.mean_loss() - 4.0_f64.ln()).abs() < 1e-6);
+        assert_eq!((figures.right, figures.accuracy()), (1, 0.5));
+        assert_eq!(outputs.row(1), [0.125, 0.125, 0.125, -0.375]);
+    }
 }

@@ -175,6 +175,11 @@ proptest! {
         prop_assert!((product(&hop.sum(&x), &y) - product(&x, &hop.turned(&y))).abs() < 1e-4);
     }
 
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(80))]
+
     #[test]
     fn gradients_are_differences(
         model in model(), edges in edges(), layers in 1_usize..4, (limit, share) in (1_u32..5, 0_u32..2)

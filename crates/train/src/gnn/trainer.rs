@@ -219,20 +219,9 @@ impl Trainer {
 
     /// Returns the sum of the figures of all ranks.
     fn gathered(&self, own: Figures) -> Result<Figures, Error> {
-        // Numbers that f32 holds: up to 2^24 in each half.
-        let halves = |count: u64| [(count >> 20) as f32, (count & 0xf_ffff) as f32];
-        let ([right, right_rest], [seeds, seeds_rest]) = (halves(own.right), halves(own.seeds));
-        let row = [own.loss as f32, right, right_rest, seeds, seeds_rest];
-        let all = self.sync.gather(&row).map_err(Error::exchange)?;
+        let all = self.sync.gather(&own.to_row()).map_err(Error::exchange)?;
         let mut figures = Figures::default();
-        for [loss, right, right_rest, seeds, seeds_rest] in all.as_chunks().0 {
-            let whole = |high: f32, low: f32| ((high as u64) << 20) + low as u64;
-            figures += Figures {
-                loss: f64::from(*loss),
-                right: whole(*right, *right_rest),
-                seeds: whole(*seeds, *seeds_rest),
-            };
-        }
+        all.as_chunks().0.iter().for_each(|row| figures += Figures::from_row(*row));
         Ok(figures)
     }
 }
