@@ -23,7 +23,7 @@ use std::path::Path;
 use flate2::read::MultiGzDecoder;
 
 pub use edges::Edges;
-pub use npy::{Dtype, Matrix};
+pub use npy::{Dense, Dtype, Matrix};
 pub use options::Options;
 
 use crate::error::Error;
@@ -124,6 +124,26 @@ pub fn edges_of_bytes(bytes: &[u8], format: Format, options: Options) -> Result<
 pub fn matrix(path: &Path) -> Result<Matrix, Error> {
     let open = || File::open(path).map_err(|error| Error::io("cannot open", error));
     open().and_then(|file| Matrix::read(BufReader::new(file))).map_err(|error| error.of_file(path))
+}
+
+/// Reads an array of NumPy of any number of dimensions and at most so many bytes.
+///
+/// # Errors
+/// If it is no array of numbers in the order of C, or larger.
+pub fn dense(stream: impl std::io::Read, bytes_max: u64) -> Result<Dense, Error> {
+    Dense::read(stream, bytes_max)
+}
+
+/// Reads the arrays of these names from an archive of NumPy's, of at most so many bytes each.
+///
+/// # Errors
+/// If it is no archive, one is missing, or is no array of numbers in the order of C, or larger.
+pub fn arrays<const N: usize>(
+    stream: impl std::io::Read + std::io::Seek,
+    names: [&str; N],
+    bytes_max: u64,
+) -> Result<[Dense; N], Error> {
+    npz::arrays(stream, names, bytes_max)
 }
 
 fn from_stream(stream: impl BufRead, format: Format, options: Options) -> Result<Edges, Error> {

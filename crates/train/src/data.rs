@@ -1,6 +1,6 @@
-//! Batches of windows of text, the same for every number of ranks.
+//! Batches of windows of text or of images, the same for every number of ranks.
 //!
-//! A pass over the data is a seeded permutation of all windows. The global batch is the next windows of
+//! A pass over the data is a seeded permutation of all rows. The global batch is the next rows of
 //! that order; a rank takes its contiguous part of the rows, and the first ranks one unit more where parts
 //! cannot be equal. Law: the batches of any number of ranks, stacked, are the batch of one rank; and a position is
 //! all there is to restore.
@@ -12,7 +12,8 @@ use thinwire_member::deal;
 use thinwire_wire::World;
 use thinwire_wire::random::{Key, permutation};
 
-use crate::corpus::Corpus;
+use crate::batch::Batch;
+use crate::dataset::Dataset;
 use crate::error::{Error, Kind};
 
 /// The random stream of the shuffle, apart from those of parameters and codecs.
@@ -22,58 +23,20 @@ const OFFSET_STREAM: u32 = 0x6f66_6673;
 /// Symbols: the bytes.
 pub const VOCABULARY: usize = 256;
 
-/// Rows of text: each holds `context` bytes and the byte after each of them.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Batch {
-    bytes: Vec<u8>,
-    context: usize,
-}
-
-impl Batch {
-    /// Rows of `context + 1` bytes.
-    ///
-    /// # Panics
-    /// If `bytes` is not a whole number of rows.
-    pub fn new(bytes: Vec<u8>, context: usize) -> Batch {
-        assert!(bytes.len().is_multiple_of(context + 1), "{} bytes are no rows", bytes.len());
-        Batch { bytes, context }
-    }
-
-    /// The bytes of each row that predictions are made from.
-    pub fn context(&self) -> usize {
-        self.context
-    }
-
-    /// Each row: `context + 1` bytes.
-    pub fn rows(&self) -> impl ExactSizeIterator<Item = &[u8]> {
-        self.bytes.chunks_exact(self.context + 1)
-    }
-
-    /// Returns the number of bytes that are predicted.
-    pub fn predictions(&self) -> usize {
-        self.rows().len() * self.context
-    }
-
-    /// Each byte with the byte after it, row by row.
-    pub fn pairs(&self) -> impl Iterator<Item = (u8, u8)> {
-        self.rows().flat_map(|row| row.windows(2).map(|pair| (pair[0], pair[1])))
-    }
-}
-
 /// Where a sampler is: what a checkpoint keeps of it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Position {
-    /// Number of the pass over the training text, from 0.
+    /// Number of the pass over the training data, from 0.
     #[serde(rename = "epoch")]
     pub pass: u64,
-    /// Windows of this pass that were handed out, by all ranks together.
+    /// Rows of this pass that were handed out, by all ranks together.
     pub index: u64,
 }
 
 /// Settings of a [`Sampler`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sampling {
-    /// Bytes per row.
+    /// Bytes per row of text, or 1.
     pub context: usize,
     /// Rows per step, all ranks together.
     pub global_batch: usize,
@@ -107,7 +70,7 @@ pub fn rows(global_batch: usize, unit: usize, world: World) -> Range<usize> {
 /// Hands out one rank's batches.
 #[derive(Clone, Debug)]
 pub struct Sampler {
-    corpus: Corpus,
+    data: Dataset,
     sampling: Sampling,
     position: Position,
     order: Vec<u32>,
@@ -118,16 +81,11 @@ impl Sampler {
     /// A sampler at the start of the first pass.
     ///
     /// # Errors
-    /// If the corpus is shorter than one window, or some rank would have no row.
-    pub fn new(corpus: Corpus, sampling: Sampling) -> Result<Sampler, Error> {
+    /// If there is less text than two windows, or no image, or some rank would have no row.
+    pub fn new(data: impl Into<Dataset>, sampling: Sampling) -> Result<Sampler, Error> {
+        let data = data.into();
         let Sampling { context, global_batch, unit, world, .. } = sampling;
-        // A pass starts anywhere in the first window, so two windows make sure of one.
-        let (found, least) = (corpus.training().len(), 2 * context);
-        if context == 0 || found < least {
-            let error = format!("training text of {found} bytes, expected at least {least}");
-            let hint = "give more text, or a shorter context";
-            return Err(Error::new(Kind::Data, error).with_hint(hint));
-        }
+        data.check(context)?;
         if unit == 0 || !global_batch.is_multiple_of(unit) || global_batch / unit < world.size() {
             let (ranks, least) = (world.size(), world.size() * unit.max(1));
             let error =
@@ -136,7 +94,7 @@ impl Sampler {
             return Err(Error::new(Kind::Invalid, error).with_hint(hint));
         }
         let position = Position::default();
-        let mut sampler = Sampler { corpus, sampling, position, order: Vec::new(), offset: 0 };
+        let mut sampler = Sampler { data, sampling, position, order: Vec::new(), offset: 0 };
         sampler.shuffle();
         Ok(sampler)
     }
@@ -159,58 +117,55 @@ impl Sampler {
         }
     }
 
-    /// The text that is sampled.
-    pub fn corpus(&self) -> &Corpus {
-        &self.corpus
-    }
-
     /// This rank's part of the next global batch.
     pub fn next_batch(&mut self) -> Batch {
         let Sampling { context, global_batch, .. } = self.sampling;
         let mine = self.sampling.rows();
-        let mut bytes = Vec::with_capacity(mine.len() * (context + 1));
+        let mut starts = Vec::with_capacity(mine.len());
         for row in 0..global_batch {
             let start = self.next_start();
             if mine.contains(&row) {
-                bytes.extend_from_slice(&self.corpus.training()[start..=start + context]);
+                starts.push(start);
             }
         }
-        Batch::new(bytes, context)
+        self.data.batch(&starts, context)
     }
 
+    /// Where the next row begins: a byte of the text, or an image.
     fn next_start(&mut self) -> usize {
         if self.position.index >= self.order.len() as u64 {
             self.position = Position { pass: self.position.pass + 1, index: 0 };
             self.shuffle();
         }
-        let window = self.order[self.position.index as usize];
+        let row = self.order[self.position.index as usize] as usize;
         self.position.index += 1;
-        self.offset + window as usize * self.sampling.context
+        match &self.data {
+            Dataset::Text(_) => self.offset + row * self.sampling.context,
+            Dataset::Images(_) => row,
+        }
     }
 
-    /// Orders the windows of a pass. They start at another offset in each pass, so that over many passes
+    /// Orders the rows of a pass. Windows of text start at another offset in each pass, so that over many passes
     /// every byte is seen with every length of context.
     fn shuffle(&mut self) {
         let Sampling { context, seed, .. } = self.sampling;
         let key = |tensor| Key { seed, step: self.position.pass, tensor };
         self.offset = key(OFFSET_STREAM).below(0, context as u32) as usize;
-        let windows = (self.corpus.training().len() - 1 - self.offset) / context;
-        self.order = permutation(key(SHUFFLE_STREAM), windows as u32);
+        let rows = self.data.rows(context, self.offset);
+        self.order = permutation(key(SHUFFLE_STREAM), rows as u32);
     }
 }
 
-/// This rank's part of at most `batches_max` validation batches, spread evenly over the held-out text and
-/// dealt as training batches are. Every rank gets as many; none if the text is too short.
-pub fn validation_batches(corpus: &Corpus, sampling: &Sampling, batches_max: usize) -> Vec<Batch> {
+/// This rank's part of at most `batches_max` validation batches, spread evenly over the held-out data and
+/// dealt as training batches are. Every rank gets as many; none if there is too little data.
+pub fn validation_batches(data: &Dataset, sampling: &Sampling, batches_max: usize) -> Vec<Batch> {
     let Sampling { context, global_batch, .. } = *sampling;
-    let text = corpus.validation();
-    let windows = text.len().saturating_sub(1) / context;
-    let batches = (windows / global_batch).min(batches_max);
-    let stride = windows.checked_div(batches * global_batch).unwrap_or(0);
-    let window = |index: usize| &text[index * stride * context..=(index * stride + 1) * context];
+    let held_out = data.held_out(context);
+    let batches = (held_out / global_batch).min(batches_max);
+    let stride = held_out.checked_div(batches * global_batch).unwrap_or(0);
     let batch = |batch: usize| {
-        let rows = sampling.rows().map(|row| batch * global_batch + row);
-        Batch::new(rows.flat_map(window).copied().collect(), context)
+        let rows = sampling.rows().map(|row| (batch * global_batch + row) * stride);
+        data.validation(rows, context)
     };
     (0..batches).map(batch).collect()
 }
@@ -218,6 +173,8 @@ pub fn validation_batches(corpus: &Corpus, sampling: &Sampling, batches_max: usi
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::corpus::Corpus;
+    use crate::images::{Form, Images, Pixels};
 
     const CONTEXT: usize = 8;
 
@@ -235,18 +192,55 @@ mod tests {
         Sampler::new(corpus(), sampling(rank, ranks, seed)).unwrap()
     }
 
+    /// Images of one pixel, each of another value and label.
+    fn images() -> Images {
+        let form = Form { shape: [1, 1, 1], classes: 256 };
+        Images::new(form, Pixels::Bytes((0..100).collect()), (0..100).rev().collect()).unwrap()
+    }
+
+    /// What is in the rows of a batch.
+    fn contents(batch: &Batch) -> Vec<Vec<u8>> {
+        match batch {
+            Batch::Text(windows) => windows.rows().map(<[u8]>::to_vec).collect(),
+            Batch::Images(images) => {
+                let value = |at: usize| (255.0 * images.values(at)[0]).round() as u8;
+                images.labels().enumerate().map(|(at, y)| vec![value(at), y as u8]).collect()
+            }
+        }
+    }
+
     #[test]
     fn ranks_together_see_the_batch_of_one() {
-        for ranks in [1, 2, 3, 4, 5, 7] {
-            let mut one = sampler(0, 1, 5);
-            let mut many: Vec<Sampler> = (0..ranks).map(|rank| sampler(rank, ranks, 5)).collect();
+        let data = |images_| if images_ { Dataset::from(images()) } else { corpus().into() };
+        for (ranks, is_images) in
+            [1, 2, 3, 4, 5, 7].into_iter().zip([false, true].into_iter().cycle())
+        {
+            let sampler =
+                |rank, ranks| Sampler::new(data(is_images), sampling(rank, ranks, 5)).unwrap();
+            let mut one = sampler(0, 1);
+            let mut many: Vec<Sampler> = (0..ranks).map(|rank| sampler(rank, ranks)).collect();
             for _ in 0..50 {
-                let stacked: Vec<u8> =
-                    many.iter_mut().flat_map(|sampler| sampler.next_batch().bytes).collect();
-                assert_eq!(one.next_batch().bytes, stacked);
+                let batches = many.iter_mut().map(Sampler::next_batch);
+                let stacked: Vec<Vec<u8>> = batches.flat_map(|batch| contents(&batch)).collect();
+                assert_eq!(contents(&one.next_batch()), stacked);
                 assert!(many.iter().all(|sampler| sampler.position() == one.position()));
             }
         }
+    }
+
+    #[test]
+    fn a_pass_holds_every_image_with_its_label_once_and_none_that_is_held_out() {
+        let sampling = Sampling { context: 1, global_batch: 9, ..sampling(0, 1, 5) };
+        let mut sampler = Sampler::new(images(), sampling).unwrap();
+        let mut seen: Vec<Vec<u8>> =
+            (0..10).flat_map(|_| contents(&sampler.next_batch())).collect();
+        assert_eq!(sampler.position(), Position { pass: 0, index: 90 });
+        let held_out =
+            validation_batches(&images().into(), &Sampling { global_batch: 5, ..sampling }, 8);
+        assert_eq!(held_out.len(), 2);
+        seen.extend(held_out.iter().flat_map(contents));
+        seen.sort();
+        assert_eq!(seen, (0..100).map(|at| vec![at, 99 - at]).collect::<Vec<_>>());
     }
 
     #[test]
@@ -320,16 +314,16 @@ mod tests {
     fn validation_is_dealt_without_overlap() {
         let all = |rank, ranks, global_batch| {
             let sampling = Sampling { global_batch, ..sampling(rank, ranks, 0) };
-            validation_batches(&corpus(), &sampling, 5)
+            validation_batches(&corpus().into(), &sampling, 5)
         };
         for batch in [4, 5] {
             let [one, left, right] = [all(0, 1, batch), all(0, 2, batch), all(1, 2, batch)];
             assert!(one.len() == left.len() && one.len() == right.len() && !one.is_empty());
             for ((one, left), right) in one.iter().zip(&left).zip(&right) {
-                assert_eq!(one.bytes, [left.bytes.clone(), right.bytes.clone()].concat());
+                assert_eq!(contents(one), [contents(left), contents(right)].concat());
             }
         }
         let long = Sampling { context: 500, ..sampling(0, 1, 0) };
-        assert!(validation_batches(&corpus(), &long, 5).is_empty());
+        assert!(validation_batches(&corpus().into(), &long, 5).is_empty());
     }
 }

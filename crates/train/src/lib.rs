@@ -1,8 +1,9 @@
 //! The native trainer.
 //!
 //! A [`spmd::Machine`] trains a graph of crate `model`, by a plan that cuts it or as one of several
-//! ranks that have the whole model each. [`spmd::GraphModel`] is a graph that reads text, with the plan of
-//! such a rank. A [`Sampler`] deals the text of a [`Corpus`] to ranks, and [`checkpoint`] saves it all.
+//! ranks that have the whole model each. [`spmd::GraphModel`] is a graph that reads text or images, with the plan
+//! of such a rank. A [`Sampler`] deals the text of a [`Corpus`], or [`Images`], to ranks, and
+//! [`checkpoint`] saves it all.
 //!
 //! ```
 //! use thinwire_collective::Group;
@@ -32,12 +33,15 @@
 //! ```
 #![deny(unsafe_code)]
 
+mod batch;
 pub mod checkpoint;
 mod config;
 mod corpus;
 mod data;
+mod dataset;
 mod error;
 pub mod gnn;
+pub mod images;
 mod model;
 mod optimizer;
 pub mod spmd;
@@ -46,10 +50,13 @@ mod testing;
 pub mod threads;
 mod vector;
 
+pub use batch::{Batch, Windows};
 pub use config::Config;
 pub use corpus::Corpus;
-pub use data::{Batch, Position, Sampler, Sampling, VOCABULARY, rows, validation_batches};
+pub use data::{Position, Sampler, Sampling, VOCABULARY, rows, validation_batches};
+pub use dataset::Dataset;
 pub use error::{Error, Kind};
+pub use images::Images;
 pub use model::{Gradients, Parameter};
 pub use optimizer::{AdamW, LearningRate, Pace, clip_scale, global_norm};
 pub use thinwire_update::AdamWOptions;

@@ -6,13 +6,13 @@ use thinwire_model::Part;
 use thinwire_wire::random::Key;
 
 use crate::spmd::{ExchangeOptions, GraphModel, Machine, initial};
-use crate::{AdamWOptions, Batch, Config, Gradients, LearningRate, Pace, Parameter};
+use crate::{AdamWOptions, Batch, Config, Gradients, LearningRate, Pace, Parameter, Windows};
 
 /// `rows` windows of `context + 1` random letters.
 pub fn batch(rows: usize, context: usize, seed: u64) -> Batch {
     let key = Key { seed, step: 0, tensor: 0 };
     let bytes = (0..rows * (context + 1)).map(|i| b'a' + key.below(i as u64, 26) as u8).collect();
-    Batch::new(bytes, context)
+    Windows::new(bytes, context).into()
 }
 
 /// Small model of text: four rows of eight bytes.
@@ -73,7 +73,7 @@ pub fn step(model: &GraphModel, machine: &mut Machine<'_>, batch: &Batch) -> f32
 /// Returns the loss and every gradient at some values.
 pub fn gradients(model: &GraphModel, values: &[Vec<f32>], batch: &Batch) -> (f32, Vec<Vec<f32>>) {
     let link = thinwire_link::mem::alone();
-    let micro_batches = batch.rows().len() / model.rows();
+    let micro_batches = batch.rows() / model.rows();
     let options = (micro_batches, Gradients::F32);
     let mut machine = machine(model, link, (Some(values), 1), options);
     let loss = step(model, &mut machine, batch);

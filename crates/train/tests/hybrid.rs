@@ -150,7 +150,7 @@ fn gradients_that_nobody_takes_and_values_of_other_lengths_are_refused() {
         let group = Group::new(thinwire_link::mem::alone());
         Machine::new(model.training(), &model.plan(1), group, &start, options).unwrap()
     };
-    let batch = thinwire_train::Batch::new(vec![7; 2 * (CONTEXT + 1)], CONTEXT);
+    let batch = thinwire_train::Windows::new(vec![7; 2 * (CONTEXT + 1)], CONTEXT).into();
     let inputs = model.micro_batches(&batch);
     let error = machine().step(&inputs, PACE, &AdamWOptions::default()).unwrap_err();
     assert!(error.to_string().ends_with("gradients stay here, and nobody takes them"), "{error}");

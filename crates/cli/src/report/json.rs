@@ -4,7 +4,7 @@ use serde::Serialize;
 
 use super::{Report, Run};
 
-/// One training. Seconds, bytes, nats per byte.
+/// One training. Seconds, bytes, nats per byte or per image.
 #[derive(Debug, Serialize)]
 pub struct Line<'a> {
     steps: usize,

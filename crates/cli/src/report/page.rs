@@ -97,7 +97,10 @@ fn losses(report: &Report) -> String {
     };
     section(
         "Loss",
-        "In nats per byte. Faint: every step; bold: its moving average; rings: validation.",
+        &format!(
+            "In nats per {}. Faint: every step; bold: its moving average; rings: validation.",
+            if runs.iter().any(|run| run.is_of_images) { "image" } else { "byte" }
+        ),
         &charts,
     )
 }

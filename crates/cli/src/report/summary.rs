@@ -32,10 +32,16 @@ pub type Figure = fn(&Run) -> String;
 pub fn figures(report: &Report) -> Vec<(&'static str, Figure)> {
     let planned = report.is_planned();
     let limited = report.runs.iter().any(|run| run.floors.wire_s.is_some());
-    let shown = FIGURES.iter().filter(|(name, _)| limited || *name != WIRE_FLOOR);
+    let of_images = report.runs.iter().any(|run| run.is_of_images);
+    let shown = FIGURES.iter().filter(|(name, _)| match *name {
+        WIRE_FLOOR => limited,
+        ACCURACY => of_images,
+        _ => true,
+    });
     let named = shown.map(|(name, figure)| match *name {
         "floor: compute alone" if planned => ("floor: compute of the busiest rank", *figure),
         "step over compute alone" if planned => ("step over that compute", *figure),
+        TOKENS if of_images => ("images/s", *figure),
         name => (name, *figure),
     });
     named.collect()
@@ -43,11 +49,15 @@ pub fn figures(report: &Report) -> Vec<(&'static str, Figure)> {
 
 /// Figure of links alone whose bandwidth is known.
 const WIRE_FLOOR: &str = "floor: bytes over bandwidth";
+/// Figure of models of images alone.
+const ACCURACY: &str = "validation accuracy";
+const TOKENS: &str = "tokens/s";
 
 const FIGURES: &[(&str, Figure)] = &[
     ("training loss", |run| loss(run.last_loss())),
     ("validation loss", |run| loss(run.last_validation())),
-    ("tokens/s", |run| count(run.tokens_per_s.round() as u64)),
+    (ACCURACY, |run| run.accuracy.map_or("–".to_owned(), accuracy)),
+    (TOKENS, |run| count(run.tokens_per_s.round() as u64)),
     ("bytes per step, raw", |run| bytes(run.raw_bytes)),
     ("bytes per step, sent", |run| bytes(run.sent_bytes)),
     ("raw over sent", |run| ratio(run.compression())),
@@ -65,6 +75,10 @@ const FIGURES: &[(&str, Figure)] = &[
     ("step over the larger floor", |run| ratio(run.time.step_s / run.floors.larger_s())),
     ("steps skipped", |run| count(run.skipped_steps)),
 ];
+
+fn accuracy(part: f64) -> String {
+    format!("{:.1} %", 100.0 * part)
+}
 
 fn loss(loss: Option<f64>) -> String {
     loss.map_or("–".to_owned(), |loss| format!("{loss:.4}"))

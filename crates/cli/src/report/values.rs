@@ -43,7 +43,7 @@ pub struct Run {
     pub validation: Vec<Point>,
     /// Steps that were skipped because a gradient was not finite.
     pub skipped_steps: u64,
-    /// Tokens per second, all ranks together.
+    /// Tokens or images per second, all ranks together.
     pub tokens_per_s: f64,
     /// Parts of a step's time: medians over steps after the first few.
     pub time: Split,
@@ -70,6 +70,12 @@ pub struct Run {
     pub checkpoint: Option<String>,
     /// Text that the model writes.
     pub sample: String,
+    /// Part of the held-out images that the trained model puts in their class.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub accuracy: Option<f64>,
+    /// Whether a row is an image, and no text.
+    #[serde(skip)]
+    pub is_of_images: bool,
     /// Predictions and counts, if there was a plan for the whole model.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub planned: Option<Planned>,
@@ -112,7 +118,7 @@ pub struct Point {
     pub step: u64,
     /// After how many seconds of training.
     pub at_s: f64,
-    /// The loss in nats per byte.
+    /// The loss in nats per byte, or per image.
     pub value: f64,
 }
 

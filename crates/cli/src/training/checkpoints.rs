@@ -45,7 +45,7 @@ pub fn save(
         position,
         seed: job.recipe.seed,
         world: world.size() as u32,
-        data: job.corpus.fingerprint().to_owned(),
+        data: job.dataset.fingerprint().to_owned(),
         config: config((job, name), engine)?,
         plan,
     };

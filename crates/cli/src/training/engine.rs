@@ -188,7 +188,7 @@ impl<'a> Engine<'a> {
         let number = self.machine.next_step();
         let pace = Pace { learning_rate: self.rate.at(number), gradient_scale: 1.0 };
         self.machine.say(signal as f32);
-        self.machine.step(&self.built.text.inputs(batch), pace, &self.adamw)?;
+        self.machine.step(&self.built.modality.inputs(batch), pace, &self.adamw)?;
         let Agreed { loss, said } = self.machine.agreed();
         let step = Step {
             number,
@@ -213,7 +213,7 @@ impl<'a> Engine<'a> {
     /// # Errors
     /// If a peer is lost or disagrees.
     pub fn evaluate(&mut self, batches: &[Batch]) -> Result<f64> {
-        let inputs = batches.iter().map(|batch| self.built.text.inputs(batch));
+        let inputs = batches.iter().map(|batch| self.built.modality.inputs(batch));
         let losses = inputs.map(|inputs| self.machine.evaluate(&inputs));
         Ok(losses.sum::<Result<f64, _>>()? / batches.len() as f64)
     }
@@ -227,7 +227,7 @@ impl<'a> Engine<'a> {
         if self.is_planned() {
             return Ok(None);
         }
-        let inputs = self.built.text.inputs(batch);
+        let inputs = self.built.modality.inputs(batch);
         self.machine.gather(&[0.0])?;
         let seconds = timed(|| self.machine.compute_gradients(&inputs))?;
         self.machine.gather(&[0.0])?;
@@ -246,7 +246,7 @@ impl<'a> Engine<'a> {
         match self.is_planned() {
             true => draft.write_shard(rank, &self.machine.shards())?,
             false if rank == Rank(0) => {
-                let description = format!("a model of bytes by thinwire: {}", model.describe());
+                let description = format!("a model by thinwire: {}", model.describe());
                 draft.write_whole(&self.machine.shards(), &description)?;
             }
             false => {}

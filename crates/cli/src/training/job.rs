@@ -8,8 +8,9 @@ use thinwire_link::Bandwidth;
 use thinwire_plan::report::{PlanFile, counted, devices};
 use thinwire_server::Checkpoint as Weights;
 use thinwire_sync::{Policy, check_combination};
-use thinwire_train::Corpus;
+use thinwire_train::Dataset;
 use thinwire_train::checkpoint::Checkpoint;
+use thinwire_train::spmd::Modality;
 use thinwire_wire::World;
 
 use super::exchange::{self, Exchange};
@@ -17,7 +18,7 @@ use super::model::Model;
 use super::plan::{Built, KeptPlan, Parallelism, checksum, own_codec, travels};
 use super::recipe::{Recipe, differences, ensure_or_hint};
 use super::settings::{CheckpointPolicy, Settings, Typed};
-use super::{corpus, machine, trace};
+use super::{data, machine, trace};
 use crate::failure::{self, OrHint, hinted};
 use crate::file;
 use crate::metrics::{Exported, RankMetrics};
@@ -26,9 +27,9 @@ use crate::size::Size;
 
 /// Training job that all ranks follow.
 pub struct TrainingJob {
-    /// The text.
-    pub corpus: Corpus,
-    /// The text's name.
+    /// The text, or the images.
+    pub dataset: Dataset,
+    /// Name of the data.
     pub data: String,
     /// Settings of learning.
     pub recipe: Recipe,
@@ -57,7 +58,7 @@ pub const FIRST_STEP: &str = "first step";
 /// Name of the fact which folder of checkpoints the ranks have.
 pub const CHECKPOINT_DIR: &str = "--checkpoint-dir";
 
-/// The manifest's key for the path of the text.
+/// The manifest's key for the path of the data.
 pub const TEXT: &str = "text";
 
 impl TrainingJob {
@@ -88,9 +89,10 @@ impl TrainingJob {
                 "name the codec of gradients too: --codec none or another one",
             ));
         }
-        let (settings, corpus, data) = read_text(settings, resume.as_ref())?;
+        let modality = parallelism.modality(&settings.recipe)?;
+        let (settings, dataset, data) = read_data(settings, resume.as_ref(), &modality)?;
         Ok(TrainingJob {
-            corpus,
+            dataset,
             data,
             recipe,
             weights,
@@ -224,7 +226,7 @@ impl TrainingJob {
         let mut facts = vec![
             ("parameters", whose.to_owned()),
             ("version", env!("CARGO_PKG_VERSION").to_owned()),
-            ("data", self.corpus.fingerprint().to_owned()),
+            ("data", self.dataset.fingerprint().to_owned()),
             (FIRST_STEP, step.to_string()),
             (CHECKPOINT_DIR, folder.to_owned()),
             ("--weights", self.weights.as_ref().map_or("none".to_owned(), Weights::name)),
@@ -247,7 +249,7 @@ impl TrainingJob {
             (_, None) => Vec::new(),
         };
         described.extend(self.recipe.told().into_iter().skip(1));
-        described.push(("data", format!("{} ({})", self.data, self.corpus.fingerprint())));
+        described.push(("data", format!("{} ({})", self.data, self.dataset.fingerprint())));
         described.push(("bucket bytes", self.exchange.bucket_bytes.to_string()));
         described.push(("threads per rank", settings.threads(place).to_string()));
         let limit = settings.limit(place);
@@ -278,7 +280,10 @@ fn weights(typed: &Typed<'_>) -> Result<Option<Weights>> {
 
 /// Settings of a plan by name.
 fn of_plan(file: &PlanFile, codec: Option<&Policy>) -> Vec<(&'static str, String)> {
-    let rows = format!("{} rows of {} bytes, all ranks together", file.batch, file.sequence);
+    let rows = match file.sequence {
+        1 => format!("{} rows, all ranks together", file.batch),
+        bytes => format!("{} rows of {bytes} bytes, all ranks together", file.batch),
+    };
     vec![
         ("model", file.model.clone()),
         ("batch", rows),
@@ -303,29 +308,30 @@ fn assumed(exchange: &[(&str, String)]) -> String {
     )
 }
 
-/// Settings with the text that they name, or that the checkpoint was trained on, and its name.
-fn read_text(
+/// Settings with the data that they name, or that the checkpoint was trained on, and its name.
+fn read_data(
     settings: &Settings,
     resume: Option<&Checkpoint>,
-) -> Result<(Settings, Corpus, String)> {
+    modality: &Modality,
+) -> Result<(Settings, Dataset, String)> {
     let kept = resume.and_then(|checkpoint| {
         let text = &checkpoint.manifest().progress.config[TEXT];
         text.as_str().map(PathBuf::from)
     });
     let given = settings.data.is_some();
     let path = settings.data.clone().or(kept);
-    let read = corpus::read(path.as_deref());
-    let (data, corpus) = match (given, &path) {
+    let read = data::read(path.as_deref(), modality);
+    let (name, dataset) = match (given, &path) {
         (false, Some(_)) => {
             read.or_hint("the checkpoint was trained on it: say with --data where it is now")?
         }
         _ => read?,
     };
     if let Some(checkpoint) = resume {
-        let (expected, found) = (&checkpoint.manifest().progress.data, corpus.fingerprint());
+        let (expected, found) = (&checkpoint.manifest().progress.data, dataset.fingerprint());
         let message =
             format!("the checkpoint was trained on other data: {expected}, this is {found}");
         ensure_or_hint(expected == found, message, "give the same --data as before")?;
     }
-    Ok((Settings { data: path, ..settings.clone() }, corpus, data))
+    Ok((Settings { data: path, ..settings.clone() }, dataset, name))
 }

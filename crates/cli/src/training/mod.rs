@@ -3,7 +3,7 @@
 
 mod by_hand;
 mod checkpoints;
-mod corpus;
+mod data;
 mod elastic;
 mod engine;
 mod exchange;
@@ -14,6 +14,7 @@ mod job;
 mod log;
 mod machine;
 mod model;
+mod outcome;
 pub mod plan;
 mod progress;
 mod recipe;

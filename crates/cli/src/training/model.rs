@@ -165,7 +165,7 @@ impl Model {
     /// The model for one row, or for as many as it must have.
     ///
     /// # Errors
-    /// If it is impossible, or no model of text.
+    /// If it is impossible, or reads neither text nor images.
     pub fn smallest(&self) -> Result<GraphModel> {
         let (graph, _) = self.graph(self.source()?.fixed_batch()?.unwrap_or(1))?;
         GraphModel::new(&graph, self.tokens()).or_hint(HINT)
@@ -288,6 +288,7 @@ fn graph(source: &Source, rows: usize, sequence: usize) -> Result<Graph> {
     })
 }
 
-/// Hint where a model is none of text.
+/// Hint where a model is none of text or images.
 pub const HINT: &str = "a model of text: gpt:layers=4,width=128,heads=4,vocabulary=256,positions=128; \
-                    --input tokens=NAME says what a model calls its tokens";
+                    --input tokens=NAME says what a model calls its tokens; or one of images \
+                    [batch, channels, rows, columns]";

@@ -233,7 +233,7 @@ impl<'a> Worker<'a> {
         let done = if is_hybrid { 0 } else { epoch.done.min(job.recipe.steps) };
         let mut course = Course::new(codec, Trace::default(), done);
         if done > 0 {
-            let mut sampler = Sampler::new(job.corpus.clone(), engine.sampling(job, world))?;
+            let mut sampler = Sampler::new(job.dataset.clone(), engine.sampling(job, world))?;
             sampler.skip(done);
             course.seek(done, About { first: done, position: sampler.position() });
             engine.machine.seek(done);

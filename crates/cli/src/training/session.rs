@@ -7,7 +7,7 @@ use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
 use thinwire_link::Bandwidth;
 use thinwire_sync::{Live, Policy};
-use thinwire_train::spmd::{Carried, Sampled};
+use thinwire_train::spmd::{Carried, Modality};
 use thinwire_train::{Batch, Position, Sampler, validation_batches};
 use thinwire_wire::{Rank, World};
 
@@ -18,17 +18,16 @@ use super::progress::{News, Progress};
 use super::seat::Seat;
 use super::standing::{CHANGE, STOP, Standing};
 use super::trace::Trace;
-use super::{checkpoints, machine, plan};
+use super::{checkpoints, machine, outcome, plan};
 use crate::failure;
 use crate::metrics::Taken;
-use crate::output::{harmless, say};
+use crate::output::say;
 use crate::report::{Change, Planned, Run};
 
 /// Number of measurements of the validation loss in a training.
 const VALIDATIONS: u64 = 10;
 /// Number of measurements of compute alone, in the second half of the steps.
 const ALONE_RUNS: u64 = 25;
-const SAMPLE_TEMPERATURE: f32 = 0.7;
 /// Interval at which a member of an elastic job sends its figures to the coordinator.
 const FIGURES_EVERY: Duration = Duration::from_millis(500);
 
@@ -172,10 +171,10 @@ impl<'a> Session<'a> {
     ) -> Result<Session<'a>> {
         let world = World::new(seat.place.rank, seat.place.world)?;
         let sampling = engine.sampling(job, world);
-        let mut sampler = Sampler::new(job.corpus.clone(), sampling)?;
+        let mut sampler = Sampler::new(job.dataset.clone(), sampling)?;
         sampler.seek(course.position);
         let most = job.settings.validation_batches.into();
-        let validation = validation_batches(&job.corpus, &sampling, most);
+        let validation = validation_batches(&job.dataset, &sampling, most);
         let speaks = world.rank() == Rank(0);
         let progress = Progress::new(title, course.done, job.recipe.steps, speaks);
         let (standing, change, told) = (Standing::Fixed, None, Instant::now());
@@ -422,7 +421,7 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// Ends the training: the figures of all steps, and a text of the model.
+    /// Ends the training: the figures of all steps, and a text of the model or its accuracy.
     ///
     /// # Errors
     /// If a rank is lost.
@@ -462,18 +461,9 @@ impl<'a> Session<'a> {
             Err(error) => (None, Err(error)),
         };
         run.checkpoint = checkpoint.map(|path| path.display().to_string());
-        if let Some(mut whole) = whole {
-            let bytes = usize::from(job.settings.sample_bytes);
-            let writer = built.model.writer(bytes)?;
-            let values = writer.parameters().iter().map(|parameter| whole.remove(&parameter.name));
-            let options = Sampled { bytes, temperature: SAMPLE_TEMPERATURE, seed: job.recipe.seed };
-            let text = values.collect::<Option<Vec<_>>>().and_then(|values| {
-                // A model that cannot write has learnt all the same.
-                writer.sample(&values, b"", &options).ok()
-            });
-            run.sample = text.map_or(String::new(), |text| harmless(&text));
-        } else if let Some(path) = run.checkpoint.as_ref().filter(|_| writes) {
-            say(format!("the model lies in parts: thinwire sample {path} lets it write"));
+        run.is_of_images = matches!(built.modality, Modality::Images(_));
+        if writes {
+            outcome::judge(&mut run, (job, built), whole)?;
         }
         Ok((run, kept))
     }

@@ -25,7 +25,9 @@ use crate::size::{self, Size};
 /// checkpoint, if one is resumed, else from the defaults.
 #[derive(clap::Args, Clone, Debug)]
 pub struct Settings {
-    /// A text file, a folder or a glob to learn from [default: this program's own sources]
+    /// A text file, a folder or a glob to learn from [default: this program's own sources]; for a model
+    /// of images, a folder with a folder of .png or .jpg files for each class, or arrays of NumPy: a .npz
+    /// with x [N, C, H, W] and y [N], or a folder with x.npy and y.npy
     #[arg(long, value_name = "PATH")]
     pub data: Option<PathBuf>,
     /// Number of ranks to start on this machine, or MIN:MAX for an elastic job: it begins with MAX, and
@@ -63,10 +65,11 @@ pub struct Settings {
     /// one line of JSON each
     #[arg(long, value_name = "PATH")]
     pub trace: Option<PathBuf>,
-    /// Most batches on which the validation loss is measured, ten times in a training; 0 for never
+    /// Most batches on which the validation loss is measured, ten times in a training, and in the end the
+    /// accuracy of a model of images; 0 for never
     #[arg(long, default_value_t = 8, value_name = "N", value_parser = clap::value_parser!(u16))]
     pub validation_batches: u16,
-    /// Bytes of text that the trained model writes in the end; 0 for none
+    /// Bytes of text that the trained model writes in the end, if it is one of text; 0 for none
     #[arg(long, default_value_t = 400, value_name = "BYTES", value_parser = clap::value_parser!(u16))]
     pub sample_bytes: u16,
     /// One JSON object per training on standard output

@@ -11,6 +11,15 @@ const HEADER_BYTES_MAX: u64 = 1 << 16;
 /// Bytes that are read at a time, so that memory grows with the file and not with its header.
 const PIECE_BYTES: u64 = 1 << 20;
 
+/// Array of any number of dimensions.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Dense {
+    /// Length of each dimension.
+    pub shape: Vec<u64>,
+    /// Its numbers, with a row for each place of the first dimension.
+    pub values: Matrix,
+}
+
 /// Sort of the numbers of an array, little-endian.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Dtype {
@@ -92,18 +101,13 @@ impl fmt::Display for Dtype {
 }
 
 impl Matrix {
-    /// Reads an array.
+    /// Reads an array of at most two dimensions.
     pub(crate) fn read(mut stream: impl Read) -> Result<Matrix, Error> {
-        let header = read_header(&mut stream)?;
-        let dtype = Dtype::parse(quoted(&header, "descr").unwrap_or_default())?;
-        if !value(&header, "fortran_order").is_some_and(|value| value.starts_with("False")) {
-            return Err(Error::format("an array in the order of Fortran, expected C's, as numpy.ascontiguousarray gives it".to_owned()));
+        let header = Header::read(&mut stream)?;
+        match header.shape.len() {
+            0..=2 => header.values(stream, u64::MAX),
+            _ => Err(Error::format("a header without a shape of one or two numbers".to_owned())),
         }
-        let (rows, columns) = shape(&header)?;
-        let size =
-            rows.checked_mul(columns).and_then(|size| size.checked_mul(dtype.bytes() as u64));
-        let size = size.ok_or_else(|| Error::format(format!("an array of {rows} x {columns}")))?;
-        Ok(Matrix { dtype, rows, columns, bytes: read_bytes(stream, size)? })
     }
 
     /// Returns a number, row by row, as a vertex, a position or a class.
@@ -165,6 +169,52 @@ impl Matrix {
     }
 }
 
+impl Dense {
+    /// Reads an array of at most so many bytes.
+    pub(crate) fn read(mut stream: impl Read, bytes_max: u64) -> Result<Dense, Error> {
+        let header = Header::read(&mut stream)?;
+        let values = header.values(stream, bytes_max)?;
+        Ok(Dense { shape: header.shape, values })
+    }
+}
+
+/// Description of an array.
+struct Header {
+    dtype: Dtype,
+    shape: Vec<u64>,
+}
+
+impl Header {
+    fn read(stream: &mut impl Read) -> Result<Header, Error> {
+        let header = read_header(stream)?;
+        let dtype = Dtype::parse(quoted(&header, "descr").unwrap_or_default())?;
+        if !value(&header, "fortran_order").is_some_and(|value| value.starts_with("False")) {
+            return Err(Error::format("an array in the order of Fortran, expected C's, as numpy.ascontiguousarray gives it".to_owned()));
+        }
+        Ok(Header { dtype, shape: shape(&header)? })
+    }
+
+    /// Reads the numbers behind the header.
+    fn values(&self, stream: impl Read, bytes_max: u64) -> Result<Matrix, Error> {
+        let Header { dtype, shape } = self;
+        let (rows, rest) = shape.split_first().unwrap_or((&1, &[]));
+        let product = |sizes: &[u64]| {
+            sizes.iter().try_fold(1_u64, |product, size| product.checked_mul(*size))
+        };
+        let sizes = product(rest).and_then(|columns| {
+            let size = rows.checked_mul(columns)?.checked_mul(dtype.bytes() as u64)?;
+            (size <= bytes_max).then_some((columns, size))
+        });
+        let (columns, size) = sizes.ok_or_else(|| {
+            Error::format(match bytes_max {
+                u64::MAX => format!("an array of {shape:?}"),
+                _ => format!("an array of {shape:?}, expected at most {bytes_max} bytes"),
+            })
+        })?;
+        Ok(Matrix { dtype: *dtype, rows: *rows, columns, bytes: read_bytes(stream, size)? })
+    }
+}
+
 fn read_header(stream: &mut impl Read) -> Result<String, Error> {
     let mut start = [0; 8];
     let failed = |error| Error::io("cannot read an array", error);
@@ -212,19 +262,13 @@ fn quoted<'a>(header: &'a str, key: &str) -> Option<&'a str> {
     value(header, key)?.strip_prefix('\'')?.split('\'').next()
 }
 
-/// Returns rows and columns of the shape, a tuple of no, one or two numbers.
-fn shape(header: &str) -> Result<(u64, u64), Error> {
+/// Returns the shape, a tuple of numbers.
+fn shape(header: &str) -> Result<Vec<u64>, Error> {
     let tuple = value(header, "shape").and_then(|text| text.strip_prefix('('));
     let inner = tuple.and_then(|text| text.split_once(')')).map(|(inner, _)| inner);
-    let wrong = || Error::format("a header without a shape of one or two numbers".to_owned());
+    let wrong = || Error::format("a header without a shape of numbers".to_owned());
     let words = inner.ok_or_else(wrong)?.split(',').map(str::trim).filter(|word| !word.is_empty());
-    let sizes: Result<Vec<u64>, _> = words.map(str::parse).collect();
-    match sizes.map_err(|_| wrong())?[..] {
-        [] => Ok((1, 1)),
-        [rows] => Ok((rows, 1)),
-        [rows, columns] => Ok((rows, columns)),
-        _ => Err(wrong()),
-    }
+    words.map(|word| word.parse().map_err(|_| wrong())).collect()
 }
 
 #[cfg(test)]

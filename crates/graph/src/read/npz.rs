@@ -5,16 +5,43 @@ use std::io::{Read, Seek};
 use zip::ZipArchive;
 
 use super::edges::{Edges, count_vertices};
-use super::npy::{Dtype, Matrix};
+use super::npy::{Dense, Dtype, Matrix};
 use crate::error::Error;
 
 /// Members that a compressed matrix may have in front of the names of its arrays.
 const PREFIXES: [&str; 2] = ["", "adj_"];
 
+/// Reads the arrays of these names, of at most so many bytes each.
+pub(super) fn arrays<const N: usize>(
+    stream: impl Read + Seek,
+    names: [&str; N],
+    bytes_max: u64,
+) -> Result<[Dense; N], Error> {
+    let mut archive = open(stream)?;
+    let mut found = Vec::new();
+    for name in names {
+        let array = named(&mut archive, name, |stream| Dense::read(stream, bytes_max))?;
+        found.push(
+            array.ok_or_else(|| others(&archive, &format!("arrays {}", names.join(" and "))))?,
+        );
+    }
+    Ok(found.try_into().expect("one array for each name"))
+}
+
+fn open<R: Read + Seek>(stream: R) -> Result<ZipArchive<R>, Error> {
+    ZipArchive::new(stream).map_err(|error| Error::format(format!("no archive of arrays: {error}")))
+}
+
+/// Returns the error of an archive with other arrays than these.
+fn others<R: Read + Seek>(archive: &ZipArchive<R>, expected: &str) -> Error {
+    let names: Vec<_> = archive.file_names().take(8).flatten().collect();
+    let names = names.join(", ").escape_debug().to_string();
+    Error::format(format!("an archive with {names}, expected {expected}"))
+}
+
 /// Reads `indptr` and `indices` (CSR; CSC if `format` says so), `row` and `col` (COO), or `edge_index`.
 pub(super) fn edges(stream: impl Read + Seek, named: Option<u32>) -> Result<Edges, Error> {
-    let mut archive = ZipArchive::new(stream)
-        .map_err(|error| Error::format(format!("no archive of arrays: {error}")))?;
+    let mut archive = open(stream)?;
     if let Some(index) = member(&mut archive, "edge_index")? {
         return edges_of_index(&index, named);
     }
@@ -33,10 +60,7 @@ pub(super) fn edges(stream: impl Read + Seek, named: Option<u32>) -> Result<Edge
             return coordinates(&rows, &columns, shape.as_ref(), named);
         }
     }
-    let expected = "arrays indptr and indices, row and col, or edge_index";
-    let names: Vec<_> = archive.file_names().take(8).flatten().collect();
-    let names = names.join(", ").escape_debug().to_string();
-    Err(Error::format(format!("an archive with {names}, expected {expected}")))
+    Err(others(&archive, "arrays indptr and indices, row and col, or edge_index"))
 }
 
 /// Reads pairs from an array of two rows, as PyTorch Geometric has it, or of two columns.
@@ -146,11 +170,20 @@ fn member<R: Read + Seek>(
     archive: &mut ZipArchive<R>,
     name: &str,
 ) -> Result<Option<Matrix>, Error> {
+    named(archive, name, |stream| Matrix::read(stream))
+}
+
+/// Reads the array of a name, if there is one.
+fn named<R: Read + Seek, T>(
+    archive: &mut ZipArchive<R>,
+    name: &str,
+    read: impl FnOnce(&mut dyn Read) -> Result<T, Error>,
+) -> Result<Option<T>, Error> {
     let file = format!("{name}.npy");
     if archive.index_for_name(&file).is_none() {
         return Ok(None);
     }
     let in_array = |error: String| Error::format(format!("array {name}: {error}"));
-    let stream = archive.by_name(&file).map_err(|error| in_array(error.to_string()))?;
-    Matrix::read(stream).map(Some).map_err(|error| in_array(error.to_string()))
+    let mut stream = archive.by_name(&file).map_err(|error| in_array(error.to_string()))?;
+    read(&mut stream).map(Some).map_err(|error| in_array(error.to_string()))
 }

@@ -1,7 +1,10 @@
-//! Model of text: a graph of crate `model` with its gradients, as one rank trains it and writes with it.
+//! Model of text or images: a graph of crate `model` with its gradients, as one rank trains it, writes with
+//! it and classifies by it.
 //!
 //! Laws: gradients are those of PyTorch, and a training is that of the same graph under a plan.
 
+mod classify;
+mod logits;
 mod run;
 mod sample;
 #[cfg(test)]
@@ -15,19 +18,20 @@ use thinwire_wire::Rank;
 use super::inputs::Inputs;
 use super::invalid;
 use super::machine::completion_order;
-use super::text::Text;
+use super::modality::Modality;
+
 use super::value::Value;
 use crate::error::Error;
 use crate::{Batch, Parameter};
 
 pub use sample::Sampled;
 
-/// Graph that learns text.
+/// Graph that learns text or images.
 #[derive(Debug)]
 pub struct GraphModel {
     training: Training,
     declarations: Vec<Declaration>,
-    text: Text,
+    modality: Modality,
     /// Plan of one rank for one micro-batch.
     plan: Plan,
     program: Program,
@@ -40,7 +44,8 @@ impl GraphModel {
     /// The model of a graph for some rows; perhaps the user says which input is the tokens.
     ///
     /// # Errors
-    /// If the graph has no gradient by something that is to be trained, or is no model of text.
+    /// If the graph has no gradient by something that is to be trained, or is a model of neither text nor
+    /// images.
     pub fn new(graph: &Graph, tokens: Option<&str>) -> Result<GraphModel, Error> {
         let training = backward(graph).map_err(|error| invalid(error.to_string()))?;
         let untrained = graph.parameters().find(|(id, _)| training.gradients[*id].is_none());
@@ -57,7 +62,7 @@ impl GraphModel {
         let parameters = tensors
             .map(|tensor| Parameter { name: tensor.name.clone(), shape: tensor.shape.clone() });
         Ok(GraphModel {
-            text: Text::new(graph, tokens)?,
+            modality: Modality::new(graph, tokens)?,
             declarations: training
                 .graph
                 .nodes
@@ -74,12 +79,17 @@ impl GraphModel {
 
     /// Rows of a micro-batch.
     pub fn rows(&self) -> usize {
-        self.text.sizes()[0]
+        self.modality.sizes()[0]
     }
 
-    /// Tokens of a sequence.
+    /// Text or images, and how the model reads them.
+    pub fn modality(&self) -> &Modality {
+        &self.modality
+    }
+
+    /// Tokens of a sequence; of an image 1.
     pub fn context(&self) -> usize {
-        self.text.sizes()[1]
+        self.modality.sizes()[1]
     }
 
     /// Parameters in the order in which their gradients are complete: last layer first.
@@ -112,14 +122,19 @@ impl GraphModel {
     /// The inputs of every micro-batch.
     ///
     /// # Panics
-    /// If the batch has no whole micro-batches, or rows of another length.
+    /// If the batch has no whole micro-batches, rows of another length, or is of another modality.
     pub fn micro_batches(&self, batch: &Batch) -> Vec<Inputs> {
-        let (found, [rows, context]) = ([batch.rows().len(), batch.context()], self.text.sizes());
+        let [rows, context] = self.modality.sizes();
+        let length = match batch {
+            Batch::Text(windows) => windows.context(),
+            Batch::Images(_) => 1,
+        };
+        let found = [batch.rows(), length];
         assert!(
             found[0] > 0 && found[0].is_multiple_of(rows) && found[1] == context,
             "a batch of {found:?}, expected a multiple of {rows} rows of {context} bytes"
         );
-        self.text.inputs(batch)
+        self.modality.inputs(batch)
     }
 }
 

@@ -9,9 +9,11 @@
 mod carried;
 mod frozen;
 mod graph_model;
+mod images;
 mod inputs;
 pub mod kernel;
 mod machine;
+mod modality;
 mod optimizer;
 mod probe;
 mod residuals;
@@ -28,8 +30,10 @@ use crate::error::{Error, Kind};
 
 pub use carried::Carried;
 pub use graph_model::{GraphModel, Sampled};
+pub use images::ImageInputs;
 pub use inputs::Inputs;
 pub use machine::{Agreed, Codecs, ExchangeOptions, Machine, Remote, Times, Went};
+pub use modality::Modality;
 pub use probe::Probe;
 pub use snapshot::Snapshot;
 pub use speed::{Chore, Speed, Timed};

@@ -10,7 +10,7 @@ use thinwire_model::{Array, Element, Graph, Operator, Role, Tensor, TensorId};
 use super::inputs::Inputs;
 use super::invalid;
 use crate::error::Error;
-use crate::{Batch, VOCABULARY};
+use crate::{VOCABULARY, Windows};
 
 /// Inputs of a model of text, by their tensors.
 #[derive(Clone, Debug)]
@@ -93,7 +93,7 @@ impl Text {
     }
 
     /// A batch, micro-batch by micro-batch.
-    pub fn inputs(&self, batch: &Batch) -> Vec<Inputs> {
+    pub fn inputs(&self, batch: &Windows) -> Vec<Inputs> {
         let rows: Vec<&[u8]> = batch.rows().collect();
         rows.chunks(self.rows).map(|rows| self.micro_batch(rows, batch.context())).collect()
     }
@@ -118,12 +118,12 @@ impl Text {
     }
 }
 
-fn inputs(graph: &Graph) -> impl Iterator<Item = (TensorId, &Tensor)> {
+pub(super) fn inputs(graph: &Graph) -> impl Iterator<Item = (TensorId, &Tensor)> {
     graph.tensors.iter().enumerate().filter(|(_, tensor)| tensor.role == Role::Input)
 }
 
 /// Returns the tensor that the loss compares with.
-fn targets(graph: &Graph) -> Result<TensorId, Error> {
+pub(super) fn targets(graph: &Graph) -> Result<TensorId, Error> {
     let compared = graph.nodes.iter().rev().find_map(|node| match node.operator {
         Operator::CrossEntropy(_) => Some(node.inputs[1]),
         _ => None,

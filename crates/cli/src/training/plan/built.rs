@@ -5,7 +5,7 @@ use thinwire_model::{Graph, Training, backward};
 use thinwire_plan::pipeline::Schedule;
 use thinwire_plan::report::PlanFile;
 use thinwire_program::Plan;
-use thinwire_train::spmd::Text;
+use thinwire_train::spmd::Modality;
 
 use crate::failure::OrHint;
 use crate::source::Source;
@@ -19,8 +19,8 @@ pub struct Built {
     pub training: Training,
     /// The plan as it is run: of all ranks, or of one that is a replica.
     pub plan: Plan,
-    /// Text inputs of the model.
-    pub text: Text,
+    /// Text or images, and how the model reads them.
+    pub modality: Modality,
     /// The model, as checkpoints keep it.
     pub model: Model,
     /// Rows that every part of a batch is a multiple of: those of a model for a fixed number of rows, or 1.
@@ -42,7 +42,7 @@ impl Built {
         let plan = Plan::of_file(&file, &graph).or_hint("make the plan again for this model")?;
         let model = Named::of(&source, file.model.clone(), file.sequence, tokens)?;
         let built = Built::of(&graph, plan, Model::Named(model))?;
-        let [_, found] = built.text.sizes();
+        let [_, found] = built.modality.sizes();
         if found != file.sequence {
             let planned = file.sequence;
             let message = format!("the model reads {found} tokens of a sequence, the plan's have");
@@ -55,7 +55,7 @@ impl Built {
     /// The whole model, for so many rows on a rank.
     ///
     /// # Errors
-    /// If the model is impossible, no model of text, or only for another number of rows.
+    /// If the model is impossible, reads neither text nor images, or is only for another number of rows.
     pub fn replica(model: &Model, rows: usize) -> Result<Built> {
         let (graph, micro_batches) = model.graph(rows)?;
         let orders = Schedule::OneForwardOneBackward.orders(1, micro_batches);
@@ -67,8 +67,8 @@ impl Built {
     fn of(graph: &Graph, plan: Plan, model: Model) -> Result<Built> {
         let training = backward(graph)?;
         plan.check(&training)?;
-        let text = Text::new(graph, model.tokens()).or_hint(HINT)?;
-        Ok(Built { file: None, training, plan, text, model, unit: 1, served: Vec::new() })
+        let modality = Modality::new(graph, model.tokens()).or_hint(HINT)?;
+        Ok(Built { file: None, training, plan, modality, model, unit: 1, served: Vec::new() })
     }
 
     /// Whether it is the plan of this model and batch, and for as many ranks as there will be, if that is

@@ -28,11 +28,12 @@ use thinwire_model::Graph;
 use thinwire_plan::report::PlanFile;
 use thinwire_plan::search::{self, check_pins};
 use thinwire_train::checkpoint::Checkpoint;
+use thinwire_train::spmd::Modality;
 use thinwire_train::{Parameter, rows};
 
 use super::model::{self, Model};
 use super::recipe::{Recipe, check_batch};
-use super::settings::{Codec, Parallel, PlanFlags, Settings, Typed, refuse};
+use super::settings::{Codec, Parallel, PlanFlags, RecipeFlags, Settings, Typed, refuse};
 use crate::failure::{OrHint, hinted};
 use crate::size::Size;
 use crate::{codings, file, source};
@@ -184,10 +185,27 @@ impl Parallelism {
         }
     }
 
+    /// What the model reads; perhaps flags say which input is the tokens.
+    ///
+    /// # Errors
+    /// If the model is impossible, or reads neither text nor images.
+    pub fn modality(&self, flags: &RecipeFlags) -> Result<Modality> {
+        match self {
+            Parallelism::Replicas(model) => Ok(model.smallest()?.modality().clone()),
+            Parallelism::Planned(_, built, _) => Ok(built.modality.clone()),
+            Parallelism::Made(request) => {
+                let source = source::Source::open(&request.model)?;
+                let graph = source.graph(source.fixed_batch()?.unwrap_or(1), request.sequence)?;
+                let tokens = flags.input.as_ref().map(|tokens| &tokens.0[..]);
+                Modality::new(&graph, tokens).or_hint(model::HINT)
+            }
+        }
+    }
+
     /// Elements of all parameters.
     ///
     /// # Errors
-    /// If the model is impossible, or no model of text.
+    /// If the model is impossible, or reads neither text nor images.
     pub fn elements(&self) -> Result<usize> {
         let of = |graph: &Graph| -> usize {
             graph.parameters().map(|(_, tensor)| tensor.elements()).sum()

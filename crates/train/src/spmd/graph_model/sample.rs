@@ -3,16 +3,15 @@
 //! The text so far stands at the start of a row, and what follows it does not matter: a prediction
 //! sees no later byte. Models whose predictions do are found by trying, and refused.
 
-use thinwire_model::Operator;
-use thinwire_program::{Instruction, Slot};
 use thinwire_wire::random::Key;
 
-use super::run::Run;
-use super::{GraphModel, alone};
+use super::GraphModel;
+use super::logits::Logits;
 use crate::error::Error;
 use crate::spmd::invalid;
-use crate::spmd::value::Value;
-use crate::{Batch, VOCABULARY};
+use crate::spmd::modality::Modality;
+use crate::spmd::text::Text;
+use crate::{VOCABULARY, Windows};
 
 const SAMPLE_STREAM: u32 = 0x7361_6d70;
 
@@ -31,7 +30,7 @@ impl GraphModel {
     /// The bytes that follow `prompt`. An empty prompt starts as a new line does.
     ///
     /// # Errors
-    /// If a prediction of this model sees later bytes.
+    /// If a prediction of this model sees later bytes, or it is one of images.
     pub fn sample(
         &self,
         values: &[Vec<f32>],
@@ -56,27 +55,18 @@ impl GraphModel {
 
 /// A model that reads, with what its parameters are.
 struct Reader<'a> {
-    model: &'a GraphModel,
-    homes: Vec<Option<Value>>,
-    list: Vec<Instruction>,
-    logits: Slot,
+    logits: Logits<'a>,
+    text: &'a Text,
 }
 
 impl<'a> Reader<'a> {
     fn new(model: &'a GraphModel, values: &[Vec<f32>]) -> Result<Reader<'a>, Error> {
-        let forward = &model.program.forward[0];
-        let nodes = &model.training.graph.nodes;
-        let compared = forward.iter().enumerate().rev().find_map(|(at, it)| match it {
-            Instruction::Compute { node, inputs, .. } => {
-                let loss = matches!(nodes[*node].operator, Operator::CrossEntropy(_));
-                loss.then(|| (at, inputs[0]))
-            }
-            _ => None,
-        });
-        let (end, logits) = compared.expect("a model of text compares logits with targets");
-        let list = alone(&model.program, forward[..end].to_vec(), &[logits]);
-        let reader = Reader { model, homes: model.homes(values), list, logits };
-        let half = [b'a'].repeat(model.text.sizes()[1].div_ceil(2));
+        let Modality::Text(text) = &model.modality else {
+            return Err(invalid("a model of images, expected one of text".to_owned())
+                .with_hint("such a model cannot write text"));
+        };
+        let reader = Reader { logits: Logits::new(model, values), text };
+        let half = [b'a'].repeat(text.sizes()[1].div_ceil(2));
         match reader.last_logits(&half, 0) == reader.last_logits(&half, b'z') {
             true => Ok(reader),
             false => {
@@ -88,14 +78,12 @@ impl<'a> Reader<'a> {
 
     /// The logits of the byte after a text, of which the end is read; what stands behind it is `rest`.
     fn last_logits(&self, text: &[u8], rest: u8) -> Vec<f32> {
-        let [rows, context] = self.model.text.sizes();
+        let [rows, context] = self.text.sizes();
         let seen = &text[text.len().saturating_sub(context)..];
         let mut row = seen.to_vec();
         row.resize(context + 1, rest);
-        let inputs = self.model.text.inputs(&Batch::new(row.repeat(rows), context));
-        let mut run = Run::new(self.model, &inputs[0], self.homes.clone());
-        run.through(&self.list);
-        let logits = run.value(self.logits);
+        let inputs = self.text.inputs(&Windows::new(row.repeat(rows), context));
+        let logits = self.logits.of(&inputs[0]);
         let width = logits.rows()[1];
         logits.floats()[(seen.len() - 1) * width..][..VOCABULARY].to_vec()
     }
@@ -171,7 +159,7 @@ mod tests {
         let logits = reader.last_logits(b"contexts", 0);
         let loss = |byte: u8| {
             let row = [&b"contexts"[..], &[byte]].concat();
-            loss(&gpt, &values, &Batch::new(row.repeat(2), 8))
+            loss(&gpt, &values, &Windows::new(row.repeat(2), 8).into())
         };
         for byte in [b'z', b' ', 0, 255] {
             // Rows differ by what comes last, which is an eighth of the loss.

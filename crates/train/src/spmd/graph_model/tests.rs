@@ -4,7 +4,7 @@ use super::*;
 use crate::testing::{
     alone, assert_differences_agree, batch, gradients, loss, machine, start as initial, step,
 };
-use crate::{Config, Gradients};
+use crate::{Config, Gradients, Windows};
 use thinwire_testkit::{Network, spawn};
 
 const TINY: Config = Config { context: 12, width: 16, layers: 2, heads: 2 };
@@ -52,7 +52,8 @@ impl Golden {
 
     fn batch(step: usize) -> Batch {
         let byte = |at: usize| (97 + (at * at * 31 + at * 7 + step * 11) % 26) as u8;
-        Batch::new((0..Golden::ROWS * (TINY.context + 1)).map(byte).collect(), TINY.context)
+        Windows::new((0..Golden::ROWS * (TINY.context + 1)).map(byte).collect(), TINY.context)
+            .into()
     }
 }
 
@@ -177,8 +178,9 @@ fn training_drops_out_and_evaluation_does_not() {
 fn every_micro_batch_has_random_numbers_of_its_own() {
     let [_, dropped] = dropping();
     let (values, once) = (initial(&dropped, 4), batch(2, 8, 1));
-    let rows: Vec<u8> = once.rows().flatten().copied().collect();
-    let twice = Batch::new(rows.repeat(2), 8);
+    let Batch::Text(rows) = &once else { panic!("{once:?}") };
+    let rows: Vec<u8> = rows.rows().flatten().copied().collect();
+    let twice = Windows::new(rows.repeat(2), 8).into();
     assert_ne!(gradients(&dropped, &values, &twice).0, gradients(&dropped, &values, &once).0);
 }
 

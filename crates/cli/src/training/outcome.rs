@@ -1,0 +1,85 @@
+//! What a model is good for once it is trained: a text that it writes, or the images that it puts in
+//! their class.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use anyhow::Result;
+use thinwire_train::checkpoint::Checkpoint;
+use thinwire_train::spmd::{GraphModel, Modality, Sampled};
+use thinwire_train::{Sampling, validation_batches};
+use thinwire_wire::World;
+
+use super::job::TrainingJob;
+use super::plan::Built;
+use crate::output::{harmless, say};
+use crate::report::Run;
+
+const SAMPLE_TEMPERATURE: f32 = 0.7;
+
+/// Values of all parameters by name.
+pub type Values = BTreeMap<String, Vec<f32>>;
+
+/// Adds to a run what its model writes, or how many held-out images it classifies.
+///
+/// Where rank 0 has but a part of the model, only the last checkpoint has all of it.
+///
+/// # Errors
+/// If the model's file is another one than it was.
+pub fn judge(
+    run: &mut Run,
+    (job, built): (&TrainingJob, &Built),
+    whole: Option<Values>,
+) -> Result<()> {
+    match (&built.modality, whole) {
+        (Modality::Text(_), Some(whole)) => run.sample = sample(job, built, whole)?,
+        (Modality::Text(_), None) => {
+            if let Some(path) = &run.checkpoint {
+                say(format!("the model lies in parts: thinwire sample {path} lets it write"));
+            }
+        }
+        (Modality::Images(_), whole) => run.accuracy = accuracy(run, (job, built), whole)?,
+    }
+    Ok(())
+}
+
+/// Text of the model; empty where it cannot write, though it has learnt all the same.
+fn sample(job: &TrainingJob, built: &Built, whole: Values) -> Result<String> {
+    let bytes = usize::from(job.settings.sample_bytes);
+    let writer = built.model.writer(bytes)?;
+    let options = Sampled { bytes, temperature: SAMPLE_TEMPERATURE, seed: job.recipe.seed };
+    let text =
+        in_order(&writer, whole).and_then(|values| writer.sample(&values, b"", &options).ok());
+    Ok(text.map_or(String::new(), |text| harmless(&text)))
+}
+
+/// Part of as many held-out images as a validation has; none without any.
+fn accuracy(
+    run: &Run,
+    (job, built): (&TrainingJob, &Built),
+    whole: Option<Values>,
+) -> Result<Option<f64>> {
+    let [rows, context] = built.modality.sizes();
+    let batches = usize::from(job.settings.validation_batches) * job.recipe.batch / rows.max(1);
+    let world = World::alone();
+    let sampling = Sampling { context, global_batch: rows, unit: rows, world, seed: 0 };
+    let batches = validation_batches(&job.dataset, &sampling, batches);
+    let (graph, _) = built.model.graph(rows)?;
+    let model = GraphModel::new(&graph, built.model.tokens())?;
+    let values = match (whole, &run.checkpoint) {
+        (Some(whole), _) => in_order(&model, whole),
+        (None, Some(path)) => {
+            // Files of other machines may not be here.
+            Checkpoint::open(Path::new(path)).and_then(|it| it.values(model.parameters())).ok()
+        }
+        (None, None) => None,
+    };
+    let Some(values) = values.filter(|_| !batches.is_empty()) else { return Ok(None) };
+    let right: usize = batches.iter().map(|batch| model.count_right(&values, batch)).sum();
+    Ok(Some(right as f64 / (batches.len() * rows) as f64))
+}
+
+/// Values in the order of a model's parameters, if all are there.
+fn in_order(model: &GraphModel, mut whole: Values) -> Option<Vec<Vec<f32>>> {
+    model.parameters().iter().map(|parameter| whole.remove(&parameter.name)).collect()
+}

@@ -1,0 +1,237 @@
+//! Images to train on, with their labels.
+//!
+//! They are read whole, from a folder with a folder for each class, or from arrays of NumPy, and must
+//! be of the form that the model reads. Every tenth image, in the order of the files, is held out for
+//! validation. [`Images::fingerprint`] lets ranks compare.
+
+mod decode;
+mod folder;
+mod numpy;
+
+use std::fmt;
+use std::fs;
+use std::path::Path;
+use std::sync::Arc;
+
+use thinwire_wire::checksum;
+
+use crate::error::{Error, Kind};
+
+pub use decode::decode;
+pub use numpy::arrays;
+
+/// Every rank holds all images in memory.
+const BYTES_MAX: usize = 1 << 32;
+/// One image of so many is held out.
+const HELD_OUT: usize = 10;
+
+const HINT: &str = "give a folder with a folder of .png or .jpg files for each class, a .npz file with \
+                    x [N, C, H, W] and y [N], or a folder with x.npy and y.npy";
+
+/// Form of the images that a model reads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Form {
+    /// Channels, rows and columns of an image.
+    pub shape: [usize; 3],
+    /// Number of classes; labels count from 0.
+    pub classes: usize,
+}
+
+impl Form {
+    /// Returns the number of values of an image.
+    pub fn elements(&self) -> usize {
+        self.shape.iter().product()
+    }
+}
+
+/// Values of images: bytes stand for parts of 255.
+#[derive(Clone, PartialEq)]
+pub enum Pixels {
+    /// From 0 for black to 255.
+    Bytes(Vec<u8>),
+    /// As a model reads them.
+    Floats(Vec<f32>),
+}
+
+/// Images, of which some are held out. Clones share them.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Images {
+    shared: Arc<Shared>,
+}
+
+#[derive(PartialEq)]
+struct Shared {
+    form: Form,
+    pixels: Pixels,
+    labels: Vec<u32>,
+    fingerprint: String,
+}
+
+impl Images {
+    /// Images with a label each.
+    ///
+    /// # Errors
+    /// If there is none, their numbers differ, or a label is outside of the classes.
+    pub fn new(form: Form, pixels: Pixels, labels: Vec<u32>) -> Result<Images, Error> {
+        let found = pixels.len().checked_div(form.elements()).unwrap_or(0);
+        if found != labels.len() || found * form.elements() != pixels.len() || found == 0 {
+            let (found, labels) = (pixels.len(), labels.len());
+            let [c, h, w] = form.shape;
+            let message =
+                format!("{found} values for {labels} labels, expected {c}x{h}x{w} for each");
+            return Err(Error::new(Kind::Data, message));
+        }
+        if let Some(at) = labels.iter().position(|label| *label as usize >= form.classes) {
+            let (label, last) = (labels[at], form.classes.saturating_sub(1));
+            let message = format!("label {label} of image {at}, expected 0 to {last} of the model");
+            return Err(Error::new(Kind::Data, message));
+        }
+        let (pixels_sum, labels_sum) = (pixels.checksum(), checksum(bytemuck::cast_slice(&labels)));
+        let fingerprint = format!(
+            "{found} images of {:?}, crc32 {pixels_sum:08x}, labels {labels_sum:08x}",
+            form.shape
+        );
+        Ok(Images { shared: Arc::new(Shared { form, pixels, labels, fingerprint }) })
+    }
+
+    /// Reads a folder with a folder for each class, in the order of their names, a `.npz` file with `x`
+    /// and `y`, or a folder with `x.npy` and `y.npy`.
+    ///
+    /// # Errors
+    /// If a file cannot be read, is no image of this form, or a label is outside of the classes; the
+    /// message has the path.
+    pub fn from_path(path: &Path, form: Form) -> Result<Images, Error> {
+        let metadata = fs::metadata(path);
+        let metadata = metadata.map_err(|e| Error::io("read", path, e).with_hint(HINT))?;
+        let is_archive = path.extension().is_some_and(|end| end == "npz");
+        match (metadata.is_dir(), is_archive) {
+            (true, _) if path.join("x.npy").exists() => numpy::pair(path, form),
+            (true, _) => folder::read(path, form),
+            (false, true) if metadata.is_file() => numpy::archive(path, form),
+            _ => {
+                let message = format!("{} is no folder of images and no .npz file", path.display());
+                Err(Error::new(Kind::Data, message).with_hint(HINT))
+            }
+        }
+    }
+
+    /// Form of every image.
+    pub fn form(&self) -> Form {
+        self.shared.form
+    }
+
+    /// Numbers, form and checksums, for ranks to compare.
+    pub fn fingerprint(&self) -> &str {
+        &self.shared.fingerprint
+    }
+
+    /// Number of images to train on.
+    pub fn training(&self) -> usize {
+        self.shared.labels.len() - self.held_out()
+    }
+
+    /// Number of images that are held out.
+    pub fn held_out(&self) -> usize {
+        self.shared.labels.len() / HELD_OUT
+    }
+
+    /// Images of those to train on, by their places among them.
+    ///
+    /// # Panics
+    /// If there is no such image, as soon as it is read.
+    pub fn trained(&self, places: &[usize]) -> Labelled {
+        let place = |at: &usize| at / (HELD_OUT - 1) * HELD_OUT + at % (HELD_OUT - 1);
+        Labelled { images: self.clone(), places: places.iter().map(place).collect() }
+    }
+
+    /// Images of those held out, by their places among them.
+    ///
+    /// # Panics
+    /// If there is no such image, as soon as it is read.
+    pub fn validation(&self, places: impl Iterator<Item = usize>) -> Labelled {
+        let places = places.map(|at| at * HELD_OUT + HELD_OUT - 1).collect();
+        Labelled { images: self.clone(), places }
+    }
+}
+
+/// Some images of a set.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Labelled {
+    images: Images,
+    places: Vec<usize>,
+}
+
+impl Labelled {
+    /// Returns the number of images.
+    pub fn len(&self) -> usize {
+        self.places.len()
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.places.is_empty()
+    }
+
+    /// Form of every image.
+    pub fn form(&self) -> Form {
+        self.images.form()
+    }
+
+    /// Label of each image.
+    pub fn labels(&self) -> impl ExactSizeIterator<Item = u32> {
+        self.places.iter().map(|place| self.images.shared.labels[*place])
+    }
+
+    /// Values of an image `[c, h, w]`.
+    ///
+    /// # Panics
+    /// If there is no such image.
+    pub fn values(&self, at: usize) -> Vec<f32> {
+        let length = self.form().elements();
+        let range = self.places[at] * length..(self.places[at] + 1) * length;
+        match &self.images.shared.pixels {
+            Pixels::Bytes(bytes) => {
+                bytes[range].iter().map(|byte| f32::from(*byte) / 255.0).collect()
+            }
+            Pixels::Floats(values) => values[range].to_vec(),
+        }
+    }
+}
+
+impl Pixels {
+    fn len(&self) -> usize {
+        match self {
+            Pixels::Bytes(bytes) => bytes.len(),
+            Pixels::Floats(values) => values.len(),
+        }
+    }
+
+    fn checksum(&self) -> u32 {
+        match self {
+            Pixels::Bytes(bytes) => checksum(bytes),
+            Pixels::Floats(values) => checksum(bytemuck::cast_slice(values)),
+        }
+    }
+}
+
+impl fmt::Debug for Shared {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.fingerprint)
+    }
+}
+
+/// Error of a file, with its path.
+fn of_file(path: &Path, message: impl fmt::Display) -> Error {
+    Error::new(Kind::Data, format!("{}: {message}", path.display())).with_hint(HINT)
+}
+
+/// Refuses a number of images that memory is not for.
+fn check_size(path: &Path, images: usize, form: Form) -> Result<(), Error> {
+    let bytes = images.saturating_mul(form.elements());
+    if bytes <= BYTES_MAX {
+        return Ok(());
+    }
+    let message = format!("{} has {images} images of {bytes} bytes together", path.display());
+    Err(Error::new(Kind::Data, format!("{message}, expected at most {BYTES_MAX}"))
+        .with_hint("train on a part of them"))
+}
