@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from image_models import MODELS as OWN
+
 VOCABULARY, TOKENS = 256, 16
 
 SIZES = {
@@ -79,9 +81,12 @@ def built(name):
     import transformers
 
     torch.manual_seed(5)
-    kind, sizes = (TEXT | IMAGES)[name]
-    kind = getattr(transformers, kind)
-    model = kind(kind.config_class(**sizes)).eval()
+    if name in OWN:
+        model = OWN[name]().eval()
+    else:
+        kind, sizes = (TEXT | IMAGES)[name]
+        kind = getattr(transformers, kind)
+        model = kind(kind.config_class(**sizes)).eval()
     with torch.no_grad():
         for parameter in model.parameters():
             if parameter.ndim == 1:

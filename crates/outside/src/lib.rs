@@ -14,6 +14,7 @@ mod frames;
 mod graph;
 mod handshake;
 mod header;
+mod images;
 mod language;
 mod launcher;
 mod message;
@@ -39,6 +40,7 @@ pub use coordinator::coordinator;
 pub use frames::frames;
 pub use handshake::handshake;
 pub use header::header;
+pub use images::images;
 pub use language::language;
 pub use launcher::launcher;
 pub use message::message;
@@ -98,4 +100,5 @@ pub const TARGETS: &[Target] = &[
     Target { name: "edges", run: edges },
     Target { name: "topology", run: topology },
     Target { name: "parts", run: parts },
+    Target { name: "images", run: images },
 ];

@@ -7,6 +7,8 @@
 mod decode;
 mod folder;
 mod numpy;
+#[cfg(test)]
+mod tests;
 
 use std::fmt;
 use std::fs;

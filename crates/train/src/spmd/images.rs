@@ -1,7 +1,7 @@
 //! Images for a classifier: a batch of images with labels as the inputs of micro-batches.
 //!
-//! The model reads floats `[batch, channels, rows, columns]`, and its loss compares with an index for each
-//! image.
+//! The model reads floats `[batch, channels, rows, columns]`, its loss compares with an index for each
+//! image, and any other index with a number for each place, such as a patch, counts from 0.
 
 use thinwire_model::{Array, Element, Graph, Operator, Tensor, TensorId};
 
@@ -17,6 +17,8 @@ pub struct ImageInputs {
     targets: TensorId,
     /// Shape of the targets.
     labels: Vec<usize>,
+    /// What counts from 0, and its shape.
+    positions: Vec<(TensorId, Vec<usize>)>,
     rows: usize,
     form: Form,
 }
@@ -34,15 +36,8 @@ impl ImageInputs {
             return Ok(None);
         };
         let targets = text::targets(graph)?;
-        if let Some((_, other)) =
-            text::inputs(graph).find(|(id, _)| *id != images && *id != targets)
-        {
-            let Tensor { name, shape, .. } = other;
-            let expected = "expected images and their labels alone";
-            return Err(invalid(format!(
-                "the model reads '{name}' of shape {shape:?}, {expected}"
-            )));
-        }
+        let others = text::inputs(graph).filter(|(id, _)| *id != images && *id != targets);
+        let positions = others.map(position).collect::<Result<Vec<_>, Error>>()?;
         let [rows, c, h, w] = tensor.shape[..] else { return Ok(None) };
         let labels = graph.tensors[targets].shape.clone();
         if graph.tensors[targets].elements() != rows {
@@ -51,7 +46,7 @@ impl ImageInputs {
             return Err(invalid(format!("{message}, expected one for each image")));
         }
         let form = Form { shape: [c, h, w], classes: classes(graph) };
-        Ok(Some(ImageInputs { images, targets, labels, rows, form }))
+        Ok(Some(ImageInputs { images, targets, labels, positions, rows, form }))
     }
 
     /// Images of a micro-batch.
@@ -74,10 +69,24 @@ impl ImageInputs {
             let values = values.map(f64::from).collect();
             let images = Array::new([labels.len(), c, h, w], values);
             let targets = Array::new(&self.labels[..], labels.to_vec());
-            Inputs::from([(self.images, images), (self.targets, targets)])
+            let counted = self.positions.iter().map(|(id, shape)| {
+                let last = shape.len() - 1;
+                (*id, Array::from_fn(shape.clone(), |at| at[last] as f64))
+            });
+            counted.chain([(self.images, images), (self.targets, targets)]).collect()
         };
         labels.chunks(self.rows).enumerate().map(micro_batch).collect()
     }
+}
+
+/// Returns an index that counts its only dimension, with its shape.
+fn position((id, tensor): (TensorId, &Tensor)) -> Result<(TensorId, Vec<usize>), Error> {
+    let Tensor { name, shape, element, .. } = tensor;
+    if *element == Element::Index && shape.last().is_some_and(|last| *last == tensor.elements()) {
+        return Ok((id, shape.clone()));
+    }
+    let expected = "expected images, their labels and positions alone";
+    Err(invalid(format!("the model reads '{name}' of shape {shape:?}, {expected}")))
 }
 
 /// Number of classes of the loss.
