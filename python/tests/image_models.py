@@ -8,10 +8,18 @@ from torch import nn
 CLASSES = 10
 
 
-def normed(channels: int, out: int, size: int = 3, stride: int = 1, groups: int = 1) -> nn.Sequential:
+def normed(
+    channels: int, out: int, size: int = 3, stride: int = 1, groups: int = 1
+) -> nn.Sequential:
     """A convolution and its batch norm."""
     convolution = nn.Conv2d(channels, out, size, stride, size // 2, groups=groups, bias=False)
     return nn.Sequential(convolution, nn.BatchNorm2d(out))
+
+
+def before(channels: int, out: int, size: int) -> nn.Sequential:
+    """Batch norm, and then a convolution."""
+    convolution = nn.Conv2d(channels, out, size, padding=size // 2)
+    return nn.Sequential(nn.BatchNorm2d(channels), nn.ReLU(), convolution)
 
 
 class Vgg(nn.Module):
@@ -21,7 +29,11 @@ class Vgg(nn.Module):
         super().__init__()
         layers: list[nn.Module] = []
         for channels, out in ((3, 8), (8, 16)):
-            layers += [nn.Conv2d(channels, out, 3, padding=1), nn.ReLU(inplace=True), nn.MaxPool2d(2)]
+            layers += [
+                nn.Conv2d(channels, out, 3, padding=1),
+                nn.ReLU(inplace=True),
+                nn.MaxPool2d(2),
+            ]
         self.features = nn.Sequential(*layers)
         self.pool = nn.AdaptiveAvgPool2d((8, 8))
         self.classifier = nn.Sequential(
@@ -39,9 +51,8 @@ class DenseNet(nn.Module):
         super().__init__()
         self.stem = normed(3, 8)
         widths = (8, 12, 16)
-        layers = [nn.Sequential(nn.BatchNorm2d(w), nn.ReLU(), nn.Conv2d(w, 4, 3, padding=1)) for w in widths]
-        self.layers = nn.ModuleList(layers)
-        self.transition = nn.Sequential(nn.BatchNorm2d(20), nn.ReLU(), nn.Conv2d(20, 10, 1), nn.AvgPool2d(2))
+        self.layers = nn.ModuleList(before(width, 4, 3) for width in widths)
+        self.transition = nn.Sequential(before(20, 10, 1), nn.AvgPool2d(2))
         self.classifier = nn.Linear(10, CLASSES)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
@@ -90,7 +101,12 @@ class Clip(nn.Module):
         from transformers import CLIPVisionConfig, CLIPVisionModelWithProjection
 
         super().__init__()
-        sizes = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "image_size": 32}
+        sizes = {
+            "hidden_size": 32,
+            "intermediate_size": 64,
+            "num_hidden_layers": 2,
+            "image_size": 32,
+        }
         patches = {"num_attention_heads": 4, "patch_size": 8, "projection_dim": CLASSES}
         self.clip = CLIPVisionModelWithProjection(CLIPVisionConfig(**sizes, **patches))
 

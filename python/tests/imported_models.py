@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from image_models import MODELS as OWN
-
 VOCABULARY, TOKENS = 256, 16
 
 SIZES = {
@@ -73,6 +71,9 @@ IMAGES = {
     ),
 }
 
+# Models of images of the tests' own.
+OWN = ("vgg", "densenet", "mobilenet", "clip", "efficientnet")
+
 
 def built(name):
     """A model for evaluation, in which everything matters: weights are not small, gains and biases are
@@ -82,7 +83,9 @@ def built(name):
 
     torch.manual_seed(5)
     if name in OWN:
-        model = OWN[name]().eval()
+        import image_models
+
+        model = image_models.MODELS[name]().eval()
     else:
         kind, sizes = (TEXT | IMAGES)[name]
         kind = getattr(transformers, kind)

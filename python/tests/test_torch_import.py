@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from imported_models import IMAGES, TEXT, TOKENS, built
+from imported_models import IMAGES, OWN, TEXT, TOKENS, built
 
 pytestmark = pytest.mark.needs("torch", "transformers", "safetensors")
 
@@ -119,7 +119,7 @@ def test_a_model_of_text_follows_torch_under_every_plan(name, command):
     check_training(command, (model, ROWS), flags, training)
 
 
-@pytest.mark.parametrize("name", IMAGES)
+@pytest.mark.parametrize("name", [*IMAGES, *OWN])
 def test_a_model_of_images_follows_torch_under_every_plan(name, command):
     import numpy
     import torch
@@ -139,7 +139,8 @@ def test_a_model_of_images_follows_torch_under_every_plan(name, command):
 
     def loss(model, batch, pieces):
         # Each micro-batch has statistics of its own.
-        logits = [model(part).logits for part in batch[0].chunk(pieces)]
+        outputs = [model(part) for part in batch[0].chunk(pieces)]
+        logits = [getattr(output, "logits", output) for output in outputs]
         return torch.nn.functional.cross_entropy(torch.cat(logits), batch[1])
 
     def training(pieces):
