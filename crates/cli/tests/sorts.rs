@@ -227,7 +227,10 @@ fn a_model_by_name_goes_on_and_writes_text() {
     assert!(text.starts_with("12 b"), "{text}");
     for (flags, expected) in [
         (&["--model", GPT, "--width", "8"][..], "--width 8 with --model gpt:layers=2"),
-        (&["--model", "resnet50", "--batch", "2"], "reads no index [batch, sequence] as tokens"),
+        (
+            &["--model", "resnet50", "--batch", "2"],
+            "text.txt is no folder of images and no .npz file",
+        ),
         (&["--model", "gpt5"], "no model is called 'gpt5'"),
         (&["--input", "tokens=x"], "--input tokens=x without --model or --plan"),
         (&["--resume", "thinwire-checkpoints", "--width", "8"], "--width 8 with --model llama"),
