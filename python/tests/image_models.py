@@ -66,32 +66,43 @@ class DenseNet(nn.Module):
 class Squeeze(nn.Module):
     """Factors for channels, from their means."""
 
-    def __init__(self, channels: int) -> None:
+    def __init__(self, channels: int, inner: nn.Module, gate: nn.Module) -> None:
         super().__init__()
         self.pool = nn.AdaptiveAvgPool2d(1)
         self.down, self.up = nn.Conv2d(channels, 4, 1), nn.Conv2d(4, channels, 1)
+        self.inner, self.gate = inner, gate
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return nn.functional.hardsigmoid(self.up(torch.relu(self.down(self.pool(x))))) * x
+        return self.gate(self.up(self.inner(self.down(self.pool(x))))) * x
 
 
-class MobileNet(nn.Module):
-    """MobileNetV3's block, inverted and squeezed, between hard-swish layers."""
+class Inverted(nn.Module):
+    """The block that MobileNetV3 and EfficientNet share, inverted and squeezed, in a small model."""
 
-    def __init__(self) -> None:
+    def __init__(self, activation: type[nn.Module], inner: nn.Module, gate: nn.Module) -> None:
         super().__init__()
-        self.stem = nn.Sequential(normed(3, 8, 3, 2), nn.Hardswish())
+        self.stem = nn.Sequential(normed(3, 8, 3, 2), activation())
         self.block = nn.Sequential(
-            *(normed(8, 16, 1), nn.Hardswish()),
-            *(normed(16, 16, 5, groups=16), nn.Hardswish()),
-            *(Squeeze(16), normed(16, 8, 1)),
+            *(normed(8, 16, 1), activation()),
+            *(normed(16, 16, 5, groups=16), activation()),
+            *(Squeeze(16, inner, gate), normed(16, 8, 1)),
         )
-        self.classifier = nn.Sequential(nn.Linear(8, 16), nn.Hardswish(), nn.Linear(16, CLASSES))
+        self.classifier = nn.Sequential(nn.Linear(8, 16), activation(), nn.Linear(16, CLASSES))
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         x = self.stem(x)
         x = x + self.block(x)
         return self.classifier(torch.flatten(nn.functional.adaptive_avg_pool2d(x, 1), 1))
+
+
+def mobilenet() -> Inverted:
+    """MobileNetV3's activations."""
+    return Inverted(nn.Hardswish, nn.ReLU(), nn.Hardsigmoid())
+
+
+def efficientnet() -> Inverted:
+    """EfficientNet's activations."""
+    return Inverted(nn.SiLU, nn.SiLU(), nn.Sigmoid())
 
 
 class Clip(nn.Module):
@@ -114,36 +125,10 @@ class Clip(nn.Module):
         return self.clip(x).image_embeds
 
 
-class EfficientNet(nn.Module):
-    """EfficientNet of transformers, with two stages."""
-
-    def __init__(self) -> None:
-        from transformers import EfficientNetConfig, EfficientNetForImageClassification
-
-        super().__init__()
-        stages = {
-            "in_channels": [32, 8],
-            "out_channels": [8, 16],
-            "kernel_sizes": [3, 3],
-            "strides": [1, 2],
-            "num_block_repeats": [1, 2],
-            "expand_ratios": [1, 2],
-            "depthwise_padding": [],
-        }
-        rates = {"drop_connect_rate": 0.0, "dropout_rate": 0.0}
-        rates |= {"width_coefficient": 1.0, "depth_coefficient": 1.0}
-        sizes = {"image_size": 32, "hidden_dim": 1280, "num_labels": CLASSES}
-        config = EfficientNetConfig(**stages, **rates, **sizes)
-        self.net = EfficientNetForImageClassification(config)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.net(x).logits
-
-
 MODELS = {
     "vgg": Vgg,
     "densenet": DenseNet,
-    "mobilenet": MobileNet,
+    "mobilenet": mobilenet,
     "clip": Clip,
-    "efficientnet": EfficientNet,
+    "efficientnet": efficientnet,
 }
