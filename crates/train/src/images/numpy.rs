@@ -83,6 +83,6 @@ fn pixels(x: Dense) -> Result<Pixels, String> {
                 }
             }
         }
-        other => Err(format!("x of {other:?}, expected uint8 or float32")),
+        other => Err(format!("x of {other}, expected uint8 or float32")),
     }
 }

@@ -153,8 +153,8 @@ fn arrays_that_do_not_fit_are_refused() {
         (npy("|u1", "(1, 1, 2, 3)", &[0; 6]), y([0, 0]), "y of shape [2], expected [1], a label"),
         (x.clone(), y([0, 2]), "label 2 of image 1 in y, expected 0 to 1 of the model"),
         (x.clone(), y([0, -1]), "y: a negative number at position 1"),
-        (x.clone(), npy("<f4", "(2,)", &[0; 8]), "y: numbers of F32, expected whole ones"),
-        (npy("<f8", "(2, 1, 2, 3)", &[0; 96]), y([0, 0]), "x of F64, expected uint8 or float32"),
+        (x.clone(), npy("<f4", "(2,)", &[0; 8]), "y: an array of float32, expected whole numbers"),
+        (npy("<f8", "(2, 1, 2, 3)", &[0; 96]), y([0, 0]), "x of float64, expected uint8 or float32"),
         (npy("<f4", "(2, 1, 2, 3)", &nan), y([0, 0]), "NaN in image 0 of x, expected finite"),
         (
             npy("|u1", "(0, 1, 2, 3)", &[]),
