@@ -154,7 +154,11 @@ fn arrays_that_do_not_fit_are_refused() {
         (x.clone(), y([0, 2]), "label 2 of image 1 in y, expected 0 to 1 of the model"),
         (x.clone(), y([0, -1]), "y: a negative number at position 1"),
         (x.clone(), npy("<f4", "(2,)", &[0; 8]), "y: an array of float32, expected whole numbers"),
-        (npy("<f8", "(2, 1, 2, 3)", &[0; 96]), y([0, 0]), "x of float64, expected uint8 or float32"),
+        (
+            npy("<f8", "(2, 1, 2, 3)", &[0; 96]),
+            y([0, 0]),
+            "x of float64, expected uint8 or float32",
+        ),
         (npy("<f4", "(2, 1, 2, 3)", &nan), y([0, 0]), "NaN in image 0 of x, expected finite"),
         (
             npy("|u1", "(0, 1, 2, 3)", &[]),
@@ -180,4 +184,22 @@ fn one_pixel_or_label_changes_the_fingerprint() {
     assert!(images(0, 0).starts_with("1 images of [1, 2, 3], crc32 "));
     assert_ne!(images(0, 0), images(1, 0));
     assert_ne!(images(0, 0), images(0, 1));
+}
+
+#[test]
+fn every_image_is_trained_on_or_held_out() {
+    for count in 1..40_u8 {
+        let pixels = (0..count).flat_map(|image| [image; 6]).collect();
+        let images = Images::new(GREY, Pixels::Bytes(pixels), vec![0; count.into()]).unwrap();
+        let places: Vec<usize> = (0..images.training()).collect();
+        let (trained, held_out) =
+            (images.trained(&places), images.validation(0..images.held_out()));
+        let values = |part: &Labelled| -> Vec<u8> {
+            (0..part.len()).map(|at| (255.0 * part.values(at)[0]).round() as u8).collect()
+        };
+        assert!(values(&held_out).iter().all(|image| image % 10 == 9));
+        let mut all = [values(&trained), values(&held_out)].concat();
+        all.sort_unstable();
+        assert_eq!(all, (0..count).collect::<Vec<_>>());
+    }
 }
