@@ -187,6 +187,10 @@ impl Launcher {
             self.signal(member, SIGKILL);
             self.groups[member as usize] = None;
         }
+        // A job that is told to end fails by what happens from then on.
+        if matches!(event, Event::Signal(_)) && !self.supervisor.is_over() {
+            self.forget_dead();
+        }
         let actions = self.supervisor.on(event, Instant::now());
         self.perform(actions)
     }
@@ -198,11 +202,15 @@ impl Launcher {
             self.voice.give(first);
         }
         if events.iter().any(|event| matches!(event, Event::Epoch { .. })) {
-            // The job has survived those that have died.
-            let dead = (0..).zip(&self.groups).filter(|(_, group)| group.is_none());
-            dead.for_each(|(member, _)| self.errors.forget(member));
+            self.forget_dead();
         }
         events.into_iter().try_for_each(|event| self.on(event))
+    }
+
+    /// Forgets the errors of members that have died: the job has survived them.
+    fn forget_dead(&self) {
+        let dead = (0..).zip(&self.groups).filter(|(_, group)| group.is_none());
+        dead.for_each(|(member, _)| self.errors.forget(member));
     }
 
     fn perform(&mut self, actions: Vec<Action>) -> Result<()> {

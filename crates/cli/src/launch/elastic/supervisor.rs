@@ -387,7 +387,7 @@ impl Supervisor {
     }
 
     /// Whether the job has an end, so that nobody is replaced.
-    const fn is_over(&self) -> bool {
+    pub const fn is_over(&self) -> bool {
         self.verdict.is_some()
     }
 
