@@ -132,10 +132,8 @@ const DEAD_ZONES: [f64; 4] = [0.0, 0.1, 0.2, 0.3];
 
 /// Returns the least entropy, in bits per element, of uniform quantisers with a relative squared error of
 /// `error`: one step per section, a multiple of its root mean square, and values at the centroids of levels.
-/// There is none of an exact codec, nor of one that loses everything.
-///
-/// The bisection takes for granted that the error grows with the step. Where values lie beyond
-/// [`LEVEL_MAX`] small steps, it does not.
+/// There is none of an exact codec, nor of one that loses everything, nor where values lie beyond [`LEVEL_MAX`] of
+/// the steps that the error asks for.
 fn bound(values: &[f32], error: f64) -> Option<f64> {
     if !(1e-9..1.0).contains(&error) {
         return None;
@@ -149,9 +147,10 @@ fn bound(values: &[f32], error: f64) -> Option<f64> {
                 false => high = step,
             }
         }
-        quantised(values, low, zone).1
+        let (lost, entropy) = quantised(values, low, zone);
+        (lost <= error).then_some(entropy)
     };
-    Some(DEAD_ZONES.map(of_zone).into_iter().fold(f64::INFINITY, f64::min))
+    DEAD_ZONES.map(of_zone).into_iter().flatten().reduce(f64::min)
 }
 
 /// Returns the relative squared error and the entropy of levels.
@@ -195,6 +194,10 @@ mod tests {
         assert!((above - 0.254).abs() < 0.02, "{above}");
         assert!(bound(0.3) < bound(0.1));
         assert_eq!(bound(0.0), None);
+        // Two values are beyond all levels of the steps that the others need.
+        let mut tailed = values.clone();
+        (tailed[0], tailed[1]) = (1e4, 2e4);
+        assert_eq!(super::bound(&tailed, 1e-8), None);
     }
 
     #[test]
