@@ -31,6 +31,7 @@
 
 mod batch;
 mod cache;
+mod check;
 mod demand;
 mod error;
 mod features;

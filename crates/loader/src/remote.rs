@@ -27,6 +27,7 @@ use thinwire_rows::{Error, Source};
 
 pub use service::RowService;
 
+use crate::check::{check_room, check_rows};
 use peer::Peer;
 
 /// Source of rows that threads share.
@@ -145,10 +146,7 @@ impl Remote {
 
     /// Divides a read of ascending rows into the shares of the parts.
     fn divide<'a>(&self, rows: &[u64], mut out: &'a mut [u8]) -> Result<Vec<Share<'a>>, Error> {
-        if let Some(row) = rows.iter().find(|row| **row >= self.rows()) {
-            let context = format!("row {row}, expected rows of 0..{}", self.rows());
-            return Err(Error::of_source(context, "no such row"));
-        }
+        check_rows(rows, self.rows())?;
         let mut left = rows;
         let mut shares = Vec::with_capacity(self.parts.len());
         for bounds in self.starts.windows(2) {
@@ -169,10 +167,7 @@ impl Source for Remote {
     }
 
     fn read(&self, rows: &[u64], out: &mut [u8]) -> Result<(), Error> {
-        if out.len() != rows.len() * self.width {
-            let context = format!("{} bytes for {} rows of {}", out.len(), rows.len(), self.width);
-            return Err(Error::of_source(context, "expected room for all rows"));
-        }
+        check_room(rows, out, self.width)?;
         if rows.is_sorted() {
             return self.read_ascending(rows, out);
         }

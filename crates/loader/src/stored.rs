@@ -6,6 +6,8 @@ use std::sync::Arc;
 use thinwire_graph::Store;
 use thinwire_rows::{Error, Source};
 
+use crate::check::{check_room, check_rows};
+
 /// Source of the features of all vertices in a file of a graph: the row of a vertex has its number.
 ///
 /// Unlike [`Frozen`](thinwire_rows::Frozen) it needs no call to the system per run of rows.
@@ -29,15 +31,8 @@ impl Source for Stored {
     }
 
     fn read(&self, rows: &[u64], out: &mut [u8]) -> Result<(), Error> {
-        if out.len() != rows.len() * self.width {
-            let context = format!("{} bytes for {} rows of {}", out.len(), rows.len(), self.width);
-            return Err(Error::of_source(context, "expected room for all rows"));
-        }
-        let vertices = self.store.adjacency().vertices();
-        if let Some(row) = rows.iter().find(|row| **row >= u64::from(vertices)) {
-            let context = format!("row {row}, expected rows of 0..{vertices}");
-            return Err(Error::of_source(context, "no such row"));
-        }
+        check_room(rows, out, self.width)?;
+        check_rows(rows, self.store.adjacency().vertices().into())?;
         for (row, out) in rows.iter().zip(out.chunks_exact_mut(self.width)) {
             out.copy_from_slice(self.store.row(*row as u32));
         }

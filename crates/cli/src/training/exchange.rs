@@ -119,8 +119,7 @@ impl Exchange {
     /// fifth of the steps.
     pub fn warm_up_steps(&self, codec: Option<&Policy>, steps: u64) -> u64 {
         let asked = self.warmup_steps.filter(|_| !matches!(codec, Some(Policy::Auto(_))));
-        let suits = codec.map(Policy::warm_up_steps).filter(|suits| *suits <= steps / 5);
-        asked.or(suits).unwrap_or(0)
+        asked.or(codec.map(|codec| usual_warm_up_steps(codec, steps))).unwrap_or(0)
     }
 
     /// The exchange of a checkpoint; none if an older version wrote the checkpoint without one.
@@ -154,6 +153,11 @@ impl Exchange {
             ("bucket bytes", self.bucket_bytes.to_string()),
         ]
     }
+}
+
+/// Returns the number of raw first steps that suits a codec; 0 if it exceeds a fifth of all steps.
+pub fn usual_warm_up_steps(codec: &Policy, steps: u64) -> u64 {
+    Some(codec.warm_up_steps()).filter(|suits| *suits <= steps / 5).unwrap_or(0)
 }
 
 /// Small enough that the last bucket, which nothing hides, is a small part of all; large enough

@@ -30,6 +30,7 @@ mod snapshots;
 mod standing;
 pub mod trace;
 
+pub use exchange::usual_warm_up_steps;
 pub use interrupt::Interrupt;
 pub use job::TrainingJob;
 pub use machine::command_line;

@@ -22,7 +22,7 @@ use crate::link;
 use crate::output::{print, print_json, say};
 use crate::place::Flags;
 use crate::ranks::{self, Start};
-use crate::training::Codec;
+use crate::training::{Codec, usual_warm_up_steps};
 
 /// Heads of attention, unless they are given.
 const HEADS: usize = 4;
@@ -218,15 +218,14 @@ fn settings(args: &Args, threads: usize) -> Settings {
     }
 }
 
-/// Returns the options of the exchange; a codec has its warm-up unless that exceeds a fifth of the steps.
+/// Returns the options of the exchange.
 fn exchange(args: &Args, batches: &Batches) -> thinwire_sync::Options {
     let policy = args.codec.policy.clone();
     let steps = args.passes * u64::from(batches.steps());
-    let warm_up_steps = Some(policy.warm_up_steps()).filter(|suits| *suits <= steps / 5);
     thinwire_sync::Options {
+        warm_up_steps: usual_warm_up_steps(&policy, steps),
         policy,
         seed: args.seed,
-        warm_up_steps: warm_up_steps.unwrap_or(0),
         timeout: args.link.timeout(),
         ..thinwire_sync::Options::default()
     }
