@@ -11,8 +11,6 @@ use super::by_hand;
 
 /// Interval at which a waiting process checks for refusals.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
-/// Time after which a rank that waits says why.
-const EXPLAINED_AFTER: Duration = Duration::from_secs(5);
 /// Longest wait for the coordinator's answer to that question.
 const PATIENCE: Duration = Duration::from_secs(1);
 
@@ -28,7 +26,7 @@ pub fn first_epoch(
     let (begun, mut seen, mut explained) = (Instant::now(), 0, false);
     let deadline = begun + timeout;
     loop {
-        if begun.elapsed() > EXPLAINED_AFTER && !std::mem::replace(&mut explained, true) {
+        if begun.elapsed() > by_hand::EXPLAINED_AFTER && !std::mem::replace(&mut explained, true) {
             by_hand::delayed(&why_waiting(seat), timeout);
         }
         if let Some(epoch) = presence.wait(seen, LOOK_EVERY) {
