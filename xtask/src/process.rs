@@ -49,15 +49,15 @@ fn line(command: &Command) -> String {
     words.join(" ")
 }
 
-/// Passes a child's piped output on, line by line, and shows each line to `read`.
+/// Passes a child's piped output on, line by line, and shows each line to `read`. Lines of two children that are
+/// followed at a time stay whole.
 pub fn follow(child: &mut Child, mut read: impl FnMut(&str)) -> Result<()> {
     let output = child.stdout.take().expect("stdout was piped");
-    let mut stdout = std::io::stdout().lock();
     for line in BufReader::new(output).split(b'\n') {
-        let line = line.context("cannot read the output of the tests")?;
+        let mut line = line.context("cannot read the output of the tests")?;
         read(&String::from_utf8_lossy(&line));
-        stdout.write_all(&line)?;
-        stdout.write_all(b"\n")?;
+        line.push(b'\n');
+        std::io::stdout().write_all(&line)?;
     }
     Ok(())
 }

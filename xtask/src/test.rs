@@ -4,6 +4,7 @@
 //! `#[ignore = "reason"]`; the reason is repeated at the end, so that nothing is skipped in silence.
 
 use std::process::{ExitStatus, Stdio};
+use std::thread::{self, ScopedJoinHandle};
 
 use anyhow::{Context, Result, bail};
 
@@ -12,11 +13,16 @@ use crate::python;
 use crate::summary::Summary;
 
 /// Runs all tests; with `arguments`, which go to `cargo test`, those in Rust alone.
+///
+/// Tests in Python run beside those in Rust, since most of a test's time is that of processes which start and wait.
 pub fn run(arguments: &[String]) -> Result<()> {
-    let (mut summary, status) = rust(arguments)?;
-    let compiled = summary != Summary::default();
-    let python =
-        if arguments.is_empty() && compiled { python::test(&[]) } else { Ok(Summary::default()) };
+    let (rust, python) = thread::scope(|scope| {
+        let python = arguments.is_empty().then(|| scope.spawn(|| python::test(&[])));
+        let rust = rust(arguments);
+        let join = |run: ScopedJoinHandle<Result<Summary>>| run.join().expect("it does not panic");
+        (rust, python.map_or_else(|| Ok(Summary::default()), join))
+    });
+    let (mut summary, status) = rust?;
     let python = python.map(|results| summary.add(results));
     eprint!("{}", summary.report());
     python.context("the Python tests did not run")?;

@@ -57,8 +57,8 @@ pub(crate) struct Planner {
     limits: Limits,
     watch: Watch,
     trials: Trials,
-    /// For every bucket the weighted error of each codec on its gradients, then the lengths over those
-    /// expected; empty until they were measured.
+    /// For every bucket the weighted error of each codec on its gradients, the mean of all ranks, then the
+    /// lengths over those expected, the longest of all ranks; empty until they were measured.
     errors: Vec<Vec<f32>>,
     /// Samples of this step's gradients, by bucket.
     samples: Vec<Vec<f32>>,
@@ -176,15 +176,19 @@ impl Planner {
             buckets: (1..1 + buckets).map(|i| Readiness { ready_s: longest(i).into() }).collect(),
             shares_cores: self.limits.shares_cores,
         };
-        let codecs = 2 * self.candidates.calibration().codecs.len();
-        let errors = length - sampled.len() * codecs;
+        let codecs = self.candidates.calibration().codecs.len();
+        let figures = 2 * codecs;
+        let errors = length - sampled.len() * figures;
         let mean = |index: usize| of(index).sum::<f32>() / self.world.size() as f32;
         if !sampled.is_empty() {
             self.errors = vec![Vec::new(); buckets];
         }
         for (place, bucket) in sampled.iter().enumerate() {
-            let first = errors + place * codecs;
-            self.errors[*bucket] = (first..first + codecs).map(mean).collect();
+            let first = errors + place * figures;
+            let lengths = first + codecs;
+            // What is lost is lost on average; an exchange waits for the longest encodings.
+            let of_all = (first..lengths).map(mean);
+            self.errors[*bucket] = of_all.chain((lengths..first + figures).map(longest)).collect();
         }
         let steps = (1 + buckets..errors).step_by(FIGURES);
         let readings: Vec<Reading> = steps

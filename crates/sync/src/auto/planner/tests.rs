@@ -152,6 +152,32 @@ impl Job {
 }
 
 #[test]
+fn errors_are_means_of_all_ranks_and_lengths_the_longest() {
+    let mut job = Job::new(0.0, 0);
+    let values = job.values.clone();
+    let mut report = |values: &[f32]| {
+        (0..BUCKETS).for_each(|bucket| job.planner.sample(bucket, values));
+        job.planner.report()
+    };
+    let sparse: Vec<f32> = (0..ELEMENTS).map(|i| f32::from(u8::from(i % 64 == 0))).collect();
+    let (dense, sparse) = (report(&values), report(&sparse));
+    let sampled = Vec::from_iter(0..BUCKETS);
+    job.planner.absorb_reports(&[&dense[..], &sparse].concat(), dense.len(), &sampled);
+    let codecs = job.planner.candidates.calibration().codecs.len();
+    let both = |first: usize| [dense[first], sparse[first]];
+    for (bucket, found) in job.planner.errors.iter().enumerate() {
+        let first = dense.len() - (BUCKETS - bucket) * 2 * codecs;
+        for codec in 0..codecs {
+            let (errors, lengths) = (both(first + codec), both(first + codecs + codec));
+            assert_eq!(found[codec], (errors[0] + errors[1]) / 2.0);
+            assert_eq!(found[codecs + codec], lengths[0].max(lengths[1]));
+        }
+    }
+    // Both orders occur: zeros are short under entropy coding.
+    assert!(dense[dense.len() - 1] > 2.0 * sparse[sparse.len() - 1]);
+}
+
+#[test]
 fn a_trial_counts_while_the_link_is_about_as_fast() {
     let mut job = Job::new(0.05, 0);
     assert!(job.planner.trials.is_first());
