@@ -224,12 +224,14 @@ def convolutions(channels: tuple[int, ...], hidden: int) -> nn.Module:
     return nn.Sequential(*layers, nn.Linear(hidden, 10))
 
 
-# Models for whole trainings: 0.15 to 0.2 M parameters, and 0.5 to 0.8 M.
+# Models for whole trainings: 0.15 to 0.2 M parameters, 0.5 to 0.8 M, and 5 to 11 M.
 TRAINED = {
     ("gpt", "small"): lambda letters: GPT(letters, width=64, layers=3, heads=4),
     ("gpt", "medium"): lambda letters: GPT(letters, width=128, layers=4, heads=4),
     ("lstm", "small"): lambda letters: LSTM(letters, embedding=48, hidden=192),
     ("lstm", "medium"): lambda letters: LSTM(letters, embedding=64, hidden=320),
+    ("gpt", "large"): GPT,
+    ("lstm", "large"): LSTM,
     ("cnn", "small"): lambda _: convolutions((8, 16), 256),
     ("cnn", "medium"): lambda _: convolutions((16, 32), 400),
 }

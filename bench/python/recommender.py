@@ -1,12 +1,13 @@
 """One training of the recommender of examples/python/torch_recommender.py, by one method.
 
-    recommender.py server|ddp|single [--workers N] [--servers N] [--rows N] [--width N] ...
+    recommender.py server|ddp|torchrec|single [--workers N] [--servers N] [--rows N] [--width N] ...
 
 Run once per rank (RANK, MASTER_ADDR and MASTER_PORT say where): ranks below `--workers` train, the others
 are servers. `ddp` has `nn.Embedding(sparse=True)` in every rank under DistributedDataParallel over gloo,
-and `single` is one process with the batches of all. All follow the same rule, Adagrad, and see the same
-samples. Rank 0 prints one JSON object: samples per second of all workers together in the median of its
-windows, and the area under the ROC curve.
+`torchrec` has the rows of an `EmbeddingCollection` split among the workers, over gloo too, and `single`
+is one process with the batches of all. All follow the same rule, Adagrad (that of torchrec's tables has
+one state per row), and see the same samples. Rank 0 prints one JSON object: samples per second of all
+workers together in the median of its windows, and the area under the ROC curve.
 """
 
 import argparse
@@ -38,7 +39,12 @@ def main() -> None:
     options.table_rows = options.fields * options.rows
     if rank >= options.workers:
         return serve()
-    method = {"server": train_server, "ddp": train_ddp, "single": train_single}
+    method = {
+        "server": train_server,
+        "ddp": train_ddp,
+        "torchrec": train_torchrec,
+        "single": train_single,
+    }
     found = method[options.method](options, rank)
     if rank == 0:
         settings = {
@@ -138,6 +144,60 @@ def train_ddp(options, rank: int) -> dict:
     return found
 
 
+class Collection(nn.Module):
+    """The rows of one table as torchrec keeps them, in the shape of `nn.Embedding`."""
+
+    def __init__(self, options) -> None:
+        import torchrec
+
+        super().__init__()
+        normal = lambda weight: nn.init.normal_(weight, std=DEVIATION)  # noqa: E731
+        config = torchrec.EmbeddingConfig(
+            name="ids",
+            num_embeddings=options.table_rows,
+            embedding_dim=options.width,
+            feature_names=["ids"],
+            init_fn=normal,
+        )
+        self.tables = torchrec.EmbeddingCollection(tables=[config], device=torch.device("meta"))
+
+    def forward(self, ids: torch.Tensor) -> torch.Tensor:
+        import torchrec
+
+        values = ids.flatten()
+        lengths = torch.ones(len(values), dtype=torch.int32)
+        jagged = torchrec.KeyedJaggedTensor(keys=["ids"], values=values, lengths=lengths)
+        return self.tables(jagged)["ids"].values().view(*ids.shape, -1)
+
+
+def train_torchrec(options, rank: int) -> dict:
+    import torch.distributed as dist
+    import torchrec.distributed as distributed
+    from torchrec.distributed.embedding import EmbeddingCollectionSharder
+    from torchrec.distributed.planner import EmbeddingShardingPlanner, Topology
+    from torchrec.distributed.planner.types import ParameterConstraints
+    from torchrec.optim import RowWiseAdagrad, apply_optimizer_in_backward
+
+    if interface := os.environ.get("NETWORK_INTERFACE"):
+        os.environ.setdefault("GLOO_SOCKET_IFNAME", interface)
+    dist.init_process_group("gloo", rank=rank, world_size=options.workers)
+    model = made(options, Collection(options))
+    apply_optimizer_in_backward(RowWiseAdagrad, model.ids.parameters(), {"lr": RATE})
+    rows = {"ids": ParameterConstraints(sharding_types=["row_wise"])}
+    topology = Topology(options.workers, "cpu", local_world_size=options.workers)
+    sharders = [EmbeddingCollectionSharder()]
+    planner = EmbeddingShardingPlanner(topology, constraints=rows)
+    plan = planner.collective_plan(model, sharders, dist.group.WORLD)
+    whole = distributed.DistributedModelParallel(
+        model, device=torch.device("cpu"), plan=plan, sharders=sharders
+    )
+    dense = [p for name, p in whole.named_parameters() if "tables" not in name]
+    found = measured(options, whole, torch.optim.Adagrad(dense, RATE), (rank, options.workers))
+    dist.barrier()
+    dist.destroy_process_group()
+    return found
+
+
 def train_single(options, rank: int) -> dict:
     model = made(options, local_table(options))
     return measured(options, model, torch.optim.Adagrad(model.parameters(), RATE), (0, 1))
@@ -176,7 +236,8 @@ def measured(options, model, optimizer, place) -> dict:
     # The first window has the first touch of memory and connections.
     speeds = [len(it) * options.batch * options.workers / sum(it) for it in windows[1:] or windows]
     result = {"samples_per_s": statistics.median(speeds)}
-    if rank == 0:
+    # A forward of torchrec is one of all workers.
+    if rank == 0 or options.method == "torchrec":
         ids, numbers, clicks, truth = log.read(0, options.test)
         with torch.no_grad():
             parts = [
@@ -191,7 +252,7 @@ def measured(options, model, optimizer, place) -> dict:
 
 def parsed() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("method", choices=["server", "ddp", "single"])
+    parser.add_argument("method", choices=["server", "ddp", "torchrec", "single"])
     texts = {"consistency": "sync", "cache": "", "values": "", "label": ""}
     numbers = {"workers": 2, "servers": 2, "backups": 0, "staleness": 0}
     numbers |= {

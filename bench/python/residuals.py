@@ -1,9 +1,10 @@
 """What predicts the loss of a codec: residuals beside the gradients of the last steps.
 
-Trains a model once per codec with simulated ranks and error feedback, in one process, from the same weights on
-the same batches. Prints a line of JSON per codec and seed: the validation loss relative to raw in percent, bits
-per element, the relative squared error of one encoding, and for some numbers of steps k the norm of the residual
-over that of the sum of the last k gradients, in the mean over the steps after the warm-up.
+Trains a model once per codec with simulated ranks and error feedback, in one process, from the same
+weights on the same batches. Prints a line of JSON per codec and seed: the validation loss relative to
+raw in percent, bits per element, the relative squared error of one encoding, and for some numbers of
+steps k the norm of the residual over that of the sum of the last k gradients, in the mean over the
+steps after the warm-up.
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--codecs", default=CODECS)
     parser.add_argument("--models", default="gpt,lstm")
+    parser.add_argument("--size", choices=["small", "medium", "large"], default="small")
     parser.add_argument("--ranks", type=int, default=2)
     parser.add_argument("--seeds", type=int, default=1)
     parser.add_argument("--steps", type=int, default=1000)
@@ -54,7 +56,9 @@ def main() -> None:
 def train(name: str, codec: str, seed: int, options: argparse.Namespace) -> dict:
     """One training with all its ranks."""
     options.batch = accuracy.BATCH[name]
-    made = [models.trained(name, "small", seed, rank, options) for rank in range(options.ranks)]
+    made = [
+        models.trained(name, options.size, seed, rank, options) for rank in range(options.ranks)
+    ]
     model = made[0][0]
     parameters = list(model.parameters())
     optimizer = torch.optim.AdamW(parameters, lr=accuracy.RATE[name])
@@ -66,9 +70,7 @@ def train(name: str, codec: str, seed: int, options: argparse.Namespace) -> dict
         gradients = []
         for _, data in made:
             given, wanted = data.draw("training")
-            gradients.append(
-                torch.autograd.grad(cross_entropy(model(given), wanted), parameters)
-            )
+            gradients.append(torch.autograd.grad(cross_entropy(model(given), wanted), parameters))
         is_raw = codec == "none" or step < options.warm_up_steps
         for place, (parameter, exchange) in enumerate(zip(parameters, exchanges)):
             own = [of_rank[place] for of_rank in gradients]
