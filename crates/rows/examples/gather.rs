@@ -5,7 +5,7 @@
 //! table in memory; hits beside the bounds. De-duplication: ids per second beside a sort of pairs. Medians of several
 //! rounds, with the least and the most. Seconds are processor time of one thread.
 //!
-//! `cargo run --release -p thinwire-rows --example speed`
+//! `cargo run --release -p thinwire-rows --example gather`
 
 use std::hint::black_box;
 
