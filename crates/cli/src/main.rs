@@ -44,7 +44,7 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Train a model of text, and see where the time of a step goes
+    /// Train a model of text or images, and see where the time of a step goes
     Train(Box<command::train::Args>),
     /// Train under several codecs and show the results side by side
     Compare(Box<command::compare::Args>),

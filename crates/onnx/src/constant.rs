@@ -73,7 +73,7 @@ impl Constant {
         let expected: usize = shape.iter().product();
         let refused = |reason: String| Error::new(Kind::File, reason).at(tensor.name());
         if tensor.data_location() == DataLocation::External {
-            let reason = "its numbers are in another file, expected them in the model";
+            let reason = "its numbers are in another file, expected them in the model: export with external_data=False";
             return Err(refused(reason.to_owned()));
         }
         if expected > ELEMENTS_MAX {

@@ -17,7 +17,7 @@ use crate::training::{
 /// Ranks of a training against servers, unless it is told.
 const RANKS: u32 = 2;
 
-/// Train a model of text, byte by byte, and see where the time of a step goes.
+/// Train a model of text or images, and see where the time of a step goes.
 #[derive(clap::Args)]
 pub struct Args {
     /// Codec of gradients: none, f16, bf16, int8, int4, int3, topk:0.01, powersgd:4, a file of your

@@ -20,7 +20,7 @@ pub use json::check_keys;
 const VERSION: u64 = 1;
 
 /// Hint at the documentation of the fields.
-const HINT: &str = "docs/planning.md, 'The model file', says what its fields may be";
+const HINT: &str = "thinwire model show NAME --output model.json writes an example";
 
 /// A file that was read or is to be written.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

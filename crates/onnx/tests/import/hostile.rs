@@ -181,7 +181,7 @@ fn numbers_that_are_elsewhere_or_fewer_than_said_are_refused() {
             let tensor = tensor.with_data_location(DataLocation::External);
             added(maker, tensor.with_external_data(entries.to_vec()));
         });
-        let expected = "mask: its numbers are in another file, expected them in the model";
+        let expected = "mask: its numbers are in another file, expected them in the model: export with external_data=False";
         assert!(outside.ends_with(expected), "{outside}");
     }
 }
