@@ -4,7 +4,7 @@
 //! regular file of bounded length, or there is an error that says what was expected.
 
 use std::fs::{self, File};
-use std::io::{self, Read};
+use std::io::{self, Read, Seek};
 use std::path::Path;
 
 use anyhow::{Context, Error, Result, anyhow};
@@ -81,6 +81,21 @@ pub fn bytes(path: &Path, sort: &Sort) -> Result<Vec<u8>> {
     if bytes.len() as u64 > sort.bytes_max {
         return too_long(bytes.len() as u64);
     }
+    Ok(bytes)
+}
+
+/// Bytes of a regular file: where they begin, and their number.
+///
+/// # Errors
+/// If it cannot be read, is no regular file, or ends before.
+pub fn range(path: &Path, (offset, length): (u64, usize)) -> io::Result<Vec<u8>> {
+    if !path.metadata()?.is_file() {
+        return Err(io::ErrorKind::InvalidInput.into());
+    }
+    let mut file = File::open(path)?;
+    file.seek(io::SeekFrom::Start(offset))?;
+    let mut bytes = vec![0; length];
+    file.read_exact(&mut bytes)?;
     Ok(bytes)
 }
 

@@ -17,6 +17,25 @@ pub fn cluster(path: &Path, text: &str) -> Result<Cluster> {
     file::parsed(path, &file::CLUSTER, Cluster::parse(text))
 }
 
+/// Most bytes of constants in files beside a model.
+const EXTERNAL_BYTES_MAX: usize = 1 << 28;
+
+/// Supplies the numbers of constants from the files beside a model. Those that cannot be read are left out:
+/// if a graph needs them, its error names the file.
+fn supplied(path: &Path, mut file: OnnxFile) -> Result<OnnxFile, Error> {
+    let folder = path.parent().unwrap_or(Path::new(""));
+    let mut left = EXTERNAL_BYTES_MAX;
+    for external in file.external()? {
+        let Some(rest) = left.checked_sub(external.length) else { break };
+        let range = (external.offset, external.length);
+        if let Ok(bytes) = file::range(&folder.join(&external.file), range) {
+            left = rest;
+            file.supply(&external, bytes);
+        }
+    }
+    Ok(file)
+}
+
 /// A model that graphs can be made of.
 #[derive(Clone, Debug)]
 pub enum Source {
@@ -45,6 +64,8 @@ impl Source {
                 let bytes = file::bytes(Path::new(text), &file::ONNX)?;
                 let parsed = OnnxFile::new(bytes);
                 let parsed = file::parsed(Path::new(text), &file::ONNX, parsed)?;
+                let supplied = supplied(Path::new(text), parsed);
+                let parsed = file::parsed(Path::new(text), &file::ONNX, supplied)?;
                 Ok(Source::Onnx(text.to_owned(), parsed))
             }
             _ => Ok(Source::Name(text.to_owned())),

@@ -1,7 +1,9 @@
 //! Constants: numbers of a file that shapes are worked out from.
 
-use onnx_rs::ast::{DataLocation, DataType, TensorProto};
+use onnx_rs::ast::{DataType, TensorProto};
 use thinwire_model::{Error, Kind};
+
+use crate::external::{is_elsewhere, location};
 
 /// More elements are not worked with.
 pub(crate) const ELEMENTS_MAX: usize = 1 << 24;
@@ -72,9 +74,11 @@ impl Constant {
         let shape = shape(tensor)?;
         let expected: usize = shape.iter().product();
         let refused = |reason: String| Error::new(Kind::File, reason).at(tensor.name());
-        if tensor.data_location() == DataLocation::External {
-            let reason = "its numbers are in another file, expected them in the model: export with external_data=False";
-            return Err(refused(reason.to_owned()));
+        if is_elsewhere(tensor) {
+            let file = location(tensor);
+            return Err(refused(format!(
+                "its numbers are in '{file}', expected that file beside the model, or export with external_data=False"
+            )));
         }
         if expected > ELEMENTS_MAX {
             let reason =

@@ -2,12 +2,13 @@
 //!
 //! An [`OnnxFile`] says what is computed; [`OnnxFile::graph`] says the same in the operators of
 //! `model`, for a batch and a sequence, with a cross-entropy after its only output, so that it can
-//! be planned and trained. Weights count by their shapes; their values are not read, so a file's
-//! external data need not be there. Operators that exporters take apart (GELU, SiLU, layer norm,
+//! be planned and trained. Weights count by their shapes; their values are not read, so of external
+//! data only that of constants is needed ([`OnnxFile::external`]). Operators that exporters take apart (GELU, SiLU, layer norm,
 //! RMS norm, attention and its masks) are put together again.
 #![forbid(unsafe_code)]
 
 mod constant;
+mod external;
 mod fold;
 mod half;
 mod import;
@@ -19,15 +20,20 @@ mod supported;
 mod value;
 mod wire;
 
-use onnx_rs::ast::Model;
+use std::collections::BTreeMap;
+
+use onnx_rs::ast::{Model, TensorProto};
 use thinwire_model::{Error, Graph, Kind, check_trainable, divide, learn, simplify};
 
+pub use external::External;
 use import::{Call, Importer};
 
 /// A file that was read.
 #[derive(Clone, Debug)]
 pub struct OnnxFile {
     bytes: Vec<u8>,
+    /// Bytes of tensors whose numbers are in another file, by their names.
+    supplied: BTreeMap<String, Vec<u8>>,
 }
 
 impl OnnxFile {
@@ -36,13 +42,29 @@ impl OnnxFile {
     /// # Errors
     /// If it is no ONNX file, or is cut off.
     pub fn new(bytes: Vec<u8>) -> Result<OnnxFile, Error> {
-        let file = OnnxFile { bytes };
+        let file = OnnxFile { bytes, supplied: BTreeMap::new() };
         wire::check(&file.bytes)?;
         match file.model()?.graph {
             Some(graph) if !graph.node.is_empty() => names::check(&graph)?,
             _ => return Err(none("it has no nodes")),
         }
         Ok(file)
+    }
+
+    /// Returns which numbers are in files beside the model, as far as a graph may need them: what is read
+    /// there is given back by [`OnnxFile::supply`].
+    ///
+    /// # Errors
+    /// If a tensor names a file in another folder, or has another length there than its shape.
+    pub fn external(&self) -> Result<Vec<External>, Error> {
+        let model = self.model()?;
+        let tensors = model.graph.iter().flat_map(|graph| &graph.initializer);
+        tensors.filter_map(|tensor| External::of(tensor).transpose()).collect()
+    }
+
+    /// Supplies the bytes of a tensor's numbers from a file beside the model.
+    pub fn supply(&mut self, external: &External, bytes: Vec<u8>) {
+        self.supplied.insert(external.tensor.clone(), bytes);
     }
 
     /// Whether its inputs have a sequence whose length is open.
@@ -91,7 +113,16 @@ impl OnnxFile {
     }
 
     fn model(&self) -> Result<Model<'_>, Error> {
-        onnx_rs::parse(&self.bytes).map_err(|error| none(&error.to_string()))
+        let parsed = onnx_rs::parse(&self.bytes);
+        let mut model = parsed.map_err(|error| none(&error.to_string()))?;
+        let tensors = model.graph.iter_mut().flat_map(|graph| &mut graph.initializer);
+        for tensor in tensors.filter(|tensor| external::is_elsewhere(tensor)) {
+            if let Some(bytes) = self.supplied.get(tensor.name()) {
+                let (shape, kind) = (tensor.dims().to_vec(), tensor.data_type());
+                *tensor = TensorProto::from_raw(tensor.name(), shape, kind, bytes);
+            }
+        }
+        Ok(model)
     }
 }
 

@@ -181,9 +181,37 @@ fn numbers_that_are_elsewhere_or_fewer_than_said_are_refused() {
             let tensor = tensor.with_data_location(DataLocation::External);
             added(maker, tensor.with_external_data(entries.to_vec()));
         });
-        let expected = "mask: its numbers are in another file, expected them in the model: export with external_data=False";
-        assert!(outside.ends_with(expected), "{outside}");
+        let expected = format!(
+            "mask: its numbers are in '{path}', expected that file beside the model, or export with external_data=False"
+        );
+        assert!(outside.ends_with(&expected), "{outside}");
     }
+}
+
+#[test]
+fn external_data_is_a_range_of_a_file_beside_the_model() {
+    let external = |entries: &[(&'static str, &'static str)]| {
+        let mut maker = mlp(&[4, 6, 3]);
+        let entries = entries.iter().map(|(key, value)| StringStringEntry { key, value }).collect();
+        let tensor = TensorProto::from_f32("mask", vec![2, 3], Vec::new());
+        let tensor = tensor.with_data_location(DataLocation::External);
+        added(&mut maker, tensor.with_external_data(entries));
+        let found = maker.file().external().map_err(|error| error.to_string());
+        found.map(|found| (found[0].file.display().to_string(), found[0].offset, found[0].length))
+    };
+    let named = ("location", "m.onnx.data");
+    assert_eq!(external(&[named]).unwrap(), ("m.onnx.data".to_owned(), 0, 24));
+    let found = external(&[named, ("offset", "128"), ("length", "24")]).unwrap();
+    assert_eq!(found, ("m.onnx.data".to_owned(), 128, 24));
+    for path in ["../m.data", "/dev/zero", "a/b", "..", ".", "", "a\u{1b}[2J/b"] {
+        let refused = external(&[("location", path)]).unwrap_err();
+        assert!(refused.ends_with("expected a file beside the model"), "{refused}");
+        assert!(!refused.contains(char::is_control), "{refused:?}");
+    }
+    let refused = external(&[named, ("length", "23")]).unwrap_err();
+    assert_eq!(refused, "mask: external data of 23 bytes, expected 24");
+    let refused = external(&[named, ("offset", "-1")]).unwrap_err();
+    assert_eq!(refused, "mask: offset '-1' of external data, expected a number");
 }
 
 #[test]

@@ -278,8 +278,26 @@ fn files_that_contradict_themselves_are_refused() {
     let missing = TensorProto::from_i64("zero", Vec::new(), Vec::new());
     let zero = maker.graph.initializer.iter_mut().find(|tensor| tensor.name() == "zero").unwrap();
     *zero = missing.with_data_location(onnx_rs::ast::DataLocation::External);
-    let expected = "zero: its numbers are in another file, expected them in the model: export with external_data=False";
+    let expected = "zero: its numbers are in 'another file', expected that file beside the model, or export with external_data=False";
     assert_eq!(refusal(&maker), expected);
+}
+
+#[test]
+fn constants_beside_the_model_are_those_in_it() {
+    let within = cnn();
+    let mut beside = cnn();
+    let zero = beside.graph.initializer.iter_mut().find(|tensor| tensor.name() == "zero").unwrap();
+    let shape = zero.dims().to_vec();
+    let numbers: Vec<u8> = zero.as_i64().unwrap().iter().flat_map(|v| v.to_le_bytes()).collect();
+    let entry = onnx_rs::ast::StringStringEntry { key: "location", value: "cnn.onnx.data" };
+    let missing = TensorProto::from_i64("zero", shape, Vec::new())
+        .with_data_location(onnx_rs::ast::DataLocation::External);
+    *zero = missing.with_external_data(vec![entry]);
+    let mut file = beside.file();
+    let external = file.external().unwrap();
+    assert_eq!((external.len(), external[0].length), (1, numbers.len()));
+    file.supply(&external[0], numbers);
+    assert_eq!(file.graph(2, 1).unwrap(), within.file().graph(2, 1).unwrap());
 }
 
 #[test]
