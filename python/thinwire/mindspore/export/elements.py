@@ -42,8 +42,7 @@ def same(walk: Walk, x: Any, *_: Any) -> Any:
 @converts("Cast")
 def cast(walk: Walk, x: Any, dtype: int) -> Any:
     """Nothing happens where a tensor stays one of single precision, or one of indices."""
-    of_indices = isinstance(x, Made) and walk.graph.tensors[x.tensor]["element"] == "index"
-    if dtype not in (INTEGERS if of_indices else REALS):
+    if dtype not in (INTEGERS if walk.is_index(x) else REALS):
         raise ValueError("it casts to another type than float32, which is not supported")
     return x
 

@@ -61,11 +61,7 @@ def compiled(network: ms.nn.Cell, examples: list[Any]) -> Program:
     Raises ValueError if MindSpore cannot compile it, or if it chooses between operators by values.
     """
     model = _exported(network, examples)
-    if model.functions:
-        raise ValueError(
-            f"{type(network).__name__} has control flow that depends on values, which is not supported "
-            f"({model.functions[0].name.split('_', 2)[-1]})"
-        )
+    _check_straight(model)
     graph = model.graph
     named = {parameter.name: parameter for parameter in network.get_parameters()}
     held = {proto.name: proto.name.split(":", 1)[-1] for proto in graph.parameter}
@@ -77,6 +73,16 @@ def compiled(network: ms.nn.Cell, examples: list[Any]) -> Program:
     inputs = {value.name: _typed(value.tensor[0]) for value in graph.input if value.tensor}
     parameters = {place: named[name] for place, name in held.items()}
     return Program(nodes, inputs, parameters, graph.output[0].name, _users(nodes))
+
+
+def _check_straight(model: ModelProto) -> None:
+    """Refuses operators that are chosen by values."""
+    if not model.functions:
+        return
+    graphs = [model.graph, *model.functions]
+    protos = [proto for graph in graphs for proto in graph.node if "Switch" in proto.op_type]
+    place = _path(protos[0].domain, "Switch") if protos else model.functions[0].name
+    raise ValueError(f"node '{place}': control flow that depends on values is not supported")
 
 
 def _exported(network: ms.nn.Cell, examples: list[Any]) -> ModelProto:

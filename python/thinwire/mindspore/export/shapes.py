@@ -13,7 +13,10 @@ from thinwire.model_file.graph import Weight
 @converts("Reshape", "Flatten", "ExpandDims", "Squeeze")
 def reshape(walk: Walk, x: Any, *_: Any) -> int:
     """The same elements in another shape."""
-    return walk.graph.reshape(walk.name, walk.tensor(x), walk.result)
+    y = walk.graph.reshape(walk.name, walk.tensor(x), walk.result)
+    if walk.is_index(x):
+        walk.graph.tensors[y]["element"] = "index"
+    return y
 
 
 @converts("Transpose")

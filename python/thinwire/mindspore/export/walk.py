@@ -8,13 +8,15 @@ from typing import Any
 
 import numpy as np
 
-from thinwire.mindspore.export.program import Node, Program
+from thinwire.mindspore.export.program import Program
 from thinwire.model_file.graph import NORMAL, Causal, Graph, Weight
 
 Converter = Callable[..., Any]
 SUPPORTED: dict[str, Converter] = {}
 FOLDED: dict[str, Converter] = {}
 LINE = 200
+# Operators that inputs of indices may go through.
+OF_INDICES = ("Cast", "Depend", "Embedding", "Flatten", "Gather", "MakeTuple", "Reshape")
 
 
 @dataclass(frozen=True)
@@ -62,7 +64,7 @@ class Walk:
         self.program = program
         self.batch = batch
         self.values: dict[str, Any] = {}
-        self.node: Node = program.nodes[0]
+        self.node: Any = None
         self.uses: dict[str, int] = {}
 
     @property
@@ -99,6 +101,10 @@ class Walk:
     def shape(self, value: Any) -> list[int]:
         """The lengths of a value's dimensions."""
         return self.graph.shape(value.tensor) if isinstance(value, Made) else list(value.shape)
+
+    def is_index(self, value: Any) -> bool:
+        """Whether a value is an input of indices, such as tokens."""
+        return isinstance(value, Made) and self.graph.tensors[value.tensor]["element"] == "index"
 
     def is_alone(self, at: int) -> bool:
         """Whether no other operator reads this input."""
@@ -138,6 +144,10 @@ def _begin(walk: Walk) -> None:
     program = walk.program
     for place, parameter in program.parameters.items():
         if parameter.requires_grad:
+            if str(parameter.dtype) != "Float32":
+                raise ValueError(
+                    f"parameter '{parameter.name}' is {parameter.dtype}, expected Float32"
+                )
             weight = Weight(parameter.name, tuple(parameter.shape))
             walk.values[place] = weight
             walk.uses[parameter.name] = program.users[place]
@@ -170,6 +180,8 @@ def _visit(walk: Walk) -> Any:
         raise ValueError(
             f"operator {node.operator} is not supported (hint: docs/planning.md lists what is)"
         )
+    if node.operator not in OF_INDICES and any(walk.is_index(value) for value in values):
+        raise ValueError(f"operator {node.operator} of an input of indices is not supported")
     made = function(walk, *values)
     if isinstance(made, list):
         return tuple(Made(tensor) for tensor in made)
