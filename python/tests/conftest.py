@@ -16,6 +16,7 @@ from __future__ import annotations
 import faulthandler
 import importlib.util
 import os
+import subprocess
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -24,11 +25,15 @@ import pytest
 
 import launch
 
+# Its assertions say what they compare.
+pytest.register_assert_rewrite("import_law")
+
 INSTALL = {
     "torch": "pip install torch",
     "mindspore": "pip install mindspore 'numpy<2', for Python up to 3.12",
 }
 
+ROOT = Path(__file__).parents[2]
 # All tests together; who reaches it sees where each thread stands, and pytest ends.
 SESSION_S = 60 * 60
 
@@ -55,6 +60,28 @@ def ranks() -> Callable[..., list[Any]]:
         )
         return launch.results(outcomes)
 
+    return run
+
+
+@pytest.fixture
+def command(tmp_path: Path) -> Callable[..., str]:
+    """Runs the command in a folder of the test's own, and returns what it prints."""
+    places = [ROOT / "target" / kind / "thinwire" for kind in ("debug", "release")]
+    places.insert(0, Path(os.environ.get("THINWIRE_COMMAND", "/nowhere")))
+    program = next((place for place in places if place.is_file()), None)
+    if program is None:
+        pytest.skip("there is no command: cargo build makes it")
+    folder = tmp_path / "folder"
+    folder.mkdir()
+
+    def run(*arguments: Any) -> str:
+        ended = subprocess.run(
+            [program, *map(str, arguments)], cwd=folder, capture_output=True, text=True, timeout=300
+        )
+        assert ended.returncode == 0, f"{arguments}: {ended.stderr}"
+        return ended.stdout
+
+    run.folder = folder
     return run
 
 

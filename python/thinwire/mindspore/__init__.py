@@ -16,8 +16,8 @@ and in a loop of one's own one call:
     loss, gradients = gradient_function(inputs, labels)
     optimizer(average(gradients))
 
-`Elastic` is for jobs whose ranks die, leave and join under `Model.train`, and `ServerEmbedding` for tables
-on parameter servers.
+`export_graph` writes a network as a model file for `thinwire plan make`. `Elastic` is for jobs whose
+ranks die, leave and join under `Model.train`, and `ServerEmbedding` for tables on parameter servers.
 
 Gradients are float32, float16 or bfloat16. All of it works in PyNative and in Graph mode, on the CPU;
 on Ascend and GPU `exchange` and `broadcast_parameters` copy through host memory, which nobody has
@@ -37,6 +37,7 @@ from .broadcast import broadcast_parameters
 from .callback import GradExchange
 from .cell import Reducer, reducer
 from .elastic.job import Elastic
+from .export import export_graph
 from .guard import guard
 from .loop import Exchange, exchange
 from .pair_averaging import PairAveraging
@@ -59,6 +60,7 @@ __all__ = [
     "SynchronousSGD",
     "broadcast_parameters",
     "exchange",
+    "export_graph",
     "guard",
     "load_residuals",
     "reducer",

@@ -8,25 +8,23 @@ only output is logits: the file gets a cross-entropy over its last dimension.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from contextlib import redirect_stderr
 from io import StringIO
 from os import PathLike
-from pathlib import Path
 from typing import Any
 
 import torch
 
 import thinwire.torch.export.operators  # noqa: F401  (they register themselves)
 from thinwire._core import InvalidError
+from thinwire.model_file import write
+from thinwire.model_file.sizes import merge
 from thinwire.torch.export.check import check
-from thinwire.torch.export.sizes import merge
 from thinwire.torch.export.walk import convert
 
 __all__ = ["export_graph"]
 
-VERSION = 1
 LINE = 200
 
 
@@ -62,8 +60,7 @@ def export_graph(
     if sequence is None:
         tokens = not first.dtype.is_floating_point and first.ndim > 1
         sequence = first.shape[1] if tokens else 1
-    name = type(module).__name__
-    Path(path).write_text(_text(name, sequence, graph))
+    write(path, type(module).__name__, sequence, graph)
 
 
 def _traced(module: torch.nn.Module, inputs: tuple[Any, ...]) -> Any:
@@ -93,20 +90,3 @@ def _repeated(value: Any, length: int, batch: int) -> Any:
         return value
     times = -(-batch // length)
     return torch.cat([value] * times)[:batch]
-
-
-def _text(name: str, sequence: int, graph: dict[str, Any]) -> str:
-    """A line for every tensor and node."""
-
-    def lines(values: list[Any]) -> str:
-        return "[\n    " + ",\n    ".join(json.dumps(value) for value in values) + "\n  ]"
-
-    fields = [
-        f'"thinwire_model": {VERSION}',
-        f'"name": {json.dumps(name)}',
-        f'"sequence": {sequence}',
-        f'"tensors": {lines(graph["tensors"])}',
-        f'"nodes": {lines(graph["nodes"])}',
-        f'"output": {graph["output"]}',
-    ]
-    return "{\n  " + ",\n  ".join(fields) + "\n}\n"

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from os import fspath
 from typing import Any
 
 import torch
 
 from thinwire._core import InvalidError
-
-SEQUENCE_MAX = 1 << 30
+from thinwire.model_file import check_file
 
 
 def check(module: Any, examples: Any, path: Any, sequence: Any) -> None:
@@ -18,14 +16,7 @@ def check(module: Any, examples: Any, path: Any, sequence: Any) -> None:
     if not isinstance(module, torch.nn.Module):
         raise InvalidError(f"module is {type(module).__name__}, expected a torch.nn.Module")
     _check_examples(examples)
-    if not fspath(path).endswith(".json"):
-        raise InvalidError(
-            f"path is '{fspath(path)}', expected one that ends in .json (hint: --model knows a model "
-            "file by it)"
-        )
-    whole = isinstance(sequence, int) and not isinstance(sequence, bool)
-    if sequence is not None and not (whole and 1 <= sequence <= SEQUENCE_MAX):
-        raise InvalidError(f"sequence is {sequence!r}, expected 1 to {SEQUENCE_MAX}")
+    check_file(path, sequence)
 
 
 def _check_examples(examples: Any) -> None:

@@ -6,12 +6,11 @@ from typing import Any
 
 import torch
 
-from thinwire.torch.export.graph import Causal, Root, Weight
-from thinwire.torch.export.masks import seen
+from thinwire.model_file import layers
+from thinwire.model_file.graph import Causal, Root, Weight
+from thinwire.model_file.masks import lessened, seen
 from thinwire.torch.export.rotary import turned
-from thinwire.torch.export.walk import Walk, converts
-
-NAMES = {"add": "add", "sub": "subtract", "mul": "multiply", "div": "divide"}
+from thinwire.torch.export.walk import Walk, converts, known
 
 
 @converts("alias", "clone", "contiguous", "detach", "lift_fresh_copy", "to", "_to_copy", "type_as")
@@ -42,40 +41,17 @@ def bounded(walk: Walk, x: Any, low: float = -1.0, high: float = 1.0) -> int:
         raise ValueError(f"bounds {low} and {high}, expected two numbers")
     if "relu6" in str(walk.node.target):
         low, high = 0.0, 6.0
-    return between(walk, walk.tensor(x), low, high)
+    return layers.between(walk.graph, walk.name, walk.tensor(x), (low, high))
 
 
 @converts("hardsigmoid", "hardswish")
 def hard(walk: Walk, x: Any) -> int:
     """A sigmoid of three lines, or what x times it is."""
     x = walk.tensor(x)
-    gate = walk.graph.scale(
-        f"{walk.name}.gate", between(walk, shifted(walk, x, 3.0), 0.0, 6.0), 1 / 6
-    )
+    gate = layers.hard_sigmoid(walk.graph, walk.name, x)
     if "hardsigmoid" in str(walk.node.target):
         return gate
     return walk.graph.one(walk.name, {"arithmetic": "multiply"}, [x, gate], walk.graph.shape(x))
-
-
-def shifted(walk: Walk, x: int, by: float) -> int:
-    """Elements and a number."""
-    if by == 0.0:
-        return x
-    number = walk.graph.fill(f"{walk.name}.fill", [], by)
-    return walk.graph.one(
-        f"{walk.name}.shift", {"arithmetic": "add"}, [x, number], walk.graph.shape(x)
-    )
-
-
-def between(walk: Walk, x: int, low: float, high: float) -> int:
-    """low + relu(x - low) - relu(x - high)."""
-    graph, shape = walk.graph, walk.graph.shape(x)
-    above, beyond = (
-        graph.one(f"{walk.name}.above", {"activation": "relu"}, [shifted(walk, x, -end)], shape)
-        for end in (low, high)
-    )
-    inside = graph.one(f"{walk.name}.inside", {"arithmetic": "subtract"}, [above, beyond], shape)
-    return shifted(walk, inside, low)
 
 
 @converts("pow")
@@ -137,16 +113,9 @@ def number(walk: Walk, value: Any, at: int) -> float | None:
 def operand(walk: Walk, name: str, value: Any) -> int:
     """An operand of arithmetic; a row that elements are multiplied by begins at one."""
     gain = isinstance(value, Weight) and value.is_row and name in ("mul", "div")
-    value = lessened(value) if isinstance(value, torch.Tensor) else value
+    if isinstance(value, torch.Tensor):
+        return walk.graph.constant(f"{walk.name}.constant", lessened(known(value)))
     return walk.tensor(value, "ones" if gain else None)
-
-
-def lessened(value: torch.Tensor) -> torch.Tensor:
-    """Known numbers without what repeats along a dimension."""
-    for dim in range(value.ndim):
-        first = value.narrow(dim, 0, 1)
-        value = first if bool((value == first).all()) else value
-    return value
 
 
 def normal(walk: Walk, x: Any, y: Any) -> int | None:
@@ -180,7 +149,7 @@ def formula(walk: Walk, name: str, x: Any, y: Any) -> Any:
         if found is not None:
             return found
     if name == "add" and type(x) is int and isinstance(y, torch.Tensor) and y.ndim > 1:
-        return {"earlier": Causal(x), "all": x}.get(seen(y) or "")
+        return {"earlier": Causal(x), "all": x}.get(seen(known(y)) or "")
     return None
 
 
@@ -203,9 +172,4 @@ def arithmetic(walk: Walk, name: str, x: Any, y: Any) -> Any:
         if factor is not None
         else operand(walk, name, y)
     )
-    shapes = [graph.shape(x), graph.shape(y)]
-    if (len(shapes[0]), shapes[0]) < (len(shapes[1]), shapes[1]):
-        if name not in ("add", "mul"):
-            raise ValueError(f"{name} of shapes {shapes}, expected the larger one first")
-        x, y = y, x
-    return graph.one(walk.name, {"arithmetic": NAMES[name]}, [x, y], graph.shape(x))
+    return layers.combine(graph, walk.name, name, x, y)

@@ -7,10 +7,10 @@ from typing import Any
 
 import torch
 
-from thinwire.torch.export.elements import lessened
-from thinwire.torch.export.graph import Causal
-from thinwire.torch.export.masks import FAR, added, seen
-from thinwire.torch.export.walk import Walk, converts
+from thinwire.model_file import layers
+from thinwire.model_file.graph import Causal
+from thinwire.model_file.masks import FAR, added, lessened, seen
+from thinwire.torch.export.walk import Walk, converts, known
 
 SMALL = torch.finfo(torch.float32).eps  # what RMS norm adds where nothing is said
 
@@ -31,8 +31,7 @@ def layer_norm(
     fill = walk.graph.fill
     gain = fill(f"{walk.name}.ones", shape, 1.0) if gain is None else walk.tensor(gain, "ones")
     bias = fill(f"{walk.name}.zeros", shape, 0.0) if bias is None else walk.tensor(bias, "zeros")
-    inputs = [walk.tensor(x), gain, bias]
-    return walk.graph.one(walk.name, {"layer_norm": {"epsilon": epsilon}}, inputs, walk.result)
+    return layers.layer_norm(walk.graph, walk.name, walk.tensor(x), [gain, bias], epsilon)
 
 
 @converts("rms_norm")
@@ -67,7 +66,11 @@ def log_softmax(walk: Walk, x: Any, dim: int, *_: Any) -> Any:
 @converts("masked_fill")
 def masked_fill(walk: Walk, x: Any, mask: Any, value: Any) -> Causal:
     """A causal mask."""
-    if isinstance(mask, torch.Tensor) and float(value) <= FAR and seen(~mask.bool()) == "earlier":
+    if (
+        isinstance(mask, torch.Tensor)
+        and float(value) <= FAR
+        and seen(known(~mask.bool())) == "earlier"
+    ):
         return Causal(walk.tensor(x))
     raise ValueError("masked_fill is only supported with a causal mask and minus infinity")
 
@@ -90,7 +93,7 @@ def attention(
         raise ValueError(
             "attention with a mask that is computed is not supported, only a known one"
         )
-    found = "all" if attn_mask is None else seen(attn_mask)
+    found = "all" if attn_mask is None else seen(known(attn_mask))
     causal = is_causal or found == "earlier"
     graph, name = walk.graph, walk.name
     q, k, v = (walk.tensor(value) for value in (q, k, v))
@@ -106,7 +109,7 @@ def attention(
         scores = graph.matmul(f"{name}.scores", q, k, ("bgsd", "bgtd", "bgst"))
         scores = graph.scale(f"{name}.scale", scores, 1.0 / math.sqrt(size))
         if found is None:
-            mask = graph.constant(f"{name}.mask", lessened(added(attn_mask)))
+            mask = graph.constant(f"{name}.mask", lessened(added(known(attn_mask))))
             shape = graph.shape(scores)
             scores = graph.one(f"{name}.masked", {"arithmetic": "add"}, [scores, mask], shape)
         operator = {"softmax": {"causal": causal}}

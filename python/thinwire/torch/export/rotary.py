@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from thinwire.torch.export.graph import Graph
+from thinwire.model_file.graph import Graph
 from thinwire.torch.export.walk import Walk
 
 NEAR = 1e-3  # absolute error that a cosine or sine may have

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from thinwire.torch.export.graph import Weight
+from thinwire.model_file.graph import Weight
 from thinwire.torch.export.walk import Walk, converts
 
 

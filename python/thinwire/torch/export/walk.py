@@ -6,9 +6,10 @@ import operator as python
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import torch
 
-from thinwire.torch.export.graph import NORMAL, Graph, Root, Weight
+from thinwire.model_file.graph import NORMAL, Graph, Root, Weight
 
 Converter = Callable[..., Any]
 SUPPORTED: dict[str, Converter] = {}
@@ -50,7 +51,7 @@ class Walk:
             usual = "zeros" if value.is_row else NORMAL
             return self.graph.parameter(value, usual if initial is None else initial)
         if isinstance(value, torch.Tensor):
-            return self.graph.constant(f"{self.name}.constant", value)
+            return self.graph.constant(f"{self.name}.constant", known(value))
         if isinstance(value, Root):
             return self.rooted(value)
         if type(value) is not int:
@@ -97,6 +98,12 @@ class Walk:
         values = self.values.items()
         nodes = [node for node, value in values if isinstance(value, Weight) and value == own]
         return sum(len(node.users) for node in nodes)
+
+
+def known(value: torch.Tensor) -> np.ndarray:
+    """Known numbers as NumPy has them, in single precision or as they are true or false."""
+    value = value.detach().cpu()
+    return (value if value.dtype is torch.bool else value.float()).numpy()
 
 
 def convert(program: Any, names: dict[str, str]) -> dict[str, Any]:

@@ -6,6 +6,8 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 Shape = list[int]
 
 SECTIONS_MAX = 8  # of one pack
@@ -67,7 +69,7 @@ class Graph:
         return list(self.tensors[tensor]["shape"])
 
     def parameter(self, weight: Weight, initial: Any = NORMAL) -> int:
-        """The parameter as torch has it, or transposed where it is used the other way round.
+        """The parameter as the framework has it, or transposed where it is used the other way round.
 
         `initial` describes its values before the first step: its role decides them, not its name.
         """
@@ -78,17 +80,17 @@ class Graph:
             self.weights[weight] = self.source(weight.name, weight.shape, "float", role)
         return self.weights[weight]
 
-    def constant(self, name: str, value: Any) -> int:
+    def constant(self, name: str, value: np.ndarray) -> int:
         """Known numbers, which are never trained."""
-        values = value.detach().float().cpu()
-        if values.numel() > KNOWN_MAX:
+        values = value.astype(np.float32)
+        if values.size > KNOWN_MAX:
             raise ValueError(
                 f"known numbers of shape {list(values.shape)}, expected at most {KNOWN_MAX} of them"
             )
-        if not bool(values.isfinite().all()):
+        if not np.isfinite(values).all():
             raise ValueError(f"known numbers of shape {list(values.shape)} are not all finite")
-        first = float(values.flatten()[0])
-        if bool((values == first).all()):
+        first = float(values.flat[0])
+        if (values == first).all():
             return self.fill(name, values.shape, first)
         known = {"shape": list(values.shape), "values": values.flatten().tolist()}
         return self.one(name, {"constant": known}, [], values.shape)
