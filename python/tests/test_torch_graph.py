@@ -180,12 +180,33 @@ def test_features_have_any_dtype_and_may_be_absent():
         ({"batch_size": 0}, "batch_size 0"),
         ({"layout": "tree"}, 'layout "tree", expected one of edges, blocks'),
         ({"rank": 3, "world": 2}, r"rank 3, expected ranks of 0\.\.2"),
+        ({"weight_attr": "edge_weight"}, "the graph has no edge_weight"),
+        ({"weight_attr": "y"}, r"y is \[60\], expected a tensor \[400\]"),
+        ({"weight_attr": "negative"}, "weight of edge 0 is -1, expected a finite number of at least 0"),
     ],
 )
 def test_bad_arguments_are_named(change, message):
     arguments = {"num_neighbors": [2], "batch_size": 4} | change
+    data = graph()
+    data.negative = -torch.ones(EDGES)
     with pytest.raises(InvalidError, match=message):
-        Loader(graph(), **arguments)
+        Loader(data, **arguments)
+
+
+@pytest.mark.parametrize("replace", [False, True])
+def test_edges_of_weight_zero_are_never_drawn(replace):
+    data = graph()
+    # Of the edges of a vertex, a few at odd places of the list.
+    data.edge_weight = (torch.arange(EDGES) % 2).double() / 3
+    degrees = torch.bincount(data.edge_index[1][1::2], minlength=VERTICES)
+    for batch in Loader(data, [3], 16, weight_attr="edge_weight", replace=replace):
+        assert (batch.e_id % 2 == 1).all()
+        assert torch.equal(batch.edge_weight, data.edge_weight[batch.e_id])
+        assert torch.equal(batch.n_id[batch.edge_index], data.edge_index[:, batch.e_id])
+        found = torch.bincount(batch.edge_index[1], minlength=batch.batch_size)
+        wanted = degrees[batch.n_id[: batch.batch_size]]
+        wanted = 3 * (wanted > 0) if replace else wanted.clamp(max=3)
+        assert torch.equal(found[: batch.batch_size], wanted)
 
 
 def test_a_bad_graph_is_named():
@@ -310,6 +331,37 @@ def test_a_graph_in_a_file_is_the_graph(tmp_path, dtype):
         assert torch.equal(batch.y, data.y[batch.n_id])
         found |= set(map(tuple, batch.n_id[batch.edge_index].t().tolist()))
     assert sorted(found) == sorted(set(edges))
+
+
+def test_a_file_keeps_weights_and_types(tmp_path):
+    from thinwire.torch.graph import StoredGraph, save
+
+    path = tmp_path / "graph.tw"
+    data = graph()
+    data.edge_weight, data.node_type = torch.rand(EDGES), torch.arange(VERTICES) % 3
+    data.edge_weight[::2] = 0
+    save(data, path)
+    file = StoredGraph(path)
+    assert torch.equal(file.node_type, data.node_type)
+    known = {
+        (*edge, weight)
+        for *edge, weight in zip(*data.edge_index.tolist(), data.edge_weight.tolist())
+    }
+    for batch in Loader(file, [4], 9, weight_attr="edge_weight"):
+        assert torch.equal(batch.node_type, data.node_type[batch.n_id])
+        ends = batch.n_id[batch.edge_index].tolist()
+        assert {(*edge, weight) for *edge, weight in zip(*ends, batch.edge_weight.tolist())} <= known
+        assert (batch.edge_weight > 0).all()
+    data.edge_weight[7] = float("nan")
+    with pytest.raises(InvalidError, match="is NaN, expected a finite number of at least 0"):
+        save(data, path)
+    data.edge_weight = None
+    data.node_type[5] = -2
+    with pytest.raises(InvalidError, match="type 4294967295 of vertex 5, expected below 65536"):
+        save(data, path)
+    del data.node_type
+    save(data, path)
+    assert StoredGraph(path).edge_weight is None and StoredGraph(path).node_type is None
 
 
 def test_features_of_a_file_may_be_bytes_with_a_scale(tmp_path):

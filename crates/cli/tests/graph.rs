@@ -120,11 +120,75 @@ fn columns_of_an_edge_list_are_named_or_refused() {
     let made = import(&["--columns", "2,3"]);
     assert_eq!(made.stderr, "wrote g.graph: 3 vertices, 2 edges\n");
     let same = import(&["--columns", "2,2"]);
-    assert!(same.stderr.contains("columns '2,2', expected two different ones"), "{}", same.stderr);
+    assert!(
+        same.stderr.contains("columns '2,2', expected two or three different ones"),
+        "{}",
+        same.stderr
+    );
     std::fs::write(folder.path().join("none.csv"), "src,dst\n").unwrap();
     let none = folder.run(&["graph", "import", "none.csv", "--output", "n.graph"]);
     let expected = "error: none.csv: no edges and no vertices, expected at least one edge\nhint: ";
     assert!(none.code == Some(2) && none.stderr.starts_with(expected), "{}", none.stderr);
+}
+
+#[test]
+fn weights_and_types_are_kept_shown_and_drawn_by() {
+    let folder = Folder::new("graph-weights");
+    let write = |name: &str, bytes: &[u8]| std::fs::write(folder.path().join(name), bytes).unwrap();
+    write("e.csv", b"src,dst,w\n1,0,0.5\n2,0,2\n0,1,0\n");
+    write("m.mtx", b"%%MatrixMarket matrix coordinate real general\n3 3 1\n2 1 -4\n");
+    write("t.npy", &npy("|u1", "(3,)", &[0, 2, 0]));
+    write("y.npy", &npy("|u1", "(3,)", &[0, 1, 0]));
+    write("x.npy", &npy("<f4", "(3,)", &[0; 12]));
+    let run = |words: &[&str]| {
+        let ended = folder.run(&[&["graph"], words].concat());
+        assert_eq!(ended.code, Some(0), "{words:?} {}", ended.stderr);
+        ended
+    };
+    let flags = ["--columns", "1,2,3", "--types", "t.npy", "--train", "1", "--output", "g.graph"];
+    let arrays = ["--features", "x.npy", "--labels", "y.npy"];
+    let made = run(&[&["import", "e.csv"], &flags[..], &arrays].concat());
+    assert_eq!(made.stderr, "wrote g.graph: 3 vertices, 3 edges with weights\n");
+    run(&["partition", "g.graph", "--parts", "2", "--method", "hash", "--output", "p.graph"]);
+    for file in ["g.graph", "p.graph"] {
+        let info = json(&run(&["info", file, "--json"]).stdout).remove(0);
+        assert_eq!(info["types"], serde_json::json!([2, 0, 1]), "{file}");
+        let [min, max] = ["min", "max"].map(|name| info["weights"][name].as_f64().unwrap());
+        assert_eq!((min, max), (0.0, 2.0), "{file}");
+        let text = run(&["info", file]).stdout;
+        assert!(text.contains("0 to 2, mean 0.83"), "{text}");
+    }
+    let train = ["train", "g.graph", "--sampler", "weighted", "--passes", "1", "--fan-outs", "1"];
+    run(&train);
+    run(&["import", "m.mtx", "--unweighted", "--output", "u.graph"]);
+    let at_least = "expected a finite number of at least 0\nhint: --unweighted";
+    run(&[&["import", "e.csv", "--columns", "1,2", "--output", "n.graph"], &arrays[..]].concat());
+    for (words, expected) in [
+        (&["import", "m.mtx"][..], &*format!("m.mtx: line 3: weight -4, {at_least}")),
+        (
+            &["import", "e.csv", "--columns", "1,2,3", "--unweighted"],
+            "--unweighted with a column of weights in --columns, expected one of them\n",
+        ),
+        (
+            &["import", "e.csv", "--columns", "1,2", "--types", "e.csv"],
+            "e.csv: no array of NumPy\n",
+        ),
+        (&["train", "n.graph", "--sampler", "weighted"], "n.graph has no weights\nhint: "),
+        (
+            &["train", "g.graph", "--sampler", "weighted", "--model", "gcn"],
+            "--sampler weighted with --model gcn, whose sum is that of all edges\nhint: ",
+        ),
+        (
+            &["train", "g.graph", "--sampler", "weighted", "--fan-outs", "-1"],
+            "--sampler weighted with --fan-outs of -1, which draw nothing\nhint: ",
+        ),
+    ] {
+        let output = if words[0] == "import" { &["--output", "o.graph"][..] } else { &[] };
+        let ended = folder.run(&[&["graph"], words, output].concat());
+        assert_eq!(ended.code, Some(2), "{words:?} {}", ended.stderr);
+        let expected = format!("error: {expected}");
+        assert!(ended.stderr.starts_with(&expected), "{words:?} {}", ended.stderr);
+    }
 }
 
 #[test]

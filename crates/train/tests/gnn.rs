@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use thinwire_graph::{Adjacency, Batches, FanOut};
+use thinwire_graph::{Adjacency, Batches, Draw, FanOut};
 use thinwire_loader::Features;
 use thinwire_rows::{Format, Frozen};
 use thinwire_testkit::{Network, spawn};
@@ -19,6 +19,7 @@ fn settings(model: Model) -> Settings {
         hidden: 4,
         heads: 2,
         fan_outs: vec![FanOut::All; 2],
+        draw: Draw::Distinct,
         learning_rate: 0.05,
         weight_decay: 0.01,
         dropout: 0.0,

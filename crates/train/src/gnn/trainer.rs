@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use safetensors::tensor::{Dtype, TensorView};
-use thinwire_graph::{Adjacency, Batches, FanOut, Frontier, Position, Sampling};
+use thinwire_graph::{Adjacency, Batches, Draw, FanOut, Frontier, Position, Sampling, Weights};
 use thinwire_link::Link;
 use thinwire_loader::{Batch, Features, Loader, Options};
 use thinwire_rows::Format;
@@ -49,6 +49,8 @@ pub struct Settings {
     pub heads: usize,
     /// Fan-out of each layer's hop, that of the seeds first.
     pub fan_outs: Vec<FanOut>,
+    /// Way to draw in-neighbours.
+    pub draw: Draw,
     /// Learning rate of Adam.
     pub learning_rate: f32,
     /// Times the values of matrices, added to their gradients.
@@ -249,7 +251,7 @@ fn load(
     (batches, rank): (Batches, u32),
 ) -> Result<Loader, Error> {
     let fan_outs = settings.fan_outs.clone();
-    let sampling = Sampling { fan_outs, frontier: Frontier::All, ..Sampling::new(&[]) };
+    let sampling = Sampling { fan_outs, frontier: Frontier::All, draw: settings.draw.clone() };
     let options = Options { threads: settings.threads, ..Options::new(sampling, rank) };
     let loader = Loader::start(task.graph.clone(), batches, task.features.clone(), options);
     loader.map_err(unloaded)
@@ -276,12 +278,26 @@ fn facts(task: &Task, batches: &Batches, settings: &Settings) -> Vec<(String, St
         fact("features", format!("{} {}", task.columns, task.format)),
         fact("the model", format!("{model} of {hidden} hidden outputs, {heads} heads")),
         fact("fan-outs", hops.join(",")),
+        fact("draws", draw(&settings.draw)),
         fact("training vertices", format!("{} in {} steps", trained.join(","), batches.steps())),
         fact(
             "the recipe",
             format!("rate {learning_rate}, decay {weight_decay}, dropout {dropout}, seed {seed}"),
         ),
     ]
+}
+
+fn draw(draw: &Draw) -> String {
+    let by = |how: &str, weights: &Weights| {
+        let hash = thinwire_wire::checksum(bytemuck::cast_slice(weights.values()));
+        format!("{how} by weights {hash:08x}")
+    };
+    match draw {
+        Draw::Distinct => "distinct".to_owned(),
+        Draw::Repeated => "repeated".to_owned(),
+        Draw::Weighted(weights) => by("distinct", weights),
+        Draw::WeightedRepeated(weights) => by("repeated", weights),
+    }
 }
 
 fn fan_out(fan_out: &FanOut) -> String {

@@ -1,5 +1,6 @@
 //! `thinwire graph`: graph neural networks, and the files of their graphs.
 
+mod arrays;
 mod features;
 mod generate;
 mod import;

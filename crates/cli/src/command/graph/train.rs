@@ -5,8 +5,9 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use anyhow::{Context, Result, anyhow};
+use clap::ValueEnum;
 use serde::Serialize;
-use thinwire_graph::{Batches, Split, Store};
+use thinwire_graph::{Batches, Draw, Split, Store};
 use thinwire_job::{Form, Place};
 use thinwire_link::Link;
 use thinwire_plan::report::counted;
@@ -54,6 +55,9 @@ pub struct Args {
         value_parser = clap::value_parser!(i64).range(-1..=i64::from(u32::MAX))
     )]
     fan_outs: Vec<i64>,
+    /// Way to draw in-neighbours: uniform, or weighted, in proportion to the weights of edges
+    #[arg(long, value_name = "SAMPLER", default_value = "uniform")]
+    sampler: Sampler,
     /// Seeds of a batch on a rank
     #[arg(long, value_name = "N", default_value_t = 256, value_parser = clap::value_parser!(u32).range(1..))]
     batch: u32,
@@ -91,6 +95,15 @@ pub struct Args {
     link: link::Settings,
     #[command(flatten)]
     place: Flags,
+}
+
+/// Ways to draw in-neighbours, without replacement.
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Sampler {
+    /// Every set is equally likely
+    Uniform,
+    /// In proportion to the weights of edges
+    Weighted,
 }
 
 /// Figures of a pass.
@@ -141,7 +154,31 @@ fn refuse(args: &Args) -> Result<()> {
         let error = anyhow!("--heads with --model {}", args.model);
         return Err(hinted(error, "leave it out, or give --model gat"));
     }
+    let is_weighted = args.sampler == Sampler::Weighted;
+    if is_weighted && args.model == Model::Gcn {
+        let error = anyhow!("--sampler weighted with --model gcn, whose sum is that of all edges");
+        return Err(hinted(error, "give --model sage or gat"));
+    }
+    if is_weighted && args.fan_outs.iter().all(|limit| *limit == -1) {
+        let error = anyhow!("--sampler weighted with --fan-outs of -1, which draw nothing");
+        return Err(hinted(error, "leave it out, or limit a fan-out"));
+    }
     Ok(())
+}
+
+/// Returns the way to draw.
+///
+/// # Errors
+/// If it needs weights, and the graph has none.
+fn draw(args: &Args, store: &Store) -> Result<Draw> {
+    match (args.sampler, store.weights()) {
+        (Sampler::Uniform, _) => Ok(Draw::Distinct),
+        (Sampler::Weighted, Some(weights)) => Ok(Draw::Weighted(Arc::new(weights.clone()))),
+        (Sampler::Weighted, None) => {
+            let error = anyhow!("{} has no weights", store.path().display());
+            Err(hinted(error, "thinwire graph import --columns 1,2,3, or a matrix with values"))
+        }
+    }
 }
 
 /// Opens the graph, and takes the place of a rank or starts all ranks.
@@ -150,7 +187,7 @@ fn start(args: &Args) -> Result<Start<(Arc<Store>, Task, Place)>> {
     file::ensure_place(args.output.as_deref(), "the model", "--output")?;
     let store = Arc::new(Store::open(&args.file)?);
     let task = task(&store)?;
-    Network::new(settings(args, 1).shape(&task))?;
+    Network::new(settings(args, (draw(args, &store)?, 1)).shape(&task))?;
     batches(&store, &Place::alone(Form::Flags), (args.batch, args.seed))?;
     let parts = store.bounds().len().saturating_sub(1).max(1) as u32;
     match ranks::start(&args.place, args.ranks, parts)? {
@@ -169,7 +206,7 @@ fn train(
     let validation = held_out(store, (place, Split::Validation), args.batch)?;
     let test = held_out(store, (place, Split::Test), args.batch)?;
     let exchange = exchange(args, &batches);
-    let settings = settings(args, threads);
+    let settings = settings(args, (draw(args, store)?, threads));
     let mut trainer = Trainer::start(link, (task, batches), settings, exchange)?;
     if place.rank == 0 {
         say(title(args, place, &trainer));
@@ -204,12 +241,13 @@ fn train(
     })
 }
 
-fn settings(args: &Args, threads: usize) -> Settings {
+fn settings(args: &Args, (draw, threads): (Draw, usize)) -> Settings {
     Settings {
         model: args.model,
         hidden: args.hidden as usize,
         heads: args.heads.map_or(HEADS, |heads| heads as usize),
         fan_outs: args.fan_outs.iter().map(fan_out).collect(),
+        draw,
         learning_rate: args.lr,
         weight_decay: args.weight_decay,
         dropout: args.dropout,
