@@ -72,8 +72,14 @@ impl Format {
             let ends = Format::ALL.iter().flat_map(|format| format.suffixes());
             let all: Vec<_> = ends.map(|end| format!(".{end}")).collect();
             let all = all.join(", ");
-            Error::format(format!("a name that ends in '{end}', expected one of {all}"))
-                .of_file(path)
+            let error = format!("a name that ends in '{end}', expected one of {all}");
+            let error = Error::format(error).of_file(path);
+            match end {
+                "parquet" => error.with_hint(
+                    "in Python, read_parquet of thinwire.torch.graph.parquet and save write a file",
+                ),
+                _ => error,
+            }
         })
     }
 }

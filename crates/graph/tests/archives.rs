@@ -130,6 +130,8 @@ fn compressed_texts_are_read_and_errors_name_the_file() {
     fs::write(&path, &bytes[..bytes.len() - 6]).unwrap();
     assert!(read::edges(&path, Format::EdgeList, Options::default()).is_err());
     fs::remove_file(&path).unwrap();
-    let unknown = Format::of(std::path::Path::new("graph.parquet")).unwrap_err().to_string();
-    assert!(unknown.starts_with("graph.parquet: a name that ends in 'parquet', expected one of"));
+    let unknown = Format::of(std::path::Path::new("graph.parquet")).unwrap_err();
+    let message = unknown.to_string();
+    assert!(message.starts_with("graph.parquet: a name that ends in 'parquet', expected one of"));
+    assert!(unknown.hint().unwrap().starts_with("in Python, read_parquet"));
 }

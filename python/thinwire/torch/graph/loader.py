@@ -246,7 +246,9 @@ def named_weights(data: Any, name: str | None, graph: Topology) -> torch.Tensor 
         return None
     found = weights_of(data, graph, name)
     if found is None:
-        raise InvalidError(f'the graph has no {name}, expected weights of edges (weight_attr="{name}")')
+        raise InvalidError(
+            f'the graph has no {name}, expected weights of edges (weight_attr="{name}")'
+        )
     return found
 
 
