@@ -287,6 +287,86 @@ fn a_network_learns_blocks_on_one_rank_and_on_parts() {
 }
 
 #[test]
+fn features_that_are_learned_tell_blocks_apart() {
+    let folder = Folder::new("graph-learned");
+    let blocks = ["--vertices", "800", "--columns", "0", "--train", "0.5", "--output", "g.graph"];
+    let made = folder.run(&[&["graph", "generate", "blocks"], &blocks[..]].concat());
+    assert_eq!(made.code, Some(0), "{}", made.stderr);
+    let train = |ranks: &str| {
+        let flags = ["--features", "learned:16", "--fan-outs", "-1,-1", "--passes", "12"];
+        let batch = if ranks == "1" { "100" } else { "50" };
+        let words = ["graph", "train", "g.graph", "--json", "--ranks", ranks, "--batch", batch];
+        let told = folder.run(&[&words[..], &flags].concat());
+        assert_eq!(told.code, Some(0), "{}", told.stderr);
+        json(&told.stdout)
+    };
+    let [one, two] = [train("1"), train("2")];
+    for (one, two) in one.iter().zip(&two).take(4) {
+        let [one, two] = [one, two].map(|line| line["loss"].as_f64().unwrap());
+        assert!((one - two).abs() < 1e-3 * one, "{one} {two}");
+    }
+    // Four blocks of equal size: chance is 25 %.
+    for lines in [&one, &two] {
+        let accuracy = lines[12]["test_accuracy"].as_f64().unwrap();
+        assert!(accuracy > 0.6, "{accuracy}");
+    }
+    assert!(two[0]["sent_bytes"].as_u64().unwrap() > 0);
+}
+
+#[test]
+fn a_resumed_training_is_the_uninterrupted_one() {
+    let folder = Folder::new("graph-resumed");
+    let blocks = ["--vertices", "300", "--columns", "4", "--train", "0.5", "--output", "g.graph"];
+    assert_eq!(folder.run(&[&["graph", "generate", "blocks"], &blocks[..]].concat()).code, Some(0));
+    let train = |words: &[&str]| {
+        let flags = ["--ranks", "2", "--batch", "25", "--codec", "int8", "--dropout", "0.1"];
+        folder.run(&[&["graph", "train", "g.graph"], &flags[..], words].concat())
+    };
+    let done = |words: &[&str]| {
+        let ended = train(words);
+        assert_eq!(ended.code, Some(0), "{words:?} {}", ended.stderr);
+        ended
+    };
+    let kept = ["--checkpoint-dir", "kept"];
+    let whole = done(&["--passes", "4", "--output", "whole.safetensors"]);
+    done(&[&["--passes", "2"], &kept[..]].concat());
+    let rest = ["--passes", "4", "--resume", "kept", "--output", "rest.safetensors"];
+    let rest = done(&[&rest[..], &kept].concat());
+    assert!(rest.stderr.contains("going on from kept/step-"), "{}", rest.stderr);
+    let [whole, rest] = [whole, rest].map(|ended| {
+        let line = |line: &str| line.split(", sent").next().unwrap().to_owned();
+        // Everything but the seconds.
+        let line = |text: &str| line(text).rsplit_once(", ").map(|(start, _)| start.to_owned());
+        ended.stdout.lines().filter(|it| it.starts_with("pass")).map(line).collect::<Vec<_>>()
+    });
+    assert_eq!(whole[2..], rest);
+    let read = |name: &str| std::fs::read(folder.path().join(name)).unwrap();
+    assert!(read("whole.safetensors") == read("rest.safetensors"));
+    for (words, expected) in [
+        (
+            &["--passes", "4", "--resume", "kept"][..],
+            "has 4 passes, expected fewer than --passes 4\nhint: ",
+        ),
+        (
+            &["--passes", "9", "--resume", "kept", "--hidden", "8"],
+            "is of another training: the model sage of 64 hidden outputs, 4 heads, here sage of 8",
+        ),
+        (
+            &["--passes", "9", "--resume", "kept", "--ranks", "1"],
+            "is of 2 ranks, this training has 1",
+        ),
+        (&["--resume", "gone"], "no checkpoint at gone: manifest.json: "),
+    ] {
+        let ended = match words.contains(&"1") {
+            true => folder.run(&[&["graph", "train", "g.graph", "--batch", "25"], words].concat()),
+            false => train(words),
+        };
+        assert_eq!(ended.code, Some(2), "{words:?} {}", ended.stderr);
+        assert!(ended.stderr.contains(expected), "{words:?} {}", ended.stderr);
+    }
+}
+
+#[test]
 fn a_training_that_cannot_be_is_refused_before_ranks_start() {
     let folder = Folder::new("graph-train-refused");
     std::fs::write(folder.path().join("e.csv"), "0,1\n1,2\n").unwrap();
@@ -305,6 +385,14 @@ fn a_training_that_cannot_be_is_refused_before_ranks_start() {
     for (words, expected) in [
         (&["bare.graph"][..], "bare.graph has no features\nhint: thinwire graph import --features"),
         (&["x.graph"], "x.graph has no labels\nhint: thinwire graph import --labels"),
+        (
+            &["all.graph", "--features", "learned:8"],
+            "--features learned:8, but all.graph has 1 f32\nhint: leave it out",
+        ),
+        (
+            &["bare.graph", "--features", "learned:0"],
+            "invalid value 'learned:0' for '--features <learned:WIDTH>': features 'learned:0', exp",
+        ),
         (&["none.graph"], "none.graph has no training vertices\nhint: "),
         (&["all.graph"], "vertex 2 is for train and has no label\nhint: "),
         (
