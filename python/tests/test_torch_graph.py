@@ -180,12 +180,36 @@ def test_features_have_any_dtype_and_may_be_absent():
         ({"batch_size": 0}, "batch_size 0"),
         ({"layout": "tree"}, 'layout "tree", expected one of edges, blocks'),
         ({"rank": 3, "world": 2}, r"rank 3, expected ranks of 0\.\.2"),
+        ({"weight_attr": "edge_weight"}, "the graph has no edge_weight"),
+        ({"weight_attr": "y"}, r"y is \[60\], expected a tensor \[400\]"),
+        (
+            {"weight_attr": "negative"},
+            "weight of edge 0 is -1, expected a finite number of at least 0",
+        ),
     ],
 )
 def test_bad_arguments_are_named(change, message):
     arguments = {"num_neighbors": [2], "batch_size": 4} | change
+    data = graph()
+    data.negative = -torch.ones(EDGES)
     with pytest.raises(InvalidError, match=message):
-        Loader(graph(), **arguments)
+        Loader(data, **arguments)
+
+
+@pytest.mark.parametrize("replace", [False, True])
+def test_edges_of_weight_zero_are_never_drawn(replace):
+    data = graph()
+    # Of the edges of a vertex, a few at odd places of the list.
+    data.edge_weight = (torch.arange(EDGES) % 2).double() / 3
+    degrees = torch.bincount(data.edge_index[1][1::2], minlength=VERTICES)
+    for batch in Loader(data, [3], 16, weight_attr="edge_weight", replace=replace):
+        assert (batch.e_id % 2 == 1).all()
+        assert torch.equal(batch.edge_weight, data.edge_weight[batch.e_id])
+        assert torch.equal(batch.n_id[batch.edge_index], data.edge_index[:, batch.e_id])
+        found = torch.bincount(batch.edge_index[1], minlength=batch.batch_size)
+        wanted = degrees[batch.n_id[: batch.batch_size]]
+        wanted = 3 * (wanted > 0) if replace else wanted.clamp(max=3)
+        assert torch.equal(found[: batch.batch_size], wanted)
 
 
 def test_a_bad_graph_is_named():
@@ -312,6 +336,39 @@ def test_a_graph_in_a_file_is_the_graph(tmp_path, dtype):
     assert sorted(found) == sorted(set(edges))
 
 
+def test_a_file_keeps_weights_and_types(tmp_path):
+    from thinwire.torch.graph import StoredGraph, save
+
+    path = tmp_path / "graph.tw"
+    data = graph()
+    data.edge_weight, data.node_type = torch.rand(EDGES), torch.arange(VERTICES) % 3
+    data.edge_weight[::2] = 0
+    save(data, path)
+    file = StoredGraph(path)
+    assert torch.equal(file.node_type, data.node_type)
+    known = {
+        (*edge, weight)
+        for *edge, weight in zip(*data.edge_index.tolist(), data.edge_weight.tolist())
+    }
+    for batch in Loader(file, [4], 9, weight_attr="edge_weight"):
+        assert torch.equal(batch.node_type, data.node_type[batch.n_id])
+        ends = batch.n_id[batch.edge_index].tolist()
+        assert {
+            (*edge, weight) for *edge, weight in zip(*ends, batch.edge_weight.tolist())
+        } <= known
+        assert (batch.edge_weight > 0).all()
+    data.edge_weight[7] = float("nan")
+    with pytest.raises(InvalidError, match="is NaN, expected a finite number of at least 0"):
+        save(data, path)
+    data.edge_weight = None
+    data.node_type[5] = -2
+    with pytest.raises(InvalidError, match="type 4294967295 of vertex 5, expected below 65536"):
+        save(data, path)
+    del data.node_type
+    save(data, path)
+    assert StoredGraph(path).edge_weight is None and StoredGraph(path).node_type is None
+
+
 def test_features_of_a_file_may_be_bytes_with_a_scale(tmp_path):
     x = torch.randn(VERTICES, 5)
     x[3] = 0
@@ -362,6 +419,90 @@ def test_stores_of_pyg_have_the_graph(tmp_path, types):
         parts = ({node: n_id}, {kind: edge}, {kind: edge}, {})
         batch = filter_custom_hetero_store(features, graph, *parts)[node]
     assert torch.equal(batch.x, x[n_id]) and torch.equal(batch.y, data.y[n_id])
+
+
+def parquet(path, **columns):
+    import pyarrow
+    from pyarrow import parquet
+
+    parquet.write_table(pyarrow.table(columns), path)
+    return path
+
+
+@pytest.mark.needs("pyarrow")
+def test_parquet_has_the_graph(tmp_path):
+    from thinwire.torch.graph import StoredGraph, save
+    from thinwire.torch.graph.parquet import read_parquet
+
+    data = graph()
+    src, dst = data.edge_index.numpy()
+    weight = torch.rand(EDGES)
+    edges = parquet(tmp_path / "e.parquet", w=weight.numpy(), dst=dst, src=src.astype("uint32"))
+    labels = [None if vertex == 7 else vertex for vertex in range(VERTICES)]
+    rows = data.x.tolist()
+    parts = {f"x{at}": data.x[:, at].numpy() for at in range(3)}
+    nodes = parquet(tmp_path / "v.parquet", x=rows, y=labels, **parts)
+    for features in ("x", ["x0", "x1", "x2"]):
+        read = read_parquet(
+            edges, ("src", "dst", "w"), vertices=nodes, features=features, labels="y"
+        )
+        assert torch.equal(read.edge_index, data.edge_index)
+        assert torch.equal(read.edge_weight, weight) and torch.equal(read.x, data.x)
+        assert read.y.tolist() == [-1 if label is None else label for label in labels]
+        assert read.num_nodes == VERTICES
+    save(read, tmp_path / "graph.tw")
+    file = StoredGraph(tmp_path / "graph.tw")
+    assert (file.num_nodes, file.num_edges, file.num_features) == (VERTICES, EDGES, 3)
+    assert sorted(file.edge_weight.tolist()) == sorted(weight.tolist())
+    assert read_parquet(edges, vertices=99).num_nodes == 99
+    assert not hasattr(read_parquet(edges), "edge_weight")
+
+
+@pytest.mark.needs("pyarrow")
+@pytest.mark.parametrize(
+    "edges, nodes, message",
+    [
+        ({"src": None}, None, "has no column src, expected one of dst, w"),
+        ({"src": [0, None]}, None, "src has no value in row 1"),
+        ({"src": [0, -4]}, None, "src is -4 in row 1, expected vertices from 0 on"),
+        ({"src": [0.5, 1.0]}, None, "src is double, expected whole numbers"),
+        ({"w": [1.0, float("nan")]}, None, "w is nan in row 1, expected finite float32"),
+        ({"w": [1.0, -2.0]}, None, "w is -2.0 in row 1, expected 0 and more"),
+        ({"w": ["a", "b"]}, None, "w is string, expected numbers"),
+        ({}, {"x": [[1.0], [2.0]]}, r"e.parquet has vertex 2, expected 0\.\.2"),
+        ({}, {"x": [[1.0], [2.0, 3.0], [1.0]]}, "x has 2 numbers in row 1, expected 1"),
+        ({}, {"x": [1.0, 2.0, 3.0], "y": [0.5, 1.0, 2.0]}, "y is double, expected whole numbers"),
+        ({}, {"x": [1.0, 2.0, 3.0], "y": [0, -2, 1]}, "y is -2 in row 1, expected classes from 0"),
+    ],
+)
+def test_parquet_that_is_no_graph_is_named(tmp_path, edges, nodes, message):
+    from thinwire.torch.graph.parquet import read_parquet
+
+    columns = {"src": [0, 1], "dst": [1, 2], "w": [1.0, 2.0]} | edges
+    columns = {name: values for name, values in columns.items() if values is not None}
+    arguments = {}
+    if nodes is not None:
+        path = parquet(tmp_path / "v.parquet", **nodes)
+        arguments = {"vertices": path, "features": "x"} | ({"labels": "y"} if "y" in nodes else {})
+    with pytest.raises(InvalidError, match=message):
+        read_parquet(parquet(tmp_path / "e.parquet", **columns), ("src", "dst", "w"), **arguments)
+
+
+@pytest.mark.needs("pyarrow")
+def test_files_that_are_no_parquet_are_named(tmp_path):
+    from thinwire.torch.graph.parquet import read_parquet
+
+    path = tmp_path / "e.parquet"
+    with pytest.raises(InvalidError, match="e.parquet: .*No such file"):
+        read_parquet(path)
+    path.write_bytes(b"PAR1 no file")
+    with pytest.raises(InvalidError, match="e.parquet: "):
+        read_parquet(path)
+    parquet(path, src=[0], dst=[1])
+    with pytest.raises(InvalidError, match="without a file of vertices, expected vertices=FILE"):
+        read_parquet(path, labels="y")
+    with pytest.raises(InvalidError, match=r"columns src, expected those of source, dest"):
+        read_parquet(path, "src")
 
 
 def test_files_that_are_none_are_named(tmp_path):

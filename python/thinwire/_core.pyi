@@ -439,11 +439,14 @@ class GraphFile:
         labels: int | None = None,
         split: int | None = None,
         bounds: list[int] | None = None,
+        weights: int | None = None,
+        types: int | None = None,
     ) -> None:
         """Writes a file. Features are address, columns and format of the rows: "f32", "f16", or "int8",
         which is encoded from f32; labels are the address of i64, below 0 for none; the split is the address
         of bytes: 0 none, 1 training, 2 validation, 3 test. `bounds` are the first vertices of parts, and
-        the number of vertices."""
+        the number of vertices; weights are the address of f32 by positions of edges, and types that of
+        i64."""
     def graph(self) -> Graph:
         """The topology, which shares the file's memory."""
     @property
@@ -456,6 +459,13 @@ class GraphFile:
         """Number of classes, if there are labels."""
     def write_labels(self, address: int) -> None:
         """Writes the labels as i64; -1 where a vertex has none."""
+    @property
+    def extras(self) -> tuple[bool, bool]:
+        """Whether edges have weights, and vertices types."""
+    def write_weights(self, address: int) -> None:
+        """Writes the weights as f32, by positions of edges."""
+    def write_types(self, address: int) -> None:
+        """Writes the type of every vertex as i64."""
     def write_split(self, address: int) -> None:
         """Writes the use of every vertex as bytes: 0 for none, 1 training, 2 validation, 3 test."""
     @property
@@ -472,9 +482,10 @@ class GraphLoader:
         rows: RowSource,
         seeds: tuple[int, int],
         options: str,
+        weights: int | None = None,
     ) -> GraphLoader:
         """Starts the threads. `rows` are the features of all vertices; `seeds` are address and number of
-        i64; `options` are JSON."""
+        i64; `options` are JSON; `weights` are the address of f32, one per edge, by positions of edges."""
     @property
     def steps(self) -> int:
         """Number of batches in a pass."""

@@ -120,11 +120,75 @@ fn columns_of_an_edge_list_are_named_or_refused() {
     let made = import(&["--columns", "2,3"]);
     assert_eq!(made.stderr, "wrote g.graph: 3 vertices, 2 edges\n");
     let same = import(&["--columns", "2,2"]);
-    assert!(same.stderr.contains("columns '2,2', expected two different ones"), "{}", same.stderr);
+    assert!(
+        same.stderr.contains("columns '2,2', expected two or three different ones"),
+        "{}",
+        same.stderr
+    );
     std::fs::write(folder.path().join("none.csv"), "src,dst\n").unwrap();
     let none = folder.run(&["graph", "import", "none.csv", "--output", "n.graph"]);
     let expected = "error: none.csv: no edges and no vertices, expected at least one edge\nhint: ";
     assert!(none.code == Some(2) && none.stderr.starts_with(expected), "{}", none.stderr);
+}
+
+#[test]
+fn weights_and_types_are_kept_shown_and_drawn_by() {
+    let folder = Folder::new("graph-weights");
+    let write = |name: &str, bytes: &[u8]| std::fs::write(folder.path().join(name), bytes).unwrap();
+    write("e.csv", b"src,dst,w\n1,0,0.5\n2,0,2\n0,1,0\n");
+    write("m.mtx", b"%%MatrixMarket matrix coordinate real general\n3 3 1\n2 1 -4\n");
+    write("t.npy", &npy("|u1", "(3,)", &[0, 2, 0]));
+    write("y.npy", &npy("|u1", "(3,)", &[0, 1, 0]));
+    write("x.npy", &npy("<f4", "(3,)", &[0; 12]));
+    let run = |words: &[&str]| {
+        let ended = folder.run(&[&["graph"], words].concat());
+        assert_eq!(ended.code, Some(0), "{words:?} {}", ended.stderr);
+        ended
+    };
+    let flags = ["--columns", "1,2,3", "--types", "t.npy", "--train", "1", "--output", "g.graph"];
+    let arrays = ["--features", "x.npy", "--labels", "y.npy"];
+    let made = run(&[&["import", "e.csv"], &flags[..], &arrays].concat());
+    assert_eq!(made.stderr, "wrote g.graph: 3 vertices, 3 edges with weights\n");
+    run(&["partition", "g.graph", "--parts", "2", "--method", "hash", "--output", "p.graph"]);
+    for file in ["g.graph", "p.graph"] {
+        let info = json(&run(&["info", file, "--json"]).stdout).remove(0);
+        assert_eq!(info["types"], serde_json::json!([2, 0, 1]), "{file}");
+        let [min, max] = ["min", "max"].map(|name| info["weights"][name].as_f64().unwrap());
+        assert_eq!((min, max), (0.0, 2.0), "{file}");
+        let text = run(&["info", file]).stdout;
+        assert!(text.contains("0 to 2, mean 0.83"), "{text}");
+    }
+    let train = ["train", "g.graph", "--sampler", "weighted", "--passes", "1", "--fan-outs", "1"];
+    run(&train);
+    run(&["import", "m.mtx", "--unweighted", "--output", "u.graph"]);
+    let at_least = "expected a finite number of at least 0\nhint: --unweighted";
+    run(&[&["import", "e.csv", "--columns", "1,2", "--output", "n.graph"], &arrays[..]].concat());
+    for (words, expected) in [
+        (&["import", "m.mtx"][..], &*format!("m.mtx: line 3: weight -4, {at_least}")),
+        (
+            &["import", "e.csv", "--columns", "1,2,3", "--unweighted"],
+            "--unweighted with a column of weights in --columns, expected one of them\n",
+        ),
+        (
+            &["import", "e.csv", "--columns", "1,2", "--types", "e.csv"],
+            "e.csv: no array of NumPy\n",
+        ),
+        (&["train", "n.graph", "--sampler", "weighted"], "n.graph has no weights\nhint: "),
+        (
+            &["train", "g.graph", "--sampler", "weighted", "--model", "gcn"],
+            "--sampler weighted with --model gcn, whose sum is that of all edges\nhint: ",
+        ),
+        (
+            &["train", "g.graph", "--sampler", "weighted", "--fan-outs", "-1"],
+            "--sampler weighted with --fan-outs of -1, which draw nothing\nhint: ",
+        ),
+    ] {
+        let output = if words[0] == "import" { &["--output", "o.graph"][..] } else { &[] };
+        let ended = folder.run(&[&["graph"], words, output].concat());
+        assert_eq!(ended.code, Some(2), "{words:?} {}", ended.stderr);
+        let expected = format!("error: {expected}");
+        assert!(ended.stderr.starts_with(&expected), "{words:?} {}", ended.stderr);
+    }
 }
 
 #[test]
@@ -223,6 +287,86 @@ fn a_network_learns_blocks_on_one_rank_and_on_parts() {
 }
 
 #[test]
+fn features_that_are_learned_tell_blocks_apart() {
+    let folder = Folder::new("graph-learned");
+    let blocks = ["--vertices", "800", "--columns", "0", "--train", "0.5", "--output", "g.graph"];
+    let made = folder.run(&[&["graph", "generate", "blocks"], &blocks[..]].concat());
+    assert_eq!(made.code, Some(0), "{}", made.stderr);
+    let train = |ranks: &str| {
+        let flags = ["--features", "learned:16", "--fan-outs", "-1,-1", "--passes", "12"];
+        let batch = if ranks == "1" { "100" } else { "50" };
+        let words = ["graph", "train", "g.graph", "--json", "--ranks", ranks, "--batch", batch];
+        let told = folder.run(&[&words[..], &flags].concat());
+        assert_eq!(told.code, Some(0), "{}", told.stderr);
+        json(&told.stdout)
+    };
+    let [one, two] = [train("1"), train("2")];
+    for (one, two) in one.iter().zip(&two).take(4) {
+        let [one, two] = [one, two].map(|line| line["loss"].as_f64().unwrap());
+        assert!((one - two).abs() < 1e-3 * one, "{one} {two}");
+    }
+    // Four blocks of equal size: chance is 25 %.
+    for lines in [&one, &two] {
+        let accuracy = lines[12]["test_accuracy"].as_f64().unwrap();
+        assert!(accuracy > 0.6, "{accuracy}");
+    }
+    assert!(two[0]["sent_bytes"].as_u64().unwrap() > 0);
+}
+
+#[test]
+fn a_resumed_training_is_the_uninterrupted_one() {
+    let folder = Folder::new("graph-resumed");
+    let blocks = ["--vertices", "300", "--columns", "4", "--train", "0.5", "--output", "g.graph"];
+    assert_eq!(folder.run(&[&["graph", "generate", "blocks"], &blocks[..]].concat()).code, Some(0));
+    let train = |words: &[&str]| {
+        let flags = ["--ranks", "2", "--batch", "25", "--codec", "int8", "--dropout", "0.1"];
+        folder.run(&[&["graph", "train", "g.graph"], &flags[..], words].concat())
+    };
+    let done = |words: &[&str]| {
+        let ended = train(words);
+        assert_eq!(ended.code, Some(0), "{words:?} {}", ended.stderr);
+        ended
+    };
+    let kept = ["--checkpoint-dir", "kept"];
+    let whole = done(&["--passes", "4", "--output", "whole.safetensors"]);
+    done(&[&["--passes", "2"], &kept[..]].concat());
+    let rest = ["--passes", "4", "--resume", "kept", "--output", "rest.safetensors"];
+    let rest = done(&[&rest[..], &kept].concat());
+    assert!(rest.stderr.contains("going on from kept/step-"), "{}", rest.stderr);
+    let [whole, rest] = [whole, rest].map(|ended| {
+        let line = |line: &str| line.split(", sent").next().unwrap().to_owned();
+        // Everything but the seconds.
+        let line = |text: &str| line(text).rsplit_once(", ").map(|(start, _)| start.to_owned());
+        ended.stdout.lines().filter(|it| it.starts_with("pass")).map(line).collect::<Vec<_>>()
+    });
+    assert_eq!(whole[2..], rest);
+    let read = |name: &str| std::fs::read(folder.path().join(name)).unwrap();
+    assert!(read("whole.safetensors") == read("rest.safetensors"));
+    for (words, expected) in [
+        (
+            &["--passes", "4", "--resume", "kept"][..],
+            "has 4 passes, expected fewer than --passes 4\nhint: ",
+        ),
+        (
+            &["--passes", "9", "--resume", "kept", "--hidden", "8"],
+            "is of another training: the model sage of 64 hidden outputs, 4 heads, here sage of 8",
+        ),
+        (
+            &["--passes", "9", "--resume", "kept", "--ranks", "1"],
+            "is of 2 ranks, this training has 1",
+        ),
+        (&["--resume", "gone"], "no checkpoint at gone: manifest.json: "),
+    ] {
+        let ended = match words.contains(&"1") {
+            true => folder.run(&[&["graph", "train", "g.graph", "--batch", "25"], words].concat()),
+            false => train(words),
+        };
+        assert_eq!(ended.code, Some(2), "{words:?} {}", ended.stderr);
+        assert!(ended.stderr.contains(expected), "{words:?} {}", ended.stderr);
+    }
+}
+
+#[test]
 fn a_training_that_cannot_be_is_refused_before_ranks_start() {
     let folder = Folder::new("graph-train-refused");
     std::fs::write(folder.path().join("e.csv"), "0,1\n1,2\n").unwrap();
@@ -241,6 +385,14 @@ fn a_training_that_cannot_be_is_refused_before_ranks_start() {
     for (words, expected) in [
         (&["bare.graph"][..], "bare.graph has no features\nhint: thinwire graph import --features"),
         (&["x.graph"], "x.graph has no labels\nhint: thinwire graph import --labels"),
+        (
+            &["all.graph", "--features", "learned:8"],
+            "--features learned:8, but all.graph has 1 f32\nhint: leave it out",
+        ),
+        (
+            &["bare.graph", "--features", "learned:0"],
+            "invalid value 'learned:0' for '--features <learned:WIDTH>': features 'learned:0', exp",
+        ),
         (&["none.graph"], "none.graph has no training vertices\nhint: "),
         (&["all.graph"], "vertex 2 is for train and has no label\nhint: "),
         (

@@ -4,6 +4,8 @@ use std::ops::Range;
 
 use crate::array::Array;
 use crate::error::Error;
+use crate::lists::Lists;
+use crate::sample::Weights;
 
 /// In-neighbours of every vertex: the vertices that it takes messages from, which samplers draw.
 ///
@@ -61,13 +63,30 @@ impl Adjacency {
     /// # Errors
     /// If an edge has a vertex that is not in `0..vertices`.
     pub fn from_edges(vertices: u32, edges: &[(u32, u32)]) -> Result<Adjacency, Error> {
-        if let Some((source, destination)) = edges.iter().find(|(a, b)| *a.max(b) >= vertices) {
-            let vertex = u64::from(*source.max(destination));
-            return Err(Error::vertex(&format!("edge {source} {destination}"), vertex, vertices));
-        }
-        let mut lists = scatter(vertices, || edges.iter().copied());
+        check_edges(vertices, edges)?;
+        let edges = || edges.iter().map(|(source, destination)| ((*source, ()), *destination));
+        let mut lists = Lists::scatter(vertices, edges);
         lists.sort();
-        Ok(lists.into())
+        Ok(lists.split().0)
+    }
+
+    /// Creates the graph of [`Adjacency::from_edges`] from edges with a weight each, and returns the weights by
+    /// the positions of edges in the graph.
+    ///
+    /// # Errors
+    /// Those of [`Adjacency::from_edges`] and [`Weights::new`], or if there are not as many weights as edges.
+    pub fn from_weighted_edges(
+        vertices: u32,
+        edges: &[(u32, u32)],
+        weights: &[f32],
+    ) -> Result<(Adjacency, Weights), Error> {
+        check_edges(vertices, edges)?;
+        Weights::check_length(weights.len(), edges.len() as u64)?;
+        let entry = |(edge, weight): (&(u32, u32), &f32)| ((edge.0, *weight), edge.1);
+        let mut lists = Lists::scatter(vertices, || edges.iter().zip(weights).map(entry));
+        lists.sort();
+        let (graph, weights) = lists.split();
+        Ok((graph, Weights::new(weights)?))
     }
 
     /// Returns the number of vertices.
@@ -125,17 +144,33 @@ impl Adjacency {
 
     /// Returns the graph with every edge turned: out-neighbours as in-neighbours. Lists ascend.
     pub fn transpose(&self) -> Adjacency {
-        let turned = || self.pairs().map(|(source, destination)| (destination, source));
-        scatter(self.vertices(), turned).into()
+        let turned = || self.pairs().map(|(source, destination)| ((destination, ()), source));
+        Lists::scatter(self.vertices(), turned).split().0
     }
 
     /// Returns the graph in which every edge also goes the other way, without repeated edges. Lists ascend.
     pub fn symmetrized(&self) -> Adjacency {
-        let both = || self.pairs().flat_map(|(a, b)| [(a, b), (b, a)]);
-        let mut lists = scatter(self.vertices(), both);
+        let both = || self.pairs().flat_map(|(a, b)| [((a, ()), b), ((b, ()), a)]);
+        let mut lists = Lists::scatter(self.vertices(), both);
         lists.sort();
         lists.dedup();
-        lists.into()
+        lists.split().0
+    }
+
+    /// Returns the graph of [`Adjacency::symmetrized`] and the weights of its edges: of those that become one,
+    /// the largest.
+    ///
+    /// # Errors
+    /// If there are not as many weights as edges.
+    pub fn symmetrized_with(&self, weights: &Weights) -> Result<(Adjacency, Weights), Error> {
+        Weights::check_length(weights.values().len(), self.edges())?;
+        let weighted = || self.pairs().zip(weights.values());
+        let both = || weighted().flat_map(|((a, b), w)| [((a, *w), b), ((b, *w), a)]);
+        let mut lists = Lists::scatter(self.vertices(), both);
+        lists.sort();
+        lists.dedup();
+        let (graph, weights) = lists.split();
+        Ok((graph, Weights::new(weights)?))
     }
 
     /// Returns all edges as `(source, destination)`, by ascending destination.
@@ -146,65 +181,19 @@ impl Adjacency {
     }
 }
 
-/// Lists of neighbours while a graph is made.
-struct Lists {
-    offsets: Vec<u64>,
-    neighbors: Vec<u32>,
-}
-
-impl Lists {
-    /// Sorts every list.
-    fn sort(&mut self) {
-        for ends in self.offsets.windows(2) {
-            self.neighbors[ends[0] as usize..ends[1] as usize].sort_unstable();
+fn check_edges(vertices: u32, edges: &[(u32, u32)]) -> Result<(), Error> {
+    match edges.iter().find(|(a, b)| *a.max(b) >= vertices) {
+        None => Ok(()),
+        Some((source, destination)) => {
+            let vertex = u64::from(*source.max(destination));
+            Err(Error::vertex(&format!("edge {source} {destination}"), vertex, vertices))
         }
     }
-
-    /// Keeps one of equal neighbours that follow each other in a list.
-    fn dedup(&mut self) {
-        let (mut start, mut kept) = (0, 0);
-        for vertex in 0..self.offsets.len() - 1 {
-            let (first, end) = (kept, self.offsets[vertex + 1] as usize);
-            for at in start..end {
-                let neighbor = self.neighbors[at];
-                if kept == first || self.neighbors[kept - 1] != neighbor {
-                    self.neighbors[kept] = neighbor;
-                    kept += 1;
-                }
-            }
-            (start, self.offsets[vertex + 1]) = (end, kept as u64);
-        }
-        self.neighbors.truncate(kept);
-    }
-}
-
-impl From<Lists> for Adjacency {
-    fn from(lists: Lists) -> Adjacency {
-        let (offsets, neighbors) = (Array::Owned(lists.offsets), Array::Owned(lists.neighbors));
-        Adjacency { offsets, neighbors }
-    }
-}
-
-/// Sorts edges by destination in two passes, in their order per destination (counting sort).
-fn scatter<I: Iterator<Item = (u32, u32)>>(vertices: u32, edges: impl Fn() -> I) -> Lists {
-    let mut offsets = vec![0_u64; vertices as usize + 1];
-    edges().for_each(|(_, destination)| offsets[destination as usize + 1] += 1);
-    for vertex in 0..vertices as usize {
-        offsets[vertex + 1] += offsets[vertex];
-    }
-    let mut places = offsets.clone();
-    let mut neighbors = vec![0; offsets[vertices as usize] as usize];
-    for (source, destination) in edges() {
-        let place = &mut places[destination as usize];
-        neighbors[*place as usize] = source;
-        *place += 1;
-    }
-    Lists { offsets, neighbors }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeSet;
+    use std::collections::{BTreeMap, BTreeSet};
 
     use proptest::prelude::*;
 
@@ -231,6 +220,32 @@ mod tests {
             prop_assert_eq!(graph.pairs().collect::<BTreeSet<_>>(), both);
             prop_assert_eq!(&graph.transpose(), &graph);
         }
+
+        #[test]
+        fn weights_stay_with_their_edges(edges in prop::collection::vec((0_u32..6, 0_u32..6, 0_u8..9), 0..60)) {
+            let (pairs, weights): (Vec<_>, Vec<_>) =
+                edges.iter().map(|&(a, b, weight)| ((a, b), f32::from(weight))).unzip();
+            let (graph, found) = Adjacency::from_weighted_edges(6, &pairs, &weights).unwrap();
+            prop_assert_eq!(&graph, &Adjacency::from_edges(6, &pairs).unwrap());
+            let sorted = |edges: Vec<((u32, u32), f32)>| {
+                let mut edges: Vec<_> = edges.into_iter().map(|(edge, weight)| (edge, weight as u8)).collect();
+                edges.sort_unstable();
+                edges
+            };
+            let weighted = graph.pairs().zip(found.values().iter().copied()).collect();
+            prop_assert_eq!(sorted(weighted), sorted(pairs.into_iter().zip(weights).collect()));
+            let (both, largest) = graph.symmetrized_with(&found).unwrap();
+            prop_assert_eq!(&both, &graph.symmetrized());
+            let mut expected = BTreeMap::new();
+            for (a, b, weight) in edges {
+                for edge in [(a, b), (b, a)] {
+                    let kept = expected.entry(edge).or_insert(weight);
+                    *kept = weight.max(*kept);
+                }
+            }
+            let weighted = both.pairs().zip(largest.values().iter().map(|weight| *weight as u8));
+            prop_assert_eq!(weighted.collect::<BTreeMap<_, _>>(), expected);
+        }
     }
 
     #[test]
@@ -253,5 +268,7 @@ mod tests {
         }
         let error = Adjacency::from_edges(2, &[(0, 1), (5, 1)]).unwrap_err();
         assert_eq!(error.to_string(), "edge 5 1 has vertex 5, expected vertices of 0..2");
+        let error = Adjacency::from_weighted_edges(2, &[(0, 1)], &[]).unwrap_err();
+        assert_eq!(error.to_string(), "0 weights, expected one per edge, 1");
     }
 }

@@ -47,6 +47,10 @@ impl Error {
         Error { kind: Kind::Value, context, hint: None, source: None }
     }
 
+    pub(crate) fn weight(place: &str, weight: &str) -> Error {
+        Error::value(format!("{place} {weight}, expected a finite number of at least 0"))
+    }
+
     pub(crate) fn io(context: &str, error: io::Error) -> Error {
         let context = format!("{context}: {error}");
         Error { kind: Kind::Io, context, hint: None, source: Some(error) }

@@ -27,6 +27,7 @@ mod array;
 mod batches;
 mod error;
 pub mod generate;
+mod lists;
 mod order;
 pub mod partition;
 pub mod read;

@@ -4,7 +4,7 @@
 //! matrix (row to column) or an adjacency list (vertex to successors) calls an edge from a to b is the pair
 //! `(a, b)`. Files may be compressed with gzip. No reader allocates by a number of the file: memory grows
 //! with what was read, and the number of vertices is at most 2^20 plus 64 per edge unless the caller names
-//! one. Values of edges are checked to be there and not kept.
+//! one. Weights of edges are kept unless the options say otherwise.
 
 mod edge_list;
 mod edges;
@@ -24,7 +24,7 @@ use flate2::read::MultiGzDecoder;
 
 pub use edges::Edges;
 pub use npy::{Dense, Dtype, Matrix};
-pub use options::Options;
+pub use options::{Columns, Options, Weighting};
 
 use crate::error::Error;
 
@@ -72,8 +72,14 @@ impl Format {
             let ends = Format::ALL.iter().flat_map(|format| format.suffixes());
             let all: Vec<_> = ends.map(|end| format!(".{end}")).collect();
             let all = all.join(", ");
-            Error::format(format!("a name that ends in '{end}', expected one of {all}"))
-                .of_file(path)
+            let error = format!("a name that ends in '{end}', expected one of {all}");
+            let error = Error::format(error).of_file(path);
+            match end {
+                "parquet" => error.with_hint(
+                    "in Python, read_parquet of thinwire.torch.graph.parquet and save write a file",
+                ),
+                _ => error,
+            }
         })
     }
 }
@@ -93,7 +99,7 @@ pub fn edges(path: &Path, format: Format, options: Options) -> Result<Edges, Err
         let failed = |error| Error::io("cannot open", error);
         let file = BufReader::with_capacity(1 << 20, File::open(path).map_err(failed)?);
         if format == Format::Npz {
-            return npz::edges(file, options.vertices);
+            return npz::edges(file, options);
         }
         match path.extension().is_some_and(|end| end == "gz") {
             false => from_stream(file, format, options),
@@ -112,7 +118,7 @@ pub fn edges(path: &Path, format: Format, options: Options) -> Result<Edges, Err
 /// As [`edges`](edges()), without a path.
 pub fn edges_of_bytes(bytes: &[u8], format: Format, options: Options) -> Result<Edges, Error> {
     match format {
-        Format::Npz => npz::edges(std::io::Cursor::new(bytes), options.vertices),
+        Format::Npz => npz::edges(std::io::Cursor::new(bytes), options),
         _ => from_stream(bytes, format, options),
     }
 }
@@ -150,7 +156,7 @@ fn from_stream(stream: impl BufRead, format: Format, options: Options) -> Result
     let vertices = options.vertices;
     match format {
         Format::EdgeList => edge_list::edges(stream, options),
-        Format::MatrixMarket => matrix_market::edges(stream, vertices),
+        Format::MatrixMarket => matrix_market::edges(stream, options),
         Format::WebGraph => webgraph::edges(stream, vertices),
         Format::Npy | Format::Npz => npz::edges_of_index(&Matrix::read(stream)?, vertices),
     }

@@ -26,3 +26,4 @@ pub use layerwise::{Importance, LayerSampler};
 pub use sampler::Sampler;
 pub use walk::{NO_VERTEX, walk};
 pub use weights::Weights;
+pub(crate) use weights::is_weight;

@@ -1,7 +1,7 @@
 //! Files of graphs, which ranks map into memory and share.
 //!
 //! A file has a header of fixed size and then whole arrays, in the order of `layout.rs`: the topology, and
-//! rows of features, labels, a split and the bounds of parts where the graph has them. All numbers are
+//! rows of features, labels, a split, the bounds of parts, weights of edges and types of vertices where the graph has them. All numbers are
 //! little-endian, and every array begins at a multiple of 64 bytes. Opening reads the topology once, to
 //! check it, and no features; pages are shared by all processes that open the file.
 

@@ -3,7 +3,7 @@
 use std::fs;
 use std::io::{Cursor, Write};
 
-use thinwire_graph::read::{self, Edges, Format, Options, edges_of_bytes};
+use thinwire_graph::read::{self, Edges, Format, Options, Weighting, edges_of_bytes};
 use zip::ZipWriter;
 use zip::write::SimpleFileOptions;
 
@@ -33,18 +33,51 @@ fn read_npz(arrays: &[(&str, Vec<u8>)]) -> Result<Edges, String> {
 
 #[test]
 fn sparse_matrices_of_all_kinds_are_read() {
-    let expected = Edges { vertices: 3, pairs: vec![(0, 1), (0, 2), (2, 0)] };
+    let expected = Edges { vertices: 3, pairs: vec![(0, 1), (0, 2), (2, 0)], weights: None };
     let csr = [("indptr", int32(&[0, 2, 2, 3])), ("indices", int32(&[1, 2, 0]))];
     assert_eq!(read_npz(&csr).unwrap(), expected);
     let csc = [csr[0].clone(), csr[1].clone(), ("format", npy("|S3", "()", b"csc"))];
     let turned = vec![(1, 0), (2, 0), (0, 2)];
-    assert_eq!(read_npz(&csc).unwrap(), Edges { vertices: 3, pairs: turned });
+    assert_eq!(read_npz(&csc).unwrap(), Edges { vertices: 3, pairs: turned, weights: None });
     let coo = [("row", int32(&[0, 0, 2])), ("col", int32(&[1, 2, 0])), ("shape", int32(&[3, 3]))];
     assert_eq!(read_npz(&coo).unwrap(), expected);
     let bytes: Vec<u8> = [0_i64, 0, 2, 1, 2, 0].iter().flat_map(|v| v.to_le_bytes()).collect();
     let index = npy("<i8", "(2, 3)", &bytes);
     assert_eq!(edges_of_bytes(&index, Format::Npy, Options::default()).unwrap(), expected);
     assert_eq!(read_npz(&[("edge_index", index)]).unwrap(), expected);
+}
+
+#[test]
+fn weights_of_matrices_and_indices_are_read() {
+    let reals: Vec<u8> = [0.5_f64, 2.0, 0.0].iter().flat_map(|value| value.to_le_bytes()).collect();
+    let data = ("data", npy("<f8", "(3,)", &reals));
+    let csr = [("indptr", int32(&[0, 2, 2, 3])), ("indices", int32(&[1, 2, 0])), data.clone()];
+    let coo = [("row", int32(&[0, 0, 2])), ("col", int32(&[1, 2, 0])), data.clone()];
+    let csc = [&csr[..], &[("format", npy("|S3", "()", b"csc"))]].concat();
+    let index = npy("<i4", "(2, 3)", &[0_u32, 0, 2, 1, 2, 0].map(u32::to_le_bytes).concat());
+    let index = [("edge_index", index), ("edge_weight", data.1.clone())];
+    for arrays in [&csr[..], &coo, &csc, &index] {
+        let edges = read_npz(arrays).unwrap();
+        assert_eq!(edges.weights, Some(vec![0.5, 2.0, 0.0]));
+        let (graph, weights) = edges.weighted().unwrap();
+        assert_eq!(graph.edges(), 3);
+        assert_eq!(weights.unwrap().values().iter().sum::<f32>(), 2.5);
+    }
+    let dropped = Options { weights: Weighting::Drop, ..Options::default() };
+    assert_eq!(edges_of_bytes(&npz(&csr), Format::Npz, dropped).unwrap().weights, None);
+    let with = |array: Vec<u8>| {
+        let csr = [("indptr", int32(&[0, 1])), ("indices", int32(&[0])), ("data", array)];
+        read_npz(&csr).unwrap_err()
+    };
+    let at_least = "expected a finite number of at least 0";
+    assert_eq!(with(int32(&[-3])), format!("array data: weight of entry 0 is -3, {at_least}"));
+    let nan = f32::NAN.to_le_bytes();
+    let message = format!("array data: weight of entry 0 is NaN, {at_least}");
+    assert_eq!(with(npy("<f4", "(1,)", &nan)), message);
+    let message = "array data: 2 numbers of int32, expected 1 weights, one per edge";
+    assert_eq!(with(int32(&[1, 1])), message);
+    let message = "array data: 1 numbers of text, expected 1 weights, one per edge";
+    assert_eq!(with(npy("|S3", "()", b"abc")), message);
 }
 
 #[test]
@@ -97,6 +130,8 @@ fn compressed_texts_are_read_and_errors_name_the_file() {
     fs::write(&path, &bytes[..bytes.len() - 6]).unwrap();
     assert!(read::edges(&path, Format::EdgeList, Options::default()).is_err());
     fs::remove_file(&path).unwrap();
-    let unknown = Format::of(std::path::Path::new("graph.parquet")).unwrap_err().to_string();
-    assert!(unknown.starts_with("graph.parquet: a name that ends in 'parquet', expected one of"));
+    let unknown = Format::of(std::path::Path::new("graph.parquet")).unwrap_err();
+    let message = unknown.to_string();
+    assert!(message.starts_with("graph.parquet: a name that ends in 'parquet', expected one of"));
+    assert!(unknown.hint().unwrap().starts_with("in Python, read_parquet"));
 }

@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 
 use proptest::prelude::*;
-use thinwire_graph::Adjacency;
 use thinwire_graph::partition::{Method, Options, Parts, Relabelling, Report, closure, partition};
+use thinwire_graph::{Adjacency, Weights};
 
 const VERTICES: u32 = 24;
 
@@ -95,6 +95,14 @@ proptest! {
         let mut expected: Vec<_> = graph.pairs().map(|(a, b)| (b, a)).collect();
         expected.sort_unstable();
         prop_assert_eq!(back, expected);
+        let weight = |(a, b): (u32, u32)| (a * VERTICES + b) as f32;
+        let weights = Weights::new(graph.pairs().map(weight).collect()).unwrap();
+        let expected: Vec<f32> = renamed
+            .pairs()
+            .map(|(a, b)| weight((labels.old[a as usize], labels.old[b as usize])))
+            .collect();
+        let moved = labels.weights(&graph, &weights);
+        prop_assert_eq!(moved.values(), expected);
     }
 }
 

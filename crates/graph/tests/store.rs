@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use thinwire_graph::{Adjacency, Contents, Features, NO_LABEL, Split, Store, write};
+use thinwire_graph::{Adjacency, Contents, Features, NO_LABEL, Split, Store, Weights, write};
 
 /// File that is removed when the test ends.
 struct Temporary(PathBuf);
@@ -29,8 +29,11 @@ fn row(vertex: u32, row: &mut [u8]) {
 
 fn write_full(path: &Path) -> Adjacency {
     let graph = Adjacency::from_edges(3, &[(0, 2), (1, 2), (2, 0)]).unwrap();
+    let weights = Weights::new(vec![0.5, 0.0, 2.0]).unwrap();
     let contents = Contents {
         graph: &graph,
+        weights: Some(&weights),
+        types: Some(&[1, 0, 1]),
         features: Some(Features { format: "int8", columns: 1, width: 5, row: &row }),
         labels: Some(&[4, NO_LABEL, 0]),
         split: Some(&SPLIT),
@@ -47,6 +50,8 @@ fn a_file_reads_as_it_was_written() {
     let store = Store::open(&file.0).unwrap();
     assert_eq!(*store.adjacency(), graph);
     assert_eq!(store.labels(), Some((&[4, NO_LABEL, 0][..], 5)));
+    assert_eq!(store.weights().unwrap().values(), [0.5, 0.0, 2.0]);
+    assert_eq!(store.types(), Some((&[1, 0, 1][..], 2)));
     assert_eq!(store.split().unwrap(), SPLIT);
     assert_eq!(store.vertices_of(Split::Train), [0]);
     assert_eq!((store.bounds(), store.origins()), (&[0, 1, 3][..], &[2, 0, 1][..]));
@@ -65,12 +70,11 @@ fn a_file_of_topology_alone_has_nothing_else() {
     let file = Temporary::new("bare");
     for vertices in [0, 4] {
         let graph = Adjacency::from_edges(vertices, &[]).unwrap();
-        let contents =
-            Contents { graph: &graph, features: None, labels: None, split: None, parts: None };
-        write(&file.0, &contents).unwrap();
+        write(&file.0, &Contents::new(&graph)).unwrap();
         let store = Store::open(&file.0).unwrap();
         assert_eq!(*store.adjacency(), graph);
         assert_eq!((store.features(), store.labels(), store.split()), (None, None, None));
+        assert!(store.weights().is_none() && store.types().is_none());
         assert!(store.bounds().is_empty() && store.origins().is_empty());
         assert!(store.vertices_of(Split::Train).is_empty());
     }
@@ -89,6 +93,9 @@ fn a_changed_file_is_an_error_or_another_graph() {
             Ok(store) => {
                 let graph = store.adjacency();
                 assert!(graph.pairs().all(|(a, b)| a < 3 && b < 3));
+                let weights = store.weights().unwrap().values();
+                assert!(weights.iter().all(|weight| weight.is_finite() && *weight >= 0.0));
+                assert!(store.types().unwrap().0.iter().all(|it| *it < 2));
                 assert!(at >= 128, "byte {at} of the header");
             }
             Err(error) => assert!(!error.to_string().contains('\n'), "{error}"),
@@ -119,8 +126,11 @@ fn errors_name_the_file_and_both_values() {
     later[8] = 2;
     assert_eq!(message(&later), format!("{path}: version 2, expected 1"));
     let graph = Adjacency::from_edges(2, &[]).unwrap();
-    let labels = Some(&[1][..]);
-    let contents = Contents { graph: &graph, features: None, labels, split: None, parts: None };
+    let contents = Contents { labels: Some(&[1]), ..Contents::new(&graph) };
     let error = write(&file.0, &contents).unwrap_err();
     assert_eq!(error.to_string(), format!("{path}: 1 labels, expected 2, one per vertex"));
+    let weights = Weights::new(vec![1.0]).unwrap();
+    let contents = Contents { weights: Some(&weights), ..Contents::new(&graph) };
+    let error = write(&file.0, &contents).unwrap_err();
+    assert_eq!(error.to_string(), format!("{path}: 1 weights, expected one per edge, 0"));
 }

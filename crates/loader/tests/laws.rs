@@ -156,7 +156,7 @@ fn rows_of_a_file_are_those_that_were_written() {
     };
     let features =
         thinwire_graph::Features { format: "any", columns: 3, width: WIDTH as u32, row: &row };
-    let bare = Contents { graph: &graph, features: None, labels: None, split: None, parts: None };
+    let bare = Contents::new(&graph);
     write(&path, &bare).unwrap();
     assert!(Stored::new(Arc::new(Store::open(&path).unwrap())).is_none());
     write(&path, &Contents { features: Some(features), ..bare }).unwrap();

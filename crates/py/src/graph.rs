@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex};
 
 use pyo3::prelude::*;
 use serde::Deserialize;
-use thinwire_graph::{Adjacency, Batches, Draw, FanOut, Frontier, Position, Sampling};
+use thinwire_graph::{Adjacency, Batches, Draw, FanOut, Frontier, Position, Sampling, Weights};
 use thinwire_loader::{Batch, Features, Loader, Options, Policy};
 use thinwire_rows::Source;
 
@@ -91,11 +91,16 @@ struct Described {
 }
 
 impl Described {
-    fn sampling(&self) -> Sampling {
+    fn sampling(&self, weights: Option<Arc<Weights>>) -> Sampling {
         let fan_out = |limit: &Option<u32>| limit.map_or(FanOut::All, FanOut::Limit);
         Sampling {
             fan_outs: self.fan_outs.iter().map(fan_out).collect(),
-            draw: if self.replace { Draw::Repeated } else { Draw::Distinct },
+            draw: match (self.replace, weights) {
+                (false, None) => Draw::Distinct,
+                (true, None) => Draw::Repeated,
+                (false, Some(weights)) => Draw::Weighted(weights),
+                (true, Some(weights)) => Draw::WeightedRepeated(weights),
+            },
             frontier: if self.blocks { Frontier::All } else { Frontier::New },
         }
     }
@@ -135,8 +140,8 @@ impl Described {
         Ok(Features::cached(source, *bytes, policy))
     }
 
-    fn options(&self) -> Options {
-        let mut options = Options::new(self.sampling(), self.rank);
+    fn options(&self, weights: Option<Arc<Weights>>) -> Options {
+        let mut options = Options::new(self.sampling(weights), self.rank);
         options.start = Position { pass: self.pass, step: self.step };
         if self.threads > 0 {
             options.threads = self.threads;
@@ -157,14 +162,16 @@ pub(crate) struct GraphLoader {
 #[pymethods]
 impl GraphLoader {
     /// A loader of the batches of `seeds`, address and number of i64. `rows` are the features of all
-    /// vertices.
+    /// vertices; `weights` are the address of f32, one per edge, in proportion to which neighbours are drawn.
     #[new]
+    #[pyo3(signature = (graph, rows, seeds, options, weights = None))]
     fn new(
         py: Python<'_>,
         graph: &Graph,
         rows: Py<RowSource>,
         seeds: (usize, usize),
         options: &str,
+        weights: Option<usize>,
     ) -> PyResult<GraphLoader> {
         let described: Described = serde_json::from_str(options)
             .map_err(|error| Failure::invalid(format!("options: {error}")))?;
@@ -186,7 +193,9 @@ impl GraphLoader {
         let (steps, features) =
             (batches.steps(), described.features(Arc::clone(&rows.get().source))?);
         let adjacency = Arc::clone(&graph.adjacency);
-        let start = || Loader::start(adjacency, batches, features, described.options());
+        let weights = weights.map(|address| weights_at(address, adjacency.edges() as usize));
+        let options = described.options(weights.transpose()?.map(Arc::new));
+        let start = || Loader::start(adjacency, batches, features, options);
         let loader = py.detach(start).map_err(invalid)?;
         let loader = Arc::new(Mutex::new(Some(loader)));
         Ok(GraphLoader { loader, steps, lifetime: Lifetime::new(), _rows: rows })
@@ -300,6 +309,14 @@ impl GraphBatch {
         }
         Ok(())
     }
+}
+
+/// Copies weights of edges from an address.
+pub(crate) fn weights_at(address: usize, edges: usize) -> PyResult<Weights> {
+    let memory = Memory::new(address, edges * size_of::<f32>())?;
+    let values = memory.bytes().chunks_exact(size_of::<f32>());
+    let value = |bytes: &[u8]| f32::from_ne_bytes(bytes.try_into().expect("chunks of four bytes"));
+    Ok(Weights::new(values.map(value).collect()).map_err(invalid)?)
 }
 
 /// Error of a caller's mistake.

@@ -8,7 +8,7 @@ use thinwire_graph::{Contents, NO_LABEL, Split, Store};
 use thinwire_rows::Frozen;
 
 use crate::error::Failure;
-use crate::graph::{Graph, invalid};
+use crate::graph::{Graph, invalid, weights_at};
 use crate::memory::Memory;
 use crate::row_source::RowSource;
 use crate::row_values::Values;
@@ -29,9 +29,10 @@ impl GraphFile {
 
     /// Writes a file. Features are address, columns and format of the rows: f32, f16, or int8, which is
     /// encoded from f32; labels are the address of i64, below 0 for none; the split is the address of bytes:
-    /// 0 for none, 1 training, 2 validation, 3 test.
+    /// 0 for none, 1 training, 2 validation, 3 test; weights are the address of f32 by positions of edges, and
+    /// types that of i64.
     #[staticmethod]
-    #[pyo3(signature = (path, graph, features = None, labels = None, split = None, bounds = None))]
+    #[pyo3(signature = (path, graph, features = None, labels = None, split = None, bounds = None, weights = None, types = None))]
     #[expect(clippy::too_many_arguments, reason = "keyword arguments of a Python function")]
     fn write(
         py: Python<'_>,
@@ -41,8 +42,13 @@ impl GraphFile {
         labels: Option<usize>,
         split: Option<usize>,
         bounds: Option<Vec<u32>>,
+        weights: Option<usize>,
+        types: Option<usize>,
     ) -> PyResult<()> {
         let vertices = graph.adjacency.vertices() as usize;
+        let edges = graph.adjacency.edges() as usize;
+        let weights = weights.map(|address| weights_at(address, edges)).transpose()?;
+        let types = types.map(|address| Memory::rows(address, vertices)).transpose()?;
         let labels = labels.map(|address| Memory::rows(address, vertices)).transpose()?;
         let split = split.map(|address| Memory::new(address, vertices)).transpose()?;
         let features = features.map(|about| Values::new(about, vertices)).transpose()?;
@@ -50,6 +56,9 @@ impl GraphFile {
             let label = |label: &u64| u32::try_from(*label).unwrap_or(NO_LABEL);
             let labels: Option<Vec<u32>> =
                 labels.map(|labels| labels.numbers().iter().map(label).collect());
+            let number = |number: &u64| u32::try_from(*number).unwrap_or(u32::MAX);
+            let types: Option<Vec<u32>> =
+                types.map(|types| types.numbers().iter().map(number).collect());
             let of_byte = |byte: &u8| Split::from_byte(*byte).unwrap_or(Split::None);
             let split: Option<Vec<Split>> =
                 split.map(|split| split.bytes().iter().map(of_byte).collect());
@@ -67,6 +76,8 @@ impl GraphFile {
             let origins: Vec<u32> = bounds.as_ref().map_or_else(Vec::new, numbers);
             let contents = Contents {
                 graph: &graph.adjacency,
+                weights: weights.as_ref(),
+                types: types.as_deref(),
                 features,
                 labels: labels.as_deref(),
                 split: split.as_deref(),
@@ -118,6 +129,30 @@ impl GraphFile {
             *place = if *label == NO_LABEL { u64::MAX } else { u64::from(*label) };
         }
         Ok(())
+    }
+
+    /// Writes the weights to an address, as f32 by positions of edges.
+    fn write_weights(&self, address: usize) -> PyResult<()> {
+        let weights =
+            self.store.weights().ok_or_else(|| Failure::invalid("the graph has no weights"))?;
+        let bytes: &[u8] = bytemuck::cast_slice(weights.values());
+        Memory::new(address, bytes.len())?.bytes_mut().copy_from_slice(bytes);
+        Ok(())
+    }
+
+    /// Writes the type of every vertex to an address, as i64.
+    fn write_types(&self, address: usize) -> PyResult<()> {
+        let (types, _) =
+            self.store.types().ok_or_else(|| Failure::invalid("the graph has no types"))?;
+        let mut out = Memory::rows(address, types.len())?;
+        out.numbers_mut().iter_mut().zip(types).for_each(|(place, it)| *place = u64::from(*it));
+        Ok(())
+    }
+
+    /// Whether edges have weights, and vertices types.
+    #[getter]
+    fn extras(&self) -> (bool, bool) {
+        (self.store.weights().is_some(), self.store.types().is_some())
     }
 
     /// Writes the use of every vertex to an address, as bytes: 0 for none, 1 training, 2 validation, 3 test.

@@ -3,6 +3,8 @@
 use super::parts::Parts;
 use crate::adjacency::Adjacency;
 use crate::array::Array;
+use crate::lists::sort;
+use crate::sample::Weights;
 
 /// Permutation of vertices: by part, and within a part in their old order.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -42,5 +44,22 @@ impl Relabelling {
         }
         Adjacency::from_arrays(Array::Owned(offsets), Array::Owned(neighbors))
             .expect("a permutation of a graph is one")
+    }
+
+    /// Returns the weights of the edges of this graph from those of the graph with the old numbers.
+    ///
+    /// # Panics
+    /// If there are not as many weights as edges.
+    pub fn weights(&self, graph: &Adjacency, weights: &Weights) -> Weights {
+        let (values, mut moved) = (weights.values(), Vec::with_capacity(weights.values().len()));
+        let mut entries = Vec::new();
+        for vertex in &self.old {
+            let new = graph.neighbors(*vertex).iter().map(|other| self.new[*other as usize]);
+            entries.clear();
+            entries.extend(new.zip(values[graph.range(*vertex)].iter().copied()));
+            sort(&mut entries);
+            moved.extend(entries.iter().map(|(_, weight)| *weight));
+        }
+        Weights::new(moved).expect("weights in another order are weights")
     }
 }

@@ -2,6 +2,7 @@
 
 use crate::adjacency::Adjacency;
 use crate::error::Error;
+use crate::sample::{Weights, is_weight};
 
 /// Vertices that a file without edges may have.
 const VERTICES_FREE: u64 = 1 << 20;
@@ -9,12 +10,14 @@ const VERTICES_FREE: u64 = 1 << 20;
 const VERTICES_PER_EDGE: u64 = 64;
 
 /// Edges of a graph, in the order of a file.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Edges {
     /// Number of vertices, which are `0..vertices`.
     pub vertices: u32,
     /// Source and destination of every edge.
     pub pairs: Vec<(u32, u32)>,
+    /// Weight of every edge, if edges have weights.
+    pub weights: Option<Vec<f32>>,
 }
 
 impl Edges {
@@ -24,6 +27,34 @@ impl Edges {
     /// If an edge has a vertex that is not in `0..vertices`.
     pub fn adjacency(&self) -> Result<Adjacency, Error> {
         Adjacency::from_edges(self.vertices, &self.pairs)
+    }
+
+    /// Returns the lists of in-neighbours, and the weights of their edges by position, if edges have weights.
+    ///
+    /// # Errors
+    /// If an edge has a vertex that is not in `0..vertices`, or a weight is negative or not finite.
+    pub fn weighted(&self) -> Result<(Adjacency, Option<Weights>), Error> {
+        match &self.weights {
+            None => Ok((self.adjacency()?, None)),
+            Some(weights) => {
+                let made = Adjacency::from_weighted_edges(self.vertices, &self.pairs, weights)?;
+                Ok((made.0, Some(made.1)))
+            }
+        }
+    }
+}
+
+/// Returns a weight that an edge can have.
+///
+/// # Errors
+/// If it is negative or not finite; `place` says where it is, and `text` how it is written there.
+pub(super) fn checked(weight: f32, place: &str, text: &str) -> Result<f32, Error> {
+    match is_weight(weight) {
+        true => Ok(weight),
+        false => {
+            let hint = "--unweighted imports the edges without their weights";
+            Err(Error::weight(place, text).with_hint(hint))
+        }
     }
 }
 

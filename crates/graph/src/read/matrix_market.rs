@@ -3,18 +3,28 @@
 use std::io::BufRead;
 
 use super::edges::{Edges, count_vertices};
+use super::options::{Options, Weighting};
 use super::scan::Scan;
 use crate::error::Error;
 
 const BANNER: &str = "a line '%%MatrixMarket matrix coordinate FIELD SYMMETRY'";
+/// Parts of a matrix that stand for all of it.
+const SYMMETRIES: [&str; 4] = ["general", "symmetric", "skew-symmetric", "hermitian"];
 /// Longest word of the first line that matters.
 const WORD_BYTES_MAX: usize = 32;
 
+/// What the first line says of the entries.
+struct Banner {
+    /// Whether half of the matrix stands for all of it.
+    is_symmetric: bool,
+    has_weights: bool,
+}
+
 /// Reads a square matrix in coordinates from 1 on. An entry of a symmetric matrix is an edge in both
-/// directions, unless it is on the diagonal.
-pub(super) fn edges(stream: impl BufRead, named: Option<u32>) -> Result<Edges, Error> {
+/// directions, unless it is on the diagonal. Its value is the weight of the edge.
+pub(super) fn edges(stream: impl BufRead, options: Options) -> Result<Edges, Error> {
     let mut scan = Scan::new(stream);
-    let is_symmetric = read_banner(&mut scan)?;
+    let banner = read_banner(&mut scan, options.weights)?;
     if !scan.skip_comments(b'%')? {
         return Err(scan.error("the end of the file", "a line with rows, columns and entries"));
     }
@@ -23,6 +33,7 @@ pub(super) fn edges(stream: impl BufRead, named: Option<u32>) -> Result<Edges, E
     let entries = scan.number("the number of entries")?;
     scan.end_line()?;
     let (mut pairs, mut found) = (Vec::new(), 0);
+    let mut weights = banner.has_weights.then(Vec::new);
     while scan.skip_comments(b'%')? {
         if found == entries {
             return Err(scan.error("another entry", &format!("{entries} entries")));
@@ -30,11 +41,20 @@ pub(super) fn edges(stream: impl BufRead, named: Option<u32>) -> Result<Edges, E
         found += 1;
         let source = coordinate(&mut scan, "row", rows)?;
         let destination = coordinate(&mut scan, "column", columns)?;
-        scan.word(0)?;
-        scan.word(0)?;
+        let is_mirrored = banner.is_symmetric && source != destination;
+        match &mut weights {
+            Some(weights) => {
+                let weight = scan.weight()?;
+                weights.extend(std::iter::repeat_n(weight, 1 + usize::from(is_mirrored)));
+            }
+            None => {
+                scan.word(0)?;
+                scan.word(0)?;
+            }
+        }
         scan.end_line()?;
         pairs.push((source, destination));
-        if is_symmetric && source != destination {
+        if is_mirrored {
             pairs.push((destination, source));
         }
     }
@@ -42,30 +62,33 @@ pub(super) fn edges(stream: impl BufRead, named: Option<u32>) -> Result<Edges, E
         let expected = format!("{entries} entries");
         return Err(scan.error(&format!("the end of the file after {found} entries"), &expected));
     }
-    let vertices = count_vertices(rows.max(columns), pairs.len(), named)?;
-    Ok(Edges { vertices, pairs })
+    let vertices = count_vertices(rows.max(columns), pairs.len(), options.vertices)?;
+    Ok(Edges { vertices, pairs, weights })
 }
 
-/// Reads the first line. Returns whether half of the matrix stands for all of it.
-fn read_banner<R: BufRead>(scan: &mut Scan<R>) -> Result<bool, Error> {
+/// Reads the first line.
+fn read_banner<R: BufRead>(scan: &mut Scan<R>, weighting: Weighting) -> Result<Banner, Error> {
     let mut words = Vec::new();
     for _ in 0..5 {
         words.push(scan.word(WORD_BYTES_MAX)?.to_lowercase());
     }
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
-    let is_symmetric = match words[..] {
-        ["%%matrixmarket", "matrix", "coordinate", _, "general"] => false,
-        [
-            "%%matrixmarket",
-            "matrix",
-            "coordinate",
-            _,
-            "symmetric" | "skew-symmetric" | "hermitian",
-        ] => true,
+    let (field, symmetry) = match words[..] {
+        ["%%matrixmarket", "matrix", "coordinate", field, symmetry]
+            if SYMMETRIES.contains(&symmetry) =>
+        {
+            (field, symmetry)
+        }
         _ => return Err(scan.error(&format!("'{}'", words.join(" ")), BANNER)),
     };
+    let has_weights = weighting == Weighting::Keep && field != "pattern";
+    if has_weights && (symmetry == "skew-symmetric" || !["real", "integer"].contains(&field)) {
+        let found = format!("values of '{field} {symmetry}'");
+        let hint = "--unweighted imports the edges without their values";
+        return Err(scan.error(&found, "real or integer ones of 0 and more").with_hint(hint));
+    }
     scan.end_line()?;
-    Ok(is_symmetric)
+    Ok(Banner { is_symmetric: symmetry != "general", has_weights })
 }
 
 /// Reads a coordinate of `1..=limit` as a vertex from 0 on.
@@ -79,20 +102,59 @@ fn coordinate<R: BufRead>(scan: &mut Scan<R>, what: &str, limit: u64) -> Result<
 
 #[cfg(test)]
 mod tests {
-    use crate::read::{Edges, Format, Options, edges_of_bytes};
+    use crate::read::{Edges, Format, Options, Weighting, edges_of_bytes};
+
+    fn read_with(text: &str, weights: Weighting) -> Result<Edges, String> {
+        let options = Options { weights, ..Options::default() };
+        let edges = edges_of_bytes(text.as_bytes(), Format::MatrixMarket, options);
+        edges.map_err(|error| error.to_string())
+    }
 
     fn read(text: &str) -> Result<Edges, String> {
-        let edges = edges_of_bytes(text.as_bytes(), Format::MatrixMarket, Options::default());
-        edges.map_err(|error| error.to_string())
+        read_with(text, Weighting::Keep)
     }
 
     #[test]
     fn a_symmetric_matrix_has_both_directions() {
         let text = "%%MatrixMarket matrix coordinate real SYMMETRIC\n% a comment\n\n3 3 2\n2 1 0.5\n3 3 1\n";
-        let expected = Edges { vertices: 3, pairs: vec![(1, 0), (0, 1), (2, 2)] };
-        assert_eq!(read(text).unwrap(), expected);
+        let bare = Edges { vertices: 3, pairs: vec![(1, 0), (0, 1), (2, 2)], weights: None };
+        let weights = Some(vec![0.5, 0.5, 1.0]);
+        assert_eq!(read(text).unwrap(), Edges { weights, ..bare.clone() });
+        assert_eq!(read_with(text, Weighting::Drop).unwrap(), bare);
         let text = "%%MatrixMarket matrix coordinate pattern general\n2 3 1\n1 3";
-        assert_eq!(read(text).unwrap(), Edges { vertices: 3, pairs: vec![(0, 2)] });
+        let expected = Edges { vertices: 3, pairs: vec![(0, 2)], weights: None };
+        assert_eq!(read(text).unwrap(), expected);
+    }
+
+    #[test]
+    fn values_that_are_no_weights_are_refused_or_left_out() {
+        let matrix = |kind: &str, entry: &str| {
+            format!("%%MatrixMarket matrix coordinate {kind}\n2 2 1\n{entry}\n")
+        };
+        let expected = "expected real or integer ones of 0 and more";
+        for (text, message) in [
+            (
+                matrix("real general", "1 2 -1"),
+                "line 3: weight -1, expected a finite number of at least 0".to_owned(),
+            ),
+            (
+                matrix("integer general", "1 2"),
+                "line 3: the end of the line, expected the weight of an edge".to_owned(),
+            ),
+            (
+                matrix("complex hermitian", "1 2 1 0"),
+                format!("line 1: values of 'complex hermitian', {expected}"),
+            ),
+            (
+                matrix("real skew-symmetric", "1 2 1"),
+                format!("line 1: values of 'real skew-symmetric', {expected}"),
+            ),
+        ] {
+            assert_eq!(read(&text).unwrap_err(), message);
+            assert_eq!(read_with(&text, Weighting::Drop).unwrap().pairs[0], (0, 1));
+        }
+        let text = matrix("real general", "1 2 1 1");
+        assert_eq!(read(&text).unwrap_err(), "line 3: '1', expected the end of the line");
     }
 
     #[test]

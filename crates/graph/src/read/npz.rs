@@ -4,8 +4,9 @@ use std::io::{Read, Seek};
 
 use zip::ZipArchive;
 
-use super::edges::{Edges, count_vertices};
+use super::edges::{Edges, checked, count_vertices};
 use super::npy::{Dense, Dtype, Matrix};
+use super::options::{Options, Weighting};
 use crate::error::Error;
 
 /// Members that a compressed matrix may have in front of the names of its arrays.
@@ -39,11 +40,20 @@ fn others<R: Read + Seek>(archive: &ZipArchive<R>, expected: &str) -> Error {
     Error::format(format!("an archive with {names}, expected {expected}"))
 }
 
-/// Reads `indptr` and `indices` (CSR; CSC if `format` says so), `row` and `col` (COO), or `edge_index`.
-pub(super) fn edges(stream: impl Read + Seek, named: Option<u32>) -> Result<Edges, Error> {
-    let mut archive = open(stream)?;
+/// Reads `indptr` and `indices` (CSR; CSC if `format` says so), `row` and `col` (COO), or `edge_index`. Weights
+/// are `data` of a matrix and `edge_weight` of an index.
+pub(super) fn edges(stream: impl Read + Seek, options: Options) -> Result<Edges, Error> {
+    let (mut archive, named) = (open(stream)?, options.vertices);
+    let weighted = |archive: &mut ZipArchive<_>, edges: Edges, name: &str| {
+        if options.weights == Weighting::Drop {
+            return Ok(edges);
+        }
+        let values = member(archive, name)?;
+        let weights = values.map(|values| weights(&values, edges.pairs.len(), name)).transpose()?;
+        Ok(Edges { weights, ..edges })
+    };
     if let Some(index) = member(&mut archive, "edge_index")? {
-        return edges_of_index(&index, named);
+        return weighted(&mut archive, edges_of_index(&index, named)?, "edge_weight");
     }
     for prefix in PREFIXES {
         let mut array = |name: &str| member(&mut archive, &format!("{prefix}{name}"));
@@ -54,10 +64,11 @@ pub(super) fn edges(stream: impl Read + Seek, named: Option<u32>) -> Result<Edge
             if is_turned {
                 edges.pairs.iter_mut().for_each(|(row, column)| std::mem::swap(row, column));
             }
-            return Ok(edges);
+            return weighted(&mut archive, edges, &format!("{prefix}data"));
         }
         if let (Some(rows), Some(columns)) = (array("row")?, array("col")?) {
-            return coordinates(&rows, &columns, shape.as_ref(), named);
+            let edges = coordinates(&rows, &columns, shape.as_ref(), named)?;
+            return weighted(&mut archive, edges, &format!("{prefix}data"));
         }
     }
     Err(others(&archive, "arrays indptr and indices, row and col, or edge_index"))
@@ -82,7 +93,7 @@ pub(super) fn edges_of_index(index: &Matrix, named: Option<u32>) -> Result<Edges
         pairs.push((source, destination));
     }
     let vertices = count_vertices(found, pairs.len(), named)?;
-    Ok(Edges { vertices, pairs })
+    Ok(Edges { vertices, pairs, weights: None })
 }
 
 fn compressed(
@@ -137,12 +148,25 @@ fn finish(pairs: Vec<(u32, u32)>, count: u64, named: Option<u32>) -> Result<Edge
     let vertices = count_vertices(count, pairs.len(), named)?;
     let outside = pairs.iter().position(|(a, b)| *a.max(b) >= vertices);
     match outside {
-        None => Ok(Edges { vertices, pairs }),
+        None => Ok(Edges { vertices, pairs, weights: None }),
         Some(at) => {
             let (a, b) = pairs[at];
             Err(Error::vertex(&format!("entry {at}"), u64::from(a.max(b)), vertices))
         }
     }
+}
+
+/// Reads a weight per edge.
+fn weights(values: &Matrix, edges: usize, name: &str) -> Result<Vec<f32>, Error> {
+    if matches!(values.dtype, Dtype::Text(_)) || values.len() != edges {
+        let found = format!("array {name}: {} numbers of {}", values.len(), values.dtype);
+        return Err(Error::format(format!("{found}, expected {edges} weights, one per edge")));
+    }
+    let weight = |at: usize| {
+        let weight = values.real(at);
+        checked(weight, &format!("array {name}: weight of entry {at} is"), &weight.to_string())
+    };
+    (0..edges).map(weight).collect()
 }
 
 fn vertex(array: &Matrix, at: usize) -> Result<u32, Error> {

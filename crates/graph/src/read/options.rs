@@ -2,26 +2,60 @@
 
 use crate::error::Error;
 
-/// Facts about a file that the caller knows.
+/// Facts about a file that the caller knows, and what of it is wanted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Options {
     /// Number of vertices, where the caller knows it.
     pub vertices: Option<u32>,
-    /// Columns of the source and of the destination in an edge list, from 1 on. Without them lines must have
-    /// two columns.
-    pub columns: Option<(u32, u32)>,
+    /// Columns of an edge list. Without them lines must have two columns.
+    pub columns: Option<Columns>,
+    /// What happens to weights of edges.
+    pub weights: Weighting,
 }
 
-impl Options {
-    pub(super) fn check(&self) -> Result<(), Error> {
-        match self.columns {
-            Some((source, destination))
-                if source.min(destination) == 0 || source == destination =>
-            {
-                let what = format!("columns {source} and {destination}");
-                Err(Error::value(format!("{what}, expected two different ones from 1 on")))
-            }
-            _ => Ok(()),
+/// Columns of an edge list, from 1 on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Columns {
+    /// Column of the source.
+    pub source: u32,
+    /// Column of the destination.
+    pub destination: u32,
+    /// Column of the weight, if edges have any.
+    pub weight: Option<u32>,
+}
+
+/// Use of the weights of edges that a file has.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Weighting {
+    /// They are kept; weights that no edge can have are an error.
+    #[default]
+    Keep,
+    /// They are left out, and may be of any sort.
+    Drop,
+}
+
+impl Columns {
+    /// Returns the columns that are read with a use of weights.
+    pub(super) fn kept(self, weights: Weighting) -> Columns {
+        match weights {
+            Weighting::Keep => self,
+            Weighting::Drop => Columns { weight: None, ..self },
         }
+    }
+
+    /// Returns the last column that is read.
+    pub(super) fn last(&self) -> u32 {
+        self.source.max(self.destination).max(self.weight.unwrap_or(0))
+    }
+
+    pub(super) fn check(&self) -> Result<(), Error> {
+        let Columns { source, destination, weight } = *self;
+        let is_same = source == destination || [source, destination].map(Some).contains(&weight);
+        if !is_same && source.min(destination).min(weight.unwrap_or(1)) > 0 {
+            return Ok(());
+        }
+        let weight = weight.map_or_else(String::new, |weight| format!(", weight {weight}"));
+        let what = format!("columns of source {source}, destination {destination}{weight}");
+        Err(Error::value(format!("{what}, expected different ones from 1 on")))
     }
 }

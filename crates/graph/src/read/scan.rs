@@ -2,7 +2,11 @@
 
 use std::io::BufRead;
 
+use super::edges::checked;
 use crate::error::Error;
+
+/// Longest number of a weight in bytes.
+const WEIGHT_BYTES_MAX: usize = 64;
 
 /// Text that is read once, number by number; nothing of it is kept.
 pub(super) struct Scan<R> {
@@ -148,6 +152,33 @@ impl<R: BufRead> Scan<R> {
             Ok(vertex) if vertex < u32::MAX => Ok(vertex),
             _ => Err(self.error(&format!("vertex {number}"), "vertices below 4294967295")),
         }
+    }
+
+    /// Reads the weight of an edge.
+    ///
+    /// # Errors
+    /// If there is none before the end of the line, or it is no finite number of at least 0.
+    pub fn weight(&mut self) -> Result<f32, Error> {
+        let mut word = Vec::new();
+        self.skip_blanks()?;
+        let is_end = |byte: &u8| byte.is_ascii_whitespace() || *byte == b',';
+        while let Some(byte) = self.peek()?.filter(|byte| !is_end(byte)) {
+            if word.len() == WEIGHT_BYTES_MAX {
+                let expected = format!("at most {WEIGHT_BYTES_MAX} bytes");
+                return Err(self.error("a longer weight", &expected));
+            }
+            word.push(byte);
+            self.stream.consume(1);
+        }
+        if word.is_empty() {
+            let end = if self.peek()?.is_none() { "the file" } else { "the line" };
+            return Err(self.error(&format!("the end of {end}"), "the weight of an edge"));
+        }
+        let text = word.escape_ascii().to_string();
+        let Ok(weight) = text.parse() else {
+            return Err(self.error(&format!("'{text}'"), "the weight of an edge"));
+        };
+        checked(weight, &format!("line {}: weight", self.line), &text)
     }
 
     /// Passes the end of a line.

@@ -10,6 +10,7 @@ use super::block::{Block, Sample};
 use super::draw::{Drawer, FanOut, Frontier, Sampling};
 use super::numbering::Numbering;
 use super::stream::Stream;
+use super::weights::Weights;
 use crate::adjacency::Adjacency;
 use crate::error::Error;
 
@@ -45,11 +46,8 @@ impl Sampler {
     /// # Errors
     /// If there are not as many weights as edges, or a vertex has 2^32 in-neighbours and more.
     pub fn new(graph: &Adjacency, sampling: Sampling) -> Result<Sampler, Error> {
-        if let Some(weights) = sampling.weights()
-            && weights.len() as u64 != graph.edges()
-        {
-            let (found, edges) = (weights.len(), graph.edges());
-            return Err(Error::length(format!("{found} weights, expected one per edge, {edges}")));
+        if let Some(weights) = sampling.weights() {
+            Weights::check_length(weights.len(), graph.edges())?;
         }
         if let Some(vertex) = (0..graph.vertices()).find(|v| graph.degree(*v) > u32::MAX as usize) {
             let (degree, most) = (graph.degree(vertex), u32::MAX);

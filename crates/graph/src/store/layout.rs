@@ -7,16 +7,18 @@
 //! | 12 | CRC-32 of bytes 16..128, u32 |
 //! | 16 | edges, u64 |
 //! | 24 | vertices, u32 |
-//! | 28 | arrays that the file has, u32: 1 features, 2 labels, 4 split, 8 parts |
+//! | 28 | arrays that the file has, u32: 1 features, 2 labels, 4 split, 8 parts, 16 weights, 32 types |
 //! | 32 | columns of a row of features, u32 |
 //! | 36 | width of a row of features in bytes, u32 |
 //! | 40 | name of the format of features, 8 bytes, zeros at the end |
 //! | 48 | classes of labels, u32 |
 //! | 52 | parts, u32 |
+//! | 56 | types of vertices, u32 |
 //!
 //! The rest of the header is zero. Arrays: offsets (u64, one more than vertices), neighbours (u32),
-//! features (rows of bytes), labels (u32), split (u8), bounds of parts (u32, one more than parts), and the
-//! vertices as they were numbered before parts were made (u32).
+//! features (rows of bytes), labels (u32), split (u8), bounds of parts (u32, one more than parts), the
+//! vertices as they were numbered before parts were made (u32), weights (f32, one per neighbour), and types of
+//! vertices (u32).
 
 use std::ops::Range;
 
@@ -28,6 +30,8 @@ use crate::error::Error;
 const VERSION: u32 = 1;
 /// Longest name of a format of features.
 pub(super) const FORMAT_BYTES_MAX: usize = 8;
+/// Largest number of types of vertices.
+pub(super) const TYPES_MAX: u32 = 1 << 16;
 /// Size of the header.
 pub(super) const HEADER_BYTES: usize = 128;
 
@@ -38,6 +42,8 @@ const FEATURES: u32 = 1;
 const LABELS: u32 = 2;
 const SPLIT: u32 = 4;
 const PARTS: u32 = 8;
+const WEIGHTS: u32 = 16;
+const TYPES: u32 = 32;
 
 /// Format and place of the rows of features in a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -63,6 +69,9 @@ pub(super) struct Header {
     pub classes: Option<u32>,
     pub has_split: bool,
     pub parts: Option<u32>,
+    pub has_weights: bool,
+    /// Number of types of vertices.
+    pub types: Option<u32>,
 }
 
 /// Bytes of a file at which its arrays are; an array that it does not have is empty.
@@ -75,6 +84,8 @@ pub(super) struct Layout {
     pub split: Range<u64>,
     pub bounds: Range<u64>,
     pub origins: Range<u64>,
+    pub weights: Range<u64>,
+    pub types: Range<u64>,
 }
 
 impl Header {
@@ -92,6 +103,7 @@ impl Header {
         bytes[40..40 + format.len()].copy_from_slice(format.as_bytes());
         bytes[48..52].copy_from_slice(&classes.to_le_bytes());
         bytes[52..56].copy_from_slice(&self.parts.unwrap_or(0).to_le_bytes());
+        bytes[56..60].copy_from_slice(&self.types.unwrap_or(0).to_le_bytes());
         bytes[8..12].copy_from_slice(&VERSION.to_le_bytes());
         let sum = checksum(&bytes[16..]);
         bytes[12..16].copy_from_slice(&sum.to_le_bytes());
@@ -138,8 +150,11 @@ impl Header {
             classes: has(LABELS).then_some(word(48)),
             has_split: has(SPLIT),
             parts: has(PARTS).then_some(word(52)),
+            has_weights: has(WEIGHTS),
+            types: has(TYPES).then_some(word(56)),
         };
-        if header.encode() != *bytes || header.vertices == u32::MAX {
+        let is_possible = header.vertices < u32::MAX && header.types.unwrap_or(0) <= TYPES_MAX;
+        if header.encode() != *bytes || !is_possible {
             return Err(Error::format("a header with values that no graph has".to_owned()));
         }
         Ok(header)
@@ -170,6 +185,8 @@ impl Header {
             split: place(if self.has_split { vertices } else { 0 }, 1),
             bounds: place(of_parts(u64::from(self.parts.unwrap_or(0)) + 1), 4),
             origins: place(of_parts(vertices), 4),
+            weights: place(if self.has_weights { self.edges } else { 0 }, 4),
+            types: place(if self.types.is_some() { vertices } else { 0 }, 4),
         };
         let too_large = || Error::format(format!("{} edges, which no file holds", self.edges));
         Ok((layout, end.ok_or_else(too_large)?))
@@ -181,6 +198,8 @@ impl Header {
             | flag(self.classes.is_some(), LABELS)
             | flag(self.has_split, SPLIT)
             | flag(self.parts.is_some(), PARTS)
+            | flag(self.has_weights, WEIGHTS)
+            | flag(self.types.is_some(), TYPES)
     }
 }
 
@@ -203,15 +222,18 @@ mod tests {
 
     fn header() -> impl Strategy<Value = Header> {
         let features = prop::option::of(("[a-z0-9]{1,8}", 0_u32..99, 1_u32..99));
-        let rest = (prop::option::of(0_u32..9), any::<bool>(), prop::option::of(0_u32..9));
+        let number = || prop::option::of(0_u32..9);
+        let rest = (number(), any::<bool>(), number(), any::<bool>(), number());
         (0_u32..1000, 0_u64..1 << 40, features, rest).prop_map(
-            |(vertices, edges, features, (classes, has_split, parts))| Header {
+            |(vertices, edges, features, (classes, has_split, parts, has_weights, types))| Header {
                 vertices,
                 edges,
                 features,
                 classes,
                 has_split,
                 parts,
+                has_weights,
+                types,
             },
         )
     }
@@ -229,9 +251,9 @@ mod tests {
         #[test]
         fn arrays_are_aligned_and_apart(header in header()) {
             let (layout, end) = header.layout().unwrap();
-            let Layout { offsets, neighbors, features, labels, split, bounds, origins } = layout;
+            let Layout { offsets, neighbors, features, labels, split, bounds, origins, weights, types } = layout;
             let mut last = HEADER_BYTES as u64;
-            for array in [offsets, neighbors, features, labels, split, bounds, origins] {
+            for array in [offsets, neighbors, features, labels, split, bounds, origins, weights, types] {
                 prop_assert!(array.start >= last && array.start.is_multiple_of(ALIGNMENT));
                 last = array.end;
             }

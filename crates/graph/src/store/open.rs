@@ -13,6 +13,7 @@ use super::split::Split;
 use crate::adjacency::Adjacency;
 use crate::array::Array;
 use crate::error::Error;
+use crate::sample::Weights;
 
 /// Label of a vertex that has none.
 pub const NO_LABEL: u32 = u32::MAX;
@@ -28,10 +29,11 @@ pub struct Store {
     header: Header,
     layout: Layout,
     adjacency: Adjacency,
+    weights: Option<Weights>,
 }
 
 impl Store {
-    /// Opens a file, and checks its header and its topology, which are read once.
+    /// Opens a file, and checks its header, its topology and weights, which are read once.
     ///
     /// # Errors
     /// If the file cannot be read, is no file of a graph, is damaged, or is shorter or longer than its
@@ -48,6 +50,17 @@ impl Store {
     /// Returns the topology, which borrows from the file.
     pub fn adjacency(&self) -> &Adjacency {
         &self.adjacency
+    }
+
+    /// Returns the weights of edges by their positions, if edges have weights. They borrow from the file.
+    pub fn weights(&self) -> Option<&Weights> {
+        self.weights.as_ref()
+    }
+
+    /// Returns the types of all vertices and the number of types, if vertices have types.
+    pub fn types(&self) -> Option<(&[u32], u32)> {
+        let types = self.header.types?;
+        Some((self.numbers(&self.layout.types), types))
     }
 
     /// Returns where the rows of features are, if vertices have features.
@@ -124,6 +137,11 @@ impl Store {
         {
             return wrong(format!("label {label}, expected labels of 0..{classes}"));
         }
+        if let Some((numbers, types)) = self.types()
+            && let Some(number) = numbers.iter().find(|number| **number >= types)
+        {
+            return wrong(format!("type {number} of a vertex, expected types of 0..{types}"));
+        }
         let uses = self.bytes(&self.layout.split);
         if let Some(byte) = uses.iter().find(|byte| Split::from_byte(**byte).is_none()) {
             return wrong(format!("use {byte} of a vertex, expected 0 to 3"));
@@ -170,7 +188,9 @@ fn open(path: &Path) -> Result<Store, Error> {
     let offsets = Array::mapped(&map, range(&layout.offsets));
     let neighbors = Array::mapped(&map, range(&layout.neighbors));
     let adjacency = Adjacency::from_arrays(offsets, neighbors)?;
-    let store = Store { path: path.to_owned(), map, header, layout, adjacency };
+    let weights = Array::mapped(&map, range(&layout.weights));
+    let weights = header.has_weights.then(|| Weights::from_array(weights)).transpose()?;
+    let store = Store { path: path.to_owned(), map, header, layout, adjacency, weights };
     store.check()?;
     Ok(store)
 }

@@ -4,10 +4,11 @@ use std::fs::{self, File};
 use std::io::{self, BufWriter, Write};
 use std::path::Path;
 
-use super::layout::{FORMAT_BYTES_MAX, HEADER_BYTES, Header, Layout};
+use super::layout::{FORMAT_BYTES_MAX, HEADER_BYTES, Header, Layout, TYPES_MAX};
 use super::split::Split;
 use crate::adjacency::Adjacency;
 use crate::error::Error;
+use crate::sample::Weights;
 use crate::store::NO_LABEL;
 
 /// What a file of a graph gets.
@@ -15,6 +16,10 @@ use crate::store::NO_LABEL;
 pub struct Contents<'a> {
     /// The topology.
     pub graph: &'a Adjacency,
+    /// Weights of all edges.
+    pub weights: Option<&'a Weights>,
+    /// Types of all vertices, from 0 on.
+    pub types: Option<&'a [u32]>,
     /// Features of all vertices.
     pub features: Option<Features<'a>>,
     /// Labels of all vertices, [`NO_LABEL`] where one has none.
@@ -23,6 +28,14 @@ pub struct Contents<'a> {
     pub split: Option<&'a [Split]>,
     /// Bounds of parts, one more than parts, and the numbers that vertices had before parts were made.
     pub parts: Option<(&'a [u32], &'a [u32])>,
+}
+
+impl<'a> Contents<'a> {
+    /// Creates the contents of a file with a topology and nothing else.
+    pub fn new(graph: &'a Adjacency) -> Contents<'a> {
+        let (weights, types, features, labels, split, parts) = (None, None, None, None, None, None);
+        Contents { graph, weights, types, features, labels, split, parts }
+    }
 }
 
 /// Features of all vertices, asked for one row at a time, so that they need not be in memory.
@@ -90,7 +103,17 @@ fn header(contents: &Contents<'_>) -> Result<Header, Error> {
     };
     check("labels", contents.labels.map(<[u32]>::len))?;
     check("uses of vertices", contents.split.map(<[Split]>::len))?;
+    check("types of vertices", contents.types.map(<[u32]>::len))?;
     check("origins of vertices", contents.parts.map(|(_, origins)| origins.len()))?;
+    if let Some(weights) = contents.weights {
+        Weights::check_length(weights.values().len(), contents.graph.edges())?;
+    }
+    let numbers = contents.types.unwrap_or_default().iter();
+    if let Some((vertex, number)) = numbers.enumerate().find(|(_, number)| **number >= TYPES_MAX) {
+        return Err(Error::value(format!(
+            "type {number} of vertex {vertex}, expected below {TYPES_MAX}"
+        )));
+    }
     let features = contents.features.map(|rows| (rows.format.to_owned(), rows.columns, rows.width));
     if let Some((format, ..)) = &features
         && (format.is_empty() || format.len() > FORMAT_BYTES_MAX)
@@ -105,6 +128,8 @@ fn header(contents: &Contents<'_>) -> Result<Header, Error> {
         classes: contents.labels.map(|labels| known(labels).map_or(0, |label| label + 1)),
         has_split: contents.split.is_some(),
         parts: contents.parts.map(|(bounds, _)| bounds.len().saturating_sub(1) as u32),
+        has_weights: contents.weights.is_some(),
+        types: contents.types.map(|types| types.iter().max().map_or(0, |it| it + 1)),
     })
 }
 
@@ -139,7 +164,12 @@ fn write_arrays(
     out.pad(layout.bounds.start)?;
     write_numbers(out, bounds)?;
     out.pad(layout.origins.start)?;
-    write_numbers(out, origins)
+    write_numbers(out, origins)?;
+    out.pad(layout.weights.start)?;
+    let weights = contents.weights.map(Weights::values).unwrap_or_default();
+    weights.iter().try_for_each(|weight| out.write(&weight.to_le_bytes()))?;
+    out.pad(layout.types.start)?;
+    write_numbers(out, contents.types.unwrap_or_default())
 }
 
 fn write_numbers(out: &mut Out, numbers: &[u32]) -> io::Result<()> {

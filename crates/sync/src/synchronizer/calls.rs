@@ -1,6 +1,6 @@
 //! Collective calls between steps, which all ranks make together.
 
-use thinwire_collective::{Group, all_gather, barrier, broadcast};
+use thinwire_collective::{Group, all_gather, all_gather_bytes, barrier, broadcast};
 use thinwire_wire::Rank;
 
 use crate::{Error, Synchronizer};
@@ -40,5 +40,12 @@ impl Synchronizer {
     pub fn gather(&self, mine: &[f32]) -> Result<Vec<f32>, Error> {
         let mine = mine.to_vec();
         self.worker.channel.call(move |group| all_gather(group, &mine))
+    }
+    /// The bytes of all ranks, in rank order, of any lengths.
+    ///
+    /// # Errors
+    /// If a peer is lost.
+    pub fn gather_bytes(&self, mine: Vec<u8>) -> Result<Vec<Vec<u8>>, Error> {
+        self.worker.channel.call(move |group| all_gather_bytes(group, &mine))
     }
 }

@@ -21,7 +21,7 @@ pub struct Layer {
 pub enum Wanted {
     /// Those of the weights.
     Weights,
-    /// Those of the inputs as well.
+    /// Those of the inputs as well: of a network, of the features.
     All,
 }
 

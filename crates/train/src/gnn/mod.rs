@@ -9,11 +9,14 @@
 mod attention;
 mod convolution;
 mod dropout;
+mod frozen;
 mod hop;
 mod layer;
 mod loss;
 mod matrix;
 mod network;
+mod table;
+mod task;
 #[cfg(test)]
 mod tests;
 mod trainer;
@@ -21,10 +24,12 @@ mod trainer;
 use std::fmt;
 
 pub use dropout::Dropout;
+pub use layer::Wanted;
 pub use loss::Figures;
 pub use matrix::Matrix;
 pub use network::{Input, Network, Shape};
-pub use trainer::{Settings, Task, Trainer};
+pub use task::{Rows, Task};
+pub use trainer::{Settings, Trainer};
 
 /// Sort of a network's layers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -50,6 +50,8 @@ pub struct Input<'a> {
     pub graph: &'a Adjacency,
     /// Features of the sample's vertices.
     pub features: Matrix,
+    /// Gradients to compute.
+    pub wanted: Wanted,
 }
 
 impl Network {
@@ -125,7 +127,8 @@ impl Network {
     }
 
     /// Computes the gradients of the mean loss over the seeds, and gives each to `ready` as soon as it is
-    /// complete, by the number of its parameter. Without seeds they are 0. Returns the figures of the seeds.
+    /// complete, by the number of its parameter. Without seeds they are 0. Returns the figures of the seeds, and
+    /// the gradient of the features if it is wanted.
     ///
     /// # Errors
     /// If `ready` fails.
@@ -135,7 +138,7 @@ impl Network {
         input: Input<'_>,
         (labels, dropout): (&[u32], Dropout),
         mut ready: impl FnMut(usize, Vec<f32>) -> Result<(), E>,
-    ) -> Result<Figures, E> {
+    ) -> Result<(Figures, Option<Matrix>), E> {
         let mut x = input.features;
         let mut kept = Vec::new();
         for (number, layer) in self.layers.iter().enumerate() {
@@ -148,21 +151,26 @@ impl Network {
         let figures = cross_entropy(&mut x, labels);
         let mut dy = x;
         for (number, (hop, x, of_layer)) in kept.iter().enumerate().rev() {
-            let wanted = if number == 0 { Wanted::Weights } else { Wanted::All };
+            let wanted = if number == 0 { input.wanted } else { Wanted::All };
             let weights = self.of(number, values);
             let (gradients, dx) =
                 self.layers[number].backward(weights, hop, (x, of_layer), (&dy, wanted));
             for (parameter, gradient) in (self.firsts[number]..).zip(gradients) {
                 ready(parameter, gradient)?;
             }
-            let Some(dx) = dx else { break };
+            let Some(dx) = dx else { return Ok((figures, None)) };
             dy = dx;
+            if number == 0 {
+                // Features may be 0 without having been dropped.
+                dropout.apply(0, &mut dy);
+                return Ok((figures, Some(dy)));
+            }
             // An input is positive if neither ReLU nor dropout has made it 0.
             let scale = dropout.scale();
             let pairs = dy.values_mut().iter_mut().zip(x.values());
             pairs.for_each(|(dy, x)| *dy *= if *x > 0.0 { scale } else { 0.0 });
         }
-        Ok(figures)
+        Ok((figures, None))
     }
 
     fn of<'v>(&self, layer: usize, values: &'v [Vec<f32>]) -> &'v [Vec<f32>] {

@@ -44,7 +44,7 @@ fn features() -> Vec<f32> {
 fn input<'a>(graph: &'a Adjacency, sample: &'a Sample) -> Input<'a> {
     let all = Matrix::new(FEATURES, features());
     let rows = sample.vertices.iter().flat_map(|vertex| all.row(*vertex as usize).to_vec());
-    Input { sample, graph, features: Matrix::new(FEATURES, rows.collect()) }
+    Input { sample, graph, features: Matrix::new(FEATURES, rows.collect()), wanted: Wanted::All }
 }
 
 /// Values that are not 0, biases included.
@@ -55,7 +55,7 @@ fn values(network: &Network, seed: u64) -> Vec<Vec<f32>> {
     (0..).zip(network.parameters()).map(of).collect()
 }
 
-/// Mean loss, and all gradients.
+/// Mean loss, all gradients, and that of the features last.
 fn gradients(
     network: &Network,
     values: &[Vec<f32>],
@@ -67,7 +67,9 @@ fn gradients(
         assert!(std::mem::replace(&mut gradients[parameter], gradient).is_empty());
         Ok::<(), ()>(())
     };
-    let figures = network.gradients(values, input, (labels, dropout), ready).unwrap();
+    let (figures, of_features) =
+        network.gradients(values, input, (labels, dropout), ready).unwrap();
+    gradients.push(of_features.unwrap().into_values());
     (figures.mean_loss(), gradients)
 }
 
@@ -209,6 +211,36 @@ proptest! {
                 prop_assert!((found - expected).abs() < 4e-3 * (1.0 + expected.abs()),
                     "{} {at}: {found}, expected {expected}", network.parameters()[parameter].name);
             }
+        }
+    }
+}
+
+proptest! {
+    #[test]
+    fn the_gradient_of_features_is_a_difference(
+        model in model(), edges in edges(), layers in 1_usize..3, share in 0_u32..2
+    ) {
+        const STEP: f32 = 4e-3;
+        let graph = graph(&edges);
+        let network = Network::new(shape(model, layers)).unwrap();
+        let values = values(&network, 3);
+        let sample = sampled(&graph, &[5, 0, 3], vec![FanOut::Limit(2); layers]);
+        let dropout = Dropout { share: 0.4 * share as f32, key: KEY };
+        let loss_at = |at: usize, change: f32| {
+            let mut input = input(&graph, &sample);
+            input.features.values_mut()[at] += change;
+            gradients(&network, &values, input, (&[2, 0, 1], dropout))
+        };
+        let (loss, found) = loss_at(0, 0.0);
+        let found = found.last().unwrap();
+        prop_assert_eq!(found.len(), FEATURES * sample.vertices.len());
+        for (at, found) in found.iter().enumerate() {
+            let (up, down) = (loss_at(at, STEP).0, loss_at(at, -STEP).0);
+            if (up - 2.0 * loss + down).abs() > 2e-3 * f64::from(STEP) {
+                continue;
+            }
+            let (found, expected) = (f64::from(*found), (up - down) / f64::from(2.0 * STEP));
+            prop_assert!((found - expected).abs() < 4e-3 * (1.0 + expected.abs()), "{at}: {found}, {expected}");
         }
     }
 }

@@ -1,42 +1,25 @@
 //! One rank of a training.
 
-use std::sync::Arc;
-
 use safetensors::tensor::{Dtype, TensorView};
-use thinwire_graph::{Adjacency, Batches, FanOut, Frontier, Position, Sampling};
-use thinwire_link::Link;
-use thinwire_loader::{Batch, Features, Loader, Options};
-use thinwire_rows::Format;
-use thinwire_sync::{Outcome, Synchronizer};
+use thinwire_collective::Group;
+use thinwire_graph::{Batches, Draw, FanOut, Frontier, Position, Sampling};
+use thinwire_loader::{Batch, Loader, Options};
+use thinwire_sync::{Channel, Outcome, Synchronizer};
 
 use super::Model;
 use super::dropout::Dropout;
+use super::layer::Wanted;
 use super::loss::Figures;
 use super::matrix::Matrix;
 use super::network::{Input, Network, Shape};
+use super::table::{self, RowGradients, Table};
+use super::task::{Rows, Task, facts};
 use crate::error::{Error, Kind};
 use crate::{AdamW, AdamWOptions, Pace, Parameter};
 
 /// Adam as its paper has it; the weight decay is part of the gradient.
 const ADAM: AdamWOptions =
     AdamWOptions { beta1: 0.9, beta2: 0.999, epsilon: 1e-8, weight_decay: 0.0 };
-
-/// Graph with features and labels to learn from, the same on all ranks.
-#[derive(Clone, Debug)]
-pub struct Task {
-    /// Topology.
-    pub graph: Arc<Adjacency>,
-    /// Source of the rows of all vertices.
-    pub features: Features,
-    /// Format of a row.
-    pub format: Format,
-    /// Numbers of a row.
-    pub columns: u32,
-    /// Labels of all vertices, below `classes` for those that are trained on.
-    pub labels: Arc<[u32]>,
-    /// Number of classes.
-    pub classes: u32,
-}
 
 /// Settings of a training, the same on all ranks but for the threads.
 #[derive(Clone, Debug)]
@@ -49,6 +32,8 @@ pub struct Settings {
     pub heads: usize,
     /// Fan-out of each layer's hop, that of the seeds first.
     pub fan_outs: Vec<FanOut>,
+    /// Way to draw in-neighbours.
+    pub draw: Draw,
     /// Learning rate of Adam.
     pub learning_rate: f32,
     /// Times the values of matrices, added to their gradients.
@@ -66,7 +51,7 @@ impl Settings {
     pub fn shape(&self, task: &Task) -> Shape {
         Shape {
             model: self.model,
-            features: task.columns as usize,
+            features: task.rows.columns() as usize,
             hidden: self.hidden,
             classes: task.classes as usize,
             layers: self.fan_outs.len(),
@@ -78,26 +63,28 @@ impl Settings {
 /// One rank of a training.
 #[derive(Debug)]
 pub struct Trainer {
-    network: Network,
-    values: Vec<Vec<f32>>,
-    adam: AdamW,
-    sync: Synchronizer,
-    task: Task,
-    settings: Settings,
-    batches: Batches,
-    loader: Loader,
-    position: Position,
-    step: u64,
+    pub(super) network: Network,
+    pub(super) values: Vec<Vec<f32>>,
+    pub(super) adam: AdamW,
+    /// Trained rows of features.
+    pub(super) table: Option<Table>,
+    pub(super) sync: Synchronizer,
+    pub(super) task: Task,
+    pub(super) settings: Settings,
+    pub(super) batches: Batches,
+    pub(super) loader: Loader,
+    pub(super) position: Position,
+    pub(super) step: u64,
     sent_bytes: u64,
 }
 
 impl Trainer {
-    /// Creates a rank before its first step; `batches` has a rank for each of the link.
+    /// Creates a rank before its first step; `batches` has a rank for each of the group.
     ///
     /// # Errors
     /// If sizes do not fit each other, ranks disagree, or a thread cannot be started.
     pub fn start(
-        link: Link,
+        group: Group,
         (task, batches): (Task, Batches),
         settings: Settings,
         exchange: thinwire_sync::Options,
@@ -105,10 +92,18 @@ impl Trainer {
         let network = Network::new(settings.shape(&task))?;
         let named = |it: &Parameter| thinwire_sync::Parameter::new(&it.name, &it.shape);
         let parameters = network.parameters().iter().map(named).collect();
-        let sync = Synchronizer::start(link, parameters, exchange).map_err(Error::exchange)?;
+        let channel = Channel::new(group);
+        let sync = Synchronizer::over(channel, parameters, exchange).map_err(Error::exchange)?;
         sync.agree(&facts(&task, &batches, &settings)).map_err(Error::exchange)?;
-        let loader = load(&task, &settings, (batches.clone(), sync.world().rank().0))?;
+        let place = (sync.world().rank().0, Position::default());
+        let loader = load(&task, &settings, batches.clone(), place)?;
+        let (vertices, rate, seed) = (task.graph.vertices(), settings.learning_rate, settings.seed);
+        let table = match task.rows {
+            Rows::Read { .. } => None,
+            Rows::Learned { columns } => Some(Table::new(vertices, columns as usize, rate, seed)),
+        };
         Ok(Trainer {
+            table,
             values: network.initial(settings.seed),
             adam: AdamW::new(network.parameters()),
             network,
@@ -133,36 +128,43 @@ impl Trainer {
         &self.values
     }
 
-    /// Returns the values as a file of safetensors, by the names of parameters.
+    /// Returns the rows of features that were trained, one after the other, if there are any; the same on all
+    /// ranks.
+    pub fn learned(&self) -> Option<&[f32]> {
+        self.table.as_ref().map(Table::values)
+    }
+
+    /// Returns the values as a file of safetensors, by the names of parameters; trained rows are `features`.
     ///
     /// # Errors
     /// If the format cannot hold them.
     pub fn to_safetensors(&self) -> Result<Vec<u8>, Error> {
         let invalid = |error| Error::new(Kind::Invalid, format!("cannot write values: {error}"));
         let parameters = self.network.parameters().iter().zip(&self.values);
-        let views = parameters.map(|(parameter, values)| {
-            let bytes = bytemuck::cast_slice(values);
-            let view = TensorView::new(Dtype::F32, parameter.shape.clone(), bytes);
-            view.map(|view| (&parameter.name, view))
+        let named = parameters.map(|(it, values)| (&it.name[..], it.shape.clone(), &values[..]));
+        let table = self.table.iter().map(|table| (table::NAME, table.shape(), table.values()));
+        let views = named.chain(table).map(|(name, shape, values)| {
+            let view = TensorView::new(Dtype::F32, shape, bytemuck::cast_slice(values));
+            view.map(|view| (name, view))
         });
         let views = views.collect::<Result<Vec<_>, _>>().map_err(invalid)?;
         safetensors::serialize(views, None).map_err(invalid)
     }
 
-    /// Returns the bytes of gradients that this rank has sent.
+    /// Returns the bytes of gradients that this rank has sent, those of rows included.
     pub fn sent_bytes(&self) -> u64 {
         self.sent_bytes
     }
 
-    /// Trains one pass over the training vertices. Returns the figures of all ranks' seeds, each as it was
-    /// before its step.
+    /// Trains one pass over the training vertices, or the rest of one. Returns the figures of all ranks' seeds,
+    /// each as it was before its step.
     ///
     /// # Errors
     /// If a batch cannot be loaded, or a peer is lost.
     pub fn pass(&mut self) -> Result<Figures, Error> {
         let pass = self.batches.shuffle(self.position.pass);
         let mut figures = Figures::default();
-        for step in 0..self.batches.steps() {
+        for step in self.position.step..self.batches.steps() {
             let own = pass.seeds(step, self.sync.world().rank().0).len();
             let ranks = 0..self.batches.ranks();
             let all: usize = ranks.map(|rank| pass.seeds(step, rank).len()).sum();
@@ -178,11 +180,13 @@ impl Trainer {
     /// As [`Trainer::pass`].
     pub fn evaluate(&mut self, batches: &Batches) -> Result<Figures, Error> {
         let rank = self.sync.world().rank().0;
-        let mut loader = load(&self.task, &self.settings, (batches.clone(), rank))?;
+        let place = (rank, Position::default());
+        let mut loader = load(&self.task, &self.settings, batches.clone(), place)?;
         let mut figures = Figures::default();
         for _ in 0..batches.steps() {
             let batch = loader.next().map_err(unloaded)?;
-            let mut outputs = self.network.outputs(&self.values, self.task.input(&batch));
+            let input = input((&self.task, &self.table), &batch);
+            let mut outputs = self.network.outputs(&self.values, input);
             figures += super::loss::cross_entropy(&mut outputs, &self.task.labels(&batch));
         }
         self.gathered(figures)
@@ -195,7 +199,7 @@ impl Trainer {
         let dropout = Dropout { share: self.settings.dropout, key };
         self.sync.set_share(share).map_err(Error::exchange)?;
         self.sync.begin(self.step).map_err(Error::exchange)?;
-        let (input, labels) = (self.task.input(&batch), self.task.labels(&batch));
+        let (input, labels) = (input((&self.task, &self.table), &batch), self.task.labels(&batch));
         let (sync, values) = (&mut self.sync, &self.values);
         let (parameters, decay) = (self.network.parameters(), self.settings.weight_decay);
         let ready = |index: usize, mut gradient: Vec<f32>| {
@@ -204,17 +208,38 @@ impl Trainer {
             }
             sync.ready(index, &gradient)
         };
-        let figures = self.network.gradients(values, input, (&labels, dropout), ready);
-        let figures = figures.map_err(Error::exchange)?;
-        if self.sync.finish().map_err(Error::exchange)? == Outcome::Averaged {
+        let computed = self.network.gradients(values, input, (&labels, dropout), ready);
+        let (figures, of_rows) = computed.map_err(Error::exchange)?;
+        let outcome = self.sync.finish().map_err(Error::exchange)?;
+        if outcome == Outcome::Averaged {
             let pace = Pace { learning_rate: self.settings.learning_rate, gradient_scale: 1.0 };
             let gradient = |index| self.sync.gradient(index);
             self.adam.update(parameters, &mut self.values, gradient, pace, &ADAM);
+        }
+        if let Some(mut gradient) = of_rows {
+            gradient.values_mut().iter_mut().for_each(|value| *value *= share);
+            self.learn(outcome, &batch.sample().vertices, &gradient)?;
         }
         let buckets = &self.sync.record().buckets;
         self.sent_bytes += buckets.iter().map(|bucket| bucket.sent_bytes).sum::<u64>();
         (self.step, self.position) = (self.step + 1, self.batches.after(self.position));
         Ok(figures)
+    }
+
+    /// Updates the rows that the batches of all ranks used, unless the step is skipped.
+    fn learn(
+        &mut self,
+        outcome: Outcome,
+        vertices: &[u32],
+        gradient: &Matrix,
+    ) -> Result<(), Error> {
+        let Some(table) = &mut self.table else { return Ok(()) };
+        let (gradients, sent) = RowGradients::gather((&self.sync, table), vertices, gradient)?;
+        self.sent_bytes += sent;
+        if outcome == Outcome::Averaged {
+            table.update(&gradients);
+        }
+        Ok(())
     }
 
     /// Returns the sum of the figures of all ranks.
@@ -226,67 +251,31 @@ impl Trainer {
     }
 }
 
-impl Task {
-    fn input<'a>(&'a self, batch: &'a Batch) -> Input<'a> {
-        let columns = self.columns as usize;
-        let mut values = vec![0.0; batch.sample().vertices.len() * columns];
-        self.format.decode(batch.rows(), columns, &mut values);
-        let features = Matrix::new(columns, values);
-        Input { sample: batch.sample(), graph: &self.graph, features }
-    }
-
-    fn labels(&self, batch: &Batch) -> Vec<u32> {
-        let sample = batch.sample();
-        let seeds = sample.vertices[..sample.seeds as usize].iter();
-        seeds.map(|vertex| self.labels[*vertex as usize]).collect()
-    }
+/// Returns a batch with its features, those that it was loaded with or trained ones.
+fn input<'a>((task, table): (&'a Task, &Option<Table>), batch: &'a Batch) -> Input<'a> {
+    let (sample, graph) = (batch.sample(), &*task.graph);
+    let (features, wanted) = match (task.rows.decode(batch), table) {
+        (Some(features), _) => (features, Wanted::Weights),
+        (None, Some(table)) => (table.read(&sample.vertices), Wanted::All),
+        (None, None) => unreachable!("rows that are not read are learned"),
+    };
+    Input { sample, graph, features, wanted }
 }
 
-/// Starts to load the batches of a rank.
-fn load(
+/// Starts to load the batches of a rank from a position on.
+pub(super) fn load(
     task: &Task,
     settings: &Settings,
-    (batches, rank): (Batches, u32),
+    batches: Batches,
+    (rank, start): (u32, Position),
 ) -> Result<Loader, Error> {
     let fan_outs = settings.fan_outs.clone();
-    let sampling = Sampling { fan_outs, frontier: Frontier::All, ..Sampling::new(&[]) };
-    let options = Options { threads: settings.threads, ..Options::new(sampling, rank) };
-    let loader = Loader::start(task.graph.clone(), batches, task.features.clone(), options);
-    loader.map_err(unloaded)
+    let sampling = Sampling { fan_outs, frontier: Frontier::All, draw: settings.draw.clone() };
+    let options = Options { start, threads: settings.threads, ..Options::new(sampling, rank) };
+    let rows = task.rows.source(task.graph.vertices())?;
+    Loader::start(task.graph.clone(), batches, rows, options).map_err(unloaded)
 }
 
 fn unloaded(error: thinwire_loader::Error) -> Error {
     Error::new(Kind::Data, error.to_string())
-}
-
-/// Returns what all ranks must have in common.
-fn facts(task: &Task, batches: &Batches, settings: &Settings) -> Vec<(String, String)> {
-    let Settings {
-        model, hidden, heads, fan_outs, learning_rate, weight_decay, dropout, seed, ..
-    } = settings;
-    let (vertices, edges) = (task.graph.vertices(), task.graph.edges());
-    let labels: &[u8] = bytemuck::cast_slice(&task.labels);
-    let hash = thinwire_wire::checksum(labels);
-    let hops: Vec<String> = fan_outs.iter().map(fan_out).collect();
-    let trained: Vec<String> =
-        (0..batches.ranks()).map(|rank| batches.training(rank).to_string()).collect();
-    let fact = |name: &str, value: String| (name.to_owned(), value);
-    vec![
-        fact("the graph", format!("{vertices} vertices, {edges} edges, labels {hash:08x}")),
-        fact("features", format!("{} {}", task.columns, task.format)),
-        fact("the model", format!("{model} of {hidden} hidden outputs, {heads} heads")),
-        fact("fan-outs", hops.join(",")),
-        fact("training vertices", format!("{} in {} steps", trained.join(","), batches.steps())),
-        fact(
-            "the recipe",
-            format!("rate {learning_rate}, decay {weight_decay}, dropout {dropout}, seed {seed}"),
-        ),
-    ]
-}
-
-fn fan_out(fan_out: &FanOut) -> String {
-    match fan_out {
-        FanOut::All => "all".to_owned(),
-        FanOut::Limit(limit) => limit.to_string(),
-    }
 }

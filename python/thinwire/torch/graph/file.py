@@ -27,7 +27,8 @@ def save(
 
     `data` is as for `Loader`. The file gets `edge_index`, without the order of its edges, `x` [V, F] of
     float32 or float16, `y` (whole numbers [V], below 0 for none), `train_mask`, `val_mask` and
-    `test_mask`, of which a vertex has one. `bounds` are the first vertices of parts, and the number of
+    `test_mask`, of which a vertex has one, `edge_weight` [E], finite and 0 or more, and `node_type` (whole
+    numbers [V] from 0 on). `bounds` are the first vertices of parts, and the number of
     vertices; `thinwire graph partition` makes parts with few edges between them. `format` is that of the
     features: None for that of `x`, "int8" for a scale per row and a byte per value, of finite values.
 
@@ -37,7 +38,7 @@ def save(
     """
     x, y = getattr(data, "x", None), getattr(data, "y", None)
     vertices = len(x) if x is not None else int(data.num_nodes)
-    graph = topology(data.edge_index, vertices).core
+    graph = topology(data.edge_index, vertices)
     features = None
     if x is not None:
         x = on_cpu("x", x.detach()).contiguous()
@@ -45,6 +46,11 @@ def save(
     if y is not None:
         y = y.to("cpu", torch.int64).contiguous()
         check_rows("y", y, vertices)
+    weights = weights_of(data, graph)
+    types = getattr(data, "node_type", None)
+    if types is not None:
+        types = types.to("cpu", torch.int64).contiguous()
+        check_rows("node_type", types, vertices)
     split = torch.zeros(vertices, dtype=torch.uint8)
     for number, name in enumerate(("train_mask", "val_mask", "test_mask"), 1):
         mask = getattr(data, name, None)
@@ -54,7 +60,26 @@ def save(
     labels = None if y is None else y.data_ptr()
     uses = split.data_ptr() if split.any() else None
     parts = None if bounds is None else list(bounds)
-    GraphFile.write(path, graph, features, labels, uses, parts)
+    extras = [None if it is None else it.data_ptr() for it in (weights, types)]
+    GraphFile.write(path, graph.core, features, labels, uses, parts, *extras)
+
+
+def weights_of(data: Any, graph: Topology, name: str = "edge_weight") -> torch.Tensor | None:
+    """Returns the weights of edges by the core's positions, float32 [E]; None if there are none.
+
+    # Errors
+
+    InvalidError if they are not one per edge.
+    """
+    weights = getattr(data, name, None)
+    if weights is None:
+        return None
+    edges = graph.core.edges
+    if not torch.is_tensor(weights) or weights.shape != (edges,):
+        found = list(weights.shape) if torch.is_tensor(weights) else type(weights).__name__
+        raise InvalidError(f"{name} is {found}, expected a tensor [{edges}]")
+    weights = on_cpu(name, weights.detach()).to(torch.float32)
+    return (weights if graph.edges is None else weights[graph.edges]).contiguous()
 
 
 def format_of(x: torch.Tensor, format: str | None) -> str:
@@ -84,7 +109,8 @@ class StoredGraph:
     """Graph in a file of `thinwire graph import` or `generate`, for `Loader`.
 
     Topology and features stay in the file, whose pages all processes of a machine share. `y` has the
-    labels, int64 [V], -1 where a vertex has none; masks are bool [V]. They are None if the file has
+    labels, int64 [V], -1 where a vertex has none; masks are bool [V]; `edge_weight` has the weights of
+    edges, float32 [E], and `node_type` the types of vertices, int64 [V]. They are None if the file has
     none.
     """
 
@@ -109,6 +135,15 @@ class StoredGraph:
         self.train_mask, self.val_mask, self.test_mask = (
             split == number if (split == number).any() else None for number in (1, 2, 3)
         )
+        has_weights, has_types = self._file.extras
+        self.edge_weight: torch.Tensor | None = None
+        if has_weights:
+            self.edge_weight = torch.empty(self.num_edges, dtype=torch.float32)
+            self._file.write_weights(self.edge_weight.data_ptr())
+        self.node_type: torch.Tensor | None = None
+        if has_types:
+            self.node_type = torch.empty(self.num_nodes, dtype=torch.int64)
+            self._file.write_types(self.node_type.data_ptr())
         self.bounds = self._file.bounds
         """First vertices of the parts, and the number of vertices; empty without parts."""
 

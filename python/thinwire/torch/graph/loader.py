@@ -14,10 +14,10 @@ import torch.distributed
 from thinwire._core import GraphBatch, GraphLoader, InvalidError
 from thinwire.server.table import bytes_of
 from thinwire.torch.graph.blocks import blocks_of, edges_of
-from thinwire.torch.graph.file import StoredGraph
+from thinwire.torch.graph.file import StoredGraph, weights_of
 from thinwire.torch.graph.rows import Rows, on_cpu, rows_of_data
 from thinwire.torch.graph.shared import SharedFeatures
-from thinwire.torch.graph.topology import topology
+from thinwire.torch.graph.topology import Topology, topology
 
 LAYOUTS = ("edges", "blocks")
 OWN = ("edge_index", "x", "num_nodes")
@@ -46,6 +46,9 @@ class Loader:
         batch_size: Number of seeds per batch and rank.
         input_nodes: Seeds: a bool mask [V], vertices, or None for all vertices.
         replace: Whether to draw with replacement.
+        weight_attr: Name of the attribute of `data` with the weights of edges [E], in proportion to which
+            neighbours are drawn; finite, 0 and more. An edge of weight 0 is never drawn, except where all
+            in-neighbours are taken.
         shuffle: Whether each pass has another order.
         seed: Seed of orders and samples; equal on all ranks.
         layout: "edges" as PyG's `NeighborLoader`: every vertex draws once, and all layers use all edges.
@@ -68,6 +71,7 @@ class Loader:
         input_nodes: torch.Tensor | None = None,
         *,
         replace: bool = False,
+        weight_attr: str | None = None,
         shuffle: bool = False,
         seed: int = 0,
         layout: str = "edges",
@@ -93,6 +97,7 @@ class Loader:
         stored = isinstance(data, StoredGraph)
         self._topology = data.topology if stored else topology(data.edge_index, self._vertices)
         self._rows = rows_for(data, features, self._vertices)
+        self._weights = named_weights(data, weight_attr, self._topology)
         self._seeds = seeds(input_nodes, self._vertices)
         if rank is None or world is None:
             rank, world = distributed(rank, world)
@@ -160,7 +165,9 @@ class Loader:
         options = {**self._options, "pass": position[0], "step": position[1]}
         self._ahead = position
         seeds = (self._seeds.data_ptr(), len(self._seeds))
-        return GraphLoader(self._topology.core, self._rows.source, seeds, json.dumps(options))
+        weights = None if self._weights is None else self._weights.data_ptr()
+        core, rows = self._topology.core, self._rows.source
+        return GraphLoader(core, rows, seeds, json.dumps(options), weights)
 
     def _keys(self) -> tuple[list[str], list[str]]:
         """Returns the names of other tensors with a row per vertex, and per edge."""
@@ -226,6 +233,23 @@ def rows_for(data: Any, features: SharedFeatures | None, vertices: int) -> Rows:
     if isinstance(data, StoredGraph) and data.num_features:
         return data.rows()
     return rows_of_data(data, vertices)
+
+
+def named_weights(data: Any, name: str | None, graph: Topology) -> torch.Tensor | None:
+    """Returns the weights of edges by the core's positions, if they are asked for.
+
+    # Errors
+
+    InvalidError if there are none, or not one per edge.
+    """
+    if name is None:
+        return None
+    found = weights_of(data, graph, name)
+    if found is None:
+        raise InvalidError(
+            f'the graph has no {name}, expected weights of edges (weight_attr="{name}")'
+        )
+    return found
 
 
 def seeds(input_nodes: torch.Tensor | None, vertices: int) -> torch.Tensor:

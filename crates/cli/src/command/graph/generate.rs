@@ -124,8 +124,7 @@ fn ensure_output(common: &Common) -> Result<()> {
 
 fn write_topology(graph: &Adjacency, common: &Common) -> Result<u8> {
     let split = share::split(graph.vertices(), common.train, common.seed);
-    let split = Some(&split[..]);
-    let contents = Contents { graph, features: None, labels: None, split, parts: None };
+    let contents = Contents { split: Some(&split), ..Contents::new(graph) };
     write(&common.output, &contents)?;
     tell(graph, common);
     Ok(0)
@@ -148,11 +147,10 @@ fn write_blocks(args: &BlockArgs) -> Result<u8> {
     let values = |vertex: u32, columns: &mut [f32]| model.features(vertex, columns);
     with_features((args.format, args.columns), &values, |features| {
         let contents = Contents {
-            graph: &graph,
             features: (args.columns > 0).then_some(features),
             labels: Some(&labels),
             split: Some(&split),
-            parts: None,
+            ..Contents::new(&graph)
         };
         write(&common.output, &contents)
     })?;

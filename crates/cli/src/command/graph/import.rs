@@ -2,15 +2,14 @@
 
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result, anyhow, bail};
+use anyhow::{Result, bail};
 use clap::ValueEnum;
-use thinwire_graph::read::{self, Dtype, Matrix};
-use thinwire_graph::{Contents, NO_LABEL, Split, write};
+use thinwire_graph::read::{self, Columns, Weighting};
+use thinwire_graph::{Adjacency, Contents, Weights, write};
 use thinwire_rows::Format;
 
 use super::features::with_features;
-use super::share;
-use crate::failure::hinted;
+use super::{arrays, share};
 use crate::figures::count;
 use crate::file;
 use crate::output::say;
@@ -30,10 +29,13 @@ pub struct Args {
     /// Number of vertices [default: as the file says, or the highest vertex and those before it]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(..4_294_967_295))]
     vertices: Option<u32>,
-    /// Columns of source and destination in an edge list, from 1 on [default: the only two]
-    #[arg(long, value_name = "N,N", value_parser = parse_columns)]
-    columns: Option<(u32, u32)>,
-    /// Adds the other direction of every edge, and keeps one of equal edges
+    /// Columns of source, destination and perhaps weight in an edge list, from 1 on [default: the only two]
+    #[arg(long, value_name = "N,N[,N]", value_parser = parse_columns)]
+    columns: Option<Columns>,
+    /// Leaves out the weights of edges that a matrix or an index has
+    #[arg(long)]
+    unweighted: bool,
+    /// Adds the other direction of every edge, and keeps one of equal edges, with the largest weight
     #[arg(long)]
     symmetric: bool,
     /// Features: an array of NumPy with a row per vertex
@@ -45,6 +47,9 @@ pub struct Args {
     /// Labels: an array of NumPy with a class per vertex, -1 where a vertex has none
     #[arg(long, value_name = "FILE.npy")]
     labels: Option<PathBuf>,
+    /// Types of vertices: an array of NumPy with a number per vertex, from 0 on
+    #[arg(long, value_name = "FILE.npy")]
+    types: Option<PathBuf>,
     /// Uses of vertices: an array of NumPy with 0 for none, 1 training, 2 validation, 3 test
     #[arg(long, value_name = "FILE.npy", conflicts_with = "train")]
     split: Option<PathBuf>,
@@ -71,21 +76,32 @@ enum From {
     Npz,
 }
 
-/// Reads two columns.
-fn parse_columns(text: &str) -> Result<(u32, u32), String> {
-    let number = |text: &str| text.parse().ok().filter(|number| *number > 0);
-    let pair = text.split_once(',').and_then(|(a, b)| Some((number(a)?, number(b)?)));
-    pair.filter(|(a, b)| a != b)
-        .ok_or_else(|| format!("columns '{text}', expected two different ones such as 1,2"))
+/// Reads two or three columns.
+fn parse_columns(text: &str) -> Result<Columns, String> {
+    let number = |text: &str| text.parse().ok().filter(|number: &u32| *number > 0);
+    let numbers: Vec<Option<u32>> = text.split(',').map(number).collect();
+    let found = match numbers[..] {
+        [Some(source), Some(destination)] => Some(Columns { source, destination, weight: None }),
+        [Some(source), Some(destination), weight @ Some(_)] => {
+            Some(Columns { source, destination, weight })
+        }
+        _ => None,
+    };
+    let is_proper = |it: &Columns| {
+        it.source != it.destination && ![it.source, it.destination].map(Some).contains(&it.weight)
+    };
+    found.filter(is_proper).ok_or_else(|| {
+        format!("columns '{text}', expected two or three different ones such as 1,2 or 1,2,3")
+    })
 }
 
 /// Checks that no file to read is the one to write.
 fn ensure_other_file(args: &Args) -> Result<()> {
-    let read =
-        [Some(&args.input), args.features.as_ref(), args.labels.as_ref(), args.split.as_ref()];
+    let Args { features, labels, types, split, .. } = args;
+    let arrays = [features, labels, types, split].map(Option::as_ref);
+    let read = arrays.into_iter().chain([Some(&args.input)]);
     let target = args.output.canonicalize().ok();
-    match read.into_iter().flatten().find(|it| target.is_some() && it.canonicalize().ok() == target)
-    {
+    match read.flatten().find(|it| target.is_some() && it.canonicalize().ok() == target) {
         Some(path) => bail!("--output is the file that is read, {}", path.display()),
         None => Ok(()),
     }
@@ -98,6 +114,34 @@ fn ensure_other_file(args: &Args) -> Result<()> {
 pub fn run(args: &Args) -> Result<u8> {
     file::ensure_place(Some(&args.output), "the graph", "--output")?;
     ensure_other_file(args)?;
+    let (graph, weights) = topology(args)?;
+    let vertices = graph.vertices();
+    let array = |path: &Option<PathBuf>, read: fn(&Path, u32) -> Result<Vec<u32>>| {
+        path.as_deref().map(|path| read(path, vertices)).transpose()
+    };
+    let labels = array(&args.labels, arrays::labels)?;
+    let types = array(&args.types, arrays::types)?;
+    let split = match (&args.split, args.train) {
+        (Some(path), _) => Some(arrays::split(path, vertices)?),
+        (None, Some(share)) => Some(share::split(vertices, share, args.seed)),
+        (None, None) => None,
+    };
+    let contents = Contents {
+        weights: weights.as_ref(),
+        types: types.as_deref(),
+        labels: labels.as_deref(),
+        split: split.as_deref(),
+        ..Contents::new(&graph)
+    };
+    write_with_features(args, contents)?;
+    let [vertices, edges] = [u64::from(vertices), graph.edges()].map(count);
+    let weighted = if weights.is_some() { " with weights" } else { "" };
+    say(format!("wrote {}: {vertices} vertices, {edges} edges{weighted}", args.output.display()));
+    Ok(0)
+}
+
+/// Reads the edges of the file.
+fn topology(args: &Args) -> Result<(Adjacency, Option<Weights>)> {
     let format = match args.from {
         Some(From::Edges) => read::Format::EdgeList,
         Some(From::Mtx) => read::Format::MatrixMarket,
@@ -112,109 +156,34 @@ pub fn run(args: &Args) -> Result<u8> {
             args.input.display()
         );
     }
-    let options = read::Options { vertices: args.vertices, columns: args.columns };
-    let mut graph = read::edges(&args.input, format, options)?.adjacency()?;
-    if args.symmetric {
-        graph = graph.symmetrized();
+    if args.unweighted && args.columns.is_some_and(|columns| columns.weight.is_some()) {
+        bail!("--unweighted with a column of weights in --columns, expected one of them");
     }
-    let vertices = graph.vertices();
-    let labels = args.labels.as_deref().map(|path| labels(path, vertices)).transpose()?;
-    let split = match (&args.split, args.train) {
-        (Some(path), _) => Some(split(path, vertices)?),
-        (None, Some(share)) => Some(share::split(vertices, share, args.seed)),
-        (None, None) => None,
+    let weights = if args.unweighted { Weighting::Drop } else { Weighting::Keep };
+    let options = read::Options { vertices: args.vertices, columns: args.columns, weights };
+    let (graph, weights) = read::edges(&args.input, format, options)?.weighted()?;
+    match (args.symmetric, weights) {
+        (false, weights) => Ok((graph, weights)),
+        (true, None) => Ok((graph.symmetrized(), None)),
+        (true, Some(weights)) => {
+            let (graph, weights) = graph.symmetrized_with(&weights)?;
+            Ok((graph, Some(weights)))
+        }
+    }
+}
+
+/// Writes the file, with the features if there are any.
+fn write_with_features(args: &Args, contents: Contents<'_>) -> Result<()> {
+    let Some(path) = &args.features else { return Ok(write(&args.output, &contents)?) };
+    let matrix = arrays::matrix(path, contents.graph.vertices())?;
+    arrays::ensure_held(path, &matrix, args.format)?;
+    let columns = matrix.columns as u32;
+    let values = |vertex: u32, values: &mut [f32]| {
+        let first = vertex as usize * columns as usize;
+        (first..).zip(values).for_each(|(at, value)| *value = matrix.real(at));
     };
-    let (labels, split) = (labels.as_deref(), split.as_deref());
-    let contents = Contents { graph: &graph, features: None, labels, split, parts: None };
-    match &args.features {
-        None => write(&args.output, &contents)?,
-        Some(path) => {
-            let matrix = matrix(path, vertices)?;
-            ensure_held(path, &matrix, args.format)?;
-            let columns = matrix.columns as u32;
-            let values = |vertex: u32, values: &mut [f32]| {
-                let first = vertex as usize * columns as usize;
-                (first..).zip(values).for_each(|(at, value)| *value = matrix.real(at));
-            };
-            with_features((args.format, columns), &values, |features| {
-                write(&args.output, &Contents { features: Some(features), ..contents })
-            })?;
-        }
-    }
-    let [vertices, edges] = [u64::from(vertices), graph.edges()].map(count);
-    say(format!("wrote {}: {vertices} vertices, {edges} edges", args.output.display()));
-    Ok(0)
-}
-
-/// Reads an array with a row of numbers per vertex.
-fn matrix(path: &Path, vertices: u32) -> Result<Matrix> {
-    let matrix = read::matrix(path)?;
-    if let Dtype::Text(_) = matrix.dtype {
-        bail!("{}: an array of text, expected numbers", path.display());
-    }
-    if matrix.rows != u64::from(vertices) || matrix.columns == 0 || matrix.columns > 1 << 24 {
-        let Matrix { rows, columns, .. } = matrix;
-        bail!(
-            "{}: an array of {rows} x {columns}, expected {vertices} rows, one per vertex, \
-             of 1 to 16777216 numbers",
-            path.display()
-        );
-    }
-    Ok(matrix)
-}
-
-/// Checks that a format holds all numbers of an array.
-fn ensure_held(path: &Path, matrix: &Matrix, format: Format) -> Result<()> {
-    let is_held = |at: &usize| matrix.real(*at).abs() <= format.max();
-    let Some(at) = (0..matrix.len()).find(|at| !is_held(at)) else { return Ok(()) };
-    let (value, columns) = (matrix.real(at), matrix.columns as usize);
-    let (path, row, column, most) = (path.display(), at / columns, at % columns, format.max());
-    let error = anyhow!("{path}: {value} in row {row}, column {column}, from 0 on");
-    match value.is_finite() {
-        true => {
-            Err(hinted(error.context(format!("{format} holds at most {most}")), "--format f32"))
-        }
-        false => Err(hinted(error, "replace what is missing or not finite by numbers")),
-    }
-}
-
-/// Reads an array with one whole number per vertex.
-fn column(path: &Path, vertices: u32) -> Result<Matrix> {
-    let matrix = matrix(path, vertices)?;
-    if matrix.columns != 1 || !matches!(matrix.dtype, Dtype::Int(_) | Dtype::Uint(_)) {
-        let Matrix { dtype, columns, .. } = matrix;
-        bail!(
-            "{}: an array of {columns} {dtype} per vertex, expected one whole number",
-            path.display()
-        );
-    }
-    Ok(matrix)
-}
-
-fn labels(path: &Path, vertices: u32) -> Result<Vec<u32>> {
-    let matrix = column(path, vertices)?;
-    let label = |at: usize| {
-        if matrix.real(at) == -1.0 {
-            return Ok(NO_LABEL);
-        }
-        let label = matrix.whole(at).with_context(|| path.display().to_string())?;
-        match u32::try_from(label) {
-            Ok(label) if label < NO_LABEL => Ok(label),
-            _ => {
-                bail!("{}: label {label} of vertex {at}, expected below {NO_LABEL}", path.display())
-            }
-        }
-    };
-    (0..vertices as usize).map(label).collect()
-}
-
-fn split(path: &Path, vertices: u32) -> Result<Vec<Split>> {
-    let matrix = column(path, vertices)?;
-    let uses = |at: usize| {
-        let number = matrix.whole(at).with_context(|| path.display().to_string())?;
-        let split = u8::try_from(number).ok().and_then(Split::from_byte);
-        let path = path.display();
-        split.with_context(|| format!("{path}: use {number} of vertex {at}, expected 0 to 3"))
-    };
-    (0..vertices as usize).map(uses).collect()
+    with_features((args.format, columns), &values, |features| {
+        write(&args.output, &Contents { features: Some(features), ..contents })
+    })?;
+    Ok(())
 }

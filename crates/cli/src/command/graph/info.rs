@@ -30,6 +30,10 @@ struct Report {
     degree_max: u64,
     /// Vertices without in-edges.
     sources: u64,
+    /// Smallest, mean and largest weight of an edge.
+    weights: Option<Spread>,
+    /// Vertices of every type; none if vertices have no types.
+    types: Vec<u64>,
     features: Option<Features>,
     classes: Option<u32>,
     training: u64,
@@ -37,6 +41,13 @@ struct Report {
     test: u64,
     /// Vertices of every part; none if there are no parts.
     parts: Vec<u32>,
+}
+
+#[derive(Serialize)]
+struct Spread {
+    min: f32,
+    mean: f64,
+    max: f32,
 }
 
 #[derive(Serialize)]
@@ -76,6 +87,8 @@ fn report(store: &Store) -> Report {
         degree_median: degrees.get(degrees.len() / 2).copied().unwrap_or(0),
         degree_max: degrees.last().copied().unwrap_or(0),
         sources: degrees.partition_point(|degree| *degree == 0) as u64,
+        weights: store.weights().map(|weights| spread(weights.values())),
+        types: store.types().map(counts).unwrap_or_default(),
         features,
         classes: store.labels().map(|(_, classes)| classes),
         training: of(Split::Train),
@@ -91,6 +104,19 @@ fn sorted_degrees(graph: &Adjacency) -> Vec<u64> {
     degrees
 }
 
+fn spread(weights: &[f32]) -> Spread {
+    let mean = weights.iter().copied().map(f64::from).sum::<f64>() / weights.len().max(1) as f64;
+    let min = weights.iter().copied().reduce(f32::min).unwrap_or(0.0);
+    Spread { min, mean, max: weights.iter().copied().fold(0.0, f32::max) }
+}
+
+/// Counts the vertices of every type.
+fn counts((types, number): (&[u32], u32)) -> Vec<u64> {
+    let mut counts = vec![0; number as usize];
+    types.iter().for_each(|it| counts[*it as usize] += 1);
+    counts
+}
+
 fn text(report: &Report) -> Table {
     let mut table = Table::new(["vertices".to_owned(), count(u64::from(report.vertices))]);
     let mut row = |name: &str, value: String| table.row([name.to_owned(), value]);
@@ -99,6 +125,9 @@ fn text(report: &Report) -> Table {
     row("median in-degree", count(report.degree_median));
     row("largest in-degree", count(report.degree_max));
     row("without in-edges", count(report.sources));
+    if let Some(Spread { min, mean, max }) = &report.weights {
+        row("weights", format!("{min} to {max}, mean {}", digits(*mean)));
+    }
     if let Some(Features { format, columns, bytes }) = &report.features {
         row("features", format!("{columns} {format}, {}", binary(*bytes as f64)));
     }
@@ -108,6 +137,9 @@ fn text(report: &Report) -> Table {
     row("training vertices", count(report.training));
     row("validation vertices", count(report.validation));
     row("test vertices", count(report.test));
+    for (number, vertices) in report.types.iter().enumerate() {
+        row(&format!("vertices of type {number}"), count(*vertices));
+    }
     for (part, vertices) in report.parts.iter().enumerate() {
         row(&format!("part {part}"), count(u64::from(*vertices)));
     }

@@ -1,5 +1,7 @@
 //! `thinwire graph`: graph neural networks, and the files of their graphs.
 
+mod arrays;
+mod checkpoints;
 mod features;
 mod generate;
 mod import;

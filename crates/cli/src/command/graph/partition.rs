@@ -180,9 +180,11 @@ fn write_parts(path: &Path, store: &Store, parts: &Parts) -> Result<()> {
     let numbers = Relabelling::new(parts);
     let graph = numbers.graph(store.adjacency());
     let old = |vertex: u32| numbers.old[vertex as usize];
-    let labels: Option<Vec<u32>> = store
-        .labels()
-        .map(|(labels, _)| numbers.old.iter().map(|vertex| labels[*vertex as usize]).collect());
+    let moved =
+        |values: &[u32]| numbers.old.iter().map(|vertex| values[*vertex as usize]).collect();
+    let labels: Option<Vec<u32>> = store.labels().map(|(labels, _)| moved(labels));
+    let types: Option<Vec<u32>> = store.types().map(|(types, _)| moved(types));
+    let weights = store.weights().map(|weights| numbers.weights(store.adjacency(), weights));
     let split: Option<Vec<Split>> = store
         .split()
         .map(|split| numbers.old.iter().map(|vertex| split[*vertex as usize]).collect());
@@ -197,10 +199,12 @@ fn write_parts(path: &Path, store: &Store, parts: &Parts) -> Result<()> {
     // Of a graph that was partitioned before, the first numbers are kept.
     let origins: Vec<u32> = match store.origins() {
         [] => numbers.old.clone(),
-        first => numbers.old.iter().map(|vertex| first[*vertex as usize]).collect(),
+        first => moved(first),
     };
     let contents = Contents {
         graph: &graph,
+        weights: weights.as_ref(),
+        types: types.as_deref(),
         features,
         labels: labels.as_deref(),
         split: split.as_deref(),

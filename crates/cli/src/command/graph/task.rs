@@ -8,34 +8,71 @@ use thinwire_job::Place;
 use thinwire_loader::{Features, Stored};
 use thinwire_plan::report::counted;
 use thinwire_rows::Format;
-use thinwire_train::gnn::Task;
+use thinwire_train::gnn::{Rows, Task};
 
 use crate::failure::hinted;
 use crate::output::say;
 
+/// Largest width of learned features.
+const COLUMNS_MAX: u32 = 1 << 16;
+
+/// Features of vertices, where the file has none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Learned {
+    /// Numbers of a row.
+    pub columns: u32,
+}
+
+/// Reads `learned:WIDTH`.
+///
+/// # Errors
+/// If the text is something else.
+pub fn parse_learned(text: &str) -> Result<Learned, String> {
+    let columns = text.strip_prefix("learned:").and_then(|columns| columns.parse().ok());
+    let columns = columns.filter(|columns| (1..=COLUMNS_MAX).contains(columns));
+    columns.map(|columns| Learned { columns }).ok_or_else(|| {
+        format!("features '{text}', expected learned:WIDTH with a width of 1 to {COLUMNS_MAX}")
+    })
+}
+
 /// Returns what is learnt from.
 ///
 /// # Errors
-/// If the graph has no features, no labels, or no classes.
-pub fn task(store: &Arc<Store>) -> Result<Task> {
+/// If the graph has no labels or no classes, or features and learned ones, or neither.
+pub fn task(store: &Arc<Store>, learned: Option<Learned>) -> Result<Task> {
     let lacks = |what: &str, flag: &str| {
         let error = anyhow!("{} has no {what}", store.path().display());
         hinted(error, format!("thinwire graph import --{flag} FILE.npy"))
     };
-    let rows = store.features().ok_or_else(|| lacks("features", "features"))?;
+    let rows = rows(store, learned)?;
     let (labels, classes) = store.labels().ok_or_else(|| lacks("labels", "labels"))?;
     if classes == 0 {
         return Err(lacks("labels but -1", "labels"));
     }
-    let source = Stored::new(store.clone()).ok_or_else(|| lacks("features", "features"))?;
-    Ok(Task {
-        graph: Arc::new(store.adjacency().clone()),
-        features: Features::direct(source),
-        format: Format::parse(&rows.format)?,
-        columns: rows.columns,
-        labels: labels.into(),
-        classes,
-    })
+    let graph = Arc::new(store.adjacency().clone());
+    Ok(Task { graph, rows, labels: labels.into(), classes })
+}
+
+fn rows(store: &Arc<Store>, learned: Option<Learned>) -> Result<Rows> {
+    let path = store.path().display();
+    match (store.features().zip(Stored::new(store.clone())), learned) {
+        (Some((rows, source)), None) => Ok(Rows::Read {
+            source: Features::direct(source),
+            format: Format::parse(&rows.format)?,
+            columns: rows.columns,
+        }),
+        (None, Some(Learned { columns })) => Ok(Rows::Learned { columns }),
+        (Some((rows, _)), Some(Learned { columns })) => {
+            let (found, format) = (rows.columns, rows.format);
+            let error = anyhow!("--features learned:{columns}, but {path} has {found} {format}");
+            Err(hinted(error, "leave it out, or import the graph without features"))
+        }
+        (None, None) => {
+            let hint =
+                "thinwire graph import --features FILE.npy, or --features learned:64 to train some";
+            Err(hinted(anyhow!("{path} has no features"), hint))
+        }
+    }
 }
 
 /// Returns the batches of the training: of each rank's own part, where there is one per rank.

@@ -5,15 +5,18 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use anyhow::{Context, Result, anyhow};
+use clap::ValueEnum;
 use serde::Serialize;
-use thinwire_graph::{Batches, Split, Store};
+use thinwire_collective::Group;
+use thinwire_graph::{Batches, Draw, Split, Store};
 use thinwire_job::{Form, Place};
 use thinwire_link::Link;
 use thinwire_plan::report::counted;
 use thinwire_train::gnn::{Figures, Model, Network, Settings, Task, Trainer};
 
+use super::checkpoints::{self, Checkpoints};
 use super::supply::fan_out;
-use super::task::{batches, held_out, task};
+use super::task::{Learned, batches, held_out, parse_learned, task};
 use crate::codings::within;
 use crate::failure::hinted;
 use crate::figures::{bytes, count, seconds};
@@ -38,6 +41,9 @@ pub struct Args {
     /// Layers: sage (GraphSAGE with the mean), gcn or gat
     #[arg(long, value_name = "MODEL", default_value = "sage", value_parser = parse_model)]
     model: Model,
+    /// Features where the file has none: learned:WIDTH trains a row per vertex, which every rank keeps
+    #[arg(long, value_name = "learned:WIDTH", value_parser = parse_learned)]
+    features: Option<Learned>,
     /// Outputs of all layers but the last
     #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=65_536))]
     hidden: u32,
@@ -54,6 +60,9 @@ pub struct Args {
         value_parser = clap::value_parser!(i64).range(-1..=i64::from(u32::MAX))
     )]
     fan_outs: Vec<i64>,
+    /// Way to draw in-neighbours: uniform, or weighted, in proportion to the weights of edges
+    #[arg(long, value_name = "SAMPLER", default_value = "uniform")]
+    sampler: Sampler,
     /// Seeds of a batch on a rank
     #[arg(long, value_name = "N", default_value_t = 256, value_parser = clap::value_parser!(u32).range(1..))]
     batch: u32,
@@ -88,9 +97,20 @@ pub struct Args {
     #[arg(long, hide = true, value_name = "FILE")]
     plan: Option<PathBuf>,
     #[command(flatten)]
+    checkpoints: checkpoints::Flags,
+    #[command(flatten)]
     link: link::Settings,
     #[command(flatten)]
     place: Flags,
+}
+
+/// Ways to draw in-neighbours, without replacement.
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Sampler {
+    /// Every set is equally likely
+    Uniform,
+    /// In proportion to the weights of edges
+    Weighted,
 }
 
 /// Figures of a pass.
@@ -118,13 +138,13 @@ struct Tested {
 /// # Errors
 /// If the file cannot be read or lacks something, or a rank is lost.
 pub fn run(args: &Args) -> Result<u8> {
-    let (store, task, place) = match ranks::prepared(&args.place, || start(args))? {
+    let (started, place) = match ranks::prepared(&args.place, || start(args))? {
         Start::Rank(started) => started,
         Start::Done(code) => return Ok(code),
     };
     let meeting = args.link.meet(&place, &args.place, args.link.limit())?;
     let threads = ranks::threads(&place);
-    let work = || train(args, (&store, task), (&place, meeting.link()?), threads);
+    let work = || train(args, started, (&place, meeting.link()?), threads);
     thinwire_train::threads::run(threads, work)??;
     Ok(0)
 }
@@ -141,40 +161,75 @@ fn refuse(args: &Args) -> Result<()> {
         let error = anyhow!("--heads with --model {}", args.model);
         return Err(hinted(error, "leave it out, or give --model gat"));
     }
+    let is_weighted = args.sampler == Sampler::Weighted;
+    if is_weighted && args.model == Model::Gcn {
+        let error = anyhow!("--sampler weighted with --model gcn, whose sum is that of all edges");
+        return Err(hinted(error, "give --model sage or gat"));
+    }
+    if is_weighted && args.fan_outs.iter().all(|limit| *limit == -1) {
+        let error = anyhow!("--sampler weighted with --fan-outs of -1, which draw nothing");
+        return Err(hinted(error, "leave it out, or limit a fan-out"));
+    }
     Ok(())
 }
 
+/// Returns the way to draw.
+///
+/// # Errors
+/// If it needs weights, and the graph has none.
+fn draw(args: &Args, store: &Store) -> Result<Draw> {
+    match (args.sampler, store.weights()) {
+        (Sampler::Uniform, _) => Ok(Draw::Distinct),
+        (Sampler::Weighted, Some(weights)) => Ok(Draw::Weighted(Arc::new(weights.clone()))),
+        (Sampler::Weighted, None) => {
+            let error = anyhow!("{} has no weights", store.path().display());
+            Err(hinted(error, "thinwire graph import --columns 1,2,3, or a matrix with values"))
+        }
+    }
+}
+
+/// What a training reads.
+struct Started {
+    store: Arc<Store>,
+    task: Task,
+    checkpoints: Checkpoints,
+}
+
 /// Opens the graph, and takes the place of a rank or starts all ranks.
-fn start(args: &Args) -> Result<Start<(Arc<Store>, Task, Place)>> {
+fn start(args: &Args) -> Result<Start<(Started, Place)>> {
     refuse(args)?;
     file::ensure_place(args.output.as_deref(), "the model", "--output")?;
     let store = Arc::new(Store::open(&args.file)?);
-    let task = task(&store)?;
-    Network::new(settings(args, 1).shape(&task))?;
+    let task = task(&store, args.features)?;
+    Network::new(settings(args, (draw(args, &store)?, 1)).shape(&task))?;
     batches(&store, &Place::alone(Form::Flags), (args.batch, args.seed))?;
+    let checkpoints = Checkpoints::resolve(&args.checkpoints, args.passes)?;
     let parts = store.bounds().len().saturating_sub(1).max(1) as u32;
     match ranks::start(&args.place, args.ranks, parts)? {
-        Start::Rank(place) => Ok(Start::Rank((store, task, place))),
+        Start::Rank(place) => Ok(Start::Rank((Started { store, task, checkpoints }, place))),
         Start::Done(code) => Ok(Start::Done(code)),
     }
 }
 
 fn train(
     args: &Args,
-    (store, task): (&Store, Task),
+    Started { store, task, checkpoints }: Started,
     (place, link): (&Place, Link),
     threads: usize,
 ) -> Result<()> {
-    let batches = batches(store, place, (args.batch, args.seed))?;
-    let validation = held_out(store, (place, Split::Validation), args.batch)?;
-    let test = held_out(store, (place, Split::Test), args.batch)?;
+    let batches = batches(&store, place, (args.batch, args.seed))?;
+    let validation = held_out(&store, (place, Split::Validation), args.batch)?;
+    let test = held_out(&store, (place, Split::Test), args.batch)?;
     let exchange = exchange(args, &batches);
-    let settings = settings(args, threads);
-    let mut trainer = Trainer::start(link, (task, batches), settings, exchange)?;
+    let settings = settings(args, (draw(args, &store)?, threads));
+    let mut group = Group::new(link).with_timeout(args.link.timeout());
+    let lock = checkpoints.hold(place.rank, &mut group)?;
+    let mut trainer = Trainer::start(group, (task, batches), settings, exchange)?;
     if place.rank == 0 {
         say(title(args, place, &trainer));
     }
-    for pass in 1..=args.passes {
+    checkpoints.restore(&mut trainer)?;
+    for pass in trainer.position().pass + 1..=args.passes {
         let (begun, sent_bytes) = (Instant::now(), trainer.sent_bytes());
         let trained = trainer.pass().with_context(|| format!("pass {pass}"))?;
         let (seconds, sent_bytes) =
@@ -191,6 +246,7 @@ fn train(
             };
             show(args, &line)?;
         }
+        checkpoints.save(&lock, &trainer)?;
     }
     if let Some(path) = args.output.as_ref().filter(|_| place.rank == 0) {
         file::replace(path, &trainer.to_safetensors()?)?;
@@ -204,12 +260,13 @@ fn train(
     })
 }
 
-fn settings(args: &Args, threads: usize) -> Settings {
+fn settings(args: &Args, (draw, threads): (Draw, usize)) -> Settings {
     Settings {
         model: args.model,
         hidden: args.hidden as usize,
         heads: args.heads.map_or(HEADS, |heads| heads as usize),
         fan_outs: args.fan_outs.iter().map(fan_out).collect(),
+        draw,
         learning_rate: args.lr,
         weight_decay: args.weight_decay,
         dropout: args.dropout,
@@ -232,7 +289,8 @@ fn exchange(args: &Args, batches: &Batches) -> thinwire_sync::Options {
 }
 
 fn title(args: &Args, place: &Place, trainer: &Trainer) -> String {
-    let elements: usize = trainer.network().parameters().iter().map(|it| it.elements()).sum();
+    let network: usize = trainer.network().parameters().iter().map(|it| it.elements()).sum();
+    let elements = network + trainer.learned().map_or(0, <[f32]>::len);
     let (model, codec, elements) = (args.model, &args.codec.typed, count(elements as u64));
     let link = args.link.describe(args.link.limit(), place);
     let ranks = counted(place.world as usize, "rank");

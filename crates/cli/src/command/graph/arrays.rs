@@ -1,0 +1,107 @@
+//! Arrays of NumPy with what vertices have.
+
+use std::path::Path;
+
+use anyhow::{Context, Result, anyhow, bail};
+use thinwire_graph::read::{self, Dtype, Matrix};
+use thinwire_graph::{NO_LABEL, Split};
+use thinwire_rows::Format;
+
+use crate::failure::hinted;
+
+/// Reads an array with a row of numbers per vertex.
+///
+/// # Errors
+/// If the file cannot be read, or has another number of rows or no numbers.
+pub fn matrix(path: &Path, vertices: u32) -> Result<Matrix> {
+    let matrix = read::matrix(path)?;
+    if let Dtype::Text(_) = matrix.dtype {
+        bail!("{}: an array of text, expected numbers", path.display());
+    }
+    if matrix.rows != u64::from(vertices) || matrix.columns == 0 || matrix.columns > 1 << 24 {
+        let Matrix { rows, columns, .. } = matrix;
+        bail!(
+            "{}: an array of {rows} x {columns}, expected {vertices} rows, one per vertex, \
+             of 1 to 16777216 numbers",
+            path.display()
+        );
+    }
+    Ok(matrix)
+}
+
+/// Checks that a format holds all numbers of an array.
+///
+/// # Errors
+/// If it does not, or a number is not finite.
+pub fn ensure_held(path: &Path, matrix: &Matrix, format: Format) -> Result<()> {
+    let is_held = |at: &usize| matrix.real(*at).abs() <= format.max();
+    let Some(at) = (0..matrix.len()).find(|at| !is_held(at)) else { return Ok(()) };
+    let (value, columns) = (matrix.real(at), matrix.columns as usize);
+    let (path, row, column, most) = (path.display(), at / columns, at % columns, format.max());
+    let error = anyhow!("{path}: {value} in row {row}, column {column}, from 0 on");
+    match value.is_finite() {
+        true => {
+            Err(hinted(error.context(format!("{format} holds at most {most}")), "--format f32"))
+        }
+        false => Err(hinted(error, "replace what is missing or not finite by numbers")),
+    }
+}
+
+/// Reads an array with one whole number per vertex.
+fn column(path: &Path, vertices: u32) -> Result<Matrix> {
+    let matrix = matrix(path, vertices)?;
+    if matrix.columns != 1 || !matches!(matrix.dtype, Dtype::Int(_) | Dtype::Uint(_)) {
+        let Matrix { dtype, columns, .. } = matrix;
+        bail!(
+            "{}: an array of {columns} {dtype} per vertex, expected one whole number",
+            path.display()
+        );
+    }
+    Ok(matrix)
+}
+
+/// Reads a class per vertex, -1 where a vertex has none.
+///
+/// # Errors
+/// As [`matrix`], or if a number is no class.
+pub fn labels(path: &Path, vertices: u32) -> Result<Vec<u32>> {
+    let matrix = column(path, vertices)?;
+    let label = |at: usize| match matrix.real(at) == -1.0 {
+        true => Ok(NO_LABEL),
+        false => number((path, "label"), &matrix, at),
+    };
+    (0..vertices as usize).map(label).collect()
+}
+
+/// Reads a type per vertex, from 0 on.
+///
+/// # Errors
+/// As [`matrix`], or if a number is no type.
+pub fn types(path: &Path, vertices: u32) -> Result<Vec<u32>> {
+    let matrix = column(path, vertices)?;
+    (0..vertices as usize).map(|at| number((path, "type"), &matrix, at)).collect()
+}
+
+/// Returns the number of a vertex, such as its class.
+fn number((path, what): (&Path, &str), matrix: &Matrix, at: usize) -> Result<u32> {
+    let number = matrix.whole(at).with_context(|| path.display().to_string())?;
+    match u32::try_from(number) {
+        Ok(number) if number < NO_LABEL => Ok(number),
+        _ => bail!("{}: {what} {number} of vertex {at}, expected below {NO_LABEL}", path.display()),
+    }
+}
+
+/// Reads the use of every vertex.
+///
+/// # Errors
+/// As [`matrix`], or if a number is no use.
+pub fn split(path: &Path, vertices: u32) -> Result<Vec<Split>> {
+    let matrix = column(path, vertices)?;
+    let uses = |at: usize| {
+        let number = matrix.whole(at).with_context(|| path.display().to_string())?;
+        let split = u8::try_from(number).ok().and_then(Split::from_byte);
+        let path = path.display();
+        split.with_context(|| format!("{path}: use {number} of vertex {at}, expected 0 to 3"))
+    };
+    (0..vertices as usize).map(uses).collect()
+}

@@ -1,0 +1,101 @@
+//! Checkpoints of `thinwire graph train`: one after every pass, and a training that goes on from one.
+
+use std::path::PathBuf;
+
+use anyhow::{Result, anyhow};
+use thinwire_collective::Group;
+use thinwire_train::checkpoint::{self, Checkpoint};
+use thinwire_train::gnn::Trainer;
+use thinwire_wire::Rank;
+
+use crate::failure::hinted;
+use crate::output::say;
+use crate::training::folder::{self, FolderLock};
+use crate::training::{CheckpointPolicy, ensure_writable, shared};
+
+/// Flags of checkpoints.
+#[derive(clap::Args)]
+pub struct Flags {
+    /// Go on from this checkpoint, or from the newest in this folder, up to --passes
+    #[arg(long, value_name = "FOLDER")]
+    resume: Option<PathBuf>,
+    /// Writes a checkpoint after every pass to this folder, which all ranks share
+    #[arg(long, value_name = "FOLDER")]
+    checkpoint_dir: Option<PathBuf>,
+}
+
+/// Checkpoint to go on from, and where others go.
+pub struct Checkpoints {
+    resumed: Option<Checkpoint>,
+    policy: Option<CheckpointPolicy>,
+}
+
+impl Checkpoints {
+    /// Reads and checks what the flags name.
+    ///
+    /// # Errors
+    /// If there is no such checkpoint, it has no passes left, or the folder cannot be written.
+    pub fn resolve(flags: &Flags, passes: u64) -> Result<Checkpoints> {
+        let resumed = flags.resume.as_deref().map(checkpoint::resolve).transpose()?;
+        if let Some(found) = &resumed {
+            let done = found.manifest().progress.position.pass;
+            if done >= passes {
+                let path = found.path().display();
+                let error =
+                    anyhow!("{path} has {done} passes, expected fewer than --passes {passes}");
+                return Err(hinted(error, "--passes counts those before the checkpoint as well"));
+            }
+        }
+        let policy = flags.checkpoint_dir.clone();
+        let policy = policy.map(|folder| CheckpointPolicy { folder, every: None });
+        if let Some(policy) = &policy {
+            ensure_writable(&policy.folder, ("checkpoints", "--checkpoint-dir"))?;
+        }
+        Ok(Checkpoints { resumed, policy })
+    }
+
+    /// Takes the folder, once all ranks see it.
+    ///
+    /// # Errors
+    /// If another training has it, a rank does not see it, or a rank is lost.
+    pub fn hold(&self, rank: u32, group: &mut Group) -> Result<FolderLock> {
+        let lock = folder::hold(self.policy.as_ref(), rank, self.resumed.as_ref());
+        let lock = shared::all_done(lock, "take the folder of checkpoints", |mine| {
+            Ok(thinwire_collective::all_gather(group, mine)?)
+        })?;
+        shared::check_folder(self.policy.as_ref(), rank, group)?;
+        Ok(lock)
+    }
+
+    /// Goes on from the checkpoint, if there is one.
+    ///
+    /// # Errors
+    /// If it is damaged, or of another training.
+    pub fn restore(&self, trainer: &mut Trainer) -> Result<()> {
+        let Some(checkpoint) = &self.resumed else { return Ok(()) };
+        trainer.restore(checkpoint)?;
+        if trainer.world().rank() == Rank(0) {
+            let (path, done) = (checkpoint.path().display(), trainer.position().pass);
+            say(format!("going on from {path}, after {done} passes"));
+        }
+        Ok(())
+    }
+
+    /// Writes a checkpoint, if there is a folder; all ranks call this.
+    ///
+    /// # Errors
+    /// If a file cannot be written, or a rank is lost.
+    pub fn save(&self, lock: &FolderLock, trainer: &Trainer) -> Result<()> {
+        let Some(policy) = &self.policy else { return Ok(()) };
+        let gather = |mine: &[f32]| Ok(trainer.gather(mine)?);
+        let place = (trainer.world(), trainer.steps());
+        let draft = shared::begin((policy, lock), place, gather)?;
+        let written = trainer.write(&draft).map_err(anyhow::Error::from);
+        let plan = shared::all_done(written, shared::PART, gather)?;
+        if trainer.world().rank() == Rank(0) {
+            lock.check()?;
+            draft.commit(trainer.progress(plan))?;
+        }
+        Ok(())
+    }
+}

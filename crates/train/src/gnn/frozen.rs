@@ -1,0 +1,157 @@
+//! A rank's training, into a checkpoint and out of one.
+//!
+//! Law: a training that goes on from a checkpoint is the one that was not interrupted, bit for bit.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Value, json};
+use thinwire_graph::Position;
+use thinwire_model::Part;
+use thinwire_sync::State;
+use thinwire_wire::{Rank, World};
+
+use super::table::Table;
+use super::task::facts;
+use super::trainer::{Trainer, load};
+use crate::checkpoint::{Checkpoint, Draft, Progress, Tensors, Wanted};
+use crate::error::{Error, Kind};
+
+/// Key of the settings in a manifest.
+const SETTINGS: &str = "graph";
+/// Endings of the names of what Adam keeps for a parameter.
+const OF_ADAM: [&str; 2] = [".mean", ".square"];
+
+impl Trainer {
+    /// Returns this rank and the number of ranks.
+    pub fn world(&self) -> World {
+        self.sync.world()
+    }
+
+    /// Returns the values of all ranks, which have as many each, in their order.
+    ///
+    /// # Errors
+    /// If a peer is lost.
+    pub fn gather(&self, mine: &[f32]) -> Result<Vec<f32>, Error> {
+        self.sync.gather(mine).map_err(Error::exchange)
+    }
+
+    /// Returns the number of steps so far.
+    pub fn steps(&self) -> u64 {
+        self.step
+    }
+
+    /// Returns the position of the next batch.
+    pub fn position(&self) -> Position {
+        self.position
+    }
+
+    /// Writes this rank's part of a checkpoint: what its exchange keeps, and on rank 0 values, trained rows and
+    /// the state of Adam. All ranks call this between passes. Returns the plan of the exchange.
+    ///
+    /// # Errors
+    /// If a file cannot be written.
+    pub fn write(&self, draft: &Draft) -> Result<String, Error> {
+        let (rank, state) = (self.world().rank(), self.sync.state());
+        draft.write_exchange(rank, &state.tensors)?;
+        if rank == Rank(0) {
+            draft.write_whole(&self.tensors(), "a graph neural network by thinwire")?;
+        }
+        Ok(state.plan)
+    }
+
+    /// Returns where the training stands, for a checkpoint whose parts all ranks have written.
+    pub fn progress(&self, plan: String) -> Progress {
+        let Position { pass, step } = self.position;
+        let position = crate::Position { pass, index: u64::from(step) };
+        let settings: BTreeMap<String, String> = self.facts().into_iter().collect();
+        Progress {
+            step: self.step,
+            updates: self.adam.updates,
+            position,
+            seed: self.settings.seed,
+            world: self.world().size() as u32,
+            data: settings.get("the graph").cloned().unwrap_or_default(),
+            config: json!({ SETTINGS: settings }),
+            plan,
+        }
+    }
+
+    /// Goes on from a checkpoint; all ranks call this before their first step.
+    ///
+    /// # Errors
+    /// If it is damaged, or of another training: another graph, network or number of ranks, other settings.
+    pub fn restore(&mut self, checkpoint: &Checkpoint) -> Result<(), Error> {
+        self.check(checkpoint)?;
+        let mut wanted = self.wanted();
+        checkpoint.fill(&mut wanted)?;
+        let rows = wanted.split_off(3 * self.network.parameters().len());
+        if let Some(table) = &mut self.table {
+            table.restore(rows);
+        }
+        let mut found = wanted.into_iter().map(|part| part.values);
+        for index in 0..self.values.len() {
+            for all in [&mut self.values, &mut self.adam.means, &mut self.adam.squares] {
+                all[index] = found.next().expect("three tensors for each parameter");
+            }
+        }
+        let progress = &checkpoint.manifest().progress;
+        let tensors = checkpoint.exchange(self.world().rank())?;
+        self.sync.load(&State { tensors, plan: progress.plan.clone() }).map_err(Error::exchange)?;
+        let step = u32::try_from(progress.position.index).unwrap_or(u32::MAX);
+        self.position = Position { pass: progress.position.pass, step };
+        (self.step, self.adam.updates) = (progress.step, progress.updates);
+        let place = (self.world().rank().0, self.position);
+        self.loader = load(&self.task, &self.settings, self.batches.clone(), place)?;
+        Ok(())
+    }
+
+    /// Refuses the checkpoint of another training.
+    fn check(&self, checkpoint: &Checkpoint) -> Result<(), Error> {
+        let progress = &checkpoint.manifest().progress;
+        let path = checkpoint.path().display();
+        let refused = |what: String| Err(Error::new(Kind::Checkpoint, format!("{path} {what}")));
+        let Some(kept) = progress.config.get(SETTINGS).and_then(Value::as_object) else {
+            return refused("is of a training without a graph".to_owned());
+        };
+        let (found, ranks) = (progress.world, self.world().size());
+        if found as usize != ranks {
+            return refused(format!("is of {found} ranks, this training has {ranks}"));
+        }
+        for (name, value) in self.facts() {
+            let found = kept.get(&name).and_then(Value::as_str).unwrap_or("none");
+            if found != value {
+                return refused(format!("is of another training: {name} {found}, here {value}"));
+            }
+        }
+        Ok(())
+    }
+
+    fn facts(&self) -> Vec<(String, String)> {
+        facts(&self.task, &self.batches, &self.settings)
+    }
+
+    /// Values, trained rows and what Adam keeps, by name.
+    fn tensors(&self) -> Tensors {
+        let mut tensors = self.table.as_ref().map(Table::tensors).unwrap_or_default();
+        for (index, parameter) in self.network.parameters().iter().enumerate() {
+            let all = [&self.values, &self.adam.means, &self.adam.squares];
+            for (ending, all) in std::iter::once("").chain(OF_ADAM).zip(all) {
+                let name = format!("{}{ending}", parameter.name);
+                tensors.insert(name, (parameter.shape.clone(), all[index].clone()));
+            }
+        }
+        tensors
+    }
+
+    /// Returns what [`Trainer::tensors`] gives, to be found in a checkpoint; trained rows last.
+    fn wanted(&self) -> Vec<Wanted> {
+        let parameters = self.network.parameters().iter();
+        let of = parameters.flat_map(|parameter| {
+            let whole = |length: &usize| Part { start: 0, length: *length };
+            let parts: Vec<Part> = parameter.shape.iter().map(whole).collect();
+            let endings = std::iter::once("").chain(OF_ADAM);
+            endings.map(move |end| Wanted::new(format!("{}{end}", parameter.name), parts.clone()))
+        });
+        of.chain(self.table.iter().flat_map(Table::wanted)).collect()
+    }
+}

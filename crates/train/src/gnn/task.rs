@@ -1,0 +1,133 @@
+//! Task: what a network learns from, and what all ranks of a training must have in common.
+
+use std::sync::Arc;
+
+use thinwire_graph::{Adjacency, Batches, Draw, FanOut, Weights};
+use thinwire_loader::{Batch, Features};
+use thinwire_rows::{Format, Frozen};
+
+use super::matrix::Matrix;
+use super::trainer::Settings;
+use crate::error::{Error, Kind};
+
+/// Graph with features and labels to learn from, the same on all ranks.
+#[derive(Clone, Debug)]
+pub struct Task {
+    /// Topology.
+    pub graph: Arc<Adjacency>,
+    /// Features of all vertices.
+    pub rows: Rows,
+    /// Labels of all vertices, below `classes` for those that are trained on.
+    pub labels: Arc<[u32]>,
+    /// Number of classes.
+    pub classes: u32,
+}
+
+/// Features of all vertices.
+#[derive(Clone, Debug)]
+pub enum Rows {
+    /// Rows that are read ahead of the training.
+    Read {
+        /// Source of the rows of all vertices.
+        source: Features,
+        /// Format of a row.
+        format: Format,
+        /// Numbers of a row.
+        columns: u32,
+    },
+    /// Rows that are trained with the network. Every rank has all of them.
+    Learned {
+        /// Numbers of a row.
+        columns: u32,
+    },
+}
+
+impl Rows {
+    /// Returns the features of a batch that was loaded with them, if it was.
+    pub(super) fn decode(&self, batch: &Batch) -> Option<Matrix> {
+        let Rows::Read { format, columns, .. } = self else { return None };
+        let columns = *columns as usize;
+        let mut values = vec![0.0; batch.sample().vertices.len() * columns];
+        format.decode(batch.rows(), columns, &mut values);
+        Some(Matrix::new(columns, values))
+    }
+
+    /// Returns the numbers of a row.
+    pub fn columns(&self) -> u32 {
+        match self {
+            Rows::Read { columns, .. } | Rows::Learned { columns } => *columns,
+        }
+    }
+
+    /// Returns what a loader reads.
+    pub(super) fn source(&self, vertices: u32) -> Result<Features, Error> {
+        match self {
+            Rows::Read { source, .. } => Ok(source.clone()),
+            Rows::Learned { .. } => {
+                // Trained rows are read when a step begins; until then a batch has a byte for each.
+                let nothing = Frozen::in_memory(vec![0; vertices as usize], 1);
+                let nothing = nothing.map_err(|error| Error::new(Kind::Data, error.to_string()))?;
+                Ok(Features::direct(nothing))
+            }
+        }
+    }
+}
+
+impl Task {
+    /// Returns the labels of a batch's seeds.
+    pub(super) fn labels(&self, batch: &Batch) -> Vec<u32> {
+        let sample = batch.sample();
+        let seeds = sample.vertices[..sample.seeds as usize].iter();
+        seeds.map(|vertex| self.labels[*vertex as usize]).collect()
+    }
+}
+
+/// Returns what all ranks must have in common.
+pub(super) fn facts(task: &Task, batches: &Batches, settings: &Settings) -> Vec<(String, String)> {
+    let Settings {
+        model, hidden, heads, fan_outs, learning_rate, weight_decay, dropout, seed, ..
+    } = settings;
+    let (vertices, edges) = (task.graph.vertices(), task.graph.edges());
+    let labels: &[u8] = bytemuck::cast_slice(&task.labels);
+    let hash = thinwire_wire::checksum(labels);
+    let hops: Vec<String> = fan_outs.iter().map(fan_out).collect();
+    let trained: Vec<String> =
+        (0..batches.ranks()).map(|rank| batches.training(rank).to_string()).collect();
+    let rows = match &task.rows {
+        Rows::Read { format, columns, .. } => format!("{columns} {format}"),
+        Rows::Learned { columns } => format!("{columns} learned"),
+    };
+    let fact = |name: &str, value: String| (name.to_owned(), value);
+    vec![
+        fact("the graph", format!("{vertices} vertices, {edges} edges, labels {hash:08x}")),
+        fact("features", rows),
+        fact("the model", format!("{model} of {hidden} hidden outputs, {heads} heads")),
+        fact("fan-outs", hops.join(",")),
+        fact("draws", draw(&settings.draw)),
+        fact("training vertices", format!("{} in {} steps", trained.join(","), batches.steps())),
+        fact(
+            "the recipe",
+            format!("rate {learning_rate}, decay {weight_decay}, dropout {dropout}, seed {seed}"),
+        ),
+    ]
+}
+
+fn draw(draw: &Draw) -> String {
+    let by = |how: &str, weights: &Weights| {
+        let hash = thinwire_wire::checksum(bytemuck::cast_slice(weights.values()));
+        format!("{how} by weights {hash:08x}")
+    };
+    match draw {
+        Draw::Distinct => "distinct".to_owned(),
+        Draw::Repeated => "repeated".to_owned(),
+        Draw::Weighted(weights) => by("distinct", weights),
+        Draw::WeightedRepeated(weights) => by("repeated", weights),
+    }
+}
+
+fn fan_out(fan_out: &FanOut) -> String {
+    match fan_out {
+        FanOut::All => "all".to_owned(),
+        FanOut::Limit(limit) => limit.to_string(),
+    }
+}

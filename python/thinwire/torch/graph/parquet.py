@@ -1,0 +1,158 @@
+"""Graphs from files of Parquet, read by pyarrow."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from types import SimpleNamespace
+from typing import Any
+
+import pyarrow
+import pyarrow.compute
+import pyarrow.parquet
+import torch
+
+from thinwire._core import InvalidError
+
+
+def read_parquet(
+    edges: str | os.PathLike[str],
+    columns: Sequence[str] = ("src", "dst"),
+    *,
+    vertices: str | os.PathLike[str] | int | None = None,
+    features: str | Sequence[str] | None = None,
+    labels: str | None = None,
+) -> SimpleNamespace:
+    """Reads a graph, which `Loader` takes, and `save` writes for `StoredGraph` and `thinwire graph`.
+
+    It has `edge_index`, int64 [2, E], and `num_nodes`; with the columns that are asked for `edge_weight`,
+    float32 [E], `x`, float32 [V, F], and `y`, int64 [V], -1 where a label is null. Vertices are numbered
+    from 0 on.
+
+    Arguments:
+        columns: Columns of source and destination in `edges`, and perhaps of the weight.
+        vertices: File with a row per vertex, in their order; or the number of vertices; None for the highest
+            vertex and those before it.
+        features: Column of `vertices` with a list of numbers per vertex, or columns with a number each.
+        labels: Column of `vertices` with a class per vertex.
+
+    # Errors
+
+    InvalidError if a file cannot be read, lacks a column, or has a value that is no vertex, weight, feature
+    or class; the message has the column and the row, from 0 on.
+    """
+    if isinstance(columns, str) or len(columns) not in (2, 3):
+        raise InvalidError(
+            f"columns {columns}, expected those of source, destination and perhaps weight"
+        )
+    ends = torch.stack([whole(read(edges, name), f"{edges}: {name}") for name in columns[:2]])
+    data = SimpleNamespace(edge_index=ends)
+    if len(columns) == 3:
+        data.edge_weight = numbers(read(edges, columns[2]), f"{edges}: {columns[2]}")
+        refuse(data.edge_weight < 0, data.edge_weight, f"{edges}: {columns[2]}", "0 and more")
+    found = int(ends.max()) + 1 if ends.numel() else 0
+    of_vertices = vertices is not None and not isinstance(vertices, int)
+    if (features is not None or labels is not None) and not of_vertices:
+        raise InvalidError("features and labels without a file of vertices, expected vertices=FILE")
+    if of_vertices:
+        data.num_nodes = opened(vertices).metadata.num_rows
+        if features is not None:
+            data.x = matrix(vertices, features)
+        if labels is not None:
+            data.y = classes(read(vertices, labels), f"{vertices}: {labels}")
+    else:
+        data.num_nodes = found if vertices is None else vertices
+    if found > data.num_nodes:
+        raise InvalidError(f"{edges} has vertex {found - 1}, expected 0..{data.num_nodes}")
+    return data
+
+
+def opened(path: Any) -> pyarrow.parquet.ParquetFile:
+    """Opens a file."""
+    try:
+        return pyarrow.parquet.ParquetFile(path)
+    except (OSError, pyarrow.ArrowException) as error:
+        raise InvalidError(f"{path}: {str(error).splitlines()[0]}") from error
+
+
+def read(path: Any, name: str) -> pyarrow.ChunkedArray:
+    """Reads a column."""
+    file = opened(path)
+    names = file.schema_arrow.names
+    if name not in names:
+        raise InvalidError(f"{path} has no column {name}, expected one of {', '.join(names)}")
+    try:
+        return file.read(columns=[name]).column(0)
+    except (OSError, pyarrow.ArrowException) as error:
+        raise InvalidError(f"{path}: {str(error).splitlines()[0]}") from error
+
+
+def refuse_nulls(column: pyarrow.ChunkedArray, place: str) -> None:
+    """Refuses a column in which values are missing."""
+    if column.null_count:
+        row = pyarrow.compute.index(column.is_null(), True).as_py()
+        raise InvalidError(f"{place} has no value in row {row}")
+
+
+def refuse(wrong: torch.Tensor, values: torch.Tensor, place: str, expected: str) -> None:
+    """Refuses the first value that is wrong."""
+    if wrong.any():
+        row = int(wrong.int().argmax())
+        raise InvalidError(f"{place} is {values[row].item()} in row {row}, expected {expected}")
+
+
+def as_int64(column: pyarrow.ChunkedArray, place: str) -> torch.Tensor:
+    """Returns whole numbers without nulls, int64."""
+    if not pyarrow.types.is_integer(column.type):
+        raise InvalidError(f"{place} is {column.type}, expected whole numbers")
+    try:
+        return torch.tensor(column.cast(pyarrow.int64()).to_numpy())
+    except pyarrow.ArrowException as error:
+        raise InvalidError(f"{place}: {str(error).splitlines()[0]}") from error
+
+
+def whole(column: pyarrow.ChunkedArray, place: str) -> torch.Tensor:
+    """Returns vertices, int64."""
+    refuse_nulls(column, place)
+    values = as_int64(column, place)
+    refuse(values < 0, values, place, "vertices from 0 on")
+    return values
+
+
+def classes(column: pyarrow.ChunkedArray, place: str) -> torch.Tensor:
+    """Returns classes, int64, -1 for nulls."""
+    if not pyarrow.types.is_integer(column.type):
+        raise InvalidError(f"{place} is {column.type}, expected whole numbers")
+    values = as_int64(column.fill_null(-1), place)
+    refuse(values < -1, values, place, "classes from 0 on, or -1")
+    return values
+
+
+def numbers(column: pyarrow.ChunkedArray, place: str) -> torch.Tensor:
+    """Returns finite numbers, float32."""
+    refuse_nulls(column, place)
+    kind = column.type
+    if not (pyarrow.types.is_integer(kind) or pyarrow.types.is_floating(kind)):
+        raise InvalidError(f"{place} is {kind}, expected numbers")
+    values = torch.tensor(column.to_numpy()).to(torch.float32)
+    refuse(~values.isfinite(), values, place, "finite float32")
+    return values
+
+
+def matrix(path: Any, features: str | Sequence[str]) -> torch.Tensor:
+    """Returns features, float32 [V, F]."""
+    if not isinstance(features, str):
+        return torch.stack([numbers(read(path, name), f"{path}: {name}") for name in features], 1)
+    column, place = read(path, features), f"{path}: {features}"
+    kind = column.type
+    is_list = pyarrow.types.is_list(kind) or pyarrow.types.is_large_list(kind)
+    if not (is_list or pyarrow.types.is_fixed_size_list(kind)):
+        return numbers(column, place).unsqueeze(1)
+    refuse_nulls(column, place)
+    lengths = torch.tensor(pyarrow.compute.list_value_length(column).to_numpy())
+    width = int(lengths[0]) if len(lengths) else 0
+    if (lengths != width).any():
+        row = int((lengths != width).int().argmax())
+        raise InvalidError(f"{place} has {lengths[row]} numbers in row {row}, expected {width}")
+    flat = pyarrow.compute.list_flatten(column)
+    return numbers(flat, f"{place}, of {width} numbers a row,").view(-1, width)
