@@ -59,7 +59,7 @@ enum Command {
     /// Look at a model that a plan can be made for
     #[command(subcommand)]
     Model(command::model::What),
-    /// Make files of graphs for graph neural networks, and cut them into parts
+    /// Prepare graphs for graph neural networks, partition them, and train on them
     #[command(subcommand)]
     Graph(command::graph::What),
     /// Try a codec of your own, written as text

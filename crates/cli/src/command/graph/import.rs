@@ -17,7 +17,7 @@ use crate::output::say;
 /// Import a graph. An edge goes from the first vertex of a line to the second, and carries messages that way.
 #[derive(clap::Args)]
 pub struct Args {
-    /// File to read, perhaps compressed: .txt .csv .tsv .edges .mtx .graph-txt .npy .npz, or these with .gz
+    /// File to read: .txt .csv .tsv .el .edges .mtx .graph-txt .npy, each perhaps with .gz, or .npz
     #[arg(value_name = "FILE")]
     input: PathBuf,
     /// File to write

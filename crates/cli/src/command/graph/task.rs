@@ -11,7 +11,6 @@ use thinwire_rows::Format;
 use thinwire_train::gnn::{Rows, Task};
 
 use crate::failure::hinted;
-use crate::output::say;
 
 /// Largest width of learned features.
 const COLUMNS_MAX: u32 = 1 << 16;
@@ -94,11 +93,15 @@ pub fn batches(store: &Store, place: &Place, (batch, seed): (u32, u64)) -> Resul
         };
         return Ok(Batches::local(bounds.windows(2).map(of).collect(), batch, seed)?);
     }
-    if parts > 1 && place.rank == 0 {
-        let ranks = counted(place.world as usize, "rank");
-        say(format!("{parts} parts and {ranks}: training vertices are dealt to all ranks"));
-    }
     Ok(Batches::global(training, place.world, batch, seed)?)
+}
+
+/// Returns the line that says why the parts of a file are not those of the ranks, if it has parts.
+pub fn dealt(store: &Store, world: u32) -> Option<String> {
+    let parts = store.bounds().len().saturating_sub(1);
+    let ranks = counted(world as usize, "rank");
+    let line = || format!("{parts} parts and {ranks}: training vertices are dealt to all ranks");
+    (parts > 1 && parts != world as usize).then(line)
 }
 
 /// Returns batches of the vertices for validation or test, if there are any.

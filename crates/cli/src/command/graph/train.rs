@@ -16,7 +16,7 @@ use thinwire_train::gnn::{Figures, Model, Network, Settings, Task, Trainer};
 
 use super::checkpoints::{self, Checkpoints};
 use super::supply::fan_out;
-use super::task::{Learned, batches, held_out, parse_learned, task};
+use super::task::{Learned, batches, dealt, held_out, parse_learned, task};
 use crate::codings::within;
 use crate::failure::hinted;
 use crate::figures::{bytes, count, seconds};
@@ -87,7 +87,7 @@ pub struct Args {
     /// Number of ranks to start on this machine [default: as many as the file has parts, else 1]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=256))]
     ranks: Option<u32>,
-    /// Writes the trained values here, as safetensors
+    /// Writes the trained parameters here, as safetensors
     #[arg(long, value_name = "FILE")]
     output: Option<PathBuf>,
     /// One JSON object per pass, and one of the test
@@ -226,6 +226,7 @@ fn train(
     let lock = checkpoints.hold(place.rank, &mut group)?;
     let mut trainer = Trainer::start(group, (task, batches), settings, exchange)?;
     if place.rank == 0 {
+        dealt(&store, place.world).into_iter().for_each(say);
         say(title(args, place, &trainer));
     }
     checkpoints.restore(&mut trainer)?;
