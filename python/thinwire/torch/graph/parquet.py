@@ -31,9 +31,9 @@ def read_parquet(
 
     Arguments:
         columns: Columns of source and destination in `edges`, and perhaps of the weight.
-        vertices: File with a row per vertex, in their order; or the number of vertices; None for the highest
-            vertex and those before it.
-        features: Column of `vertices` with a list of numbers per vertex, or columns with a number each.
+        vertices: File with a row per vertex, in their order; or the number of vertices; None for the
+            highest vertex and those before it.
+        features: Column of `vertices` with a list of numbers per vertex, or columns of numbers.
         labels: Column of `vertices` with a class per vertex.
 
     # Errors
