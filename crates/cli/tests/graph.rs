@@ -48,6 +48,30 @@ fn a_file_that_is_read_is_not_overwritten() {
         told.stderr
     );
     assert_eq!(std::fs::read(folder.path().join("edges.csv")).unwrap(), b"0,1\n1,2\n");
+    let generate = ["graph", "generate", "blocks", "--vertices", "60", "--output", "g.graph"];
+    assert_eq!(folder.run(&generate).code, Some(0));
+    let before = std::fs::read(folder.path().join("g.graph")).unwrap();
+    let told = folder.run(&["graph", "train", "g.graph", "--output", "./g.graph"]);
+    assert_eq!(told.code, Some(2));
+    assert!(told.stderr.contains("--output is the file that is read, g.graph"), "{}", told.stderr);
+    assert_eq!(std::fs::read(folder.path().join("g.graph")).unwrap(), before);
+}
+
+#[test]
+fn losses_and_noise_that_are_no_numbers_are_errors() {
+    let folder = Folder::new("graph-finite");
+    let generate = ["graph", "generate", "blocks", "--vertices", "60", "--output", "g.graph"];
+    for noise in ["nan", "-1"] {
+        let told = folder.run(&[&generate[..], &[&format!("--noise={noise}")]].concat());
+        assert_eq!(told.code, Some(2));
+        assert!(told.stderr.contains("expected a finite number of 0 or more"), "{}", told.stderr);
+    }
+    let told = folder.run(&[&generate[..], &["--noise", "1e38"]].concat());
+    assert_eq!(told.code, Some(0), "{}", told.stderr);
+    let told = folder.run(&["graph", "train", "g.graph", "--output", "model.safetensors"]);
+    assert_eq!(told.code, Some(2));
+    assert!(told.stderr.contains("error: a loss of "), "{}", told.stderr);
+    assert!(!folder.path().join("model.safetensors").exists());
 }
 
 #[test]
@@ -380,7 +404,8 @@ fn a_training_that_cannot_be_is_refused_before_ranks_start() {
     import(&["--output", "bare.graph"]);
     import(&["--output", "x.graph", "--features", "x.npy"]);
     import(&["--output", "none.graph", "--features", "x.npy", "--labels", "y.npy"]);
-    let all = ["--features", "x.npy", "--labels", "y.npy", "--train", "1"];
+    write("s.npy", npy("|i1", "(3,)", &[1, 1, 1]));
+    let all = ["--features", "x.npy", "--labels", "y.npy", "--split", "s.npy"];
     import(&[&["--output", "all.graph"], &all[..]].concat());
     for (words, expected) in [
         (&["bare.graph"][..], "bare.graph has no features\nhint: thinwire graph import --features"),

@@ -81,6 +81,25 @@ fn weights_of_matrices_and_indices_are_read() {
 }
 
 #[test]
+fn a_flipped_bit_and_further_bytes_are_noticed() {
+    let index = npy("<i4", "(2, 1)", &[1, 0, 0, 0, 2, 0, 0, 0]);
+    let mut bytes = npz(&[("edge_index", [&index[..], b"more"].concat())]);
+    let read = |bytes: &[u8]| edges_of_bytes(bytes, Format::Npz, Options::default());
+    let error = read(&bytes).unwrap_err().to_string();
+    assert_eq!(error, "array edge_index: bytes behind its numbers, expected its end");
+    let options = SimpleFileOptions::default().compression_method(zip::CompressionMethod::Stored);
+    let mut archive = ZipWriter::new(Cursor::new(Vec::new()));
+    archive.start_file("edge_index.npy", options).unwrap();
+    archive.write_all(&index).unwrap();
+    bytes = archive.finish().unwrap().into_inner();
+    read(&bytes).unwrap();
+    let at = bytes.windows(index.len()).position(|window| window == index).unwrap();
+    bytes[at + index.len() - 4] ^= 1;
+    let error = read(&bytes).unwrap_err().to_string();
+    assert_eq!(error, "array edge_index: Invalid checksum");
+}
+
+#[test]
 fn archives_that_are_no_graph_are_refused() {
     let csr = |offsets: &[i32], columns: &[i32]| {
         read_npz(&[("indptr", int32(offsets)), ("indices", int32(columns))]).unwrap_err()
@@ -89,6 +108,13 @@ fn archives_that_are_no_graph_are_refused() {
     assert_eq!(csr(&[0, 1], &[0, 0]), "rows that end at 1, expected 2");
     assert_eq!(csr(&[0, 1, 2], &[0, 2]), "entry 1 has vertex 2, expected vertices of 0..2");
     assert_eq!(csr(&[0, 1, 2], &[0, -1]), "a negative number at position 1");
+    let with = |name: &'static str, array: Vec<u8>| {
+        let csr = [("indptr", int32(&[0, 1])), ("indices", int32(&[0])), (name, array)];
+        read_npz(&csr).unwrap_err()
+    };
+    let message = "a matrix of format 'bsr', expected csr, csc or coo";
+    assert_eq!(with("format", npy("|S3", "()", b"bsr")), message);
+    assert_eq!(with("shape", int32(&[1, 5])), "a matrix of 1 x 5, expected a square one");
     let other = read_npz(&[("x", int32(&[1]))]).unwrap_err();
     assert!(
         other.starts_with("an archive with x.npy, expected arrays indptr and indices"),
@@ -99,7 +125,10 @@ fn archives_that_are_no_graph_are_refused() {
     assert_eq!(error, "array indptr: an array that ends after 8 bytes, expected 36000000000");
     for (array, message) in [
         (npy(">i4", "(2,)", &[]), "numbers of type '>i4', expected little-endian ones such as <f4"),
-        (npy("<i4", "(1, 2, 3)", &[]), "a header without a shape of one or two numbers"),
+        (
+            npy("<i4", "(1, 2, 3)", &[]),
+            "an array of shape [1, 2, 3], expected one or two dimensions",
+        ),
         (npy("<i4", "(3, 3)", &[0; 36]), "an array of 3 x 3, expected two rows or two columns"),
         (npy("<f4", "(2, 1)", &[0; 8]), "an array of float32, expected whole numbers"),
         (b"PK".to_vec(), "cannot read an array: failed to fill whole buffer"),

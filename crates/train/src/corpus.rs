@@ -62,7 +62,13 @@ impl Corpus {
         for file in &files {
             let bytes = fs::read(file).map_err(|e| Error::io("read", file, e))?;
             let binary = bytes[..bytes.len().min(PROBE_BYTES)].contains(&0);
-            // A file that was named is taken as it is.
+            if binary && file == path && holds_images(file) {
+                let context =
+                    format!("{} holds arrays or a picture, expected text", file.display());
+                let hint = "give --model a model of images";
+                return Err(Error::new(Kind::Data, context).with_hint(hint));
+            }
+            // Another file that was named is taken as it is.
             if binary && file != path {
                 continue;
             }
@@ -89,6 +95,12 @@ impl Corpus {
     pub fn fingerprint(&self) -> &str {
         &self.fingerprint
     }
+}
+
+/// Whether a name is that of data for a model of images.
+fn holds_images(path: &Path) -> bool {
+    let extension = path.extension().and_then(|it| it.to_str()).unwrap_or_default();
+    ["npz", "npy", "png", "jpg", "jpeg"].contains(&extension.to_lowercase().as_str())
 }
 
 const HINT: &str =
@@ -165,6 +177,14 @@ mod tests {
         assert!(corpus.validation().len().abs_diff(300_000) <= BLOCKS_MAX);
         assert_eq!(corpus.training()[..1000], text[..1000]);
         assert_eq!(corpus.validation()[corpus.validation().len() - 9..], text[text.len() - 9..]);
+    }
+
+    #[test]
+    fn archives_of_arrays_are_no_text() {
+        let folder = Folder::new("arrays");
+        std::fs::write(folder.path().join("x.NPZ"), b"PK\x03\x04\0").unwrap();
+        let error = Corpus::from_path(&folder.path().join("x.NPZ")).unwrap_err().to_string();
+        assert!(error.ends_with("x.NPZ holds arrays or a picture, expected text"), "{error}");
     }
 
     #[test]

@@ -58,6 +58,15 @@ pub(super) fn checked(weight: f32, place: &str, text: &str) -> Result<f32, Error
     }
 }
 
+/// Checks that rows and columns of a matrix are the same vertices.
+pub(super) fn ensure_square(rows: u64, columns: u64) -> Result<(), Error> {
+    if rows == columns {
+        return Ok(());
+    }
+    let error = Error::format(format!("a matrix of {rows} x {columns}, expected a square one"));
+    Err(error.with_hint("give rows and columns one numbering, as scipy.sparse.block_array does"))
+}
+
 /// Returns the number of vertices of a file that has `edges` edges and speaks of `found` vertices.
 ///
 /// # Errors

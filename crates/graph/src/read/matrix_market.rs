@@ -2,7 +2,7 @@
 
 use std::io::BufRead;
 
-use super::edges::{Edges, count_vertices};
+use super::edges::{Edges, count_vertices, ensure_square};
 use super::options::{Options, Weighting};
 use super::scan::Scan;
 use crate::error::Error;
@@ -32,6 +32,7 @@ pub(super) fn edges(stream: impl BufRead, options: Options) -> Result<Edges, Err
     let columns = scan.number("the number of columns")?;
     let entries = scan.number("the number of entries")?;
     scan.end_line()?;
+    ensure_square(rows, columns)?;
     let (mut pairs, mut found) = (Vec::new(), 0);
     let mut weights = banner.has_weights.then(Vec::new);
     while scan.skip_comments(b'%')? {
@@ -62,7 +63,7 @@ pub(super) fn edges(stream: impl BufRead, options: Options) -> Result<Edges, Err
         let expected = format!("{entries} entries");
         return Err(scan.error(&format!("the end of the file after {found} entries"), &expected));
     }
-    let vertices = count_vertices(rows.max(columns), pairs.len(), options.vertices)?;
+    let vertices = count_vertices(rows, pairs.len(), options.vertices)?;
     Ok(Edges { vertices, pairs, weights })
 }
 
@@ -121,7 +122,7 @@ mod tests {
         let weights = Some(vec![0.5, 0.5, 1.0]);
         assert_eq!(read(text).unwrap(), Edges { weights, ..bare.clone() });
         assert_eq!(read_with(text, Weighting::Drop).unwrap(), bare);
-        let text = "%%MatrixMarket matrix coordinate pattern general\n2 3 1\n1 3";
+        let text = "%%MatrixMarket matrix coordinate pattern general\n3 3 1\n1 3";
         let expected = Edges { vertices: 3, pairs: vec![(0, 2)], weights: None };
         assert_eq!(read(text).unwrap(), expected);
     }
@@ -166,6 +167,7 @@ mod tests {
                 "line 1: '0 1   ', expected a line '%%MatrixMarket matrix coordinate FIELD SYMMETRY'",
             ),
             (banner, "line 2: the end of the file, expected a line with rows, columns and entries"),
+            (&format!("{banner}3 5 1\n3 1\n"), "a matrix of 3 x 5, expected a square one"),
             (&format!("{banner}2 2 1\n3 1\n"), "line 3: row 3, expected 1 to 2"),
             (&format!("{banner}2 2 1\n1 0\n"), "line 3: column 0, expected 1 to 2"),
             (&format!("{banner}2 2 1\n1 1\n1 2\n"), "line 4: another entry, expected 1 entries"),

@@ -31,8 +31,10 @@ pub enum Dtype {
     F64,
     /// Whole numbers with a sign, of this many bytes.
     Int(u8),
-    /// Whole numbers without a sign, of this many bytes; booleans are of one.
+    /// Whole numbers without a sign, of this many bytes.
     Uint(u8),
+    /// Booleans, of a byte each.
+    Bool,
     /// Text of this many bytes.
     Text(u16),
 }
@@ -57,6 +59,7 @@ impl Dtype {
             Dtype::F16 => 2,
             Dtype::F32 => 4,
             Dtype::F64 => 8,
+            Dtype::Bool => 1,
             Dtype::Int(bytes) | Dtype::Uint(bytes) => usize::from(bytes),
             Dtype::Text(bytes) => usize::from(bytes),
         }
@@ -81,7 +84,8 @@ impl Dtype {
             ("f", 4) => Ok(Dtype::F32),
             ("f", 8) => Ok(Dtype::F64),
             ("i", 1 | 2 | 4 | 8) => Ok(Dtype::Int(size as u8)),
-            ("u", 1 | 2 | 4 | 8) | ("b", 1) => Ok(Dtype::Uint(size as u8)),
+            ("u", 1 | 2 | 4 | 8) => Ok(Dtype::Uint(size as u8)),
+            ("b", 1) => Ok(Dtype::Bool),
             ("S", 1..=64) => Ok(Dtype::Text(size)),
             ("U", 1..=64) => Ok(Dtype::Text(4 * size)),
             _ => Err(unknown()),
@@ -95,6 +99,7 @@ impl fmt::Display for Dtype {
             Dtype::F16 | Dtype::F32 | Dtype::F64 => write!(f, "float{}", 8 * self.bytes()),
             Dtype::Int(bytes) => write!(f, "int{}", 8 * bytes),
             Dtype::Uint(bytes) => write!(f, "uint{}", 8 * bytes),
+            Dtype::Bool => f.write_str("bool"),
             Dtype::Text(_) => f.write_str("text"),
         }
     }
@@ -106,7 +111,10 @@ impl Matrix {
         let header = Header::read(&mut stream)?;
         match header.shape.len() {
             0..=2 => header.values(stream, u64::MAX),
-            _ => Err(Error::format("a header without a shape of one or two numbers".to_owned())),
+            _ => {
+                let found = format!("an array of shape {:?}", header.shape);
+                Err(Error::format(format!("{found}, expected one or two dimensions")))
+            }
         }
     }
 
@@ -118,7 +126,7 @@ impl Matrix {
         let size = self.dtype.bytes();
         let bytes = self.bytes.get(at * size..(at + 1) * size).unwrap_or_default();
         let mut wide = [0; 8];
-        let (Dtype::Int(_) | Dtype::Uint(_)) = self.dtype else {
+        let (Dtype::Int(_) | Dtype::Uint(_) | Dtype::Bool) = self.dtype else {
             return Err(Error::format(format!(
                 "an array of {}, expected whole numbers",
                 self.dtype
@@ -153,7 +161,7 @@ impl Matrix {
                 let unused = 64 - 8 * u32::from(bytes);
                 ((bits << unused) as i64 >> unused) as f32
             }
-            Dtype::Uint(_) => bits as f32,
+            Dtype::Uint(_) | Dtype::Bool => bits as f32,
             Dtype::Text(_) => 0.0,
         }
     }

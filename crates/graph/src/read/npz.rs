@@ -4,7 +4,7 @@ use std::io::{Read, Seek};
 
 use zip::ZipArchive;
 
-use super::edges::{Edges, checked, count_vertices};
+use super::edges::{Edges, checked, count_vertices, ensure_square};
 use super::npy::{Dense, Dtype, Matrix};
 use super::options::{Options, Weighting};
 use crate::error::Error;
@@ -58,7 +58,8 @@ pub(super) fn edges(stream: impl Read + Seek, options: Options) -> Result<Edges,
     for prefix in PREFIXES {
         let mut array = |name: &str| member(&mut archive, &format!("{prefix}{name}"));
         let shape = array("shape")?;
-        let is_turned = array("format")?.is_some_and(|format| is_csc(&format));
+        let format = array("format")?.map(|format| letters(&format)).transpose()?;
+        let is_turned = format.as_deref() == Some("csc");
         if let (Some(offsets), Some(columns)) = (array("indptr")?, array("indices")?) {
             let mut edges = compressed(&offsets, &columns, shape.as_ref(), named)?;
             if is_turned {
@@ -103,7 +104,7 @@ fn compressed(
     named: Option<u32>,
 ) -> Result<Edges, Error> {
     let rows = (offsets.len() as u64).saturating_sub(1);
-    let count = dimensions(shape)?.map_or(rows, |(rows, columns)| rows.max(columns)).max(rows);
+    let count = side(shape)?.unwrap_or(rows).max(rows);
     let (mut pairs, mut start) = (Vec::new(), 0);
     for row in 0..rows {
         let (first, end) = (offsets.whole(row as usize)?, offsets.whole(row as usize + 1)?);
@@ -139,7 +140,7 @@ fn coordinates(
         pairs.push((vertex(rows, at)?, vertex(columns, at)?));
     }
     let largest = pairs.iter().map(|(a, b)| u64::from(*a.max(b)) + 1).max().unwrap_or(0);
-    let count = dimensions(shape)?.map_or(largest, |(rows, columns)| rows.max(columns));
+    let count = side(shape)?.unwrap_or(largest);
     finish(pairs, count, named)
 }
 
@@ -176,18 +177,30 @@ fn vertex(array: &Matrix, at: usize) -> Result<u32, Error> {
     })
 }
 
-fn dimensions(shape: Option<&Matrix>) -> Result<Option<(u64, u64)>, Error> {
+/// Returns the number of rows and of columns of a square matrix.
+fn side(shape: Option<&Matrix>) -> Result<Option<u64>, Error> {
     let Some(shape) = shape else { return Ok(None) };
     match shape.len() {
-        2 => Ok(Some((shape.whole(0)?, shape.whole(1)?))),
+        2 => {
+            let (rows, columns) = (shape.whole(0)?, shape.whole(1)?);
+            ensure_square(rows, columns)?;
+            Ok(Some(rows))
+        }
         found => Err(Error::format(format!("a shape of {found} numbers, expected 2"))),
     }
 }
 
-/// SciPy keeps the name of a format as text, of one or four bytes per letter.
-fn is_csc(format: &Matrix) -> bool {
+/// Returns the name of a format, which SciPy keeps as text of one or four bytes per letter.
+fn letters(format: &Matrix) -> Result<String, Error> {
     let letters: Vec<u8> = format.bytes.iter().copied().filter(|byte| *byte != 0).collect();
-    matches!(format.dtype, Dtype::Text(_)) && letters == b"csc"
+    let name = String::from_utf8_lossy(&letters).into_owned();
+    match (format.dtype, &*name) {
+        (Dtype::Text(_), "csr" | "csc" | "coo") => Ok(name),
+        _ => {
+            let found = name.escape_debug();
+            Err(Error::format(format!("a matrix of format '{found}', expected csr, csc or coo")))
+        }
+    }
 }
 
 fn member<R: Read + Seek>(
@@ -209,5 +222,11 @@ fn named<R: Read + Seek, T>(
     }
     let in_array = |error: String| Error::format(format!("array {name}: {error}"));
     let mut stream = archive.by_name(&file).map_err(|error| in_array(error.to_string()))?;
-    read(&mut stream).map(Some).map_err(|error| in_array(error.to_string()))
+    let array = read(&mut stream).map_err(|error| in_array(error.to_string()))?;
+    // The checksum of a member is compared where it ends.
+    match stream.read(&mut [0]) {
+        Ok(0) => Ok(Some(array)),
+        Ok(_) => Err(in_array("bytes behind its numbers, expected its end".to_owned())),
+        Err(error) => Err(in_array(error.to_string())),
+    }
 }

@@ -51,6 +51,10 @@ fn png(file: &[u8], shape: [usize; 3]) -> Result<Vec<u8>, String> {
 }
 
 fn jpeg(file: &[u8], shape: [usize; 3]) -> Result<Vec<u8>, String> {
+    // The decoder panics where colour is sampled more finely than brightness, which no encoder does.
+    if sampling(file).is_some_and(|of| of[1..].iter().any(|it| *it != 0x11 && *it != of[0])) {
+        return Err("a JPEG whose colour is sampled more finely than its brightness".to_owned());
+    }
     // What a file lacks would be grey otherwise.
     let options = DecoderOptions::default().set_strict_mode(true);
     let mut decoder = JpegDecoder::new_with_options(ZCursor::new(file), options);
@@ -69,6 +73,23 @@ fn jpeg(file: &[u8], shape: [usize; 3]) -> Result<Vec<u8>, String> {
     match pixels.len() == expected {
         true => Ok(pixels),
         false => Err(format!("a JPEG of {channels} channels, expected 1 or 3")),
+    }
+}
+
+/// Returns the sampling factors of the components of a JPEG, from the header of its frame: horizontal ones in
+/// the upper four bits, vertical ones in the lower.
+fn sampling(file: &[u8]) -> Option<Vec<u8>> {
+    let mut rest = file.get(2..)?;
+    loop {
+        let marker = *rest.get(1)?;
+        let length = usize::from(u16::from_be_bytes([*rest.get(2)?, *rest.get(3)?]));
+        // The frames of JPEG are C0 to CF but for tables of Huffman and arithmetic codes.
+        if matches!(marker, 0xc0..=0xcf) && !matches!(marker, 0xc4 | 0xc8 | 0xcc) {
+            let components = rest.get(10..2 + length)?.as_chunks::<3>().0;
+            return Some(components.iter().map(|component| component[1]).collect())
+                .filter(|factors: &Vec<u8>| !factors.is_empty());
+        }
+        rest = rest.get(2 + length.max(2)..)?;
     }
 }
 

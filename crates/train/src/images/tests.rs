@@ -159,6 +159,7 @@ fn arrays_that_do_not_fit_are_refused() {
             y([0, 0]),
             "x of float64, expected uint8 or float32",
         ),
+        (npy("|b1", "(2, 1, 2, 3)", &[1; 12]), y([0, 0]), "x of bool, expected uint8 or float32"),
         (npy("<f4", "(2, 1, 2, 3)", &nan), y([0, 0]), "NaN in image 0 of x, expected finite"),
         (
             npy("|u1", "(0, 1, 2, 3)", &[]),

@@ -50,7 +50,8 @@ pub fn ensure_held(path: &Path, matrix: &Matrix, format: Format) -> Result<()> {
 /// Reads an array with one whole number per vertex.
 fn column(path: &Path, vertices: u32) -> Result<Matrix> {
     let matrix = matrix(path, vertices)?;
-    if matrix.columns != 1 || !matches!(matrix.dtype, Dtype::Int(_) | Dtype::Uint(_)) {
+    if matrix.columns != 1 || !matches!(matrix.dtype, Dtype::Int(_) | Dtype::Uint(_) | Dtype::Bool)
+    {
         let Matrix { dtype, columns, .. } = matrix;
         bail!(
             "{}: an array of {columns} {dtype} per vertex, expected one whole number",

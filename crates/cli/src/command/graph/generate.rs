@@ -73,7 +73,7 @@ pub struct BlockArgs {
     #[arg(long, value_name = "N", default_value_t = 16)]
     columns: u32,
     /// Standard deviation of features around the place of their block
-    #[arg(long, value_name = "SIGMA", default_value_t = 1.0)]
+    #[arg(long, value_name = "SIGMA", default_value_t = 1.0, value_parser = parse_deviation)]
     noise: f32,
     /// Format of features: f32, f16 or int8
     #[arg(long, value_name = "FORMAT", default_value = "f32", value_parser = |text: &str| Format::parse(text))]
@@ -93,6 +93,12 @@ pub struct AttachmentArgs {
     degree: u32,
     #[command(flatten)]
     common: Common,
+}
+
+/// Parses a standard deviation.
+fn parse_deviation(text: &str) -> Result<f32, String> {
+    let parsed = text.parse().ok().filter(|value: &f32| value.is_finite() && *value >= 0.0);
+    parsed.ok_or_else(|| "expected a finite number of 0 or more".to_owned())
 }
 
 /// Generates a graph and writes it.

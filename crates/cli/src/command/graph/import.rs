@@ -123,7 +123,10 @@ pub fn run(args: &Args) -> Result<u8> {
     let types = array(&args.types, arrays::types)?;
     let split = match (&args.split, args.train) {
         (Some(path), _) => Some(arrays::split(path, vertices)?),
-        (None, Some(share)) => Some(share::split(vertices, share, args.seed)),
+        (None, Some(share)) => {
+            let drawn = share::split(vertices, share, args.seed);
+            Some(share::labelled(drawn, labels.as_deref()))
+        }
         (None, None) => None,
     };
     let contents = Contents {

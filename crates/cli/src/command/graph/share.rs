@@ -1,6 +1,6 @@
 //! Vertices for training, validation and test, drawn at random.
 
-use thinwire_graph::Split;
+use thinwire_graph::{NO_LABEL, Split};
 use thinwire_wire::random::Key;
 
 /// Stream of the random numbers.
@@ -26,9 +26,30 @@ pub fn split(vertices: u32, share: f32, seed: u64) -> Vec<Split> {
     (0..vertices).map(uses).collect()
 }
 
+/// Gives vertices without a label no use.
+pub fn labelled(mut split: Vec<Split>, labels: Option<&[u32]>) -> Vec<Split> {
+    for (split, label) in split.iter_mut().zip(labels.unwrap_or_default()) {
+        if *label == NO_LABEL {
+            *split = Split::None;
+        }
+    }
+    split
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn vertices_without_a_label_have_no_use() {
+        let drawn = split(100, 0.5, 1);
+        let labels: Vec<u32> = (0..100).map(|v| if v % 2 == 0 { NO_LABEL } else { v }).collect();
+        let found = labelled(drawn.clone(), Some(&labels));
+        let kept =
+            |(vertex, split): (usize, &Split)| *split == [Split::None, drawn[vertex]][vertex % 2];
+        assert!(found.iter().enumerate().all(kept));
+        assert_eq!(labelled(drawn.clone(), None), drawn);
+    }
 
     #[test]
     fn shares_are_as_asked_for() {

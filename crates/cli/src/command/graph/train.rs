@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Instant;
 
-use anyhow::{Context, Result, anyhow};
+use anyhow::{Context, Result, anyhow, bail};
 use clap::ValueEnum;
 use serde::Serialize;
 use thinwire_collective::Group;
@@ -199,6 +199,10 @@ struct Started {
 fn start(args: &Args) -> Result<Start<(Started, Place)>> {
     refuse(args)?;
     file::ensure_place(args.output.as_deref(), "the model", "--output")?;
+    let target = args.output.as_ref().and_then(|path| path.canonicalize().ok());
+    if target.is_some() && target == args.file.canonicalize().ok() {
+        bail!("--output is the file that is read, {}", args.file.display());
+    }
     let store = Arc::new(Store::open(&args.file)?);
     let task = task(&store, args.features)?;
     Network::new(settings(args, (draw(args, &store)?, 1)).shape(&task))?;
@@ -233,6 +237,10 @@ fn train(
     for pass in trainer.position().pass + 1..=args.passes {
         let (begun, sent_bytes) = (Instant::now(), trainer.sent_bytes());
         let trained = trainer.pass().with_context(|| format!("pass {pass}"))?;
+        if !trained.mean_loss().is_finite() {
+            let error = anyhow!("a loss of {} in pass {pass}", trained.mean_loss());
+            return Err(hinted(error, "give a lower --lr, or features of a smaller scale"));
+        }
         let (seconds, sent_bytes) =
             (begun.elapsed().as_secs_f64(), trainer.sent_bytes() - sent_bytes);
         let validated = validation.as_ref().map(|batches| trainer.evaluate(batches)).transpose()?;
