@@ -4,10 +4,14 @@ use std::collections::HashMap;
 
 use thinwire_model::{Layout, NodeId, Role, Sides, TensorId};
 
+use super::order::{largest_table, order};
 use super::outline::{Conversions, Parameter, TensorEdge};
-use super::{Block, Outline, Pricing, Variable, order};
+use super::{Block, Outline, Pricing, Variable};
 use crate::Error;
 use crate::cost::Cost;
+
+/// Most entries of a table of an exact search: half a gigabyte of costs.
+const TABLE_ENTRIES_MAX: f64 = 67_108_864.0;
 
 /// End of an edge: a variable, and for each of its options the layouts of a tensor and the
 /// computation behind its gradient, in seconds.
@@ -180,7 +184,11 @@ impl<'a> Builder<'a> {
     }
 
     /// Returns the outline.
-    pub fn finish(self) -> Outline {
+    ///
+    /// # Errors
+    /// Returns an error if so many tensors of the block are alive at once that the tables of an exact search
+    /// would not fit in memory.
+    pub fn finish(self) -> Result<Outline, Error> {
         let find = |end: &Option<(TensorId, Vec<Sides>)>| {
             let tensor = end.as_ref().map(|(tensor, _)| *tensor)?;
             let is_it =
@@ -191,10 +199,17 @@ impl<'a> Builder<'a> {
         let sizes: Vec<usize> = self.options.iter().map(Vec::len).collect();
         let edges = self.edges.iter().map(|edge| edge.ends);
         let keep: Vec<usize> = [entry, exit].into_iter().flatten().collect();
-        let order = order(&sizes, edges, &keep);
+        let order = order(&sizes, edges.clone(), &keep);
+        let largest = largest_table(&sizes, edges, &order);
+        if largest > TABLE_ENTRIES_MAX {
+            let name = &self.block.graph.nodes[self.block.nodes.start].name;
+            return Err(Error::impossible(format!(
+                "the nodes from '{name}' on need a table of {largest:.1e} entries on this mesh, expected at most {TABLE_ENTRIES_MAX:.1e}: too many tensors are alive at once for an exact search"
+            )));
+        }
         let mut edges = self.edges;
         edges.iter_mut().for_each(|edge| edge.turn(&order));
-        Outline {
+        Ok(Outline {
             order: order.into(),
             options: self.options,
             edges,
@@ -202,7 +217,7 @@ impl<'a> Builder<'a> {
             variables: self.variables.into(),
             entry,
             exit,
-        }
+        })
     }
 }
 

@@ -27,6 +27,25 @@ pub fn order(
     order
 }
 
+/// Returns the number of entries of the largest table when all variables of `order` are eliminated in it.
+pub fn largest_table(
+    sizes: &[usize],
+    edges: impl Iterator<Item = [usize; 2]>,
+    order: &[usize],
+) -> f64 {
+    let mut neighbours = neighbours(sizes.len(), edges);
+    let mut largest = 0.0_f64;
+    for next in order {
+        let around = std::mem::take(&mut neighbours[*next]);
+        largest = largest.max(around.iter().map(|other| sizes[*other] as f64).product());
+        for variable in &around {
+            neighbours[*variable].remove(next);
+            neighbours[*variable].extend(around.iter().filter(|other| *other != variable));
+        }
+    }
+    largest
+}
+
 fn neighbours(variables: usize, edges: impl Iterator<Item = [usize; 2]>) -> Vec<BTreeSet<usize>> {
     let mut neighbours = vec![BTreeSet::new(); variables];
     for [first, second] in edges {

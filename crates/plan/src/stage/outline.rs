@@ -69,14 +69,14 @@ impl Outline {
     ///
     /// # Errors
     /// Returns an error if a node reads a tensor that neither the block, nor the data, nor `entry`
-    /// provides.
+    /// provides, or so many tensors are alive at once that no exact search fits in memory.
     pub fn new(block: &Block<'_>, mesh: &[usize], pricing: &dyn Pricing) -> Result<Self, Error> {
         let mut builder = Builder::new(block, mesh, pricing);
         for node in block.nodes.clone() {
             builder.node(node);
         }
         builder.tensors()?;
-        Ok(builder.finish())
+        builder.finish()
     }
 
     /// Returns the formulation of the block at prices of parameters and conversions.
