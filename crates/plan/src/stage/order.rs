@@ -73,3 +73,19 @@ fn cheapest(
     };
     left.iter().copied().min_by_key(key)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_largest_table_is_that_of_the_most_options_around_a_variable() {
+        // A path needs the table of one neighbour or two, a clique that of all others.
+        let sizes = [2, 3, 5, 7];
+        let path = [[0, 1], [1, 2], [2, 3]];
+        assert_eq!(largest_table(&sizes, path.into_iter(), &[0, 1, 2, 3]), 7.0);
+        assert_eq!(largest_table(&sizes, path.into_iter(), &[1, 0, 2, 3]), 10.0);
+        let clique = path.into_iter().chain([[0, 2], [0, 3], [1, 3]]);
+        assert_eq!(largest_table(&sizes, clique, &[0, 1, 2, 3]), 105.0);
+    }
+}
