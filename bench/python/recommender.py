@@ -11,6 +11,7 @@ workers together in the median of its windows, and the area under the ROC curve.
 """
 
 import argparse
+import contextlib
 import json
 import os
 import socket
@@ -128,20 +129,27 @@ def train_server(options, rank: int) -> dict:
 
 
 def train_ddp(options, rank: int) -> dict:
-    import torch.distributed as dist
     from torch.nn.parallel import DistributedDataParallel
+
+    with workers(options, rank):
+        model = made(options, local_table(options))
+        optimizer = torch.optim.Adagrad(model.parameters(), RATE)
+        # Rank 0 alone tests, and buffers are constants.
+        whole = DistributedDataParallel(model, broadcast_buffers=False)
+        return measured(options, whole, optimizer, (rank, options.workers))
+
+
+@contextlib.contextmanager
+def workers(options, rank: int):
+    """A gloo group of the workers, without the servers."""
+    import torch.distributed as dist
 
     if interface := os.environ.get("NETWORK_INTERFACE"):
         os.environ.setdefault("GLOO_SOCKET_IFNAME", interface)
     dist.init_process_group("gloo", rank=rank, world_size=options.workers)
-    model = made(options, local_table(options))
-    optimizer = torch.optim.Adagrad(model.parameters(), RATE)
-    # Rank 0 alone tests, and buffers are constants.
-    whole = DistributedDataParallel(model, broadcast_buffers=False)
-    found = measured(options, whole, optimizer, (rank, options.workers))
+    yield
     dist.barrier()
     dist.destroy_process_group()
-    return found
 
 
 class Collection(nn.Module):
@@ -178,24 +186,20 @@ def train_torchrec(options, rank: int) -> dict:
     from torchrec.distributed.planner.types import ParameterConstraints
     from torchrec.optim import RowWiseAdagrad, apply_optimizer_in_backward
 
-    if interface := os.environ.get("NETWORK_INTERFACE"):
-        os.environ.setdefault("GLOO_SOCKET_IFNAME", interface)
-    dist.init_process_group("gloo", rank=rank, world_size=options.workers)
-    model = made(options, Collection(options))
-    apply_optimizer_in_backward(RowWiseAdagrad, model.ids.parameters(), {"lr": RATE})
-    rows = {"ids": ParameterConstraints(sharding_types=["row_wise"])}
-    topology = Topology(options.workers, "cpu", local_world_size=options.workers)
-    sharders = [EmbeddingCollectionSharder()]
-    planner = EmbeddingShardingPlanner(topology, constraints=rows)
-    plan = planner.collective_plan(model, sharders, dist.group.WORLD)
-    whole = distributed.DistributedModelParallel(
-        model, device=torch.device("cpu"), plan=plan, sharders=sharders
-    )
-    dense = [p for name, p in whole.named_parameters() if "tables" not in name]
-    found = measured(options, whole, torch.optim.Adagrad(dense, RATE), (rank, options.workers))
-    dist.barrier()
-    dist.destroy_process_group()
-    return found
+    with workers(options, rank):
+        model = made(options, Collection(options))
+        apply_optimizer_in_backward(RowWiseAdagrad, model.ids.parameters(), {"lr": RATE})
+        rows = {"ids": ParameterConstraints(sharding_types=["row_wise"])}
+        topology = Topology(options.workers, "cpu", local_world_size=options.workers)
+        sharders = [EmbeddingCollectionSharder()]
+        planner = EmbeddingShardingPlanner(topology, constraints=rows)
+        plan = planner.collective_plan(model, sharders, dist.group.WORLD)
+        whole = distributed.DistributedModelParallel(
+            model, device=torch.device("cpu"), plan=plan, sharders=sharders
+        )
+        dense = [p for name, p in whole.named_parameters() if "tables" not in name]
+        optimizer = torch.optim.Adagrad(dense, RATE)
+        return measured(options, whole, optimizer, (rank, options.workers))
 
 
 def train_single(options, rank: int) -> dict:

@@ -155,7 +155,6 @@ class Seen:
     """Residuals and sums of gradients over the steps."""
 
     def __init__(self) -> None:
-        self.total: list[torch.Tensor] = []
         # Sums of the gradients of all steps before the last ones, the oldest first.
         self.sums: collections.deque = collections.deque(maxlen=max(WINDOWS) + 1)
         self.ratios: dict[int, list[float]] = {window: [] for window in WINDOWS}

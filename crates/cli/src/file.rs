@@ -7,7 +7,7 @@ use std::fs::{self, File};
 use std::io::{self, Read, Seek};
 use std::path::Path;
 
-use anyhow::{Context, Error, Result, anyhow};
+use anyhow::{Context, Error, Result, anyhow, bail};
 use thinwire_link::durable;
 
 use crate::failure::{self, hinted};
@@ -162,6 +162,19 @@ pub fn ensure_place(path: Option<&Path>, what: &str, flag: &str) -> Result<()> {
         return Ok(());
     };
     Err(hinted(anyhow!(problem), format!("give the path of a file with {flag}")))
+}
+
+/// Makes sure that `--output` is none of the files that are read.
+///
+/// # Errors
+/// If it is one of them, perhaps by another path.
+pub fn ensure_other<'a>(output: &Path, read: impl IntoIterator<Item = &'a Path>) -> Result<()> {
+    let target = output.canonicalize().ok();
+    let is_target = |path: &&Path| target.is_some() && path.canonicalize().ok() == target;
+    match read.into_iter().find(is_target) {
+        Some(path) => bail!("--output is the file that is read, {}", path.display()),
+        None => Ok(()),
+    }
 }
 
 #[cfg(test)]

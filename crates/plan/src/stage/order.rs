@@ -17,12 +17,7 @@ pub fn order(
     while let Some(next) = cheapest(sizes, &neighbours, &left) {
         left.remove(&next);
         order.push(next);
-        let around = std::mem::take(&mut neighbours[next]);
-        for variable in &around {
-            neighbours[*variable].remove(&next);
-            let others = around.iter().filter(|other| *other != variable);
-            neighbours[*variable].extend(others);
-        }
+        eliminate(&mut neighbours, next);
     }
     order
 }
@@ -36,14 +31,20 @@ pub fn largest_table(
     let mut neighbours = neighbours(sizes.len(), edges);
     let mut largest = 0.0_f64;
     for next in order {
-        let around = std::mem::take(&mut neighbours[*next]);
+        let around = eliminate(&mut neighbours, *next);
         largest = largest.max(around.iter().map(|other| sizes[*other] as f64).product());
-        for variable in &around {
-            neighbours[*variable].remove(next);
-            neighbours[*variable].extend(around.iter().filter(|other| *other != variable));
-        }
     }
     largest
+}
+
+/// Makes the neighbours of a variable each other's, in place of its own, and returns them.
+fn eliminate(neighbours: &mut [BTreeSet<usize>], next: usize) -> BTreeSet<usize> {
+    let around = std::mem::take(&mut neighbours[next]);
+    for variable in &around {
+        neighbours[*variable].remove(&next);
+        neighbours[*variable].extend(around.iter().filter(|other| *other != variable));
+    }
+    around
 }
 
 fn neighbours(variables: usize, edges: impl Iterator<Item = [usize; 2]>) -> Vec<BTreeSet<usize>> {

@@ -95,25 +95,15 @@ fn parse_columns(text: &str) -> Result<Columns, String> {
     })
 }
 
-/// Checks that no file to read is the one to write.
-fn ensure_other_file(args: &Args) -> Result<()> {
-    let Args { features, labels, types, split, .. } = args;
-    let arrays = [features, labels, types, split].map(Option::as_ref);
-    let read = arrays.into_iter().chain([Some(&args.input)]);
-    let target = args.output.canonicalize().ok();
-    match read.flatten().find(|it| target.is_some() && it.canonicalize().ok() == target) {
-        Some(path) => bail!("--output is the file that is read, {}", path.display()),
-        None => Ok(()),
-    }
-}
-
 /// Reads a graph and what its vertices have, and writes them into one file.
 ///
 /// # Errors
 /// If a file cannot be read, is not in its format, or does not fit the graph.
 pub fn run(args: &Args) -> Result<u8> {
     file::ensure_place(Some(&args.output), "the graph", "--output")?;
-    ensure_other_file(args)?;
+    let Args { features, labels, types, split, .. } = args;
+    let arrays = [features, labels, types, split].map(Option::as_deref);
+    file::ensure_other(&args.output, arrays.into_iter().flatten().chain([&*args.input]))?;
     let (graph, weights) = topology(args)?;
     let vertices = graph.vertices();
     let array = |path: &Option<PathBuf>, read: fn(&Path, u32) -> Result<Vec<u32>>| {

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Instant;
 
-use anyhow::{Context, Result, anyhow, bail};
+use anyhow::{Context, Result, anyhow};
 use clap::ValueEnum;
 use serde::Serialize;
 use thinwire_collective::Group;
@@ -199,10 +199,7 @@ struct Started {
 fn start(args: &Args) -> Result<Start<(Started, Place)>> {
     refuse(args)?;
     file::ensure_place(args.output.as_deref(), "the model", "--output")?;
-    let target = args.output.as_ref().and_then(|path| path.canonicalize().ok());
-    if target.is_some() && target == args.file.canonicalize().ok() {
-        bail!("--output is the file that is read, {}", args.file.display());
-    }
+    args.output.as_deref().map_or(Ok(()), |path| file::ensure_other(path, [&*args.file]))?;
     let store = Arc::new(Store::open(&args.file)?);
     let task = task(&store, args.features)?;
     Network::new(settings(args, (draw(args, &store)?, 1)).shape(&task))?;
