@@ -55,6 +55,7 @@ mod bandwidth;
 mod duplex;
 pub mod durable;
 mod error;
+mod gate;
 mod limiter;
 pub mod mem;
 mod poison;

@@ -100,4 +100,10 @@ pub trait Service: Send + 'static {
     fn output_bytes_max(&self) -> usize {
         OUTPUT_BYTES_MAX
     }
+
+    /// Returns whether answers give way to the frames of all links of this process, for a second at most;
+    /// asked once. It is for answers that nobody waits for yet, such as rows of batches to come.
+    fn gives_way(&self) -> bool {
+        false
+    }
 }

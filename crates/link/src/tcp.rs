@@ -11,7 +11,6 @@ mod connect;
 pub(crate) mod connection;
 mod control;
 mod farewell;
-mod gate;
 mod hello;
 mod mesh;
 mod options;
@@ -37,7 +36,7 @@ use std::time::{Duration, Instant};
 
 use thinwire_wire::{Header, Kind as Frame, Rank, World};
 
-use crate::tcp::gate::BulkGate;
+use crate::gate::BulkGate;
 use crate::tcp::peer::Peer;
 use crate::tcp::transfer::{Turn, receive, transmit};
 use crate::tcp::wake::Wake;
@@ -62,8 +61,10 @@ pub struct Link {
     counters: Counters,
     /// Peer that is served first; it changes each round, so that a rate limit is shared fairly.
     first: usize,
-    /// Priority of other frames over bulk, once there is bulk.
-    gate: Option<BulkGate>,
+    /// Priority of other frames over bulk.
+    gate: BulkGate,
+    /// Whether connections are set apart for bulk.
+    has_bulk: bool,
     /// Time of the last poll of the sockets.
     polled: Instant,
     /// Time at which the thread last slept, and the bytes that had moved by then.
@@ -94,7 +95,8 @@ impl Link {
             wake: Wake::new()?,
             counters: Counters::default(),
             first: 0,
-            gate: None,
+            gate: BulkGate::new(),
+            has_bulk: false,
             polled: now,
             slept: (now, 0),
             dead: None,
@@ -117,9 +119,7 @@ impl Link {
     /// If `to` is not a peer.
     pub fn send(&mut self, to: Rank, header: Header) {
         self.peer(to, &header).send(header);
-        if let Some(gate) = &mut self.gate {
-            gate.record(true, false, Instant::now());
-        }
+        self.gate.record(true, false, Instant::now());
     }
 
     /// Queues a frame that nobody waits for yet: where the link can, it takes a way on which it
@@ -129,9 +129,8 @@ impl Link {
     /// If `to` is not a peer.
     pub fn send_bulk(&mut self, to: Rank, header: Header) {
         // Connections are set apart when there is bulk, since without it all of them serve messages.
-        if self.gate.is_none() {
+        if !std::mem::replace(&mut self.has_bulk, true) {
             self.peers.iter_mut().flatten().for_each(Peer::part);
-            self.gate = Some(BulkGate::default());
         }
         self.peer(to, &header).send_bulk(header);
     }
@@ -227,7 +226,7 @@ impl Link {
 
     /// Writes bulk, unless it gives way.
     fn transmit_bulk(&mut self, port: &mut dyn Port, now: Instant) -> Result<bool, Error> {
-        let goes = self.gate.as_ref().is_some_and(|gate| gate.wait(now).is_zero());
+        let goes = self.has_bulk && self.gate.wait(now).is_zero();
         let mut moved = false;
         for index in self.in_turn().filter(|_| goes) {
             let Some(peer) = &mut self.peers[index] else { continue };
@@ -241,8 +240,6 @@ impl Link {
 
     /// Takes note of whether anything but bulk is queued, and has just moved.
     fn record_urgent(&mut self, moved: bool, now: Instant) {
-        if let Some(gate) = &mut self.gate {
-            gate.record(self.peers.iter().flatten().any(Peer::is_urgent), moved, now);
-        }
+        self.gate.record(self.peers.iter().flatten().any(Peer::is_urgent), moved, now);
     }
 }

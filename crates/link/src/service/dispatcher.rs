@@ -62,6 +62,11 @@ impl<S: Service> Dispatcher<S> {
         }
     }
 
+    /// Returns whether answers give way to the frames of links.
+    pub fn gives_way(&self) -> bool {
+        self.service.gives_way()
+    }
+
     /// Takes in a stranger.
     pub fn accept(&mut self) -> ClientId {
         let id = ClientId(self.next);

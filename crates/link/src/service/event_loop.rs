@@ -7,11 +7,12 @@ use std::collections::BTreeMap;
 use std::io::{self, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::mpsc::{Receiver, TryRecvError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, poll};
 
 use crate::duplex::{fill, flush, set_up, timespec};
+use crate::gate::Answers;
 use crate::service::dispatcher::Dispatcher;
 use crate::service::visitor::Visitor;
 use crate::service::{ClientId, Outbox, Service};
@@ -39,6 +40,10 @@ pub struct EventLoop<S> {
     sockets: BTreeMap<ClientId, Socket>,
     /// The time from which to accept again.
     resume: Instant,
+    /// What answers give way by, if they do.
+    answers: Option<Answers>,
+    /// Time for which answers give way from the last turn on.
+    held: Duration,
     /// Refusals that were printed.
     said: usize,
 }
@@ -63,8 +68,18 @@ impl<S: Service> EventLoop<S> {
         listener: TcpListener,
         (wake, calls): (Wake, Receiver<Call<S>>),
     ) -> EventLoop<S> {
-        let (sockets, resume) = (BTreeMap::new(), Instant::now());
-        EventLoop { dispatcher, listener, wake, calls, sockets, resume, said: 0 }
+        let answers = dispatcher.gives_way().then(Answers::default);
+        EventLoop {
+            dispatcher,
+            listener,
+            wake,
+            calls,
+            sockets: BTreeMap::new(),
+            resume: Instant::now(),
+            answers,
+            held: Duration::ZERO,
+            said: 0,
+        }
     }
 
     /// Serves until nobody can call any more.
@@ -74,11 +89,13 @@ impl<S: Service> EventLoop<S> {
             let now = Instant::now();
             if !self.run_calls(now) {
                 // What the host has sent last leaves as far as sockets take it at once.
+                self.held = Duration::ZERO;
                 return self.write();
             }
             self.accept(now);
             self.read();
             self.dispatcher.turn(now);
+            self.hold_back();
             self.write();
             self.close(now);
         }
@@ -92,7 +109,9 @@ impl<S: Service> EventLoop<S> {
         let timeout = self.deadline(now).map(|at| timespec(at.saturating_duration_since(now)));
         let mut fds = vec![self.wake.poll_fd(), PollFd::new(&self.listener, accept)];
         let connections = self.sockets.values().zip(self.dispatcher.visitors());
-        fds.extend(connections.map(|(s, visitor)| PollFd::new(&s.stream, interest(visitor))));
+        fds.extend(connections.map(|(socket, visitor)| {
+            PollFd::new(&socket.stream, interest(visitor, self.writes_to(visitor)))
+        }));
         // An interrupted poll is like one that finds nothing: the next one follows.
         let _ = poll(&mut fds, timeout.as_ref());
         let found: Vec<_> = fds.iter().map(PollFd::revents).collect();
@@ -111,7 +130,8 @@ impl<S: Service> EventLoop<S> {
         let patience = STRANGERS.patience(self.strangers().count());
         let late = self.strangers().map(|(_, stranger)| stranger.since + patience).min();
         let resume = (self.has_room() && now < self.resume).then_some(self.resume);
-        [late, resume, self.dispatcher.deadline(now)].into_iter().flatten().min()
+        let held = (!self.held.is_zero()).then(|| now + self.held);
+        [late, resume, held, self.dispatcher.deadline(now)].into_iter().flatten().min()
     }
 
     /// Runs what other threads have asked for; false when no other thread can ask any more.
@@ -188,10 +208,23 @@ impl<S: Service> EventLoop<S> {
         }
     }
 
+    /// Notes for how long answers give way now.
+    fn hold_back(&mut self) {
+        let mut visitors = self.dispatcher.visitors();
+        let answers = visitors.any(|visitor| !visitor.is_stranger() && !visitor.output.is_empty());
+        let waits = self.answers.as_mut().filter(|_| answers);
+        self.held = waits.map_or(Duration::ZERO, |answers| answers.wait(Instant::now()));
+    }
+
+    /// Whether something is to be written to a connection now.
+    fn writes_to(&self, visitor: &Visitor) -> bool {
+        !visitor.output.is_empty() && (self.held.is_zero() || visitor.is_stranger())
+    }
+
     /// Writes to every socket that something is to be sent on.
     fn write(&mut self) {
         let connections = self.sockets.keys().zip(self.dispatcher.visitors());
-        let filled = connections.filter(|(_, visitor)| !visitor.output.is_empty());
+        let filled = connections.filter(|(_, visitor)| self.writes_to(visitor));
         for id in filled.map(|(id, _)| *id).collect::<Vec<_>>() {
             let (socket, visitor) = (&self.sockets[&id], self.dispatcher.visitor_mut(id));
             let visitor = visitor.expect("it is listed");
@@ -242,10 +275,10 @@ impl<S: Service> EventLoop<S> {
     }
 }
 
-/// Returns the events to poll for.
-fn interest(visitor: &Visitor) -> PollFlags {
+/// Returns the events to poll for, to write among them if `writes`.
+fn interest(visitor: &Visitor, writes: bool) -> PollFlags {
     let mut flags = PollFlags::empty();
     flags.set(PollFlags::IN, visitor.input.len() < visitor.input_bytes_max());
-    flags.set(PollFlags::OUT, !visitor.output.is_empty());
+    flags.set(PollFlags::OUT, writes);
     flags
 }

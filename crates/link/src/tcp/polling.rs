@@ -80,9 +80,8 @@ impl Link {
                 if out > 0 {
                     // Both the rate limit and the gate must let it pass.
                     let egress = self.egress.as_mut().map(|limit| limit.delay(out, now));
-                    let gate = self.gate.as_ref().filter(|_| peer.is_bulk(number));
-                    let waits = gate.map_or(Duration::ZERO, |gate| gate.wait(now));
-                    delay = delay.min(egress.unwrap_or_default().max(waits));
+                    let waits = peer.is_bulk(number).then(|| self.gate.wait(now));
+                    delay = delay.min(egress.max(waits).unwrap_or_default());
                 }
                 // Under a limit a socket may hold input that was not polled for.
                 if into || self.ingress.is_some() {

@@ -115,4 +115,8 @@ impl Service for RowService {
         let width = self.source.width();
         WINDOW * (rows_max(width) * width + AROUND)
     }
+
+    fn gives_way(&self) -> bool {
+        true
+    }
 }

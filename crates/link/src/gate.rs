@@ -1,0 +1,190 @@
+//! Priority on the wire: bulk gives way to all other frames.
+//!
+//! Everything that a process sends shares one link with the network, so a message that somebody waits
+//! for would share it with gradients that nobody waits for yet, or with rows of batches to come. Bulk is
+//! held back while anything else is queued, to whatever peer, and only while that moves: a peer that
+//! does not read yet may be waiting for this very bulk. Bulk of a link gives way to the link's own frames;
+//! answers of a service that [gives way](crate::service::Service::gives_way) to those of all links of the
+//! process.
+//!
+//! Bytes in the buffers of sockets cannot be overtaken, and are not kept few: with a small
+//! `TCP_NOTSENT_LOWAT` sockets ran dry whenever computing kept this thread from its turn.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, LazyLock, Mutex, PoisonError, Weak};
+use std::time::{Duration, Instant};
+
+/// Time without progress of other frames after which bulk goes on.
+const PATIENCE: Duration = Duration::from_millis(20);
+/// Longest time for which answers of a service give way, so that its clients do not run out of patience.
+const HELD_MAX: Duration = Duration::from_secs(1);
+/// Time after which a service looks again: nobody wakes it when the gate opens.
+const LOOK_AGAIN: Duration = Duration::from_millis(1);
+
+/// Gates of all links of this process.
+static GATES: Mutex<Vec<Weak<AtomicU64>>> = Mutex::new(Vec::new());
+/// Time from which gates count.
+static START: LazyLock<Instant> = LazyLock::new(Instant::now);
+
+/// Whether bulk gives way to the other frames of one link.
+#[derive(Debug)]
+pub struct BulkGate {
+    /// End of bulk's wait if nothing moves from now on, in nanoseconds since [`START`]; 0 if nothing else
+    /// is queued.
+    until: Arc<AtomicU64>,
+}
+
+impl BulkGate {
+    /// Returns an open gate that counts among those of the process.
+    pub fn new() -> BulkGate {
+        let until = Arc::new(AtomicU64::new(0));
+        let mut gates = GATES.lock().unwrap_or_else(PoisonError::into_inner);
+        gates.retain(|gate| gate.strong_count() > 0);
+        gates.push(Arc::downgrade(&until));
+        BulkGate { until }
+    }
+
+    /// Records whether anything but bulk is queued now, and whether some of it has moved or has just
+    /// been queued.
+    pub fn record(&self, queued: bool, moved: bool, now: Instant) {
+        if !queued {
+            self.until.store(0, Ordering::Relaxed);
+        } else if moved || self.until.load(Ordering::Relaxed) == 0 {
+            let until = now.saturating_duration_since(*START) + PATIENCE;
+            self.until.store(until.as_nanos() as u64, Ordering::Relaxed);
+        }
+    }
+
+    /// Returns the time that bulk has to wait from now on if nothing moves; zero if the gate is open.
+    pub fn wait(&self, now: Instant) -> Duration {
+        wait(&self.until, now)
+    }
+}
+
+/// Returns the time that bulk of this process has to wait from now on if nothing moves.
+fn wait_of_process(now: Instant) -> Duration {
+    let gates = GATES.lock().unwrap_or_else(PoisonError::into_inner);
+    let waits = gates.iter().filter_map(Weak::upgrade).map(|until| wait(&until, now));
+    waits.max().unwrap_or_default()
+}
+
+fn wait(until: &AtomicU64, now: Instant) -> Duration {
+    let until = Duration::from_nanos(until.load(Ordering::Relaxed));
+    until.saturating_sub(now.saturating_duration_since(*START))
+}
+
+/// Answers of a service that give way to the frames of all links of the process.
+#[derive(Debug, Default)]
+pub struct Answers {
+    /// Time since which answers wait.
+    held: Option<Instant>,
+}
+
+impl Answers {
+    /// Returns the time after which to ask again; zero if answers may be written now. To be asked while
+    /// there are answers.
+    pub fn wait(&mut self, now: Instant) -> Duration {
+        self.wait_for(wait_of_process(now), now)
+    }
+
+    fn wait_for(&mut self, gate: Duration, now: Instant) -> Duration {
+        let held = *self.held.get_or_insert(now);
+        if gate.is_zero() || now >= held + HELD_MAX {
+            self.held = None;
+            return Duration::ZERO;
+        }
+        gate.min(LOOK_AGAIN)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::service::{ClientId, Connection, Outbox, Server, Service};
+    use crate::{Error, Token};
+
+    /// Sends every message back, once links have nothing to send.
+    struct Patient;
+
+    impl Service for Patient {
+        fn received(
+            &mut self,
+            client: ClientId,
+            message: &[u8],
+            _now: Instant,
+            out: &mut Outbox,
+        ) -> Result<(), Error> {
+            out.send(client, message);
+            Ok(())
+        }
+
+        fn message_bytes_max(&self) -> usize {
+            100
+        }
+
+        fn gives_way(&self) -> bool {
+            true
+        }
+    }
+
+    #[test]
+    fn bulk_waits_while_something_else_moves_and_not_for_what_is_stuck() {
+        let (gate, start) = (BulkGate::new(), Instant::now());
+        let after = |part: u32| start + PATIENCE * part / 4;
+        assert!(gate.wait(start).is_zero());
+        gate.record(true, false, start);
+        assert_eq!(gate.wait(start), PATIENCE);
+        gate.record(true, true, after(3));
+        assert_eq!(gate.wait(after(3)), PATIENCE);
+        gate.record(true, false, after(5));
+        assert_eq!(gate.wait(after(5)), PATIENCE / 2);
+        gate.record(true, false, after(7));
+        assert!(gate.wait(after(7)).is_zero());
+        gate.record(true, true, after(8));
+        assert_eq!(gate.wait(after(8)), PATIENCE);
+        gate.record(false, true, after(9));
+        assert!(gate.wait(after(9)).is_zero());
+    }
+
+    #[test]
+    fn a_process_waits_for_each_of_its_links_and_for_none_that_is_gone() {
+        // Far from now, where no link of another test has anything to wait for.
+        let later = Instant::now() + Duration::from_secs(1000);
+        let (first, second) = (BulkGate::new(), BulkGate::new());
+        assert!(wait_of_process(later).is_zero());
+        first.record(true, true, later);
+        second.record(false, true, later);
+        assert_eq!(wait_of_process(later), PATIENCE);
+        second.record(true, true, later + PATIENCE);
+        assert_eq!(wait_of_process(later + PATIENCE), PATIENCE);
+        drop((first, second));
+        assert!(wait_of_process(later).is_zero());
+    }
+
+    #[test]
+    fn answers_give_way_for_a_limited_time() {
+        let (mut answers, start) = (Answers::default(), Instant::now());
+        assert!(answers.wait_for(Duration::ZERO, start).is_zero());
+        assert_eq!(answers.wait_for(PATIENCE, start), LOOK_AGAIN);
+        assert_eq!(answers.wait_for(PATIENCE, start + HELD_MAX / 2), LOOK_AGAIN);
+        assert!(answers.wait_for(PATIENCE, start + HELD_MAX).is_zero());
+        // The next ones wait anew.
+        assert_eq!(answers.wait_for(PATIENCE, start + HELD_MAX), LOOK_AGAIN);
+        assert!(answers.wait_for(Duration::ZERO, start + HELD_MAX).is_zero());
+        assert_eq!(answers.wait_for(LOOK_AGAIN / 2, start + 3 * HELD_MAX), LOOK_AGAIN / 2);
+    }
+
+    #[test]
+    fn a_server_holds_its_answers_while_links_send_and_no_longer_than_clients_wait() {
+        let token = Token::new("patient");
+        let server = Server::bind("127.0.0.1:0".parse().unwrap(), &token, Patient).unwrap();
+        let (address, timeout) = (server.address().to_string(), Duration::from_secs(60));
+        let mut connection = Connection::connect(&address, &token, timeout).unwrap();
+        let gate = BulkGate::new();
+        gate.record(true, true, Instant::now() + HELD_MAX * 100);
+        let start = Instant::now();
+        connection.send(b"a row").unwrap();
+        assert_eq!(connection.receive(timeout).unwrap().unwrap(), b"a row");
+        assert!(start.elapsed() >= HELD_MAX);
+    }
+}
