@@ -5,6 +5,35 @@
 //! third of one that recomputes. The peak is the same.
 #![allow(unsafe_code)]
 
+use std::fs;
+
+use anyhow::{Result, anyhow};
+
+use crate::failure::hinted;
+use crate::figures;
+
+/// Refuses work that needs more memory than this machine has free. Where the system does not tell, it is tried.
+///
+/// # Errors
+/// If `bytes` do not fit; `what` needs them.
+pub fn ensure(bytes: u64, what: &str, hint: &str) -> Result<()> {
+    let free = in_file("/proc/meminfo", "MemAvailable:").unwrap_or(u64::MAX);
+    if bytes <= free {
+        return Ok(());
+    }
+    let [bytes, free] = [bytes, free].map(|bytes| figures::bytes(bytes as f64));
+    let error = anyhow!("{what} needs about {bytes} of memory, {free} are free");
+    Err(hinted(error, hint))
+}
+
+/// Returns a field in bytes of a file of the system, where it has that.
+pub fn in_file(path: &str, field: &str) -> Option<u64> {
+    let text = fs::read_to_string(path).ok()?;
+    let line = text.lines().find_map(|line| line.strip_prefix(field))?;
+    let kilobytes: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
+    Some(kilobytes * 1024)
+}
+
 /// Lets glibc's allocator keep what is freed: one heap for all threads that only grows. Other
 /// allocators decide for themselves.
 pub fn keep() {

@@ -2,7 +2,7 @@
 
 use std::ffi::OsString;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, anyhow, ensure};
 use thinwire_job::{Form, Place, elastic};
 
 use crate::failure;
@@ -10,6 +10,9 @@ use crate::launch::{self, elastic::Parting};
 use crate::memory;
 use crate::place::{Flags, ensure_ranks};
 use crate::size::Elastic;
+
+/// Ranks per core that a file can start.
+const RANKS_PER_CORE: usize = 8;
 
 /// Next thing that a command does.
 pub enum Start<T = Place> {
@@ -37,6 +40,21 @@ pub fn start(flags: &Flags, ranks: Option<u32>, default: u32) -> Result<Start> {
     }
     ensure!(ranks > 0, "no ranks to start, expected at least 1");
     launch_myself(flags, ranks).map(Start::Done)
+}
+
+/// Does the same as [`start`], for a command that starts a rank for each part of a file.
+///
+/// # Errors
+/// As [`start`], or if the parts are for more machines than this one and no number of ranks is given.
+pub fn start_parts(flags: &Flags, ranks: Option<u32>, parts: u32) -> Result<Start> {
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    let most = cores * RANKS_PER_CORE;
+    if ranks.is_none() && parts as usize > most && flags.find()?.is_none() {
+        let error = anyhow!("a rank for each of {parts} parts on {cores} cores, at most {most}");
+        let hint = "give --ranks, or --rank, --world and --coordinator on several machines";
+        return Err(failure::hinted(error, hint));
+    }
+    start(flags, ranks, parts)
 }
 
 /// Prepares a rank before it meets the others. If it fails, the others are told, as far as they can

@@ -446,6 +446,41 @@ fn a_training_that_cannot_be_is_refused_before_ranks_start() {
 }
 
 #[test]
+fn parts_of_many_machines_do_not_all_start_on_one() {
+    let folder = Folder::new("graph-many-parts");
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    let (vertices, parts) = ((80 * cores).to_string(), (8 * cores + 1).to_string());
+    let make = |words: &[&str]| {
+        let ended = folder.run(&[&["graph"], words].concat());
+        assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+    };
+    make(&["generate", "blocks", "--vertices", &vertices, "--train", "0.9", "--output", "g.graph"]);
+    let cut = ["partition", "g.graph", "--method", "hash", "--output", "p.graph"];
+    make(&[&cut[..], &["--parts", &parts]].concat());
+    let ended = folder.run(&["graph", "train", "p.graph"]);
+    let most = 8 * cores;
+    let expected = format!(
+        "error: a rank for each of {parts} parts on {cores} cores, at most {most}\nhint: give --ranks"
+    );
+    assert_eq!(ended.code, Some(2));
+    assert!(ended.stderr.starts_with(&expected), "{}", ended.stderr);
+    make(&["train", "p.graph", "--ranks", "1", "--passes", "1"]);
+}
+
+#[test]
+fn classes_without_a_vertex_are_said() {
+    let folder = Folder::new("graph-classes");
+    std::fs::write(folder.path().join("e.csv"), "0,1\n1,2\n").unwrap();
+    let labels = npy("|i1", "(3,)", &[100, 0, 255]);
+    std::fs::write(folder.path().join("y.npy"), labels).unwrap();
+    let import = ["graph", "import", "e.csv", "--labels", "y.npy", "--output", "g.graph"];
+    let said = folder.run(&import).stderr;
+    let expected =
+        "labels are of 101 classes, of which 2 have a vertex: number classes from 0 on\n";
+    assert!(said.starts_with(expected), "{said}");
+}
+
+#[test]
 fn errors_have_the_place_and_both_values() {
     let folder = Folder::new("graph-errors");
     std::fs::write(folder.path().join("e.txt"), "0 1\n1 x\n").unwrap();
@@ -471,6 +506,19 @@ fn errors_have_the_place_and_both_values() {
         (
             &["partition", "g.graph", "--parts", "3"],
             "error: 3 parts of 2 vertices, expected 1 to 2\n",
+        ),
+        (
+            &[
+                "generate",
+                "blocks",
+                "--output",
+                "o.graph",
+                "--vertices",
+                "4000000000",
+                "--within",
+                "9999",
+            ],
+            "error: a graph of 4 000 000 000 vertices needs about ",
         ),
     ] {
         let ended = folder.run(&[&["graph"], words].concat());

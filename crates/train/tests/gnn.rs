@@ -22,6 +22,7 @@ fn settings(model: Model) -> Settings {
         heads: 2,
         fan_outs: vec![FanOut::All; 2],
         draw: Draw::Distinct,
+        passes: 3,
         learning_rate: 0.05,
         weight_decay: 0.01,
         dropout: 0.0,
@@ -161,17 +162,37 @@ fn a_training_that_goes_on_is_the_uninterrupted_one() {
 
 #[test]
 fn ranks_that_differ_are_told_what_about() {
-    let errors = spawn(Network::Mem, 2, |link| {
-        let rank = link.world().rank().0;
-        let settings = Settings { dropout: 0.25 * rank as f32, ..settings(Model::Sage) };
-        let batches = Batches::global(vec![0, 1], 2, 1, 5).unwrap();
-        let group = Group::new(link);
-        let started = Trainer::start(group, (task(), batches), settings, Default::default());
-        started.map(drop).unwrap_err().to_string()
-    });
-    let said =
-        "ranks disagree on the recipe: this rank has rate 0.05, decay 0.01, dropout 0, seed 7";
-    assert!(errors[0].starts_with(said), "{}", errors[0]);
+    type Change = fn(&mut Task, &mut Settings);
+    let changes: [(Change, &str); 3] = [
+        (
+            |_, settings| settings.dropout = 0.25,
+            "the recipe: this rank has rate 0.05, decay 0.01, dropout 0, seed 7",
+        ),
+        (|_, settings| settings.passes = 4, "passes: this rank has 3, rank 1 has 4"),
+        (
+            |task, _| {
+                let graph = &task.graph;
+                let moved: Vec<_> =
+                    graph.pairs().map(|(from, to)| ((from + 1) % VERTICES, to)).collect();
+                task.graph = Arc::new(Adjacency::from_edges(VERTICES, &moved).unwrap());
+            },
+            "the graph: this rank has ",
+        ),
+    ];
+    for (change, about) in changes {
+        let errors = spawn(Network::Mem, 2, |link| {
+            let (mut task, mut settings) = (task(), settings(Model::Sage));
+            if link.world().rank().0 == 1 {
+                change(&mut task, &mut settings);
+            }
+            let batches = Batches::global(vec![0, 1], 2, 1, 5).unwrap();
+            let group = Group::new(link);
+            let started = Trainer::start(group, (task, batches), settings, Default::default());
+            started.map(drop).unwrap_err().to_string()
+        });
+        let said = format!("ranks disagree on {about}");
+        assert!(errors[0].starts_with(&said), "{}", errors[0]);
+    }
 }
 
 #[test]

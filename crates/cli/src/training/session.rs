@@ -173,10 +173,14 @@ impl<'a> Session<'a> {
         let sampling = engine.sampling(job, world);
         let mut sampler = Sampler::new(job.dataset.clone(), sampling)?;
         sampler.seek(course.position);
-        let most = job.settings.validation_batches.into();
+        let most = usize::from(job.settings.validation_batches);
         let validation = validation_batches(&job.dataset, &sampling, most);
         let speaks = world.rank() == Rank(0);
         let progress = Progress::new(title, course.done, job.recipe.steps, speaks);
+        if speaks && title.is_some() && most > 0 && validation.is_empty() {
+            let batch = job.recipe.batch;
+            say(format!("no validation: the data held out does not fill a batch of {batch}"));
+        }
         let (standing, change, told) = (Standing::Fixed, None, Instant::now());
         Ok(Session {
             job,

@@ -82,14 +82,16 @@ impl Task {
     }
 }
 
-/// Returns what all ranks must have in common.
+/// Returns what all ranks must have in common, and a training that goes on with that before.
 pub(super) fn facts(task: &Task, batches: &Batches, settings: &Settings) -> Vec<(String, String)> {
     let Settings {
         model, hidden, heads, fan_outs, learning_rate, weight_decay, dropout, seed, ..
     } = settings;
     let (vertices, edges) = (task.graph.vertices(), task.graph.edges());
-    let labels: &[u8] = bytemuck::cast_slice(&task.labels);
-    let hash = thinwire_wire::checksum(labels);
+    let hash = |bytes: &[u8]| format!("{:08x}", thinwire_wire::checksum(bytes));
+    let labels = hash(bytemuck::cast_slice(&task.labels));
+    let columns = hash(bytemuck::cast_slice(task.graph.offsets()));
+    let ends = hash(bytemuck::cast_slice(task.graph.all_neighbors()));
     let hops: Vec<String> = fan_outs.iter().map(fan_out).collect();
     let trained: Vec<String> =
         (0..batches.ranks()).map(|rank| batches.training(rank).to_string()).collect();
@@ -99,7 +101,10 @@ pub(super) fn facts(task: &Task, batches: &Batches, settings: &Settings) -> Vec<
     };
     let fact = |name: &str, value: String| (name.to_owned(), value);
     vec![
-        fact("the graph", format!("{vertices} vertices, {edges} edges, labels {hash:08x}")),
+        fact(
+            "the graph",
+            format!("{vertices} vertices, {edges} edges {columns}{ends}, labels {labels}"),
+        ),
         fact("features", rows),
         fact("the model", format!("{model} of {hidden} hidden outputs, {heads} heads")),
         fact("fan-outs", hops.join(",")),

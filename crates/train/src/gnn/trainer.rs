@@ -34,6 +34,8 @@ pub struct Settings {
     pub fan_outs: Vec<FanOut>,
     /// Way to draw in-neighbours.
     pub draw: Draw,
+    /// Passes over the training vertices that all ranks are to make.
+    pub passes: u64,
     /// Learning rate of Adam.
     pub learning_rate: f32,
     /// Times the values of matrices, added to their gradients.
@@ -94,7 +96,9 @@ impl Trainer {
         let parameters = network.parameters().iter().map(named).collect();
         let channel = Channel::new(group);
         let sync = Synchronizer::over(channel, parameters, exchange).map_err(Error::exchange)?;
-        sync.agree(&facts(&task, &batches, &settings)).map_err(Error::exchange)?;
+        let mut facts = facts(&task, &batches, &settings);
+        facts.push(("passes".to_owned(), settings.passes.to_string()));
+        sync.agree(&facts).map_err(Error::exchange)?;
         let place = (sync.world().rank().0, Position::default());
         let loader = load(&task, &settings, batches.clone(), place)?;
         let (vertices, rate, seed) = (task.graph.vertices(), settings.learning_rate, settings.seed);

@@ -14,6 +14,9 @@ use crate::figures::count;
 use crate::file;
 use crate::output::say;
 
+/// Hint where a graph does not fit in memory.
+const FEWER: &str = "give fewer vertices or edges";
+
 /// Generate a graph. The same flags give the same graph, on any number of threads.
 #[derive(Subcommand)]
 pub enum Model {
@@ -109,16 +112,23 @@ pub fn run(model: &Model) -> Result<u8> {
     match model {
         Model::Rmat(RmatArgs { scale, degree, common }) => {
             ensure_output(common)?;
+            let vertices = 1_u64 << scale;
+            super::ensure_fits(vertices, vertices as f64 * f64::from(*degree), FEWER)?;
             let chances = Rmat::GRAPH500;
             let rmat = Rmat { scale: *scale, degree: *degree, chances, seed: common.seed };
             write_topology(&rmat.graph()?, common)
         }
         Model::Attachment(AttachmentArgs { vertices, degree, common }) => {
             ensure_output(common)?;
+            let edges = 2.0 * f64::from(*vertices) * f64::from(*degree);
+            super::ensure_fits(u64::from(*vertices), edges, FEWER)?;
             write_topology(&barabasi_albert(*vertices, *degree, common.seed)?, common)
         }
         Model::Blocks(args) => {
             ensure_output(&args.common)?;
+            let vertices = u64::from(args.vertices);
+            let edges = vertices as f64 * (args.within + args.between);
+            super::ensure_fits(vertices, edges, FEWER)?;
             write_blocks(args)
         }
     }

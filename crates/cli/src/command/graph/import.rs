@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Result, bail};
 use clap::ValueEnum;
 use thinwire_graph::read::{self, Columns, Weighting};
-use thinwire_graph::{Adjacency, Contents, Weights, write};
+use thinwire_graph::{Adjacency, Contents, NO_LABEL, Weights, write};
 use thinwire_rows::Format;
 
 use super::features::with_features;
@@ -104,12 +104,15 @@ pub fn run(args: &Args) -> Result<u8> {
     let Args { features, labels, types, split, .. } = args;
     let arrays = [features, labels, types, split].map(Option::as_deref);
     file::ensure_other(&args.output, arrays.into_iter().flatten().chain([&*args.input]))?;
+    let given = args.vertices.map_or(0, u64::from);
+    super::ensure_fits(given, 0.0, "number vertices from 0 on, without gaps")?;
     let (graph, weights) = topology(args)?;
     let vertices = graph.vertices();
     let array = |path: &Option<PathBuf>, read: fn(&Path, u32) -> Result<Vec<u32>>| {
         path.as_deref().map(|path| read(path, vertices)).transpose()
     };
     let labels = array(&args.labels, arrays::labels)?;
+    labels.iter().for_each(|labels| say_gaps(labels));
     let types = array(&args.types, arrays::types)?;
     let split = match (&args.split, args.train) {
         (Some(path), _) => Some(arrays::split(path, vertices)?),
@@ -131,6 +134,20 @@ pub fn run(args: &Args) -> Result<u8> {
     let weighted = if weights.is_some() { " with weights" } else { "" };
     say(format!("wrote {}: {vertices} vertices, {edges} edges{weighted}", args.output.display()));
     Ok(0)
+}
+
+/// Says that most classes have no vertex: a network has an output for each number up to the largest.
+fn say_gaps(labels: &[u32]) {
+    let mut found: Vec<u32> = labels.iter().copied().filter(|label| *label != NO_LABEL).collect();
+    found.sort_unstable();
+    found.dedup();
+    let classes = found.last().map_or(0, |last| u64::from(*last) + 1);
+    if classes > 2 * found.len() as u64 {
+        let (classes, found) = (count(classes), count(found.len() as u64));
+        say(format!(
+            "labels are of {classes} classes, of which {found} have a vertex: number classes from 0 on"
+        ));
+    }
 }
 
 /// Reads the edges of the file.

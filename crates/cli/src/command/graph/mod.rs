@@ -15,6 +15,14 @@ mod train;
 use anyhow::Result;
 use clap::Subcommand;
 
+use crate::{figures, memory};
+
+/// Memory that making a graph takes: places of each vertex's neighbours, twice while edges are sorted, its
+/// label and its use.
+const BYTES_PER_VERTEX: f64 = 24.0;
+/// An edge as a pair, and in the list of its vertex.
+const BYTES_PER_EDGE: f64 = 12.0;
+
 /// Make files of graphs, look at them, cut them into parts, and train on them.
 #[derive(Subcommand)]
 pub enum What {
@@ -29,6 +37,16 @@ pub enum What {
     Partition(partition::Args),
     /// Train a graph neural network: GraphSAGE, GCN or GAT
     Train(train::Args),
+}
+
+/// Refuses a graph that does not fit in memory while it is made.
+///
+/// # Errors
+/// If it does not.
+fn ensure_fits(vertices: u64, edges: f64, hint: &str) -> Result<()> {
+    let bytes = BYTES_PER_VERTEX * vertices as f64 + BYTES_PER_EDGE * edges;
+    let what = format!("a graph of {} vertices", figures::count(vertices));
+    memory::ensure(bytes as u64, &what, hint)
 }
 
 /// Makes, shows or trains on a file of a graph.

@@ -206,7 +206,7 @@ fn start(args: &Args) -> Result<Start<(Started, Place)>> {
     batches(&store, &Place::alone(Form::Flags), (args.batch, args.seed))?;
     let checkpoints = Checkpoints::resolve(&args.checkpoints, args.passes)?;
     let parts = store.bounds().len().saturating_sub(1).max(1) as u32;
-    match ranks::start(&args.place, args.ranks, parts)? {
+    match ranks::start_parts(&args.place, args.ranks, parts)? {
         Start::Rank(place) => Ok(Start::Rank((Started { store, task, checkpoints }, place))),
         Start::Done(code) => Ok(Start::Done(code)),
     }
@@ -273,6 +273,7 @@ fn settings(args: &Args, (draw, threads): (Draw, usize)) -> Settings {
         heads: args.heads.map_or(HEADS, |heads| heads as usize),
         fan_outs: args.fan_outs.iter().map(fan_out).collect(),
         draw,
+        passes: args.passes,
         learning_rate: args.lr,
         weight_decay: args.weight_decay,
         dropout: args.dropout,

@@ -9,7 +9,7 @@ use thinwire_wire::Rank;
 
 use super::footprint::Footprint;
 use super::links::Links;
-use super::memory::in_file;
+use crate::memory;
 use crate::output::say;
 
 const MIB: f64 = (1_u64 << 20) as f64;
@@ -84,7 +84,8 @@ fn text(ranks: usize, footprint: Footprint, (speed, links): (&Speed, &Links)) ->
     let operators = operators(speed, best);
     let (fixed_mib, slack) = (footprint.fixed_bytes / MIB, footprint.slack);
     // 1 GiB where the system does not tell.
-    let memory_bytes = in_file("/proc/meminfo", "MemTotal:").map_or(GIB, |bytes| bytes as f64);
+    let memory_bytes =
+        memory::in_file("/proc/meminfo", "MemTotal:").map_or(GIB, |bytes| bytes as f64);
     let memory_gib = memory_bytes / GIB / ranks as f64;
     format!(
         "# Measured by `thinwire plan calibrate`, with all ranks at work at the same time.\n\

@@ -27,13 +27,5 @@ impl Growth {
 
 /// Returns a field of this process's status in bytes.
 fn bytes(field: &str) -> Option<u64> {
-    in_file("/proc/self/status", field)
-}
-
-/// Returns a field in bytes of a file of the system, where it has that.
-pub fn in_file(path: &str, field: &str) -> Option<u64> {
-    let text = fs::read_to_string(path).ok()?;
-    let line = text.lines().find_map(|line| line.strip_prefix(field))?;
-    let kilobytes: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
-    Some(kilobytes * 1024)
+    memory::in_file("/proc/self/status", field)
 }
