@@ -6,6 +6,7 @@ import re
 import threading
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -122,6 +123,58 @@ def check_sgd(before, after):
         found, expected = torch.tensor(found), torch.tensor(expected)
         torch.testing.assert_close(found, expected, rtol=0, atol=1e-5)
         assert (expected - torch.tensor(began)).abs().max() > 1e-2
+
+
+def learn_vertices():
+    """Trains a layer of GraphSAGE and the rows of vertices without features, as one of two workers, on two
+    blocks that their edges tell apart. Returns the accuracy on vertices that it has not trained on."""
+    import torch
+    from torch import nn
+
+    import thinwire.torch
+    from thinwire.torch.graph import Loader
+
+    torch.manual_seed(0)
+    torch.set_num_threads(1)
+    vertices = torch.arange(400)
+    near = (vertices[:, None] + 2 * torch.randint(1, 200, (400, 8))) % 400  # of the same block
+    far = torch.randint(0, 400, (400, 2))
+    ends = torch.cat([near, far], 1)
+    edges = torch.stack([ends.flatten(), vertices.repeat_interleave(10)])
+    data = SimpleNamespace(edge_index=edges, y=vertices % 2, num_nodes=400)
+
+    class Network(nn.Module):
+        def __init__(self):
+            super().__init__()
+            rule = "lazyadam:lr=0.05"
+            self.rows = thinwire.torch.ServerEmbedding(400, 8, optimizer=rule, initial="normal:0.1")
+            self.own, self.others = nn.Linear(8, 2), nn.Linear(8, 2)
+
+        def forward(self, batch):
+            rows, (source, end) = self.rows(batch.n_id), batch.edge_index
+            count = torch.bincount(end, minlength=len(rows)).clamp(min=1)
+            mean = torch.zeros_like(rows).index_add(0, end, rows[source]) / count[:, None]
+            return (self.own(rows) + self.others(mean))[: batch.batch_size]
+
+    network = Network()
+    server = thinwire.torch.ParameterServer("adam:lr=0.02", "async", timeout_s=300.0)
+    optimizer = thinwire.torch.ServerOptimizer(server, network, network.parameters())
+    with server:
+        training = vertices[vertices < 200][server.rank :: server.world]
+        loader = Loader(data, [5], 20, training, shuffle=True)
+        for batch in (batch for _ in range(12) for batch in loader):
+            optimizer.zero_grad()
+            nn.functional.cross_entropy(network(batch), batch.y[: batch.batch_size]).backward()
+            optimizer.step()
+        with torch.no_grad():
+            (batch,) = Loader(data, [-1], 200, vertices[vertices >= 200])
+            right = network(batch).argmax(1) == batch.y[: batch.batch_size]
+        return float(right.float().mean())
+
+
+def test_vertices_without_features_have_rows_on_servers(ranks, tmp_path):
+    job = Job(tmp_path, workers=2)
+    assert min(ranks(2, learn_vertices, env=job.environment)) > 0.9
 
 
 def test_async_with_adagrad_learns(ranks, tmp_path):
