@@ -298,6 +298,28 @@ def test_ranks_read_each_others_rows(cache, format):
             assert fetched <= VERTICES + 3
 
 
+def load_from_features_that_only_the_loader_keeps():
+    import torch.distributed
+
+    from thinwire.torch.graph import SharedFeatures
+
+    torch.distributed.init_process_group("gloo")
+    rank = torch.distributed.get_rank()
+    data, whole = graph(), graph()
+    own = whole.x[30 * rank :][:30]
+    data.x, data.num_nodes = None, VERTICES
+    loader = Loader(data, [3, 2], 4, features=SharedFeatures(own))
+    torch.distributed.barrier()
+    equal = all(torch.equal(batch.x, whole.x[batch.n_id]) for batch in loader)
+    torch.distributed.barrier()
+    return equal
+
+
+def test_a_loader_keeps_the_features_that_ranks_share():
+    outcomes = launch.results(launch.run(2, load_from_features_that_only_the_loader_keeps))
+    assert outcomes == [True, True]
+
+
 @pytest.mark.parametrize("host", ["localhost", "::1", socket.gethostname()])
 def test_ranks_are_reached_by_the_name_that_the_user_gives(host):
     try:
