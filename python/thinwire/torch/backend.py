@@ -16,6 +16,7 @@ One group serves CPU and CUDA tensors, so it shares a process group with no othe
 
 from __future__ import annotations
 
+import functools
 import weakref
 from datetime import timedelta
 from typing import Any
@@ -49,12 +50,16 @@ class Named(c10d.Backend):
     supports_splitting = supports_coalescing = supports_shrinking = False
     supports_window = _supports_time_estimate = False
     supports_reconfigure = True
-    options = c10d.Backend.Options(NAME)
 
     def __init__(self, group: ProcessGroup) -> None:
         """The backend of `group`, which owns it."""
         super().__init__(*group.place)
         self.group = weakref.proxy(group)
+
+    @functools.cached_property
+    def options(self) -> c10d.Backend.Options:
+        """Its name; nothing can be chosen."""
+        return c10d.Backend.Options(NAME)
 
     def getBackendName(self) -> str:
         """The name with which it is registered."""

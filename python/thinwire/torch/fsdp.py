@@ -19,7 +19,6 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from torch.distributed.fsdp import FSDPModule
 
 from thinwire._core import InvalidError, Scatter, check
 from thinwire.torch import group as groups
@@ -62,8 +61,7 @@ def fsdp(
     if a rank is lost.
     """
     check_codecs(codec, gather_codec, seed)
-    modules = model.named_modules()
-    units = {name: module for name, module in modules if isinstance(module, FSDPModule)}
+    units = sharded(model)
     if not units:
         raise InvalidError(
             f"{type(model).__name__} has no sharded module "
@@ -75,6 +73,23 @@ def fsdp(
         if gather_codec is not None:
             module.set_custom_all_gather(AllGather(exchange, name))
     return exchange
+
+
+def sharded(model: torch.nn.Module) -> dict[str, Any]:
+    """Returns the modules that `fully_shard` was called on, by name.
+
+    # Errors
+
+    InvalidError for a PyTorch before FSDP2.
+    """
+    try:
+        from torch.distributed.fsdp import FSDPModule
+    except ImportError as error:
+        raise InvalidError(
+            f"PyTorch {torch.__version__} has no FSDP2, expected 2.6 or later"
+        ) from error
+    modules = model.named_modules()
+    return {name: module for name, module in modules if isinstance(module, FSDPModule)}
 
 
 def check_codecs(codec: str, gather_codec: str | None, seed: int) -> None:

@@ -15,10 +15,7 @@ Converter = Callable[..., Any]
 SUPPORTED: dict[str, Converter] = {}
 LINE = 200
 # Regions of a program, and the place of their first input among the arguments.
-REGIONS = {
-    torch.ops.higher_order.wrap_with_set_grad_enabled: 2,
-    torch.ops.higher_order.wrap_with_autocast: 5,
-}
+REGIONS = {"wrap_with_set_grad_enabled": 2, "wrap_with_autocast": 5}
 
 
 def converts(*names: str) -> Callable[[Converter], Converter]:
@@ -189,8 +186,8 @@ def visit(walk: Walk) -> Any:
     name = str(node.target).removeprefix("aten.")
     function = SUPPORTED.get(name.split(".")[0].removesuffix("_"))
     is_item = node.target is python.getitem
-    if node.target in REGIONS:
-        return region(walk)
+    if name in REGIONS:
+        return region(walk, name)
     if torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ()) and function is None:
         raise ValueError(
             f"operator {node.target} draws random numbers, which is not supported (hint: export "
@@ -210,20 +207,20 @@ def visit(walk: Walk) -> Any:
     return function(walk, *args, **kwargs)
 
 
-def region(walk: Walk) -> Any:
+def region(walk: Walk, name: str) -> Any:
     """What a region without gradients or with other precisions becomes."""
     node = walk.node
-    inputs = node.args[REGIONS[node.target] :]
+    inputs = node.args[REGIONS[name] :]
     values = [walk.value(value) for value in inputs]
     known = all(isinstance(value, torch.Tensor) for value in values)
-    of_gradients = node.target is torch.ops.higher_order.wrap_with_set_grad_enabled
+    of_gradients = name == "wrap_with_set_grad_enabled"
     if of_gradients and not node.args[0] and not known:
         raise ValueError(
             f"operator {node.target} is not supported where gradients would have to stop"
         )
     if not of_gradients and node.args[2]:
         raise ValueError(f"operator {node.target} is not supported with another precision")
-    module = walk.value(node.args[REGIONS[node.target] - 1])
+    module = walk.value(node.args[REGIONS[name] - 1])
     places = [inner for inner in module.graph.nodes if inner.op == "placeholder"]
     walk.values.update(zip(places, values, strict=True))
     outputs = [walk.value(output) for output in through(walk, module)]
