@@ -1,13 +1,15 @@
-"""Loading of mini-batches beside PyG's `NeighborLoader`: seeds per second of processor time, and memory.
+"""Loading of mini-batches beside PyG and GraphBolt: seeds per second of processor time, and memory.
 
     thinwire graph generate rmat --scale 20 --output rmat.graph
     $PYTHON bench/python/graph_peers.py rmat.graph
 
 Every peer loads the same seeds in a process of its own, in turns, on one thread and without workers, in
-the second of two passes. Features are in memory, or in the file for `thinwire-file`. Memory is what the
-process has grown by, and the file that it maps, by the bytes of compressed sparse columns (8 bytes per
-vertex, 4 per edge) and features. PyG needs pyg-lib or torch-sparse to sample, and is skipped in one line
-without them.
+the second of two passes. Features are in memory, or in the file for peers with `-file`. GraphBolt's
+`DataLoader` reads features of its own, or of Thinwire with `-thinwire`; it expands every vertex in every
+hop, so its batches have more edges. Memory is what the process has grown by, and the file that it maps, by
+the bytes of compressed sparse columns (8 bytes per vertex, 4 per edge) and features. PyG needs pyg-lib or
+torch-sparse to sample, GraphBolt needs DGL 2.1 and PyTorch 2.2; a peer that cannot be imported is skipped
+in one line.
 """
 
 import argparse
@@ -25,7 +27,14 @@ import torch
 
 from thinwire.torch.graph import Loader, StoredGraph, save
 
-PEERS = ("thinwire", "thinwire-file", "pyg")
+PEERS = (
+    "thinwire",
+    "thinwire-file",
+    "pyg",
+    "graphbolt",
+    "graphbolt-thinwire",
+    "graphbolt-thinwire-file",
+)
 
 
 def resident(field):
@@ -55,6 +64,8 @@ def destinations(offsets):
 
 def loader_of(peer, graph, seeds, options):
     """The loader of a peer."""
+    if peer.startswith("graphbolt"):
+        return graphbolt_loader(peer, graph, seeds, options)
     if peer == "thinwire-file":
         return Loader(graph, options.fan_outs, options.batch, seeds, threads=1)
     offsets, neighbors = graph.columns()
@@ -71,6 +82,31 @@ def loader_of(peer, graph, seeds, options):
     return NeighborLoader(data, options.fan_outs, **chosen)
 
 
+def graphbolt_loader(peer, graph, seeds, options):
+    """GraphBolt's, with features of the peer; its fan-outs begin at the network's input."""
+    from dgl import graphbolt
+
+    from thinwire.torch.graph.graphbolt import Feature, sampling_graph
+
+    if peer == "graphbolt-thinwire-file":
+        feature = Feature(graph)
+    else:
+        x = graph.rows().read(torch.arange(graph.num_nodes))
+        feature = graphbolt.TorchBasedFeature(x) if peer == "graphbolt" else Feature(x)
+    store = graphbolt.BasicFeatureStore({("node", None, "feat"): feature})
+    items = graphbolt.ItemSet(seeds, names="seed_nodes")
+    pipe = graphbolt.ItemSampler(items, batch_size=options.batch)
+    pipe = pipe.sample_neighbor(sampling_graph(graph), options.fan_outs[::-1])
+    return graphbolt.DataLoader(pipe.fetch_feature(store, node_feature_keys=["feat"]))
+
+
+def edges_of(batch):
+    """The number of edges of a batch."""
+    if hasattr(batch, "edge_index"):
+        return batch.edge_index.shape[1]
+    return sum(len(hop.sampled_csc.indices) for hop in batch.sampled_subgraphs)
+
+
 def load(options):
     """Figures of one peer, as JSON."""
     torch.set_num_threads(1)
@@ -83,11 +119,11 @@ def load(options):
         pass
     used, start, edges, most = resource.getrusage(resource.RUSAGE_SELF), time.perf_counter(), 0, 0
     for batch in loader:
-        edges += batch.edge_index.shape[1]
+        edges += edges_of(batch)
         most = max(most, resident("RssAnon"))
     wall, now = time.perf_counter() - start, resource.getrusage(resource.RUSAGE_SELF)
     spent = now.ru_utime + now.ru_stime - used.ru_utime - used.ru_stime
-    mapped = os.path.getsize(options.graph) if options.only == "thinwire-file" else 0
+    mapped = os.path.getsize(options.graph) if options.only.endswith("-file") else 0
     figures = {"peer": options.only, "seeds": len(seeds), "edges": edges}
     figures |= {
         "seeds_per_cpu_s": round(len(seeds) / spent),
@@ -105,6 +141,7 @@ def main():
     parser.add_argument("--batch", type=int, default=1024)
     parser.add_argument("--batches", type=int, default=20)
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--peers", default=",".join(PEERS), help="names, in their order")
     parser.add_argument("--only", choices=PEERS, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.only:
@@ -116,7 +153,7 @@ def main():
         prepare(options.graph, options.columns, full)
         command = [sys.executable, __file__, full, "--fan-outs", options.fan_outs]
         command += ["--batch", str(options.batch), "--batches", str(options.batches), "--only"]
-        for peer in PEERS * options.rounds:
+        for peer in options.peers.split(",") * options.rounds:
             ended = subprocess.run([*command, peer], stderr=subprocess.PIPE, text=True, check=False)
             if ended.returncode != 0:
                 print(f"skipped {peer}: {ended.stderr.strip().splitlines()[-1]}", file=sys.stderr)

@@ -20,9 +20,8 @@ except ImportError as error:
         f"thinwire.torch.graph.pyg needs PyG ({error}) (hint: pip install torch-geometric)"
     ) from None
 
-from thinwire._core import InvalidError
 from thinwire.torch.graph.file import StoredGraph
-from thinwire.torch.graph.rows import Rows
+from thinwire.torch.graph.rows import Rows, numbers_of
 from thinwire.torch.graph.shared import SharedFeatures
 
 
@@ -101,15 +100,3 @@ class Topology(GraphStore):
 
     def _remove_edge_index(self, edge_attr: EdgeAttr) -> bool:
         return False
-
-
-def numbers_of(index: Any, count: int) -> torch.Tensor:
-    """Returns the vertices of an index of PyG: None for all, a number, a slice, or many numbers."""
-    if index is None:
-        return torch.arange(count)
-    if isinstance(index, slice):
-        return torch.arange(count)[index]
-    numbers = torch.as_tensor(index)
-    if numbers.dtype == torch.bool or numbers.is_floating_point():
-        raise InvalidError(f"index of {numbers.dtype}, expected whole numbers, a slice or None")
-    return numbers.view(-1)

@@ -96,6 +96,24 @@ def rows_of_data(data: Any, vertices: int) -> Rows:
     return Rows(None, RowSource.of_memory(nothing.data_ptr(), vertices, 1, nothing))
 
 
+def numbers_of(index: Any, count: int) -> torch.Tensor:
+    """Returns the rows of an index, as PyG and GraphBolt write it: None for all, a number, a slice, or
+    many numbers.
+
+    # Errors
+
+    InvalidError for a mask or fractions.
+    """
+    if index is None:
+        return torch.arange(count)
+    if isinstance(index, slice):
+        return torch.arange(count)[index]
+    numbers = torch.as_tensor(index)
+    if numbers.dtype == torch.bool or numbers.is_floating_point():
+        raise InvalidError(f"index of {numbers.dtype}, expected whole numbers, a slice or None")
+    return numbers.view(-1)
+
+
 def row_bytes(rows: torch.Tensor) -> int:
     """Returns the number of bytes of a row of [rows, ...]."""
     return math.prod(rows.shape[1:]) * rows.element_size()
