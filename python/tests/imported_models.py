@@ -52,7 +52,7 @@ TEXT = {
             "rope_parameters": {"rope_type": "linear", "factor": 2.0, "rope_theta": 10000.0},
         },
     ),
-    "mistral": ("MistralForCausalLM", GROUPED),
+    "mistral": ("MistralForCausalLM", {**GROUPED, "pad_token_id": 65}),
     "qwen2": ("Qwen2ForCausalLM", GROUPED),
     "qwen3": ("Qwen3ForCausalLM", NARROW),
     "gemma": ("GemmaForCausalLM", NARROW),

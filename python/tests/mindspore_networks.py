@@ -213,6 +213,17 @@ class Odd(nn.Cell):
         return self.inner(x)
 
 
+class Words(nn.Cell):
+    """A table whose operator has no kernel for CPUs."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__()
+        self.table, self.head = mint.nn.Embedding(8, 4, **options), nn.Dense(4, 8)
+
+    def construct(self, x):
+        return self.head(self.table(x))
+
+
 def small_resnet() -> ResNet:
     return ResNet((1, 1), 8, CLASSES)
 

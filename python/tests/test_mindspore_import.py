@@ -99,6 +99,27 @@ def test_a_mask_of_what_comes_later_is_causal(tmp_path, ranks):
     assert found[:2] == [{"softmax": {"causal": True}}, {"layer_norm": {"epsilon": 1e-5}}]
 
 
+def padded(folder: str) -> list:
+    """What a table becomes, one row of which may be padding."""
+    import mindspore_networks as networks
+    import thinwire.mindspore
+
+    path, found = pathlib.Path(folder) / "model.json", []
+    for padding in (None, 3, -1):
+        network = networks.Words(padding_idx=padding)
+        thinwire.mindspore.export_graph(network, networks.example((4,)), path=path)
+        file = json.loads(path.read_text())
+        shapes = [file["tensors"][at]["shape"] for at in file["nodes"][0]["inputs"]]
+        found.append([file["nodes"][0]["operator"], shapes])
+    return found
+
+
+def test_a_table_knows_the_row_that_is_padding(tmp_path, ranks):
+    (found,) = ranks(1, padded, arguments=[str(tmp_path)])
+    rows = [None, {"padding": 3}, {"padding": 7}]
+    assert found == [[{"embedding": row}, [[8, 4], [{"batch": 1}, 4]]] for row in rows]
+
+
 def refused(folder: str) -> list[str]:
     """What is said of networks and arguments that cannot become a model file."""
     import mindspore as ms
@@ -118,6 +139,7 @@ def refused(folder: str) -> list[str]:
         (networks.Odd("two"), [images], path),
         (networks.Odd("two"), [networks.example((16,))], path),
         (networks.Odd("names"), [images], path),
+        (networks.Words(scale_grad_by_freq=True), [networks.example((4,))], path),
         (networks.LeNet().to_float(ms.float16), [images], path),
         (networks.LeNet(), [ms.Tensor(numpy.zeros((2, 3, 32, 32), numpy.float32))], path),
         (networks.LeNet(), [images], "model.onnx"),
@@ -143,6 +165,7 @@ def test_what_is_not_supported_is_named_with_its_place(tmp_path, ranks):
         "the network has 2 outputs, expected one",
         "node 'inner.Add': operator Add of an input of indices is not supported",
         "mindspore.export cannot compile Odd: ",
+        "node 'table.Embedding': max_norm is None and scale_grad_by_freq True, expected neither",
         "node 'Cast': it casts to another type than float32",
         "mindspore.export cannot compile LeNet: ",
         "path is 'model.onnx', expected one that ends in .json",

@@ -236,6 +236,39 @@ def test_regions_and_arguments_that_are_not_known_are_refused_and_named(tmp_path
         assert "\n" not in str(caught.value)
 
 
+def test_a_table_knows_the_row_that_is_padding(tmp_path):
+    import torch
+    from torch import nn
+
+    class Words(nn.Module):
+        def __init__(self, **options):
+            super().__init__()
+            self.table, self.head = nn.Embedding(8, 4, **options), nn.Linear(4, 8)
+
+        def forward(self, x):
+            return self.head(self.table(x))
+
+    class Places(Words):
+        def forward(self, x):
+            return self.head(x + self.table(torch.arange(2, 5)))
+
+    words, images = torch.zeros(2, 3, dtype=torch.long), torch.zeros(2, 3, 4)
+    for options, expected in (
+        ({}, None),
+        ({"padding_idx": 3}, {"padding": 3}),
+        ({"padding_idx": -1}, {"padding": 7}),
+    ):
+        file = exported(tmp_path, Words(**options), words)
+        assert file["nodes"][0]["operator"] == {"embedding": expected}
+    assert "unpack" in operators(exported(tmp_path, Places(padding_idx=1), images))
+    for module, x, expected in (
+        (Words(scale_grad_by_freq=True), words, "scale_grad_by_freq is True, expected False"),
+        (Places(padding_idx=2), images, "it looks up known rows, of which 2 is padding"),
+    ):
+        with pytest.raises(thinwire.InvalidError, match=rf"^node \d 'table.embedding': {expected}"):
+            exported(tmp_path, module, x)
+
+
 def test_what_does_not_grow_with_the_batch_is_refused(tmp_path):
     import torch
 

@@ -49,6 +49,11 @@ def combine(graph: Graph, name: str, kind: str, x: int, y: int) -> int:
     return graph.one(name, {"arithmetic": NAMES[kind]}, [x, y], graph.shape(x))
 
 
+def embedding(padding: int | None) -> dict[str, Any]:
+    """Rows of a table: all are read, and ids give that of padding no gradient."""
+    return {"embedding": None if padding is None else {"padding": padding}}
+
+
 def rows(graph: Graph, name: str, table: int, row: np.ndarray, shape: Shape) -> int:
     """Rows that are known: positions, or a range, or one of them, for every sequence alike."""
     first, count = int(row[0]), len(row)

@@ -4,7 +4,7 @@ use super::Gradients;
 use crate::axis::LEADING;
 use crate::{
     ActivationBackward, Arithmetic, AttentionBackward, BatchNormBackward, Broadcast, Combine,
-    CombineGates, Conv2d, Conv2dInput, Conv2dWeight, CrossEntropyBackward, Dispatch,
+    CombineGates, Conv2d, Conv2dInput, Conv2dWeight, CrossEntropyBackward, Dispatch, Embedding,
     EmbeddingBackward, Error, Kind, LayerNormBackward, Linear, MatMul, MomentsBackward, Operator,
     Pack, Place, PoolBackward, Reshape, RmsNormBackward, Rotary, RouteBackward, Scale,
     SoftmaxBackward, Sum, TensorId, Transpose, Unpack,
@@ -22,9 +22,9 @@ pub(super) fn gradients(node: &mut Gradients<'_>) -> Result<(), Error> {
         Operator::Conv2d(rule) => conv2d(node, *rule, dy),
         Operator::Dispatch(rule) => dispatch(node, *rule, dy),
         Operator::Combine(rule) => combine(node, *rule, dy),
-        Operator::Embedding(_) => {
-            let rows = node.shape(0)[0];
-            node.give_all(EmbeddingBackward { rows }, &[node.input(1), dy])
+        Operator::Embedding(Embedding { padding }) => {
+            let (rows, padding) = (node.shape(0)[0], *padding);
+            node.give_all(EmbeddingBackward { rows, padding }, &[node.input(1), dy])
         }
         Operator::LayerNorm(rule) => {
             node.give_all(LayerNormBackward(*rule), &[node.input(0), node.input(1), dy])

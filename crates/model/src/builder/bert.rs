@@ -90,7 +90,7 @@ impl Bert {
         let mut features = |name: &str, rows, shape: &[usize]| {
             let ids = composer.input(&format!("{name}s"), shape, Element::Index);
             let table = composer.weight(&format!("{name}.weight"), &[rows, self.hidden]);
-            Ok((table, composer.apply(name, Embedding, &[table, ids])?))
+            Ok((table, composer.apply(name, Embedding::plain(), &[table, ids])?))
         };
         let (table, token) = features("token", self.vocabulary, &[batch, sequence])?;
         let (_, segment) = features("segment", SEGMENTS, &[batch, sequence])?;

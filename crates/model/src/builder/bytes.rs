@@ -72,8 +72,8 @@ impl Bytes {
     ) -> Result<TensorId, Error> {
         let table = composer.weight("table", &[BYTES, self.hidden]);
         let places = composer.weight("positions", &[self.positions, self.hidden]);
-        let token = composer.apply("token", Embedding, &[table, tokens])?;
-        let place = composer.apply("position", Embedding, &[places, positions])?;
+        let token = composer.apply("token", Embedding::plain(), &[table, tokens])?;
+        let place = composer.apply("position", Embedding::plain(), &[places, positions])?;
         composer.add("add", token, place)
     }
 

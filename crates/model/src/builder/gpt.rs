@@ -102,8 +102,8 @@ impl Gpt {
     ) -> Result<(TensorId, TensorId), Error> {
         let table = composer.weight("token.weight", &[self.vocabulary, self.hidden]);
         let places = composer.weight("position.weight", &[self.positions, self.hidden]);
-        let token = composer.apply("token", Embedding, &[table, tokens])?;
-        let place = composer.apply("position", Embedding, &[places, positions])?;
+        let token = composer.apply("token", Embedding::plain(), &[table, tokens])?;
+        let place = composer.apply("position", Embedding::plain(), &[places, positions])?;
         let x = composer.add("add", token, place)?;
         Ok((table, composer.dropout("dropout", x, self.dropout)?))
     }

@@ -94,7 +94,7 @@ impl Llama {
         let targets = composer.input("targets", &[batch, sequence], Element::Index);
         let mut x = composer.block("embedding", |composer| {
             let table = composer.weight("token.weight", &[self.vocabulary, self.hidden]);
-            composer.apply("token", Embedding, &[table, tokens])
+            composer.apply("token", Embedding::plain(), &[table, tokens])
         })?;
         for layer in 0..self.layers {
             x = composer.block(format!("block.{layer}"), |composer| {

@@ -4,8 +4,8 @@ use std::collections::HashMap;
 
 use proptest::prelude::*;
 use thinwire_model::{
-    Arithmetic, Array, Declaration, Element, Error, Graph, Initial, Kind, Layout, Origin, Role,
-    Strategy, Sum, TensorId, Training, backward, conversion,
+    Arithmetic, Array, Declaration, Element, Embedding, Error, Graph, Initial, Kind, Layout,
+    Origin, Role, Strategy, Sum, TensorId, Training, backward, conversion,
 };
 use thinwire_wire::random::Key;
 
@@ -161,6 +161,22 @@ fn gradients_lie_as_promised(sample: &Sample, seed: u64) {
             }
         }
     }
+}
+
+#[test]
+fn ids_give_the_row_that_is_padding_no_gradient() {
+    let gradient = |padding: Option<usize>| {
+        let inputs = vec![(vec![5, 3], Values::Any), (vec![4, 6], Values::Index(5))];
+        let trial = Trial::new(&Sample { operator: Embedding { padding }.into(), inputs }, 1);
+        let Trial { sources, training, .. } = trial.unwrap();
+        let table = training.gradients[sources[0].0].unwrap();
+        evaluate(&training.graph, &sources)[table].clone()
+    };
+    let mut expected = gradient(None);
+    let row = &mut expected.values_mut()[2 * 3..][..3];
+    assert!(row.iter().all(|value| *value != 0.0));
+    row.fill(0.0);
+    assert_eq!(gradient(Some(2)), expected);
 }
 
 proptest! {

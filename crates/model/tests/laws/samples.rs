@@ -102,15 +102,16 @@ pub fn samples(seed: u64) -> Vec<Sample> {
 
 fn products(dice: &mut Dice) -> Vec<Sample> {
     let [b, s, k, n] = [(); 4].map(|()| dice.size());
+    let padding = dice.of(&[None, Some(n / 2)]);
     vec![
         Sample::plain(Linear::plain(), &[&[b, s, k], &[k, n]]),
         Sample::plain(Linear::biased(), &[&[b, k], &[k, n], &[n]]),
         Sample::plain(Linear { turned: true, ..Linear::biased() }, &[&[b, s, k], &[n, k], &[n]]),
         Sample::plain(MatMul::new("bsk", "bkn", "bsn"), &[&[b, s, k], &[b, k, n]]),
         Sample::plain(MatMul::new("bk", "nk", "nb"), &[&[b, k], &[n, k]]),
-        Sample::new(Embedding, &[(&[n, k], Values::Any), (&[b, s], Values::Index(n))]),
+        Sample::new(Embedding::plain(), &[(&[n, k], Values::Any), (&[b, s], Values::Index(n))]),
         Sample::new(
-            EmbeddingBackward { rows: n },
+            EmbeddingBackward { rows: n, padding },
             &[(&[b, s], Values::Index(n)), (&[b, s, k], Values::Any)],
         ),
     ]

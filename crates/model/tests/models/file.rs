@@ -3,8 +3,8 @@
 use proptest::prelude::*;
 use serde_json::{Value, json};
 use thinwire_model::{
-    Conv2d, Epsilon, LayerNorm, ModelFile, NAMES, Operator, Pool, PoolKind, RmsNorm, classes,
-    fingerprint, named, summary, usual_sequence,
+    Conv2d, Embedding, Epsilon, LayerNorm, ModelFile, NAMES, Operator, Pool, PoolKind, RmsNorm,
+    classes, fingerprint, named, summary, usual_sequence,
 };
 
 /// The file of a built-in model, as it is read again.
@@ -129,6 +129,13 @@ fn a_number_stands_for_all_directions_and_null_for_what_is_usual() {
         Conv2d { padding: [1, 2, 3, 4], dilation: [2, 1], groups: 8, ..Conv2d::square(1, 0) };
     let written = serde_json::to_string(&Operator::from(sides)).unwrap();
     assert_eq!(read(&written), sides.into());
+    for (embedding, text) in [
+        (Embedding::plain(), r#"{"embedding":null}"#),
+        (Embedding { padding: Some(1) }, r#"{"embedding":{"padding":1}}"#),
+    ] {
+        assert_eq!(read(text), embedding.into());
+        assert_eq!(serde_json::to_string(&Operator::from(embedding)).unwrap(), text);
+    }
 }
 
 /// A change of a file, and what is then said.
@@ -255,6 +262,18 @@ fn numbers_that_an_operator_cannot_mean_are_refused() {
         let error = told(name, operator, number);
         assert!(error.contains(expected) && !error.contains('\n'), "{operator}: {error}");
     }
+    let padded = |padding: Value| {
+        changed(&file("gpt2"), |file| {
+            let nodes = file["nodes"].as_array_mut().unwrap();
+            let node = nodes.iter_mut().find(|node| node["operator"].get("embedding").is_some());
+            node.unwrap()["operator"]["embedding"] = padding;
+        })
+        .and_then(|file| file.graph(2).map_err(|error| error.to_string()))
+    };
+    assert!(padded(json!({"padding": 50256})).is_ok());
+    let error = padded(json!({"padding": 50257})).unwrap_err();
+    assert!(error.ends_with("row 50257 is padding, expected one of 50257 rows"), "{error}");
+    assert!(padded(json!({})).unwrap_err().contains("missing field `padding`"));
     for rate in [json!(-0.1), json!(1)] {
         let error = refusal(|file| {
             let nodes = file["nodes"].as_array_mut().unwrap();

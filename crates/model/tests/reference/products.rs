@@ -63,7 +63,8 @@ impl Reference for EmbeddingBackward {
         let mut dtable = Array::full(region.output_shape(0), 0.0);
         Array::each_index(dy.shape(), |at| {
             let (n, place) = at.split_last().expect("dy has a dimension n");
-            if let Some(row) = local(ids.at(place), rows) {
+            let id = ids.at(place);
+            if let Some(row) = local(id, rows).filter(|_| self.padding != Some(id as usize)) {
                 dtable.add(&[row, *n], dy.at(at));
             }
         });

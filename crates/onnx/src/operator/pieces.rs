@@ -143,7 +143,7 @@ pub(super) fn gather(importer: &mut Importer<'_>) -> Result<Value, Error> {
     if dim != 0 || from.len() != 2 || importer.graph.tensors[ids].element != Element::Index {
         return Err(refuse(format!("rows along axis {dim} of shape {from:?}, expected a table")));
     }
-    importer.give(Embedding, &[table, ids])
+    importer.give(Embedding::plain(), &[table, ids])
 }
 
 /// Rows of a table at known places: one row again and again, or rows one after the other, but for

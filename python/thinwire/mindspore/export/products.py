@@ -88,13 +88,40 @@ def _biased(walk: Walk, flat: int, bias: Any) -> int:
     return graph.reshape(f"{walk.name}.flat", y, walk.result)
 
 
-@converts("Gather", "Embedding")
-def embedding(walk: Walk, table: Any, ids: Any, *rest: Any) -> int:
+@converts("Gather")
+def gather(walk: Walk, table: Any, ids: Any, *rest: Any) -> int:
     """Rows of a table."""
-    if walk.node.operator == "Gather" and any(rest):
+    if any(rest):
         raise ValueError(
             f"it gathers along dimension {rest[0]}, expected 0 for all sequences alike"
         )
+    return looked_up(walk, table, ids)
+
+
+@converts("Embedding")
+def embedding(
+    walk: Walk,
+    ids: Any,
+    table: Any,
+    padding_idx: Any = None,
+    max_norm: Any = None,
+    _norm_type: Any = None,
+    scale_grad_by_freq: Any = None,
+    *_: Any,
+) -> int:
+    """Rows of a table, of which one may be padding."""
+    if max_norm is not None or scale_grad_by_freq:
+        raise ValueError(
+            f"max_norm is {max_norm} and scale_grad_by_freq {scale_grad_by_freq}, expected neither"
+        )
+    padding = None if padding_idx is None else padding_idx % walk.shape(table)[0]
+    if padding is not None and isinstance(ids, np.ndarray) and padding in ids:
+        raise ValueError(f"it looks up known rows, of which {padding} is padding, expected none")
+    return looked_up(walk, table, ids, padding)
+
+
+def looked_up(walk: Walk, table: Any, ids: Any, padding: int | None = None) -> int:
+    """Rows of a table, known or not."""
     table = walk.tensor(table, NORMAL)
     if isinstance(ids, np.ndarray):
         found = _row(walk, ids.reshape(-1))
@@ -104,7 +131,7 @@ def embedding(walk: Walk, table: Any, ids: Any, *rest: Any) -> int:
     else:
         ids = _indices(walk, walk.tensor(ids))
         shape = [*walk.graph.shape(ids), walk.result[-1]]
-        y = walk.graph.one(walk.name, {"embedding": None}, [table, ids], shape)
+        y = walk.graph.one(walk.name, layers.embedding(padding), [table, ids], shape)
     return walk.graph.reshape(f"{walk.name}.flat", y, walk.result)
 
 

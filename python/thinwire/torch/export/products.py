@@ -42,13 +42,26 @@ def addmm(walk: Walk, bias: Any, x: Any, weight: Any, *, beta: float = 1, alpha:
 
 
 @converts("embedding")
-def embedding(walk: Walk, table: Any, ids: Any, *_: Any, **__: Any) -> int:
-    """Rows of a table."""
+def embedding(
+    walk: Walk,
+    table: Any,
+    ids: Any,
+    padding_idx: int = -1,
+    scale_grad_by_freq: bool = False,
+    *_: Any,
+    **__: Any,
+) -> int:
+    """Rows of a table, of which one may be padding."""
+    if scale_grad_by_freq:
+        raise ValueError("scale_grad_by_freq is True, expected False")
+    padding = padding_idx if padding_idx >= 0 else None
     table = walk.tensor(table, NORMAL)
     if not isinstance(ids, torch.Tensor):
-        inputs = [table, walk.tensor(ids)]
-        return walk.graph.one(walk.name, {"embedding": None}, inputs, walk.result)
+        operator = layers.embedding(padding)
+        return walk.graph.one(walk.name, operator, [table, walk.tensor(ids)], walk.result)
     row = ids.reshape(-1, ids.shape[-1])
     if bool((row != row[:1]).any()):
         raise ValueError("it looks up known rows that differ between sequences, expected the same")
+    if padding is not None and padding in row[0]:
+        raise ValueError(f"it looks up known rows, of which {padding} is padding, expected none")
     return layers.rows(walk.graph, walk.name, table, row[0].numpy(), walk.result)

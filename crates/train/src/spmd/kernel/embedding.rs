@@ -1,6 +1,6 @@
 //! Rows of a table, of which this rank may have a part.
 
-use thinwire_model::{Part, Region};
+use thinwire_model::{EmbeddingBackward, Part, Region};
 
 use crate::spmd::value::Value;
 
@@ -17,14 +17,15 @@ pub fn embedding(inputs: &[&Value], rows: Part) -> Value {
     Value::new(&[ids.shape(), &[n]].concat(), y)
 }
 
-/// The sum of dy over the ids of every row.
-pub fn backward(inputs: &[&Value], region: &Region<'_>) -> Value {
+/// The sum of dy over the ids of every row but the one that is padding.
+pub fn backward(rule: &EmbeddingBackward, inputs: &[&Value], region: &Region<'_>) -> Value {
     let (ids, dy) = (inputs[0], inputs[1]);
     let n = dy.rows()[1];
     let rows = region.part('v');
     let mut table = vec![0.0; rows.length * n];
+    let padding = rule.padding.and_then(|row| row.checked_sub(rows.start));
     for (row, dy) in local(ids, rows).zip(dy.floats().chunks(n.max(1))) {
-        if let Some(row) = row {
+        if let Some(row) = row.filter(|row| Some(*row) != padding) {
             table[row * n..][..n].iter_mut().zip(dy).for_each(|(sum, dy)| *sum += dy);
         }
     }

@@ -62,7 +62,7 @@ fn pure(operator: &Operator, inputs: &[&Value], region: &Region<'_>) -> Vec<Valu
             vec![product.unwrap_or_else(|| reference::matmul(inputs, region))]
         }
         Operator::Embedding(_) => vec![embedding::embedding(inputs, region.part('v'))],
-        Operator::EmbeddingBackward(_) => vec![embedding::backward(inputs, region)],
+        Operator::EmbeddingBackward(rule) => vec![embedding::backward(rule, inputs, region)],
         Operator::Attention(attention) => vec![attention::forward(attention, inputs, region)],
         Operator::AttentionBackward(backward) => attention::backward(&backward.0, inputs, region),
         Operator::Fill(fill) => vec![elements::fill(fill.value, &region.output_shape(0))],
