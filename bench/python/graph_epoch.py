@@ -15,6 +15,7 @@ import argparse
 import json
 import queue
 import statistics
+import sys
 import threading
 import time
 from types import SimpleNamespace
@@ -207,6 +208,8 @@ def main():
         for _ in range(options.rounds):
             for mode, figures in found.items():
                 figures.append(measure(mode, options))
+                if dist.get_rank() == 0:
+                    print(f"{mode[0]}: {figures[-1]}", file=sys.stderr)
                 dist.barrier()
         for (mode, *_), figures in found.items():
             spent, waited, used, rows, megabytes = map(statistics.median, zip(*figures))

@@ -162,6 +162,8 @@ def compare(options):
     for seed in range(options.seeds):
         for mode, figures in found.items():
             figures.append(train(mode, graph, seed, options))
+            if dist.get_rank() == 0:
+                print(f"{mode}, seed {seed}: {figures[-1]}", file=sys.stderr)
             dist.barrier()
     for mode, figures in found.items():
         seconds, received, memory, cpu, accuracies = zip(*figures)
