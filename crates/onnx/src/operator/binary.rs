@@ -84,14 +84,15 @@ fn biased(
     if bias.shape.len() != 1 || bias.shape.last() != features {
         return Ok(None);
     }
-    let linear = Operator::from(Linear::plain());
     let node = importer.graph.nodes.iter().rposition(|node| node.outputs.contains(&x));
-    let Some(node) = node.filter(|node| importer.graph.nodes[*node].operator == linear) else {
+    let Some(node) = node else { return Ok(None) };
+    let Operator::Linear(linear @ Linear { bias: false, .. }) = importer.graph.nodes[node].operator
+    else {
         return Ok(None);
     };
     let bias = importer.parameter(bias, Initial::Zeros)?;
     let node = &mut importer.graph.nodes[node];
-    node.operator = Linear::biased().into();
+    node.operator = Linear { bias: true, ..linear }.into();
     node.inputs.push(bias);
     Ok(Some(x))
 }

@@ -25,9 +25,9 @@ pub(super) fn gemm(importer: &mut Importer<'_>) -> Result<Value, Error> {
                 .filter(|bias| bias.shape.len() == 1 && bias.shape.last().copied() == features)
             {
                 Some(bias) if shared_table(importer, &weight).is_none() => {
-                    let weight = importer.parameter(&weight, WEIGHT)?;
+                    let (layer, weight) = layer(importer, &weight)?;
                     let operands = [x, weight, importer.parameter(&bias, Initial::Zeros)?];
-                    return importer.give(Linear::biased(), &operands);
+                    return importer.give(Linear { bias: true, ..layer }, &operands);
                 }
                 _ => linear(importer, x, &weight)?,
             }
@@ -73,8 +73,8 @@ pub(super) fn matmul(importer: &mut Importer<'_>) -> Result<Value, Error> {
 fn linear(importer: &mut Importer<'_>, x: TensorId, weight: &Weight) -> Result<TensorId, Error> {
     match shared_table(importer, weight) {
         None => {
-            let weight = importer.parameter(weight, WEIGHT)?;
-            importer.node(Linear::plain(), &[x, weight])
+            let (layer, weight) = layer(importer, weight)?;
+            importer.node(layer, &[x, weight])
         }
         Some(table) => {
             let table = importer.parameter(&table, WEIGHT)?;
@@ -84,6 +84,13 @@ fn linear(importer: &mut Importer<'_>, x: TensorId, weight: &Weight) -> Result<T
             importer.node(product, &[x, table])
         }
     }
+}
+
+/// A linear layer, and its weight in the order of the file.
+fn layer(importer: &mut Importer<'_>, weight: &Weight) -> Result<(Linear, TensorId), Error> {
+    let turned = weight.transposed;
+    let stored = if turned { weight.turned() } else { weight.clone() };
+    Ok((Linear { turned, ..Linear::plain() }, importer.parameter(&stored, WEIGHT)?))
 }
 
 /// Returns the weight in the order of the file, if it is used here transposed and elsewhere as it is:

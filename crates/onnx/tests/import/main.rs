@@ -14,7 +14,7 @@ use proptest::prelude::*;
 use reference::evaluate;
 use thinwire_model::{
     Activation, Array, AttentionKind, Element, Epsilon, Gpt, Graph, LayerNorm, Mlp, Operator, Role,
-    Vgg, classes, summary,
+    TensorId, Vgg, classes, summary,
 };
 use thinwire_onnx::OnnxFile;
 
@@ -33,8 +33,13 @@ fn loss_from(graph: &Graph, seed: fn(&thinwire_model::Tensor) -> usize) -> f64 {
     let sources = graph.tensors.iter().enumerate();
     let sources = sources.filter(|(_, tensor)| tensor.role != Role::Activation);
     let value = |(id, tensor): (usize, &thinwire_model::Tensor)| {
+        let turned = is_turned(graph, id);
         let wave = |at: &[usize]| {
-            let place = at.iter().fold(seed(tensor), |place, i| place * 7 + i);
+            let next = |place: usize, i: &usize| place * 7 + i;
+            let place = match turned {
+                true => at.iter().rev().fold(seed(tensor), next),
+                false => at.iter().fold(seed(tensor), next),
+            };
             match (tensor.element, at) {
                 (Element::Index, [position]) => *position as f64,
                 (Element::Index, _) => (place % 3) as f64,
@@ -45,6 +50,25 @@ fn loss_from(graph: &Graph, seed: fn(&thinwire_model::Tensor) -> usize) -> f64 {
     };
     let sources: Vec<_> = sources.map(value).collect();
     evaluate(graph, &sources)[graph.loss.unwrap()].values()[0]
+}
+
+/// Whether a tensor is a weight that a linear layer reads the other way round.
+fn is_turned(graph: &Graph, id: TensorId) -> bool {
+    graph.nodes.iter().any(|node| match &node.operator {
+        Operator::Linear(linear) => linear.turned && node.inputs[1] == id,
+        _ => false,
+    })
+}
+
+#[test]
+fn a_weight_has_the_shape_of_the_file() {
+    let graph = mlp(&[4, 6, 6, 3]).file().graph(2, 1).unwrap();
+    let weights: Vec<_> = graph.tensors.iter().filter(|tensor| tensor.shape.len() == 2).collect();
+    let shape = |name: &str| &weights.iter().find(|tensor| tensor.name == name).unwrap().shape[..];
+    assert_eq!([shape("0.weight"), shape("1.weight"), shape("2.weight")], [[6, 4], [6, 6], [3, 6]]);
+    for node in graph.nodes.iter().filter(|node| node.operator.name() == "linear") {
+        assert!(is_turned(&graph, node.inputs[1]), "{}", node.name);
+    }
 }
 
 #[test]
