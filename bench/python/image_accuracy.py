@@ -3,18 +3,20 @@
     python bench/python/image_accuracy.py target/release/thinwire DIGITS [STEPS]
 
 trains a ResNet with bottlenecks, a ViT and a ConvNeXt of transformers on the first 8,000 digits of MNIST's
-files in the folder DIGITS, of which every tenth is held out, by `thinwire train` on two ranks under int8
-and in torch. It prints the accuracy on the other 2,000, evaluated by torch for both: a checkpoint goes back
-to torch, and running statistics of batch norm are computed anew from the training images.
+files in the folder DIGITS, of which every tenth is held out, by `thinwire train` on two ranks under each
+codec and in torch. It prints the accuracy on the other 2,000, evaluated by torch for all: a checkpoint goes
+back to torch, and running statistics of batch norm are computed anew from the training images. Every seed
+is another order of the rows from the same weights; the last line of a model has means over them, and the
+least and the most.
 """
 
 from __future__ import annotations
 
+import argparse
 import copy
 import gzip
 import json
 import subprocess
-import sys
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -95,13 +97,15 @@ def rate(step: int, steps: int) -> float:
     return RATE * (0.1 + 0.45 * (1 + numpy.cos(numpy.pi * part)))
 
 
-def trained_by_thinwire(command: str, model: Any, folder: Path, steps: int) -> dict[str, Any]:
-    """The report of a training from the model's values; its checkpoint is loaded into the model."""
+def trained_by_thinwire(
+    command: Path, model: Any, folder: Path, steps: int, choice: list[Any]
+) -> None:
+    """Trains from the model's values; the checkpoint is loaded into the model."""
     thinwire.torch.export_graph(model, (torch.zeros(2, 1, 28, 28),), folder / "model.json")
     values = {name: value.detach() for name, value in model.named_parameters()}
     save_file(values, folder / "weights.safetensors")
     flags = ["--model", "model.json", "--data", "digits.npz", "--weights", "weights.safetensors"]
-    flags += ["--ranks", 2, "--codec", "int8", "--batch", BATCH, "--steps", steps, "--lr", RATE]
+    flags += ["--ranks", 2, *choice, "--batch", BATCH, "--steps", steps, "--lr", RATE]
     flags += [
         "--warmup",
         WARMUP,
@@ -118,10 +122,8 @@ def trained_by_thinwire(command: str, model: Any, folder: Path, steps: int) -> d
     ended = subprocess.run(run, cwd=folder, capture_output=True, text=True, check=False)
     if ended.returncode != 0:
         raise SystemExit(ended.stderr)
-    report = json.loads(ended.stdout)
     kept = sorted((folder / "kept").glob("step-*"))[-1] / "model.safetensors"
     model.load_state_dict(load_file(kept), strict=False)
-    return report
 
 
 def accuracy(model: Any, train: torch.Tensor, x: torch.Tensor, y: torch.Tensor) -> float:
@@ -132,24 +134,58 @@ def accuracy(model: Any, train: torch.Tensor, x: torch.Tensor, y: torch.Tensor) 
     return float((found == y).float().mean())
 
 
-def main() -> None:
-    command, data = str(Path(sys.argv[1]).resolve()), Path(sys.argv[2])
-    steps = int(sys.argv[3]) if len(sys.argv) > 3 else 400
-    pixels, labels = digits(data)
+def trainings(
+    options: argparse.Namespace, model: Any, pixels: Any, labels: Any, seed: int
+) -> dict[str, float]:
+    """Accuracies of torch and of thinwire under each codec, with one order of the rows."""
     x, y = torch.tensor(pixels).float() / 255, torch.tensor(labels)
-    for name, (kind, sizes) in MODELS.items():
+    rest = (x[:TRAINED], x[TRAINED:], y[TRAINED:])
+    by_torch = copy.deepcopy(model)
+    torch.manual_seed(seed)
+    trained_by_torch(by_torch, x[:TRAINED], y[:TRAINED], options.steps)
+    figures = {"torch": accuracy(by_torch, *rest)}
+    for codec in options.codec:
+        ours = copy.deepcopy(model)
+        with tempfile.TemporaryDirectory() as folder:
+            numpy.savez(Path(folder) / "digits.npz", x=pixels[:TRAINED], y=labels[:TRAINED])
+            choice = ["--codec", codec, "--seed", seed]
+            command = options.command.resolve()
+            trained_by_thinwire(command, ours, Path(folder), options.steps, choice)
+        figures[codec] = accuracy(ours, *rest)
+    return figures
+
+
+def summary(runs: list[dict[str, float]]) -> dict[str, list[float]]:
+    """Mean, least and most of every way to train, in percent."""
+
+    def three(values: list[float]) -> list[float]:
+        return [
+            round(100 * value, 1) for value in (float(numpy.mean(values)), min(values), max(values))
+        ]
+
+    return {way: three([run[way] for run in runs]) for way in runs[0]}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("command", type=Path)
+    parser.add_argument("digits", type=Path)
+    parser.add_argument("steps", type=int, nargs="?", default=400)
+    parser.add_argument("--models", nargs="+", choices=MODELS, default=list(MODELS))
+    parser.add_argument("--codec", nargs="+", default=["int8"])
+    parser.add_argument("--seeds", type=int, default=1)
+    options = parser.parse_args()
+    pixels, labels = digits(options.digits)
+    for name in options.models:
+        kind, sizes = MODELS[name]
         torch.manual_seed(1)
         kind = getattr(transformers, kind)
         model = kind(kind.config_class(**COMMON, **sizes)).train()
-        other = copy.deepcopy(model)
-        trained_by_torch(model, x[:TRAINED], y[:TRAINED], steps)
-        with tempfile.TemporaryDirectory() as folder:
-            numpy.savez(Path(folder) / "digits.npz", x=pixels[:TRAINED], y=labels[:TRAINED])
-            report = trained_by_thinwire(command, other, Path(folder), steps)
-        rest = (x[:TRAINED], x[TRAINED:], y[TRAINED:])
-        figures = {"torch": accuracy(model, *rest), "thinwire": accuracy(other, *rest)}
-        told = {"held out": report.get("accuracy"), "step_s": report["step_s"]}
-        print(json.dumps({"model": name, "steps": steps, **figures, **told}), flush=True)
+        runs = []
+        for seed in range(1, options.seeds + 1):
+            runs.append(trainings(options, model, pixels, labels, seed))
+            print(json.dumps({"model": name, "seed": seed, **runs[-1]}), flush=True)
+        print(json.dumps({"model": name, "steps": options.steps, **summary(runs)}), flush=True)
 
 
 if __name__ == "__main__":
