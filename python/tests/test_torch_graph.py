@@ -298,7 +298,7 @@ def test_ranks_read_each_others_rows(cache, format):
             assert fetched <= VERTICES + 3
 
 
-def load_from_features_that_only_the_loader_keeps():
+def load_from_features_that_only_others_keep():
     import torch.distributed
 
     from thinwire.torch.graph import SharedFeatures
@@ -309,14 +309,16 @@ def load_from_features_that_only_the_loader_keeps():
     own = whole.x[30 * rank :][:30]
     data.x, data.num_nodes = None, VERTICES
     loader = Loader(data, [3, 2], 4, features=SharedFeatures(own))
+    rows = SharedFeatures(own).rows  # as stores of other libraries keep them
     torch.distributed.barrier()
     equal = all(torch.equal(batch.x, whole.x[batch.n_id]) for batch in loader)
+    equal &= torch.equal(rows.read(torch.arange(VERTICES)), whole.x)
     torch.distributed.barrier()
     return equal
 
 
-def test_a_loader_keeps_the_features_that_ranks_share():
-    outcomes = launch.results(launch.run(2, load_from_features_that_only_the_loader_keeps))
+def test_loaders_and_stores_keep_the_features_that_ranks_share():
+    outcomes = launch.results(launch.run(2, load_from_features_that_only_others_keep))
     assert outcomes == [True, True]
 
 

@@ -97,7 +97,6 @@ class Loader:
         stored = isinstance(data, StoredGraph)
         self._topology = data.topology if stored else topology(data.edge_index, self._vertices)
         self._rows = rows_for(data, features, self._vertices)
-        self._features = features  # it answers other ranks as long as it is kept
         self._weights = named_weights(data, weight_attr, self._topology)
         self._seeds = seeds(input_nodes, self._vertices)
         if rank is None or world is None:

@@ -8,7 +8,14 @@ from typing import Any, NamedTuple
 
 import torch
 
-from thinwire._core import GraphBatch, InvalidError, RowSource, decode_rows, encode_rows
+from thinwire._core import (
+    GraphBatch,
+    InvalidError,
+    RowServer,
+    RowSource,
+    decode_rows,
+    encode_rows,
+)
 
 
 class Rows(NamedTuple):
@@ -20,6 +27,8 @@ class Rows(NamedTuple):
     format: str | None = None
     """Format in memory and on the network: None for that of the dtype, "int8" for a scale per row and a
     byte per value, which become float32 when they are read."""
+    server: RowServer | None = None
+    """What answers other ranks for rows of this one, for as long as the rows are in use."""
 
     @property
     def about(self) -> str:

@@ -66,14 +66,14 @@ class SharedFeatures:
         if host is None:
             host = own_address(*master(torch.distributed.distributed_c10d._get_default_store()))
         address = f"[{host}]:0" if ":" in host else f"{host}:0"
-        self._server = RowServer(own.source, first, address, tokens[0])
+        server = RowServer(own.source, first, address, tokens[0])
         addresses: list = [None] * world
-        torch.distributed.all_gather_object(addresses, self._server.address)
+        torch.distributed.all_gather_object(addresses, server.address)
         parts = [
             own.source if other == rank else address for other, address in enumerate(addresses)
         ]
         source = RowSource.of_parts(parts, tokens[0], timeout)
-        self.rows = Rows(own.like, source, own.format)
+        self.rows = Rows(own.like, source, own.format, server)
 
     def __len__(self) -> int:
         """Returns the number of rows of all ranks."""
