@@ -3,9 +3,12 @@
 //! Everything that a process sends shares one link with the network, so a message that somebody waits
 //! for would share it with gradients that nobody waits for yet, or with rows of batches to come. Bulk is
 //! held back while anything else is queued, to whatever peer, and only while that moves: a peer that
-//! does not read yet may be waiting for this very bulk. Bulk of a link gives way to the link's own frames;
-//! answers of a service that [gives way](crate::service::Service::gives_way) to those of all links of the
-//! process.
+//! does not read yet may be waiting for this very bulk.
+//!
+//! Bulk gives way to the other frames of its own link. A service for which
+//! [`gives_way`](crate::service::Service::gives_way) is true holds its answers back for the frames of
+//! all links of the process. Gates are global to the process because its links share one network
+//! interface, and a server of rows knows none of them.
 //!
 //! Bytes in the buffers of sockets cannot be overtaken, and are not kept few: with a small
 //! `TCP_NOTSENT_LOWAT` sockets ran dry whenever computing kept this thread from its turn.
@@ -16,7 +19,7 @@ use std::time::{Duration, Instant};
 
 /// Time without progress of other frames after which bulk goes on.
 const PATIENCE: Duration = Duration::from_millis(20);
-/// Longest time for which answers of a service give way, so that its clients do not run out of patience.
+/// Longest time for which an answer is held back, so that clients do not run out of patience.
 const HELD_MAX: Duration = Duration::from_secs(1);
 /// Time after which a service looks again: nobody wakes it when the gate opens.
 const LOOK_AGAIN: Duration = Duration::from_millis(1);
@@ -42,6 +45,11 @@ impl BulkGate {
         gates.retain(|gate| gate.strong_count() > 0);
         gates.push(Arc::downgrade(&until));
         BulkGate { until }
+    }
+
+    /// Whether nothing but bulk was queued when the gate was last told.
+    pub fn is_open(&self) -> bool {
+        self.until.load(Ordering::Relaxed) == 0
     }
 
     /// Records whether anything but bulk is queued now, and whether some of it has moved or has just
@@ -73,27 +81,28 @@ fn wait(until: &AtomicU64, now: Instant) -> Duration {
     until.saturating_sub(now.saturating_duration_since(*START))
 }
 
-/// Answers of a service that give way to the frames of all links of the process.
+/// Answers of a service that are held back for the frames of all links of the process.
 #[derive(Debug, Default)]
 pub struct Answers {
-    /// Time since which answers wait.
-    held: Option<Instant>,
+    /// Time since which there are answers.
+    since: Option<Instant>,
 }
 
 impl Answers {
     /// Returns the time after which to ask again; zero if answers may be written now. To be asked while
-    /// there are answers.
+    /// there are answers. Once they have waited for a second they are free until all are written.
     pub fn wait(&mut self, now: Instant) -> Duration {
         self.wait_for(wait_of_process(now), now)
     }
 
     fn wait_for(&mut self, gate: Duration, now: Instant) -> Duration {
-        let held = *self.held.get_or_insert(now);
-        if gate.is_zero() || now >= held + HELD_MAX {
-            self.held = None;
-            return Duration::ZERO;
-        }
-        gate.min(LOOK_AGAIN)
+        let since = *self.since.get_or_insert(now);
+        if now >= since + HELD_MAX { Duration::ZERO } else { gate.min(LOOK_AGAIN) }
+    }
+
+    /// Records that all answers are written.
+    pub fn written(&mut self) {
+        self.since = None;
     }
 }
 
@@ -103,18 +112,21 @@ mod tests {
     use crate::service::{ClientId, Connection, Outbox, Server, Service};
     use crate::{Error, Token};
 
-    /// Sends every message back, once links have nothing to send.
+    /// Size of an answer that no socket takes at once.
+    const ANSWER_BYTES: usize = 4 << 20;
+
+    /// Answers every message at length, once links have nothing to send.
     struct Patient;
 
     impl Service for Patient {
         fn received(
             &mut self,
             client: ClientId,
-            message: &[u8],
+            _message: &[u8],
             _now: Instant,
             out: &mut Outbox,
         ) -> Result<(), Error> {
-            out.send(client, message);
+            out.send(client, &vec![0; ANSWER_BYTES]);
             Ok(())
         }
 
@@ -167,11 +179,13 @@ mod tests {
         assert!(answers.wait_for(Duration::ZERO, start).is_zero());
         assert_eq!(answers.wait_for(PATIENCE, start), LOOK_AGAIN);
         assert_eq!(answers.wait_for(PATIENCE, start + HELD_MAX / 2), LOOK_AGAIN);
-        assert!(answers.wait_for(PATIENCE, start + HELD_MAX).is_zero());
-        // The next ones wait anew.
-        assert_eq!(answers.wait_for(PATIENCE, start + HELD_MAX), LOOK_AGAIN);
-        assert!(answers.wait_for(Duration::ZERO, start + HELD_MAX).is_zero());
-        assert_eq!(answers.wait_for(LOOK_AGAIN / 2, start + 3 * HELD_MAX), LOOK_AGAIN / 2);
+        // What is left of them is not held again, that of later ones is.
+        for later in [1, 2, 3] {
+            assert!(answers.wait_for(PATIENCE, start + HELD_MAX * later).is_zero());
+        }
+        answers.written();
+        assert_eq!(answers.wait_for(PATIENCE, start + HELD_MAX * 4), LOOK_AGAIN);
+        assert_eq!(answers.wait_for(LOOK_AGAIN / 2, start + HELD_MAX * 4), LOOK_AGAIN / 2);
     }
 
     #[test]
@@ -179,12 +193,12 @@ mod tests {
         let token = Token::new("patient");
         let server = Server::bind("127.0.0.1:0".parse().unwrap(), &token, Patient).unwrap();
         let (address, timeout) = (server.address().to_string(), Duration::from_secs(60));
-        let mut connection = Connection::connect(&address, &token, timeout).unwrap();
         let gate = BulkGate::new();
         gate.record(true, true, Instant::now() + HELD_MAX * 100);
+        let mut connection = Connection::connect(&address, &token, timeout).unwrap();
         let start = Instant::now();
-        connection.send(b"a row").unwrap();
-        assert_eq!(connection.receive(timeout).unwrap().unwrap(), b"a row");
+        connection.send(b"rows").unwrap();
+        assert_eq!(connection.receive(timeout).unwrap().unwrap().len(), ANSWER_BYTES);
         assert!(start.elapsed() >= HELD_MAX);
     }
 }

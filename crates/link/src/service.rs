@@ -101,8 +101,9 @@ pub trait Service: Send + 'static {
         OUTPUT_BYTES_MAX
     }
 
-    /// Returns whether answers give way to the frames of all links of this process, for a second at most;
-    /// asked once. It is for answers that nobody waits for yet, such as rows of batches to come.
+    /// Returns whether answers give way to the frames, but for bulk, of all links of this process; each
+    /// waits for a second at most. Asked once. For answers that are mostly needed later, such as rows
+    /// of the next batches.
     fn gives_way(&self) -> bool {
         false
     }

@@ -119,7 +119,9 @@ impl Link {
     /// If `to` is not a peer.
     pub fn send(&mut self, to: Rank, header: Header) {
         self.peer(to, &header).send(header);
-        self.gate.record(true, false, Instant::now());
+        if self.gate.is_open() {
+            self.gate.record(true, false, Instant::now());
+        }
     }
 
     /// Queues a frame that nobody waits for yet: where the link can, it takes a way on which it
@@ -240,6 +242,9 @@ impl Link {
 
     /// Takes note of whether anything but bulk is queued, and has just moved.
     fn record_urgent(&mut self, moved: bool, now: Instant) {
-        self.gate.record(self.peers.iter().flatten().any(Peer::is_urgent), moved, now);
+        // Whatever has been queued since the last round has closed the gate.
+        if !self.gate.is_open() {
+            self.gate.record(self.peers.iter().flatten().any(Peer::is_urgent), moved, now);
+        }
     }
 }

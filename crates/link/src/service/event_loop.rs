@@ -27,6 +27,9 @@ const STRANGERS: Places = Places { total: 256, per_address: 64 };
 /// The most refusals to print: a stranger may connect any number of times.
 const SAID_MAX: usize = 8;
 
+/// Bytes that hold up no frame, such as those of a handshake.
+const SMALL_BYTES: usize = 1024;
+
 /// Work of another thread for that of a service.
 pub type Call<S> = Box<dyn FnOnce(&mut S, Instant, &mut Outbox) + Send>;
 
@@ -40,9 +43,9 @@ pub struct EventLoop<S> {
     sockets: BTreeMap<ClientId, Socket>,
     /// The time from which to accept again.
     resume: Instant,
-    /// What answers give way by, if they do.
+    /// Holding back of answers; none for a service that does not give way.
     answers: Option<Answers>,
-    /// Time for which answers give way from the last turn on.
+    /// Time for which answers are held from the last turn on; zero if they may be written.
     held: Duration,
     /// Refusals that were printed.
     said: usize,
@@ -208,17 +211,20 @@ impl<S: Service> EventLoop<S> {
         }
     }
 
-    /// Notes for how long answers give way now.
+    /// Decides for how long answers are held.
     fn hold_back(&mut self) {
-        let mut visitors = self.dispatcher.visitors();
-        let answers = visitors.any(|visitor| !visitor.is_stranger() && !visitor.output.is_empty());
-        let waits = self.answers.as_mut().filter(|_| answers);
-        self.held = waits.map_or(Duration::ZERO, |answers| answers.wait(Instant::now()));
+        let Some(answers) = &mut self.answers else { return };
+        self.held = Duration::ZERO;
+        match self.dispatcher.visitors().any(|visitor| visitor.output.len() > SMALL_BYTES) {
+            true => self.held = answers.wait(Instant::now()),
+            false => answers.written(),
+        }
     }
 
     /// Whether something is to be written to a connection now.
     fn writes_to(&self, visitor: &Visitor) -> bool {
-        !visitor.output.is_empty() && (self.held.is_zero() || visitor.is_stranger())
+        let length = visitor.output.len();
+        length > 0 && (self.held.is_zero() || length <= SMALL_BYTES)
     }
 
     /// Writes to every socket that something is to be sent on.
