@@ -1,20 +1,19 @@
 //! Rows of a table: `table[v,n] ids[..] -> y[..,n]`.
 //!
 //! With the vocabulary cut, every rank gives the rows that it has and zeros for the others, so the
-//! output is partial. One row may be padding: it is read as all others, and ids give it no gradient.
+//! output is partial. One row may be padding: it is read as all others, and gets no gradient.
 
 use serde::{Deserialize, Serialize};
 
 use super::Rule;
 use super::operand::{dims, inputs, split_last};
-use crate::error::refuse_if;
 use crate::{Axes, Declaration, Dim, Error, Kind, Operand};
 
-/// Rows of a table; inputs table and ids. In a file, null is one without padding.
+/// Rows of a table; inputs table and ids. Written as null without padding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(from = "Option<Padding>", into = "Option<Padding>")]
 pub struct Embedding {
-    /// The row that ids give no gradient, PyTorch's `padding_idx`.
+    /// The row that gets no gradient, PyTorch's `padding_idx`.
     pub padding: Option<usize>,
 }
 
@@ -30,13 +29,13 @@ struct Padding {
 pub struct EmbeddingBackward {
     /// The rows of the table.
     pub rows: usize,
-    /// The row that ids give no gradient.
+    /// The row that gets no gradient.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub padding: Option<usize>,
 }
 
 impl Embedding {
-    /// Rows of a table, none of which is padding.
+    /// Creates an embedding without padding.
     pub const fn plain() -> Embedding {
         Embedding { padding: None }
     }
@@ -60,10 +59,10 @@ fn axes(
     [rows, features]: [usize; 2],
     padding: Option<usize>,
 ) -> Result<(Axes, Vec<Dim>, Dim, Dim), Error> {
-    let beyond = padding.filter(|row| *row >= rows);
-    refuse_if(beyond.is_some(), Kind::Operands, || {
-        format!("row {} is padding, expected one of {rows} rows", beyond.unwrap_or_default())
-    })?;
+    if let Some(row) = padding.filter(|row| *row >= rows) {
+        let text = format!("row {row} is padding, expected one of {rows} rows");
+        return Err(Error::new(Kind::Operands, text));
+    }
     let mut axes = Axes::default();
     let leading = axes.leading_without_v(ids)?;
     let (rows, features) = (axes.even('v', rows), axes.even('n', features));

@@ -11,7 +11,6 @@ use thinwire_sync::State;
 use thinwire_wire::{Rank, World};
 
 use super::table::Table;
-use super::task::facts;
 use super::trainer::{Trainer, load};
 use crate::checkpoint::{Checkpoint, Draft, Progress, Tensors, Wanted};
 use crate::error::{Error, Kind};
@@ -63,7 +62,7 @@ impl Trainer {
     pub fn progress(&self, plan: String) -> Progress {
         let Position { pass, step } = self.position;
         let position = crate::Position { pass, index: u64::from(step) };
-        let settings: BTreeMap<String, String> = self.facts().into_iter().collect();
+        let settings: BTreeMap<String, String> = self.facts.iter().cloned().collect();
         Progress {
             step: self.step,
             updates: self.adam.updates,
@@ -117,17 +116,13 @@ impl Trainer {
         if found as usize != ranks {
             return refused(format!("is of {found} ranks, this training has {ranks}"));
         }
-        for (name, value) in self.facts() {
-            let found = kept.get(&name).and_then(Value::as_str).unwrap_or("none");
+        for (name, value) in &self.facts {
+            let found = kept.get(name).and_then(Value::as_str).unwrap_or("none");
             if found != value {
                 return refused(format!("is of another training: {name} {found}, here {value}"));
             }
         }
         Ok(())
-    }
-
-    fn facts(&self) -> Vec<(String, String)> {
-        facts(&self.task, &self.batches, &self.settings)
     }
 
     /// Values, trained rows and what Adam keeps, by name.

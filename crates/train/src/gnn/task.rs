@@ -82,16 +82,16 @@ impl Task {
     }
 }
 
-/// Returns what all ranks must have in common, and a training that goes on with that before.
+/// Returns the facts that all ranks must share, and a resumed training with its checkpoint.
 pub(super) fn facts(task: &Task, batches: &Batches, settings: &Settings) -> Vec<(String, String)> {
     let Settings {
         model, hidden, heads, fan_outs, learning_rate, weight_decay, dropout, seed, ..
     } = settings;
     let (vertices, edges) = (task.graph.vertices(), task.graph.edges());
-    let hash = |bytes: &[u8]| format!("{:08x}", thinwire_wire::checksum(bytes));
-    let labels = hash(bytemuck::cast_slice(&task.labels));
-    let columns = hash(bytemuck::cast_slice(task.graph.offsets()));
-    let ends = hash(bytemuck::cast_slice(task.graph.all_neighbors()));
+    let labels = thinwire_wire::checksum(bytemuck::cast_slice(&task.labels));
+    let columns = bytemuck::cast_slice(task.graph.offsets());
+    let neighbors = bytemuck::cast_slice(task.graph.all_neighbors());
+    let topology = thinwire_wire::checksum_of_parts(&[columns, neighbors]);
     let hops: Vec<String> = fan_outs.iter().map(fan_out).collect();
     let trained: Vec<String> =
         (0..batches.ranks()).map(|rank| batches.training(rank).to_string()).collect();
@@ -103,7 +103,9 @@ pub(super) fn facts(task: &Task, batches: &Batches, settings: &Settings) -> Vec<
     vec![
         fact(
             "the graph",
-            format!("{vertices} vertices, {edges} edges {columns}{ends}, labels {labels}"),
+            format!(
+                "{vertices} vertices, {edges} edges with checksum {topology:08x}, labels with {labels:08x}"
+            ),
         ),
         fact("features", rows),
         fact("the model", format!("{model} of {hidden} hidden outputs, {heads} heads")),

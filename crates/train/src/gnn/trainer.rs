@@ -34,7 +34,8 @@ pub struct Settings {
     pub fan_outs: Vec<FanOut>,
     /// Way to draw in-neighbours.
     pub draw: Draw,
-    /// Passes over the training vertices that all ranks are to make.
+    /// Passes that the caller will make. Ranks that differ are refused: the one with fewer would leave the
+    /// others waiting.
     pub passes: u64,
     /// Learning rate of Adam.
     pub learning_rate: f32,
@@ -73,6 +74,8 @@ pub struct Trainer {
     pub(super) sync: Synchronizer,
     pub(super) task: Task,
     pub(super) settings: Settings,
+    /// Facts that a checkpoint keeps.
+    pub(super) facts: Vec<(String, String)>,
     pub(super) batches: Batches,
     pub(super) loader: Loader,
     pub(super) position: Position,
@@ -96,9 +99,10 @@ impl Trainer {
         let parameters = network.parameters().iter().map(named).collect();
         let channel = Channel::new(group);
         let sync = Synchronizer::over(channel, parameters, exchange).map_err(Error::exchange)?;
-        let mut facts = facts(&task, &batches, &settings);
-        facts.push(("passes".to_owned(), settings.passes.to_string()));
-        sync.agree(&facts).map_err(Error::exchange)?;
+        let facts = facts(&task, &batches, &settings);
+        // Not among those of a checkpoint: a resumed training may make more passes.
+        let passes = ("passes".to_owned(), settings.passes.to_string());
+        sync.agree(&[&facts[..], &[passes]].concat()).map_err(Error::exchange)?;
         let place = (sync.world().rank().0, Position::default());
         let loader = load(&task, &settings, batches.clone(), place)?;
         let (vertices, rate, seed) = (task.graph.vertices(), settings.learning_rate, settings.seed);
@@ -107,6 +111,7 @@ impl Trainer {
             Rows::Learned { columns } => Some(Table::new(vertices, columns as usize, rate, seed)),
         };
         Ok(Trainer {
+            facts,
             table,
             values: network.initial(settings.seed),
             adam: AdamW::new(network.parameters()),
