@@ -1,4 +1,4 @@
-//! Settings of the allocator for memory that is freed.
+//! Memory of this machine: how much is free, and settings of the allocator for what is freed.
 //!
 //! The tensors of one step are those of the step before. Where the allocator hands them to the system
 //! in between, every page of them is mapped and cleared anew: a tenth of a step on one core, and a
@@ -12,12 +12,14 @@ use anyhow::{Result, anyhow};
 use crate::failure::hinted;
 use crate::figures;
 
-/// Refuses work that needs more memory than this machine has free. Where the system does not tell, it is tried.
+/// Refuses work that needs more memory than is free. Where the system does not say how much is, the work is
+/// tried.
 ///
 /// # Errors
-/// If `bytes` do not fit; `what` needs them.
+/// If `bytes` are more than are free; `what` names the work in the message.
 pub fn ensure(bytes: u64, what: &str, hint: &str) -> Result<()> {
-    let free = in_file("/proc/meminfo", "MemAvailable:").unwrap_or(u64::MAX);
+    let of_machine = in_file("/proc/meminfo", "MemAvailable:").unwrap_or(u64::MAX);
+    let free = of_machine.min(free_in_container().unwrap_or(u64::MAX));
     if bytes <= free {
         return Ok(());
     }
@@ -26,7 +28,16 @@ pub fn ensure(bytes: u64, what: &str, hint: &str) -> Result<()> {
     Err(hinted(error, hint))
 }
 
-/// Returns a field in bytes of a file of the system, where it has that.
+/// Returns the memory that is left to the process's container; none without a limit.
+fn free_in_container() -> Option<u64> {
+    let number = |name: &str| -> Option<u64> {
+        fs::read_to_string(format!("/sys/fs/cgroup/{name}")).ok()?.trim().parse().ok()
+    };
+    let (most, used) = (number("memory.max")?, number("memory.current")?);
+    Some(most.saturating_sub(used))
+}
+
+/// Returns a field of a file in /proc, in bytes; none if there is no such field.
 pub fn in_file(path: &str, field: &str) -> Option<u64> {
     let text = fs::read_to_string(path).ok()?;
     let line = text.lines().find_map(|line| line.strip_prefix(field))?;

@@ -11,7 +11,7 @@ use crate::memory;
 use crate::place::{Flags, ensure_ranks};
 use crate::size::Elastic;
 
-/// Ranks per core that a file can start.
+/// Most ranks per core that the parts of a file start without --ranks.
 const RANKS_PER_CORE: usize = 8;
 
 /// Next thing that a command does.
@@ -42,7 +42,7 @@ pub fn start(flags: &Flags, ranks: Option<u32>, default: u32) -> Result<Start> {
     launch_myself(flags, ranks).map(Start::Done)
 }
 
-/// Does the same as [`start`], for a command that starts a rank for each part of a file.
+/// Starts as [`start`] does, by default a rank for each part of a file.
 ///
 /// # Errors
 /// As [`start`], or if the parts are for more machines than this one and no number of ranks is given.
@@ -50,7 +50,9 @@ pub fn start_parts(flags: &Flags, ranks: Option<u32>, parts: u32) -> Result<Star
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let most = cores * RANKS_PER_CORE;
     if ranks.is_none() && parts as usize > most && flags.find()?.is_none() {
-        let error = anyhow!("a rank for each of {parts} parts on {cores} cores, at most {most}");
+        let error = anyhow!(
+            "{parts} parts would start {parts} ranks on {cores} cores, expected at most {most}"
+        );
         let hint = "give --ranks, or --rank, --world and --coordinator on several machines";
         return Err(failure::hinted(error, hint));
     }

@@ -3,7 +3,7 @@
 mod support;
 
 use serde_json::Value;
-use support::Folder;
+use support::{Folder, finish_all, free_port};
 
 fn json(text: &str) -> Vec<Value> {
     text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
@@ -446,6 +446,36 @@ fn a_training_that_cannot_be_is_refused_before_ranks_start() {
 }
 
 #[test]
+fn ranks_that_go_on_from_other_checkpoints_are_refused() {
+    let folder = Folder::new("graph-resumed-apart");
+    let make = |words: &[&str]| {
+        let ended = folder.run(&[&["graph"], words].concat());
+        assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+    };
+    make(&["generate", "blocks", "--vertices", "200", "--output", "g.graph"]);
+    for (kept, codec) in [("raw", "none"), ("int8", "int8")] {
+        let flags = ["train", "g.graph", "--ranks", "2", "--passes", "1", "--codec", codec];
+        make(&[&flags[..], &["--checkpoint-dir", kept]].concat());
+    }
+    for (other, found) in
+        [(&["--resume", "int8"][..], "another checkpoint"), (&[], "the beginning")]
+    {
+        let address = format!("127.0.0.1:{}", free_port());
+        let rank = |number: &'static str, resume: &[&str]| {
+            let place = ["--rank", number, "--world", "2", "--coordinator", &address];
+            let flags = ["graph", "train", "g.graph", "--passes", "2"];
+            folder.command(&[&flags[..], &place, resume].concat()).spawn().unwrap()
+        };
+        let ended = finish_all([rank("0", &["--resume", "raw"]), rank("1", other)]);
+        let expected =
+            format!("error: this rank goes on from raw/step-000001, rank 1 from {found}\n");
+        let said = &ended[0].stderr;
+        assert!(ended[0].code == Some(2) && said.contains(&expected), "{said}");
+        assert_eq!(ended[1].code, Some(2));
+    }
+}
+
+#[test]
 fn parts_of_many_machines_do_not_all_start_on_one() {
     let folder = Folder::new("graph-many-parts");
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
@@ -460,7 +490,7 @@ fn parts_of_many_machines_do_not_all_start_on_one() {
     let ended = folder.run(&["graph", "train", "p.graph"]);
     let most = 8 * cores;
     let expected = format!(
-        "error: a rank for each of {parts} parts on {cores} cores, at most {most}\nhint: give --ranks"
+        "error: {parts} parts would start {parts} ranks on {cores} cores, expected at most {most}\nhint: give --ranks"
     );
     assert_eq!(ended.code, Some(2));
     assert!(ended.stderr.starts_with(&expected), "{}", ended.stderr);

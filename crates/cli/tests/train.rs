@@ -32,6 +32,17 @@ fn losses(run: &Value) -> Vec<f64> {
 }
 
 #[test]
+fn a_text_too_short_to_hold_some_out_is_said() {
+    let folder = Folder::new("short");
+    fs::write(folder.path().join("text.txt"), [b'a'; 80]).unwrap();
+    let flags = ["--ranks", "1", "--steps", "1", "--sample-bytes", "0", "--checkpoint-dir", "none"];
+    let said = |more: &[&str]| folder.train(&[&flags[..], more].concat()).stderr;
+    let line = "no validation: the data held out does not fill a batch of 4\n";
+    assert!(said(&[]).contains(line));
+    assert!(!said(&["--validation-batches", "0"]).contains(line));
+}
+
+#[test]
 fn every_codec_trains_and_sends_what_it_promises() {
     let folder = Folder::new("codecs");
     for (codec, least) in [

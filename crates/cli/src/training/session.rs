@@ -177,6 +177,7 @@ impl<'a> Session<'a> {
         let validation = validation_batches(&job.dataset, &sampling, most);
         let speaks = world.rank() == Rank(0);
         let progress = Progress::new(title, course.done, job.recipe.steps, speaks);
+        // Once: later epochs of an elastic job have no title.
         if speaks && title.is_some() && most > 0 && validation.is_empty() {
             let batch = job.recipe.batch;
             say(format!("no validation: the data held out does not fill a batch of {batch}"));

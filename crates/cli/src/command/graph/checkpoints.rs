@@ -1,8 +1,9 @@
 //! Checkpoints of `thinwire graph train`: one after every pass, and a training that goes on from one.
 
+use std::fs;
 use std::path::PathBuf;
 
-use anyhow::{Result, anyhow};
+use anyhow::{Context, Result, anyhow};
 use thinwire_collective::Group;
 use thinwire_train::checkpoint::{self, Checkpoint};
 use thinwire_train::gnn::Trainer;
@@ -67,11 +68,12 @@ impl Checkpoints {
         Ok(lock)
     }
 
-    /// Goes on from the checkpoint, if there is one.
+    /// Goes on from the checkpoint, if there is one; all ranks call this.
     ///
     /// # Errors
-    /// If it is damaged, or of another training.
+    /// If it is damaged, of another training, or not that of all ranks.
     pub fn restore(&self, trainer: &mut Trainer) -> Result<()> {
+        self.agree(trainer)?;
         let Some(checkpoint) = &self.resumed else { return Ok(()) };
         trainer.restore(checkpoint)?;
         if trainer.world().rank() == Rank(0) {
@@ -79,6 +81,31 @@ impl Checkpoints {
             say(format!("going on from {path}, after {done} passes"));
         }
         Ok(())
+    }
+
+    /// Refuses ranks that go on from different checkpoints, or from one and from the beginning.
+    fn agree(&self, trainer: &Trainer) -> Result<()> {
+        let mine = match &self.resumed {
+            None => [0.0; 3],
+            Some(found) => {
+                let manifest = found.path().join("manifest.json");
+                let manifest =
+                    fs::read(&manifest).with_context(|| manifest.display().to_string())?;
+                let sum = thinwire_wire::checksum(&manifest);
+                // Halves, since a number of 32 bits is none of f32.
+                [1.0, (sum >> 16) as f32, (sum & 0xffff) as f32]
+            }
+        };
+        let all = trainer.gather(&mine)?;
+        let (ranks, _) = all.as_chunks::<3>();
+        let Some(rank) = ranks.iter().position(|other| *other != mine) else { return Ok(()) };
+        let other = if ranks[rank][0] == 0.0 { "the beginning" } else { "another checkpoint" };
+        let mine = match &self.resumed {
+            None => "the beginning".to_owned(),
+            Some(found) => found.path().display().to_string(),
+        };
+        let error = anyhow!("this rank goes on from {mine}, rank {rank} from {other}");
+        Err(hinted(error, "give every rank the same --resume"))
     }
 
     /// Writes a checkpoint, if there is a folder; all ranks call this.

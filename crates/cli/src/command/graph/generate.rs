@@ -14,7 +14,7 @@ use crate::figures::count;
 use crate::file;
 use crate::output::say;
 
-/// Hint where a graph does not fit in memory.
+/// Hint for a graph that does not fit in memory.
 const FEWER: &str = "give fewer vertices or edges";
 
 /// Generate a graph. The same flags give the same graph, on any number of threads.
@@ -73,7 +73,7 @@ pub struct BlockArgs {
     between: f64,
     /// Numbers of a vertex's features; those beyond the number of blocks are noise, and with
     /// fewer the last blocks look alike
-    #[arg(long, value_name = "N", default_value_t = 16)]
+    #[arg(long, value_name = "N", default_value_t = 16, value_parser = clap::value_parser!(u32).range(0..=1 << 24))]
     columns: u32,
     /// Standard deviation of features around the place of their block
     #[arg(long, value_name = "SIGMA", default_value_t = 1.0, value_parser = parse_deviation)]

@@ -23,7 +23,7 @@ pub struct Args {
     #[arg(long, value_name = "N")]
     parts: u32,
     /// Hops of a batch: layers of the model
-    #[arg(long, value_name = "N", default_value_t = 2)]
+    #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u32).range(0..=64))]
     hops: u32,
     /// hash, ranges, ldg, fennel, pagraph, metis; auto tries all and takes the one with the least redundancy
     /// whose training vertices are balanced

@@ -84,7 +84,7 @@ pub struct Args {
     /// Codec of gradients, as of `thinwire train`
     #[arg(long, default_value = "none")]
     codec: Codec,
-    /// Number of ranks to start on this machine [default: as many as the file has parts, else 1]
+    /// Number of ranks to start on this machine [default: as many as the file has parts, at most 8 per core, else 1]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=256))]
     ranks: Option<u32>,
     /// Writes the trained parameters here, as safetensors
