@@ -120,14 +120,18 @@ def ahead(batches):
     read = queue.Queue(AHEAD)
 
     def fill():
-        for batch in batches:
-            read.put(batch)
-        read.put(None)
+        try:
+            for batch in batches:
+                read.put(batch)
+            read.put(None)
+        except BaseException as error:
+            read.put(error)
 
-    thread = threading.Thread(target=fill)
-    thread.start()
-    yield from iter(read.get, None)
-    thread.join()
+    threading.Thread(target=fill, daemon=True).start()
+    while (batch := read.get()) is not None:
+        if isinstance(batch, BaseException):
+            raise batch
+        yield batch
 
 
 class Training:

@@ -144,6 +144,8 @@ def main():
     parser.add_argument("--peers", default=",".join(PEERS), help="names, in their order")
     parser.add_argument("--only", choices=PEERS, help=argparse.SUPPRESS)
     options = parser.parse_args()
+    if unknown := set(options.peers.split(",")) - set(PEERS):
+        parser.error(f"peers {', '.join(sorted(unknown))}, expected some of {', '.join(PEERS)}")
     if options.only:
         options.fan_outs = [int(number) for number in options.fan_outs.split(",")]
         load(options)

@@ -4,8 +4,8 @@
     thinwire graph partition facebook.graph --parts 4 --method metis --output parts.graph
     bench/network.sh 4 1gbit $PYTHON bench/python/graph_script.py parts.graph
 
-Only the line of the loader differs. `pyg`: `NeighborLoader`, every rank with all features in memory.
-`thinwire`: the same data. `parts`: every rank with the features of its own part, and a cache. Accuracy is
+`pyg`: `NeighborLoader`, every rank with all features in memory. `thinwire`: the same data, and only the
+line of the loader differs. `parts`: every rank with the features of its own part, and a cache. Accuracy is
 that of the test vertices with all their neighbours. Seconds are those of the slowest rank, processor
 seconds those of all ranks together, and bytes what a rank receives, gradients and rows; all per pass, after
 the first one. Memory is the largest growth of a rank without the pages of files; measure it with one mode

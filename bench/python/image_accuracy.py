@@ -7,7 +7,7 @@ files in the folder DIGITS, of which every tenth is held out, by `thinwire train
 codec and in torch. It prints the accuracy on the other 2,000, evaluated by torch for all: a checkpoint goes
 back to torch, and running statistics of batch norm are computed anew from the training images. Every seed
 is another order of the rows from the same weights; the last line of a model has means over them, and the
-least and the most.
+least and the most. `--models`, `--codec` and `--seeds` choose among models, codecs and numbers of orders.
 """
 
 from __future__ import annotations

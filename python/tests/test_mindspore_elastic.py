@@ -128,7 +128,9 @@ def train(mode, folder, deaths, options):
         finish(elastic._averager)
         del elastic._averager._finish
         other = Path(folder, "0")  # must have the averages before this rank breaks their connection
+        deadline = time.monotonic() + 60
         while not other.exists() or len(other.read_text().splitlines()) <= elastic.steps:
+            assert time.monotonic() < deadline, f"rank 0 makes no step {elastic.steps + 1}"
             time.sleep(0.01)
         raise PeerError("lost after the others had all")
 

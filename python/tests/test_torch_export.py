@@ -263,7 +263,7 @@ def test_a_table_knows_the_row_that_is_padding(tmp_path):
     assert "unpack" in operators(exported(tmp_path, Places(padding_idx=1), images))
     for module, x, expected in (
         (Words(scale_grad_by_freq=True), words, "scale_grad_by_freq is True, expected False"),
-        (Places(padding_idx=2), images, "it looks up known rows, of which 2 is padding"),
+        (Places(padding_idx=2), images, "row 2 is padding and is looked up by known ids"),
     ):
         with pytest.raises(thinwire.InvalidError, match=rf"^node \d 'table.embedding': {expected}"):
             exported(tmp_path, module, x)

@@ -189,6 +189,11 @@ class ProcessGroup(Collectives, Messages):
 
 def create(opts: Any, _backend_options: Any = None) -> ProcessGroup:
     """What c10d calls for a new process group, on each of its ranks."""
+    if not hasattr(c10d.Backend, "Options"):
+        raise InvalidError(
+            f"PyTorch {torch.__version__} takes no backend like this one, expected 2.15 or later "
+            "(hint: thinwire.torch.hook over gloo)"
+        )
     timeout_s = allowed(seconds(opts.timeout))
     place = opts.group_rank, opts.group_size
     connection = None

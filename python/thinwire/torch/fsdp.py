@@ -80,14 +80,15 @@ def sharded(model: torch.nn.Module) -> dict[str, Any]:
 
     # Errors
 
-    InvalidError for a PyTorch before FSDP2.
+    InvalidError for a PyTorch whose FSDP2 takes no communication of others.
     """
-    try:
-        from torch.distributed.fsdp import FSDPModule
-    except ImportError as error:
+    from torch.distributed import fsdp as torch_fsdp
+
+    FSDPModule = getattr(torch_fsdp, "FSDPModule", None)
+    if not hasattr(FSDPModule, "set_custom_reduce_scatter"):
         raise InvalidError(
-            f"PyTorch {torch.__version__} has no FSDP2, expected 2.6 or later"
-        ) from error
+            f"PyTorch {torch.__version__} has no FSDP2 with custom communication, expected 2.9 or later"
+        )
     modules = model.named_modules()
     return {name: module for name, module in modules if isinstance(module, FSDPModule)}
 

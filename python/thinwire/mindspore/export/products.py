@@ -116,7 +116,7 @@ def embedding(
         )
     padding = None if padding_idx is None else padding_idx % walk.shape(table)[0]
     if padding is not None and isinstance(ids, np.ndarray) and padding in ids:
-        raise ValueError(f"it looks up known rows, of which {padding} is padding, expected none")
+        raise ValueError(f"row {padding} is padding and is looked up by known ids, expected none")
     return looked_up(walk, table, ids, padding)
 
 

@@ -63,5 +63,5 @@ def embedding(
     if bool((row != row[:1]).any()):
         raise ValueError("it looks up known rows that differ between sequences, expected the same")
     if padding is not None and padding in row[0]:
-        raise ValueError(f"it looks up known rows, of which {padding} is padding, expected none")
+        raise ValueError(f"row {padding} is padding and is looked up by known ids, expected none")
     return layers.rows(walk.graph, walk.name, table, row[0].numpy(), walk.result)

@@ -38,7 +38,7 @@ def feature_store(
 
     # Errors
 
-    As of `Feature`.
+    InvalidError as for `Feature`.
     """
     return graphbolt.BasicFeatureStore({("node", node_type, name): Feature(source)})
 
@@ -95,9 +95,14 @@ class Feature(graphbolt.Feature):
 
 
 def rows_of(source: Source) -> Rows:
-    """Returns the rows of what has some."""
+    """Returns the rows of a source of features."""
     if isinstance(source, torch.Tensor):
         return rows_of_tensor(source)
     if isinstance(source, StoredGraph):
         return source.rows()
-    return source.rows if isinstance(source, SharedFeatures) else source
+    if isinstance(source, SharedFeatures):
+        return source.rows
+    if not isinstance(source, Rows):
+        kind = type(source).__name__
+        raise InvalidError(f"source is {kind}, expected SharedFeatures, StoredGraph or a tensor")
+    return source

@@ -111,7 +111,7 @@ class Loader:
             "rank": rank,
             "ranks": world,
             "threads": threads or 0,
-            "bounds": None if bounds is None else list(bounds),
+            "bounds": None if bounds is None else checked_bounds(bounds, self._vertices),
             "cache": None if cache is None else (bytes_of(cache), "foreseen"),
         }
         self._places = torch.empty(self._vertices, dtype=torch.int64)
@@ -226,6 +226,19 @@ def count_vertices(data: Any) -> int:
     raise InvalidError("the graph has neither x nor num_nodes, expected one of them")
 
 
+def checked_bounds(bounds: Sequence[int], vertices: int) -> list[int]:
+    """Returns the bounds of parts.
+
+    # Errors
+
+    InvalidError if they leave out vertices.
+    """
+    found = [int(bound) for bound in bounds]
+    if not found or found[0] != 0 or found[-1] != vertices or found != sorted(found):
+        raise InvalidError(f"bounds {found}, expected ascending numbers from 0 to {vertices}")
+    return found
+
+
 def rows_for(data: Any, features: SharedFeatures | None, vertices: int) -> Rows:
     """Returns the rows that a loader reads."""
     if features is not None:
@@ -256,6 +269,8 @@ def seeds(input_nodes: torch.Tensor | None, vertices: int) -> torch.Tensor:
     """Returns the vertices of a mask or list, int64."""
     if input_nodes is None:
         return torch.arange(vertices)
+    if input_nodes.is_floating_point():
+        raise InvalidError(f"input_nodes of {input_nodes.dtype}, expected whole numbers or bool")
     if input_nodes.dtype == torch.bool:
         if input_nodes.shape != (vertices,):
             raise InvalidError(

@@ -28,7 +28,7 @@ class Rows(NamedTuple):
     """Format in memory and on the network: None for that of the dtype, "int8" for a scale per row and a
     byte per value, which become float32 when they are read."""
     server: RowServer | None = None
-    """What answers other ranks for rows of this one, for as long as the rows are in use."""
+    """Server that answers other ranks for the rows of this one; kept as long as the rows are."""
 
     @property
     def about(self) -> str:

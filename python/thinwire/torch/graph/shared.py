@@ -11,6 +11,8 @@ from thinwire._core import InvalidError, RowServer, RowSource
 from thinwire.torch.graph.rows import Rows, rows_of_tensor
 from thinwire.torch.group import master, own_address
 
+TIMEOUT_S_MIN = 2.0
+
 
 class SharedFeatures:
     """Feature rows of all vertices, of which every rank has its own part in memory.
@@ -27,7 +29,8 @@ class SharedFeatures:
             row and a byte per value, of finite values; batches have float32. None is that of the tensor.
         host: Name or address of this machine for the other ranks; None finds one. It listens on all
             interfaces, or on loopback alone if that is the address.
-        timeout: Longest wait for another rank, in seconds.
+        timeout: Longest wait for another rank, in seconds, at least 2: a rank that sends gradients holds
+            rows back for a second.
     """
 
     def __init__(
@@ -42,8 +45,11 @@ class SharedFeatures:
 
         # Errors
 
-        InvalidError if ranks have rows of other shapes or dtypes; PeerError if a rank does not answer.
+        InvalidError if ranks have rows of other shapes or dtypes, or for a short timeout; PeerError if a
+        rank does not answer.
         """
+        if not timeout >= TIMEOUT_S_MIN:
+            raise InvalidError(f"timeout {timeout} s, expected at least {TIMEOUT_S_MIN} s")
         if not (torch.distributed.is_available() and torch.distributed.is_initialized()):
             raise InvalidError(
                 "SharedFeatures needs ranks (hint: torch.distributed.init_process_group)"
