@@ -51,8 +51,10 @@ fn png(file: &[u8], shape: [usize; 3]) -> Result<Vec<u8>, String> {
 }
 
 fn jpeg(file: &[u8], shape: [usize; 3]) -> Result<Vec<u8>, String> {
+    // The decoder looks for a frame behind bytes that are none of a segment, too; encoders write none.
+    let factors = sampling(file).ok_or("a broken JPEG: its segments lead to no frame")?;
     // The decoder panics where colour is sampled more finely than brightness, which no encoder does.
-    if sampling(file).is_some_and(|of| of[1..].iter().any(|it| *it != 0x11 && *it != of[0])) {
+    if factors[1..].iter().any(|it| *it != 0x11 && *it != factors[0]) {
         return Err("a JPEG whose colour is sampled more finely than its brightness".to_owned());
     }
     // What a file lacks would be grey otherwise.
@@ -81,7 +83,11 @@ fn jpeg(file: &[u8], shape: [usize; 3]) -> Result<Vec<u8>, String> {
 fn sampling(file: &[u8]) -> Option<Vec<u8>> {
     let mut rest = file.get(2..)?;
     loop {
-        let marker = *rest.get(1)?;
+        // Any number of bytes FF may stand before a marker, and nothing else.
+        while rest.get(..2)? == [0xff, 0xff] {
+            rest = &rest[1..];
+        }
+        let (0xff, marker) = (rest[0], rest[1]) else { return None };
         let length = usize::from(u16::from_be_bytes([*rest.get(2)?, *rest.get(3)?]));
         // The frames of JPEG are C0 to CF but for tables of Huffman and arithmetic codes.
         if matches!(marker, 0xc0..=0xcf) && !matches!(marker, 0xc4 | 0xc8 | 0xcc) {
