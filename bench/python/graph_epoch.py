@@ -24,6 +24,7 @@ import graph_loading
 import ranks
 import torch
 import torch.distributed as dist
+from graph_peers import destinations
 from graph_script import Sage
 from torch.nn.functional import cross_entropy
 
@@ -63,13 +64,13 @@ class Static:
 def most_used(graph, hops, count):
     """Vertices of other ranks that most edges of the own closure begin at, at most `count`."""
     offsets, neighbors = graph.columns()
-    destinations = torch.repeat_interleave(torch.arange(graph.num_nodes), offsets.diff())
+    ends = destinations(offsets)
     first, end = graph.bounds[dist.get_rank()], graph.bounds[dist.get_rank() + 1]
     reached = torch.zeros(graph.num_nodes, dtype=torch.bool)
     reached[first:end] = graph.train_mask[first:end]
     for _ in range(hops - 1):
-        reached[neighbors[reached[destinations]]] = True
-    uses = torch.bincount(neighbors[reached[destinations]], minlength=graph.num_nodes)
+        reached[neighbors[reached[ends]]] = True
+    uses = torch.bincount(neighbors[reached[ends]], minlength=graph.num_nodes)
     uses[first:end] = 0
     order = uses.argsort(descending=True, stable=True)[:count]
     return order[uses[order] > 0]
@@ -110,8 +111,7 @@ class Batches:
 def topology_of(graph):
     """The graph without features."""
     offsets, neighbors = graph.columns()
-    destinations = torch.repeat_interleave(torch.arange(graph.num_nodes), offsets.diff())
-    edge_index = torch.stack([neighbors, destinations])
+    edge_index = torch.stack([neighbors, destinations(offsets)])
     return SimpleNamespace(edge_index=edge_index, num_nodes=graph.num_nodes)
 
 

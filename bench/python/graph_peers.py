@@ -59,6 +59,7 @@ def prepare(source, columns, path):
 
 
 def destinations(offsets):
+    """The end of every edge of compressed sparse columns."""
     return torch.repeat_interleave(torch.arange(len(offsets) - 1), offsets.diff())
 
 

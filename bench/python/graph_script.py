@@ -25,6 +25,7 @@ import graph_accuracy
 import ranks
 import torch
 import torch.distributed as dist
+from graph_peers import destinations
 from torch.nn.functional import cross_entropy
 from torch.nn.parallel import DistributedDataParallel
 from torch_geometric.data import Data
@@ -50,8 +51,7 @@ class Sage(torch.nn.Module):
 def replicated(graph):
     """All of a graph in memory."""
     offsets, neighbors = graph.columns()
-    destinations = torch.repeat_interleave(torch.arange(graph.num_nodes), offsets.diff())
-    edge_index = torch.stack([neighbors, destinations])
+    edge_index = torch.stack([neighbors, destinations(offsets)])
     x = graph.rows().read(torch.arange(graph.num_nodes))
     masks = {"train_mask": graph.train_mask, "test_mask": graph.test_mask}
     return Data(x=x, edge_index=edge_index, y=graph.y, **masks)
