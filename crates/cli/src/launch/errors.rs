@@ -112,41 +112,33 @@ struct Said {
     echo: bool,
 }
 
-/// Returns the error in one line: that of the rank that knows the cause, or how the first rank
-/// ended and what a peer said about that.
+/// Returns the error in one line: that of the rank that knows the cause, or of one that lost another,
+/// after how the first rank ended where that is not its own error: it was killed or stopped, or has
+/// said nothing.
 fn compose(word: &str, (rank, end): (u32, End), said: &[Option<Said>]) -> Error {
     let told = || said.iter().enumerate().filter_map(|(rank, said)| Some((rank, said.as_ref()?)));
     let causes = || told().filter(|(_, said)| !said.echo);
     let first = causes().find(|(teller, _)| *teller == rank as usize).or_else(|| causes().next());
-    let (message, hint) = match (first, told().next()) {
-        (Some((teller, cause)), _) => {
+    let (message, hints) = match first.or_else(|| told().next()) {
+        Some((teller, told)) => {
             let unanimous = causes().count() == said.len()
-                && causes().all(|(_, other)| other.message == cause.message);
+                && causes().all(|(_, other)| other.message == told.message);
             let who = if unanimous { String::new() } else { format!("{word} {teller}: ") };
-            match end {
-                End::Stopped => {
-                    let message =
-                        format!("{word} {rank} {end}; {word} {teller}: {}", cause.message);
-                    (message, end.hint().map(str::to_owned))
-                }
-                _ => (who + &cause.message, cause.hint.clone()),
-            }
-        }
-        (None, Some((teller, echo))) => {
-            let how = if teller == rank as usize {
-                String::new()
-            } else {
-                format!("{word} {rank} {end}; ")
+            let is_known = matches!(end, End::Code(_)) && !told.echo;
+            let how = match is_known || teller == rank as usize {
+                true => String::new(),
+                false => format!("{word} {rank} {end}; "),
             };
-            let hints: Vec<&str> = end.hint().into_iter().chain(echo.hint.as_deref()).collect();
-            let hint = (!hints.is_empty()).then(|| hints.join("; "));
-            (format!("{how}{word} {teller}: {}", echo.message), hint)
+            // What others say of a rank that is stopped misleads: they only wait for it.
+            let advice = told.hint.as_deref().filter(|_| end != End::Stopped);
+            (format!("{how}{who}{}", told.message), [end.hint(), advice])
         }
-        (None, None) => (format!("{word} {rank} {end}"), end.hint().map(str::to_owned)),
+        None => (format!("{word} {rank} {end}"), [end.hint(), None]),
     };
-    match hint {
-        Some(hint) => hinted(anyhow!(message), hint),
-        None => anyhow!(message),
+    let hints: Vec<&str> = hints.into_iter().flatten().collect();
+    match hints.is_empty() {
+        true => anyhow!(message),
+        false => hinted(anyhow!(message), hints.join("; ")),
     }
 }
 
@@ -176,6 +168,12 @@ mod tests {
                 End::Stopped,
                 vec![said("nothing came from rank 2"), None, None],
                 "rank 1 is stopped; rank 0: nothing came from rank 2",
+            ),
+            (
+                1,
+                End::Signal(9),
+                vec![said("disk full"), None],
+                "rank 1 was killed by signal 9 (SIGKILL); rank 0: disk full",
             ),
             // Rank 0 was faster to end, but rank 1 knows why.
             (0, End::Code(2), vec![said("lost rank 1"), said("disk full")], "rank 1: disk full"),

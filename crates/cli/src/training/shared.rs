@@ -4,9 +4,10 @@
 //! comes after the last step. Law: if ranks write to different folders, no step is taken.
 
 use std::fs;
+use std::io;
 use std::path::Path;
 
-use anyhow::{Context, Result, anyhow};
+use anyhow::{Context, Error, Result, anyhow};
 use thinwire_collective::{Group, all_gather, all_gather_bytes};
 use thinwire_train::checkpoint::Draft;
 use thinwire_wire::{Rank, World};
@@ -76,11 +77,22 @@ pub fn all_done<T>(
     mut gather: impl FnMut(&[f32]) -> Result<Vec<f32>>,
 ) -> Result<T> {
     let all = gather(&[f32::from(u8::from(mine.is_ok()))]);
-    let mine = mine?;
-    match all?.iter().position(|done| *done == 0.0) {
+    // Rank 0 removes the folder of a checkpoint that it gives up, as it does when a rank is lost.
+    let removed = mine.as_ref().err().is_some_and(is_gone);
+    let (mine, all) = match (mine, all) {
+        (Err(_), Err(lost)) if removed => return Err(lost),
+        (mine, all) => (mine?, all?),
+    };
+    match all.iter().position(|done| *done == 0.0) {
         None => Ok(mine),
         Some(rank) => Err(echo(format!("rank {rank} cannot {what}"))),
     }
+}
+
+/// Whether a folder or file was missing.
+fn is_gone(error: &Error) -> bool {
+    let io = error.chain().find_map(|cause| cause.downcast_ref::<io::Error>());
+    io.is_some_and(|io| io.kind() == io::ErrorKind::NotFound)
 }
 
 #[cfg(test)]
@@ -121,6 +133,12 @@ mod tests {
         assert_eq!(all_done(Ok(7), PART, all(&[1.0, 1.0])).unwrap(), 7);
         let own = all_done::<()>(Err(anyhow!("disk full")), PART, all(&[1.0, 0.0])).unwrap_err();
         assert_eq!(own.to_string(), "disk full");
+        let gone =
+            || Err(Error::new(io::Error::from(io::ErrorKind::NotFound)).context("cannot write"));
+        let lost = all_done::<()>(gone(), PART, |_| Err(anyhow!("lost rank 3"))).unwrap_err();
+        assert_eq!(lost.to_string(), "lost rank 3");
+        let own = all_done::<()>(gone(), PART, all(&[1.0, 0.0])).unwrap_err();
+        assert_eq!(own.to_string(), "cannot write");
         let other = all_done(Ok(7), PART, all(&[1.0, 0.0])).unwrap_err();
         assert!(crate::failure::is_echo(&other));
         assert_eq!(other.to_string(), "rank 1 cannot write its part of the checkpoint");
