@@ -45,8 +45,17 @@ pub fn start(flags: &Flags, ranks: Option<u32>, default: u32) -> Result<Start> {
 /// Starts as [`start`] does, by default a rank for each part of a file.
 ///
 /// # Errors
-/// As [`start`], or if the parts are for more machines than this one and no number of ranks is given.
+/// As [`start`] and [`check_parts`].
 pub fn start_parts(flags: &Flags, ranks: Option<u32>, parts: u32) -> Result<Start> {
+    check_parts(flags, ranks, parts)?;
+    start(flags, ranks, parts)
+}
+
+/// Refuses to start a rank for each of many parts.
+///
+/// # Errors
+/// If the parts are for more machines than this one and no number of ranks is given.
+pub fn check_parts(flags: &Flags, ranks: Option<u32>, parts: u32) -> Result<()> {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let most = cores * RANKS_PER_CORE;
     if ranks.is_none() && parts as usize > most && flags.find()?.is_none() {
@@ -56,7 +65,7 @@ pub fn start_parts(flags: &Flags, ranks: Option<u32>, parts: u32) -> Result<Star
         let hint = "give --ranks, or --rank, --world and --coordinator on several machines";
         return Err(failure::hinted(error, hint));
     }
-    start(flags, ranks, parts)
+    Ok(())
 }
 
 /// Prepares a rank before it meets the others. If it fails, the others are told, as far as they can

@@ -316,21 +316,28 @@ fn features_that_are_learned_tell_blocks_apart() {
     let blocks = ["--vertices", "800", "--columns", "0", "--train", "0.5", "--output", "g.graph"];
     let made = folder.run(&[&["graph", "generate", "blocks"], &blocks[..]].concat());
     assert_eq!(made.code, Some(0), "{}", made.stderr);
-    let train = |ranks: &str| {
+    let train = |ranks: &str, more: &[&str]| {
         let flags = ["--features", "learned:16", "--fan-outs", "-1,-1", "--passes", "12"];
         let batch = if ranks == "1" { "100" } else { "50" };
         let words = ["graph", "train", "g.graph", "--json", "--ranks", ranks, "--batch", batch];
-        let told = folder.run(&[&words[..], &flags].concat());
+        let told = folder.run(&[&words[..], &flags, more].concat());
         assert_eq!(told.code, Some(0), "{}", told.stderr);
         json(&told.stdout)
     };
-    let [one, two] = [train("1"), train("2")];
-    for (one, two) in one.iter().zip(&two).take(4) {
-        let [one, two] = [one, two].map(|line| line["loss"].as_f64().unwrap());
+    let (one, two) = (train("1", &[]), train("2", &[]));
+    let served = train("2", &["--servers", "2", "--output", "m.safetensors"]);
+    for ((one, two), served) in one.iter().zip(&two).zip(&served).take(4) {
+        let [one, two, served] = [one, two, served].map(|line| line["loss"].as_f64().unwrap());
         assert!((one - two).abs() < 1e-3 * one, "{one} {two}");
+        assert!((two - served).abs() < 1e-3 * two, "{two} {served}");
     }
+    let values = std::fs::read(folder.path().join("m.safetensors")).unwrap();
+    let header = String::from_utf8_lossy(&values[8..600]);
+    assert!(header.contains(r#""features":{"dtype":"F32","shape":[800,16]"#), "{header}");
+    // Rounded to f16 on their way.
+    let half = train("2", &["--servers", "1", "--consistency", "async", "--values", "f16"]);
     // Four blocks of equal size: chance is 25 %.
-    for lines in [&one, &two] {
+    for lines in [&one, &two, &served, &half] {
         let accuracy = lines[12]["test_accuracy"].as_f64().unwrap();
         assert!(accuracy > 0.6, "{accuracy}");
     }
@@ -417,6 +424,10 @@ fn a_training_that_cannot_be_is_refused_before_ranks_start() {
         (
             &["bare.graph", "--features", "learned:0"],
             "invalid value 'learned:0' for '--features <learned:WIDTH>': features 'learned:0', exp",
+        ),
+        (
+            &["all.graph", "--servers", "2"],
+            "vertex 2 is for train and has no label\nhint: ",
         ),
         (&["none.graph"], "none.graph has no training vertices\nhint: "),
         (&["all.graph"], "vertex 2 is for train and has no label\nhint: "),

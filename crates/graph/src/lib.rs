@@ -42,4 +42,4 @@ pub use sample::{
     Block, Draw, FanOut, Frontier, Importance, LayerSampler, NO_VERTEX, Sample, Sampler, Sampling,
     Weights, walk,
 };
-pub use store::{Contents, FeatureRows, Features, NO_LABEL, Split, Store, write};
+pub use store::{Contents, FeatureRows, Features, NO_LABEL, Split, Store, TYPES_MAX, write};

@@ -90,6 +90,9 @@ impl fmt::Display for Format {
     }
 }
 
+/// First bytes of a gzip file.
+const GZIP: [u8; 2] = [0x1f, 0x8b];
+
 /// Reads the edges of a file.
 ///
 /// # Errors
@@ -97,13 +100,18 @@ impl fmt::Display for Format {
 pub fn edges(path: &Path, format: Format, options: Options) -> Result<Edges, Error> {
     let read = || {
         let failed = |error| Error::io("cannot open", error);
-        let file = BufReader::with_capacity(1 << 20, File::open(path).map_err(failed)?);
+        let mut file = BufReader::with_capacity(1 << 20, File::open(path).map_err(failed)?);
         if format == Format::Npz {
             return npz::edges(file, options);
         }
         match path.extension().is_some_and(|end| end == "gz") {
             false => from_stream(file, format, options),
             true => {
+                let start = file.fill_buf().map_err(|error| Error::io("cannot read", error))?;
+                if !start.starts_with(&GZIP) {
+                    let message = "no gzip file, as which its name has it";
+                    return Err(Error::value(message.to_owned()));
+                }
                 let stream = BufReader::with_capacity(1 << 20, MultiGzDecoder::new(file));
                 from_stream(stream, format, options)
             }

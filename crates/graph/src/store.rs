@@ -11,7 +11,7 @@ mod open;
 mod split;
 mod write;
 
-pub use layout::FeatureRows;
+pub use layout::{FeatureRows, TYPES_MAX};
 pub use open::{NO_LABEL, Store};
 pub use split::Split;
 pub use write::{Contents, Features, write};

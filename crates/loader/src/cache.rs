@@ -1,6 +1,6 @@
 //! Cache of a loader: rows under one of the policies.
 
-use thinwire_rows::{Cache, Error, Foreseen, Hits, Lookup, Lru, Policy, Prefix, SLOT_BYTES, Sieve};
+use thinwire_rows::{Cache, Error, Foreseen, Hits, Lookup, Lru, Policy, Prefix, SLOT_BYTES, Sieve, Source};
 
 use crate::features::{self, Features};
 
@@ -15,11 +15,21 @@ enum Chosen {
     Lru(Lru),
 }
 
-/// Cache before a source of rows, or none.
+/// Cache before a source of rows, or none. Rows that are the source's own pass it by.
 pub struct RowCache {
     cache: Option<Cache<Chosen>>,
     lookup: Lookup,
     ahead: usize,
+    others: Others,
+}
+
+/// Rows of a batch that are not the source's own.
+#[derive(Default)]
+struct Others {
+    rows: Vec<u64>,
+    /// Their numbers in the batch.
+    places: Vec<usize>,
+    values: Vec<u8>,
 }
 
 impl RowCache {
@@ -33,7 +43,8 @@ impl RowCache {
             let bytes = bytes.min(rows.saturating_mul((width + SLOT_BYTES) as u64));
             Cache::new(width, bytes, |slots| Chosen::new(policy, slots, ahead))
         });
-        let mut cache = RowCache { cache, lookup: Lookup::new(), ahead: 0 };
+        let mut cache =
+            RowCache { cache, lookup: Lookup::new(), ahead: 0, others: Others::default() };
         match features.cache.map(|(_, policy)| policy) {
             Some(features::Policy::Prefix) => cache.preload(features)?,
             Some(features::Policy::Foreseen) => cache.ahead = ahead,
@@ -48,9 +59,12 @@ impl RowCache {
     }
 
     /// Tells a foreseeing cache a batch that will be read.
-    pub fn tell(&mut self, ids: &[u64]) {
+    pub fn tell(&mut self, features: &Features, ids: &[u64]) {
         if let Some(Chosen::Foreseen(policy)) = self.cache.as_mut().map(Cache::policy_mut) {
-            let told = policy.tell(ids);
+            let others = ids.iter().filter(|id| features.source.own(**id).is_none());
+            self.others.rows.clear();
+            self.others.rows.extend(others);
+            let told = policy.tell(&self.others.rows);
             debug_assert!(told, "there is room for the batches ahead and one more");
         }
     }
@@ -63,7 +77,15 @@ impl RowCache {
         out: &mut [u8],
     ) -> Result<Hits, Error> {
         let Some(cache) = &mut self.cache else { return Ok(Hits::default()) };
-        cache.read(&*features.source, ids, &mut self.lookup, out)?;
+        let (source, others) = (&*features.source, &mut self.others);
+        others.copy_own(source, ids, out);
+        if others.rows.len() == ids.len() {
+            cache.read(source, ids, &mut self.lookup, out)?;
+        } else {
+            others.values.resize(others.rows.len() * source.width(), 0);
+            cache.read(source, &others.rows, &mut self.lookup, &mut others.values)?;
+            others.scatter(source.width(), out);
+        }
         Ok(cache.hits())
     }
 
@@ -78,6 +100,30 @@ impl RowCache {
             cache.preload(&rows, &values, 0)?;
         }
         Ok(())
+    }
+}
+
+impl Others {
+    /// Copies rows that are the source's own to their places, and lists the others.
+    fn copy_own(&mut self, source: &dyn Source, ids: &[u64], out: &mut [u8]) {
+        self.rows.clear();
+        self.places.clear();
+        for ((place, id), out) in ids.iter().enumerate().zip(out.chunks_exact_mut(source.width())) {
+            match source.own(*id) {
+                Some(row) => out.copy_from_slice(row),
+                None => {
+                    self.rows.push(*id);
+                    self.places.push(place);
+                }
+            }
+        }
+    }
+
+    /// Copies the values to their places.
+    fn scatter(&self, width: usize, out: &mut [u8]) {
+        for (place, value) in self.places.iter().zip(self.values.chunks_exact(width)) {
+            out[place * width..][..width].copy_from_slice(value);
+        }
     }
 }
 

@@ -64,7 +64,7 @@ impl Demand {
         for _ in 0..self.passes * u64::from(batches.steps()) {
             while waiting.len() <= cache.ahead() {
                 let (position, ids) = samples.next()?;
-                cache.tell(&ids);
+                cache.tell(&features, &ids);
                 waiting.push_back((position, ids));
             }
             let (position, ids) = waiting.pop_front().expect("a batch waits");
@@ -96,6 +96,10 @@ impl Source for Count {
         let remote = rows.iter().filter(is_remote).count() as u64;
         self.remote.fetch_add(remote, Ordering::Relaxed);
         Ok(())
+    }
+
+    fn own(&self, row: u64) -> Option<&[u8]> {
+        (self.parts.of(row as u32) == self.rank).then_some(&[0])
     }
 }
 

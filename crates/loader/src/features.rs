@@ -8,6 +8,11 @@ use thinwire_rows::Source;
 
 use crate::remote::SharedSource;
 
+/// Most rows of a probe.
+const PROBE_ROWS: u64 = 256;
+/// Most bytes of a probe of more than one row.
+const PROBE_BYTES: u64 = 16 << 20;
+
 /// Source of feature rows, and the cache before it.
 #[derive(Clone)]
 pub struct Features {
@@ -50,6 +55,21 @@ impl Features {
     /// Declares that the source has its rows in this order: the row of a vertex is its place.
     pub fn ordered(self, order: Arc<Order>) -> Features {
         Features { order: Some(order), ..self }
+    }
+
+    /// Reads some of the first `count` rows, evenly spaced, as a sample of what all of them hold: 256 rows, or
+    /// fewer where they have more than 16 MB.
+    ///
+    /// # Errors
+    /// If they cannot be read.
+    pub fn probe(&self, count: u64) -> Result<Vec<u8>, thinwire_rows::Error> {
+        let width = self.source.width();
+        let most = (PROBE_BYTES / width as u64).clamp(1, PROBE_ROWS);
+        let step = count.div_ceil(most).max(1);
+        let rows: Vec<u64> = (0..count).step_by(step as usize).collect();
+        let mut values = vec![0; rows.len() * width];
+        self.source.read(&rows, &mut values)?;
+        Ok(values)
     }
 
     /// Writes the row numbers of vertices.

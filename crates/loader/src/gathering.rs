@@ -16,7 +16,7 @@ pub fn run(shared: &Shared, mut cache: RowCache) {
         while waiting.len() <= cache.ahead() {
             let Some(mut batch) = shared.sampled.take() else { return };
             if let Ok(batch) = &mut batch {
-                cache.tell(&batch.buffers().ids);
+                cache.tell(&shared.features, &batch.buffers().ids);
             }
             waiting.push_back(batch);
         }
@@ -29,13 +29,11 @@ pub fn run(shared: &Shared, mut cache: RowCache) {
     }
 }
 
-/// Reads the rows of a batch through the cache; without one the sampling thread has read them.
+/// Reads the rows of a batch through the cache.
 fn gather(shared: &Shared, cache: &mut RowCache, mut batch: Batch) -> Result<Batch, Error> {
     let (position, features) = (batch.position(), &shared.features);
-    if features.cache.is_some() {
-        let (ids, rows) = batch.rows_to_read(features.source.width());
-        let read = cache.read(features, ids, rows);
-        shared.set_hits(read.map_err(|error| Error::batch(Kind::Rows, position, error))?);
-    }
+    let (ids, rows) = batch.rows_to_read(features.source.width());
+    let read = cache.read(features, ids, rows);
+    shared.set_hits(read.map_err(|error| Error::batch(Kind::Rows, position, error))?);
     Ok(batch)
 }

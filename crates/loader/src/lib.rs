@@ -4,6 +4,8 @@
 //! sampling threads (one batch each) ── ordered queue ── gathering thread ── ordered queue ── next()
 //! ```
 //!
+//! Without a cache there is no gathering thread: sampling threads read the rows too.
+//!
 //! Batches arrive in the order of their [`Position`](thinwire_graph::Position) and are a pure function of it,
 //! for any number of threads. Queues are bounded, buffers are used again, and dropping the [`Loader`] ends
 //! its threads. Rows come from any [`Source`](thinwire_rows::Source), in memory, in a file or remote, directly or

@@ -38,6 +38,8 @@ pub struct Options {
 pub struct Loader {
     shared: Arc<Shared>,
     threads: Vec<JoinHandle<()>>,
+    /// A batch could not be loaded.
+    failed: bool,
 }
 
 /// What the threads of a loader have in common.
@@ -81,6 +83,7 @@ impl Loader {
         let sampler = Sampler::new(&graph, options.sampling).map_err(invalid)?;
         let cache = RowCache::new(&features, u64::from(graph.vertices()), options.ahead)
             .map_err(|error| Error::options(format!("cannot fill the cache: {error}")))?;
+        let is_cached = features.cache.is_some();
         let in_flight = 2 * threads + LOADED + options.ahead as usize;
         let shared = Arc::new(Shared {
             graph,
@@ -94,9 +97,11 @@ impl Loader {
             hits: Mutex::default(),
         });
         // From here on, dropping the loader ends the threads that were started.
-        let mut loader = Loader { shared: shared.clone(), threads: Vec::new() };
-        let gathering = shared.clone();
-        loader.spawn("gather", move || gathering::run(&gathering, cache))?;
+        let mut loader = Loader { shared: shared.clone(), threads: Vec::new(), failed: false };
+        if is_cached {
+            let gathering = shared.clone();
+            loader.spawn("gather", move || gathering::run(&gathering, cache))?;
+        }
         let next = Arc::new(AtomicU64::new(0));
         for _ in 0..threads {
             let (shared, next, sampler) = (shared.clone(), next.clone(), sampler.clone());
@@ -111,7 +116,16 @@ impl Loader {
     /// If the batch cannot be sampled or its rows cannot be read. The loader has ended then.
     #[allow(clippy::should_implement_trait, reason = "batches have no end, and may fail")]
     pub fn next(&mut self) -> Result<Batch, Error> {
-        self.shared.loaded.take().unwrap_or_else(|| Err(Error::ended()))
+        let shared = &self.shared;
+        // Without a cache, sampling threads have read the rows: a batch that waits again takes memory.
+        let ready = if shared.features.cache.is_some() { &shared.loaded } else { &shared.sampled };
+        let batch = if self.failed { None } else { ready.take() };
+        let batch = batch.unwrap_or_else(|| Err(Error::ended()));
+        if batch.is_err() {
+            self.failed = true;
+            shared.close();
+        }
+        batch
     }
 
     /// Returns the counters of the cache, for the batches that are loaded; zeros without a cache.
@@ -128,8 +142,7 @@ impl Loader {
 
 impl Drop for Loader {
     fn drop(&mut self) {
-        self.shared.sampled.close();
-        self.shared.loaded.close();
+        self.shared.close();
         for thread in self.threads.drain(..) {
             // A panic has been reported by its own thread.
             let _ = thread.join();
@@ -143,6 +156,12 @@ impl Shared {
         let steps = u64::from(self.batches.steps());
         let number = u64::from(self.start.step) + number;
         Position { pass: self.start.pass + number / steps, step: (number % steps) as u32 }
+    }
+
+    /// Lets all threads end.
+    fn close(&self) {
+        self.sampled.close();
+        self.loaded.close();
     }
 
     /// Publishes the counters of the cache.

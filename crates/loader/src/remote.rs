@@ -80,7 +80,8 @@ impl Remote {
                     (Place::Here(source), width, end, rows)
                 }
                 Part::At(address, copy) => {
-                    let (peer, about) = Peer::connect(address, copy, token, timeout)?;
+                    let place = (remote.parts.len(), address);
+                    let (peer, about) = Peer::connect(place, copy, token, timeout)?;
                     (Place::Peer(Box::new(Mutex::new(peer))), about.width, about.first, about.rows)
                 }
             };
@@ -180,6 +181,14 @@ impl Source for Remote {
             out[place * self.width..][..self.width].copy_from_slice(row);
         }
         Ok(())
+    }
+
+    fn own(&self, row: u64) -> Option<&[u8]> {
+        let part = self.starts.partition_point(|start| *start <= row).checked_sub(1)?;
+        match self.parts.get(part)? {
+            Place::Here(source) => source.in_memory(row - self.starts[part]),
+            Place::Peer(_) => None,
+        }
     }
 }
 

@@ -1,6 +1,7 @@
 //! Rows of a graph's file, copied from its mapped pages.
 
 use std::fmt;
+use std::ops::Range;
 use std::sync::Arc;
 
 use thinwire_graph::Store;
@@ -8,20 +9,33 @@ use thinwire_rows::{Error, Source};
 
 use crate::check::{check_room, check_rows};
 
-/// Source of the features of all vertices in a file of a graph: the row of a vertex has its number.
+/// Source of the features of vertices in a file of a graph. Its rows are those of all vertices, or of
+/// consecutive ones.
 ///
 /// Unlike [`Frozen`](thinwire_rows::Frozen) it needs no call to the system per run of rows.
 #[derive(Clone)]
 pub struct Stored {
     store: Arc<Store>,
     width: usize,
+    vertices: Range<u32>,
 }
 
 impl Stored {
-    /// Creates the source of a file; none if its vertices have no features.
+    /// Creates the source of all vertices of a file; none if they have no features.
     pub fn new(store: Arc<Store>) -> Option<Stored> {
+        let vertices = 0..store.adjacency().vertices();
+        Stored::of(store, vertices)
+    }
+
+    /// Creates the source of consecutive vertices, of which the first one has row 0; none if they have no
+    /// features.
+    ///
+    /// # Panics
+    /// If there are no such vertices.
+    pub fn of(store: Arc<Store>, vertices: Range<u32>) -> Option<Stored> {
+        assert!(vertices.start <= vertices.end && vertices.end <= store.adjacency().vertices());
         let width = store.features()?.width as usize;
-        (width > 0).then_some(Stored { store, width })
+        (width > 0).then_some(Stored { store, width, vertices })
     }
 }
 
@@ -32,11 +46,16 @@ impl Source for Stored {
 
     fn read(&self, rows: &[u64], out: &mut [u8]) -> Result<(), Error> {
         check_room(rows, out, self.width)?;
-        check_rows(rows, self.store.adjacency().vertices().into())?;
+        check_rows(rows, self.vertices.len() as u64)?;
         for (row, out) in rows.iter().zip(out.chunks_exact_mut(self.width)) {
-            out.copy_from_slice(self.store.row(*row as u32));
+            out.copy_from_slice(self.store.row(self.vertices.start + *row as u32));
         }
         Ok(())
+    }
+
+    fn in_memory(&self, row: u64) -> Option<&[u8]> {
+        let row = u32::try_from(row).ok().filter(|row| (*row as usize) < self.vertices.len())?;
+        Some(self.store.row(self.vertices.start + row))
     }
 }
 

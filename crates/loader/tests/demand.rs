@@ -59,6 +59,10 @@ impl Source for Counted {
         self.remote.fetch_add(remote as u64, Ordering::Relaxed);
         Ok(())
     }
+
+    fn own(&self, row: u64) -> Option<&[u8]> {
+        (parts().of(row as u32) == self.rank).then_some(&[0; 3])
+    }
 }
 
 /// Rows that a loader has requested once it has given the batches of some passes.

@@ -63,10 +63,11 @@ proptest! {
             Just(Some(Policy::Sieve)), Just(Some(Policy::Lru))
         ],
         slots in 0_u64..100,
+        own in 0..=u64::from(VERTICES),
     ) {
         let order = Arc::new(Order::by_degree(&graph()));
         let bytes = slots * (WIDTH + SLOT_BYTES) as u64;
-        let source = rows(&order);
+        let source = Partly { all: rows(&order), own };
         let features = match policy {
             Some(policy) => Features::cached(source, bytes, policy),
             None => Features::direct(source),
@@ -75,6 +76,41 @@ proptest! {
         let options = Options { threads, ahead, start, ..options(rank) };
         assert_loads(features.ordered(order), options, 20);
     }
+}
+
+/// Rows of which the first are this process's own.
+struct Partly {
+    all: Frozen,
+    own: u64,
+}
+
+impl Source for Partly {
+    fn width(&self) -> usize {
+        self.all.width()
+    }
+
+    fn read(&self, rows: &[u64], out: &mut [u8]) -> Result<(), Error> {
+        self.all.read(rows, out)
+    }
+
+    fn own(&self, row: u64) -> Option<&[u8]> {
+        self.all.in_memory(row).filter(|_| row < self.own)
+    }
+}
+
+#[test]
+fn own_rows_pass_the_cache_by() {
+    let order = Order::by_degree(&graph());
+    let looked_up = |own| {
+        let source = Partly { all: rows(&order), own };
+        let features = Features::cached(source, 1 << 20, Policy::Foreseen);
+        let mut loader = Loader::start(graph(), batches(), features, options(0)).unwrap();
+        let batch = loader.next().unwrap();
+        (loader.hits().ids, batch.sample().vertices.len() as u64)
+    };
+    let (ids, vertices) = looked_up(0);
+    assert!(ids >= vertices && vertices > 0);
+    assert_eq!(looked_up(u64::from(VERTICES)).0, 0);
 }
 
 /// Rows that fail to be read from the one with this number on.
@@ -163,6 +199,8 @@ fn rows_of_a_file_are_those_that_were_written() {
     let stored = Stored::new(Arc::new(Store::open(&path).unwrap())).unwrap();
     std::fs::remove_file(&path).unwrap();
     assert_loads(Features::direct(stored.clone()), options(2), 20);
+    assert_eq!(stored.in_memory(7), Some(&[7, 1, 107][..]));
+    assert_eq!(stored.in_memory(60), None);
     let refused =
         |rows: &[u64], bytes| stored.read(rows, &mut vec![0; bytes]).unwrap_err().to_string();
     assert_eq!(refused(&[60], WIDTH), "row 60, expected rows of 0..60: no such row");

@@ -95,6 +95,12 @@ proptest! {
         rows.sort_unstable();
         prop_assert_eq!(read(&remote, &rows), read(&parts.whole, &rows));
         prop_assert_eq!(read(&remote, &[]), Ok(Vec::new()));
+        let starts: Vec<u64> = (0..=lengths.len()).map(|part| lengths[..part].iter().sum()).collect();
+        for row in 0..count + 1 {
+            let part = here.filter(|part| *part < lengths.len());
+            let is_own = part.is_some_and(|part| (starts[part]..starts[part + 1]).contains(&row));
+            prop_assert_eq!(remote.own(row), parts.whole.in_memory(row).filter(|_| is_own));
+        }
     }
 }
 
@@ -118,7 +124,7 @@ fn a_lost_part_is_named_or_read_from_its_copy() {
     drop(parts.servers.pop());
     let error = read(&without, &rows).unwrap_err();
     assert!(
-        error.starts_with(&format!("rows at {address}: ")) && error.lines().count() == 1,
+        error.starts_with(&format!("rows of part 1 at {address}: ")) && error.lines().count() == 1,
         "{error}"
     );
     assert_eq!(read(&without, &[1, 4]), read(&parts.whole, &[1, 4]));

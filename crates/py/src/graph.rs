@@ -6,7 +6,7 @@ use pyo3::prelude::*;
 use serde::Deserialize;
 use thinwire_graph::{Adjacency, Batches, Draw, FanOut, Frontier, Position, Sampling, Weights};
 use thinwire_loader::{Batch, Features, Loader, Options, Policy};
-use thinwire_rows::Source;
+use thinwire_rows::{Kind, Source};
 
 use crate::error::Failure;
 use crate::lifetime::Lifetime;
@@ -214,7 +214,7 @@ impl GraphLoader {
         let batch = wait::for_work(py, move || {
             let mut loader = loader.lock().expect("no holder panics");
             let loader = loader.as_mut().ok_or_else(|| Failure::invalid("the loader is closed"))?;
-            loader.next().map_err(invalid)
+            loader.next().map_err(|error| failed(&error))
         })?;
         Ok(GraphBatch { batch })
     }
@@ -317,6 +317,13 @@ pub(crate) fn weights_at(address: usize, edges: usize) -> PyResult<Weights> {
     let values = memory.bytes().chunks_exact(size_of::<f32>());
     let value = |bytes: &[u8]| f32::from_ne_bytes(bytes.try_into().expect("chunks of four bytes"));
     Ok(Weights::new(values.map(value).collect()).map_err(invalid)?)
+}
+
+/// Error of a batch: a peer's, if it did not give its rows.
+fn failed(error: &thinwire_loader::Error) -> Failure {
+    let rows = std::error::Error::source(error).and_then(|it| it.downcast_ref());
+    let is_peer = rows.is_some_and(|it: &thinwire_rows::Error| it.kind() == Kind::Source);
+    if is_peer { Failure::Peer(error.to_string()) } else { invalid(error) }
 }
 
 /// Error of a caller's mistake.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use pyo3::prelude::*;
 use thinwire_graph::{Contents, NO_LABEL, Split, Store};
-use thinwire_rows::Frozen;
+use thinwire_loader::Stored;
 
 use crate::error::Failure;
 use crate::graph::{Graph, invalid, weights_at};
@@ -16,7 +16,7 @@ use crate::row_values::Values;
 /// A graph in a file of `thinwire graph`, mapped into memory.
 #[pyclass(frozen, module = "thinwire._core")]
 pub(crate) struct GraphFile {
-    store: Store,
+    store: Arc<Store>,
 }
 
 #[pymethods]
@@ -24,7 +24,7 @@ impl GraphFile {
     #[new]
     fn new(py: Python<'_>, path: PathBuf) -> PyResult<GraphFile> {
         let store = py.detach(|| Store::open(&path)).map_err(invalid)?;
-        Ok(GraphFile { store })
+        Ok(GraphFile { store: Arc::new(store) })
     }
 
     /// Writes a file. Features are address, columns and format of the rows: f32, f16, or int8, which is
@@ -102,15 +102,12 @@ impl GraphFile {
     /// The features of vertices `start..end`.
     fn rows(&self, start: u32, end: u32) -> PyResult<RowSource> {
         let vertices = self.store.adjacency().vertices();
-        let about =
-            self.store.features().ok_or_else(|| Failure::invalid("the graph has no features"))?;
         if start > end || end > vertices {
             let text = format!("rows {start}..{end}, expected rows of 0..{vertices}");
             return Err(Failure::invalid(text).into());
         }
-        let (width, rows) = (about.width as usize, u64::from(end - start));
-        let offset = about.offset + u64::from(start) * u64::from(about.width);
-        let rows = Frozen::open(self.store.path(), offset, rows, width).map_err(invalid)?;
+        let rows = Stored::of(self.store.clone(), start..end);
+        let rows = rows.ok_or_else(|| Failure::invalid("the graph has no features"))?;
         Ok(RowSource::of_source(rows, u64::from(end - start)))
     }
 

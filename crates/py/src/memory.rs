@@ -196,17 +196,20 @@ impl Source for Rows {
     }
 
     fn read(&self, rows: &[u64], out: &mut [u8]) -> Result<(), thinwire_rows::Error> {
-        let all = self.memory.bytes();
         for (row, out) in rows.iter().zip(out.chunks_exact_mut(self.width)) {
-            let start = *row as usize * self.width;
-            let found = all.get(start..start + self.width).ok_or_else(|| {
-                let rows = all.len() / self.width;
+            let found = self.in_memory(*row).ok_or_else(|| {
+                let rows = self.memory.bytes().len() / self.width;
                 let context = format!("row {row}, expected rows of 0..{rows}");
                 thinwire_rows::Error::of_source(context, "no such row")
             })?;
             out.copy_from_slice(found);
         }
         Ok(())
+    }
+
+    fn in_memory(&self, row: u64) -> Option<&[u8]> {
+        let start = (row as usize).checked_mul(self.width)?;
+        self.memory.bytes().get(start..)?.get(..self.width)
     }
 }
 

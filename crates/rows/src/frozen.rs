@@ -89,6 +89,12 @@ impl Source for Frozen {
             }
         }
     }
+
+    fn in_memory(&self, row: u64) -> Option<&[u8]> {
+        let Place::Memory(bytes) = &self.place else { return None };
+        let start = (row as usize).checked_mul(self.width)?;
+        bytes.get(start..)?.get(..self.width)
+    }
 }
 
 /// Reads rows, with one read per run of adjacent ones. An error names the first row of the failed run.

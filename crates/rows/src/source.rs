@@ -15,6 +15,17 @@ pub trait Source: Sync {
     /// # Errors
     /// If a row does not exist, `out` has another length, or reading fails. `out` may then be partly written.
     fn read(&self, rows: &[u64], out: &mut [u8]) -> Result<(), Error>;
+
+    /// Returns a row where it lies in this process's memory, if it does.
+    fn in_memory(&self, _row: u64) -> Option<&[u8]> {
+        None
+    }
+
+    /// Returns a row in this process's memory that a cache before this source need not have, since the cache
+    /// is for rows that are further away.
+    fn own(&self, _row: u64) -> Option<&[u8]> {
+        None
+    }
 }
 
 impl<S: Source + Send + ?Sized> Source for Arc<S> {
@@ -24,5 +35,13 @@ impl<S: Source + Send + ?Sized> Source for Arc<S> {
 
     fn read(&self, rows: &[u64], out: &mut [u8]) -> Result<(), Error> {
         (**self).read(rows, out)
+    }
+
+    fn in_memory(&self, row: u64) -> Option<&[u8]> {
+        (**self).in_memory(row)
+    }
+
+    fn own(&self, row: u64) -> Option<&[u8]> {
+        (**self).own(row)
     }
 }

@@ -35,7 +35,10 @@ pub use interrupt::Interrupt;
 pub use job::TrainingJob;
 pub use machine::{command_line, ensure_writable};
 pub use model::Model;
-pub use server_flags::{ServerFlags, ServerMode};
+pub use first_epoch::first_epoch;
+pub use seat::of_member;
+pub use server_flags::{ServerFlags, ServerMode, Tabled};
+pub use server_limits::LimitFlags;
 pub use settings::{CheckpointPolicy, Codec, PathFlag, PlanFlags, Settings, Typed};
 pub use snapshots::{PATIENCE as SNAPSHOT_PATIENCE, ensure_writable as ensure_snapshots};
 

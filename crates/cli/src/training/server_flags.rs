@@ -113,6 +113,27 @@ pub struct Tabled {
 }
 
 impl ServerFlags {
+    /// Returns the flags of a training in which servers have the parameters of one name, and update them so.
+    pub fn of_parameter(
+        name: &str,
+        optimizer: Optimizer,
+        (servers, replicas): (u32, Option<u32>),
+        (consistency, values): (Option<Consistency>, Option<Format>),
+        limits: LimitFlags,
+    ) -> ServerFlags {
+        ServerFlags {
+            mode: Mode::Hybrid,
+            server_params: vec![name.to_owned()],
+            servers: Some(servers),
+            optimizer: Some(optimizer),
+            consistency,
+            replicas,
+            values,
+            limits,
+            snapshots: SnapshotFlags::default(),
+        }
+    }
+
     /// Returns the settings, or `None` with `--mode all-reduce`.
     ///
     /// # Errors

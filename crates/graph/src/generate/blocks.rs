@@ -86,7 +86,9 @@ impl Blocks {
     fn chances(&self) -> Result<(f64, f64), Error> {
         let (vertices, blocks) = (self.vertices, self.blocks);
         if blocks == 0 || blocks > vertices {
-            return Err(Error::value(format!("{blocks} blocks, expected 1 to {vertices}")));
+            return Err(Error::value(format!(
+                "{blocks} blocks of {vertices} vertices, expected 1 or more with a vertex each"
+            )));
         }
         let size = f64::from(vertices) / f64::from(blocks);
         let chance = |degree: f64, others: f64| match others > 0.0 {
@@ -235,7 +237,10 @@ mod tests {
     #[test]
     fn values_out_of_range_are_refused() {
         let message = |blocks: Blocks| blocks.graph().unwrap_err().to_string();
-        assert_eq!(message(Blocks { blocks: 0, ..BLOCKS }), "0 blocks, expected 1 to 3000");
+        assert_eq!(
+            message(Blocks { blocks: 0, ..BLOCKS }),
+            "0 blocks of 3000 vertices, expected 1 or more with a vertex each"
+        );
         assert_eq!(
             message(Blocks { degree_within: 750.0, ..BLOCKS }),
             "750 neighbours within blocks of 750 vertices, expected 0 to all of them"

@@ -62,7 +62,7 @@ fn edge_of<R: BufRead>(scan: &mut Scan<R>, columns: Columns) -> Result<((u32, u3
             column if column == columns.source => source = scan.vertex(SOURCE)?,
             column if column == columns.destination => destination = scan.vertex(DESTINATION)?,
             column if Some(column) == columns.weight => weight = scan.weight()?,
-            _ => scan.skip_column(column)?,
+            _ => scan.skip_column(column, columns.last())?,
         }
     }
     scan.skip_line()?;
@@ -116,7 +116,7 @@ mod tests {
         assert_eq!(read("0 1 2\n").unwrap_err(), "line 1: a third column, expected two columns");
         for (text, columns, message) in [
             ("0 1\n", (1, 3), "line 1: the end of the line, expected the destination of an edge"),
-            ("0\n", (3, 1), "line 1: the end of the line, expected column 2"),
+            ("0\n", (3, 1), "line 1: the end of the line, expected column 2 of 3"),
             ("9,,1,2\n", (3, 4), "line 1: two commas, expected a column between them"),
             ("\"a,b\",1,2\n", (2, 3), "line 1: a quotation mark, expected columns without any"),
             (

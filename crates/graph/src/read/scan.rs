@@ -56,10 +56,10 @@ impl<R: BufRead> Scan<R> {
     ///
     /// # Errors
     /// If the line has no further column, or the column has quotation marks.
-    pub fn skip_column(&mut self, column: u32) -> Result<(), Error> {
+    pub fn skip_column(&mut self, column: u32, last: u32) -> Result<(), Error> {
         match self.skip_blanks()? {
             None | Some(b'\n') => {
-                return Err(self.error("the end of the line", &format!("column {column}")));
+                return Err(self.error("the end of the line", &format!("column {column} of {last}")));
             }
             _ => {}
         }

@@ -31,7 +31,7 @@ const VERSION: u32 = 1;
 /// Longest name of a format of features.
 pub(super) const FORMAT_BYTES_MAX: usize = 8;
 /// Largest number of types of vertices.
-pub(super) const TYPES_MAX: u32 = 1 << 16;
+pub const TYPES_MAX: u32 = 1 << 16;
 /// Size of the header.
 pub(super) const HEADER_BYTES: usize = 128;
 

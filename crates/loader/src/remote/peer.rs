@@ -22,7 +22,8 @@ pub struct Description {
 
 /// Process that has a part, and a copy of the part if there is one.
 pub struct Peer {
-    address: String,
+    /// Part and address, for messages.
+    name: String,
     /// None after it was lost.
     connection: Option<Connection>,
     copy: Option<SharedSource>,
@@ -31,22 +32,23 @@ pub struct Peer {
 }
 
 impl Peer {
-    /// Connects, and asks what the part is.
+    /// Connects to the process of part `number`, and asks what the part is.
     pub fn connect(
-        address: String,
+        (number, address): (usize, String),
         copy: Option<SharedSource>,
         token: &Token,
         timeout: Duration,
     ) -> Result<(Peer, Description), Error> {
-        let lost = |error: thinwire_link::Error| failure(&address, error);
+        let name = format!("rows of part {number} at {address}");
+        let lost = |error: thinwire_link::Error| failure(&name, error);
         let mut connection =
             Connection::connect_to("rows", &address, token, timeout).map_err(lost)?;
         connection.send(&[DESCRIBE]).map_err(lost)?;
         let answer = connection.receive(timeout).map_err(lost)?;
-        let answer = answer.ok_or_else(|| failure(&address, silence(timeout)))?;
-        let about = description(&answer).map_err(|why| failure(&address, why))?;
+        let answer = answer.ok_or_else(|| failure(&name, silence(timeout)))?;
+        let about = description(&answer).map_err(|why| failure(&name, why))?;
         let connection = Some(connection);
-        Ok((Peer { address, connection, copy, width: about.width, timeout }, about))
+        Ok((Peer { name, connection, copy, width: about.width, timeout }, about))
     }
 
     /// Asks for the first of these rows, as many as may be under way.
@@ -98,7 +100,7 @@ impl Peer {
     }
 
     fn failure(&self, why: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Error {
-        failure(&self.address, why)
+        failure(&self.name, why)
     }
 }
 
@@ -109,8 +111,8 @@ fn silence(timeout: Duration) -> String {
     format!("no answer within {} s", timeout.as_secs_f64())
 }
 
-fn failure(address: &str, why: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Error {
-    Error::of_source(format!("rows at {address}"), why)
+fn failure(name: &str, why: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Error {
+    Error::of_source(name.to_owned(), why)
 }
 
 /// Reads a description.

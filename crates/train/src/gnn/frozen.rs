@@ -11,12 +11,15 @@ use thinwire_sync::State;
 use thinwire_wire::{Rank, World};
 
 use super::table::Table;
+use super::task::Rows;
 use super::trainer::{Trainer, load};
 use crate::checkpoint::{Checkpoint, Draft, Progress, Tensors, Wanted};
 use crate::error::{Error, Kind};
 
 /// Key of the settings in a manifest.
 const SETTINGS: &str = "graph";
+/// Key of the codec of gradients, which may change from one part of a training to the next.
+const CODEC: &str = "codec";
 /// Endings of the names of what Adam keeps for a parameter.
 const OF_ADAM: [&str; 2] = [".mean", ".square"];
 
@@ -48,8 +51,12 @@ impl Trainer {
     /// the state of Adam. All ranks call this between passes. Returns the plan of the exchange.
     ///
     /// # Errors
-    /// If a file cannot be written.
+    /// If a file cannot be written, or rows are on servers, whose snapshots have them.
     pub fn write(&self, draft: &Draft) -> Result<String, Error> {
+        if let Rows::Served { .. } = self.task.rows {
+            let message = "a checkpoint would lack the rows that are on servers".to_owned();
+            return Err(Error::new(Kind::Invalid, message));
+        }
         let (rank, state) = (self.world().rank(), self.sync.state());
         draft.write_exchange(rank, &state.tensors)?;
         if rank == Rank(0) {
@@ -70,16 +77,16 @@ impl Trainer {
             seed: self.settings.seed,
             world: self.world().size() as u32,
             data: settings.get("the graph").cloned().unwrap_or_default(),
-            config: json!({ SETTINGS: settings }),
+            config: json!({ SETTINGS: settings, CODEC: self.codec }),
             plan,
         }
     }
 
-    /// Goes on from a checkpoint; all ranks call this before their first step.
+    /// Goes on from a checkpoint; all ranks call this before their first step. Returns what is worth knowing.
     ///
     /// # Errors
     /// If it is damaged, or of another training: another graph, network or number of ranks, other settings.
-    pub fn restore(&mut self, checkpoint: &Checkpoint) -> Result<(), Error> {
+    pub fn restore(&mut self, checkpoint: &Checkpoint) -> Result<Option<String>, Error> {
         self.check(checkpoint)?;
         let mut wanted = self.wanted();
         checkpoint.fill(&mut wanted)?;
@@ -101,7 +108,9 @@ impl Trainer {
         (self.step, self.adam.updates) = (progress.step, progress.updates);
         let place = (self.world().rank().0, self.position);
         self.loader = load(&self.task, &self.settings, self.batches.clone(), place)?;
-        Ok(())
+        let before = progress.config.get(CODEC).and_then(Value::as_str);
+        let before = before.filter(|before| *before != self.codec);
+        Ok(before.map(|before| format!("codec {before} until here, {} from here on", self.codec)))
     }
 
     /// Refuses the checkpoint of another training.

@@ -28,7 +28,8 @@ pub use layer::Wanted;
 pub use loss::Figures;
 pub use matrix::Matrix;
 pub use network::{Input, Network, Shape};
-pub use task::{Rows, Task};
+pub use table::{Beginning, NAME as ROWS};
+pub use task::{Rows, ServedRows, Task};
 pub use trainer::{Settings, Trainer};
 
 /// Sort of a network's layers.

@@ -16,7 +16,7 @@ use crate::error::{Error, Kind};
 
 /// Name of the values in files.
 pub const NAME: &str = "features";
-/// Tensor number of the random numbers of initial values.
+/// Random stream of initial values.
 const INITIAL: u32 = 0x676e_6e01;
 
 /// Trained row of every vertex, with the state of Adam for each.
@@ -31,6 +31,22 @@ pub struct Table {
     updates: Vec<u32>,
 }
 
+/// Initial values of trained rows: uniform, so that rows have a length of 1 on average.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Beginning {
+    /// Largest absolute value.
+    pub limit: f32,
+    /// Random stream, the tensor's number of a [`Key`].
+    pub stream: u32,
+}
+
+impl Beginning {
+    /// Returns the initial values of rows of `width` numbers.
+    pub fn of(width: usize) -> Beginning {
+        Beginning { limit: (3.0 / width as f32).sqrt(), stream: INITIAL }
+    }
+}
+
 /// Gradients of rows, ascending and each once.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct RowGradients {
@@ -42,8 +58,8 @@ impl Table {
     /// Creates a table whose rows have a length of 1 on average.
     pub fn new(vertices: u32, width: usize, learning_rate: f32, seed: u64) -> Table {
         let elements = vertices as usize * width;
-        let key = Key { seed, step: 0, tensor: INITIAL };
-        let limit = (3.0 / width as f32).sqrt();
+        let Beginning { limit, stream } = Beginning::of(width);
+        let key = Key { seed, step: 0, tensor: stream };
         let value = |element| limit * (2.0 * key.uniform(element) - 1.0);
         Table {
             width,
@@ -52,11 +68,6 @@ impl Table {
             state: vec![0.0; 2 * elements],
             updates: vec![0; vertices as usize],
         }
-    }
-
-    /// Returns the shape of the values.
-    pub fn shape(&self) -> Vec<usize> {
-        vec![self.updates.len(), self.width]
     }
 
     /// Returns the values, row by row.

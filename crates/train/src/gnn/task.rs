@@ -1,12 +1,12 @@
 //! Task: what a network learns from, and what all ranks of a training must have in common.
 
+use std::fmt;
 use std::sync::Arc;
 
 use thinwire_graph::{Adjacency, Batches, Draw, FanOut, Weights};
 use thinwire_loader::{Batch, Features};
 use thinwire_rows::{Format, Frozen};
 
-use super::matrix::Matrix;
 use super::trainer::Settings;
 use crate::error::{Error, Kind};
 
@@ -40,22 +40,44 @@ pub enum Rows {
         /// Numbers of a row.
         columns: u32,
     },
+    /// Rows that are trained with the network, on servers.
+    Served {
+        /// Numbers of a row.
+        columns: u32,
+        /// This rank's access to them.
+        rows: Arc<dyn ServedRows>,
+    },
+}
+
+/// Rows of all vertices on servers, which update them from the gradients of all ranks.
+pub trait ServedRows: fmt::Debug + Send + Sync {
+    /// Reads rows into `out`, one after the other. They contain all gradients that this rank has pushed.
+    ///
+    /// # Errors
+    /// If rows are lost or the servers do not answer.
+    fn pull(&self, vertices: &[u32], out: &mut [f32]) -> Result<(), Error>;
+
+    /// Sends the gradients of rows in a step, each row once; every rank calls this once per step, with no rows
+    /// if it has none. Returns the bytes of the gradients as they are sent.
+    ///
+    /// # Errors
+    /// As [`ServedRows::pull`].
+    fn push(&self, vertices: &[u32], gradients: &[f32]) -> Result<u64, Error>;
+
+    /// Reads all rows, in the order of vertices.
+    ///
+    /// # Errors
+    /// As [`ServedRows::pull`].
+    fn all(&self) -> Result<Vec<f32>, Error>;
 }
 
 impl Rows {
-    /// Returns the features of a batch that was loaded with them, if it was.
-    pub(super) fn decode(&self, batch: &Batch) -> Option<Matrix> {
-        let Rows::Read { format, columns, .. } = self else { return None };
-        let columns = *columns as usize;
-        let mut values = vec![0.0; batch.sample().vertices.len() * columns];
-        format.decode(batch.rows(), columns, &mut values);
-        Some(Matrix::new(columns, values))
-    }
-
     /// Returns the numbers of a row.
     pub fn columns(&self) -> u32 {
         match self {
-            Rows::Read { columns, .. } | Rows::Learned { columns } => *columns,
+            Rows::Read { columns, .. } | Rows::Learned { columns } | Rows::Served { columns, .. } => {
+                *columns
+            }
         }
     }
 
@@ -63,7 +85,7 @@ impl Rows {
     pub(super) fn source(&self, vertices: u32) -> Result<Features, Error> {
         match self {
             Rows::Read { source, .. } => Ok(source.clone()),
-            Rows::Learned { .. } => {
+            Rows::Learned { .. } | Rows::Served { .. } => {
                 // Trained rows are read when a step begins; until then a batch has a byte for each.
                 let nothing = Frozen::in_memory(vec![0; vertices as usize], 1);
                 let nothing = nothing.map_err(|error| Error::new(Kind::Data, error.to_string()))?;
@@ -83,7 +105,14 @@ impl Task {
 }
 
 /// Returns the facts that all ranks must share, and a resumed training with its checkpoint.
-pub(super) fn facts(task: &Task, batches: &Batches, settings: &Settings) -> Vec<(String, String)> {
+///
+/// # Errors
+/// If features cannot be read.
+pub(super) fn facts(
+    task: &Task,
+    batches: &Batches,
+    settings: &Settings,
+) -> Result<Vec<(String, String)>, Error> {
     let Settings {
         model, hidden, heads, fan_outs, learning_rate, weight_decay, dropout, seed, ..
     } = settings;
@@ -96,11 +125,16 @@ pub(super) fn facts(task: &Task, batches: &Batches, settings: &Settings) -> Vec<
     let trained: Vec<String> =
         (0..batches.ranks()).map(|rank| batches.training(rank).to_string()).collect();
     let rows = match &task.rows {
-        Rows::Read { format, columns, .. } => format!("{columns} {format}"),
+        Rows::Read { source, format, columns } => {
+            let probe = source.probe(vertices.into());
+            let probe = probe.map_err(|error| Error::new(Kind::Data, error.to_string()))?;
+            format!("{columns} {format} with checksum {:08x}", thinwire_wire::checksum(&probe))
+        }
         Rows::Learned { columns } => format!("{columns} learned"),
+        Rows::Served { columns, .. } => format!("{columns} on servers"),
     };
     let fact = |name: &str, value: String| (name.to_owned(), value);
-    vec![
+    Ok(vec![
         fact(
             "the graph",
             format!(
@@ -116,7 +150,7 @@ pub(super) fn facts(task: &Task, batches: &Batches, settings: &Settings) -> Vec<
             "the recipe",
             format!("rate {learning_rate}, decay {weight_decay}, dropout {dropout}, seed {seed}"),
         ),
-    ]
+    ])
 }
 
 fn draw(draw: &Draw) -> String {

@@ -1,5 +1,7 @@
 //! One rank of a training.
 
+use std::borrow::Cow;
+
 use safetensors::tensor::{Dtype, TensorView};
 use thinwire_collective::Group;
 use thinwire_graph::{Batches, Draw, FanOut, Frontier, Position, Sampling};
@@ -76,6 +78,8 @@ pub struct Trainer {
     pub(super) settings: Settings,
     /// Facts that a checkpoint keeps.
     pub(super) facts: Vec<(String, String)>,
+    /// Codec of gradients.
+    pub(super) codec: String,
     pub(super) batches: Batches,
     pub(super) loader: Loader,
     pub(super) position: Position,
@@ -98,8 +102,9 @@ impl Trainer {
         let named = |it: &Parameter| thinwire_sync::Parameter::new(&it.name, &it.shape);
         let parameters = network.parameters().iter().map(named).collect();
         let channel = Channel::new(group);
+        let codec = exchange.policy.to_string();
         let sync = Synchronizer::over(channel, parameters, exchange).map_err(Error::exchange)?;
-        let facts = facts(&task, &batches, &settings);
+        let facts = facts(&task, &batches, &settings)?;
         // Not among those of a checkpoint: a resumed training may make more passes.
         let passes = ("passes".to_owned(), settings.passes.to_string());
         sync.agree(&[&facts[..], &[passes]].concat()).map_err(Error::exchange)?;
@@ -107,11 +112,12 @@ impl Trainer {
         let loader = load(&task, &settings, batches.clone(), place)?;
         let (vertices, rate, seed) = (task.graph.vertices(), settings.learning_rate, settings.seed);
         let table = match task.rows {
-            Rows::Read { .. } => None,
+            Rows::Read { .. } | Rows::Served { .. } => None,
             Rows::Learned { columns } => Some(Table::new(vertices, columns as usize, rate, seed)),
         };
         Ok(Trainer {
             facts,
+            codec,
             table,
             values: network.initial(settings.seed),
             adam: AdamW::new(network.parameters()),
@@ -137,21 +143,35 @@ impl Trainer {
         &self.values
     }
 
-    /// Returns the rows of features that were trained, one after the other, if there are any; the same on all
-    /// ranks.
+    /// Returns the rows of features that were trained, one after the other, if every rank has them; the same on
+    /// all ranks.
     pub fn learned(&self) -> Option<&[f32]> {
         self.table.as_ref().map(Table::values)
+    }
+
+    /// Returns the number of values that are trained, those of rows included.
+    pub fn elements(&self) -> u64 {
+        let rows = u64::from(self.task.graph.vertices()) * u64::from(self.task.rows.columns());
+        let of_rows = if let Rows::Read { .. } = self.task.rows { 0 } else { rows };
+        of_rows + self.network.parameters().iter().map(|it| it.elements() as u64).sum::<u64>()
     }
 
     /// Returns the values as a file of safetensors, by the names of parameters; trained rows are `features`.
     ///
     /// # Errors
-    /// If the format cannot hold them.
+    /// If the format cannot hold them, or rows are on servers that do not answer.
     pub fn to_safetensors(&self) -> Result<Vec<u8>, Error> {
         let invalid = |error| Error::new(Kind::Invalid, format!("cannot write values: {error}"));
         let parameters = self.network.parameters().iter().zip(&self.values);
         let named = parameters.map(|(it, values)| (&it.name[..], it.shape.clone(), &values[..]));
-        let table = self.table.iter().map(|table| (table::NAME, table.shape(), table.values()));
+        let (vertices, columns) = (self.task.graph.vertices(), self.task.rows.columns());
+        let rows = match (&self.table, &self.task.rows) {
+            (Some(table), _) => Some(Cow::Borrowed(table.values())),
+            (None, Rows::Served { rows, .. }) => Some(Cow::Owned(rows.all()?)),
+            (None, _) => None,
+        };
+        let shape = vec![vertices as usize, columns as usize];
+        let table = rows.iter().map(|rows| (table::NAME, shape.clone(), &rows[..]));
         let views = named.chain(table).map(|(name, shape, values)| {
             let view = TensorView::new(Dtype::F32, shape, bytemuck::cast_slice(values));
             view.map(|view| (name, view))
@@ -194,7 +214,7 @@ impl Trainer {
         let mut figures = Figures::default();
         for _ in 0..batches.steps() {
             let batch = loader.next().map_err(unloaded)?;
-            let input = input((&self.task, &self.table), &batch);
+            let input = input((&self.task, &self.table), &batch)?;
             let mut outputs = self.network.outputs(&self.values, input);
             figures += super::loss::cross_entropy(&mut outputs, &self.task.labels(&batch));
         }
@@ -208,7 +228,7 @@ impl Trainer {
         let dropout = Dropout { share: self.settings.dropout, key };
         self.sync.set_share(share).map_err(Error::exchange)?;
         self.sync.begin(self.step).map_err(Error::exchange)?;
-        let (input, labels) = (input((&self.task, &self.table), &batch), self.task.labels(&batch));
+        let (input, labels) = (input((&self.task, &self.table), &batch)?, self.task.labels(&batch));
         let (sync, values) = (&mut self.sync, &self.values);
         let (parameters, decay) = (self.network.parameters(), self.settings.weight_decay);
         let ready = |index: usize, mut gradient: Vec<f32>| {
@@ -235,13 +255,23 @@ impl Trainer {
         Ok(figures)
     }
 
-    /// Updates the rows that the batches of all ranks used, unless the step is skipped.
+    /// Updates the rows that the batches of all ranks used, unless the step is skipped. Of rows on servers, a
+    /// rank whose gradients are not finite changes none.
     fn learn(
         &mut self,
         outcome: Outcome,
         vertices: &[u32],
         gradient: &Matrix,
     ) -> Result<(), Error> {
+        if let Rows::Served { rows, .. } = &self.task.rows {
+            let is_used = outcome == Outcome::Averaged
+                && gradient.values().iter().all(|value| value.is_finite());
+            // Servers wait for every rank, also for one without rows.
+            self.sent_bytes += match is_used {
+                true => rows.push(vertices, gradient.values())?,
+                false => rows.push(&[], &[])?,
+            };
+        }
         let Some(table) = &mut self.table else { return Ok(()) };
         let (gradients, sent) = RowGradients::gather((&self.sync, table), vertices, gradient)?;
         self.sent_bytes += sent;
@@ -261,14 +291,29 @@ impl Trainer {
 }
 
 /// Returns a batch with its features, those that it was loaded with or trained ones.
-fn input<'a>((task, table): (&'a Task, &Option<Table>), batch: &'a Batch) -> Input<'a> {
+///
+/// # Errors
+/// If rows are on servers that do not answer.
+fn input<'a>(
+    (task, table): (&'a Task, &Option<Table>),
+    batch: &'a Batch,
+) -> Result<Input<'a>, Error> {
     let (sample, graph) = (batch.sample(), &*task.graph);
-    let (features, wanted) = match (task.rows.decode(batch), table) {
-        (Some(features), _) => (features, Wanted::Weights),
-        (None, Some(table)) => (table.read(&sample.vertices), Wanted::All),
-        (None, None) => unreachable!("rows that are not read are learned"),
+    let (features, wanted) = match (&task.rows, table) {
+        (Rows::Served { columns, rows }, _) => {
+            let mut values = vec![0.0; sample.vertices.len() * *columns as usize];
+            rows.pull(&sample.vertices, &mut values)?;
+            (Matrix::new(*columns as usize, values), Wanted::All)
+        }
+        (_, Some(table)) => (table.read(&sample.vertices), Wanted::All),
+        (Rows::Read { format, columns, .. }, None) => {
+            let mut values = vec![0.0; sample.vertices.len() * *columns as usize];
+            format.decode(batch.rows(), *columns as usize, &mut values);
+            (Matrix::new(*columns as usize, values), Wanted::Weights)
+        }
+        (Rows::Learned { .. }, None) => unreachable!("learned rows have a table"),
     };
-    Input { sample, graph, features, wanted }
+    Ok(Input { sample, graph, features, wanted })
 }
 
 /// Starts to load the batches of a rank from a position on.

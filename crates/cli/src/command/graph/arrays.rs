@@ -4,7 +4,7 @@ use std::path::Path;
 
 use anyhow::{Context, Result, anyhow, bail};
 use thinwire_graph::read::{self, Dtype, Matrix};
-use thinwire_graph::{NO_LABEL, Split};
+use thinwire_graph::{NO_LABEL, Split, TYPES_MAX};
 use thinwire_rows::Format;
 
 use crate::failure::hinted;
@@ -43,7 +43,7 @@ pub fn ensure_held(path: &Path, matrix: &Matrix, format: Format) -> Result<()> {
         true => {
             Err(hinted(error.context(format!("{format} holds at most {most}")), "--format f32"))
         }
-        false => Err(hinted(error, "replace what is missing or not finite by numbers")),
+        false => Err(hinted(error, "replace what is missing, infinite or beyond 3.4e38 by numbers")),
     }
 }
 
@@ -69,7 +69,7 @@ pub fn labels(path: &Path, vertices: u32) -> Result<Vec<u32>> {
     let matrix = column(path, vertices)?;
     let label = |at: usize| match matrix.real(at) == -1.0 {
         true => Ok(NO_LABEL),
-        false => number((path, "label"), &matrix, at),
+        false => number((path, "label", NO_LABEL), &matrix, at),
     };
     (0..vertices as usize).map(label).collect()
 }
@@ -80,15 +80,15 @@ pub fn labels(path: &Path, vertices: u32) -> Result<Vec<u32>> {
 /// As [`matrix`], or if a number is no type.
 pub fn types(path: &Path, vertices: u32) -> Result<Vec<u32>> {
     let matrix = column(path, vertices)?;
-    (0..vertices as usize).map(|at| number((path, "type"), &matrix, at)).collect()
+    (0..vertices as usize).map(|at| number((path, "type", TYPES_MAX), &matrix, at)).collect()
 }
 
-/// Returns the number of a vertex, such as its class.
-fn number((path, what): (&Path, &str), matrix: &Matrix, at: usize) -> Result<u32> {
+/// Returns the number of a vertex, such as its class, which is below `most`.
+fn number((path, what, most): (&Path, &str, u32), matrix: &Matrix, at: usize) -> Result<u32> {
     let number = matrix.whole(at).with_context(|| path.display().to_string())?;
     match u32::try_from(number) {
-        Ok(number) if number < NO_LABEL => Ok(number),
-        _ => bail!("{}: {what} {number} of vertex {at}, expected below {NO_LABEL}", path.display()),
+        Ok(number) if number < most => Ok(number),
+        _ => bail!("{}: {what} {number} of vertex {at}, expected below {most}", path.display()),
     }
 }
 

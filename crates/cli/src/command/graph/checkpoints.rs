@@ -25,6 +25,22 @@ pub struct Flags {
     checkpoint_dir: Option<PathBuf>,
 }
 
+impl Flags {
+    /// Refuses checkpoints where there can be none.
+    ///
+    /// # Errors
+    /// If one of the flags is given.
+    pub fn refuse(&self, why: &str) -> Result<()> {
+        let flags = [("--resume", &self.resume), ("--checkpoint-dir", &self.checkpoint_dir)];
+        match flags.into_iter().find_map(|(flag, path)| Some((flag, path.as_ref()?))) {
+            None => Ok(()),
+            Some((flag, path)) => {
+                Err(hinted(anyhow!("{flag} {} {why}", path.display()), "leave it out"))
+            }
+        }
+    }
+}
+
 /// Checkpoint to go on from, and where others go.
 pub struct Checkpoints {
     resumed: Option<Checkpoint>,
@@ -58,8 +74,15 @@ impl Checkpoints {
     /// Takes the folder, once all ranks see it.
     ///
     /// # Errors
-    /// If another training has it, a rank does not see it, or a rank is lost.
+    /// If another training has it, a rank does not see it or has none, or a rank is lost.
     pub fn hold(&self, rank: u32, group: &mut Group) -> Result<FolderLock> {
+        let has = f32::from(u8::from(self.policy.is_some()));
+        let all = thinwire_collective::all_gather(group, &[has])?;
+        if let Some(other) = all.iter().position(|other| *other != has) {
+            let (with, without) = if has == 1.0 { (rank, other as u32) } else { (other as u32, rank) };
+            let error = anyhow!("rank {with} has --checkpoint-dir, rank {without} has not");
+            return Err(hinted(error, "give every rank the same one"));
+        }
         let lock = folder::hold(self.policy.as_ref(), rank, self.resumed.as_ref());
         let lock = shared::all_done(lock, "take the folder of checkpoints", |mine| {
             Ok(thinwire_collective::all_gather(group, mine)?)
@@ -75,10 +98,11 @@ impl Checkpoints {
     pub fn restore(&self, trainer: &mut Trainer) -> Result<()> {
         self.agree(trainer)?;
         let Some(checkpoint) = &self.resumed else { return Ok(()) };
-        trainer.restore(checkpoint)?;
+        let notice = trainer.restore(checkpoint)?;
         if trainer.world().rank() == Rank(0) {
             let (path, done) = (checkpoint.path().display(), trainer.position().pass);
             say(format!("going on from {path}, after {done} passes"));
+            notice.into_iter().for_each(say);
         }
         Ok(())
     }

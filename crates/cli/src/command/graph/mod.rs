@@ -7,6 +7,7 @@ mod generate;
 mod import;
 mod info;
 mod partition;
+mod served;
 mod share;
 mod supply;
 mod task;

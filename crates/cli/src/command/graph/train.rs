@@ -12,21 +12,28 @@ use thinwire_graph::{Batches, Draw, Split, Store};
 use thinwire_job::{Form, Place};
 use thinwire_link::Link;
 use thinwire_plan::report::counted;
-use thinwire_train::gnn::{Figures, Model, Network, Settings, Task, Trainer};
+use thinwire_train::gnn::{Figures, Model, Network, Rows, Settings, Task, Trainer};
 
 use super::checkpoints::{self, Checkpoints};
+use super::served::{self, Member};
 use super::supply::fan_out;
 use super::task::{Learned, batches, dealt, held_out, parse_learned, task};
 use crate::codings::within;
 use crate::failure::hinted;
 use crate::figures::{bytes, count, seconds};
 use crate::file;
+use crate::launch::is_launched;
 use crate::link;
+use crate::memory;
 use crate::output::{print, print_json, say};
 use crate::place::Flags;
 use crate::ranks::{self, Start};
 use crate::training::{Codec, usual_warm_up_steps};
 
+/// Bytes of a parameter of the network: its value, gradient, two means of Adam and buffers of its exchange.
+const BYTES_PER_PARAMETER: u64 = 24;
+/// Bytes of a number of a trained row: its value and two means of Adam.
+const BYTES_PER_TRAINED: u64 = 12;
 /// Heads of attention, unless they are given.
 const HEADS: usize = 4;
 
@@ -41,7 +48,8 @@ pub struct Args {
     /// Layers: sage (GraphSAGE with the mean), gcn or gat
     #[arg(long, value_name = "MODEL", default_value = "sage", value_parser = parse_model)]
     model: Model,
-    /// Features where the file has none: learned:WIDTH trains a row per vertex, which every rank keeps
+    /// Features where the file has none: learned:WIDTH trains a row per vertex, which every rank keeps, or servers
+    /// (--servers)
     #[arg(long, value_name = "learned:WIDTH", value_parser = parse_learned)]
     features: Option<Learned>,
     /// Outputs of all layers but the last
@@ -70,10 +78,10 @@ pub struct Args {
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
     passes: u64,
     /// Learning rate of Adam
-    #[arg(long, value_name = "RATE", default_value_t = 0.01, value_parser = within(0.0_f32..=1e3, "a number of 0 or more"))]
+    #[arg(long, value_name = "RATE", default_value_t = 0.01, value_parser = within(0.0_f32..=1e3, "a number from 0 to 1000"))]
     lr: f32,
     /// Times the values of matrices, added to their gradients
-    #[arg(long, value_name = "FACTOR", default_value_t = 0.0, value_parser = within(0.0_f32..=1e3, "a number of 0 or more"))]
+    #[arg(long, value_name = "FACTOR", default_value_t = 0.0, value_parser = within(0.0_f32..=1e3, "a number from 0 to 1000"))]
     weight_decay: f32,
     /// Share of the inputs of every layer that is dropped
     #[arg(long, value_name = "SHARE", default_value_t = 0.0, value_parser = within(0.0_f32..1.0, "a number from 0 to below 1"))]
@@ -98,6 +106,8 @@ pub struct Args {
     plan: Option<PathBuf>,
     #[command(flatten)]
     checkpoints: checkpoints::Flags,
+    #[command(flatten)]
+    served: served::Flags,
     #[command(flatten)]
     link: link::Settings,
     #[command(flatten)]
@@ -138,6 +148,9 @@ struct Tested {
 /// # Errors
 /// If the file cannot be read or lacks something, or a rank is lost.
 pub fn run(args: &Args) -> Result<u8> {
+    if args.served.are_given() {
+        return with_servers(args);
+    }
     let (started, place) = match ranks::prepared(&args.place, || start(args))? {
         Start::Rank(started) => started,
         Start::Done(code) => return Ok(code),
@@ -146,6 +159,28 @@ pub fn run(args: &Args) -> Result<u8> {
     let threads = ranks::threads(&place);
     let work = || train(args, started, (&place, meeting.link()?), threads);
     thinwire_train::threads::run(threads, work)??;
+    Ok(0)
+}
+
+/// Trains with rows on servers, which this process starts together with the ranks unless it is one of these.
+fn with_servers(args: &Args) -> Result<u8> {
+    let (mut started, parts) = prepare(args)?;
+    args.checkpoints.refuse("with rows on servers, which a checkpoint would lack")?;
+    ranks::check_parts(&args.place, args.ranks, parts)?;
+    let ranks = args.ranks.unwrap_or(parts);
+    let mode = args.served.resolve(args.features, (ranks, args.lr))?;
+    let mode = mode.context("flags of servers without servers")?;
+    let Some(seat) = args.place.member()? else {
+        return served::launch(&args.place, &mode);
+    };
+    let (member, link) = Member::join(seat, &mode, &args.link)?;
+    let (vertices, columns) = (started.task.graph.vertices(), started.task.rows.columns());
+    let rows = member.rows(&mode, (vertices, columns), (args.seed, &args.link))?;
+    started.task.rows = Rows::Served { columns, rows: Arc::new(rows) };
+    let threads = ranks::threads(&member.place);
+    let work = || train(args, started, (&member.place, link), threads);
+    thinwire_train::threads::run(threads, work)??;
+    member.complete();
     Ok(0)
 }
 
@@ -188,6 +223,31 @@ fn draw(args: &Args, store: &Store) -> Result<Draw> {
     }
 }
 
+/// Refuses a network that does not fit in memory on all ranks of this machine. Their launcher has checked it
+/// for ranks that it starts.
+fn ensure_fits((args, parts): (&Args, u32), network: &Network, task: &Task) -> Result<()> {
+    if is_launched() {
+        return Ok(());
+    }
+    let place = args.place.find()?;
+    let ranks = place.map_or(args.ranks.unwrap_or(parts), |place| place.local_world);
+    let elements: u64 = network.parameters().iter().map(|it| it.elements() as u64).sum();
+    let rows = match &task.rows {
+        Rows::Learned { columns } if !args.served.are_given() => {
+            u64::from(task.graph.vertices()) * u64::from(*columns)
+        }
+        _ => 0,
+    };
+    let bytes = u64::from(ranks) * (BYTES_PER_PARAMETER * elements + BYTES_PER_TRAINED * rows);
+    let what = format!(
+        "a network of {} parameters for {} classes on {}",
+        count(elements + rows),
+        count(task.classes.into()),
+        counted(ranks as usize, "rank")
+    );
+    memory::ensure(bytes, &what, "give fewer classes or columns, or fewer --hidden or --ranks")
+}
+
 /// What a training reads.
 struct Started {
     store: Arc<Store>,
@@ -197,19 +257,26 @@ struct Started {
 
 /// Opens the graph, and takes the place of a rank or starts all ranks.
 fn start(args: &Args) -> Result<Start<(Started, Place)>> {
+    let (started, parts) = prepare(args)?;
+    match ranks::start_parts(&args.place, args.ranks, parts)? {
+        Start::Rank(place) => Ok(Start::Rank((started, place))),
+        Start::Done(code) => Ok(Start::Done(code)),
+    }
+}
+
+/// Opens the graph, and checks that it can be trained. Returns the number of its parts, at least 1, as well.
+fn prepare(args: &Args) -> Result<(Started, u32)> {
     refuse(args)?;
     file::ensure_place(args.output.as_deref(), "the model", "--output")?;
     args.output.as_deref().map_or(Ok(()), |path| file::ensure_other(path, [&*args.file]))?;
     let store = Arc::new(Store::open(&args.file)?);
     let task = task(&store, args.features)?;
-    Network::new(settings(args, (draw(args, &store)?, 1)).shape(&task))?;
+    let network = Network::new(settings(args, (draw(args, &store)?, 1)).shape(&task))?;
     batches(&store, &Place::alone(Form::Flags), (args.batch, args.seed))?;
     let checkpoints = Checkpoints::resolve(&args.checkpoints, args.passes)?;
     let parts = store.bounds().len().saturating_sub(1).max(1) as u32;
-    match ranks::start_parts(&args.place, args.ranks, parts)? {
-        Start::Rank(place) => Ok(Start::Rank((Started { store, task, checkpoints }, place))),
-        Start::Done(code) => Ok(Start::Done(code)),
-    }
+    ensure_fits((args, parts), &network, &task)?;
+    Ok((Started { store, task, checkpoints }, parts))
 }
 
 fn train(
@@ -259,6 +326,10 @@ fn train(
         say(format!("wrote {}", path.display()));
     }
     let tested = test.as_ref().map(|batches| trainer.evaluate(batches)).transpose()?;
+    if args.served.are_given() {
+        // Servers end with the job, which is over when one rank says so: no other one may need them.
+        trainer.gather(&[0.0])?;
+    }
     let test_accuracy = tested.as_ref().map(Figures::accuracy).filter(|_| place.rank == 0);
     test_accuracy.map_or(Ok(()), |test_accuracy| match args.json {
         true => print_json(&Tested { test_accuracy }),
@@ -296,9 +367,7 @@ fn exchange(args: &Args, batches: &Batches) -> thinwire_sync::Options {
 }
 
 fn title(args: &Args, place: &Place, trainer: &Trainer) -> String {
-    let network: usize = trainer.network().parameters().iter().map(|it| it.elements()).sum();
-    let elements = network + trainer.learned().map_or(0, <[f32]>::len);
-    let (model, codec, elements) = (args.model, &args.codec.typed, count(elements as u64));
+    let (model, codec, elements) = (args.model, &args.codec.typed, count(trainer.elements()));
     let link = args.link.describe(args.link.limit(), place);
     let ranks = counted(place.world as usize, "rank");
     format!("training {model} of {elements} parameters with codec {codec} on {ranks}, link: {link}")

@@ -1,0 +1,212 @@
+//! Trained rows of vertices on servers: their flags, and a rank that pulls and pushes them.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use anyhow::{Context, Result, anyhow};
+use thinwire_job::Place;
+use thinwire_job::elastic::{Presence, Seat};
+use thinwire_link::Link;
+use thinwire_member::{Authority, Options};
+use thinwire_server::{Client, Consistency, Format, Gradient};
+use thinwire_train::Error;
+use thinwire_train::gnn::{Beginning, ROWS, ServedRows};
+use thinwire_update::{AdamOptions, Optimizer, Rule};
+use thinwire_wire::WORLD_SIZE_MAX;
+
+use super::task::Learned;
+use crate::failure::hinted;
+use crate::link;
+use crate::ranks;
+use crate::size::{Elastic, ElasticFlags, Size};
+use crate::training::{self, LimitFlags, ServerFlags, ServerMode, Tabled};
+
+/// Number of the only table.
+const TABLE: u32 = 0;
+
+/// Flags of rows on servers.
+#[derive(clap::Args, Clone, Debug, Default)]
+#[command(next_help_heading = "Rows on servers")]
+pub struct Flags {
+    /// With --features learned:WIDTH, keep the rows on N servers, which are started on this machine (64 at most)
+    /// unless THINWIRE_MEMBER=new makes this process a rank that joins; every rank keeps all rows without it
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024))]
+    servers: Option<u32>,
+    /// With --servers, how far a rank may be ahead of the slowest: sync (all gradients of a step are one update),
+    /// bounded:STEPS or async [default: sync]
+    #[arg(long, value_name = "HOW", value_parser = |text: &str| Consistency::parse(text))]
+    consistency: Option<Consistency>,
+    /// With --servers, number of servers that can be lost at once without losing rows [default: 1, or 0 with one
+    /// server]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(0..=15))]
+    replicas: Option<u32>,
+    /// With --servers, format in which rows and their gradients travel: f32, f16 or int8 [default: f32]
+    #[arg(long, value_name = "FORMAT", value_parser = |text: &str| Format::parse(text))]
+    values: Option<Format>,
+    #[command(flatten)]
+    limits: LimitFlags,
+}
+
+impl Flags {
+    /// Whether any of them is given.
+    pub fn are_given(&self) -> bool {
+        self.servers.is_some() || self.refuse().is_err()
+    }
+
+    /// Returns the settings of rows on servers; none if every rank has the rows, or there are none.
+    ///
+    /// # Errors
+    /// If flags need one that is missing, or contradict each other.
+    pub fn resolve(
+        &self,
+        learned: Option<Learned>,
+        (ranks, learning_rate): (u32, f32),
+    ) -> Result<Option<ServerMode>> {
+        let Some(servers) = self.servers else { return self.refuse().map(|()| None) };
+        if learned.is_none() {
+            let error = anyhow!("--servers {servers} without rows that are trained");
+            let hint = "add --features learned:WIDTH, or leave it out: features of a file are read there";
+            return Err(hinted(error, hint));
+        }
+        let optimizer = Optimizer { rule: Rule::LazyAdam(AdamOptions::default()), learning_rate };
+        let flags = ServerFlags::of_parameter(
+            ROWS,
+            optimizer,
+            (servers, self.replicas),
+            (self.consistency, self.values),
+            self.limits.clone(),
+        );
+        flags.resolve(Size::Fixed(ranks))
+    }
+
+    fn refuse(&self) -> Result<()> {
+        let given = [
+            self.consistency.map(|value| format!("--consistency {value}")),
+            self.replicas.map(|value| format!("--replicas {value}")),
+            self.values.map(|value| format!("--values {value}")),
+            self.limits.flag(),
+        ];
+        match given.into_iter().flatten().next() {
+            None => Ok(()),
+            Some(flag) => {
+                Err(hinted(anyhow!("{flag} without servers"), "add --servers N, or leave it out"))
+            }
+        }
+    }
+}
+
+/// Starts the servers and the ranks on this machine, and returns the code to exit with.
+///
+/// # Errors
+/// If the job fails.
+pub fn launch(flags: &crate::place::Flags, mode: &ServerMode) -> Result<u8> {
+    mode.check_start()?;
+    let size = Size::Elastic { min: mode.ranks, max: mode.ranks };
+    let elastic = ElasticFlags::default().resolve(Some(size), flags)?;
+    let elastic = elastic.context("a job with servers is elastic")?;
+    let server_arguments = mode.server_arguments();
+    ranks::launch_elastic(
+        flags,
+        &Elastic { servers: mode.servers, server_arguments, ..elastic },
+    )
+}
+
+/// One rank of a job with servers.
+pub struct Member {
+    seat: Seat,
+    presence: Presence,
+    /// Place in the only epoch.
+    pub place: Place,
+}
+
+impl Member {
+    /// Joins the job, and meets the other ranks.
+    ///
+    /// # Errors
+    /// If the job refuses this process, or the ranks do not come in time.
+    pub fn join(
+        seat: Seat,
+        mode: &ServerMode,
+        settings: &link::Settings,
+    ) -> Result<(Member, Link)> {
+        let links = settings.of_job(settings.limit())?;
+        let options = Options::new(Authority::Saved, 1, WORLD_SIZE_MAX);
+        let presence = Presence::join(&seat, &links, options, mode.facts().collect())?;
+        let ranks = Some(mode.ranks);
+        let epoch = training::first_epoch(&presence, (&seat, ranks), settings.timeout())?;
+        let world = epoch.world(presence.id()).context("an epoch without this process")?;
+        let link = presence.meet(&epoch)?;
+        let link = link.context("the first epoch has ended before its ranks had met")?;
+        let (rank, world) = (world.rank().0, world.size() as u32);
+        let place = Place { rank, world, ..training::of_member(&seat) };
+        Ok((Member { seat, presence, place }, link))
+    }
+
+    /// Defines the table of rows, and waits for the servers.
+    ///
+    /// # Errors
+    /// If the job has another table, or the servers are not there in time.
+    pub fn rows(
+        &self,
+        mode: &ServerMode,
+        (vertices, columns): (u32, u32),
+        (seed, settings): (u64, &link::Settings),
+    ) -> Result<Rows> {
+        let (rows, width) = (vertices as usize, columns as usize);
+        let Beginning { limit, stream } = Beginning::of(width);
+        let table = Tabled {
+            name: ROWS.to_owned(),
+            rows,
+            width,
+            length: rows * width,
+            is_matrix: true,
+            initial: format!("uniform:{limit}"),
+            stream,
+        };
+        let definition = mode.definition(&[table], seed);
+        let client = Client::open(&self.seat, &definition, settings.timeout())?;
+        let row_bytes = size_of::<u64>() + mode.values.width(width);
+        Ok(Rows { client: Mutex::new(client), row_bytes: row_bytes as u64 })
+    }
+
+    /// Ends the job, whose servers no rank needs any more.
+    pub fn complete(&self) {
+        // Another rank may have reported it already.
+        let _ = self.presence.complete();
+    }
+}
+
+/// Rows on servers, as a rank uses them.
+#[derive(Debug)]
+pub struct Rows {
+    client: Mutex<Client>,
+    /// Bytes that a row's gradient takes on the network, with its number.
+    row_bytes: u64,
+}
+
+impl Rows {
+    fn client(&self) -> MutexGuard<'_, Client> {
+        self.client.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl ServedRows for Rows {
+    fn pull(&self, vertices: &[u32], out: &mut [f32]) -> Result<(), Error> {
+        let rows = numbers(vertices);
+        self.client().pull(&[(TABLE, &rows)], out).map_err(Error::exchange)
+    }
+
+    fn push(&self, vertices: &[u32], values: &[f32]) -> Result<u64, Error> {
+        let rows = numbers(vertices);
+        let gradient = Gradient { table: TABLE, rows: &rows, values };
+        self.client().push(&[gradient]).map_err(Error::exchange)?;
+        Ok(rows.len() as u64 * self.row_bytes)
+    }
+
+    fn all(&self) -> Result<Vec<f32>, Error> {
+        self.client().pull_all(TABLE).map_err(Error::exchange)
+    }
+}
+
+fn numbers(vertices: &[u32]) -> Vec<u64> {
+    vertices.iter().map(|vertex| u64::from(*vertex)).collect()
+}
