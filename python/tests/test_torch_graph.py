@@ -176,15 +176,43 @@ def test_features_have_any_dtype_and_may_be_absent():
         ({"input_nodes": torch.tensor([1, 1])}, "a vertex twice"),
         ({"input_nodes": torch.zeros(3, dtype=torch.bool)}, r"mask \[3\], expected \[60\]"),
         ({"input_nodes": torch.tensor([], dtype=torch.int64)}, "no vertices, expected at least 1"),
-        ({"num_neighbors": [-2]}, "num_neighbors has -2"),
-        ({"batch_size": 0}, "batch_size 0"),
+        ({"num_neighbors": [-2]}, "num_neighbors has -2, expected a whole number from -1 on"),
+        ({"num_neighbors": [2.5]}, "num_neighbors has 2.5, expected a whole number"),
+        ({"num_neighbors": "5,5"}, 'num_neighbors is "5,5", expected a list of whole numbers'),
+        ({"num_neighbors": 5}, "num_neighbors is 5, expected a list of whole numbers"),
+        ({"num_neighbors": iter([2])}, "num_neighbors is list_iterator, expected a list"),
+        ({"num_neighbors": [2**32]}, "expected a whole number from -1 to 4294967295"),
+        ({"batch_size": 0}, "batch_size 0, expected a whole number from 1 on"),
+        ({"batch_size": 2.5}, "batch_size 2.5, expected a whole number from 1 on"),
+        ({"batch_size": "256"}, 'batch_size "256", expected a whole number from 1 on'),
+        ({"batch_size": True}, "batch_size True, expected a whole number from 1 on"),
+        ({"threads": -1}, "threads -1, expected a whole number from 1 on"),
+        ({"threads": 10**9}, "threads 1000000000, expected a whole number from 1 to 1024"),
+        ({"seed": -1}, "seed -1, expected a whole number from 0 on"),
+        ({"shuffle": "no"}, 'shuffle is "no", expected True or False'),
+        ({"replace": 1}, "replace is 1, expected True or False"),
+        ({"features": "x"}, 'features is "x", expected SharedFeatures or None'),
+        ({"features": torch.ones(VERTICES, 3)}, r"features is Tensor torch.float32 \[60, 3\]"),
+        ({"cache": "lots"}, 'cache "lots", expected bytes, or such as "64MB"'),
+        ({"cache": 1.5}, "cache 1.5, expected bytes"),
+        ({"cache": f"{10**30}"}, "cache .*, expected bytes"),
+        ({"rank": "0", "world": 1}, 'rank "0", expected a whole number from 0 on'),
+        ({"rank": 0, "world": 0}, "world 0, expected a whole number from 1 on"),
+        ({"input_nodes": [1, 2]}, "input_nodes is list, expected Tensor"),
         ({"input_nodes": torch.tensor([1.9])}, "input_nodes of torch.float32, expected whole"),
+        ({"input_nodes": torch.tensor([1j])}, "input_nodes of torch.complex64, expected whole"),
+        ({"input_nodes": torch.tensor([[1], [2]])}, r"input_nodes is \[2, 1\], expected \[seeds\]"),
+        ({"bounds": 5}, "bounds is 5, expected a list of whole numbers"),
+        ({"bounds": [0, "x", 60]}, 'bounds has "x", expected a whole number'),
+        ({"bounds": [0, 0.5, 60]}, "bounds has 0.5, expected a whole number"),
         ({"bounds": [0, 30]}, r"bounds \[0, 30\], expected ascending numbers from 0 to 60"),
         ({"bounds": [0, 50, 40, 60]}, "expected ascending numbers from 0 to 60"),
+        ({"layout": ["edges"]}, "layout list, expected one of edges, blocks"),
         ({"layout": "tree"}, 'layout "tree", expected one of edges, blocks'),
         ({"rank": 3, "world": 2}, r"rank 3, expected ranks of 0\.\.2"),
         ({"weight_attr": "edge_weight"}, "the graph has no edge_weight"),
-        ({"weight_attr": "y"}, r"y is \[60\], expected a tensor \[400\]"),
+        ({"weight_attr": 5}, "weight_attr is 5, expected str or None"),
+        ({"weight_attr": "y"}, r"y is Tensor torch.int64 \[60\], expected a tensor \[400\]"),
         (
             {"weight_attr": "negative"},
             "weight of edge 0 is -1, expected a finite number of at least 0",
@@ -215,16 +243,93 @@ def test_edges_of_weight_zero_are_never_drawn(replace):
         assert torch.equal(found[: batch.batch_size], wanted)
 
 
-def test_a_bad_graph_is_named():
+def test_numbers_may_be_those_of_numpy_and_torch():
+    data, numpy = graph(), pytest.importorskip("numpy")
+    expected = [parts(batch) for batch in Loader(data, [3, 2], 8, shuffle=True, bounds=[0, 60])]
+    for make in (torch.tensor, numpy.array):
+        options = {"shuffle": numpy.bool_(True), "bounds": make([0, 60]), "seed": make(0)}
+        loader = Loader(data, make([3, 2]), make(8), **options)
+        assert [parts(batch) for batch in loader] == expected
+
+
+NO_EDGES = torch.zeros(2, 0, dtype=torch.int64)
+
+
+@pytest.mark.parametrize(
+    "change, message",
+    [
+        ({"edge_index": NO_EDGES + VERTICES}, None),
+        ({"edge_index": torch.tensor([[VERTICES], [0]])}, r"has vertex 60, expected 0\.\.60"),
+        ({"edge_index": torch.tensor([[0], [-1]])}, r"edge_index has vertex -1, expected 0\.\.60"),
+        ({"edge_index": None}, "edge_index is None, expected Tensor"),
+        ({"edge_index": [[0], [1]]}, "edge_index is list, expected Tensor"),
+        (
+            {"edge_index": NO_EDGES.float()},
+            r"torch.float32 \[2, 0\], expected torch.int64 \[2, edg",
+        ),
+        (
+            {"edge_index": NO_EDGES.view(0, 2)},
+            r"torch.int64 \[0, 2\], expected torch.int64 \[2, edg",
+        ),
+        ({"edge_index": NO_EDGES.to_sparse()}, "torch.sparse_coo, expected torch.strided"),
+        ({"x": "abc"}, 'x is "abc", expected Tensor'),
+        ({"x": torch.zeros(VERTICES)}, r"x is \[60\], expected \[vertices, features\]"),
+        ({"x": torch.tensor(1.0)}, r"x is \[\], expected \[vertices, features\]"),
+        ({"x": None}, "the graph has neither x nor num_nodes"),
+        ({"x": None, "num_nodes": 2.5}, "num_nodes 2.5, expected a whole number from 0 on"),
+        ({"x": None, "num_nodes": "5"}, 'num_nodes "5", expected a whole number from 0 on'),
+        ({"num_nodes": 59}, "num_nodes 59, expected 60, the number of rows of x"),
+    ],
+)
+def test_a_bad_graph_is_named(tmp_path, change, message):
+    from thinwire.torch.graph import save
+
     data = graph()
-    data.edge_index[0, 3] = VERTICES
-    with pytest.raises(InvalidError, match=r"edge_index has vertex 60, expected 0\.\.60"):
-        Loader(data, [2])
-    data.edge_index = data.edge_index.float()
-    with pytest.raises(
-        InvalidError, match=r"torch.float32 \[2, 400\], expected torch.int64 \[2, edges\]"
-    ):
-        Loader(data, [2])
+    vars(data).update(change)
+    for use in (lambda: Loader(data, [2]), lambda: save(data, tmp_path / "graph.tw")):
+        if message is None:
+            use()
+            continue
+        with pytest.raises(InvalidError, match=message):
+            use()
+
+
+@pytest.mark.parametrize(
+    "state, message",
+    [
+        ({}, "state has nothing, expected pass and step"),
+        ({"pass": 0}, "state has pass, expected pass and step"),
+        ([0, 1], "state is list, expected dict"),
+        ({"pass": "a", "step": 0}, 'pass "a", expected a whole number from 0 on'),
+        ({"pass": 0, "step": 1.5}, "step 1.5, expected a whole number from 0 on"),
+        ({"pass": -1, "step": 0}, "pass -1, expected a whole number from 0 on"),
+        ({"pass": 2**63, "step": 0}, "expected a whole number from 0 to 9223372036854775807"),
+        ({"pass": 0, "step": 60}, r"pass 0, step 60, expected steps of 0\.\.60"),
+    ],
+)
+def test_a_state_that_is_none_is_named(state, message):
+    with pytest.raises(InvalidError, match=message):
+        Loader(graph(), [2]).load_state_dict(state)
+
+
+@pytest.mark.parametrize(
+    "x, options, message",
+    [
+        ([1, 2], {}, "x is list, expected a tensor or rows of a file"),
+        (None, {}, "x is None, expected a tensor or rows of a file"),
+        (torch.ones(3, 2), {"host": 5}, "host is 5, expected str or None"),
+        (torch.ones(3, 2), {"timeout": "9"}, 'timeout "9" s, expected at least 2.0 s'),
+        (torch.ones(3, 2), {"timeout": 1}, "timeout 1 s, expected at least 2.0 s"),
+        (torch.ones(3, 2), {"timeout": float("nan")}, "timeout nan s, expected at least 2.0 s"),
+        (torch.ones(3, 2), {"timeout": float("inf")}, "timeout inf s, .* at most 1e\\+09 s"),
+        (torch.ones(3, 2), {}, "SharedFeatures needs ranks"),
+    ],
+)
+def test_features_that_cannot_be_shared_are_named(x, options, message):
+    from thinwire.torch.graph import SharedFeatures
+
+    with pytest.raises(InvalidError, match=message):
+        SharedFeatures(x, **options)
 
 
 def test_models_of_pyg_take_the_batches():
@@ -389,7 +494,7 @@ def test_a_file_keeps_weights_and_types(tmp_path):
         save(data, path)
     data.edge_weight = None
     data.node_type[5] = -2
-    with pytest.raises(InvalidError, match="type 4294967295 of vertex 5, expected below 65536"):
+    with pytest.raises(InvalidError, match="node_type is -2 at vertex 5, expected 0 to 65535"):
         save(data, path)
     del data.node_type
     save(data, path)
@@ -528,8 +633,125 @@ def test_files_that_are_no_parquet_are_named(tmp_path):
     parquet(path, src=[0], dst=[1])
     with pytest.raises(InvalidError, match="without a file of vertices, expected vertices=FILE"):
         read_parquet(path, labels="y")
-    with pytest.raises(InvalidError, match=r"columns src, expected those of source, dest"):
-        read_parquet(path, "src")
+    for columns, found in (("src", '"src"'), (5, "5"), ({"src": 1, "dst": 2}, "{.*}")):
+        with pytest.raises(InvalidError, match=f"columns {found}, expected those of source, dest"):
+            read_parquet(path, columns)
+    with pytest.raises(InvalidError, match="edges is 5, expected the path of a file"):
+        read_parquet(5)
+    with pytest.raises(InvalidError, match="vertices 2.5, expected a whole number from 0 on"):
+        read_parquet(path, vertices=2.5)
+    for features, message in (([], "features of no column"), (5, "features is 5, expected str")):
+        with pytest.raises(InvalidError, match=message):
+            read_parquet(path, vertices=path, features=features)
+
+
+def test_labels_below_zero_are_none(tmp_path):
+    from thinwire.torch.graph import StoredGraph, save
+
+    data = graph()
+    data.y = torch.arange(VERTICES) - 100
+    data.y[9] = 3
+    save(data, tmp_path / "graph.tw")
+    assert torch.equal(StoredGraph(tmp_path / "graph.tw").y, data.y.clamp(min=-1))
+
+
+def with_value(x, value):
+    x = x.clone()
+    x[5, 1] = value
+    return x
+
+
+ALL = torch.ones(VERTICES, dtype=torch.bool)
+
+
+@pytest.mark.parametrize(
+    "change, options, message",
+    [
+        ({"x": float("nan")}, {}, "x is nan at vertex 5, feature 1, expected a finite number"),
+        ({"x": float("inf")}, {"format": "int8"}, "x is inf at vertex 5, feature 1, expected a fi"),
+        (
+            {"x": torch.full((VERTICES, 2), -torch.inf).half()},
+            {},
+            "x is -inf at vertex 0, feature 0",
+        ),
+        (
+            {"x": torch.ones(VERTICES, 2, 2)},
+            {},
+            r"\[60, 2, 2\], expected float32 or float16 \[V, F\]",
+        ),
+        ({"y": torch.ones(VERTICES)}, {}, "y of torch.float32, expected whole numbers"),
+        ({"y": [1] * VERTICES}, {}, "y is list, expected Tensor"),
+        ({"y": torch.arange(9)}, {}, r"y is \[9\], expected \[60\]"),
+        ({"y": torch.arange(VERTICES) << 31}, {}, "y is 4294967296 at vertex 2, expected at most"),
+        ({"node_type": ALL.float()}, {}, "node_type of torch.float32, expected whole numbers"),
+        ({"train_mask": [True]}, {}, "train_mask is list, expected Tensor"),
+        ({"val_mask": ALL.int()}, {}, "val_mask is torch.int32, expected torch.bool"),
+        (
+            {"train_mask": ALL, "test_mask": ALL},
+            {},
+            "train_mask and test_mask have vertex 0, expec",
+        ),
+        ({}, {"bounds": 5}, "bounds is 5, expected a list of whole numbers"),
+        ({}, {"bounds": [0, 60.0]}, "bounds has 60.0, expected a whole number from 0 on"),
+        ({}, {"bounds": [0, 30]}, r"bounds \[0, 30\], expected ascending numbers from 0 to 60"),
+        ({}, {"format": ["f32"]}, "format list of torch.float32, expected one of f32, int8"),
+        (
+            {"x": None, "num_nodes": VERTICES},
+            {"format": "int8"},
+            'format "int8" of a graph without',
+        ),
+    ],
+)
+def test_graphs_that_no_file_has_are_named(tmp_path, change, options, message):
+    from thinwire.torch.graph import save
+
+    data = graph()
+    if isinstance(change.get("x"), float):
+        change = {"x": with_value(data.x, change["x"])}
+    vars(data).update(change)
+    with pytest.raises(InvalidError, match=message):
+        save(data, tmp_path / "graph.tw", **options)
+    assert not (tmp_path / "graph.tw").exists()
+
+
+@pytest.mark.parametrize(
+    "use, message",
+    [
+        (lambda file: file.rows(-1), "start -1, expected a whole number from 0 on"),
+        (lambda file: file.rows(0, 2.5), "end 2.5, expected a whole number from 0 on"),
+        (lambda file: file.rows(5, 2), r"rows 5\.\.2, expected rows of 0\.\.60"),
+        (lambda file: file.part("a"), 'part "a", expected a whole number from 0 on'),
+        (lambda file: file.part(2), "part 2 of 2"),
+        (
+            lambda file: file.rows().read("a"),
+            'index is "a", expected whole numbers, a slice or None',
+        ),
+        (lambda file: file.rows().read([0.5]), "index of torch.float32, expected whole numbers"),
+        (lambda file: file.rows().read(ALL), "index of torch.bool, expected whole numbers"),
+    ],
+)
+def test_rows_that_no_file_has_are_named(tmp_path, use, message):
+    _, file = stored(tmp_path / "graph.tw", torch.randn(VERTICES, 2), bounds=[0, 20, VERTICES])
+    with pytest.raises(InvalidError, match=message):
+        use(file)
+
+
+@pytest.mark.needs("torch_geometric")
+@pytest.mark.parametrize(
+    "change, message",
+    [
+        ({"graph": "x"}, 'graph is "x", expected StoredGraph'),
+        ({"features": "x"}, 'features is "x", expected SharedFeatures or None'),
+        ({"node_type": 5}, "node_type is 5, expected str or None"),
+        ({"edge_type": "to"}, 'edge_type is "to", expected tuple or None'),
+    ],
+)
+def test_stores_of_what_is_no_graph_are_named(tmp_path, change, message):
+    from thinwire.torch.graph.pyg import stores
+
+    _, file = stored(tmp_path / "graph.tw", torch.randn(VERTICES, 2))
+    with pytest.raises(InvalidError, match=message):
+        stores(**({"graph": file} | change))
 
 
 def test_files_that_are_none_are_named(tmp_path):
@@ -538,6 +760,13 @@ def test_files_that_are_none_are_named(tmp_path):
     path = tmp_path / "graph.tw"
     with pytest.raises(InvalidError, match=r"graph\.tw: cannot open"):
         StoredGraph(path)
+    with pytest.raises(InvalidError, match="is a folder, expected a file"):
+        StoredGraph(tmp_path)
+    for wrong in (5, None, [path]):
+        with pytest.raises(InvalidError, match="path is .*, expected the path of a file"):
+            StoredGraph(wrong)
+        with pytest.raises(InvalidError, match="path is .*, expected the path of a file"):
+            save(graph(), wrong)
     path.write_bytes(b"no graph")
     with pytest.raises(InvalidError, match=r"graph\.tw: 8 bytes, expected a header"):
         StoredGraph(path)

@@ -61,6 +61,7 @@ def test_dgl_that_is_missing_is_named():
     message = done.stderr.strip().splitlines()[-1]
     assert message.startswith("ImportError: thinwire.torch.graph.graphbolt needs DGL")
     assert "pip install dgl==2.1.0 torch==2.2.1" in message
+    assert "scipy pandas pydantic pyyaml" in message
 
 
 @pytest.fixture
@@ -98,7 +99,7 @@ def test_rows_are_those_of_a_tensor(stored, dtype):
 
 @needs_graphbolt
 def test_what_a_feature_cannot_do_is_named(stored):
-    from thinwire.torch.graph.graphbolt import Feature
+    from thinwire.torch.graph.graphbolt import Feature, sampling_graph
 
     data, file = stored
     feature = Feature(file)
@@ -106,8 +107,14 @@ def test_what_a_feature_cannot_do_is_named(stored):
         feature.update(torch.zeros(2, 5), torch.tensor([0, 1]))
     with pytest.raises(InvalidError, match=r"row 60, expected rows of 0\.\.60"):
         feature.read(torch.tensor([VERTICES]))
+    with pytest.raises(InvalidError, match="ids is list, expected Tensor or None"):
+        feature.read([1, 2])
     with pytest.raises(InvalidError, match=r"index of torch.bool, expected whole numbers"):
         feature.read(torch.ones(VERTICES, dtype=torch.bool))
+    with pytest.raises(InvalidError, match='source is "x", expected SharedFeatures or StoredGraph'):
+        Feature("x")
+    with pytest.raises(InvalidError, match="graph is None, expected StoredGraph"):
+        sampling_graph(None)
     with pytest.raises(InvalidError, match=r"x is \[60\], expected \[vertices, features\]"):
         Feature(data.x[:, 0])
 

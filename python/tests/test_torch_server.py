@@ -355,6 +355,30 @@ def follow(address):
         torch.testing.assert_close(model.weight, began - 0.1)
 
 
+@pytest.mark.parametrize(
+    "change, message",
+    [
+        ({"rows": "5"}, 'rows "5", expected a whole number from 1 on'),
+        ({"width": 2.5}, "width 2.5, expected a whole number from 1 on"),
+        ({"initial": 5}, "initial is 5, expected str"),
+        ({"optimizer": 5}, "optimizer is 5, expected str or None"),
+        ({"cache": "64 apples"}, 'cache "64 apples", expected bytes, or such as "64MB"'),
+        ({"staleness": -1}, "staleness -1, expected a whole number from 0 on"),
+        ({"staleness": "1"}, 'staleness "1", expected a whole number from 0 on'),
+        ({"ids": [1, 2]}, "ids of '' are list, expected torch.int64"),
+        ({"ids": 0.5}, "ids of '' are 0.5, expected torch.int64"),
+    ],
+)
+def test_what_is_no_embedding_is_named(change, message):
+    import thinwire
+    from thinwire.torch import ServerEmbedding
+
+    arguments = {"rows": ROWS, "width": WIDTH, "ids": None} | change
+    ids = arguments.pop("ids")
+    with pytest.raises(thinwire.InvalidError, match=message):
+        ServerEmbedding(**arguments)(ids)
+
+
 def test_rows_are_kept_for_some_steps_and_never_lack_own_gradients(ranks, tmp_path):
     job = Job(tmp_path)
     ranks(1, keep, arguments=[job.address])
@@ -370,8 +394,6 @@ def keep(address):
     for wrong in ("64 apples", "MB", "-1"):
         with pytest.raises(thinwire.InvalidError, match="expected bytes, or such as"):
             ServerEmbedding(ROWS, WIDTH, cache=wrong)
-    with pytest.raises(thinwire.InvalidError, match="staleness -1, expected 0 or more"):
-        ServerEmbedding(ROWS, WIDTH, cache=1000, staleness=-1)
     model = ServerEmbedding(ROWS, WIDTH, initial="zeros", values="f16", cache="64kB", staleness=1)
     assert model.served.cache_bytes == 64_000 and model.cache_stats == {}
     server = client(address)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
+from types import NoneType
 
 import numpy as np
 
 from thinwire._core import InvalidError
+from thinwire.arguments import INT64_MAX, UINT32_MAX, instance, shown, whole
 from thinwire.server.job import Gradient, ParameterServer, Table
 
 ROWS_AT_ONCE = 65_536
@@ -31,12 +33,13 @@ class ServedTable:
         staleness: int,
     ) -> None:
         """Checks the arguments. The table has no servers yet."""
-        if staleness < 0:
-            raise InvalidError(f"staleness {staleness}, expected 0 or more steps")
-        self.rows, self.width = rows, width
+        self.rows, self.width = whole("rows", rows, 1), whole("width", width, 1, UINT32_MAX)
+        instance("initial", initial, str)
+        instance("optimizer", optimizer, str, NoneType)
+        instance("values", values, str, NoneType)
         self.cache_bytes = None if cache is None else bytes_of(cache)
         self._initial, self._optimizer, self._values = initial, optimizer, values
-        self._staleness = staleness
+        self._staleness = whole("staleness", staleness)
         self._server: ParameterServer | None = None
         self.name, self._number = "", 0
         self._owed: list[tuple[np.ndarray, np.ndarray]] = []
@@ -113,9 +116,12 @@ def bytes_of(size: int | str) -> int:
 
     # Errors
 
-    InvalidError if the text is no size.
+    InvalidError if it is no size, or one that no memory has.
     """
     found = re.fullmatch(r"(\d+(?:\.\d+)?) ?([kMGT]?)(i?)B?", str(size))
-    if found is None or (found[3] and not found[2]):
-        raise InvalidError(f'cache "{size}", expected bytes, or such as "64MB" or "1.5GiB"')
-    return int(float(found[1]) * (1024 if found[3] else 1000) ** " kMGT".index(found[2] or " "))
+    if found is not None and not (found[3] and not found[2]):
+        unit = (1024 if found[3] else 1000) ** " kMGT".index(found[2] or " ")
+        found_bytes = float(found[1]) * unit
+        if found_bytes < INT64_MAX and (unit > 1 or found_bytes.is_integer()):
+            return int(found_bytes)
+    raise InvalidError(f'cache {shown(size)}, expected bytes, or such as "64MB" or "1.5GiB"')

@@ -8,12 +8,23 @@ from typing import Any
 
 import torch
 
+from thinwire import arguments
 from thinwire._core import GraphFile, InvalidError
-from thinwire.torch.graph.rows import Rows, on_cpu
+from thinwire.arguments import UINT32_MAX, instance, shown, whole, wholes
+from thinwire.torch.graph.rows import (
+    VERTICES_MAX,
+    Rows,
+    count_vertices,
+    integers,
+    on_cpu,
+    refuse,
+)
 from thinwire.torch.graph.topology import Topology, topology
 
 DTYPES = {"f32": torch.float32, "f16": torch.float16, "int8": torch.float32}
 """Dtypes that rows have in the formats of features."""
+MASKS = ("train_mask", "val_mask", "test_mask")
+CLASS_MAX, TYPE_MAX = UINT32_MAX - 1, 65_535
 
 
 def save(
@@ -26,40 +37,39 @@ def save(
     """Writes a graph to a file, which ranks open with `StoredGraph`.
 
     `data` is as for `Loader`. The file gets `edge_index`, without the order of its edges, `x` [V, F] of
-    float32 or float16, `y` (whole numbers [V], below 0 for none), `train_mask`, `val_mask` and
-    `test_mask`, of which a vertex has one, `edge_weight` [E], finite and 0 or more, and `node_type` (whole
-    numbers [V] from 0 on). `bounds` are the first vertices of parts, and the number of
-    vertices; `thinwire graph partition` makes parts with few edges between them. `format` is that of the
-    features: None for that of `x`, "int8" for a scale per row and a byte per value, of finite values.
+    finite float32 or float16, `y` (whole numbers [V]; below 0, such as -100, for none, which is -1 in the
+    file), `train_mask`, `val_mask` and `test_mask` (bool [V]), of which a vertex has one at most,
+    `edge_weight` [E], finite and 0 or more, and `node_type` (whole numbers [V], 0 to 65535). `bounds` are
+    the first vertices of parts, and the number of vertices; `thinwire graph partition` makes parts with few
+    edges between them. `format` is that of the features: None for that of `x`, "int8" for a scale per row
+    and a byte per value.
 
     # Errors
 
-    InvalidError for tensors of other shapes or dtypes, or a file that cannot be written.
+    InvalidError for tensors of other shapes, dtypes or values, or a file that cannot be written.
     """
-    x, y = getattr(data, "x", None), getattr(data, "y", None)
-    vertices = len(x) if x is not None else int(data.num_nodes)
-    graph = topology(data.edge_index, vertices)
+    path = arguments.path("path", path)
+    vertices, x = count_vertices(data), getattr(data, "x", None)
+    graph = topology(getattr(data, "edge_index", None), vertices)
     features = None
     if x is not None:
-        x = on_cpu("x", x.detach()).contiguous()
+        x = x.detach().contiguous()
         features = (x.data_ptr(), x.shape[-1], format_of(x, format))
+        check_finite(x)
+    elif format is not None:
+        raise InvalidError(f"format {shown(format)} of a graph without x, expected None")
+    y = column(data, "y", vertices)
     if y is not None:
-        y = y.to("cpu", torch.int64).contiguous()
-        check_rows("y", y, vertices)
+        refuse(y > CLASS_MAX, y, "y", f"at most {CLASS_MAX}", "at vertex")
     weights = weights_of(data, graph)
-    types = getattr(data, "node_type", None)
+    types = column(data, "node_type", vertices)
     if types is not None:
-        types = types.to("cpu", torch.int64).contiguous()
-        check_rows("node_type", types, vertices)
-    split = torch.zeros(vertices, dtype=torch.uint8)
-    for number, name in enumerate(("train_mask", "val_mask", "test_mask"), 1):
-        mask = getattr(data, name, None)
-        if mask is not None:
-            check_rows(name, mask, vertices)
-            split[mask.to("cpu", torch.bool)] = number
+        wrong = (types < 0) | (types > TYPE_MAX)
+        refuse(wrong, types, "node_type", f"0 to {TYPE_MAX}", "at vertex")
+    split = split_of(data, vertices)
     labels = None if y is None else y.data_ptr()
     uses = split.data_ptr() if split.any() else None
-    parts = None if bounds is None else list(bounds)
+    parts = None if bounds is None else checked_bounds(bounds, vertices)
     extras = [None if it is None else it.data_ptr() for it in (weights, types)]
     GraphFile.write(path, graph.core, features, labels, uses, parts, *extras)
 
@@ -75,9 +85,8 @@ def weights_of(data: Any, graph: Topology, name: str = "edge_weight") -> torch.T
     if weights is None:
         return None
     edges = graph.core.edges
-    if not torch.is_tensor(weights) or weights.shape != (edges,):
-        found = list(weights.shape) if torch.is_tensor(weights) else type(weights).__name__
-        raise InvalidError(f"{name} is {found}, expected a tensor [{edges}]")
+    if not torch.is_tensor(weights) or weights.shape != (edges,) or weights.is_complex():
+        raise InvalidError(f"{name} is {shown(weights)}, expected a tensor [{edges}] of weights")
     weights = on_cpu(name, weights.detach()).to(torch.float32)
     return (weights if graph.edges is None else weights[graph.edges]).contiguous()
 
@@ -92,17 +101,69 @@ def format_of(x: torch.Tensor, format: str | None) -> str:
     names = {torch.float32: "f32", torch.float16: "f16"}
     if x.dim() != 2 or x.dtype not in names:
         raise InvalidError(f"x is {x.dtype} {list(x.shape)}, expected float32 or float16 [V, F]")
-    name = format or names[x.dtype]
-    if DTYPES.get(name) != x.dtype:
-        known = ", ".join(name for name, dtype in DTYPES.items() if dtype == x.dtype)
-        raise InvalidError(f'format "{name}" of {x.dtype}, expected one of {known}')
+    name = names[x.dtype] if format is None else format
+    known = [name for name, dtype in DTYPES.items() if dtype == x.dtype]
+    if name not in known:
+        expected = f"expected one of {', '.join(known)}"
+        raise InvalidError(f"format {shown(name)} of {x.dtype}, {expected}")
     return name
 
 
+def check_finite(x: torch.Tensor) -> None:
+    """Refuses features that are not finite."""
+    # Unlike isfinite, this reads all rows once and allocates nothing.
+    if x.numel() and not all(end.isfinite() for end in torch.aminmax(x)):
+        vertex, column = (~x.isfinite()).nonzero()[0].tolist()
+        found = f"x is {x[vertex, column].item()} at vertex {vertex}, feature {column}"
+        raise InvalidError(f"{found}, expected a finite number")
+
+
+def column(data: Any, name: str, vertices: int) -> torch.Tensor | None:
+    """Returns a whole number per vertex, int64 [vertices]; None if there are none."""
+    found = getattr(data, name, None)
+    if found is None:
+        return None
+    check_rows(name, found, vertices)
+    return integers(name, found).cpu().contiguous()
+
+
 def check_rows(name: str, tensor: torch.Tensor, vertices: int) -> None:
-    """Refuses a tensor that is not [vertices]."""
-    if tensor.shape != (vertices,):
+    """Refuses what is no tensor [vertices]."""
+    if instance(name, tensor, torch.Tensor).shape != (vertices,):
         raise InvalidError(f"{name} is {list(tensor.shape)}, expected [{vertices}]")
+
+
+def split_of(data: Any, vertices: int) -> torch.Tensor:
+    """Returns the use of every vertex, uint8 [vertices]: the number of its mask from 1 on, or 0."""
+    split = torch.zeros(vertices, dtype=torch.uint8)
+    for number, name in enumerate(MASKS, 1):
+        mask = getattr(data, name, None)
+        if mask is None:
+            continue
+        check_rows(name, mask, vertices)
+        if mask.dtype != torch.bool:
+            raise InvalidError(f"{name} is {mask.dtype}, expected torch.bool")
+        mask = mask.cpu()
+        twice = mask & (split > 0)
+        if twice.any():
+            vertex = int(twice.int().argmax())
+            other = MASKS[int(split[vertex]) - 1]
+            raise InvalidError(f"{other} and {name} have vertex {vertex}, expected one of them")
+        split[mask] = number
+    return split
+
+
+def checked_bounds(bounds: Sequence[int], vertices: int) -> list[int]:
+    """Returns the bounds of parts.
+
+    # Errors
+
+    InvalidError if they leave out vertices, or are no whole numbers.
+    """
+    found = wholes("bounds", bounds)
+    if not found or found[0] != 0 or found[-1] != vertices or found != sorted(found):
+        raise InvalidError(f"bounds {found}, expected ascending numbers from 0 to {vertices}")
+    return found
 
 
 class StoredGraph:
@@ -121,6 +182,9 @@ class StoredGraph:
 
         InvalidError if there is no such file, or it is damaged.
         """
+        path = arguments.path("path", path)
+        if os.path.isdir(path):
+            raise InvalidError(f"{path} is a folder, expected a file (hint: thinwire graph import)")
         self._file = GraphFile(path)
         self.topology = Topology(self._file.graph(), None)
         self.num_nodes = self.topology.core.vertices
@@ -173,7 +237,8 @@ class StoredGraph:
         if name not in DTYPES:
             known = ", ".join(DTYPES)
             raise InvalidError(f"features have the format {name}, expected one of {known}")
-        end = self.num_nodes if end is None else end
+        start = whole("start", start, 0, VERTICES_MAX)
+        end = self.num_nodes if end is None else whole("end", end, 0, VERTICES_MAX)
         like = torch.empty(0, columns, dtype=DTYPES[name])
         return Rows(like, self._file.rows(start, end), name if name == "int8" else None)
 
@@ -184,7 +249,7 @@ class StoredGraph:
 
         InvalidError if there is no such part.
         """
-        if not 0 <= number < len(self.bounds) - 1:
-            parts = max(len(self.bounds) - 1, 0)
+        number, parts = whole("part", number), max(len(self.bounds) - 1, 0)
+        if number >= parts:
             raise InvalidError(f"part {number} of {parts} (hint: thinwire graph partition)")
         return self.rows(self.bounds[number], self.bounds[number + 1])

@@ -9,6 +9,7 @@ ahead itself, and has a cache.
 
 from __future__ import annotations
 
+from types import NoneType
 from typing import Any
 
 import torch
@@ -18,12 +19,14 @@ try:
 except (ImportError, FileNotFoundError) as error:  # the latter with another PyTorch
     raise ImportError(
         f"thinwire.torch.graph.graphbolt needs DGL ({error}) "
-        "(hint: pip install dgl==2.1.0 torch==2.2.1 torchdata==0.7.1 'numpy<2')"
+        "(hint: pip install dgl==2.1.0 torch==2.2.1 torchdata==0.7.1 'numpy<2' scipy pandas pydantic "
+        "pyyaml)"
     ) from None
 
 from thinwire._core import InvalidError
+from thinwire.arguments import instance
 from thinwire.torch.graph.file import StoredGraph
-from thinwire.torch.graph.rows import Rows, numbers_of, rows_of_tensor
+from thinwire.torch.graph.rows import Rows, rows_of_tensor
 from thinwire.torch.graph.shared import SharedFeatures
 
 Source = SharedFeatures | StoredGraph | Rows | torch.Tensor
@@ -48,6 +51,7 @@ def sampling_graph(graph: StoredGraph) -> graphbolt.FusedCSCSamplingGraph:
 
     Edges have "edge_weight" if the graph has weights, for `prob_name`.
     """
+    instance("graph", graph, StoredGraph)
     weights = None if graph.edge_weight is None else {"edge_weight": graph.edge_weight}
     return graphbolt.fused_csc_sampling_graph(*graph.columns(), edge_attributes=weights)
 
@@ -73,7 +77,7 @@ class Feature(graphbolt.Feature):
 
         InvalidError for a vertex that does not exist; PeerError if a rank does not answer.
         """
-        read = self._rows.read(numbers_of(ids, self._rows.source.rows))
+        read = self._rows.read(instance("ids", ids, torch.Tensor, NoneType))
         return read if ids is None else read.to(ids.device)
 
     def size(self) -> torch.Size:
@@ -102,7 +106,4 @@ def rows_of(source: Source) -> Rows:
         return source.rows()
     if isinstance(source, SharedFeatures):
         return source.rows
-    if not isinstance(source, Rows):
-        kind = type(source).__name__
-        raise InvalidError(f"source is {kind}, expected SharedFeatures, StoredGraph or a tensor")
-    return source
+    return instance("source", source, SharedFeatures, StoredGraph, Rows, torch.Tensor)

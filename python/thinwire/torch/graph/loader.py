@@ -5,23 +5,33 @@ from __future__ import annotations
 import copy
 import json
 from collections.abc import Iterator, Sequence
-from types import SimpleNamespace
+from types import NoneType, SimpleNamespace
 from typing import Any
 
 import torch
 import torch.distributed
 
 from thinwire._core import GraphBatch, GraphLoader, InvalidError
+from thinwire.arguments import UINT32_MAX, flag, instance, shown, whole, wholes
 from thinwire.server.table import bytes_of
 from thinwire.torch.graph.blocks import blocks_of, edges_of
-from thinwire.torch.graph.file import StoredGraph, weights_of
-from thinwire.torch.graph.rows import Rows, on_cpu, rows_of_data
+from thinwire.torch.graph.file import StoredGraph, checked_bounds, weights_of
+from thinwire.torch.graph.rows import (
+    Rows,
+    check_vertices,
+    count_vertices,
+    integers,
+    on_cpu,
+    rows_of_data,
+)
 from thinwire.torch.graph.shared import SharedFeatures
 from thinwire.torch.graph.topology import Topology, topology
 
 LAYOUTS = ("edges", "blocks")
 OWN = ("edge_index", "x", "num_nodes")
 """Attributes of the data that the loader makes itself."""
+THREADS_MAX = 1024
+STATE = ("pass", "step")
 
 
 class Batch(SimpleNamespace):
@@ -59,7 +69,7 @@ class Loader:
         features: Features of all vertices that the ranks share, in place of `data.x`.
         cache: Most bytes of a cache, such as "1GB", before shared features or an `x` that is a mapped file.
             It holds what the next batches use. None reads every batch's rows.
-        threads: Number of sampling threads; None for one per core.
+        threads: Number of sampling threads, up to 1024; None for one per core.
         rank, world: This rank and the number of ranks; None asks `torch.distributed`.
     """
 
@@ -82,35 +92,37 @@ class Loader:
         rank: int | None = None,
         world: int | None = None,
     ) -> None:
-        """Creates the loader; its threads start with the first pass."""
+        """Creates the loader; its threads start with the first pass.
+
+        # Errors
+
+        InvalidError for arguments of another kind, or that do not fit the graph.
+        """
         if layout not in LAYOUTS:
-            raise InvalidError(f'layout "{layout}", expected one of {", ".join(LAYOUTS)}')
-        if batch_size < 1:
-            raise InvalidError(f"batch_size {batch_size}, expected 1 or more")
-        for fan_out in num_neighbors:
-            if fan_out < -1:
-                raise InvalidError(
-                    f"num_neighbors has {fan_out}, expected -1 for all, or 0 and more"
-                )
+            raise InvalidError(f"layout {shown(layout)}, expected one of {', '.join(LAYOUTS)}")
+        fan_outs = wholes("num_neighbors", num_neighbors, -1, UINT32_MAX)
+        instance("features", features, SharedFeatures, NoneType)
+        instance("weight_attr", weight_attr, str, NoneType)
         self.data = data
         self._vertices = count_vertices(data) if features is None else len(features)
         stored = isinstance(data, StoredGraph)
-        self._topology = data.topology if stored else topology(data.edge_index, self._vertices)
+        edges = getattr(data, "edge_index", None)
+        self._topology = data.topology if stored else topology(edges, self._vertices)
         self._rows = rows_for(data, features, self._vertices)
         self._weights = named_weights(data, weight_attr, self._topology)
         self._seeds = seeds(input_nodes, self._vertices)
         if rank is None or world is None:
             rank, world = distributed(rank, world)
         self._options = {
-            "fan_outs": [None if fan_out == -1 else fan_out for fan_out in num_neighbors],
-            "replace": replace,
+            "fan_outs": [None if fan_out == -1 else fan_out for fan_out in fan_outs],
+            "replace": flag("replace", replace),
             "blocks": layout == "blocks",
-            "batch": batch_size,
-            "shuffle": shuffle,
-            "seed": seed,
-            "rank": rank,
-            "ranks": world,
-            "threads": threads or 0,
+            "batch": whole("batch_size", batch_size, 1, UINT32_MAX),
+            "shuffle": flag("shuffle", shuffle),
+            "seed": whole("seed", seed, 0, 2**64 - 1),
+            "rank": whole("rank", rank, 0, UINT32_MAX),
+            "ranks": whole("world", world, 1, UINT32_MAX),
+            "threads": 0 if threads is None else whole("threads", threads, 1, THREADS_MAX),
             "bounds": None if bounds is None else checked_bounds(bounds, self._vertices),
             "cache": None if cache is None else (bytes_of(cache), "foreseen"),
         }
@@ -154,12 +166,13 @@ class Loader:
 
         InvalidError if there is no such position.
         """
-        position = (int(state["pass"]), int(state["step"]))
-        if position[0] < 0 or not 0 <= position[1] < len(self):
-            raise InvalidError(
-                f"pass {position[0]}, step {position[1]}, expected steps of 0..{len(self)}"
-            )
-        self._next = position
+        if set(instance("state", state, dict)) != set(STATE):
+            found = ", ".join(map(str, state)) or "nothing"
+            raise InvalidError(f"state has {found}, expected {' and '.join(STATE)}")
+        number, step = (whole(name, state[name]) for name in STATE)
+        if step >= len(self):
+            raise InvalidError(f"pass {number}, step {step}, expected steps of 0..{len(self)}")
+        self._next = (number, step)
 
     def _start(self, position: tuple[int, int]) -> GraphLoader:
         options = {**self._options, "pass": position[0], "step": position[1]}
@@ -216,29 +229,6 @@ class Loader:
         return made
 
 
-def count_vertices(data: Any) -> int:
-    """Returns the number of vertices of a graph."""
-    x, count = getattr(data, "x", None), getattr(data, "num_nodes", None)
-    if x is not None:
-        return len(x)
-    if count is not None:
-        return int(count)
-    raise InvalidError("the graph has neither x nor num_nodes, expected one of them")
-
-
-def checked_bounds(bounds: Sequence[int], vertices: int) -> list[int]:
-    """Returns the bounds of parts.
-
-    # Errors
-
-    InvalidError if they leave out vertices.
-    """
-    found = [int(bound) for bound in bounds]
-    if not found or found[0] != 0 or found[-1] != vertices or found != sorted(found):
-        raise InvalidError(f"bounds {found}, expected ascending numbers from 0 to {vertices}")
-    return found
-
-
 def rows_for(data: Any, features: SharedFeatures | None, vertices: int) -> Rows:
     """Returns the rows that a loader reads."""
     if features is not None:
@@ -269,22 +259,17 @@ def seeds(input_nodes: torch.Tensor | None, vertices: int) -> torch.Tensor:
     """Returns the vertices of a mask or list, int64."""
     if input_nodes is None:
         return torch.arange(vertices)
-    if input_nodes.is_floating_point():
-        raise InvalidError(f"input_nodes of {input_nodes.dtype}, expected whole numbers or bool")
-    if input_nodes.dtype == torch.bool:
-        if input_nodes.shape != (vertices,):
-            raise InvalidError(
-                f"input_nodes is a mask {list(input_nodes.shape)}, expected [{vertices}]"
-            )
-        found = input_nodes.nonzero().view(-1)
-    else:
-        found = input_nodes.to(torch.int64).view(-1)
-    found = on_cpu("input_nodes", found).contiguous()
+    found, shape = on_cpu("input_nodes", input_nodes), list(input_nodes.shape)
+    if found.dtype == torch.bool:
+        if shape != [vertices]:
+            raise InvalidError(f"input_nodes is a mask {shape}, expected [{vertices}]")
+        found = found.nonzero().view(-1)
+    elif len(shape) != 1:
+        raise InvalidError(f"input_nodes is {shape}, expected [seeds] (hint: tensor.view(-1))")
+    found = integers("input_nodes", found).contiguous()
     if len(found) == 0:
         raise InvalidError("input_nodes has no vertices, expected at least 1")
-    if not 0 <= int(found.min()) <= int(found.max()) < vertices:
-        wrong = int(found.min()) if int(found.min()) < 0 else int(found.max())
-        raise InvalidError(f"input_nodes has vertex {wrong}, expected 0..{vertices}")
+    check_vertices("input_nodes", found, vertices)
     if len(found.unique()) != len(found):
         raise InvalidError(
             "input_nodes has a vertex twice, expected each once (hint: tensor.unique())"

@@ -12,7 +12,10 @@ import pyarrow.compute
 import pyarrow.parquet
 import torch
 
+from thinwire import arguments
 from thinwire._core import InvalidError
+from thinwire.arguments import instance, shown
+from thinwire.torch.graph.rows import VERTICES_MAX, refuse
 
 
 def read_parquet(
@@ -41,9 +44,11 @@ def read_parquet(
     InvalidError if a file cannot be read, lacks a column, or has a value that is no vertex, weight, feature
     or class; the message has the column and the row, from 0 on.
     """
-    if isinstance(columns, str) or len(columns) not in (2, 3):
+    edges = arguments.path("edges", edges)
+    if not isinstance(columns, (list, tuple)) or len(columns) not in (2, 3):
+        found = shown(columns) if isinstance(columns, str) else columns
         raise InvalidError(
-            f"columns {columns}, expected those of source, destination and perhaps weight"
+            f"columns {found}, expected those of source, destination and perhaps weight"
         )
     ends = torch.stack([whole(read(edges, name), f"{edges}: {name}") for name in columns[:2]])
     data = SimpleNamespace(edge_index=ends)
@@ -51,17 +56,20 @@ def read_parquet(
         data.edge_weight = numbers(read(edges, columns[2]), f"{edges}: {columns[2]}")
         refuse(data.edge_weight < 0, data.edge_weight, f"{edges}: {columns[2]}", "0 and more")
     found = int(ends.max()) + 1 if ends.numel() else 0
-    of_vertices = vertices is not None and not isinstance(vertices, int)
+    of_vertices = isinstance(vertices, (str, bytes, os.PathLike))
     if (features is not None or labels is not None) and not of_vertices:
         raise InvalidError("features and labels without a file of vertices, expected vertices=FILE")
     if of_vertices:
+        vertices = arguments.path("vertices", vertices)
         data.num_nodes = opened(vertices).metadata.num_rows
         if features is not None:
             data.x = matrix(vertices, features)
         if labels is not None:
             data.y = classes(read(vertices, labels), f"{vertices}: {labels}")
     else:
-        data.num_nodes = found if vertices is None else vertices
+        data.num_nodes = found
+        if vertices is not None:
+            data.num_nodes = arguments.whole("vertices", vertices, 0, VERTICES_MAX)
     if found > data.num_nodes:
         raise InvalidError(f"{edges} has vertex {found - 1}, expected 0..{data.num_nodes}")
     return data
@@ -92,13 +100,6 @@ def refuse_nulls(column: pyarrow.ChunkedArray, place: str) -> None:
     if column.null_count:
         row = pyarrow.compute.index(column.is_null(), True).as_py()
         raise InvalidError(f"{place} has no value in row {row}")
-
-
-def refuse(wrong: torch.Tensor, values: torch.Tensor, place: str, expected: str) -> None:
-    """Refuses the first value that is wrong."""
-    if wrong.any():
-        row = int(wrong.int().argmax())
-        raise InvalidError(f"{place} is {values[row].item()} in row {row}, expected {expected}")
 
 
 def as_int64(column: pyarrow.ChunkedArray, place: str) -> torch.Tensor:
@@ -141,6 +142,8 @@ def numbers(column: pyarrow.ChunkedArray, place: str) -> torch.Tensor:
 
 def matrix(path: Any, features: str | Sequence[str]) -> torch.Tensor:
     """Returns features, float32 [V, F]."""
+    if not instance("features", features, str, list, tuple):
+        raise InvalidError("features of no column, expected at least 1")
     if not isinstance(features, str):
         return torch.stack([numbers(read(path, name), f"{path}: {name}") for name in features], 1)
     column, place = read(path, features), f"{path}: {features}"

@@ -8,6 +8,7 @@ itself, and has a cache.
 
 from __future__ import annotations
 
+from types import NoneType
 from typing import Any
 
 import torch
@@ -20,8 +21,10 @@ except ImportError as error:
         f"thinwire.torch.graph.pyg needs PyG ({error}) (hint: pip install torch-geometric)"
     ) from None
 
+from thinwire._core import InvalidError
+from thinwire.arguments import instance
 from thinwire.torch.graph.file import StoredGraph
-from thinwire.torch.graph.rows import Rows, numbers_of
+from thinwire.torch.graph.rows import Rows, check_vertices, numbers_of
 from thinwire.torch.graph.shared import SharedFeatures
 
 
@@ -36,7 +39,17 @@ def stores(
 
     Vertices have `x`, from `features` or else from the graph's file, and `y` if the file has labels.
     Without types batches are `Data`; with types they are `HeteroData`.
+
+    # Errors
+
+    InvalidError for arguments of another kind, and features of another number of vertices.
     """
+    instance("graph", graph, StoredGraph)
+    instance("features", features, SharedFeatures, NoneType)
+    instance("node_type", node_type, str, NoneType)
+    instance("edge_type", edge_type, tuple, NoneType)
+    if features is not None and len(features) != graph.num_nodes:
+        raise InvalidError(f"features of {len(features)} vertices, expected {graph.num_nodes}")
     rows = graph.rows() if features is None else features.rows
     return Features(rows, graph.y, node_type), Topology(graph, edge_type)
 
@@ -59,10 +72,13 @@ class Features(FeatureStore):
     def _get_tensor(self, attr: TensorAttr) -> torch.Tensor | None:
         if attr.group_name != self._type or attr.attr_name not in ("x", "y"):
             return None
-        numbers = numbers_of(attr.index, self._rows.source.rows)
         if attr.attr_name == "x":
-            return self._rows.read(numbers)
-        return None if self._y is None else self._y[numbers]
+            return self._rows.read(attr.index)
+        if self._y is None:
+            return None
+        numbers = numbers_of(attr.index, len(self._y))
+        check_vertices("index", numbers, len(self._y))
+        return self._y[numbers]
 
     def _get_tensor_size(self, attr: TensorAttr) -> tuple[int, ...] | None:
         if attr.attr_name == "x" and self._rows.like is not None:

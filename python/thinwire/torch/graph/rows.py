@@ -16,6 +16,9 @@ from thinwire._core import (
     decode_rows,
     encode_rows,
 )
+from thinwire.arguments import UINT32_MAX, instance, shown, whole
+
+VERTICES_MAX = UINT32_MAX - 1
 
 
 class Rows(NamedTuple):
@@ -52,8 +55,8 @@ class Rows(NamedTuple):
         memory.batch = batch  # keeps it as long as the tensor's storage does
         return torch.frombuffer(memory, dtype=self.like.dtype).view(shape)
 
-    def read(self, numbers: torch.Tensor) -> torch.Tensor:
-        """Returns the rows of vertices, whole numbers [rows], in their order.
+    def read(self, index: Any) -> torch.Tensor:
+        """Returns the rows of vertices in the order of the index, which is as for `numbers_of`.
 
         # Errors
 
@@ -61,7 +64,7 @@ class Rows(NamedTuple):
         """
         if self.like is None:
             raise InvalidError("the graph has no features")
-        numbers = numbers.to("cpu", torch.int64).contiguous().view(-1)
+        numbers = numbers_of(index, self.source.rows).to("cpu").contiguous()
         shape = (len(numbers), *self.like.shape[1:])
         raw = torch.empty(len(numbers), self.source.width, dtype=torch.uint8)
         self.source.read((numbers.data_ptr(), len(numbers)), raw.data_ptr())
@@ -83,17 +86,48 @@ def rows_of_tensor(x: torch.Tensor, format: str | None = None) -> Rows:
 
     InvalidError for another shape or format, or a tensor that is not on the CPU.
     """
-    x = on_cpu("x", x.detach()).contiguous()
-    if x.dim() < 2 or row_bytes(x) == 0:
-        raise InvalidError(f"x is {list(x.shape)}, expected [vertices, features]")
+    x = checked_features(x).detach().contiguous()
     if format is None:
         return Rows(x[:0], RowSource.of_memory(x.data_ptr(), len(x), row_bytes(x), x))
     if format != "int8":
-        raise InvalidError(f'format "{format}", expected "int8", or None for that of x')
+        raise InvalidError(f'format {shown(format)}, expected "int8", or None for that of x')
     x = x.float()
     return Rows(
         x[:0].clone(), encode_rows(x.data_ptr(), len(x), math.prod(x.shape[1:]), format), format
     )
+
+
+def checked_features(x: torch.Tensor) -> torch.Tensor:
+    """Returns the features of vertices.
+
+    # Errors
+
+    InvalidError for what is no tensor [vertices, ...] on the CPU.
+    """
+    x = on_cpu("x", x)
+    if x.dim() < 2 or row_bytes(x) == 0:
+        raise InvalidError(f"x is {list(x.shape)}, expected [vertices, features]")
+    return x
+
+
+def count_vertices(data: Any) -> int:
+    """Returns the number of vertices of a graph.
+
+    # Errors
+
+    InvalidError if it has neither `x` nor `num_nodes`, or they contradict each other.
+    """
+    x, count = getattr(data, "x", None), getattr(data, "num_nodes", None)
+    if count is not None:
+        count = whole("num_nodes", count, 0, VERTICES_MAX)
+    if x is None:
+        if count is None:
+            raise InvalidError("the graph has neither x nor num_nodes, expected one of them")
+        return count
+    rows = len(checked_features(x))
+    if count not in (None, rows):
+        raise InvalidError(f"num_nodes {count}, expected {rows}, the number of rows of x")
+    return rows
 
 
 def rows_of_data(data: Any, vertices: int) -> Rows:
@@ -111,16 +145,49 @@ def numbers_of(index: Any, count: int) -> torch.Tensor:
 
     # Errors
 
-    InvalidError for a mask or fractions.
+    InvalidError for a mask, fractions, and what is no number.
     """
     if index is None:
         return torch.arange(count)
-    if isinstance(index, slice):
-        return torch.arange(count)[index]
-    numbers = torch.as_tensor(index)
-    if numbers.dtype == torch.bool or numbers.is_floating_point():
-        raise InvalidError(f"index of {numbers.dtype}, expected whole numbers, a slice or None")
-    return numbers.view(-1)
+    expected = "expected whole numbers, a slice or None"
+    try:
+        numbers = torch.arange(count)[index] if isinstance(index, slice) else torch.as_tensor(index)
+    except (TypeError, ValueError, RuntimeError):
+        raise InvalidError(f"index is {shown(index)}, {expected}") from None
+    if numbers.dtype == torch.bool:
+        raise InvalidError(f"index of {numbers.dtype}, {expected}")
+    return integers("index", numbers).view(-1)
+
+
+def integers(name: str, tensor: torch.Tensor) -> torch.Tensor:
+    """Returns whole numbers as int64.
+
+    # Errors
+
+    InvalidError for numbers of another kind.
+    """
+    if tensor.is_floating_point() or tensor.is_complex():
+        raise InvalidError(f"{name} of {tensor.dtype}, expected whole numbers")
+    return tensor.to(torch.int64)
+
+
+def check_vertices(name: str, numbers: torch.Tensor, vertices: int) -> None:
+    """Refuses numbers that are no vertices."""
+    if numbers.numel():
+        least, most = (int(end) for end in torch.aminmax(numbers))
+        if least < 0 or most >= vertices:
+            wrong = least if least < 0 else most
+            raise InvalidError(f"{name} has vertex {wrong}, expected 0..{vertices}")
+
+
+def refuse(
+    wrong: torch.Tensor, values: torch.Tensor, name: str, expected: str, place: str = "in row"
+) -> None:
+    """Refuses the first value that is wrong."""
+    if wrong.any():
+        row = int(wrong.int().argmax())
+        found = values[row].item()
+        raise InvalidError(f"{name} is {found} {place} {row}, expected {expected}")
 
 
 def row_bytes(rows: torch.Tensor) -> int:
@@ -133,8 +200,10 @@ def on_cpu(name: str, tensor: torch.Tensor) -> torch.Tensor:
 
     # Errors
 
-    InvalidError if it is not in the machine's memory.
+    InvalidError if it is no tensor, sparse, or not in the machine's memory.
     """
+    if instance(name, tensor, torch.Tensor).layout != torch.strided:
+        raise InvalidError(f"{name} is {tensor.layout}, expected torch.strided")
     if tensor.device.type != "cpu":
         hint = "hint: move batches, not the graph"
         raise InvalidError(f"{name} is on {tensor.device}, expected cpu ({hint})")

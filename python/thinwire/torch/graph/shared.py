@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import secrets
+from numbers import Real
+from types import NoneType
 
 import torch
 import torch.distributed
 
 from thinwire._core import InvalidError, RowServer, RowSource
+from thinwire.arguments import instance, shown
 from thinwire.torch.graph.rows import Rows, rows_of_tensor
 from thinwire.torch.group import master, own_address
 
-TIMEOUT_S_MIN = 2.0
+TIMEOUT_S_MIN, TIMEOUT_S_MAX = 2.0, 1e9
 
 
 class SharedFeatures:
@@ -48,15 +51,20 @@ class SharedFeatures:
         InvalidError if ranks have rows of other shapes or dtypes, or for a short timeout; PeerError if a
         rank does not answer.
         """
-        if not timeout >= TIMEOUT_S_MIN:
-            raise InvalidError(f"timeout {timeout} s, expected at least {TIMEOUT_S_MIN} s")
+        if not (isinstance(timeout, Real) and TIMEOUT_S_MIN <= timeout <= TIMEOUT_S_MAX):
+            expected = f"expected at least {TIMEOUT_S_MIN} s, at most {TIMEOUT_S_MAX:.0e} s"
+            raise InvalidError(f"timeout {shown(timeout)} s, {expected}")
+        instance("host", host, str, NoneType)
+        if not isinstance(x, (torch.Tensor, Rows)):
+            hint = "hint: torch.as_tensor, StoredGraph.part"
+            raise InvalidError(f"x is {shown(x)}, expected a tensor or rows of a file ({hint})")
         if not (torch.distributed.is_available() and torch.distributed.is_initialized()):
             raise InvalidError(
                 "SharedFeatures needs ranks (hint: torch.distributed.init_process_group)"
             )
         if format is not None and not isinstance(x, torch.Tensor):
             hint = "hint: thinwire graph import --format"
-            raise InvalidError(f'format "{format}" of rows that have one, {x.about} ({hint})')
+            raise InvalidError(f"format {shown(format)} of rows that have one, {x.about} ({hint})")
         own = rows_of_tensor(x, format) if isinstance(x, torch.Tensor) else x
         if own.like is None:
             raise InvalidError("a graph without features has nothing to share")

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import torch
 
 from thinwire._core import Graph, InvalidError
-from thinwire.torch.graph.rows import on_cpu
+from thinwire.torch.graph.rows import check_vertices, on_cpu
 
 
 class Topology(NamedTuple):
@@ -30,15 +30,12 @@ def topology(edge_index: torch.Tensor, vertices: int) -> Topology:
     InvalidError for another shape, dtype or device, or an edge with a vertex that is not in
     0..vertices.
     """
+    edge_index = on_cpu("edge_index", edge_index)
     if edge_index.dtype != torch.int64 or edge_index.dim() != 2 or edge_index.shape[0] != 2:
         raise InvalidError(
             f"edge_index is {edge_index.dtype} {list(edge_index.shape)}, expected torch.int64 [2, edges]"
         )
-    edge_index = on_cpu("edge_index", edge_index)
-    if edge_index.numel():
-        for vertex in (int(edge_index.min()), int(edge_index.max())):
-            if not 0 <= vertex < vertices:
-                raise InvalidError(f"edge_index has vertex {vertex}, expected 0..{vertices}")
+    check_vertices("edge_index", edge_index, vertices)
     sources, destinations = edge_index
     destinations, edges = torch.sort(destinations, stable=True)
     sources = sources[edges].contiguous()

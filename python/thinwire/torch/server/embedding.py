@@ -12,6 +12,7 @@ import torch
 from torch.nn import functional
 
 from thinwire._core import InvalidError
+from thinwire.arguments import shown
 from thinwire.server.table import ServedTable
 
 
@@ -87,7 +88,7 @@ class ServerEmbedding(torch.nn.Module):
         leaf.grad = None
 
     def _checked(self, ids: torch.Tensor) -> torch.Tensor:
-        if ids.dtype not in (torch.int64, torch.int32):
-            name = self.served.name
-            raise InvalidError(f"ids of '{name}' are {ids.dtype}, expected torch.int64")
+        if not isinstance(ids, torch.Tensor) or ids.dtype not in (torch.int64, torch.int32):
+            found = ids.dtype if isinstance(ids, torch.Tensor) else shown(ids)
+            raise InvalidError(f"ids of '{self.served.name}' are {found}, expected torch.int64")
         return ids.long()

@@ -1,0 +1,99 @@
+"""Checks of arguments for all frameworks: a value of another kind is refused in one line."""
+
+from __future__ import annotations
+
+import json
+import numbers
+import operator
+import os
+from collections.abc import Sequence
+from typing import Any
+
+import numpy
+
+from thinwire._core import InvalidError
+
+UINT32_MAX = 2**32 - 1
+INT64_MAX = 2**63 - 1
+SHOWN_MAX = 40
+"""Largest number of characters of a text in a message."""
+
+
+def shown(value: Any) -> str:
+    """Returns a value as messages show it: numbers and texts themselves, tensors and arrays by dtype and
+    shape, others by their type."""
+    if isinstance(value, str):
+        return json.dumps(value[:SHOWN_MAX], ensure_ascii=False)
+    if value is None or isinstance(value, numbers.Number):
+        return str(value)
+    if hasattr(value, "dtype") and hasattr(value, "shape"):
+        return f"{type(value).__name__} {value.dtype} {list(value.shape)}"
+    return type(value).__name__
+
+
+def instance(name: str, value: Any, *kinds: type) -> Any:
+    """Returns a value of one of these types.
+
+    # Errors
+
+    InvalidError for another type.
+    """
+    if not isinstance(value, kinds):
+        expected = " or ".join(kind.__name__ for kind in kinds).replace("NoneType", "None")
+        raise InvalidError(f"{name} is {shown(value)}, expected {expected}")
+    return value
+
+
+def flag(name: str, value: Any) -> bool:
+    """Returns True or False.
+
+    # Errors
+
+    InvalidError for any other value.
+    """
+    if not isinstance(value, (bool, numpy.bool_)):
+        raise InvalidError(f"{name} is {shown(value)}, expected True or False")
+    return bool(value)
+
+
+def whole(name: str, value: Any, least: int = 0, most: int = INT64_MAX) -> int:
+    """Returns a whole number from `least` to `most`.
+
+    # Errors
+
+    InvalidError for a number outside of these, and for fractions, booleans, texts and others.
+    """
+    try:
+        found = None if isinstance(value, bool) else operator.index(value)
+    except TypeError:
+        found = None
+    if found is None or not least <= found <= most:
+        end = f"to {most}" if found is not None and found > most else "on"
+        raise InvalidError(f"{name} {shown(value)}, expected a whole number from {least} {end}")
+    return found
+
+
+def wholes(name: str, values: Any, least: int = 0, most: int = INT64_MAX) -> list[int]:
+    """Returns a sequence, tensor or array of whole numbers from `least` to `most`.
+
+    # Errors
+
+    InvalidError for other numbers, and for what is no sequence.
+    """
+    found = values.tolist() if hasattr(values, "tolist") else values
+    if isinstance(found, (str, bytes)) or not isinstance(found, Sequence):
+        raise InvalidError(f"{name} is {shown(values)}, expected a list of whole numbers")
+    return [whole(f"{name} has", value, least, most) for value in found]
+
+
+def path(name: str, value: Any) -> str:
+    """Returns the path of a file.
+
+    # Errors
+
+    InvalidError for what is no path.
+    """
+    try:
+        return os.fsdecode(value)
+    except TypeError:
+        raise InvalidError(f"{name} is {shown(value)}, expected the path of a file") from None
