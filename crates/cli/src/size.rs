@@ -98,6 +98,8 @@ pub struct Elastic {
     pub ranks: RangeInclusive<u32>,
     /// Most replacements of ranks that die.
     pub restarts: u32,
+    /// Whether there could be some: a replacement can take part.
+    pub replaces: bool,
     /// Most ranks that this process starts.
     pub here: u32,
     /// Store of the coordinator's state, if several launchers share the job.
@@ -130,6 +132,7 @@ impl ElasticFlags {
         Ok(Some(Elastic {
             ranks,
             restarts,
+            replaces: true,
             here,
             store: self.store.clone(),
             coordinator,

@@ -1,6 +1,8 @@
 //! Cache of a loader: rows under one of the policies.
 
-use thinwire_rows::{Cache, Error, Foreseen, Hits, Lookup, Lru, Policy, Prefix, SLOT_BYTES, Sieve, Source};
+use thinwire_rows::{
+    Cache, Error, Foreseen, Hits, Lookup, Lru, Policy, Prefix, SLOT_BYTES, Sieve, Source,
+};
 
 use crate::features::{self, Features};
 

@@ -116,16 +116,32 @@ impl Loader {
     /// If the batch cannot be sampled or its rows cannot be read. The loader has ended then.
     #[allow(clippy::should_implement_trait, reason = "batches have no end, and may fail")]
     pub fn next(&mut self) -> Result<Batch, Error> {
-        let shared = &self.shared;
-        // Without a cache, sampling threads have read the rows: a batch that waits again takes memory.
-        let ready = if shared.features.cache.is_some() { &shared.loaded } else { &shared.sampled };
-        let batch = if self.failed { None } else { ready.take() };
-        let batch = batch.unwrap_or_else(|| Err(Error::ended()));
-        if batch.is_err() {
+        let batch = if self.failed { None } else { self.ready().take() };
+        self.given(batch.unwrap_or_else(|| Err(Error::ended())))
+    }
+
+    /// Returns the next batch if it is loaded, without waiting.
+    ///
+    /// # Errors
+    /// As [`Loader::next`].
+    pub fn try_next(&mut self) -> Result<Option<Batch>, Error> {
+        let batch = if self.failed { None } else { self.ready().try_take() };
+        batch.map(|batch| self.given(batch)).transpose()
+    }
+
+    /// Returns the queue of batches that have their rows. Without a cache, sampling threads have read them: a
+    /// batch in a further queue would only take memory.
+    fn ready(&self) -> &Queue<Result<Batch, Error>> {
+        let is_cached = self.shared.features.cache.is_some();
+        if is_cached { &self.shared.loaded } else { &self.shared.sampled }
+    }
+
+    /// Returns a batch, and ends the loader if it has failed.
+    fn given(&mut self, batch: Result<Batch, Error>) -> Result<Batch, Error> {
+        batch.inspect_err(|_| {
             self.failed = true;
-            shared.close();
-        }
-        batch
+            self.shared.close();
+        })
     }
 
     /// Returns the counters of the cache, for the batches that are loaded; zeros without a cache.

@@ -52,17 +52,25 @@ impl<T> Queue<T> {
     pub fn take(&self) -> Option<T> {
         let mut state = self.lock();
         loop {
-            if let Some(value) = state.values.front_mut().and_then(Option::take) {
-                state.values.pop_front();
-                state.first += 1;
-                self.changed.notify_all();
-                return Some(value);
-            }
-            if state.closed {
-                return None;
+            let next = self.next(&mut state);
+            if next.is_some() || state.closed {
+                return next;
             }
             state = self.wait(state);
         }
+    }
+
+    /// Takes the next value if it is there.
+    pub fn try_take(&self) -> Option<T> {
+        self.next(&mut self.lock())
+    }
+
+    fn next(&self, state: &mut State<T>) -> Option<T> {
+        let value = state.values.front_mut().and_then(Option::take)?;
+        state.values.pop_front();
+        state.first += 1;
+        self.changed.notify_all();
+        Some(value)
     }
 
     /// Closes the queue: nothing can be put any more.
@@ -120,6 +128,7 @@ mod tests {
     #[test]
     fn a_closed_queue_ends_every_wait() {
         let queue = Queue::new(1);
+        assert_eq!(queue.try_take(), None);
         assert!(queue.put(0, 'a'));
         std::thread::scope(|scope| {
             let blocked = scope.spawn(|| queue.put(1, 'b'));
@@ -128,6 +137,6 @@ mod tests {
             assert!(!blocked.join().unwrap());
         });
         assert!(!queue.put(0, 'c'));
-        assert_eq!((queue.take(), queue.take()), (Some('a'), None));
+        assert_eq!((queue.try_take(), queue.try_take(), queue.take()), (Some('a'), None, None));
     }
 }

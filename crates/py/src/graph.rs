@@ -210,6 +210,13 @@ impl GraphLoader {
     /// The next batch, once it is loaded.
     fn next(&self, py: Python<'_>) -> PyResult<GraphBatch> {
         self.lifetime.check()?;
+        // A batch that is there needs no thread to wait for it. A thread that waits has the loader.
+        if let Ok(mut loader) = self.loader.try_lock()
+            && let Some(loader) = loader.as_mut()
+            && let Some(batch) = loader.try_next().map_err(|error| failed(&error))?
+        {
+            return Ok(GraphBatch { batch });
+        }
         let loader = Arc::clone(&self.loader);
         let batch = wait::for_work(py, move || {
             let mut loader = loader.lock().expect("no holder panics");

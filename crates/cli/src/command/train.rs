@@ -85,7 +85,8 @@ fn with_servers(args: &Args, mode: &ServerMode) -> Result<u8> {
     let elastic = args.elastic.resolve(Some(size), &args.settings.place)?;
     let elastic = elastic.context("a job with servers is elastic")?;
     let server_arguments = mode.server_arguments();
-    let elastic = Elastic { servers: mode.servers, server_arguments, ..elastic };
+    let replaces = !mode.is_hybrid();
+    let elastic = Elastic { servers: mode.servers, server_arguments, replaces, ..elastic };
     ranks::launch_elastic(&args.settings.place, &elastic)
 }
 

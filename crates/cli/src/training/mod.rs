@@ -31,11 +31,11 @@ mod standing;
 pub mod trace;
 
 pub use exchange::usual_warm_up_steps;
+pub use first_epoch::first_epoch;
 pub use interrupt::Interrupt;
 pub use job::TrainingJob;
 pub use machine::{command_line, ensure_writable};
 pub use model::Model;
-pub use first_epoch::first_epoch;
 pub use seat::of_member;
 pub use server_flags::{ServerFlags, ServerMode, Tabled};
 pub use server_limits::LimitFlags;

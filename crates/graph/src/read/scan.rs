@@ -59,7 +59,9 @@ impl<R: BufRead> Scan<R> {
     pub fn skip_column(&mut self, column: u32, last: u32) -> Result<(), Error> {
         match self.skip_blanks()? {
             None | Some(b'\n') => {
-                return Err(self.error("the end of the line", &format!("column {column} of {last}")));
+                return Err(
+                    self.error("the end of the line", &format!("column {column} of {last}"))
+                );
             }
             _ => {}
         }

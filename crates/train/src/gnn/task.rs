@@ -75,9 +75,9 @@ impl Rows {
     /// Returns the numbers of a row.
     pub fn columns(&self) -> u32 {
         match self {
-            Rows::Read { columns, .. } | Rows::Learned { columns } | Rows::Served { columns, .. } => {
-                *columns
-            }
+            Rows::Read { columns, .. }
+            | Rows::Learned { columns }
+            | Rows::Served { columns, .. } => *columns,
         }
     }
 

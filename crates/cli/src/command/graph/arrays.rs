@@ -43,7 +43,9 @@ pub fn ensure_held(path: &Path, matrix: &Matrix, format: Format) -> Result<()> {
         true => {
             Err(hinted(error.context(format!("{format} holds at most {most}")), "--format f32"))
         }
-        false => Err(hinted(error, "replace what is missing, infinite or beyond 3.4e38 by numbers")),
+        false => {
+            Err(hinted(error, "replace what is missing, infinite or beyond 3.4e38 by numbers"))
+        }
     }
 }
 

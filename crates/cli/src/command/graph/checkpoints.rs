@@ -79,7 +79,8 @@ impl Checkpoints {
         let has = f32::from(u8::from(self.policy.is_some()));
         let all = thinwire_collective::all_gather(group, &[has])?;
         if let Some(other) = all.iter().position(|other| *other != has) {
-            let (with, without) = if has == 1.0 { (rank, other as u32) } else { (other as u32, rank) };
+            let (with, without) =
+                if has == 1.0 { (rank, other as u32) } else { (other as u32, rank) };
             let error = anyhow!("rank {with} has --checkpoint-dir, rank {without} has not");
             return Err(hinted(error, "give every rank the same one"));
         }

@@ -64,7 +64,8 @@ impl Flags {
         let Some(servers) = self.servers else { return self.refuse().map(|()| None) };
         if learned.is_none() {
             let error = anyhow!("--servers {servers} without rows that are trained");
-            let hint = "add --features learned:WIDTH, or leave it out: features of a file are read there";
+            let hint =
+                "add --features learned:WIDTH, or leave it out: features of a file are read there";
             return Err(hinted(error, hint));
         }
         let optimizer = Optimizer { rule: Rule::LazyAdam(AdamOptions::default()), learning_rate };
@@ -106,7 +107,7 @@ pub fn launch(flags: &crate::place::Flags, mode: &ServerMode) -> Result<u8> {
     let server_arguments = mode.server_arguments();
     ranks::launch_elastic(
         flags,
-        &Elastic { servers: mode.servers, server_arguments, ..elastic },
+        &Elastic { servers: mode.servers, server_arguments, replaces: false, ..elastic },
     )
 }
 

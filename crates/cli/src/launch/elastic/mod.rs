@@ -105,6 +105,7 @@ pub fn run(
         voice: Voice::default(),
         sender,
         servers,
+        replaces: job.replaces,
     };
     launcher.perform(actions)?;
     launcher.supervise(&news)?;
@@ -142,6 +143,8 @@ struct Launcher {
     sender: Sender<News>,
     /// They end with the launcher.
     servers: Servers,
+    /// Whether a replacement of a rank that died could take part.
+    replaces: bool,
 }
 
 impl Launcher {
@@ -293,9 +296,10 @@ impl Launcher {
         let left = format!("{left}, expected at least {min}");
         let Some(cause) = cause else { return anyhow!("{left}: the others were told to leave") };
         let (message, hint) = failure::lines(&self.failure(cause));
-        let replace = "--restarts N starts replacements for ranks that die";
-        let hint = hint.map_or(replace.to_owned(), |hint| format!("{hint}; {replace}"));
-        hinted(anyhow!("{left}: {message}"), hint)
+        let replace = "--restarts N starts replacements for ranks that die".to_owned();
+        let hints: Vec<String> = hint.into_iter().chain(self.replaces.then_some(replace)).collect();
+        let error = anyhow!("{left}: {message}");
+        if hints.is_empty() { error } else { hinted(error, hints.join("; ")) }
     }
 }
 
