@@ -1,6 +1,6 @@
 //! Batches with their rows, in buffers that are used again.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use thinwire_graph::{Position, Sample};
 
@@ -12,6 +12,8 @@ pub struct Batch {
     position: Position,
     buffers: Buffers,
     rows: Vec<u8>,
+    /// Whether the batch counts among those that have rows.
+    has_rows: bool,
     pool: Arc<Pool>,
 }
 
@@ -28,12 +30,24 @@ pub struct Pool {
     buffers: Mutex<Vec<Buffers>>,
     rows: Mutex<Vec<Vec<u8>>>,
     most: usize,
+    room: Mutex<Room>,
+    changed: Condvar,
+}
+
+/// Room for batches that have rows.
+#[derive(Debug, Default)]
+struct Room {
+    /// Batches that have rows and are not dropped.
+    taken: usize,
+    /// Number of the batch that the caller waits for.
+    awaited: Option<u64>,
+    closed: bool,
 }
 
 impl Batch {
     pub(crate) fn new(position: Position, pool: Arc<Pool>) -> Batch {
         let buffers = lock(&pool.buffers).pop().unwrap_or_default();
-        Batch { position, buffers, rows: Vec::new(), pool }
+        Batch { position, buffers, rows: Vec::new(), has_rows: false, pool }
     }
 
     pub(crate) fn buffers(&mut self) -> &mut Buffers {
@@ -42,8 +56,9 @@ impl Batch {
 
     /// Returns row numbers, and memory for their rows of `width` bytes.
     pub(crate) fn rows_to_read(&mut self, width: usize) -> (&[u64], &mut [u8]) {
-        if self.rows.capacity() == 0 {
+        if !std::mem::replace(&mut self.has_rows, true) {
             self.rows = lock(&self.pool.rows).pop().unwrap_or_default();
+            lock(&self.pool.room).taken += 1;
         }
         self.rows.resize(self.buffers.ids.len() * width, 0);
         (&self.buffers.ids, &mut self.rows)
@@ -69,8 +84,9 @@ impl Batch {
 impl Drop for Batch {
     fn drop(&mut self) {
         give(&self.pool.buffers, std::mem::take(&mut self.buffers), self.pool.most);
-        if self.rows.capacity() > 0 {
+        if self.has_rows {
             give(&self.pool.rows, std::mem::take(&mut self.rows), self.pool.most);
+            self.pool.change(|room| room.taken -= 1);
         }
     }
 }
@@ -78,7 +94,32 @@ impl Drop for Batch {
 impl Pool {
     /// Creates a pool that keeps at most `most` buffers of each sort.
     pub fn new(most: usize) -> Pool {
-        Pool { buffers: Mutex::default(), rows: Mutex::default(), most }
+        let (buffers, rows, room) = (Mutex::default(), Mutex::default(), Mutex::default());
+        Pool { buffers, rows, most, room, changed: Condvar::new() }
+    }
+
+    /// Waits until batch `number` may have rows: fewer than `most` have some, the caller waits for this one,
+    /// whatever it keeps, or the pool is closed.
+    pub fn wait_for_room(&self, number: u64, most: usize) {
+        let is_full =
+            |room: &mut Room| room.taken >= most && room.awaited != Some(number) && !room.closed;
+        let room = self.changed.wait_while(lock(&self.room), is_full);
+        drop(room.unwrap_or_else(PoisonError::into_inner));
+    }
+
+    /// Sets the number of the batch that the caller waits for.
+    pub fn set_awaited(&self, awaited: Option<u64>) {
+        self.change(|room| room.awaited = awaited);
+    }
+
+    /// Ends every wait.
+    pub fn close(&self) {
+        self.change(|room| room.closed = true);
+    }
+
+    fn change(&self, change: impl FnOnce(&mut Room)) {
+        change(&mut lock(&self.room));
+        self.changed.notify_all();
     }
 }
 

@@ -38,6 +38,8 @@ pub struct Options {
 pub struct Loader {
     shared: Arc<Shared>,
     threads: Vec<JoinHandle<()>>,
+    /// Number of the next batch.
+    number: u64,
     /// A batch could not be loaded.
     failed: bool,
 }
@@ -50,6 +52,8 @@ pub struct Shared {
     pub features: Features,
     pub rank: u32,
     pub pool: Arc<Pool>,
+    /// Number of sampling threads.
+    pub threads: usize,
     pub sampled: Queue<Result<Batch, Error>>,
     pub loaded: Queue<Result<Batch, Error>>,
     start: Position,
@@ -91,13 +95,15 @@ impl Loader {
             features,
             rank: options.rank,
             pool: Arc::new(Pool::new(in_flight)),
+            threads,
             sampled: Queue::new(threads),
             loaded: Queue::new(LOADED),
             start: options.start,
             hits: Mutex::default(),
         });
         // From here on, dropping the loader ends the threads that were started.
-        let mut loader = Loader { shared: shared.clone(), threads: Vec::new(), failed: false };
+        let mut loader =
+            Loader { shared: shared.clone(), threads: Vec::new(), number: 0, failed: false };
         if is_cached {
             let gathering = shared.clone();
             loader.spawn("gather", move || gathering::run(&gathering, cache))?;
@@ -116,6 +122,9 @@ impl Loader {
     /// If the batch cannot be sampled or its rows cannot be read. The loader has ended then.
     #[allow(clippy::should_implement_trait, reason = "batches have no end, and may fail")]
     pub fn next(&mut self) -> Result<Batch, Error> {
+        if let Some(batch) = self.try_next()? {
+            return Ok(batch);
+        }
         let batch = if self.failed { None } else { self.ready().take() };
         self.given(batch.unwrap_or_else(|| Err(Error::ended())))
     }
@@ -126,6 +135,9 @@ impl Loader {
     /// As [`Loader::next`].
     pub fn try_next(&mut self) -> Result<Option<Batch>, Error> {
         let batch = if self.failed { None } else { self.ready().try_take() };
+        if batch.is_none() {
+            self.shared.pool.set_awaited(Some(self.number));
+        }
         batch.map(|batch| self.given(batch)).transpose()
     }
 
@@ -138,6 +150,8 @@ impl Loader {
 
     /// Returns a batch, and ends the loader if it has failed.
     fn given(&mut self, batch: Result<Batch, Error>) -> Result<Batch, Error> {
+        self.shared.pool.set_awaited(None);
+        self.number += 1;
         batch.inspect_err(|_| {
             self.failed = true;
             self.shared.close();
@@ -178,6 +192,7 @@ impl Shared {
     fn close(&self) {
         self.sampled.close();
         self.loaded.close();
+        self.pool.close();
     }
 
     /// Publishes the counters of the cache.

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use thinwire_graph::{Pass, Position, Sampler};
+use thinwire_graph::{Pass, Sampler};
 
 use crate::batch::Batch;
 use crate::error::{Error, Kind};
@@ -15,7 +15,7 @@ pub fn run(shared: &Shared, next: &AtomicU64, mut sampler: Sampler) {
     let mut pass = None;
     loop {
         let number = next.fetch_add(1, Ordering::Relaxed);
-        let batch = load(shared, shared.position(number), &mut pass, &mut sampler);
+        let batch = load(shared, number, &mut pass, &mut sampler);
         if !shared.sampled.put(number, batch) {
             return;
         }
@@ -24,10 +24,11 @@ pub fn run(shared: &Shared, next: &AtomicU64, mut sampler: Sampler) {
 
 fn load(
     shared: &Shared,
-    position: Position,
+    number: u64,
     pass: &mut Option<(u64, Pass)>,
     sampler: &mut Sampler,
 ) -> Result<Batch, Error> {
+    let position = shared.position(number);
     if pass.as_ref().is_none_or(|(number, _)| *number != position.pass) {
         *pass = None;
     }
@@ -43,6 +44,8 @@ fn load(
     let features = &shared.features;
     features.number(&buffers.sample.vertices, &mut buffers.ids);
     if features.cache.is_none() {
+        // One for each thread, and the one that the caller has.
+        shared.pool.wait_for_room(number, shared.threads + 1);
         let (ids, rows) = batch.rows_to_read(features.source.width());
         let read = features.source.read(ids, rows);
         read.map_err(|error| Error::batch(Kind::Rows, position, error))?;

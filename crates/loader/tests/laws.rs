@@ -165,6 +165,15 @@ fn batches_outlive_their_loader_and_buffers_return() {
 }
 
 #[test]
+fn batches_that_are_kept_hold_up_no_later_ones() {
+    let order = Order::by_degree(&graph());
+    let features = Features::direct(rows(&order));
+    let mut loader = Loader::start(graph(), batches(), features, options(0)).unwrap();
+    let kept: Vec<_> = (0..20).map(|_| loader.next().unwrap()).collect();
+    assert!(kept.windows(2).all(|pair| pair[0].position() < pair[1].position()));
+}
+
+#[test]
 fn options_that_do_not_fit_are_refused() {
     let order = Arc::new(Order::by_degree(&graph()));
     let start = |batches: Batches, features: Features, options: Options| {

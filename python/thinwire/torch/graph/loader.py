@@ -126,8 +126,9 @@ class Loader:
             "bounds": None if bounds is None else checked_bounds(bounds, self._vertices),
             "cache": None if cache is None else (bytes_of(cache), "foreseen"),
         }
-        self._places = torch.empty(self._vertices, dtype=torch.int64)
-        self._places[self._seeds] = torch.arange(len(self._seeds))
+        narrow = torch.int32 if len(self._seeds) < 2**31 else torch.int64
+        self._places = torch.empty(self._vertices, dtype=narrow)
+        self._places[self._seeds] = torch.arange(len(self._seeds), dtype=narrow)
         self._node_keys, self._edge_keys = self._keys()
         self._next, self._ahead = (0, 0), (-1, 0)
         self._core = self._start((0, 0))
@@ -216,7 +217,7 @@ class Loader:
             made.x = x
         made.num_nodes = batch.vertices
         made.n_id, made.e_id = n_id, e_id
-        made.input_id = self._places[n_id[: batch.seeds]]
+        made.input_id = self._places[n_id[: batch.seeds]].to(torch.int64)
         made.batch_size = batch.seeds
         made.num_sampled_edges = edges.counts
         ends = [batch.seeds, *edges.sources]
