@@ -122,7 +122,11 @@ impl ElasticFlags {
             return self.refuse(size).map(|()| None);
         };
         let coordinator = flags.coordinator.clone();
-        let flags = Flags { coordinator: None, ..flags.clone() };
+        let flags = match flags.rank {
+            // A rank that is started by hand: its coordinator belongs to it.
+            Some(_) => flags.clone(),
+            None => Flags { coordinator: None, ..flags.clone() },
+        };
         if let Some(place) = flags.find()?.filter(|place| place.world > 1) {
             let error = anyhow!("--ranks {size}, but {} gives {} ranks", place.source, place.world);
             return Err(hinted(error, "leave --ranks out inside another launcher's job"));
@@ -224,6 +228,7 @@ mod tests {
             Some(Elastic {
                 ranks,
                 restarts,
+                replaces: true,
                 here,
                 store: None,
                 coordinator: None,

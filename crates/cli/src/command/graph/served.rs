@@ -49,10 +49,10 @@ pub struct Flags {
 impl Flags {
     /// Whether any of them is given.
     pub fn are_given(&self) -> bool {
-        self.servers.is_some() || self.refuse().is_err()
+        self.servers.is_some() || self.other().is_some()
     }
 
-    /// Returns the settings of rows on servers; none if every rank has the rows, or there are none.
+    /// Returns the settings of rows on servers.
     ///
     /// # Errors
     /// If flags need one that is missing, or contradict each other.
@@ -60,8 +60,14 @@ impl Flags {
         &self,
         learned: Option<Learned>,
         (ranks, learning_rate): (u32, f32),
-    ) -> Result<Option<ServerMode>> {
-        let Some(servers) = self.servers else { return self.refuse().map(|()| None) };
+    ) -> Result<ServerMode> {
+        let Some(servers) = self.servers else {
+            let flag = self.other().unwrap_or_default();
+            return Err(hinted(
+                anyhow!("{flag} without servers"),
+                "add --servers N, or leave it out",
+            ));
+        };
         if learned.is_none() {
             let error = anyhow!("--servers {servers} without rows that are trained");
             let hint =
@@ -76,22 +82,18 @@ impl Flags {
             (self.consistency, self.values),
             self.limits.clone(),
         );
-        flags.resolve(Size::Fixed(ranks))
+        flags.resolve(Size::Fixed(ranks))?.context("flags of servers without their mode")
     }
 
-    fn refuse(&self) -> Result<()> {
+    /// Returns a flag that was given beside the number of servers.
+    fn other(&self) -> Option<String> {
         let given = [
             self.consistency.map(|value| format!("--consistency {value}")),
             self.replicas.map(|value| format!("--replicas {value}")),
             self.values.map(|value| format!("--values {value}")),
             self.limits.flag(),
         ];
-        match given.into_iter().flatten().next() {
-            None => Ok(()),
-            Some(flag) => {
-                Err(hinted(anyhow!("{flag} without servers"), "add --servers N, or leave it out"))
-            }
-        }
+        given.into_iter().flatten().next()
     }
 }
 

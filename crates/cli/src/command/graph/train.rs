@@ -169,7 +169,6 @@ fn with_servers(args: &Args) -> Result<u8> {
     ranks::check_parts(&args.place, args.ranks, parts)?;
     let ranks = args.ranks.unwrap_or(parts);
     let mode = args.served.resolve(args.features, (ranks, args.lr))?;
-    let mode = mode.context("flags of servers without servers")?;
     let Some(seat) = args.place.member()? else {
         return served::launch(&args.place, &mode);
     };
@@ -229,8 +228,10 @@ fn ensure_fits((args, parts): (&Args, u32), network: &Network, task: &Task) -> R
     if is_launched() {
         return Ok(());
     }
-    let place = args.place.find()?;
-    let ranks = place.map_or(args.ranks.unwrap_or(parts), |place| place.local_world);
+    let ranks = match ranks::is_member() {
+        true => 1,
+        false => args.place.find()?.map_or(args.ranks.unwrap_or(parts), |it| it.local_world),
+    };
     let elements: u64 = network.parameters().iter().map(|it| it.elements() as u64).sum();
     let rows = match &task.rows {
         Rows::Learned { columns } if !args.served.are_given() => {
