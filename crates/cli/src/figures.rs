@@ -17,7 +17,7 @@ pub fn bytes(bytes: f64) -> String {
 /// # Errors
 /// If the text is none, or the number is below one byte.
 pub fn parse_bytes(text: &str) -> Result<u64, String> {
-    let units = [("TB", 1e12), ("GB", 1e9), ("MB", 1e6), ("kB", 1e3), ("B", 1.0)];
+    let units = [("TB", 1e12), ("GB", 1e9), ("MB", 1e6), ("kB", 1e3), ("KB", 1e3), ("B", 1.0)];
     let unit = units.iter().find_map(|(name, unit)| Some((text.strip_suffix(name)?, *unit)));
     let number = unit.and_then(|(number, unit)| Some(number.trim().parse::<f64>().ok()? * unit));
     let number = number.filter(|bytes| (1.0..1e18).contains(bytes));

@@ -88,7 +88,7 @@ impl Settings {
     /// # Errors
     /// If the heartbeat timeout is longer than the timeout.
     pub fn of_job(&self, limit: Option<Bandwidth>) -> Result<thinwire_job::Settings> {
-        let given = self.heartbeat_timeout.map(Duration::from_secs);
+        let given = self.silence();
         let (timeout, variables) = (self.timeout(), &thinwire_job::process);
         Ok(thinwire_job::Settings {
             encryption: self.encryption,
@@ -97,6 +97,11 @@ impl Settings {
             heartbeat_timeout: thinwire_job::heartbeat_timeout(given, timeout, variables)?,
             limit,
         })
+    }
+
+    /// Returns the time of silence after which a rank counts as lost, if the flag is given.
+    pub fn silence(&self) -> Option<Duration> {
+        self.heartbeat_timeout.map(Duration::from_secs)
     }
 
     /// The link in words; an emulation is called one.

@@ -3,6 +3,7 @@
 use std::ffi::OsString;
 use std::fmt;
 use std::ops::RangeInclusive;
+use std::time::Duration;
 
 use anyhow::{Result, anyhow};
 use thinwire_job::elastic::Store;
@@ -100,6 +101,8 @@ pub struct Elastic {
     pub restarts: u32,
     /// Whether there could be some: a replacement can take part.
     pub replaces: bool,
+    /// Time of silence after which a rank counts as lost, unless it is the usual one.
+    pub silence: Option<Duration>,
     /// Most ranks that this process starts.
     pub here: u32,
     /// Store of the coordinator's state, if several launchers share the job.
@@ -137,6 +140,7 @@ impl ElasticFlags {
             ranks,
             restarts,
             replaces: true,
+            silence: None,
             here,
             store: self.store.clone(),
             coordinator,
@@ -229,6 +233,7 @@ mod tests {
                 ranks,
                 restarts,
                 replaces: true,
+                silence: None,
                 here,
                 store: None,
                 coordinator: None,

@@ -109,7 +109,7 @@ pub fn edges(path: &Path, format: Format, options: Options) -> Result<Edges, Err
             true => {
                 let start = file.fill_buf().map_err(|error| Error::io("cannot read", error))?;
                 if !start.starts_with(&GZIP) {
-                    let message = "no gzip file, as which its name has it";
+                    let message = "not a gzip file, although its name ends in .gz";
                     return Err(Error::value(message.to_owned()));
                 }
                 let stream = BufReader::with_capacity(1 << 20, MultiGzDecoder::new(file));

@@ -118,9 +118,9 @@ def bytes_of(size: int | str) -> int:
 
     InvalidError if it is no size, or one that no memory has.
     """
-    found = re.fullmatch(r"(\d+(?:\.\d+)?) ?([kMGT]?)(i?)B?", str(size))
+    found = re.fullmatch(r"(\d+(?:\.\d+)?) ?([kKMGT]?)(i?)B?", str(size))
     if found is not None and not (found[3] and not found[2]):
-        unit = (1024 if found[3] else 1000) ** " kMGT".index(found[2] or " ")
+        unit = (1024 if found[3] else 1000) ** " kMGT".index(found[2].replace("K", "k") or " ")
         found_bytes = float(found[1]) * unit
         if found_bytes < INT64_MAX and (unit > 1 or found_bytes.is_integer()):
             return int(found_bytes)

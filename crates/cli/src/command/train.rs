@@ -58,6 +58,7 @@ pub fn run(args: &Args) -> Result<u8> {
     let job = ranks::prepared(&args.settings.place, || resolved(args))?;
     if let Some(elastic) = to_launch(args)? {
         job.check(&[job.codec.as_ref()])?;
+        let elastic = Elastic { silence: args.settings.link.silence(), ..elastic };
         return ranks::launch_elastic(&args.settings.place, &elastic);
     }
     training::train(&job, &[job.codec.as_ref()])
@@ -86,7 +87,8 @@ fn with_servers(args: &Args, mode: &ServerMode) -> Result<u8> {
     let elastic = elastic.context("a job with servers is elastic")?;
     let server_arguments = mode.server_arguments();
     let replaces = !mode.is_hybrid();
-    let elastic = Elastic { servers: mode.servers, server_arguments, replaces, ..elastic };
+    let silence = args.settings.link.silence();
+    let elastic = Elastic { servers: mode.servers, server_arguments, replaces, silence, ..elastic };
     ranks::launch_elastic(&args.settings.place, &elastic)
 }
 

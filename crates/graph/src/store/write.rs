@@ -2,7 +2,7 @@
 
 use std::fs::{self, File};
 use std::io::{self, BufWriter, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use super::layout::{FORMAT_BYTES_MAX, HEADER_BYTES, Header, Layout, TYPES_MAX};
 use super::split::Split;
@@ -51,14 +51,15 @@ pub struct Features<'a> {
     pub row: &'a dyn Fn(u32, &mut [u8]),
 }
 
-/// Writes a file of a graph. It appears under its name when it is complete, and replaces another there.
+/// Writes a file of a graph. It appears under its name when it is complete, and replaces a regular file there.
 ///
 /// # Errors
-/// If lengths contradict each other, or the file cannot be written.
+/// If lengths contradict each other, the file cannot be written, or there is a folder or device.
 pub fn write(path: &Path, contents: &Contents<'_>) -> Result<(), Error> {
     let header = header(contents).map_err(|error| error.of_file(path))?;
     let (layout, _) = header.layout().map_err(|error| error.of_file(path))?;
     let failed = |error| Error::io("cannot write", error).of_file(path);
+    let path = &*regular(path).map_err(failed)?;
     let mut name = path.file_name().unwrap_or_default().to_owned();
     name.push(format!(".{}.part", std::process::id()));
     let partial = path.with_file_name(name);
@@ -72,6 +73,15 @@ pub fn write(path: &Path, contents: &Contents<'_>) -> Result<(), Error> {
         let _ = fs::remove_file(&partial);
     }
     written.map_err(failed)
+}
+
+/// Returns the path of the file that is replaced, which a link at `path` leads to.
+fn regular(path: &Path) -> io::Result<PathBuf> {
+    match fs::metadata(path) {
+        Ok(found) if found.is_file() => fs::canonicalize(path),
+        Ok(_) => Err(io::Error::other("there is something else than a regular file")),
+        Err(_) => Ok(path.to_owned()),
+    }
 }
 
 /// File that is written from its beginning to its end.

@@ -280,6 +280,8 @@ def seeds(input_nodes: torch.Tensor | None, vertices: int) -> torch.Tensor:
 
 def distributed(rank: int | None, world: int | None) -> tuple[int, int]:
     """Returns rank and number of ranks, from `torch.distributed` where they are not given."""
+    if (rank is None) != (world is None):
+        raise InvalidError(f"rank {rank} and world {world}, expected both or neither")
     is_there = torch.distributed.is_available() and torch.distributed.is_initialized()
     if rank is None:
         rank = torch.distributed.get_rank() if is_there else 0

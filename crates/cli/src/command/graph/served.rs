@@ -2,13 +2,12 @@
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use anyhow::{Context, Result, anyhow};
+use anyhow::{Context, Error, Result, anyhow};
 use thinwire_job::Place;
 use thinwire_job::elastic::{Presence, Seat};
 use thinwire_link::Link;
 use thinwire_member::{Authority, Options};
 use thinwire_server::{Client, Consistency, Format, Gradient};
-use thinwire_train::Error;
 use thinwire_train::gnn::{Beginning, ROWS, ServedRows};
 use thinwire_update::{AdamOptions, Optimizer, Rule};
 use thinwire_wire::WORLD_SIZE_MAX;
@@ -101,16 +100,35 @@ impl Flags {
 ///
 /// # Errors
 /// If the job fails.
-pub fn launch(flags: &crate::place::Flags, mode: &ServerMode) -> Result<u8> {
+pub fn launch(
+    flags: &crate::place::Flags,
+    mode: &ServerMode,
+    settings: &link::Settings,
+) -> Result<u8> {
     mode.check_start()?;
     let size = Size::Elastic { min: mode.ranks, max: mode.ranks };
     let elastic = ElasticFlags::default().resolve(Some(size), flags)?;
     let elastic = elastic.context("a job with servers is elastic")?;
-    let server_arguments = mode.server_arguments();
-    ranks::launch_elastic(
-        flags,
-        &Elastic { servers: mode.servers, server_arguments, replaces: false, ..elastic },
-    )
+    let elastic = Elastic {
+        servers: mode.servers,
+        server_arguments: mode.server_arguments(),
+        replaces: false,
+        silence: settings.silence(),
+        ..elastic
+    };
+    ranks::launch_elastic(flags, &elastic)
+}
+
+/// Gives the loss of rows a hint that fits a training without snapshots.
+pub fn or_lost(error: Error) -> Error {
+    let is_lost = |cause: &(dyn std::error::Error + 'static)| {
+        let server = cause.downcast_ref::<thinwire_server::Error>();
+        server.is_some_and(|error| error.kind() == thinwire_server::Kind::Lost)
+    };
+    match error.chain().any(is_lost) {
+        true => hinted(error, "begin anew, with as many --replicas as servers may be lost at once"),
+        false => error,
+    }
 }
 
 /// One rank of a job with servers.
@@ -193,20 +211,20 @@ impl Rows {
 }
 
 impl ServedRows for Rows {
-    fn pull(&self, vertices: &[u32], out: &mut [f32]) -> Result<(), Error> {
+    fn pull(&self, vertices: &[u32], out: &mut [f32]) -> Result<(), thinwire_train::Error> {
         let rows = numbers(vertices);
-        self.client().pull(&[(TABLE, &rows)], out).map_err(Error::exchange)
+        self.client().pull(&[(TABLE, &rows)], out).map_err(thinwire_train::Error::exchange)
     }
 
-    fn push(&self, vertices: &[u32], values: &[f32]) -> Result<u64, Error> {
+    fn push(&self, vertices: &[u32], values: &[f32]) -> Result<u64, thinwire_train::Error> {
         let rows = numbers(vertices);
         let gradient = Gradient { table: TABLE, rows: &rows, values };
-        self.client().push(&[gradient]).map_err(Error::exchange)?;
+        self.client().push(&[gradient]).map_err(thinwire_train::Error::exchange)?;
         Ok(rows.len() as u64 * self.row_bytes)
     }
 
-    fn all(&self) -> Result<Vec<f32>, Error> {
-        self.client().pull_all(TABLE).map_err(Error::exchange)
+    fn all(&self) -> Result<Vec<f32>, thinwire_train::Error> {
+        self.client().pull_all(TABLE).map_err(thinwire_train::Error::exchange)
     }
 }
 

@@ -164,13 +164,13 @@ pub fn run(args: &Args) -> Result<u8> {
 
 /// Trains with rows on servers, which this process starts together with the ranks unless it is one of these.
 fn with_servers(args: &Args) -> Result<u8> {
-    let (mut started, parts) = prepare(args)?;
     args.checkpoints.refuse("with rows on servers, which a checkpoint would lack")?;
+    let (mut started, parts) = prepare(args)?;
     ranks::check_parts(&args.place, args.ranks, parts)?;
     let ranks = args.ranks.unwrap_or(parts);
     let mode = args.served.resolve(args.features, (ranks, args.lr))?;
     let Some(seat) = args.place.member()? else {
-        return served::launch(&args.place, &mode);
+        return served::launch(&args.place, &mode, &args.link);
     };
     let (member, link) = Member::join(seat, &mode, &args.link)?;
     let (vertices, columns) = (started.task.graph.vertices(), started.task.rows.columns());
@@ -178,7 +178,7 @@ fn with_servers(args: &Args) -> Result<u8> {
     started.task.rows = Rows::Served { columns, rows: Arc::new(rows) };
     let threads = ranks::threads(&member.place);
     let work = || train(args, started, (&member.place, link), threads);
-    thinwire_train::threads::run(threads, work)??;
+    thinwire_train::threads::run(threads, work)?.map_err(served::or_lost)?;
     member.complete();
     Ok(0)
 }

@@ -74,6 +74,7 @@ pub fn run(
     };
     let told = sender.clone();
     let options = options(Authority::Saved, job.ranks.clone())?;
+    let options = Options { silence: job.silence.unwrap_or(options.silence), ..options };
     let lead = Lead::begin(job, &secret, options, move |event| {
         // The launcher is gone only when the job is over.
         let _ = told.send(News::Told(event.clone()));
