@@ -1,4 +1,4 @@
-"""Checks of arguments for all frameworks: a value of another kind is refused in one line."""
+"""Checks of arguments for all frameworks: an error has the name, the value and what is expected."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from thinwire._core import InvalidError
 UINT32_MAX = 2**32 - 1
 INT64_MAX = 2**63 - 1
 SHOWN_MAX = 40
-"""Largest number of characters of a text in a message."""
+"""Largest number of characters of a string in a message."""
 
 
 def shown(value: Any) -> str:
-    """Returns a value as messages show it: numbers and texts themselves, tensors and arrays by dtype and
-    shape, others by their type."""
+    """Returns a value as messages show it: numbers and strings themselves, tensors and arrays by dtype
+    and shape, anything else by its type."""
     if isinstance(value, str):
         return json.dumps(value[:SHOWN_MAX], ensure_ascii=False)
     if value is None or isinstance(value, numbers.Number):
@@ -61,7 +61,7 @@ def whole(name: str, value: Any, least: int = 0, most: int = INT64_MAX) -> int:
 
     # Errors
 
-    InvalidError for a number outside of these, and for fractions, booleans, texts and others.
+    InvalidError for a number out of range, and for anything else, booleans and floats included.
     """
     try:
         found = None if isinstance(value, bool) else operator.index(value)
@@ -74,11 +74,11 @@ def whole(name: str, value: Any, least: int = 0, most: int = INT64_MAX) -> int:
 
 
 def wholes(name: str, values: Any, least: int = 0, most: int = INT64_MAX) -> list[int]:
-    """Returns a sequence, tensor or array of whole numbers from `least` to `most`.
+    """Returns the whole numbers of a sequence, tensor or array, each from `least` to `most`, as a list.
 
     # Errors
 
-    InvalidError for other numbers, and for what is no sequence.
+    InvalidError for other numbers, and for anything but a sequence.
     """
     found = values.tolist() if hasattr(values, "tolist") else values
     if isinstance(found, (str, bytes)) or not isinstance(found, Sequence):
@@ -87,11 +87,11 @@ def wholes(name: str, values: Any, least: int = 0, most: int = INT64_MAX) -> lis
 
 
 def path(name: str, value: Any) -> str:
-    """Returns the path of a file.
+    """Returns the path of a file as a string.
 
     # Errors
 
-    InvalidError for what is no path.
+    InvalidError for anything but a path.
     """
     try:
         return os.fsdecode(value)

@@ -99,7 +99,7 @@ pub struct Elastic {
     pub ranks: RangeInclusive<u32>,
     /// Most replacements of ranks that die.
     pub restarts: u32,
-    /// Whether there could be some: a replacement can take part.
+    /// Whether a replacement could take part, so that hints advise one.
     pub replaces: bool,
     /// Time of silence after which a rank counts as lost, unless it is the usual one.
     pub silence: Option<Duration>,

@@ -12,7 +12,7 @@ pub struct Batch {
     position: Position,
     buffers: Buffers,
     rows: Vec<u8>,
-    /// Whether the batch counts among those that have rows.
+    /// Whether the batch is counted in [`Room::taken`].
     has_rows: bool,
     pool: Arc<Pool>,
 }
@@ -98,8 +98,8 @@ impl Pool {
         Pool { buffers, rows, most, room, changed: Condvar::new() }
     }
 
-    /// Waits until batch `number` may have rows: fewer than `most` have some, the caller waits for this one,
-    /// whatever it keeps, or the pool is closed.
+    /// Waits until batch `number` may have rows: fewer than `most` batches have some, the caller waits for
+    /// this one (and may keep all others), or the pool is closed.
     pub fn wait_for_room(&self, number: u64, most: usize) {
         let is_full =
             |room: &mut Room| room.taken >= most && room.awaited != Some(number) && !room.closed;

@@ -17,7 +17,7 @@ enum Chosen {
     Lru(Lru),
 }
 
-/// Cache before a source of rows, or none. Rows that are the source's own pass it by.
+/// Cache before a source of rows, or none. Rows that are the source's own bypass it.
 pub struct RowCache {
     cache: Option<Cache<Chosen>>,
     lookup: Lookup,

@@ -57,8 +57,8 @@ impl Features {
         Features { order: Some(order), ..self }
     }
 
-    /// Reads some of the first `count` rows, evenly spaced, as a sample of what all of them hold: 256 rows, or
-    /// fewer where they have more than 16 MB.
+    /// Reads some of the first `count` rows, evenly spaced, as a sample of what all of them hold: at most
+    /// 256 rows and 16 MiB, but at least one row.
     ///
     /// # Errors
     /// If they cannot be read.

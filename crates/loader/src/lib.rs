@@ -4,7 +4,7 @@
 //! sampling threads (one batch each) ── ordered queue ── gathering thread ── ordered queue ── next()
 //! ```
 //!
-//! Without a cache there is no gathering thread: sampling threads read the rows too.
+//! Without a cache, sampling threads also read the rows, and there is no gathering thread.
 //!
 //! Batches arrive in the order of their [`Position`](thinwire_graph::Position) and are a pure function of it,
 //! for any number of threads. Queues are bounded, buffers are used again, and dropping the [`Loader`] ends

@@ -40,7 +40,7 @@ pub struct Loader {
     threads: Vec<JoinHandle<()>>,
     /// Number of the next batch.
     number: u64,
-    /// A batch could not be loaded.
+    /// Whether a batch could not be loaded.
     failed: bool,
 }
 
@@ -129,7 +129,8 @@ impl Loader {
         self.given(batch.unwrap_or_else(|| Err(Error::ended())))
     }
 
-    /// Returns the next batch if it is loaded, without waiting.
+    /// Returns the next batch if it is loaded, without waiting. If it is not, it counts as awaited, so that it has
+    /// room beside batches that the caller keeps.
     ///
     /// # Errors
     /// As [`Loader::next`].
@@ -141,14 +142,14 @@ impl Loader {
         batch.map(|batch| self.given(batch)).transpose()
     }
 
-    /// Returns the queue of batches that have their rows. Without a cache, sampling threads have read them: a
-    /// batch in a further queue would only take memory.
+    /// Returns the queue of batches that have their rows. Without a cache, sampling threads have read
+    /// them, and a second queue would only take memory.
     fn ready(&self) -> &Queue<Result<Batch, Error>> {
         let is_cached = self.shared.features.cache.is_some();
         if is_cached { &self.shared.loaded } else { &self.shared.sampled }
     }
 
-    /// Returns a batch, and ends the loader if it has failed.
+    /// Counts a batch that the caller gets, and ends the loader if it could not be loaded.
     fn given(&mut self, batch: Result<Batch, Error>) -> Result<Batch, Error> {
         self.shared.pool.set_awaited(None);
         self.number += 1;

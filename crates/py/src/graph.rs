@@ -210,7 +210,7 @@ impl GraphLoader {
     /// The next batch, once it is loaded.
     fn next(&self, py: Python<'_>) -> PyResult<GraphBatch> {
         self.lifetime.check()?;
-        // A batch that is there needs no thread to wait for it. A thread that waits has the loader.
+        // A batch that is ready needs no waiting thread. If one waits, it holds the lock.
         if let Ok(mut loader) = self.loader.try_lock()
             && let Some(loader) = loader.as_mut()
             && let Some(batch) = loader.try_next().map_err(|error| failed(&error))?
@@ -326,7 +326,7 @@ pub(crate) fn weights_at(address: usize, edges: usize) -> PyResult<Weights> {
     Ok(Weights::new(values.map(value).collect()).map_err(invalid)?)
 }
 
-/// Error of a batch: a peer's, if it did not give its rows.
+/// Error of a batch: a peer's if the source did not give its rows, otherwise the caller's mistake.
 fn failed(error: &thinwire_loader::Error) -> Failure {
     let rows = std::error::Error::source(error).and_then(|it| it.downcast_ref());
     let is_peer = rows.is_some_and(|it: &thinwire_rows::Error| it.kind() == Kind::Source);

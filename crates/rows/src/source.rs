@@ -16,13 +16,13 @@ pub trait Source: Sync {
     /// If a row does not exist, `out` has another length, or reading fails. `out` may then be partly written.
     fn read(&self, rows: &[u64], out: &mut [u8]) -> Result<(), Error>;
 
-    /// Returns a row where it lies in this process's memory, if it does.
+    /// Returns a row in place if it is in this process's memory.
     fn in_memory(&self, _row: u64) -> Option<&[u8]> {
         None
     }
 
-    /// Returns a row in this process's memory that a cache before this source need not have, since the cache
-    /// is for rows that are further away.
+    /// Returns a row in place if it is in this process's memory and other rows of the source are further
+    /// away, so that a cache before the source should only have those.
     fn own(&self, _row: u64) -> Option<&[u8]> {
         None
     }

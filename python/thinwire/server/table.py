@@ -116,7 +116,7 @@ def bytes_of(size: int | str) -> int:
 
     # Errors
 
-    InvalidError if it is no size, or one that no memory has.
+    InvalidError if it is not a size, a plain number with a fraction, or 2**63 bytes or more.
     """
     found = re.fullmatch(r"(\d+(?:\.\d+)?) ?([kKMGT]?)(i?)B?", str(size))
     if found is not None and not (found[3] and not found[2]):

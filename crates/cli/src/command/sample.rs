@@ -17,7 +17,7 @@ pub struct Args {
     /// A checkpoint, or a folder of them: then the newest
     #[arg(default_value = "thinwire-checkpoints")]
     checkpoint: PathBuf,
-    /// Beginning of the text
+    /// Initial of the text
     #[arg(long, default_value = "")]
     prompt: String,
     /// Number of bytes to write

@@ -112,9 +112,9 @@ struct Said {
     echo: bool,
 }
 
-/// Returns the error in one line: that of the rank that knows the cause, or of one that lost another,
-/// after how the first rank ended where that is not its own error: it was killed or stopped, or has
-/// said nothing.
+/// Returns the error in one line: what the rank that knows the cause said, or else one that lost
+/// another. How the first rank ended comes before it, unless that rank said it itself, or ended with
+/// a code and the cause is known.
 fn compose(word: &str, (rank, end): (u32, End), said: &[Option<Said>]) -> Error {
     let told = || said.iter().enumerate().filter_map(|(rank, said)| Some((rank, said.as_ref()?)));
     let causes = || told().filter(|(_, said)| !said.echo);

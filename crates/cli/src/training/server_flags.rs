@@ -113,7 +113,8 @@ pub struct Tabled {
 }
 
 impl ServerFlags {
-    /// Returns the flags of a training in which servers have the parameters of one name, and update them so.
+    /// Returns the flags of a training in which servers have the parameter of this name, and update it with
+    /// `optimizer`.
     pub fn of_parameter(
         name: &str,
         optimizer: Optimizer,

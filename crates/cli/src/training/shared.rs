@@ -77,7 +77,7 @@ pub fn all_done<T>(
     mut gather: impl FnMut(&[f32]) -> Result<Vec<f32>>,
 ) -> Result<T> {
     let all = gather(&[f32::from(u8::from(mine.is_ok()))]);
-    // Rank 0 removes the folder of a checkpoint that it gives up, as it does when a rank is lost.
+    // A missing file only follows from the loss: rank 0 has given up the checkpoint and removed its folder.
     let removed = mine.as_ref().err().is_some_and(is_gone);
     let (mine, all) = match (mine, all) {
         (Err(_), Err(lost)) if removed => return Err(lost),
@@ -89,7 +89,7 @@ pub fn all_done<T>(
     }
 }
 
-/// Whether a folder or file was missing.
+/// Returns whether a folder or file was missing.
 fn is_gone(error: &Error) -> bool {
     let io = error.chain().find_map(|cause| cause.downcast_ref::<io::Error>());
     io.is_some_and(|io| io.kind() == io::ErrorKind::NotFound)

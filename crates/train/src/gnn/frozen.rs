@@ -51,7 +51,7 @@ impl Trainer {
     /// the state of Adam. All ranks call this between passes. Returns the plan of the exchange.
     ///
     /// # Errors
-    /// If a file cannot be written, or rows are on servers, whose snapshots have them.
+    /// If a file cannot be written, or rows are on servers.
     pub fn write(&self, draft: &Draft) -> Result<String, Error> {
         if let Rows::Served { .. } = self.task.rows {
             let message = "a checkpoint would lack the rows that are on servers".to_owned();
@@ -82,7 +82,8 @@ impl Trainer {
         }
     }
 
-    /// Goes on from a checkpoint; all ranks call this before their first step. Returns what is worth knowing.
+    /// Goes on from a checkpoint; all ranks call this before their first step. Returns a
+    /// notice if the codec is another one than before.
     ///
     /// # Errors
     /// If it is damaged, or of another training: another graph, network or number of ranks, other settings.

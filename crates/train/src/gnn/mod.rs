@@ -28,7 +28,7 @@ pub use layer::Wanted;
 pub use loss::Figures;
 pub use matrix::Matrix;
 pub use network::{Input, Network, Shape};
-pub use table::{Beginning, NAME as ROWS};
+pub use table::{Initial, NAME as ROWS};
 pub use task::{Rows, ServedRows, Task};
 pub use trainer::{Settings, Trainer};
 

@@ -31,19 +31,19 @@ pub struct Table {
     updates: Vec<u32>,
 }
 
-/// Initial values of trained rows: uniform, so that rows have a length of 1 on average.
+/// Distribution of the initial values of trained rows: uniform from `-limit` to `limit`.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Beginning {
-    /// Largest absolute value.
+pub struct Initial {
+    /// Largest absolute value, with which rows have a squared length of 1 on average.
     pub limit: f32,
-    /// Random stream, the tensor's number of a [`Key`].
+    /// Random stream of the values: `tensor` of their [`Key`].
     pub stream: u32,
 }
 
-impl Beginning {
-    /// Returns the initial values of rows of `width` numbers.
-    pub fn of(width: usize) -> Beginning {
-        Beginning { limit: (3.0 / width as f32).sqrt(), stream: INITIAL }
+impl Initial {
+    /// Returns the distribution for rows of `width` numbers.
+    pub fn of(width: usize) -> Initial {
+        Initial { limit: (3.0 / width as f32).sqrt(), stream: INITIAL }
     }
 }
 
@@ -55,10 +55,10 @@ pub struct RowGradients {
 }
 
 impl Table {
-    /// Creates a table whose rows have a length of 1 on average.
+    /// Creates a table with the initial values of [`Initial`].
     pub fn new(vertices: u32, width: usize, learning_rate: f32, seed: u64) -> Table {
         let elements = vertices as usize * width;
-        let Beginning { limit, stream } = Beginning::of(width);
+        let Initial { limit, stream } = Initial::of(width);
         let key = Key { seed, step: 0, tensor: stream };
         let value = |element| limit * (2.0 * key.uniform(element) - 1.0);
         Table {

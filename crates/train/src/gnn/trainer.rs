@@ -255,8 +255,8 @@ impl Trainer {
         Ok(figures)
     }
 
-    /// Updates the rows that the batches of all ranks used, unless the step is skipped. Of rows on servers, a
-    /// rank whose gradients are not finite changes none.
+    /// Updates the rows that the batches of all ranks used, unless the step is skipped. Where rows are on
+    /// servers, a rank whose gradients are not finite pushes none.
     fn learn(
         &mut self,
         outcome: Outcome,
@@ -266,7 +266,7 @@ impl Trainer {
         if let Rows::Served { rows, .. } = &self.task.rows {
             let is_used = outcome == Outcome::Averaged
                 && gradient.values().iter().all(|value| value.is_finite());
-            // Servers wait for every rank, also for one without rows.
+            // With sync, servers wait for a push of every rank, even one without rows.
             self.sent_bytes += match is_used {
                 true => rows.push(vertices, gradient.values())?,
                 false => rows.push(&[], &[])?,

@@ -38,7 +38,7 @@ def save(
 
     `data` is as for `Loader`. The file gets `edge_index`, without the order of its edges, `x` [V, F] of
     finite float32 or float16, `y` (whole numbers [V]; below 0, such as -100, for none, which is -1 in the
-    file), `train_mask`, `val_mask` and `test_mask` (bool [V]), of which a vertex has one at most,
+    file), `train_mask`, `val_mask` and `test_mask` (bool [V]), of which a vertex is in one at most,
     `edge_weight` [E], finite and 0 or more, and `node_type` (whole numbers [V], 0 to 65535). `bounds` are
     the first vertices of parts, and the number of vertices; `thinwire graph partition` makes parts with few
     edges between them. `format` is that of the features: None for that of `x`, "int8" for a scale per row
@@ -128,7 +128,7 @@ def column(data: Any, name: str, vertices: int) -> torch.Tensor | None:
 
 
 def check_rows(name: str, tensor: torch.Tensor, vertices: int) -> None:
-    """Refuses what is no tensor [vertices]."""
+    """Refuses anything but a tensor [vertices]."""
     if instance(name, tensor, torch.Tensor).shape != (vertices,):
         raise InvalidError(f"{name} is {list(tensor.shape)}, expected [{vertices}]")
 
@@ -158,7 +158,7 @@ def checked_bounds(bounds: Sequence[int], vertices: int) -> list[int]:
 
     # Errors
 
-    InvalidError if they leave out vertices, or are no whole numbers.
+    InvalidError if they are not whole numbers that ascend from 0 to `vertices`.
     """
     found = wholes("bounds", bounds)
     if not found or found[0] != 0 or found[-1] != vertices or found != sorted(found):

@@ -96,7 +96,7 @@ class Loader:
 
         # Errors
 
-        InvalidError for arguments of another kind, or that do not fit the graph.
+        InvalidError for arguments of the wrong type, or that do not fit the graph.
         """
         if layout not in LAYOUTS:
             raise InvalidError(f"layout {shown(layout)}, expected one of {', '.join(LAYOUTS)}")

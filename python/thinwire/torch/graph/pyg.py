@@ -42,7 +42,7 @@ def stores(
 
     # Errors
 
-    InvalidError for arguments of another kind, and features of another number of vertices.
+    InvalidError for arguments of the wrong type, and features of another number of vertices.
     """
     instance("graph", graph, StoredGraph)
     instance("features", features, SharedFeatures, NoneType)

@@ -56,7 +56,7 @@ class Rows(NamedTuple):
         return torch.frombuffer(memory, dtype=self.like.dtype).view(shape)
 
     def read(self, index: Any) -> torch.Tensor:
-        """Returns the rows of vertices in the order of the index, which is as for `numbers_of`.
+        """Returns the rows of an index in its order: None for all, a number, a slice, or many numbers.
 
         # Errors
 
@@ -102,7 +102,7 @@ def checked_features(x: torch.Tensor) -> torch.Tensor:
 
     # Errors
 
-    InvalidError for what is no tensor [vertices, ...] on the CPU.
+    InvalidError for anything but a tensor [vertices, ...] on the CPU.
     """
     x = on_cpu("x", x)
     if x.dim() < 2 or row_bytes(x) == 0:
@@ -145,7 +145,7 @@ def numbers_of(index: Any, count: int) -> torch.Tensor:
 
     # Errors
 
-    InvalidError for a mask, fractions, and what is no number.
+    InvalidError for anything else, masks and floats included.
     """
     if index is None:
         return torch.arange(count)
@@ -164,7 +164,7 @@ def integers(name: str, tensor: torch.Tensor) -> torch.Tensor:
 
     # Errors
 
-    InvalidError for numbers of another kind.
+    InvalidError for floating-point and complex numbers.
     """
     if tensor.is_floating_point() or tensor.is_complex():
         raise InvalidError(f"{name} of {tensor.dtype}, expected whole numbers")
@@ -172,7 +172,7 @@ def integers(name: str, tensor: torch.Tensor) -> torch.Tensor:
 
 
 def check_vertices(name: str, numbers: torch.Tensor, vertices: int) -> None:
-    """Refuses numbers that are no vertices."""
+    """Refuses numbers that are not of 0..vertices."""
     if numbers.numel():
         least, most = (int(end) for end in torch.aminmax(numbers))
         if least < 0 or most >= vertices:
@@ -183,7 +183,7 @@ def check_vertices(name: str, numbers: torch.Tensor, vertices: int) -> None:
 def refuse(
     wrong: torch.Tensor, values: torch.Tensor, name: str, expected: str, place: str = "in row"
 ) -> None:
-    """Refuses the first value that is wrong."""
+    """Refuses values of which any is wrong, with the first such value and its row in the message."""
     if wrong.any():
         row = int(wrong.int().argmax())
         found = values[row].item()
@@ -200,7 +200,7 @@ def on_cpu(name: str, tensor: torch.Tensor) -> torch.Tensor:
 
     # Errors
 
-    InvalidError if it is no tensor, sparse, or not in the machine's memory.
+    InvalidError if it is not a tensor, is sparse, or is not in the machine's memory.
     """
     if instance(name, tensor, torch.Tensor).layout != torch.strided:
         raise InvalidError(f"{name} is {tensor.layout}, expected torch.strided")

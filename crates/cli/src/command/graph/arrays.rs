@@ -85,12 +85,12 @@ pub fn types(path: &Path, vertices: u32) -> Result<Vec<u32>> {
     (0..vertices as usize).map(|at| number((path, "type", TYPES_MAX), &matrix, at)).collect()
 }
 
-/// Returns the number of a vertex, such as its class, which is below `most`.
-fn number((path, what, most): (&Path, &str, u32), matrix: &Matrix, at: usize) -> Result<u32> {
+/// Returns the number of a vertex, such as its class, which is below `end`.
+fn number((path, what, end): (&Path, &str, u32), matrix: &Matrix, at: usize) -> Result<u32> {
     let number = matrix.whole(at).with_context(|| path.display().to_string())?;
     match u32::try_from(number) {
-        Ok(number) if number < most => Ok(number),
-        _ => bail!("{}: {what} {number} of vertex {at}, expected below {most}", path.display()),
+        Ok(number) if number < end => Ok(number),
+        _ => bail!("{}: {what} {number} of vertex {at}, expected below {end}", path.display()),
     }
 }
 

@@ -26,7 +26,7 @@ pub struct Flags {
 }
 
 impl Flags {
-    /// Refuses checkpoints where there can be none.
+    /// Refuses the flags of a training that cannot have checkpoints, for the reason `why`.
     ///
     /// # Errors
     /// If one of the flags is given.

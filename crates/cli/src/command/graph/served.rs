@@ -8,7 +8,7 @@ use thinwire_job::elastic::{Presence, Seat};
 use thinwire_link::Link;
 use thinwire_member::{Authority, Options};
 use thinwire_server::{Client, Consistency, Format, Gradient};
-use thinwire_train::gnn::{Beginning, ROWS, ServedRows};
+use thinwire_train::gnn::{Initial, ROWS, ServedRows};
 use thinwire_update::{AdamOptions, Optimizer, Rule};
 use thinwire_wire::WORLD_SIZE_MAX;
 
@@ -19,7 +19,7 @@ use crate::ranks;
 use crate::size::{Elastic, ElasticFlags, Size};
 use crate::training::{self, LimitFlags, ServerFlags, ServerMode, Tabled};
 
-/// Number of the only table.
+/// Number of the table of rows, the only one.
 const TABLE: u32 = 0;
 
 /// Flags of rows on servers.
@@ -27,7 +27,7 @@ const TABLE: u32 = 0;
 #[command(next_help_heading = "Rows on servers")]
 pub struct Flags {
     /// With --features learned:WIDTH, keep the rows on N servers, which are started on this machine (64 at most)
-    /// unless THINWIRE_MEMBER=new makes this process a rank that joins; every rank keeps all rows without it
+    /// unless THINWIRE_MEMBER=new makes this process a rank that joins. Without it, every rank keeps all rows
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024))]
     servers: Option<u32>,
     /// With --servers, how far a rank may be ahead of the slowest: sync (all gradients of a step are one update),
@@ -46,7 +46,7 @@ pub struct Flags {
 }
 
 impl Flags {
-    /// Whether any of them is given.
+    /// Returns whether any of the flags is given.
     pub fn are_given(&self) -> bool {
         self.servers.is_some() || self.other().is_some()
     }
@@ -173,7 +173,7 @@ impl Member {
         (seed, settings): (u64, &link::Settings),
     ) -> Result<Rows> {
         let (rows, width) = (vertices as usize, columns as usize);
-        let Beginning { limit, stream } = Beginning::of(width);
+        let Initial { limit, stream } = Initial::of(width);
         let table = Tabled {
             name: ROWS.to_owned(),
             rows,
@@ -189,14 +189,14 @@ impl Member {
         Ok(Rows { client: Mutex::new(client), row_bytes: row_bytes as u64 })
     }
 
-    /// Ends the job, whose servers no rank needs any more.
+    /// Ends the job and with it the servers, which no rank may need any more.
     pub fn complete(&self) {
         // Another rank may have reported it already.
         let _ = self.presence.complete();
     }
 }
 
-/// Rows on servers, as a rank uses them.
+/// Client of the table of rows, for one rank.
 #[derive(Debug)]
 pub struct Rows {
     client: Mutex<Client>,

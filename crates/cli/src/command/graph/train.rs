@@ -162,7 +162,7 @@ pub fn run(args: &Args) -> Result<u8> {
     Ok(0)
 }
 
-/// Trains with rows on servers, which this process starts together with the ranks unless it is one of these.
+/// Trains with rows on servers. A process that is no rank of such a job starts its servers and ranks.
 fn with_servers(args: &Args) -> Result<u8> {
     args.checkpoints.refuse("with rows on servers, which a checkpoint would lack")?;
     let (mut started, parts) = prepare(args)?;
@@ -222,8 +222,8 @@ fn draw(args: &Args, store: &Store) -> Result<Draw> {
     }
 }
 
-/// Refuses a network that does not fit in memory on all ranks of this machine. Their launcher has checked it
-/// for ranks that it starts.
+/// Refuses a network that does not fit in memory on all ranks of this machine. For ranks of a launcher,
+/// their launcher has checked it.
 fn ensure_fits((args, parts): (&Args, u32), network: &Network, task: &Task) -> Result<()> {
     if is_launched() {
         return Ok(());
@@ -265,7 +265,7 @@ fn start(args: &Args) -> Result<Start<(Started, Place)>> {
     }
 }
 
-/// Opens the graph, and checks that it can be trained. Returns the number of its parts, at least 1, as well.
+/// Opens the graph, and checks that it can be trained. Also returns the number of its parts, at least 1.
 fn prepare(args: &Args) -> Result<(Started, u32)> {
     refuse(args)?;
     file::ensure_place(args.output.as_deref(), "the model", "--output")?;
@@ -328,7 +328,7 @@ fn train(
     }
     let tested = test.as_ref().map(|batches| trainer.evaluate(batches)).transpose()?;
     if args.served.are_given() {
-        // Servers end with the job, which is over when one rank says so: no other one may need them.
+        // The first rank to leave ends the job and its servers: wait until no other one needs them.
         trainer.gather(&[0.0])?;
     }
     let test_accuracy = tested.as_ref().map(Figures::accuracy).filter(|_| place.rank == 0);

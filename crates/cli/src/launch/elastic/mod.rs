@@ -144,7 +144,7 @@ struct Launcher {
     sender: Sender<News>,
     /// They end with the launcher.
     servers: Servers,
-    /// Whether a replacement of a rank that died could take part.
+    /// Whether a replacement of a rank that died could take part, so that hints advise one.
     replaces: bool,
 }
 

@@ -39,7 +39,7 @@ const HEAD_BYTES_MAX: usize = 64 << 10;
 pub struct Bucket {
     bucket: rusty_s3::Bucket,
     credentials: Credentials,
-    /// Beginning of all objects' names, empty or ending in a slash.
+    /// Initial of all objects' names, empty or ending in a slash.
     prefix: String,
 }
 
