@@ -116,9 +116,10 @@ def load(options):
     seeds = graph.train_mask.nonzero().view(-1)[: options.batch * options.batches]
     raw = 8 * graph.num_nodes + 4 * graph.num_edges + 4 * graph.num_nodes * graph.num_features
     loader = loader_of(options.only, graph, seeds, options)
-    # Named as in the loop below, which so lets go of the last batch of this one.
-    for batch in loader:
+    for _ in loader:
         pass
+    # The last batch of this pass.
+    del _
     used, start, edges, most = resource.getrusage(resource.RUSAGE_SELF), time.perf_counter(), 0, 0
     for batch in loader:
         edges += edges_of(batch)

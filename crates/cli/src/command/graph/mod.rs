@@ -37,7 +37,7 @@ pub enum What {
     /// Cut a graph into parts for ranks, and compare ways to do so
     Partition(partition::Args),
     /// Train a graph neural network: GraphSAGE, GCN or GAT
-    Train(train::Args),
+    Train(Box<train::Args>),
 }
 
 /// Refuses a graph that does not fit in memory while it is made.
