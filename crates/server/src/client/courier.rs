@@ -128,13 +128,13 @@ impl Queue {
 
 /// Sends requests and receives answers until the client ends.
 fn run(address: &Address, queue: &Queue, inbox: &Inbox) -> Result<(), Error> {
-    let mut conversation = Conversation::begin(address)?;
+    let mut conversation = Conversation::begin(address, queue)?;
     queue.lock().waker = Some(conversation.connection.waker());
     while !queue.is_over() && !inbox.is_over() {
         let letter = queue.lock().next();
         match letter {
             Some(letter) => conversation.send(&letter, queue, inbox)?,
-            None => conversation.hear(WAIT, None, inbox)?,
+            None => conversation.hear((WAIT, None), queue, inbox)?,
         }
     }
     Ok(())
@@ -146,10 +146,14 @@ struct Conversation {
 }
 
 impl Conversation {
-    fn begin(address: &Address) -> Result<Conversation, Error> {
+    fn begin(address: &Address, queue: &Queue) -> Result<Conversation, Error> {
         let Address { server, client, definition, .. } = *address;
         let (text, token) = (&address.address, &address.token);
         let mut connection = Connection::connect_to("the server", text, token, CONNECT)?;
+        if queue.is_over() {
+            // A later hello would make the server close the connection that replaces this one.
+            return Err(Error::new(Kind::Timeout, format!("connecting to {text} took too long")));
+        }
         connection.send(&FromClient::Hello { client, definition }.to_bytes())?;
         let deadline = Instant::now() + WELCOME;
         let left = || deadline.saturating_duration_since(Instant::now());
@@ -184,7 +188,7 @@ impl Conversation {
                 if queue.is_over() || inbox.is_over() {
                     return Ok(());
                 }
-                self.hear(WAIT, Some(UNSENT_BYTES_MAX), inbox)?;
+                self.hear((WAIT, Some(UNSENT_BYTES_MAX)), queue, inbox)?;
             }
         }
         Ok(())
@@ -192,8 +196,8 @@ impl Conversation {
 
     fn hear(
         &mut self,
-        timeout: Duration,
-        unsent_max: Option<usize>,
+        (timeout, unsent_max): (Duration, Option<usize>),
+        queue: &Queue,
         inbox: &Inbox,
     ) -> Result<(), Error> {
         let frame = match unsent_max {
@@ -201,7 +205,11 @@ impl Conversation {
             Some(most) => self.connection.receive_or_send(timeout, most)?,
         };
         let Some(frame) = frame else { return Ok(()) };
-        if let Some(bytes) = self.fragments.take(&frame, MESSAGE_BYTES_MAX)? {
+        // The client may have connected to this server again meanwhile: that the server turns this connection
+        // away for it is no answer to the client, whose requests are repeated on the new one.
+        if let Some(bytes) = self.fragments.take(&frame, MESSAGE_BYTES_MAX)?
+            && !queue.is_over()
+        {
             inbox.put(News::Reply(FromServer::parse(&bytes)?));
         }
         Ok(())
