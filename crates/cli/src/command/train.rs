@@ -85,10 +85,7 @@ fn with_servers(args: &Args, mode: &ServerMode) -> Result<u8> {
     };
     let elastic = args.elastic.resolve(Some(size), &args.settings.place)?;
     let elastic = elastic.context("a job with servers is elastic")?;
-    let server_arguments = mode.server_arguments();
-    let replaces = !mode.is_hybrid();
-    let silence = args.settings.link.silence();
-    let elastic = Elastic { servers: mode.servers, server_arguments, replaces, silence, ..elastic };
+    let elastic = mode.job(elastic, args.settings.link.silence());
     ranks::launch_elastic(&args.settings.place, &elastic)
 }
 

@@ -37,8 +37,7 @@ pub use job::TrainingJob;
 pub use machine::{command_line, ensure_writable};
 pub use model::Model;
 pub use seat::of_member;
-pub use server_flags::{ServerFlags, ServerMode, Tabled};
-pub use server_limits::LimitFlags;
+pub use server_flags::{ServerFlags, ServerMode, StoreFlags, Tabled};
 pub use settings::{CheckpointPolicy, Codec, PathFlag, PlanFlags, Settings, Typed};
 pub use snapshots::{PATIENCE as SNAPSHOT_PATIENCE, ensure_writable as ensure_snapshots};
 

@@ -1,6 +1,7 @@
 //! Flags of a training with all or some parameters on servers.
 
 use std::ffi::OsString;
+use std::time::Duration;
 
 use anyhow::{Result, anyhow};
 use clap::ValueEnum;
@@ -11,7 +12,7 @@ use thinwire_update::{AdamWOptions, Optimizer, Rule};
 use super::server_limits::{self, LimitFlags};
 use super::snapshots::{SnapshotFlags, Snapshots};
 use crate::failure::hinted;
-use crate::size::{Size, ensure_fixed};
+use crate::size::{Elastic, Size, ensure_fixed};
 
 /// Default of `--servers`.
 const SERVERS: u32 = 2;
@@ -53,16 +54,25 @@ pub struct ServerFlags {
     /// at most), unless THINWIRE_MEMBER=new makes this process a worker that joins
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024))]
     servers: Option<u32>,
-    /// With servers, how far a rank may be ahead of the slowest: sync (all gradients of a step are one
-    /// update), bounded:STEPS or async [default: sync]
-    #[arg(long, value_name = "HOW", value_parser = |text: &str| Consistency::parse(text))]
-    consistency: Option<Consistency>,
+    #[command(flatten)]
+    store: StoreFlags,
     /// With servers, optimiser that they apply, with a constant learning rate
     /// [default: adamw:lr=0.001]
     #[arg(long, value_name = "RULE:lr=RATE", value_parser = |text: &str| Optimizer::parse(text))]
     optimizer: Option<Optimizer>,
-    /// With servers, number of servers that can be lost at once without losing parameters [default: 1,
-    /// or 0 with one server]
+    #[command(flatten)]
+    snapshots: SnapshotFlags,
+}
+
+/// Flags of how servers keep their values, whatever these are.
+#[derive(clap::Args, Clone, Debug, Default)]
+pub struct StoreFlags {
+    /// With servers, how far a rank may be ahead of the slowest: sync (all gradients of a step are one
+    /// update), bounded:STEPS or async [default: sync]
+    #[arg(long, value_name = "HOW", value_parser = |text: &str| Consistency::parse(text))]
+    consistency: Option<Consistency>,
+    /// With servers, number of servers that can be lost at once without losing values [default: 1, or 0 with
+    /// one server]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(0..=15))]
     replicas: Option<u32>,
     /// With servers, format in which values and gradients travel: f32, f16 or int8 [default: f32]
@@ -70,8 +80,19 @@ pub struct ServerFlags {
     values: Option<Format>,
     #[command(flatten)]
     limits: LimitFlags,
-    #[command(flatten)]
-    snapshots: SnapshotFlags,
+}
+
+impl StoreFlags {
+    /// Returns a flag that was given.
+    pub fn flag(&self) -> Option<String> {
+        let given = [
+            self.consistency.map(|value| format!("--consistency {value}")),
+            self.replicas.map(|value| format!("--replicas {value}")),
+            self.values.map(|value| format!("--values {value}")),
+            self.limits.flag(),
+        ];
+        given.into_iter().flatten().next()
+    }
 }
 
 /// Settings of a training with servers.
@@ -118,19 +139,14 @@ impl ServerFlags {
     pub fn of_parameter(
         name: &str,
         optimizer: Optimizer,
-        (servers, replicas): (u32, Option<u32>),
-        (consistency, values): (Option<Consistency>, Option<Format>),
-        limits: LimitFlags,
+        (servers, store): (u32, StoreFlags),
     ) -> ServerFlags {
         ServerFlags {
             mode: Mode::Hybrid,
             server_params: vec![name.to_owned()],
             servers: Some(servers),
+            store,
             optimizer: Some(optimizer),
-            consistency,
-            replicas,
-            values,
-            limits,
             snapshots: SnapshotFlags::default(),
         }
     }
@@ -149,7 +165,7 @@ impl ServerFlags {
             _ => size.fixed(),
         };
         let servers = self.servers.unwrap_or(SERVERS);
-        let backups = self.replicas.unwrap_or(1.min(servers - 1));
+        let backups = self.store.replicas.unwrap_or(1.min(servers - 1));
         if backups >= servers {
             let error = anyhow!(
                 "--replicas {backups} with {servers} servers, of which each shard needs {}",
@@ -160,13 +176,13 @@ impl ServerFlags {
         let usual = || Optimizer::parse(OPTIMIZER).expect("the usual optimiser is one");
         Ok(Some(ServerMode {
             servers,
-            consistency: self.consistency.unwrap_or(Consistency::Sync),
+            consistency: self.store.consistency.unwrap_or(Consistency::Sync),
             optimizer: self.optimizer.unwrap_or_else(usual),
             backups,
             patterns: self.server_params.clone(),
             ranks: ranks.unwrap_or_default(),
-            values: self.values.unwrap_or(Format::F32),
-            memory: self.limits.resolve()?,
+            values: self.store.values.unwrap_or(Format::F32),
+            memory: self.store.limits.resolve()?,
             snapshots: self.snapshots.resolve()?,
         }))
     }
@@ -189,12 +205,9 @@ impl ServerFlags {
     fn refuse(&self) -> Result<()> {
         let given = [
             self.servers.map(|value| format!("--servers {value}")),
-            self.consistency.map(|value| format!("--consistency {value}")),
+            self.store.flag(),
             self.optimizer.map(|value| format!("--optimizer {value}")),
-            self.replicas.map(|value| format!("--replicas {value}")),
             self.server_params.first().map(|pattern| format!("--server-params '{pattern}'")),
-            self.values.map(|value| format!("--values {value}")),
-            self.limits.flag(),
             self.snapshots.flag(),
         ];
         match given.into_iter().flatten().next() {
@@ -237,8 +250,19 @@ impl ServerMode {
         self.snapshots.check()
     }
 
+    /// Returns an elastic job with the servers that its launcher starts. A rank of a hybrid job is not replaced.
+    pub fn job(&self, elastic: Elastic, silence: Option<Duration>) -> Elastic {
+        Elastic {
+            servers: self.servers,
+            server_arguments: self.server_arguments(),
+            replaces: !self.is_hybrid(),
+            silence,
+            ..elastic
+        }
+    }
+
     /// Returns the flags of a server that the launcher starts.
-    pub fn server_arguments(&self) -> Vec<OsString> {
+    fn server_arguments(&self) -> Vec<OsString> {
         let limit = self.memory.iter().flat_map(server_limits::server_arguments);
         self.snapshots.server_arguments().into_iter().chain(limit).collect()
     }

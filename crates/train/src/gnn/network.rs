@@ -95,6 +95,11 @@ impl Network {
         Ok(Network { layers, parameters, firsts })
     }
 
+    /// Returns the number of values of all parameters.
+    pub fn elements(&self) -> u64 {
+        self.parameters.iter().map(|it| it.elements() as u64).sum()
+    }
+
     /// Returns the parameters, in the order of the layers.
     pub fn parameters(&self) -> &[Parameter] {
         &self.parameters

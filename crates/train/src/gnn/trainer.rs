@@ -153,7 +153,7 @@ impl Trainer {
     pub fn elements(&self) -> u64 {
         let rows = u64::from(self.task.graph.vertices()) * u64::from(self.task.rows.columns());
         let of_rows = if let Rows::Read { .. } = self.task.rows { 0 } else { rows };
-        of_rows + self.network.parameters().iter().map(|it| it.elements() as u64).sum::<u64>()
+        of_rows + self.network.elements()
     }
 
     /// Returns the values as a file of safetensors, by the names of parameters; trained rows are `features`.

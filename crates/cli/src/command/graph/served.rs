@@ -7,7 +7,7 @@ use thinwire_job::Place;
 use thinwire_job::elastic::{Presence, Seat};
 use thinwire_link::Link;
 use thinwire_member::{Authority, Options};
-use thinwire_server::{Client, Consistency, Format, Gradient};
+use thinwire_server::{Client, Gradient};
 use thinwire_train::gnn::{Initial, ROWS, ServedRows};
 use thinwire_update::{AdamOptions, Optimizer, Rule};
 use thinwire_wire::WORLD_SIZE_MAX;
@@ -16,8 +16,8 @@ use super::task::Learned;
 use crate::failure::hinted;
 use crate::link;
 use crate::ranks;
-use crate::size::{Elastic, ElasticFlags, Size};
-use crate::training::{self, LimitFlags, ServerFlags, ServerMode, Tabled};
+use crate::size::{ElasticFlags, Size};
+use crate::training::{self, ServerFlags, ServerMode, StoreFlags, Tabled};
 
 /// Number of the table of rows, the only one.
 const TABLE: u32 = 0;
@@ -30,25 +30,14 @@ pub struct Flags {
     /// unless THINWIRE_MEMBER=new makes this process a rank that joins. Without it, every rank keeps all rows
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024))]
     servers: Option<u32>,
-    /// With --servers, how far a rank may be ahead of the slowest: sync (all gradients of a step are one update),
-    /// bounded:STEPS or async [default: sync]
-    #[arg(long, value_name = "HOW", value_parser = |text: &str| Consistency::parse(text))]
-    consistency: Option<Consistency>,
-    /// With --servers, number of servers that can be lost at once without losing rows [default: 1, or 0 with one
-    /// server]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(0..=15))]
-    replicas: Option<u32>,
-    /// With --servers, format in which rows and their gradients travel: f32, f16 or int8 [default: f32]
-    #[arg(long, value_name = "FORMAT", value_parser = |text: &str| Format::parse(text))]
-    values: Option<Format>,
     #[command(flatten)]
-    limits: LimitFlags,
+    store: StoreFlags,
 }
 
 impl Flags {
     /// Returns whether any of the flags is given.
     pub fn are_given(&self) -> bool {
-        self.servers.is_some() || self.other().is_some()
+        self.servers.is_some() || self.store.flag().is_some()
     }
 
     /// Returns the settings of rows on servers.
@@ -61,7 +50,7 @@ impl Flags {
         (ranks, learning_rate): (u32, f32),
     ) -> Result<ServerMode> {
         let Some(servers) = self.servers else {
-            let flag = self.other().unwrap_or_default();
+            let flag = self.store.flag().unwrap_or_default();
             return Err(hinted(
                 anyhow!("{flag} without servers"),
                 "add --servers N, or leave it out",
@@ -74,25 +63,8 @@ impl Flags {
             return Err(hinted(error, hint));
         }
         let optimizer = Optimizer { rule: Rule::LazyAdam(AdamOptions::default()), learning_rate };
-        let flags = ServerFlags::of_parameter(
-            ROWS,
-            optimizer,
-            (servers, self.replicas),
-            (self.consistency, self.values),
-            self.limits.clone(),
-        );
+        let flags = ServerFlags::of_parameter(ROWS, optimizer, (servers, self.store.clone()));
         flags.resolve(Size::Fixed(ranks))?.context("flags of servers without their mode")
-    }
-
-    /// Returns a flag that was given beside the number of servers.
-    fn other(&self) -> Option<String> {
-        let given = [
-            self.consistency.map(|value| format!("--consistency {value}")),
-            self.replicas.map(|value| format!("--replicas {value}")),
-            self.values.map(|value| format!("--values {value}")),
-            self.limits.flag(),
-        ];
-        given.into_iter().flatten().next()
     }
 }
 
@@ -109,14 +81,7 @@ pub fn launch(
     let size = Size::Elastic { min: mode.ranks, max: mode.ranks };
     let elastic = ElasticFlags::default().resolve(Some(size), flags)?;
     let elastic = elastic.context("a job with servers is elastic")?;
-    let elastic = Elastic {
-        servers: mode.servers,
-        server_arguments: mode.server_arguments(),
-        replaces: false,
-        silence: settings.silence(),
-        ..elastic
-    };
-    ranks::launch_elastic(flags, &elastic)
+    ranks::launch_elastic(flags, &mode.job(elastic, settings.silence()))
 }
 
 /// Gives the loss of rows a hint that fits a training without snapshots.

@@ -232,7 +232,7 @@ fn ensure_fits((args, parts): (&Args, u32), network: &Network, task: &Task) -> R
         true => 1,
         false => args.place.find()?.map_or(args.ranks.unwrap_or(parts), |it| it.local_world),
     };
-    let elements: u64 = network.parameters().iter().map(|it| it.elements() as u64).sum();
+    let elements = network.elements();
     let rows = match &task.rows {
         Rows::Learned { columns } if !args.served.are_given() => {
             u64::from(task.graph.vertices()) * u64::from(*columns)
