@@ -16,6 +16,11 @@ import torch
 from thinwire._core import InvalidError
 from thinwire.torch.reduction import NATIVE
 
+WRAPPERS = ("_orig_mod", "_checkpoint_wrapped_module")
+"""Modules that torch.compile and activation checkpointing put around another one."""
+DDP = "module."
+"""What DDP puts in front of all names."""
+
 
 @dataclasses.dataclass(frozen=True)
 class Flat:
@@ -124,6 +129,27 @@ def same_model(found: Collection[int], known: Collection[int]) -> None:
             f"the buckets of this step have {len(found)} parameters, "
             f"those before had {len(known)} (hint: make a new hook for a new model)"
         )
+
+
+def plain_names(names: Iterable[str]) -> dict[str, str]:
+    """The names of a model's parameters without what wrappers put into them, by the names as they are.
+
+    torch.compile and activation checkpointing add a module to the path, DDP one in front. Without them
+    a state that a wrapped model saved can be loaded by the bare one, as with
+    `torch.distributed.checkpoint.state_dict`.
+    """
+    found = {name: ".".join(part for part in name.split(".") if part not in WRAPPERS) for name in names}
+    if found and all(name.startswith(DDP) for name in found.values()):
+        found = {name: bare.removeprefix(DDP) for name, bare in found.items()}
+    # Two parameters of one name would share a residual.
+    return found if len(set(found.values())) == len(found) else {name: name for name in found}
+
+
+def plain(pairs: Iterable[tuple[str, torch.Tensor]]) -> dict[str, torch.Tensor]:
+    """Tensors of a model by their plain names."""
+    named = dict(pairs)
+    bare = plain_names(named)
+    return {bare[name]: tensor for name, tensor in named.items()}
 
 
 def names(layout: Layout, given: Mapping[int, str]) -> dict[int, str]:

@@ -3,6 +3,8 @@
 Each rank trains its own copy of the model. Every `every` steps the ranks exchange how far each has come
 from the parameters that all had in common, the pseudo-gradient, through a synchronizer with error
 feedback; an outer optimizer of PyTorch makes a step with the average, and everybody goes on from there.
+The common parameters are f32. A model in f16 or bf16 begins each round with them rounded, and progress is
+measured from the rounded ones: a round without training has a pseudo-gradient of zero.
 
     outer = thinwire.torch.DiLoCo(model, every=100)
     for batch in data:
@@ -26,6 +28,7 @@ import torch
 from thinwire._core import Group, InvalidError, Synchronizer, check
 from thinwire.torch import group as groups
 from thinwire.torch import state
+from thinwire.torch.layout import plain
 from thinwire.torch.replica import begin_alike, broadcast, every_steps, trainable
 from thinwire.torch.state import Saved
 
@@ -129,24 +132,36 @@ class DiLoCo:
         InvalidError, before anything has changed, if it is of other ranks or of another model.
         """
         saved = state.for_rank(self._connection.group, entries)
-        if entries["common"].keys() != self._common.keys():
-            names = entries["common"].keys() ^ self._common.keys()
-            raise InvalidError(
-                f"the state is of another model: {min(names)} is in one of them only"
-            )
+        common = self._expect(entries)
         if self._sync is not None and saved is not None:
             state.write(self._sync, saved.plan, saved.tensors)
         for name, value in self._common.items():
-            value.copy_(entries["common"][name])
+            value.copy_(common[name])
         self._outer.load_state_dict(*entries["outer"])
         self._steps = entries["steps"]
+
+    def _expect(self, entries: dict[str, Any]) -> dict[str, torch.Tensor]:
+        """The common parameters in a state, by plain name; refuses those of another model."""
+        for name in ("steps", "common", "outer"):
+            if name not in entries:
+                raise InvalidError(f"the state has no {name}, expected what state_dict gave")
+        common = plain(entries["common"].items())
+        for name in sorted(common.keys() ^ self._common.keys()):
+            raise InvalidError(f"the state is of another model: {name} is in one of them only")
+        for name, value in self._common.items():
+            if common[name].shape != value.shape:
+                found, expected = list(common[name].shape), list(value.shape)
+                raise InvalidError(f"the state has {name} of shape {found}, the model {expected}")
+        return common
 
     @torch.no_grad()
     def _exchange(self) -> bool:
         """Averages how far all ranks have come, into the gradients of the outer optimizer."""
         for name, value in self._parameters.items():
             common = self._common[name]
-            common.grad = common - value.detach().cpu()
+            # What the model was given: otherwise rounding would count as progress, in every round.
+            given = common.to(value.dtype).float()
+            common.grad = given - value.detach().cpu().float()
         gradients = [common.grad for common in self._common.values()]
         if self._sync is None:
             return all(bool(gradient.isfinite().all()) for gradient in gradients)
