@@ -25,11 +25,13 @@ from typing import Any
 
 import torch
 
-from thinwire._core import Group, InvalidError, Synchronizer, check
+from thinwire import arguments
+from thinwire._core import Group, InvalidError, Synchronizer
 from thinwire.torch import group as groups
 from thinwire.torch import state
 from thinwire.torch.layout import plain
 from thinwire.torch.replica import begin_alike, broadcast, every_steps, trainable
+from thinwire.torch.signature import options_of
 from thinwire.torch.state import Saved
 
 Outer = Callable[[list[torch.Tensor]], torch.optim.Optimizer]
@@ -48,7 +50,7 @@ class DiLoCo:
         outer: makes the outer optimizer of the parameters that it is given; they are f32.
         codec: how pseudo-gradients travel, as in `thinwire.torch.hook`.
         group: the ranks, as in `thinwire.torch.hook`.
-        bucket_bytes, seed, algorithm, timeout_s: as in `thinwire.torch.hook`.
+        bucket_bytes, seed, algorithm, timeout_s, heartbeat_timeout_s: as in `thinwire.torch.hook`.
     """
 
     def __init__(
@@ -62,15 +64,16 @@ class DiLoCo:
         bucket_bytes: int = 1 << 20,
         seed: int = 0,
         algorithm: str | None = None,
-        timeout_s: float = groups.TIMEOUT_S,
+        timeout_s: float | None = None,
+        heartbeat_timeout_s: float | None = None,
     ) -> None:
         """Forms the group and gives all ranks the model of rank 0."""
         options = {"bucket_bytes": bucket_bytes, "seed": seed, "algorithm": algorithm}
-        check(codec, **options)
+        arguments.options(codec=codec, **options)
         self.every = every_steps(every)
         self._model = model
         self._parameters = trainable(model)
-        self._connection = groups.of(group, timeout_s)
+        self._connection = groups.of(group, timeout_s, heartbeat_timeout_s)
         mode = type(self).__name__
         begin_alike(self._connection.group, model, mode=mode, every=every, codec=codec, **options)
         self._common = {
@@ -182,6 +185,7 @@ class LocalSGD(DiLoCo):
     Arguments and methods are those of DiLoCo, the outer optimizer excepted.
     """
 
+    @options_of(DiLoCo.__init__, ("outer",))
     def __init__(
         self,
         model: torch.nn.Module,

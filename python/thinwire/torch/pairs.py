@@ -23,6 +23,7 @@ from typing import Any
 
 import torch
 
+from thinwire import arguments
 from thinwire._core import InvalidError
 from thinwire.torch import group as groups
 from thinwire.torch.replica import Pending, begin_alike, every_steps, trainable
@@ -42,7 +43,7 @@ class PairAveraging:
         codec: how parameters travel: "none" (f32), "f16" or "bf16".
         seed: of the drawing of partners; the same on all ranks.
         group: the ranks, as in `thinwire.torch.hook`.
-        timeout_s: how long a rank waits for its partner, in seconds.
+        timeout_s, heartbeat_timeout_s: as in `thinwire.torch.hook`.
     """
 
     def __init__(
@@ -53,9 +54,12 @@ class PairAveraging:
         seed: int = 0,
         group: Any = None,
         *,
-        timeout_s: float = groups.TIMEOUT_S,
+        timeout_s: float | None = None,
+        heartbeat_timeout_s: float | None = None,
     ) -> None:
         """Forms the group and gives all ranks the model of rank 0."""
+        arguments.text("codec", codec)
+        arguments.integer("seed", seed)
         if codec not in CODECS:
             raise InvalidError(
                 f"codec is {codec}, expected one of {', '.join(CODECS)} between pairs"
@@ -66,7 +70,7 @@ class PairAveraging:
         self._seed = seed
         self._steps = 0
         self._rest: torch.Tensor | None = None
-        self._connection = groups.of(group, timeout_s)
+        self._connection = groups.of(group, timeout_s, heartbeat_timeout_s)
         options = {"mode": "PairAveraging", "every": every, "codec": codec, "seed": seed}
         begin_alike(self._connection.group, model, **options)
 

@@ -14,6 +14,7 @@ import torch
 
 from thinwire._core import Group, InvalidError
 from thinwire.agreement import agree
+from thinwire.arguments import whole
 from thinwire.torch.layout import plain
 from thinwire.torch.reduction import NATIVE
 
@@ -38,9 +39,7 @@ def trainable(model: torch.nn.Module) -> dict[str, torch.Tensor]:
 
 def every_steps(every: int) -> int:
     """Checks how many steps lie between two rounds."""
-    if every < 1:
-        raise InvalidError(f"every is {every}, expected at least 1")
-    return every
+    return whole("every is", every, 1)
 
 
 @torch.no_grad()
