@@ -122,7 +122,9 @@ def halves() -> dict[str, float]:
         for name, wrap in wraps.items():
             weights = {}
             for dtype in (ms.float32, ms.float16):
-                weight = ms.Parameter(ms.Tensor(np.full(64, 1.5), dtype), name=f"{mode}.{name}.{dtype}")
+                weight = ms.Parameter(
+                    ms.Tensor(np.full(64, 1.5), dtype), name=f"{mode}.{name}.{dtype}"
+                )
                 optimizer = wrap(nn.SGD([weight], 1.0))
                 moves = np.random.default_rng(0).random((rounds, 64)) < 0.1
                 for moved in moves * (-step if group.rank == 0 else 0.0):

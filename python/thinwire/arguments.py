@@ -129,6 +129,18 @@ def timeouts(timeout_s: Any, heartbeat_timeout_s: Any = None) -> None:
         seconds("heartbeat_timeout_s", heartbeat_timeout_s, HEARTBEAT_S_MIN, most)
 
 
+def job(coordinator: Any, token: Any, timeout_s: Any) -> None:
+    """Refuses what is no place of a job: its address and secret, or None, and a timeout.
+
+    # Errors
+
+    InvalidError that names the first of them.
+    """
+    text_or_none("coordinator", coordinator)
+    text_or_none("token", token)
+    timeouts(timeout_s)
+
+
 def options(world: int | None = None, **given: Any) -> None:
     """Refuses options of an exchange that a Synchronizer would refuse, before anybody is met.
 

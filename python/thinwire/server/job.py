@@ -82,7 +82,7 @@ class ParameterServer:
         timeout_s: float = 60.0,
     ) -> None:
         """Checks the arguments. Nothing is connected yet."""
-        arguments.timeouts(timeout_s)
+        arguments.job(coordinator, token, timeout_s)
         for name, value, least in (("servers", servers, 1), ("seed", seed, 0)):
             arguments.whole(f"{name} is", value, least)
         for name, given in (("replicas", replicas), ("shards", shards)):

@@ -72,7 +72,8 @@ class Elastic(Job):
         """Joins the job; returns in the first epoch, with the job's state."""
         options = {"codec": codec, "warmup_steps": 0, **options}
         arguments.options(**options)
-        arguments.timeouts(timeout_s)
+        arguments.job(coordinator, token, timeout_s)
+        arguments.whole("batch is", batch, 1)
         refuse_agent(os.environ)
         require_cpu()
         self._state = state.State(network, optimizer)

@@ -78,7 +78,7 @@ class Elastic(Job):
         """Joins the job; returns in the first epoch, with the job's state."""
         options = {"codec": codec, "warmup_steps": None, **options}
         arguments.options(**options)
-        arguments.timeouts(timeout_s)
+        arguments.job(coordinator, token, timeout_s)
         arguments.whole("batch is", batch, 1)
         refuse_agent(os.environ)
         self._module = model
