@@ -21,8 +21,7 @@ class SynchronousAveraging(MovingOptimizer):
     """Draws the parameters by `alpha` towards their mean over all ranks, then lets `optimizer` update.
 
     alpha: from 0 to 1; group: that of the launcher's environment unless given. Parameters travel raw, as
-    float32.
-    A collective call.
+    float32. A collective call.
 
         optimizer = thinwire.mindspore.SynchronousAveraging(nn.Momentum(parameters, 0.1, 0.9))
     """
