@@ -64,8 +64,10 @@ def check(
     feedback: str = "classic",
     momentum_correction: float | None = None,
     warmup_steps: int | None = ...,  # 0; None: as measured for the codec
+    world: int | None = None,
 ) -> None:
-    """Raises InvalidError for what a Synchronizer would refuse, before anybody is met."""
+    """Raises InvalidError for what a Synchronizer would refuse, before anybody is met; with `world`, the
+    number of ranks, also for what it would refuse among so many."""
 
 def encode_rows(address: int, rows: int, columns: int, format: str) -> RowSource:
     """Rows in a format ("f32", "f16", "int8") from values at an address, in the format's dtype, or f32 for

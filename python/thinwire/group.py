@@ -19,7 +19,7 @@ import weakref
 
 import numpy
 
-from thinwire import _core
+from thinwire import _core, arguments
 
 NATIVE = {numpy.dtype("float32"): "f32", numpy.dtype("float16"): "f16"}
 NUMBERS = "biufc"
@@ -63,6 +63,14 @@ def init(
     In the scheduler process that msrun starts from the same script, and that Thinwire does not need,
     `init` ends the process successfully.
     """
+    for name, each in (("rank", rank), ("world", world)):
+        arguments.integer_or_none(name, each)
+    for name, each in (("coordinator", coordinator), ("token", token), ("link", link)):
+        arguments.text_or_none(name, each)
+    arguments.text("encryption", encryption)
+    arguments.integer("connections", connections)
+    arguments.flag("launched", launched)
+    arguments.timeouts(timeout_s, heartbeat_timeout_s)
     meeting = rank, world, coordinator, token, encryption, connections, link, timeout_s, launched
     given = *meeting, heartbeat_timeout_s
     plain = given == (None, None, None, None, "auto", 1, None, 60.0, False, None)

@@ -11,6 +11,7 @@ import operator
 import os
 import warnings
 import weakref
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +19,10 @@ import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
-from thinwire._core import InvalidError, check
+from thinwire._core import InvalidError
 from thinwire.torch import state
 from thinwire.torch.alone import LEFT_OUT
-from thinwire.torch.hook import Hook, hook
+from thinwire.torch.hook import Hook, check, hook
 
 Folder = str | os.PathLike[str]
 
@@ -34,10 +35,12 @@ class Attached:
 
         # Errors
 
-        InvalidError for an unknown codec or algorithm, or a factor out of range.
+        InvalidError for an argument that `thinwire.torch.hook` would refuse.
         """
-        others = ("group", "named_parameters", "timeout_s")
-        check(**{name: value for name, value in options.items() if name not in others})
+        pairs = options.get("named_parameters")
+        if isinstance(pairs, Iterable):  # a training after the first one needs them again
+            options = {**options, "named_parameters": list(pairs)}
+        check(options)
         self.hook: Hook | None = None
         """The handle of the hook; None until DDP wraps the model, so always None on one device."""
         self._options = options

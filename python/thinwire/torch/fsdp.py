@@ -20,7 +20,8 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from thinwire._core import InvalidError, Scatter, check
+from thinwire import arguments
+from thinwire._core import InvalidError, Scatter
 from thinwire.torch import group as groups
 from thinwire.torch import state as states
 from thinwire.torch.arguments import expect
@@ -42,7 +43,7 @@ def fsdp(
     group: Any = None,
     *,
     seed: int = 0,
-    timeout_s: float = groups.TIMEOUT_S,
+    timeout_s: float | None = None,
 ) -> Exchange:
     """Makes every module of `model` that `fully_shard` was called on exchange by Thinwire.
 
@@ -53,7 +54,7 @@ def fsdp(
         gather_codec: how parameters travel: "none", "f16", "bf16", "int8"; None leaves it to PyTorch.
         group: the ranks, a `thinwire.Group`; None forms one for each process group that FSDP uses.
         seed: of stochastic rounding; the same on all ranks.
-        timeout_s: how long a rank waits for the others, in seconds.
+        timeout_s: how long a rank waits for the others, in seconds, as in `thinwire.torch.hook`.
 
     # Errors
 
@@ -61,6 +62,7 @@ def fsdp(
     if a rank is lost.
     """
     check_codecs(codec, gather_codec, seed)
+    groups.check(group, timeout_s)
     units = sharded(model)
     if not units:
         raise InvalidError(
@@ -95,12 +97,13 @@ def sharded(model: torch.nn.Module) -> dict[str, Any]:
 
 def check_codecs(codec: str, gather_codec: str | None, seed: int) -> None:
     """Refuses codecs that need more than FSDP gives, before anybody is met."""
+    arguments.text("codec", codec)
     if codec.partition(":")[0] in WHOLE_ONLY:
         raise InvalidError(
             f"codec '{codec}' plans whole gradients, which FSDP does not give: use int8, int4, int3 or "
             "topk:RATIO"
         )
-    check(codec, seed=seed)
+    arguments.options(codec=codec, seed=seed)
     if gather_codec is not None and gather_codec not in GATHER_CODECS:
         raise InvalidError(
             f"gather_codec is '{gather_codec}', expected one of {', '.join(GATHER_CODECS)}"
@@ -117,12 +120,13 @@ class Exchange:
         gather_codec: str | None,
         group: Any,
         seed: int,
-        timeout_s: float,
+        timeout_s: float | None,
     ) -> None:
         """Of the modules called `units`; connections come with the first exchange."""
         self.codec, self.gather_codec = codec, gather_codec
         self.callbacks = Callbacks()
-        self.timeout_s = timeout_s
+        self.timeout_s = groups.TIMEOUT_S if timeout_s is None else timeout_s
+        self._timeout_s = timeout_s
         self._units = units
         self._group, self._seed = group, seed
         self._connections: dict[Any, tuple[groups.Connection, Scatter]] = {}
@@ -133,7 +137,7 @@ class Exchange:
         """The connections between the ranks of a process group; a collective call at first."""
         key = None if self._group is not None else process_group
         if key not in self._connections:
-            connection = groups.of(self._group or process_group, self.timeout_s)
+            connection = groups.of(self._group or process_group, self._timeout_s)
             self._connections[key] = connection, Scatter(connection.group, self.codec, self._seed)
         return self._connections[key][1]
 

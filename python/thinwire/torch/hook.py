@@ -16,7 +16,7 @@ error keeps its type and its text, and two models in one backward do not wait fo
 
 import functools
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -24,12 +24,13 @@ import torch
 import torch.distributed as dist
 from torch.autograd import Variable
 
-from thinwire._core import Group, InvalidError, check
+from thinwire import arguments
+from thinwire._core import Group, InvalidError
 from thinwire.torch import group as groups
 from thinwire.torch import state
 from thinwire.torch.alone import Alone
 from thinwire.torch.averager import Averager
-from thinwire.torch.layout import dtype
+from thinwire.torch.layout import dtype, given_names
 from thinwire.torch.step import Step, completed
 
 Future = torch.futures.Future
@@ -47,7 +48,7 @@ def hook(
     momentum_correction: float | None = None,
     warmup_steps: int | None = None,
     named_parameters: Iterable[tuple[str, torch.Tensor]] = (),
-    timeout_s: float = groups.TIMEOUT_S,
+    timeout_s: float | None = None,
     heartbeat_timeout_s: float | None = None,
 ) -> tuple["Hook", Callable[..., Future[torch.Tensor]]]:
     """State and function for `DistributedDataParallel.register_comm_hook`. All ranks call it alike.
@@ -73,14 +74,15 @@ def hook(
             not count. None takes the recommended number for the codec; "auto" has no warm-up.
         named_parameters: the model's, for messages and states with names; without them a parameter
             is called by its place.
-        timeout_s: how long a rank waits for the others, in seconds.
+        timeout_s: how long a rank waits for the others, in seconds; None is 1,800, or the timeout of a
+            `thinwire.Group`, with which no other is taken.
         heartbeat_timeout_s: the seconds of silence after which a rank counts as lost, at most
-            `timeout_s`; None takes THINWIRE_HEARTBEAT_TIMEOUT_S, else 10. Ignored for a `thinwire.Group`,
-            which has a heartbeat timeout already.
+            `timeout_s`; None takes THINWIRE_HEARTBEAT_TIMEOUT_S, else 10, or that of a `thinwire.Group`.
 
     # Errors
 
-    InvalidError at once for an unknown codec or algorithm, or a factor out of range. The hook, and so
+    InvalidError at once for an argument of another type, an unknown codec or algorithm, or a number out
+    of range. The hook, and so
     backward, raises InvalidError for gradients that are not f32, f16 or bf16 or not on the CPU or a GPU,
     and PeerError if a rank is lost, has raised or has another model; all ranks fail.
     """
@@ -94,12 +96,22 @@ def hook(
         "momentum_correction": momentum_correction,
         "warmup_steps": warmup_steps,
     }
-    check(**options)
-    given = {id(parameter): name for name, parameter in named_parameters}
+    timeouts = {"timeout_s": timeout_s, "heartbeat_timeout_s": heartbeat_timeout_s}
+    check({**options, "group": group, **timeouts})
+    given = given_names(named_parameters)
     made = Hook(options, given, group, timeout_s, heartbeat_timeout_s)
     if group is not None or (dist.is_available() and dist.is_initialized()):
         made.connect()
     return made, average
+
+
+def check(given: Mapping[str, Any]) -> None:
+    """Refuses arguments of `hook`, by name, before anybody is met."""
+    options = dict(given)
+    given_names(options.pop("named_parameters", ()))
+    names = ("group", "timeout_s", "heartbeat_timeout_s")
+    groups.check(*(options.pop(name, None) for name in names))
+    arguments.options(**options)
 
 
 def average(state: "Hook", bucket: dist.GradBucket) -> Future[torch.Tensor]:
@@ -115,7 +127,7 @@ class Hook:
         options: dict[str, Any],
         given: dict[int, str],
         group: Any,
-        timeout_s: float,
+        timeout_s: float | None = None,
         heartbeat_timeout_s: float | None = None,
     ) -> None:
         """`given` are names of parameters by their identity."""
@@ -139,6 +151,7 @@ class Hook:
         """Forms the group, unless there is one; a collective call, at the first bucket at the latest."""
         if self._connection is None:
             self._connection = groups.of(self._group, *self._timeouts_s)
+            arguments.options(**self._options, world=self._connection.group.world)
             corrects = self._options["momentum_correction"] is not None
             kind = Averager if self._connection.group.world > 1 or corrects else Alone
             self._averager = kind(self._connection.group, self._options, self._given)
