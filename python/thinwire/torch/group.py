@@ -42,6 +42,10 @@ class Connection:
     guard: thinwire.Group | None = None
 
 
+class Lost:
+    """The group of a hook that was copied: groups have no copies."""
+
+
 def of(
     group: Any = None, timeout_s: float = TIMEOUT_S, heartbeat_timeout_s: float | None = None
 ) -> Connection:
@@ -49,6 +53,11 @@ def of(
 
     For a process group this is a collective call that makes a new group over the same ranks.
     """
+    if isinstance(group, Lost):
+        raise InvalidError(
+            "the hook is a copy, and its group is not copied with it, expected a hook of its own "
+            "(hint: thinwire.torch.attach(model))"
+        )
     if isinstance(group, Connection):
         return group
     if isinstance(group, Group):
