@@ -54,7 +54,7 @@ def watch(parameter: torch.Tensor, look: Callable[[], Callable[[torch.Tensor], N
     The result, the node of autograd that adds, must be kept. A hook of the tensor itself would also be
     called by `torch.autograd.grad`.
     """
-    node = parameter.expand_as(parameter).grad_fn.next_functions[0][0]
+    node: Any = torch.autograd.graph.get_gradient_edge(parameter).node
 
     def before(_: Any) -> None:
         found = look()

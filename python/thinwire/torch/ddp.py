@@ -62,8 +62,8 @@ def refuse(model: DistributedDataParallel, group: Any) -> None:
     delayed = len(getattr(model, "_delay_all_reduce_params", ()))
     if delayed:
         raise InvalidError(
-            f"delay_all_reduce_named_params has {delayed} parameters, which DDP averages beside its hook, "
-            "expected none (hint: leave the argument out)"
+            f"delay_all_reduce_named_params has {delayed} parameter{'s' * (delayed > 1)}, which DDP "
+            "averages beside its hook, expected none (hint: leave the argument out)"
         )
     if getattr(model, "skip_all_reduce_unused_params", False):
         raise InvalidError(
@@ -124,8 +124,11 @@ def refuse_hooked(model: DistributedDataParallel) -> None:
     name = model._get_ddp_logging_data().get("comm_hook")
     if name is None and any(hasattr(each, "_in_backward_optimizers") for each in model.parameters()):
         name = "of an optimizer in backward"
-    if name is not None:
-        raise InvalidError(f"the model has a communication hook already, {name}, expected none")
+    if name is None:
+        return
+    for _, state in vars(model).get("_comm_hooks", ())[-1:]:
+        name = repr(state) if type(state).__module__.startswith("thinwire.") else name
+    raise InvalidError(f"the model has a communication hook already, {name}, expected none")
 
 
 def models_of(state: Any) -> list[DistributedDataParallel]:
