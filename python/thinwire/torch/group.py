@@ -43,6 +43,10 @@ class Connection:
     guard: thinwire.Group | None = None
 
 
+class Lost:
+    """The group of a hook that was copied: groups have no copies."""
+
+
 def of(
     group: Any = None, timeout_s: float | None = None, heartbeat_timeout_s: float | None = None
 ) -> Connection:
@@ -56,6 +60,11 @@ def of(
     InvalidError for timeouts that the core would not take or that the group has already, and for anything
     that is no group.
     """
+    if isinstance(group, Lost):
+        raise InvalidError(
+            "the hook is a copy, and its group is not copied with it, expected a hook of its own "
+            "(hint: thinwire.torch.attach(model))"
+        )
     check(group, timeout_s, heartbeat_timeout_s)
     made = existing(group)
     if made is not None:

@@ -74,7 +74,7 @@ class Layout:
     def described(self, names: Mapping[int, str]) -> list[tuple[str, list[int], str, int]]:
         """What the core wants to know of each parameter: name, shape, dtype, bucket."""
         return [
-            (names[id(parameter)], list(parameter.shape), self.dtypes[index], index)
+            (names[id(parameter)], real_shape(parameter), self.dtypes[index], index)
             for index, bucket in enumerate(self.buckets)
             for parameter in bucket
         ]
@@ -98,6 +98,11 @@ class Layout:
             )
         arranged = tuple(tuple(by_name[name] for name in bucket) for bucket in buckets)
         return Layout(arranged, tuple(known[id(bucket[0])] for bucket in arranged))
+
+
+def real_shape(parameter: torch.Tensor) -> list[int]:
+    """The shape of a parameter's gradient in a bucket, where a complex number is a pair of real ones."""
+    return [*parameter.shape, 2] if parameter.is_complex() else list(parameter.shape)
 
 
 def dtype(gradients: torch.Tensor) -> str:

@@ -24,6 +24,7 @@ from thinwire._core import Epoch, Membership, __version__, measure_codecs
 from thinwire.elastic.job import Job
 from thinwire.elastic.members import Members, refuse_agent
 from thinwire.elastic.stream import Stream
+from thinwire.torch.attach import register
 from thinwire.torch.elastic import hand_over, tree
 from thinwire.torch.elastic.exchange import Exchange
 from thinwire.torch.elastic.guard import guard
@@ -101,7 +102,7 @@ class Elastic(Job):
             gradient_as_bucket_view=gradient_as_bucket_view,
             bucket_cap_mb=bucket_cap_mb,
         )
-        self.model.register_comm_hook(ElasticHook(self._averager), average)
+        register(self.model, ElasticHook(self._averager, options), average)
         guard(optimizer, self._may_step, self._stepped)
 
     def loader(
@@ -230,8 +231,8 @@ def bare(model: torch.nn.Module) -> str:
 class ElasticHook(Hook):
     """The state of DDP's hook, over the ranks of the present epoch."""
 
-    def __init__(self, exchange: Exchange) -> None:
-        super().__init__({"codec": "elastic"}, {}, None, 0.0)
+    def __init__(self, exchange: Exchange, options: dict[str, Any]) -> None:
+        super().__init__({**options, "codec": "elastic"}, {}, None, 0.0)
         self._averager = exchange  # type: ignore[assignment]
 
     def connect(self) -> Any:
