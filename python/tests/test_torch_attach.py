@@ -5,8 +5,6 @@ import inspect
 
 import pytest
 
-import launch
-
 pytestmark = pytest.mark.needs("torch")
 
 LINE_MAX = 400
@@ -76,7 +74,9 @@ def test_gradients_are_averaged_over_the_ranks_of_the_model(ranks):
     assert by_case["mesh"] == [2.0, 3.0, 2.0, 3.0]
     for rank, each in enumerate(seen):
         own = "0, 1" if rank < 2 else "2, 3"
-        line = f"the model averages over ranks {own}, its hook over ranks 0, 1, 2, 3 (hint: thinwire."
+        line = (
+            f"the model averages over ranks {own}, its hook over ranks 0, 1, 2, 3 (hint: thinwire."
+        )
         assert each["hook"].startswith(("InvalidError: the model averages over ranks", "PeerError"))
         assert "hint: thinwire.torch.attach(model)" in each["hook"]
         assert each["attach"].startswith(f"InvalidError: {line}")
@@ -381,7 +381,9 @@ def test_copies_keep_the_options_and_connect_anew(ranks):
     for rank, seen in enumerate((first, second)):
         assert seen["repr"] == "thinwire.torch.Hook(codec='int8', not connected)" and seen["same"]
         assert seen["worlds"] == [2, True]
-        assert seen["lost"].startswith("InvalidError: the hook is a copy, and its group is not copied")
+        assert seen["lost"].startswith(
+            "InvalidError: the hook is a copy, and its group is not copied"
+        )
         assert seen["attached"] == f"thinwire.torch.Hook(codec='int4', rank {rank} of 2)"
 
 

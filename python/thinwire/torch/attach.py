@@ -2,6 +2,8 @@
 
     model = DistributedDataParallel(model, process_group=pair)
     hook = thinwire.torch.attach(model, codec="int8")
+
+The hook is the handle with the plan, the record, and the state for a restart.
 """
 
 from __future__ import annotations

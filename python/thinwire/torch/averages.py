@@ -48,7 +48,9 @@ class Averages:
             )
 
 
-def watch(parameter: torch.Tensor, look: Callable[[], Callable[[torch.Tensor], None] | None]) -> Any:
+def watch(
+    parameter: torch.Tensor, look: Callable[[], Callable[[torch.Tensor], None] | None]
+) -> Any:
     """Calls what `look` returns, unless it is None, before backward adds to the gradient of `parameter`.
 
     The result, the node of autograd that adds, must be kept. A hook of the tensor itself would also be

@@ -122,7 +122,9 @@ def refuse_hooked(model: DistributedDataParallel) -> None:
     the list does not count.
     """
     name = model._get_ddp_logging_data().get("comm_hook")
-    if name is None and any(hasattr(each, "_in_backward_optimizers") for each in model.parameters()):
+    if name is None and any(
+        hasattr(each, "_in_backward_optimizers") for each in model.parameters()
+    ):
         name = "of an optimizer in backward"
     if name is None:
         return
