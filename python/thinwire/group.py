@@ -13,6 +13,7 @@ import atexit
 import concurrent.futures.thread  # noqa: F401
 import contextlib
 import os
+import stat
 import sys
 import threading
 import weakref
@@ -309,6 +310,23 @@ def _leave() -> None:
     _core.settle()
 
 
+def _let_go() -> None:
+    """Closes the parent's sockets in a fork of it, as a worker of a DataLoader is one.
+
+    The other ranks notice the parent's death when no process has its sockets any more. The numbers stay
+    taken, since objects of the parent's have them here, too.
+    """
+    null = os.open(os.devnull, os.O_RDWR)
+    for number, inode in _core.sockets():
+        with contextlib.suppress(OSError):
+            found = os.fstat(number)
+            # Sockets that were closed before may have left their number to another file.
+            if stat.S_ISSOCK(found.st_mode) and found.st_ino == inode:
+                os.dup2(null, number, inheritable=False)
+    os.close(null)
+
+
+os.register_at_fork(after_in_child=_let_go)
 # Not public, but how concurrent.futures, imported above, ends its threads. The last comes first, so
 # the other ranks are told before anybody waits for a thread.
 getattr(threading, "_register_atexit", atexit.register)(_tell)
