@@ -120,7 +120,7 @@ impl Scatter {
             Ok(arrival) => arrival,
             Err(loss) => {
                 state.lose(loss.exchange, loss.departure);
-                state.commit(Outcome::Skipped)?;
+                state.commit(Outcome::Skipped, &[])?;
                 return Err(loss.error);
             }
         };
@@ -128,10 +128,10 @@ impl Scatter {
         // Messages of a call that was skipped must not be taken for those of the next one.
         *self.counts.entry(key).or_default() += 1;
         if arrival.finite == Finite::No {
-            state.commit(Outcome::Skipped)?;
+            state.commit(Outcome::Skipped, &[])?;
             return Ok(vec![f32::NAN; length / size]);
         }
-        state.commit(Outcome::Averaged)?;
+        state.commit(Outcome::Averaged, &[])?;
         Ok(state.values().to_vec())
     }
 
