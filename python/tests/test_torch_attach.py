@@ -297,6 +297,7 @@ def refusals():
         "python reducer": attached(python_reducer()),
         "python reducer, hook": backward(python_reducer()),
         "momentum": backward(DistributedDataParallel(layers()), passes=2, **momentum),
+        "momentum, late": backward(wrapped("mixed", static_graph=True), width=16, **momentum),
         "complex128": backward(DistributedDataParallel(Doubles())),
         "unused": backward(unused, passes=2),
     }
