@@ -219,6 +219,7 @@ def refusals():
     from torch.nn.parallel import DistributedDataParallel
 
     import thinwire.torch
+    from torch_models import wrapped
 
     dist.init_process_group("gloo")
 
@@ -250,11 +251,11 @@ def refusals():
     def attached(model):
         return said(lambda: thinwire.torch.attach(model, "none"))
 
-    def backward(model, codec="none", passes=1, **options):
+    def backward(model, passes=1, width=8, **options):
         def train():
-            model.register_comm_hook(*thinwire.torch.hook(codec, **options))
+            model.register_comm_hook(*thinwire.torch.hook("none", **options))
             for _ in range(passes):
-                model(torch.randn(2, 8)).abs().sum().backward()
+                model(torch.randn(2, width)).abs().sum().backward()
 
         return said(train)
 
@@ -296,6 +297,7 @@ def refusals():
         "python reducer": attached(python_reducer()),
         "python reducer, hook": backward(python_reducer()),
         "momentum": backward(DistributedDataParallel(layers()), passes=2, **momentum),
+        "momentum, late": backward(wrapped("mixed", static_graph=True), width=16, **momentum),
         "complex128": backward(DistributedDataParallel(Doubles())),
         "unused": backward(unused, passes=2),
     }
@@ -317,6 +319,7 @@ REFUSALS = {
     "python reducer": "optimize_ddp is 'python_reducer'",
     "python reducer, hook": "optimize_ddp is 'python_reducer'",
     "momentum": "momentum_correction would count twice (hint: zero_grad()",
+    "momentum, late": "momentum_correction with static_graph=True and parameters of several dtypes",
     "complex128": "gradients are torch.float64, expected one of torch.float32",
     "unused": "backward ended (hint: DistributedDataParallel(..., find_unused_parameters=True)",
 }

@@ -293,8 +293,8 @@ class Hook:
         Within `join`, DDP may divide by the number of ranks that have inputs. The others call the hook
         outside of backward.
         """
-        group, model = self.connect().group, self._model and self._model()
-        if group.world == 1 or model is None or not ddp.divides_by_active(model):
+        model, group = self._model and self._model(), self.connect().group
+        if model is None or not ddp.divides_by_active(model) or group.world == 1:
             return 1.0
         active = torch.tensor([float(in_backward())])
         group.all_reduce(active.data_ptr(), 1, "f32")
@@ -345,7 +345,17 @@ class Hook:
         )
 
     def _average_now(self, buffer: torch.Tensor) -> torch.Tensor:
-        """Averages a bucket alone, without loss, and waits for it."""
+        """Averages a bucket alone, without loss, and waits for it.
+
+        # Errors
+
+        InvalidError with momentum correction, which would not see this step.
+        """
+        if self._averages is not None:
+            raise InvalidError(
+                "momentum_correction with static_graph=True and parameters of several dtypes, whose first "
+                "step DDP gives out of order, expected one dtype (hint: static_graph=False)"
+            )
         host = buffer.cpu()
         address, elements = host.data_ptr(), host.numel()
         self._connection.group.all_reduce(address, elements, dtype(host), average=True)
