@@ -64,8 +64,10 @@ def check(
     feedback: str = "classic",
     momentum_correction: float | None = None,
     warmup_steps: int | None = ...,  # 0; None: as measured for the codec
+    world: int | None = None,
 ) -> None:
-    """Raises InvalidError for what a Synchronizer would refuse, before anybody is met."""
+    """Raises InvalidError for what a Synchronizer would refuse, before anybody is met; with `world`, the
+    number of ranks, also for what it would refuse among so many."""
 
 def encode_rows(address: int, rows: int, columns: int, format: str) -> RowSource:
     """Rows in a format ("f32", "f16", "int8") from values at an address, in the format's dtype, or f32 for
@@ -77,6 +79,10 @@ def decode_rows(rows: tuple[int, int], columns: int, format: str, out: int) -> N
 def measure_codecs(codec: str, largest: int) -> None:
     """Measures the codecs of "auto" on pieces of at most `largest` elements, once in a process. A rank that
     is to join others does so first, or they wait for it."""
+
+def sockets() -> list[tuple[int, int]]:
+    """Descriptor and inode of every socket that this process, or the one that it was forked from, has
+    opened; some may be closed since."""
 
 def settle() -> None:
     """Waits, at most five seconds, until callbacks that are under way have ended."""

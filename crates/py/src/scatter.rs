@@ -80,9 +80,9 @@ impl Scatter {
         if context.place.rank == 0 {
             choice.warning().iter().try_for_each(|text| names::warn(py, text))?;
         }
+        let connect = group.connect("scatter".to_owned())?;
         wait::for_work(py, move || {
-            let link = context.meeting.link_named("scatter")?;
-            let scatter = thinwire_sync::Scatter::start(link, choice, seed, context.timeout)?;
+            let scatter = thinwire_sync::Scatter::start(connect()?, choice, seed, context.timeout)?;
             let (stop, size) = (scatter.stop(), scatter.world().size());
             let cell = Cell::new(&context.lifetime, stop, scatter);
             Ok(Scatter { cell, context, size, background: Background::start() })

@@ -43,7 +43,7 @@ mod scatter;
 mod synchronizer;
 mod worker;
 
-pub use agreement::{agree, check_combination};
+pub use agreement::{agree, check_combination, check_options};
 pub use auto::explain::{Alternative, Decision, Planning, Verdict};
 pub use auto::plan::{Assignment, Plan};
 pub use auto::timeline::Price;

@@ -145,7 +145,7 @@ impl Scatter {
             Ok(arrival) => arrival,
             Err(loss) => {
                 state.lose(loss.exchange, loss.departure);
-                state.commit(Outcome::Skipped)?;
+                state.commit(Outcome::Skipped, &[])?;
                 return Err(loss.error);
             }
         };
@@ -153,10 +153,10 @@ impl Scatter {
         // The random numbers of a call that was skipped are not drawn again.
         parts.iter().for_each(|part| *self.counts.entry(part.key).or_default() += 1);
         if arrival.finite == Finite::No {
-            state.commit(Outcome::Skipped)?;
+            state.commit(Outcome::Skipped, &[])?;
             return Ok(vec![f32::NAN; state.bucket.elements / self.worker.channel.world().size()]);
         }
-        state.commit(Outcome::Averaged)?;
+        state.commit(Outcome::Averaged, &[])?;
         Ok(state.values().to_vec())
     }
 

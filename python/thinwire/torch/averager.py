@@ -8,12 +8,13 @@ parameter; the next step begins with the new one. Residuals belong to parameters
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from thinwire._core import Group, Synchronizer
 from thinwire.torch import state
-from thinwire.torch.layout import Flat, Layout, dtype, names, same_model
+from thinwire.torch.layout import Flat, Layout, dtype, names, real_shape, same_model
 from thinwire.torch.state import Saved
 
 Done = Callable[[BaseException | None, bool], None]
@@ -152,7 +153,8 @@ class Averager:
         for flat in flats:
             address, width = flat.gradients.data_ptr(), flat.gradients.element_size()
             for parameter in flat.parameters:
-                places[id(parameter)] = (address, parameter.numel())
-                address += parameter.numel() * width
+                elements = math.prod(real_shape(parameter))
+                places[id(parameter)] = (address, elements)
+                address += elements * width
         same_model(places, self._names)
         return places

@@ -21,7 +21,8 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from thinwire._core import InvalidError, Scatter, check
+from thinwire import arguments
+from thinwire._core import InvalidError, Scatter
 from thinwire.torch import group as groups
 from thinwire.torch import state as states
 from thinwire.torch.arguments import expect
@@ -47,7 +48,7 @@ def fsdp(
     group: Any = None,
     *,
     seed: int = 0,
-    timeout_s: float = groups.TIMEOUT_S,
+    timeout_s: float | None = None,
     heartbeat_timeout_s: float | None = None,
 ) -> Exchange:
     """Makes every module of `model` that `fully_shard` was called on exchange by Thinwire.
@@ -61,9 +62,8 @@ def fsdp(
         gather_codec: how parameters travel: "none", "f16", "bf16", "int8"; None leaves it to PyTorch.
         group: the ranks, a `thinwire.Group`; None forms one for each process group that FSDP uses.
         seed: of stochastic rounding; the same on all ranks.
-        timeout_s: how long a rank waits for the others, in seconds.
-        heartbeat_timeout_s: the seconds of silence after which a rank counts as lost, as in
-            `thinwire.torch.hook`.
+        timeout_s: how long a rank waits for the others, in seconds, as in `thinwire.torch.hook`.
+        heartbeat_timeout_s: the seconds of silence after which a rank counts as lost, as there.
 
     # Errors
 
@@ -72,6 +72,7 @@ def fsdp(
     gradients of other parameters.
     """
     check_codecs(codec, gather_codec, seed)
+    groups.check(group, timeout_s, heartbeat_timeout_s)
     units = sharded(model)
     if not units:
         raise InvalidError(
@@ -106,12 +107,13 @@ def check_unit(name: str, unit: Any) -> None:
 
 def check_codecs(codec: str, gather_codec: str | None, seed: int) -> None:
     """Refuses codecs that need more than FSDP gives, before anybody is met."""
+    arguments.text("codec", codec)
     if codec.partition(":")[0] in WHOLE_ONLY:
         raise InvalidError(
             f"codec '{codec}' plans whole gradients, which FSDP does not give: use int8, int4, int3 or "
             "topk:RATIO"
         )
-    check(codec, seed=seed)
+    arguments.options(codec=codec, seed=seed)
     if gather_codec is not None and gather_codec not in GATHER_CODECS:
         raise InvalidError(
             f"gather_codec is '{gather_codec}', expected one of {', '.join(GATHER_CODECS)}"
@@ -126,7 +128,7 @@ class Options:
     gather_codec: str | None
     group: Any
     seed: int
-    timeout_s: float
+    timeout_s: float | None
     heartbeat_timeout_s: float | None
 
 
@@ -137,7 +139,8 @@ class Exchange:
         """Of these parameters; connections come with the first exchange."""
         self.codec, self.gather_codec = options.codec, options.gather_codec
         self.callbacks = Callbacks()
-        self.timeout_s = options.timeout_s
+        waits_s = options.timeout_s
+        self.timeout_s = groups.TIMEOUT_S if waits_s is None else waits_s
         self._options = options
         self._parameters = parameters
         self._names = {each.key: each for each in parameters.values()}
@@ -155,7 +158,7 @@ class Exchange:
         given = self._options.group
         key = None if given is not None else process_group
         if key not in self._connections:
-            timeouts_s = self.timeout_s, self._options.heartbeat_timeout_s
+            timeouts_s = self._options.timeout_s, self._options.heartbeat_timeout_s
             connection = groups.of(given or process_group, *timeouts_s)
             made = Scatter(connection.group, self.codec, self._options.seed)
             self._connections[key] = connection, made

@@ -13,6 +13,7 @@ use thinwire_schedule::Summation;
 use thinwire_wire::World;
 use thinwire_wire::random::Key;
 
+use crate::bucket::checkpoint::Kept;
 use crate::bucket::feedback::Memory;
 use crate::bucket::layout::Bucket;
 use crate::bucket::momentum::Velocity;
@@ -49,6 +50,10 @@ pub(crate) struct BucketState {
     pub(super) exchange: Option<Box<dyn Exchange>>,
     given: Vec<bool>,
     left: usize,
+    /// The members of which this rank has no gradient in this step.
+    absent: Vec<bool>,
+    /// What was kept of each of them before the step.
+    before: Vec<(usize, Kept)>,
     /// The bits of the largest magnitude given on this rank, above those of infinity if there is a NaN.
     largest: u32,
     /// Whether all gradients of all ranks are, once the bucket has arrived.
@@ -90,6 +95,8 @@ impl BucketState {
             exchange: None,
             given: vec![false; bucket.members.len()],
             left: bucket.members.len(),
+            absent: vec![false; bucket.members.len()],
+            before: Vec::new(),
             largest: 0,
             arrived: None,
             bucket,
@@ -125,7 +132,21 @@ impl BucketState {
         }
         self.given.fill(false);
         self.left = self.given.len();
+        self.absent.fill(false);
+        self.before.clear();
         self.largest = 0;
+    }
+
+    /// Says that this rank has no gradient of the member with these elements, whatever is packed for it.
+    pub(crate) fn mark_absent(&mut self, range: &Range<usize>) {
+        let member = self.bucket.members.iter().position(|(_, place)| place == range);
+        member.into_iter().for_each(|member| self.absent[member] = true);
+    }
+
+    /// Returns the parameters of which this rank has no gradient.
+    pub(crate) fn absent(&self) -> impl Iterator<Item = usize> {
+        let members = self.bucket.members.iter().zip(&self.absent);
+        members.filter(|(_, absent)| **absent).map(|((parameter, _), _)| *parameter)
     }
 
     /// Packs `gradient * scale`. False if it has been given before.
@@ -137,6 +158,7 @@ impl BucketState {
         self.given[member] = true;
         self.left -= 1;
         let largest = gradient.scale_into(&mut self.own_values()[range], scale);
+        self.absent[member] |= largest == 0;
         self.largest = self.largest.max(largest);
         true
     }
@@ -189,7 +211,6 @@ impl BucketState {
 
     /// Lets the bucket set out with all that was given.
     pub(crate) fn depart(&mut self, address: Address) -> (Box<dyn Exchange>, Departure) {
-        let exchange = self.exchange.take().expect("a bucket is not on its way twice");
         let values = self.values.as_mut();
         if let Some(velocity) = &mut self.velocity {
             velocity.depart(values);
@@ -199,6 +220,9 @@ impl BucketState {
         } else if !self.residual.is_empty() {
             kernel::add(values, &self.residual);
         }
+        let absent = (0..self.absent.len()).filter(|member| self.absent[*member]);
+        self.before = absent.map(|member| (member, self.kept(member))).collect();
+        let exchange = self.exchange.take().expect("a bucket is not on its way twice");
         let residual = self.feedback.then(|| std::mem::take(&mut self.residual));
         let values = std::mem::take(&mut self.values);
         (exchange, Departure { values, residual, finite: self.given_finite(), address })
@@ -240,8 +264,9 @@ impl BucketState {
         self.arrived != Some(Finite::No)
     }
 
-    /// Ends the step of a bucket that has arrived: keeps the result and the new residual, or neither.
-    pub(crate) fn commit(&mut self, outcome: Outcome) -> Result<(), Error> {
+    /// Ends the step of a bucket that has arrived: keeps the result and the new residual, or neither. Of the
+    /// parameters that are `absent` on all ranks, by their numbers, it keeps what was.
+    pub(crate) fn commit(&mut self, outcome: Outcome, absent: &[bool]) -> Result<(), Error> {
         if self.arrived.take().is_none() {
             return Ok(());
         }
@@ -253,8 +278,23 @@ impl BucketState {
         }
         if outcome == Outcome::Averaged {
             self.remember();
+            self.undo(absent);
         }
         Ok(())
+    }
+
+    /// Takes the step back for parameters that no rank has a gradient of.
+    fn undo(&mut self, absent: &[bool]) {
+        for (member, before) in std::mem::take(&mut self.before) {
+            let (parameter, range) = self.bucket.members[member].clone();
+            if absent.get(parameter) == Some(&true) {
+                // The framework's own memory has what it had.
+                if let Tensor::Owned(values) = &mut self.values {
+                    values[range].fill(0.0);
+                }
+                self.restore(member, &before);
+            }
+        }
     }
 
     /// Brings feedback and momentum to where they are after a step that was kept.
