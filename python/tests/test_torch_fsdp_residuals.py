@@ -57,7 +57,7 @@ class Case:
 
         self.draw, self.group = random.Random(seed), group
         self.codec = self.draw.choice(CODECS)
-        self.by_columns = self.draw.random() < 0.3
+        self.by_columns, self.zeros = self.draw.random() < 0.3, self.draw.random() < 0.2
         self.shapes = {
             prefix: self.drawn() for prefix in self.draw.choice(([""], ["", "p"], ["", "p", "q"]))
         }
@@ -84,6 +84,8 @@ class Case:
         model = Experts(self.shapes[""], blocks)
         for unit in (*model.blocks.values(), model):
             fully_shard(unit, shard_placement_fn=self.placement)
+        if self.zeros and hasattr(model, "set_reduce_scatter_unused_params"):
+            model.set_reduce_scatter_unused_params(True)
         return model, fsdp(model, codec=self.codec, group=self.group)
 
     def placement(self, parameter: Any) -> Any:
