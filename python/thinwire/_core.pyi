@@ -388,16 +388,16 @@ class Scatter:
     def __new__(cls, group: Group, codec: str = "none", seed: int = 0) -> Scatter: ...
     def reduce_scatter(
         self,
-        key: int,
+        parts: list[tuple[int, int]],
         source: int,
         target: int,
-        elements: int,
         dtype: str,
         average: bool = False,
         done: _Done = None,
     ) -> None:
-        """Sums this rank's chunk of `source` (`elements` per rank) into `target`. `key` names the
-        place in the model, whose residual is kept. NaN if any rank had a value not finite."""
+        """Sums this rank's chunk of `source`, one chunk per rank, into `target`. A chunk has `parts`: the
+        key of each parameter, whose residual is kept, and its number of elements per rank. NaN if any rank
+        had a value not finite."""
     def all_gather(
         self,
         key: int,
@@ -410,7 +410,7 @@ class Scatter:
     ) -> None:
         """Gathers `elements` of every rank, as `codec` keeps them: the same bits on all ranks."""
     def state(self) -> dict[int, tuple[int, bytes]]:
-        """By key, how often it was exchanged, and its residual as bytes of f32."""
+        """By key, how often it was exchanged, and its residual, rank by rank, as bytes of f32."""
     def load(self, places: dict[int, tuple[int, bytes]]) -> None:
         """Goes on from what `state` gave, at these keys."""
     def abort(self, reason: str) -> None:

@@ -65,5 +65,5 @@ pub use outcome::Outcome;
 pub use parameter::{Gradient, Parameter, Transport};
 pub use policy::{Policy, UnknownPolicy};
 pub use record::{BucketRecord, StepRecord};
-pub use scatter::{Place, Scatter};
+pub use scatter::{Part, Place, Scatter};
 pub use synchronizer::Synchronizer;
