@@ -1,8 +1,11 @@
-"""PyTorch's own tests of c10d, from its wheel, on the backend "thinwire".
+"""PyTorch's own tests of c10d, from its wheel, on the backend "thinwire", and under the hook of DDP.
 
 PyTorch starts processes for each test. Here the same ranks play all of them, each test in a process
 group of its own, so that the whole suite takes seconds. Many tests say that they are for gloo or MPI
 alone, because no other backend of PyTorch does the same on the CPU; they are played here all the same.
+
+Tests that make a DDP are played once more, on gloo and on "thinwire", in a run in which every DDP has
+Thinwire's hook with the codec "none" from its first moment.
 
 torch_c10d_suite.txt lists all tests, with the reason for those that are not played.
 """
@@ -12,12 +15,14 @@ from __future__ import annotations
 import contextlib
 import datetime
 import faulthandler
+import functools
 import os
 import re
 import tempfile
 import time
 import traceback
 import unittest
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -28,12 +33,29 @@ import launch
 pytestmark = pytest.mark.needs("torch", "expecttest")
 
 WORLD = 4
+HOOKED_WORLD = 2
 TEST_TIMEOUT_S = 300.0
 SUITE_TIMEOUT_S = 900.0
 VERSION = "2.15"
 ONLY = re.compile("gloo|mpi", re.IGNORECASE)
 ON_THE_CPU_WITH_GLOO = "test_accumulate_gradients"
 """Tests that choose between CPU and GPU by the name of the backend."""
+HOOKS_OF_THEIR_OWN = {
+    "test_accumulate_gradients_no_sync_allreduce_hook",
+    "test_accumulate_gradients_no_sync_allreduce_with_then_hook",
+}
+"""Tests that register a hook, of which a DDP takes one."""
+HOOKED = [
+    "test_DistributedDataParallelCPU",
+    "test_DistributedDataParallelCPU_grad_is_view",
+    "test_accumulate_gradients_no_sync",
+    "test_accumulate_gradients_no_sync_grad_is_view",
+    "test_ddp_create_graph",
+    "test_ddp_logging_data_cpu",
+    "test_grads_same_across_ranks_with_no_sync",
+    "test_static_graph_api_cpu",
+]
+"""All others that make a DDP."""
 
 
 def listed() -> dict[str, str]:
@@ -46,24 +68,51 @@ def listed() -> dict[str, str]:
 PLAYED = [name for name, reason in listed().items() if not reason]
 
 
+Outcomes = list[dict[str, list[Any]]]
+
+
 @pytest.fixture(scope="module")
-def outcomes() -> list[dict[str, list[Any]]]:
-    """What became of each test on each rank."""
+def outcomes() -> Outcomes:
+    """What became of each test on each rank, on the backend "thinwire"."""
+    return run(WORLD, play, PLAYED)
+
+
+@pytest.fixture(scope="module")
+def hooked_outcomes() -> Outcomes:
+    """What became of each test with every DDP hooked, on each rank."""
+    return run(HOOKED_WORLD, play_hooked, HOOKED)
+
+
+def run(world: int, program: Callable[..., Any], names: list[str]) -> Outcomes:
+    """Plays tests on so many ranks, in a folder that is theirs."""
     with tempfile.TemporaryDirectory() as folder:
         (Path(folder) / "test_dir").mkdir()
-        env = {"BACKEND": "thinwire", "TEMP_DIR": folder, "INIT_METHOD": f"file://{folder}/store"}
-        ended = launch.run(
-            WORLD, play, arguments=[PLAYED], env=env, timeout=SUITE_TIMEOUT_S, wait_for_all=False
-        )
-    return launch.results(ended)
+        options = {"timeout": SUITE_TIMEOUT_S, "wait_for_all": False}
+        return launch.results(launch.run(world, program, arguments=[folder, names], **options))
+
+
+def expect_passed(found: list[list[Any]]) -> None:
+    """Skips count as failures: a test that no rank plays says nothing."""
+    said = "\n".join(f"rank {rank}: {kind} {text}" for rank, (kind, text, _) in enumerate(found))
+    assert all(kind == "passed" for kind, *_ in found), said
 
 
 @pytest.mark.parametrize("name", PLAYED)
-def test_passes_on_all_ranks(name: str, outcomes: list[dict[str, list[Any]]]) -> None:
-    """Skips count as failures: a test that no rank plays says nothing."""
-    found = [ranks[name] for ranks in outcomes]
-    said = "\n".join(f"rank {rank}: {kind} {text}" for rank, (kind, text) in enumerate(found))
-    assert all(kind == "passed" for kind, _ in found), said
+def test_passes_on_all_ranks(name: str, outcomes: Outcomes) -> None:
+    expect_passed([ranks[name] for ranks in outcomes])
+
+
+@pytest.mark.parametrize("backend", ["gloo", "thinwire"])
+@pytest.mark.parametrize("name", HOOKED)
+def test_passes_with_every_ddp_hooked(name: str, backend: str, hooked_outcomes: Outcomes) -> None:
+    found = [ranks[f"{backend} {name}"] for ranks in hooked_outcomes]
+    expect_passed(found)
+    assert all(made for *_, made in found), "no DDP was hooked"
+
+
+def test_every_test_that_makes_a_ddp_is_played_hooked(outcomes: Outcomes) -> None:
+    made = {name for name, (*_, made) in outcomes[0].items() if made}
+    assert made == HOOKS_OF_THEIR_OWN | set(HOOKED)
 
 
 def test_every_test_of_pytorch_is_listed() -> None:
@@ -77,22 +126,46 @@ def test_every_test_of_pytorch_is_listed() -> None:
     assert tests == set(listed()), "tests that are missing in the list, or in PyTorch"
 
 
-def play(names: list[str]) -> dict[str, list[str]]:
-    """One rank plays all tests; for each "passed", "skipped" or "failed", and what it said."""
-    stage = Stage()
-    return {name: stage.play(name) for name in names}
+def play(folder: str, names: list[str]) -> dict[str, list[Any]]:
+    """One rank plays all tests; for each "passed", "skipped" or "failed", what it said, and how many
+    DDPs it made."""
+    stage = Stage(folder)
+    return {name: stage.play(name, "thinwire") for name in names}
+
+
+def play_hooked(folder: str, names: list[str]) -> dict[str, list[Any]]:
+    """One rank plays all tests on two backends, with every DDP hooked."""
+    import thinwire.torch
+
+    def hooked(model: Any) -> None:
+        model.register_comm_hook(*thinwire.torch.hook("none", model.process_group))
+
+    stage = Stage(folder, hooked)
+    backends = ["gloo", "thinwire"]
+    return {
+        f"{backend} {name}": stage.play(name, backend) for name in names for backend in backends
+    }
 
 
 class Stage:
     """The ranks, kept in step by a store of their own."""
 
-    def __init__(self) -> None:
-        """Joins the store, and loads the suite with "thinwire" among the backends that it knows."""
+    def __init__(self, folder: str, made: Callable[[Any], None] = lambda model: None) -> None:
+        """Joins the store, and loads the suite with "thinwire" among the backends that it knows.
+
+        Every DDP is given to `made` when it is made.
+        """
         import torch.distributed as dist
         from torch.testing._internal import common_distributed
 
         import thinwire.torch
 
+        # The suite reads these when it is imported.
+        os.environ |= {
+            "BACKEND": "gloo",
+            "TEMP_DIR": folder,
+            "INIT_METHOD": f"file://{folder}/store",
+        }
         self.dist = dist
         self.rank, self.world = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
         port, timeout = int(os.environ["MASTER_PORT"]), datetime.timedelta(seconds=60)
@@ -101,9 +174,24 @@ class Stage:
             backends.add(thinwire.torch.backend.NAME)
         skips = common_distributed.TEST_SKIPS
         self.skips = {skip.exit_code: (name, skip.message) for name, skip in skips.items()}
-        self.number, self.meetings = 0, 0
+        self.number, self.meetings, self.ddps = 0, 0, 0
+        self.follow(made)
         self.module: Any = None
         self.suite = self.adapted()
+
+    def follow(self, made: Callable[[Any], None]) -> None:
+        """Counts every DDP that is made from now on, and calls `made` with it."""
+        from torch.nn.parallel import DistributedDataParallel
+
+        begin = DistributedDataParallel.__init__
+
+        @functools.wraps(begin)
+        def followed(model: Any, *args: Any, **options: Any) -> None:
+            begin(model, *args, **options)
+            self.ddps += 1
+            made(model)
+
+        DistributedDataParallel.__init__ = followed
 
     def adapted(self) -> type:
         """The suite's class, whose barriers between ranks go through our store."""
@@ -121,13 +209,13 @@ class Stage:
 
         return Suite
 
-    def play(self, name: str) -> list[str]:
-        """Plays one test."""
-        self.number, self.meetings = self.number + 1, 0
+    def play(self, name: str, backend: str) -> list[Any]:
+        """Plays one test on a backend."""
+        self.number, self.meetings, self.ddps = self.number + 1, 0, 0
         faulthandler.cancel_dump_traceback_later()
         faulthandler.dump_traceback_later(2 * TEST_TIMEOUT_S, exit=True)
         try:
-            self.act(name)
+            self.act(name, backend)
             self.meet()
         except unittest.SkipTest as skip:
             kind, text = "skipped", str(skip)
@@ -141,22 +229,23 @@ class Stage:
         with contextlib.suppress(Exception):
             self.dist.destroy_process_group()
         self.meet("end")
-        return [kind, text]
+        return [kind, text, self.ddps]
 
-    def act(self, name: str) -> None:
+    def act(self, name: str, backend: str) -> None:
         """Calls a test in a new process group; one for larger worlds believes that this is one."""
         import torch
 
         os.environ["WORLD_SIZE"] = str(self.world)
-        self.module.BACKEND = "gloo" if name.startswith(ON_THE_CPU_WITH_GLOO) else "thinwire"
+        self.module.BACKEND = "gloo" if name.startswith(ON_THE_CPU_WITH_GLOO) else backend
         torch.manual_seed(0)
         self.dist.init_process_group(
-            "thinwire",
+            backend,
             store=self.dist.PrefixStore(f"test{self.number}", self.store),
             rank=self.rank,
             world_size=self.world,
             timeout=datetime.timedelta(seconds=TEST_TIMEOUT_S),
         )
+        self.meet()  # gloo may hang where one rank leaves while the other connects
         test = unwrapped(getattr(self.suite, name))
         try:
             test(self.suite("test_get_rank"))
