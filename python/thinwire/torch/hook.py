@@ -26,7 +26,7 @@ from torch.autograd import Variable
 
 from thinwire._core import Group, InvalidError, check
 from thinwire.torch import group as groups
-from thinwire.torch import state
+from thinwire.torch import skipped, state
 from thinwire.torch.alone import Alone
 from thinwire.torch.averager import Averager
 from thinwire.torch.layout import dtype
@@ -128,6 +128,7 @@ class Hook:
         self._thread: ThreadPoolExecutor | None = None
         self._step = Step()
         self._step.complete = True
+        self._warned = False
 
     def __repr__(self) -> str:
         """The codec, and where in its life it is."""
@@ -234,6 +235,11 @@ class Hook:
         step.over.wait()
         if step.error is not None:
             raise step.error
+        if not step.averaged and not self._warned:
+            fault = self._averager.sync.fault()
+            self._warned = fault is not None
+            if fault is not None:
+                skipped.warn(fault)
 
     def _comes_late(self, bucket: dist.GradBucket) -> bool:
         """Whether this is DDP's first step with a static graph and several buckets.
@@ -261,6 +267,7 @@ def ended(step: Step, error: BaseException | None, averaged: bool = False) -> No
 
     A step that was not averaged is over, too: its gradients are NaN.
     """
+    step.averaged = averaged
     step.end(error)
 
 
