@@ -336,6 +336,13 @@ class Synchronizer:
         """Takes a gradient (it is copied); its bucket leaves when it is full."""
     def ready_bucket(self, bucket: int, address: int, elements: int) -> None:
         """Takes all gradients of a bucket, one after the other in one flat tensor."""
+    def absent(self, parameters: list[int]) -> None:
+        """Says that this rank has no gradients of these parameters in this step, before any is given for
+        them: zeros, or that of an earlier step. What is kept of a parameter stays as it is if no rank has one."""
+    def keeps(self) -> bool:
+        """Whether something is kept of parameters from step to step: residuals, momenta, factors."""
+    def fault(self) -> str | None:
+        """Which gradient has made the last step one that is to be skipped, as far as this rank knows."""
     def finish(self) -> bool:
         """Waits for all averages. False: a gradient of some rank was not finite, the step is to be
         skipped, and no residual has changed."""

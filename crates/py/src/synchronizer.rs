@@ -232,6 +232,24 @@ impl Synchronizer {
         Ok(py.detach(|| self.shared.with(ready))?)
     }
 
+    /// Says that this rank has no gradients of parameters in this step, before any is given for them.
+    fn absent(&self, py: Python<'_>, parameters: Vec<usize>) -> PyResult<()> {
+        let absent = |inner: &mut Inner| {
+            Ok(parameters.iter().try_for_each(|parameter| inner.sync.absent(*parameter))?)
+        };
+        Ok(py.detach(|| self.shared.with(absent))?)
+    }
+
+    /// Whether something is kept of parameters from step to step.
+    fn keeps(&self, py: Python<'_>) -> PyResult<bool> {
+        Ok(py.detach(|| self.shared.with(|inner| Ok(inner.sync.keeps())))?)
+    }
+
+    /// Says in words which gradient has made the last step a skipped one, if it was.
+    fn fault(&self, py: Python<'_>) -> PyResult<Option<String>> {
+        Ok(py.detach(|| self.shared.with(|inner| Ok(inner.sync.fault().map(str::to_owned))))?)
+    }
+
     fn finish(&self, py: Python<'_>) -> PyResult<bool> {
         self.wait(py, |shared| shared.with(Inner::finish))
     }
@@ -253,7 +271,7 @@ impl Synchronizer {
             shared.with(|inner| {
                 let averaged = inner.finish()?;
                 for (parameter, address, elements) in targets {
-                    inner.write(parameter, inner.memory(parameter, address, elements)?)?;
+                    inner.update(parameter, inner.memory(parameter, address, elements)?)?;
                 }
                 Ok(averaged)
             })
@@ -266,7 +284,7 @@ impl Synchronizer {
                 let averaged = inner.finish()?;
                 for (bucket, address, elements) in targets {
                     for (parameter, memory) in inner.split(bucket, address, elements)? {
-                        inner.write(parameter, memory)?;
+                        inner.update(parameter, memory)?;
                     }
                 }
                 Ok(averaged)

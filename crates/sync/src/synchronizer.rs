@@ -42,6 +42,8 @@ pub struct Synchronizer {
     pub(crate) planner: Option<Planner>,
     pub(crate) worker: Worker,
     absence: Absence,
+    /// Why the last step was skipped, if it was.
+    fault: Option<String>,
     pub(crate) step: u64,
     /// The part of the global batch that this rank computes, where parts are unequal.
     share: Option<f32>,
@@ -93,6 +95,7 @@ impl Synchronizer {
             planner,
             worker: Worker::new(channel),
             absence: Absence::default(),
+            fault: None,
             step: 0,
             share: None,
             first: None,
@@ -176,6 +179,7 @@ impl Synchronizer {
         self.record = StepRecord { step, planning, ..StepRecord::default() };
         self.buckets.iter_mut().for_each(BucketState::clear);
         self.absence.clear();
+        self.fault = None;
         Ok(())
     }
 
@@ -287,6 +291,7 @@ impl Synchronizer {
     /// If what peers sent is no encoding, or ranks disagree on the next plan.
     pub fn commit(&mut self, outcome: Outcome) -> Result<(), Error> {
         self.commit_buckets(outcome)?;
+        self.fault = if outcome == Outcome::Skipped { self.find_fault() } else { None };
         self.close_record();
         if outcome == Outcome::Averaged {
             self.warm_up.count();
@@ -304,6 +309,20 @@ impl Synchronizer {
             Target::Whole => &state.values()[range.clone()],
             Target::Shard => state.values(),
         }
+    }
+
+    /// Says in words which gradient has made the last step a skipped one, as far as this rank knows; none if
+    /// all ranks of its buckets have given finite numbers that their codecs take.
+    pub fn fault(&self) -> Option<&str> {
+        self.fault.as_deref()
+    }
+
+    /// Finds the gradient that has made a step a skipped one, while the buckets have the sums.
+    fn find_fault(&self) -> Option<String> {
+        let faults = self.buckets.iter().filter_map(|bucket| bucket.fault(&self.parameters));
+        let faults: Vec<(bool, String)> = faults.collect();
+        let own = faults.iter().find(|(is_own, _)| *is_own);
+        own.or(faults.first()).map(|(_, fault)| fault.clone())
     }
 
     /// Where the time of the last step went.

@@ -88,5 +88,5 @@ class Exchange:
             [memory.address(target) for target in targets],
         )
         if not averaged and self.non_finite == "raise":
-            refuse()
+            refuse(self.synchronizer.fault())
         return tuple(ms.Tensor.from_numpy(target) for target in reversed(targets))

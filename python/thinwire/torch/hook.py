@@ -31,7 +31,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from thinwire import arguments
 from thinwire._core import Group, InvalidError
-from thinwire.torch import ddp, state
+from thinwire.torch import ddp, skipped, state
 from thinwire.torch import group as groups
 from thinwire.torch.alone import Alone
 from thinwire.torch.averager import Averager
@@ -160,6 +160,7 @@ class Hook:
         self._home = threading.get_ident()
         corrects = options.get("momentum_correction") is not None
         self._averages = Averages(self._refuse) if corrects else None
+        self._warned = False
 
     def __getstate__(self) -> dict[str, Any]:
         """What a copy is made of."""
@@ -320,6 +321,11 @@ class Hook:
         step.over.wait()
         if step.error is not None:
             raise step.error
+        if not step.averaged and not self._warned:
+            fault = self._averager.sync.fault()
+            self._warned = fault is not None
+            if fault is not None:
+                skipped.warn(fault)
 
     def _expect_more(self, step: Step) -> None:
         """Refuses that backward ends before the last bucket has come.
@@ -367,6 +373,7 @@ def ended(step: Step, error: BaseException | None, averaged: bool = False) -> No
 
     A step that was not averaged is over, too: its gradients are NaN.
     """
+    step.averaged = averaged
     step.end(error)
 
 

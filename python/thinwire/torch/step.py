@@ -29,6 +29,7 @@ class Step:
         self.complete = False
         self.over = threading.Event()
         self.error: BaseException | None = None
+        self.averaged = True
         self._buffers: list[torch.Tensor] = []
         self._futures: list[Future[torch.Tensor]] = []
         self._stagings: list[Staging] = []

@@ -56,6 +56,11 @@ pub(crate) struct BucketState {
     before: Vec<(usize, Kept)>,
     /// The bits of the largest magnitude given on this rank, above those of infinity if there is a NaN.
     largest: u32,
+    /// The first member that was given too large or not finite on this rank: its largest magnitude, and the
+    /// most that there may be.
+    excess: Option<(usize, [f64; 2])>,
+    /// Whether what has arrived last is not finite on all ranks.
+    spoilt: bool,
     /// Whether all gradients of all ranks are, once the bucket has arrived.
     arrived: Option<Finite>,
 }
@@ -98,6 +103,8 @@ impl BucketState {
             absent: vec![false; bucket.members.len()],
             before: Vec::new(),
             largest: 0,
+            excess: None,
+            spoilt: false,
             arrived: None,
             bucket,
         }
@@ -134,7 +141,7 @@ impl BucketState {
         self.left = self.given.len();
         self.absent.fill(false);
         self.before.clear();
-        self.largest = 0;
+        (self.largest, self.excess, self.spoilt) = (0, None, false);
     }
 
     /// Says that this rank has no gradient of the member with these elements, whatever is packed for it.
@@ -160,6 +167,7 @@ impl BucketState {
         let largest = gradient.scale_into(&mut self.own_values()[range], scale);
         self.absent[member] |= largest == 0;
         self.largest = self.largest.max(largest);
+        self.look_at(member, largest, scale);
         true
     }
 
@@ -194,6 +202,12 @@ impl BucketState {
     pub(crate) fn fill_external(&mut self, mut buffer: Box<dyn ExternalBuffer>, scale: f32) {
         assert_eq!(buffer.values().len(), self.bucket.elements, "memory of another length");
         self.largest = parameter::scale(buffer.values_mut(), scale);
+        if self.given_finite() == Finite::No {
+            for member in 0..self.bucket.members.len() {
+                let range = self.bucket.members[member].1.clone();
+                self.look_at(member, kernel::max_magnitude(&buffer.values()[range]), scale);
+            }
+        }
         self.values = Tensor::External(buffer);
         self.given.fill(true);
         self.left = 0;
@@ -231,13 +245,74 @@ impl BucketState {
     /// Returns whether all gradients given on this rank are finite and, with feedback, not so large that sums
     /// of what was owed might overflow.
     fn given_finite(&self) -> Finite {
-        let most = if self.feedback { LARGEST_WITH_FEEDBACK } else { f32::MAX };
-        Finite::when(self.largest <= most.to_bits())
+        Finite::when(self.largest <= self.most().to_bits())
+    }
+
+    /// Returns the largest magnitude that a scaled gradient may have.
+    fn most(&self) -> f32 {
+        if self.feedback { LARGEST_WITH_FEEDBACK } else { f32::MAX }
+    }
+
+    /// Remembers the first member whose largest magnitude, given by its bits, is too large.
+    fn look_at(&mut self, member: usize, largest: u32, scale: f32) {
+        let most = self.most();
+        if largest > most.to_bits() && self.excess.is_none() {
+            let values =
+                [f32::from_bits(largest), most].map(|value| f64::from(value) / f64::from(scale));
+            self.excess = Some((member, values));
+        }
+    }
+
+    /// Returns whether this rank has given what is not finite or too large, and says in words what it knows of
+    /// a bucket that is not finite; none of one that is.
+    pub(crate) fn fault(&self, parameters: &[Parameter]) -> Option<(bool, String)> {
+        let name = |member: usize| &parameters[self.bucket.members[member].0].name;
+        let codec = &self.record.codec;
+        match self.excess {
+            _ if !self.spoilt => None,
+            Some((member, [found, most])) if found.is_finite() => Some((
+                true,
+                format!(
+                    "the gradient of {} reaches {found:.3e}, codec {codec} takes at most {most:.3e}",
+                    name(member)
+                ),
+            )),
+            Some((member, _)) => {
+                Some((true, format!("the gradient of {} is not finite on this rank", name(member))))
+            }
+            None => Some((false, self.fault_elsewhere(parameters))),
+        }
+    }
+
+    /// Says in words what may be wrong with a bucket where this rank's gradients are in order.
+    fn fault_elsewhere(&self, parameters: &[Parameter]) -> String {
+        let codec = &self.record.codec;
+        let is_spoilt = |range: &Range<usize>| {
+            // With feedback the values are no sums.
+            let sums = if self.feedback { None } else { self.values.as_ref().get(range.clone()) };
+            sums.is_some_and(|sums| !kernel::is_finite(sums))
+        };
+        match self.bucket.members.iter().find(|(_, range)| is_spoilt(range)) {
+            Some((parameter, _)) => {
+                let name = &parameters[*parameter].name;
+                format!(
+                    "the average of {name} is not finite with codec {codec} of {} gradients",
+                    self.bucket.dtype
+                )
+            }
+            None => {
+                let name = self.bucket.name(parameters);
+                format!(
+                    "a gradient of {name} is not finite on another rank, or too large for codec {codec}"
+                )
+            }
+        }
     }
 
     /// Takes back the exchange of a bucket that has arrived.
     pub(crate) fn arrive(&mut self, exchange: Box<dyn Exchange>, finite: Finite) {
         (self.exchange, self.arrived) = (Some(exchange), Some(finite));
+        self.spoilt = finite == Finite::No;
     }
 
     /// Takes back the exchange of a bucket that was lost on its way, to be committed as skipped.
