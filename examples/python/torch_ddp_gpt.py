@@ -56,7 +56,7 @@ def main() -> None:
         GPT(len(vocabulary), options.width, options.blocks, options.context), bucket_cap_mb=1
     )
     if options.backend != "thinwire":
-        model.register_comm_hook(*thinwire.torch.hook(codec=options.codec))  # <-- Thinwire
+        thinwire.torch.attach(model, codec=options.codec)  # <-- Thinwire
     optimizer = torch.optim.AdamW(model.parameters(), lr=options.rate)
 
     torch.manual_seed(1 + dist.get_rank())

@@ -72,7 +72,7 @@ def main():
         )
 
     model = DistributedDataParallel(Sage(graph.num_features, 64, graph.num_classes))
-    model.register_comm_hook(*thinwire.torch.hook(codec=options.codec))
+    thinwire.torch.attach(model, codec=options.codec)
     optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
     training, test = loader(graph.train_mask, True), loader(graph.test_mask, False)
     for number in range(options.passes):

@@ -62,8 +62,7 @@ def main() -> None:
     options = parsed()
     dist.init_process_group("thinwire")
     training = Training()
-    hook, function = thinwire.torch.hook(codec=options.codec)
-    training.model.register_comm_hook(hook, function)
+    hook = thinwire.torch.attach(training.model, codec=options.codec)
     if last := newest(options.folder):
         parts = {"training": training, "hook": thinwire.torch.resharded(hook, last)}
         checkpoint.load(parts, checkpoint_id=last)

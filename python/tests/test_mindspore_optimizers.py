@@ -99,6 +99,51 @@ def test_parameters_move_by_the_law(ranks, name, world):
         assert max(differences.values()) <= 1e-6, differences
 
 
+def halves() -> dict[str, float]:
+    """How far parameters of float16 are from those of float32, in steps of the dtype, and how far they
+    went, after updates of rank 0 alone, each of one step."""
+    import mindspore as ms
+    import numpy as np
+    from mindspore import nn
+
+    import mindspore_models as models
+    import thinwire
+    import thinwire.mindspore
+
+    group = thinwire.init()
+    rounds, step = 40, 2.0**-10
+    wraps = {
+        "drawn": lambda held: thinwire.mindspore.SynchronousAveraging(held, ALPHA, group),
+        "paired": lambda held: thinwire.mindspore.PairAveraging(held, group, seed=3),
+    }
+    found = {}
+    for mode in models.MODES:
+        models.use(mode)
+        for name, wrap in wraps.items():
+            weights = {}
+            for dtype in (ms.float32, ms.float16):
+                weight = ms.Parameter(
+                    ms.Tensor(np.full(64, 1.5), dtype), name=f"{mode}.{name}.{dtype}"
+                )
+                optimizer = wrap(nn.SGD([weight], 1.0))
+                moves = np.random.default_rng(0).random((rounds, 64)) < 0.1
+                for moved in moves * (-step if group.rank == 0 else 0.0):
+                    optimizer((ms.Tensor(moved, dtype),))
+                for _ in range(rounds):
+                    optimizer((ms.Tensor(np.zeros(64), dtype),))
+                weights[str(dtype)] = weight.asnumpy().astype(np.float64)
+            whole, half = weights.values()
+            found[f"{mode} {name} apart"] = float(abs(whole - half).max() / step)
+            found[f"{mode} {name} went"] = float((whole - 1.5).mean() / step)
+    return found
+
+
+def test_half_precision_moves_as_float32_does(ranks):
+    for found in ranks(2, halves):
+        for name, steps in found.items():
+            assert steps > 1.0 if name.endswith("went") else steps <= 2.0, (name, steps, found)
+
+
 def updates() -> list[int]:
     """How often SynchronousSGD exchanges in three updates, by mode; and what it shows to callbacks."""
     import json

@@ -276,6 +276,49 @@ def test_data_without_numbers_and_foreign_options_are_refused():
         Loader(Script((0, 1)), Numbers(5), Stream(5, 1), batch_size=2)
 
 
+def scaled(samples):
+    """Samples as a user's `collate_fn` makes a batch of them."""
+    return {"x": [100 * sample for sample in samples]}
+
+
+@pytest.mark.parametrize("context", ["fork", "spawn", None])
+def test_a_loader_takes_the_options_of_a_dataloader(context, tmp_path):
+    import torch
+
+    from thinwire import InvalidError
+    from thinwire.elastic.stream import Stream
+    from thinwire.torch.elastic.loader import Loader
+
+    def batches(**options):
+        script = Script((1, 2))  # the second half of each batch
+        script.loader = Loader(script, Numbers(12), Stream(12, 4, shuffle=False), **options)
+        return list(script.loader)
+
+    options = {"collate_fn": scaled, "generator": torch.Generator().manual_seed(3)}
+    if context:
+        workers = {"num_workers": 1, "prefetch_factor": 3, "persistent_workers": True}
+        options |= {"multiprocessing_context": context, "timeout": 60, **workers}
+        options |= {"worker_init_fn": Touch(tmp_path / "began")}
+    assert batches(**options) == [{"x": [200, 300]}, {"x": [600, 700]}, {"x": [1000, 1100]}]
+    assert (tmp_path / "began").exists() == bool(context)
+    assert batches(collate=scaled)[0] == {"x": [200, 300]}
+    assert batches()[0].tolist() == [2, 3]
+    with pytest.raises(InvalidError, match="in_order is False"):
+        batches(in_order=False)
+    with pytest.raises(TypeError, match="colate"):
+        batches(colate=scaled)
+
+
+class Touch:
+    """A user's `worker_init_fn`, which leaves a file behind."""
+
+    def __init__(self, file):
+        self.file = file
+
+    def __call__(self, worker):
+        self.file.touch()
+
+
 def test_a_tree_is_what_it_was_and_its_bytes_depend_on_its_tensors_alone():
     import torch
 

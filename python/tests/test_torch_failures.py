@@ -202,8 +202,8 @@ EXPECTED = {
     "another model": ("InvalidError", "hint: make a new hook"),
     "another world": ("PeerError", "world"),
     "another state": ("InvalidError", "the state is of another model: it has 1 parameters"),
-    "first skipped": ("InvalidError", "bucket 1 came instead (hint: DistributedDataParallel("),
-    "last skipped": ("InvalidError", "backward ended (hint: DistributedDataParallel("),
+    "first skipped": ("InvalidError", "skip_all_reduce_unused_params is True, expected False"),
+    "last skipped": ("InvalidError", "skip_all_reduce_unused_params is True, expected False"),
     "no process group": ("InvalidError", "init_process_group"),
 }
 

@@ -77,23 +77,30 @@ def test_what_rounding_loses_comes_back(ranks: Any) -> None:
 
 
 def fed_back() -> None:
-    """The same reduce-scatter again and again, through the hook that FSDP2 calls."""
+    """The same gradient again and again: that of a product with constants."""
     import torch
+    from torch.distributed.fsdp import fully_shard
 
+    from thinwire._core import InvalidError
     from thinwire.torch.fsdp import ReduceScatter, fsdp
+    from torch_models import Experts
 
     dist = joined("gloo")
-    exchange = fsdp(sharded(), codec="int4")
-    reduce = ReduceScatter(exchange, "0")
-    source = torch.randn(2000, generator=torch.Generator().manual_seed(dist.get_rank()))
-    exact, found = torch.empty(1000), torch.empty(1000)
-    dist.reduce_scatter_tensor(exact, source.clone())
-    total, errors = torch.zeros(1000), []
+    experts = fully_shard(Experts({"a": (50, 40)}))
+    exchange = fsdp(experts, codec="int4")
+    source = torch.randn(50, 40, generator=torch.Generator().manual_seed(dist.get_rank()))
+    exact = source / 2
+    dist.all_reduce(exact)
+    total, errors = torch.zeros(50, 40), []
     for step in range(1, 33):
-        reduce(found, source.clone(), dist.group.WORLD, dist.ReduceOp.SUM)
-        total += found
+        experts.zero_grad()
+        experts({"a": source}).backward()
+        total += experts.a.grad.full_tensor()
         errors.append(float((total / step - exact).abs().max()))
     assert errors[0] > 0.01 and errors[31] < errors[0] / 16
+    output, reduce = torch.zeros(1000), ReduceScatter(exchange, "")
+    with pytest.raises(InvalidError, match="does not say which parameters"):
+        reduce(output, torch.zeros(2000), dist.group.WORLD, dist.ReduceOp.SUM)
 
 
 def test_a_state_goes_on_as_if_never_interrupted(ranks: Any) -> None:
@@ -146,7 +153,7 @@ def resumed(folder: str) -> list[list[float]]:
 
     for restore in (load, load_distributed, lambda exchange: None):
         found.append(whole(trained(None, "int4", weights=weights, restore=restore, skip=STEPS)[0]))
-    exchange.load_state_dict({file.name: ({}, 2)})
+    exchange.load_state_dict({file.name: ({}, 2, "int4")})
     assert all(not tensor.any() for _, tensor in exchange.state_dict()[file.name][0].values())
     again = trained(None, "int4", weights=weights, restore=load, skip=STEPS, restore_late=True)[0]
     assert whole(again) == found[0], "a state that is loaded between steps counts from there"
@@ -191,9 +198,33 @@ def test_shards_on_a_mesh_with_replicas_train(ranks: Any) -> None:
 
 def replicated() -> list[list[float]]:
     """Parameters without and with int8."""
+    from thinwire._core import InvalidError
+    from thinwire.torch import group as groups
+
     dist = joined("gloo")
     mesh = dist.init_device_mesh("cpu", (2, 2), mesh_dim_names=("replicas", "shards"))
+    for shards, expected in ((mesh["shards"], dist.get_rank() // 2 * 2 + 0.5), (None, 1.5)):
+        assert averaged(shards) == expected, (
+            "a model on a mesh of some ranks is averaged over these"
+        )
+    with pytest.raises(InvalidError, match=r"rank \d of 4, FSDP2 shards over ranks .* \d of 2 "):
+        averaged(mesh["shards"], group=groups.of())
     return [whole(trained(None, codec, mesh=mesh)[0]) for codec in (None, "int8")]
+
+
+def averaged(mesh: Any, group: Any = None) -> float:
+    """The gradient of a parameter where every rank has given its own number."""
+    import torch
+    import torch.distributed as dist
+    from torch.distributed.fsdp import fully_shard
+
+    from thinwire.torch.fsdp import fsdp
+    from torch_models import Experts
+
+    model = fully_shard(Experts({"a": (4,)}), mesh=mesh)
+    fsdp(model, codec="none", group=group)
+    model({"a": torch.full((4,), float(dist.get_rank()))}).backward()
+    return model.a.grad.full_tensor().mean().item()
 
 
 def test_accumulated_and_unused_gradients_are_reduced(ranks: Any) -> None:
@@ -233,7 +264,12 @@ def irregular() -> None:
             model(data, step not in (2, 3)).square().mean().backward()
     for one, other in zip(models[0].parameters(), models[1].parameters(), strict=True):
         assert torch.allclose(one.grad.to_local(), other.grad.to_local(), atol=1e-6)
-    assert len(exchange._names) == 3, "the root has a residual for one head and one for both"
+    places = exchange.state_dict()[f"rank{dist.get_rank()}"][0]
+    assert {name: count for name, (count, _) in places.items()} == {
+        f"{layer}.{kind}": 2 if layer == "second" else 3
+        for layer in ("trunk", "first", "second")
+        for kind in ("weight", "bias")
+    }
 
 
 def test_mistakes_are_said(ranks: Any) -> None:
@@ -244,6 +280,7 @@ def test_mistakes_are_said(ranks: Any) -> None:
 def mistaken() -> None:
     """Calls with an error each, and what it says."""
     import torch
+    from torch.distributed.fsdp import fully_shard
 
     from thinwire._core import InvalidError
     from thinwire.torch.fsdp import fsdp
@@ -263,27 +300,29 @@ def mistaken() -> None:
     with pytest.raises(InvalidError, match="seed is -1"):
         fsdp(model, seed=-1)
     exchange = fsdp(model)
+    with pytest.raises(InvalidError, match="module '' exchanges by Thinwire already"):
+        fsdp(model)
     with pytest.raises(InvalidError, match="that of rank7, expected rank"):
         exchange.load_state_dict({"rank7": ({},)})
-    with pytest.raises(InvalidError, match="no sharded module of that name"):
-        exchange.load_state_dict(
-            {f"rank{dist.get_rank()}": ({"attic/12": (1, torch.zeros(12))}, 2)}
-        )
-    for residual, world, text in (
-        (torch.zeros(3), 2, "module '0' has 3 elements, expected 12"),
-        (torch.full((12,), float("inf")), 2, "module '0' is not finite"),
-        (torch.zeros(12), 3, "of 3 ranks, this job has 2"),
+    rank, fine = f"rank{dist.get_rank()}", torch.zeros(2, 33)
+    for entry, text in (
+        (({},), "has 1 parts"),
+        (({"0/12": (1, torch.zeros(12))}, 2), "residuals of modules, as earlier versions saved it"),
+        (({"attic.bias": (1, fine)}, 2, "int8"), "no sharded parameter of that name"),
+        (({"0.bias": (1, fine)}, 3, "int8"), "of 3 ranks, this job has 2"),
+        (({"0.bias": (1, fine)}, 2, "int4"), "of codec int4, expected int8"),
+        (({"0.bias": (1, fine[:, 1:])}, 2, "int8"), r"has shape \[2, 32\], expected \[2, 33\]"),
+        (({"0.bias": (1, fine.log())}, 2, "int8"), "parameter 0.bias is not finite"),
+        (({"0.bias": fine}, 2, "int8"), "no pair, expected a count and a residual"),
+        (({"0.bias": (-1, fine)}, 2, "int8"), "count of parameter 0.bias is -1"),
     ):
         with pytest.raises(InvalidError, match=text):
-            exchange.load_state_dict({f"rank{dist.get_rank()}": ({"0/12": (1, residual)}, world)})
-    for place, text in (
-        (torch.zeros(12), "no pair, expected a count and a residual"),
-        ((-1, torch.zeros(12)), "count of module '0' is -1"),
-    ):
-        with pytest.raises(InvalidError, match=text):
-            exchange.load_state_dict({f"rank{dist.get_rank()}": ({"0/12": place}, 2)})
-    with pytest.raises(InvalidError, match="has 1 parts"):
-        exchange.load_state_dict({f"rank{dist.get_rank()}": ({},)})
+            exchange.load_state_dict({rank: entry})
+    exchange.load_state_dict({rank: ({"0.bias": (1, fine)}, 2, "int8")})
+    first, second = (torch.nn.Linear(2, 2) for _ in range(2))
+    fully_shard([first, second])
+    with pytest.raises(InvalidError, match="parameter weight of a Linear is sharded together"):
+        fsdp(second)
 
 
 def test_a_lost_rank_is_an_error_in_backward() -> None:

@@ -102,3 +102,35 @@ def alone():
 
 def test_one_device_fits_without_a_hook(ranks):
     assert ranks(1, alone) == [[True, 16]]
+
+
+def spawned():
+    """Fits in two processes that Lightning starts, to which it pickles its callbacks."""
+    import lightning
+    from lightning.pytorch.demos.boring_classes import BoringModel
+
+    import thinwire.torch.lightning
+    from torch_models import digest
+
+    quiet = ("logger", "enable_progress_bar", "enable_model_summary", "enable_checkpointing")
+    digests = []
+    for callbacks in ([], [thinwire.torch.lightning.GradExchange("none")]):
+        lightning.seed_everything(1)
+        model = BoringModel()
+        trainer = lightning.Trainer(
+            accelerator="cpu",
+            devices=2,
+            strategy="ddp_spawn",
+            max_steps=3,
+            limit_val_batches=0,
+            callbacks=callbacks,
+            **dict.fromkeys(quiet, False),
+        )
+        trainer.fit(model)
+        digests.append(digest(model))
+    return digests
+
+
+def test_processes_that_lightning_spawns_train_the_model_of_their_parent(ranks):
+    ((plain, hooked),) = ranks(1, spawned)
+    assert plain == hooked

@@ -223,6 +223,86 @@ def test_pairs_keep_the_mean_and_agree_in_the_end(ranks, world, codec):
     assert all(finite for _, _, finite in by_rank)
 
 
+DTYPES = ("float32", "float16", "bfloat16")
+
+
+def make(mode, model):
+    """A mode with a round in every step."""
+    import thinwire.torch
+
+    return getattr(thinwire.torch, mode)(model, every=1, codec="none")
+
+
+def stand_still():
+    """For each mode and dtype: whether rounds without training leave every bit of a model."""
+    import torch
+    import torch.distributed as dist
+
+    from torch_models import digest
+
+    dist.init_process_group("gloo")
+    alike = {}
+    for mode in ("DiLoCo", "LocalSGD", "PairAveraging"):
+        for dtype in DTYPES:
+            torch.manual_seed(1)
+            model = torch.nn.Linear(32, 32).to(getattr(torch, dtype))
+            wrapper, before = make(mode, model), digest(model)
+            for _ in range(20):
+                wrapper.step()
+            alike[f"{mode} of {dtype}"] = digest(model) == before
+    dist.destroy_process_group()
+    return alike
+
+
+def test_rounds_without_training_change_nothing(ranks):
+    for alike in ranks(2, stand_still):
+        assert all(alike.values()), alike
+
+
+def follow_float32(rounds=200, size=512):
+    """Trains f16 and bf16 models like one in f32, and then no more, saved and loaded half-way.
+
+    Gives the largest difference between parameters of both, in steps of the dtype, and how far all
+    went. Trainings are such that the dtypes have no rounding of their own: a step of the dtype, or none.
+    """
+    import torch
+    import torch.distributed as dist
+
+    dist.init_process_group("gloo")
+    found = {}
+    for mode in ("DiLoCo", "LocalSGD", "PairAveraging"):
+        for dtype in DTYPES[1:]:
+            torch.manual_seed(dist.get_rank())
+            half = torch.nn.Linear(size, 1, bias=False).to(getattr(torch, dtype))
+            half.weight.data.fill_(1.5)
+            whole = torch.nn.Linear(size, 1, bias=False)
+            whole.weight.data.fill_(1.5)
+            wrappers = [make(mode, model) for model in (half, whole)]
+            ulp = torch.finfo(half.weight.dtype).eps
+            for number in range(rounds):
+                moved = (torch.rand(1, size) < (0.1 if number < 30 else 0.0)) * ulp
+                moved *= dist.get_rank() == 0
+                for model, wrapper in zip((half, whole), wrappers):
+                    model.weight.data.add_(moved)
+                    wrapper.step()
+                if number == 20:
+                    state = wrappers[0].state_dict()
+                    wrappers[0] = make(mode, half)
+                    wrappers[0].load_state_dict(state)
+            apart = (half.weight.float() - whole.weight).abs().max().item() / ulp
+            went = (whole.weight - 1.5).abs().mean().item() / ulp
+            found[f"{mode} of {dtype}"] = [apart, went]
+    dist.destroy_process_group()
+    return found
+
+
+def test_half_precision_follows_float32(ranks):
+    for found in ranks(2, follow_float32):
+        for name, (apart, went) in found.items():
+            assert went > 1.0, (name, went)
+            assert apart <= 1.0, (name, apart)
+
+
 @pytest.mark.parametrize("world", [2, 3, 4, 5, 8])
 def test_every_other_rank_is_an_equally_likely_partner(world):
     from thinwire.torch.pairs import partners

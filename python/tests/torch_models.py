@@ -52,6 +52,32 @@ class GPT(nn.Module):
         return self.head(self.norm(hidden)).transpose(1, 2)
 
 
+class Experts(nn.Module):
+    """Parameters and modules of such, of which each step uses some; the gradient of one is what it is
+    multiplied with."""
+
+    def __init__(
+        self, shapes: dict[str, tuple[int, ...]], blocks: dict[str, "Experts"] | None = None
+    ) -> None:
+        super().__init__()
+        for name, shape in shapes.items():
+            self.register_parameter(name, nn.Parameter(torch.zeros(shape)))
+        self.blocks = nn.ModuleDict(blocks or {})
+
+    def forward(self, factors: dict[str, torch.Tensor]) -> torch.Tensor:
+        parts = [
+            (getattr(self, name) * factor).sum()
+            for name, factor in factors.items()
+            if "." not in name
+        ]
+        for name, block in self.blocks.items():
+            prefix = f"blocks.{name}."
+            names = [each for each in factors if each.startswith(prefix)]
+            if names:
+                parts.append(block({each.removeprefix(prefix): factors[each] for each in names}))
+        return torch.stack(parts).sum()
+
+
 class Mixed(nn.Module):
     """Layers of two dtypes: DDP puts each dtype in buckets of its own, also in a first step."""
 

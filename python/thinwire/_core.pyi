@@ -64,8 +64,10 @@ def check(
     feedback: str = "classic",
     momentum_correction: float | None = None,
     warmup_steps: int | None = ...,  # 0; None: as measured for the codec
+    world: int | None = None,
 ) -> None:
-    """Raises InvalidError for what a Synchronizer would refuse, before anybody is met."""
+    """Raises InvalidError for what a Synchronizer would refuse, before anybody is met; with `world`, the
+    number of ranks, also for what it would refuse among so many."""
 
 def encode_rows(address: int, rows: int, columns: int, format: str) -> RowSource:
     """Rows in a format ("f32", "f16", "int8") from values at an address, in the format's dtype, or f32 for
@@ -77,6 +79,10 @@ def decode_rows(rows: tuple[int, int], columns: int, format: str, out: int) -> N
 def measure_codecs(codec: str, largest: int) -> None:
     """Measures the codecs of "auto" on pieces of at most `largest` elements, once in a process. A rank that
     is to join others does so first, or they wait for it."""
+
+def sockets() -> list[tuple[int, int]]:
+    """Descriptor and inode of every socket that this process, or the one that it was forked from, has
+    opened; some may be closed since."""
 
 def settle() -> None:
     """Waits, at most five seconds, until callbacks that are under way have ended."""
@@ -330,6 +336,13 @@ class Synchronizer:
         """Takes a gradient (it is copied); its bucket leaves when it is full."""
     def ready_bucket(self, bucket: int, address: int, elements: int) -> None:
         """Takes all gradients of a bucket, one after the other in one flat tensor."""
+    def absent(self, parameters: list[int]) -> None:
+        """Says that this rank has no gradients of these parameters in this step, before any is given for
+        them: zeros, or that of an earlier step. What is kept of a parameter stays as it is if no rank has one."""
+    def keeps(self) -> bool:
+        """Whether something is kept of parameters from step to step: residuals, momenta, factors."""
+    def fault(self) -> str | None:
+        """Which gradient has made the last step one that is to be skipped, as far as this rank knows."""
     def finish(self) -> bool:
         """Waits for all averages. False: a gradient of some rank was not finite, the step is to be
         skipped, and no residual has changed."""
@@ -382,16 +395,16 @@ class Scatter:
     def __new__(cls, group: Group, codec: str = "none", seed: int = 0) -> Scatter: ...
     def reduce_scatter(
         self,
-        key: int,
+        parts: list[tuple[int, int]],
         source: int,
         target: int,
-        elements: int,
         dtype: str,
         average: bool = False,
         done: _Done = None,
     ) -> None:
-        """Sums this rank's chunk of `source` (`elements` per rank) into `target`. `key` names the
-        place in the model, whose residual is kept. NaN if any rank had a value not finite."""
+        """Sums this rank's chunk of `source`, one chunk per rank, into `target`. A chunk has `parts`: the
+        key of each parameter, whose residual is kept, and its number of elements per rank. NaN if any rank
+        had a value not finite."""
     def all_gather(
         self,
         key: int,
@@ -404,7 +417,7 @@ class Scatter:
     ) -> None:
         """Gathers `elements` of every rank, as `codec` keeps them: the same bits on all ranks."""
     def state(self) -> dict[int, tuple[int, bytes]]:
-        """By key, how often it was exchanged, and its residual as bytes of f32."""
+        """By key, how often it was exchanged, and its residual, rank by rank, as bytes of f32."""
     def load(self, places: dict[int, tuple[int, bytes]]) -> None:
         """Goes on from what `state` gave, at these keys."""
     def abort(self, reason: str) -> None:

@@ -11,10 +11,15 @@ from typing import Any
 
 import numpy
 
+from thinwire import _core
 from thinwire._core import InvalidError
 
 UINT32_MAX = 2**32 - 1
 INT64_MAX = 2**63 - 1
+TIMEOUT_S_MIN, TIMEOUT_S_MAX = 0.1, 86_400.0
+"""Limits on a timeout, in seconds."""
+HEARTBEAT_S_MIN = 1.0
+"""Least time of silence, in seconds, after which a rank may count as lost."""
 SHOWN_MAX = 40
 """Largest number of characters of a string in a message."""
 
@@ -97,3 +102,95 @@ def path(name: str, value: Any) -> str:
         return os.fsdecode(value)
     except TypeError:
         raise InvalidError(f"{name} is {shown(value)}, expected the path of a file") from None
+
+
+def seconds(name: str, value: Any, least: float, most: float) -> float:
+    """Returns a number of seconds from `least` to `most`.
+
+    # Errors
+
+    InvalidError for any other number, NaN included, and for anything else.
+    """
+    is_number = isinstance(value, numbers.Real) and not isinstance(value, bool)
+    if not is_number or not least <= value <= most:
+        raise InvalidError(f"{name} is {shown(value)}, expected seconds from {least:g} to {most:g}")
+    return float(value)
+
+
+def timeouts(timeout_s: Any, heartbeat_timeout_s: Any = None) -> None:
+    """Refuses timeouts of a group that the core would not take; no heartbeat timeout is None.
+
+    # Errors
+
+    InvalidError that names the first of them.
+    """
+    most = seconds("timeout_s", timeout_s, TIMEOUT_S_MIN, TIMEOUT_S_MAX)
+    if heartbeat_timeout_s is not None:
+        seconds("heartbeat_timeout_s", heartbeat_timeout_s, HEARTBEAT_S_MIN, most)
+
+
+def job(coordinator: Any, token: Any, timeout_s: Any) -> None:
+    """Refuses what is no place of a job: its address and secret, or None, and a timeout.
+
+    # Errors
+
+    InvalidError that names the first of them.
+    """
+    text_or_none("coordinator", coordinator)
+    text_or_none("token", token)
+    timeouts(timeout_s)
+
+
+def options(world: int | None = None, **given: Any) -> None:
+    """Refuses options of an exchange that a Synchronizer would refuse, before anybody is met.
+
+    With `world`, the number of ranks, also those that it would refuse among so many.
+
+    # Errors
+
+    InvalidError that names the first of them.
+    """
+    for name, value in given.items():
+        KINDS.get(name, lambda *_: None)(name, value)
+    _core.check(**given, world=world)
+
+
+def text(name: str, value: Any) -> None:
+    """Refuses anything but a string."""
+    instance(name, value, str)
+
+
+def text_or_none(name: str, value: Any) -> None:
+    """Refuses anything but a string or None."""
+    instance(name, value, str, type(None))
+
+
+def integer(name: str, value: Any) -> None:
+    """Refuses anything but a whole number of any size."""
+    if isinstance(value, bool) or not hasattr(value, "__index__"):
+        raise InvalidError(f"{name} is {shown(value)}, expected a whole number")
+
+
+def integer_or_none(name: str, value: Any) -> None:
+    """Refuses anything but a whole number or None."""
+    if value is not None:
+        integer(name, value)
+
+
+def number_or_none(name: str, value: Any) -> None:
+    """Refuses anything but a number or None."""
+    if value is not None and (isinstance(value, bool) or not isinstance(value, numbers.Real)):
+        raise InvalidError(f"{name} is {shown(value)}, expected a number")
+
+
+KINDS = {
+    "codec": text,
+    "feedback": text,
+    "algorithm": text_or_none,
+    "bucket_bytes": integer,
+    "seed": integer,
+    "warmup_steps": integer_or_none,
+    "error_budget": number_or_none,
+    "momentum_correction": number_or_none,
+}
+"""Checks of the types of an exchange's options; the core checks their values."""

@@ -13,13 +13,14 @@ import atexit
 import concurrent.futures.thread  # noqa: F401
 import contextlib
 import os
+import stat
 import sys
 import threading
 import weakref
 
 import numpy
 
-from thinwire import _core
+from thinwire import _core, arguments
 
 NATIVE = {numpy.dtype("float32"): "f32", numpy.dtype("float16"): "f16"}
 NUMBERS = "biufc"
@@ -63,6 +64,14 @@ def init(
     In the scheduler process that msrun starts from the same script, and that Thinwire does not need,
     `init` ends the process successfully.
     """
+    for name, each in (("rank", rank), ("world", world)):
+        arguments.integer_or_none(name, each)
+    for name, each in (("coordinator", coordinator), ("token", token), ("link", link)):
+        arguments.text_or_none(name, each)
+    arguments.text("encryption", encryption)
+    arguments.integer("connections", connections)
+    arguments.flag("launched", launched)
+    arguments.timeouts(timeout_s, heartbeat_timeout_s)
     meeting = rank, world, coordinator, token, encryption, connections, link, timeout_s, launched
     given = *meeting, heartbeat_timeout_s
     plain = given == (None, None, None, None, "auto", 1, None, 60.0, False, None)
@@ -301,6 +310,23 @@ def _leave() -> None:
     _core.settle()
 
 
+def _let_go() -> None:
+    """Closes the parent's sockets in a fork of it, as a worker of a DataLoader is one.
+
+    The other ranks notice the parent's death when no process has its sockets any more. The numbers stay
+    taken, since objects of the parent's have them here, too.
+    """
+    null = os.open(os.devnull, os.O_RDWR)
+    for number, inode in _core.sockets():
+        with contextlib.suppress(OSError):
+            found = os.fstat(number)
+            # Sockets that were closed before may have left their number to another file.
+            if stat.S_ISSOCK(found.st_mode) and found.st_ino == inode:
+                os.dup2(null, number, inheritable=False)
+    os.close(null)
+
+
+os.register_at_fork(after_in_child=_let_go)
 # Not public, but how concurrent.futures, imported above, ends its threads. The last comes first, so
 # the other ranks are told before anybody waits for a thread.
 getattr(threading, "_register_atexit", atexit.register)(_tell)

@@ -322,6 +322,39 @@ fn a_checkpoint_of_one_plan_goes_on_under_another() {
     assert!(ended.error().contains("the plan is for gpt:layers=1"), "{}", ended.error());
 }
 
+/// Ranks and flags of `plan price` for every kind of plan.
+const KINDS: [(usize, &str); 8] = [
+    (2, "--stages 2 --micro-batches 2"),
+    (2, "--stages 2 --micro-batches 2 --schedule interleaved:2 --activation-codecs int8"),
+    (2, "--stages 2 --micro-batches 2 --schedule zero-bubble"),
+    (4, "--stages 2 --mesh 2 --cuts data --micro-batches 2 --schedule gpipe --codecs int4"),
+    (4, "--stages 2 --mesh 2 --cuts data --micro-batches 2 --zero 1"),
+    (2, "--mesh 2 --cuts data --zero 3"),
+    (4, "--mesh 2,2 --cuts grid"),
+    (2, "--mesh 2 --recompute always"),
+];
+
+#[test]
+fn every_kind_of_plan_is_saved_and_goes_on_bit_for_bit() {
+    let folder = Folder::new("planned-kinds");
+    let model = MODEL.replace("layers=2", "layers=4");
+    for (ranks, flags) in KINDS {
+        let cluster = CLUSTER.replace("size = 4", &format!("size = {ranks}"));
+        std::fs::write(folder.path().join("cluster.toml"), cluster).unwrap();
+        let price = ["plan", "price", "--model", &model, "--sequence", "16", "--batch", "8"];
+        let places = ["--cluster", "cluster.toml", "--output", "plan.toml", "--error-budget", "1"];
+        let flags: Vec<&str> = flags.split(' ').collect();
+        folder.run(&[&price[..], &places, &flags].concat()).done();
+        let steps = ["--steps", "6", "--checkpoint-every", "3", "--json"];
+        let whole = losses(&train(&folder, &steps).json()[0]);
+        let on = ["train", "--resume", "thinwire-checkpoints/step-000003", "--data", "text.txt"];
+        let quiet = ["--report", "none", "--link", "none", "--checkpoint-dir", "none", "--json"];
+        let resumed = folder.run(&[&on[..], &quiet].concat()).json();
+        assert_eq!(losses(&resumed[0]), whole[3..], "{flags:?}");
+        std::fs::remove_dir_all(folder.path().join("thinwire-checkpoints")).unwrap();
+    }
+}
+
 #[test]
 fn what_was_learnt_under_a_plan_writes_text() {
     let folder = Folder::new("planned-sample");

@@ -144,18 +144,20 @@ impl Factor {
         &self.q
     }
 
-    /// Adds the residual to `values`, and writes `p = values Q`; returns whether `p` is finite.
+    /// Adds the residual to `values`, and writes `p = values Q`, each vector times a power of two that is the
+    /// same on all ranks; returns whether `p` is finite. Only directions of vectors count.
     ///
     /// # Panics
     /// If the length of a slice does not fit its shape.
     pub fn project(&self, values: &mut [f32], residual: &[f32], p: &mut [f32]) -> Finite {
         assert_eq!(residual.len(), values.len(), "residual");
         self.check(values, p, &self.q);
+        let q = balanced(&self.q, self.columns);
         let rows = values.chunks_exact_mut(self.columns).zip(residual.chunks_exact(self.columns));
         // Row by row, so that the sum is still in the cache.
         for (row, (values, residual)) in rows.enumerate() {
             kernel::add(values, residual);
-            for (p, q) in p.chunks_exact_mut(self.rows).zip(self.q.chunks_exact(self.columns)) {
+            for (p, q) in p.chunks_exact_mut(self.rows).zip(q.chunks_exact(self.columns)) {
                 p[row] = kernel::dot(values, q);
             }
         }
@@ -205,6 +207,22 @@ impl Factor {
         assert_eq!(p.len(), self.p_len(), "p of a matrix");
         assert_eq!(q.len(), self.q_len(), "q of a matrix");
     }
+}
+
+/// Returns vectors with a largest magnitude from 1 to below 2. Those that a step has found are as large as its
+/// gradients, so that products with them would be squares, which overflow or vanish long before the gradients.
+fn balanced(vectors: &[f32], length: usize) -> Vec<f32> {
+    let mut balanced = vectors.to_vec();
+    balanced.chunks_exact_mut(length).for_each(balance);
+    balanced
+}
+
+/// Multiplies a vector by a power of two that brings its largest magnitude to 1 or more and below 2, unless
+/// it is zero or subnormal.
+fn balance(vector: &mut [f32]) {
+    let exponent = (kernel::max_magnitude(vector) >> 23).clamp(1, 253);
+    let factor = f32::from_bits((254 - exponent) << 23);
+    vector.iter_mut().for_each(|x| *x *= factor);
 }
 
 /// Writes the product of a matrix, or of its transpose for [`Side::Columns`], and the vectors of `basis`.

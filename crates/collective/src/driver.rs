@@ -11,15 +11,19 @@ use std::fmt;
 use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
 use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use thinwire_link::Waker;
+use thinwire_link::tcp::Watch;
 use thinwire_wire::World;
 
 use crate::{Buffer, Error, Group, Kind, Run, Stop};
 
 /// The longest sleep of the thread when nothing happens.
 const NAP: Duration = Duration::from_millis(250);
+
+/// Time after its goodbye in which what a rank has sent over other connections may still arrive.
+const LEFT_GRACE: Duration = Duration::from_secs(1);
 
 /// The next thing that the group does for a request.
 #[expect(clippy::large_enum_variant, reason = "it is moved once, and is nearly always a run")]
@@ -58,6 +62,7 @@ pub struct Driver<V> {
     waker: Waker,
     stop: Stop,
     failure: Arc<OnceLock<Error>>,
+    left: Arc<[OnceLock<Instant>]>,
     thread: Option<JoinHandle<Option<Group>>>,
 }
 
@@ -69,12 +74,13 @@ impl<V: Buffer + Send + 'static> Driver<V> {
     pub fn start(group: Group) -> Driver<V> {
         let (requests, inbox) = channel();
         let (world, waker, stop) = (group.world(), group.waker(), group.stop());
+        let left = group.left();
         let failure = Arc::new(OnceLock::new());
         let state =
             Loop { group, thens: Vec::new(), runs: Vec::new(), failure: Arc::clone(&failure) };
         let thread = std::thread::Builder::new().name("thinwire".to_owned());
         let thread = thread.spawn(move || state.run(&inbox)).expect("the system starts a thread");
-        Driver { world, requests: Some(requests), waker, stop, failure, thread: Some(thread) }
+        Driver { world, requests: Some(requests), waker, stop, failure, left, thread: Some(thread) }
     }
 
     /// My place among the ranks.
@@ -90,6 +96,20 @@ impl<V: Buffer + Send + 'static> Driver<V> {
     /// Returns the error that has ended the group, if any has.
     pub fn failure(&self) -> Option<Error> {
         self.failure.get().cloned()
+    }
+
+    /// Returns a watch for further links between the ranks of this group: the wait for one of them ends when
+    /// this group ends, with its error, and when an awaited rank has said goodbye.
+    pub fn watch(&self) -> Watch {
+        let (failure, left) = (Arc::clone(&self.failure), Arc::clone(&self.left));
+        Watch::new(move |awaited| {
+            if let Some(error) = failure.get() {
+                return Err(error.for_peers());
+            }
+            let is_gone = |at: &Instant| at.elapsed() >= LEFT_GRACE;
+            let gone = awaited.iter().find(|rank| left[rank.index()].get().is_some_and(is_gone));
+            gone.map_or(Ok(()), |rank| Err(thinwire_link::Error::left(*rank)))
+        })
     }
 
     /// Begins a run on the group's thread, beside those under way; in the order of these calls.
@@ -156,6 +176,8 @@ impl<V> Drop for Driver<V> {
     /// Says goodbye to the peers, or aborts what is still under way.
     fn drop(&mut self) {
         drop(self.close());
+        // Whoever makes further links by this group's watch learns of its end; an earlier failure stays.
+        let _ = self.failure.set(Error::stopped("the group is closed".to_owned()));
     }
 }
 

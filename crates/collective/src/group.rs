@@ -4,7 +4,7 @@ mod adapter;
 
 use std::collections::HashMap;
 use std::fmt::Write;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use thinwire_link::{Link, Waker};
@@ -57,6 +57,8 @@ pub struct Group {
     spins: u32,
     spins_max: u32,
     stop: Stop,
+    /// The time at which each rank was found to have said goodbye.
+    left: Arc<[OnceLock<Instant>]>,
     /// The training step of the newest run, to name in an error between runs.
     step: Option<u64>,
     error: Option<Error>,
@@ -75,6 +77,7 @@ impl Group {
     pub fn new(link: Link) -> Group {
         Group {
             stop: Stop::new(link.waker()),
+            left: link.world().ranks().map(|_| OnceLock::new()).collect(),
             inbox: Inbox::new(link.world().size()),
             epoch: link.epoch(),
             link,
@@ -141,6 +144,11 @@ impl Group {
     /// Ends the group from another thread.
     pub fn stop(&self) -> Stop {
         self.stop.clone()
+    }
+
+    /// The times at which ranks were found to have said goodbye, by rank, as they come.
+    pub(crate) fn left(&self) -> Arc<[OnceLock<Instant>]> {
+        Arc::clone(&self.left)
     }
 
     /// Bytes sent and received over the group's whole life.
@@ -293,6 +301,9 @@ impl Group {
             return Err(self.link_failed(runs, thinwire_link::Error::left(gone)));
         }
         self.judge(runs)?;
+        for rank in self.link.world().peers().filter(|rank| self.link.has_left(*rank)) {
+            self.left[rank.index()].get_or_init(Instant::now);
+        }
         let asleep = Instant::now();
         let waited = self.link.wait(patience.min(self.timeout));
         self.spins_max = match asleep.elapsed() < SHORT_SLEEP {

@@ -10,12 +10,12 @@ use std::fmt::Write;
 use std::net::IpAddr;
 use std::sync::Mutex;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use thinwire_link::store::Store;
 use thinwire_link::store::tcp::{Client, Server};
-use thinwire_link::{Bandwidth, Kind, Link, Token, mem, tcp};
-use thinwire_wire::World;
+use thinwire_link::{self as link, Bandwidth, Kind, Link, Token, mem, tcp};
+use thinwire_wire::{Rank, World};
 
 use crate::error::Error;
 use crate::part::Part;
@@ -27,6 +27,12 @@ const NAME_BYTES_MAX: usize = 48;
 
 /// Time that rank 0, as the store's host, stays to tell the others that the job is over.
 pub(crate) const LINGER: Duration = Duration::from_secs(5);
+
+/// The longest attempt to reach the store between two looks of a watch.
+const ATTEMPT: Duration = Duration::from_secs(2);
+
+/// Time in which a watch may explain why the store is gone: its host may be the rank that was lost.
+const EXPLANATION: Duration = Duration::from_secs(2);
 
 /// Options of the links between ranks.
 #[derive(Clone, Debug, PartialEq)]
@@ -119,7 +125,7 @@ impl Meeting {
     /// # Errors
     /// If a rank does not appear.
     pub fn link(&self) -> Result<Link, Error> {
-        self.link_in(part, String::new())
+        self.link_in(part, String::new(), None)
     }
 
     /// A fresh link to all other ranks that make one of the same name; every rank makes equally
@@ -128,12 +134,25 @@ impl Meeting {
     /// # Errors
     /// If the name is empty or longer than 48 bytes, or a rank does not appear.
     pub fn link_named(&self, name: &str) -> Result<Link, Error> {
+        self.named(name, None)
+    }
+
+    /// A link as [`Meeting::link_named`] makes, between ranks that have met before: the wait for them ends
+    /// as soon as `watch`, that of their earlier link, knows that they do not come.
+    ///
+    /// # Errors
+    /// Those of `link_named`, and of the watch.
+    pub fn link_watched(&self, name: &str, watch: tcp::Watch) -> Result<Link, Error> {
+        self.named(name, Some(watch))
+    }
+
+    fn named(&self, name: &str, watch: Option<tcp::Watch>) -> Result<Link, Error> {
         if !(1..=NAME_BYTES_MAX).contains(&name.len()) {
             let found = name.len();
             let expected = format!("expected 1..={NAME_BYTES_MAX}");
             return Err(Error::invalid(format!("name of a link of {found} bytes, {expected}")));
         }
-        self.link_in(|uses| format!("named/{}/{uses}", word(name)), name.to_owned())
+        self.link_in(|uses| format!("named/{}/{uses}", word(name)), name.to_owned(), watch)
     }
 
     /// The next links encrypt this, and do not mind when nobody drives them for a while.
@@ -147,13 +166,21 @@ impl Meeting {
         self.store.as_ref().map(|handle| (&handle.client as &dyn Store, self.options.bind))
     }
 
-    fn link_in(&self, part: impl FnOnce(u32) -> String, name: String) -> Result<Link, Error> {
+    fn link_in(
+        &self,
+        part: impl FnOnce(u32) -> String,
+        name: String,
+        watch: Option<tcp::Watch>,
+    ) -> Result<Link, Error> {
         let Some(handle) = &self.store else { return Ok(mem::alone()) };
         let part = part(self.count(name));
-        let client = Client::connect(&handle.address, &self.options.token, self.options.timeout)?;
-        match tcp::connect(self.world, &Part::new(&client, part), &self.options) {
+        let options = tcp::Options { watch, ..self.options.clone() };
+        let connected = client(&handle.address, self.world, &options)
+            .and_then(|client| tcp::connect(self.world, &Part::new(&client, part), &options));
+        match connected {
             Ok(link) => Ok(link),
             Err(error) => {
+                let error = explained(error, self.world, &options);
                 let told = matches!(error.kind, Kind::WorldMismatch | Kind::Absent);
                 if told && self.server.is_some() {
                     thread::sleep(LINGER);
@@ -170,6 +197,36 @@ impl Meeting {
         *uses += 1;
         *uses - 1
     }
+}
+
+/// A connection to the store, unless the watch knows meanwhile that it is in vain.
+fn client(address: &str, world: World, options: &tcp::Options) -> Result<Client, link::Error> {
+    let Some(watch) = &options.watch else {
+        return Client::connect(address, &options.token, options.timeout);
+    };
+    let (peers, deadline) = (world.peers().collect::<Vec<Rank>>(), Instant::now() + options.timeout);
+    loop {
+        let left = deadline.saturating_duration_since(Instant::now());
+        match Client::connect(address, &options.token, left.min(ATTEMPT)) {
+            Err(error) if error.kind == Kind::Unreachable && left > ATTEMPT => watch.look(&peers)?,
+            connected => return connected,
+        }
+    }
+}
+
+/// The watch's reason for the end of the store, if it has one.
+fn explained(error: link::Error, world: World, options: &tcp::Options) -> link::Error {
+    let Some(watch) = options.watch.as_ref().filter(|_| error.kind == Kind::Unreachable) else {
+        return error;
+    };
+    let (peers, deadline) = (world.peers().collect::<Vec<Rank>>(), Instant::now() + EXPLANATION);
+    while Instant::now() < deadline {
+        if let Err(reason) = watch.look(&peers) {
+            return reason;
+        }
+        thread::sleep(Duration::from_millis(50));
+    }
+    error
 }
 
 /// The part of the store where the ranks of a link without a name meet.

@@ -10,7 +10,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::secure::{Handshake, Preamble, Session};
 use crate::tcp::wake::Wake;
-use crate::{Error, Kind};
+use crate::{Error, Kind, forks};
 
 /// Bytes that are read at once at first, and then.
 const STEP_BYTES_MIN: usize = 4096;
@@ -111,11 +111,12 @@ impl Duplex {
     }
 }
 
-/// Makes a connection non-blocking, and send short messages at once.
+/// Makes a connection non-blocking, send short messages at once, and end where a fork has a copy of it.
 ///
 /// # Errors
 /// If the socket refuses its options.
 pub fn set_up(stream: &TcpStream) -> Result<(), Error> {
+    forks::record(stream);
     let set = stream.set_nonblocking(true).and_then(|()| stream.set_nodelay(true));
     set.map_err(|error| Error::io("cannot set up a connection", error))
 }

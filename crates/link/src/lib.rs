@@ -55,6 +55,7 @@ mod bandwidth;
 mod duplex;
 pub mod durable;
 mod error;
+pub mod forks;
 mod gate;
 mod limiter;
 pub mod mem;

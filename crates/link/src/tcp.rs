@@ -25,7 +25,7 @@ pub(crate) mod wake;
 mod writer;
 
 pub use agreement::decline;
-pub use cancel::Cancel;
+pub use cancel::{Cancel, Watch};
 pub use connect::connect;
 pub use options::{CONNECTIONS_MAX, Encryption, Options, address_towards};
 #[doc(hidden)]

@@ -79,11 +79,8 @@ impl Epoch {
     fn of(py: Python<'_>, group: &Group, number: i128, holders: i128) -> PyResult<Epoch> {
         let (number, holders) = (ints::to("number", number)?, ints::to("holders", holders)?);
         let context = Arc::clone(group.context());
-        context.lifetime.check()?;
-        wait::for_work(py, move || {
-            let link = context.meeting.link_named("epoch")?;
-            Ok(Epoch::new(context, link, number, holders))
-        })
+        let connect = group.connect("epoch".to_owned())?;
+        wait::for_work(py, move || Ok(Epoch::new(context, connect()?, number, holders)))
     }
 
     #[getter]

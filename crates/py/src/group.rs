@@ -7,6 +7,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use thinwire_collective::Driver;
 use thinwire_job::{Form, Given, Host, Meeting, Place, find, process, token};
+use thinwire_link::Link;
 use thinwire_wire::World;
 
 use crate::background::Background;
@@ -15,6 +16,7 @@ use crate::calls::{self, Call, Sum};
 use crate::context::Context;
 use crate::error::Failure;
 use crate::ints;
+use crate::joined;
 use crate::lifetime::{Cell, Lifetime};
 use crate::memory::Buffer;
 use crate::settings::settings;
@@ -36,12 +38,23 @@ impl Group {
         &self.context
     }
 
-    fn new(context: Arc<Context>, link: thinwire_link::Link) -> Group {
+    fn new(context: Arc<Context>, link: Link) -> Group {
         let group = thinwire_collective::Group::new(link).with_timeout(context.timeout);
         let driver = Driver::start(group);
         let (world, stop) = (driver.world(), driver.stop());
         let cell = Cell::new(&context.lifetime, stop, driver);
         Group { context, world, cell, background: Background::start() }
+    }
+
+    /// Makes further connections between the ranks of this group, for `wait::for_work`. The wait for the
+    /// other ranks ends when this group ends, with its reason, or one of them has left it.
+    pub(crate) fn connect(
+        &self,
+        name: String,
+    ) -> Result<impl FnOnce() -> Result<Link, Failure> + Send + use<>, Failure> {
+        self.context.lifetime.check()?;
+        let (meeting, watch) = (Arc::clone(&self.context.meeting), self.with(Driver::watch)?);
+        Ok(move || Ok(meeting.link_watched(&name, watch)?))
     }
 
     /// Makes a call; waits for it unless there is a `done` to call.
@@ -112,10 +125,11 @@ impl Group {
             if let Some(warning) = thinwire_job::warning(&place, &secret) {
                 eprintln!("thinwire: {warning}");
             }
-            let meeting = Meeting::new(&place, &secret, &settings)?;
+            joined::check(&place)?;
+            let meeting = Arc::new(Meeting::new(&place, &secret, &settings)?);
+            joined::add(&place, &meeting);
             let link = meeting.link()?;
             let timeout = settings.timeout;
-            let meeting = Arc::new(meeting);
             let context = Context { place, meeting, timeout, lifetime: Lifetime::new() };
             Ok(Group::new(Arc::new(context), link))
         })
@@ -147,10 +161,10 @@ impl Group {
     }
 
     fn split(&self, py: Python<'_>, name: &str) -> PyResult<Group> {
-        self.context.lifetime.check()?;
-        let (context, name) = (Arc::clone(&self.context), format!("split-{name}"));
+        let context = Arc::clone(&self.context);
+        let connect = self.connect(format!("split-{name}"))?;
         wait::for_work(py, move || {
-            let link = context.meeting.link_named(&name)?;
+            let link = connect()?;
             Ok(Group::new(context.child(), link))
         })
     }

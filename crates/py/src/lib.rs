@@ -13,10 +13,12 @@ mod context;
 mod coordinator;
 mod epoch;
 mod error;
+mod forks;
 mod graph;
 mod graph_file;
 mod group;
 mod ints;
+mod joined;
 mod lifetime;
 mod membership;
 mod memory;
@@ -52,6 +54,8 @@ mod _core {
     use crate::epoch::Epoch;
     #[pymodule_export]
     use crate::error::{Error, InvalidError, NoRankError, PeerError};
+    #[pymodule_export]
+    use crate::forks::sockets;
     #[pymodule_export]
     use crate::graph::{Graph, GraphBatch, GraphLoader};
     #[pymodule_export]

@@ -5,7 +5,7 @@ use std::fmt::Display;
 use std::str::FromStr;
 
 use pyo3::prelude::*;
-use thinwire_sync::{Momentum, Options, Parameter, Policy, check_combination};
+use thinwire_sync::{Momentum, Options, Parameter, Policy, check_combination, check_options};
 use thinwire_wire::World;
 
 use crate::error::Failure;
@@ -95,9 +95,10 @@ fn parse<T: FromStr<Err: Display>>(name: &str) -> Result<T, Failure> {
     name.parse().map_err(|error: T::Err| Failure::invalid(error.to_string()))
 }
 
-/// Refuses options that a synchroniser would refuse, before anybody is met.
+/// Refuses options that a synchroniser would refuse, before anybody is met; with `world`, the number of
+/// ranks, also those that it would refuse among so many.
 #[pyfunction]
-#[pyo3(signature = (codec = "none", algorithm = None, bucket_bytes = 1 << 20, seed = 0, error_budget = None, feedback = "classic", momentum_correction = None, warmup_steps = Some(0)))]
+#[pyo3(signature = (codec = "none", algorithm = None, bucket_bytes = 1 << 20, seed = 0, error_budget = None, feedback = "classic", momentum_correction = None, warmup_steps = Some(0), world = None))]
 #[expect(clippy::too_many_arguments, reason = "keyword arguments of a Python function")]
 pub(crate) fn check(
     codec: &str,
@@ -108,6 +109,7 @@ pub(crate) fn check(
     feedback: &str,
     momentum_correction: Option<f32>,
     warmup_steps: Option<i128>,
+    world: Option<i128>,
 ) -> PyResult<()> {
     let told = Told {
         codec,
@@ -119,9 +121,16 @@ pub(crate) fn check(
         momentum_correction,
         warmup_steps,
     };
-    // Whether they go together is the same for every world; its size only changes the advice.
-    check_combination(&told.options()?, World::alone()).map_err(Failure::from)?;
-    Ok(())
+    let options = told.options()?;
+    let checked = match world {
+        None => check_options(&options),
+        Some(size) => {
+            let world = World::new(0, ints::to("world", size)?)
+                .map_err(|error| Failure::invalid(error.to_string()))?;
+            check_combination(&options, world)
+        }
+    };
+    Ok(checked.map_err(Failure::from)?)
 }
 
 /// Measures the codecs of `auto` before this process joins others, which would otherwise wait for it.

@@ -7,7 +7,7 @@ use std::sync::mpsc::channel;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
 use thinwire_codec::{Choice, Exchange};
-use thinwire_sync::Place;
+use thinwire_sync::{Part, Place};
 use thinwire_wire::DType;
 
 use crate::background::Background;
@@ -80,36 +80,38 @@ impl Scatter {
         if context.place.rank == 0 {
             choice.warning().iter().try_for_each(|text| names::warn(py, text))?;
         }
+        let connect = group.connect("scatter".to_owned())?;
         wait::for_work(py, move || {
-            let link = context.meeting.link_named("scatter")?;
-            let scatter = thinwire_sync::Scatter::start(link, choice, seed, context.timeout)?;
+            let scatter = thinwire_sync::Scatter::start(connect()?, choice, seed, context.timeout)?;
             let (stop, size) = (scatter.stop(), scatter.world().size());
             let cell = Cell::new(&context.lifetime, stop, scatter);
             Ok(Scatter { cell, context, size, background: Background::start() })
         })
     }
 
-    #[pyo3(signature = (key, source, target, elements, dtype, average = false, done = None))]
+    #[pyo3(signature = (parts, source, target, dtype, average = false, done = None))]
     #[expect(clippy::too_many_arguments, reason = "keyword arguments of a Python function")]
     fn reduce_scatter(
         &self,
         py: Python<'_>,
-        key: u64,
+        parts: Vec<(u64, usize)>,
         source: usize,
         target: usize,
-        elements: usize,
         dtype: &str,
         average: bool,
         done: Done,
     ) -> PyResult<()> {
         let dtype = parse_dtype(dtype)?;
+        let parts: Vec<Part> =
+            parts.into_iter().map(|(key, elements)| Part { key, elements }).collect();
+        let elements = parts.iter().fold(0_usize, |sum, part| sum.saturating_add(part.elements));
         let source = Memory::of(source, elements.saturating_mul(self.size), dtype)?;
         let mut target = Memory::of(target, elements, dtype)?;
         let scale = if average { 1.0 / self.size as f32 } else { 1.0 };
         self.issue(py, done, move |scatter| {
             let mut values = source.to_f32(dtype);
             values.iter_mut().for_each(|value| *value *= scale);
-            target.write(dtype, &scatter.reduce_scatter(key, dtype, values)?);
+            target.write(dtype, &scatter.reduce_scatter(&parts, dtype, values)?);
             Ok(())
         })
     }

@@ -133,6 +133,15 @@ impl Inner {
         Ok(())
     }
 
+    /// Writes an average over this rank's gradient. Where no rank had one, a framework's memory may have that of
+    /// an earlier step, which stays.
+    pub(crate) fn update(&self, parameter: usize, memory: Memory) -> Result<(), Failure> {
+        match self.averaged && self.sync.is_absent(parameter) {
+            true => Ok(()),
+            false => self.write(parameter, memory),
+        }
+    }
+
     fn parameter(&self, index: usize) -> Result<&Parameter, Failure> {
         let parameters = self.sync.parameters();
         parameters.get(index).ok_or_else(|| {

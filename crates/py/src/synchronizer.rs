@@ -6,7 +6,7 @@ use std::sync::mpsc::channel;
 
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
-use thinwire_sync::{Channel, Live, Options, Plan, StepRecord, Time};
+use thinwire_sync::{Live, Options, Parameter, Plan, StepRecord, Synchronizer as Core, Time};
 use thinwire_wire::DType;
 
 use crate::background::Background;
@@ -41,12 +41,29 @@ enum Ranks<'py> {
 }
 
 impl Ranks<'_> {
-    /// Their context, and the communication thread if they have one already.
-    fn parts(&self) -> Result<(Arc<Context>, Option<Channel>), Failure> {
+    fn context(&self) -> Arc<Context> {
         match self {
-            Ranks::Group(group) => Ok((Arc::clone(group.context()), None)),
-            Ranks::Epoch(epoch) => Ok((Arc::clone(epoch.context()), Some(epoch.channel()?))),
+            Ranks::Group(group) => Arc::clone(group.context()),
+            Ranks::Epoch(epoch) => Arc::clone(epoch.context()),
         }
+    }
+
+    /// Makes the synchroniser, for `wait::for_work`.
+    fn start(
+        &self,
+        parameters: Vec<Parameter>,
+        options: Options,
+    ) -> Result<Box<dyn FnOnce() -> Result<Core, Failure> + Send>, Failure> {
+        Ok(match self {
+            Ranks::Group(group) => {
+                let connect = group.connect("synchronizer".to_owned())?;
+                Box::new(move || Ok(Core::start(connect()?, parameters, options)?))
+            }
+            Ranks::Epoch(epoch) => {
+                let channel = epoch.channel()?;
+                Box::new(move || Ok(Core::over(channel, parameters, options)?))
+            }
+        })
     }
 }
 
@@ -106,7 +123,7 @@ impl Synchronizer {
         momentum_correction: Option<f32>,
         warmup_steps: Option<i128>,
     ) -> PyResult<Synchronizer> {
-        let (context, channel) = group.parts()?;
+        let context = group.context();
         context.lifetime.check()?;
         let parameters = described(parameters)?;
         let told = Told {
@@ -128,16 +145,8 @@ impl Synchronizer {
             options.policy.warnings().iter().try_for_each(|text| names::warn(py, text))?;
         }
         let corrects = options.momentum.is_some();
-        let shared = wait::for_work(py, move || {
-            let sync = match channel {
-                Some(channel) => thinwire_sync::Synchronizer::over(channel, parameters, options)?,
-                None => {
-                    let link = context.meeting.link_named("synchronizer")?;
-                    thinwire_sync::Synchronizer::start(link, parameters, options)?
-                }
-            };
-            Ok(Shared::new(context, sync, corrects))
-        })?;
+        let start = group.start(parameters, options)?;
+        let shared = wait::for_work(py, move || Ok(Shared::new(context, start()?, corrects)))?;
         let key = operator::remember(&shared);
         Ok(Synchronizer { shared, background: Background::start(), key })
     }
@@ -223,6 +232,24 @@ impl Synchronizer {
         Ok(py.detach(|| self.shared.with(ready))?)
     }
 
+    /// Says that this rank has no gradients of parameters in this step, before any is given for them.
+    fn absent(&self, py: Python<'_>, parameters: Vec<usize>) -> PyResult<()> {
+        let absent = |inner: &mut Inner| {
+            Ok(parameters.iter().try_for_each(|parameter| inner.sync.absent(*parameter))?)
+        };
+        Ok(py.detach(|| self.shared.with(absent))?)
+    }
+
+    /// Whether something is kept of parameters from step to step.
+    fn keeps(&self, py: Python<'_>) -> PyResult<bool> {
+        Ok(py.detach(|| self.shared.with(|inner| Ok(inner.sync.keeps())))?)
+    }
+
+    /// Says in words which gradient has made the last step a skipped one, if it was.
+    fn fault(&self, py: Python<'_>) -> PyResult<Option<String>> {
+        Ok(py.detach(|| self.shared.with(|inner| Ok(inner.sync.fault().map(str::to_owned))))?)
+    }
+
     fn finish(&self, py: Python<'_>) -> PyResult<bool> {
         self.wait(py, |shared| shared.with(Inner::finish))
     }
@@ -244,7 +271,7 @@ impl Synchronizer {
             shared.with(|inner| {
                 let averaged = inner.finish()?;
                 for (parameter, address, elements) in targets {
-                    inner.write(parameter, inner.memory(parameter, address, elements)?)?;
+                    inner.update(parameter, inner.memory(parameter, address, elements)?)?;
                 }
                 Ok(averaged)
             })
@@ -257,7 +284,7 @@ impl Synchronizer {
                 let averaged = inner.finish()?;
                 for (bucket, address, elements) in targets {
                     for (parameter, memory) in inner.split(bucket, address, elements)? {
-                        inner.write(parameter, memory)?;
+                        inner.update(parameter, memory)?;
                     }
                 }
                 Ok(averaged)

@@ -29,13 +29,36 @@ pub(crate) fn check_same(new: &[Parameter], old: &[Parameter]) -> Result<(), Err
     Ok(())
 }
 
-/// Refuses options that do not go together: a codec and an algorithm, an error budget, a feedback or a
-/// warm-up.
+/// Refuses options that do not go together in this world: as [`check_options`], and an algorithm that
+/// does not divide the ranks.
+///
+/// # Errors
+/// Those of [`check_options`], or if the number of ranks is no multiple of the algorithm's unit.
+pub fn check_combination(options: &Options, world: World) -> Result<(), Error> {
+    check_exchange(options, world)?;
+    match options.algorithm {
+        Some(asked) if !asked.divides(world.size()) => {
+            let (size, unit) = (world.size(), asked.unit);
+            Err(Error::Invalid(format!(
+                "algorithm {asked} with {size} ranks, expected a multiple of {unit}"
+            )))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Refuses options that go together in no world: a codec and an algorithm, an error budget, a feedback
+/// or a warm-up.
 ///
 /// # Errors
 /// If the algorithm that was asked for cannot carry a codec that was, or nobody keeps the budget, or
 /// nothing is left that could be fed back.
-pub fn check_combination(options: &Options, world: World) -> Result<(), Error> {
+pub fn check_options(options: &Options) -> Result<(), Error> {
+    // The number of ranks only changes the advice.
+    check_exchange(options, World::alone())
+}
+
+fn check_exchange(options: &Options, world: World) -> Result<(), Error> {
     if let Some(budget) = options.idle_budget() {
         return Err(Error::Invalid(format!(
             "error budget {budget} with codec {}: only auto, without names, keeps one",
@@ -50,12 +73,6 @@ pub fn check_combination(options: &Options, world: World) -> Result<(), Error> {
         )));
     }
     let Some(asked) = options.algorithm else { return Ok(()) };
-    if !asked.divides(world.size()) {
-        let (size, unit) = (world.size(), asked.unit);
-        return Err(Error::Invalid(format!(
-            "algorithm {asked} with {size} ranks, expected a multiple of {unit}"
-        )));
-    }
     let named = match &options.policy {
         Policy::Fixed(choice) => std::slice::from_ref(choice),
         Policy::Auto(among) => among,

@@ -43,7 +43,7 @@ mod scatter;
 mod synchronizer;
 mod worker;
 
-pub use agreement::{agree, check_combination};
+pub use agreement::{agree, check_combination, check_options};
 pub use auto::explain::{Alternative, Decision, Planning, Verdict};
 pub use auto::plan::{Assignment, Plan};
 pub use auto::timeline::Price;
@@ -65,5 +65,5 @@ pub use outcome::Outcome;
 pub use parameter::{Gradient, Parameter, Transport};
 pub use policy::{Policy, UnknownPolicy};
 pub use record::{BucketRecord, StepRecord};
-pub use scatter::{Place, Scatter};
+pub use scatter::{Part, Place, Scatter};
 pub use synchronizer::Synchronizer;

@@ -1,19 +1,23 @@
 //! Compressed reduce-scatter and all-gather, for parameters that are sharded over the ranks.
 //!
 //! In a reduce-scatter every rank encodes, for each other rank, that rank's chunk, and keeps what
-//! the codec lost for the next time (the residual, one per key). The owner decodes and adds to what
+//! the codec lost for the next time (the residual). The owner decodes and adds to what
 //! the codec makes of its own chunk, in rank order, and the codec has
 //! the last word on the sum: with `vote` every rank has one vote, and the result is the majority's.
-//! Every key has a bucket of its own, which is committed as soon as it has arrived. In an all-gather every
+//! A chunk has a part of each of some parameters, and every parameter has a residual of its own: a call
+//! uses those of its parameters, whatever other parameters they travelled with before. Parameters that
+//! travel together share a bucket until one of them travels otherwise; a bucket is committed as soon as
+//! it has arrived. In an all-gather every
 //! rank encodes its shard once and everybody decodes the same bytes, its owner too, so all ranks hold
 //! the same bits.
 //!
 //! Law of the reduce-scatter, per element, for a codec with feedback: the sum of the results plus
 //! the sum over ranks of the residuals after equals the sum of the gradients plus the sum of the
-//! residuals before. A NaN or an infinity on any rank skips the call on all: the result is NaN, the
-//! residuals are as they were.
+//! residuals before; residuals of parameters that are not in the call stay. A NaN or an infinity on any
+//! rank skips the call on all: the result is NaN, the residuals are as they were.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -31,13 +35,23 @@ use crate::exchange::route::{Ranks, Target};
 use crate::worker::{Job, Worker};
 use crate::{Channel, Error, Feedback, Outcome, Parameter};
 
-/// The state of one place in the model, which a restart must know.
+/// The state of one parameter, or of what else has a key, which a restart must know.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Place {
     /// The number of exchanges so far: where the next random numbers begin.
     pub count: u64,
-    /// As long as its gradients, and zero in the chunk of this rank; empty if nothing ever was lost.
+    /// Its part of every rank's chunk, one after the other, zero in that of this rank; empty if nothing ever
+    /// was lost.
     pub residual: Vec<f32>,
+}
+
+/// One parameter's part of every chunk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Part {
+    /// Names the parameter, the same on all ranks, and finds its residual.
+    pub key: u64,
+    /// The number of elements in each chunk, the same on all ranks.
+    pub elements: usize,
 }
 
 /// Reduces and gathers shards over links of its own.
@@ -47,7 +61,17 @@ pub struct Scatter {
     codec: Arc<dyn Codec>,
     seed: u64,
     counts: BTreeMap<u64, u64>,
-    buckets: BTreeMap<u64, BucketState>,
+    /// By the key of the first parameter. No parameter is in two of them.
+    buckets: BTreeMap<u64, Packed>,
+    /// By key, the residuals of parameters that are in no bucket.
+    residuals: BTreeMap<u64, Vec<f32>>,
+}
+
+/// The bucket of parameters that travel together, and their residual.
+#[derive(Debug)]
+struct Packed {
+    parts: Vec<Part>,
+    state: BucketState,
 }
 
 impl Scatter {
@@ -77,7 +101,14 @@ impl Scatter {
             }
         };
         let worker = Worker::new(Channel::new(Group::new(link).with_timeout(timeout)));
-        Ok(Scatter { worker, codec, seed, counts: BTreeMap::new(), buckets: BTreeMap::new() })
+        Ok(Scatter {
+            worker,
+            codec,
+            seed,
+            counts: BTreeMap::new(),
+            buckets: BTreeMap::new(),
+            residuals: BTreeMap::new(),
+        })
     }
 
     /// Returns this rank and the number of ranks.
@@ -90,29 +121,23 @@ impl Scatter {
         self.worker.channel.stop()
     }
 
-    /// Returns the sum over all ranks of my chunk of `values`, which are one chunk per rank, equally long,
-    /// and travel as `dtype` where they are not compressed. `key` names the place in the model, the
-    /// same on all ranks, and finds its residual.
+    /// Returns the sum over all ranks of my chunk of `values`, which are one chunk per rank, and travel as
+    /// `dtype` where they are not compressed. Every chunk has the same `parts`, in this order; so it is on
+    /// all ranks.
     ///
     /// # Errors
-    /// If the values do not divide by the number of ranks or, with feedback, have another length
-    /// than the last time, or a peer is lost or gives another length; the residual is then as it was.
+    /// If the values are not as long as the parts say, a parameter has another length than the last time or
+    /// is there twice, or a peer is lost or gives other parts; residuals are then as they were.
     pub fn reduce_scatter(
         &mut self,
-        key: u64,
+        parts: &[Part],
         dtype: DType,
         values: Vec<f32>,
     ) -> Result<Vec<f32>, Error> {
-        let (size, length) = (self.world().size(), values.len());
-        if !length.is_multiple_of(size) {
-            return Err(Error::Invalid(format!(
-                "{length} elements do not divide into {size} equal chunks"
-            )));
-        }
-        self.prepare(key, dtype, length)?;
-        let Key { seed, step, tensor } = self.random(key);
-        let address = Address { step, tensor, seed, operation: "reduce_scatter" };
-        let state = self.buckets.get_mut(&key).expect("it was prepared");
+        self.prepare(parts, dtype, values.len())?;
+        let address = self.address(parts)?;
+        let first = parts[0].key;
+        let Packed { state, .. } = self.buckets.get_mut(&first).expect("it was prepared");
         state.fill(values);
         let (exchange, departure) = state.depart(address);
         self.worker.exchange(Job { bucket: 0, exchange, departure });
@@ -120,18 +145,18 @@ impl Scatter {
             Ok(arrival) => arrival,
             Err(loss) => {
                 state.lose(loss.exchange, loss.departure);
-                state.commit(Outcome::Skipped)?;
+                state.commit(Outcome::Skipped, &[])?;
                 return Err(loss.error);
             }
         };
         state.arrive(arrival.exchange, arrival.finite);
-        // Messages of a call that was skipped must not be taken for those of the next one.
-        *self.counts.entry(key).or_default() += 1;
+        // The random numbers of a call that was skipped are not drawn again.
+        parts.iter().for_each(|part| *self.counts.entry(part.key).or_default() += 1);
         if arrival.finite == Finite::No {
-            state.commit(Outcome::Skipped)?;
-            return Ok(vec![f32::NAN; length / size]);
+            state.commit(Outcome::Skipped, &[])?;
+            return Ok(vec![f32::NAN; state.bucket.elements / self.worker.channel.world().size()]);
         }
-        state.commit(Outcome::Averaged)?;
+        state.commit(Outcome::Averaged, &[])?;
         Ok(state.values().to_vec())
     }
 
@@ -174,8 +199,11 @@ impl Scatter {
 
     /// Returns the places that were exchanged, by key.
     pub fn state(&self) -> BTreeMap<u64, Place> {
+        let packed = self.buckets.values().flat_map(|packed| packed.residuals(self.world()));
+        let mut residuals: BTreeMap<u64, Vec<f32>> = packed.collect();
+        residuals.extend(self.residuals.iter().map(|(key, owed)| (*key, owed.clone())));
         let place = |(key, count): (&u64, &u64)| {
-            let residual = self.buckets.get(key).map_or(&[][..], BucketState::residual).to_vec();
+            let residual = residuals.remove(key).unwrap_or_default();
             (*key, Place { count: *count, residual })
         };
         self.counts.iter().map(place).collect()
@@ -183,10 +211,11 @@ impl Scatter {
 
     /// Goes on from places that were saved; others stay as they are.
     pub fn load(&mut self, places: BTreeMap<u64, Place>) {
+        self.unpack(&places.keys().copied().collect());
         for (key, Place { count, residual }) in places {
             self.counts.insert(key, count);
-            let state = self.fresh(DType::F32, residual.len(), residual);
-            self.buckets.insert(key, state);
+            self.residuals.remove(&key);
+            self.owe(key, residual);
         }
     }
 
@@ -195,27 +224,86 @@ impl Scatter {
         Key { seed: self.seed, step, tensor: key as u32 }
     }
 
-    /// Makes sure that a place has a bucket for gradients of this dtype and length.
-    fn prepare(&mut self, key: u64, dtype: DType, length: usize) -> Result<(), Error> {
-        let residual = match self.buckets.get(&key) {
-            Some(state) if (state.bucket.elements, state.bucket.dtype) == (length, dtype) => {
-                return Ok(());
-            }
-            Some(state) => state.residual().to_vec(),
-            None => Vec::new(),
-        };
-        if !residual.is_empty() && residual.len() != length {
-            let expected = residual.len();
+    /// Returns the address of the next reduce-scatter: ranks that are at another one, or give other parts,
+    /// fail. Random numbers are those of the parts and of how often their first one was exchanged.
+    fn address(&self, parts: &[Part]) -> Result<Address, Error> {
+        let address = self.worker.channel.call(|group| Ok(group.next_call("reduce_scatter")))?;
+        let words = |part: &Part| [part.key, part.elements as u64].map(u64::to_le_bytes);
+        let bytes = parts.iter().flat_map(words).flatten().collect::<Vec<u8>>();
+        let tensor = address.tensor ^ thinwire_wire::checksum(&bytes);
+        let [low, high, ..] = Key { tensor, ..self.random(parts[0].key) }.words(0);
+        Ok(Address { tensor, seed: u64::from(low) | u64::from(high) << 32, ..address })
+    }
+
+    /// Makes sure that these parts have a bucket for gradients of this dtype.
+    fn prepare(&mut self, parts: &[Part], dtype: DType, length: usize) -> Result<(), Error> {
+        let (size, chunk) = (self.world().size(), elements(parts));
+        let Some(first) = parts.first().filter(|_| length == size.saturating_mul(chunk)) else {
             return Err(Error::Invalid(format!(
-                "gradients of place {key} have {length} elements, expected {expected}"
+                "{length} elements for {size} ranks, expected {chunk} for each"
             )));
+        };
+        let bucket = self.buckets.get(&first.key);
+        if bucket.is_some_and(|Packed { parts: known, state }| {
+            known == parts && state.bucket.dtype == dtype
+        }) {
+            return Ok(());
         }
+        let keys: BTreeSet<u64> = parts.iter().map(|part| part.key).collect();
+        if keys.len() != parts.len() {
+            return Err(Error::Invalid("a parameter is there twice in one call".to_owned()));
+        }
+        self.unpack(&keys);
+        let residual = self.pack(parts)?;
         let state = self.fresh(dtype, length, residual);
-        self.buckets.insert(key, state);
+        self.buckets.insert(first.key, Packed { parts: parts.to_vec(), state });
         Ok(())
     }
 
-    /// Returns the bucket of one place.
+    /// Dissolves the buckets of these parameters; all residuals in them stay.
+    fn unpack(&mut self, keys: &BTreeSet<u64>) {
+        let world = self.world();
+        let (gone, kept) = std::mem::take(&mut self.buckets)
+            .into_iter()
+            .partition(|(_, packed)| packed.parts.iter().any(|part| keys.contains(&part.key)));
+        self.buckets = kept;
+        for packed in BTreeMap::into_values(gone) {
+            packed.residuals(world).for_each(|(key, residual)| self.owe(key, residual));
+        }
+    }
+
+    fn owe(&mut self, key: u64, residual: Vec<f32>) {
+        if !residual.is_empty() {
+            self.residuals.insert(key, residual);
+        }
+    }
+
+    /// Takes the residuals of these parts into one; empty if nothing is owed of any.
+    fn pack(&mut self, parts: &[Part]) -> Result<Vec<f32>, Error> {
+        let size = self.world().size();
+        for Part { key, elements } in parts {
+            let known = self.residuals.get(key).map(|residual| residual.len());
+            if let Some(expected) = known.filter(|known| *known != elements * size) {
+                return Err(Error::Invalid(format!(
+                    "gradients of place {key} have {} elements, expected {expected}",
+                    elements * size
+                )));
+            }
+        }
+        if parts.iter().all(|part| !self.residuals.contains_key(&part.key)) {
+            return Ok(Vec::new());
+        }
+        let chunk = elements(parts);
+        let mut packed = vec![0.0; size * chunk];
+        for (key, range) in ranges(parts) {
+            let Some(residual) = self.residuals.remove(&key) else { continue };
+            let rows = packed.chunks_exact_mut(chunk).zip(residual.chunks_exact(range.len()));
+            rows.for_each(|(row, part)| row[range.clone()].copy_from_slice(part));
+        }
+        Ok(packed)
+    }
+
+    /// Returns the bucket of parameters that travel together.
     fn fresh(&self, dtype: DType, elements: usize, residual: Vec<f32>) -> BucketState {
         let parameter = Parameter { dtype, ..Parameter::new("", &[elements]) };
         let bucket = Bucket::of_one(0, &parameter);
@@ -234,6 +322,32 @@ impl Scatter {
         });
         state
     }
+}
+
+impl Packed {
+    /// Returns what is owed of each parameter, by key.
+    fn residuals(&self, world: World) -> impl Iterator<Item = (u64, Vec<f32>)> {
+        let residual = self.state.residual();
+        let chunk = (residual.len() / world.size()).max(1);
+        ranges(&self.parts).map(move |(key, range)| {
+            let rows = residual.chunks_exact(chunk);
+            (key, rows.flat_map(|row| &row[range.clone()]).copied().collect())
+        })
+    }
+}
+
+/// Returns the number of elements of a chunk that has these parts.
+fn elements(parts: &[Part]) -> usize {
+    parts.iter().fold(0, |sum, part| sum.saturating_add(part.elements))
+}
+
+/// Returns the keys of parts and where each is in a chunk.
+fn ranges(parts: &[Part]) -> impl Iterator<Item = (u64, Range<usize>)> {
+    parts.iter().scan(0, |end, part| {
+        let start = *end;
+        *end += part.elements;
+        Some((part.key, start..*end))
+    })
 }
 
 fn corrupt(error: thinwire_codec::Error) -> Error {

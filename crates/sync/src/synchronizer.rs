@@ -1,5 +1,6 @@
 //! The trainer's handle: gradients in, averages out.
 
+mod absent;
 mod calls;
 mod layout;
 mod reform;
@@ -20,6 +21,7 @@ use crate::bucket::state::BucketState;
 use crate::buffer::ExternalBuffer;
 use crate::measure::codecs::Calibration;
 use crate::measure::link::LinkSpeed;
+use crate::synchronizer::absent::Absence;
 use crate::synchronizer::warm_up::WarmUp;
 use crate::worker::{Job, Worker};
 use crate::{
@@ -39,6 +41,9 @@ pub struct Synchronizer {
     /// Present with `auto` only.
     pub(crate) planner: Option<Planner>,
     pub(crate) worker: Worker,
+    absence: Absence,
+    /// Why the last step was skipped, if it was.
+    fault: Option<String>,
     pub(crate) step: u64,
     /// The part of the global batch that this rank computes, where parts are unequal.
     share: Option<f32>,
@@ -89,6 +94,8 @@ impl Synchronizer {
             plan: Plan::default(),
             planner,
             worker: Worker::new(channel),
+            absence: Absence::default(),
+            fault: None,
             step: 0,
             share: None,
             first: None,
@@ -171,6 +178,8 @@ impl Synchronizer {
         let planning = self.planner.as_mut().and_then(Planner::news).map(Box::new);
         self.record = StepRecord { step, planning, ..StepRecord::default() };
         self.buckets.iter_mut().for_each(BucketState::clear);
+        self.absence.clear();
+        self.fault = None;
         Ok(())
     }
 
@@ -184,12 +193,7 @@ impl Synchronizer {
         gradient: impl Into<Gradient<'a>>,
     ) -> Result<(), Error> {
         let gradient = gradient.into();
-        let Some((bucket, range)) = self.places.get(parameter).cloned() else {
-            let count = self.parameters.len();
-            return Err(Error::Invalid(format!(
-                "gradient of parameter {parameter}, expected one of {count}"
-            )));
-        };
+        let (bucket, range) = self.place(parameter)?;
         if gradient.len() != range.len() {
             let (name, found, expected) =
                 (&self.parameters[parameter].name, gradient.len(), range.len());
@@ -274,6 +278,7 @@ impl Synchronizer {
         while self.underway > 0 {
             self.receive()?;
         }
+        self.absence.wait()?;
         self.record.wait_s = self.begun.elapsed().as_secs_f64() - self.record.backward_s;
         let finite = self.buckets.iter().all(BucketState::is_finite);
         Ok(if finite { Outcome::Averaged } else { Outcome::Skipped })
@@ -285,7 +290,8 @@ impl Synchronizer {
     /// # Errors
     /// If what peers sent is no encoding, or ranks disagree on the next plan.
     pub fn commit(&mut self, outcome: Outcome) -> Result<(), Error> {
-        self.buckets.iter_mut().try_for_each(|bucket| bucket.commit(outcome))?;
+        self.commit_buckets(outcome)?;
+        self.fault = if outcome == Outcome::Skipped { self.find_fault() } else { None };
         self.close_record();
         if outcome == Outcome::Averaged {
             self.warm_up.count();
@@ -303,6 +309,20 @@ impl Synchronizer {
             Target::Whole => &state.values()[range.clone()],
             Target::Shard => state.values(),
         }
+    }
+
+    /// Says in words which gradient has made the last step a skipped one, as far as this rank knows; none if
+    /// all ranks of its buckets have given finite numbers that their codecs take.
+    pub fn fault(&self) -> Option<&str> {
+        self.fault.as_deref()
+    }
+
+    /// Finds the gradient that has made a step a skipped one, while the buckets have the sums.
+    fn find_fault(&self) -> Option<String> {
+        let faults = self.buckets.iter().filter_map(|bucket| bucket.fault(&self.parameters));
+        let faults: Vec<(bool, String)> = faults.collect();
+        let own = faults.iter().find(|(is_own, _)| *is_own);
+        own.or(faults.first()).map(|(_, fault)| fault.clone())
     }
 
     /// Where the time of the last step went.
@@ -370,7 +390,22 @@ impl Synchronizer {
         while self.underway > 0 {
             self.receive()?;
         }
-        self.buckets.iter_mut().try_for_each(|bucket| bucket.commit(Outcome::Skipped))
+        self.absence.wait()?;
+        self.commit_buckets(Outcome::Skipped)
+    }
+
+    /// Ends the step of all buckets that have arrived.
+    fn commit_buckets(&mut self, outcome: Outcome) -> Result<(), Error> {
+        let absent = self.absence.everywhere();
+        self.buckets.iter_mut().try_for_each(|bucket| bucket.commit(outcome, absent))
+    }
+
+    /// Returns the bucket of a parameter and its elements there.
+    fn place(&self, parameter: usize) -> Result<(usize, Range<usize>), Error> {
+        self.places.get(parameter).cloned().ok_or_else(|| {
+            let count = self.parameters.len();
+            Error::Invalid(format!("gradient of parameter {parameter}, expected one of {count}"))
+        })
     }
 
     /// Sends a full bucket on its way.
@@ -386,6 +421,9 @@ impl Synchronizer {
         let (exchange, departure) = self.buckets[bucket].depart(address);
         self.underway += 1;
         self.worker.exchange(Job { bucket, exchange, departure });
+        if self.buckets.iter().all(BucketState::is_full) {
+            self.agree_on_absence();
+        }
         Ok(())
     }
 }

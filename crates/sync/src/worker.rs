@@ -1,10 +1,11 @@
 //! The communication thread, as the synchroniser uses it: buckets go out, arrivals come back.
 
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant};
 
 use thinwire_codec::Finite;
-use thinwire_collective::{Broken, Next, Run, Times};
+use thinwire_collective::{Address, Broken, Error as Failure, Next, Program, Run, Times};
 
 use crate::buffer::Tensor;
 use crate::exchange::{Departure, Exchange, Progress};
@@ -69,6 +70,35 @@ impl Worker {
             Ok(_) => underway.begin(departure),
             Err(error) => underway.fail(Some(departure), Error::Collective(error)),
         });
+    }
+
+    /// Sums a few values over all ranks of the channel, beside the buckets.
+    pub(crate) fn sum(
+        &self,
+        program: Arc<Program>,
+        address: Address,
+        values: Vec<f32>,
+    ) -> Receiver<Result<Vec<f32>, Error>> {
+        let (outbox, answer) = channel();
+        let (world, bulk) = (self.channel.world(), self.channel.is_bulk());
+        // Whoever asked may be gone already.
+        let reply = move |sum: Result<Vec<f32>, Failure>| {
+            let _ = outbox.send(sum.map_err(Error::Collective));
+            Next::End
+        };
+        self.channel.driver().run(move |group| match group {
+            Ok(_) => {
+                let run = Run::new(program, address, world, Tensor::Owned(values), None);
+                let run = if bulk { run.bulk() } else { run };
+                let sum = |run: Run<Tensor>| run.into_parts().0.into_owned();
+                Next::Run(
+                    run,
+                    Box::new(move |run| reply(run.map(sum).map_err(|broken| broken.error))),
+                )
+            }
+            Err(error) => reply(Err(error)),
+        });
+        answer
     }
 
     /// Returns the next bucket that has arrived, waiting for it; or one whose exchange has failed.

@@ -11,7 +11,8 @@ use std::time::Duration;
 use thinwire_codec::Choice;
 use thinwire_schedule::Algorithm;
 use thinwire_sync::{
-    Assignment, Feedback, Momentum, Options, Outcome, Parameter, Plan, Scatter, State, Synchronizer,
+    Assignment, Feedback, Momentum, Options, Outcome, Parameter, Part, Plan, Scatter, State,
+    Synchronizer,
 };
 use thinwire_testkit::{self as testkit, Network};
 use thinwire_wire::DType;
@@ -117,7 +118,8 @@ fn shard(codec: &Choice, dtype: DType, size: usize) -> Vec<u32> {
                 if step == 7 && rank == 1 && tensor == 1 {
                     gradient[3] = f32::INFINITY;
                 }
-                let sum = scatter.reduce_scatter(tensor as u64, dtype, gradient).unwrap();
+                let part = Part { key: tensor as u64, elements: shard.len() };
+                let sum = scatter.reduce_scatter(&[part], dtype, gradient).unwrap();
                 if sum.iter().all(|slope| slope.is_finite()) {
                     shard.iter_mut().zip(sum).for_each(|(value, slope)| *value -= RATE * slope);
                 }

@@ -10,7 +10,7 @@ from mindspore import nn
 from mindspore.train import Callback, RunContext
 
 import thinwire
-from thinwire import _core
+from thinwire import _core, arguments
 
 from .broadcast import broadcast_parameters
 from .cell import Reducer
@@ -53,7 +53,7 @@ class GradExchange(Callback):
             "momentum_correction": momentum_correction,
             "warmup_steps": warmup_steps,
         }
-        _core.check(codec, **self.options)
+        arguments.options(codec=codec, **self.options)
         self.codec, self.group, self.residuals = codec, group, residuals
         self.reducer: Reducer | None = None
         self.parameters: list[ms.Parameter] = []

@@ -12,7 +12,7 @@ import mindspore as ms
 from mindspore import nn, ops
 
 import thinwire
-from thinwire import _core
+from thinwire import _core, arguments
 
 from .finite import NonFinite, finite_operator
 from .meeting import group_or_default
@@ -68,7 +68,7 @@ class Reducer(nn.Cell):
             "momentum_correction": momentum_correction,
             "warmup_steps": warmup_steps,
         }
-        _core.check(**options)
+        arguments.options(**options)
         require_cpu()
         parameters = list(parameters)
         described = describe(parameters)

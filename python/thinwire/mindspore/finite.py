@@ -19,11 +19,12 @@ NonFinite = Literal["raise", "nan"]
 """Whether such a step raises InvalidError on all ranks, before anything has changed, or gives NaN."""
 
 
-def refuse() -> None:
-    """Raises the exception of such a step."""
+def refuse(fault: str | None = None) -> None:
+    """Raises the exception of such a step; `fault` says which gradient it is about, if that is known."""
+    because = f" ({fault})" if fault else ""
     raise thinwire.InvalidError(
-        "a gradient of some rank is not finite, no rank has made this step (hint: a lower learning "
-        "rate, or amp.DynamicLossScaler in a loop of your own, with exchange or reducer and "
+        f"a gradient of some rank is not finite{because}, no rank has made this step (hint: a lower "
+        "learning rate, or amp.DynamicLossScaler in a loop of your own, with exchange or reducer and "
         "non_finite='nan')"
     )
 

@@ -9,7 +9,7 @@ import mindspore as ms
 import numpy as np
 
 import thinwire
-from thinwire import _core
+from thinwire import _core, arguments
 
 from . import memory
 from .finite import NonFinite, refuse
@@ -61,7 +61,7 @@ class Exchange:
             "momentum_correction": momentum_correction,
             "warmup_steps": warmup_steps,
         }
-        _core.check(**options)
+        arguments.options(**options)
         parameters = list(parameters)
         described = describe(parameters)
         self.signature = Signature(parameters)
@@ -88,5 +88,5 @@ class Exchange:
             [memory.address(target) for target in targets],
         )
         if not averaged and self.non_finite == "raise":
-            refuse()
+            refuse(self.synchronizer.fault())
         return tuple(ms.Tensor.from_numpy(target) for target in reversed(targets))

@@ -8,11 +8,12 @@ from __future__ import annotations
 import functools
 
 import thinwire
+from thinwire.arguments import instance
 
 
 def group_or_default(group: thinwire.Group | None) -> thinwire.Group:
     """`group`, or the one that this process joins by its environment when first asked for it."""
-    return default_group() if group is None else group
+    return default_group() if group is None else instance("group", group, thinwire.Group)
 
 
 @functools.cache

@@ -9,7 +9,8 @@ from __future__ import annotations
 from typing import Any
 
 import mindspore as ms
-from mindspore import nn
+import numpy as np
+from mindspore import nn, ops
 
 import thinwire
 
@@ -57,3 +58,49 @@ class HoldingOptimizer(Holding):
         super().__init__(optimizer)
         self.group = group_or_default(group)
         broadcast_parameters(optimizer.parameters, self.group)
+
+
+class MovingOptimizer(HoldingOptimizer):
+    """One that moves the parameters itself before each update, as if they were f32.
+
+    What rounding to float16 or bfloat16 takes from a parameter is kept and added the next time: otherwise
+    moves of less than a step of the dtype would be lost every time.
+    """
+
+    def __init__(self, optimizer: nn.Optimizer, group: thinwire.Group | None) -> None:
+        super().__init__(optimizer, group)
+        halves = [each for each in optimizer.parameters if each.dtype != ms.float32]
+        self.rests = ms.ParameterTuple([rest_of(each) for each in halves])
+        numbers = {id(each): number for number, each in enumerate(halves)}
+        self.rest_numbers = [numbers.get(id(each), -1) for each in optimizer.parameters]
+
+    def in_float32(self) -> list[ms.Parameter]:
+        """A float32 parameter of the shape of each, for those who describe what `exact` gives."""
+        pairs = zip(self.parameters, self.rest_numbers)
+        return [each if number < 0 else self.rests[number] for each, number in pairs]
+
+    def exact(self, gradients):
+        """The parameters without rounding, as float32, once `gradients` are there."""
+        parameters = ops.depend(self.parameters, gradients)
+        found = ()
+        for i in range(len(parameters)):
+            value = parameters[i].astype(ms.float32)
+            if self.rest_numbers[i] >= 0:
+                value = value + self.rests[self.rest_numbers[i]]
+            found = found + (value,)
+        return found
+
+    def moved(self, i, exact):
+        """Sets parameter `i`, and keeps what rounding takes from it."""
+        parameter = self.parameters[i]
+        if self.rest_numbers[i] < 0:
+            return ops.assign(parameter, exact)
+        rounded = exact.astype(parameter.dtype)
+        rest = ops.assign(self.rests[self.rest_numbers[i]], exact - rounded.astype(ms.float32))
+        return ops.assign(parameter, ops.depend(rounded, rest))
+
+
+def rest_of(parameter: ms.Parameter) -> ms.Parameter:
+    """What rounding has taken from a parameter: nothing yet."""
+    zeros = ms.Tensor(np.zeros(parameter.shape, np.float32))
+    return ms.Parameter(zeros, name=f"{parameter.name}.rest", requires_grad=False)

@@ -18,11 +18,11 @@ import thinwire
 
 from . import memory
 from .operator import python_operator
-from .optimizer import HoldingOptimizer
+from .optimizer import MovingOptimizer
 from .pairing import partner
 
 
-class PairAveraging(HoldingOptimizer):
+class PairAveraging(MovingOptimizer):
     """Averages the parameters with a random partner's, then lets `optimizer` update from own gradients.
 
     group: that of the launcher's environment unless given; seed: the same on all ranks. A collective call.
@@ -44,12 +44,11 @@ class PairAveraging(HoldingOptimizer):
 
     def construct(self, gradients):
         """One update from the gradients of this rank, taken before the parameters move."""
-        theirs = self.operator(*ops.depend(self.parameters, gradients))
+        exact = self.exact(gradients)
+        theirs = self.operator(*exact)
         averaged = ()
         for i in range(len(theirs)):
-            parameter = self.parameters[i]
-            middle = (parameter + theirs[i]) * 0.5
-            averaged = averaged + (ops.assign(parameter, middle),)
+            averaged = averaged + (self.moved(i, (exact[i] + theirs[i]) * 0.5),)
         return self.optimizer(ops.depend(gradients, averaged))
 
 
@@ -62,7 +61,7 @@ class Swap:
         self.core = group.core.split("pair averaging")
         self.seed, self.step = seed, 0
         self.error: thinwire.Error | None = None
-        self.mine = np.empty(sum(each.nbytes for each in parameters), np.uint8)
+        self.mine = np.empty(sum(4 * each.size for each in parameters), np.uint8)
         self.theirs = np.empty_like(self.mine)
 
     def __call__(self, *arrays: np.ndarray) -> tuple[np.ndarray, ...]:
@@ -125,10 +124,10 @@ def flat(array: np.ndarray) -> np.ndarray:
 
 
 def swap_operator(swap: Swap, parameters: Sequence[ms.Parameter]) -> ops.Custom:
-    """The swap as one operator of a graph: N parameters in, the partner's N out.
+    """The swap as one operator of a graph: N parameters in float32 in, the partner's N out.
 
     Raises InvalidError where MindSpore does not run on the CPU.
     """
     shapes = tuple(tuple(parameter.shape) for parameter in parameters)
-    dtypes = tuple(parameter.dtype for parameter in parameters)
+    dtypes = (ms.float32,) * len(parameters)
     return python_operator(swap, len(parameters), shapes, dtypes)

@@ -14,14 +14,14 @@ import thinwire
 from thinwire import _core
 
 from .cell import Reducer
-from .optimizer import HoldingOptimizer
+from .optimizer import MovingOptimizer
 
 
-class SynchronousAveraging(HoldingOptimizer):
+class SynchronousAveraging(MovingOptimizer):
     """Draws the parameters by `alpha` towards their mean over all ranks, then lets `optimizer` update.
 
-    alpha: from 0 to 1; group: that of the launcher's environment unless given. Parameters travel raw.
-    A collective call.
+    alpha: from 0 to 1; group: that of the launcher's environment unless given. Parameters travel raw, as
+    float32. A collective call.
 
         optimizer = thinwire.mindspore.SynchronousAveraging(nn.Momentum(parameters, 0.1, 0.9))
     """
@@ -33,7 +33,7 @@ class SynchronousAveraging(HoldingOptimizer):
             raise thinwire.InvalidError(f"alpha is {alpha}, not between 0 and 1")
         super().__init__(optimizer, group)
         self.alpha = alpha
-        self.reducer = Reducer(optimizer.parameters, "none", self.group)
+        self.reducer = Reducer(self.in_float32(), "none", self.group)
 
     @property
     def synchronizer(self) -> _core.Synchronizer:
@@ -42,10 +42,9 @@ class SynchronousAveraging(HoldingOptimizer):
 
     def construct(self, gradients):
         """One update from the gradients of this rank, taken before the parameters move."""
-        means = self.reducer(ops.depend(self.parameters, gradients))
+        exact = self.exact(gradients)
+        means = self.reducer(exact)
         drawn = ()
         for i in range(len(means)):
-            parameter = self.parameters[i]
-            towards = parameter + self.alpha * (means[i] - parameter)
-            drawn = drawn + (ops.assign(parameter, towards),)
+            drawn = drawn + (self.moved(i, exact[i] + self.alpha * (means[i] - exact[i])),)
         return self.optimizer(ops.depend(gradients, drawn))

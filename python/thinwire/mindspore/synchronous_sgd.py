@@ -8,7 +8,7 @@ from __future__ import annotations
 from mindspore import nn
 
 import thinwire
-from thinwire import _core
+from thinwire import _core, arguments
 
 from .cell import Reducer
 from .optimizer import HoldingOptimizer
@@ -30,7 +30,7 @@ class SynchronousSGD(HoldingOptimizer):
         group: thinwire.Group | None = None,
         seed: int = 0,
     ) -> None:
-        _core.check(codec, seed=seed)
+        arguments.options(codec=codec, seed=seed)
         super().__init__(optimizer, group)
         self.reducer = Reducer(optimizer.parameters, codec, self.group, seed)
 

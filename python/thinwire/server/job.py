@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from thinwire import arguments
 from thinwire._core import InvalidError, ServerClient
 
 SHARDS_PER_SERVER = 8
@@ -81,6 +82,11 @@ class ParameterServer:
         timeout_s: float = 60.0,
     ) -> None:
         """Checks the arguments. Nothing is connected yet."""
+        arguments.job(coordinator, token, timeout_s)
+        for name, value, least in (("servers", servers, 1), ("seed", seed, 0)):
+            arguments.whole(f"{name} is", value, least)
+        for name, given in (("replicas", replicas), ("shards", shards)):
+            arguments.integer_or_none(name, given)
         replicas = min(1, servers - 1) if replicas is None else replicas
         if replicas >= servers:
             raise InvalidError(f"{replicas} replicas with {servers} servers, expected fewer")

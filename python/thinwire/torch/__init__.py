@@ -2,7 +2,7 @@
 
     import thinwire.torch
 
-    model.register_comm_hook(*thinwire.torch.hook(codec="auto"))   # DDP
+    thinwire.torch.attach(model, codec="auto")                     # DDP
     thinwire.torch.fsdp(model, codec="int8")                       # FSDP2, after fully_shard
     outer = thinwire.torch.DiLoCo(model, every=100)                # outer.step() after every step
     elastic = thinwire.torch.Elastic(model, optimizer, batch=512)  # ranks come and go
@@ -19,6 +19,7 @@ except ImportError as error:
     raise ImportError(f"thinwire.torch needs PyTorch ({error}) (hint: pip install torch)") from None
 
 from thinwire.server.job import ParameterServer
+from thinwire.torch.attach import attach
 from thinwire.torch.backend import ProcessGroup
 from thinwire.torch.elastic.job import Elastic
 from thinwire.torch.export import export_graph
@@ -40,6 +41,7 @@ __all__ = [
     "ProcessGroup",
     "ServerEmbedding",
     "ServerOptimizer",
+    "attach",
     "export_graph",
     "fsdp",
     "hook",

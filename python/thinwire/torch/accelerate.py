@@ -17,6 +17,8 @@ from typing import Any
 import torch
 
 from thinwire.torch.attached import Attached
+from thinwire.torch.hook import hook
+from thinwire.torch.signature import options_of
 
 try:
     from accelerate import Accelerator
@@ -28,8 +30,13 @@ except ImportError as error:
 Models = Sequence[torch.nn.Module]
 
 
+@options_of(hook)
 def attach(
-    accelerator: Accelerator, model: torch.nn.Module, codec: str = "auto", **options: Any
+    accelerator: Accelerator,
+    model: torch.nn.Module,
+    codec: str = "auto",
+    group: Any = None,
+    **options: Any,
 ) -> Attached:
     """Lets Thinwire average the gradients of `model`, which `accelerator.prepare` has returned.
 
@@ -40,7 +47,7 @@ def attach(
 
     InvalidError for an unknown codec or algorithm, a factor out of range, or a model that is not in DDP.
     """
-    attached = Attached({"codec": codec, **options})
+    attached = Attached({"codec": codec, "group": group, **options})
     attached.follow(model)
 
     def save(models: Models, weights: Any, folder: str) -> None:

@@ -11,6 +11,7 @@ import operator
 import os
 import warnings
 import weakref
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +19,11 @@ import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
-from thinwire._core import InvalidError, check
-from thinwire.torch import state
+from thinwire._core import InvalidError
+from thinwire.torch import ddp, state
 from thinwire.torch.alone import LEFT_OUT
-from thinwire.torch.hook import Hook, hook
+from thinwire.torch.attach import of_model, register
+from thinwire.torch.hook import Hook, check, hook
 
 Folder = str | os.PathLike[str]
 
@@ -34,15 +36,25 @@ class Attached:
 
         # Errors
 
-        InvalidError for an unknown codec or algorithm, or a factor out of range.
+        InvalidError for an argument that `thinwire.torch.hook` would refuse.
         """
-        others = ("group", "named_parameters", "timeout_s")
-        check(**{name: value for name, value in options.items() if name not in others})
+        pairs = options.get("named_parameters")
+        if isinstance(pairs, Iterable):  # a training after the first one needs them again
+            options = {**options, "named_parameters": list(pairs)}
+        check(options)
         self.hook: Hook | None = None
         """The handle of the hook; None until DDP wraps the model, so always None on one device."""
         self._options = options
         self._parameters: list[torch.Tensor] = []
         self._models: weakref.WeakSet[torch.nn.Module] = weakref.WeakSet()
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What another process goes on with, before the first training: the options."""
+        return self._options
+
+    def __setstate__(self, options: dict[str, Any]) -> None:
+        """Begins anew."""
+        Attached.__init__(self, options)
 
     def follow(self, model: torch.nn.Module) -> None:
         """Registers the hook with `model` as the framework has wrapped it; does nothing the second time.
@@ -51,12 +63,11 @@ class Attached:
 
         InvalidError where there are several ranks and `model` is not in DDP.
         """
-        while hasattr(model, "_orig_mod"):  # as torch.compile leaves it
-            model = model._orig_mod
+        model = ddp.unwrapped(model)
         if not isinstance(model, DistributedDataParallel):
             return refuse_several(model)
         if model not in self._models:
-            model.register_comm_hook(*self._hook_of(model.module))
+            register(model, *self._hook_of(model))
             self._models.add(model)
 
     def save(self, folder: Folder) -> None:
@@ -108,12 +119,12 @@ class Attached:
         """Rank and world of the hook's group; 0 and 1 without a hook."""
         return (0, 1) if self.hook is None else (self.hook.group.rank, self.hook.group.world)
 
-    def _hook_of(self, module: torch.nn.Module) -> tuple[Hook, Any]:
+    def _hook_of(self, model: DistributedDataParallel) -> tuple[Hook, Any]:
         """The hook of a model's parameters: a new one for new parameters."""
-        parameters = [each for each in module.parameters() if each.requires_grad]
+        options = of_model(model, self._options)
+        parameters = [each for each in model.module.parameters() if each.requires_grad]
         same = len(parameters) == len(self._parameters)
         if not same or not all(map(operator.is_, parameters, self._parameters)):
-            options = {"named_parameters": module.named_parameters(), **self._options}
             self.hook, self._function = hook(**options)
             self._parameters = parameters
         return self.hook, self._function

@@ -8,12 +8,14 @@ parameter; the next step begins with the new one. Residuals belong to parameters
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from thinwire._core import Group, Synchronizer
 from thinwire.torch import state
-from thinwire.torch.layout import Flat, Layout, dtype, names, same_model
+from thinwire.torch.layout import Flat, Layout, dtype, names, real_shape, same_model
+from thinwire.torch.marks import Marks
 from thinwire.torch.state import Saved
 
 Done = Callable[[BaseException | None, bool], None]
@@ -36,6 +38,7 @@ class Averager:
         self._saved: Saved | None = None
         self._resumed = False
         self._begun = False
+        self._marks = Marks()
 
     def give(self, index: int, flat: Flat) -> bool:
         """Takes bucket `index` of a step, in order, if it is the one expected; else `finish` will."""
@@ -45,7 +48,7 @@ class Averager:
         if not self._begun or not self._layout.has(index, flat.parameters):
             return False
         self._layout.expect(index, kind)
-        self.sync.ready_bucket(index, flat.gradients.data_ptr(), flat.gradients.numel())
+        self._leave(index, flat)
         return True
 
     def finish(self, flats: Sequence[Flat], given: Sequence[bool], done: Done) -> None:
@@ -64,6 +67,7 @@ class Averager:
             self._finish_parameters(flats, given, done)
             self._following = None if self._resumed else layout
         self._resumed = False
+        self._marks.clear()
 
     def saved(self) -> Saved | None:
         """What a restart must know, None before the first step."""
@@ -107,6 +111,8 @@ class Averager:
         self._layout = layout.arranged(saved.buckets, self._names) if saved else layout
         described = self._layout.described(self._names)
         self.sync = Synchronizer(self._group, described, **self._options)
+        if self.sync.keeps():
+            self._marks.watch(self._layout.parameters)
         if saved:
             self._resume(saved)
 
@@ -120,13 +126,13 @@ class Averager:
 
     def _finish_buckets(self, flats: Sequence[Flat], given: Sequence[bool], done: Done) -> None:
         """Ends a step that has the buckets of the layout."""
+        for index, flat in enumerate(flats):
+            if not given[index]:
+                self._leave(index, flat)
         targets = [
             (index, flat.gradients.data_ptr(), flat.gradients.numel())
             for index, flat in enumerate(flats)
         ]
-        for index, target in enumerate(targets):
-            if not given[index]:
-                self.sync.ready_bucket(*target)
         self.sync.finish_buckets(targets, done)
 
     def _finish_parameters(self, flats: Sequence[Flat], given: Sequence[bool], done: Done) -> None:
@@ -139,6 +145,7 @@ class Averager:
             if was_given
         }
         targets = []
+        self.sync.absent(self._marks.without(self._layout.parameters))
         for number, parameter in enumerate(self._layout.parameters):
             target = (number, *places[id(parameter)])
             if id(parameter) not in taken:
@@ -146,13 +153,22 @@ class Averager:
             targets.append(target)
         self.sync.finish_into(targets, done)
 
+    def _leave(self, index: int, flat: Flat) -> None:
+        """Gives bucket `index` of the layout to the core."""
+        first = sum(len(bucket) for bucket in self._layout.buckets[:index])
+        missing = self._marks.without(flat.parameters)
+        if missing:
+            self.sync.absent([first + place for place in missing])
+        self.sync.ready_bucket(index, flat.gradients.data_ptr(), flat.gradients.numel())
+
     def _places(self, flats: Sequence[Flat]) -> dict[int, tuple[int, int]]:
         """Address and elements of each parameter's gradient, by the parameter's identity."""
         places = {}
         for flat in flats:
             address, width = flat.gradients.data_ptr(), flat.gradients.element_size()
             for parameter in flat.parameters:
-                places[id(parameter)] = (address, parameter.numel())
-                address += parameter.numel() * width
+                elements = math.prod(real_shape(parameter))
+                places[id(parameter)] = (address, elements)
+                address += elements * width
         same_model(places, self._names)
         return places

@@ -26,6 +26,7 @@ import torch.distributed as dist
 from torch._C import _distributed_c10d as c10d
 
 from thinwire._core import InvalidError
+from thinwire.arguments import shown
 from thinwire.torch import barrier
 from thinwire.torch.calls import Place
 from thinwire.torch.collectives import Collectives
@@ -187,8 +188,18 @@ class ProcessGroup(Collectives, Messages):
         return f"<thinwire process group, rank {self.rank()} of {self.size()}>"
 
 
-def create(opts: Any, _backend_options: Any = None) -> ProcessGroup:
-    """What c10d calls for a new process group, on each of its ranks."""
+def create(opts: Any, backend_options: Any = None) -> ProcessGroup:
+    """What c10d calls for a new process group, on each of its ranks.
+
+    # Errors
+
+    InvalidError for a PyTorch without such backends, and for `pg_options`, of which there are none.
+    """
+    if backend_options is not None:
+        raise InvalidError(
+            f"pg_options is {shown(backend_options)}, expected None: the backend thinwire has no options "
+            "(hint: timeout= is an argument of init_process_group itself)"
+        )
     if not hasattr(c10d.Backend, "Options"):
         raise InvalidError(
             f"PyTorch {torch.__version__} takes no backend like this one, expected 2.15 or later "

@@ -5,26 +5,29 @@
     fully_shard(model)
     exchange = thinwire.torch.fsdp(model, codec="int8")
 
-What rounding loses of a gradient is kept, in f32, and added to the next one of the same module: error
-feedback. That residual is as large as the gradient before it is sharded, on every rank. A gathered
-parameter is rounded on its way and whole again where it is kept; every rank, its owner too, computes
-with the same rounded bits. The exchanges go over connections of their own, formed at the first one.
+What rounding loses of a gradient is kept, in f32, and added to the next one of the same parameter: error
+feedback. That residual is as large as the gradient before it is sharded, on every rank. A parameter
+without a gradient in some step keeps its residual. A gathered parameter is rounded on its way and whole
+again where it is kept; every rank, its owner too, computes with the same rounded bits. The exchanges go
+over connections of their own, formed at the first one.
 """
 
 from __future__ import annotations
 
-import hashlib
+import dataclasses
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 import torch.distributed as dist
 
-from thinwire._core import InvalidError, Scatter, check
+from thinwire import arguments
+from thinwire._core import InvalidError, Scatter
 from thinwire.torch import group as groups
 from thinwire.torch import state as states
 from thinwire.torch.arguments import expect
 from thinwire.torch.reduction import NATIVE, Reduction
+from thinwire.torch.shards import Parameter, number, param_groups, parameters, reduced, sharded
 from thinwire.torch.staging import Staging
 from thinwire.torch.work import Callbacks, Work
 
@@ -32,7 +35,10 @@ Done = Callable[[BaseException | None], None] | None
 WHOLE_ONLY = ("auto", "powersgd", "intsgd")
 GATHER_CODECS = ("none", "f16", "bf16", "int8")
 Place = tuple[int, torch.Tensor]
-"""How often a module's gradients were exchanged, and their residual, empty for codecs without."""
+"""How often a parameter's gradient was exchanged, and its residual, empty for codecs without: one row per
+rank, each in the shape of a shard with its padding."""
+State = dict[str, tuple[dict[str, Place], int, str]]
+"""By rank, its places by parameter, the number of ranks, and the codec."""
 
 
 def fsdp(
@@ -42,9 +48,12 @@ def fsdp(
     group: Any = None,
     *,
     seed: int = 0,
-    timeout_s: float = groups.TIMEOUT_S,
+    timeout_s: float | None = None,
+    heartbeat_timeout_s: float | None = None,
 ) -> Exchange:
     """Makes every module of `model` that `fully_shard` was called on exchange by Thinwire.
+
+    Modules under `replicate` go on exchanging by PyTorch.
 
     Args:
         model: after `fully_shard`, before the first step.
@@ -53,21 +62,27 @@ def fsdp(
         gather_codec: how parameters travel: "none", "f16", "bf16", "int8"; None leaves it to PyTorch.
         group: the ranks, a `thinwire.Group`; None forms one for each process group that FSDP uses.
         seed: of stochastic rounding; the same on all ranks.
-        timeout_s: how long a rank waits for the others, in seconds.
+        timeout_s: how long a rank waits for the others, in seconds, as in `thinwire.torch.hook`.
+        heartbeat_timeout_s: the seconds of silence after which a rank counts as lost, as there.
 
     # Errors
 
-    InvalidError if no module is sharded, or for a codec that cannot travel so; backward raises PeerError
-    if a rank is lost.
+    InvalidError if no module is sharded, if one exchanges by Thinwire already or has parameters on several
+    meshes, or for a codec that cannot travel so; backward raises PeerError if a rank is lost or has
+    gradients of other parameters.
     """
     check_codecs(codec, gather_codec, seed)
+    groups.check(group, timeout_s, heartbeat_timeout_s)
     units = sharded(model)
     if not units:
         raise InvalidError(
             f"{type(model).__name__} has no sharded module "
             "(hint: call fully_shard before thinwire.torch.fsdp)"
         )
-    exchange = Exchange(set(units), codec, gather_codec, group, seed, timeout_s)
+    for name, module in units.items():
+        check_unit(name, module)
+    options = Options(codec, gather_codec, group, seed, timeout_s, heartbeat_timeout_s)
+    exchange = Exchange(parameters(model, units.values()), options)
     for name, module in units.items():
         module.set_custom_reduce_scatter(ReduceScatter(exchange, name))
         if gather_codec is not None:
@@ -75,146 +90,199 @@ def fsdp(
     return exchange
 
 
-def sharded(model: torch.nn.Module) -> dict[str, Any]:
-    """Returns the modules that `fully_shard` was called on, by name.
-
-    # Errors
-
-    InvalidError for a PyTorch whose FSDP2 takes no communication of others.
-    """
-    from torch.distributed import fsdp as torch_fsdp
-
-    FSDPModule = getattr(torch_fsdp, "FSDPModule", None)
-    if not hasattr(FSDPModule, "set_custom_reduce_scatter"):
+def check_unit(name: str, unit: Any) -> None:
+    """Refuses a sharded module whose communication cannot be replaced."""
+    found = param_groups(unit)
+    if len(found) > 1:
         raise InvalidError(
-            f"PyTorch {torch.__version__} has no FSDP2 with custom communication, expected 2.9 or later"
+            f"module '{name}' has parameters on {len(found)} meshes, and FSDP2 takes one communication "
+            "for each module (hint: call fully_shard on submodules, with one mesh each)"
         )
-    modules = model.named_modules()
-    return {name: module for name, module in modules if isinstance(module, FSDPModule)}
+    if any(isinstance(group._reduce_scatter_comm, Communication) for group in found):
+        raise InvalidError(
+            f"module '{name}' exchanges by Thinwire already "
+            "(hint: call thinwire.torch.fsdp once, on the whole model)"
+        )
 
 
 def check_codecs(codec: str, gather_codec: str | None, seed: int) -> None:
     """Refuses codecs that need more than FSDP gives, before anybody is met."""
+    arguments.text("codec", codec)
     if codec.partition(":")[0] in WHOLE_ONLY:
         raise InvalidError(
             f"codec '{codec}' plans whole gradients, which FSDP does not give: use int8, int4, int3 or "
             "topk:RATIO"
         )
-    check(codec, seed=seed)
+    arguments.options(codec=codec, seed=seed)
     if gather_codec is not None and gather_codec not in GATHER_CODECS:
         raise InvalidError(
             f"gather_codec is '{gather_codec}', expected one of {', '.join(GATHER_CODECS)}"
         )
 
 
+@dataclasses.dataclass(frozen=True)
+class Options:
+    """The arguments of `fsdp` beside the model."""
+
+    codec: str
+    gather_codec: str | None
+    group: Any
+    seed: int
+    timeout_s: float | None
+    heartbeat_timeout_s: float | None
+
+
 class Exchange:
     """The connections of one sharded model and its residuals. Made by `fsdp`."""
 
-    def __init__(
-        self,
-        units: set[str],
-        codec: str,
-        gather_codec: str | None,
-        group: Any,
-        seed: int,
-        timeout_s: float,
-    ) -> None:
-        """Of the modules called `units`; connections come with the first exchange."""
-        self.codec, self.gather_codec = codec, gather_codec
+    def __init__(self, parameters: dict[Any, Parameter], options: Options) -> None:
+        """Of these parameters; connections come with the first exchange."""
+        self.codec, self.gather_codec = options.codec, options.gather_codec
         self.callbacks = Callbacks()
-        self.timeout_s = timeout_s
-        self._units = units
-        self._group, self._seed = group, seed
+        waits_s = options.timeout_s
+        self.timeout_s = groups.TIMEOUT_S if waits_s is None else waits_s
+        self._options = options
+        self._parameters = parameters
+        self._names = {each.key: each for each in parameters.values()}
         self._connections: dict[Any, tuple[groups.Connection, Scatter]] = {}
-        self._names: dict[int, str] = {}
+        self._holders: dict[int, Scatter] = {}
         self._saved: dict[str, Place] = {}
 
     def scatter(self, process_group: dist.ProcessGroup) -> Scatter:
-        """The connections between the ranks of a process group; a collective call at first."""
-        key = None if self._group is not None else process_group
+        """The connections between the ranks of a process group; a collective call at first.
+
+        # Errors
+
+        InvalidError if the group that was given is of other ranks.
+        """
+        given = self._options.group
+        key = None if given is not None else process_group
         if key not in self._connections:
-            connection = groups.of(self._group or process_group, self.timeout_s)
-            self._connections[key] = connection, Scatter(connection.group, self.codec, self._seed)
-        return self._connections[key][1]
+            timeouts_s = self._options.timeout_s, self._options.heartbeat_timeout_s
+            connection = groups.of(given or process_group, *timeouts_s)
+            made = Scatter(connection.group, self.codec, self._options.seed)
+            self._connections[key] = connection, made
+        connection, scatter = self._connections[key]
+        found = connection.group.rank, connection.group.world
+        if found != (process_group.rank(), process_group.size()):
+            raise InvalidError(
+                f"the group has this process as rank {found[0]} of {found[1]}, FSDP2 shards over ranks of "
+                f"which it is {process_group.rank()} of {process_group.size()} (hint: leave group out)"
+            )
+        return scatter
 
     def abort(self, reason: str) -> None:
         """Ends all connections: the other ranks fail with `reason`."""
         for connection, _ in self._connections.values():
             connection.group.abort(reason)
 
-    def key(self, unit: str, elements: int) -> int:
-        """The core's number of one module's gradients, the same on all ranks and in every run.
+    def parts(self, scatter: Scatter, elements: int) -> list[tuple[int, int]]:
+        """Keys and elements of the parameters that FSDP2 reduces right now, `elements` per rank in all.
 
-        A module some of whose parameters got no gradient exchanges less, with a residual of its own.
+        The core has then what was loaded for them.
+
+        # Errors
+
+        InvalidError for parameters of others, and for those whose residual is elsewhere.
         """
-        name = f"{unit}/{elements}"
-        number = int.from_bytes(hashlib.sha256(name.encode()).digest()[:8], "little")
-        self._names[number] = name
-        return number
+        found = [self._parameters.get(each) for each in reduced()]
+        known = [each for each in found if each is not None]
+        if len(known) < len(found) or sum(each.elements for each in known) != elements:
+            raise InvalidError(
+                f"FSDP2 reduces gradients of {len(found)} parameters and {elements} elements per rank, of "
+                f"which {len(known)} are known (hint: call thinwire.torch.fsdp after all fully_shard)"
+            )
+        for each in known:
+            if self._holders.setdefault(each.key, scatter) is not scatter:
+                raise InvalidError(
+                    f"parameter {each.name} was reduced over another process group until now, where its "
+                    "residual is (hint: set_separate_reduce_scatter_group before the first step)"
+                )
+        self._restore(scatter, known)
+        return [(each.key, each.elements) for each in known]
 
-    def restore(self, scatter: Scatter, number: int) -> None:
-        """Gives the core what was loaded for a module, once."""
-        count, residual = self._saved.pop(self._names[number], (None, None))
-        if count is not None:
-            scatter.load({number: (count, states.octets(residual))})
+    def _restore(self, scatter: Scatter, parameters: Sequence[Parameter]) -> None:
+        """Gives the core what was loaded for some parameters, once."""
+        loaded = [each for each in parameters if each.name in self._saved]
+        if not loaded:
+            return
+        places = {each.key: self._saved.pop(each.name) for each in loaded}
+        scatter.load({key: (count, states.octets(owed)) for key, (count, owed) in places.items()})
 
-    def state_dict(self) -> dict[str, tuple[dict[str, Place], int]]:
-        """Residuals and counts of this rank by module: what it needs to go on as if never interrupted.
+    def state_dict(self) -> State:
+        """Residuals and counts of this rank by parameter: what it needs to go on as if never interrupted.
 
         `torch.save` on every rank, or `torch.distributed.checkpoint`, keeps it.
         """
-        places = {
-            name: (count, residual.clone()) for name, (count, residual) in self._saved.items()
-        }
+        places = {}
         for _, scatter in self._connections.values():
-            for number, (count, values) in scatter.state().items():
-                residual = states.tensor([len(values) // 4], values)
-                places[self._names[number]] = (count, residual)
-        return {f"rank{dist.get_rank()}": (places, dist.get_world_size())}
+            for key, (count, values) in scatter.state().items():
+                if self._holders.get(key) is scatter:
+                    each = self._names[key]
+                    shape = each.shape if values else [0]
+                    places[each.name] = count, states.tensor(shape, values)
+        # What was loaded and is not with the core yet comes after what the core had before.
+        places |= {name: (count, owed.clone()) for name, (count, owed) in self._saved.items()}
+        return {f"rank{dist.get_rank()}": (places, dist.get_world_size(), self.codec)}
 
-    def load_state_dict(self, state: dict[str, tuple[dict[str, Place], int]]) -> None:
+    def load_state_dict(self, state: State) -> None:
         """Goes on from what `state_dict` returned on this rank.
 
         # Errors
 
-        InvalidError if it is the state of other ranks or of another model; then nothing has changed.
+        InvalidError if it is the state of other ranks, of another model or of another codec; then nothing
+        has changed.
         """
-        entry = states.entry_of(dist.get_rank(), state)
-        if len(entry) != 2:
-            raise InvalidError(
-                f"the state of rank{dist.get_rank()} has {len(entry)} parts, expected modules and the "
-                "number of ranks"
-            )
-        saved, world = dict(entry[0]), entry[1]
+        saved, world, codec = self._entry(state)
+        hint = "(hint: go on from the model and the optimizer alone; what the codec still owed is lost)"
         if world != dist.get_world_size():
             raise InvalidError(
-                f"the state is of {world} ranks, this job has {dist.get_world_size()} (hint: go on from "
-                "the model and the optimizer alone; what the codec still owed is lost)"
+                f"the state is of {world} ranks, this job has {dist.get_world_size()} {hint}"
             )
+        if codec != self.codec:
+            raise InvalidError(f"the state is of codec {codec}, expected {self.codec} {hint}")
         for name, place in saved.items():
             self._expect(name, place)
-        self._saved = saved
-        for _, scatter in self._connections.values():
-            places = scatter.state().items()
-            scatter.load({number: (0, bytes(len(old))) for number, (_, old) in places})
+        self._saved = {name: (count, owed) for name, (count, owed) in saved.items()}
+        for key, scatter in self._holders.items():
+            scatter.load({key: (0, b"")})
+
+    def _entry(self, state: State) -> tuple[dict[str, Place], int, str]:
+        """The part of a state that is this rank's."""
+        name = f"rank{dist.get_rank()}"
+        entry = states.entry_of(dist.get_rank(), state)
+        if len(entry) == 2:
+            raise InvalidError(
+                f"the state of {name} has residuals of modules, as earlier versions saved it, expected "
+                "residuals of parameters (hint: go on from the model and the optimizer alone)"
+            )
+        if len(entry) != 3:
+            raise InvalidError(
+                f"the state of {name} has {len(entry)} parts, expected parameters, the number of ranks and "
+                "the codec"
+            )
+        places, world, codec = entry
+        return dict(places), world, codec
 
     def _expect(self, name: str, place: Any) -> None:
-        """Refuses what is of no module of this model."""
+        """Refuses what is of no parameter of this model."""
         if not isinstance(place, (tuple, list)) or len(place) != 2:
             raise InvalidError(f"the state of {name} is no pair, expected a count and a residual")
-        (unit, _, elements), (count, residual) = name.rpartition("/"), place
-        if unit not in self._units:
+        expected = self._names.get(number(name))
+        if expected is None:
             raise InvalidError(
-                f"the state has a residual of {name}, and this model no sharded module of that name"
+                f"the state has a residual of {name}, and this model no sharded parameter of that name"
             )
+        count, residual = place
         if not 0 <= count < 1 << 64:
-            raise InvalidError(f"the count of module '{unit}' is {count}, expected 0 to 2**64 - 1")
-        if residual.numel() != 0 and str(residual.numel()) != elements:
+            raise InvalidError(f"the count of parameter {name} is {count}, expected 0 to 2**64 - 1")
+        shape = list(residual.shape)
+        if residual.numel() != 0 and shape != expected.shape:
             raise InvalidError(
-                f"the residual of module '{unit}' has {residual.numel()} elements, expected {elements}"
+                f"the residual of parameter {name} has shape {shape}, expected {expected.shape}"
             )
         if not residual.isfinite().all():
-            raise InvalidError(f"the residual of module '{unit}' is not finite")
+            raise InvalidError(f"the residual of parameter {name} is not finite")
 
 
 class Communication:
@@ -252,15 +320,13 @@ class ReduceScatter(Communication):
             raise InvalidError(f"fsdp sums and averages gradients, got {op}")
         reduction.scale(input_tensor)
         scatter = self.exchange.scatter(group)
-        key = self.exchange.key(self.unit, input_tensor.numel())
-        self.exchange.restore(scatter, key)
+        parts = self.exchange.parts(scatter, output_tensor.numel())
         stage = Staging()
         source, target = stage.read(input_tensor), stage.write(output_tensor)
 
         def begin(done: Done = None) -> None:
             addresses = source.data_ptr(), target.data_ptr()
-            elements, average = target.numel(), reduction.average
-            scatter.reduce_scatter(key, *addresses, elements, dtype, average, done=done)
+            scatter.reduce_scatter(parts, *addresses, dtype, reduction.average, done=done)
 
         return launched(begin, stage, output_tensor, self.exchange, async_op)
 
@@ -281,8 +347,8 @@ class AllGather(Communication):
         if dtype is None:
             return dist.all_gather_into_tensor(output_tensor, input_tensor, group, async_op)
         scatter = self.exchange.scatter(group)
-        key = self.exchange.key(self.unit, output_tensor.numel())
-        self.exchange.restore(scatter, key)
+        # No name of a parameter has a slash.
+        key = number(f"{self.unit}/")
         codec = self.exchange.gather_codec
         stage = Staging()
         source, target = stage.read(input_tensor), stage.write(output_tensor)

@@ -23,6 +23,7 @@ from typing import Any
 import torch.distributed as dist
 
 import thinwire
+from thinwire import arguments
 from thinwire._core import Error, Group, InvalidError, PeerError, Store
 
 TIMEOUT_S = 1800.0
@@ -42,21 +43,32 @@ class Connection:
     guard: thinwire.Group | None = None
 
 
+class Lost:
+    """The group of a hook that was copied: groups have no copies."""
+
+
 def of(
-    group: Any = None, timeout_s: float = TIMEOUT_S, heartbeat_timeout_s: float | None = None
+    group: Any = None, timeout_s: float | None = None, heartbeat_timeout_s: float | None = None
 ) -> Connection:
     """The group meant by `group`: a thinwire group, a process group of PyTorch, or None for its default.
 
-    For a process group this is a collective call that makes a new group over the same ranks.
+    For a process group this is a collective call that makes a new group over the same ranks. Without
+    `timeout_s` it has a timeout of TIMEOUT_S seconds.
+
+    # Errors
+
+    InvalidError for timeouts that the core would not take or that the group has already, and for anything
+    that is no group.
     """
-    if isinstance(group, Connection):
-        return group
-    if isinstance(group, Group):
-        return Connection(group)
-    if isinstance(group, thinwire.Group):
-        return Connection(group.core, guard=group)
-    if isinstance(getattr(group, "core", None), Group):
-        return Connection(group.core)
+    if isinstance(group, Lost):
+        raise InvalidError(
+            "the hook is a copy, and its group is not copied with it, expected a hook of its own "
+            "(hint: thinwire.torch.attach(model))"
+        )
+    check(group, timeout_s, heartbeat_timeout_s)
+    made = existing(group)
+    if made is not None:
+        return made
     if not (dist.is_available() and dist.is_initialized()):
         raise InvalidError(
             "torch.distributed has no process group "
@@ -66,7 +78,39 @@ def of(
     store = dist.distributed_c10d._get_default_store()
     rank, world = dist.get_rank(process_group), dist.get_world_size(process_group)
     name = process_group.group_name
-    return connect(store, rank, world, name, timeout_s, heartbeat_timeout_s)
+    limit_s = TIMEOUT_S if timeout_s is None else timeout_s
+    return connect(store, rank, world, name, limit_s, heartbeat_timeout_s)
+
+
+def check(group: Any, timeout_s: Any = None, heartbeat_timeout_s: Any = None) -> None:
+    """Refuses what `of` refuses, before anybody is met."""
+    arguments.timeouts(TIMEOUT_S if timeout_s is None else timeout_s, heartbeat_timeout_s)
+    given = {"timeout_s": timeout_s, "heartbeat_timeout_s": heartbeat_timeout_s}
+    if existing(group) is not None:
+        for name, value in given.items():
+            if value is not None:
+                raise InvalidError(
+                    f"{name} is {value:g} for a group that has one already "
+                    f"(hint: thinwire.init({name}={value:g}), or the timeout of the process group)"
+                )
+    elif dist.is_available() and group == dist.GroupMember.NON_GROUP_MEMBER:
+        raise InvalidError("this rank is not in the process group, expected one of its ranks")
+    elif group is not None and not (dist.is_available() and isinstance(group, dist.ProcessGroup)):
+        raise InvalidError(
+            f"group is {arguments.shown(group)}, expected a thinwire.Group or a process group of PyTorch"
+        )
+
+
+def existing(group: Any) -> Connection | None:
+    """The connection of a group of Thinwire's own; None for any other."""
+    if isinstance(group, Connection):
+        return group
+    if isinstance(group, Group):
+        return Connection(group)
+    if isinstance(group, thinwire.Group):
+        return Connection(group.core, guard=group)
+    core = getattr(group, "core", None)
+    return Connection(core) if isinstance(core, Group) else None
 
 
 def connect(

@@ -1,7 +1,7 @@
 """A communication hook of DDP: its gradients are averaged by Thinwire.
 
     model = DistributedDataParallel(model)
-    model.register_comm_hook(*thinwire.torch.hook(codec="auto"))
+    thinwire.torch.attach(model, codec="auto")
 
 DDP calls the hook once for each bucket, in the same order on all ranks, while backward goes on. Each
 bucket leaves at once; the core averages on a thread of its own, and completes the futures of all
@@ -9,27 +9,34 @@ buckets when the last average is there: only then is it known whether any rank h
 not finite. After such a step all gradients are NaN on all ranks, so that every GradScaler skips it.
 
 Backward itself waits for that, in a callback at its end, before DDP would: there Ctrl-C works, an
-error keeps its type and its text, and two models in one backward do not wait for each other.
+error keeps its type and its text, and two models in one backward do not wait for each other. A backward
+inside backward, as reentrant checkpoints make, has an end of its own, and the last bucket may come before
+it: the wait is at the end of the one that has the last bucket, as DDP's is.
 """
 
 # Annotations are no strings here: DDP reads those of its hook.
 
 import functools
 import json
-from collections.abc import Callable, Iterable
+import threading
+import weakref
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 import torch.distributed as dist
 from torch.autograd import Variable
+from torch.nn.parallel import DistributedDataParallel
 
-from thinwire._core import Group, InvalidError, check
+from thinwire import arguments
+from thinwire._core import Group, InvalidError
+from thinwire.torch import ddp, skipped, state
 from thinwire.torch import group as groups
-from thinwire.torch import state
 from thinwire.torch.alone import Alone
 from thinwire.torch.averager import Averager
-from thinwire.torch.layout import dtype
+from thinwire.torch.averages import Averages
+from thinwire.torch.layout import dtype, given_names
 from thinwire.torch.step import Step, completed
 
 Future = torch.futures.Future
@@ -47,10 +54,13 @@ def hook(
     momentum_correction: float | None = None,
     warmup_steps: int | None = None,
     named_parameters: Iterable[tuple[str, torch.Tensor]] = (),
-    timeout_s: float = groups.TIMEOUT_S,
+    timeout_s: float | None = None,
     heartbeat_timeout_s: float | None = None,
 ) -> tuple["Hook", Callable[..., Future[torch.Tensor]]]:
     """State and function for `DistributedDataParallel.register_comm_hook`. All ranks call it alike.
+
+    `thinwire.torch.attach` takes the same arguments, and group and names from the model. A hook over other
+    ranks than those of its model is refused at the first bucket.
 
     Args:
         codec: how gradients travel: "none", "f16", "bf16", "int8", "int4", "int3", one of these three
@@ -68,19 +78,21 @@ def hook(
             codec that leaves no residual.
         momentum_correction: a factor from 0 to below 1, as 0.9: each rank adds up momentum of its own
             gradients before they are encoded, and clears it where all was sent. The optimizer must then
-            have none: `torch.optim.SGD(..., momentum=0)`, Adam with a first beta of 0.
+            have none: `torch.optim.SGD(..., momentum=0)`, Adam with a first beta of 0. Several backward
+            passes of a step are refused, unless all but the last are in `model.no_sync()`.
         warmup_steps: the number of first steps that travel raw before the codec begins; skipped steps do
             not count. None takes the recommended number for the codec; "auto" has no warm-up.
         named_parameters: the model's, for messages and states with names; without them a parameter
             is called by its place.
-        timeout_s: how long a rank waits for the others, in seconds.
+        timeout_s: how long a rank waits for the others, in seconds; None is 1,800, or the timeout of a
+            `thinwire.Group`, with which no other is taken.
         heartbeat_timeout_s: the seconds of silence after which a rank counts as lost, at most
-            `timeout_s`; None takes THINWIRE_HEARTBEAT_TIMEOUT_S, else 10. Ignored for a `thinwire.Group`,
-            which has a heartbeat timeout already.
+            `timeout_s`; None takes THINWIRE_HEARTBEAT_TIMEOUT_S, else 10, or that of a `thinwire.Group`.
 
     # Errors
 
-    InvalidError at once for an unknown codec or algorithm, or a factor out of range. The hook, and so
+    InvalidError at once for an argument of another type, an unknown codec or algorithm, or a number out
+    of range. The hook, and so
     backward, raises InvalidError for gradients that are not f32, f16 or bf16 or not on the CPU or a GPU,
     and PeerError if a rank is lost, has raised or has another model; all ranks fail.
     """
@@ -94,28 +106,44 @@ def hook(
         "momentum_correction": momentum_correction,
         "warmup_steps": warmup_steps,
     }
-    check(**options)
-    given = {id(parameter): name for name, parameter in named_parameters}
+    timeouts = {"timeout_s": timeout_s, "heartbeat_timeout_s": heartbeat_timeout_s}
+    check({**options, "group": group, **timeouts})
+    given = given_names(named_parameters)
     made = Hook(options, given, group, timeout_s, heartbeat_timeout_s)
     if group is not None or (dist.is_available() and dist.is_initialized()):
         made.connect()
     return made, average
 
 
+def check(given: Mapping[str, Any]) -> None:
+    """Refuses arguments of `hook`, by name, before anybody is met."""
+    options = dict(given)
+    given_names(options.pop("named_parameters", ()))
+    names = ("group", "timeout_s", "heartbeat_timeout_s")
+    groups.check(*(options.pop(name, None) for name in names))
+    arguments.options(**options)
+
+
 def average(state: "Hook", bucket: dist.GradBucket) -> Future[torch.Tensor]:
     """What DDP calls for each bucket: a future of the bucket's average over all ranks."""
+    if isinstance(bucket, tuple):  # a gradient and its parameter, from DDP's reducer in Python
+        raise InvalidError(ddp.PYTHON_REDUCER)
     return state.take(bucket)
 
 
 class Hook:
-    """The state of the hook of one model. Made by `hook`."""
+    """The state of the hook of one model. Made by `attach` or `hook`.
+
+    A copy, also a pickled one, has the options alone: it connects anew when it is used, to the default
+    process group.
+    """
 
     def __init__(
         self,
         options: dict[str, Any],
         given: dict[int, str],
         group: Any,
-        timeout_s: float,
+        timeout_s: float | None = None,
         heartbeat_timeout_s: float | None = None,
     ) -> None:
         """`given` are names of parameters by their identity."""
@@ -128,6 +156,21 @@ class Hook:
         self._thread: ThreadPoolExecutor | None = None
         self._step = Step()
         self._step.complete = True
+        self._model: Callable[[], DistributedDataParallel | None] | None = None
+        self._home = threading.get_ident()
+        corrects = options.get("momentum_correction") is not None
+        self._averages = Averages(self._refuse) if corrects else None
+        self._warned = False
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What a copy is made of."""
+        is_default = self._group is None or self._group is dist.group.WORLD
+        group = None if is_default else groups.Lost()
+        return {"options": self._options, "group": group, "timeouts_s": self._timeouts_s}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Makes a copy, which is not connected."""
+        Hook.__init__(self, state["options"], {}, state["group"], *state["timeouts_s"])
 
     def __repr__(self) -> str:
         """The codec, and where in its life it is."""
@@ -139,6 +182,7 @@ class Hook:
         """Forms the group, unless there is one; a collective call, at the first bucket at the latest."""
         if self._connection is None:
             self._connection = groups.of(self._group, *self._timeouts_s)
+            arguments.options(**self._options, world=self._connection.group.world)
             corrects = self._options["momentum_correction"] is not None
             kind = Averager if self._connection.group.world > 1 or corrects else Alone
             self._averager = kind(self._connection.group, self._options, self._given)
@@ -149,17 +193,25 @@ class Hook:
         """The ranks; the first use is a collective call."""
         return self.connect().group
 
+    def follow(self, model: DistributedDataParallel) -> None:
+        """Says whose hook this is, so that it need not be looked up."""
+        self._model = weakref.ref(model)
+
     def take(self, bucket: dist.GradBucket) -> Future[torch.Tensor]:
         """Takes a bucket of the current step and returns the future of its average."""
-        group = self.connect().group
+        self.connect()
         try:
+            self._look_up()
             if self._comes_late(bucket):
-                return completed(self._average_now(bucket.buffer()))
+                return completed(self._average_now(self._weighed(bucket, self._weight())))
             index, step = bucket.index(), self._step_of(bucket.index())
-            future = step.add(bucket.parameters(), bucket.buffer(), bucket.is_last())
+            buffer = self._weighed(bucket, step.weight)
+            future = step.add(bucket.parameters(), buffer, bucket.is_last())
         except InvalidError as error:
-            group.abort(str(error))
-            raise
+            self._refuse(error)
+        if self._averages is not None:
+            self._averages.add(bucket.parameters())
+        self._wait_at_end(step, index)
         if step.is_elsewhere:
             self._thread = self._thread or ThreadPoolExecutor(1, "thinwire-staging")
             self._thread.submit(self._send, step, index)
@@ -204,9 +256,7 @@ class Hook:
     def _step_of(self, index: int) -> Step:
         """The step to which bucket `index` belongs: the current one, or with bucket 0 a new one."""
         if index == 0 and self._step.complete:
-            self._step = step = Step()
-            if torch._C._current_graph_task_id() != -1:
-                Variable._execution_engine.queue_callback(lambda: self._wait(step))
+            self._step = Step(self._weight())
         elif index != len(self._step.flats):
             raise missing(len(self._step.flats), f"bucket {index} came instead")
         return self._step
@@ -225,15 +275,67 @@ class Hook:
             step.end(error)
             raise
 
+    def _refuse(self, error: InvalidError) -> NoReturn:
+        """Lets all ranks fail with an error, and raises it."""
+        self.connect().group.abort(str(error))
+        raise error
+
+    def _look_up(self) -> None:
+        """Finds the model at the first bucket, and refuses what it cannot follow."""
+        if self._model is None:
+            found = ddp.models_of(self)
+            self._model = weakref.ref(found[-1]) if found else lambda: None
+            for model in found:
+                ddp.refuse(model, self._group)
+
+    def _weight(self) -> float:
+        """By what gradients of this step are multiplied, so that their mean over all ranks is DDP's.
+
+        Within `join`, DDP may divide by the number of ranks that have inputs. The others call the hook
+        outside of backward.
+        """
+        model, group = self._model and self._model(), self.connect().group
+        if model is None or not ddp.divides_by_active(model) or group.world == 1:
+            return 1.0
+        active = torch.tensor([float(in_backward())])
+        group.all_reduce(active.data_ptr(), 1, "f32")
+        return group.world / max(active.item(), 1.0)
+
+    def _weighed(self, bucket: dist.GradBucket, weight: float) -> torch.Tensor:
+        """The gradients of a bucket, multiplied in place."""
+        buffer = bucket.buffer()
+        return buffer if weight == 1.0 else buffer.mul_(weight)
+
+    def _wait_at_end(self, step: Step, index: int) -> None:
+        """Lets the end of the backward that is under way wait for the averages, if they can be there.
+
+        The first bucket and the last one may come in different ones, of which one is inside the other.
+        """
+        if in_backward() and (index == 0 or step.complete):
+            Variable._execution_engine.queue_callback(lambda: self._wait(step))
+
     def _wait(self, step: Step) -> None:
-        """Waits at the end of backward until the averages are there."""
+        """Waits until the averages are there; before the last bucket, only sees to it that it will come."""
         if not step.complete:
-            error = missing(len(step.flats), "backward ended")
-            self._averager.abort(str(error))
-            raise error
+            return self._expect_more(step)
         step.over.wait()
         if step.error is not None:
             raise step.error
+        if not step.averaged and not self._warned:
+            fault = self._averager.sync.fault()
+            self._warned = fault is not None
+            if fault is not None:
+                skipped.warn(fault)
+
+    def _expect_more(self, step: Step) -> None:
+        """Refuses that backward ends before the last bucket has come.
+
+        Where that may be the end of a backward inside another one it does nothing: in a thread of the
+        engine nobody can tell. DDP itself then refuses the next forward.
+        """
+        is_inner = torch._C._current_autograd_node() is not None
+        if not is_inner and threading.get_ident() == self._home:
+            self._refuse(missing(len(step.flats), "backward ended"))
 
     def _comes_late(self, bucket: dist.GradBucket) -> bool:
         """Whether this is DDP's first step with a static graph and several buckets.
@@ -244,12 +346,22 @@ class Hook:
             self._averager.sync is None
             and bucket.index() == 0
             and not bucket.is_last()
-            and torch._C._current_graph_task_id() != -1
+            and in_backward()
             and torch._C._current_autograd_node() is None
         )
 
     def _average_now(self, buffer: torch.Tensor) -> torch.Tensor:
-        """Averages a bucket alone, without loss, and waits for it."""
+        """Averages a bucket alone, without loss, and waits for it.
+
+        # Errors
+
+        InvalidError with momentum correction, which would not see this step.
+        """
+        if self._averages is not None:
+            raise InvalidError(
+                "momentum_correction with static_graph=True and parameters of several dtypes, whose first "
+                "step DDP gives out of order, expected one dtype (hint: static_graph=False)"
+            )
         host = buffer.cpu()
         address, elements = host.data_ptr(), host.numel()
         self._connection.group.all_reduce(address, elements, dtype(host), average=True)
@@ -261,12 +373,18 @@ def ended(step: Step, error: BaseException | None, averaged: bool = False) -> No
 
     A step that was not averaged is over, too: its gradients are NaN.
     """
+    step.averaged = averaged
     step.end(error)
+
+
+def in_backward() -> bool:
+    """Whether a backward is under way in this thread."""
+    return torch._C._current_graph_task_id() != -1
 
 
 def missing(expected: int, instead: str) -> InvalidError:
     """What to say where a bucket should have come."""
     return InvalidError(
-        f"DDP gave no bucket {expected}, {instead} "
-        "(hint: DistributedDataParallel(..., skip_all_reduce_unused_params=False))"
+        f"DDP gave no bucket {expected}, {instead} (hint: DistributedDataParallel(..., "
+        "find_unused_parameters=True) where parameters get no gradient)"
     )

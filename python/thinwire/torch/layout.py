@@ -10,11 +10,18 @@ from __future__ import annotations
 import dataclasses
 import operator
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any
 
 import torch
 
 from thinwire._core import InvalidError
+from thinwire.arguments import shown
 from thinwire.torch.reduction import NATIVE
+
+WRAPPERS = ("_orig_mod", "_checkpoint_wrapped_module")
+"""Modules that torch.compile and activation checkpointing put around another one."""
+DDP = "module."
+"""What DDP puts in front of all names."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -67,7 +74,7 @@ class Layout:
     def described(self, names: Mapping[int, str]) -> list[tuple[str, list[int], str, int]]:
         """What the core wants to know of each parameter: name, shape, dtype, bucket."""
         return [
-            (names[id(parameter)], list(parameter.shape), self.dtypes[index], index)
+            (names[id(parameter)], real_shape(parameter), self.dtypes[index], index)
             for index, bucket in enumerate(self.buckets)
             for parameter in bucket
         ]
@@ -91,6 +98,11 @@ class Layout:
             )
         arranged = tuple(tuple(by_name[name] for name in bucket) for bucket in buckets)
         return Layout(arranged, tuple(known[id(bucket[0])] for bucket in arranged))
+
+
+def real_shape(parameter: torch.Tensor) -> list[int]:
+    """The shape of a parameter's gradient in a bucket, where a complex number is a pair of real ones."""
+    return [*parameter.shape, 2] if parameter.is_complex() else list(parameter.shape)
 
 
 def dtype(gradients: torch.Tensor) -> str:
@@ -124,6 +136,53 @@ def same_model(found: Collection[int], known: Collection[int]) -> None:
             f"the buckets of this step have {len(found)} parameters, "
             f"those before had {len(known)} (hint: make a new hook for a new model)"
         )
+
+
+def plain_names(names: Iterable[str], prefix: str = "") -> dict[str, str]:
+    """The names of a model's parameters without what wrappers put into them, by the names as they are.
+
+    torch.compile and activation checkpointing add a module to the path. Without it a state that a wrapped
+    model saved can be loaded by the bare one, as with `torch.distributed.checkpoint.state_dict`. `prefix`
+    is left out where all names have it.
+    """
+    found = {
+        name: ".".join(part for part in name.split(".") if part not in WRAPPERS) for name in names
+    }
+    if all(name.startswith(prefix) for name in found.values()):
+        found = {name: bare.removeprefix(prefix) for name, bare in found.items()}
+    # Two parameters of one name would share a residual.
+    return found if len(set(found.values())) == len(found) else {name: name for name in found}
+
+
+def plain(pairs: Iterable[tuple[str, Any]]) -> dict[str, Any]:
+    """Parameters, or other things of a model, by their plain names."""
+    named = dict(pairs)
+    bare = plain_names(named)
+    return {bare[name]: each for name, each in named.items()}
+
+
+def given_names(pairs: Any) -> dict[int, str]:
+    """The plain names of parameters by their identity, from pairs as `model.named_parameters()` gives them.
+
+    # Errors
+
+    InvalidError for anything but pairs, and for two parameters of one name.
+    """
+    named: dict[str, torch.Tensor] = {}
+    for pair in pairs if isinstance(pairs, Iterable) else [pairs]:
+        # A tensor may have two rows, and so look like a pair.
+        is_pair = isinstance(pair, (tuple, list)) and len(pair) == 2
+        if not is_pair or not isinstance(pair[0], str) or not isinstance(pair[1], torch.Tensor):
+            found = [*map(shown, pair)] if is_pair else shown(pair)
+            raise InvalidError(
+                f"named_parameters has {found}, expected pairs of name and parameter "
+                "(hint: model.named_parameters())"
+            )
+        name, parameter = pair
+        if named.setdefault(name, parameter) is not parameter:
+            raise InvalidError(f"named_parameters has two parameters called {shown(name)}")
+    bare = plain_names(named, DDP)
+    return {id(parameter): bare[name] for name, parameter in named.items()}
 
 
 def names(layout: Layout, given: Mapping[int, str]) -> dict[int, str]:

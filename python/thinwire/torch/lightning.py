@@ -14,7 +14,8 @@ from typing import Any
 
 from thinwire.torch import state
 from thinwire.torch.attached import Attached
-from thinwire.torch.hook import Hook
+from thinwire.torch.hook import Hook, hook
+from thinwire.torch.signature import options_of
 
 try:
     from lightning.pytorch import Callback, LightningModule, Trainer
@@ -36,9 +37,10 @@ class GradExchange(Callback):
     the hook, and InvalidError if the strategy is not DDP.
     """
 
-    def __init__(self, codec: str = "auto", **options: Any) -> None:
+    @options_of(hook)
+    def __init__(self, codec: str = "auto", group: Any = None, **options: Any) -> None:
         """Checks the arguments; ranks meet in `fit`."""
-        self._attached = Attached({"codec": codec, **options})
+        self._attached = Attached({"codec": codec, "group": group, **options})
         self._resumed: dict[str, Any] = {}
 
     @property

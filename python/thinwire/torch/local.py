@@ -3,6 +3,8 @@
 Each rank trains its own copy of the model. Every `every` steps the ranks exchange how far each has come
 from the parameters that all had in common, the pseudo-gradient, through a synchronizer with error
 feedback; an outer optimizer of PyTorch makes a step with the average, and everybody goes on from there.
+The common parameters are f32. A model in f16 or bf16 begins each round with them rounded, and progress is
+measured from the rounded ones: a round without training has a pseudo-gradient of zero.
 
     outer = thinwire.torch.DiLoCo(model, every=100)
     for batch in data:
@@ -23,10 +25,13 @@ from typing import Any
 
 import torch
 
-from thinwire._core import Group, InvalidError, Synchronizer, check
+from thinwire import arguments
+from thinwire._core import Group, InvalidError, Synchronizer
 from thinwire.torch import group as groups
 from thinwire.torch import state
+from thinwire.torch.layout import plain
 from thinwire.torch.replica import begin_alike, broadcast, every_steps, trainable
+from thinwire.torch.signature import options_of
 from thinwire.torch.state import Saved
 
 Outer = Callable[[list[torch.Tensor]], torch.optim.Optimizer]
@@ -45,7 +50,7 @@ class DiLoCo:
         outer: makes the outer optimizer of the parameters that it is given; they are f32.
         codec: how pseudo-gradients travel, as in `thinwire.torch.hook`.
         group: the ranks, as in `thinwire.torch.hook`.
-        bucket_bytes, seed, algorithm, timeout_s: as in `thinwire.torch.hook`.
+        bucket_bytes, seed, algorithm, timeout_s, heartbeat_timeout_s: as in `thinwire.torch.hook`.
     """
 
     def __init__(
@@ -59,15 +64,16 @@ class DiLoCo:
         bucket_bytes: int = 1 << 20,
         seed: int = 0,
         algorithm: str | None = None,
-        timeout_s: float = groups.TIMEOUT_S,
+        timeout_s: float | None = None,
+        heartbeat_timeout_s: float | None = None,
     ) -> None:
         """Forms the group and gives all ranks the model of rank 0."""
         options = {"bucket_bytes": bucket_bytes, "seed": seed, "algorithm": algorithm}
-        check(codec, **options)
+        arguments.options(codec=codec, **options)
         self.every = every_steps(every)
         self._model = model
         self._parameters = trainable(model)
-        self._connection = groups.of(group, timeout_s)
+        self._connection = groups.of(group, timeout_s, heartbeat_timeout_s)
         mode = type(self).__name__
         begin_alike(self._connection.group, model, mode=mode, every=every, codec=codec, **options)
         self._common = {
@@ -129,24 +135,36 @@ class DiLoCo:
         InvalidError, before anything has changed, if it is of other ranks or of another model.
         """
         saved = state.for_rank(self._connection.group, entries)
-        if entries["common"].keys() != self._common.keys():
-            names = entries["common"].keys() ^ self._common.keys()
-            raise InvalidError(
-                f"the state is of another model: {min(names)} is in one of them only"
-            )
+        common = self._expect(entries)
         if self._sync is not None and saved is not None:
             state.write(self._sync, saved.plan, saved.tensors)
         for name, value in self._common.items():
-            value.copy_(entries["common"][name])
+            value.copy_(common[name])
         self._outer.load_state_dict(*entries["outer"])
         self._steps = entries["steps"]
+
+    def _expect(self, entries: dict[str, Any]) -> dict[str, torch.Tensor]:
+        """The common parameters in a state, by plain name; refuses those of another model."""
+        for name in ("steps", "common", "outer"):
+            if name not in entries:
+                raise InvalidError(f"the state has no {name}, expected what state_dict gave")
+        common = plain(entries["common"].items())
+        for name in sorted(common.keys() ^ self._common.keys()):
+            raise InvalidError(f"the state is of another model: {name} is in one of them only")
+        for name, value in self._common.items():
+            if common[name].shape != value.shape:
+                found, expected = list(common[name].shape), list(value.shape)
+                raise InvalidError(f"the state has {name} of shape {found}, the model {expected}")
+        return common
 
     @torch.no_grad()
     def _exchange(self) -> bool:
         """Averages how far all ranks have come, into the gradients of the outer optimizer."""
         for name, value in self._parameters.items():
             common = self._common[name]
-            common.grad = common - value.detach().cpu()
+            # What the model was given: otherwise rounding would count as progress, in every round.
+            given = common.to(value.dtype).float()
+            common.grad = given - value.detach().cpu().float()
         gradients = [common.grad for common in self._common.values()]
         if self._sync is None:
             return all(bool(gradient.isfinite().all()) for gradient in gradients)
@@ -167,6 +185,7 @@ class LocalSGD(DiLoCo):
     Arguments and methods are those of DiLoCo, the outer optimizer excepted.
     """
 
+    @options_of(DiLoCo.__init__, ("outer",))
     def __init__(
         self,
         model: torch.nn.Module,

@@ -11,7 +11,9 @@ Stochastic Gradient Descent", here with partners that wait for each other).
     gossip.agree()
 
 Law: a round does not change the mean of all ranks' parameters; with codec "none", partners are
-bit-identical after it.
+bit-identical after it. For a model in f16 or bf16 the law is that of f32: each rank keeps what rounding
+to the model's dtype has taken from its parameters, and adds it in the next round. Rounding alone would
+lose the progress of one rank wherever it is less than a step of the dtype.
 """
 
 from __future__ import annotations
@@ -21,11 +23,12 @@ from typing import Any
 
 import torch
 
+from thinwire import arguments
 from thinwire._core import InvalidError
 from thinwire.torch import group as groups
 from thinwire.torch.replica import Pending, begin_alike, every_steps, trainable
 
-CODECS = {"none": None, "f16": torch.float16, "bf16": torch.bfloat16}
+CODECS = {"none": torch.float32, "f16": torch.float16, "bf16": torch.bfloat16}
 
 
 class PairAveraging:
@@ -37,10 +40,10 @@ class PairAveraging:
     Args:
         model: the model that the optimizer trains; its parameters f32, f16 or bf16.
         every: steps between two rounds.
-        codec: how parameters travel: "none", "f16" or "bf16".
+        codec: how parameters travel: "none" (f32), "f16" or "bf16".
         seed: of the drawing of partners; the same on all ranks.
         group: the ranks, as in `thinwire.torch.hook`.
-        timeout_s: how long a rank waits for its partner, in seconds.
+        timeout_s, heartbeat_timeout_s: as in `thinwire.torch.hook`.
     """
 
     def __init__(
@@ -51,9 +54,12 @@ class PairAveraging:
         seed: int = 0,
         group: Any = None,
         *,
-        timeout_s: float = groups.TIMEOUT_S,
+        timeout_s: float | None = None,
+        heartbeat_timeout_s: float | None = None,
     ) -> None:
         """Forms the group and gives all ranks the model of rank 0."""
+        arguments.text("codec", codec)
+        arguments.integer("seed", seed)
         if codec not in CODECS:
             raise InvalidError(
                 f"codec is {codec}, expected one of {', '.join(CODECS)} between pairs"
@@ -63,7 +69,8 @@ class PairAveraging:
         self._codec = codec
         self._seed = seed
         self._steps = 0
-        self._connection = groups.of(group, timeout_s)
+        self._rest: torch.Tensor | None = None
+        self._connection = groups.of(group, timeout_s, heartbeat_timeout_s)
         options = {"mode": "PairAveraging", "every": every, "codec": codec, "seed": seed}
         begin_alike(self._connection.group, model, **options)
 
@@ -80,47 +87,85 @@ class PairAveraging:
 
     def agree(self) -> None:
         """Gives all ranks the mean of all ranks' parameters; a collective call, for the end of training."""
-        mine = self._flat(torch.float32)
+        mine = self._exact()
         self._connection.group.all_reduce(mine.data_ptr(), mine.numel(), "f32", average=True)
         self._write(mine)
 
     def state_dict(self) -> dict[str, Any]:
-        """The number of steps: with the seed, all that decides who meets whom."""
-        return {"steps": self._steps}
+        """The number of steps, which with the seed decides who meets whom, and what rounding has taken
+        from this rank's parameters.
+
+        The model is not in it: each rank has one of its own.
+        """
+        rest = () if self._rest is None else (self._rest.clone(),)
+        return {"steps": self._steps, f"rank{self._connection.group.rank}": rest}
 
     def load_state_dict(self, entries: dict[str, Any]) -> None:
-        """Goes on from what `state_dict` returned."""
-        self._steps = entries["steps"]
+        """Goes on from what `state_dict` returned on this rank; from that of others without the rest.
+
+        # Errors
+
+        InvalidError, before anything has changed, if it is of another model.
+        """
+        (rest,) = entries.get(f"rank{self._connection.group.rank}") or (None,)
+        elements = sum(parameter.numel() for parameter in self._parameters)
+        if rest is not None and rest.numel() != elements:
+            raise InvalidError(
+                f"the state is of another model: of {rest.numel()} parameters, this one has {elements}"
+            )
+        self._steps, self._rest = entries["steps"], None if rest is None else rest.clone()
 
     def _meet(self, partner: int) -> None:
         """Exchanges parameters with `partner` and averages."""
-        mine = self._flat(CODECS[self._codec] or self._own_dtype())
+        exact = self._exact()
+        mine = self._encoded(exact)
         theirs = torch.empty_like(mine)
         size, group, sent = mine.numel() * mine.element_size(), self._connection.group, Pending()
         group.send(mine.data_ptr(), size, partner, done=sent.done)
         group.recv(theirs.data_ptr(), size, partner)
         sent.wait()
         if self._codec == "none":
-            self._write((mine.float() + theirs.float()) / 2)
+            self._write((exact + theirs) / 2)
         else:
-            self._write(self._flat(torch.float32) + (theirs.float() - mine.float()) / 2)
+            self._write(exact + (theirs.float() / 2 - mine.float() / 2))
 
-    def _own_dtype(self) -> torch.dtype:
-        """The dtype in which all parameters travel without loss."""
-        dtypes = {parameter.dtype for parameter in self._parameters}
-        return dtypes.pop() if len(dtypes) == 1 else torch.float32
+    def _encoded(self, exact: torch.Tensor) -> torch.Tensor:
+        """Parameters as they travel.
+
+        # Errors
+
+        InvalidError, and the partner fails too, for a parameter beyond the range of the codec.
+        """
+        mine = exact.to(CODECS[self._codec])
+        beyond = exact[exact.isfinite() & ~mine.isfinite()]
+        if beyond.numel():
+            error = InvalidError(
+                f"a parameter is {beyond[0].item():.6g}, codec {self._codec} holds numbers up to "
+                f'{torch.finfo(mine.dtype).max:.6g} (hint: codec="none")'
+            )
+            self._connection.group.abort(str(error))
+            raise error
+        return mine
+
+    def _exact(self) -> torch.Tensor:
+        """All parameters as they would be without rounding to their dtypes."""
+        flat = self._flat()
+        return flat if self._rest is None else flat + self._rest
 
     @torch.no_grad()
-    def _flat(self, dtype: torch.dtype) -> torch.Tensor:
-        """All parameters, one after the other, in host memory."""
-        return torch.cat([each.detach().reshape(-1).cpu().to(dtype) for each in self._parameters])
+    def _flat(self) -> torch.Tensor:
+        """All parameters, one after the other, as f32 in host memory."""
+        return torch.cat([each.detach().reshape(-1).cpu().float() for each in self._parameters])
 
     @torch.no_grad()
     def _write(self, flat: torch.Tensor) -> None:
-        """Takes the parameters from `flat`."""
+        """Takes the parameters from `flat`, and keeps what rounding takes from them."""
         sizes = [parameter.numel() for parameter in self._parameters]
         for parameter, values in zip(self._parameters, flat.split(sizes)):
             parameter.copy_(values.view(parameter.shape))
+        if any(parameter.dtype != torch.float32 for parameter in self._parameters):
+            rest = flat - self._flat()
+            self._rest = torch.where(rest.isfinite(), rest, 0.0)
 
 
 def partners(world: int, seed: int, drawing: int) -> list[int | None]:

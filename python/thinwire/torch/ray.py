@@ -15,6 +15,8 @@ from typing import Any
 import torch
 
 from thinwire.torch.attached import Attached
+from thinwire.torch.hook import hook
+from thinwire.torch.signature import options_of
 
 try:
     import ray.train
@@ -24,7 +26,10 @@ except ImportError as error:
     ) from None
 
 
-def attach(model: torch.nn.Module, codec: str = "auto", **options: Any) -> Attached:
+@options_of(hook)
+def attach(
+    model: torch.nn.Module, codec: str = "auto", group: Any = None, **options: Any
+) -> Attached:
     """Lets Thinwire average the gradients of `model`, which `prepare_model` has returned.
 
     Every worker calls it. `codec` and `options` are those of `thinwire.torch.hook`. If Ray has restarted
@@ -36,7 +41,7 @@ def attach(model: torch.nn.Module, codec: str = "auto", **options: Any) -> Attac
     InvalidError for an unknown codec or algorithm, a factor out of range, a model that is not in DDP, or
     a checkpoint of another model.
     """
-    attached = Attached({"codec": codec, **options})
+    attached = Attached({"codec": codec, "group": group, **options})
     attached.follow(model)
     checkpoint = ray.train.get_checkpoint()
     if checkpoint is not None:

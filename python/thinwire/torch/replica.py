@@ -14,17 +14,20 @@ import torch
 
 from thinwire._core import Group, InvalidError
 from thinwire.agreement import agree
+from thinwire.arguments import whole
+from thinwire.torch.layout import plain
 from thinwire.torch.reduction import NATIVE
 
 
 def trainable(model: torch.nn.Module) -> dict[str, torch.Tensor]:
-    """The parameters that training changes, by name.
+    """The parameters that training changes, by plain name.
 
     # Errors
 
     InvalidError if there are none, or one is of a dtype that the core does not know.
     """
-    found = {name: value for name, value in model.named_parameters() if value.requires_grad}
+    named = plain(model.named_parameters())
+    found = {name: value for name, value in named.items() if value.requires_grad}
     for name, value in found.items():
         if value.dtype not in NATIVE:
             known = ", ".join(str(dtype) for dtype in NATIVE)
@@ -36,9 +39,7 @@ def trainable(model: torch.nn.Module) -> dict[str, torch.Tensor]:
 
 def every_steps(every: int) -> int:
     """Checks how many steps lie between two rounds."""
-    if every < 1:
-        raise InvalidError(f"every is {every}, expected at least 1")
-    return every
+    return whole("every is", every, 1)
 
 
 @torch.no_grad()
@@ -58,8 +59,8 @@ def begin_alike(group: Group, model: torch.nn.Module, **options: Any) -> None:
 
     InvalidError on all ranks, before anything has changed, if models or `options` differ between ranks.
     """
-    tensors = [*model.named_parameters(), *model.named_buffers()]
-    described = [f"{name} {value.dtype} {list(value.shape)}" for name, value in tensors]
+    tensors = plain([*model.named_parameters(), *model.named_buffers()])
+    described = [f"{name} {value.dtype} {list(value.shape)}" for name, value in tensors.items()]
     agree([*(f"{name} {value}" for name, value in options.items()), *described], group)
     broadcast(group, [*model.parameters(), *model.buffers()])
 

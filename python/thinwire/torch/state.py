@@ -20,6 +20,7 @@ import torch
 
 from thinwire._core import Group, InvalidError, Synchronizer, reshard
 from thinwire.torch import exchange
+from thinwire.torch.layout import DDP, plain_names
 
 Tensors = dict[str, torch.Tensor]
 
@@ -147,7 +148,23 @@ def parsed(name: str, entry: tuple[Any, ...]) -> tuple[Saved, int]:
         found = ", ".join(type(part).__name__ for part in entry)
         raise InvalidError(f"the state of {name} is ({found}), expected what state_dict gave")
     *parts, world = entry
-    return Saved(*parts), world
+    return renamed(Saved(*parts)), world
+
+
+def renamed(saved: Saved) -> Saved:
+    """A state by plain names: a compiled model's, or one of an earlier version, has others."""
+    bare = plain_names([name for bucket in saved.buckets for name in bucket], DDP)
+
+    def buckets(given: list[list[str]]) -> list[list[str]]:
+        return [[bare.get(name, name) for name in bucket] for bucket in given]
+
+    def key(name: str) -> str:
+        kind, _, parameter = name.partition(".")
+        return f"{kind}.{bare[parameter]}" if parameter in bare else name
+
+    tensors = {key(name): values for name, values in saved.tensors.items()}
+    following = None if saved.following is None else buckets(saved.following)
+    return Saved(saved.plan, tensors, buckets(saved.buckets), following)
 
 
 def worlds(entries: Mapping[str, Any]) -> set[int]:

@@ -21,13 +21,15 @@ Future = torch.futures.Future
 class Step:
     """The buckets of one step so far. It is complete with its last bucket, and over with the averages."""
 
-    def __init__(self) -> None:
-        """No bucket yet."""
+    def __init__(self, weight: float = 1.0) -> None:
+        """No bucket yet. Gradients are multiplied by `weight` before they leave."""
+        self.weight = weight
         self.flats: list[Flat] = []
         self.given: list[bool] = []
         self.complete = False
         self.over = threading.Event()
         self.error: BaseException | None = None
+        self.averaged = True
         self._buffers: list[torch.Tensor] = []
         self._futures: list[Future[torch.Tensor]] = []
         self._stagings: list[Staging] = []

@@ -14,6 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from thinwire.torch.attached import Attached
+from thinwire.torch.hook import hook
+from thinwire.torch.signature import options_of
 
 try:
     from transformers import Trainer, TrainerCallback
@@ -25,7 +27,8 @@ except ImportError as error:
     ) from None
 
 
-def attach(trainer: Trainer, codec: str = "auto", **options: Any) -> Attached:
+@options_of(hook)
+def attach(trainer: Trainer, codec: str = "auto", group: Any = None, **options: Any) -> Attached:
     """Lets Thinwire average the gradients of `trainer`; every rank calls it before `train`.
 
     `codec` and `options` are those of `thinwire.torch.hook`. With one process nothing changes. The
@@ -36,7 +39,7 @@ def attach(trainer: Trainer, codec: str = "auto", **options: Any) -> Attached:
     InvalidError for an unknown codec or algorithm, or a factor out of range; from `train`, the errors of
     the hook, and InvalidError if the trainer uses FSDP or DeepSpeed.
     """
-    attached = Attached({"codec": codec, **options})
+    attached = Attached({"codec": codec, "group": group, **options})
     trainer.add_callback(Callback(trainer, attached))
     return attached
 

@@ -369,7 +369,7 @@ impl<'a> Session<'a> {
             return Ok(());
         };
         // Of ranks that train against servers, the first one saves what it has pulled.
-        let world = self.engine.machine.sync().world();
+        let world = self.engine.machine.world();
         if world.size() < self.world.size() && self.world.rank() != Rank(0) {
             return Ok(());
         }

@@ -11,7 +11,7 @@ use thinwire_wire::random::Key;
 
 use super::{Address, Run};
 use crate::Buffer;
-use crate::error::Error;
+use crate::error::{CALLS, Error, is_call};
 use crate::pool::Pool;
 use crate::program::{Home, Program};
 
@@ -68,6 +68,8 @@ impl<V: Buffer> Run<V> {
         let Address { step, tensor, seed, .. } = self.address;
         // Where nothing is drawn, a range may lie before the origin.
         let start = start.wrapping_sub(self.program.origin);
+        // The number of a call finds its messages; its seed alone says what is drawn.
+        let step = if is_call(step) { CALLS | seed } else { step };
         let seed = seed ^ (start as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15);
         let key = Key { seed, step, tensor };
         if self.program.codec().shares_randomness() {

@@ -3,7 +3,7 @@
 use std::io;
 use std::net::{SocketAddr, TcpListener};
 
-use crate::{Error, Kind};
+use crate::{Error, Kind, forks};
 
 /// Connections that the operating system keeps until they are accepted.
 const BACKLOG: i32 = 1024;
@@ -14,6 +14,7 @@ const BACKLOG: i32 = 1024;
 /// [`Kind::AddressInUse`], or what else the operating system has against it.
 pub fn listen(address: SocketAddr) -> Result<TcpListener, Error> {
     let bound = TcpListener::bind(address).and_then(|listener| {
+        forks::record(&listener);
         listener.set_nonblocking(true)?;
         // Once more, for a longer queue.
         rustix::net::listen(&listener, BACKLOG)?;

@@ -1,11 +1,19 @@
-//! A way to end a meeting of ranks early.
+//! Ways to end a meeting of ranks early.
 
+use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use thinwire_wire::Rank;
+
+use crate::Error;
+
 /// Longest time in which a cancelled [`super::connect`] ends, unless its store does not answer.
 pub(super) const CANCEL_EVERY: Duration = Duration::from_millis(40);
+
+/// Longest time between two looks of a [`Watch`].
+pub(super) const WATCH_EVERY: Duration = Duration::from_millis(250);
 
 /// Handle that ends [`super::connect`] from another thread; clones share it, and it stays cancelled.
 #[derive(Clone, Debug, Default)]
@@ -25,5 +33,36 @@ impl Cancel {
     /// Returns whether it was used.
     pub fn is_cancelled(&self) -> bool {
         self.0.load(Ordering::Acquire)
+    }
+}
+
+type Look = dyn Fn(&[Rank]) -> Result<(), Error> + Send + Sync;
+
+/// Knowledge about the awaited ranks that [`super::connect`] consults while it waits for them.
+///
+/// Ranks that are connected already may learn over those connections that one of them is gone, which the
+/// store of a meeting never says.
+#[derive(Clone)]
+pub struct Watch(Arc<Look>);
+
+impl Watch {
+    /// Returns a watch that calls `look` with the awaited ranks several times a second; an error that it
+    /// returns ends the wait.
+    pub fn new(look: impl Fn(&[Rank]) -> Result<(), Error> + Send + Sync + 'static) -> Watch {
+        Watch(Arc::new(look))
+    }
+
+    /// Looks for a reason not to wait for these ranks any longer.
+    ///
+    /// # Errors
+    /// That reason.
+    pub fn look(&self, awaited: &[Rank]) -> Result<(), Error> {
+        (self.0)(awaited)
+    }
+}
+
+impl fmt::Debug for Watch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Watch").finish_non_exhaustive()
     }
 }

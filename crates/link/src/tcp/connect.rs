@@ -76,7 +76,10 @@ impl Rendezvous<'_> {
         let mut look = Instant::now() + LOOK_EVERY;
         loop {
             let size = self.world.size();
-            self.options.check_cancelled(|| format!("waiting for {rank} of {size} to appear"))?;
+            // Nobody is connected yet, so that no other rank can be done with this link either.
+            let awaited: Vec<Rank> = self.world.peers().collect();
+            let doing = || format!("waiting for {rank} of {size} to appear");
+            self.options.check_awaited(&awaited, doing)?;
             let until = self.deadline.min(look).saturating_duration_since(Instant::now());
             let absent = match self.store.get(&self.key(rank), until.min(self.options.wait_max())) {
                 Ok(value) => return Ok(value),

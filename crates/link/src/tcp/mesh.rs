@@ -105,8 +105,8 @@ impl<'a> Mesh<'a> {
                 return Err(self.explain(&missing));
             }
             let size = self.world.size();
-            self.options
-                .check_cancelled(|| format!("connecting to {} of {size}", name(&missing)))?;
+            let doing = || format!("connecting to {} of {size}", name(&missing));
+            self.options.check_awaited(&missing, doing)?;
             self.poll()?;
             self.accept();
         }

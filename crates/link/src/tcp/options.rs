@@ -3,8 +3,10 @@
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
 use std::time::Duration;
 
+use thinwire_wire::Rank;
+
 use crate::error::refuse_if;
-use crate::tcp::cancel::{CANCEL_EVERY, Cancel};
+use crate::tcp::cancel::{CANCEL_EVERY, Cancel, WATCH_EVERY, Watch};
 use crate::{Bandwidth, Error, Kind, Token};
 
 /// The most data connections between two ranks.
@@ -47,6 +49,8 @@ pub struct Options {
     pub timeout: Duration,
     /// Handle that ends the search for the other ranks early.
     pub cancel: Option<Cancel>,
+    /// Knowledge about the other ranks that ends the search for them early.
+    pub watch: Option<Watch>,
 }
 
 impl Options {
@@ -62,21 +66,32 @@ impl Options {
             heartbeat_timeout: Some(Duration::from_secs(10)),
             timeout: Duration::from_secs(60),
             cancel: None,
+            watch: None,
         }
     }
 
-    /// Returns the longest time to wait without a look at the cancel handle.
+    /// Returns the longest time to wait without a look at the cancel handle and the watch.
     pub(super) fn wait_max(&self) -> Duration {
-        self.cancel.as_ref().map_or(Duration::MAX, |_| CANCEL_EVERY)
+        match (&self.cancel, &self.watch) {
+            (Some(_), _) => CANCEL_EVERY,
+            (None, Some(_)) => WATCH_EVERY,
+            (None, None) => Duration::MAX,
+        }
     }
 
-    /// Ends what `doing` tells, if somebody has cancelled it.
+    /// Ends the wait for some ranks, which `doing` describes, if somebody has cancelled it or the watch
+    /// knows that they do not come.
     ///
     /// # Errors
-    /// [`Kind::Cancelled`].
-    pub(super) fn check_cancelled(&self, doing: impl FnOnce() -> String) -> Result<(), Error> {
+    /// [`Kind::Cancelled`], or the error of the watch.
+    pub(super) fn check_awaited(
+        &self,
+        awaited: &[Rank],
+        doing: impl FnOnce() -> String,
+    ) -> Result<(), Error> {
         let cancelled = self.cancel.as_ref().is_some_and(Cancel::is_cancelled);
-        refuse_if(cancelled, Kind::Cancelled, || format!("cancelled while {}", doing()))
+        refuse_if(cancelled, Kind::Cancelled, || format!("cancelled while {}", doing()))?;
+        self.watch.as_ref().map_or(Ok(()), |watch| watch.look(awaited))
     }
 
     pub(super) fn check(&self) -> Result<(), Error> {

@@ -8,27 +8,49 @@ use crate::{Error, Parameter};
 
 const RESIDUAL: &str = "residual";
 
+/// Prefixes of what has as many elements as the parameter.
+const BY_ELEMENT: [&str; 4] = [RESIDUAL, SHIFT, MEAN, MOMENTUM];
+
+/// Everything that is kept of a member of a bucket from step to step: values by prefix of their name.
+pub(super) type Kept = Vec<(&'static str, Vec<f32>)>;
+
 impl BucketState {
     /// Adds the state of the bucket to `tensors`.
     pub(crate) fn save(&self, parameters: &[Parameter], tensors: &mut Tensors) {
-        for (member, (parameter, range)) in self.bucket.members.iter().enumerate() {
+        for (member, (parameter, _)) in self.bucket.members.iter().enumerate() {
             let Parameter { name, shape, .. } = &parameters[*parameter];
-            let mut save = |prefix: &str, values| {
-                tensors.insert(format!("{prefix}.{name}"), (shape.clone(), values));
-            };
-            if !self.residual.is_empty() {
-                save(RESIDUAL, self.residual[range.clone()].to_vec());
+            for (prefix, values) in self.kept(member) {
+                let is_by_element = BY_ELEMENT.contains(&prefix);
+                let shape = if is_by_element { shape.clone() } else { vec![values.len()] };
+                tensors.insert(format!("{prefix}.{name}"), (shape, values));
             }
-            for (prefix, values) in self.memory.save(range) {
-                save(prefix, values);
+        }
+    }
+
+    /// Returns all that is kept of a member of the bucket from step to step, by prefix of its name.
+    pub(super) fn kept(&self, member: usize) -> Kept {
+        let range = &self.bucket.members[member].1;
+        let mut kept = self.memory.save(range);
+        let momentum = self.velocity.as_ref().map_or(&[][..], Velocity::kept);
+        for (prefix, values) in [(RESIDUAL, &self.residual[..]), (MOMENTUM, momentum)] {
+            if !values.is_empty() {
+                kept.push((prefix, values[range.clone()].to_vec()));
             }
-            let momentum = self.velocity.as_ref().map_or(&[][..], Velocity::kept);
-            if !momentum.is_empty() {
-                save(MOMENTUM, momentum[range.clone()].to_vec());
-            }
-            let state = self.exchange.as_ref().and_then(|exchange| exchange.state(member));
-            if let Some((prefix, state)) = state {
-                tensors.insert(format!("{prefix}.{name}"), (vec![state.len()], state));
+        }
+        kept.extend(self.exchange.as_ref().and_then(|exchange| exchange.state(member)));
+        kept
+    }
+
+    /// Brings a member of the bucket back to what [`BucketState::kept`] returned of it.
+    pub(super) fn restore(&mut self, member: usize, kept: &Kept) {
+        let range = self.bucket.members[member].1.clone();
+        for (prefix, values) in kept {
+            if let Some(place) = self.place(prefix) {
+                place[range.clone()].copy_from_slice(values);
+            } else if let Some(exchange) = &mut self.exchange
+                && !BY_ELEMENT.contains(prefix)
+            {
+                exchange.load(member, values);
             }
         }
     }
@@ -55,7 +77,7 @@ impl BucketState {
         let members = self.bucket.members.clone();
         for (member, (parameter, range)) in members.into_iter().enumerate() {
             let name = &parameters[parameter].name;
-            for prefix in [RESIDUAL, SHIFT, MEAN, MOMENTUM] {
+            for prefix in BY_ELEMENT {
                 let Some((_, values)) = tensors.get(&format!("{prefix}.{name}")) else { continue };
                 if values.len() != range.len() {
                     return Err(misfit(prefix, name, values.len(), range.len()));

@@ -13,6 +13,7 @@ use thinwire_schedule::Summation;
 use thinwire_wire::World;
 use thinwire_wire::random::Key;
 
+use crate::bucket::checkpoint::Kept;
 use crate::bucket::feedback::Memory;
 use crate::bucket::layout::Bucket;
 use crate::bucket::momentum::Velocity;
@@ -49,8 +50,17 @@ pub(crate) struct BucketState {
     pub(super) exchange: Option<Box<dyn Exchange>>,
     given: Vec<bool>,
     left: usize,
+    /// The members of which this rank has no gradient in this step.
+    absent: Vec<bool>,
+    /// What was kept of each of them before the step.
+    before: Vec<(usize, Kept)>,
     /// The bits of the largest magnitude given on this rank, above those of infinity if there is a NaN.
     largest: u32,
+    /// The first member that was given too large or not finite on this rank: its largest magnitude, and the
+    /// most that there may be.
+    excess: Option<(usize, [f64; 2])>,
+    /// Whether what has arrived last is not finite on all ranks.
+    spoilt: bool,
     /// Whether all gradients of all ranks are, once the bucket has arrived.
     arrived: Option<Finite>,
 }
@@ -90,7 +100,11 @@ impl BucketState {
             exchange: None,
             given: vec![false; bucket.members.len()],
             left: bucket.members.len(),
+            absent: vec![false; bucket.members.len()],
+            before: Vec::new(),
             largest: 0,
+            excess: None,
+            spoilt: false,
             arrived: None,
             bucket,
         }
@@ -125,7 +139,21 @@ impl BucketState {
         }
         self.given.fill(false);
         self.left = self.given.len();
-        self.largest = 0;
+        self.absent.fill(false);
+        self.before.clear();
+        (self.largest, self.excess, self.spoilt) = (0, None, false);
+    }
+
+    /// Says that this rank has no gradient of the member with these elements, whatever is packed for it.
+    pub(crate) fn mark_absent(&mut self, range: &Range<usize>) {
+        let member = self.bucket.members.iter().position(|(_, place)| place == range);
+        member.into_iter().for_each(|member| self.absent[member] = true);
+    }
+
+    /// Returns the parameters of which this rank has no gradient.
+    pub(crate) fn absent(&self) -> impl Iterator<Item = usize> {
+        let members = self.bucket.members.iter().zip(&self.absent);
+        members.filter(|(_, absent)| **absent).map(|((parameter, _), _)| *parameter)
     }
 
     /// Packs `gradient * scale`. False if it has been given before.
@@ -137,7 +165,9 @@ impl BucketState {
         self.given[member] = true;
         self.left -= 1;
         let largest = gradient.scale_into(&mut self.own_values()[range], scale);
+        self.absent[member] |= largest == 0;
         self.largest = self.largest.max(largest);
+        self.look_at(member, largest, scale);
         true
     }
 
@@ -172,6 +202,12 @@ impl BucketState {
     pub(crate) fn fill_external(&mut self, mut buffer: Box<dyn ExternalBuffer>, scale: f32) {
         assert_eq!(buffer.values().len(), self.bucket.elements, "memory of another length");
         self.largest = parameter::scale(buffer.values_mut(), scale);
+        if self.given_finite() == Finite::No {
+            for member in 0..self.bucket.members.len() {
+                let range = self.bucket.members[member].1.clone();
+                self.look_at(member, kernel::max_magnitude(&buffer.values()[range]), scale);
+            }
+        }
         self.values = Tensor::External(buffer);
         self.given.fill(true);
         self.left = 0;
@@ -189,7 +225,6 @@ impl BucketState {
 
     /// Lets the bucket set out with all that was given.
     pub(crate) fn depart(&mut self, address: Address) -> (Box<dyn Exchange>, Departure) {
-        let exchange = self.exchange.take().expect("a bucket is not on its way twice");
         let values = self.values.as_mut();
         if let Some(velocity) = &mut self.velocity {
             velocity.depart(values);
@@ -199,6 +234,9 @@ impl BucketState {
         } else if !self.residual.is_empty() {
             kernel::add(values, &self.residual);
         }
+        let absent = (0..self.absent.len()).filter(|member| self.absent[*member]);
+        self.before = absent.map(|member| (member, self.kept(member))).collect();
+        let exchange = self.exchange.take().expect("a bucket is not on its way twice");
         let residual = self.feedback.then(|| std::mem::take(&mut self.residual));
         let values = std::mem::take(&mut self.values);
         (exchange, Departure { values, residual, finite: self.given_finite(), address })
@@ -207,13 +245,74 @@ impl BucketState {
     /// Returns whether all gradients given on this rank are finite and, with feedback, not so large that sums
     /// of what was owed might overflow.
     fn given_finite(&self) -> Finite {
-        let most = if self.feedback { LARGEST_WITH_FEEDBACK } else { f32::MAX };
-        Finite::when(self.largest <= most.to_bits())
+        Finite::when(self.largest <= self.most().to_bits())
+    }
+
+    /// Returns the largest magnitude that a scaled gradient may have.
+    fn most(&self) -> f32 {
+        if self.feedback { LARGEST_WITH_FEEDBACK } else { f32::MAX }
+    }
+
+    /// Remembers the first member whose largest magnitude, given by its bits, is too large.
+    fn look_at(&mut self, member: usize, largest: u32, scale: f32) {
+        let most = self.most();
+        if largest > most.to_bits() && self.excess.is_none() {
+            let values =
+                [f32::from_bits(largest), most].map(|value| f64::from(value) / f64::from(scale));
+            self.excess = Some((member, values));
+        }
+    }
+
+    /// Returns whether this rank has given what is not finite or too large, and says in words what it knows of
+    /// a bucket that is not finite; none of one that is.
+    pub(crate) fn fault(&self, parameters: &[Parameter]) -> Option<(bool, String)> {
+        let name = |member: usize| &parameters[self.bucket.members[member].0].name;
+        let codec = &self.record.codec;
+        match self.excess {
+            _ if !self.spoilt => None,
+            Some((member, [found, most])) if found.is_finite() => Some((
+                true,
+                format!(
+                    "the gradient of {} reaches {found:.3e}, codec {codec} takes at most {most:.3e}",
+                    name(member)
+                ),
+            )),
+            Some((member, _)) => {
+                Some((true, format!("the gradient of {} is not finite on this rank", name(member))))
+            }
+            None => Some((false, self.fault_elsewhere(parameters))),
+        }
+    }
+
+    /// Says in words what may be wrong with a bucket where this rank's gradients are in order.
+    fn fault_elsewhere(&self, parameters: &[Parameter]) -> String {
+        let codec = &self.record.codec;
+        let is_spoilt = |range: &Range<usize>| {
+            // With feedback the values are no sums.
+            let sums = if self.feedback { None } else { self.values.as_ref().get(range.clone()) };
+            sums.is_some_and(|sums| !kernel::is_finite(sums))
+        };
+        match self.bucket.members.iter().find(|(_, range)| is_spoilt(range)) {
+            Some((parameter, _)) => {
+                let name = &parameters[*parameter].name;
+                format!(
+                    "the average of {name} is not finite with codec {codec} of {} gradients",
+                    self.bucket.dtype
+                )
+            }
+            None => {
+                let name = self.bucket.name(parameters);
+                format!(
+                    "a gradient of {name} is not finite on another rank, or too large for codec {codec}"
+                )
+            }
+        }
     }
 
     /// Takes back the exchange of a bucket that has arrived.
     pub(crate) fn arrive(&mut self, exchange: Box<dyn Exchange>, finite: Finite) {
         (self.exchange, self.arrived) = (Some(exchange), Some(finite));
+        self.spoilt = finite == Finite::No;
     }
 
     /// Takes back the exchange of a bucket that was lost on its way, to be committed as skipped.
@@ -240,8 +339,9 @@ impl BucketState {
         self.arrived != Some(Finite::No)
     }
 
-    /// Ends the step of a bucket that has arrived: keeps the result and the new residual, or neither.
-    pub(crate) fn commit(&mut self, outcome: Outcome) -> Result<(), Error> {
+    /// Ends the step of a bucket that has arrived: keeps the result and the new residual, or neither. Of the
+    /// parameters that are `absent` on all ranks, by their numbers, it keeps what was.
+    pub(crate) fn commit(&mut self, outcome: Outcome, absent: &[bool]) -> Result<(), Error> {
         if self.arrived.take().is_none() {
             return Ok(());
         }
@@ -253,8 +353,23 @@ impl BucketState {
         }
         if outcome == Outcome::Averaged {
             self.remember();
+            self.undo(absent);
         }
         Ok(())
+    }
+
+    /// Takes the step back for parameters that no rank has a gradient of.
+    fn undo(&mut self, absent: &[bool]) {
+        for (member, before) in std::mem::take(&mut self.before) {
+            let (parameter, range) = self.bucket.members[member].clone();
+            if absent.get(parameter) == Some(&true) {
+                // The framework's own memory has what it had.
+                if let Tensor::Owned(values) = &mut self.values {
+                    values[range].fill(0.0);
+                }
+                self.restore(member, &before);
+            }
+        }
     }
 
     /// Brings feedback and momentum to where they are after a step that was kept.

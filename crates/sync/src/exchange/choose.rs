@@ -31,6 +31,11 @@ pub(crate) fn leaves_residual(choice: &Choice) -> bool {
     }
 }
 
+/// Whether an exchange by a codec keeps something from step to step: a residual, factors, scales.
+pub(crate) fn keeps(choice: &Choice) -> bool {
+    leaves_residual(choice) || matches!(choice, Choice::Integers(_))
+}
+
 /// Refuses integers of so many ranks that their sum might overflow.
 pub(crate) fn check_world(choice: &Choice, world: World) -> Result<(), String> {
     match choice {

@@ -41,6 +41,7 @@ impl Synchronizer {
         self.buckets = self.states(&parameters, buckets)?;
         (self.parameters, self.places) = (parameters, places);
         (self.plan, self.first) = (Plan::default(), None);
+        self.prepare_absence();
         let plan = match fixed {
             Some(choice) => self.fixed_plan(&choice, self.step),
             None => self.first_plan()?,

@@ -35,11 +35,12 @@ impl Synchronizer {
     /// # Errors
     /// If what peers sent is no encoding.
     pub fn keep_lost(&mut self) -> Result<(), Error> {
-        if self.underway > 0 || !self.buckets.iter().all(BucketState::has_arrived) {
+        let arrived = self.buckets.iter().all(BucketState::has_arrived);
+        if self.underway > 0 || !arrived || !self.absence.is_settled() {
             return Ok(());
         }
         self.warm_up.count();
-        self.buckets.iter_mut().try_for_each(|bucket| bucket.commit(Outcome::Averaged))
+        self.commit_buckets(Outcome::Averaged)
     }
 
     /// Returns what this rank alone owes, residuals and momenta, as bytes for [`Synchronizer::take_on`].
@@ -110,7 +111,7 @@ impl Synchronizer {
     /// # Errors
     /// If what peers sent is no encoding.
     pub fn take_back(&mut self) -> Result<(), Error> {
-        if self.underway > 0 {
+        if self.underway > 0 || self.absence.is_underway() {
             // Between steps others may still wait for a message, and are left in good order.
             self.stop().stop("the group is formed anew");
         }
@@ -118,6 +119,7 @@ impl Synchronizer {
             // Each of them says again what has failed.
             let _ = self.receive();
         }
-        self.buckets.iter_mut().try_for_each(|bucket| bucket.commit(Outcome::Skipped))
+        let _ = self.absence.wait();
+        self.commit_buckets(Outcome::Skipped)
     }
 }

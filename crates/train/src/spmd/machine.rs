@@ -14,7 +14,7 @@ use thinwire_collective::Group;
 use thinwire_model::{Array, Declaration, Part, TensorId, Training};
 use thinwire_program::{Assignment, Mesh, Owner, Parameter, Plan, Program, Slot, derive, parts_of};
 use thinwire_sync::{Channel, Synchronizer};
-use thinwire_wire::Rank;
+use thinwire_wire::{Rank, World};
 
 use super::inputs::Inputs;
 use super::invalid;
@@ -239,6 +239,11 @@ impl<'a> Machine<'a> {
     /// goes on under any other such training, with any number of ranks.
     pub fn exchanges_whole(&self) -> bool {
         self.exchange.is_whole
+    }
+
+    /// This rank among all that exchange anything with it; under pipeline stages, the synchroniser has fewer.
+    pub fn world(&self) -> World {
+        self.slots.wires.world()
     }
 
     /// The synchroniser of this rank's gradients.

@@ -98,6 +98,11 @@ impl Wires {
         Wires { channel, tally: Tally::default(), counts: true }
     }
 
+    /// This rank among those of the channel.
+    pub fn world(&self) -> World {
+        self.channel.world()
+    }
+
     /// Starts an exchange; what is owed after it comes by the second ticket.
     pub fn start(&self, values: Vec<f32>, exchange: Exchange) -> (Ticket, Ticket) {
         self.counted(values, exchange, self.tally())

@@ -12,7 +12,8 @@ import mindspore as ms
 import numpy as np
 from mindspore import nn
 
-from thinwire._core import Epoch, InvalidError, Membership, __version__, check, measure_codecs
+from thinwire import arguments
+from thinwire._core import Epoch, InvalidError, Membership, __version__, measure_codecs
 from thinwire.elastic.hand_over import from_holders, from_oldest
 from thinwire.elastic.job import Job
 from thinwire.elastic.members import Members, refuse_agent
@@ -70,7 +71,9 @@ class Elastic(Job):
     ) -> None:
         """Joins the job; returns in the first epoch, with the job's state."""
         options = {"codec": codec, "warmup_steps": 0, **options}
-        check(**options)
+        arguments.options(**options)
+        arguments.job(coordinator, token, timeout_s)
+        arguments.whole("batch is", batch, 1)
         refuse_agent(os.environ)
         require_cpu()
         self._state = state.State(network, optimizer)

@@ -15,6 +15,7 @@ from thinwire.elastic import exchange
 from thinwire.elastic.exchange import Described
 from thinwire.torch import state
 from thinwire.torch.layout import Flat, dtype
+from thinwire.torch.marks import Marks
 from thinwire.torch.reduction import NATIVE
 
 Done = Callable[[BaseException | None, bool], None]
@@ -33,6 +34,8 @@ class Exchange(exchange.Exchange):
         found = [(name, each) for name, each in parameters if each.requires_grad][::-1]
         self._numbers = {id(each): number for number, (_, each) in enumerate(found)}
         super().__init__(described(found), options, wants_end)
+        self._marks = Marks()
+        self._marks.watch(each for _, each in found)
 
     def give(self, index: int, flat: Flat) -> bool:
         """Takes bucket `index` of a step, in order."""
@@ -51,6 +54,7 @@ class Exchange(exchange.Exchange):
                 blank(flats)
             done(error, averaged)
 
+        self._marks.clear()
         targets = [self.flag]
         for flat in flats:
             targets += self._places(flat)
@@ -80,7 +84,9 @@ class Exchange(exchange.Exchange):
     def _give(self, index: int, flat: Flat) -> None:
         if index == 0:
             self.begin()
-        for place in self._places(flat):
+        places = self._places(flat)
+        self.sync.absent([places[place][0] for place in self._marks.without(flat.parameters)])
+        for place in places:
             self.sync.ready(*place)
 
     def _places(self, flat: Flat) -> list[tuple[int, int, int]]:

@@ -19,10 +19,12 @@ import torch
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import Dataset
 
-from thinwire._core import Epoch, Membership, __version__, check, measure_codecs
+from thinwire import arguments
+from thinwire._core import Epoch, Membership, __version__, measure_codecs
 from thinwire.elastic.job import Job
 from thinwire.elastic.members import Members, refuse_agent
 from thinwire.elastic.stream import Stream
+from thinwire.torch.attach import register
 from thinwire.torch.elastic import hand_over, tree
 from thinwire.torch.elastic.exchange import Exchange
 from thinwire.torch.elastic.guard import guard
@@ -30,7 +32,9 @@ from thinwire.torch.elastic.loader import Loader
 from thinwire.torch.elastic.rollback import Rollback, Stateful
 from thinwire.torch.elastic.single import Single
 from thinwire.torch.elastic.tree import Tensors
-from thinwire.torch.hook import Hook, average
+from thinwire.torch.hook import Hook, average, hook
+from thinwire.torch.layout import plain
+from thinwire.torch.signature import options_of
 
 
 class Elastic(Job):
@@ -47,13 +51,15 @@ class Elastic(Job):
         timeout_s: how long to wait for the coordinator and the other ranks, in seconds.
         members: a membership to use instead of joining a job, for tests.
         find_unused_parameters, gradient_as_bucket_view, bucket_cap_mb: as in DDP.
-        options: those of `thinwire.torch.hook` that are about codecs.
+        options: those of `thinwire.torch.hook` that are about codecs, from `bucket_bytes` to
+            `warmup_steps`.
 
     # Errors
 
     InvalidError if the process belongs to no elastic job, or its model or options are not the job's.
     """
 
+    @options_of(hook, ("group", "named_parameters", "heartbeat_timeout_s"))
     def __init__(
         self,
         model: torch.nn.Module,
@@ -72,7 +78,9 @@ class Elastic(Job):
     ) -> None:
         """Joins the job; returns in the first epoch, with the job's state."""
         options = {"codec": codec, "warmup_steps": None, **options}
-        check(**options)
+        arguments.options(**options)
+        arguments.job(coordinator, token, timeout_s)
+        arguments.whole("batch is", batch, 1)
         refuse_agent(os.environ)
         self._module = model
         self._optimizer = optimizer
@@ -82,7 +90,9 @@ class Elastic(Job):
         measure_codecs(codec, max((each.numel() for each in model.parameters()), default=0))
         about = facts(model, optimizer, {"batch": batch, **options})
         members = members or Membership(about, coordinator, token, timeout_s=timeout_s)
-        self._averager = Exchange(model.named_parameters(), options, members.wants_end)
+        self._averager = Exchange(
+            plain(model.named_parameters()).items(), options, members.wants_end
+        )
         super().__init__(batch, members, self._averager)
         self._enter()
         self.model = DistributedDataParallel(
@@ -92,7 +102,7 @@ class Elastic(Job):
             gradient_as_bucket_view=gradient_as_bucket_view,
             bucket_cap_mb=bucket_cap_mb,
         )
-        self.model.register_comm_hook(ElasticHook(self._averager), average)
+        register(self.model, ElasticHook(self._averager, options), average)
         guard(optimizer, self._may_step, self._stepped)
 
     def loader(
@@ -133,13 +143,13 @@ class Elastic(Job):
         saves it for all. The residuals of codecs are not in it."""
         rest, tensors = tree.split(self._alike())
         whole: dict[str, Any] = tree.join(rest, tensors)
-        whole.update(self._notice(), buffers=dict(self._module.named_buffers()))
+        whole.update(self._notice(), buffers=plain(self._module.named_buffers()))
         return whole
 
     def load_state_dict(self, whole: dict[str, Any]) -> None:
         """Goes on from what `state_dict` returned, between steps; all ranks call it alike."""
         self._take_over({**whole, "streams": []})
-        load_buffers(self._module, whole["buffers"])
+        load_buffers(self._module, plain(whole["buffers"].items()))
         self._members.applied(self.steps)
 
     def _remember(self) -> None:
@@ -153,7 +163,7 @@ class Elastic(Job):
 
     def _receive(self, epoch: Epoch, holders: int, said: dict[str, Any]) -> None:
         found = self._handed(epoch, holders) if holders < epoch.world else {}
-        buffers = dict(self._module.named_buffers())
+        buffers = plain(self._module.named_buffers())
         buffers = hand_over.taken(epoch, 1, hand_over.shapes(buffers), buffers)
         if epoch.rank >= holders:
             self._take_over({**found, **said})
@@ -175,7 +185,7 @@ class Elastic(Job):
     def _alike(self) -> dict[str, Any]:
         """Returns the part of the state that is equal on all holders."""
         return {
-            "model": dict(self._module.named_parameters()),
+            "model": plain(self._module.named_parameters()),
             "optimizer": self._optimizer.state_dict(),
             "codecs": self._averager.shared(),
         }
@@ -183,8 +193,9 @@ class Elastic(Job):
     @torch.no_grad()
     def _take_over(self, whole: dict[str, Any]) -> None:
         """Takes over the state of others."""
-        for name, value in self._module.named_parameters():
-            value.copy_(whole["model"][name])
+        theirs = plain(whole["model"].items())
+        for name, value in plain(self._module.named_parameters()).items():
+            value.copy_(theirs[name])
         moments, tensors = tree.split(whole["optimizer"])
         tensors = {path: each.clone() for path, each in tensors.items()}
         self._optimizer.load_state_dict(tree.join(moments, tensors))
@@ -200,23 +211,28 @@ def facts(
     """Returns what all members must have in common, as pairs of name and value."""
     parameters = [
         f"{name} {value.dtype} {list(value.shape)} {value.requires_grad}"
-        for name, value in model.named_parameters()
+        for name, value in plain(model.named_parameters()).items()
     ]
     digest = hashlib.sha256("\n".join(parameters).encode()).hexdigest()[:16]
     return [
         ("thinwire", __version__),
         ("torch", str(torch.__version__)),
-        ("model", f"{type(model).__name__} of {len(parameters)} parameters, {digest}"),
+        ("model", f"{bare(model)} of {len(parameters)} parameters, {digest}"),
         ("optimizer", type(optimizer).__name__),
         *((name, str(value)) for name, value in options.items()),
     ]
 
 
+def bare(model: torch.nn.Module) -> str:
+    """The name of a model's type, also of a compiled one."""
+    return type(getattr(model, "_orig_mod", model)).__name__
+
+
 class ElasticHook(Hook):
     """The state of DDP's hook, over the ranks of the present epoch."""
 
-    def __init__(self, exchange: Exchange) -> None:
-        super().__init__({"codec": "elastic"}, {}, None, 0.0)
+    def __init__(self, exchange: Exchange, options: dict[str, Any]) -> None:
+        super().__init__({**options, "codec": "elastic"}, {}, None, 0.0)
         self._averager = exchange  # type: ignore[assignment]
 
     def connect(self) -> Any:
@@ -227,5 +243,5 @@ class ElasticHook(Hook):
 @torch.no_grad()
 def load_buffers(model: torch.nn.Module, buffers: Tensors) -> None:
     """Replaces the buffers of a model."""
-    for name, buffer in model.named_buffers():
+    for name, buffer in plain(model.named_buffers()).items():
         buffer.copy_(buffers[name])

@@ -31,7 +31,7 @@ PR_SET_PDEATHSIG = 1
 """The option of Linux's prctl that sets the signal at a parent's death."""
 
 OURS = ("batch_size", "sampler", "batch_sampler")
-"""Arguments of a DataLoader that an elastic loader sets itself."""
+"""Arguments of a DataLoader that an elastic loader sets itself: the job deals batches over its ranks."""
 
 
 class Job(Protocol):
@@ -72,10 +72,10 @@ class Loader:
         job: Job,
         data: Dataset[Any],
         stream: Stream,
-        collate: Callable[[list[Any]], Any] | None = None,
+        collate_fn: Callable[[list[Any]], Any] | None = None,
         **options: Any,
     ) -> None:
-        """`options` are those of a DataLoader.
+        """`options` are those of a DataLoader; `collate`, an older name of `collate_fn`, is taken too.
 
         # Errors
 
@@ -86,6 +86,7 @@ class Loader:
         self._job = job
         self._cursor = Cursor(stream)
         self._turn = torch.zeros((), dtype=torch.int64).share_memory_()
+        collate = options.pop("collate", None) if collate_fn is None else collate_fn
         dealt = Dealt(data, collate or default_collate, self._turn)
         options["worker_init_fn"] = Orphan(options.get("worker_init_fn"))
         options["collate_fn"] = unchanged
@@ -228,3 +229,6 @@ def refuse(data: Any, options: dict[str, Any]) -> None:
     for name in OURS:
         if name in options:
             raise InvalidError(f"{name} is no option here: the job deals batches over its ranks")
+    # Whoever hands out batches as they come would not train on them in the order of the job's steps.
+    if not options.get("in_order", True):
+        raise InvalidError("in_order is False, expected True: batches come in the order of the job")

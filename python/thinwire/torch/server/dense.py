@@ -15,6 +15,7 @@ import torch
 
 from thinwire._core import InvalidError
 from thinwire.server.job import Gradient, ParameterServer, Rows, Table
+from thinwire.torch.layout import plain
 
 WIDTH_MAX = 1024
 """Largest number of values per row, so that a large parameter is spread over all servers."""
@@ -80,14 +81,15 @@ class Dense:
 def named(
     model: torch.nn.Module, parameters: Iterable[torch.nn.Parameter]
 ) -> dict[str, torch.nn.Parameter]:
-    """Returns the `parameters` that require a gradient, by their names in the model.
+    """Returns the `parameters` that require a gradient, by their plain names in the model.
 
     # Errors
 
     InvalidError if one does not belong to the model.
     """
+    all_named = plain(model.named_parameters())
     wanted = {id(each): each for each in parameters}
-    found = {name: each for name, each in model.named_parameters() if id(each) in wanted}
+    found = {name: each for name, each in all_named.items() if id(each) in wanted}
     strangers = wanted.keys() - {id(each) for each in found.values()}
     for stranger in strangers:
         shape = list(wanted[stranger].shape)

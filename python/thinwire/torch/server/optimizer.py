@@ -15,6 +15,7 @@ from torch.nn.parallel import DistributedDataParallel
 from thinwire._core import InvalidError, __version__
 from thinwire.server.job import ParameterServer
 from thinwire.server.stepper import Stepper
+from thinwire.torch.layout import plain
 from thinwire.torch.server.dense import Dense, named
 from thinwire.torch.server.embedding import ServerEmbedding
 
@@ -49,7 +50,7 @@ class ServerOptimizer:
         """Joins the job, and sets the dense parameters to the servers' values."""
         if isinstance(model, DistributedDataParallel):
             model = model.module
-        found = model.named_modules()
+        found = plain(model.named_modules()).items()
         self._model = model
         self._embeddings = {name: each for name, each in found if isinstance(each, ServerEmbedding)}
         rule = optimizer or server.optimizer
@@ -89,7 +90,7 @@ class ServerOptimizer:
         `NAME.weight`. The same model with `nn.Embedding` can load it. Saved as a safetensors file and given
         as `restore`, it is the checkpoint with which a job begins.
         """
-        state = dict(self._model.state_dict())
+        state = plain(self._model.state_dict().items())
         for name, each in self._embeddings.items():
             key = f"{name}.weight" if name else "weight"
             state[key] = torch.from_numpy(each.served.pull_all())

@@ -34,7 +34,7 @@ fn exchanged(worker: &Worker, ranks: &Ranks, target: Target, codec: &str) -> Vec
         worker.exchange(Job { bucket: 0, exchange, departure });
         let arrival = worker.arrival().unwrap();
         state.arrive(arrival.exchange, arrival.finite);
-        state.commit(Outcome::Averaged).unwrap();
+        state.commit(Outcome::Averaged, &[]).unwrap();
         [state.values().to_vec(), state.residual().to_vec()]
     };
     (0..4).map(step).collect()
@@ -76,7 +76,7 @@ fn scattered(worker: &Worker, codec: &str, step: u64, state: &mut BucketState) -
     let arrival = worker.arrival().unwrap();
     assert_eq!(arrival.finite, Finite::Yes, "{codec}");
     state.arrive(arrival.exchange, arrival.finite);
-    state.commit(Outcome::Averaged).unwrap();
+    state.commit(Outcome::Averaged, &[]).unwrap();
     (state.own.clone(), state.values().to_vec(), state.residual().to_vec())
 }
 

@@ -1,0 +1,67 @@
+"""The hook of a DDP model that exists: the model says over which ranks, and what its parameters are called.
+
+    model = DistributedDataParallel(model, process_group=pair)
+    hook = thinwire.torch.attach(model, codec="int8")
+
+The hook is the handle with the plan, the record, and the state for a restart.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch.nn.parallel import DistributedDataParallel
+
+from thinwire.torch import ddp
+from thinwire.torch.hook import Hook, hook
+from thinwire.torch.signature import options_of
+
+
+@options_of(hook)
+def attach(model: torch.nn.Module, codec: str = "auto", group: Any = None, **options: Any) -> Hook:
+    """Lets Thinwire average the gradients of `model` over the ranks of its own process group.
+
+    Call it once, after `DistributedDataParallel(...)` and before the first step, on every rank of the
+    model's process group. `torch.compile` may come before or after. The result is the handle with
+    `plan()`, `record()` and the state for a restart.
+
+    Args:
+        model: in DistributedDataParallel.
+        group: None for the model's process group; else a group of the same ranks, as
+            `thinwire.init(link="100mbit")`.
+        named_parameters: by default those of the model.
+        codec, options: as in `thinwire.torch.hook`, which describes them.
+
+    # Errors
+
+    InvalidError for a model that is not in DDP or has a communication hook, for options of DDP that pass
+    by a hook, and for a `group` of other ranks; and the errors of `thinwire.torch.hook`.
+    """
+    wrapped = ddp.expect_ddp(model)
+    given = of_model(wrapped, {"codec": codec, "group": group, **options})
+    made, function = hook(**given)
+    register(wrapped, made, function)
+    return made
+
+
+def of_model(model: DistributedDataParallel, options: Mapping[str, Any]) -> dict[str, Any]:
+    """Options of `hook`, with what the model says where they say nothing.
+
+    # Errors
+
+    InvalidError for a model that a hook with these options cannot follow, or that has a hook.
+    """
+    given = {"named_parameters": model.module.named_parameters(), **options}
+    if given.get("group") is None:
+        given["group"] = model.process_group
+    ddp.refuse(model, given["group"])
+    ddp.refuse_hooked(model)
+    return given
+
+
+def register(model: DistributedDataParallel, made: Hook, function: Any) -> None:
+    """Gives a model its hook."""
+    model.register_comm_hook(made, function)
+    made.follow(model)

@@ -1,0 +1,67 @@
+"""Averages that lie in the gradients of parameters until the optimizer's user takes them away.
+
+Backward adds to what lies there, and DDP hands the sum to its hook. Without momentum that is harmless: the
+average of an average is itself. Momentum correction would add the old average to the momentum once more.
+So each parameter's next backward looks whether its average is gone: None or zero.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import torch
+
+from thinwire._core import InvalidError
+
+
+class Averages:
+    """The parameters of a model whose gradients may be averages still."""
+
+    def __init__(self, refuse: Callable[[InvalidError], Any]) -> None:
+        """`refuse` raises an error on all ranks."""
+        self._refuse = refuse
+        self._nodes: dict[int, Any] = {}
+        self._there: set[int] = set()
+
+    def add(self, parameters: Iterable[torch.Tensor]) -> None:
+        """Says that these parameters get averages; each is looked at when backward next adds to it."""
+        for parameter in parameters:
+            if id(parameter) not in self._nodes:
+                self._nodes[id(parameter)] = watch(parameter, weakref.WeakMethod(self._look))
+            self._there.add(id(parameter))
+
+    def _look(self, parameter: torch.Tensor) -> None:
+        """Refuses to add to an average, once for each."""
+        if id(parameter) not in self._there:
+            return
+        self._there.remove(id(parameter))
+        if parameter.grad is not None and bool(parameter.grad.any()):
+            self._refuse(
+                InvalidError(
+                    f"backward adds to the average of the last step, in a gradient of shape "
+                    f"{list(parameter.shape)}, which momentum_correction would count twice (hint: "
+                    "zero_grad() before it, or model.no_sync() for all backward passes of a step but the "
+                    "last)"
+                )
+            )
+
+
+def watch(
+    parameter: torch.Tensor, look: Callable[[], Callable[[torch.Tensor], None] | None]
+) -> Any:
+    """Calls what `look` returns, unless it is None, before backward adds to the gradient of `parameter`.
+
+    The result, the node of autograd that adds, must be kept. A hook of the tensor itself would also be
+    called by `torch.autograd.grad`.
+    """
+    node: Any = torch.autograd.graph.get_gradient_edge(parameter).node
+
+    def before(_: Any) -> None:
+        found = look()
+        if found is not None:
+            found(node.variable)
+
+    node.register_prehook(before)
+    return node

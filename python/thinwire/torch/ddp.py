@@ -1,0 +1,156 @@
+"""A model in DDP as its hook sees it: over which ranks it averages, and what no hook can follow.
+
+DDP hands buckets to a hook and says nothing of itself, so the model is told by `attach`, or looked up at
+the first bucket.
+"""
+
+from __future__ import annotations
+
+import gc
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch.distributed.fsdp import FullyShardedDataParallel
+from torch.nn.parallel import DataParallel, DistributedDataParallel
+
+from thinwire._core import InvalidError
+
+FSDPModule: Any = getattr(torch.distributed.fsdp, "FSDPModule", ())
+PYTHON_REDUCER = (
+    "torch._dynamo.config.optimize_ddp is 'python_reducer', which gives hooks no buckets, expected "
+    "'ddp_optimizer' (hint: torch._dynamo.config.optimize_ddp = True before DistributedDataParallel)"
+)
+
+
+def unwrapped(model: Any) -> Any:
+    """The model without what torch.compile puts around it."""
+    while isinstance(model, torch.nn.Module) and hasattr(model, "_orig_mod"):
+        model = model._orig_mod
+    return model
+
+
+def expect_ddp(model: Any) -> DistributedDataParallel:
+    """The DDP model that `model` is, compiled or not.
+
+    # Errors
+
+    InvalidError for any other model, with what to do instead.
+    """
+    bare = unwrapped(model)
+    if isinstance(bare, DistributedDataParallel):
+        return bare
+    hint = "hint: model = torch.nn.parallel.DistributedDataParallel(model)"
+    if isinstance(bare, FSDPModule):
+        hint = "hint: thinwire.torch.fsdp(model) is for FSDP2"
+    elif isinstance(bare, FullyShardedDataParallel):
+        hint = "hint: FSDP2, by fully_shard, with thinwire.torch.fsdp(model)"
+    elif isinstance(bare, DataParallel):
+        hint = "hint: DistributedDataParallel, with a process for each device"
+    raise InvalidError(
+        f"the model is a {type(bare).__name__}, expected one in DistributedDataParallel ({hint})"
+    )
+
+
+def refuse(model: DistributedDataParallel, group: Any) -> None:
+    """Refuses a model whose gradients a hook over the ranks of `group` would average wrongly.
+
+    # Errors
+
+    InvalidError for other ranks than those of the model, and for options of DDP that pass by the hook.
+    """
+    delayed = len(getattr(model, "_delay_all_reduce_params", ()))
+    if delayed:
+        raise InvalidError(
+            f"delay_all_reduce_named_params has {delayed} parameter{'s' * (delayed > 1)}, which DDP "
+            "averages beside its hook, expected none (hint: leave the argument out)"
+        )
+    if getattr(model, "skip_all_reduce_unused_params", False):
+        raise InvalidError(
+            "skip_all_reduce_unused_params is True, expected False: DDP would leave out buckets "
+            "(hint: find_unused_parameters=True alone)"
+        )
+    if getattr(model, "_use_python_reducer", False):
+        raise InvalidError(PYTHON_REDUCER)
+    refuse_other_ranks(model.process_group, group)
+
+
+def refuse_other_ranks(theirs: dist.ProcessGroup, group: Any) -> None:
+    """Refuses a hook over `group` for a model over the process group `theirs`, if they are of other ranks.
+
+    Of a group that is not PyTorch's only the number of ranks is compared.
+    """
+    if group is None and dist.is_initialized():
+        group = dist.group.WORLD
+    if group is None or group is theirs:
+        return
+    model, own = ranks(theirs), ranks(group)
+    known = model is not None and own is not None
+    if model != own if known else size(theirs) != size(group):
+        raise InvalidError(
+            f"the model averages over {described(theirs)}, its hook over {described(group)} "
+            "(hint: thinwire.torch.attach(model) takes the model's process group)"
+        )
+
+
+def ranks(group: Any) -> list[int] | None:
+    """The ranks of a process group in the default one's numbers; None where PyTorch does not know them."""
+    try:
+        return sorted(dist.get_process_group_ranks(group))
+    except (KeyError, ValueError, TypeError, AttributeError):
+        return None
+
+
+def size(group: Any) -> int:
+    """The number of ranks of a group of any kind."""
+    group = getattr(group, "core", getattr(group, "group", group))
+    return int(group.size() if isinstance(group, dist.ProcessGroup) else group.world)
+
+
+def described(group: Any) -> str:
+    """A group's ranks in a message."""
+    found = ranks(group)
+    if found is None:
+        return f"{size(group)} ranks"
+    return f"ranks {', '.join(map(str, found[:8]))}" + f" … ({len(found)})" * (len(found) > 8)
+
+
+def refuse_hooked(model: DistributedDataParallel) -> None:
+    """Refuses a model that has a communication hook.
+
+    A copy of a model has the list of the original's hooks, but DDP does not register them again, so
+    the list does not count.
+    """
+    name = model._get_ddp_logging_data().get("comm_hook")
+    if name is None and any(
+        hasattr(each, "_in_backward_optimizers") for each in model.parameters()
+    ):
+        name = "of an optimizer in backward"
+    if name is None:
+        return
+    for _, state in vars(model).get("_comm_hooks", ())[-1:]:
+        name = repr(state) if type(state).__module__.startswith("thinwire.") else name
+    raise InvalidError(f"the model has a communication hook already, {name}, expected none")
+
+
+def models_of(state: Any) -> list[DistributedDataParallel]:
+    """The models that have `state` for a hook; looks through all objects, in about a tenth of a second."""
+    kinds: list[type] = [DistributedDataParallel]
+    for kind in kinds:
+        kinds += kind.__subclasses__()
+    found = (each for each in gc.get_referrers(*kinds) if isinstance(each, DistributedDataParallel))
+    return [
+        model
+        for model in found
+        if any(theirs is state for _, theirs in vars(model).get("_comm_hooks", ()))
+    ]
+
+
+def divides_by_active(model: DistributedDataParallel) -> bool:
+    """Whether sums are divided by the number of ranks that have inputs, not by that of all ranks.
+
+    So `model.join(divide_by_initial_world_size=False)` wants it, from its first model.
+    """
+    join = getattr(model, "_join_config", None)
+    by_all = getattr(model, "_divide_by_initial_world_size", True)
+    return join is not None and join.enable and join.is_first_joinable and not by_all

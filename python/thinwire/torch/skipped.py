@@ -1,0 +1,28 @@
+"""A warning where a step was skipped, and no GradScaler is there that expects it.
+
+All gradients of such a step are NaN, and an optimizer that is not told makes all weights NaN.
+"""
+
+from __future__ import annotations
+
+import gc
+import warnings
+
+import torch
+
+HINT = (
+    "the step is skipped and all gradients are NaN, so that an optimizer makes all weights NaN (hint: "
+    'torch.amp.GradScaler, clip gradients, or codec="none", or "bf16" in place of "f16")'
+)
+
+
+def warn(fault: str) -> None:
+    """Warns of a step that was skipped for this reason."""
+    if not is_scaled():
+        warnings.warn(f"{fault}: {HINT}", RuntimeWarning, stacklevel=2)
+
+
+def is_scaled() -> bool:
+    """Whether the program has a GradScaler, which skips such steps."""
+    scalers = [each for each in gc.get_objects() if issubclass(type(each), torch.amp.GradScaler)]
+    return any(scaler.is_enabled() for scaler in scalers)
