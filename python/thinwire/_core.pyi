@@ -71,9 +71,7 @@ def encode_rows(address: int, rows: int, columns: int, format: str) -> RowSource
     """Rows in a format ("f32", "f16", "int8") from values at an address, in the format's dtype, or f32 for
     "int8"."""
 
-def decode_rows(
-    rows: tuple[int, int], columns: int, format: str, out: tuple[int, int]
-) -> None:
+def decode_rows(rows: tuple[int, int], columns: int, format: str, out: tuple[int, int]) -> None:
     """Writes the f32 of encoded rows, address and bytes, to an address with room for so many rows."""
 
 def measure_codecs(codec: str, largest: int) -> None:

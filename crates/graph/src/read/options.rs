@@ -1,6 +1,7 @@
 //! Options of readers.
 
 use std::fmt;
+use std::str::FromStr;
 
 use crate::error::Error;
 
@@ -53,6 +54,18 @@ pub enum Orientation {
     In,
     /// Out-neighbours: a matrix in compressed sparse rows.
     Out,
+}
+
+impl FromStr for Orientation {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Orientation, Error> {
+        match text {
+            "in" => Ok(Orientation::In),
+            "out" => Ok(Orientation::Out),
+            _ => Err(Error::value(format!("orientation '{text}', expected in or out"))),
+        }
+    }
 }
 
 impl fmt::Display for Orientation {
