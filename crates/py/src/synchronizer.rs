@@ -376,7 +376,9 @@ impl Synchronizer {
             let found = state.and_then(|state| state::loadable(state, &inner.sync));
             let (found, facts) = match found {
                 Ok((state, step)) => (Ok((state, step)), state::facts(step)),
-                Err(failure) => (Err(thinwire_sync::Error::Invalid(failure.to_string())), Vec::new()),
+                Err(failure) => {
+                    (Err(thinwire_sync::Error::Invalid(failure.to_string())), Vec::new())
+                }
             };
             let (state, step) = inner.sync.agree_on_states(found, &facts)?;
             inner.sync.load(&state)?;

@@ -101,7 +101,10 @@ impl Synchronizer {
         }
         let auto = serde_json::to_vec(&kept.auto).expect("finite numbers and strings");
         let hashes = [kept.plan.hash(), thinwire_wire::checksum(&auto)];
-        vec![("the decisions of auto".to_owned(), format!("hash {:08x}{:08x}", hashes[0], hashes[1]))]
+        vec![(
+            "the decisions of auto".to_owned(),
+            format!("hash {:08x}{:08x}", hashes[0], hashes[1]),
+        )]
     }
 
     /// Takes up a state on this rank.

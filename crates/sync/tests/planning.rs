@@ -7,7 +7,8 @@ use serde_json::{Value, json};
 use thinwire_codec::{Bound, Choice};
 use thinwire_link::mem;
 use thinwire_sync::{
-    Alternative, Assignment, Feedback, Options, Outcome, Plan, Planning, State, Synchronizer, Verdict,
+    Alternative, Assignment, Feedback, Options, Outcome, Plan, Planning, State, Synchronizer,
+    Verdict,
 };
 use thinwire_testkit::{self as testkit, Network};
 
@@ -83,7 +84,9 @@ fn a_state_of_another_codec_or_feedback_is_refused() {
         state.plan = plan.to_string();
     }
     assert_eq!(refusal(&older, options("int4")), None);
-    assert!(refusal(&older, options("int8")).unwrap().contains("codec int4, this one has codec int8"));
+    assert!(
+        refusal(&older, options("int8")).unwrap().contains("codec int4, this one has codec int8")
+    );
     // Codecs take up what others owe where somebody asks for that.
     spawn(2, "int8", |mut sync| sync.load_tensors(&int4[sync.world().rank().index()]).unwrap());
 }
@@ -259,7 +262,10 @@ fn what_cannot_be_a_state_of_auto_is_refused_on_all_ranks() {
         ("/auto/errors", json!([[0.5]])),
         ("/auto/trials/steps", json!(-1)),
         ("/auto/trials/under_way", json!([{ "arms": [], "steps": 9, "seconds": [] }, []])),
-        ("/auto/trials/under_way", json!([{ "arms": [{ "error": 0.0, "predicted_s": 0.0 }], "steps": 9, "seconds": [[]] }, []])),
+        (
+            "/auto/trials/under_way",
+            json!([{ "arms": [{ "error": 0.0, "predicted_s": 0.0 }], "steps": 9, "seconds": [[]] }, []]),
+        ),
         ("/predicted_s", json!([])),
         ("/auto/codecs", json!(3)),
     ];

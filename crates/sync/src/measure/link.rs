@@ -88,7 +88,8 @@ impl LinkSpeed {
         let factor = |a: f64, b: f64| if a > b { a / b } else { b / a };
         let later_s = (self.latency_s - other.latency_s).abs();
         factor(self.bytes_per_s, other.bytes_per_s) >= times
-            || later_s > LATENCY_SCATTER_S * times && factor(self.latency_s, other.latency_s) >= times
+            || later_s > LATENCY_SCATTER_S * times
+                && factor(self.latency_s, other.latency_s) >= times
     }
 
     /// Whether so many ranks can have measured this.
@@ -98,7 +99,9 @@ impl LinkSpeed {
         let is_unit = |units: Units| units.ranks > 0 && ranks.is_multiple_of(units.ranks);
         let rates = rates.into_iter().flatten().chain([self.bytes_per_s, self.fan_in]);
         rates.into_iter().all(|rate| rate > 0.0)
-            && [self.latency_s, self.cpu_s_per_byte, self.cpu_s_per_message].iter().all(|s| *s >= 0.0)
+            && [self.latency_s, self.cpu_s_per_byte, self.cpu_s_per_message]
+                .iter()
+                .all(|s| *s >= 0.0)
             && units.is_none_or(is_unit)
     }
 
