@@ -300,7 +300,9 @@ def of_another_codec():
     auto, step = trained("auto")
     step()
     said["auto:int8 before"] = load(trained("auto:int8")[0], auto.state_dict())
-    outer = [thinwire.torch.DiLoCo(torch.nn.Linear(64, 64), 1, codec=each) for each in ("int4", "int8")]
+    outer = [
+        thinwire.torch.DiLoCo(torch.nn.Linear(64, 64), 1, codec=each) for each in ("int4", "int8")
+    ]
     outer[0].step()
     said["DiLoCo"] = load(outer[1], outer[0].state_dict())
     hook, step = trained("int4")
@@ -319,7 +321,9 @@ def test_a_state_of_another_codec_is_refused(ranks):
         for when in ("before", "after"):
             assert said[f"int4 {when}"] == "accepted"
             for codec in ("onebit", "auto"):
-                text = f"training with codec int4, this one has codec {codec} (hint: go on with int4"
+                text = (
+                    f"training with codec int4, this one has codec {codec} (hint: go on with int4"
+                )
                 assert text in said[f"{codec} {when}"]
             assert "feedback classic, this one has feedback ef21" in said[f"int4 ef21 {when}"]
             momentum = "momentum correction none, this one has momentum correction 0.9"
@@ -409,5 +413,7 @@ def test_a_broken_file_is_named_on_all_ranks(ranks, tmp_path):
         assert all("rank1" in each for each in missing), missing
         assert len(said) == 10
         for name, line in said.items():
-            start = f"{'' if rank else 'rank 1 says: '}cannot read the state of Thinwire in {file}: "
+            start = (
+                f"{'' if rank else 'rank 1 says: '}cannot read the state of Thinwire in {file}: "
+            )
             assert line.startswith(start) and "\n" not in line, (name, line)

@@ -120,7 +120,7 @@ class Attached:
 
 
 def entries_in(folder: Folder, rank: int, world: int) -> dict[str, Any]:
-    """What a folder has for a rank: its own entry, or those of another number of ranks; none without any."""
+    """What a folder has for a rank: its own entry, those of another number of ranks, or nothing."""
     own = file_of(folder, rank)
     entries = read(own) if own.exists() else {}
     if state.worlds(entries) == {world}:

@@ -94,9 +94,7 @@ def on_rank_0(group: Group, entries: Mapping[str, Any]) -> dict[str, Any]:
     return {name: entry for part in read for name, entry in part.items()}
 
 
-def for_ranks(
-    group: Group, entries: Mapping[str, Any], options: Mapping[str, Any]
-) -> Saved | None:
+def for_ranks(group: Group, entries: Mapping[str, Any], options: Mapping[str, Any]) -> Saved | None:
     """What state dicts say to ranks of a training with these options, each to one; a collective call.
 
     # Errors
