@@ -8,7 +8,7 @@ from another thread. After a PeerError the group is over: every later call fails
 
 from collections.abc import Callable
 from os import PathLike
-from typing import final
+from typing import Any, final
 
 __all__ = [
     "Coordinator",
@@ -68,6 +68,16 @@ def check(
 ) -> None:
     """Raises InvalidError for what a Synchronizer would refuse, before anybody is met; with `world`, the
     number of ranks, also for what it would refuse among so many."""
+
+def check_state(
+    plan: str,
+    codec: str = "none",
+    feedback: str = "classic",
+    momentum_correction: float | None = None,
+    **others: Any,
+) -> None:
+    """Raises InvalidError for the plan of a state that is none, or is of a training with another codec,
+    feedback or momentum correction; other options of `check` are ignored."""
 
 def encode_rows(address: int, rows: int, columns: int, format: str) -> RowSource:
     """Rows in a format ("f32", "f16", "int8") from values at an address, in the format's dtype, or f32 for
@@ -376,8 +386,8 @@ class Synchronizer:
     def state(self) -> tuple[str, _Tensors]:
         """The plan and all residuals and factors, as bytes of f32."""
     def load(self, plan: str, tensors: _Tensors) -> None:
-        """Goes on from a state, between steps; one of another model is refused before anything has
-        changed."""
+        """Goes on from a state, between steps and on all ranks together; one of another model, codec,
+        feedback, momentum correction or moment is refused on all ranks before anything has changed."""
     def shared_state(self) -> tuple[str, _Tensors]:
         """The part of the state that all ranks have alike."""
     def load_shared(self, plan: str, tensors: _Tensors) -> None:
