@@ -348,7 +348,7 @@ class Synchronizer:
         """Takes all gradients of a bucket, one after the other in one flat tensor."""
     def absent(self, parameters: list[int]) -> None:
         """Says that this rank has no gradients of these parameters in this step, before any is given for
-        them: zeros, or that of an earlier step. What is kept of a parameter stays as it is if no rank has one."""
+        them: zeros, or those of an earlier step. What is kept of a parameter stays if no rank has one."""
     def keeps(self) -> bool:
         """Whether something is kept of parameters from step to step: residuals, momenta, factors."""
     def fault(self) -> str | None:

@@ -14,6 +14,7 @@ use thinwire_collective::{Address, Group, Stop};
 use thinwire_link::Link;
 use thinwire_wire::World;
 
+use crate::absence::Absence;
 use crate::agreement::{check_combination, identity};
 use crate::auto::plan::Plan;
 use crate::auto::planner::{Limits, Planner};
@@ -21,7 +22,6 @@ use crate::bucket::state::BucketState;
 use crate::buffer::ExternalBuffer;
 use crate::measure::codecs::Calibration;
 use crate::measure::link::LinkSpeed;
-use crate::synchronizer::absent::Absence;
 use crate::synchronizer::warm_up::WarmUp;
 use crate::worker::{Job, Worker};
 use crate::{
