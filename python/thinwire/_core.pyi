@@ -73,8 +73,8 @@ def encode_rows(address: int, rows: int, columns: int, format: str) -> RowSource
     """Rows in a format ("f32", "f16", "int8") from values at an address, in the format's dtype, or f32 for
     "int8"."""
 
-def decode_rows(rows: tuple[int, int], columns: int, format: str, out: int) -> None:
-    """Writes the f32 of encoded rows, address and bytes, to an address."""
+def decode_rows(rows: tuple[int, int], columns: int, format: str, out: tuple[int, int]) -> None:
+    """Writes the f32 of encoded rows, address and bytes, to an address with room for so many rows."""
 
 def measure_codecs(codec: str, largest: int) -> None:
     """Measures the codecs of "auto" on pieces of at most `largest` elements, once in a process. A rank that
@@ -454,12 +454,13 @@ class GraphFile:
         bounds: list[int] | None = None,
         weights: int | None = None,
         types: int | None = None,
+        ids: list[int] | list[str] | None = None,
     ) -> None:
         """Writes a file. Features are address, columns and format of the rows: "f32", "f16", or "int8",
         which is encoded from f32; labels are the address of i64, below 0 for none; the split is the address
         of bytes: 0 none, 1 training, 2 validation, 3 test. `bounds` are the first vertices of parts, and
         the number of vertices; weights are the address of f32 by positions of edges, and types that of
-        i64."""
+        i64. Ids are an int64 or a text per vertex."""
     def graph(self) -> Graph:
         """The topology, which shares the file's memory."""
     @property
@@ -481,6 +482,12 @@ class GraphFile:
         """Writes the type of every vertex as i64."""
     def write_split(self, address: int) -> None:
         """Writes the use of every vertex as bytes: 0 for none, 1 training, 2 validation, 3 test."""
+    def ids(self) -> list[int] | list[str] | None:
+        """The ids that vertices had where the graph came from, if the file has them."""
+    def write_origins(self, address: int) -> None:
+        """Writes the number that every vertex had before parts were made as i64, if there are parts."""
+    def verify(self) -> None:
+        """Compares the whole file with its checksums. Raises InvalidError if they differ."""
     @property
     def bounds(self) -> list[int]:
         """First vertices of the parts, and the number of vertices; empty if there are none."""

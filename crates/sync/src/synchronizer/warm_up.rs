@@ -98,7 +98,7 @@ impl Synchronizer {
 
     /// Makes buckets anew; residuals, factors and momenta go with their parameters.
     pub(crate) fn lay_out_again(&mut self, parameters: Vec<Parameter>) -> Result<(), Error> {
-        let tensors = self.state().tensors;
+        let tensors = self.tensors();
         self.lay_out(parameters)?;
         self.buckets.iter_mut().try_for_each(|bucket| bucket.load(&self.parameters, &tensors))
     }
