@@ -1,7 +1,7 @@
 """Random trainings under every kind of codec, against a reference in one process that sums in f64.
 
     pytest python/tests/test_torch_variants.py                          # a few
-    THINWIRE_VARIANTS=200 pytest -s python/tests/test_torch_variants.py # 200, in about three minutes
+    THINWIRE_VARIANTS=200 pytest -s python/tests/test_torch_variants.py # 200, in a few minutes
 
 torch_variants.py draws them: networks in turns, experts, models over some of the ranks, FSDP2, `join`,
 several backward passes. Law of each step and parameter, summed over the ranks of a model:

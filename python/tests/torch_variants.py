@@ -147,7 +147,7 @@ def hook_options(draw: random.Random, kind: str, codec: str) -> dict[str, Any]:
     options["bucket_bytes"] = draw.choice([1 << 20, 256])
     if kind == "momentum":
         options["momentum_correction"] = draw.choice([0.5, 0.9])
-    elif codec in ("int8", "int4", "topk:0.1") and draw.random() < 0.35:
+    elif kind != "join" and codec in ("int8", "int4", "topk:0.1") and draw.random() < 0.35:
         options |= {"feedback": "ef21", "warmup_steps": 0}
     return options
 
