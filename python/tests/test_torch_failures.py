@@ -80,6 +80,62 @@ def test_all_ranks_learn_why_one_has_failed(way, said):
     assert waited_s <= LIMIT_S
 
 
+def before_the_first_step(stage):
+    """Rank 1 raises while the others, in some stage, are about to form connections; what they hear."""
+    import torch
+    import torch.distributed as dist
+    from torch import nn
+
+    import thinwire.torch
+
+    dist.init_process_group("thinwire" if stage == "subgroup" else "gloo")
+    store = dist.distributed_c10d._get_default_store()
+    model = nn.Linear(4, 4)
+
+    def raise_once_the_others_are_here():
+        if rank() == 1:
+            store.wait(["here0", "here2"])
+            raise ValueError("bad first batch")
+        store.set(f"here{rank()}", "")
+
+    def train():
+        if stage == "hook":
+            raise_once_the_others_are_here()
+        sharded = nn.parallel.DistributedDataParallel(model)
+        thinwire.torch.attach(sharded, "int8")
+        raise_once_the_others_are_here()
+        if stage == "subgroup":
+            dist.new_group([0, 1, 2])
+        sharded(torch.ones(2, 4)).sum().backward()
+
+    def shard():
+        from torch.distributed.fsdp import fully_shard
+
+        fully_shard(model)
+        thinwire.torch.fsdp(model, gather_codec="int8")
+        raise_once_the_others_are_here()
+        model(torch.ones(2, 4)).sum().backward()
+
+    if rank() == 1:
+        return shard() if stage == "fsdp" else train()
+    return failure(shard if stage == "fsdp" else train)
+
+
+@pytest.mark.parametrize("stage", ["hook", "first step", "subgroup", "fsdp"])
+def test_all_ranks_learn_of_one_that_fails_before_its_first_step(stage):
+    first, second, third = launch.run(3, before_the_first_step, arguments=[stage])
+    assert second.code != 0
+    for outcome in (first, third):
+        assert outcome.code == 0, launch.report(outcome)
+        kind, text, waited_s = outcome.result
+        if stage == "hook":  # no rank has a connection of Thinwire's, and PyTorch's knows no reason
+            assert kind in ("PeerError", "RuntimeError") and "onnection" in text, text
+        else:
+            assert kind == "PeerError", launch.report(outcome)
+            assert "rank 1 raised ValueError: bad first batch" in text and "\n" not in text
+        assert waited_s <= LIMIT_S
+
+
 def interrupted():
     """Rank 1 lets rank 0 wait in backward, where it gets Ctrl-C; what each sees."""
     import os

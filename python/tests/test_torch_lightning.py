@@ -134,3 +134,60 @@ def spawned():
 def test_processes_that_lightning_spawns_train_the_model_of_their_parent(ranks):
     ((plain, hooked),) = ranks(1, spawned)
     assert plain == hooked
+
+
+def one_rank_saves(folder, reason):
+    """Rank 1 alone saves a checkpoint, because it asks for one or because it fails; what this rank hears."""
+    import time
+
+    import lightning
+    from lightning.pytorch.callbacks import OnExceptionCheckpoint
+    from lightning.pytorch.demos.boring_classes import BoringModel
+
+    import thinwire.torch.lightning
+
+    class Model(BoringModel):
+        def training_step(self, batch, number):
+            self.begun_s = time.monotonic()
+            if number == 3 and self.global_rank == 1:
+                if reason == "fails":
+                    raise ValueError("boom")
+                self.trainer.save_checkpoint(f"{folder}/one.ckpt")
+            return super().training_step(batch, number)
+
+    quiet = ("logger", "enable_progress_bar", "enable_model_summary")
+    trainer = lightning.Trainer(
+        accelerator="cpu",
+        devices=2,
+        strategy="ddp",
+        max_epochs=1,
+        default_root_dir=folder,
+        callbacks=[
+            OnExceptionCheckpoint(folder, "last"),
+            thinwire.torch.lightning.GradExchange("int8"),
+        ],
+        **dict.fromkeys(quiet, False),
+    )
+    model = Model()
+    try:
+        trainer.fit(model)
+    except Exception as error:
+        return type(error).__name__, str(error), time.monotonic() - model.begun_s
+    return "nothing", "", 0.0
+
+
+@pytest.mark.parametrize("reason", ["fails", "asks"])
+def test_a_rank_that_saves_alone_keeps_nobody_waiting(ranks, tmp_path, reason):
+    first, second = ranks(2, one_rank_saves, arguments=[str(tmp_path), reason])
+    if reason == "fails":
+        assert second[:2] == ["ValueError", "boom"]
+        assert "rank 1 raised ValueError: boom" in first[1]
+    else:
+        said = "calls differ: rank 1 gathers the state of all ranks after 3 steps, rank 0 is in step 4"
+        assert said in first[1] and said in second[1] and second[0] == "PeerError"
+    assert first[0] == "PeerError"
+    assert max(first[2], second[2]) < 50.0
+    import torch
+
+    saved = torch.load(tmp_path / "last.ckpt", weights_only=True)
+    assert "GradExchange" not in saved["callbacks"], "a state of one rank is none"

@@ -293,6 +293,10 @@ class Group:
         """Receives from one rank what it sends with the same tag."""
     def barrier(self, done: _Done = None) -> None:
         """Is done when every rank has called it."""
+    def gatherer(self, call: str) -> int | None:
+        """A rank that has begun an `all_gather` in these words, which this rank has not begun."""
+    def expect(self, ranks: list[int]) -> None:
+        """PeerError if one of these ranks has left this group, or ended it."""
     def abort(self, reason: str) -> None:
         """Ends this group, its splits and all that was made from them; every rank fails with it."""
     def close(self) -> None:

@@ -288,6 +288,12 @@ def integer_mean(rows: numpy.ndarray) -> numpy.ndarray:
     return floor + ((floor < 0) & (rest > 0))
 
 
+def raised(rank: int, error: BaseException) -> str:
+    """What the other ranks are told of an exception on this one, in a line."""
+    text = " ".join(f"{type(error).__name__}: {error}".split()).removesuffix(":")
+    return f"rank {rank} raised {text[:500]}"
+
+
 def _tell() -> None:
     """Says why this rank could not go on, if it raised: the others fail at once, with the reason.
 
@@ -296,11 +302,10 @@ def _tell() -> None:
     error = getattr(sys, "last_exc", None) or getattr(sys, "last_value", None)
     if error is None or isinstance(error, _core.PeerError):
         return
-    text = " ".join(f"{type(error).__name__}: {error}".split()).removesuffix(":")
     for group in list(_open):
         # A fork has no part in the groups of its parent.
         with contextlib.suppress(_core.Error):
-            group.abort(f"rank {group.rank} raised {text[:500]}")
+            group.abort(raised(group.rank, error))
 
 
 def _leave() -> None:

@@ -151,6 +151,13 @@ impl Group {
         Arc::clone(&self.left)
     }
 
+    /// Returns a rank that has begun a call of `operation` in these words, see [`Run::called`], which this rank
+    /// has not begun.
+    pub fn caller(&self, operation: &str, words: &str) -> Option<Rank> {
+        let checksum = |text: &str| thinwire_wire::checksum(text.as_bytes());
+        self.inbox.caller(checksum(operation) ^ checksum(words), CALLS | self.calls)
+    }
+
     /// Bytes sent and received over the group's whole life.
     pub fn counters(&self) -> thinwire_link::Counters {
         self.link.counters()

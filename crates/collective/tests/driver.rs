@@ -341,3 +341,58 @@ fn idle_drivers_outlive_the_silence_that_ends_a_link() {
         }
     });
 }
+
+/// Looks until there is a reason not to wait for rank 1.
+fn reason(driver: &Driver<Values>) -> thinwire_link::Error {
+    let (watch, deadline) = (driver.watch(), Instant::now() + LONG);
+    loop {
+        match watch.look(&[Rank(1)]) {
+            Err(error) => return error,
+            Ok(()) => assert!(Instant::now() < deadline, "rank 1 is still there"),
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+#[test]
+fn a_watch_knows_of_awaited_ranks_that_left_and_of_the_end_of_the_group() {
+    let mut drivers: Vec<_> = mem::mesh(3).into_iter().map(driver).collect();
+    drop(drivers.remove(1));
+    assert_eq!(reason(&drivers[0]).to_string(), "lost rank 1: it left before this was done");
+    drivers[0].watch().look(&[Rank(2)]).unwrap();
+    drivers[1].stop().stop("rank 2 raised an error");
+    let error = reason(&drivers[0]).to_string();
+    assert!(error.starts_with("rank 2 reports: rank 2 raised an error"), "{error}");
+}
+
+#[test]
+fn a_watch_ends_with_its_own_group() {
+    let driver = driver(mem::alone());
+    let watch = driver.watch();
+    watch.look(&[]).unwrap();
+    drop(driver);
+    assert_eq!(watch.look(&[]).unwrap_err().to_string(), "the group is closed");
+}
+
+#[test]
+fn a_call_that_another_rank_has_begun_is_found_by_its_words_until_this_rank_begins_it() {
+    let called = |words: &'static str| {
+        move |group: &mut Group| Ok(start::all_gather(group, vec![0.0; 2]).called(words.to_owned()))
+    };
+    let drivers: Vec<_> = mem::mesh(2).into_iter().map(driver).collect();
+    let caller = |words: &'static str| {
+        drivers[0].call(move |group| Ok(group.caller("all_gather", words))).unwrap()
+    };
+    let theirs = launch(&drivers[1], called("a state"));
+    let deadline = Instant::now() + LONG;
+    while caller("a state") != Some(Rank(1)) {
+        assert!(Instant::now() < deadline, "nothing came from rank 1");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    assert_eq!(caller("another state"), None);
+    let mine = launch(&drivers[0], called("a state"));
+    for answer in [theirs, mine] {
+        answer.recv_timeout(LONG).unwrap().unwrap();
+    }
+    assert_eq!(caller("a state"), None);
+}

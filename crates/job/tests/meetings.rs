@@ -1,12 +1,15 @@
 //! Ranks that meet: as threads, each with its own meeting, over loopback.
 
 use std::net::TcpListener;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
 use thinwire_job::{Error, Form, Host, Kind, Meeting, Place, Settings, decline, open};
 use thinwire_link::store::Store;
 use thinwire_link::store::tcp::Client;
+use thinwire_link::tcp::Watch;
 use thinwire_link::{self as link, Link, Port, Token};
 use thinwire_wire::{Header, Kind as Frame, Rank, Tag};
 
@@ -143,6 +146,40 @@ fn names_have_a_limit() {
             let error = meeting.link_named(&name).map(|_| ()).unwrap_err();
             assert_eq!(error.kind, Kind::Invalid);
         }
+    });
+}
+
+/// A watch that ends every wait once it is told to, in the words of a lost rank.
+fn watch(is_lost: &Arc<AtomicBool>) -> Watch {
+    let is_lost = Arc::clone(is_lost);
+    Watch::new(move |awaited| match is_lost.load(Ordering::Relaxed) {
+        true => Err(link::Error::lost(awaited[0], "it is gone")),
+        false => Ok(()),
+    })
+}
+
+#[test]
+fn a_watched_link_is_not_awaited_once_the_watch_knows_that_a_rank_is_lost() {
+    let is_lost = Arc::new(AtomicBool::new(false));
+    world(2, |meeting| match meeting.world().rank() {
+        Rank(0) => {
+            let error = meeting.link_watched("second", watch(&is_lost)).unwrap_err();
+            assert_eq!(error.to_string(), "lost rank 1: it is gone");
+        }
+        _ => is_lost.store(true, Ordering::Relaxed),
+    });
+}
+
+#[test]
+fn a_watch_explains_the_end_of_the_store() {
+    let (store, coordinator) = open("127.0.0.1", 0, "secret").unwrap();
+    let meeting = meet(1, 2, &coordinator, Host::Launcher).unwrap();
+    let is_lost = Arc::new(AtomicBool::new(false));
+    thread::scope(|scope| {
+        let waits = scope.spawn(|| meeting.link_watched("second", watch(&is_lost)).unwrap_err());
+        drop(store);
+        is_lost.store(true, Ordering::Relaxed);
+        assert_eq!(waits.join().unwrap().to_string(), "lost rank 0: it is gone");
     });
 }
 

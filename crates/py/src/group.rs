@@ -287,6 +287,32 @@ impl Group {
         self.issue(py, done, calls::barrier(self.world))
     }
 
+    /// A rank that has begun an all_gather in these words, which this rank has not begun.
+    fn gatherer(&self, py: Python<'_>, call: String) -> PyResult<Option<u32>> {
+        self.context.lifetime.check()?;
+        let look = move |group: &mut thinwire_collective::Group| Ok(group.caller("all_gather", &call));
+        let found = py.detach(|| self.with(|driver| driver.call(look)))?;
+        Ok(found.map_err(Failure::from)?.map(|rank| rank.0))
+    }
+
+    /// Fails if one of these ranks has left this group, or ended it.
+    fn expect(&self, ranks: Vec<i128>) -> PyResult<()> {
+        let rank = |rank| ints::rank("rank", rank, self.world);
+        let ranks = ranks.into_iter().map(rank).collect::<Result<Vec<_>, _>>()?;
+        let Err(error) = self.with(Driver::watch)?.look(&ranks) else { return Ok(()) };
+        let reporter = match error.kind {
+            thinwire_link::Kind::Poisoned { by } => Some(by),
+            _ => None,
+        };
+        // The ranks that are left may form groups without the one that has ended this group.
+        match error.rank.or(reporter) {
+            Some(rank) if ranks.contains(&rank) => {
+                Err(Failure::from(thinwire_job::Error::from(error)).into())
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// Ends this group and everything made from it; every peer fails with `reason`.
     fn abort(&self, reason: &str) -> PyResult<()> {
         self.context.lifetime.check()?;

@@ -209,8 +209,17 @@ def create(opts: Any, backend_options: Any = None) -> ProcessGroup:
     place = opts.group_rank, opts.group_size
     connection = None
     if not opts.enable_reconfigure:
-        connection = connect(opts.store, *place, opts.group_id, timeout_s)
+        watch = functools.partial(expect, [*opts.global_ranks_in_group])
+        connection = connect(opts.store, *place, opts.group_id, timeout_s, watch=watch)
     return ProcessGroup(opts.store, place, connection, timeout_s)
+
+
+def expect(ranks: list[int]) -> None:
+    """Raises PeerError once one of these ranks, which are about to meet, is gone from the default group."""
+    world = dist.group.WORLD if dist.is_initialized() else None
+    connection = getattr(world, "connection", None)
+    if connection is not None:
+        connection.group.expect(ranks)
 
 
 def allowed(timeout_s: float) -> float:

@@ -9,13 +9,14 @@ What rounding loses of a gradient is kept, in f32, and added to the next one of 
 feedback. That residual is as large as the gradient before it is sharded, on every rank. A parameter
 without a gradient in some step keeps its residual. A gathered parameter is rounded on its way and whole
 again where it is kept; every rank, its owner too, computes with the same rounded bits. The exchanges go
-over connections of their own, formed at the first one.
+over connections of their own, so that all ranks call `fsdp`.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
+import itertools
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import torch
@@ -87,6 +88,7 @@ def fsdp(
         module.set_custom_reduce_scatter(ReduceScatter(exchange, name))
         if gather_codec is not None:
             module.set_custom_all_gather(AllGather(exchange, name))
+    exchange.connect(units.values())
     return exchange
 
 
@@ -136,7 +138,7 @@ class Exchange:
     """The connections of one sharded model and its residuals. Made by `fsdp`."""
 
     def __init__(self, parameters: dict[Any, Parameter], options: Options) -> None:
-        """Of these parameters; connections come with the first exchange."""
+        """Of these parameters, not connected yet."""
         self.codec, self.gather_codec = options.codec, options.gather_codec
         self.callbacks = Callbacks()
         waits_s = options.timeout_s
@@ -147,6 +149,13 @@ class Exchange:
         self._connections: dict[Any, tuple[groups.Connection, Scatter]] = {}
         self._holders: dict[int, Scatter] = {}
         self._saved: dict[str, Place] = {}
+
+    def connect(self, units: Iterable[Any]) -> None:
+        """Forms the connections of modules, so that ranks know of each other's end before the first exchange."""
+        for group in itertools.chain.from_iterable(map(param_groups, units)):
+            process_group = getattr(group.mesh_info, "shard_process_group", None)
+            if process_group is not None and process_group.size() > 1:
+                self.scatter(process_group)
 
     def scatter(self, process_group: dist.ProcessGroup) -> Scatter:
         """The connections between the ranks of a process group; a collective call at first.

@@ -20,6 +20,7 @@ from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
+import torch
 import torch.distributed as dist
 
 import thinwire
@@ -28,6 +29,9 @@ from thinwire._core import Error, Group, InvalidError, PeerError, Store
 
 TIMEOUT_S = 1800.0
 """How long ranks wait for each other unless told otherwise, in seconds: as long as PyTorch's do."""
+
+PAUSE_MIN_S, PAUSE_MAX_S = 0.01, 0.5
+"""Seconds between two looks for what rank 0 publishes."""
 
 LINGER_S = 2.0
 """Seconds that a failed rank 0 stays, since PyTorch's store may end with it: others read the reason."""
@@ -79,7 +83,37 @@ def of(
     rank, world = dist.get_rank(process_group), dist.get_world_size(process_group)
     name = process_group.group_name
     limit_s = TIMEOUT_S if timeout_s is None else timeout_s
-    return connect(store, rank, world, name, limit_s, heartbeat_timeout_s)
+    watch = watch_of(process_group, limit_s)
+    return connect(store, rank, world, name, limit_s, heartbeat_timeout_s, watch=watch)
+
+
+def watch_of(process_group: dist.ProcessGroup, timeout_s: float) -> Callable[[], None]:
+    """What raises PeerError once a rank of a process group that is about to meet is gone; a collective call.
+
+    gloo notices that in an operation alone, so one is begun that ends when all have come. PyTorch's store
+    notices nothing, where torchrun has it.
+    """
+    found = process_group._get_backend(torch.device("cpu")) if has_cpu(process_group) else None
+    if not isinstance(found, getattr(dist, "ProcessGroupGloo", ())):
+        return lambda: None
+    options = dist.BarrierOptions()
+    options.timeout = timedelta(seconds=timeout_s)
+    barrier = found.barrier(options)
+
+    def look() -> None:
+        try:
+            if barrier.is_completed():
+                barrier.wait()
+        except RuntimeError as error:
+            reason = first_line(error).rpartition("] ")[2]
+            raise PeerError(f"a rank of the process group is gone: {reason}") from error
+
+    return look
+
+
+def has_cpu(process_group: dist.ProcessGroup) -> bool:
+    """Whether a process group has a backend for tensors on the CPU."""
+    return torch.device("cpu") in process_group._device_types
 
 
 def check(group: Any, timeout_s: Any = None, heartbeat_timeout_s: Any = None) -> None:
@@ -141,7 +175,7 @@ def connect(
 
     try:
         rendezvous = host(shared, key, store) if rank == 0 else None
-        address, token = meeting(shared, key, rank, timeout_s)
+        address, token = meeting(shared, key, rank, timeout_s, look)
         options: dict[str, Any] = {
             "timeout_s": timeout_s,
             "launched": True,
@@ -206,20 +240,28 @@ def host(shared: dist.Store, key: str, store: dist.Store) -> Store:
     return rendezvous
 
 
-def meeting(shared: dist.Store, key: str, rank: int, timeout_s: float) -> tuple[str, str]:
+def meeting(
+    shared: dist.Store,
+    key: str,
+    rank: int,
+    timeout_s: float,
+    look: Callable[[], None] = lambda: None,
+) -> tuple[str, str]:
     """Where rank 0 hosts the rendezvous, and the token: this rank's own, or the published one.
 
     # Errors
 
     InvalidError if rank 0 has a token of the user's and this rank has none, or the other way round;
-    PeerError if rank 0 publishes nothing.
+    PeerError if rank 0 publishes nothing, and what `look` raises.
     """
-    try:
-        shared.wait([key], timedelta(seconds=timeout_s))
-        published = json.loads(shared.get(key))
-    except RuntimeError as error:
-        reason = first_line(error)
-        raise PeerError(f"rank 0 published no rendezvous in PyTorch's store: {reason}") from error
+    end_s, pause_s = time.monotonic() + timeout_s, PAUSE_MIN_S
+    while not shared.check([key]):
+        look()
+        if time.monotonic() > end_s:
+            raise PeerError(f"rank 0 published no rendezvous in PyTorch's store in {timeout_s:g} s")
+        time.sleep(pause_s)
+        pause_s = min(2 * pause_s, PAUSE_MAX_S)
+    published = json.loads(shared.get(key))
     if "error" in published:
         raise PeerError(published["error"])
     if bool(own_token()) == bool(published["token"]):

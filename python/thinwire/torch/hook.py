@@ -16,6 +16,7 @@ it: the wait is at the end of the one that has the last bucket, as DDP's is.
 
 # Annotations are no strings here: DDP reads those of its hook.
 
+import contextlib
 import functools
 import json
 import threading
@@ -30,7 +31,7 @@ from torch.autograd import Variable
 from torch.nn.parallel import DistributedDataParallel
 
 from thinwire import arguments
-from thinwire._core import Group, InvalidError
+from thinwire._core import Group, InvalidError, PeerError
 from thinwire.torch import ddp, skipped, state
 from thinwire.torch import group as groups
 from thinwire.torch.alone import Alone
@@ -40,6 +41,8 @@ from thinwire.torch.layout import dtype, given_names
 from thinwire.torch.step import Step, completed
 
 Future = torch.futures.Future
+LOOK_S = 1.0
+"""The time that a step waits before it looks for ranks that wait for this one elsewhere, in seconds."""
 
 
 def hook(
@@ -156,6 +159,7 @@ class Hook:
         self._thread: ThreadPoolExecutor | None = None
         self._step = Step()
         self._step.complete = True
+        self._steps = 0
         self._model: Callable[[], DistributedDataParallel | None] | None = None
         self._home = threading.get_ident()
         corrects = options.get("momentum_correction") is not None
@@ -240,6 +244,15 @@ class Hook:
         group = self.connect().group
         return state.of_rank(group, self._averager.saved())
 
+    def state_of_all(self) -> dict[str, Any]:
+        """The states of all ranks on rank 0, none on the others; a collective call between steps.
+
+        # Errors
+
+        PeerError on all ranks if another one is in a step, which would wait for this one.
+        """
+        return state.on_rank_0(self.group, self.state_dict(), self._steps)
+
     def load_state_dict(self, entries: dict[str, Any]) -> None:
         """Goes on from what `state_dict` returned on this rank; a collective call.
 
@@ -258,6 +271,7 @@ class Hook:
         """The step to which bucket `index` belongs: the current one, or with bucket 0 a new one."""
         if index == 0 and self._step.complete:
             self._step = Step(self._weight())
+            self._steps += 1
         elif index != len(self._step.flats):
             raise missing(len(self._step.flats), f"bucket {index} came instead")
         return self._step
@@ -319,7 +333,8 @@ class Hook:
         """Waits until the averages are there; before the last bucket, only sees to it that it will come."""
         if not step.complete:
             return self._expect_more(step)
-        step.over.wait()
+        while not step.over.wait(LOOK_S):
+            self._expect_no_saving()
         if step.error is not None:
             raise step.error
         if not step.averaged and not self._warned:
@@ -327,6 +342,17 @@ class Hook:
             self._warned = fault is not None
             if fault is not None:
                 skipped.warn(fault)
+
+    def _expect_no_saving(self) -> None:
+        """Lets all ranks fail if one gathers the states of all in the place of this step."""
+        steps = self._steps - 1
+        with contextlib.suppress(PeerError):  # the step ends with it, too
+            rank = self.group.gatherer(state.gathering(steps))
+            if rank is not None:
+                self.group.abort(
+                    f"calls differ: rank {rank} gathers {state.gathering(steps)}, rank {self.group.rank} "
+                    f"is in step {self._steps} (hint: every rank saves a checkpoint, not one alone)"
+                )
 
     def _expect_more(self, step: Step) -> None:
         """Refuses that backward ends before the last bucket has come.

@@ -10,9 +10,11 @@ strategy's own `ddp_comm_hook`. A checkpoint has the codec state of every rank.
 
 from __future__ import annotations
 
+import sys
+import warnings
 from typing import Any
 
-from thinwire.torch import state
+from thinwire.group import raised
 from thinwire.torch.attached import Attached
 from thinwire.torch.hook import Hook, hook
 from thinwire.torch.signature import options_of
@@ -42,6 +44,11 @@ class GradExchange(Callback):
         """Checks the arguments; ranks meet in `fit`."""
         self._attached = Attached({"codec": codec, "group": group, **options})
         self._resumed: dict[str, Any] = {}
+        self._trainer: Trainer | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What another process goes on with: all but the trainer."""
+        return {**vars(self), "_trainer": None}
 
     @property
     def hook(self) -> Hook | None:
@@ -53,15 +60,41 @@ class GradExchange(Callback):
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Registers the hook, now that the strategy has wrapped the model."""
+        self._trainer = trainer
         self._attached.follow(trainer.strategy.model)
         resumed, self._resumed = self._resumed, {}
         if resumed:
             self._attached.resume(resumed)
 
     def state_dict(self) -> dict[str, Any]:
-        """The state of all ranks on rank 0, nothing elsewhere; a collective call."""
-        return {} if self.hook is None else state.on_rank_0(self.hook.group, self.hook.state_dict())
+        """The state of all ranks on rank 0, nothing elsewhere; a collective call.
+
+        After an exception there is none, with a warning: the other ranks may be elsewhere.
+        """
+        if self.hook is None or not self._failed():
+            return {} if self.hook is None else self.hook.state_of_all()
+        warnings.warn(
+            "training was interrupted: the checkpoint has no state of Thinwire, and codecs begin without "
+            "residuals after it",
+            stacklevel=2,
+        )
+        return {}
+
+    def on_exception(
+        self, trainer: Trainer, pl_module: LightningModule, exception: BaseException
+    ) -> None:
+        """Tells the other ranks, before other callbacks wait for them."""
+        self._failed()
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Keeps the state until the model is wrapped."""
         self._resumed = state_dict
+
+    def _failed(self) -> bool:
+        """Whether the training ended by an exception; the other ranks are told of the one under way."""
+        if self._trainer is None or not self._trainer.interrupted:
+            return False
+        error = sys.exc_info()[1]
+        if self.hook is not None and error is not None:
+            self.hook.group.abort(raised(self.hook.group.rank, error))
+        return True

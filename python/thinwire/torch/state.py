@@ -83,13 +83,19 @@ def of_rank(group: Group, saved: Saved | None) -> dict[str, tuple[Any, ...]]:
     return {f"rank{group.rank}": entry}
 
 
-def on_rank_0(group: Group, entries: Mapping[str, Any]) -> dict[str, Any]:
-    """The entries of all ranks on rank 0, none on the others; a collective call."""
+def gathering(steps: int) -> str:
+    """The words for the call in which all ranks gather their states after so many steps."""
+    return f"the state of all ranks after {steps} step{'s' * (steps != 1)}"
+
+
+def on_rank_0(group: Group, entries: Mapping[str, Any], steps: int) -> dict[str, Any]:
+    """The entries of all ranks on rank 0, none on the others; a collective call after as many steps."""
     file = io.BytesIO()
     torch.save(dict(entries), file)
     mine = torch.frombuffer(bytearray(file.getvalue()), dtype=torch.uint8)
-    sizes = exchange.gathered(group, torch.tensor([mine.numel()])).view(-1).tolist()
-    parts = [torch.empty(size, dtype=torch.uint8) for size in sizes if group.rank == 0]
+    sizes = exchange.gathered(group, torch.tensor([mine.numel()]), gathering(steps))
+    parts = [torch.empty(size, dtype=torch.uint8) for size in sizes.view(-1).tolist()]
+    parts = parts if group.rank == 0 else []
     exchange.to_root(group, parts, mine, 0)
     read = (torch.load(io.BytesIO(part.numpy()), weights_only=True) for part in parts)
     return {name: entry for part in read for name, entry in part.items()}
