@@ -74,7 +74,9 @@ impl Synchronizer {
     pub(crate) fn tensors(&self) -> Tensors {
         let mut tensors = Tensors::new();
         self.buckets.iter().for_each(|bucket| bucket.save(&self.parameters, &mut tensors));
-        self.warm_up.save(&mut tensors);
+        if let Some(count) = self.warm_up.saved() {
+            tensors.insert(State::WARM_UP.to_owned(), (vec![1], vec![count]));
+        }
         tensors
     }
 
@@ -110,7 +112,8 @@ impl Synchronizer {
     /// Takes up a state on this rank.
     fn take_up(&mut self, kept: Kept, state: &State) -> Result<(), Error> {
         self.check_momentum(&state.tensors)?;
-        self.resume_warm_up(&state.tensors)?;
+        let count = state.tensors.get(State::WARM_UP);
+        self.resume_warm_up(count.map(|(_, values)| &values[..]))?;
         let planner = self.planner_of(&kept)?;
         if self.follows(&kept) {
             self.go_on(kept.plan)?;
@@ -163,7 +166,8 @@ impl Synchronizer {
     /// If they are those of another model, or have momentum that nobody goes on from.
     pub fn load_tensors(&mut self, state: &State) -> Result<(), Error> {
         self.check_momentum(&state.tensors)?;
-        self.resume_warm_up(&state.tensors)?;
+        let count = state.tensors.get(State::WARM_UP);
+        self.resume_warm_up(count.map(|(_, values)| &values[..]))?;
         (self.last, self.first, self.aged) = (None, None, 0);
         self.planner.iter_mut().for_each(Planner::restart);
         self.buckets.iter_mut().try_for_each(|bucket| bucket.load(&self.parameters, &state.tensors))
