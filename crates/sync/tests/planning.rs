@@ -235,7 +235,7 @@ fn a_loaded_state_goes_on_with_its_trial() {
         let mut sync = Synchronizer::start(link, parameters(), options("auto")).unwrap();
         (0..20).for_each(|step| assert_eq!(give(&mut sync, step, false), Outcome::Averaged));
         let state = sync.state();
-        let mut plans = |sync: &mut Synchronizer| {
+        let plans = |sync: &mut Synchronizer| {
             let step = |step| {
                 assert_eq!(give(sync, step, false), Outcome::Averaged);
                 sync.plan().hash()
@@ -337,7 +337,7 @@ fn auto_plans_anew_for_other_ranks_and_buckets() {
 #[test]
 fn gradients_of_a_skipped_step_are_no_times() {
     spawn(2, "auto", |mut sync| {
-        (0..20).for_each(|step| drop(give(&mut sync, step, step == 16)));
+        (0..20).for_each(|step| _ = give(&mut sync, step, step == 16));
         let plan: Value = serde_json::from_str(&sync.state().plan).unwrap();
         assert_eq!(plan["auto"]["trials"]["steps"], 19);
     });
