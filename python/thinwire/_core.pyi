@@ -74,7 +74,7 @@ def check_state(
     codec: str = "none",
     feedback: str = "classic",
     momentum_correction: float | None = None,
-    **others: Any,
+    **_others: Any,
 ) -> None:
     """Raises InvalidError for the plan of a state that is none, or is of a training with another codec,
     feedback or momentum correction; other options of `check` are ignored."""

@@ -90,7 +90,8 @@ impl Synchronizer {
     /// feedback or momentum correction ([`State::check`]), or its plan is none; on all ranks, if it is so on
     /// any, or if their states are of different moments.
     pub fn load(&mut self, state: &State) -> Result<(), Error> {
-        let kept = state.kept(&self.options);
+        let momentum = self.check_momentum(&state.tensors);
+        let kept = momentum.and_then(|()| state.kept(&self.options));
         let facts = kept.as_ref().map_or(Vec::new(), |kept| self.facts(kept));
         let taken = kept.and_then(|kept| self.take_up(kept, state));
         self.agree_on_states(taken, &facts)
@@ -111,7 +112,6 @@ impl Synchronizer {
 
     /// Takes up a state on this rank.
     fn take_up(&mut self, kept: Kept, state: &State) -> Result<(), Error> {
-        self.check_momentum(&state.tensors)?;
         let count = state.tensors.get(State::WARM_UP);
         self.resume_warm_up(count.map(|(_, values)| &values[..]))?;
         let planner = self.planner_of(&kept)?;

@@ -337,9 +337,7 @@ fn auto_plans_anew_for_other_ranks_and_buckets() {
 #[test]
 fn gradients_of_a_skipped_step_are_no_times() {
     spawn(2, "auto", |mut sync| {
-        for step in 0..20 {
-            let _skipped = give(&mut sync, step, step == 16);
-        }
+        (0..20).for_each(|step| _ = give(&mut sync, step, step == 16));
         let plan: Value = serde_json::from_str(&sync.state().plan).unwrap();
         assert_eq!(plan["auto"]["trials"]["steps"], 19);
     });

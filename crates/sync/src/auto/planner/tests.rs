@@ -276,7 +276,7 @@ fn trials_count_when_they_are_decided() {
     assert!(said(&job).line.contains("; trying it beside "));
     steps(&mut job, false).unwrap();
     assert_eq!(job.planner.trials.decided(), 1);
-    job.planner.conclude(&job.buckets, &job.plan, "a trial is decided");
+    job.planner.conclude(&job.buckets, &job.plan, "a trial of plans has ended");
     let Planning { trials, trying, line, .. } = said(&job);
     assert!(trials == 1 && trying.is_empty() && line.ends_with("; 1 trial"), "{line}");
     assert!(job.planner.news().is_some() && job.planner.news().is_none());
