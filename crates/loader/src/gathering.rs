@@ -34,7 +34,7 @@ fn gather(shared: &Shared, cache: &mut RowCache, mut batch: Batch) -> Result<Bat
     let (position, features) = (batch.position(), &shared.features);
     let (ids, rows) = batch.rows_to_read(features.source.width());
     let read = cache.read(features, ids, rows);
-    shared.set_hits(read.map_err(|error| Error::batch(Kind::Rows, position, error))?);
     shared.ensure_unchanged(position)?;
+    shared.set_hits(read.map_err(|error| Error::batch(Kind::Rows, position, error))?);
     Ok(batch)
 }

@@ -42,6 +42,8 @@ fn load(
     sampler
         .sample(&shared.graph, seeds, key, &mut buffers.sample)
         .map_err(|error| Error::batch(Kind::Sampling, position, error))?;
+    // What was written to the file while it was sampled from may be in the sample.
+    shared.ensure_unchanged(position)?;
     let features = &shared.features;
     features.number(&buffers.sample.vertices, &mut buffers.ids);
     if features.cache.is_none() {
@@ -49,9 +51,8 @@ fn load(
         shared.pool.wait_for_room(number, shared.threads + 1);
         let (ids, rows) = batch.rows_to_read(features.source.width());
         let read = features.source.read(ids, rows);
+        shared.ensure_unchanged(position)?;
         read.map_err(|error| Error::batch(Kind::Rows, position, error))?;
     }
-    // What was written to the file while it was sampled from may be in the sample.
-    shared.ensure_unchanged(position)?;
     Ok(batch)
 }
