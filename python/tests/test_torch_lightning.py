@@ -137,7 +137,7 @@ def test_processes_that_lightning_spawns_train_the_model_of_their_parent(ranks):
 
 
 def one_rank_saves(folder, reason):
-    """Rank 1 alone saves a checkpoint, because it asks for one or because it fails; what this rank hears."""
+    """Rank 1 alone saves a checkpoint, as it asks for one or because it fails; what this rank hears."""
     import time
 
     import lightning
@@ -183,7 +183,9 @@ def test_a_rank_that_saves_alone_keeps_nobody_waiting(ranks, tmp_path, reason):
         assert second[:2] == ["ValueError", "boom"]
         assert "rank 1 raised ValueError: boom" in first[1]
     else:
-        said = "calls differ: rank 1 gathers the state of all ranks after 3 steps, rank 0 is in step 4"
+        said = (
+            "calls differ: rank 1 gathers the state of all ranks after 3 steps, rank 0 is in step 4"
+        )
         assert said in first[1] and said in second[1] and second[0] == "PeerError"
     assert first[0] == "PeerError"
     assert max(first[2], second[2]) < 50.0

@@ -151,7 +151,7 @@ class Exchange:
         self._saved: dict[str, Place] = {}
 
     def connect(self, units: Iterable[Any]) -> None:
-        """Forms the connections of modules, so that ranks know of each other's end before the first exchange."""
+        """Forms the connections of modules, so that no rank waits in vain for one that has ended."""
         for group in itertools.chain.from_iterable(map(param_groups, units)):
             process_group = getattr(group.mesh_info, "shard_process_group", None)
             if process_group is not None and process_group.size() > 1:
