@@ -13,6 +13,7 @@
 #   bench/run.sh choice [--models LIST] [--networks LIST] [--cores shared,each] [--json FILE] [FLAG VALUE ...]
 #   bench/run.sh churn [--fault NAME] [--rounds N] [--world N] [--every SECONDS] -- [thinwire train's flags]
 #   bench/run.sh churn --own [--finish] [...] -- COMMAND
+#   bench/run.sh failures [--methods LIST] [--failures LIST] [--rounds N] [--world N] [--rank N] [--json FILE]
 #   bench/run.sh resize [--network NETWORK] [--rounds N]
 #   bench/run.sh server [--networks LIST] [--backups LIST] [--formats LIST] [--rounds N] [--json FILE]
 #   bench/run.sh distortion [--models LIST] [--steps LIST] [--data FILE]
@@ -172,7 +173,7 @@ distortion() {
     (cd "$SCRATCH" && "$THINWIRE" bench distortion --codecs "$codecs" -- *.f32)
 }
 
-[ $# -ge 1 ] || fail "usage: bench/run.sh collective|codec|link|training|sync|choice|hosts|change|churn|resize|server|codecs|distortion|ddp|accuracy|time-to-loss|mindspore"
+[ $# -ge 1 ] || fail "usage: bench/run.sh collective|codec|link|training|sync|choice|hosts|change|churn|failures|resize|server|codecs|distortion|ddp|accuracy|time-to-loss|mindspore"
 command=$1
 shift
 case "$command" in
@@ -186,8 +187,9 @@ case "$command" in
     codecs) codecs "$@" ;;
     churn | resize | server) "$command" "$@" ;;
     distortion) distortion "$@" ;;
+    failures) need_plugin && machine && "$PYTHON" "$BENCH/failures.py" "$@" ;;
     accuracy) accuracy "$@" ;;
     time-to-loss) time_to_loss "$@" ;;
     mindspore) machine && "$PYTHON" "$BENCH/python/mindspore_allreduce.py" "$@" ;;
-    *) fail "unknown measurement '$command', expected collective, codec, link, training, sync, choice, hosts, change, churn, resize, server, codecs, distortion, ddp, accuracy, time-to-loss or mindspore" ;;
+    *) fail "unknown measurement '$command', expected collective, codec, link, training, sync, choice, hosts, change, churn, failures, resize, server, codecs, distortion, ddp, accuracy, time-to-loss or mindspore" ;;
 esac

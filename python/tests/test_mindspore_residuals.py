@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import tempfile
 from pathlib import Path
 
@@ -77,6 +78,7 @@ def exchanged() -> str:
         file.with_name(f"q.rank{group.rank}.ckpt").rename(file)
         group.rank_before = group.rank
         average.group = Other()
+        average.group.core = group.core
         file.rename(file.with_name(f"r.rank{Other.rank}.ckpt"))
         with pytest.raises(thinwire.InvalidError) as caught:
             thinwire.mindspore.load_residuals(average, f"{folder}/r")
@@ -101,9 +103,9 @@ def strange(folder: str) -> dict[str, str]:
     import thinwire
     import thinwire.mindspore
 
-    def exchange(name: str, *shape: int):
+    def exchange(name: str, *shape: int, codec: str = CODEC):
         parameter = ms.Parameter(ms.ops.zeros(shape, ms.float32), name=name)
-        average = thinwire.mindspore.exchange([parameter], CODEC, group)
+        average = thinwire.mindspore.exchange([parameter], codec, group)
         average((ms.ops.ones(shape, ms.float32),))
         return average
 
@@ -114,9 +116,14 @@ def strange(folder: str) -> dict[str, str]:
     weights = [{"name": "weight", "data": ms.Tensor([1.0])}]
     ms.save_checkpoint(weights, f"{folder}/model.rank{rank}.ckpt")
     Path(f"{folder}/corrupt.rank{rank}.ckpt").write_bytes(bytes(range(256)))
+    file = Path(thinwire.mindspore.save_residuals(mine, f"{folder}/short"))
+    if rank == 1:
+        file.chmod(0o600)
+        os.truncate(file, file.stat().st_size // 2)
+    thinwire.mindspore.save_residuals(exchange("weight", 40, 50, codec="int4"), f"{folder}/int4")
     group.barrier()  # loading looks at rank 0's file, which says how many have saved
     before, said = mine.synchronizer.state(), {}
-    for name in ("name", "shape", "model", "corrupt", "missing"):
+    for name in ("name", "shape", "model", "corrupt", "missing", "short", "int4"):
         try:
             thinwire.mindspore.load_residuals(mine, f"{folder}/{name}")
         except thinwire.InvalidError as error:
@@ -126,7 +133,10 @@ def strange(folder: str) -> dict[str, str]:
 
 
 def test_what_is_no_file_of_this_model_is_refused_and_changes_nothing(ranks, tmp_path):
-    for said in ranks(2, strange, arguments=[str(tmp_path)]):
+    for rank, said in enumerate(ranks(2, strange, arguments=[str(tmp_path)])):
+        short = f"cannot read the residuals in {tmp_path}/short.rank1.ckpt: "
+        assert said["short"].removeprefix("" if rank else "rank 1 says: ").startswith(short)
+        assert "training with codec int4, this one has codec topk:0.05" in said["int4"]
         assert "another model: it has 'residual.other'" in said["name"]
         assert "residual.weight has 2500 elements, expected 2000" in said["shape"]
         assert said["model"] == f"{tmp_path}/model.rank0.ckpt is no file of save_residuals"

@@ -280,6 +280,7 @@ def test_mistakes_are_said(ranks: Any) -> None:
 def mistaken() -> None:
     """Calls with an error each, and what it says."""
     import torch
+    from torch.distributed._composable.replicate_with_fsdp import replicate
     from torch.distributed.fsdp import fully_shard
 
     from thinwire._core import InvalidError
@@ -288,6 +289,8 @@ def mistaken() -> None:
     dist = joined("gloo")
     with pytest.raises(InvalidError, match="call fully_shard"):
         fsdp(torch.nn.Linear(2, 2))
+    with pytest.raises(InvalidError, match="call fully_shard"):
+        fsdp(replicate(torch.nn.Linear(2, 2)))
     model = sharded()
     for codec in ("auto", "powersgd:4", "intsgd"):
         with pytest.raises(InvalidError, match=f"'{codec}' plans whole gradients"):
@@ -321,7 +324,7 @@ def mistaken() -> None:
     exchange.load_state_dict({rank: ({"0.bias": (1, fine)}, 2, "int8")})
     first, second = (torch.nn.Linear(2, 2) for _ in range(2))
     fully_shard([first, second])
-    with pytest.raises(InvalidError, match="parameter weight of a Linear is sharded together"):
+    with pytest.raises(InvalidError, match="parameter weight of a FSDPLinear is sharded together"):
         fsdp(second)
 
 

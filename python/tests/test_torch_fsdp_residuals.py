@@ -107,18 +107,19 @@ class Case:
             for number in range(passes):
                 self.model.set_requires_gradient_sync(number == passes - 1)
                 self.learn(1000 * step + number)
-            for name, each in self.model.named_parameters():
-                if each.grad is not None:
-                    self.got[name] += each.grad.full_tensor().double()
-            self.model.zero_grad()
-        found = []
-        for name, given in self.given.items():
-            apart = given - self.owed(name)
-            dist.all_reduce(apart)
-            error = (apart - self.got[name]).abs().max().item()
-            if not error < 1e-4:
-                found.append(f"{self.codec} {self.shapes} {name}: {error}")
-        return found
+        self.collect()
+        apart = {name: given - self.owed(name) for name, given in self.given.items()}
+        for each in apart.values():
+            dist.all_reduce(each)
+        errors = {name: (apart[name] - got).abs().max().item() for name, got in self.got.items()}
+        wrong = {name: error for name, error in errors.items() if not error < 1e-4}
+        return [f"{self.codec} {self.shapes}: {wrong}"] if wrong else []
+
+    def collect(self) -> None:
+        """Adds up what all steps of the model have got."""
+        for name, each in self.model.named_parameters():
+            if each.grad is not None:
+                self.got[name] += each.grad.full_tensor().double()
 
     def learn(self, number: int) -> None:
         """A pass in which some parameters have a gradient, the same ones on all ranks."""
@@ -143,6 +144,7 @@ class Case:
 
         file = io.BytesIO()
         torch.save(self.exchange.state_dict(), file)
+        self.collect()
         self.model, self.exchange = self.made()
         self.exchange.load_state_dict(torch.load(io.BytesIO(file.getvalue()), weights_only=True))
 

@@ -604,7 +604,6 @@ def test_parquet_has_the_graph(tmp_path):
         ({}, {"x": [[1.0], [2.0]]}, r"e.parquet has vertex 2, expected 0\.\.2"),
         ({}, {"x": [[1.0], [2.0, 3.0], [1.0]]}, "x has 2 numbers in row 1, expected 1"),
         ({}, {"x": [1.0, 2.0, 3.0], "y": [0.5, 1.0, 2.0]}, "y is double, expected whole numbers"),
-        ({}, {"x": [1.0, 2.0, 3.0], "y": [0, -2, 1]}, "y is -2 in row 1, expected classes from 0"),
     ],
 )
 def test_parquet_that_is_no_graph_is_named(tmp_path, edges, nodes, message):

@@ -137,7 +137,7 @@ def test_processes_that_lightning_spawns_train_the_model_of_their_parent(ranks):
 
 
 def one_rank_saves(folder, reason):
-    """Rank 1 alone saves a checkpoint, as it asks for one or because it fails; what this rank hears."""
+    """Rank 1 alone saves a checkpoint, as it asks for one or as it fails; what this rank hears."""
     import time
 
     import lightning

@@ -1,4 +1,4 @@
-"""Gradients that are too large for f32, a dtype or a codec: the right average, or a warning that names them."""
+"""Gradients too large for f32, a dtype or a codec: the right average, or a warning that names them."""
 
 import pytest
 

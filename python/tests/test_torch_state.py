@@ -1,5 +1,8 @@
 """States of what Thinwire adds to PyTorch: a run that was interrupted goes on as if it had not been."""
 
+import json
+import os
+
 import pytest
 
 pytestmark = pytest.mark.needs("torch")
@@ -194,3 +197,223 @@ def test_a_state_of_another_rank_or_model_is_refused(ranks):
         assert "expected rank" in of_rank and "hint" in of_rank
         assert "another model" in of_model
         assert goes_on
+
+
+def auto_interrupted(file):
+    """Trains on by auto over a slow link, and from states in a trial and after it: steps, plans and hashes.
+
+    A trial begins after the 17th step of the buckets. The first two plans have eight steps at least, and
+    times decide nothing before.
+    """
+    import copy
+
+    import torch.distributed as dist
+
+    import thinwire.torch
+    from torch_models import Training, digest, wrapped
+
+    place = {"rank": int(os.environ["RANK"]), "world_size": int(os.environ["WORLD_SIZE"])}
+    dist.init_process_group("gloo", init_method=f"file://{file}", **place)
+    slow = thinwire.init(link="20mbit")
+
+    def fresh(name):
+        hook, function = thinwire.torch.hook("auto", group=slow.split(name))
+        return Training("mlp", wrapped("mlp", (hook, function))), hook
+
+    def goes_on(training, hook, steps=6):
+        plans = []
+        for _ in range(steps):
+            training.run(1)
+            plans.append([each["codec"] for each in hook.plan()["assignments"]])
+        return plans, digest(training.model)
+
+    def decided(hook):
+        auto = json.loads(hook.state_dict()[rank()][0])["auto"]["trials"]
+        return auto["decided"] > 0 and auto["under_way"] is None
+
+    whole, hook = fresh("whole")
+    whole.run(20)
+    results = []
+    for name in ("in a trial", "after it"):
+        kept = copy.deepcopy(everything(whole, hook))
+        went_on = goes_on(whole, hook)
+        again, new_hook = fresh(name)
+        resume(again, new_hook, kept)
+        results.append((went_on, goes_on(again, new_hook), new_hook.plan().get("line", "")))
+        while not decided(hook):
+            whole.run(2)
+    slow.close()
+    dist.destroy_process_group()
+    return results
+
+
+def test_auto_goes_on_with_its_trial_and_its_decision(ranks, tmp_path):
+    first, second = ranks(2, auto_interrupted, arguments=[str(tmp_path / "store")])
+    for of_rank in (first, second):
+        for went_on, resumed, _ in of_rank:
+            assert went_on == resumed
+    trial, decision = first
+    assert len({json.dumps(plan) for plan in trial[0][0]}) > 1, "plans take turns"
+    assert "; trying it beside " in trial[2]
+    assert len({json.dumps(plan) for plan in decision[0][0]}) == 1
+    assert decision[2].endswith("; 1 trial")
+
+
+def of_another_codec():
+    """What loading a state says where an option that gives it its meaning is another one."""
+    import torch
+    import torch.distributed as dist
+
+    import thinwire.torch
+
+    dist.init_process_group("gloo")
+
+    def trained(codec, **options):
+        model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(64, 64))
+        hook, function = thinwire.torch.hook(codec, warmup_steps=None, **options)
+        model.register_comm_hook(hook, function)
+        return hook, lambda: model(torch.randn(4, 64)).sum().backward()
+
+    def load(target, entries):
+        try:
+            target.load_state_dict(entries)
+        except thinwire.InvalidError as error:
+            return str(error)
+        return "accepted"
+
+    hook, step = trained("int4")
+    step()
+    saved, said = hook.state_dict(), {}
+    others = {
+        "int4": {},
+        "onebit": {},
+        "auto": {},
+        "int4 ef21": {"feedback": "ef21"},
+        "int4 momentum": {"momentum_correction": 0.9},
+    }
+    for name, options in others.items():
+        other, step = trained(name.split()[0], **options)
+        said[f"{name} before"] = load(other, saved)
+        step()
+        said[f"{name} after"] = load(other, saved)
+        step()
+    auto, step = trained("auto")
+    step()
+    said["auto:int8 before"] = load(trained("auto:int8")[0], auto.state_dict())
+    outer = [
+        thinwire.torch.DiLoCo(torch.nn.Linear(64, 64), 1, codec=each) for each in ("int4", "int8")
+    ]
+    outer[0].step()
+    said["DiLoCo"] = load(outer[1], outer[0].state_dict())
+    hook, step = trained("int4")
+    step()
+    early = hook.state_dict()
+    step()
+    said["moments"] = load(hook, early if dist.get_rank() else hook.state_dict())
+    step()
+    dist.destroy_process_group()
+    return said
+
+
+def test_a_state_of_another_codec_is_refused(ranks):
+    first, second = ranks(2, of_another_codec)
+    for said in (first, second):
+        for when in ("before", "after"):
+            assert said[f"int4 {when}"] == "accepted"
+            for codec in ("onebit", "auto"):
+                text = (
+                    f"training with codec int4, this one has codec {codec} (hint: go on with int4"
+                )
+                assert text in said[f"{codec} {when}"]
+            assert "feedback classic, this one has feedback ef21" in said[f"int4 ef21 {when}"]
+            momentum = "momentum correction none, this one has momentum correction 0.9"
+            assert momentum in said[f"int4 momentum {when}"]
+        assert said["auto:int8 before"] == "accepted"
+        assert "training with codec int4, this one has codec int8" in said["DiLoCo"]
+        assert said["moments"].startswith("the states of ranks are not of one moment: step ")
+
+
+def broken(folder):
+    """What loading says where rank 1's file of the state is broken in some way."""
+    import pickle
+    from pathlib import Path
+
+    import torch
+    import torch.distributed as dist
+
+    import thinwire.torch
+    from thinwire.torch import attached
+
+    dist.init_process_group("gloo")
+    rank = dist.get_rank()
+
+    def following(codec="int4"):
+        made = attached.Attached({"codec": codec})
+        model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(64, 64))
+        made.follow(model)
+        return made, lambda: model(torch.randn(4, 64)).sum().backward()
+
+    made, step = following()
+    step()
+    made.save(folder)
+    file = Path(folder, f"thinwire.rank{rank}.pt")
+    sound, said = file.read_bytes(), {}
+    entry = torch.load(file, weights_only=True)
+
+    def save(entries):
+        torch.save(entries, file)
+
+    ways = {
+        "half": lambda: file.write_bytes(sound[: len(sound) // 2]),
+        "empty": lambda: file.write_bytes(b""),
+        "garbage": lambda: file.write_bytes(bytes(range(256)) * 4),
+        "pickle": lambda: file.write_bytes(pickle.dumps(Path)),
+        "list": lambda: save([1, 2]),
+        "nobody": lambda: save({"model": 1}),
+        "number": lambda: save({f"rank{rank}": 3}),
+        "text": lambda: save({f"rank{rank}": (*entry[f"rank{rank}"][:1], {"a": "b"}, [], None, 2)}),
+        "folder": lambda: (file.unlink(), file.mkdir()),
+        "pipe": lambda: (file.rmdir(), os.mkfifo(file)),
+        "another rank": lambda: (file.unlink(), save({"rank7": entry[f"rank{rank}"]})),
+        "gone": lambda: file.unlink(),
+    }
+    for name, spoil in ways.items():
+        if rank == 1:
+            spoil()
+        dist.barrier()
+        other, _ = following()
+        try:
+            other.load(folder)
+        except thinwire.InvalidError as error:
+            said[name] = str(error)
+        dist.barrier()
+    file.write_bytes(sound)
+    # A process that ends while it writes leaves the old file.
+    whole, torch.save = torch.save, lambda entries, opened: opened.write(b"a part") / 0
+    try:
+        made.save(folder)
+    except ZeroDivisionError:
+        assert file.read_bytes() == sound
+    torch.save = whole
+    made.save(folder)
+    dist.barrier()
+    names = sorted(os.listdir(folder))
+    other, step = following()
+    other.load(folder)
+    step()
+    dist.destroy_process_group()
+    return said, names
+
+
+def test_a_broken_file_is_named_on_all_ranks(ranks, tmp_path):
+    file = tmp_path / "thinwire.rank1.pt"
+    for rank, (said, names) in enumerate(ranks(2, broken, arguments=[str(tmp_path)])):
+        assert names == ["thinwire.rank0.pt", "thinwire.rank1.pt"]
+        missing = said.pop("gone"), said.pop("another rank")
+        assert all("rank1" in each for each in missing), missing
+        assert len(said) == 10
+        for name, line in said.items():
+            start = (
+                f"{'' if rank else 'rank 1 says: '}cannot read the state of Thinwire in {file}: "
+            )
+            assert line.startswith(start) and "\n" not in line, (name, line)

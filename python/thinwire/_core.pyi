@@ -8,7 +8,7 @@ from another thread. After a PeerError the group is over: every later call fails
 
 from collections.abc import Callable
 from os import PathLike
-from typing import final
+from typing import Any, final
 
 __all__ = [
     "Coordinator",
@@ -69,12 +69,22 @@ def check(
     """Raises InvalidError for what a Synchronizer would refuse, before anybody is met; with `world`, the
     number of ranks, also for what it would refuse among so many."""
 
+def check_state(
+    plan: str,
+    codec: str = "none",
+    feedback: str = "classic",
+    momentum_correction: float | None = None,
+    **_others: Any,
+) -> None:
+    """Raises InvalidError for the plan of a state that is none, or is of a training with another codec,
+    feedback or momentum correction; other options of `check` are ignored."""
+
 def encode_rows(address: int, rows: int, columns: int, format: str) -> RowSource:
     """Rows in a format ("f32", "f16", "int8") from values at an address, in the format's dtype, or f32 for
     "int8"."""
 
-def decode_rows(rows: tuple[int, int], columns: int, format: str, out: int) -> None:
-    """Writes the f32 of encoded rows, address and bytes, to an address."""
+def decode_rows(rows: tuple[int, int], columns: int, format: str, out: tuple[int, int]) -> None:
+    """Writes the f32 of encoded rows, address and bytes, to an address with room for so many rows."""
 
 def measure_codecs(codec: str, largest: int) -> None:
     """Measures the codecs of "auto" on pieces of at most `largest` elements, once in a process. A rank that
@@ -342,7 +352,7 @@ class Synchronizer:
         """Takes all gradients of a bucket, one after the other in one flat tensor."""
     def absent(self, parameters: list[int]) -> None:
         """Says that this rank has no gradients of these parameters in this step, before any is given for
-        them: zeros, or that of an earlier step. What is kept of a parameter stays as it is if no rank has one."""
+        them: zeros, or those of an earlier step. What is kept of a parameter stays if no rank has one."""
     def keeps(self) -> bool:
         """Whether something is kept of parameters from step to step: residuals, momenta, factors."""
     def fault(self) -> str | None:
@@ -380,8 +390,8 @@ class Synchronizer:
     def state(self) -> tuple[str, _Tensors]:
         """The plan and all residuals and factors, as bytes of f32."""
     def load(self, plan: str, tensors: _Tensors) -> None:
-        """Goes on from a state, between steps; one of another model is refused before anything has
-        changed."""
+        """Goes on from a state, between steps and on all ranks together; one of another model, codec,
+        feedback, momentum correction or moment is refused on all ranks before anything has changed."""
     def shared_state(self) -> tuple[str, _Tensors]:
         """The part of the state that all ranks have alike."""
     def load_shared(self, plan: str, tensors: _Tensors) -> None:
@@ -458,12 +468,13 @@ class GraphFile:
         bounds: list[int] | None = None,
         weights: int | None = None,
         types: int | None = None,
+        ids: list[int] | list[str] | None = None,
     ) -> None:
         """Writes a file. Features are address, columns and format of the rows: "f32", "f16", or "int8",
         which is encoded from f32; labels are the address of i64, below 0 for none; the split is the address
         of bytes: 0 none, 1 training, 2 validation, 3 test. `bounds` are the first vertices of parts, and
         the number of vertices; weights are the address of f32 by positions of edges, and types that of
-        i64."""
+        i64. Ids are an int64 or a text per vertex."""
     def graph(self) -> Graph:
         """The topology, which shares the file's memory."""
     @property
@@ -485,6 +496,12 @@ class GraphFile:
         """Writes the type of every vertex as i64."""
     def write_split(self, address: int) -> None:
         """Writes the use of every vertex as bytes: 0 for none, 1 training, 2 validation, 3 test."""
+    def ids(self) -> list[int] | list[str] | None:
+        """The ids that vertices had where the graph came from, if the file has them."""
+    def write_origins(self, address: int) -> None:
+        """Writes the number that every vertex had before parts were made as i64, if there are parts."""
+    def verify(self) -> None:
+        """Compares the whole file with its checksums. Raises InvalidError if they differ."""
     @property
     def bounds(self) -> list[int]:
         """First vertices of the parts, and the number of vertices; empty if there are none."""

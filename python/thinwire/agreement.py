@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import TypeVar
 
 import numpy
 
 from thinwire import _core
 
 REPORT_BYTES = 512
+T = TypeVar("T")
 
 
 def agree(lines: Sequence[str], core: _core.Group) -> None:
@@ -26,19 +28,42 @@ def agree(lines: Sequence[str], core: _core.Group) -> None:
     """
     if core.world == 1:
         return
-    report = numpy.frombuffer(
-        difference(lines, from_rank_0(lines, core)).encode()[:REPORT_BYTES].ljust(REPORT_BYTES),
-        numpy.uint8,
-    )
+    for rank, text in enumerate(gathered(difference(lines, from_rank_0(lines, core)), core)):
+        if text:
+            raise _core.InvalidError(f"ranks disagree: rank {rank} {text}")
+
+
+def together(core: _core.Group, read: Callable[[], T]) -> T:
+    """What `read` returns, once it has returned on all ranks; a collective call.
+
+    # Errors
+
+    What `read` raises here; InvalidError if it has raised on other ranks only.
+    """
+    if core.world == 1:
+        return read()
+    try:
+        found = read()
+    except Exception as error:
+        gathered(" ".join(str(error).split()) or type(error).__name__, core)
+        raise
+    for rank, text in enumerate(gathered("", core)):
+        if text:
+            raise _core.InvalidError(f"rank {rank} says: {text}")
+    return found
+
+
+def gathered(text: str, core: _core.Group) -> list[str]:
+    """A short text of every rank; a collective call, of the same size whatever the texts are."""
+    report = numpy.frombuffer(text.encode()[:REPORT_BYTES].ljust(REPORT_BYTES), numpy.uint8)
     reports = numpy.empty((core.world, REPORT_BYTES), numpy.uint8)
     core.all_gather(report.ctypes.data, reports.ctypes.data, REPORT_BYTES)
-    for rank, said in enumerate(reports):
-        text = said.tobytes().decode(errors="ignore").strip()
-        if text:
-            # Nobody is to be lost before all know: then they know already.
-            with contextlib.suppress(_core.PeerError):
-                core.barrier()
-            raise _core.InvalidError(f"ranks disagree: rank {rank} {text}")
+    texts = [said.tobytes().decode(errors="ignore").strip() for said in reports]
+    if any(texts):
+        # Nobody is to be lost before all know: then they know already.
+        with contextlib.suppress(_core.PeerError):
+            core.barrier()
+    return texts
 
 
 def from_rank_0(lines: Sequence[str], core: _core.Group) -> list[str]:

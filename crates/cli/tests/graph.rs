@@ -564,3 +564,139 @@ fn errors_have_the_place_and_both_values() {
         assert!(ended.stderr.starts_with(expected), "{words:?} {}", ended.stderr);
     }
 }
+
+#[test]
+fn a_matrix_that_does_not_say_whose_lists_it_has_is_asked() {
+    let folder = Folder::new("graph-orientation");
+    let int32 = |values: &[i32]| values.iter().flat_map(|it| it.to_le_bytes()).collect::<Vec<u8>>();
+    let arrays = [
+        ("indptr.npy", npy("<i4", "(4,)", &int32(&[0, 2, 2, 3]))),
+        ("indices.npy", npy("<i4", "(3,)", &int32(&[1, 2, 0]))),
+    ];
+    std::fs::write(folder.path().join("m.npz"), stored_zip(&arrays)).unwrap();
+    let import = |flags: &[&str]| {
+        folder.run(&[&["graph", "import", "m.npz", "--output", "g.graph"], flags].concat())
+    };
+    let refused = import(&[]);
+    let expected = "error: m.npz: indptr and indices without a format, expected to know whose lists they are\nhint: --orientation in";
+    assert!(refused.code == Some(2) && refused.stderr.starts_with(expected), "{}", refused.stderr);
+    assert!(!folder.path().join("g.graph").exists());
+    // Vertex 0 has the list 1, 2: two in-neighbours, or one list of each other vertex has it.
+    for (said, sources) in [("in", 1), ("out", 0)] {
+        let made = import(&["--orientation", said]);
+        assert_eq!(made.code, Some(0), "{}", made.stderr);
+        let info = json(&folder.run(&["graph", "info", "g.graph", "--json"]).stdout).remove(0);
+        assert_eq!((&info["sources"], &info["edges"]), (&sources.into(), &3.into()), "{said}");
+    }
+}
+
+/// A zip archive of files that are stored as they are.
+fn stored_zip(files: &[(&str, Vec<u8>)]) -> Vec<u8> {
+    let (mut archive, mut directory) = (Vec::new(), Vec::new());
+    for (name, bytes) in files {
+        let sum = thinwire_wire::checksum(bytes).to_le_bytes();
+        let size = (bytes.len() as u32).to_le_bytes();
+        let length = (name.len() as u16).to_le_bytes();
+        let about =
+            [&[20, 0, 0, 0, 0, 0, 0, 0, 0, 0], &sum[..], &size, &size, &length, &[0; 2]].concat();
+        let at = (archive.len() as u32).to_le_bytes();
+        archive.extend([b"PK\x03\x04", &about[..], name.as_bytes(), bytes].concat());
+        let entry = [b"PK\x01\x02\x14\x00", &about[..], &[0; 10], &at, name.as_bytes()].concat();
+        directory.extend(entry);
+    }
+    let count = (files.len() as u16).to_le_bytes();
+    let sizes =
+        [(directory.len() as u32).to_le_bytes(), (archive.len() as u32).to_le_bytes()].concat();
+    let end = [b"PK\x05\x06\0\0\0\0", &count[..], &count, &sizes, &[0; 2]].concat();
+    [archive, directory, end].concat()
+}
+
+#[test]
+fn ids_of_vertices_are_kept_shown_and_moved_with_parts() {
+    let folder = Folder::new("graph-ids");
+    let write = |name: &str, bytes: &[u8]| std::fs::write(folder.path().join(name), bytes).unwrap();
+    write("e.csv", "\u{feff}src,dst\n\"new york\",bern\noslo,\"new york\"\n".as_bytes());
+    write("y.npy", &npy("<i8", "(3,)", &[-100_i64, 1, 0].map(i64::to_le_bytes).concat()));
+    write("n.txt", b"% KONECT\n9000000000 -5\n-5 7\n");
+    write("one.txt", b"1 2\n2 3\n");
+    let run = |words: &[&str], code: i32| {
+        let ended = folder.run(&[&["graph"], words].concat());
+        assert_eq!(ended.code, Some(code), "{words:?} {}", ended.stderr);
+        ended
+    };
+    let flags = ["--relabel", "--header", "yes", "--labels", "y.npy", "--train", "1"];
+    let made = run(&[&["import", "e.csv", "--output", "g.graph"], &flags[..]].concat(), 0);
+    assert_eq!(made.stderr, "wrote g.graph: 3 vertices with ids, 2 edges\n");
+    let ids = |file: &str| {
+        let lines = json(&run(&["info", file, "--ids", "--json"], 0).stdout);
+        lines.iter().map(|line| line["id"].clone()).collect::<Vec<Value>>()
+    };
+    assert_eq!(ids("g.graph"), ["bern", "new york", "oslo"]);
+    let info = json(&run(&["info", "g.graph", "--json"], 0).stdout).remove(0);
+    // Bern has no label, so it is no vertex of the split.
+    assert_eq!((&info["ids"], &info["training"]), (&"texts".into(), &2.into()));
+    run(&["partition", "g.graph", "--parts", "2", "--method", "hash", "--output", "p.graph"], 0);
+    let mut moved: Vec<String> =
+        ids("p.graph").iter().map(|id| id.as_str().unwrap().to_owned()).collect();
+    moved.sort_unstable();
+    assert_eq!(moved, ["bern", "new york", "oslo"]);
+    run(&["import", "n.txt", "--relabel", "--output", "n.graph"], 0);
+    assert_eq!(ids("n.graph"), [-5_i64, 7, 9_000_000_000]);
+    let text = run(&["info", "n.graph", "--verify"], 0).stdout;
+    assert!(text.contains("checksums") && text.contains("numbers, which --ids shows"), "{text}");
+    let noticed = run(&["import", "one.txt", "--output", "o.graph"], 0).stderr;
+    assert!(
+        noticed.starts_with("vertex 0 has no edges, and vertex 1 has: add --one-based"),
+        "{noticed}"
+    );
+    let made = run(&["import", "one.txt", "--one-based", "--output", "o.graph"], 0);
+    assert_eq!(made.stderr, "wrote o.graph: 3 vertices, 2 edges\n");
+    for (words, expected) in [
+        (
+            &["info", "o.graph", "--ids"][..],
+            "o.graph has no ids of vertices\nhint: thinwire graph import --relabel",
+        ),
+        (
+            &["import", "n.txt", "--output", "x.graph"],
+            "n.txt: line 2: vertex 9000000000, expected vertices below 4294967295\nhint: --relabel",
+        ),
+        (
+            &["import", "e.csv", "--relabel", "--output", "x.graph"],
+            "e.csv: line 1: 'src', expected to know whether it is a header\nhint: --header",
+        ),
+    ] {
+        let stderr = run(words, 2).stderr;
+        assert!(stderr.starts_with(&format!("error: {expected}")), "{stderr}");
+    }
+}
+
+#[test]
+fn a_damaged_file_is_found_by_its_checksums() {
+    let folder = Folder::new("graph-damaged");
+    let generate = ["graph", "generate", "blocks", "--vertices", "60", "--output", "g.graph"];
+    assert_eq!(folder.run(&generate).code, Some(0));
+    let path = folder.path().join("g.graph");
+    let bytes = std::fs::read(&path).unwrap();
+    let verify = ["graph", "info", "g.graph", "--verify", "--json"];
+    let verified = json(&folder.run(&verify).stdout).remove(0);
+    assert_eq!(verified["verified"], true);
+    let mut changed = bytes.clone();
+    // A bit of a feature or a label is a value like any other.
+    let at = bytes.len() - 61;
+    changed[at] ^= 1;
+    std::fs::write(&path, &changed).unwrap();
+    let told = folder.run(&verify);
+    assert!(
+        told.code == Some(2) && told.stderr.contains("g.graph: checksum of "),
+        "{}",
+        told.stderr
+    );
+    let mut header = bytes;
+    header[40..48].copy_from_slice(b"int8\0\0\0\0");
+    let sum = thinwire_wire::checksum(&header[16..128]).to_le_bytes();
+    header[12..16].copy_from_slice(&sum);
+    std::fs::write(&path, &header).unwrap();
+    let told = folder.run(&["graph", "train", "g.graph", "--passes", "1"]);
+    let expected = "error: g.graph: rows of features of ";
+    assert!(told.code == Some(2) && told.stderr.starts_with(expected), "{}", told.stderr);
+}

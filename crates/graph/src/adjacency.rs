@@ -89,6 +89,14 @@ impl Adjacency {
         Ok((graph, Weights::new(weights)?))
     }
 
+    /// Checks that nobody has written to the file that the graph borrows from, if there is one.
+    ///
+    /// # Errors
+    /// If somebody has: what was read since may be wrong.
+    pub fn ensure_unchanged(&self) -> Result<(), Error> {
+        self.neighbors.ensure_unchanged()
+    }
+
     /// Returns the number of vertices.
     pub fn vertices(&self) -> u32 {
         (self.offsets.len() - 1) as u32

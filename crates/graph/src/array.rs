@@ -5,7 +5,9 @@ use std::ops::{Deref, Range};
 use std::sync::Arc;
 
 use bytemuck::Pod;
-use memmap2::Mmap;
+
+use crate::error::Error;
+use crate::store::Map;
 
 /// Numbers that never change.
 #[derive(Clone)]
@@ -13,7 +15,7 @@ pub(crate) enum Array<T> {
     /// In memory of their own.
     Owned(Vec<T>),
     /// Bytes of a mapped file.
-    Mapped(Arc<Mmap>, Range<usize>),
+    Mapped(Arc<Map>, Range<usize>),
 }
 
 impl<T: Pod> Array<T> {
@@ -21,9 +23,22 @@ impl<T: Pod> Array<T> {
     ///
     /// # Panics
     /// If the range is not in the file, or is not aligned or no multiple of a number's size.
-    pub fn mapped(map: &Arc<Mmap>, range: Range<usize>) -> Array<T> {
+    pub fn mapped(map: &Arc<Map>, range: Range<usize>) -> Array<T> {
         let _: &[T] = bytemuck::cast_slice(&map[range.clone()]);
         Array::Mapped(map.clone(), range)
+    }
+}
+
+impl<T> Array<T> {
+    /// Checks that nobody has written to the mapped file.
+    ///
+    /// # Errors
+    /// If somebody has.
+    pub fn ensure_unchanged(&self) -> Result<(), Error> {
+        match self {
+            Array::Owned(_) => Ok(()),
+            Array::Mapped(map, _) => map.ensure_unchanged(),
+        }
     }
 }
 

@@ -18,6 +18,8 @@ pub enum Kind {
     Value,
     /// A file cannot be read or written.
     Io,
+    /// A file was changed while it was open.
+    Changed,
 }
 
 /// Error in one line.
@@ -45,6 +47,10 @@ impl Error {
 
     pub(crate) fn value(context: String) -> Error {
         Error { kind: Kind::Value, context, hint: None, source: None }
+    }
+
+    pub(crate) fn changed(context: String) -> Error {
+        Error { kind: Kind::Changed, context, hint: None, source: None }
     }
 
     pub(crate) fn weight(place: &str, weight: &str) -> Error {

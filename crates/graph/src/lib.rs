@@ -42,4 +42,7 @@ pub use sample::{
     Block, Draw, FanOut, Frontier, Importance, LayerSampler, NO_VERTEX, Sample, Sampler, Sampling,
     Weights, walk,
 };
-pub use store::{Contents, FeatureRows, Features, NO_LABEL, Split, Store, TYPES_MAX, write};
+pub use store::{
+    Contents, FeatureRows, Features, Id, Ids, NO_LABEL, Split, Store, TYPES_MAX, file_length,
+    name_lost_pages, write,
+};

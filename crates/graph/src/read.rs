@@ -8,7 +8,9 @@
 
 mod edge_list;
 mod edges;
+mod lines;
 mod matrix_market;
+mod naming;
 mod npy;
 mod npz;
 mod options;
@@ -17,21 +19,22 @@ mod webgraph;
 
 use std::fmt;
 use std::fs::File;
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
 
 use flate2::read::MultiGzDecoder;
 
 pub use edges::Edges;
 pub use npy::{Dense, Dtype, Matrix};
-pub use options::{Columns, Options, Weighting};
+pub use options::{Columns, Header, Numbering, Options, Orientation, Weighting};
 
 use crate::error::Error;
 
 /// Format of a file with a graph.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Format {
-    /// Lines of two vertices, between blanks or commas; the text of SNAP, with comments from `#` on.
+    /// Lines of two vertices, between blanks or commas, as in SNAP's and KONECT's texts and in CSV; lines that begin
+    /// with `#` or `%` are comments.
     EdgeList,
     /// Coordinates of a matrix in the exchange format of Matrix Market.
     MatrixMarket,
@@ -90,6 +93,8 @@ impl fmt::Display for Format {
     }
 }
 
+/// Mark in front of a text in UTF-8.
+const MARK: [u8; 3] = [0xef, 0xbb, 0xbf];
 /// First bytes of a gzip file.
 const GZIP: [u8; 2] = [0x1f, 0x8b];
 
@@ -102,6 +107,7 @@ pub fn edges(path: &Path, format: Format, options: Options) -> Result<Edges, Err
         let failed = |error| Error::io("cannot open", error);
         let mut file = BufReader::with_capacity(1 << 20, File::open(path).map_err(failed)?);
         if format == Format::Npz {
+            check(format, options)?;
             return npz::edges(file, options);
         }
         match path.extension().is_some_and(|end| end == "gz") {
@@ -161,11 +167,43 @@ pub fn arrays<const N: usize>(
 }
 
 fn from_stream(stream: impl BufRead, format: Format, options: Options) -> Result<Edges, Error> {
-    let vertices = options.vertices;
+    check(format, options)?;
     match format {
-        Format::EdgeList => edge_list::edges(stream, options),
-        Format::MatrixMarket => matrix_market::edges(stream, options),
-        Format::WebGraph => webgraph::edges(stream, vertices),
-        Format::Npy | Format::Npz => npz::edges_of_index(&Matrix::read(stream)?, vertices),
+        Format::EdgeList => edge_list::edges(without_mark(stream)?, options),
+        Format::MatrixMarket => matrix_market::edges(without_mark(stream)?, options),
+        Format::WebGraph => webgraph::edges(without_mark(stream)?, options.vertices),
+        Format::Npy | Format::Npz => npz::edges_of_index(&Matrix::read(stream)?, options),
     }
+}
+
+/// Refuses options that a format has no use for.
+fn check(format: Format, options: Options) -> Result<(), Error> {
+    let refused = |what: &str, of: &str| {
+        Err(Error::value(format!("{what} of a .{format} file, expected {of}")))
+    };
+    let has_numbers = [Format::EdgeList, Format::Npy, Format::Npz].contains(&format);
+    if options.numbering != Numbering::FromZero && !has_numbers {
+        return refused("other numbers of vertices", "an edge list or an edge index");
+    }
+    if options.orientation.is_some() && format != Format::Npz {
+        return refused("an orientation", "an archive with indptr and indices");
+    }
+    if options.header != Header::Guessed && format != Format::EdgeList {
+        return refused("a header", "an edge list");
+    }
+    Ok(())
+}
+
+/// Returns a text without the mark that some editors put in front of UTF-8.
+fn without_mark(mut stream: impl BufRead) -> Result<impl BufRead, Error> {
+    let mut start = Vec::new();
+    let read = stream.by_ref().take(MARK.len() as u64).read_to_end(&mut start);
+    read.map_err(|error| Error::io("cannot read", error))?;
+    if start.starts_with(&[0xff, 0xfe]) || start.starts_with(&[0xfe, 0xff]) {
+        return Err(Error::format("text in UTF-16, expected UTF-8".to_owned()));
+    }
+    if start == MARK {
+        start.clear();
+    }
+    Ok(std::io::Cursor::new(start).chain(stream))
 }

@@ -1,17 +1,32 @@
 //! Files of graphs, which ranks map into memory and share.
 //!
 //! A file has a header of fixed size and then whole arrays, in the order of `layout.rs`: the topology, and
-//! rows of features, labels, a split, the bounds of parts, weights of edges and types of vertices where the graph has them. All numbers are
-//! little-endian, and every array begins at a multiple of 64 bytes. Opening reads the topology once, to
-//! check it, and no features; pages are shared by all processes that open the file.
+//! rows of features, labels, a split, the bounds of parts, weights of edges, types and ids of vertices where the
+//! graph has them. All numbers are little-endian, and every array begins at a multiple of 64 bytes. Opening reads the topology once, to
+//! check it, and no features; [`Store::verify`] compares every byte with the checksums of the header. Pages are shared by all processes that open the file.
 
+mod ids;
 mod layout;
 mod map;
 mod open;
 mod split;
 mod write;
 
+use crate::error::Error;
+
+pub(crate) use map::Map;
+
+pub use ids::{Id, Ids};
 pub use layout::{FeatureRows, TYPES_MAX};
-pub use open::{NO_LABEL, Store};
+pub use map::name_lost_pages;
+pub use open::{NO_LABEL, Store, file_length};
 pub use split::Split;
 pub use write::{Contents, Features, write};
+
+/// Refuses machines whose numbers are not those of the file.
+fn ensure_little_endian() -> Result<(), Error> {
+    match cfg!(target_endian = "big") {
+        true => Err(Error::format("files of graphs need a little-endian machine".to_owned())),
+        false => Ok(()),
+    }
+}

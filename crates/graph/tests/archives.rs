@@ -3,7 +3,10 @@
 use std::fs;
 use std::io::{Cursor, Write};
 
-use thinwire_graph::read::{self, Edges, Format, Options, Weighting, edges_of_bytes};
+use thinwire_graph::Ids;
+use thinwire_graph::read::{
+    self, Edges, Format, Numbering, Options, Orientation, Weighting, edges_of_bytes,
+};
 use zip::ZipWriter;
 use zip::write::SimpleFileOptions;
 
@@ -27,24 +30,80 @@ fn npz(arrays: &[(&str, Vec<u8>)]) -> Vec<u8> {
     archive.finish().unwrap().into_inner()
 }
 
+/// Reads an archive, in which lists without a format are of out-neighbours.
 fn read_npz(arrays: &[(&str, Vec<u8>)]) -> Result<Edges, String> {
-    edges_of_bytes(&npz(arrays), Format::Npz, Options::default()).map_err(|error| error.to_string())
+    let has = |name: &str| arrays.iter().any(|(it, _)| *it == name);
+    let orientation = (has("indptr") && !has("format")).then_some(Orientation::Out);
+    let options = Options { orientation, ..Options::default() };
+    edges_of_bytes(&npz(arrays), Format::Npz, options).map_err(|error| error.to_string())
 }
 
 #[test]
 fn sparse_matrices_of_all_kinds_are_read() {
-    let expected = Edges { vertices: 3, pairs: vec![(0, 1), (0, 2), (2, 0)], weights: None };
+    let expected = Edges {
+        vertices: 3,
+        pairs: vec![(0, 1), (0, 2), (2, 0)],
+        weights: None,
+        ..Edges::default()
+    };
     let csr = [("indptr", int32(&[0, 2, 2, 3])), ("indices", int32(&[1, 2, 0]))];
     assert_eq!(read_npz(&csr).unwrap(), expected);
     let csc = [csr[0].clone(), csr[1].clone(), ("format", npy("|S3", "()", b"csc"))];
     let turned = vec![(1, 0), (2, 0), (0, 2)];
-    assert_eq!(read_npz(&csc).unwrap(), Edges { vertices: 3, pairs: turned, weights: None });
+    assert_eq!(
+        read_npz(&csc).unwrap(),
+        Edges { vertices: 3, pairs: turned, weights: None, ..Edges::default() }
+    );
     let coo = [("row", int32(&[0, 0, 2])), ("col", int32(&[1, 2, 0])), ("shape", int32(&[3, 3]))];
     assert_eq!(read_npz(&coo).unwrap(), expected);
     let bytes: Vec<u8> = [0_i64, 0, 2, 1, 2, 0].iter().flat_map(|v| v.to_le_bytes()).collect();
     let index = npy("<i8", "(2, 3)", &bytes);
     assert_eq!(edges_of_bytes(&index, Format::Npy, Options::default()).unwrap(), expected);
     assert_eq!(read_npz(&[("edge_index", index)]).unwrap(), expected);
+}
+
+#[test]
+fn whose_lists_a_matrix_has_is_in_its_format_or_asked() {
+    let lists = [("indptr", int32(&[0, 2, 2, 3])), ("indices", int32(&[1, 2, 0]))];
+    let format = |name: &[u8]| [&lists[..], &[("format", npy("|S3", "()", name))]].concat();
+    let index = [("edge_index", npy("<i4", "(2, 1)", &[0; 8]))];
+    let coo = [("row", int32(&[0])), ("col", int32(&[1]))];
+    let (out, turned) = (vec![(0, 1), (0, 2), (2, 0)], vec![(1, 0), (2, 0), (0, 2)]);
+    let read = |arrays: &[(&str, Vec<u8>)], orientation| {
+        let options = Options { orientation, ..Options::default() };
+        let edges = edges_of_bytes(&npz(arrays), Format::Npz, options);
+        edges.map(|edges| edges.pairs).map_err(|error| (error.to_string(), error.hint()))
+    };
+    assert_eq!(read(&lists, Some(Orientation::Out)).unwrap(), out);
+    assert_eq!(read(&lists, Some(Orientation::In)).unwrap(), turned);
+    assert_eq!(read(&format(b"csr"), Some(Orientation::Out)).unwrap(), out);
+    assert_eq!(read(&format(b"csc"), None).unwrap(), turned);
+    let (error, hint) = read(&lists, None).unwrap_err();
+    let expected = "indptr and indices without a format, expected to know whose lists they are";
+    assert_eq!(error, expected);
+    assert!(hint.unwrap().starts_with("--orientation in"));
+    let error = read(&format(b"csr"), Some(Orientation::In)).unwrap_err().0;
+    assert_eq!(error, "orientation in of a matrix of format 'csr', expected out");
+    assert!(read(&index, Some(Orientation::In)).unwrap_err().0.ends_with("expected none"));
+    assert!(read(&coo, Some(Orientation::In)).unwrap_err().0.ends_with("expected none"));
+}
+
+#[test]
+fn an_index_may_have_ids_of_64_bits() {
+    let ids = [i64::MIN, 3, 1 << 40, 3].map(i64::to_le_bytes).concat();
+    let index = npy("<i8", "(2, 2)", &ids);
+    let options = Options { numbering: Numbering::Ids, ..Options::default() };
+    let edges = edges_of_bytes(&index, Format::Npy, options).unwrap();
+    assert_eq!((edges.vertices, &edges.pairs[..]), (3, &[(0, 2), (1, 1)][..]));
+    assert_eq!(edges.ids, Some(Ids::Numbers(vec![i64::MIN, 3, 1 << 40])));
+    let index = npy("<i8", "(2, 1)", &[1_i64, 1 << 40].map(i64::to_le_bytes).concat());
+    let error = edges_of_bytes(&index, Format::Npy, Options::default()).unwrap_err();
+    let expected = "vertex 1099511627776 at position 1, expected vertices below 4294967295";
+    assert_eq!(error.to_string(), expected);
+    assert!(error.hint().unwrap().starts_with("--relabel"));
+    let lists = npz(&[("indptr", int32(&[0, 1])), ("indices", int32(&[0]))]);
+    let error = edges_of_bytes(&lists, Format::Npz, options).unwrap_err().to_string();
+    assert_eq!(error, "other numbers of vertices of a matrix, expected an edge list or edge_index");
 }
 
 #[test]
@@ -63,7 +122,8 @@ fn weights_of_matrices_and_indices_are_read() {
         assert_eq!(graph.edges(), 3);
         assert_eq!(weights.unwrap().values().iter().sum::<f32>(), 2.5);
     }
-    let dropped = Options { weights: Weighting::Drop, ..Options::default() };
+    let orientation = Some(Orientation::Out);
+    let dropped = Options { weights: Weighting::Drop, orientation, ..Options::default() };
     assert_eq!(edges_of_bytes(&npz(&csr), Format::Npz, dropped).unwrap().weights, None);
     let with = |array: Vec<u8>| {
         let csr = [("indptr", int32(&[0, 1])), ("indices", int32(&[0])), ("data", array)];

@@ -204,11 +204,14 @@ fn client(address: &str, world: World, options: &tcp::Options) -> Result<Client,
     let Some(watch) = &options.watch else {
         return Client::connect(address, &options.token, options.timeout);
     };
-    let (peers, deadline) = (world.peers().collect::<Vec<Rank>>(), Instant::now() + options.timeout);
+    let (peers, deadline) =
+        (world.peers().collect::<Vec<Rank>>(), Instant::now() + options.timeout);
     loop {
         let left = deadline.saturating_duration_since(Instant::now());
         match Client::connect(address, &options.token, left.min(ATTEMPT)) {
-            Err(error) if error.kind == Kind::Unreachable && left > ATTEMPT => watch.look(&peers)?,
+            Err(error) if error.kind == Kind::Unreachable && left > ATTEMPT => {
+                watch.look(&peers)?
+            }
             connected => return connected,
         }
     }

@@ -3,7 +3,8 @@
 //! A cache of 1, 5, 10, 20 and 40 % of the rows, over passes that follow those that orders have counted. Static
 //! caches are filled in advance, the others start empty. The graph is R-MAT, or read from a file.
 //!
-//! `cargo run --release -p thinwire-loader --example hits -- cnr-2000.graph-txt.gz`
+//! `cargo run --release -p thinwire-loader --example hits -- cnr-2000.graph-txt.gz`; behind a file of `indptr` and
+//! `indices` that does not say whose lists these are, `in` or `out`.
 
 use std::error::Error;
 use std::path::Path;
@@ -34,7 +35,9 @@ fn main() -> Result<(), Box<dyn Error>> {
     let (name, graph) = match &path {
         Some(path) => {
             let path = Path::new(path);
-            let edges = read::edges(path, Format::of(path)?, read::Options::default())?;
+            let orientation = std::env::args().nth(2).map(|text| text.parse()).transpose()?;
+            let options = read::Options { orientation, ..read::Options::default() };
+            let edges = read::edges(path, Format::of(path)?, options)?;
             (path.display().to_string(), edges.adjacency()?)
         }
         None => {

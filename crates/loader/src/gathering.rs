@@ -35,5 +35,6 @@ fn gather(shared: &Shared, cache: &mut RowCache, mut batch: Batch) -> Result<Bat
     let (ids, rows) = batch.rows_to_read(features.source.width());
     let read = cache.read(features, ids, rows);
     shared.set_hits(read.map_err(|error| Error::batch(Kind::Rows, position, error))?);
+    shared.ensure_unchanged(position)?;
     Ok(batch)
 }

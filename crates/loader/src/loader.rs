@@ -10,7 +10,7 @@ use thinwire_rows::Hits;
 
 use crate::batch::{Batch, Pool};
 use crate::cache::RowCache;
-use crate::error::Error;
+use crate::error::{Error, Kind};
 use crate::features::Features;
 use crate::queue::Queue;
 use crate::{gathering, sampling};
@@ -126,7 +126,11 @@ impl Loader {
             return Ok(batch);
         }
         let batch = if self.failed { None } else { self.ready().take() };
-        self.given(batch.unwrap_or_else(|| Err(Error::ended())))
+        self.given(batch.unwrap_or_else(|| {
+            // A thread ends early where a changed file has led it to a vertex that does not exist.
+            self.shared.ensure_unchanged(self.shared.position(self.number))?;
+            Err(Error::ended())
+        }))
     }
 
     /// Returns the next batch if it is loaded, without waiting. If it is not, it counts as awaited, so that it has
@@ -187,6 +191,11 @@ impl Shared {
         let steps = u64::from(self.batches.steps());
         let number = u64::from(self.start.step) + number;
         Position { pass: self.start.pass + number / steps, step: (number % steps) as u32 }
+    }
+
+    /// Checks that nobody has written to the file of the graph, or to that of its rows.
+    pub fn ensure_unchanged(&self, position: Position) -> Result<(), Error> {
+        self.graph.ensure_unchanged().map_err(|error| Error::batch(Kind::Sampling, position, error))
     }
 
     /// Lets all threads end.

@@ -36,6 +36,7 @@ fn load(
     let (_, pass) = pass.get_or_insert_with(shuffle);
     let seeds = pass.seeds(position.step, shared.rank);
     let key = shared.batches.key(position, shared.rank);
+    shared.ensure_unchanged(position)?;
     let mut batch = Batch::new(position, shared.pool.clone());
     let buffers = batch.buffers();
     sampler
@@ -50,5 +51,7 @@ fn load(
         let read = features.source.read(ids, rows);
         read.map_err(|error| Error::batch(Kind::Rows, position, error))?;
     }
+    // What was written to the file while it was sampled from may be in the sample.
+    shared.ensure_unchanged(position)?;
     Ok(batch)
 }

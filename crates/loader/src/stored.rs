@@ -37,6 +37,12 @@ impl Stored {
         let width = store.features()?.width as usize;
         (width > 0).then_some(Stored { store, width, vertices })
     }
+
+    /// Checks that nobody has written to the file.
+    fn ensure_unchanged(&self) -> Result<(), Error> {
+        let changed = |error| Error::of_source("features".to_owned(), error);
+        self.store.ensure_unchanged().map_err(changed)
+    }
 }
 
 impl Source for Stored {
@@ -47,10 +53,11 @@ impl Source for Stored {
     fn read(&self, rows: &[u64], out: &mut [u8]) -> Result<(), Error> {
         check_room(rows, out, self.width)?;
         check_rows(rows, self.vertices.len() as u64)?;
+        self.ensure_unchanged()?;
         for (row, out) in rows.iter().zip(out.chunks_exact_mut(self.width)) {
             out.copy_from_slice(self.store.row(self.vertices.start + *row as u32));
         }
-        Ok(())
+        self.ensure_unchanged()
     }
 
     fn in_memory(&self, row: u64) -> Option<&[u8]> {

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use pyo3::prelude::*;
-use thinwire_graph::{Contents, NO_LABEL, Split, Store};
+use thinwire_graph::{Contents, Ids, NO_LABEL, Split, Store, name_lost_pages};
 use thinwire_loader::Stored;
 
 use crate::error::Failure;
@@ -19,10 +19,27 @@ pub(crate) struct GraphFile {
     store: Arc<Store>,
 }
 
+/// Ids of vertices as lists of Python.
+#[derive(FromPyObject, IntoPyObject)]
+pub(crate) enum IdList {
+    Numbers(Vec<i64>),
+    Texts(Vec<String>),
+}
+
+impl IdList {
+    fn into_ids(self) -> Ids {
+        match self {
+            IdList::Numbers(numbers) => Ids::Numbers(numbers),
+            IdList::Texts(texts) => Ids::Texts(texts),
+        }
+    }
+}
+
 #[pymethods]
 impl GraphFile {
     #[new]
     fn new(py: Python<'_>, path: PathBuf) -> PyResult<GraphFile> {
+        name_lost_pages();
         let store = py.detach(|| Store::open(&path)).map_err(invalid)?;
         Ok(GraphFile { store: Arc::new(store) })
     }
@@ -30,9 +47,9 @@ impl GraphFile {
     /// Writes a file. Features are address, columns and format of the rows: f32, f16, or int8, which is
     /// encoded from f32; labels are the address of i64, below 0 for none; the split is the address of bytes:
     /// 0 for none, 1 training, 2 validation, 3 test; weights are the address of f32 by positions of edges, and
-    /// types that of i64.
+    /// types that of i64. Ids are a whole number or a text per vertex.
     #[staticmethod]
-    #[pyo3(signature = (path, graph, features = None, labels = None, split = None, bounds = None, weights = None, types = None))]
+    #[pyo3(signature = (path, graph, features = None, labels = None, split = None, bounds = None, weights = None, types = None, ids = None))]
     #[expect(clippy::too_many_arguments, reason = "keyword arguments of a Python function")]
     fn write(
         py: Python<'_>,
@@ -44,6 +61,7 @@ impl GraphFile {
         bounds: Option<Vec<u32>>,
         weights: Option<usize>,
         types: Option<usize>,
+        ids: Option<IdList>,
     ) -> PyResult<()> {
         let vertices = graph.adjacency.vertices() as usize;
         let edges = graph.adjacency.edges() as usize;
@@ -52,6 +70,7 @@ impl GraphFile {
         let labels = labels.map(|address| Memory::rows(address, vertices)).transpose()?;
         let split = split.map(|address| Memory::new(address, vertices)).transpose()?;
         let features = features.map(|about| Values::new(about, vertices)).transpose()?;
+        let ids = ids.map(IdList::into_ids);
         let written = py.detach(|| {
             let label = |label: &u64| u32::try_from(*label).unwrap_or(NO_LABEL);
             let labels: Option<Vec<u32>> =
@@ -82,6 +101,7 @@ impl GraphFile {
                 labels: labels.as_deref(),
                 split: split.as_deref(),
                 parts: bounds.as_deref().map(|bounds| (bounds, &origins[..])),
+                ids: ids.as_ref(),
             };
             thinwire_graph::write(&path, &contents)
         });
@@ -159,6 +179,27 @@ impl GraphFile {
         let mut out = Memory::new(address, vertices)?;
         out.bytes_mut().iter_mut().zip(uses).for_each(|(place, split)| *place = split as u8);
         Ok(())
+    }
+
+    /// The ids that vertices had where the graph came from, whole numbers or texts, if it has them.
+    fn ids(&self) -> Option<IdList> {
+        self.store.ids().map(|ids| match ids {
+            Ids::Numbers(numbers) => IdList::Numbers(numbers),
+            Ids::Texts(texts) => IdList::Texts(texts),
+        })
+    }
+
+    /// Writes the number that every vertex had before parts were made to an address, as i64.
+    fn write_origins(&self, address: usize) -> PyResult<()> {
+        let origins = self.store.origins();
+        let mut out = Memory::rows(address, origins.len())?;
+        out.numbers_mut().iter_mut().zip(origins).for_each(|(place, it)| *place = u64::from(*it));
+        Ok(())
+    }
+
+    /// Compares the whole file with its checksums.
+    fn verify(&self, py: Python<'_>) -> PyResult<()> {
+        Ok(py.detach(|| self.store.verify()).map_err(invalid)?)
     }
 
     /// First vertices of the parts, and the number of vertices; empty if there are none.

@@ -290,7 +290,8 @@ impl Group {
     /// A rank that has begun an all_gather in these words, which this rank has not begun.
     fn gatherer(&self, py: Python<'_>, call: String) -> PyResult<Option<u32>> {
         self.context.lifetime.check()?;
-        let look = move |group: &mut thinwire_collective::Group| Ok(group.caller("all_gather", &call));
+        let look =
+            move |group: &mut thinwire_collective::Group| Ok(group.caller("all_gather", &call));
         let found = py.detach(|| self.with(|driver| driver.call(look)))?;
         Ok(found.map_err(Failure::from)?.map(|rank| rank.0))
     }

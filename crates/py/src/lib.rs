@@ -77,7 +77,7 @@ mod _core {
     #[pymodule_export]
     use crate::server_client::ServerClient;
     #[pymodule_export]
-    use crate::state::reshard;
+    use crate::state::{check_state, reshard};
     #[pymodule_export]
     use crate::store::Store;
     #[pymodule_export]

@@ -81,6 +81,20 @@ impl Told<'_> {
     }
 }
 
+/// The options that give the tensors of a state their meaning.
+pub(crate) fn named(
+    codec: &str,
+    feedback: &str,
+    momentum_correction: Option<f32>,
+) -> Result<Options, Failure> {
+    Ok(Options {
+        policy: parse(codec)?,
+        feedback: parse(feedback)?,
+        momentum: momentum_correction.map(momentum).transpose()?,
+        ..Options::default()
+    })
+}
+
 /// Momentum correction with this factor.
 fn momentum(factor: f32) -> Result<Momentum, Failure> {
     if !(0.0..1.0).contains(&factor) {

@@ -58,7 +58,7 @@ pub(crate) fn encode_rows(
 ) -> PyResult<RowSource> {
     let values = Values::new((address, columns, format), rows)?;
     let encoded = py.detach(|| {
-        let mut bytes = vec![0; rows * values.width()];
+        let mut bytes = vec![0; rows.saturating_mul(values.width())];
         let places = bytes.chunks_exact_mut(values.width().max(1));
         places.enumerate().for_each(|(row, out)| values.encode(row, out));
         Frozen::in_memory(bytes, values.width())
@@ -66,22 +66,24 @@ pub(crate) fn encode_rows(
     Ok(RowSource::of_source(encoded.map_err(invalid)?, rows as u64))
 }
 
-/// Writes the f32 of encoded rows, address and bytes, to an address.
+/// Writes the f32 of encoded rows, address and bytes, to an address with room for so many rows.
 #[pyfunction]
 pub(crate) fn decode_rows(
     py: Python<'_>,
     rows: (usize, usize),
-    columns: usize,
+    columns: u32,
     format: &str,
-    out: usize,
+    out: (usize, usize),
 ) -> PyResult<()> {
     let format = Format::parse(format).map_err(invalid)?;
-    let (width, rows) = (format.width(columns), Memory::new(rows.0, rows.1)?);
-    let found = rows.bytes().len();
-    if width == 0 || !found.is_multiple_of(width) {
-        return Err(Failure::invalid(format!("{found} bytes, expected rows of {width}")).into());
+    let columns = columns as usize;
+    let width = format.width(columns);
+    if out.1.checked_mul(width) != Some(rows.1) {
+        let text = format!("{} bytes, expected {} rows of {width} bytes", rows.1, out.1);
+        return Err(Failure::invalid(text).into());
     }
-    let mut out = Memory::of(out, found / width * columns, DType::F32)?;
+    let rows = Memory::new(rows.0, rows.1)?;
+    let mut out = Memory::of(out.0, out.1.saturating_mul(columns), DType::F32)?;
     py.detach(|| format.decode(rows.bytes(), columns, out.f32s_mut()));
     Ok(())
 }

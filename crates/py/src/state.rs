@@ -7,10 +7,11 @@ use std::collections::BTreeMap;
 
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
-use thinwire_sync::{Parameter, Plan, State};
+use thinwire_sync::{Parameter, Plan, State, Synchronizer};
 use thinwire_wire::World;
 
 use crate::error::Failure;
+use crate::options;
 
 /// The name under which a state holds the step, from which stochastic rounding draws its numbers: in
 /// two f32, which hold so many bits exactly.
@@ -124,7 +125,7 @@ pub(crate) fn put_step(state: &mut State, step: u64) {
 }
 
 /// Takes the step out of a state, if it is there.
-pub(crate) fn take_step(state: &mut State) -> Result<Option<u64>, Failure> {
+fn take_step(state: &mut State) -> Result<Option<u64>, Failure> {
     let Some((_, values)) = state.tensors.remove(STEP) else { return Ok(None) };
     let limit = (1_u64 << STEP_BITS) as f32;
     let is_part = |part: &f32| part.fract() == 0.0 && (0.0..limit).contains(part);
@@ -139,7 +140,7 @@ pub(crate) fn take_step(state: &mut State) -> Result<Option<u64>, Failure> {
 }
 
 /// Refuses what belongs to no parameter, or has another length: it is of another model.
-pub(crate) fn check(state: &State, parameters: &[Parameter]) -> Result<(), Failure> {
+fn check(state: &State, parameters: &[Parameter]) -> Result<(), Failure> {
     let known: BTreeMap<&str, usize> =
         parameters.iter().map(|each| (each.name.as_str(), each.elements())).collect();
     let of_parameters = state.tensors.iter().filter(|(name, _)| *name != State::WARM_UP);
@@ -162,8 +163,47 @@ pub(crate) fn check(state: &State, parameters: &[Parameter]) -> Result<(), Failu
     Ok(())
 }
 
+/// Returns a state that `sync` can load, and the step in it, after a look at all of it.
+pub(crate) fn loadable(
+    mut state: State,
+    sync: &Synchronizer,
+) -> Result<(State, Option<u64>), Failure> {
+    let plan = plan(&state)?;
+    let step = take_step(&mut state)?;
+    state.check(sync.options())?;
+    check(&state, sync.parameters())?;
+    let current = sync.state();
+    settle(&mut state, &current);
+    // Another layout of buckets has another plan; residuals belong to parameters.
+    if plan.assignments.len() != sync.plan().assignments.len() {
+        state.plan = current.plan;
+    }
+    Ok((state, step))
+}
+
+/// Returns what the states of all ranks must have in common.
+pub(crate) fn facts(step: Option<u64>) -> Vec<(String, String)> {
+    vec![("step".to_owned(), step.map_or("none".to_owned(), |step| step.to_string()))]
+}
+
+/// Refuses a state's plan that is none, or of a training with another codec, feedback or momentum correction
+/// than these options, before anybody is met.
+#[pyfunction]
+#[pyo3(signature = (plan, codec = "none", feedback = "classic", momentum_correction = None, **_others))]
+pub(crate) fn check_state(
+    plan: String,
+    codec: &str,
+    feedback: &str,
+    momentum_correction: Option<f32>,
+    _others: Option<&Bound<'_, PyDict>>,
+) -> PyResult<()> {
+    let options = options::named(codec, feedback, momentum_correction)?;
+    let state = State { plan, ..State::default() };
+    Ok(state.check(&options).map_err(Failure::from)?)
+}
+
 /// The plan of a state; one whose numbers no planner gives is refused.
-pub(crate) fn plan(state: &State) -> Result<Plan, Failure> {
+fn plan(state: &State) -> Result<Plan, Failure> {
     let plan: Plan = serde_json::from_str(&state.plan)
         .map_err(|error| Failure::invalid(format!("the plan in the state is no plan: {error}")))?;
     let mut partitions = plan.assignments.iter().map(|assignment| assignment.partitions);
@@ -176,7 +216,7 @@ pub(crate) fn plan(state: &State) -> Result<Plan, Failure> {
 }
 
 /// Adds zeros for what `current` holds of elements and a state does not mention: it owes nothing there.
-pub(crate) fn settle(state: &mut State, current: &State) {
+fn settle(state: &mut State, current: &State) {
     for (name, (shape, values)) in &current.tensors {
         let elementwise = ELEMENTWISE.iter().any(|kind| name.starts_with(kind));
         if elementwise && !state.tensors.contains_key(name) {

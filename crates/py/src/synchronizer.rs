@@ -398,21 +398,21 @@ impl Synchronizer {
     }
 
     fn load(&self, py: Python<'_>, plan: String, tensors: Tensors<'_>) -> PyResult<()> {
-        let mut state = state::read(plan, tensors)?;
-        let plan = state::plan(&state)?;
-        let step = state::take_step(&mut state)?;
+        let state = state::read(plan, tensors);
         let load = move |inner: &mut Inner| {
-            state::check(&state, inner.sync.parameters())?;
-            state::settle(&mut state, &inner.sync.state());
-            // Another layout of buckets has another plan; residuals belong to parameters.
-            match plan.assignments.len() == inner.sync.plan().assignments.len() {
-                true => inner.sync.load(&state)?,
-                false => inner.sync.load_tensors(&state)?,
-            }
+            let found = state.and_then(|state| state::loadable(state, &inner.sync));
+            let (found, facts) = match found {
+                Ok((state, step)) => (Ok((state, step)), state::facts(step)),
+                Err(failure) => {
+                    (Err(thinwire_sync::Error::Invalid(failure.to_string())), Vec::new())
+                }
+            };
+            let (state, step) = inner.sync.agree_on_states(found, &facts)?;
+            inner.sync.load(&state)?;
             inner.step = step.unwrap_or(inner.step);
             Ok(())
         };
-        Ok(py.detach(|| self.shared.with(load))?)
+        self.wait(py, |shared| shared.with(load))
     }
 
     fn state_bytes(&self, py: Python<'_>) -> PyResult<usize> {

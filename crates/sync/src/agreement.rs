@@ -138,6 +138,11 @@ pub(crate) fn encode_facts(facts: &[(String, String)]) -> Vec<u8> {
     serde_json::to_vec(facts).expect("strings can be written as JSON")
 }
 
+/// Returns the facts of another rank; none if the bytes are none.
+pub(crate) fn decode_facts(bytes: &[u8]) -> Vec<(String, String)> {
+    serde_json::from_slice(bytes).unwrap_or_default()
+}
+
 /// Finds the first fact that another rank does not share.
 pub(crate) fn compare(
     mine: &[(String, String)],
@@ -145,7 +150,7 @@ pub(crate) fn compare(
     world: World,
 ) -> Result<(), Error> {
     for (rank, theirs) in world.ranks().zip(all) {
-        let theirs: Vec<(String, String)> = serde_json::from_slice(theirs).unwrap_or_default();
+        let theirs = decode_facts(theirs);
         for (about, value) in mine {
             let other = theirs.iter().find(|(name, _)| name == about);
             let other = other.map_or("nothing", |(_, value)| value.as_str());

@@ -4,25 +4,28 @@
 //! the rounding of a sum of f32; what all ranks hold alike (factors, means) they still do.
 
 mod file;
+mod plan;
 
 use std::collections::BTreeMap;
 
-use thinwire_wire::World;
+use thinwire_wire::{Rank, World};
 
 use crate::auto::plan::Plan;
 use crate::auto::planner::Planner;
 use crate::bucket::momentum::MOMENTUM;
+use crate::checkpoint::plan::Kept;
 use crate::{Error, Policy, Synchronizer};
 
 /// Named f32 tensors: shape and values.
 pub type Tensors = BTreeMap<String, (Vec<usize>, Vec<f32>)>;
 
-/// Residuals, factors, scales, the count of a warm-up and the plan of one rank. A run that goes on from it goes on bit for bit.
+/// Residuals, factors, scales, the count of a warm-up and the plan of one rank. A run that goes on from it goes on bit for bit,
+/// with `auto` up to its next decision by times that are measured after the state.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct State {
     /// Named f32 tensors: shape and values. `residual.PARAMETER` has the parameter's shape.
     pub tensors: Tensors,
-    /// The plan in force, as JSON.
+    /// The plan in force, as JSON, and what it depends on; the same on all ranks.
     pub plan: String,
 }
 
@@ -64,35 +67,67 @@ impl State {
 impl Synchronizer {
     /// Returns everything that a restart must know.
     pub fn state(&self) -> State {
-        let plan = Plan { fingerprint: self.fingerprint(), ..self.plan.clone() };
-        let plan = serde_json::to_string(&plan).expect("a plan has only numbers and strings");
-        let mut state = State { plan, ..State::default() };
-        self.buckets.iter().for_each(|bucket| bucket.save(&self.parameters, &mut state.tensors));
-        self.warm_up.save(&mut state.tensors);
-        state
+        State { plan: self.plan_text(), tensors: self.tensors() }
     }
 
-    /// Returns everything that the plan in force depends on, as text.
-    fn fingerprint(&self) -> String {
-        self.options.fingerprint() + if self.warm_up.is_in_force() { ", warming up" } else { "" }
+    /// Returns the tensors of a state.
+    pub(crate) fn tensors(&self) -> Tensors {
+        let mut tensors = Tensors::new();
+        self.buckets.iter().for_each(|bucket| bucket.save(&self.parameters, &mut tensors));
+        if let Some(count) = self.warm_up.saved() {
+            tensors.insert(State::WARM_UP.to_owned(), (vec![1], vec![count]));
+        }
+        tensors
     }
 
-    /// Goes on from `state`, between steps; the next one may have any number. A plan that was made for another codec or other limits is not
-    /// followed; what is owed is taken up all the same.
+    /// Goes on from `state`, between steps and on all ranks together; the next one may have any number. `auto`
+    /// goes on with its decision, its trial and its measurements. Where the link is three times as fast or
+    /// slow as it was, it measures and tries anew, beginning with the plan of the state; where the number of
+    /// ranks, the buckets or its options are others, without that plan.
     ///
     /// # Errors
-    /// If the state is that of another model, or of other buckets for the same codec, or its plan is
-    /// none, or it has momentum and nobody goes on from it.
+    /// If the state is that of another model, or of other buckets for the same codec, or of another codec,
+    /// feedback or momentum correction ([`State::check`]), or its plan is none; on all ranks, if it is so on
+    /// any, or if their states are of different moments.
     pub fn load(&mut self, state: &State) -> Result<(), Error> {
-        self.check_momentum(&state.tensors)?;
-        let plan: Plan = serde_json::from_str(&state.plan).map_err(|error| {
-            Error::Invalid(format!("the plan in the checkpoint is no plan: {error}"))
-        })?;
-        self.resume_warm_up(&state.tensors)?;
-        if plan.fingerprint.is_empty() || plan.fingerprint == self.fingerprint() {
-            self.go_on(plan)?;
+        let momentum = self.check_momentum(&state.tensors);
+        let kept = momentum.and_then(|()| state.kept(&self.options));
+        let facts = kept.as_ref().map_or(Vec::new(), |kept| self.facts(kept));
+        let taken = kept.and_then(|kept| self.take_up(kept, state));
+        self.agree_on_states(taken, &facts)
+    }
+
+    /// Returns the facts of a state that are the same on all ranks.
+    fn facts(&self, kept: &Kept) -> Vec<(String, String)> {
+        if self.planner.is_none() {
+            return Vec::new();
         }
-        self.load_tensors(state)
+        let auto = serde_json::to_vec(&kept.auto).expect("finite numbers and strings");
+        let hashes = [kept.plan.hash(), thinwire_wire::checksum(&auto)];
+        vec![(
+            "the decisions of auto".to_owned(),
+            format!("hash {:08x}{:08x}", hashes[0], hashes[1]),
+        )]
+    }
+
+    /// Takes up a state on this rank.
+    fn take_up(&mut self, kept: Kept, state: &State) -> Result<(), Error> {
+        let count = state.tensors.get(State::WARM_UP);
+        self.resume_warm_up(count.map(|(_, values)| &values[..]))?;
+        let planner = self.planner_of(&kept)?;
+        if self.follows(&kept) {
+            self.go_on(kept.plan)?;
+        }
+        self.load_tensors(state)?;
+        if let Some(saved) = planner {
+            self.aged = saved.age;
+            let plan = self.plan.clone();
+            self.planner_mut().resume(saved, &plan);
+            if self.world.rank() == Rank(0) {
+                self.explain_plan("a state was loaded");
+            }
+        }
+        Ok(())
     }
 
     /// Refuses momentum that was added up before encoding, where none is: it would be lost.
@@ -116,7 +151,10 @@ impl Synchronizer {
             )));
         }
         match self.options.policy {
-            Policy::Auto(_) => self.follow(Plan { fingerprint: String::new(), ..plan }),
+            Policy::Auto(_) => {
+                self.check_plan(&plan).map_err(Error::Invalid)?;
+                self.follow(Plan { fingerprint: String::new(), ..plan })
+            }
             Policy::Fixed(_) => Ok(()),
         }
     }
@@ -128,8 +166,9 @@ impl Synchronizer {
     /// If they are those of another model, or have momentum that nobody goes on from.
     pub fn load_tensors(&mut self, state: &State) -> Result<(), Error> {
         self.check_momentum(&state.tensors)?;
-        self.resume_warm_up(&state.tensors)?;
-        (self.last, self.first) = (None, None);
+        let count = state.tensors.get(State::WARM_UP);
+        self.resume_warm_up(count.map(|(_, values)| &values[..]))?;
+        (self.last, self.first, self.aged) = (None, None, 0);
         self.planner.iter_mut().for_each(Planner::restart);
         self.buckets.iter_mut().try_for_each(|bucket| bucket.load(&self.parameters, &state.tensors))
     }

@@ -23,6 +23,7 @@
 //! ```
 #![forbid(unsafe_code)]
 
+mod absence;
 mod agreement;
 mod auto;
 mod bucket;

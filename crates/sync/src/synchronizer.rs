@@ -14,6 +14,7 @@ use thinwire_collective::{Address, Group, Stop};
 use thinwire_link::Link;
 use thinwire_wire::World;
 
+use crate::absence::Absence;
 use crate::agreement::{check_combination, identity};
 use crate::auto::plan::Plan;
 use crate::auto::planner::{Limits, Planner};
@@ -21,7 +22,6 @@ use crate::bucket::state::BucketState;
 use crate::buffer::ExternalBuffer;
 use crate::measure::codecs::Calibration;
 use crate::measure::link::LinkSpeed;
-use crate::synchronizer::absent::Absence;
 use crate::synchronizer::warm_up::WarmUp;
 use crate::worker::{Job, Worker};
 use crate::{
@@ -49,6 +49,8 @@ pub struct Synchronizer {
     share: Option<f32>,
     /// The first step since the buckets were laid out.
     pub(crate) first: Option<u64>,
+    /// The steps of a loaded state since its buckets were laid out, where they are these.
+    pub(crate) aged: u64,
     /// The last step that was begun; none right after a state was loaded.
     pub(crate) last: Option<u64>,
     pub(crate) warm_up: WarmUp,
@@ -99,6 +101,7 @@ impl Synchronizer {
             step: 0,
             share: None,
             first: None,
+            aged: 0,
             last: None,
             warm_up: WarmUp::new(options.warm_up_steps),
             begun: Instant::now(),
@@ -132,6 +135,11 @@ impl Synchronizer {
     /// Returns this rank and the number of ranks.
     pub fn world(&self) -> World {
         self.world
+    }
+
+    /// Returns the options.
+    pub fn options(&self) -> &Options {
+        &self.options
     }
 
     /// Returns the plan in force.
@@ -296,6 +304,8 @@ impl Synchronizer {
         if outcome == Outcome::Averaged {
             self.warm_up.count();
             self.plan_again().map_err(|error| error.in_step(self.step))?;
+        } else {
+            self.planner.iter_mut().for_each(Planner::forget_samples);
         }
         self.thin_out()
     }

@@ -95,7 +95,10 @@ fn what_is_kept_of_an_absent_parameter_stays() {
     for codec in ["topk:0.05", "none"] {
         d_rests(2, &Options { momentum: Some(Momentum::default()), ..options(codec) });
     }
-    d_rests(4, &Options { algorithm: Some("hierarchical:2".parse().unwrap()), ..options("int4") });
+    d_rests(
+        4,
+        &Options { algorithm: Some("hierarchical:2:two-shot".parse().unwrap()), ..options("int4") },
+    );
 }
 
 /// The sums over ranks of what was given, of all averages, and of what is owed at the end.

@@ -134,3 +134,48 @@ fn the_largest_gradients_that_feedback_takes_are_2_to_the_100() {
         });
     }
 }
+
+/// The averages of some steps on two ranks with gradients times a power of two; none for a skipped step.
+fn scaled(codec: &str, exponent: i32) -> Vec<Option<Vec<f32>>> {
+    let scale = 2.0_f32.powi(exponent);
+    let ranks = spawn_with(2, &parameters(), &options(codec), |mut sync| {
+        let gradients = Gradients { ordinary: scale, huge: scale, flat: false, equal: false };
+        let step = |step| match gradients.give(&mut sync, step, &(0..0)) {
+            Outcome::Averaged => Some(averages(&sync).concat()),
+            Outcome::Skipped => None,
+        };
+        (0..4).map(step).collect::<Vec<_>>()
+    });
+    ranks.into_iter().next().unwrap()
+}
+
+/// Codecs with a threshold or a magnitude of their own, by the beginning of their names, mean another thing at
+/// another size, and f16 has no small numbers.
+const ABSOLUTE: [&str; 3] = ["vote", "tbq", "f16"];
+
+/// Averages are right for gradients from 1e-24 to 1e29, or the step is skipped.
+#[test]
+fn gradients_of_another_size_have_averages_of_that_size() {
+    let codecs = codecs().into_iter();
+    for codec in codecs.filter(|codec| !ABSOLUTE.iter().any(|other| codec.starts_with(other))) {
+        let ordinary = scaled(&codec, 0);
+        for exponent in [-80, -40, 40, 80, 98] {
+            let pairs = ordinary.iter().zip(scaled(&codec, exponent));
+            for (step, (ordinary, found)) in pairs.enumerate() {
+                let ordinary = ordinary.as_ref().expect("an ordinary step is kept");
+                let Some(found) = found else {
+                    // Its codes are exponents, of which there are few.
+                    assert!(exponent > 0 && codec == "natural", "{codec}: 2^{exponent} is skipped");
+                    continue;
+                };
+                let back = 2.0_f64.powi(-exponent);
+                let error = ordinary.iter().zip(&found);
+                let error =
+                    error.map(|(x, found)| (f64::from(*found) * back - f64::from(*x)).powi(2));
+                let norm: f64 = ordinary.iter().map(|x| f64::from(*x).powi(2)).sum();
+                let error = (error.sum::<f64>() / norm).sqrt();
+                assert!(error < 1e-5, "{codec}: {error} at 2^{exponent} in step {step}");
+            }
+        }
+    }
+}

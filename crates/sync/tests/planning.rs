@@ -2,20 +2,27 @@
 
 mod made;
 
-use made::{give, options, parameters, spawn};
+use made::{give, options, parameters, spawn, spawn_with};
+use serde_json::{Value, json};
 use thinwire_codec::{Bound, Choice};
 use thinwire_link::mem;
 use thinwire_sync::{
-    Alternative, Assignment, Options, Outcome, Plan, Planning, Synchronizer, Verdict,
+    Alternative, Assignment, Feedback, Options, Outcome, Plan, Planning, State, Synchronizer,
+    Verdict,
 };
 use thinwire_testkit::{self as testkit, Network};
 
 #[test]
 fn a_saved_plan_is_followed_only_for_what_it_was_made_for() {
-    let saved = spawn(2, "topk:0.5", |mut sync| {
-        let _ = give(&mut sync, 0, false);
-        sync.state()
-    });
+    let mut saved = spawn(2, "auto:topk:0.5", |sync| sync.state());
+    for state in &mut saved {
+        let mut plan: Value = serde_json::from_str(&state.plan).unwrap();
+        for assignment in plan["assignments"].as_array_mut().unwrap() {
+            *assignment = json!({ "codec": "topk:0.5", "algorithm": "gather", "partitions": 1 });
+        }
+        plan.as_object_mut().unwrap().remove("auto");
+        state.plan = plan.to_string();
+    }
     let resumed = |options: Options| {
         testkit::spawn(Network::Mem, 2, |link| {
             let mut sync = Synchronizer::start(link, parameters(), options.clone()).unwrap();
@@ -26,13 +33,62 @@ fn a_saved_plan_is_followed_only_for_what_it_was_made_for() {
             codecs
         })
     };
-    for policy in ["auto:int8", "auto", "int4", "none"] {
+    let is_topk = |codec: &String| codec.starts_with("topk");
+    assert!(resumed(options("auto:topk:0.5")).concat().iter().all(is_topk));
+    for policy in ["auto:int8", "auto"] {
         let codecs = resumed(options(policy)).concat();
-        assert!(codecs.iter().all(|codec| !codec.starts_with("topk")), "{policy}: {codecs:?}");
+        assert!(!codecs.iter().any(is_topk), "{policy}: {codecs:?}");
     }
     let strict = Options { error_budget: 0.0, ..options("auto") };
     let exact = |codec: &String| codec == "none" || codec.starts_with("lossless");
     assert!(resumed(strict).concat().iter().all(exact));
+}
+
+#[test]
+fn a_state_of_another_codec_or_feedback_is_refused() {
+    let ef21 = |policy: &str| Options { feedback: Feedback::Ef21, ..options(policy) };
+    let states = |options: Options| {
+        spawn_with(2, &parameters(), &options, |mut sync| {
+            let _ = give(&mut sync, 0, false);
+            sync.state()
+        })
+    };
+    let refusal = |states: &[State], options: Options| {
+        let found = spawn_with(2, &parameters(), &options, |mut sync| {
+            let loaded = sync.load(&states[sync.world().rank().index()]);
+            let error = loaded.map_err(|error| error.to_string());
+            assert_eq!(give(&mut sync, 1, false), Outcome::Averaged);
+            error
+        });
+        assert_eq!(found[0], found[1]);
+        found[0].clone().err()
+    };
+    let int4 = states(options("int4"));
+    for policy in ["int8", "none", "powersgd:2", "auto", "auto:int4"] {
+        let expected = format!(
+            "the state is of a training with codec int4, this one has codec {policy} (hint: go on \
+             with int4, or begin without the state)"
+        );
+        assert_eq!(refusal(&int4, options(policy)), Some(expected));
+    }
+    let said = refusal(&int4, ef21("int4")).unwrap();
+    assert!(said.contains("with feedback classic, this one has feedback ef21"), "{said}");
+    let said = refusal(&states(options("auto")), options("int4")).unwrap();
+    assert!(said.contains("with codec auto, this one has codec int4"), "{said}");
+    assert_eq!(refusal(&states(options("auto")), options("auto:int8")), None);
+    // As an older version has written it.
+    let mut older = int4.clone();
+    for state in &mut older {
+        let mut plan: Value = serde_json::from_str(&state.plan).unwrap();
+        plan.as_object_mut().unwrap().remove("options");
+        state.plan = plan.to_string();
+    }
+    assert_eq!(refusal(&older, options("int4")), None);
+    assert!(
+        refusal(&older, options("int8")).unwrap().contains("codec int4, this one has codec int8")
+    );
+    // Codecs take up what others owe where somebody asks for that.
+    spawn(2, "int8", |mut sync| sync.load_tensors(&int4[sync.world().rank().index()]).unwrap());
 }
 
 #[test]
@@ -173,18 +229,116 @@ fn all_ranks_follow_the_same_plan_in_every_step_of_a_trial() {
 }
 
 #[test]
-fn a_loaded_state_ends_a_trial() {
+fn a_loaded_state_goes_on_with_its_trial() {
     let limit = Some("20mbit".parse().unwrap());
     testkit::spawn_limited(Network::Tcp, 2, limit, |link| {
         let mut sync = Synchronizer::start(link, parameters(), options("auto")).unwrap();
         (0..20).for_each(|step| assert_eq!(give(&mut sync, step, false), Outcome::Averaged));
         let state = sync.state();
-        (20..26).for_each(|step| assert_eq!(give(&mut sync, step, false), Outcome::Averaged));
+        let plans = |sync: &mut Synchronizer| {
+            let step = |step| {
+                assert_eq!(give(sync, step, false), Outcome::Averaged);
+                sync.plan().hash()
+            };
+            (20..26).map(step).collect::<Vec<_>>()
+        };
+        let whole = plans(&mut sync);
         sync.load(&state).unwrap();
-        let plan = sync.plan().hash();
         assert_eq!(state, sync.state());
-        assert_eq!(give(&mut sync, 20, false), Outcome::Averaged);
-        assert_eq!(sync.plan().hash(), plan);
-        (21..60).for_each(|step| assert_eq!(give(&mut sync, step, false), Outcome::Averaged));
+        if let Some(planning) = sync.planning() {
+            assert_eq!(planning.reason, "a state was loaded");
+        }
+        assert_eq!(plans(&mut sync), whole);
+        (26..60).for_each(|step| assert_eq!(give(&mut sync, step, false), Outcome::Averaged));
+    });
+}
+
+/// Everything that a state says of `auto` may come from a file that was tampered with.
+#[test]
+fn what_cannot_be_a_state_of_auto_is_refused_on_all_ranks() {
+    let tampered = [
+        ("/auto/link/bytes_per_s", json!(-1.0)),
+        ("/auto/measured/buckets", json!([])),
+        ("/auto/errors", json!([[0.5]])),
+        ("/auto/trials/steps", json!(-1)),
+        ("/auto/trials/under_way", json!([{ "arms": [], "steps": 9, "seconds": [] }, []])),
+        (
+            "/auto/trials/under_way",
+            json!([{ "arms": [{ "error": 0.0, "predicted_s": 0.0 }], "steps": 9, "seconds": [[]] }, []]),
+        ),
+        ("/predicted_s", json!([])),
+        ("/auto/codecs", json!(3)),
+    ];
+    spawn(2, "auto", |mut sync| {
+        (0..19).for_each(|step| assert_eq!(give(&mut sync, step, false), Outcome::Averaged));
+        let (rank, sound) = (sync.world().rank().0, sync.state());
+        for (place, value) in &tampered {
+            let mut plan: Value = serde_json::from_str(&sound.plan).unwrap();
+            if rank == 1 {
+                *plan.pointer_mut(place).unwrap() = value.clone();
+            }
+            let state = State { plan: plan.to_string(), ..sound.clone() };
+            let line = sync.load(&state).expect_err("it was not refused").to_string();
+            assert_eq!(line.starts_with("rank 1 says: "), rank == 0, "{place}: {line}");
+            assert!(!line.contains('\n'), "{line}");
+        }
+        sync.load(&sound).unwrap();
+        assert_eq!(give(&mut sync, 19, false), Outcome::Averaged);
+    });
+}
+
+#[test]
+fn states_of_different_moments_are_refused() {
+    spawn(2, "auto", |mut sync| {
+        let mut states = Vec::new();
+        for step in 0..8 {
+            assert_eq!(give(&mut sync, step, false), Outcome::Averaged);
+            states.push(sync.state());
+        }
+        let mixed = [3, 5][sync.world().rank().index()];
+        let error = sync.load(&states[mixed]).unwrap_err().to_string();
+        assert!(error.starts_with("the states of ranks are not of one moment: "), "{error}");
+        sync.load(&states[7]).unwrap();
+        assert_eq!(give(&mut sync, 8, false), Outcome::Averaged);
+    });
+}
+
+/// A state of other ranks or other buckets leaves its plan and its measurements behind.
+#[test]
+fn auto_plans_anew_for_other_ranks_and_buckets() {
+    let states = spawn(2, "auto", |mut sync| {
+        (0..19).for_each(|step| assert_eq!(give(&mut sync, step, false), Outcome::Averaged));
+        sync.state()
+    });
+    let age = |sync: &Synchronizer| {
+        let plan: Value = serde_json::from_str(&sync.state().plan).unwrap();
+        plan["auto"]["age"].as_u64().unwrap()
+    };
+    let ages = spawn(2, "auto", |mut sync| {
+        sync.load(&states[sync.world().rank().index()]).unwrap();
+        age(&sync)
+    });
+    assert_eq!(ages, [19, 19]);
+    let ages = spawn(3, "auto", |mut sync| {
+        sync.load(&states[0]).unwrap();
+        assert_eq!(give(&mut sync, 19, false), Outcome::Averaged);
+        age(&sync)
+    });
+    assert_eq!(ages, [1, 1, 1]);
+    let mut swapped = parameters();
+    swapped.swap(0, 5);
+    let ages = spawn_with(2, &swapped, &options("auto"), |mut sync| {
+        sync.load(&states[sync.world().rank().index()]).unwrap();
+        age(&sync)
+    });
+    assert_eq!(ages, [0, 0]);
+}
+
+#[test]
+fn gradients_of_a_skipped_step_are_no_times() {
+    spawn(2, "auto", |mut sync| {
+        (0..20).for_each(|step| _ = give(&mut sync, step, step == 16));
+        let plan: Value = serde_json::from_str(&sync.state().plan).unwrap();
+        assert_eq!(plan["auto"]["trials"]["steps"], 19);
     });
 }

@@ -711,7 +711,7 @@ fn what_a_codec_owes_is_paid_by_the_next() {
             switch(&mut sync, second);
             let before = sync.state();
             assert_eq!(give(&mut sync, 8, true), Outcome::Skipped);
-            assert_eq!(sync.state(), before, "{first}, {second}");
+            assert_eq!(sync.state().tensors, before.tensors, "{first}, {second}");
             assert_eq!(give(&mut sync, STEPS[2], false), Outcome::Averaged);
             history.push(averages(&sync));
             assert!(second != "none" || sync.state().tensors.is_empty(), "nothing is owed now");

@@ -16,6 +16,7 @@ import numpy as np
 
 import thinwire
 from thinwire import _core
+from thinwire.agreement import together
 
 from .guard import Exchanging
 
@@ -47,23 +48,27 @@ def load_residuals(exchanging: Exchanging, path: str) -> None:
     Where another number of ranks has saved, each rank reads the files of those that it follows: what all
     owe together stays. Rank 0's file, if it can be seen from here, says how many they were.
 
-    Raises InvalidError if a file is missing, no file of `save_residuals`, another rank's, of another
-    saving, or of other parameters; then nothing has changed.
+    Raises InvalidError on all ranks if on any a file is missing, cut short, no file of `save_residuals`,
+    another rank's, of another saving, of another codec, or of other parameters; then nothing has changed.
     """
     group = exchanging.group
+    plan, tensors = together(group.core, lambda: of_ranks(group, path))
+    exchanging.synchronizer.load(plan, tensors)
+
+
+def of_ranks(group: thinwire.Group, path: str) -> tuple[str, Tensors]:
+    """The plan and the tensors that a rank goes on from, of whatever number of ranks."""
     first = file_of(path, 0) if Path(file_of(path, 0)).exists() else file_of(path, group.rank)
     world = read(first).world
     if world == group.world:
         saved = of_rank(path, group.rank, world)
-        plan, tensors = saved.plan, saved.tensors
-    else:
-        plan = of_rank(path, 0, world).plan
+        return saved.plan, saved.tensors
+    plan = of_rank(path, 0, world).plan
 
-        def raw(rank: int) -> Tensors:
-            return of_rank(path, rank, world, plan).tensors
+    def raw(rank: int) -> Tensors:
+        return of_rank(path, rank, world, plan).tensors
 
-        tensors = _core.reshard(group.rank, group.world, world, raw)
-    exchanging.synchronizer.load(plan, tensors)
+    return plan, _core.reshard(group.rank, group.world, world, raw)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -94,15 +99,21 @@ def read(file: str) -> Saved:
     """What is in a file of `save_residuals`."""
     entries = entries_of(file)
     plan = str(entries.pop(PLAN))
-    rank, world = entries.pop(RANKS).asnumpy().tolist()
+    ranks = entries.pop(RANKS).asnumpy().ravel().tolist()
+    if len(ranks) != 2:
+        raise thinwire.InvalidError(f"{file} is no file of save_residuals")
+    rank, world = ranks
     return Saved(rank, world, plan, {name: content(each) for name, each in entries.items()})
 
 
 def entries_of(file: str) -> dict[str, Any]:
     """What is in a file of `save_residuals`."""
     try:
+        # Whoever opens a pipe waits for a writer.
+        if Path(file).exists() and not Path(file).is_file():
+            raise ValueError("no regular file")
         entries: dict[str, Any] = ms.load_checkpoint(file)
-    except (OSError, ValueError, RuntimeError) as error:
+    except Exception as error:  # of many kinds, where a file was cut short
         reason = " ".join(str(error).split())
         raise thinwire.InvalidError(
             f"cannot read the residuals in {file}: {reason[:300]}"

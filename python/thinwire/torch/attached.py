@@ -20,6 +20,7 @@ import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
 from thinwire._core import InvalidError
+from thinwire.agreement import agree, together
 from thinwire.torch import ddp, state
 from thinwire.torch.alone import LEFT_OUT
 from thinwire.torch.attach import of_model, register
@@ -79,7 +80,7 @@ class Attached:
         rank, world = self._place()
         Path(folder).mkdir(parents=True, exist_ok=True)
         if any(entries.values()):
-            torch.save(entries, file_of(folder, rank))
+            write(entries, file_of(folder, rank))
         else:
             file_of(folder, rank).unlink(missing_ok=True)
         for file in files_in(folder) if rank == 0 else ():
@@ -89,20 +90,19 @@ class Attached:
     def load(self, folder: Folder) -> None:
         """Goes on from the states in `folder`, saved by this or another number of ranks.
 
-        A collective call after the first step. A checkpoint without a state of Thinwire is accepted with
-        a warning: codecs then begin without residuals.
+        A collective call. A checkpoint without a state of Thinwire is accepted with a warning: codecs then
+        begin without residuals.
 
         # Errors
 
-        InvalidError, before anything has changed, if the state is incomplete or of another model.
+        InvalidError on all ranks, before anything has changed, if on any a file is broken or missing, or
+        the state of another model or codec.
         """
-        rank, world = self._place()
-        own = file_of(folder, rank)
-        entries = read(own) if own.exists() else {}
-        if state.worlds(entries) != {world}:
-            entries = {
-                name: entry for file in files_in(folder) for name, entry in read(file).items()
-            }
+        if self.hook is None:
+            return self.resume(entries_in(folder, *self._place()))
+        group = self.hook.group
+        entries = together(group, lambda: entries_in(folder, group.rank, group.world))
+        agree([f"{'a' if entries else 'no'} state of Thinwire in the checkpoint"], group)
         self.resume(entries)
 
     def resume(self, entries: dict[str, Any]) -> None:
@@ -130,10 +130,48 @@ class Attached:
         return self.hook, self._function
 
 
+def entries_in(folder: Folder, rank: int, world: int) -> dict[str, Any]:
+    """What a folder has for a rank: its own entry, those of another number of ranks, or nothing."""
+    own = file_of(folder, rank)
+    entries = read(own) if own.exists() else {}
+    if state.worlds(entries) == {world}:
+        return entries
+    return {name: entry for file in files_in(folder) for name, entry in read(file).items()}
+
+
 def read(file: Path) -> dict[str, Any]:
-    """The entries that a rank has saved."""
-    entries: dict[str, Any] = torch.load(file, weights_only=True)
+    """The entries that a rank has saved.
+
+    # Errors
+
+    InvalidError with the name of a file that is no state, or only a part of one.
+    """
+    try:
+        # Whoever opens a pipe waits for a writer.
+        if not file.is_file():
+            raise InvalidError("no regular file")
+        entries: dict[str, Any] = torch.load(file, map_location="cpu", weights_only=True)
+        if not state.worlds(entries):
+            raise InvalidError("it has no entry of a rank")
+    except Exception as error:
+        why = " ".join(str(error).split())[:160] or type(error).__name__
+        raise InvalidError(
+            f"cannot read the state of Thinwire in {file}: {why} (hint: it may have been cut short: "
+            "load an earlier checkpoint, or remove the thinwire.rank*.pt of this one: codecs then begin "
+            "without residuals)"
+        ) from error
     return entries
+
+
+def write(entries: dict[str, Any], file: Path) -> None:
+    """Writes a file whole or not at all: whoever reads it finds the old one or the new one."""
+    part = file.with_name(f".{file.name}.part")
+    part.unlink(missing_ok=True)
+    with part.open("xb") as opened:
+        torch.save(entries, opened)
+        opened.flush()
+        os.fsync(opened.fileno())
+    part.replace(file)
 
 
 def files_in(folder: Folder) -> list[Path]:

@@ -11,12 +11,16 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from torch.distributed.fsdp import FullyShardedDataParallel
-from torch.nn.parallel import DataParallel, DistributedDataParallel
+from torch.nn.parallel import DistributedDataParallel
 
 from thinwire._core import InvalidError
 
-FSDPModule: Any = getattr(torch.distributed.fsdp, "FSDPModule", ())
+INSTEAD = {
+    "FSDPModule": "thinwire.torch.fsdp(model) is for FSDP2",
+    "FullyShardedDataParallel": "FSDP2, by fully_shard, with thinwire.torch.fsdp(model)",
+    "DataParallel": "DistributedDataParallel, with a process for each device",
+}
+"""Hints by the names of other wrappers' types, of which some take long to import."""
 PYTHON_REDUCER = (
     "torch._dynamo.config.optimize_ddp is 'python_reducer', which gives hooks no buckets, expected "
     "'ddp_optimizer' (hint: torch._dynamo.config.optimize_ddp = True before DistributedDataParallel)"
@@ -40,15 +44,11 @@ def expect_ddp(model: Any) -> DistributedDataParallel:
     bare = unwrapped(model)
     if isinstance(bare, DistributedDataParallel):
         return bare
-    hint = "hint: model = torch.nn.parallel.DistributedDataParallel(model)"
-    if isinstance(bare, FSDPModule):
-        hint = "hint: thinwire.torch.fsdp(model) is for FSDP2"
-    elif isinstance(bare, FullyShardedDataParallel):
-        hint = "hint: FSDP2, by fully_shard, with thinwire.torch.fsdp(model)"
-    elif isinstance(bare, DataParallel):
-        hint = "hint: DistributedDataParallel, with a process for each device"
+    hint = "model = torch.nn.parallel.DistributedDataParallel(model)"
+    for kind in type(bare).__mro__:
+        hint = INSTEAD.get(kind.__name__, hint)
     raise InvalidError(
-        f"the model is a {type(bare).__name__}, expected one in DistributedDataParallel ({hint})"
+        f"the model is a {type(bare).__name__}, expected one in DistributedDataParallel (hint: {hint})"
     )
 
 

@@ -151,7 +151,7 @@ class Exchange:
         self._saved: dict[str, Place] = {}
 
     def connect(self, units: Iterable[Any]) -> None:
-        """Forms the connections of modules, so that no rank waits in vain for one that has ended."""
+        """Forms the connections of modules, so that ranks learn of lost ones before the first exchange."""
         for group in itertools.chain.from_iterable(map(param_groups, units)):
             process_group = getattr(group.mesh_info, "shard_process_group", None)
             if process_group is not None and process_group.size() > 1:

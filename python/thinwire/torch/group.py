@@ -88,7 +88,7 @@ def of(
 
 
 def watch_of(process_group: dist.ProcessGroup, timeout_s: float) -> Callable[[], None]:
-    """What raises PeerError once a rank of a process group that is to meet is gone; a collective call.
+    """What raises PeerError once a rank of a process group about to meet is gone; a collective call.
 
     gloo notices that in an operation alone, so one is begun that ends when all have come. PyTorch's store
     notices nothing, where torchrun has it.

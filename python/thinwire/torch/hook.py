@@ -254,16 +254,17 @@ class Hook:
         return state.on_rank_0(self.group, self.state_dict(), self._steps)
 
     def load_state_dict(self, entries: dict[str, Any]) -> None:
-        """Goes on from what `state_dict` returned on this rank; a collective call after the first step.
+        """Goes on from what `state_dict` returned on this rank; a collective call.
 
         Where another number of ranks has saved, `entries` are those of all of them.
 
         # Errors
 
-        InvalidError if the state is that of other ranks, or one is missing, or, at the latest in the next
-        step, of another model.
+        InvalidError, on all ranks, if the state of any is that of other ranks, or one is missing, or of
+        another codec, feedback or momentum correction, or, at the latest in the next step, of another model
+        or another step than those of other ranks.
         """
-        saved = state.for_rank(self.connect().group, entries)
+        saved = state.for_ranks(self.connect().group, entries, self._options)
         self._averager.load(saved)
 
     def _step_of(self, index: int) -> Step:

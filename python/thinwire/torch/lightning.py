@@ -52,7 +52,10 @@ class GradExchange(Callback):
 
     @property
     def hook(self) -> Hook | None:
-        """The handle of the hook, with the plan and the record; None before `fit`, or on one device."""
+        """The handle of the hook, with the plan and the record; None before `fit`, or on one device.
+
+        Processes that `ddp_spawn` starts have handles of their own, which do not come back.
+        """
         return self._attached.hook
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:

@@ -81,6 +81,7 @@ class DiLoCo:
         }
         self._outer = outer(list(self._common.values()))
         self._steps = 0
+        self._codec = codec
         self._sync: Synchronizer | None = None
         if self._connection.group.world > 1:
             shapes = [(name, list(each.shape), "f32", 0) for name, each in self._common.items()]
@@ -128,13 +129,15 @@ class DiLoCo:
 
     @torch.no_grad()
     def load_state_dict(self, entries: dict[str, Any]) -> None:
-        """Goes on from what `state_dict` returned on this rank, or on all ranks of another number.
+        """Goes on from what `state_dict` returned on this rank, or on all ranks of another number; a
+        collective call.
 
         # Errors
 
-        InvalidError, before anything has changed, if it is of other ranks or of another model.
+        InvalidError, before anything has changed, if it is of other ranks, codecs or steps, or of another
+        model.
         """
-        saved = state.for_rank(self._connection.group, entries)
+        saved = state.for_ranks(self._connection.group, entries, {"codec": self._codec})
         common = self._expect(entries)
         if self._sync is not None and saved is not None:
             state.write(self._sync, saved.plan, saved.tensors)

@@ -18,7 +18,8 @@ from typing import Any
 
 import torch
 
-from thinwire._core import Group, InvalidError, Synchronizer, reshard
+from thinwire._core import Group, InvalidError, Synchronizer, check_state, reshard
+from thinwire.agreement import together
 from thinwire.torch import exchange
 from thinwire.torch.layout import DDP, plain_names
 
@@ -43,11 +44,12 @@ def read(sync: Synchronizer) -> tuple[str, Tensors]:
 
 
 def write(sync: Synchronizer, plan: str, tensors: Tensors) -> None:
-    """Makes a synchronizer go on from what `read` returned.
+    """Makes a synchronizer go on from what `read` returned; a collective call.
 
     # Errors
 
-    InvalidError, before anything has changed, if it is of another model or not finite.
+    InvalidError on all ranks, before anything has changed, if on any it is of another model, codec,
+    feedback or momentum correction, or not finite, or if ranks have states of different steps.
     """
     sync.load(plan, packed(tensors))
 
@@ -97,6 +99,24 @@ def on_rank_0(group: Group, entries: Mapping[str, Any], steps: int) -> dict[str,
     exchange.to_root(group, parts, mine, 0)
     read = (torch.load(io.BytesIO(part.numpy()), weights_only=True) for part in parts)
     return {name: entry for part in read for name, entry in part.items()}
+
+
+def for_ranks(group: Group, entries: Mapping[str, Any], options: Mapping[str, Any]) -> Saved | None:
+    """What state dicts say to ranks of a training with these options, each to one; a collective call.
+
+    # Errors
+
+    InvalidError on all ranks, if on any it is no state for that rank, or one of another codec, feedback or
+    momentum correction.
+    """
+
+    def read() -> Saved | None:
+        saved = for_rank(group, entries)
+        if saved is not None:
+            check_state(saved.plan, **options)
+        return saved
+
+    return together(group, read)
 
 
 def for_rank(group: Group, entries: Mapping[str, Any]) -> Saved | None:
@@ -150,11 +170,19 @@ def followed(group: Group, world: int) -> list[int]:
 def parsed(name: str, entry: tuple[Any, ...]) -> tuple[Saved, int]:
     """An entry, and the number of ranks that it is of."""
     kinds = (str, Mapping, (list, tuple), (list, tuple, type(None)), int)
-    if len(entry) != len(kinds) or not all(map(isinstance, entry, kinds)):
-        found = ", ".join(type(part).__name__ for part in entry)
+    parts = list(entry) if isinstance(entry, (list, tuple)) else [entry]
+    if len(parts) != len(kinds) or not all(map(isinstance, parts, kinds)):
+        found = ", ".join(type(part).__name__ for part in parts)
         raise InvalidError(f"the state of {name} is ({found}), expected what state_dict gave")
-    *parts, world = entry
-    return renamed(Saved(*parts)), world
+    *parts, world = parts
+    saved = Saved(*parts)
+    for tensor_name, value in saved.tensors.items():
+        if not isinstance(value, torch.Tensor):
+            kind = type(value).__name__
+            raise InvalidError(
+                f"{tensor_name} in the state of {name} is a {kind}, expected a tensor"
+            )
+    return renamed(saved), world
 
 
 def renamed(saved: Saved) -> Saved:
@@ -175,12 +203,15 @@ def renamed(saved: Saved) -> Saved:
 
 def worlds(entries: Mapping[str, Any]) -> set[int]:
     """The numbers of ranks that have saved these entries."""
+    if not isinstance(entries, Mapping):
+        kind = type(entries).__name__
+        raise InvalidError(f"the state is a {kind}, expected what state_dict gave")
     return {parsed(name, entry)[1] for name, entry in entries.items() if is_entry(name) and entry}
 
 
 def is_entry(name: str) -> bool:
     """Whether this is what the entry of a rank is called."""
-    return name.startswith("rank") and name[4:].isdecimal()
+    return isinstance(name, str) and name.startswith("rank") and name[4:].isdecimal()
 
 
 def entry_of(rank: int, entries: Mapping[str, Any]) -> tuple[Any, ...]:

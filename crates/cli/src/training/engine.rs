@@ -307,9 +307,9 @@ impl<'a> Engine<'a> {
         }
         let state = State { tensors, plan: progress.plan.clone() };
         let sync = self.machine.sync_mut();
-        // Where gradients leave in another order than they did, or by another plan, what is owed is taken up,
-        // and the plan of buckets is not.
-        let loaded = match alike && same_plan {
+        // Where gradients leave in another order than they did, or by another plan or codec, what is owed is
+        // taken up, and the plan of buckets is not.
+        let loaded = match alike && same_plan && state.check(sync.options()).is_ok() {
             true => sync.load(&state),
             false => sync.load_tensors(&state),
         };

@@ -1,9 +1,13 @@
 //! Edges as a file has them.
 
+use super::naming::Naming;
 use crate::adjacency::Adjacency;
 use crate::error::Error;
 use crate::sample::{Weights, is_weight};
+use crate::store::Ids;
 
+/// What to do about a file whose vertices seem to be numbered from 1 on.
+const ONE_BASED: &str = "--one-based, if the file numbers vertices from 1 on";
 /// Vertices that a file without edges may have.
 const VERTICES_FREE: u64 = 1 << 20;
 /// Further vertices that a file may have per edge.
@@ -18,9 +22,37 @@ pub struct Edges {
     pub pairs: Vec<(u32, u32)>,
     /// Weight of every edge, if edges have weights.
     pub weights: Option<Vec<f32>>,
+    /// Ids of all vertices, if they have got numbers of their own.
+    pub ids: Option<Ids>,
+    /// Whether a file that numbers vertices itself has an edge of vertex 1 and none of vertex 0, so that it may
+    /// number them from 1 on.
+    pub seems_one_based: bool,
 }
 
 impl Edges {
+    /// Creates edges between vertices that a file numbers itself or has ids for.
+    ///
+    /// # Errors
+    /// If there are too many vertices for the edges, or more than `named`.
+    pub(super) fn of_file(
+        mut pairs: Vec<(u32, u32)>,
+        naming: Option<Naming>,
+        named: Option<u32>,
+    ) -> Result<Edges, Error> {
+        let ends = || pairs.iter().flat_map(|(a, b)| [*a, *b]);
+        let found = ends().max().map_or(0, |most| u64::from(most) + 1);
+        let seems_one_based = naming.is_none() && ends().min() == Some(1);
+        let is_beyond = named.is_some_and(|named| found > u64::from(named));
+        let vertices = match &naming {
+            Some(naming) if found > 0 => naming.len() as u32,
+            _ => count_vertices(found, pairs.len(), named).map_err(|error| {
+                if seems_one_based && is_beyond { error.with_hint(ONE_BASED) } else { error }
+            })?,
+        };
+        let ids = naming.map(|naming| naming.finish(&mut pairs));
+        Ok(Edges { vertices, pairs, ids, seems_one_based, weights: None })
+    }
+
     /// Returns the lists of in-neighbours.
     ///
     /// # Errors
@@ -87,7 +119,7 @@ pub(super) fn count_vertices(found: u64, edges: usize, named: Option<u32>) -> Re
     match u32::try_from(found) {
         Ok(vertices) if found <= limit && vertices < u32::MAX => Ok(vertices),
         _ => {
-            let hint = "number vertices from 0 on, or say how many there are";
+            let hint = "--relabel numbers the vertices that have edges, and keeps their ids; --vertices N says how many there are";
             let error = format!("{found} vertices with {edges} edges, expected at most {limit}");
             Err(Error::format(error).with_hint(hint))
         }

@@ -64,7 +64,7 @@ pub(super) fn edges(stream: impl BufRead, options: Options) -> Result<Edges, Err
         return Err(scan.error(&format!("the end of the file after {found} entries"), &expected));
     }
     let vertices = count_vertices(rows, pairs.len(), options.vertices)?;
-    Ok(Edges { vertices, pairs, weights })
+    Ok(Edges { vertices, pairs, weights, ..Edges::default() })
 }
 
 /// Reads the first line.
@@ -118,12 +118,18 @@ mod tests {
     #[test]
     fn a_symmetric_matrix_has_both_directions() {
         let text = "%%MatrixMarket matrix coordinate real SYMMETRIC\n% a comment\n\n3 3 2\n2 1 0.5\n3 3 1\n";
-        let bare = Edges { vertices: 3, pairs: vec![(1, 0), (0, 1), (2, 2)], weights: None };
+        let bare = Edges {
+            vertices: 3,
+            pairs: vec![(1, 0), (0, 1), (2, 2)],
+            weights: None,
+            ..Edges::default()
+        };
         let weights = Some(vec![0.5, 0.5, 1.0]);
         assert_eq!(read(text).unwrap(), Edges { weights, ..bare.clone() });
         assert_eq!(read_with(text, Weighting::Drop).unwrap(), bare);
         let text = "%%MatrixMarket matrix coordinate pattern general\n3 3 1\n1 3";
-        let expected = Edges { vertices: 3, pairs: vec![(0, 2)], weights: None };
+        let expected =
+            Edges { vertices: 3, pairs: vec![(0, 2)], weights: None, ..Edges::default() };
         assert_eq!(read(text).unwrap(), expected);
     }
 

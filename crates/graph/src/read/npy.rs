@@ -142,6 +142,23 @@ impl Matrix {
         }
     }
 
+    /// Returns a whole number, row by row, as text.
+    ///
+    /// # Errors
+    /// If it is no whole number.
+    pub(crate) fn text(&self, at: usize) -> Result<String, Error> {
+        let bytes = match self.dtype {
+            Dtype::Int(bytes) => bytes,
+            _ => return Ok(self.whole(at)?.to_string()),
+        };
+        let size = usize::from(bytes);
+        let bytes = self.bytes.get(at * size..(at + 1) * size).unwrap_or_default();
+        let is_negative = bytes.last().is_some_and(|byte| byte & 0x80 != 0);
+        let mut wide = if is_negative { [0xff; 8] } else { [0; 8] };
+        wide[..bytes.len()].copy_from_slice(bytes);
+        Ok(i64::from_le_bytes(wide).to_string())
+    }
+
     /// Returns a number, row by row, as f32; of text 0.
     ///
     /// # Panics

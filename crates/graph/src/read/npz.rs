@@ -5,8 +5,9 @@ use std::io::{Read, Seek};
 use zip::ZipArchive;
 
 use super::edges::{Edges, checked, count_vertices, ensure_square};
+use super::naming::{Naming, as_given};
 use super::npy::{Dense, Dtype, Matrix};
-use super::options::{Options, Weighting};
+use super::options::{Numbering, Options, Orientation, Weighting};
 use crate::error::Error;
 
 /// Members that a compressed matrix may have in front of the names of its arrays.
@@ -40,8 +41,8 @@ fn others<R: Read + Seek>(archive: &ZipArchive<R>, expected: &str) -> Error {
     Error::format(format!("an archive with {names}, expected {expected}"))
 }
 
-/// Reads `indptr` and `indices` (CSR; CSC if `format` says so), `row` and `col` (COO), or `edge_index`. Weights
-/// are `data` of a matrix and `edge_weight` of an index.
+/// Reads `indptr` and `indices` (CSR or CSC, by `format` or the options), `row` and `col` (COO), or `edge_index`.
+/// Weights are `data` of a matrix and `edge_weight` of an index.
 pub(super) fn edges(stream: impl Read + Seek, options: Options) -> Result<Edges, Error> {
     let (mut archive, named) = (open(stream)?, options.vertices);
     let weighted = |archive: &mut ZipArchive<_>, edges: Edges, name: &str| {
@@ -53,21 +54,26 @@ pub(super) fn edges(stream: impl Read + Seek, options: Options) -> Result<Edges,
         Ok(Edges { weights, ..edges })
     };
     if let Some(index) = member(&mut archive, "edge_index")? {
-        return weighted(&mut archive, edges_of_index(&index, named)?, "edge_weight");
+        refuse_orientation(options, "edge_index, whose rows are sources and destinations")?;
+        return weighted(&mut archive, edges_of_index(&index, options)?, "edge_weight");
+    }
+    if options.numbering != Numbering::FromZero {
+        let found = "other numbers of vertices of a matrix".to_owned();
+        return Err(Error::value(format!("{found}, expected an edge list or edge_index")));
     }
     for prefix in PREFIXES {
         let mut array = |name: &str| member(&mut archive, &format!("{prefix}{name}"));
         let shape = array("shape")?;
         let format = array("format")?.map(|format| letters(&format)).transpose()?;
-        let is_turned = format.as_deref() == Some("csc");
         if let (Some(offsets), Some(columns)) = (array("indptr")?, array("indices")?) {
             let mut edges = compressed(&offsets, &columns, shape.as_ref(), named)?;
-            if is_turned {
+            if orientation(format.as_deref(), options.orientation)? == Orientation::In {
                 edges.pairs.iter_mut().for_each(|(row, column)| std::mem::swap(row, column));
             }
             return weighted(&mut archive, edges, &format!("{prefix}data"));
         }
         if let (Some(rows), Some(columns)) = (array("row")?, array("col")?) {
+            refuse_orientation(options, "row and col")?;
             let edges = coordinates(&rows, &columns, shape.as_ref(), named)?;
             return weighted(&mut archive, edges, &format!("{prefix}data"));
         }
@@ -75,8 +81,46 @@ pub(super) fn edges(stream: impl Read + Seek, options: Options) -> Result<Edges,
     Err(others(&archive, "arrays indptr and indices, row and col, or edge_index"))
 }
 
+/// Returns whose lists a compressed matrix has, by its format or as the caller says.
+///
+/// # Errors
+/// If neither says it, or they contradict each other.
+fn orientation(format: Option<&str>, said: Option<Orientation>) -> Result<Orientation, Error> {
+    let of_format = match format {
+        Some("csc") => Some(Orientation::In),
+        Some("csr") => Some(Orientation::Out),
+        _ => None,
+    };
+    match (of_format, said) {
+        (Some(found), Some(said)) if found != said => {
+            let format = format.unwrap_or_default();
+            Err(Error::value(format!(
+                "orientation {said} of a matrix of format '{format}', expected {found}"
+            )))
+        }
+        (Some(found), _) | (None, Some(found)) => Ok(found),
+        (None, None) => {
+            let error =
+                "indptr and indices without a format, expected to know whose lists they are";
+            let hint = "--orientation in, if indices has the in-neighbours of each vertex (CSC), or --orientation out (CSR)";
+            Err(Error::format(error.to_owned()).with_hint(hint))
+        }
+    }
+}
+
+/// Refuses an orientation of arrays that have one.
+fn refuse_orientation(options: Options, found: &str) -> Result<(), Error> {
+    match options.orientation {
+        None => Ok(()),
+        Some(said) => {
+            let error = format!("orientation {said} of {found}, expected none");
+            Err(Error::value(error))
+        }
+    }
+}
+
 /// Reads pairs from an array of two rows, as PyTorch Geometric has it, or of two columns.
-pub(super) fn edges_of_index(index: &Matrix, named: Option<u32>) -> Result<Edges, Error> {
+pub(super) fn edges_of_index(index: &Matrix, options: Options) -> Result<Edges, Error> {
     let (first, second, step, count) = match (index.rows, index.columns) {
         (2, columns) => (0, columns as usize, 1, columns as usize),
         (rows, 2) => (0, 1, 2, rows as usize),
@@ -86,15 +130,22 @@ pub(super) fn edges_of_index(index: &Matrix, named: Option<u32>) -> Result<Edges
             )));
         }
     };
-    let (mut pairs, mut found) = (Vec::new(), 0);
+    let mut naming = (options.numbering == Numbering::Ids).then(Naming::default);
+    let mut vertex = |at: usize| {
+        let found = match &mut naming {
+            Some(naming) => naming.number(index.text(at)?.as_bytes()),
+            None => as_given(index.whole(at)?, options.numbering),
+        };
+        found.map_err(|(found, expected)| {
+            let hint = "--relabel numbers vertices that have other ids, and keeps their ids";
+            Error::format(format!("{found} at position {at}, expected {expected}")).with_hint(hint)
+        })
+    };
+    let mut pairs = Vec::new();
     for at in 0..count {
-        let source = vertex(index, first + at * step)?;
-        let destination = vertex(index, second + at * step)?;
-        found = found.max(u64::from(source.max(destination)) + 1);
-        pairs.push((source, destination));
+        pairs.push((vertex(first + at * step)?, vertex(second + at * step)?));
     }
-    let vertices = count_vertices(found, pairs.len(), named)?;
-    Ok(Edges { vertices, pairs, weights: None })
+    Edges::of_file(pairs, naming, options.vertices)
 }
 
 fn compressed(
@@ -149,7 +200,7 @@ fn finish(pairs: Vec<(u32, u32)>, count: u64, named: Option<u32>) -> Result<Edge
     let vertices = count_vertices(count, pairs.len(), named)?;
     let outside = pairs.iter().position(|(a, b)| *a.max(b) >= vertices);
     match outside {
-        None => Ok(Edges { vertices, pairs, weights: None }),
+        None => Ok(Edges { vertices, pairs, weights: None, ..Edges::default() }),
         Some(at) => {
             let (a, b) = pairs[at];
             Err(Error::vertex(&format!("entry {at}"), u64::from(a.max(b)), vertices))

@@ -1,5 +1,8 @@
 //! Options of readers.
 
+use std::fmt;
+use std::str::FromStr;
+
 use crate::error::Error;
 
 /// Facts about a file that the caller knows, and what of it is wanted.
@@ -11,6 +14,67 @@ pub struct Options {
     pub columns: Option<Columns>,
     /// What happens to weights of edges.
     pub weights: Weighting,
+    /// How an edge list or an edge index numbers vertices.
+    pub numbering: Numbering,
+    /// First line of an edge list.
+    pub header: Header,
+    /// Whose lists `indices` has, where an archive has `indptr` and `indices` without a `format`.
+    pub orientation: Option<Orientation>,
+}
+
+/// Numbers of vertices.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Numbering {
+    /// From 0 on.
+    #[default]
+    FromZero,
+    /// From 1 on.
+    FromOne,
+    /// Not at all: vertices have ids, and are numbered in the order of these.
+    Ids,
+}
+
+/// First line of an edge list.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Header {
+    /// Names of columns if it begins with a letter, otherwise an edge. Where ids are texts, one that begins with a
+    /// letter is refused.
+    #[default]
+    Guessed,
+    /// Names of columns.
+    Present,
+    /// An edge.
+    Absent,
+}
+
+/// Neighbours of which an array has a list per vertex.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Orientation {
+    /// In-neighbours: a matrix in compressed sparse columns.
+    In,
+    /// Out-neighbours: a matrix in compressed sparse rows.
+    Out,
+}
+
+impl FromStr for Orientation {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Orientation, Error> {
+        match text {
+            "in" => Ok(Orientation::In),
+            "out" => Ok(Orientation::Out),
+            _ => Err(Error::value(format!("orientation '{text}', expected in or out"))),
+        }
+    }
+}
+
+impl fmt::Display for Orientation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Orientation::In => "in",
+            Orientation::Out => "out",
+        })
+    }
 }
 
 /// Columns of an edge list, from 1 on.
@@ -41,11 +105,6 @@ impl Columns {
             Weighting::Keep => self,
             Weighting::Drop => Columns { weight: None, ..self },
         }
-    }
-
-    /// Returns the last column that is read.
-    pub(super) fn last(&self) -> u32 {
-        self.source.max(self.destination).max(self.weight.unwrap_or(0))
     }
 
     pub(super) fn check(&self) -> Result<(), Error> {

@@ -52,30 +52,6 @@ impl<R: BufRead> Scan<R> {
         }
     }
 
-    /// Passes a column, up to the next blank or comma.
-    ///
-    /// # Errors
-    /// If the line has no further column, or the column has quotation marks.
-    pub fn skip_column(&mut self, column: u32, last: u32) -> Result<(), Error> {
-        match self.skip_blanks()? {
-            None | Some(b'\n') => {
-                return Err(
-                    self.error("the end of the line", &format!("column {column} of {last}"))
-                );
-            }
-            _ => {}
-        }
-        while let Some(byte) =
-            self.peek()?.filter(|byte| !byte.is_ascii_whitespace() && *byte != b',')
-        {
-            if byte == b'"' {
-                return Err(self.error("a quotation mark", "columns without any"));
-            }
-            self.stream.consume(1);
-        }
-        Ok(())
-    }
-
     /// Passes the rest of a line.
     pub fn skip_line(&mut self) -> Result<(), Error> {
         while let Some(byte) = self.peek()? {

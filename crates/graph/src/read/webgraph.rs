@@ -30,7 +30,7 @@ pub(super) fn edges(stream: impl BufRead, named: Option<u32>) -> Result<Edges, E
         return Err(scan.error("another list", &format!("{count} lists")));
     }
     let vertices = count_vertices(count, pairs.len(), named)?;
-    Ok(Edges { vertices, pairs, weights: None })
+    Ok(Edges { vertices, pairs, weights: None, ..Edges::default() })
 }
 
 fn successor<R: BufRead>(scan: &mut Scan<R>, count: u64) -> Result<u32, Error> {
@@ -52,7 +52,12 @@ mod tests {
 
     #[test]
     fn lists_may_be_empty() {
-        let expected = Edges { vertices: 3, pairs: vec![(0, 1), (0, 2), (2, 0)], weights: None };
+        let expected = Edges {
+            vertices: 3,
+            pairs: vec![(0, 1), (0, 2), (2, 0)],
+            weights: None,
+            ..Edges::default()
+        };
         assert_eq!(read("3\n1 2 \n\n0\n").unwrap(), expected);
     }
 

@@ -7,19 +7,24 @@
 //! | 12 | CRC-32 of bytes 16..128, u32 |
 //! | 16 | edges, u64 |
 //! | 24 | vertices, u32 |
-//! | 28 | arrays that the file has, u32: 1 features, 2 labels, 4 split, 8 parts, 16 weights, 32 types |
+//! | 28 | arrays that the file has, u32: 1 features, 2 labels, 4 split, 8 parts, 16 weights, 32 types, 64 ids that are numbers, 128 ids that are texts |
 //! | 32 | columns of a row of features, u32 |
 //! | 36 | width of a row of features in bytes, u32 |
 //! | 40 | name of the format of features, 8 bytes, zeros at the end |
 //! | 48 | classes of labels, u32 |
 //! | 52 | parts, u32 |
 //! | 56 | types of vertices, u32 |
+//! | 64 | bytes of all texts of ids, u64 |
+//! | 72 | CRC-32 of each array in the order below and of the zeros before it, 11 u32 |
 //!
 //! The rest of the header is zero. Arrays: offsets (u64, one more than vertices), neighbours (u32),
 //! features (rows of bytes), labels (u32), split (u8), bounds of parts (u32, one more than parts), the
-//! vertices as they were numbered before parts were made (u32), weights (f32, one per neighbour), and types of
-//! vertices (u32).
+//! vertices as they were numbered before parts were made (u32), weights (f32, one per neighbour), types of
+//! vertices (u32), ids (i64, or where each text begins and the last one ends, u64), and texts of ids (UTF-8).
+//!
+//! Version 1 has no ids and no checksums of arrays; it is still read.
 
+use std::fmt;
 use std::ops::Range;
 
 use thinwire_wire::checksum;
@@ -27,9 +32,11 @@ use thinwire_wire::checksum;
 use crate::error::Error;
 
 /// Version of the format of files.
-const VERSION: u32 = 1;
-/// Longest name of a format of features.
-pub(super) const FORMAT_BYTES_MAX: usize = 8;
+const VERSION: u32 = 2;
+/// Version of files without checksums of arrays.
+const VERSION_WITHOUT_SUMS: u32 = 1;
+/// Arrays that a file may have.
+pub(super) const ARRAYS: usize = 11;
 /// Largest number of types of vertices.
 pub const TYPES_MAX: u32 = 1 << 16;
 /// Size of the header.
@@ -44,6 +51,10 @@ const SPLIT: u32 = 4;
 const PARTS: u32 = 8;
 const WEIGHTS: u32 = 16;
 const TYPES: u32 = 32;
+const NUMBERS: u32 = 64;
+const TEXTS: u32 = 128;
+/// Byte of the header at which the checksums of arrays begin.
+const SUMS: usize = 72;
 
 /// Format and place of the rows of features in a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -72,6 +83,33 @@ pub(super) struct Header {
     pub has_weights: bool,
     /// Number of types of vertices.
     pub types: Option<u32>,
+    pub ids: Option<IdTable>,
+    /// Checksums of all arrays; none in files of version 1.
+    pub sums: Option<[u32; ARRAYS]>,
+}
+
+/// Sort of the ids of vertices.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum IdTable {
+    Numbers,
+    /// Texts of so many bytes together.
+    Texts(u64),
+}
+
+/// Array of a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Array {
+    Offsets,
+    Neighbors,
+    Features,
+    Labels,
+    Split,
+    Bounds,
+    Origins,
+    Weights,
+    Types,
+    Ids,
+    Texts,
 }
 
 /// Bytes of a file at which its arrays are; an array that it does not have is empty.
@@ -86,6 +124,45 @@ pub(super) struct Layout {
     pub origins: Range<u64>,
     pub weights: Range<u64>,
     pub types: Range<u64>,
+    pub ids: Range<u64>,
+    pub texts: Range<u64>,
+}
+
+impl Layout {
+    /// Returns every array with its place, in the order of the file.
+    pub fn arrays(&self) -> [(Array, &Range<u64>); ARRAYS] {
+        [
+            (Array::Offsets, &self.offsets),
+            (Array::Neighbors, &self.neighbors),
+            (Array::Features, &self.features),
+            (Array::Labels, &self.labels),
+            (Array::Split, &self.split),
+            (Array::Bounds, &self.bounds),
+            (Array::Origins, &self.origins),
+            (Array::Weights, &self.weights),
+            (Array::Types, &self.types),
+            (Array::Ids, &self.ids),
+            (Array::Texts, &self.texts),
+        ]
+    }
+}
+
+impl fmt::Display for Array {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Array::Offsets => "offsets",
+            Array::Neighbors => "neighbours",
+            Array::Features => "features",
+            Array::Labels => "labels",
+            Array::Split => "split",
+            Array::Bounds => "bounds of parts",
+            Array::Origins => "origins",
+            Array::Weights => "weights",
+            Array::Types => "types",
+            Array::Ids => "ids",
+            Array::Texts => "texts of ids",
+        })
+    }
 }
 
 impl Header {
@@ -104,16 +181,22 @@ impl Header {
         bytes[48..52].copy_from_slice(&classes.to_le_bytes());
         bytes[52..56].copy_from_slice(&self.parts.unwrap_or(0).to_le_bytes());
         bytes[56..60].copy_from_slice(&self.types.unwrap_or(0).to_le_bytes());
-        bytes[8..12].copy_from_slice(&VERSION.to_le_bytes());
+        if let Some(IdTable::Texts(size)) = self.ids {
+            bytes[64..72].copy_from_slice(&size.to_le_bytes());
+        }
+        let places = bytes[SUMS..].as_chunks_mut().0.iter_mut();
+        places.zip(self.sums.iter().flatten()).for_each(|(place, sum)| *place = sum.to_le_bytes());
+        let version = if self.sums.is_some() { VERSION } else { VERSION_WITHOUT_SUMS };
+        bytes[8..12].copy_from_slice(&version.to_le_bytes());
         let sum = checksum(&bytes[16..]);
         bytes[12..16].copy_from_slice(&sum.to_le_bytes());
         bytes
     }
 
-    /// Reads a header.
+    /// Reads a header, and checks its lengths against each other.
     ///
     /// # Errors
-    /// If the bytes are no header of this version, or are damaged.
+    /// If the bytes are no header of a known version, are damaged, or contradict each other.
     pub fn decode(bytes: &[u8]) -> Result<Header, Error> {
         let Some(bytes) = bytes.first_chunk::<HEADER_BYTES>() else {
             let found = bytes.len();
@@ -126,8 +209,11 @@ impl Header {
             return Err(Error::format("no file of a graph".to_owned()).with_hint(hint));
         }
         let word = |at: usize| u32::from_le_bytes(bytes[at..at + 4].try_into().expect("4 bytes"));
-        if word(8) != VERSION {
-            return Err(Error::format(format!("version {}, expected {VERSION}", word(8))));
+        if ![VERSION, VERSION_WITHOUT_SUMS].contains(&word(8)) {
+            let hint =
+                "a later thinwire has written the file; read it with that one, or import it again";
+            let error = format!("version {}, expected at most {VERSION}", word(8));
+            return Err(Error::format(error).with_hint(hint));
         }
         let sum = checksum(&bytes[16..]);
         if word(12) != sum {
@@ -138,26 +224,60 @@ impl Header {
         }
         let flags = word(28);
         let has = |flag: u32| flags & flag != 0;
-        let edges = u64::from_le_bytes(bytes[16..24].try_into().expect("8 bytes"));
+        let long = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().expect("8 bytes"));
         let features = match has(FEATURES) {
             true => Some((format_name(&bytes[40..48])?, word(32), word(36))),
             false => None,
         };
+        let ids = match (has(NUMBERS), has(TEXTS)) {
+            (true, _) => Some(IdTable::Numbers),
+            (false, true) => Some(IdTable::Texts(long(64))),
+            (false, false) => None,
+        };
+        let sums = (word(8) == VERSION).then(|| std::array::from_fn(|at| word(SUMS + 4 * at)));
         let header = Header {
             vertices: word(24),
-            edges,
+            edges: long(16),
             features,
             classes: has(LABELS).then_some(word(48)),
             has_split: has(SPLIT),
             parts: has(PARTS).then_some(word(52)),
             has_weights: has(WEIGHTS),
             types: has(TYPES).then_some(word(56)),
+            ids,
+            sums,
         };
+        let has_version = header.sums.is_some() || header.ids.is_none();
         let is_possible = header.vertices < u32::MAX && header.types.unwrap_or(0) <= TYPES_MAX;
-        if header.encode() != *bytes || !is_possible {
+        if header.encode() != *bytes || !is_possible || !has_version {
             return Err(Error::format("a header with values that no graph has".to_owned()));
         }
+        header.check_features()?;
         Ok(header)
+    }
+
+    /// Checks that a row of features is as wide as its format makes it.
+    ///
+    /// # Errors
+    /// If it is not, or there is no such format.
+    pub fn check_features(&self) -> Result<(), Error> {
+        let Some((format, columns, width)) = &self.features else { return Ok(()) };
+        let columns_wide = u64::from(*columns);
+        let expected = match &format[..] {
+            "f32" => 4 * columns_wide,
+            "f16" => 2 * columns_wide,
+            "int8" => 4 + columns_wide,
+            _ => {
+                let error = format!("features of format '{format}', expected f32, f16 or int8");
+                return Err(Error::format(error));
+            }
+        };
+        match u64::from(*width) == expected {
+            true => Ok(()),
+            false => Err(Error::format(format!(
+                "rows of features of {width} bytes, expected {expected} for {columns} {format}"
+            ))),
+        }
     }
 
     /// Returns where the arrays are, and the size of the file.
@@ -176,6 +296,11 @@ impl Header {
         };
         let vertices = u64::from(self.vertices);
         let width = self.features.as_ref().map_or(0, |(_, _, width)| u64::from(*width));
+        let (id_places, text_bytes) = match self.ids {
+            None => (0, 0),
+            Some(IdTable::Numbers) => (vertices, 0),
+            Some(IdTable::Texts(size)) => (vertices + 1, size),
+        };
         let of_parts = |count: u64| if self.parts.is_some() { count } else { 0 };
         let layout = Layout {
             offsets: place(vertices + 1, 8),
@@ -187,9 +312,22 @@ impl Header {
             origins: place(of_parts(vertices), 4),
             weights: place(if self.has_weights { self.edges } else { 0 }, 4),
             types: place(if self.types.is_some() { vertices } else { 0 }, 4),
+            ids: place(id_places, 8),
+            texts: place(text_bytes, 1),
         };
-        let too_large = || Error::format(format!("{} edges, which no file holds", self.edges));
-        Ok((layout, end.ok_or_else(too_large)?))
+        let too_large = || {
+            let edges = self.edges;
+            Error::format(format!("{edges} edges and what vertices have, which no file holds"))
+        };
+        let end = end.ok_or_else(too_large)?;
+        match self.sums {
+            Some(_) => Ok((layout, end)),
+            // A file of version 1 ends here.
+            None => {
+                let end = layout.types.end;
+                Ok((Layout { ids: end..end, texts: end..end, ..layout }, end))
+            }
+        }
     }
 
     fn flags(&self) -> u32 {
@@ -200,6 +338,8 @@ impl Header {
             | flag(self.parts.is_some(), PARTS)
             | flag(self.has_weights, WEIGHTS)
             | flag(self.types.is_some(), TYPES)
+            | flag(self.ids == Some(IdTable::Numbers), NUMBERS)
+            | flag(matches!(self.ids, Some(IdTable::Texts(_))), TEXTS)
     }
 }
 
@@ -220,22 +360,46 @@ mod tests {
 
     use super::*;
 
+    fn features() -> impl Strategy<Value = (String, u32, u32)> {
+        (0_usize..3, 0_u32..99).prop_map(|(format, columns)| {
+            let (name, width) =
+                [("f32", 4 * columns), ("f16", 2 * columns), ("int8", 4 + columns)][format];
+            (name.to_owned(), columns, width)
+        })
+    }
+
+    fn ids() -> impl Strategy<Value = Option<IdTable>> {
+        let texts = (0_u64..99).prop_map(|size| Some(IdTable::Texts(size)));
+        prop_oneof![Just(None), Just(Some(IdTable::Numbers)), texts]
+    }
+
     fn header() -> impl Strategy<Value = Header> {
-        let features = prop::option::of(("[a-z0-9]{1,8}", 0_u32..99, 1_u32..99));
         let number = || prop::option::of(0_u32..9);
-        let rest = (number(), any::<bool>(), number(), any::<bool>(), number());
-        (0_u32..1000, 0_u64..1 << 40, features, rest).prop_map(
-            |(vertices, edges, features, (classes, has_split, parts, has_weights, types))| Header {
-                vertices,
-                edges,
-                features,
-                classes,
-                has_split,
-                parts,
-                has_weights,
-                types,
-            },
+        let flags = (any::<bool>(), any::<bool>());
+        let sums = any::<[u32; ARRAYS]>();
+        (
+            0_u32..1000,
+            0_u64..1 << 40,
+            prop::option::of(features()),
+            flags,
+            sums,
+            ids(),
+            [number(), number(), number()],
         )
+            .prop_map(
+                |(vertices, edges, features, flags, sums, ids, [classes, parts, types])| Header {
+                    vertices,
+                    edges,
+                    features,
+                    classes,
+                    has_split: flags.0,
+                    parts,
+                    has_weights: flags.1,
+                    types,
+                    ids,
+                    sums: Some(sums),
+                },
+            )
     }
 
     proptest! {
@@ -251,9 +415,8 @@ mod tests {
         #[test]
         fn arrays_are_aligned_and_apart(header in header()) {
             let (layout, end) = header.layout().unwrap();
-            let Layout { offsets, neighbors, features, labels, split, bounds, origins, weights, types } = layout;
             let mut last = HEADER_BYTES as u64;
-            for array in [offsets, neighbors, features, labels, split, bounds, origins, weights, types] {
+            for (_, array) in layout.arrays() {
                 prop_assert!(array.start >= last && array.start.is_multiple_of(ALIGNMENT));
                 last = array.end;
             }
@@ -263,7 +426,34 @@ mod tests {
 
     #[test]
     fn sizes_beyond_all_files_are_an_error() {
+        let texts = Some(IdTable::Texts(u64::MAX - 64));
         let header = Header { edges: u64::MAX / 2, ..Header::default() };
         assert!(header.layout().is_err());
+        assert!(Header { ids: texts, ..Header::default() }.layout().is_err());
+    }
+
+    #[test]
+    fn a_row_of_features_is_as_wide_as_its_format_says() {
+        let read = |format: &str, columns, width| {
+            let features = Some((format.to_owned(), columns, width));
+            let header = Header { features, sums: Some([0; ARRAYS]), ..Header::default() };
+            Header::decode(&header.encode()).map(drop).map_err(|error| error.to_string())
+        };
+        assert_eq!(read("int8", 6, 10), Ok(()));
+        let message = "rows of features of 24 bytes, expected 10 for 6 int8";
+        assert_eq!(read("int8", 6, 24).unwrap_err(), message);
+        let message = "features of format 'f64', expected f32, f16 or int8";
+        assert_eq!(read("f64", 3, 24).unwrap_err(), message);
+        let columns = u32::MAX / 4 + 2;
+        assert!(read("f32", columns, columns.wrapping_mul(4)).is_err());
+    }
+
+    #[test]
+    fn headers_of_version_1_have_no_checksums_and_no_ids() {
+        let header = Header { vertices: 3, ..Header::default() };
+        assert_eq!(header.encode()[8], 1);
+        assert_eq!(Header::decode(&header.encode()).unwrap(), header);
+        let with_ids = Header { ids: Some(IdTable::Numbers), ..header };
+        assert!(Header::decode(&with_ids.encode()).is_err());
     }
 }

@@ -1,14 +1,14 @@
 //! A graph in a mapped file.
 
-use std::fs::File;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use memmap2::Mmap;
+use flate2::Crc;
 
-use super::layout::{FeatureRows, HEADER_BYTES, Header, Layout};
-use super::map::map;
+use super::ids::Ids;
+use super::layout::{FeatureRows, HEADER_BYTES, Header, IdTable, Layout};
+use super::map::{Map, Opened};
 use super::split::Split;
 use crate::adjacency::Adjacency;
 use crate::array::Array;
@@ -21,11 +21,14 @@ pub const NO_LABEL: u32 = u32::MAX;
 /// Graph in a file, mapped into memory, with what its vertices have.
 ///
 /// Processes that open the same file share its pages. The file must not be changed in place while it is
-/// open; [`write`](super::write()) replaces files and never changes one.
+/// open; [`write`](super::write()) replaces files and never changes one. [`Store::ensure_unchanged`] finds
+/// that somebody has done so, which a loader asks with every batch; what was read before that may be wrong, and
+/// reading what is beyond the new end of the file ends the process
+/// ([`name_lost_pages`](super::name_lost_pages)).
 #[derive(Debug)]
 pub struct Store {
     path: PathBuf,
-    map: Arc<Mmap>,
+    map: Arc<Map>,
     header: Header,
     layout: Layout,
     adjacency: Adjacency,
@@ -119,6 +122,60 @@ impl Store {
         self.numbers(&self.layout.origins)
     }
 
+    /// Returns the ids that vertices had where the graph came from, if an import has numbered them anew.
+    pub fn ids(&self) -> Option<Ids> {
+        let ids = self.bytes(&self.layout.ids);
+        match self.header.ids? {
+            IdTable::Numbers => Some(Ids::Numbers(bytemuck::cast_slice(ids).to_vec())),
+            IdTable::Texts(_) => {
+                let (ends, texts) = (bytemuck::cast_slice(ids), self.bytes(&self.layout.texts));
+                let text = |ends: &[u64]| {
+                    let bytes = texts.get(ends[0] as usize..ends[1] as usize).unwrap_or_default();
+                    String::from_utf8_lossy(bytes).into_owned()
+                };
+                Some(Ids::Texts(ends.windows(2).map(text).collect()))
+            }
+        }
+    }
+
+    /// Reads the whole file and compares it with its checksums.
+    ///
+    /// # Errors
+    /// If an array is not as it was written, or the file is of version 1, which has no checksums.
+    pub fn verify(&self) -> Result<(), Error> {
+        let found = self.compare_sums().map_err(|error| error.of_file(&self.path));
+        self.ensure_unchanged()?;
+        found
+    }
+
+    /// Checks that nobody has written to the file since it was opened.
+    ///
+    /// # Errors
+    /// If somebody has: what was read since may be wrong.
+    pub fn ensure_unchanged(&self) -> Result<(), Error> {
+        self.map.ensure_unchanged()
+    }
+
+    fn compare_sums(&self) -> Result<(), Error> {
+        let Some(sums) = self.header.sums else {
+            let error = Error::format("version 1, which has no checksums of its arrays".to_owned());
+            return Err(error.with_hint("import or generate it again; partition also writes them"));
+        };
+        let mut start = HEADER_BYTES as u64;
+        for ((array, place), expected) in self.layout.arrays().into_iter().zip(sums) {
+            let mut sum = Crc::new();
+            sum.update(self.bytes(&(start..place.end)));
+            start = place.end;
+            if sum.sum() != expected {
+                let found = sum.sum();
+                let error = format!("checksum of {array} {found:08x}, expected {expected:08x}");
+                let hint = "the file is damaged: import or generate it again";
+                return Err(Error::format(error).with_hint(hint));
+            }
+        }
+        Ok(())
+    }
+
     fn bytes(&self, range: &Range<u64>) -> &[u8] {
         &self.map[range.start as usize..range.end as usize]
     }
@@ -153,6 +210,18 @@ impl Store {
         {
             return wrong(format!("bounds of parts that do not ascend from 0 to {vertices}"));
         }
+        if let Some(IdTable::Texts(size)) = self.header.ids {
+            let ends: &[u64] = bytemuck::cast_slice(self.bytes(&self.layout.ids));
+            let texts = std::str::from_utf8(self.bytes(&self.layout.texts));
+            let is_start = |end: &u64| {
+                let is_start = |texts: &str| texts.is_char_boundary(*end as usize);
+                *end <= size && texts.as_ref().is_ok_and(|texts| is_start(texts))
+            };
+            let is_whole = (ends.first(), ends.last()) == (Some(&0), Some(&size));
+            if !(is_whole && ends.is_sorted() && ends.iter().all(is_start)) {
+                return wrong(format!("ids that are no texts of {size} bytes together"));
+            }
+        }
         let mut seen = vec![false; self.origins().len()];
         for origin in self.origins() {
             match seen.get_mut(*origin as usize) {
@@ -166,23 +235,34 @@ impl Store {
     }
 }
 
+/// Returns the length of the file that begins with these bytes, of which there are at least 128.
+///
+/// # Errors
+/// If they are no header of a file of a graph, or it is damaged or contradicts itself.
+pub fn file_length(start: &[u8]) -> Result<u64, Error> {
+    let start = &start[..start.len().min(HEADER_BYTES)];
+    Ok(Header::decode(start)?.layout()?.1)
+}
+
 fn open(path: &Path) -> Result<Store, Error> {
-    if cfg!(target_endian = "big") {
-        return Err(Error::format("files of graphs need a little-endian machine".to_owned()));
-    }
+    super::ensure_little_endian()?;
     let failed = |error| Error::io("cannot open", error);
-    let file = File::open(path).map_err(failed)?;
-    let length = file.metadata().map_err(failed)?.len();
+    let opened = Opened::new(path).map_err(failed)?;
+    let length = opened.length();
     if length < HEADER_BYTES as u64 {
         return Err(Error::format(format!(
             "{length} bytes, expected a header of {HEADER_BYTES} bytes"
         )));
     }
-    let map = Arc::new(map(&file).map_err(failed)?);
-    let header = Header::decode(&map)?;
+    let start: [u8; HEADER_BYTES] = opened.read_start().map_err(failed)?;
+    let header = Header::decode(&start)?;
     let (layout, end) = header.layout()?;
-    if length != end || map.len() as u64 != end {
+    if length != end {
         return Err(Error::format(format!("{length} bytes, expected {end} by the header")));
+    }
+    let map = Arc::new(opened.map().map_err(failed)?);
+    if map.len() as u64 != end {
+        map.ensure_unchanged()?;
     }
     let range = |range: &Range<u64>| range.start as usize..range.end as usize;
     let offsets = Array::mapped(&map, range(&layout.offsets));

@@ -1,10 +1,14 @@
 //! Writing files of graphs.
 
 use std::fs::{self, File};
-use std::io::{self, BufWriter, Write};
+use std::io::{self, BufWriter, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
-use super::layout::{FORMAT_BYTES_MAX, HEADER_BYTES, Header, Layout, TYPES_MAX};
+use bytemuck::cast_slice;
+use flate2::Crc;
+
+use super::ids::Ids;
+use super::layout::{ARRAYS, Array, HEADER_BYTES, Header, IdTable, Layout, TYPES_MAX};
 use super::split::Split;
 use crate::adjacency::Adjacency;
 use crate::error::Error;
@@ -28,20 +32,30 @@ pub struct Contents<'a> {
     pub split: Option<&'a [Split]>,
     /// Bounds of parts, one more than parts, and the numbers that vertices had before parts were made.
     pub parts: Option<(&'a [u32], &'a [u32])>,
+    /// Ids that all vertices had where the graph came from.
+    pub ids: Option<&'a Ids>,
 }
 
 impl<'a> Contents<'a> {
     /// Creates the contents of a file with a topology and nothing else.
     pub fn new(graph: &'a Adjacency) -> Contents<'a> {
-        let (weights, types, features, labels, split, parts) = (None, None, None, None, None, None);
-        Contents { graph, weights, types, features, labels, split, parts }
+        Contents {
+            graph,
+            weights: None,
+            types: None,
+            features: None,
+            labels: None,
+            split: None,
+            parts: None,
+            ids: None,
+        }
     }
 }
 
 /// Features of all vertices, asked for one row at a time, so that they need not be in memory.
 #[derive(Clone, Copy)]
 pub struct Features<'a> {
-    /// Name of the format of a row's numbers, of at most eight lower-case letters and digits.
+    /// Name of the format of a row's numbers: `f32`, `f16` or `int8`.
     pub format: &'a str,
     /// Numbers of a row.
     pub columns: u32,
@@ -64,8 +78,15 @@ pub fn write(path: &Path, contents: &Contents<'_>) -> Result<(), Error> {
     name.push(format!(".{}.part", std::process::id()));
     let partial = path.with_file_name(name);
     let written = File::create(&partial).and_then(|file| {
-        let mut out = Out { file: BufWriter::with_capacity(1 << 20, file), at: 0 };
+        let file = BufWriter::with_capacity(1 << 20, file);
+        let mut out = Out { file, at: 0, sum: Crc::new(), sums: Vec::new() };
+        out.write(&header.encode())?;
+        out.sum.reset();
         write_arrays(&mut out, &header, &layout, contents)?;
+        // The sums are known when all arrays are written.
+        let sums = out.sums.as_slice().try_into().expect("a sum for each array");
+        out.file.seek(SeekFrom::Start(0))?;
+        out.file.write_all(&Header { sums: Some(sums), ..header.clone() }.encode())?;
         out.file.into_inner().map_err(io::IntoInnerError::into_error)?.sync_all()?;
         fs::rename(&partial, path)
     });
@@ -88,22 +109,34 @@ fn regular(path: &Path) -> io::Result<PathBuf> {
 struct Out {
     file: BufWriter<File>,
     at: u64,
+    /// Checksum of the array that is written, and of the zeros before it.
+    sum: Crc,
+    /// Checksums of the arrays that are complete.
+    sums: Vec<u32>,
 }
 
 impl Out {
     fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
         self.at += bytes.len() as u64;
+        self.sum.update(bytes);
         self.file.write_all(bytes)
     }
 
-    /// Writes zeros up to a byte of the file.
-    fn pad(&mut self, start: u64) -> io::Result<()> {
+    /// Begins an array at a byte of the file, with zeros up to there.
+    fn begin(&mut self, start: u64) -> io::Result<()> {
         let zeros = [0; HEADER_BYTES];
         self.write(&zeros[..(start - self.at) as usize])
+    }
+
+    /// Ends an array.
+    fn end(&mut self) {
+        self.sums.push(self.sum.sum());
+        self.sum.reset();
     }
 }
 
 fn header(contents: &Contents<'_>) -> Result<Header, Error> {
+    super::ensure_little_endian()?;
     let vertices = contents.graph.vertices();
     let check = |what: &str, found: Option<usize>| match found {
         Some(found) if found != vertices as usize => {
@@ -114,6 +147,7 @@ fn header(contents: &Contents<'_>) -> Result<Header, Error> {
     check("labels", contents.labels.map(<[u32]>::len))?;
     check("uses of vertices", contents.split.map(<[Split]>::len))?;
     check("types of vertices", contents.types.map(<[u32]>::len))?;
+    check("ids of vertices", contents.ids.map(Ids::len))?;
     check("origins of vertices", contents.parts.map(|(_, origins)| origins.len()))?;
     if let Some(weights) = contents.weights {
         Weights::check_length(weights.values().len(), contents.graph.edges())?;
@@ -125,13 +159,8 @@ fn header(contents: &Contents<'_>) -> Result<Header, Error> {
         )));
     }
     let features = contents.features.map(|rows| (rows.format.to_owned(), rows.columns, rows.width));
-    if let Some((format, ..)) = &features
-        && (format.is_empty() || format.len() > FORMAT_BYTES_MAX)
-    {
-        return Err(Error::value(format!("format '{format}', expected a name of 1 to 8 letters")));
-    }
     let known = |labels: &[u32]| labels.iter().copied().filter(|label| *label != NO_LABEL).max();
-    Ok(Header {
+    let header = Header {
         vertices,
         edges: contents.graph.edges(),
         features,
@@ -140,7 +169,14 @@ fn header(contents: &Contents<'_>) -> Result<Header, Error> {
         parts: contents.parts.map(|(bounds, _)| bounds.len().saturating_sub(1) as u32),
         has_weights: contents.weights.is_some(),
         types: contents.types.map(|types| types.iter().max().map_or(0, |it| it + 1)),
-    })
+        ids: contents.ids.map(|ids| match ids {
+            Ids::Numbers(_) => IdTable::Numbers,
+            Ids::Texts(texts) => IdTable::Texts(texts.iter().map(|text| text.len() as u64).sum()),
+        }),
+        sums: Some([0; ARRAYS]),
+    };
+    header.check_features()?;
+    Ok(header)
 }
 
 fn write_arrays(
@@ -149,39 +185,63 @@ fn write_arrays(
     layout: &Layout,
     contents: &Contents<'_>,
 ) -> io::Result<()> {
-    out.write(&header.encode())?;
-    out.pad(layout.offsets.start)?;
-    for offset in contents.graph.offsets() {
-        out.write(&offset.to_le_bytes())?;
+    for (array, place) in layout.arrays() {
+        out.begin(place.start)?;
+        write_array(out, header, array, contents)?;
+        out.end();
     }
-    out.pad(layout.neighbors.start)?;
-    write_numbers(out, contents.graph.all_neighbors())?;
-    out.pad(layout.features.start)?;
-    if let Some(features) = &contents.features {
-        let mut row = vec![0; features.width as usize];
-        for vertex in 0..header.vertices {
-            (features.row)(vertex, &mut row);
-            out.write(&row)?;
-        }
-    }
-    out.pad(layout.labels.start)?;
-    write_numbers(out, contents.labels.unwrap_or_default())?;
-    out.pad(layout.split.start)?;
-    for split in contents.split.unwrap_or_default() {
-        out.write(&[*split as u8])?;
-    }
-    let (bounds, origins) = contents.parts.unwrap_or_default();
-    out.pad(layout.bounds.start)?;
-    write_numbers(out, bounds)?;
-    out.pad(layout.origins.start)?;
-    write_numbers(out, origins)?;
-    out.pad(layout.weights.start)?;
-    let weights = contents.weights.map(Weights::values).unwrap_or_default();
-    weights.iter().try_for_each(|weight| out.write(&weight.to_le_bytes()))?;
-    out.pad(layout.types.start)?;
-    write_numbers(out, contents.types.unwrap_or_default())
+    Ok(())
 }
 
-fn write_numbers(out: &mut Out, numbers: &[u32]) -> io::Result<()> {
-    numbers.iter().try_for_each(|number| out.write(&number.to_le_bytes()))
+fn write_array(
+    out: &mut Out,
+    header: &Header,
+    array: Array,
+    contents: &Contents<'_>,
+) -> io::Result<()> {
+    let (bounds, origins) = contents.parts.unwrap_or_default();
+    match array {
+        Array::Offsets => out.write(cast_slice(contents.graph.offsets())),
+        Array::Neighbors => out.write(cast_slice(contents.graph.all_neighbors())),
+        Array::Features => write_features(out, header, contents),
+        Array::Labels => out.write(cast_slice(contents.labels.unwrap_or_default())),
+        Array::Split => {
+            let uses = contents.split.unwrap_or_default().iter();
+            out.write(&uses.map(|split| *split as u8).collect::<Vec<u8>>())
+        }
+        Array::Bounds => out.write(cast_slice(bounds)),
+        Array::Origins => out.write(cast_slice(origins)),
+        Array::Weights => {
+            out.write(cast_slice(contents.weights.map(Weights::values).unwrap_or_default()))
+        }
+        Array::Types => out.write(cast_slice(contents.types.unwrap_or_default())),
+        Array::Ids => match contents.ids {
+            None => Ok(()),
+            Some(Ids::Numbers(numbers)) => out.write(cast_slice(numbers)),
+            Some(Ids::Texts(texts)) => write_ends(out, texts),
+        },
+        Array::Texts => match contents.ids {
+            Some(Ids::Texts(texts)) => texts.iter().try_for_each(|it| out.write(it.as_bytes())),
+            Some(Ids::Numbers(_)) | None => Ok(()),
+        },
+    }
+}
+
+fn write_features(out: &mut Out, header: &Header, contents: &Contents<'_>) -> io::Result<()> {
+    let Some(features) = &contents.features else { return Ok(()) };
+    let mut row = vec![0; features.width as usize];
+    (0..header.vertices).try_for_each(|vertex| {
+        (features.row)(vertex, &mut row);
+        out.write(&row)
+    })
+}
+
+/// Writes where each text begins, and where the last one ends.
+fn write_ends(out: &mut Out, texts: &[String]) -> io::Result<()> {
+    let mut end = 0_u64;
+    out.write(&end.to_le_bytes())?;
+    texts.iter().try_for_each(|text| {
+        end += text.len() as u64;
+        out.write(&end.to_le_bytes())
+    })
 }

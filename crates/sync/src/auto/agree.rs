@@ -124,7 +124,7 @@ impl Synchronizer {
         let Some(plan) = self.planner_mut().turn() else { return Ok(()) };
         self.follow(plan)?;
         if !self.planner_mut().is_trying() && self.world.rank() == Rank(0) {
-            self.plan_with(|planner, sync| planner.conclude(&sync.buckets, &sync.plan));
+            self.explain_plan("a trial of plans has ended");
         }
         Ok(())
     }
@@ -151,6 +151,11 @@ impl Synchronizer {
         }
     }
 
+    /// Explains the plan in force, on rank 0.
+    pub(crate) fn explain_plan(&mut self, reason: &str) {
+        self.plan_with(|planner, sync| planner.conclude(&sync.buckets, &sync.plan, reason));
+    }
+
     /// Runs `plan` with the planner and the buckets, and then names the buckets in the planner's record.
     fn plan_with<T>(&mut self, plan: impl FnOnce(&mut Planner, &Synchronizer) -> T) -> T {
         let mut planner = self.planner.take().expect("only auto plans");
@@ -174,13 +179,14 @@ impl Synchronizer {
         Ok(())
     }
 
-    fn planner_mut(&mut self) -> &mut Planner {
+    pub(crate) fn planner_mut(&mut self) -> &mut Planner {
         self.planner.as_mut().expect("only auto plans")
     }
 
-    /// Returns the number of steps since the buckets were laid out or a checkpoint was loaded.
-    fn age(&self) -> u64 {
-        self.step.saturating_sub(self.first.unwrap_or(self.step))
+    /// Returns the number of steps since the buckets were laid out, or a state of other buckets or ranks was
+    /// loaded.
+    pub(crate) fn age(&self) -> u64 {
+        self.aged.saturating_add(self.step.saturating_sub(self.first.unwrap_or(self.step)))
     }
 }
 

@@ -9,6 +9,7 @@
 //! Law: times that repeat are returned as they are; one longer step changes next to nothing.
 
 use crate::StepRecord;
+use crate::auto::timeline::Measured;
 
 /// Share by which a time rises, at most, with every later step.
 const RISE: f64 = 1e-3;
@@ -21,6 +22,12 @@ pub(crate) struct Backward {
 }
 
 impl Backward {
+    /// Returns the times of a backward pass that took as long as this one.
+    pub(crate) fn like(measured: &Measured) -> Backward {
+        let ready = measured.buckets.iter().map(|bucket| bucket.ready_s);
+        Backward { times_s: std::iter::once(measured.backward_s).chain(ready).collect() }
+    }
+
     /// Records a step.
     pub(crate) fn record(&mut self, record: &StepRecord) {
         let ready = record.buckets.iter().map(|bucket| bucket.ready_s);

@@ -97,6 +97,12 @@ impl Candidates {
         self.known.clear();
     }
 
+    /// Replaces all measurements by others of the same codecs.
+    pub(crate) fn recalibrate(&mut self, link: LinkSpeed, codecs: Vec<CodecSpeed>) {
+        self.calibration.codecs = codecs;
+        self.set_link(link);
+    }
+
     /// Returns all candidates of a bucket, raw ones first; only those if it is exempt. `tried` is what
     /// [`Calibration::try_on`] gave for its gradients, if they were measured.
     pub(crate) fn of_bucket(&mut self, bucket: &Bucket, tried: Option<&[f32]>) -> Vec<Candidate> {

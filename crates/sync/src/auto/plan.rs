@@ -93,6 +93,11 @@ impl Plan {
         over < 1.0 - GAIN_MIN || over < 1.0 + GAIN_MIN && self.codec_error < 0.5 * other.codec_error
     }
 
+    /// Returns whether this plan is not faster than everything raw.
+    pub(crate) fn is_raw(&self) -> bool {
+        self.iteration_s >= self.raw_iteration_s
+    }
+
     /// Returns the time on the wire of all buckets, in seconds.
     pub(crate) fn wire_s(&self) -> f64 {
         self.prices.iter().map(|price| price.wire_s).sum()

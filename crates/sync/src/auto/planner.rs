@@ -3,6 +3,8 @@
 //! Every rank keeps a planner and feeds it the same figures, so that all come to the same verdicts. Rank 0
 //! alone decides on plans and sends them to all, because rounding and load may differ.
 
+pub(crate) mod saved;
+
 use std::time::Instant;
 
 use thinwire_wire::World;
@@ -67,6 +69,8 @@ pub(crate) struct Planner {
     backward: Backward,
     /// The figures of this rank's last steps that it has not reported yet.
     reports: Vec<f32>,
+    /// Steps before a state that was loaded which nobody has reported.
+    untold: usize,
     /// The record of the last planning, on rank 0.
     planning: Option<Planning>,
     /// Whether no step's record contains it yet.
@@ -87,6 +91,7 @@ impl Planner {
             measured: Measured::default(),
             backward: Backward::default(),
             reports: Vec::new(),
+            untold: 0,
             planning: None,
             is_news: false,
         }
@@ -104,6 +109,7 @@ impl Planner {
         self.errors.clear();
         self.samples = vec![Vec::new(); buckets];
         self.reports.clear();
+        self.untold = 0;
         self.restart();
     }
 
@@ -133,6 +139,11 @@ impl Planner {
         self.samples[bucket] = samples::sample(values, self.samples.len());
     }
 
+    /// Forgets the gradients of a step that was skipped, which nobody reports.
+    pub(crate) fn forget_samples(&mut self) {
+        self.samples.iter_mut().for_each(Vec::clear);
+    }
+
     /// Records a step of this rank.
     pub(crate) fn record(&mut self, record: &StepRecord, plan: &Plan) {
         self.backward.record(record);
@@ -150,6 +161,7 @@ impl Planner {
     /// Returns this rank's figures: the times at which its buckets were ready, those of its last steps, and
     /// codec errors of its gradients if it has sampled them.
     pub(crate) fn report(&mut self) -> Vec<f32> {
+        self.repeat_last();
         let mut message: Vec<f32> = self.backward.times_s().map(|seconds| seconds as f32).collect();
         message.append(&mut self.reports);
         let calibration = self.candidates.calibration();
@@ -253,12 +265,14 @@ impl Planner {
         plans
     }
 
-    /// Explains, on rank 0, the plan that a trial has ended with.
-    pub(crate) fn conclude(&mut self, buckets: &[BucketState], plan: &Plan) {
+    /// Explains, on rank 0, the plan that a trial has ended with, or a state.
+    pub(crate) fn conclude(&mut self, buckets: &[BucketState], plan: &Plan, reason: &str) {
         let begin = Instant::now();
         let all = self.candidates(buckets);
-        let plan = choose::priced(&self.measured, &self.usable(&all), plan);
-        self.explain(&[plan], &all, "a trial of plans has ended".to_owned(), begin);
+        let mut plans = vec![choose::priced(&self.measured, &self.usable(&all), plan)];
+        let rivals = self.trials.plans().iter().filter(|it| it.hash() != plan.hash());
+        plans.extend(rivals.cloned());
+        self.explain(&plans, &all, reason.to_owned(), begin);
     }
 
     /// Begins a trial of some plans, of which the first one is in force; a single plan needs no trial.
@@ -277,7 +291,7 @@ impl Planner {
 
     /// Records that `plan` is in force from now on.
     pub(crate) fn switched(&mut self, plan: &Plan) {
-        self.watch.switched(plan.hash(), plan.iteration_s >= plan.raw_iteration_s);
+        self.watch.switched(plan.hash(), plan.is_raw());
         if !self.is_trying() {
             self.watch.settled();
         }

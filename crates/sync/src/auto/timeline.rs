@@ -7,20 +7,21 @@
 use serde::{Deserialize, Serialize};
 
 /// The time at which the last gradient of a bucket is ready.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Readiness {
     /// Seconds since the step began.
     pub ready_s: f64,
 }
 
 /// The measurements of an iteration.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Measured {
     /// End of the backward pass, in seconds since the step began.
     pub backward_s: f64,
     /// Readiness of each bucket, in this order.
     pub buckets: Vec<Readiness>,
     /// Whether the exchange uses the cores that backward needs.
+    #[serde(skip)]
     pub shares_cores: bool,
 }
 

@@ -27,6 +27,8 @@
 
 use std::cmp::Ordering;
 
+use serde::{Deserialize, Serialize};
+
 use crate::measure::median::{median, midmean};
 
 /// Steps of the windows of the first rounds, and of all later ones. They are whole reports: few steps at
@@ -71,7 +73,7 @@ const HOPELESS: f64 = 2.0;
 pub(crate) const ARM_STEPS: usize = WINDOWS[0] + WINDOWS[1];
 
 /// A plan that takes part in a trial.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Arm {
     /// The weighted error of the plan; 0 if nothing is lost.
     pub(crate) error: f64,
@@ -79,8 +81,9 @@ pub(crate) struct Arm {
     pub(crate) predicted_s: f64,
 }
 
-/// A trial, under way or decided.
-#[derive(Clone, Debug)]
+/// A trial, under way or decided. A state holds its arms and times, from which it is played again.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(into = "Played", try_from = "Played")]
 pub(crate) struct Trial {
     arms: Vec<Arm>,
     /// For each arm its windows, one per round: the logarithms of the times that count.
@@ -95,6 +98,34 @@ pub(crate) struct Trial {
     settling: usize,
     /// The number of steps that may still follow.
     steps_left: usize,
+    played: Played,
+}
+
+/// The arms of a trial, its most steps, and the times that were recorded, as they came.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+struct Played {
+    arms: Vec<Arm>,
+    steps: usize,
+    seconds: Vec<Vec<f64>>,
+}
+
+impl From<Trial> for Played {
+    fn from(trial: Trial) -> Played {
+        trial.played
+    }
+}
+
+impl TryFrom<Played> for Trial {
+    type Error = &'static str;
+
+    fn try_from(played: Played) -> Result<Trial, &'static str> {
+        if played.arms.is_empty() {
+            return Err("a trial of nothing");
+        }
+        let mut trial = Trial::new(played.arms, played.steps);
+        played.seconds.iter().for_each(|seconds| trial.record(seconds));
+        Ok(trial)
+    }
 }
 
 impl Trial {
@@ -107,6 +138,7 @@ impl Trial {
         Trial {
             windows: vec![Vec::new(); arms.len()],
             left: (0..arms.len()).collect(),
+            played: Played { arms: arms.clone(), steps, seconds: Vec::new() },
             arms,
             place: 0,
             open: Vec::new(),
@@ -118,6 +150,11 @@ impl Trial {
     /// Returns the arm that runs; of a decided trial the one that is kept.
     pub(crate) fn arm(&self) -> usize {
         self.left[self.place]
+    }
+
+    /// Returns the number of arms.
+    pub(crate) fn arms(&self) -> usize {
+        self.arms.len()
     }
 
     /// Returns whether one arm is left.
@@ -136,6 +173,7 @@ impl Trial {
         if self.is_decided() {
             return;
         }
+        self.played.seconds.push(seconds.to_vec());
         self.steps_left = self.steps_left.saturating_sub(seconds.len());
         self.open.extend(seconds.iter().map(|seconds| seconds.max(f64::MIN_POSITIVE).ln()));
         if self.open.len() >= self.window() {
@@ -303,7 +341,7 @@ impl Standing {
 }
 
 /// The steps that trials may take.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub(crate) struct Allowance {
     steps: f64,
     /// The least number of steps after the link has changed once more.

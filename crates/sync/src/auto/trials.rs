@@ -9,6 +9,8 @@
 //! a prediction alone does not change the plan while that keeps to the error budget: a proposal that was not
 //! tried yet is tried against the plan in force, as soon as [`Allowance`] permits.
 
+use serde::{Deserialize, Serialize};
+
 use crate::auto::plan::Plan;
 use crate::auto::trial::{ARM_STEPS, Allowance, Arm, Trial};
 
@@ -17,10 +19,10 @@ const FIRST_STEP: u64 = 16;
 
 /// Factor of bandwidth from which on the results of trials no longer hold. A link that is limited by cores
 /// is often half or twice as fast as a moment ago.
-const FAR: f64 = 3.0;
+pub(crate) const FAR: f64 = 3.0;
 
 /// The trials of a job: the one under way, and what the earlier ones found.
-#[derive(Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Trials {
     /// The trial under way, and the plans of its arms.
     under_way: Option<(Trial, Vec<Plan>)>,
@@ -55,7 +57,7 @@ impl Trials {
 
     /// Records the times of some steps on the slowest rank, in seconds.
     pub(crate) fn record(&mut self, seconds: &[f64]) {
-        self.steps += seconds.len() as u64;
+        self.steps = self.steps.saturating_add(seconds.len() as u64);
         match &mut self.under_way {
             Some((trial, _)) => {
                 trial.record(seconds);
@@ -77,6 +79,18 @@ impl Trials {
 
     pub(crate) fn are_under_way(&self) -> bool {
         self.under_way.is_some()
+    }
+
+    /// Returns the plans of the trial under way; none without one.
+    pub(crate) fn plans(&self) -> &[Plan] {
+        self.under_way.as_ref().map_or(&[], |(_, plans)| plans)
+    }
+
+    /// Returns whether trials that were read from a state can go on under `plan`.
+    pub(crate) fn go_on_under(&self, plan: &Plan) -> bool {
+        self.under_way.as_ref().is_none_or(|(trial, plans)| {
+            trial.arms() == plans.len() && plans[trial.arm()].hash() == plan.hash()
+        })
     }
 
     /// Returns whether no trial has ended yet under about this link, so that predictions decide on the plan.
@@ -116,7 +130,7 @@ impl Trials {
         let (trial, plans) = self.under_way.take()?;
         let plan = plans[trial.arm()].clone();
         if trial.is_decided() {
-            self.decided += 1;
+            self.decided = self.decided.saturating_add(1);
             self.tried.extend(plans.iter().map(Plan::hash));
             self.ended_at = Some(self.bytes_per_s);
             self.saved = saved(&trial, &plans).map(|share| (plan.hash(), share));

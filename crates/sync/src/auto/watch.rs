@@ -14,7 +14,9 @@
 //! Laws: noise that stays within the drift allowed changes nothing; a link that becomes twice as slow
 //! or fast is noticed within [`LARGE_PATIENCE`] steps, also while plans take turns.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
 
 use crate::measure::median::median;
 
@@ -58,7 +60,7 @@ pub(crate) struct Watch {
     plan: u32,
     is_raw: bool,
     /// The drift that is usual under a plan, where it is known; else 1.
-    normal: HashMap<u32, f64>,
+    normal: BTreeMap<u32, f64>,
     patience: usize,
     /// The last drifts, over what is normal.
     drifts: Vec<f64>,
@@ -67,18 +69,37 @@ pub(crate) struct Watch {
     settling: usize,
 }
 
+/// What is usual under the plans so far.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub(crate) struct Usual {
+    normal: BTreeMap<u32, f64>,
+    patience: usize,
+}
+
 impl Watch {
     /// Returns the watch under the plan with this hash.
     pub(crate) fn new(plan: u32, is_raw: bool) -> Watch {
         Watch {
             plan,
             is_raw,
-            normal: HashMap::new(),
+            normal: BTreeMap::new(),
             patience: PATIENCE,
             drifts: Vec::new(),
             silence: (0, 0.0),
             settling: SETTLING,
         }
+    }
+
+    /// Returns the part that a state holds.
+    pub(crate) fn usual(&self) -> Usual {
+        Usual { normal: self.normal.clone(), patience: self.patience }
+    }
+
+    /// Returns the watch under the plan with this hash, with what was usual before.
+    pub(crate) fn resumed(plan: u32, is_raw: bool, usual: Usual) -> Watch {
+        let Usual { normal, patience } = usual;
+        let patience = patience.clamp(PATIENCE, PATIENCE_MAX);
+        Watch { normal, patience, ..Watch::new(plan, is_raw) }
     }
 
     /// Records a step. Returns the factor by which bytes take longer than predicted, if the link is to be

@@ -2,7 +2,7 @@
 
 use crate::bucket::feedback::{MEAN, SHIFT};
 use crate::bucket::momentum::{MOMENTUM, Velocity};
-use crate::bucket::state::BucketState;
+use crate::bucket::state::{BucketState, Kept};
 use crate::checkpoint::Tensors;
 use crate::{Error, Parameter};
 
@@ -10,9 +10,6 @@ const RESIDUAL: &str = "residual";
 
 /// Prefixes of what has as many elements as the parameter.
 const BY_ELEMENT: [&str; 4] = [RESIDUAL, SHIFT, MEAN, MOMENTUM];
-
-/// Everything that is kept of a member of a bucket from step to step: values by prefix of their name.
-pub(super) type Kept = Vec<(&'static str, Vec<f32>)>;
 
 impl BucketState {
     /// Adds the state of the bucket to `tensors`.

@@ -13,7 +13,6 @@ use thinwire_schedule::Summation;
 use thinwire_wire::World;
 use thinwire_wire::random::Key;
 
-use crate::bucket::checkpoint::Kept;
 use crate::bucket::feedback::Memory;
 use crate::bucket::layout::Bucket;
 use crate::bucket::momentum::Velocity;
@@ -38,14 +37,14 @@ pub(crate) struct BucketState {
     own: Range<usize>,
     matrices: Vec<(Range<usize>, (usize, usize))>,
     /// The gradient while it is gathered, the average afterwards.
-    values: Tensor,
+    pub(super) values: Tensor,
     /// The sum of what lossy codecs have lost so far; empty if nothing ever was lost.
     pub(super) residual: Vec<f32>,
     pub(super) memory: Memory,
     pub(super) velocity: Option<Velocity>,
     codec: Choice,
     /// With feedback the exchange leaves a residual; without it an old one is sent along once.
-    feedback: bool,
+    pub(super) feedback: bool,
     /// None while the bucket is on its way, and before the first plan.
     pub(super) exchange: Option<Box<dyn Exchange>>,
     given: Vec<bool>,
@@ -58,12 +57,15 @@ pub(crate) struct BucketState {
     largest: u32,
     /// The first member that was given too large or not finite on this rank: its largest magnitude, and the
     /// most that there may be.
-    excess: Option<(usize, [f64; 2])>,
+    pub(super) excess: Option<(usize, [f64; 2])>,
     /// Whether what has arrived last is not finite on all ranks.
-    spoilt: bool,
+    pub(super) spoilt: bool,
     /// Whether all gradients of all ranks are, once the bucket has arrived.
     arrived: Option<Finite>,
 }
+
+/// Everything that is kept of a member of a bucket from step to step: values by prefix of their name.
+pub(super) type Kept = Vec<(&'static str, Vec<f32>)>;
 
 /// The codec and the schedule by which a bucket travels.
 #[derive(Clone, Debug)]
@@ -260,52 +262,6 @@ impl BucketState {
             let values =
                 [f32::from_bits(largest), most].map(|value| f64::from(value) / f64::from(scale));
             self.excess = Some((member, values));
-        }
-    }
-
-    /// Returns whether this rank has given what is not finite or too large, and says in words what it knows of
-    /// a bucket that is not finite; none of one that is.
-    pub(crate) fn fault(&self, parameters: &[Parameter]) -> Option<(bool, String)> {
-        let name = |member: usize| &parameters[self.bucket.members[member].0].name;
-        let codec = &self.record.codec;
-        match self.excess {
-            _ if !self.spoilt => None,
-            Some((member, [found, most])) if found.is_finite() => Some((
-                true,
-                format!(
-                    "the gradient of {} reaches {found:.3e}, codec {codec} takes at most {most:.3e}",
-                    name(member)
-                ),
-            )),
-            Some((member, _)) => {
-                Some((true, format!("the gradient of {} is not finite on this rank", name(member))))
-            }
-            None => Some((false, self.fault_elsewhere(parameters))),
-        }
-    }
-
-    /// Says in words what may be wrong with a bucket where this rank's gradients are in order.
-    fn fault_elsewhere(&self, parameters: &[Parameter]) -> String {
-        let codec = &self.record.codec;
-        let is_spoilt = |range: &Range<usize>| {
-            // With feedback the values are no sums.
-            let sums = if self.feedback { None } else { self.values.as_ref().get(range.clone()) };
-            sums.is_some_and(|sums| !kernel::is_finite(sums))
-        };
-        match self.bucket.members.iter().find(|(_, range)| is_spoilt(range)) {
-            Some((parameter, _)) => {
-                let name = &parameters[*parameter].name;
-                format!(
-                    "the average of {name} is not finite with codec {codec} of {} gradients",
-                    self.bucket.dtype
-                )
-            }
-            None => {
-                let name = self.bucket.name(parameters);
-                format!(
-                    "a gradient of {name} is not finite on another rank, or too large for codec {codec}"
-                )
-            }
         }
     }
 

@@ -82,6 +82,29 @@ impl LinkSpeed {
         ]
     }
 
+    /// Whether one of the two has this many times the bandwidth of the other, or of its latency by more than
+    /// threads scatter.
+    pub(crate) fn is_far(&self, other: &LinkSpeed, times: f64) -> bool {
+        let factor = |a: f64, b: f64| if a > b { a / b } else { b / a };
+        let later_s = (self.latency_s - other.latency_s).abs();
+        factor(self.bytes_per_s, other.bytes_per_s) >= times
+            || later_s > LATENCY_SCATTER_S * times
+                && factor(self.latency_s, other.latency_s) >= times
+    }
+
+    /// Whether so many ranks can have measured this.
+    pub(crate) fn is_possible(&self, ranks: usize) -> bool {
+        let units = self.unequal.as_ref().and_then(|unequal| unequal.units);
+        let rates = units.map(|units| [units.bytes_per_s, units.between_bytes_per_s]);
+        let is_unit = |units: Units| units.ranks > 0 && ranks.is_multiple_of(units.ranks);
+        let rates = rates.into_iter().flatten().chain([self.bytes_per_s, self.fan_in]);
+        rates.into_iter().all(|rate| rate > 0.0)
+            && [self.latency_s, self.cpu_s_per_byte, self.cpu_s_per_message]
+                .iter()
+                .all(|s| *s >= 0.0)
+            && units.is_none_or(is_unit)
+    }
+
     /// Whether this is another link than `other`, by more than measuring scatters.
     pub(crate) fn differs(&self, other: &LinkSpeed) -> bool {
         let factor = |a: f64, b: f64| if a > b { a / b } else { b / a };

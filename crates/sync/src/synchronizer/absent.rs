@@ -1,112 +1,11 @@
-//! Agreement on the parameters that no rank has a gradient of: what is kept of them stays as it is.
-//!
-//! A network that is not trained in a step still has a place in its bucket. What its codec owes must not
-//! leave then: its average is given to nobody, since a framework leaves parameters without gradients as
-//! they are. Every rank counts the parameters of which it has a gradient, several counts to a number, and
-//! the sums travel beside the last bucket. Exchanges that keep nothing from step to step need no
-//! agreement, and have none.
-//!
-//! Law: a parameter whose gradient is absent on all ranks has the same residual, momentum, memory of
-//! feedback and factors after a step as before it, bit for bit, and an average of zero.
+//! Parameters without a gradient: who says so, and when ranks agree on it.
 
-use std::sync::Arc;
-use std::sync::mpsc::Receiver;
+use thinwire_collective::Address;
 
-use thinwire_collective::{Address, Program};
-use thinwire_schedule::Algorithm;
-
+use crate::absence::Absence;
 use crate::bucket::state::BucketState;
 use crate::exchange::choose;
-use crate::exchange::route::Ranks;
 use crate::{Error, Parameter, Policy, Synchronizer};
-
-/// Bits of whole numbers that f32 adds up exactly.
-const EXACT_BITS: u32 = 24;
-
-/// The agreement of a step.
-#[derive(Debug, Default)]
-pub(crate) struct Absence {
-    /// None where nothing is kept from step to step.
-    program: Option<Arc<Program>>,
-    /// Parameters, and the bits of a count of ranks.
-    parameters: usize,
-    bits: u32,
-    answer: Option<Receiver<Result<Vec<f32>, Error>>>,
-    /// For every parameter whether it is absent on all ranks, once that is known.
-    found: Option<Vec<bool>>,
-}
-
-impl Absence {
-    /// Counts of so many ranks for so many parameters.
-    fn of(ranks: usize, parameters: usize) -> Absence {
-        Absence { parameters, bits: usize::BITS - ranks.leading_zeros(), ..Absence::default() }
-    }
-
-    /// The agreement of some ranks on so many parameters.
-    fn among(ranks: &Ranks, parameters: usize) -> Absence {
-        let absence = Absence::of(ranks.world.size(), parameters);
-        // One hop: latency is all that counts for so few bytes.
-        let program = ranks.sum(Algorithm::Gather.into(), absence.words());
-        Absence { program: Some(program), ..absence }
-    }
-
-    /// Counts to a number.
-    fn per_word(&self) -> usize {
-        (EXACT_BITS / self.bits).max(1) as usize
-    }
-
-    fn words(&self) -> usize {
-        self.parameters.div_ceil(self.per_word())
-    }
-
-    /// Returns a count of one for each parameter that is there on this rank.
-    fn counts(&self, absent: &[bool]) -> Vec<f32> {
-        let word = |absent: &[bool]| {
-            let here = absent.iter().enumerate().filter(|(_, absent)| !**absent);
-            here.map(|(place, _)| 1_u32 << (place as u32 * self.bits)).sum::<u32>() as f32
-        };
-        absent.chunks(self.per_word()).map(word).collect()
-    }
-
-    /// Returns for every parameter whether its count is zero.
-    fn zeros(&self, sums: &[f32]) -> Vec<bool> {
-        let mask = (1_u32 << self.bits) - 1;
-        let is_zero = |parameter: usize| {
-            let (word, place) = (parameter / self.per_word(), parameter % self.per_word());
-            (sums[word] as u32 >> (place as u32 * self.bits)) & mask == 0
-        };
-        (0..self.parameters).map(is_zero).collect()
-    }
-
-    /// Waits for the answer, if one is on its way.
-    pub(super) fn wait(&mut self) -> Result<(), Error> {
-        if let Some(answer) = self.answer.take() {
-            let sums = answer.recv().unwrap_or(Err(Error::Stopped))?;
-            self.found = Some(self.zeros(&sums));
-        }
-        Ok(())
-    }
-
-    /// Forgets the answer of a step.
-    pub(super) fn clear(&mut self) {
-        (self.answer, self.found) = (None, None);
-    }
-
-    /// Whether an answer is on its way.
-    pub(super) fn is_underway(&self) -> bool {
-        self.answer.is_some()
-    }
-
-    /// Whether nothing has to be known any more to end the step.
-    pub(super) fn is_settled(&self) -> bool {
-        self.program.is_none() || self.found.is_some()
-    }
-
-    /// Returns for every parameter whether it is absent on all ranks; nothing where that is not known.
-    pub(super) fn everywhere(&self) -> &[bool] {
-        self.found.as_deref().unwrap_or_default()
-    }
-}
 
 impl Synchronizer {
     /// Says before a parameter's gradient is given that there is none in this step on this rank, whatever is
@@ -156,36 +55,13 @@ impl Synchronizer {
 
     /// Lets the agreement set out with the last bucket.
     pub(super) fn agree_on_absence(&mut self) {
-        let Some(program) = self.absence.program.clone() else { return };
         let mut absent = vec![false; self.parameters.len()];
         let all = self.buckets.iter().flat_map(BucketState::absent);
         all.for_each(|parameter| absent[parameter] = true);
+        let Some((program, counts)) = self.absence.departure(&absent) else { return };
         // Behind both messages of the last bucket.
         let (step, tensor, seed) = (self.step, self.buckets.len() as u32 * 2, self.options.seed);
         let address = Address { step, tensor, seed, operation: "all_reduce" };
-        let counts = self.absence.counts(&absent);
-        self.absence.answer = Some(self.worker.sum(program, address, counts));
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn sums_of_counts_say_who_is_absent_everywhere() {
-        for size in [1_u32, 2, 3, 4, 7, 8, 100, 1000] {
-            let absence = Absence::of(size as usize, 61);
-            let absent =
-                |rank: u32, parameter: usize| (parameter as u32 * 7 + rank) % 5 < 4 - rank % 2;
-            let mut sums = vec![0.0; absence.words()];
-            for rank in 0..size {
-                let mine: Vec<bool> = (0..61).map(|parameter| absent(rank, parameter)).collect();
-                sums.iter_mut().zip(absence.counts(&mine)).for_each(|(sum, count)| *sum += count);
-            }
-            let expected: Vec<bool> =
-                (0..61).map(|each| (0..size).all(|rank| absent(rank, each))).collect();
-            assert_eq!(absence.zeros(&sums), expected, "{size} ranks");
-        }
+        self.absence.expect(self.worker.sum(program, address, counts));
     }
 }

@@ -3,7 +3,11 @@
 use thinwire_collective::{Group, all_gather, all_gather_bytes, barrier, broadcast};
 use thinwire_wire::Rank;
 
+use crate::agreement::{compare, decode_facts, encode_facts};
 use crate::{Error, Synchronizer};
+
+/// The name of a rank's own error among its facts.
+const REFUSED: &str = "refused";
 
 impl Synchronizer {
     /// Makes sure that all ranks say the same of everything in `facts`, pairs of name and value.
@@ -12,6 +16,35 @@ impl Synchronizer {
     /// If they do not: what it is about, both values and the rank.
     pub fn agree(&self, facts: &[(String, String)]) -> Result<(), Error> {
         self.worker.channel.agree(facts)
+    }
+
+    /// Returns what this rank has made of its state, after all ranks have made something of theirs and say the
+    /// same of everything in `facts`.
+    ///
+    /// # Errors
+    /// This rank's own, or that of another rank, or if a fact differs: the states are of different moments.
+    pub fn agree_on_states<T>(
+        &self,
+        mine: Result<T, Error>,
+        facts: &[(String, String)],
+    ) -> Result<T, Error> {
+        let refusal = mine.as_ref().err().map(|error| (REFUSED.to_owned(), error.to_string()));
+        let told: Vec<_> = refusal.into_iter().chain(facts.iter().cloned()).collect();
+        let rows = self.gather_bytes(encode_facts(&told));
+        let (mine, rows) = (mine?, rows?);
+        for (rank, row) in self.world.ranks().zip(&rows) {
+            let facts = decode_facts(row);
+            if let Some((_, why)) = facts.iter().find(|(name, _)| name == REFUSED) {
+                return Err(Error::Invalid(format!("{rank} says: {why}")));
+            }
+        }
+        match compare(facts, &rows, self.world) {
+            Err(Error::Disagreement { about, mine, rank, theirs }) => Err(Error::Invalid(format!(
+                "the states of ranks are not of one moment: {about} {mine} on this rank, {theirs} on {rank} \
+                 (hint: load what all ranks have saved together)"
+            ))),
+            others => others.map(|()| mine),
+        }
     }
 
     /// Returns when every rank has called it.
@@ -41,6 +74,7 @@ impl Synchronizer {
         let mine = mine.to_vec();
         self.worker.channel.call(move |group| all_gather(group, &mine))
     }
+
     /// The bytes of all ranks, in rank order, of any lengths.
     ///
     /// # Errors

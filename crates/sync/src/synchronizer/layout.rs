@@ -40,7 +40,7 @@ impl Synchronizer {
         let (buckets, places) = layout(&parameters, self.options.bucket_bytes, apart);
         self.buckets = self.states(&parameters, buckets)?;
         (self.parameters, self.places) = (parameters, places);
-        (self.plan, self.first) = (Plan::default(), None);
+        (self.plan, self.first, self.aged) = (Plan::default(), None, 0);
         self.prepare_absence();
         let plan = match fixed {
             Some(choice) => self.fixed_plan(&choice, self.step),
@@ -84,10 +84,7 @@ impl Synchronizer {
         for (index, assignment) in plan.assignments.iter().enumerate().take(self.buckets.len()) {
             // What stays as it is keeps its factors.
             if self.plan.assignments.get(index) != Some(assignment) {
-                let travel = self.travel(index, assignment).map_err(|detail| {
-                    let name = self.buckets[index].bucket.name(&self.parameters);
-                    Error::Invalid(format!("the plan for {name}: {detail}"))
-                })?;
+                let travel = self.travel(index, assignment).map_err(Error::Invalid)?;
                 self.buckets[index].travel(travel);
             }
         }
@@ -95,8 +92,23 @@ impl Synchronizer {
         Ok(())
     }
 
+    /// Says why a plan, which may come from a file, cannot be followed.
+    pub(crate) fn check_plan(&self, plan: &Plan) -> Result<(), String> {
+        let (found, expected) = (plan.predicted_s.len(), plan.assignments.len());
+        if found != expected {
+            return Err(format!("the plan predicts {found} times, expected {expected}"));
+        }
+        let mut all = plan.assignments.iter().enumerate();
+        all.try_for_each(|(index, assignment)| self.travel(index, assignment).map(drop))
+    }
+
     /// Reads an assignment, which may come from a file.
     fn travel(&self, bucket: usize, assignment: &Assignment) -> Result<Travel, String> {
+        let name = self.buckets[bucket].bucket.name(&self.parameters);
+        self.read(bucket, assignment).map_err(|detail| format!("the plan for {name}: {detail}"))
+    }
+
+    fn read(&self, bucket: usize, assignment: &Assignment) -> Result<Travel, String> {
         let Assignment { codec, algorithm, partitions } = assignment;
         let codec = match &self.buckets[bucket].bucket.transport {
             Some(transport) => transport.codec.clone(),

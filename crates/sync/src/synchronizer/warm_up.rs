@@ -9,7 +9,6 @@
 //! trace. The count is part of the state. A state without a count comes from a training without a
 //! warm-up or from an older version, and counts as past the warm-up.
 
-use crate::checkpoint::{State, Tensors};
 use crate::options::WARM_UP_STEPS_MAX as STEPS_MAX;
 use crate::{Error, Parameter, Synchronizer};
 
@@ -50,26 +49,23 @@ impl WarmUp {
         self.kept = (self.kept + 1).min(STEPS_MAX);
     }
 
-    /// Adds the count to a state, if there is a warm-up.
-    pub(crate) fn save(&self, tensors: &mut Tensors) {
-        if self.steps > 0 {
-            tensors.insert(State::WARM_UP.to_owned(), (vec![1], vec![self.kept as f32]));
-        }
+    /// Returns the count for a state, if there is a warm-up.
+    pub(crate) fn saved(&self) -> Option<f32> {
+        (self.steps > 0).then_some(self.kept as f32)
     }
 
-    /// Goes on from the count of a state.
-    fn load(&mut self, tensors: &Tensors) -> Result<(), Error> {
-        let Some((_, values)) = tensors.get(State::WARM_UP) else {
+    /// Goes on from the count of a state; without one, past the warm-up.
+    fn load(&mut self, saved: Option<&[f32]>) -> Result<(), Error> {
+        let Some(values) = saved else {
             self.kept = self.steps;
             return Ok(());
         };
         let is_count = |kept: &f32| kept.fract() == 0.0 && (0.0..=STEPS_MAX as f32).contains(kept);
-        match values.as_slice() {
+        match values {
             [kept] if is_count(kept) => self.kept = *kept as u64,
             other => {
                 return Err(Error::Invalid(format!(
-                    "{} in the state is {other:?}, expected one whole number up to {STEPS_MAX}",
-                    State::WARM_UP
+                    "warm_up in the state is {other:?}, expected one whole number up to {STEPS_MAX}"
                 )));
             }
         }
@@ -88,8 +84,8 @@ impl Synchronizer {
 
     /// Takes up the count of a state, and makes the buckets that belong to it. Residuals from
     /// before the state are dropped.
-    pub(crate) fn resume_warm_up(&mut self, tensors: &Tensors) -> Result<(), Error> {
-        self.warm_up.load(tensors)?;
+    pub(crate) fn resume_warm_up(&mut self, saved: Option<&[f32]>) -> Result<(), Error> {
+        self.warm_up.load(saved)?;
         match self.warm_up.is_in_force() == self.warm_up.is_on() {
             true => Ok(()),
             false => self.lay_out(self.parameters.clone()),
@@ -98,7 +94,7 @@ impl Synchronizer {
 
     /// Makes buckets anew; residuals, factors and momenta go with their parameters.
     pub(crate) fn lay_out_again(&mut self, parameters: Vec<Parameter>) -> Result<(), Error> {
-        let tensors = self.state().tensors;
+        let tensors = self.tensors();
         self.lay_out(parameters)?;
         self.buckets.iter_mut().try_for_each(|bucket| bucket.load(&self.parameters, &tensors))
     }

@@ -103,7 +103,13 @@ impl Trainer {
         }
         let progress = &checkpoint.manifest().progress;
         let tensors = checkpoint.exchange(self.world().rank())?;
-        self.sync.load(&State { tensors, plan: progress.plan.clone() }).map_err(Error::exchange)?;
+        let state = State { tensors, plan: progress.plan.clone() };
+        let loaded = match state.check(self.sync.options()) {
+            Ok(()) => self.sync.load(&state),
+            // A codec that was asked for takes up what another one owes.
+            Err(_) => self.sync.load_tensors(&state),
+        };
+        loaded.map_err(Error::exchange)?;
         let step = u32::try_from(progress.position.index).unwrap_or(u32::MAX);
         self.position = Position { pass: progress.position.pass, step };
         (self.step, self.adam.updates) = (progress.step, progress.updates);

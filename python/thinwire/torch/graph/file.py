@@ -33,6 +33,7 @@ def save(
     bounds: Sequence[int] | None = None,
     *,
     format: str | None = None,
+    ids: Sequence[int] | Sequence[str] | None = None,
 ) -> None:
     """Writes a graph to a file, which ranks open with `StoredGraph`.
 
@@ -42,7 +43,8 @@ def save(
     `edge_weight` [E], finite and 0 or more, and `node_type` (whole numbers [V], 0 to 65535). `bounds` are
     the first vertices of parts, and the number of vertices; `thinwire graph partition` makes parts with few
     edges between them. `format` is that of the features: None for that of `x`, "int8" for a scale per row
-    and a byte per value.
+    and a byte per value. `ids` are what the vertices are called elsewhere, all int64 or all str, by default
+    `data.vertex_ids`, as `read_parquet` gives them; `StoredGraph.ids` returns them.
 
     # Errors
 
@@ -71,7 +73,30 @@ def save(
     uses = split.data_ptr() if split.any() else None
     parts = None if bounds is None else checked_bounds(bounds, vertices)
     extras = [None if it is None else it.data_ptr() for it in (weights, types)]
-    GraphFile.write(path, graph.core, features, labels, uses, parts, *extras)
+    table = ids_of(getattr(data, "vertex_ids", None) if ids is None else ids, vertices)
+    GraphFile.write(path, graph.core, features, labels, uses, parts, *extras, table)
+
+
+def ids_of(ids: Any, vertices: int) -> list[int] | list[str] | None:
+    """Returns what vertices are called elsewhere; None if that is not known.
+
+    # Errors
+
+    InvalidError if there is not an int64 or a str per vertex.
+    """
+    if ids is None:
+        return None
+    found = ids.tolist() if hasattr(ids, "tolist") else list(instance("ids", ids, list, tuple))
+    if len(found) != vertices:
+        raise InvalidError(f"{len(found)} ids, expected {vertices}, one per vertex")
+    if all(isinstance(it, str) for it in found) or all(map(is_int64, found)):
+        return found
+    raise InvalidError("ids of several types, expected all int64 or all str")
+
+
+def is_int64(value: Any) -> bool:
+    """Returns whether this is a whole number of 64 bits with a sign."""
+    return isinstance(value, int) and not isinstance(value, bool) and -(1 << 63) <= value < 1 << 63
 
 
 def weights_of(data: Any, graph: Topology, name: str = "edge_weight") -> torch.Tensor | None:
@@ -210,6 +235,26 @@ class StoredGraph:
             self._file.write_types(self.node_type.data_ptr())
         self.bounds = self._file.bounds
         """First vertices of the parts, and the number of vertices; empty without parts."""
+        self.origins: torch.Tensor | None = None
+        """The number that each vertex had before parts were made, int64 [V]; None without parts."""
+        if self.bounds:
+            self.origins = torch.empty(self.num_nodes, dtype=torch.int64)
+            self._file.write_origins(self.origins.data_ptr())
+
+    @property
+    def ids(self) -> list[int] | list[str] | None:
+        """What each vertex is called where the graph came from, if `thinwire graph import --relabel` or
+        `save` has kept it; a new list with every use."""
+        return self._file.ids()
+
+    def verify(self) -> None:
+        """Reads the whole file and compares it with its checksums.
+
+        # Errors
+
+        InvalidError if it is damaged, or so old that it has no checksums.
+        """
+        self._file.verify()
 
     @property
     def num_features(self) -> int:

@@ -25,12 +25,15 @@ def read_parquet(
     vertices: str | os.PathLike[str] | int | None = None,
     features: str | Sequence[str] | None = None,
     labels: str | None = None,
+    relabel: bool = False,
+    ids: str | None = None,
 ) -> SimpleNamespace:
     """Reads a graph, which `Loader` takes, and `save` writes for `StoredGraph` and `thinwire graph`.
 
     It has `edge_index`, int64 [2, E], and `num_nodes`; with the columns that are asked for `edge_weight`,
-    float32 [E], `x`, float32 [V, F], and `y`, int64 [V], -1 where a label is null. Vertices are numbered
-    from 0 on.
+    float32 [E], `x`, float32 [V, F], and `y`, int64 [V], below 0 where a vertex has none, -1 for null.
+    Vertices are numbered from 0 on, unless `relabel` or `ids` is given; then `vertex_ids` has what each is
+    called in `edges`: a list of int or of str.
 
     Arguments:
         columns: Columns of source and destination in `edges`, and perhaps of the weight.
@@ -38,6 +41,9 @@ def read_parquet(
             highest vertex and those before it.
         features: Column of `vertices` with a list of numbers per vertex, or columns of numbers.
         labels: Column of `vertices` with a class per vertex.
+        relabel: Whether `edges` calls vertices by any whole numbers or texts, in whose order vertices are
+            numbered.
+        ids: Column of `vertices` with what `edges` calls each vertex.
 
     # Errors
 
@@ -50,8 +56,14 @@ def read_parquet(
         raise InvalidError(
             f"columns {found}, expected those of source, destination and perhaps weight"
         )
-    ends = torch.stack([whole(read(edges, name), f"{edges}: {name}") for name in columns[:2]])
-    data = SimpleNamespace(edge_index=ends)
+    data = SimpleNamespace()
+    if relabel or ids is not None:
+        known = None if ids is None else named(vertices, ids)
+        data.edge_index, data.vertex_ids = relabelled(edges, columns[:2], known)
+    else:
+        ends = [whole(read(edges, name), f"{edges}: {name}") for name in columns[:2]]
+        data.edge_index = torch.stack(ends)
+    ends = data.edge_index
     if len(columns) == 3:
         data.edge_weight = numbers(read(edges, columns[2]), f"{edges}: {columns[2]}")
         refuse(data.edge_weight < 0, data.edge_weight, f"{edges}: {columns[2]}", "0 and more")
@@ -59,6 +71,10 @@ def read_parquet(
     of_vertices = isinstance(vertices, (str, bytes, os.PathLike))
     if (features is not None or labels is not None) and not of_vertices:
         raise InvalidError("features and labels without a file of vertices, expected vertices=FILE")
+    if relabel and vertices is not None:
+        raise InvalidError(
+            "relabel with vertices, expected ids, their column of what edges call them"
+        )
     if of_vertices:
         vertices = arguments.path("vertices", vertices)
         data.num_nodes = opened(vertices).metadata.num_rows
@@ -67,7 +83,7 @@ def read_parquet(
         if labels is not None:
             data.y = classes(read(vertices, labels), f"{vertices}: {labels}")
     else:
-        data.num_nodes = found
+        data.num_nodes = len(data.vertex_ids) if relabel else found
         if vertices is not None:
             data.num_nodes = arguments.whole("vertices", vertices, 0, VERTICES_MAX)
     if found > data.num_nodes:
@@ -102,12 +118,63 @@ def refuse_nulls(column: pyarrow.ChunkedArray, place: str) -> None:
         raise InvalidError(f"{place} has no value in row {row}")
 
 
+def named(vertices: Any, ids: str) -> pyarrow.Array:
+    """Returns what vertices are called, each once."""
+    if not isinstance(vertices, (str, bytes, os.PathLike)):
+        raise InvalidError("ids without a file of vertices, expected vertices=FILE")
+    column = callable_by(read(vertices, ids), f"{vertices}: {ids}")
+    counts = pyarrow.compute.value_counts(column)
+    if len(counts) < len(column):
+        twice = counts.filter(pyarrow.compute.greater(counts.field("counts"), 1))[0]["values"]
+        raise InvalidError(f"{vertices}: {ids} has {shown(twice.as_py())} twice, expected it once")
+    return column
+
+
+def relabelled(
+    edges: Any, columns: Sequence[str], known: pyarrow.Array | None
+) -> tuple[torch.Tensor, list[Any]]:
+    """Returns edges between numbers of vertices, int64 [2, E], and what these are called: as known, or all
+    that edges use in ascending order."""
+    places = [f"{edges}: {name}" for name in columns]
+    ends = [callable_by(read(edges, name), at) for name, at in zip(columns, places, strict=True)]
+    if ends[0].type != ends[1].type or (known is not None and known.type != ends[0].type):
+        types = ", ".join(str(it.type) for it in [*ends, *([] if known is None else [known])])
+        raise InvalidError(f"{edges}: vertices are {types}, expected one type")
+    if known is None:
+        known = pyarrow.compute.unique(pyarrow.concat_arrays(ends))
+        known = known.take(pyarrow.compute.sort_indices(known))
+    numbers = [pyarrow.compute.index_in(column, value_set=known) for column in ends]
+    for column, found, place in zip(ends, numbers, places, strict=True):
+        if found.null_count:
+            row = pyarrow.compute.index(found.is_null(), True).as_py()
+            wrong = shown(column[row].as_py())
+            raise InvalidError(f"{place} is {wrong} in row {row}, expected one of the ids")
+    index = [torch.tensor(it.to_numpy()).to(torch.int64) for it in numbers]
+    return torch.stack(index), known.to_pylist()
+
+
+def callable_by(column: pyarrow.ChunkedArray, place: str) -> pyarrow.Array:
+    """Returns what vertices are called without nulls, int64 or texts."""
+    refuse_nulls(column, place)
+    kind = column.type
+    if not (pyarrow.types.is_string(kind) or pyarrow.types.is_large_string(kind)):
+        if not pyarrow.types.is_integer(kind):
+            raise InvalidError(f"{place} is {kind}, expected whole numbers or texts")
+        return cast(column, place).combine_chunks()
+    return column.cast(pyarrow.large_string()).combine_chunks()
+
+
 def as_int64(column: pyarrow.ChunkedArray, place: str) -> torch.Tensor:
     """Returns whole numbers without nulls, int64."""
     if not pyarrow.types.is_integer(column.type):
         raise InvalidError(f"{place} is {column.type}, expected whole numbers")
+    return torch.tensor(cast(column, place).to_numpy())
+
+
+def cast(column: pyarrow.ChunkedArray, place: str) -> pyarrow.ChunkedArray:
+    """Returns whole numbers of other types as int64."""
     try:
-        return torch.tensor(column.cast(pyarrow.int64()).to_numpy())
+        return column.cast(pyarrow.int64())
     except pyarrow.ArrowException as error:
         raise InvalidError(f"{place}: {str(error).splitlines()[0]}") from error
 
@@ -121,12 +188,10 @@ def whole(column: pyarrow.ChunkedArray, place: str) -> torch.Tensor:
 
 
 def classes(column: pyarrow.ChunkedArray, place: str) -> torch.Tensor:
-    """Returns classes, int64, -1 for nulls."""
+    """Returns classes, int64, below 0 for none, -1 for nulls."""
     if not pyarrow.types.is_integer(column.type):
         raise InvalidError(f"{place} is {column.type}, expected whole numbers")
-    values = as_int64(column.fill_null(-1), place)
-    refuse(values < -1, values, place, "classes from 0 on, or -1")
-    return values
+    return torch.tensor(cast(column, place).fill_null(-1).to_numpy())
 
 
 def numbers(column: pyarrow.ChunkedArray, place: str) -> torch.Tensor:

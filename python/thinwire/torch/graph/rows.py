@@ -75,7 +75,7 @@ class Rows(NamedTuple):
     def _decoded(self, rows: tuple[int, int], shape: tuple[int, ...]) -> torch.Tensor:
         """Returns the float32 of encoded rows, at an address and of some bytes."""
         out = torch.empty(shape, dtype=torch.float32)
-        decode_rows(rows, math.prod(shape[1:]), self.format, out.data_ptr())
+        decode_rows(rows, math.prod(shape[1:]), self.format, (out.data_ptr(), shape[0]))
         return out
 
 

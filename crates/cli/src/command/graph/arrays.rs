@@ -63,13 +63,13 @@ fn column(path: &Path, vertices: u32) -> Result<Matrix> {
     Ok(matrix)
 }
 
-/// Reads a class per vertex, -1 where a vertex has none.
+/// Reads a class per vertex, below 0 where a vertex has none.
 ///
 /// # Errors
 /// As [`matrix`], or if a number is no class.
 pub fn labels(path: &Path, vertices: u32) -> Result<Vec<u32>> {
     let matrix = column(path, vertices)?;
-    let label = |at: usize| match matrix.real(at) == -1.0 {
+    let label = |at: usize| match matrix.real(at) < 0.0 {
         true => Ok(NO_LABEL),
         false => number((path, "label", NO_LABEL), &matrix, at),
     };

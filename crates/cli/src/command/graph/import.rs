@@ -4,8 +4,8 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Result, bail};
 use clap::ValueEnum;
-use thinwire_graph::read::{self, Columns, Weighting};
-use thinwire_graph::{Adjacency, Contents, NO_LABEL, Weights, write};
+use thinwire_graph::read::{self, Columns, Header, Numbering, Orientation, Weighting};
+use thinwire_graph::{Adjacency, Contents, Ids, NO_LABEL, Weights, write};
 use thinwire_rows::Format;
 
 use super::features::with_features;
@@ -32,6 +32,19 @@ pub struct Args {
     /// Columns of source, destination and perhaps weight in an edge list, from 1 on [default: the only two]
     #[arg(long, value_name = "N,N[,N]", value_parser = parse_columns)]
     columns: Option<Columns>,
+    /// Whether the first line of an edge list names columns [default: yes if it begins with a letter]
+    #[arg(long, value_name = "yes|no")]
+    header: Option<Answer>,
+    /// Vertices of an edge list or an edge index have ids, any whole numbers or texts: numbers vertices in the
+    /// order of their ids, and keeps the ids in the file
+    #[arg(long, conflicts_with_all = ["vertices", "one_based"])]
+    relabel: bool,
+    /// Vertices of an edge list or an edge index are numbered from 1 on
+    #[arg(long)]
+    one_based: bool,
+    /// Neighbours that indptr and indices list in an .npz file without a format: in (CSC) or out (CSR)
+    #[arg(long, value_name = "in|out")]
+    orientation: Option<Orientation>,
     /// Leaves out the weights of edges that a matrix or an index has
     #[arg(long)]
     unweighted: bool,
@@ -44,7 +57,7 @@ pub struct Args {
     /// Format of features in the file: f32, f16 or int8
     #[arg(long, value_name = "FORMAT", default_value = "f32", requires = "features", value_parser = |text: &str| Format::parse(text))]
     format: Format,
-    /// Labels: an array of NumPy with a class per vertex, -1 where a vertex has none
+    /// Labels: an array of NumPy with a class per vertex, below 0 where a vertex has none
     #[arg(long, value_name = "FILE.npy")]
     labels: Option<PathBuf>,
     /// Types of vertices: an array of NumPy with a number per vertex, from 0 on
@@ -74,6 +87,14 @@ enum From {
     Npy,
     /// NumPy or SciPy, compressed or coordinates
     Npz,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum Answer {
+    /// It does
+    Yes,
+    /// It is an edge
+    No,
 }
 
 /// Reads two or three columns.
@@ -106,7 +127,7 @@ pub fn run(args: &Args) -> Result<u8> {
     file::ensure_other(&args.output, arrays.into_iter().flatten().chain([&*args.input]))?;
     let given = args.vertices.map_or(0, u64::from);
     super::ensure_fits(given, 0.0, "number vertices from 0 on, without gaps")?;
-    let (graph, weights) = topology(args)?;
+    let (graph, weights, ids) = topology(args)?;
     let vertices = graph.vertices();
     let array = |path: &Option<PathBuf>, read: fn(&Path, u32) -> Result<Vec<u32>>| {
         path.as_deref().map(|path| read(path, vertices)).transpose()
@@ -127,12 +148,15 @@ pub fn run(args: &Args) -> Result<u8> {
         types: types.as_deref(),
         labels: labels.as_deref(),
         split: split.as_deref(),
+        ids: ids.as_ref(),
         ..Contents::new(&graph)
     };
     write_with_features(args, contents)?;
     let [vertices, edges] = [u64::from(vertices), graph.edges()].map(count);
     let weighted = if weights.is_some() { " with weights" } else { "" };
-    say(format!("wrote {}: {vertices} vertices, {edges} edges{weighted}", args.output.display()));
+    let with_ids = if ids.is_some() { " with ids" } else { "" };
+    let what = format!("{vertices} vertices{with_ids}, {edges} edges{weighted}");
+    say(format!("wrote {}: {what}", args.output.display()));
     Ok(0)
 }
 
@@ -150,8 +174,8 @@ fn say_gaps(labels: &[u32]) {
     }
 }
 
-/// Reads the edges of the file.
-fn topology(args: &Args) -> Result<(Adjacency, Option<Weights>)> {
+/// Reads the edges of the file, their weights, and the ids of vertices.
+fn topology(args: &Args) -> Result<(Adjacency, Option<Weights>, Option<Ids>)> {
     let format = match args.from {
         Some(From::Edges) => read::Format::EdgeList,
         Some(From::Mtx) => read::Format::MatrixMarket,
@@ -169,16 +193,39 @@ fn topology(args: &Args) -> Result<(Adjacency, Option<Weights>)> {
     if args.unweighted && args.columns.is_some_and(|columns| columns.weight.is_some()) {
         bail!("--unweighted with a column of weights in --columns, expected one of them");
     }
-    let weights = if args.unweighted { Weighting::Drop } else { Weighting::Keep };
-    let options = read::Options { vertices: args.vertices, columns: args.columns, weights };
-    let (graph, weights) = read::edges(&args.input, format, options)?.weighted()?;
+    let edges = read::edges(&args.input, format, options(args))?;
+    if edges.seems_one_based && !args.one_based {
+        say(
+            "vertex 0 has no edges, and vertex 1 has: add --one-based if the file numbers vertices from 1 on",
+        );
+    }
+    let (graph, weights) = edges.weighted()?;
     match (args.symmetric, weights) {
-        (false, weights) => Ok((graph, weights)),
-        (true, None) => Ok((graph.symmetrized(), None)),
+        (false, weights) => Ok((graph, weights, edges.ids)),
+        (true, None) => Ok((graph.symmetrized(), None, edges.ids)),
         (true, Some(weights)) => {
             let (graph, weights) = graph.symmetrized_with(&weights)?;
-            Ok((graph, Some(weights)))
+            Ok((graph, Some(weights), edges.ids))
         }
+    }
+}
+
+fn options(args: &Args) -> read::Options {
+    read::Options {
+        vertices: args.vertices,
+        columns: args.columns,
+        weights: if args.unweighted { Weighting::Drop } else { Weighting::Keep },
+        numbering: match (args.relabel, args.one_based) {
+            (true, _) => Numbering::Ids,
+            (false, true) => Numbering::FromOne,
+            (false, false) => Numbering::FromZero,
+        },
+        header: match args.header {
+            Some(Answer::Yes) => Header::Present,
+            Some(Answer::No) => Header::Absent,
+            None => Header::Guessed,
+        },
+        orientation: args.orientation,
     }
 }
 

@@ -2,12 +2,13 @@
 
 use std::path::PathBuf;
 
-use anyhow::Result;
+use anyhow::{Result, anyhow};
 use serde::Serialize;
-use thinwire_graph::{Adjacency, Split, Store};
+use thinwire_graph::{Adjacency, Id, Ids, Split, Store};
 
+use crate::failure::hinted;
 use crate::figures::{binary, count, digits};
-use crate::output::{print, print_json};
+use crate::output::{print, print_json, print_lines};
 use crate::table::Table;
 
 /// Show what a file has.
@@ -16,7 +17,13 @@ pub struct Args {
     /// File of a graph
     #[arg(value_name = "FILE")]
     file: PathBuf,
-    /// One JSON object
+    /// Reads the whole file and compares it with its checksums
+    #[arg(long)]
+    verify: bool,
+    /// Shows the id of every vertex, as `graph import --relabel` has kept them
+    #[arg(long, conflicts_with = "verify")]
+    ids: bool,
+    /// One JSON object; of --ids one per vertex
     #[arg(long)]
     json: bool,
 }
@@ -41,6 +48,24 @@ struct Report {
     test: u64,
     /// Vertices of every part; none if there are no parts.
     parts: Vec<u32>,
+    /// Sort of the ids of vertices, if they are kept: numbers or texts.
+    ids: Option<&'static str>,
+    /// Whether the file was compared with its checksums, and is as it was written.
+    verified: bool,
+}
+
+#[derive(Serialize)]
+struct Line<'a> {
+    vertex: u32,
+    id: Value<'a>,
+}
+
+/// Id of a vertex.
+#[derive(Clone, Copy, Serialize)]
+#[serde(untagged)]
+enum Value<'a> {
+    Number(i64),
+    Text(&'a str),
 }
 
 #[derive(Serialize)]
@@ -60,14 +85,45 @@ struct Features {
 /// Shows a file.
 ///
 /// # Errors
-/// If it is no file of a graph, or standard output is closed.
+/// If it is no file of a graph, is damaged, or has no ids to show, or standard output is closed.
 pub fn run(args: &Args) -> Result<u8> {
     let store = Store::open(&args.file)?;
-    let report = report(&store);
+    if args.ids {
+        return show_ids(args, &store);
+    }
+    if args.verify {
+        store.verify()?;
+    }
+    let report = Report { verified: args.verify, ..report(&store) };
+    store.ensure_unchanged()?;
     match args.json {
         true => print_json(&report)?,
         false => print(text(&report))?,
     }
+    Ok(0)
+}
+
+fn show_ids(args: &Args, store: &Store) -> Result<u8> {
+    let Some(ids) = store.ids() else {
+        let error = anyhow!("{} has no ids of vertices", args.file.display());
+        return Err(hinted(error, "thinwire graph import --relabel keeps them"));
+    };
+    let line = |vertex| {
+        let id = match ids.get(vertex) {
+            Id::Number(number) => Value::Number(number),
+            Id::Text(text) => Value::Text(text),
+        };
+        Line { vertex, id }
+    };
+    let lines: Vec<Line<'_>> = (0..store.adjacency().vertices()).map(line).collect();
+    print_lines((&lines, args.json), ["vertex", "id"], |Line { vertex, id }| {
+        let id = match id {
+            Value::Number(number) => number.to_string(),
+            // A line for each vertex, whatever is in its id.
+            Value::Text(text) => text.escape_debug().to_string(),
+        };
+        [vertex.to_string(), id]
+    })?;
     Ok(0)
 }
 
@@ -95,6 +151,11 @@ fn report(store: &Store) -> Report {
         validation: of(Split::Validation),
         test: of(Split::Test),
         parts: store.bounds().windows(2).map(|ends| ends[1] - ends[0]).collect(),
+        ids: store.ids().map(|ids| match ids {
+            Ids::Numbers(_) => "numbers",
+            Ids::Texts(_) => "texts",
+        }),
+        verified: false,
     }
 }
 
@@ -139,6 +200,12 @@ fn text(report: &Report) -> Table {
     row("test vertices", count(report.test));
     for (number, vertices) in report.types.iter().enumerate() {
         row(&format!("vertices of type {number}"), count(*vertices));
+    }
+    if let Some(sort) = report.ids {
+        row("ids", format!("{sort}, which --ids shows"));
+    }
+    if report.verified {
+        row("checksums", "correct".to_owned());
     }
     for (part, vertices) in report.parts.iter().enumerate() {
         row(&format!("part {part}"), count(u64::from(*vertices)));

@@ -55,6 +55,7 @@ fn ensure_fits(vertices: u64, edges: f64, hint: &str) -> Result<()> {
 /// # Errors
 /// If a file cannot be read or written, a rank is lost, or standard output is closed.
 pub fn run(what: &What) -> Result<u8> {
+    thinwire_graph::name_lost_pages();
     match what {
         What::Generate(model) => generate::run(model),
         What::Import(args) => import::run(args),

@@ -201,6 +201,7 @@ fn write_parts(path: &Path, store: &Store, parts: &Parts) -> Result<()> {
         [] => numbers.old.clone(),
         first => moved(first),
     };
+    let ids = store.ids().map(|ids| ids.of(&numbers.old));
     let contents = Contents {
         graph: &graph,
         weights: weights.as_ref(),
@@ -209,6 +210,7 @@ fn write_parts(path: &Path, store: &Store, parts: &Parts) -> Result<()> {
         labels: labels.as_deref(),
         split: split.as_deref(),
         parts: Some((&numbers.bounds, &origins)),
+        ids: ids.as_ref(),
     };
     write(path, &contents)?;
     Ok(())

@@ -3,6 +3,7 @@
 
 use thinwire_wire::random::Key;
 
+use super::saved::Saved;
 use super::*;
 use crate::bucket::feedback::Memory;
 use crate::exchange::route::Ranks;
@@ -75,6 +76,29 @@ impl Job {
             key,
             age: 0,
         }
+    }
+
+    /// A job that goes on from the state of this one.
+    fn resumed(&self) -> Job {
+        let text = serde_json::to_string(&self.planner.saved(7, self.age)).unwrap();
+        let saved: Saved = serde_json::from_str(&text).unwrap();
+        let mut job = Job::new(self.noise, self.key.seed);
+        job.truth.set_link(self.truth.calibration().link.clone());
+        assert!(job.planner.takes(&saved));
+        assert_eq!(job.planner.flaw(&saved, &self.plan), None);
+        job.planner.resume(saved, &self.plan);
+        (job.plan, job.age) = (self.plan.clone(), self.age);
+        assert_eq!(serde_json::to_string(&job.planner.saved(7, self.age)).unwrap(), text);
+        job
+    }
+
+    /// Takes so many steps, and returns the plan of each.
+    fn plans_of(&mut self, steps: usize) -> Vec<u32> {
+        let plans = (0..steps).map(|_| {
+            self.step();
+            self.plan.hash()
+        });
+        plans.collect()
     }
 
     /// Takes a step, as [`crate::Synchronizer`] does; whether it was planned anew for another link.
@@ -177,6 +201,49 @@ fn errors_are_means_of_all_ranks_and_lengths_the_longest() {
     assert!(dense[dense.len() - 1] > 2.0 * sparse[sparse.len() - 1]);
 }
 
+/// Ages after which ranks have told each other everything, before, in and after a trial.
+const TOLD: [usize; 6] = [2, 17, 28, 60, 120, 301];
+
+#[test]
+fn a_job_that_goes_on_from_a_state_decides_as_one_that_was_not_stopped() {
+    for (noise, ages) in [(0.05, TOLD.to_vec()), (0.0, (0..12).chain(17..64).collect())] {
+        for age in ages {
+            let mut job = Job::new(noise, 3);
+            job.plans_of(age);
+            let mut resumed = job.resumed();
+            assert_eq!(job.planner.is_trying(), resumed.planner.is_trying(), "{age}");
+            assert_eq!(job.plans_of(320), resumed.plans_of(320), "{noise} {age}");
+            assert_eq!(job.planner.trials.decided(), resumed.planner.trials.decided());
+        }
+    }
+}
+
+/// Until the end of a round, which times decide, plans take turns in the same steps.
+#[test]
+fn a_trial_goes_on_in_the_same_steps_though_some_were_not_told() {
+    for age in 17..24 {
+        let mut job = Job::new(0.05, 5);
+        job.plans_of(age);
+        assert!(job.planner.is_trying());
+        assert_eq!(job.plans_of(8), job.resumed().plans_of(8), "{age}");
+    }
+}
+
+#[test]
+fn measurements_of_another_link_are_not_taken_over() {
+    let mut job = Job::new(0.0, 0);
+    job.plans_of(40);
+    for (times, takes) in [(0.25, false), (0.6, true), (1.0, true), (2.0, true), (4.0, false)] {
+        let mut other = Job::new(0.0, 0);
+        other.planner.candidates.set_link(link(times * FAST));
+        let saved = job.planner.saved(0, 0).unwrap();
+        assert_eq!(other.planner.takes(&saved), takes, "{times}");
+    }
+    let mut far = Job::new(0.0, 0);
+    far.planner.candidates.set_link(LinkSpeed { latency_s: 0.02, ..link(FAST) });
+    assert!(!far.planner.takes(&job.planner.saved(0, 0).unwrap()));
+}
+
 #[test]
 fn a_trial_counts_while_the_link_is_about_as_fast() {
     let mut job = Job::new(0.05, 0);
@@ -209,7 +276,7 @@ fn trials_count_when_they_are_decided() {
     assert!(said(&job).line.contains("; trying it beside "));
     steps(&mut job, false).unwrap();
     assert_eq!(job.planner.trials.decided(), 1);
-    job.planner.conclude(&job.buckets, &job.plan);
+    job.planner.conclude(&job.buckets, &job.plan, "a trial of plans has ended");
     let Planning { trials, trying, line, .. } = said(&job);
     assert!(trials == 1 && trying.is_empty() && line.ends_with("; 1 trial"), "{line}");
     assert!(job.planner.news().is_some() && job.planner.news().is_none());
