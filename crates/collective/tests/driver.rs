@@ -358,7 +358,10 @@ fn reason(driver: &Driver<Values>, awaited: &[Rank]) -> thinwire_link::Error {
 fn a_watch_knows_of_awaited_ranks_that_left_and_of_the_end_of_the_group() {
     let mut drivers: Vec<_> = mem::mesh(3).into_iter().map(driver).collect();
     drop(drivers.remove(1));
-    assert_eq!(reason(&drivers[0], &[Rank(1)]).to_string(), "lost rank 1: it left before this was done");
+    assert_eq!(
+        reason(&drivers[0], &[Rank(1)]).to_string(),
+        "lost rank 1: it left before this was done"
+    );
     drivers[0].watch().look(&[Rank(2)]).unwrap();
     drivers[1].stop().stop("rank 2 raised an error");
     let error = reason(&drivers[0], &[]).to_string();
