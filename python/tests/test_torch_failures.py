@@ -257,7 +257,7 @@ EXPECTED = {
     "no seed": ("InvalidError", "seed is -1"),
     "another model": ("InvalidError", "hint: make a new hook"),
     "another world": ("PeerError", "world"),
-    "another state": ("InvalidError", "the state is of another model: it has 1 parameters"),
+    "another state": ("InvalidError", "the plan in the checkpoint is no plan"),
     "first skipped": ("InvalidError", "skip_all_reduce_unused_params is True, expected False"),
     "last skipped": ("InvalidError", "skip_all_reduce_unused_params is True, expected False"),
     "no process group": ("InvalidError", "init_process_group"),

@@ -32,11 +32,13 @@ __all__ = [
     "Synchronizer",
     "__version__",
     "check",
+    "check_state",
     "decode_rows",
     "encode_rows",
     "measure_codecs",
     "reshard",
     "settle",
+    "sockets",
 ]
 __version__: str
 
