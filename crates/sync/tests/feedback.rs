@@ -140,11 +140,13 @@ fn ef21_learns_a_gradient_that_stays() {
 #[test]
 fn an_average_without_memory_is_classic() {
     for codec in CODECS {
-        assert_eq!(
-            play(3, &options(codec, "average:0")),
-            play(3, &options(codec, "classic")),
-            "{codec}"
-        );
+        // The plan of a state names the feedback.
+        let found = |feedback: &str| {
+            let mut ranks = play(3, &options(codec, feedback));
+            ranks.iter_mut().flatten().for_each(|(_, state)| state.plan.clear());
+            ranks
+        };
+        assert_eq!(found("average:0"), found("classic"), "{codec}");
     }
 }
 
