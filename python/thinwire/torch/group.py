@@ -26,12 +26,10 @@ import torch.distributed as dist
 import thinwire
 from thinwire import arguments
 from thinwire._core import Error, Group, InvalidError, PeerError, Store
+from thinwire.torch.pauses import Pauses
 
 TIMEOUT_S = 1800.0
 """How long ranks wait for each other unless told otherwise, in seconds: as long as PyTorch's do."""
-
-PAUSE_MIN_S, PAUSE_MAX_S = 0.01, 0.5
-"""Seconds between two looks for what rank 0 publishes."""
 
 LINGER_S = 2.0
 """Seconds that a failed rank 0 stays, since PyTorch's store may end with it: others read the reason."""
@@ -254,13 +252,11 @@ def meeting(
     InvalidError if rank 0 has a token of the user's and this rank has none, or the other way round;
     PeerError if rank 0 publishes nothing, and what `look` raises.
     """
-    end_s, pause_s = time.monotonic() + timeout_s, PAUSE_MIN_S
+    pauses = Pauses(time.monotonic() + timeout_s)
     while not shared.check([key]):
         look()
-        if time.monotonic() > end_s:
+        if not pauses.make():
             raise PeerError(f"rank 0 published no rendezvous in PyTorch's store in {timeout_s:g} s")
-        time.sleep(pause_s)
-        pause_s = min(2 * pause_s, PAUSE_MAX_S)
     published = json.loads(shared.get(key))
     if "error" in published:
         raise PeerError(published["error"])

@@ -27,12 +27,11 @@ import torch.distributed as dist
 
 from thinwire._core import InvalidError, PeerError
 from thinwire.torch.group import Connection, connect, first_line
+from thinwire.torch.pauses import Pauses
 
 T = TypeVar("T")
 FORM = re.compile(r"thinwire:([0-9a-f]{16})@(.+):(\d{1,5})")
 COMPLETE = "complete"
-LOOK_S = 0.01, 0.2
-"""How long a rank waits between two looks, at first and at most, in seconds."""
 GRACE_S = 3.0
 """How much longer than its timeout a meeting may take where a store does not answer, in seconds."""
 
@@ -150,27 +149,6 @@ class Meeting:
             f"the meeting of uuid {self.uuid} timed out after {self.limit_s:g} s: {names} did not come "
             "(hint: every rank of the handles gives the same uuid)"
         )
-
-
-class Pauses:
-    """Pauses between looks, each longer than the one before, until the deadline."""
-
-    def __init__(self, deadline: float) -> None:
-        """None yet."""
-        self.deadline, self.next_s = deadline, LOOK_S[0]
-
-    @property
-    def left_s(self) -> float:
-        """Seconds until the deadline."""
-        return self.deadline - time.monotonic()
-
-    def make(self) -> bool:
-        """Makes the next pause; False, at once, where the time is over."""
-        if self.left_s <= 0:
-            return False
-        time.sleep(min(self.next_s, self.left_s))
-        self.next_s = min(2 * self.next_s, LOOK_S[1])
-        return True
 
 
 def ordered(handles: Iterable[str]) -> tuple[str, ...]:

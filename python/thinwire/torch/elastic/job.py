@@ -25,6 +25,7 @@ from thinwire.elastic.job import Job
 from thinwire.elastic.members import Members, refuse_agent
 from thinwire.elastic.stream import Stream
 from thinwire.torch.attach import register
+from thinwire.torch.ddp import unwrapped
 from thinwire.torch.elastic import hand_over, tree
 from thinwire.torch.elastic.exchange import Exchange
 from thinwire.torch.elastic.guard import guard
@@ -217,15 +218,10 @@ def facts(
     return [
         ("thinwire", __version__),
         ("torch", str(torch.__version__)),
-        ("model", f"{bare(model)} of {len(parameters)} parameters, {digest}"),
+        ("model", f"{type(unwrapped(model)).__name__} of {len(parameters)} parameters, {digest}"),
         ("optimizer", type(optimizer).__name__),
         *((name, str(value)) for name, value in options.items()),
     ]
-
-
-def bare(model: torch.nn.Module) -> str:
-    """The name of a model's type, also of a compiled one."""
-    return type(getattr(model, "_orig_mod", model)).__name__
 
 
 class ElasticHook(Hook):
