@@ -327,7 +327,7 @@ const KINDS: [(usize, &str); 8] = [
     (2, "--stages 2 --micro-batches 2"),
     (2, "--stages 2 --micro-batches 2 --schedule interleaved:2 --activation-codecs int8"),
     (2, "--stages 2 --micro-batches 2 --schedule zero-bubble"),
-    (4, "--stages 2 --mesh 2 --cuts data --micro-batches 2 --schedule gpipe --codecs int4"),
+    (4, "--stages 2 --mesh 2 --cuts data --micro-batches 2 --schedule gpipe --codecs int4 --error-budget 0.99"),
     (4, "--stages 2 --mesh 2 --cuts data --micro-batches 2 --zero 1"),
     (2, "--mesh 2 --cuts data --zero 3"),
     (4, "--mesh 2,2 --cuts grid"),
@@ -342,7 +342,7 @@ fn every_kind_of_plan_is_saved_and_goes_on_bit_for_bit() {
         let cluster = CLUSTER.replace("size = 4", &format!("size = {ranks}"));
         std::fs::write(folder.path().join("cluster.toml"), cluster).unwrap();
         let price = ["plan", "price", "--model", &model, "--sequence", "16", "--batch", "8"];
-        let places = ["--cluster", "cluster.toml", "--output", "plan.toml", "--error-budget", "1"];
+        let places = ["--cluster", "cluster.toml", "--output", "plan.toml"];
         let flags: Vec<&str> = flags.split(' ').collect();
         folder.run(&[&price[..], &places, &flags].concat()).done();
         let steps = ["--steps", "6", "--checkpoint-every", "3", "--json"];

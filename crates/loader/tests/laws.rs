@@ -10,7 +10,12 @@ use thinwire_loader::{Features, Kind, Loader, Options, Policy, Stored};
 use thinwire_rows::{Error, Frozen, SLOT_BYTES, Source};
 
 const VERTICES: u32 = 60;
-const WIDTH: usize = 3;
+const WIDTH: usize = 4;
+
+/// Row of a vertex.
+fn row(vertex: u32) -> [u8; WIDTH] {
+    [vertex as u8, 1, vertex as u8 + 100, 2]
+}
 
 fn graph() -> Arc<Adjacency> {
     let edges: Vec<_> =
@@ -28,8 +33,8 @@ fn options(rank: u32) -> Options {
 
 /// Row of every vertex, at the place that the vertex has in an order.
 fn rows(order: &Order) -> Frozen {
-    let row = |vertex: &u32| [*vertex as u8, 1, *vertex as u8 + 100];
-    Frozen::in_memory(order.best_first().iter().flat_map(row).collect(), WIDTH).unwrap()
+    let rows = order.best_first().iter().flat_map(|vertex| row(*vertex)).collect();
+    Frozen::in_memory(rows, WIDTH).unwrap()
 }
 
 /// Loads batches, and compares each with one that is sampled and copied here.
@@ -47,7 +52,7 @@ fn assert_loads(features: Features, options: Options, count: usize) {
         let seeds = pass.seeds(position.step, rank);
         sampler.sample(&graph, seeds, batches.key(position, rank), &mut expected).unwrap();
         assert_eq!(batch.sample(), &expected);
-        let rows = expected.vertices.iter().flat_map(|v| [*v as u8, 1, *v as u8 + 100]);
+        let rows = expected.vertices.iter().flat_map(|vertex| row(*vertex));
         assert!(batch.rows().iter().copied().eq(rows));
         position = batches.after(position);
     }
@@ -197,11 +202,13 @@ fn options_that_do_not_fit_are_refused() {
 fn rows_of_a_file_are_those_that_were_written() {
     let path = std::env::temp_dir().join(format!("thinwire-stored-{}", std::process::id()));
     let graph = graph();
-    let row = |vertex: u32, out: &mut [u8]| {
-        out.copy_from_slice(&[vertex as u8, 1, vertex as u8 + 100]);
+    let write_row = |vertex: u32, out: &mut [u8]| out.copy_from_slice(&row(vertex));
+    let features = thinwire_graph::Features {
+        format: "f32",
+        columns: 1,
+        width: WIDTH as u32,
+        row: &write_row,
     };
-    let features =
-        thinwire_graph::Features { format: "any", columns: 3, width: WIDTH as u32, row: &row };
     let bare = Contents::new(&graph);
     write(&path, &bare).unwrap();
     assert!(Stored::new(Arc::new(Store::open(&path).unwrap())).is_none());
@@ -209,10 +216,10 @@ fn rows_of_a_file_are_those_that_were_written() {
     let stored = Stored::new(Arc::new(Store::open(&path).unwrap())).unwrap();
     std::fs::remove_file(&path).unwrap();
     assert_loads(Features::direct(stored.clone()), options(2), 20);
-    assert_eq!(stored.in_memory(7), Some(&[7, 1, 107][..]));
+    assert_eq!(stored.in_memory(7), Some(&row(7)[..]));
     assert_eq!(stored.in_memory(60), None);
     let refused =
         |rows: &[u64], bytes| stored.read(rows, &mut vec![0; bytes]).unwrap_err().to_string();
     assert_eq!(refused(&[60], WIDTH), "row 60, expected rows of 0..60: no such row");
-    assert_eq!(refused(&[1], 2), "2 bytes for 1 rows of 3: expected room for all rows");
+    assert_eq!(refused(&[1], 2), "2 bytes for 1 rows of 4: expected room for all rows");
 }

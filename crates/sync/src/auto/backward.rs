@@ -22,8 +22,11 @@ pub(crate) struct Backward {
 }
 
 impl Backward {
-    /// Returns the times of a backward pass that took as long as this one.
+    /// Returns the times of a backward pass that took as long as this one; none if it was not measured.
     pub(crate) fn like(measured: &Measured) -> Backward {
+        if measured.backward_s == 0.0 {
+            return Backward::default();
+        }
         let ready = measured.buckets.iter().map(|bucket| bucket.ready_s);
         Backward { times_s: std::iter::once(measured.backward_s).chain(ready).collect() }
     }
