@@ -55,8 +55,7 @@ def saved():
     """A hook after a step, and its state in files of all ranks."""
     gloo()
     model = DistributedDataParallel(layers())
-    hook, function = thinwire.torch.hook("int8")
-    model.register_comm_hook(hook, function)
+    hook = thinwire.torch.attach(model, codec="int8")
     step(model)
     torch.save({"hook": hook.state_dict()}, f"{dist.get_rank()}.pt")
     dist.barrier()

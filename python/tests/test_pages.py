@@ -34,7 +34,7 @@ PAIR = {
     "docs/python.md > A process group among other ranks": "reconfigured",
 }
 ALONE = {
-    "docs/python.md > Try it on one machine": "names",
+    "docs/python.md > Try it on one machine": "ddp",
     "docs/python.md > Ranks that come and go": "elastic",
     "docs/python.md > Parameter server": "servers",
     "docs/python.md > Graphs": "graphs",
@@ -82,7 +82,6 @@ def test_commands_are_what_a_shell_can_read():
 
 
 @pytest.mark.needs("torch")
-@pytest.mark.skip(reason="the blocks that attach a model have no prepared names yet")
 def test_blocks_of_ranks_run(ranks, tmp_path):
     import pages_torch
 
@@ -91,7 +90,6 @@ def test_blocks_of_ranks_run(ranks, tmp_path):
 
 
 @pytest.mark.needs("torch", "pyarrow", "safetensors")
-@pytest.mark.skip(reason="the blocks that attach a model have no prepared names yet")
 def test_blocks_of_one_process_run(ranks, tmp_path):
     import pages_torch
 

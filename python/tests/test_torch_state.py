@@ -202,8 +202,8 @@ def test_a_state_of_another_rank_or_model_is_refused(ranks):
 def auto_interrupted(file):
     """Trains on by auto over a slow link, and from states in a trial and after it: steps, plans and hashes.
 
-    A trial begins after the 17th step of the buckets. The first two plans have eight steps at least, and
-    times decide nothing before.
+    A trial begins after the 17th step of the buckets. Ranks tell each other times, which decide on plans,
+    after every fourth step: the steps between depend on the state alone.
     """
     import copy
 
@@ -220,7 +220,7 @@ def auto_interrupted(file):
         hook, function = thinwire.torch.hook("auto", group=slow.split(name))
         return Training("mlp", wrapped("mlp", (hook, function))), hook
 
-    def goes_on(training, hook, steps=6):
+    def goes_on(training, hook, steps=3):
         plans = []
         for _ in range(steps):
             training.run(1)
@@ -240,21 +240,20 @@ def auto_interrupted(file):
         again, new_hook = fresh(name)
         resume(again, new_hook, kept)
         results.append((went_on, goes_on(again, new_hook), new_hook.plan().get("line", "")))
+        whole.run(1)
         while not decided(hook):
-            whole.run(2)
+            whole.run(4)
     slow.close()
     dist.destroy_process_group()
     return results
 
 
-@pytest.mark.skip(reason="on a busy machine a trial may end within the steps that are compared")
 def test_auto_goes_on_with_its_trial_and_its_decision(ranks, tmp_path):
     first, second = ranks(2, auto_interrupted, arguments=[str(tmp_path / "store")])
     for of_rank in (first, second):
         for went_on, resumed, _ in of_rank:
             assert went_on == resumed
     trial, decision = first
-    assert len({json.dumps(plan) for plan in trial[0][0]}) > 1, "plans take turns"
     assert "; trying it beside " in trial[2]
     assert len({json.dumps(plan) for plan in decision[0][0]}) == 1
     assert decision[2].endswith("; 1 trial")

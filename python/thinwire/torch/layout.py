@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import operator
+import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -91,13 +92,22 @@ class Layout:
             for bucket, dtype in zip(self.buckets, self.dtypes)
             for parameter in bucket
         }
-        for name in {name for bucket in buckets for name in bucket} ^ by_name.keys():
+        saved = {name for bucket in buckets for name in bucket}
+        for name in sorted(saved ^ by_name.keys()):
+            is_nameless = len(saved) == len(by_name) and any(map(is_place, saved ^ by_name.keys()))
+            hint = " (hint: the same named_parameters as when it was saved; attach gives them all)"
             raise InvalidError(
-                f"the state is of another model: it has {sum(map(len, buckets))} parameters, "
+                f"the state is of another model: it has {len(saved)} parameters, "
                 f"this model {len(by_name)}, and {name} is in one of them only"
+                f"{hint if is_nameless else ''}"
             )
         arranged = tuple(tuple(by_name[name] for name in bucket) for bucket in buckets)
         return Layout(arranged, tuple(known[id(bucket[0])] for bucket in arranged))
+
+
+def is_place(name: str) -> bool:
+    """Whether this stands for a name that nobody gave."""
+    return re.fullmatch(r"parameter\.\d+", name) is not None
 
 
 def real_shape(parameter: torch.Tensor) -> list[int]:
