@@ -144,3 +144,17 @@ def files_after_a_fork():
 
 def test_a_fork_lets_go_of_the_sockets_of_groups_alone(ranks):
     assert ranks(2, files_after_a_fork) == ["right", "right"]
+
+
+def leaves_many():
+    """Rank 1 leaves a group with many splits; when and what rank 0 hears of it in the last one."""
+    group = joined()
+    splits = [group.split(str(number)) for number in range(12)]
+    splits[-1].barrier()
+    return failure(splits[-1].barrier) if group.rank == 0 else None
+
+
+def test_a_rank_leaves_all_its_groups_at_once(ranks):
+    error, text, waited_s = ranks(2, leaves_many)[0]
+    assert error == "PeerError" and "lost rank 1: it left before this was done" in text
+    assert waited_s <= 15.0, "two seconds for each group in turn are 26"

@@ -92,6 +92,9 @@ def measure_codecs(codec: str, largest: int) -> None:
     """Measures the codecs of "auto" on pieces of at most `largest` elements, once in a process. A rank that
     is to join others does so first, or they wait for it."""
 
+def close_all(groups: list[Group]) -> None:
+    """Closes several groups at once, each of which waits a while for the other ranks."""
+
 def sockets() -> list[tuple[int, int]]:
     """Descriptor and inode of every socket that this process, or the one that it was forked from, has
     opened; some may be closed since."""

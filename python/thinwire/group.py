@@ -310,8 +310,7 @@ def _tell() -> None:
 
 def _leave() -> None:
     """Says goodbye, and lets callbacks that are under way end while there is an interpreter."""
-    for group in list(_open):
-        group.close()
+    _core.close_all([group.core for group in _open])
     _core.settle()
 
 

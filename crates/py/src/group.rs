@@ -88,6 +88,16 @@ impl Drop for Group {
     }
 }
 
+/// Says goodbye for several groups at once, and everything made from them.
+#[pyfunction]
+pub(crate) fn close_all(py: Python<'_>, groups: Vec<PyRef<'_, Group>>) {
+    let all = Lifetime::new();
+    let contexts = groups.iter().map(|group| Arc::clone(&group.context));
+    let contexts: Vec<_> = contexts.filter(|context| !context.lifetime.is_forked()).collect();
+    contexts.iter().for_each(|context| all.add(context));
+    py.detach(|| all.close());
+}
+
 #[pymethods]
 impl Group {
     #[staticmethod]

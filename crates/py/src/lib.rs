@@ -61,7 +61,7 @@ mod _core {
     #[pymodule_export]
     use crate::graph_file::GraphFile;
     #[pymodule_export]
-    use crate::group::Group;
+    use crate::group::{Group, close_all};
     #[pymodule_export]
     use crate::membership::Membership;
     #[pymodule_export]

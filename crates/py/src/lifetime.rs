@@ -46,9 +46,14 @@ impl Lifetime {
         self.living().iter().for_each(|member| member.abort(reason));
     }
 
-    /// Closes all members.
+    /// Closes all members at once: each waits a while for the other ranks, who may wait for the last one.
     pub(crate) fn close(&self) {
-        self.living().iter().for_each(|member| member.close());
+        let members = self.living();
+        std::thread::scope(|scope| {
+            for member in &members {
+                scope.spawn(|| member.close());
+            }
+        });
     }
 
     /// The members, outside of the lock: one of them may be dropped here, and others be added.
