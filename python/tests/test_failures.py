@@ -149,7 +149,8 @@ def test_a_fork_lets_go_of_the_sockets_of_groups_alone(ranks):
 def leaves_many():
     """Rank 1 leaves a group with many splits; when and what rank 0 hears of it in the last one."""
     group = joined()
-    splits = [group.split(str(number)) for number in range(12)]
+    # Until the end of the process, which is what ends them.
+    leaves_many.splits = splits = [group.split(str(number)) for number in range(12)]
     splits[-1].barrier()
     return failure(splits[-1].barrier) if group.rank == 0 else None
 
