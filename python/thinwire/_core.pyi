@@ -528,6 +528,8 @@ class GraphLoader:
     @property
     def steps(self) -> int:
         """Number of batches in a pass."""
+    def together(self, step: int) -> int:
+        """Number of seeds of all ranks in a step of any pass."""
     def next(self) -> GraphBatch:
         """Waits for the next batch."""
     def hits(self) -> tuple[int, int]:
