@@ -199,7 +199,7 @@ def note_owed(elastic, file):
     exchange.part = noted
 
 
-def run(world, epochs, deaths=(), ends=(), folder=None, **options):
+def run(world, epochs, deaths=(), ends=(), folder=None, program=train, **options):
     """What each process returned; None where it was killed or has left."""
     import thinwire
 
@@ -208,7 +208,7 @@ def run(world, epochs, deaths=(), ends=(), folder=None, **options):
     script = [{str(key): at for key, at in dict(each).items()} for each in (deaths, ends)]
     with tempfile.TemporaryDirectory() as made:
         arguments = [epochs, str(folder or made), *script, options]
-        outcomes = launch.run(world, train, arguments=arguments)
+        outcomes = launch.run(world, program, arguments=arguments)
     for outcome in outcomes:
         assert outcome.code == (-signal.SIGKILL if outcome.rank in dict(deaths) else 0), (
             launch.report(outcome)
