@@ -228,7 +228,7 @@ def run_together(world, deaths=(), **options):
         outcomes = launch.run(world, train, arguments=arguments, env=env)
     for outcome in outcomes:
         ended = -options.get("deadly", signal.SIGKILL) if outcome.rank in dict(deaths) else 0
-        assert outcome.code == (0 if ended == -signal.SIGTERM else ended), launch.report(outcome)
+        assert outcome.code == (ended if ended == -signal.SIGKILL else 0), launch.report(outcome)
     return [outcome.result for outcome in outcomes]
 
 
@@ -354,8 +354,9 @@ def test_a_job_with_a_coordinator_goes_on_without_a_rank_that_was_killed(calm, w
     assert {world for _, world, _, _ in results[0]["seen"]} >= {2, 3}
 
 
-def test_ranks_join_a_job_under_way_and_leave_it_at_sigterm(calm):
-    options = {"codec": "none", "pause": 0.15, "deadly": signal.SIGTERM}
+@pytest.mark.parametrize("deadly", [signal.SIGTERM, signal.SIGINT])
+def test_ranks_join_a_job_under_way_and_leave_it_at_a_signal(calm, deadly):
+    options = {"codec": "none", "pause": 0.15, "deadly": deadly}
     results = run_together(3, {1: 6}, delays={"2": 1.5}, **options)
     check(results, calm, 22)
     once(results, calm)

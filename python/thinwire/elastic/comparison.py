@@ -61,7 +61,7 @@ class Comparison:
         whole = json.dumps(sorted(mine.items())).encode()
         if len(set(gather(hashlib.sha256(whole).digest()[:8]))) <= 1:
             return None
-        rows = [dict(json.loads(row)) for row in gather(whole)]
+        rows = [json.loads(row) for row in gather(json.dumps(mine).encode())]
         found = [(path, rank) for path, rank in differing(rows) if path not in self._said]
         self._said.update(path for path, _ in found)
         return described(self._step, rows, found) if found else None

@@ -12,7 +12,6 @@ from __future__ import annotations
 import abc
 import dataclasses
 import logging
-import signal
 import time
 from typing import Any, Protocol
 
@@ -20,11 +19,13 @@ from thinwire._core import Epoch, InvalidError, PeerError
 from thinwire.elastic.comparison import Comparison
 from thinwire.elastic.deal import Deal, Place
 from thinwire.elastic.exchange import Exchange
-from thinwire.elastic.members import Members, leave_when_terminated
+from thinwire.elastic.members import Members, leave_when_signalled
 from thinwire.elastic.stream import Position, Stream
 
 TELL_EVERY_S = 0.5
 """Interval at which a rank sends its figures to the coordinator."""
+STEP_ENDED = "%s; step %d ended %.2f s after the one before"
+"""A change of the members as rank 0 logs it: in words, its first step, and the seconds that it took."""
 log = logging.getLogger("thinwire")
 """Rank 0 logs every change of the members."""
 
@@ -72,7 +73,7 @@ class Job(abc.ABC):
         self._ended_s = time.monotonic()
         self._change: str | None = None
         self._told = (0, self._ended_s)
-        leave_when_terminated(self._terminate)
+        leave_when_signalled(self._terminate)
 
     @property
     def place(self) -> Place:
@@ -258,8 +259,7 @@ class Job(abc.ABC):
         self._members.applied(self.steps)
         before, self._ended_s = self._ended_s, time.monotonic()
         if self._change:
-            text = "%s; step %d ended %.2f s after the one before"
-            log.info(text, self._change, self.steps, self._ended_s - before)
+            log.info(STEP_ENDED, self._change, self.steps, self._ended_s - before)
             self._change = None
         self._tell()
 
@@ -273,10 +273,10 @@ class Job(abc.ABC):
         step_s = passed / (self.steps - steps)
         self._members.tell(self._exchange.sync.live(self.steps, step_s, self.batch / step_s))
 
-    def _terminate(self) -> None:
+    def _terminate(self, number: int) -> None:
         """Leaves the job after the step under way; between epochs nobody depends on this process."""
         if self._is_over:
-            raise SystemExit(128 + signal.SIGTERM)
+            raise SystemExit(128 + number)
         if not self._members.leave():
             raise SystemExit(0)
 
