@@ -301,6 +301,47 @@ def test_codecs_go_on_with_joiners_and_without_the_lost(codec):
     assert left[0]["digest"] == left[1]["digest"] and left[0]["steps"] == [16, 16]
 
 
+def drifting():
+    """Trains as one of two ranks, of which rank 1 changes its learning rate; returns what is logged."""
+    import logging
+
+    import mindspore as ms
+    from mindspore import ops
+    from mindspore.train import Callback, Model
+
+    import mindspore_models as models
+    import thinwire.mindspore
+
+    models.use("pynative")
+    cell, said = models.network(), []
+    optimizer = models.momentum(cell)
+    logging.getLogger("thinwire").addFilter(lambda record: said.append(record.getMessage()))
+    elastic = thinwire.mindspore.Elastic(
+        cell, optimizer, batch=BATCH, codec="none", compare_every=2
+    )
+
+    class Drifting(Callback):
+        def on_train_step_end(self, _run_context):
+            if elastic.rank == 1 and elastic.steps == 3:
+                ops.assign(optimizer.learning_rate, ms.Tensor(0.5, ms.float32))
+
+    model = Model(cell, models.loss_function(), elastic.optimizer)
+    callbacks = [elastic.callback(), Drifting()]
+    model.train(1, elastic.dataset(Numbered(96)), callbacks, dataset_sink_mode=False)
+    return [line for line in said if line.startswith("ranks differ")]
+
+
+def test_ranks_say_which_entry_differs():
+    from thinwire._core import Coordinator
+
+    coordinator = Coordinator("127.0.0.1:0", TOKEN, min_ranks=2)
+    env = dict(coordinator.seat(), THINWIRE_MEMBER="new")
+    said = launch.results(launch.run(2, drifting, env=env))
+    assert [] in said
+    (first, *_) = said[0] or said[1]
+    assert first.startswith("ranks differ after step 4 in ") and "rank 1 has " in first
+
+
 def refused():
     """What is said to trainings that would not be elastic."""
     import mindspore as ms

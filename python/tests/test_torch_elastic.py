@@ -405,10 +405,12 @@ def join(different, folder):
     data = torch.utils.data.Subset(problem(), range(100 if other == "data" else SAMPLES))
     try:
         optimizer = kind(model.parameters(), lr=0.1)
+        if other == "groups":
+            optimizer.add_param_group({"params": [torch.nn.Parameter(torch.zeros(1))]})
         batch = 13 if other == "batch" else BATCH
         elastic = thinwire.torch.Elastic(model, optimizer, batch=batch, codec="none")
         loader = elastic.loader(data, seed=1)
-    except thinwire.InvalidError as error:
+    except (thinwire.InvalidError, ValueError) as error:
         refused.touch()
         return str(error)
     last = None
@@ -451,13 +453,14 @@ def test_parameters_that_another_rank_has_used_are_updated_everywhere():
         ("optimizer", ["SGD", "Adam"]),
         ("version", ["9.9.9"]),
         ("data", ["100", "123"]),
+        ("groups", ["different number of parameter groups"]),
     ],
 )
 def test_a_process_of_another_training_is_refused_in_one_line(different, values, tmp_path, capfd):
     world, said = with_coordinator(2, join, [different, str(tmp_path)])
     assert world == 1
     assert all(value in said for value in values) and "\n" not in said
-    if different != "data":  # which the process itself sees, once it has joined
+    if different not in ("data", "groups"):  # which the process itself sees, once it has joined
         # Ids of processes, which other lines have, may contain any number.
         told = [line for line in capfd.readouterr().err.splitlines() if "refused" in line]
         assert len(told) == 1 and told[0].startswith("thinwire: ") and values[-1] in told[0]

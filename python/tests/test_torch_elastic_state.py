@@ -1,5 +1,5 @@
-"""State that goes with an elastic job of PyTorch: it belongs to one instant on all ranks, and is what one rank
-alone would have."""
+"""State that goes with an elastic job of PyTorch: it belongs to one instant on all ranks, and is what one
+rank alone would have."""
 
 import collections
 import enum
@@ -182,7 +182,7 @@ def test_a_state_travels_as_it_is_or_is_refused_in_one_line():
 
 
 def following(epochs, folder, _deaths, ends, options):
-    """Follows what NumPy has computed; with `becomes`, what is followed changes to that in the fourth step."""
+    """Follows what NumPy has computed; what is followed becomes a Kind in step `becomes`."""
     import numpy as np
     import torch
 
@@ -222,7 +222,9 @@ def test_what_numpy_has_computed_goes_to_joiners_and_into_files():
 def test_a_state_that_becomes_another_is_refused_in_the_step_that_changes_it(capfd):
     with pytest.raises(AssertionError) as caught:
         run(2, [[0, 1]], program=following, becomes=4)
-    assert "InvalidError: the state of followed/value is a Kind, <Kind.FIRST: 1>" in str(caught.value)
+    assert "InvalidError: the state of followed/value is a Kind, <Kind.FIRST: 1>" in str(
+        caught.value
+    )
 
 
 def drifting(epochs, folder, _deaths, ends, options):

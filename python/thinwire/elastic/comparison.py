@@ -32,8 +32,8 @@ class Comparison:
         self._said: set[str] = set()
 
     def begin(self, step: int, entries: Mapping[str, Any]) -> None:
-        """Makes digests of entries, which are arrays, functions that return arrays, or plain values. They
-        must not change before `wait` has returned."""
+        """Makes digests of entries: arrays, functions that return arrays, or plain values. They must not
+        change before `wait` has returned."""
         self._pool = self._pool or ThreadPoolExecutor(1, "thinwire-comparison")
         self._step, self._digests = step, self._pool.submit(digests, entries)
 
@@ -48,8 +48,8 @@ class Comparison:
         self._digests = None
 
     def end(self, gather: Gather) -> str | None:
-        """Compares the digests of all ranks; all of them call it alike. Returns in words what differs, unless
-        that was said before; nothing if there are no digests.
+        """Compares the digests of all ranks; all of them call it alike. Returns in words what differs,
+        unless that was said before; nothing if there are no digests.
 
         # Errors
 

@@ -54,8 +54,8 @@ class Job(abc.ABC):
     def __init__(
         self, batch: int, members: Members, exchange: Exchange, compare_every: int
     ) -> None:
-        """In no epoch yet: `_enter` waits for the first. Ranks compare what must be equal in the first step of
-        an epoch, and every `compare_every` steps; never if that is 0."""
+        """In no epoch yet: `_enter` waits for the first. Ranks compare what must be equal in the first
+        step of an epoch, and every `compare_every` steps; never if that is 0."""
         self.batch = batch
         self.steps = 0
         """Optimizer steps that the job has made."""
@@ -110,8 +110,8 @@ class Job(abc.ABC):
             self._is_between_steps = False
 
     def keep(self) -> None:
-        """Undoes what the program changes up to `resume`: the state was taken over from a rank that has made
-        these changes, or at a place up to which they were made."""
+        """Undoes what the program changes up to `resume`: the state was taken over from a rank that has
+        made these changes, or at a place up to which they were made."""
         self.resume()
         self._remember()
         self._is_kept = True

@@ -18,8 +18,8 @@ from thinwire._core import InvalidError
 
 @dataclasses.dataclass(frozen=True, order=True)
 class Position:
-    """A place in the stream: the pass, from 0, the rows of it that are over, and whether a batch of the pass
-    was handed out, so that what a program does at the beginning of a pass is done."""
+    """A place in the stream: the pass, from 0, the rows of it that are over, and whether a batch of the
+    pass was handed out, so that what a program does at the beginning of a pass is done."""
 
     number: int = 0
     offset: int = 0

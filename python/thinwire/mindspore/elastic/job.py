@@ -84,7 +84,9 @@ class Elastic(Job):
         self._kept: list[np.ndarray] = []
         self._random: ms.Tensor | None = None
         measure_codecs(codec, max(each.size for each in optimizer.parameters))
-        about = facts(network, optimizer, {"batch": batch, "compare_every": compare_every, **options})
+        about = facts(
+            network, optimizer, {"batch": batch, "compare_every": compare_every, **options}
+        )
         members = members or Membership(about, coordinator, token, timeout_s=timeout_s)
         self._averager = Exchange(list(optimizer.parameters), options, members.wants_end)
         super().__init__(batch, members, self._averager, compare_every)

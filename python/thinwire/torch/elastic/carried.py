@@ -36,7 +36,9 @@ def carried(value: Any, path: str) -> Any:
         shape = list(value.shape) if isinstance(value, np.ndarray) else None
         return {NUMPY: [value.dtype.str, shape, value.tobytes()]}
     if kind in (dict, collections.OrderedDict):
-        return kind((known(key, path), carried(each, f"{path}/{key}")) for key, each in value.items())
+        return kind(
+            (known(key, path), carried(each, f"{path}/{key}")) for key, each in value.items()
+        )
     if kind in (list, tuple):
         return kind(carried(each, f"{path}/{at}") for at, each in enumerate(value))
     if kind is set:
@@ -74,6 +76,6 @@ def refused(value: Any, path: str) -> InvalidError:
     """What to say of a value that does not travel."""
     text = " ".join(repr(value).split())
     return InvalidError(
-        f"the state of {path} is a {type(value).__name__}, {text[:60]}, expected numbers, text, tensors, values "
-        "of NumPy, or lists, tuples, sets and dicts of them (hint: a state_dict that returns such values)"
+        f"the state of {path} is a {type(value).__name__}, {text[:60]}, expected numbers, text, tensors, "
+        "values of NumPy, or lists, tuples, sets and dicts of them (hint: a state_dict that returns such)"
     )

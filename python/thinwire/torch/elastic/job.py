@@ -56,8 +56,8 @@ class Elastic(Job):
             job's secret; by default as the launcher says in THINWIRE_COORDINATOR and THINWIRE_TOKEN.
         timeout_s: how long to wait for the coordinator and the other ranks, in seconds.
         members: a membership to use instead of joining a job, for tests.
-        compare_every: the number of steps after which ranks compare checksums of their parameters, optimizers
-            and what is followed, and log what differs; 0 never does.
+        compare_every: the number of steps after which ranks compare checksums of their parameters,
+            optimizers and what is followed, and log what differs; 0 never does.
         find_unused_parameters, gradient_as_bucket_view, bucket_cap_mb: as in DDP.
         options: those of `thinwire.torch.hook` that are about codecs, from `bucket_bytes` to
             `warmup_steps`.
@@ -146,8 +146,8 @@ class Elastic(Job):
 
         # Errors
 
-        InvalidError for a state that has other than numbers, text, tensors, values of NumPy, and containers of
-        them; a later batch raises it if the state becomes such.
+        InvalidError for a state that has other than numbers, text, tensors, values of NumPy, and containers
+        of them; a later batch raises it if the state becomes such.
         """
         for name, each in objects.items():
             carried(each.state_dict(), name)
@@ -179,7 +179,10 @@ class Elastic(Job):
     def _entries(self) -> dict[str, Any]:
         moments = self._optimizer.state_dict()
         # What may be the cause comes before what follows from it.
-        whole = {**self._rollback.states, "optimizer": {"param_groups": moments.pop("param_groups")}}
+        whole = {
+            **self._rollback.states,
+            "optimizer": {"param_groups": moments.pop("param_groups")},
+        }
         whole["optimizer"].update(moments)
         whole["model"] = plain(self._module.named_parameters())
         return {
@@ -215,9 +218,7 @@ class Elastic(Job):
         return whole
 
     def _notice(self) -> dict[str, Any]:
-        followed = {
-            name: carried(each.state_dict(), name) for name, each in self._followed.items()
-        }
+        followed = {name: carried(each.state_dict(), name) for name, each in self._followed.items()}
         return {**super()._notice(), "followed": followed}
 
     def _alike(self) -> dict[str, Any]:
