@@ -38,7 +38,7 @@ class Exchange(exchange.Exchange):
         wants_end: Callable[[], bool],
     ) -> None:
         """`wants_end` says whether this rank wants the epoch to end."""
-        self.before_update: Callable[[], object] = bool
+        self.before_update: Callable[[], None] = lambda: None
         """Called in each step before parameters change."""
         options = {"bucket_bytes": bucket_bytes(parameters), **options}
         super().__init__(describe(parameters), options, wants_end)
