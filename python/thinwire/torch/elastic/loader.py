@@ -48,6 +48,12 @@ class Job(Protocol):
     def compute(self, deal: Deal) -> None:
         """Says which part of a batch comes next."""
 
+    def keep(self) -> None:
+        """Undoes what the program changes up to `resume`, or the next batch."""
+
+    def resume(self) -> None:
+        """From here on, what the program changes counts."""
+
     def meet(self) -> bool:
         """Waits for all ranks at the end; whether all have come."""
 
@@ -111,6 +117,8 @@ class Loader:
             self._cursor.hand_out(deal)
             self._job.compute(deal)
             yield batch
+            if self.position.number > number:
+                return  # a scheduler that steps after the pass does so before anybody takes over its state
             self._job.settle()
 
     def passes(self, total: int) -> Iterator[int]:
@@ -123,6 +131,10 @@ class Loader:
                 if self._job.meet():
                     return
                 continue
+            if self.position.begun:
+                self._job.keep()  # what a program does at the beginning of a pass was done in it before
+            else:
+                self._job.resume()
             yield number
             if self._cursor.number == number:
                 raise InvalidError(f"pass {number} was not iterated to its end")
