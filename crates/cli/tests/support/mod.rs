@@ -63,6 +63,8 @@ impl Folder {
         command.args(["--pdeathsig", "KILL", env!("CARGO_BIN_EXE_thinwire")]);
         command.args(arguments).current_dir(&self.0).env("TMPDIR", &self.0).stdin(Stdio::null());
         command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        // A last checkpoint that fails is tried again for a moment only.
+        command.env("THINWIRE_RESCUE_AFTER_S", "0.2").env_remove("THINWIRE_RESCUE_DIR");
         FOREIGN.iter().for_each(|name| {
             command.env_remove(name);
         });

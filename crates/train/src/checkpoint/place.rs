@@ -38,7 +38,7 @@ fn fill(sealed: &Path, target: &Path) -> Result<(), Error> {
 }
 
 /// Whether a checkpoint has such a file.
-fn is_ours(name: &str) -> bool {
+pub(super) fn is_ours(name: &str) -> bool {
     let of_rank = |start: &str| {
         let number = name.strip_prefix(start).and_then(|rest| rest.strip_suffix(".safetensors"));
         number.is_some_and(|number| number.parse::<u32>().is_ok())
