@@ -458,6 +458,8 @@ impl<'a> Session<'a> {
         let rate = job.settings.limit(seat.place).map(Bandwidth::bytes_per_s);
         let tokens = job.recipe.batch * built.model.context();
         let mut run = log.run(name, tokens as f64, rate);
+        // A rank that joined late has seen fewer.
+        run.steps = times.0;
         if let Some(planned) = planned {
             put(&mut run, planned, (world, rate, raw_bytes));
         }

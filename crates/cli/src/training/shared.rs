@@ -32,10 +32,12 @@ pub fn check_folder(policy: Option<&CheckpointPolicy>, rank: u32, group: &mut Gr
     let Some(CheckpointPolicy { folder, .. }) = policy else { return Ok(()) };
     let name = format!(".probe-{}", thinwire_link::Token::random()?);
     let written = if rank == 0 { fs::write(folder.join(&name), b".") } else { Ok(()) };
-    let names = all_gather_bytes(group, name.as_bytes())?;
-    let first = names.first().map(|first| String::from_utf8_lossy(first).into_owned());
-    let sees = folder.join(first.unwrap_or_default()).is_file();
-    let all = all_gather(group, &[f32::from(u8::from(sees))]);
+    let all = all_gather_bytes(group, name.as_bytes()).and_then(|names| {
+        let first = names.first().map(|first| String::from_utf8_lossy(first).into_owned());
+        let sees = folder.join(first.unwrap_or_default()).is_file();
+        all_gather(group, &[f32::from(u8::from(sees))])
+    });
+    // Also where a rank was lost meanwhile.
     if rank == 0 {
         let _ = fs::remove_file(folder.join(&name));
     }

@@ -216,11 +216,18 @@ fn only_checkpoints_are_replaced_and_only_drafts_are_cleaned() {
 
     Draft::create(folder.path(), 5).unwrap();
     fs::create_dir(folder.path().join(".step-mine.partial")).unwrap();
+    let probe = |token: &str| folder.path().join(format!(".probe-{}", token.repeat(16)));
+    let old = fs::File::create_new(probe("0f")).unwrap();
+    old.set_modified(std::time::SystemTime::UNIX_EPOCH).unwrap();
+    fs::write(probe("1f"), ".").unwrap();
+    fs::write(folder.path().join(".probe-mine"), ".").unwrap();
     clean(folder.path()).unwrap();
     let mut left: Vec<_> =
         fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
     left.sort();
-    assert_eq!(left, [".step-mine.partial", "step-000000"]);
+    let new = probe("1f").file_name().unwrap().to_owned();
+    let names = [".probe-mine", ".step-mine.partial", "step-000000"].map(Into::into);
+    assert_eq!(left, [vec![new], names.to_vec()].concat());
 }
 
 #[test]
