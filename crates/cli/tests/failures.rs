@@ -397,6 +397,8 @@ fn help_is_of_the_command_that_was_typed() {
     }
     let same = |words: &[&str]| folder.run(words).done();
     assert_eq!(same(&["help", "train"]), same(&["train", "--help"]));
+    let help = same(&["compare", "--help"]);
+    assert!(help.contains("--ranks <N>") && !help.contains("MIN:MAX"), "no elastic job: {help}");
 }
 
 #[test]
@@ -492,8 +494,9 @@ fn a_last_checkpoint_that_fails_is_saved_elsewhere_by_every_kind_of_training() {
             assert!(is_equal || name == "manifest.json", "{name:?}");
         }
         assert!(names >= 4);
-        let on = ["--resume", path.to_str().unwrap(), "--checkpoint-dir", "none"];
-        let ended = folder.train(&[&on[..], &["--steps", "4"]].concat());
+        let on = ["train", "--resume", path.to_str().unwrap(), "--checkpoint-dir", "none"];
+        let ended = folder
+            .run(&[&on[..], &["--steps", "4", "--report", "none", "--link", "none"]].concat());
         assert!(!ended.stderr.contains("dropped"), "{}", ended.stderr);
         ended.done();
     }
