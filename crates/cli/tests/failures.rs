@@ -13,6 +13,21 @@ use support::{
     signal, train_arguments,
 };
 
+/// A cluster that plans need not measure.
+const CLUSTER: &str = r#"
+    [[device]]
+    name = "core"
+    tflops = 0.001
+    memory_gib = 1
+    memory_gbyte_per_s = 1
+
+    [[level]]
+    name = "host"
+    size = 2
+    latency_us = 1
+    gbit = 100
+"#;
+
 /// A job that would train for hours.
 const ENDLESS: [&str; 4] = ["--steps", "100000000", "--checkpoint-every", "20"];
 
@@ -477,7 +492,9 @@ fn a_last_checkpoint_that_fails_is_saved_elsewhere_by_every_kind_of_training() {
     std::fs::write(folder.path().join("no-folder"), "").unwrap();
     let codec = ["--codec", "int8", "--steps", "3"];
     let parts = ["--parallel", "semi", "--pin", "block.*.mlp.up: n=tp", "--steps", "3"];
-    for (flags, rescue) in [(&codec[..], "kept/here"), (&parts[..], "no-folder"), (&parts, "")] {
+    let parts = [&parts[..], &["--cluster", "cluster.toml"]].concat();
+    std::fs::write(folder.path().join("cluster.toml"), CLUSTER).unwrap();
+    for (flags, rescue) in [(&codec[..], "kept/here"), (&parts[..], "no-folder")] {
         folder.train(&[flags, &["--checkpoint-dir", "whole"]].concat()).done();
         let mut command = folder.command(&train_arguments(flags));
         let ended = finish(command.env("THINWIRE_RESCUE_DIR", rescue).spawn().unwrap());
