@@ -11,7 +11,17 @@ import torch
 # What may be done with whole numbers that the module is given, such as tokens.
 OF_TOKENS = (
     *("_to_copy", "alias", "cat", "chunk", "clone", "contiguous", "detach", "embedding", "expand"),
-    *("flatten", "lift_fresh_copy", "permute", "reshape", "select", "slice", "split", "squeeze"),
+    *(
+        "_assert_tensor_metadata",
+        "flatten",
+        "lift_fresh_copy",
+        "permute",
+        "reshape",
+        "select",
+        "slice",
+        "split",
+        "squeeze",
+    ),
     *("t", "to", "transpose", "type_as", "unflatten", "unsqueeze", "view", "_unsafe_view"),
 )
 # They decide where and how numbers lie in memory, not the numbers or their gradients.
@@ -98,4 +108,8 @@ def _is_usual(node: Any, argument: Any, value: Any) -> bool:
 
 def _said(value: Any) -> str:
     """A value in a message."""
-    return str(value)[:60] if isinstance(value, int | float | str | list | None) else type(value).__name__
+    return (
+        str(value)[:60]
+        if isinstance(value, int | float | str | list | None)
+        else type(value).__name__
+    )

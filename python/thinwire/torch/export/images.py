@@ -60,7 +60,9 @@ def pool(walk: Walk, x: Any, kind: str, size: int, stride: int, padding: int) ->
 
 
 @converts("max_pool2d")
-def largest(walk: Walk, x: Any, size: Any, stride: Any = (), padding: Any = 0, dilation: Any = 1) -> int:
+def largest(
+    walk: Walk, x: Any, size: Any, stride: Any = (), padding: Any = 0, dilation: Any = 1
+) -> int:
     """The largest of windows of the module's own size."""
     if square("dilation", dilation) != 1:
         raise ValueError(f"dilation is {dilation}, expected 1")

@@ -1,4 +1,4 @@
-"""Meaning of a graph's operators in torch, so that a file can be run beside the module that it was made of."""
+"""Meaning of a graph's operators in torch, by which a file runs beside the module that it was made of."""
 
 from __future__ import annotations
 

@@ -182,7 +182,9 @@ def _found(logits: torch.Tensor, weights: torch.Tensor, parameters: dict[str, An
     given: Any = [None] * len(parameters)
     if parameters and logits.requires_grad and logits.shape == weights.shape:
         total = (logits * weights).sum()
-        given = torch.autograd.grad(total, list(parameters.values()), allow_unused=True, retain_graph=True)
+        given = torch.autograd.grad(
+            total, list(parameters.values()), allow_unused=True, retain_graph=True
+        )
     pairs = zip(parameters.items(), given, strict=True)
     gradients = {
         name: torch.zeros_like(value) if gradient is None else gradient.to_dense()
