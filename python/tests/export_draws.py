@@ -167,29 +167,29 @@ def norm(draw: random.Random) -> Any:
 def arithmetic(draw: random.Random) -> Any:
     """Sums, products and quotients, with numbers and with parameters."""
     number = draw.choice((0.5, 2, 3.0))
+    alpha, mode = draw.choice((1, 2)), draw.choice((None, "floor"))
+    dtype = draw.choice((None, torch.float64))
     return draw.choice(
         (
             lambda m, x: torch.add(x, m.shift.view(4, 4, 4), alpha=number),
-            lambda m, x: torch.sub(x, x.tanh(), alpha=draw.choice((1, 2))),
+            lambda m, x: torch.sub(x, x.tanh(), alpha=alpha),
             lambda m, x: number - x,
-            lambda m, x: torch.div(x, number, rounding_mode=draw.choice((None, "floor"))),
+            lambda m, x: torch.div(x, number, rounding_mode=mode),
             lambda m, x: x.pow(number),
             lambda m, x: number**x,
             lambda m, x: x * m.gain.view(4, 4, 4) / number,
             lambda m, x: torch.addmm(m.shift, x.flatten(1), m.gain.outer(m.gain), beta=number),
-            lambda m, x: (
-                x.mean((2, 3), dtype=draw.choice((None, torch.float64))).float().repeat(1, 4)
-            ),
+            lambda m, x: x.mean((2, 3), dtype=dtype).float().repeat(1, 4),
         )
     )
 
 
 def activation(draw: random.Random) -> Any:
     """Functions of every element, with other arguments than usual."""
-    low = draw.choice((-0.5, 0.0, None))
+    low, approximate = draw.choice((-0.5, 0.0, None)), draw.choice(("none", "tanh"))
     return draw.choice(
         (
-            lambda m, x: functional.gelu(x, approximate=draw.choice(("none", "tanh"))),
+            lambda m, x: functional.gelu(x, approximate=approximate),
             lambda m, x: functional.hardtanh(x, -0.3, 0.4),
             lambda m, x: x.clamp(low, 0.7),
             lambda m, x: functional.leaky_relu(x, 0.2),

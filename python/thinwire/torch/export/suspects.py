@@ -103,7 +103,8 @@ def first_other(
     places = [node for node in exported.program.graph.nodes if node.op == "placeholder"]
     with torch.no_grad(), _Kept():
         runner.run(*(held[names[x.name]] if x.name in names else next(given) for x in places))
-    return runner.found
+    # Where the program and the file agree, a call of the module is not what was traced.
+    return runner.found or f"the forward of {type(module).__name__}, called again,"
 
 
 class _Runner(torch.fx.Interpreter):
@@ -113,12 +114,12 @@ class _Runner(torch.fx.Interpreter):
         super().__init__(exported.program.graph_module)
         self.near = near
         self.nodes = {node: tensor for tensor, node in exported.nodes.items()}
-        self.found = "an operator"
+        self.found = ""
 
     def run_node(self, node: Any) -> Any:
         """The value of a node, which is compared with that of the file."""
         value = super().run_node(node)
         tensor = self.nodes.get(node)
-        if tensor is not None and self.found == "an operator" and not self.near(tensor, value):
+        if tensor is not None and not self.found and not self.near(tensor, value):
             self.found = f"operator {node.target} at '{path(node)}'"
         return value
