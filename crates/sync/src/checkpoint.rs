@@ -88,7 +88,7 @@ impl Synchronizer {
     /// # Errors
     /// If the state is that of another model, or of other buckets for the same codec, or of another codec,
     /// feedback or momentum correction ([`State::check`]), or its plan is none; on all ranks, if it is so on
-    /// any, or if their states are of different moments.
+    /// any, or if their states were not saved together.
     pub fn load(&mut self, state: &State) -> Result<(), Error> {
         let momentum = self.check_momentum(&state.tensors);
         let kept = momentum.and_then(|()| state.kept(&self.options));
@@ -224,7 +224,7 @@ fn check_alike(tensors: &Tensors, alike: &Tensors, rank: usize) -> Result<(), Er
     match differing.or(missing.copied()) {
         None => Ok(()),
         Some((name, _)) => Err(Error::Invalid(format!(
-            "{name} is not the same in the states of rank 0 and rank {rank}: they are not of one moment"
+            "{name} is not the same in the states of rank 0 and rank {rank}: they were not saved together"
         ))),
     }
 }
@@ -329,7 +329,7 @@ mod tests {
 
     #[test]
     fn states_of_two_moments_are_refused_by_who_reads_them() {
-        let alike = "factor.a is not the same in the states of rank 0 and rank 3: they are not of one moment";
+        let alike = "factor.a is not the same in the states of rank 0 and rank 3: they were not saved together";
         assert_eq!(changed("factor.a", Some(vec![0.5; 7])), [None, Some(alike.to_owned())]);
         assert_eq!(changed("factor.a", None), [None, Some(alike.to_owned())]);
         let short = "residual.a of rank 3 in the state has 6 elements, expected 7";
