@@ -333,6 +333,33 @@ def test_one_rank_alone_trains_as_if_nothing_were_there():
     assert torch.equal(model.weight, before)
 
 
+def sharded():
+    """What each mode says of a model in FSDP2."""
+    import torch.distributed as dist
+    from torch import nn
+    from torch.distributed.fsdp import fully_shard
+
+    import thinwire
+    import thinwire.torch
+
+    dist.init_process_group("gloo", rank=0, world_size=1, store=dist.HashStore())
+    model, said = fully_shard(nn.Linear(8, 8)), {}
+    for mode in ("DiLoCo", "LocalSGD", "PairAveraging"):
+        try:
+            getattr(thinwire.torch, mode)(model)
+        except thinwire.InvalidError as error:
+            said[mode] = str(error)
+    dist.destroy_process_group()
+    return said
+
+
+def test_sharded_models_are_refused(ranks):
+    (said,) = ranks(1, sharded)
+    assert len(said) == 3
+    for text in said.values():
+        assert text.startswith("weight is a DTensor, expected a whole parameter")
+
+
 def disagreeing():
     """What each mode says where ranks give it different models or options."""
     import torch

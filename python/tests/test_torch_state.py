@@ -335,7 +335,7 @@ def test_a_state_of_another_codec_is_refused(ranks):
             assert momentum in said[f"int4 momentum {when}"]
         assert said["auto:int8 before"] == "accepted"
         assert "training with codec int4, this one has codec int8" in said["DiLoCo"]
-        assert said["moments"].startswith("the states of ranks are not of one moment: step ")
+        assert said["moments"].startswith("the states of ranks were not saved together: step ")
 
 
 def broken(folder):

@@ -5,11 +5,11 @@
     fully_shard(model)
     exchange = thinwire.torch.fsdp(model, codec="int8")
 
-What rounding loses of a gradient is kept, in f32, and added to the next one of the same parameter: error
-feedback. That residual is as large as the gradient before it is sharded, on every rank. A parameter
+The rounding error of a gradient is kept, in f32, and added to the next gradient of the same parameter
+(error feedback). This residual is as large as the gradient before it is sharded, on every rank. A parameter
 without a gradient in some step keeps its residual. A gathered parameter is rounded on its way and whole
 again where it is kept; every rank, its owner too, computes with the same rounded bits. The exchanges go
-over connections of their own, so that all ranks call `fsdp`.
+over connections of their own, so all ranks must call `fsdp`.
 """
 
 from __future__ import annotations
@@ -151,7 +151,7 @@ class Exchange:
         self._saved: dict[str, Place] = {}
 
     def connect(self, units: Iterable[Any]) -> None:
-        """Forms the connections of modules, so that ranks learn of lost ones before the first exchange."""
+        """Connects the ranks of all modules, so that a lost rank is noticed before the first exchange."""
         for group in itertools.chain.from_iterable(map(param_groups, units)):
             process_group = getattr(group.mesh_info, "shard_process_group", None)
             if process_group is not None and process_group.size() > 1:
@@ -219,7 +219,7 @@ class Exchange:
         scatter.load({key: (count, states.octets(owed)) for key, (count, owed) in places.items()})
 
     def state_dict(self) -> State:
-        """Residuals and counts of this rank by parameter: what it needs to go on as if never interrupted.
+        """Returns residuals and counts by parameter, with which a resumed run continues bit for bit.
 
         `torch.save` on every rank, or `torch.distributed.checkpoint`, keeps it.
         """
@@ -235,7 +235,7 @@ class Exchange:
         return {f"rank{dist.get_rank()}": (places, dist.get_world_size(), self.codec)}
 
     def load_state_dict(self, state: State) -> None:
-        """Goes on from what `state_dict` returned on this rank.
+        """Loads what `state_dict` returned on this rank.
 
         # Errors
 
@@ -243,7 +243,7 @@ class Exchange:
         has changed.
         """
         saved, world, codec = self._entry(state)
-        hint = "(hint: go on from the model and the optimizer alone; what the codec still owed is lost)"
+        hint = "(hint: resume from model and optimizer alone; the residuals are then lost)"
         if world != dist.get_world_size():
             raise InvalidError(
                 f"the state is of {world} ranks, this job has {dist.get_world_size()} {hint}"

@@ -46,7 +46,7 @@ class Connection:
 
 
 class Lost:
-    """The group of a hook that was copied: groups have no copies."""
+    """Stands for the group of a hook that was copied, since groups cannot be copied."""
 
 
 def of(
@@ -86,10 +86,10 @@ def of(
 
 
 def watch_of(process_group: dist.ProcessGroup, timeout_s: float) -> Callable[[], None]:
-    """What raises PeerError once a rank of a process group about to meet is gone; a collective call.
+    """Returns a function that raises PeerError once a rank of a process group is gone; a collective call.
 
-    gloo notices that in an operation alone, so one is begun that ends when all have come. PyTorch's store
-    notices nothing, where torchrun has it.
+    gloo notices the loss of a rank only in an operation, so a barrier is begun that ends when all ranks
+    have come. PyTorch's store notices nothing if torchrun hosts it.
     """
     found = process_group._get_backend(torch.device("cpu")) if has_cpu(process_group) else None
     if not isinstance(found, getattr(dist, "ProcessGroupGloo", ())):

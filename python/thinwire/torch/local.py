@@ -2,7 +2,7 @@
 
 Each rank trains its own copy of the model. Every `every` steps the ranks exchange how far each has come
 from the parameters that all had in common, the pseudo-gradient, through a synchronizer with error
-feedback; an outer optimizer of PyTorch makes a step with the average, and everybody goes on from there.
+feedback; an outer optimizer of PyTorch makes a step with the average, from which all ranks continue.
 The common parameters are f32. A model in f16 or bf16 begins each round with them rounded, and progress is
 measured from the rounded ones: a round without training has a pseudo-gradient of zero.
 

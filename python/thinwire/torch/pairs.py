@@ -11,9 +11,9 @@ Stochastic Gradient Descent", here with partners that wait for each other).
     gossip.agree()
 
 Law: a round does not change the mean of all ranks' parameters; with codec "none", partners are
-bit-identical after it. For a model in f16 or bf16 the law is that of f32: each rank keeps what rounding
-to the model's dtype has taken from its parameters, and adds it in the next round. Rounding alone would
-lose the progress of one rank wherever it is less than a step of the dtype.
+bit-identical after it. A model in f16 or bf16 follows the same law: each rank keeps the errors of rounding
+its parameters to the model's dtype, and adds them in the next round. Otherwise rounding would lose the
+progress of a rank wherever it is smaller than the dtype's resolution.
 """
 
 from __future__ import annotations
@@ -92,16 +92,15 @@ class PairAveraging:
         self._write(mine)
 
     def state_dict(self) -> dict[str, Any]:
-        """The number of steps, which with the seed decides who meets whom, and what rounding has taken
-        from this rank's parameters.
+        """Returns the number of steps, which with the seed decides pairs, and the rounding errors.
 
-        The model is not in it: each rank has one of its own.
+        The model is not part of it, since each rank has its own.
         """
         rest = () if self._rest is None else (self._rest.clone(),)
         return {"steps": self._steps, f"rank{self._connection.group.rank}": rest}
 
     def load_state_dict(self, entries: dict[str, Any]) -> None:
-        """Goes on from what `state_dict` returned on this rank; from that of others without the rest.
+        """Loads what `state_dict` returned on this rank; from another rank's only the number of steps.
 
         # Errors
 
@@ -130,7 +129,7 @@ class PairAveraging:
             self._write(exact + (theirs.float() / 2 - mine.float() / 2))
 
     def _encoded(self, exact: torch.Tensor) -> torch.Tensor:
-        """Parameters as they travel.
+        """Returns parameters as they travel.
 
         # Errors
 
@@ -148,7 +147,7 @@ class PairAveraging:
         return mine
 
     def _exact(self) -> torch.Tensor:
-        """All parameters as they would be without rounding to their dtypes."""
+        """Returns all parameters with their rounding errors."""
         flat = self._flat()
         return flat if self._rest is None else flat + self._rest
 
@@ -159,7 +158,7 @@ class PairAveraging:
 
     @torch.no_grad()
     def _write(self, flat: torch.Tensor) -> None:
-        """Takes the parameters from `flat`, and keeps what rounding takes from them."""
+        """Sets the parameters from `flat`, and keeps their rounding errors."""
         sizes = [parameter.numel() for parameter in self._parameters]
         for parameter, values in zip(self._parameters, flat.split(sizes)):
             parameter.copy_(values.view(parameter.shape))

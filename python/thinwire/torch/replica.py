@@ -24,7 +24,7 @@ def trainable(model: torch.nn.Module) -> dict[str, torch.Tensor]:
 
     # Errors
 
-    InvalidError if there are none, or one is of a dtype that the core does not know.
+    InvalidError if there are none, or one is sharded or of a dtype that the core does not know.
     """
     named = plain(model.named_parameters())
     found = {name: value for name, value in named.items() if value.requires_grad}
@@ -32,6 +32,11 @@ def trainable(model: torch.nn.Module) -> dict[str, torch.Tensor]:
         if value.dtype not in NATIVE:
             known = ", ".join(str(dtype) for dtype in NATIVE)
             raise InvalidError(f"{name} is {value.dtype}, expected one of {known}")
+        if hasattr(value, "device_mesh"):
+            raise InvalidError(
+                f"{name} is a {type(value).__name__}, expected a whole parameter (hint: each rank has the "
+                "whole model; thinwire.torch.fsdp is for FSDP2)"
+            )
     if not found:
         raise InvalidError("the model has no parameter that requires a gradient")
     return found

@@ -1,6 +1,6 @@
-"""A warning where a step was skipped, and no GradScaler is there that expects it.
+"""A warning about a skipped step in a program without a GradScaler.
 
-All gradients of such a step are NaN, and an optimizer that is not told makes all weights NaN.
+All gradients of such a step are NaN, and an optimizer that applies them makes all weights NaN.
 """
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ import warnings
 import torch
 
 HINT = (
-    "the step is skipped and all gradients are NaN, so that an optimizer makes all weights NaN (hint: "
-    'torch.amp.GradScaler, clip gradients, or codec="none", or "bf16" in place of "f16")'
+    "the step is skipped and all gradients are NaN, so that an optimizer makes all weights NaN (hint: use "
+    'torch.amp.GradScaler, clip gradients, or choose codec="none", or "bf16" in place of "f16")'
 )
 
 
 def warn(fault: str) -> None:
-    """Warns of a step that was skipped for this reason."""
+    """Warns of a step that was skipped, for the reason `fault`."""
     if not is_scaled():
         warnings.warn(f"{fault}: {HINT}", RuntimeWarning, stacklevel=2)
 

@@ -31,7 +31,7 @@ PR_SET_PDEATHSIG = 1
 """The option of Linux's prctl that sets the signal at a parent's death."""
 
 OURS = ("batch_size", "sampler", "batch_sampler")
-"""Arguments of a DataLoader that an elastic loader sets itself: the job deals batches over its ranks."""
+"""Arguments of a DataLoader that an elastic loader sets itself, since the job divides batches."""
 
 
 class Job(Protocol):
@@ -241,6 +241,6 @@ def refuse(data: Any, options: dict[str, Any]) -> None:
     for name in OURS:
         if name in options:
             raise InvalidError(f"{name} is no option here: the job deals batches over its ranks")
-    # Whoever hands out batches as they come would not train on them in the order of the job's steps.
+    # Batches in the order of their arrival would not be in that of the job's steps.
     if not options.get("in_order", True):
         raise InvalidError("in_order is False, expected True: batches come in the order of the job")
