@@ -384,3 +384,67 @@ def test_ranks_that_disagree_hear_it_before_anything_is_sent(ranks):
     }
     for name, text in expected.items():
         assert text in first[name], (name, first[name])
+
+
+def broken_on_one_rank():
+    """What each rank is told of a state that is no good on rank 1 alone, and whether all go on alike."""
+    import torch
+
+    import thinwire
+    from thinwire.torch import DiLoCo, PairAveraging
+    from torch_models import digest
+
+    group = thinwire.init(timeout_s=30)
+    torch.manual_seed(group.rank)
+    model, said = torch.nn.Linear(3, 2), {}
+    outer = DiLoCo(model, every=2, codec="int8", group=group)
+    pairs = PairAveraging(model, every=2, group=group)
+    saved, gossip = outer.state_dict(), pairs.state_dict()
+    bent = {**saved["common"], "bias": torch.full((2,), torch.nan)}
+    moved = {**saved["common"], "bias": torch.ones(2)}
+    (optimizer,) = saved["outer"]
+    other = {**optimizer, "param_groups": [{**optimizer["param_groups"][0], "params": [0]}]}
+    cases = {
+        "no outer": (outer, {name: saved[name] for name in saved if name != "outer"}),
+        "shape": (outer, {**saved, "common": {**saved["common"], "bias": torch.ones(3)}}),
+        "nan": (outer, {**saved, "common": bent}),
+        "optimizer": (outer, {**saved, "outer": (other,)}),
+        "rate": (outer, {**saved, "outer": ({**optimizer, "param_groups": [{**optimizer["param_groups"][0], "lr": 3.0}]},)}),
+        "steps": (outer, {**saved, "steps": 1}),
+        "common": (outer, {**saved, "common": moved}),
+        "steps of pairs": (pairs, {**gossip, "steps": 1}),
+        "half a step": (pairs, {**gossip, "steps": 0.5}),
+        "pairs": (pairs, {**gossip, "rank1": (torch.ones(9),)}),
+        "no state": (pairs, []),
+    }
+    for name, (which, state) in cases.items():
+        good = saved if which is outer else gossip
+        try:
+            which.load_state_dict(state if group.rank == 1 else good)
+            said[name] = "nothing"
+        except thinwire.InvalidError as error:
+            said[name] = str(error)
+    with torch.no_grad():
+        model.bias.add_(group.rank)
+    assert [outer.step(), outer.step()] == [False, True]
+    return said, digest(model)
+
+
+def test_a_state_that_is_broken_on_one_rank_is_refused_on_all(ranks):
+    (first, alike), (second, digest) = ranks(2, broken_on_one_rank)
+    assert alike == digest
+    expected = {
+        "no outer": "the state has no outer",
+        "shape": "the state has bias of shape [3], the model [2]",
+        "nan": "bias in the state is not finite",
+        "optimizer": "the outer optimizer has groups of [2] parameters, the state [1]",
+        "rate": "ranks disagree: rank 1 has outer ",
+        "steps": "ranks disagree: rank 1 has steps 1 in the state, rank 0 has steps 0 in the state",
+        "common": "ranks disagree: rank 1 has common ",
+        "steps of pairs": "ranks disagree: rank 1 has steps 1 in the state",
+        "half a step": "the state has steps 0.5, expected a whole number",
+        "pairs": "the state is of another model: of 9 parameters, this one has 8",
+        "no state": "the state has no steps",
+    }
+    for name, text in expected.items():
+        assert text in first[name] and text in second[name], (name, first[name], second[name])

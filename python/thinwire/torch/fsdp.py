@@ -23,7 +23,7 @@ import torch
 import torch.distributed as dist
 
 from thinwire import arguments
-from thinwire._core import InvalidError, Scatter
+from thinwire._core import InvalidError, Scatter, codec_name
 from thinwire.torch import group as groups
 from thinwire.torch import state as states
 from thinwire.torch.arguments import expect
@@ -120,6 +120,14 @@ def check_codecs(codec: str, gather_codec: str | None, seed: int) -> None:
         raise InvalidError(
             f"gather_codec is '{gather_codec}', expected one of {', '.join(GATHER_CODECS)}"
         )
+
+
+def means_same(first: str, second: str) -> bool:
+    """Whether two names are of one codec."""
+    try:
+        return codec_name(first) == codec_name(second)
+    except InvalidError:  # a state may name a file that is not there any more
+        return first == second
 
 
 @dataclasses.dataclass(frozen=True)
@@ -248,7 +256,7 @@ class Exchange:
             raise InvalidError(
                 f"the state is of {world} ranks, this job has {dist.get_world_size()} {hint}"
             )
-        if codec != self.codec:
+        if not means_same(codec, self.codec):
             raise InvalidError(f"the state is of codec {codec}, expected {self.codec} {hint}")
         for name, place in saved.items():
             self._expect(name, place)

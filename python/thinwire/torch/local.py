@@ -27,10 +27,12 @@ import torch
 
 from thinwire import arguments
 from thinwire._core import Group, InvalidError, Synchronizer
+from thinwire.agreement import agree, together
+from thinwire.arguments import whole
 from thinwire.torch import group as groups
 from thinwire.torch import state
 from thinwire.torch.layout import plain
-from thinwire.torch.replica import begin_alike, broadcast, every_steps, trainable
+from thinwire.torch.replica import begin_alike, broadcast, digest, every_steps, trainable
 from thinwire.torch.signature import options_of
 from thinwire.torch.state import Saved
 
@@ -134,11 +136,19 @@ class DiLoCo:
 
         # Errors
 
-        InvalidError, before anything has changed, if it is of other ranks, codecs or steps, or of another
-        model.
+        InvalidError on all ranks, before anything has changed, if on any it is of other ranks, codecs or
+        steps, or of another model, or if ranks have others.
         """
-        saved = state.for_ranks(self._connection.group, entries, {"codec": self._codec})
-        common = self._expect(entries)
+        group = self._connection.group
+
+        def read() -> tuple[Saved | None, dict[str, torch.Tensor]]:
+            saved = state.for_training(group, entries, {"codec": self._codec})
+            return saved, self._expect(entries)
+
+        saved, common = together(group, read)
+        alike = {"steps": entries["steps"], "common": digest(common)}
+        alike["outer"] = digest(entries["outer"])
+        agree([f"{name} {value} in the state" for name, value in alike.items()], group)
         if self._sync is not None and saved is not None:
             state.write(self._sync, saved.plan, saved.tensors)
         for name, value in self._common.items():
@@ -151,6 +161,7 @@ class DiLoCo:
         for name in ("steps", "common", "outer"):
             if name not in entries:
                 raise InvalidError(f"the state has no {name}, expected what state_dict gave")
+        whole("the state has steps", entries["steps"])
         common = plain(entries["common"].items())
         for name in sorted(common.keys() ^ self._common.keys()):
             raise InvalidError(f"the state is of another model: {name} is in one of them only")
@@ -158,6 +169,16 @@ class DiLoCo:
             if common[name].shape != value.shape:
                 found, expected = list(common[name].shape), list(value.shape)
                 raise InvalidError(f"the state has {name} of shape {found}, the model {expected}")
+            if not common[name].isfinite().all():
+                raise InvalidError(f"{name} in the state is not finite")
+        try:
+            (outer,) = entries["outer"]
+            found = [len(group["params"]) for group in outer["param_groups"]]
+        except (KeyError, TypeError, ValueError) as error:
+            raise InvalidError("the state has no outer optimizer, expected what state_dict gave") from error
+        mine = [len(group["params"]) for group in self._outer.param_groups]
+        if found != mine:
+            raise InvalidError(f"the outer optimizer has groups of {mine} parameters, the state {found}")
         return common
 
     @torch.no_grad()

@@ -19,12 +19,15 @@ lose the progress of one rank wherever it is less than a step of the dtype.
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Mapping
 from typing import Any
 
 import torch
 
 from thinwire import arguments
 from thinwire._core import InvalidError
+from thinwire.agreement import agree, together
+from thinwire.arguments import shown, whole
 from thinwire.torch import group as groups
 from thinwire.torch.replica import Pending, begin_alike, every_steps, trainable
 
@@ -101,19 +104,36 @@ class PairAveraging:
         return {"steps": self._steps, f"rank{self._connection.group.rank}": rest}
 
     def load_state_dict(self, entries: dict[str, Any]) -> None:
-        """Goes on from what `state_dict` returned on this rank; from that of others without the rest.
+        """Goes on from what `state_dict` returned on this rank; from that of others without the rest. A
+        collective call.
 
         # Errors
 
-        InvalidError, before anything has changed, if it is of another model.
+        InvalidError on all ranks, before anything has changed, if on any it is of another model, or if
+        ranks have states of different steps, by which they would not find each other.
         """
-        (rest,) = entries.get(f"rank{self._connection.group.rank}") or (None,)
-        elements = sum(parameter.numel() for parameter in self._parameters)
-        if rest is not None and rest.numel() != elements:
-            raise InvalidError(
-                f"the state is of another model: of {rest.numel()} parameters, this one has {elements}"
-            )
+        group = self._connection.group
+        rest = together(group, lambda: self._expect(entries))
+        agree([f"steps {entries['steps']} in the state"], group)
         self._steps, self._rest = entries["steps"], None if rest is None else rest.clone()
+
+    def _expect(self, entries: dict[str, Any]) -> torch.Tensor | None:
+        """What rounding has taken, from a state; refuses that of another model."""
+        if not isinstance(entries, Mapping) or "steps" not in entries:
+            raise InvalidError("the state has no steps, expected what state_dict gave")
+        whole("the state has steps", entries["steps"])
+        (rest,) = entries.get(f"rank{self._connection.group.rank}") or (None,)
+        if rest is None:
+            return None
+        elements = sum(parameter.numel() for parameter in self._parameters)
+        if not isinstance(rest, torch.Tensor) or rest.numel() != elements:
+            found = rest.numel() if isinstance(rest, torch.Tensor) else shown(rest)
+            raise InvalidError(
+                f"the state is of another model: of {found} parameters, this one has {elements}"
+            )
+        if not rest.isfinite().all():
+            raise InvalidError("the rest of rounding in the state is not finite")
+        return rest
 
     def _meet(self, partner: int) -> None:
         """Exchanges parameters with `partner` and averages."""

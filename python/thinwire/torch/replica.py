@@ -6,8 +6,9 @@ line after the optimizer's step.
 
 from __future__ import annotations
 
+import hashlib
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -63,6 +64,20 @@ def begin_alike(group: Group, model: torch.nn.Module, **options: Any) -> None:
     described = [f"{name} {value.dtype} {list(value.shape)}" for name, value in tensors.items()]
     agree([*(f"{name} {value}" for name, value in options.items()), *described], group)
     broadcast(group, [*model.parameters(), *model.buffers()])
+
+
+def digest(value: Any) -> str:
+    """A text that is the same on two ranks if what it is of is: tensors, numbers, and what holds them."""
+    if isinstance(value, torch.Tensor):
+        found: bytes = value.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes()
+        text = f"{value.dtype} {list(value.shape)} {hashlib.sha256(found).hexdigest()}"
+    elif isinstance(value, Mapping):
+        text = " ".join(f"{key}: {digest(each)}" for key, each in value.items())
+    elif isinstance(value, (list, tuple)):
+        text = " ".join(map(digest, value))
+    else:
+        text = repr(value)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 class Pending:

@@ -106,17 +106,24 @@ def for_ranks(group: Group, entries: Mapping[str, Any], options: Mapping[str, An
 
     # Errors
 
-    InvalidError on all ranks, if on any it is no state for that rank, or one of another codec, feedback or
-    momentum correction.
+    InvalidError on all ranks, if `for_training` refuses that of any.
     """
+    return together(group, lambda: for_training(group, entries, options))
 
-    def read() -> Saved | None:
-        saved = for_rank(group, entries)
-        if saved is not None:
-            check_state(saved.plan, **options)
-        return saved
 
-    return together(group, read)
+def for_training(
+    group: Group, entries: Mapping[str, Any], options: Mapping[str, Any]
+) -> Saved | None:
+    """What a state dict says to one rank of a training with these options.
+
+    # Errors
+
+    InvalidError if it is no state for that rank, or one of another codec, feedback or momentum correction.
+    """
+    saved = for_rank(group, entries)
+    if saved is not None:
+        check_state(saved.plan, **options)
+    return saved
 
 
 def for_rank(group: Group, entries: Mapping[str, Any]) -> Saved | None:
