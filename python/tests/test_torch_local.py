@@ -409,7 +409,15 @@ def broken_on_one_rank():
         "shape": (outer, {**saved, "common": {**saved["common"], "bias": torch.ones(3)}}),
         "nan": (outer, {**saved, "common": bent}),
         "optimizer": (outer, {**saved, "outer": (other,)}),
-        "rate": (outer, {**saved, "outer": ({**optimizer, "param_groups": [{**optimizer["param_groups"][0], "lr": 3.0}]},)}),
+        "rate": (
+            outer,
+            {
+                **saved,
+                "outer": (
+                    {**optimizer, "param_groups": [{**optimizer["param_groups"][0], "lr": 3.0}]},
+                ),
+            },
+        ),
         "steps": (outer, {**saved, "steps": 1}),
         "common": (outer, {**saved, "common": moved}),
         "steps of pairs": (pairs, {**gossip, "steps": 1}),
@@ -448,3 +456,70 @@ def test_a_state_that_is_broken_on_one_rank_is_refused_on_all(ranks):
     }
     for name, text in expected.items():
         assert text in first[name] and text in second[name], (name, first[name], second[name])
+
+
+def frozen_parameters():
+    """What is said of parameters that are frozen when ranks begin alike: on one rank, or for some rounds."""
+    import copy
+
+    import torch
+    from torch import nn
+
+    import thinwire
+    from thinwire.torch import DiLoCo, LocalSGD, PairAveraging
+
+    said, all_ranks = {}, thinwire.init(timeout_s=30)
+    for mode in (LocalSGD, PairAveraging):
+        options = {"every": 1, "codec": "none", "group": all_ranks.split(mode.__name__)}
+        model = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2))
+        model[1].requires_grad_(options["group"].rank == 0)
+        said[f"on one rank, {mode.__name__}"] = failure(lambda: mode(model, **options))
+        model[1].requires_grad_(False)
+        made = mode(model, **options)
+        made.step()
+        said[f"copy, {mode.__name__}"] = failure(lambda: copy.deepcopy(made))
+        model[0].requires_grad_(False)
+        made.step()
+        model[1].requires_grad_(options["group"].rank == 0)
+        said[f"unfrozen, {mode.__name__}"] = failure(made.step)
+    layer = nn.Linear(2, 2)
+    wrong = {
+        "model": (3, {}),
+        "outer": (layer, {"outer": 3}),
+        "made": (layer, {"outer": lambda _: None}),
+    }
+    for name, (model, options) in wrong.items():
+        said[name] = failure(lambda: DiLoCo(model, group=all_ranks, **options))
+    return said
+
+
+def failure(action):
+    """What an action raises."""
+    try:
+        action()
+    except Exception as error:
+        return f"{type(error).__name__}: {error}"
+    return "nothing"
+
+
+def test_parameters_that_would_not_be_exchanged_are_refused(ranks):
+    first, second = ranks(2, frozen_parameters)
+    for mode in ("LocalSGD", "PairAveraging"):
+        for said in (first, second):
+            assert (
+                "ranks disagree: rank 1 has 1.weight torch.float32 [2, 2] frozen"
+                in said[f"on one rank, {mode}"]
+            )
+            assert (
+                "1.weight requires a gradient and did not when ranks began alike"
+                in said[f"unfrozen, {mode}"]
+            )
+            assert said[f"copy, {mode}"].startswith("InvalidError: connections to other ranks have")
+        assert first[f"unfrozen, {mode}"].startswith("InvalidError: 1.weight")
+        assert second[f"unfrozen, {mode}"].startswith("PeerError: ")
+    for said in (first, second):
+        assert said["model"] == "InvalidError: model is 3, expected Module"
+        assert (
+            said["outer"] == "InvalidError: outer is 3, expected a function that makes an optimizer"
+        )
+        assert said["made"] == "InvalidError: what outer makes is None, expected Optimizer"

@@ -44,6 +44,13 @@ class Connection:
     store: Store | None = None
     guard: thinwire.Group | None = None
 
+    def __reduce__(self) -> Any:
+        """Refuses copies: connections belong to a process."""
+        raise InvalidError(
+            "connections to other ranks have no copies and cannot be pickled "
+            "(hint: copy or save the model, and the state_dict() of what exchanges it)"
+        )
+
 
 class Lost:
     """The group of a hook that was copied: groups have no copies."""

@@ -143,8 +143,8 @@ def same_model(found: Collection[int], known: Collection[int]) -> None:
     """Refuses a step whose parameters are not those of the steps before, by their identities."""
     if set(found) != set(known):
         raise InvalidError(
-            f"the buckets of this step have {len(found)} parameters, "
-            f"those before had {len(known)} (hint: make a new hook for a new model)"
+            f"the buckets of this step have {len(found)} parameters, of which {len(set(found) - set(known))} "
+            f"are not among the {len(known)} of the steps before (hint: a hook of its own for each model)"
         )
 
 

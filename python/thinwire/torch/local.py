@@ -28,11 +28,18 @@ import torch
 from thinwire import arguments
 from thinwire._core import Group, InvalidError, Synchronizer
 from thinwire.agreement import agree, together
-from thinwire.arguments import whole
+from thinwire.arguments import shown, whole
 from thinwire.torch import group as groups
 from thinwire.torch import state
 from thinwire.torch.layout import plain
-from thinwire.torch.replica import begin_alike, broadcast, digest, every_steps, trainable
+from thinwire.torch.replica import (
+    begin_alike,
+    broadcast,
+    digest,
+    every_steps,
+    expect_no_more,
+    trainable,
+)
 from thinwire.torch.signature import options_of
 from thinwire.torch.state import Saved
 
@@ -73,6 +80,10 @@ class DiLoCo:
         options = {"bucket_bytes": bucket_bytes, "seed": seed, "algorithm": algorithm}
         arguments.options(codec=codec, **options)
         self.every = every_steps(every)
+        if not callable(outer):
+            raise InvalidError(
+                f"outer is {shown(outer)}, expected a function that makes an optimizer"
+            )
         self._model = model
         self._parameters = trainable(model)
         self._connection = groups.of(group, timeout_s, heartbeat_timeout_s)
@@ -82,6 +93,7 @@ class DiLoCo:
             name: value.detach().float().cpu().clone() for name, value in self._parameters.items()
         }
         self._outer = outer(list(self._common.values()))
+        arguments.instance("what outer makes", self._outer, torch.optim.Optimizer)
         self._steps = 0
         self._codec = codec
         self._sync: Synchronizer | None = None
@@ -98,10 +110,15 @@ class DiLoCo:
         """Counts a step of the inner optimizer. True if a round ended with it: all ranks are alike.
 
         If some rank's parameters are not finite, all ranks go back to what they had in common.
+
+        # Errors
+
+        InvalidError if a parameter is trained now that was frozen when ranks began alike.
         """
         self._steps += 1
         if self._steps % self.every != 0:
             return False
+        expect_no_more(self._connection.group, self._model, self._parameters.values())
         if self._exchange():
             self._outer.step()
         else:
@@ -175,10 +192,14 @@ class DiLoCo:
             (outer,) = entries["outer"]
             found = [len(group["params"]) for group in outer["param_groups"]]
         except (KeyError, TypeError, ValueError) as error:
-            raise InvalidError("the state has no outer optimizer, expected what state_dict gave") from error
+            raise InvalidError(
+                "the state has no outer optimizer, expected what state_dict gave"
+            ) from error
         mine = [len(group["params"]) for group in self._outer.param_groups]
         if found != mine:
-            raise InvalidError(f"the outer optimizer has groups of {mine} parameters, the state {found}")
+            raise InvalidError(
+                f"the outer optimizer has groups of {mine} parameters, the state {found}"
+            )
         return common
 
     @torch.no_grad()

@@ -19,6 +19,7 @@ lose the progress of one rank wherever it is less than a step of the dtype.
 from __future__ import annotations
 
 import hashlib
+import warnings
 from collections.abc import Mapping
 from typing import Any
 
@@ -29,7 +30,7 @@ from thinwire._core import InvalidError
 from thinwire.agreement import agree, together
 from thinwire.arguments import shown, whole
 from thinwire.torch import group as groups
-from thinwire.torch.replica import Pending, begin_alike, every_steps, trainable
+from thinwire.torch.replica import Pending, begin_alike, every_steps, expect_no_more, trainable
 
 CODECS = {"none": torch.float32, "f16": torch.float16, "bf16": torch.bfloat16}
 
@@ -68,20 +69,28 @@ class PairAveraging:
                 f"codec is {codec}, expected one of {', '.join(CODECS)} between pairs"
             )
         self.every = every_steps(every)
+        self._model = model
         self._parameters = list(trainable(model).values())
         self._codec = codec
         self._seed = seed
         self._steps = 0
         self._rest: torch.Tensor | None = None
+        self._warned = False
         self._connection = groups.of(group, timeout_s, heartbeat_timeout_s)
         options = {"mode": "PairAveraging", "every": every, "codec": codec, "seed": seed}
         begin_alike(self._connection.group, model, **options)
 
     def step(self) -> int | None:
-        """Counts a step of the optimizer. After a round, the partner's rank; None if there was none."""
+        """Counts a step of the optimizer. After a round, the partner's rank; None if there was none.
+
+        # Errors
+
+        InvalidError if a parameter is trained now that was frozen when ranks began alike.
+        """
         self._steps += 1
         if self._steps % self.every != 0:
             return None
+        expect_no_more(self._connection.group, self._model, self._parameters)
         group, drawing = self._connection.group, self._steps // self.every
         partner = partners(group.world, self._seed, drawing)[group.rank]
         if partner is not None:
@@ -144,6 +153,13 @@ class PairAveraging:
         group.send(mine.data_ptr(), size, partner, done=sent.done)
         group.recv(theirs.data_ptr(), size, partner)
         sent.wait()
+        if not self._warned and not bool(theirs.isfinite().all()):
+            self._warned = True
+            warnings.warn(
+                f"rank {partner} has parameters that are not finite, which its partners take on",
+                RuntimeWarning,
+                stacklevel=3,
+            )
         if self._codec == "none":
             self._write((exact + theirs) / 2)
         else:
