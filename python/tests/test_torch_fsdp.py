@@ -484,7 +484,7 @@ def apart(first: list[float], second: list[float]) -> float:
 
 
 def overflow():
-    """Steps of which the second has a gradient on one rank that int4 does not take: gradients and warnings."""
+    """Steps of which the second has a gradient on one rank that int4 does not take, and the warnings."""
     import warnings
 
     import torch

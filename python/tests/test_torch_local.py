@@ -458,38 +458,41 @@ def test_a_state_that_is_broken_on_one_rank_is_refused_on_all(ranks):
         assert text in first[name] and text in second[name], (name, first[name], second[name])
 
 
-def frozen_parameters():
-    """What is said of parameters that are frozen when ranks begin alike: on one rank, or for some rounds."""
+def frozen_in(mode, group):
+    """What is said of parameters frozen when ranks begin alike: on one rank, or for some rounds."""
     import copy
 
-    import torch
     from torch import nn
 
+    options = {"every": 1, "codec": "none", "group": group}
+    model, said = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2)), {}
+    model[1].requires_grad_(group.rank == 0)
+    said["on one rank"] = failure(lambda: mode(model, **options))
+    model[1].requires_grad_(False)
+    made = mode(model, **options)
+    made.step()
+    said["copy"] = failure(lambda: copy.deepcopy(made))
+    model[0].requires_grad_(False)
+    made.step()
+    model[1].requires_grad_(group.rank == 0)
+    said["unfrozen"] = failure(made.step)
+    return said
+
+
+def frozen_parameters():
+    """What each mode says of frozen parameters, and DiLoCo of what is no model or optimizer."""
     import thinwire
     from thinwire.torch import DiLoCo, LocalSGD, PairAveraging
+    from torch_models import mlp
 
-    said, all_ranks = {}, thinwire.init(timeout_s=30)
-    for mode in (LocalSGD, PairAveraging):
-        options = {"every": 1, "codec": "none", "group": all_ranks.split(mode.__name__)}
-        model = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2))
-        model[1].requires_grad_(options["group"].rank == 0)
-        said[f"on one rank, {mode.__name__}"] = failure(lambda: mode(model, **options))
-        model[1].requires_grad_(False)
-        made = mode(model, **options)
-        made.step()
-        said[f"copy, {mode.__name__}"] = failure(lambda: copy.deepcopy(made))
-        model[0].requires_grad_(False)
-        made.step()
-        model[1].requires_grad_(options["group"].rank == 0)
-        said[f"unfrozen, {mode.__name__}"] = failure(made.step)
-    layer = nn.Linear(2, 2)
-    wrong = {
-        "model": (3, {}),
-        "outer": (layer, {"outer": 3}),
-        "made": (layer, {"outer": lambda _: None}),
+    group = thinwire.init(timeout_s=30)
+    said = {
+        mode.__name__: frozen_in(mode, group.split(mode.__name__))
+        for mode in (LocalSGD, PairAveraging)
     }
-    for name, (model, options) in wrong.items():
-        said[name] = failure(lambda: DiLoCo(model, group=all_ranks, **options))
+    said["model"] = failure(lambda: DiLoCo(3, group=group))
+    said["outer"] = failure(lambda: DiLoCo(mlp(), outer=3, group=group))
+    said["made"] = failure(lambda: DiLoCo(mlp(), outer=lambda _: None, group=group))
     return said
 
 
@@ -505,18 +508,13 @@ def failure(action):
 def test_parameters_that_would_not_be_exchanged_are_refused(ranks):
     first, second = ranks(2, frozen_parameters)
     for mode in ("LocalSGD", "PairAveraging"):
-        for said in (first, second):
-            assert (
-                "ranks disagree: rank 1 has 1.weight torch.float32 [2, 2] frozen"
-                in said[f"on one rank, {mode}"]
-            )
-            assert (
-                "1.weight requires a gradient and did not when ranks began alike"
-                in said[f"unfrozen, {mode}"]
-            )
-            assert said[f"copy, {mode}"].startswith("InvalidError: connections to other ranks have")
-        assert first[f"unfrozen, {mode}"].startswith("InvalidError: 1.weight")
-        assert second[f"unfrozen, {mode}"].startswith("PeerError: ")
+        for said in (first[mode], second[mode]):
+            line = "ranks disagree: rank 1 has 1.weight torch.float32 [2, 2] frozen"
+            assert line in said["on one rank"]
+            assert "1.weight requires a gradient and did not when" in said["unfrozen"]
+            assert said["copy"].startswith("InvalidError: connections to other ranks have")
+        assert first[mode]["unfrozen"].startswith("InvalidError: 1.weight")
+        assert second[mode]["unfrozen"].startswith("PeerError: ")
     for said in (first, second):
         assert said["model"] == "InvalidError: model is 3, expected Module"
         assert (

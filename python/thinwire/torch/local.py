@@ -163,8 +163,12 @@ class DiLoCo:
             return saved, self._expect(entries)
 
         saved, common = together(group, read)
-        alike = {"steps": entries["steps"], "common": digest(common)}
-        alike["outer"] = digest(entries["outer"])
+        alike = {
+            "steps": entries["steps"],
+            "common": digest(common),
+            "outer": digest(entries["outer"]),
+        }
+        alike["residuals"] = "none" if saved is None else "some"
         agree([f"{name} {value} in the state" for name, value in alike.items()], group)
         if self._sync is not None and saved is not None:
             state.write(self._sync, saved.plan, saved.tensors)

@@ -1,6 +1,7 @@
 """A warning where a step was skipped, and no GradScaler is there that expects it.
 
-All gradients of such a step are NaN, under FSDP2 those of a module, and an optimizer that is not told makes all weights NaN.
+All gradients of such a step are NaN, under FSDP2 those of a module, and an optimizer that is not told makes
+all weights NaN.
 """
 
 from __future__ import annotations
