@@ -33,6 +33,7 @@ __all__ = [
     "__version__",
     "check",
     "check_state",
+    "codec_name",
     "decode_rows",
     "encode_rows",
     "measure_codecs",
@@ -80,6 +81,10 @@ def check_state(
 ) -> None:
     """Raises InvalidError for the plan of a state that is none, or is of a training with another codec,
     feedback or momentum correction; other options of `check` are ignored."""
+
+def codec_name(codec: str) -> str:
+    """The name that plans and states give a codec, or "auto" with codecs: one for all names that mean the
+    same. InvalidError for a name that `check` refuses."""
 
 def encode_rows(address: int, rows: int, columns: int, format: str) -> RowSource:
     """Rows in a format ("f32", "f16", "int8") from values at an address, in the format's dtype, or f32 for

@@ -147,6 +147,12 @@ pub(crate) fn check(
     Ok(checked.map_err(Failure::from)?)
 }
 
+/// The name that plans and states give a codec, or `auto` with codecs: one for all names that mean the same.
+#[pyfunction]
+pub(crate) fn codec_name(codec: &str) -> PyResult<String> {
+    Ok(parse::<Policy>(codec)?.to_string())
+}
+
 /// Measures the codecs of `auto` before this process joins others, which would otherwise wait for it.
 #[pyfunction]
 pub(crate) fn measure_codecs(py: Python<'_>, codec: &str, largest: i128) -> PyResult<()> {

@@ -19,14 +19,18 @@ progress of a rank wherever it is smaller than the dtype's resolution.
 from __future__ import annotations
 
 import hashlib
+import warnings
+from collections.abc import Mapping
 from typing import Any
 
 import torch
 
 from thinwire import arguments
 from thinwire._core import InvalidError
+from thinwire.agreement import agree, together
+from thinwire.arguments import shown, whole
 from thinwire.torch import group as groups
-from thinwire.torch.replica import Pending, begin_alike, every_steps, trainable
+from thinwire.torch.replica import Pending, begin_alike, every_steps, expect_no_more, trainable
 
 CODECS = {"none": torch.float32, "f16": torch.float16, "bf16": torch.bfloat16}
 
@@ -65,20 +69,28 @@ class PairAveraging:
                 f"codec is {codec}, expected one of {', '.join(CODECS)} between pairs"
             )
         self.every = every_steps(every)
+        self._model = model
         self._parameters = list(trainable(model).values())
         self._codec = codec
         self._seed = seed
         self._steps = 0
         self._rest: torch.Tensor | None = None
+        self._warned = False
         self._connection = groups.of(group, timeout_s, heartbeat_timeout_s)
         options = {"mode": "PairAveraging", "every": every, "codec": codec, "seed": seed}
         begin_alike(self._connection.group, model, **options)
 
     def step(self) -> int | None:
-        """Counts a step of the optimizer. After a round, the partner's rank; None if there was none."""
+        """Counts a step of the optimizer. After a round, the partner's rank; None if there was none.
+
+        # Errors
+
+        InvalidError if a parameter is trained now that was frozen when ranks began alike.
+        """
         self._steps += 1
         if self._steps % self.every != 0:
             return None
+        expect_no_more(self._connection.group, self._model, self._parameters)
         group, drawing = self._connection.group, self._steps // self.every
         partner = partners(group.world, self._seed, drawing)[group.rank]
         if partner is not None:
@@ -100,19 +112,36 @@ class PairAveraging:
         return {"steps": self._steps, f"rank{self._connection.group.rank}": rest}
 
     def load_state_dict(self, entries: dict[str, Any]) -> None:
-        """Loads what `state_dict` returned on this rank; from another rank's only the number of steps.
+        """Loads what `state_dict` returned on this rank; from another rank's only the number of steps. A
+        collective call.
 
         # Errors
 
-        InvalidError, before anything has changed, if it is of another model.
+        InvalidError on all ranks, before anything has changed, if on any it is of another model, or if
+        ranks have states of different steps, by which they would not find each other.
         """
-        (rest,) = entries.get(f"rank{self._connection.group.rank}") or (None,)
-        elements = sum(parameter.numel() for parameter in self._parameters)
-        if rest is not None and rest.numel() != elements:
-            raise InvalidError(
-                f"the state is of another model: of {rest.numel()} parameters, this one has {elements}"
-            )
+        group = self._connection.group
+        rest = together(group, lambda: self._expect(entries))
+        agree([f"steps {entries['steps']} in the state"], group)
         self._steps, self._rest = entries["steps"], None if rest is None else rest.clone()
+
+    def _expect(self, entries: dict[str, Any]) -> torch.Tensor | None:
+        """What rounding has taken, from a state; refuses that of another model."""
+        if not isinstance(entries, Mapping) or "steps" not in entries:
+            raise InvalidError("the state has no steps, expected what state_dict gave")
+        whole("the state has steps", entries["steps"])
+        (rest,) = entries.get(f"rank{self._connection.group.rank}") or (None,)
+        if rest is None:
+            return None
+        elements = sum(parameter.numel() for parameter in self._parameters)
+        if not isinstance(rest, torch.Tensor) or rest.numel() != elements:
+            found = rest.numel() if isinstance(rest, torch.Tensor) else shown(rest)
+            raise InvalidError(
+                f"the state is of another model: of {found} parameters, this one has {elements}"
+            )
+        if not rest.isfinite().all():
+            raise InvalidError("the rest of rounding in the state is not finite")
+        return rest
 
     def _meet(self, partner: int) -> None:
         """Exchanges parameters with `partner` and averages."""
@@ -123,6 +152,13 @@ class PairAveraging:
         group.send(mine.data_ptr(), size, partner, done=sent.done)
         group.recv(theirs.data_ptr(), size, partner)
         sent.wait()
+        if not self._warned and not bool(theirs.isfinite().all()):
+            self._warned = True
+            warnings.warn(
+                f"rank {partner} has parameters that are not finite, which its partners take on",
+                RuntimeWarning,
+                stacklevel=3,
+            )
         if self._codec == "none":
             self._write((exact + theirs) / 2)
         else:

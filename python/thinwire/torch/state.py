@@ -19,7 +19,7 @@ from typing import Any
 import torch
 
 from thinwire._core import Group, InvalidError, Synchronizer, check_state, reshard
-from thinwire.agreement import together
+from thinwire.agreement import agree, together
 from thinwire.torch import exchange
 from thinwire.torch.layout import DDP, plain_names
 
@@ -106,17 +106,26 @@ def for_ranks(group: Group, entries: Mapping[str, Any], options: Mapping[str, An
 
     # Errors
 
-    InvalidError on all ranks, if any has no state for it, or one of another codec, feedback or momentum
-    correction.
+    InvalidError on all ranks, if `for_training` refuses that of any, or if some ranks have none.
     """
+    saved = together(group, lambda: for_training(group, entries, options))
+    agree([f"{'no' if saved is None else 'a'} state of steps that were made"], group)
+    return saved
 
-    def read() -> Saved | None:
-        saved = for_rank(group, entries)
-        if saved is not None:
-            check_state(saved.plan, **options)
-        return saved
 
-    return together(group, read)
+def for_training(
+    group: Group, entries: Mapping[str, Any], options: Mapping[str, Any]
+) -> Saved | None:
+    """What a state dict says to one rank of a training with these options.
+
+    # Errors
+
+    InvalidError if it is no state for that rank, or one of another codec, feedback or momentum correction.
+    """
+    saved = for_rank(group, entries)
+    if saved is not None:
+        check_state(saved.plan, **options)
+    return saved
 
 
 def for_rank(group: Group, entries: Mapping[str, Any]) -> Saved | None:
@@ -175,6 +184,8 @@ def parsed(name: str, entry: tuple[Any, ...]) -> tuple[Saved, int]:
         found = ", ".join(type(part).__name__ for part in parts)
         raise InvalidError(f"the state of {name} is ({found}), expected what state_dict gave")
     *parts, world = parts
+    if world < 1:
+        raise InvalidError(f"the state of {name} is of {world} ranks, expected 1 or more")
     saved = Saved(*parts)
     for tensor_name, value in saved.tensors.items():
         if not isinstance(value, torch.Tensor):
