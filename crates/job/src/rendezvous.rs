@@ -1,6 +1,7 @@
 //! The store where ranks meet, and the secret that opens it.
 
 use thinwire_link::service::{self, Service};
+use thinwire_link::store::KeyValueService;
 use thinwire_link::store::tcp::Server;
 use thinwire_link::{self as link, Token};
 
@@ -8,6 +9,7 @@ use crate::address::{check_reachable, is_loopback, joined, listening};
 use crate::environment::Variables;
 use crate::error::Error;
 use crate::given::Given;
+use crate::identity::Identity;
 use crate::place::{Host, Place, Source};
 
 /// The shortest token, in bytes, of a job that meets beyond this machine: a recorded handshake
@@ -54,6 +56,13 @@ pub fn serve<S: Service>(
 /// Listens where ranks are told to meet.
 pub fn bind(coordinator: &str, token: &Token) -> Result<Server, Error> {
     Ok(Server::bind(listening(coordinator)?, token)?)
+}
+
+/// Listens where the ranks of this place's job are told to meet, and says whose store it is.
+pub fn host(place: &Place, token: &Token) -> Result<Server, Error> {
+    let (key, value) = Identity::fresh(place)?.entry();
+    let service = KeyValueService::with(key, &value)?;
+    Ok(Server::bind_with(listening(&place.coordinator)?, token, service)?)
 }
 
 /// The job's secret, for ranks that meet at `coordinator`: as given, else THINWIRE_TOKEN. An empty

@@ -30,6 +30,8 @@ pub enum Kind {
     VersionMismatch,
     /// Two ranks disagree about the world they are in.
     WorldMismatch,
+    /// The ranks of another job meet there.
+    JobMismatch,
     /// Two processes claim the same rank.
     RankTaken,
     /// An address does not answer.
@@ -118,6 +120,9 @@ impl Error {
             Kind::VersionMismatch => "run the same version of thinwire on every host",
             Kind::WorldMismatch => {
                 "start every rank of one job with the same world size; if an earlier job used the same rendezvous, use a fresh one"
+            }
+            Kind::JobMismatch => {
+                "let every job meet at a port of its own: set MASTER_PORT, or end the other job"
             }
             Kind::RankTaken => {
                 "give every process its own rank; if an earlier job used the same rendezvous, use a fresh one"
