@@ -93,12 +93,15 @@ pub fn secret(token: &str, coordinator: &str) -> Result<Token, Error> {
     .with_hint(MAKE_ONE))
 }
 
-/// Returns an error of the coordinator's connection, with a hint if this process has no token to show.
+/// Returns an error of the coordinator's connection, with a hint if this process has no token or another one.
 pub fn without_token(error: Error, token: &str) -> Error {
     match error.link().map(|error| error.kind) {
-        Some(link::Kind::TokenMismatch) if token.is_empty() => {
-            error.with_hint("this process has no token: set THINWIRE_TOKEN to that of the job")
-        }
+        Some(link::Kind::TokenMismatch) => error.with_hint(match token.is_empty() {
+            true => "this process has no token: set THINWIRE_TOKEN to that of the job",
+            false => {
+                "the token of this process is not the job's: set THINWIRE_TOKEN to that of the job"
+            }
+        }),
         _ => error,
     }
 }

@@ -116,6 +116,9 @@ impl Error {
     /// Remedy that the user may try, in one line.
     pub fn hint(&self) -> Option<&'static str> {
         Some(match self.kind {
+            Kind::Limit if self.context.contains(" open files ") => {
+                "raise the limit where the job is started: ulimit -n, or LimitNOFILE of a service"
+            }
             Kind::TokenMismatch => "start every rank of one job with the same token",
             Kind::VersionMismatch => "run the same version of thinwire on every host",
             Kind::WorldMismatch => {
