@@ -31,7 +31,8 @@ pub struct Settings {
     #[arg(long, default_value_t = 60, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=86_400))]
     pub timeout: u64,
     /// Count a rank as lost after this many seconds of silence, at most the timeout
-    /// [default: THINWIRE_HEARTBEAT_TIMEOUT_S, else 10]
+    /// [default: THINWIRE_HEARTBEAT_TIMEOUT_S, else 10, and 2 in an elastic job, where the coordinator's or
+    /// launcher's counts]
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=86_400))]
     pub heartbeat_timeout: Option<u64>,
 }

@@ -4,9 +4,10 @@ use std::time::Duration;
 
 use anyhow::{Result, anyhow};
 use thinwire_job::elastic::{Operator, Seat, Store};
-use thinwire_job::{Form, Given, process};
+use thinwire_job::{Form, Given, Kind, process};
+use thinwire_link as link;
 
-use crate::failure::{OrHint, hinted};
+use crate::failure::hinted;
 use crate::output::say;
 use crate::patience::Patience;
 
@@ -39,7 +40,13 @@ impl Flags {
         let line = format!("no answer yet from the coordinator at {coordinator}: still trying");
         let _patience = Patience::new(EXPLAINED_AFTER, move || say(line));
         let operator = Operator::connect(&coordinator, &token, TIMEOUT);
-        operator.or_hint("check the address, and that the job's launcher or coordinator runs")
+        operator.map_err(|error| match error.kind {
+            // Somebody answers, so that the address is right.
+            Kind::Link(link::Kind::TokenMismatch | link::Kind::VersionMismatch) => error.into(),
+            _ => {
+                hinted(error, "check the address, and that the job's launcher or coordinator runs")
+            }
+        })
     }
 
     /// Returns the seat of a process that talks with the coordinator and has no place in the job.

@@ -11,10 +11,11 @@ use thinwire_link::store::tcp::Client;
 use thinwire_link::tcp;
 
 use crate::error::Error;
+use crate::identity::Identity;
 use crate::meeting::{LINGER, part};
 use crate::part::Part;
 use crate::place::{Host, Place};
-use crate::rendezvous::{bind, secret};
+use crate::rendezvous::{host, secret};
 
 /// Time that a rank that does not come looks for the store.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -30,8 +31,9 @@ pub fn decline(place: &Place, token: &str, why: &str) -> Result<(), Error> {
         return Ok(());
     }
     let secret = secret(token, &place.coordinator)?;
-    let server = (place.rank == 0).then(|| bind(&place.coordinator, &secret)).transpose()?;
+    let server = (place.rank == 0).then(|| host(place, &secret)).transpose()?;
     let client = Client::connect(&place.coordinator, &secret, PATIENCE)?;
+    Identity::at(&client, place)?;
     tcp::decline(world, &Part::new(&client, part(0)), 0, why)?;
     if server.is_some() {
         thread::sleep(LINGER);

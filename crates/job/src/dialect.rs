@@ -13,6 +13,8 @@ pub struct Dialect {
     world: &'static [&'static str],
     local_rank: &'static str,
     local_world: &'static str,
+    /// The launcher's name of the job, if it gives one.
+    job: &'static str,
 }
 
 /// In the order in which they count.
@@ -23,6 +25,7 @@ pub const DIALECTS: [Dialect; 5] = [
         world: &["WORLD_SIZE"],
         local_rank: "LOCAL_RANK",
         local_world: "LOCAL_WORLD_SIZE",
+        job: "TORCHELASTIC_RUN_ID",
     },
     // Not RANK_ID: on the scheduler's host that is 0 where msrun leaves the numbering to others.
     Dialect {
@@ -31,6 +34,7 @@ pub const DIALECTS: [Dialect; 5] = [
         world: &["MS_WORKER_NUM"],
         local_rank: "DEVICE_ID",
         local_world: "",
+        job: "",
     },
     Dialect {
         source: Source::OpenMpi,
@@ -38,6 +42,7 @@ pub const DIALECTS: [Dialect; 5] = [
         world: &["OMPI_COMM_WORLD_SIZE"],
         local_rank: "OMPI_COMM_WORLD_LOCAL_RANK",
         local_world: "OMPI_COMM_WORLD_LOCAL_SIZE",
+        job: "PMIX_NAMESPACE",
     },
     Dialect {
         source: Source::Mpich,
@@ -45,6 +50,7 @@ pub const DIALECTS: [Dialect; 5] = [
         world: &["PMI_SIZE"],
         local_rank: "MPI_LOCALRANKID",
         local_world: "MPI_LOCALNRANKS",
+        job: "",
     },
     Dialect {
         source: Source::Slurm,
@@ -52,6 +58,7 @@ pub const DIALECTS: [Dialect; 5] = [
         world: &["SLURM_STEP_NUM_TASKS", "SLURM_NTASKS"],
         local_rank: "SLURM_LOCALID",
         local_world: "SLURM_STEP_TASKS_PER_NODE",
+        job: "",
     },
 ];
 
@@ -74,19 +81,23 @@ impl Dialect {
             ))
             .with_hint(format!("set {world_name} as well, or unset {rank_name}")));
         };
+        let step = slurm::step_of(variables, rank, world);
         // A batch script outside srun, or an interactive shell inside it: no job of ours.
-        if self.source == Source::Slurm && (variables("SLURM_STEP_ID").is_none() || world == 1) {
+        if self.source == Source::Slurm && (step.is_none() || world == 1) {
             return Ok(None);
         }
         let local_world = self.local_world(variables)?;
-        let (coordinator, host) = self.coordinator(variables, world, local_world)?;
+        let port = self.port(variables, step.as_ref())?;
+        let (coordinator, host) = self.coordinator(variables, world, port, local_world)?;
         let source = match host {
             Host::Launcher => Source::Thinwire,
             Host::RankZero => self.source,
         };
         let local_rank = number(variables, self.local_rank)?.unwrap_or(0);
         let local_world = local_world.unwrap_or_else(|| unsaid(&coordinator, world));
-        Ok(Some(Place { rank, world, local_rank, local_world, coordinator, host, source }))
+        let own = variables(self.job).map(|job| format!("job {job} of {}", self.source));
+        let job = own.or_else(|| step.map(|step| step.to_string()));
+        Ok(Some(Place { rank, world, local_rank, local_world, coordinator, host, source, job }))
     }
 
     fn local_world(&self, variables: Variables<'_>) -> Result<Option<u32>, Error> {
@@ -101,13 +112,13 @@ impl Dialect {
         &self,
         variables: Variables<'_>,
         world: u32,
+        port: u16,
         local_world: Option<u32>,
     ) -> Result<(String, Host), Error> {
         if let Some(address) = variables("THINWIRE_COORDINATOR") {
             let launched = variables("THINWIRE_STORE").as_deref() == Some("launcher");
             return Ok((address, if launched { Host::Launcher } else { Host::RankZero }));
         }
-        let port = self.port(variables)?;
         let host = match (self.source, variables("MASTER_ADDR")) {
             (Source::Msrun, _) => required(variables, "MS_SCHED_HOST")?,
             (_, Some(host)) => host,
@@ -124,17 +135,14 @@ impl Dialect {
     }
 
     /// Another port than the one on which the launcher itself listens.
-    fn port(&self, variables: Variables<'_>) -> Result<u16, Error> {
+    fn port(&self, variables: Variables<'_>, step: Option<&slurm::Step>) -> Result<u16, Error> {
         match self.source {
             // Not the next one: MindSpore's own workers take the free ports after 8118, which is
             // also where its scheduler is unless told otherwise.
-            Source::Msrun => Ok(port_of_job(number(variables, "MS_SCHED_PORT")?)),
+            Source::Msrun => Ok(port_beside(number(variables, "MS_SCHED_PORT")?)),
             _ => match number(variables, "MASTER_PORT")? {
                 Some(port) => master_port(variables, port),
-                None if self.source == Source::Slurm => {
-                    Ok(port_of_job(number(variables, "SLURM_JOB_ID")?))
-                }
-                None => Ok(PORT),
+                None => Ok(step.map_or(PORT, slurm::Step::port)),
             },
         }
     }
@@ -169,9 +177,9 @@ fn master_port(variables: Variables<'_>, port: u32) -> Result<u16, Error> {
     })
 }
 
-/// A port that two jobs on one host hardly share.
-fn port_of_job(job: Option<u32>) -> u16 {
-    20_000 + (job.unwrap_or(0) % 10_000) as u16
+/// A port that two jobs on one host hardly share, by that of their scheduler.
+fn port_beside(scheduler: Option<u32>) -> u16 {
+    20_000 + (scheduler.unwrap_or(0) % 10_000) as u16
 }
 
 fn required(variables: Variables<'_>, name: &str) -> Result<String, Error> {

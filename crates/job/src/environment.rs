@@ -11,6 +11,7 @@ use crate::dialect::{DIALECTS, unsaid};
 use crate::error::Error;
 use crate::given::Given;
 use crate::place::{Host, Place, Source};
+use crate::slurm;
 
 /// Reads one environment variable; an empty one counts as unset.
 pub type Variables<'a> = &'a dyn Fn(&str) -> Option<String>;
@@ -84,7 +85,8 @@ fn by_hand(given: &Given, variables: Variables<'_>) -> Result<Option<Place>, Err
     let launched = joined(variables).ok().flatten().map(|place| place.local_world.min(world));
     let local_world = launched.unwrap_or_else(|| unsaid(&coordinator, world));
     let source = Source::Given(form);
-    Ok(Some(Place { rank, world, local_world, coordinator, source, ..Place::alone(form) }))
+    let job = slurm::step_of(variables, rank, world).map(|step| step.to_string());
+    Ok(Some(Place { rank, world, local_world, coordinator, source, job, ..Place::alone(form) }))
 }
 
 fn joined(variables: Variables<'_>) -> Result<Option<Place>, Error> {

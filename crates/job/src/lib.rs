@@ -48,6 +48,7 @@ mod environment;
 mod error;
 mod given;
 mod heartbeat;
+mod identity;
 mod meeting;
 mod part;
 mod place;

@@ -18,9 +18,10 @@ use thinwire_link::{self as link, Bandwidth, Kind, Link, Token, mem, tcp};
 use thinwire_wire::{Rank, World};
 
 use crate::error::Error;
+use crate::identity::Identity;
 use crate::part::Part;
 use crate::place::{Host, Place};
-use crate::rendezvous::{bind, secret};
+use crate::rendezvous::{host, secret};
 
 /// The longest name of a link in bytes, so that its keys fit into a store.
 const NAME_BYTES_MAX: usize = 48;
@@ -66,6 +67,7 @@ impl Default for Settings {
 /// A rank that knows where to meet the others.
 #[derive(Debug)]
 pub struct Meeting {
+    place: Place,
     world: World,
     /// Store of the ranks' addresses; a rank that is alone needs none.
     store: Option<StoreHandle>,
@@ -79,8 +81,10 @@ pub struct Meeting {
 /// The store as this rank reaches it.
 #[derive(Debug)]
 struct StoreHandle {
-    address: String,
     client: Client,
+    /// The secret that opens it.
+    secret: Token,
+    identity: Identity,
 }
 
 impl Meeting {
@@ -105,14 +109,17 @@ impl Meeting {
         };
         let uses = Mutex::default();
         if world.size() == 1 {
-            return Ok(Meeting { world, store: None, options, uses, server: None });
+            let place = place.clone();
+            return Ok(Meeting { place, world, store: None, options, uses, server: None });
         }
         let hosts = place.host == Host::RankZero && place.rank == 0;
-        let server = hosts.then(|| bind(&place.coordinator, &secret)).transpose()?;
+        let server = hosts.then(|| host(place, &secret)).transpose()?;
         let client = Client::connect(&place.coordinator, &secret, settings.timeout)?;
         options.bind = tcp::address_towards(client.address())?;
-        let store = Some(StoreHandle { address: place.coordinator.clone(), client });
-        Ok(Meeting { world, store, options, uses, server })
+        let identity = Identity::at(&client, place)?;
+        options.token = identity.of_links(&secret);
+        let store = Some(StoreHandle { client, secret, identity });
+        Ok(Meeting { place: place.clone(), world, store, options, uses, server })
     }
 
     /// This rank's place.
@@ -175,9 +182,7 @@ impl Meeting {
         let Some(handle) = &self.store else { return Ok(mem::alone()) };
         let part = part(self.count(name));
         let options = tcp::Options { watch, ..self.options.clone() };
-        let connected = client(&handle.address, self.world, &options)
-            .and_then(|client| tcp::connect(self.world, &Part::new(&client, part), &options));
-        match connected {
+        match self.connect(handle, &part, &options) {
             Ok(link) => Ok(link),
             Err(error) => {
                 let error = explained(error, self.world, &options);
@@ -185,9 +190,25 @@ impl Meeting {
                 if told && self.server.is_some() {
                     thread::sleep(LINGER);
                 }
-                Err(error.into())
+                let is_missing = error.kind == Kind::Timeout;
+                let error = Error::from(error);
+                Err(if is_missing { self.place.explain(error) } else { error })
             }
         }
+    }
+
+    fn connect(
+        &self,
+        handle: &StoreHandle,
+        part: &str,
+        options: &tcp::Options,
+    ) -> Result<Link, link::Error> {
+        let address = &self.place.coordinator;
+        // The store knows the job's token alone, and the links that of this meeting.
+        let of_store = tcp::Options { token: handle.secret.clone(), ..options.clone() };
+        let client = client(address, self.world, &of_store)?;
+        handle.identity.check(&client, address)?;
+        tcp::connect(self.world, &Part::new(&client, part), options)
     }
 
     /// Returns the number of earlier uses of this name.

@@ -25,6 +25,8 @@ pub struct Place {
     pub host: Host,
     /// Source of this place.
     pub source: Source,
+    /// The job or job step as its launcher names it, the same for all ranks, if it has a name.
+    pub job: Option<String>,
 }
 
 impl Place {
@@ -38,6 +40,7 @@ impl Place {
             coordinator: format!("127.0.0.1:{PORT}"),
             host: Host::RankZero,
             source: Source::Given(form),
+            job: None,
         }
     }
 
@@ -47,8 +50,21 @@ impl Place {
     /// If there is no such rank.
     pub fn world(&self) -> Result<World, Error> {
         World::new(self.rank, self.world).map_err(|error| {
-            Error::because(format!("taking the place that {} gives", self.source), error)
+            let error =
+                Error::because(format!("taking the place that {} gives", self.source), error);
+            self.explain(error)
         })
+    }
+
+    /// Adds variables that may be left of an interactive shell, or of a job around this one, as a possible
+    /// cause.
+    pub(crate) fn explain(&self, error: Error) -> Error {
+        let (Source::Slurm, Some(job)) = (self.source, &self.job) else { return error };
+        error.with_hint(format!(
+            "SLURM_PROCID and SLURM_STEP_NUM_TASKS make this process rank {} of {} of {job}: if srun did not \
+             start one for each rank, as in an interactive shell, unset SLURM_STEP_ID",
+            self.rank, self.world
+        ))
     }
 }
 

@@ -1,6 +1,7 @@
 //! The store where ranks meet, and the secret that opens it.
 
 use thinwire_link::service::{self, Service};
+use thinwire_link::store::KeyValueService;
 use thinwire_link::store::tcp::Server;
 use thinwire_link::{self as link, Token};
 
@@ -8,6 +9,7 @@ use crate::address::{check_reachable, is_loopback, joined, listening};
 use crate::environment::Variables;
 use crate::error::Error;
 use crate::given::Given;
+use crate::identity::Identity;
 use crate::place::{Host, Place, Source};
 
 /// The shortest token, in bytes, of a job that meets beyond this machine: a recorded handshake
@@ -56,6 +58,13 @@ pub fn bind(coordinator: &str, token: &Token) -> Result<Server, Error> {
     Ok(Server::bind(listening(coordinator)?, token)?)
 }
 
+/// Listens where the ranks of this place's job are told to meet, and says whose store it is.
+pub fn host(place: &Place, token: &Token) -> Result<Server, Error> {
+    let (key, value) = Identity::fresh(place)?.entry();
+    let service = KeyValueService::with(key, &value)?;
+    Ok(Server::bind_with(listening(&place.coordinator)?, token, service)?)
+}
+
 /// The job's secret, for ranks that meet at `coordinator`: as given, else THINWIRE_TOKEN. An empty
 /// one counts as none; without a secret, which only a job on one machine may lack, the result is
 /// empty.
@@ -84,12 +93,15 @@ pub fn secret(token: &str, coordinator: &str) -> Result<Token, Error> {
     .with_hint(MAKE_ONE))
 }
 
-/// Returns an error of the coordinator's connection, with a hint if this process has no token to show.
+/// Returns an error of the coordinator's connection, with a hint if this process has no token or another one.
 pub fn without_token(error: Error, token: &str) -> Error {
     match error.link().map(|error| error.kind) {
-        Some(link::Kind::TokenMismatch) if token.is_empty() => {
-            error.with_hint("this process has no token: set THINWIRE_TOKEN to that of the job")
-        }
+        Some(link::Kind::TokenMismatch) => error.with_hint(match token.is_empty() {
+            true => "this process has no token: set THINWIRE_TOKEN to that of the job",
+            false => {
+                "the token of this process is not the job's: set THINWIRE_TOKEN to that of the job"
+            }
+        }),
         _ => error,
     }
 }

@@ -1,4 +1,47 @@
-//! Slurm's short forms of lists.
+//! Slurm's job steps, and its short forms of lists.
+
+use std::fmt;
+
+use crate::environment::Variables;
+
+/// Step ids from here on are none of srun's: batch scripts, external processes, interactive shells.
+const STEP_IDS_END: u32 = 0xffff_fff0;
+
+/// A step of a job: what one srun has started.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Step {
+    job: u32,
+    step: u32,
+}
+
+impl Step {
+    /// A port that two steps on one host hardly share: neither two of one job, nor of jobs whose ids
+    /// differ by a multiple of 10,000.
+    pub fn port(&self) -> u16 {
+        let (job, step) = (u64::from(self.job), u64::from(self.step));
+        let port = job + 7919 * (job / 10_000) + 3001 * step;
+        20_000 + (port % 10_000) as u16
+    }
+}
+
+impl fmt::Display for Step {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Slurm step {}.{}", self.job, self.step)
+    }
+}
+
+/// The step whose tasks are the ranks, if rank and world are what it gives this process.
+pub fn step_of(variables: Variables<'_>, rank: u32, world: u32) -> Option<Step> {
+    let number = |names: &[&str]| {
+        names.iter().find_map(|name| variables(name)).and_then(|value| value.parse::<u32>().ok())
+    };
+    let is_task = number(&["SLURM_PROCID"]) == Some(rank)
+        && number(&["SLURM_STEP_NUM_TASKS", "SLURM_NTASKS"]) == Some(world);
+    let step = number(&["SLURM_STEP_ID"]).filter(|step| is_task && *step < STEP_IDS_END)?;
+    // The parts of a heterogeneous job have ids of their own.
+    let job = number(&["SLURM_JOB_ID_HET_GROUP_0", "SLURM_JOB_ID"]).unwrap_or(0);
+    Some(Step { job, step })
+}
 
 /// Returns the number of tasks of the node with this index: "4(x2),3" means 4, 4 and 3 on three
 /// nodes.
@@ -31,6 +74,17 @@ pub fn first_host(list: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn steps_that_run_beside_each_other_have_ports_of_their_own() {
+        let port = |job, step| Step { job, step }.port();
+        let steps = (0..20).map(|step| port(77, step));
+        let jobs = (1..20).map(|times| port(77 + 10_000 * times, 0));
+        let next = (1..100).map(|later| port(77 + later, 0));
+        let all: std::collections::BTreeSet<u16> = steps.chain(jobs).chain(next).collect();
+        assert_eq!(all.len(), 20 + 19 + 99);
+        assert!((20_000..30_000).contains(&port(u32::MAX, STEP_IDS_END)));
+    }
 
     #[test]
     fn the_first_host_of_a_node_list() {

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use thinwire_job::{Error, Form, Host, Kind, Meeting, Place, Settings, decline, open};
+use thinwire_job::{Error, Form, Host, Kind, Meeting, Place, Settings, Source, decline, open};
 use thinwire_link::store::Store;
 use thinwire_link::store::tcp::Client;
 use thinwire_link::tcp::Watch;
@@ -181,6 +181,60 @@ fn a_watch_explains_the_end_of_the_store() {
         is_lost.store(true, Ordering::Relaxed);
         assert_eq!(waits.join().unwrap().to_string(), "lost rank 0: it is gone");
     });
+}
+
+fn step(rank: u32, coordinator: &str, job: &str) -> Place {
+    let (job, source) = (Some(job.to_owned()), Source::Slurm);
+    Place { job, source, ..place(rank, 2, coordinator, Host::RankZero) }
+}
+
+/// Whoever comes first, and whether or not it means to come.
+#[test]
+fn ranks_of_another_job_are_refused_and_change_nothing() {
+    let coordinator = free();
+    let settings = Settings { timeout: LONG, ..Settings::default() };
+    let rank = |rank, job| Meeting::new(&step(rank, &coordinator, job), "secret", &settings);
+    let zero = rank(0, "Slurm step 77.0").unwrap();
+    let said = format!("rank 1 of Slurm step 77.1 found Slurm step 77.0 at {coordinator}");
+    let declined = decline(&step(1, &coordinator, "Slurm step 77.1"), "secret", "no data");
+    for error in [rank(1, "Slurm step 77.1").unwrap_err(), declined.unwrap_err()] {
+        assert_eq!(error.to_string(), said);
+        assert!(error.hint().is_some_and(|hint| hint.contains("MASTER_PORT")));
+    }
+    let error = rank(0, "Slurm step 77.1").unwrap_err();
+    assert_eq!(error.kind, Kind::Link(link::Kind::AddressInUse));
+    let one = rank(1, "Slurm step 77.0").unwrap();
+    let word = |meeting: &Meeting, word| pass_on(meeting.link().unwrap(), word);
+    thread::scope(|scope| {
+        let zero = scope.spawn(|| word(&zero, "zero"));
+        assert_eq!(word(&one, "one"), "zero");
+        assert_eq!(zero.join().unwrap(), "one");
+    });
+}
+
+/// The store of the first meeting is gone, and another job has its address.
+#[test]
+fn a_later_link_is_not_made_with_another_job() {
+    let coordinator = free();
+    let zero = meet(0, 2, &coordinator, Host::RankZero).unwrap();
+    let one = meet(1, 2, &coordinator, Host::RankZero).unwrap();
+    drop(zero);
+    let other = meet(0, 2, &coordinator, Host::RankZero).unwrap();
+    let error = one.link().map(|_| ()).unwrap_err();
+    assert_eq!(error.to_string(), format!("another job meets at {coordinator} by now"));
+    let store = other.store().unwrap().0;
+    assert!(store.get("link/0/epoch/0/world", Duration::ZERO).is_err());
+}
+
+#[test]
+fn variables_of_a_shell_are_named_where_nobody_comes() {
+    let settings = Settings { timeout: Duration::from_millis(50), ..Settings::default() };
+    let settings = Settings { heartbeat_timeout: settings.timeout, ..settings };
+    let place = step(0, &free(), "Slurm step 7.0");
+    let error = Meeting::new(&place, "", &settings).unwrap().link().map(|_| ()).unwrap_err();
+    assert!(error.to_string().starts_with("rank 1 of 2 did not appear"), "{error}");
+    let hint = error.hint().unwrap();
+    assert!(hint.contains("rank 0 of 2 of Slurm step 7.0") && hint.contains("unset"), "{hint}");
 }
 
 fn disagrees(meeting: Result<Meeting, Error>) -> String {

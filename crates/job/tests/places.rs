@@ -57,11 +57,18 @@ fn every_launcher_is_understood() {
         (
             "SLURM_PROCID=3 SLURM_STEP_NUM_TASKS=7 SLURM_NTASKS=9 SLURM_STEP_ID=0 SLURM_NODEID=1 \
              SLURM_STEP_TASKS_PER_NODE=2(x3),1 SLURM_STEP_NODELIST=gpu[07-09,12] SLURM_JOB_ID=123456",
-            Some((3, 7, 2, "gpu07:23456", Host::RankZero, Source::Slurm)),
+            Some((3, 7, 2, "gpu07:28484", Host::RankZero, Source::Slurm)),
+        ),
+        // Under srun --mpi=pmi2, the port is that of the step as well.
+        (
+            "PMI_RANK=1 PMI_SIZE=2 SLURM_PROCID=1 SLURM_STEP_NUM_TASKS=2 SLURM_STEP_ID=2 \
+             SLURM_JOB_ID=77 MASTER_ADDR=a",
+            Some((1, 2, 1, "a:26079", Host::RankZero, Source::Mpich)),
         ),
         // A batch script, and an interactive shell: nobody's ranks.
         ("SLURM_PROCID=0 SLURM_NTASKS=4", None),
         ("SLURM_PROCID=0 SLURM_STEP_NUM_TASKS=1 SLURM_STEP_ID=0", None),
+        ("SLURM_PROCID=0 SLURM_NTASKS=4 SLURM_STEP_ID=4294967290", None),
         ("RANK= WORLD_SIZE=", None),
     ];
     for (variables, expected) in table {
@@ -74,9 +81,47 @@ fn every_launcher_is_understood() {
                 coordinator: coordinator.to_owned(),
                 host,
                 source,
+                job: None,
             });
-        assert_eq!(found(variables).expect(variables), expected, "{variables}");
+        let found = found(variables).expect(variables).map(|place| Place { job: None, ..place });
+        assert_eq!(found, expected, "{variables}");
     }
+}
+
+#[test]
+fn a_job_has_the_name_that_its_launcher_gives_it() {
+    let step =
+        "SLURM_PROCID=1 SLURM_STEP_NUM_TASKS=2 SLURM_STEP_ID=4 SLURM_JOB_ID=77 SLURM_NODELIST=a";
+    let torchrun = "RANK=1 WORLD_SIZE=2 MASTER_ADDR=a MASTER_PORT=5";
+    let named = "Slurm step 77.4";
+    let table = [
+        (step.to_owned(), Some(named)),
+        (torchrun.to_owned(), None),
+        (format!("{torchrun} {step}"), Some(named)),
+        // A launcher inside a step: its ranks are not the tasks of the step.
+        (format!("{torchrun} {step} RANK=0"), None),
+        (format!("{torchrun} {step} WORLD_SIZE=3"), None),
+        (
+            format!("{torchrun} {step} TORCHELASTIC_RUN_ID=r5"),
+            Some("job r5 of RANK and WORLD_SIZE"),
+        ),
+        (
+            "OMPI_COMM_WORLD_RANK=0 OMPI_COMM_WORLD_SIZE=2 PMIX_NAMESPACE=9 MASTER_ADDR=a"
+                .to_owned(),
+            Some("job 9 of mpirun (Open MPI)"),
+        ),
+    ];
+    for (variables, expected) in table {
+        let place = found(&variables).unwrap().unwrap();
+        assert_eq!(place.job.as_deref(), expected, "{variables}");
+    }
+    let given = Given { rank: Some(1), world: Some(2), ..Given::default() };
+    let given = Given { coordinator: Some("h:9".to_owned()), ..given };
+    assert_eq!(with(&given, step).unwrap().unwrap().job.as_deref(), Some(named));
+
+    let error = found(&step.replace("PROCID=1", "PROCID=2")).unwrap_err();
+    let hint = error.hint().unwrap();
+    assert!(hint.contains("SLURM_PROCID") && hint.contains("rank 2 of 2"), "{hint}");
 }
 
 /// What msrun 2.10 sets for worker 1 of 2 on one host.
@@ -94,6 +139,7 @@ fn a_worker_of_msrun_is_a_rank() {
         coordinator: "127.0.0.1:28118".to_owned(),
         host: Host::RankZero,
         source: Source::Msrun,
+        job: None,
     };
     assert_eq!(place, expected);
 

@@ -30,6 +30,8 @@ pub enum Kind {
     VersionMismatch,
     /// Two ranks disagree about the world they are in.
     WorldMismatch,
+    /// The ranks of another job meet there.
+    JobMismatch,
     /// Two processes claim the same rank.
     RankTaken,
     /// An address does not answer.
@@ -114,10 +116,16 @@ impl Error {
     /// Remedy that the user may try, in one line.
     pub fn hint(&self) -> Option<&'static str> {
         Some(match self.kind {
+            Kind::Limit if self.context.contains(" open files ") => {
+                "raise the limit where the job is started: ulimit -n, or LimitNOFILE of a service"
+            }
             Kind::TokenMismatch => "start every rank of one job with the same token",
             Kind::VersionMismatch => "run the same version of thinwire on every host",
             Kind::WorldMismatch => {
                 "start every rank of one job with the same world size; if an earlier job used the same rendezvous, use a fresh one"
+            }
+            Kind::JobMismatch => {
+                "let every job meet at a port of its own: set MASTER_PORT, or end the other job"
             }
             Kind::RankTaken => {
                 "give every process its own rank; if an earlier job used the same rendezvous, use a fresh one"

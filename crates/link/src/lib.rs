@@ -52,6 +52,7 @@
 #![forbid(unsafe_code)]
 
 mod bandwidth;
+pub mod descriptors;
 mod duplex;
 pub mod durable;
 mod error;

@@ -25,7 +25,7 @@ pub(crate) mod wake;
 mod writer;
 
 pub use agreement::decline;
-pub use cancel::{Cancel, Watch};
+pub use cancel::{Cancel, Unreachable, Watch};
 pub use connect::connect;
 pub use options::{CONNECTIONS_MAX, Encryption, Options, address_towards};
 #[doc(hidden)]
@@ -71,6 +71,10 @@ pub struct Link {
     slept: (Instant, u64),
     /// Reason that ended the link.
     dead: Option<Error>,
+    /// When everything that had come from all peers was last read.
+    round: Instant,
+    /// Listener for peers that are silent when the link ends.
+    unreachable: Option<Unreachable>,
 }
 
 impl Link {
@@ -100,6 +104,8 @@ impl Link {
             polled: now,
             slept: (now, 0),
             dead: None,
+            round: now,
+            unreachable: options.unreachable.clone(),
         })
     }
 
@@ -146,7 +152,10 @@ impl Link {
         if let Some(dead) = &self.dead {
             return Err(dead.repeat());
         }
-        self.turn(port).inspect_err(|error| self.dead = Some(error.repeat()))
+        self.turn(port).inspect_err(|error| {
+            self.dead = Some(error.repeat());
+            self.tell_unreachable();
+        })
     }
 
     /// Blocks until progress may be possible, a [`Waker`] is used, or `timeout` has passed.
@@ -216,8 +225,24 @@ impl Link {
             // Last, after everything that has come was read: a goodbye may be in it.
             peer.judge(self.heartbeat_timeout, now)?;
         }
+        self.round = now;
         self.record_urgent(urgent_moved, now);
         Ok(moved | urgent_moved | self.transmit_bulk(port, now)?)
+    }
+
+    /// Tells once of peers that were silent for nearly the whole timeout, by what had come in the last whole
+    /// round: what came since, while this process may not have run, is not read yet.
+    fn tell_unreachable(&mut self) {
+        let (Some(listener), Some(timeout)) = (self.unreachable.take(), self.heartbeat_timeout)
+        else {
+            return;
+        };
+        let is_silent = |peer: &&Peer| peer.silence(self.round) >= timeout * 3 / 4;
+        let silent: Vec<Rank> =
+            self.peers.iter().flatten().filter(is_silent).map(|peer| peer.rank).collect();
+        if !silent.is_empty() {
+            listener.hear(&silent);
+        }
     }
 
     /// The places of all ranks, from whose turn it is on.

@@ -7,7 +7,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use ports::{LONG, Post, every_link, options, tag, tcp_mesh};
-use thinwire_link::tcp::{Encryption, Options};
+use thinwire_link::tcp::{Encryption, Options, Unreachable};
 use thinwire_link::{Error, Kind, Link};
 use thinwire_wire::{HEADER_BYTES, Rank};
 
@@ -125,6 +125,27 @@ fn a_silent_peer_is_lost() {
         drop(resume);
         holder.join().unwrap();
     }
+}
+
+/// A cut network parts a rank from several at once, and its error names the first of them.
+#[test]
+fn who_listens_hears_of_all_ranks_that_are_silent_and_of_no_other() {
+    let (sender, heard) = mpsc::channel::<Vec<Rank>>();
+    let unreachable = Unreachable::new(move |ranks| sender.send(ranks.to_vec()).unwrap());
+    let options = Options { unreachable: Some(unreachable), ..heartbeats(Duration::from_secs(1)) };
+    let mut links = tcp_mesh(4, &options);
+    let [_silent, _other] = [links.pop().unwrap(), links.pop().unwrap()];
+    let mut one = links.pop().unwrap();
+    // Rank 1 hears of the end from rank 0 or by itself, and misses the same ranks.
+    let drives = thread::spawn(move || fails(&mut one).rank.unwrap());
+    let error = fails(&mut links[0]);
+    links[0].poison(&error);
+    assert!(error.rank >= Some(Rank(2)), "{error}");
+    assert!(drives.join().unwrap() >= Rank(2));
+    for _ in 0..2 {
+        assert_eq!(heard.recv_timeout(LONG).unwrap(), [Rank(2), Rank(3)]);
+    }
+    drop(links);
 }
 
 #[test]

@@ -196,6 +196,7 @@ impl Member {
         if self.leaving == Leaving::Left {
             return actions;
         }
+        self.excuse_absence(now);
         match event {
             MemberEvent::Message { from, message } => {
                 self.receive(from, message, now, &mut actions)

@@ -27,7 +27,8 @@ pub struct Options {
     pub min: u32,
     /// Most ranks that train; more are spares.
     pub max: u32,
-    /// Time within which a silent process is noticed.
+    /// Silence that has no consequence: a process that says nothing for longer is noticed within half as much
+    /// again.
     pub silence: Duration,
     /// Time that newcomers wait for others, so that they join together.
     pub settle: Duration,
@@ -62,9 +63,17 @@ impl Options {
 
     /// Returns the age of the last report above which a process counts as silent.
     ///
-    /// The last report may be one beat old when the process falls silent, and the coordinator looks
-    /// once per beat, so that [`Options::silence`] bounds the whole.
+    /// The last report may be one beat old when the process falls silent, and a process that comes back
+    /// after [`Options::silence`] has a beat to say so.
     pub fn patience(&self) -> Duration {
-        self.silence - 2 * self.beat()
+        self.silence + 2 * self.beat()
+    }
+
+    /// Returns the silence after which a member counts another as unreachable over their link.
+    ///
+    /// TCP repeats what was lost after pauses that double, so that a link that was down for some time may be
+    /// silent for twice as long.
+    pub fn link_silence(&self) -> Duration {
+        2 * self.silence
     }
 }

@@ -169,6 +169,7 @@ impl Roster {
         if self.phase == Phase::Down {
             return actions;
         }
+        self.excuse_absence(now);
         match event {
             RosterEvent::Report { id, report } => self.reported(id, report, now, &mut actions),
             RosterEvent::Closed(id) => self.peers.closed(id, now),
@@ -179,14 +180,19 @@ impl Roster {
         actions
     }
 
+    /// Takes time in which this process itself did not run off the silence of all: it has heard nobody, and
+    /// messages of that time may still wait.
+    fn excuse_absence(&mut self, now: Duration) {
+        let late = now.saturating_sub(self.next_tick);
+        if late > self.options.beat() {
+            self.peers.excuse(late, now);
+            self.next_tick = now;
+        }
+    }
+
     fn tick(&mut self, now: Duration, actions: &mut Vec<RosterAction>) {
         if now < self.next_tick {
             return;
-        }
-        let late = now - self.next_tick;
-        if late > self.options.beat() {
-            // A coordinator that did not run has heard nobody, and messages of that time may still wait.
-            self.peers.excuse(late, now);
         }
         self.next_tick = now + self.options.beat();
         self.cuts.prune(now);

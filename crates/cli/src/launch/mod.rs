@@ -24,6 +24,7 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use thinwire_job::Place;
 use thinwire_job::elastic::Seat;
+use thinwire_link::descriptors;
 
 use crate::place::token_or_fresh;
 use errors::Errors;
@@ -52,6 +53,8 @@ pub fn run(command: Vec<OsString>, ranks: u32, token: Option<&String>) -> Result
 }
 
 fn run_job(job: &Job) -> Result<u8> {
+    let ranks = job.ranks;
+    descriptors::reserve(&format!("a job of {ranks} ranks on this machine"), 4 * u64::from(ranks))?;
     let errors = Errors::create()?;
     let torch_port = free_port()?;
     let (sender, receiver) = channel();

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
 
+use thinwire_link::descriptors;
 use thinwire_link::service::Server;
 use thinwire_member::Id;
 
@@ -66,6 +67,8 @@ impl Coordinator {
         mut saving: Saving,
         mut tell: Tell,
     ) -> Result<Coordinator, Error> {
+        // Each process has a connection of its own, and one more while it meets the others. Not all need come.
+        let _ = descriptors::reserve("a coordinator", 2 * u64::from(job.workers.max));
         let sides = Sides::begin(&mut saving, job)?;
         saving.check()?;
         if let (Some(place), None) = (saving.place(), saving.over()) {

@@ -126,7 +126,7 @@ impl Membership {
             (sender.clone(), receiver),
             Arc::clone(&caller),
         );
-        shared.meetings(Meeting::new(settings, options.silence, &caller, Role::of(seat.id)));
+        shared.meetings(Meeting::new(settings, &options, &caller, Role::of(seat.id)));
         worker.connected(call);
         let thread = thread::Builder::new()
             .name("thinwire member".to_owned())

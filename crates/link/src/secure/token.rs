@@ -26,6 +26,17 @@ impl Token {
         Token { key }
     }
 
+    /// The token of one meeting of a job: only processes that know both this token and `nonce` have it.
+    #[must_use]
+    pub fn of_meeting(&self, nonce: &str) -> Token {
+        let mut context = digest::Context::new(&digest::SHA256);
+        context.update(b"thinwire meeting token 1\0");
+        context.update(&self.key);
+        context.update(nonce.as_bytes());
+        let key = context.finish().as_ref().try_into().expect("SHA-256 has 32 bytes");
+        Token { key }
+    }
+
     /// A random text of 32 hexadecimal digits, to be given to every rank of a job.
     ///
     /// # Errors
@@ -61,5 +72,7 @@ mod tests {
         assert_ne!(text, Token::random().unwrap());
         assert_eq!(format!("{:?}", Token::new(&text)), "Token(..)");
         assert!(Token::new("a") != Token::new("b"));
+        let [first, second] = ["1", "2"].map(|nonce| Token::new("a").of_meeting(nonce));
+        assert!(first != second && first != Token::new("a"));
     }
 }

@@ -38,6 +38,16 @@ impl KeyValueService {
         KeyValueService::default()
     }
 
+    /// Returns a store that has a value from the start.
+    ///
+    /// # Errors
+    /// As [`super::Store::set`].
+    pub fn with(key: &str, value: &[u8]) -> Result<KeyValueService, Error> {
+        let mut service = KeyValueService::default();
+        service.values.set(key, value)?;
+        Ok(service)
+    }
+
     /// Whether a message is for a store, by its first byte: kinds below 16 are the store's.
     pub fn is_request(message: &[u8]) -> bool {
         message.first().is_some_and(|kind| *kind < KINDS_END)

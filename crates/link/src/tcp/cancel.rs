@@ -1,4 +1,4 @@
-//! Ways to end a meeting of ranks early.
+//! Ways to end a meeting of ranks early, and to hear who was missed.
 
 use std::fmt;
 use std::sync::Arc;
@@ -64,5 +64,32 @@ impl Watch {
 impl fmt::Debug for Watch {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Watch").finish_non_exhaustive()
+    }
+}
+
+type Hear = dyn Fn(&[Rank]) + Send + Sync;
+
+/// Listener for ranks that a link cannot reach.
+///
+/// A cut network parts a rank from several others at once. Its link ends with the first of them, so that the
+/// others would be found one by one, each by another wait.
+#[derive(Clone)]
+pub struct Unreachable(Arc<Hear>);
+
+impl Unreachable {
+    /// Returns a listener that calls `hear` from the thread that drives or makes the link.
+    pub fn new(hear: impl Fn(&[Rank]) + Send + Sync + 'static) -> Unreachable {
+        Unreachable(Arc::new(hear))
+    }
+
+    /// Tells it of some ranks.
+    pub(super) fn hear(&self, ranks: &[Rank]) {
+        (self.0)(ranks);
+    }
+}
+
+impl fmt::Debug for Unreachable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Unreachable").finish_non_exhaustive()
     }
 }

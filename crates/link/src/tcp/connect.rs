@@ -11,7 +11,7 @@ use crate::tcp::Link;
 use crate::tcp::agreement;
 use crate::tcp::mesh::{self, Entry, Mesh};
 use crate::tcp::options::Options;
-use crate::{Error, Kind};
+use crate::{Error, Kind, descriptors};
 
 /// Interval at which a rank that waits for another compares their worlds.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
@@ -26,6 +26,10 @@ pub fn connect(world: World, store: &dyn Store, options: &Options) -> Result<Lin
     if world.size() == 1 {
         return Link::new(world, vec![None], options);
     }
+    let peers = world.size() as u64 - 1;
+    let needed = peers * (1 + u64::from(options.connections));
+    let count = if peers == 1 { "another rank".to_owned() } else { format!("{peers} ranks") };
+    descriptors::reserve(&format!("the link to {count}"), needed)?;
     let deadline = Instant::now() + options.timeout;
     let listener = listen(SocketAddr::new(options.bind, 0))?;
     let address = listener
@@ -101,6 +105,7 @@ impl Rendezvous<'_> {
     fn missing(&self, cause: Error) -> Error {
         let absent = |rank: &Rank| self.store.get(&self.key(*rank), Duration::ZERO).is_err();
         let missing: Vec<Rank> = self.world.peers().filter(absent).collect();
+        self.options.tell_unreachable(&missing);
         let why =
             cause.context.split_once("; ").map_or(String::new(), |(_, why)| format!("; {why}"));
         let context = format!(

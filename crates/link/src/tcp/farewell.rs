@@ -17,6 +17,7 @@ impl Link {
     /// Peers then get [`crate::Kind::Poisoned`] with the rank of `reason`, whatever happens to this
     /// rank's connections. The link is dead afterwards.
     pub fn poison(&mut self, reason: &Error) {
+        self.tell_unreachable();
         let payload = poison::encode(reason);
         for peer in self.peers.iter_mut().flatten() {
             peer.port.reason.clone_from(&payload);

@@ -290,6 +290,7 @@ impl<'a> Mesh<'a> {
     }
 
     fn explain(&self, missing: &[Rank]) -> Error {
+        self.options.tell_unreachable(missing);
         let ranks = name(missing);
         let size = self.world.size();
         let mut context = format!(

@@ -6,7 +6,7 @@ use std::time::Duration;
 use thinwire_wire::Rank;
 
 use crate::error::refuse_if;
-use crate::tcp::cancel::{CANCEL_EVERY, Cancel, WATCH_EVERY, Watch};
+use crate::tcp::cancel::{CANCEL_EVERY, Cancel, Unreachable, WATCH_EVERY, Watch};
 use crate::{Bandwidth, Error, Kind, Token};
 
 /// The most data connections between two ranks.
@@ -51,6 +51,9 @@ pub struct Options {
     pub cancel: Option<Cancel>,
     /// Knowledge about the other ranks that ends the search for them early.
     pub watch: Option<Watch>,
+    /// Listener that hears of all ranks which cannot be reached when the link ends or is not made; an error
+    /// names one of them.
+    pub unreachable: Option<Unreachable>,
 }
 
 impl Options {
@@ -67,7 +70,13 @@ impl Options {
             timeout: Duration::from_secs(60),
             cancel: None,
             watch: None,
+            unreachable: None,
         }
+    }
+
+    /// Tells who listens of ranks that cannot be reached.
+    pub(super) fn tell_unreachable(&self, ranks: &[Rank]) {
+        self.unreachable.iter().for_each(|listener| listener.hear(ranks));
     }
 
     /// Returns the longest time to wait without a look at the cancel handle and the watch.

@@ -160,6 +160,11 @@ impl Peer {
         self.heard = now;
     }
 
+    /// The time since the peer was last heard; none once it has said goodbye.
+    pub fn silence(&self, now: Instant) -> Duration {
+        if self.port.bye { Duration::ZERO } else { now.saturating_duration_since(self.heard) }
+    }
+
     /// A connection has ended or broken: the control connection will say why, if it can.
     pub fn suspect(&mut self, why: String, now: Instant) {
         self.suspect.get_or_insert((now, why));

@@ -27,6 +27,15 @@ impl Member {
         self.succeed(now, actions);
     }
 
+    /// Takes time in which this process itself did not run off the silence of its coordinator.
+    pub(super) fn excuse_absence(&mut self, now: Duration) {
+        let late = now.saturating_sub(self.next_beat);
+        if late > self.options.beat() {
+            self.heard = self.heard.max((self.heard + late).min(now));
+            self.next_beat = now;
+        }
+    }
+
     pub(super) fn is_suspect(&self, now: Duration) -> bool {
         let is_silent = self.suspected.is_some() || now > self.heard + self.options.silence;
         // A coordinator in this process is as alive as the member, even after both were stopped.

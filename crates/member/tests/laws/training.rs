@@ -1,5 +1,6 @@
 //! Training of one epoch: hand-over of the state, then steps that need every member.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use thinwire_member::{Epoch, Id};
@@ -12,18 +13,22 @@ pub enum Data {
     State { epoch: u32, done: u64, hash: u64 },
     /// Share of a step's sum, made from the state `hash`.
     Share { epoch: u32, step: u64, hash: u64, is_last: bool },
+    /// Heartbeat of a link.
+    Ping { epoch: u32 },
 }
 
 impl Data {
     pub fn epoch(&self) -> u32 {
         match self {
-            Data::State { epoch, .. } | Data::Share { epoch, .. } => *epoch,
+            Data::State { epoch, .. } | Data::Share { epoch, .. } | Data::Ping { epoch } => *epoch,
         }
     }
 }
 
-/// Time after which a member that is missing counts as lost.
-const STALL: Duration = Duration::from_millis(1000);
+/// Time after which a member that is missing counts as lost, as [`Options::link_silence`] has it.
+///
+/// [`Options::link_silence`]: thinwire_member::Options::link_silence
+const STALL: Duration = Duration::from_secs(4);
 
 /// What a training wants its worker to do.
 #[derive(Default)]
@@ -32,7 +37,7 @@ pub struct Output {
     pub synced: Option<(u64, u64)>,
     pub applied: Option<(u64, u64)>,
     pub has_finished: bool,
-    pub lost: Option<Id>,
+    pub lost: Vec<Id>,
 }
 
 struct Share {
@@ -54,6 +59,10 @@ pub struct Training {
     said_last: bool,
     shares: Vec<Share>,
     progress: Duration,
+    /// When each other member was last heard.
+    heard: BTreeMap<Id, Duration>,
+    /// When the next heartbeat is due.
+    ping: Duration,
 }
 
 impl Training {
@@ -75,6 +84,7 @@ impl Training {
                 output.sends.push((*to, Data::State { epoch: epoch.number, done, hash }));
             }
         }
+        let heard = epoch.members.iter().filter(|id| **id != me).map(|id| (*id, now)).collect();
         let ready = is_synced.then(|| now + Duration::from_millis(60));
         Training {
             me,
@@ -87,6 +97,8 @@ impl Training {
             said_last: false,
             shares: Vec::new(),
             progress: now,
+            heard,
+            ping: now + STALL / 5,
         }
     }
 
@@ -95,12 +107,14 @@ impl Training {
     }
 
     pub fn deadline(&self) -> Duration {
-        let stall = self.progress + STALL;
-        self.ready.map_or(stall, |ready| ready.min(stall))
+        let next = self.ping.min(self.progress + STALL);
+        self.ready.map_or(next, |ready| ready.min(next))
     }
 
     pub fn receive(&mut self, from: Id, data: Data, now: Duration, output: &mut Output) {
+        self.heard.insert(from, now);
         match data {
+            Data::Ping { .. } => {}
             Data::State { done, hash, .. } if !self.is_synced => {
                 (self.is_synced, self.done, self.hash) = (true, done, hash);
                 (self.ready, self.progress) = (Some(now + Duration::from_millis(60)), now);
@@ -124,6 +138,11 @@ impl Training {
     }
 
     pub fn tick(&mut self, now: Duration, random: &mut Random, output: &mut Output) {
+        if now >= self.ping {
+            self.ping = now + STALL / 5;
+            let ping = Data::Ping { epoch: self.epoch.number };
+            output.sends.extend(self.heard.keys().map(|to| (*to, ping.clone())));
+        }
         if self.ready.is_some_and(|ready| now >= ready) {
             (self.ready, self.said_last) = (None, self.must_finish);
             let (epoch, step) = (self.epoch.number, self.done + 1);
@@ -136,9 +155,18 @@ impl Training {
                 *ready += Duration::from_nanos(random.below(80_000_000));
             }
         } else if now >= self.progress + STALL {
-            output.lost = self.missing();
+            output.lost = self.silent(now);
+            if output.lost.is_empty() {
+                output.lost.extend(self.missing());
+            }
             self.progress = now;
         }
+    }
+
+    /// Members whose links are silent by now, or will be before long.
+    pub fn silent(&self, now: Duration) -> Vec<Id> {
+        let is_silent = |heard: &Duration| now >= *heard + STALL * 3 / 4;
+        self.heard.iter().filter(|(_, heard)| is_silent(heard)).map(|(id, _)| *id).collect()
     }
 
     fn missing(&self) -> Option<Id> {

@@ -257,7 +257,10 @@ impl Worker {
                 None => self.member(MemberEvent::Halted, now),
             },
             MemberAction::Abort => {
-                self.training = None;
+                let silent = self.training.take().map(|training| training.silent(now));
+                for peer in silent.into_iter().flatten() {
+                    self.member(MemberEvent::Lost(peer), now);
+                }
                 self.member(MemberEvent::Halted, now);
             }
             MemberAction::Left => {
@@ -321,7 +324,7 @@ impl Worker {
             self.training = None;
             self.member(MemberEvent::Halted, now);
         }
-        if let Some(peer) = output.lost {
+        for peer in output.lost {
             self.member(MemberEvent::Lost(peer), now);
         }
     }

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use thinwire_link::store::tcp::Client;
 use thinwire_link::{Error, Link, tcp};
+use thinwire_member::Options;
 use thinwire_wire::World;
 
 use super::connector::Caller;
@@ -29,14 +30,16 @@ pub struct Meeting {
 }
 
 impl Meeting {
-    /// Returns the way in which members meet whose silence is noticed within `silence`.
+    /// Returns the way in which members of a job with these `options` meet.
     pub fn new(
         settings: &Settings,
-        silence: Duration,
+        options: &Options,
         caller: &Arc<Caller>,
         role: Role,
     ) -> Meeting {
-        let heartbeat_timeout = settings.heartbeat_timeout.min(silence.max(HEARTBEAT_MIN));
+        let silence = options.silence;
+        // The job's silence counts, which its coordinator decides, and not that of this rank's settings.
+        let heartbeat_timeout = options.link_silence().max(HEARTBEAT_MIN);
         let options = tcp::Options {
             connections: settings.connections,
             encryption: settings.encryption,
@@ -52,8 +55,15 @@ impl Meeting {
     ///
     /// # Errors
     /// If a member does not appear in time, or the store does not answer.
-    pub fn meet(mut self, number: u32, world: World, cancel: tcp::Cancel) -> Result<Link, Error> {
+    pub fn meet(
+        mut self,
+        number: u32,
+        world: World,
+        cancel: tcp::Cancel,
+        unreachable: tcp::Unreachable,
+    ) -> Result<Link, Error> {
         (self.options.epoch, self.options.cancel) = (number, Some(cancel));
+        self.options.unreachable = Some(unreachable);
         let client =
             Client::connect(&self.caller.address(), &self.options.token, self.options.timeout)?;
         self.options.bind = tcp::address_towards(client.address())?;

@@ -5,7 +5,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use thinwire_link::tcp::Cancel;
+use thinwire_link::tcp::{Cancel, Unreachable};
 use thinwire_link::{self as link, Link, Waker};
 use thinwire_member::{Epoch, Id};
 use thinwire_wire::{Rank, World};
@@ -68,6 +68,8 @@ struct State {
     /// When the coordinator went away.
     away: Option<Instant>,
     waker: Option<Waker>,
+    /// Members of the epoch that the links of this process do not reach, until they are reported.
+    unreachable: Vec<Id>,
 }
 
 /// Result of the meeting of an epoch.
@@ -172,7 +174,10 @@ impl Shared {
         let cancel = Cancel::new();
         let (shared, cancelled, number) = (Arc::clone(self), cancel.clone(), epoch.number);
         let meet = move || {
-            let result = meeting.meet(number, world, cancelled.clone());
+            let listener = Arc::clone(&shared);
+            let unreachable =
+                Unreachable::new(move |ranks| listener.note_unreachable(number, ranks));
+            let result = meeting.meet(number, world, cancelled.clone(), unreachable);
             // Under the lock, so that nobody takes a link of an epoch that was given up.
             let mut state = shared.lock();
             if !cancelled.is_cancelled() {
@@ -276,6 +281,17 @@ impl Shared {
         self.lock().is_over
     }
 
+    /// Notes ranks that the links of epoch `number` do not reach.
+    fn note_unreachable(&self, number: u32, ranks: &[Rank]) {
+        let mut state = self.lock();
+        let members = state.epoch.as_ref().filter(|epoch| epoch.number == number);
+        let member =
+            |rank: &Rank| members.and_then(|epoch| epoch.members.get(rank.index())).copied();
+        let found: Vec<Id> = ranks.iter().filter_map(member).collect();
+        state.unreachable.extend(found);
+        state.waker.iter().for_each(Waker::wake);
+    }
+
     /// Ends a wait of the membership's thread.
     pub fn wake(&self) {
         self.lock().waker.iter().for_each(Waker::wake);
@@ -290,6 +306,7 @@ impl Shared {
         self.done.store(NOTHING_DONE, Ordering::Release);
         (state.run, state.epoch, state.is_aborted) = (Run::Pending, Some(epoch), false);
         (state.finishing, state.stop, state.met) = (None, None, None);
+        state.unreachable.clear();
         state.spare_of = None;
         self.changed.notify_all();
     }
@@ -315,6 +332,11 @@ impl Shared {
             stop();
         }
         is_unknown
+    }
+
+    /// Returns the members of the epoch that cannot be reached, each once.
+    pub fn take_unreachable(&self) -> Vec<Id> {
+        std::mem::take(&mut self.lock().unreachable)
     }
 
     /// Notes that the process runs nothing.

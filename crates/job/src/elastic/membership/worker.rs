@@ -177,7 +177,7 @@ impl Worker {
         let now = Instant::now();
         let due: Vec<Id> =
             self.suspects.extract_if(.., |(at, _)| *at <= now).map(|(_, id)| id).collect();
-        for id in due {
+        for id in self.shared.take_unreachable().into_iter().chain(due) {
             self.on(MemberEvent::Lost(id));
         }
         self.halt_if_told();
@@ -242,6 +242,9 @@ impl Worker {
             return;
         }
         self.has_halted = false;
+        for id in self.shared.take_unreachable() {
+            self.on(MemberEvent::Lost(id));
+        }
         self.note_progress();
         self.shared.idle();
         let leavers = std::mem::take(&mut self.leavers);

@@ -17,8 +17,19 @@ impl Server {
     /// # Errors
     /// [`crate::Kind::AddressInUse`] if another process listens there.
     pub fn bind(address: SocketAddr, token: &Token) -> Result<Server, Error> {
-        let server = service::Server::bind(address, token, KeyValueService::new())?;
-        Ok(Server { server })
+        Server::bind_with(address, token, KeyValueService::new())
+    }
+
+    /// Listens as [`Server::bind`] does, with the values that `service` has already.
+    ///
+    /// # Errors
+    /// Those of `bind`.
+    pub fn bind_with(
+        address: SocketAddr,
+        token: &Token,
+        service: KeyValueService,
+    ) -> Result<Server, Error> {
+        Ok(Server { server: service::Server::bind(address, token, service)? })
     }
 
     /// Returns the address that the server listens on.

@@ -1,0 +1,67 @@
+//! Limit on the open files of this process, sockets among them.
+//!
+//! A process that runs out of descriptors accepts no connection, and its peers only see that it does not
+//! answer. So whoever is about to open many says how many: the soft limit is raised as far as needed, and if
+//! the hard one is lower still, that is said before anything is opened.
+
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
+use crate::{Error, Kind};
+
+/// Files that a process opens beside those that it counts: pipes, files that are read, another look.
+const SPARE: u64 = 8;
+
+/// Files that are taken for open where the operating system does not list them.
+const OPEN_USUAL: u64 = 16;
+
+/// Makes room for `needed` more open files, which `user` needs.
+///
+/// # Errors
+/// [`Kind::Limit`] if the limit cannot be raised that far; it is then as high as it can be.
+pub fn reserve(user: &str, needed: u64) -> Result<(), Error> {
+    let (open, limit) = (open(), getrlimit(Resource::Nofile));
+    let needed = needed.saturating_add(SPARE);
+    let (raised, fits) = raised(&limit, needed.saturating_add(open));
+    if raised != limit {
+        setrlimit(Resource::Nofile, raised.clone())
+            .map_err(|error| Error::io("cannot raise the limit on open files", error.into()))?;
+    }
+    if fits {
+        return Ok(());
+    }
+    let most = raised.current.unwrap_or(u64::MAX);
+    let context = format!(
+        "{user} needs {needed} open files beside the {open} that this process has, at most {most} are allowed"
+    );
+    Err(Error::new(Kind::Limit, context))
+}
+
+/// The limits for `wanted` open files, or the highest that can be had, and whether they suffice.
+fn raised(limit: &Rlimit, wanted: u64) -> (Rlimit, bool) {
+    if limit.current.is_none_or(|current| wanted <= current) {
+        return (limit.clone(), true);
+    }
+    let most = limit.maximum.unwrap_or(u64::MAX);
+    (Rlimit { current: Some(wanted.min(most)), maximum: limit.maximum }, wanted <= most)
+}
+
+/// The number of files that this process has open.
+fn open() -> u64 {
+    std::fs::read_dir("/dev/fd").map_or(OPEN_USUAL, |files| files.count() as u64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_soft_limit_is_raised_as_far_as_needed_and_the_hard_one_is_the_end() {
+        let limit = |current, maximum| Rlimit { current, maximum };
+        let soft = limit(Some(64), Some(1024));
+        assert_eq!(raised(&soft, 64), (soft.clone(), true));
+        assert_eq!(raised(&soft, 65), (limit(Some(65), Some(1024)), true));
+        assert_eq!(raised(&soft, 1025), (limit(Some(1024), Some(1024)), false));
+        assert_eq!(raised(&limit(Some(64), None), 4000), (limit(Some(4000), None), true));
+        assert_eq!(raised(&limit(None, None), u64::MAX), (limit(None, None), true));
+    }
+}
