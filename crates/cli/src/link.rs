@@ -17,7 +17,7 @@ use crate::place::Flags;
 #[command(next_help_heading = "Link")]
 pub struct Settings {
     /// Emulate a link of this bandwidth per rank and direction: 100mbit, 1gbit, none [default: none,
-    /// and 100mbit between ranks that train or compare start themselves]
+    /// and 100mbit between ranks that thinwire starts on one machine]
     #[arg(long = "link", value_name = "BANDWIDTH")]
     pub limit: Option<Limit>,
     /// Encrypt traffic: what leaves the machine (auto), all of it (always), or nothing (never)

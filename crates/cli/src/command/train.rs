@@ -30,10 +30,10 @@ pub struct Args {
     #[command(flatten)]
     plan: PlanFlags,
     /// Go on from this checkpoint, or from the newest in this folder
-    #[arg(long, value_name = "CHECKPOINT")]
+    #[arg(long, value_name = "CHECKPOINT", value_parser = training::checkpoint_folder::<PathBuf>())]
     resume: Option<PathBuf>,
     /// Where checkpoints go, a folder that all ranks share, or none
-    #[arg(long, default_value = "thinwire-checkpoints", value_name = "FOLDER")]
+    #[arg(long, default_value = "thinwire-checkpoints", value_name = "FOLDER", value_parser = training::checkpoint_folder::<PathFlag>())]
     checkpoint_dir: PathFlag,
     /// After how many steps a checkpoint is written [default: after the last one only]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]

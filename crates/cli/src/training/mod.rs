@@ -39,7 +39,9 @@ pub use machine::{command_line, ensure_writable};
 pub use model::Model;
 pub use seat::of_member;
 pub use server_flags::{ServerFlags, ServerMode, StoreFlags, Tabled};
-pub use settings::{CheckpointPolicy, Codec, PathFlag, PlanFlags, Settings, Typed};
+pub use settings::{
+    CheckpointPolicy, Codec, PathFlag, PlanFlags, Settings, Typed, folder as checkpoint_folder,
+};
 pub use snapshots::{PATIENCE as SNAPSHOT_PATIENCE, ensure_writable as ensure_snapshots};
 
 use anyhow::{Context, Result};

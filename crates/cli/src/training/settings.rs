@@ -7,8 +7,9 @@ use std::str::FromStr;
 
 use anyhow::{Result, anyhow};
 use clap::ValueEnum;
+use clap::builder::{OsStringValueParser, TypedValueParser};
 use serde::{Deserialize, Serialize};
-use thinwire_job::{Place, Source};
+use thinwire_job::{Place, Source, is_loopback};
 use thinwire_link::Bandwidth;
 use thinwire_schedule::Summation;
 use thinwire_sync::{Feedback, Policy, UnknownPolicy};
@@ -104,15 +105,32 @@ impl Settings {
         crate::ranks::threads(place)
     }
 
-    /// The emulated bandwidth: what was asked for; else 100 Mbit/s between ranks that this command
-    /// started itself, which have no network between them, and none between others.
+    /// The emulated bandwidth: what was asked for; else 100 Mbit/s between ranks that thinwire has started
+    /// on one machine, which have no network between them, and none between others.
     pub fn limit(&self, place: &Place) -> Option<Bandwidth> {
         match (self.link.limit, place.source) {
             (Some(limit), _) => limit.0,
-            (None, Source::Thinwire) => Some(Bandwidth::bits_per_s(100e6)),
+            (None, Source::Thinwire) if is_loopback(&place.coordinator) => {
+                Some(Bandwidth::bits_per_s(100e6))
+            }
             (None, _) => None,
         }
     }
+}
+
+/// Returns the parser of flags that name a folder of checkpoints.
+///
+/// # Errors
+/// The parser refuses the address of an object store, which is no folder.
+pub fn folder<T: From<OsString> + Clone + Send + Sync + 'static>()
+-> impl TypedValueParser<Value = T> {
+    OsStringValueParser::new().try_map(|text| match text.to_str() {
+        Some(address) if address.contains("://") => Err(
+            "checkpoints of trainings go to folders, those of object stores to ones that are mounted"
+                .to_owned(),
+        ),
+        _ => Ok(T::from(text)),
+    })
 }
 
 /// The flags of a plan for the whole model.

@@ -13,16 +13,16 @@ use crate::failure::hinted;
 use crate::output::say;
 use crate::training::folder::{self, FolderLock};
 use crate::training::rescue::{self, Saved};
-use crate::training::{CheckpointPolicy, ensure_writable, shared};
+use crate::training::{CheckpointPolicy, checkpoint_folder, ensure_writable, shared};
 
 /// Flags of checkpoints.
 #[derive(clap::Args)]
 pub struct Flags {
     /// Go on from this checkpoint, or from the newest in this folder, up to --passes
-    #[arg(long, value_name = "FOLDER")]
+    #[arg(long, value_name = "FOLDER", value_parser = checkpoint_folder::<PathBuf>())]
     resume: Option<PathBuf>,
     /// Writes a checkpoint after every pass to this folder, which all ranks share
-    #[arg(long, value_name = "FOLDER")]
+    #[arg(long, value_name = "FOLDER", value_parser = checkpoint_folder::<PathBuf>())]
     checkpoint_dir: Option<PathBuf>,
 }
 
