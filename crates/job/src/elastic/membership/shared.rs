@@ -203,6 +203,21 @@ impl Shared {
         }
     }
 
+    /// Looks in a thread of its own which members of an epoch this process, which is none of them, cannot
+    /// reach, and calls `tell` with them.
+    ///
+    /// # Errors
+    /// If no thread can be started.
+    pub fn look(
+        &self,
+        epoch: Epoch,
+        tell: impl FnOnce(Vec<Id>) + Send + 'static,
+    ) -> std::io::Result<()> {
+        let meeting = self.lock().meeting.clone().expect("set when the process joined");
+        let look = move || tell(meeting.unreachable(&epoch));
+        thread::Builder::new().name("thinwire probe".to_owned()).spawn(look).map(drop)
+    }
+
     pub fn on_abort(&self, stop: Stop) {
         let mut state = self.lock();
         if state.is_aborted {
