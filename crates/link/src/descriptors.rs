@@ -23,7 +23,7 @@ pub fn reserve(user: &str, needed: u64) -> Result<(), Error> {
     let needed = needed.saturating_add(SPARE);
     let (raised, fits) = raised(&limit, needed.saturating_add(open));
     if raised != limit {
-        setrlimit(Resource::Nofile, raised.clone())
+        setrlimit(Resource::Nofile, raised)
             .map_err(|error| Error::io("cannot raise the limit on open files", error.into()))?;
     }
     if fits {
@@ -39,7 +39,7 @@ pub fn reserve(user: &str, needed: u64) -> Result<(), Error> {
 /// The limits for `wanted` open files, or the highest that can be had, and whether they suffice.
 fn raised(limit: &Rlimit, wanted: u64) -> (Rlimit, bool) {
     if limit.current.is_none_or(|current| wanted <= current) {
-        return (limit.clone(), true);
+        return (*limit, true);
     }
     let most = limit.maximum.unwrap_or(u64::MAX);
     (Rlimit { current: Some(wanted.min(most)), maximum: limit.maximum }, wanted <= most)
@@ -58,7 +58,7 @@ mod tests {
     fn the_soft_limit_is_raised_as_far_as_needed_and_the_hard_one_is_the_end() {
         let limit = |current, maximum| Rlimit { current, maximum };
         let soft = limit(Some(64), Some(1024));
-        assert_eq!(raised(&soft, 64), (soft.clone(), true));
+        assert_eq!(raised(&soft, 64), (soft, true));
         assert_eq!(raised(&soft, 65), (limit(Some(65), Some(1024)), true));
         assert_eq!(raised(&soft, 1025), (limit(Some(1024), Some(1024)), false));
         assert_eq!(raised(&limit(Some(64), None), 4000), (limit(Some(4000), None), true));

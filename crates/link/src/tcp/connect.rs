@@ -51,22 +51,26 @@ pub fn connect(world: World, store: &dyn Store, options: &Options) -> Result<Lin
     })
 }
 
-/// Returns the ranks of `world` that this process cannot connect to at present, of those that have met in this
-/// store and keep their ports open; see [`Options::unreachable`].
-pub fn unreachable(ranks: &[Rank], store: &dyn Store, epoch: u32, patience: Duration) -> Vec<Rank> {
-    let is_silent = |rank: &&Rank| {
-        let value = store.get(&key(epoch, **rank), Duration::ZERO).ok();
+/// Returns the first of some ranks that this process cannot connect to at present, if there is one. They have met
+/// in this store, and keep their ports open; see [`Options::unreachable`].
+pub fn unreachable(
+    mut ranks: impl Iterator<Item = Rank>,
+    store: &dyn Store,
+    epoch: u32,
+    patience: Duration,
+) -> Option<Rank> {
+    ranks.find(|rank| {
+        let value = store.get(&key(epoch, *rank), Duration::ZERO).ok();
         let address = value.and_then(|value| {
             String::from_utf8_lossy(&value).split(' ').nth(1)?.parse::<SocketAddr>().ok()
         });
-        // A rank whose meeting is over may have another address by now.
+        // A rank without an entry has met others since, and may have another address.
         address.is_some_and(|address| match TcpStream::connect_timeout(&address, patience) {
             Ok(_) => false,
             // Its host answers, and its link may be another one by now.
             Err(error) => error.kind() != ErrorKind::ConnectionRefused,
         })
-    };
-    ranks.iter().filter(is_silent).copied().collect()
+    })
 }
 
 fn key(epoch: u32, rank: Rank) -> String {

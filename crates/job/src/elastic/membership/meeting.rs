@@ -72,13 +72,13 @@ impl Meeting {
         tcp::connect(world, &Part::new(&client, self.role.part(number)), &self.options)
     }
 
-    /// Returns the members of an epoch that this process, which is none of them, cannot connect to.
-    pub fn unreachable(&self, epoch: &Epoch) -> Vec<Id> {
+    /// Returns a member of an epoch that this process, which is none of them, cannot connect to.
+    pub fn unreachable(&self, epoch: &Epoch) -> Option<Id> {
         let (token, address) = (&self.options.token, self.caller.address());
-        let Ok(client) = Client::connect(&address, token, PROBE) else { return Vec::new() };
+        let client = Client::connect(&address, token, PROBE).ok()?;
         let part = Part::new(&client, self.role.part(epoch.number));
-        let ranks: Vec<Rank> = (0..).map(Rank).take(epoch.members.len()).collect();
-        let missed = tcp::unreachable(&ranks, &part, epoch.number, PROBE);
-        missed.iter().map(|rank| epoch.members[rank.index()]).collect()
+        let ranks = (0..).map(Rank).take(epoch.members.len());
+        let missed = tcp::unreachable(ranks, &part, epoch.number, PROBE)?;
+        Some(epoch.members[missed.index()])
     }
 }

@@ -203,15 +203,15 @@ impl Shared {
         }
     }
 
-    /// Looks in a thread of its own which members of an epoch this process, which is none of them, cannot
-    /// reach, and calls `tell` with them.
+    /// Looks in a thread of its own whether this process reaches all members of an epoch, which it is none of,
+    /// and calls `tell` with one that it does not.
     ///
     /// # Errors
     /// If no thread can be started.
     pub fn look(
         &self,
         epoch: Epoch,
-        tell: impl FnOnce(Vec<Id>) + Send + 'static,
+        tell: impl FnOnce(Option<Id>) + Send + 'static,
     ) -> std::io::Result<()> {
         let meeting = self.lock().meeting.clone().expect("set when the process joined");
         let look = move || tell(meeting.unreachable(&epoch));
