@@ -28,7 +28,11 @@ import time
 
 import samples
 
-STEP = re.compile(r"epoch (\d+): (\d+) ranks?(?:, (\d+) of them new)?; step (\d+) ended (\S+ \S+)")
+STEP = re.compile(
+    r"epoch (?P<epoch>\d+)(?: after step \d+)?: (?P<ranks>\d+) ranks?(?:, \d+ of them new)?; (?:"
+    r"step \d+ ended (?P<after>\S+ \S+) after the one before"  # of PyTorch and MindSpore
+    r"|(?P<until>\S+ \S+) until its first step ended)"  # of the native trainer
+)
 BEGIN = re.compile(r"^(epoch|training) ")
 CALM_S = 0.2
 
@@ -127,11 +131,11 @@ class Job:
         return sorted(every)
 
     def next_step(self, since):
-        """The first step of an epoch that ended after `since`: when, and its number."""
+        """The first step of an epoch that ended after `since`: when, the epoch and its ranks."""
         for at, line in self.lines():
             match = STEP.search(line)
             if match and at > since:
-                return at, int(match[1]), int(match[2])
+                return at, int(match["epoch"]), int(match["ranks"])
         return None
 
     def wait(self, patience, condition, *arguments):
@@ -324,8 +328,8 @@ def useful(job, step_s):
     lost = 0.0
     for _, line in job.lines():
         if match := STEP.search(line):
-            ranks = int(match[2])
-            lost += max(0.0, seconds(match[5]) - step_s) * ranks
+            pause_s = seconds(match["after"] or match["until"])
+            lost += max(0.0, pause_s - step_s) * int(match["ranks"])
     everyone = job.members + job.gone
     begun = min(member.begun for member in everyone)
     joined = sorted(at for at, line in job.lines() if "of them new" in line)
@@ -459,4 +463,5 @@ def main():
     print(json.dumps(figures))
 
 
-main()
+if __name__ == "__main__":
+    main()

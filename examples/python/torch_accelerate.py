@@ -2,6 +2,8 @@
 
 pip install accelerate
 accelerate launch --cpu --num_processes 2 examples/python/torch_accelerate.py
+
+Under torchrun, on CPUs: Accelerator(cpu=True), without which Accelerate does not use DDP.
 """
 
 import torch

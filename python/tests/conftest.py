@@ -81,7 +81,7 @@ def command(tmp_path: Path) -> Callable[..., str]:
         assert ended.returncode == 0, f"{arguments}: {ended.stderr}"
         return ended.stdout
 
-    run.folder = folder
+    run.folder, run.program = folder, program
     return run
 
 

@@ -172,7 +172,7 @@ class Rows(nn.Module):
             self.joined = thinwire.torch.ServerOptimizer(server, self)
 
     def forward(self, rows, edges):
-        return rows
+        return rows.clone().requires_grad_()
 
 
 def graphs():
@@ -186,6 +186,7 @@ def graphs():
     edges = torch.randint(60, (2, 400))
     mask = torch.arange(60) < 20
     data = SimpleNamespace(edge_index=edges, x=torch.randn(60, 3), train_mask=mask, num_nodes=60)
+    data.y = torch.randint(3, (60,))
     columns = {"src": edges[0].numpy(), "dst": edges[1].numpy(), "weight": [1.0] * 400}
     pyarrow.parquet.write_table(pyarrow.table(columns), "edges.parquet")
     pages_of = {"embedding": data.x.tolist(), "topic": [0] * 60}

@@ -159,3 +159,20 @@ def test_a_rank_leaves_all_its_groups_at_once(ranks):
     error, text, waited_s = ranks(2, leaves_many)[0]
     assert error == "PeerError" and "lost rank 1: it left before this was done" in text
     assert waited_s <= 15.0, "two seconds for each group in turn are 26"
+
+
+def at_another_call(kind):
+    """Rank 0 gathers something while the others make connections; what each hears."""
+    from thinwire import agreement
+
+    group = joined()
+    if group.rank == 0:
+        return failure(lambda: agreement.gathered("", group.core))
+    return failure(lambda: connections(group, kind))
+
+
+@pytest.mark.parametrize("kind", ["synchronizer", "split", "scatter", "epoch"])
+def test_connections_that_one_rank_does_not_make_are_named_at_once(ranks, kind):
+    for error, text, waited_s in ranks(3, at_another_call, arguments=[kind]):
+        assert error == "PeerError" and "calls differ: " in text and "\n" not in text, text
+        assert waited_s <= LIMIT_S, text

@@ -72,6 +72,30 @@ def watching(elastic, fate, file, expected, late):
     return Watching()
 
 
+def changing(optimizer):
+    """A callback that changes the learning rate around steps and passes."""
+    import mindspore as ms
+    import numpy as np
+    from mindspore import ops
+    from mindspore.train import Callback
+
+    def scale(factor):
+        rate = optimizer.learning_rate
+        ops.assign(rate, ms.Tensor(rate.asnumpy() * np.float32(factor)))
+
+    class Changing(Callback):
+        def on_train_epoch_begin(self, _run_context):
+            scale(2.0)
+
+        def on_train_epoch_end(self, _run_context):
+            scale(0.25)
+
+        def on_train_step_end(self, _run_context):
+            scale(0.96875)
+
+    return Changing()
+
+
 def counting(cell):
     """The network with a parameter that each forward pass moves, as running statistics."""
     import mindspore as ms
@@ -102,7 +126,10 @@ def train(mode, folder, deaths, options):
     me = os.environ["RANK"]
     models.use(mode)
     late = options.get("late", [])
-    while me in late and not Path(folder, "0").exists():  # rank 0 has made no step yet
+    first = Path(folder, "0")
+    while me in late and (
+        not first.exists() or len(first.read_text().splitlines()) < options.get("after", 1)
+    ):
         time.sleep(0.01)
     cell = models.network()  # whoever comes first begins
     loss = models.loss_function()
@@ -138,7 +165,8 @@ def train(mode, folder, deaths, options):
     files = [Path(folder, each) for each in late]
     watcher = watching(elastic, fate, file, options.get("expected", 1), files)
     model = Model(cell, loss, elastic.optimizer)
-    model.train(PASSES, data, callbacks=[elastic.callback(), watcher], dataset_sink_mode=False)
+    callbacks = [elastic.callback(), watcher] + [changing(optimizer)] * options.get("changes", 0)
+    model.train(PASSES, data, callbacks=callbacks, dataset_sink_mode=False)
     with pytest.raises(thinwire.InvalidError, match="the job is over"):
         model.train(PASSES, data, callbacks=[elastic.callback()], dataset_sink_mode=False)
     return {
@@ -147,6 +175,7 @@ def train(mode, folder, deaths, options):
         "parameters": [value for array in models.arrays(cell) for value in array.ravel().tolist()],
         "counted": [float(each.asnumpy()) for each in cell.untrainable_params()],
         "steps": [elastic.steps, int(optimizer.global_step.asnumpy()[0])],
+        "rate": float(optimizer.learning_rate.asnumpy()),
     }
 
 
@@ -157,7 +186,9 @@ def run(world, mode, deaths=(), **options):
 
     deaths = {str(rank): tries for rank, tries in dict(deaths).items()}
     with tempfile.TemporaryDirectory() as folder:
-        coordinator = Coordinator("127.0.0.1:0", TOKEN, state=Path(folder, "state"))
+        least = options.get("least", 1)
+        state = Path(folder, "state")
+        coordinator = Coordinator("127.0.0.1:0", TOKEN, min_ranks=least, state=state)
         env = dict(coordinator.seat(), THINWIRE_MEMBER="new")
         arguments = [mode, folder, deaths, options]
         outcomes = launch.run(world, train, arguments=arguments, env=env)
@@ -246,11 +277,69 @@ def test_running_statistics_are_put_back_after_a_void_step():
         assert result["counted"] == calm["counted"] and result["counted"][0] >= 16
 
 
+@pytest.mark.parametrize("leaves_at", [7, 9, 11])  # of 16 steps, 8 in a pass
+def test_a_rate_that_callbacks_change_is_that_of_one_rank_whoever_joins(leaves_at):
+    # One of two ranks leaves, and the other waits for a third, as two have to be there.
+    (calm,), _ = run(1, "pynative", changes=1)
+    options = {"deadly": signal.SIGTERM, "least": 2, "late": ["2"], "after": leaves_at + 1}
+    results, _ = run(3, "pynative", {1: leaves_at}, expected=2, changes=1, **options)
+    check(results, calm)
+    assert [result and result["rate"] for result in results] == [calm["rate"], None, calm["rate"]]
+
+
+def test_a_void_step_leaves_no_trace_in_a_rate():
+    (calm,), _ = run(1, "pynative", changes=1)
+    results, _ = run(3, "pynative", {1: 5}, changes=1, expected=3)
+    check(results, calm)
+    assert {result["rate"] for result in results if result} == {calm["rate"]}
+
+
 @pytest.mark.parametrize("codec", ["int8", "powersgd:2", "auto"])
 def test_codecs_go_on_with_joiners_and_without_the_lost(codec):
     results, _ = run(3, "pynative", {1: 4}, codec=codec, expected=2, late=["2"])
     left = [result for result in results if result is not None]
     assert left[0]["digest"] == left[1]["digest"] and left[0]["steps"] == [16, 16]
+
+
+def drifting():
+    """Trains as one of two ranks, of which rank 1 changes its learning rate; returns what is logged."""
+    import logging
+
+    import mindspore as ms
+    from mindspore import ops
+    from mindspore.train import Callback, Model
+
+    import mindspore_models as models
+    import thinwire.mindspore
+
+    models.use("pynative")
+    cell, said = models.network(), []
+    optimizer = models.momentum(cell)
+    logging.getLogger("thinwire").addFilter(lambda record: said.append(record.getMessage()))
+    elastic = thinwire.mindspore.Elastic(
+        cell, optimizer, batch=BATCH, codec="none", compare_every=2
+    )
+
+    class Drifting(Callback):
+        def on_train_step_end(self, _run_context):
+            if elastic.rank == 1 and elastic.steps == 3:
+                ops.assign(optimizer.learning_rate, ms.Tensor(0.5, ms.float32))
+
+    model = Model(cell, models.loss_function(), elastic.optimizer)
+    callbacks = [elastic.callback(), Drifting()]
+    model.train(1, elastic.dataset(Numbered(96)), callbacks, dataset_sink_mode=False)
+    return [line for line in said if line.startswith("ranks differ")]
+
+
+def test_ranks_say_which_entry_differs():
+    from thinwire._core import Coordinator
+
+    coordinator = Coordinator("127.0.0.1:0", TOKEN, min_ranks=2)
+    env = dict(coordinator.seat(), THINWIRE_MEMBER="new")
+    said = launch.results(launch.run(2, drifting, env=env))
+    assert [] in said
+    (first, *_) = said[0] or said[1]
+    assert first.startswith("ranks differ after step 4 in ") and "rank 1 has " in first
 
 
 def refused():

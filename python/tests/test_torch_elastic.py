@@ -199,7 +199,7 @@ def note_owed(elastic, file):
     exchange.part = noted
 
 
-def run(world, epochs, deaths=(), ends=(), folder=None, **options):
+def run(world, epochs, deaths=(), ends=(), folder=None, program=train, **options):
     """What each process returned; None where it was killed or has left."""
     import thinwire
 
@@ -208,7 +208,7 @@ def run(world, epochs, deaths=(), ends=(), folder=None, **options):
     script = [{str(key): at for key, at in dict(each).items()} for each in (deaths, ends)]
     with tempfile.TemporaryDirectory() as made:
         arguments = [epochs, str(folder or made), *script, options]
-        outcomes = launch.run(world, train, arguments=arguments)
+        outcomes = launch.run(world, program, arguments=arguments)
     for outcome in outcomes:
         assert outcome.code == (-signal.SIGKILL if outcome.rank in dict(deaths) else 0), (
             launch.report(outcome)
@@ -228,7 +228,7 @@ def run_together(world, deaths=(), **options):
         outcomes = launch.run(world, train, arguments=arguments, env=env)
     for outcome in outcomes:
         ended = -options.get("deadly", signal.SIGKILL) if outcome.rank in dict(deaths) else 0
-        assert outcome.code == (0 if ended == -signal.SIGTERM else ended), launch.report(outcome)
+        assert outcome.code == (ended if ended == -signal.SIGKILL else 0), launch.report(outcome)
     return [outcome.result for outcome in outcomes]
 
 
@@ -354,8 +354,9 @@ def test_a_job_with_a_coordinator_goes_on_without_a_rank_that_was_killed(calm, w
     assert {world for _, world, _, _ in results[0]["seen"]} >= {2, 3}
 
 
-def test_ranks_join_a_job_under_way_and_leave_it_at_sigterm(calm):
-    options = {"codec": "none", "pause": 0.15, "deadly": signal.SIGTERM}
+@pytest.mark.parametrize("deadly", [signal.SIGTERM, signal.SIGINT])
+def test_ranks_join_a_job_under_way_and_leave_it_at_a_signal(calm, deadly):
+    options = {"codec": "none", "pause": 0.15, "deadly": deadly}
     results = run_together(3, {1: 6}, delays={"2": 1.5}, **options)
     check(results, calm, 22)
     once(results, calm)
@@ -404,10 +405,12 @@ def join(different, folder):
     data = torch.utils.data.Subset(problem(), range(100 if other == "data" else SAMPLES))
     try:
         optimizer = kind(model.parameters(), lr=0.1)
+        if other == "groups":
+            optimizer.add_param_group({"params": [torch.nn.Parameter(torch.zeros(1))]})
         batch = 13 if other == "batch" else BATCH
         elastic = thinwire.torch.Elastic(model, optimizer, batch=batch, codec="none")
         loader = elastic.loader(data, seed=1)
-    except thinwire.InvalidError as error:
+    except (thinwire.InvalidError, ValueError) as error:
         refused.touch()
         return str(error)
     last = None
@@ -450,13 +453,14 @@ def test_parameters_that_another_rank_has_used_are_updated_everywhere():
         ("optimizer", ["SGD", "Adam"]),
         ("version", ["9.9.9"]),
         ("data", ["100", "123"]),
+        ("groups", ["different number of parameter groups"]),
     ],
 )
 def test_a_process_of_another_training_is_refused_in_one_line(different, values, tmp_path, capfd):
     world, said = with_coordinator(2, join, [different, str(tmp_path)])
     assert world == 1
     assert all(value in said for value in values) and "\n" not in said
-    if different != "data":  # which the process itself sees, once it has joined
+    if different not in ("data", "groups"):  # which the process itself sees, once it has joined
         # Ids of processes, which other lines have, may contain any number.
         told = [line for line in capfd.readouterr().err.splitlines() if "refused" in line]
         assert len(told) == 1 and told[0].startswith("thinwire: ") and values[-1] in told[0]

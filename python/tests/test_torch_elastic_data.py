@@ -125,6 +125,11 @@ class Script:
     def compute(self, deal):
         self.weights.append(deal.weight)
 
+    def keep(self):
+        pass
+
+    resume = keep
+
     def settle(self):
         if self.void:
             self.void = False

@@ -223,7 +223,7 @@ def test_regions_and_arguments_that_are_not_known_are_refused_and_named(tmp_path
             r"^node \d+ '\w+': operator wrap_with_set_grad_enabled is not",
         ),
         (Number(), torch.zeros(2, 4), "^the module returns int, expected a tensor"),
-        (Stable(), torch.zeros(2, 4), r"^node \d+ 'argmax': operator aten.argmax"),
+        (Stable(), torch.zeros(2, 4), r"^node \d 'softmax': operator aten.softmax.int computes in"),
         (Noise(), torch.zeros(2, 4), r"^node \d+ 'rand': operator aten.rand.default draws random"),
         (
             Rows(),
@@ -310,7 +310,7 @@ def test_what_cannot_be_exported_is_refused_in_one_line(tmp_path, capsys):
         (linear, (x,), path, -1, "sequence is -1, expected 1 to 1073741824"),
         (linear, (x,), path, 2**70, "sequence is 1180591620717411303424, expected 1 to"),
         (by_sign, (x,), path, None, "torch.export cannot trace Of: .*may depend on shapes"),
-        (by_batch, (x,), path, None, "which is no multiple of the batch"),
+        (by_batch, (x,), path, None, "^node 1 'reshape' is there for a batch of 2 and not for 4"),
     ):
         with pytest.raises(thinwire.InvalidError, match=expected) as caught:
             thinwire.torch.export_graph(module, examples, place, sequence=sequence)
@@ -407,3 +407,55 @@ def test_functions_of_three_lines_and_long_concatenations_are_taken_apart(tmp_pa
     packs = [n["operator"]["pack"]["sections"] for n in file["nodes"] if "pack" in n["operator"]]
     assert packs == [[4] * 8, [32, 4]]
     assert operators(file).count("activation") == 6
+
+
+def test_what_torch_trains_otherwise_is_refused_by_name(tmp_path):
+    import torch
+    from torch import nn
+
+    from export_draws import Reversed, hooked
+
+    class Of(nn.Module):
+        def __init__(self, function):
+            super().__init__()
+            self.first, self.last, self.function = nn.Linear(8, 8), nn.Linear(8, 4), function
+
+        def forward(self, x):
+            return self.last(self.function(self.first(x)))
+
+    class Texts(nn.Module):
+        def __init__(self):
+            super().__init__()
+            layer = nn.TransformerEncoderLayer(8, 2, 16, 0.0)
+            self.table, self.last = nn.Embedding(32, 8), nn.Linear(8, 32)
+            self.mixed = nn.TransformerEncoder(layer, 1, enable_nested_tensor=False)
+
+        def forward(self, x):
+            mask = nn.Transformer.generate_square_subsequent_mask(len(x))
+            return self.last(self.mixed(self.table(x), mask=mask, is_causal=True))
+
+    class Recurrent(nn.LSTM):
+        def forward(self, x):
+            return super().forward(x)[0]
+
+    masked, seen = Of(torch.relu), Of(lambda h: (h.register_hook(lambda _: None), h)[1])
+    masked.first.weight.register_hook(lambda gradient: gradient * 0)
+    x, tokens = torch.zeros(2, 8), torch.zeros(6, 2, dtype=torch.long)
+    gradient = "^the gradient of '.*' is not that of the module's operators, .* %: "
+    for module, example, expected in (
+        (Of(Reversed.apply), x, f"{gradient}autograd.Function Reversed"),
+        (Of(hooked), x, f"{gradient}Tensor.register_hook in forward"),
+        (masked, x, f"{gradient}register_hook of 'first.weight'"),
+        (Of(lambda h: h + h.detach()), x, r"^node \d+ 'detach': operator aten.detach.default"),
+        (Of(lambda h: h.int().float()), x, r"^node \d+ 'to': operator aten.to.dtype makes int32"),
+        (Of(lambda h: h.bfloat16().float()), x, r"operator aten.to.dtype computes in bfloat16"),
+        (nn.Linear(8, 4).bfloat16(), x.bfloat16(), r"computes in bfloat16, .* module.float\(\)"),
+        (Texts(), tokens, "^the logits of row 5 of the batch depend on other rows"),
+        (Recurrent(8, 4).eval(), torch.zeros(2, 3, 8), "operator aten.lstm.input is not supported"),
+        (Recurrent(8, 4, 2, dropout=0.5), torch.zeros(2, 3, 8), "aten.lstm.input draws random"),
+    ):
+        with pytest.raises(thinwire.InvalidError, match=expected) as caught:
+            exported(tmp_path, module, example)
+        assert "\n" not in str(caught.value)
+    exported(tmp_path, seen, x)
+    assert seen.first.weight.grad is None and seen.first.weight.dtype is torch.float32

@@ -297,8 +297,10 @@ def mistaken() -> None:
             fsdp(model, codec=codec)
     with pytest.raises(InvalidError, match="unknown codec 'zip'"):
         fsdp(model, codec="zip")
+    with pytest.raises(InvalidError, match="model is 3, expected Module"):
+        fsdp(3)
     for codec in ("topk:0.5", "auto", "int4"):
-        with pytest.raises(InvalidError, match=f"gather_codec is '{codec}', expected one of none"):
+        with pytest.raises(InvalidError, match=f'gather_codec is "{codec}", expected one of none'):
             fsdp(model, gather_codec=codec)
     with pytest.raises(InvalidError, match="seed is -1"):
         fsdp(model, seed=-1)
@@ -321,7 +323,12 @@ def mistaken() -> None:
     ):
         with pytest.raises(InvalidError, match=text):
             exchange.load_state_dict({rank: entry})
-    exchange.load_state_dict({rank: ({"0.bias": (1, fine)}, 2, "int8")})
+    # What is wrong on one rank is refused on all.
+    broken = fine.log() if dist.get_rank() == 1 else fine
+    with pytest.raises(InvalidError, match="parameter 0.bias is not finite"):
+        exchange.load_state_dict({rank: ({"0.bias": (1, broken)}, 2, "int8")})
+    for name in ("int8", "int8:nearest"):
+        exchange.load_state_dict({rank: ({"0.bias": (1, fine)}, 2, name)})
     first, second = (torch.nn.Linear(2, 2) for _ in range(2))
     fully_shard([first, second])
     with pytest.raises(InvalidError, match="parameter weight of a FSDPLinear is sharded together"):
@@ -474,3 +481,35 @@ def gathered(model: Any) -> str:
 def apart(first: list[float], second: list[float]) -> float:
     """The largest difference."""
     return max(abs(a - b) for a, b in zip(first, second, strict=True))
+
+
+def overflow():
+    """Steps of which the second has a gradient on one rank that int4 does not take, and the warnings."""
+    import warnings
+
+    import torch
+
+    from thinwire.torch.fsdp import fsdp
+
+    dist = joined("gloo")
+    model = sharded()
+    exchange, finite = fsdp(model, codec="int4"), []
+    width = next(model.parameters()).shape[1]
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        for step in range(3):
+            model.zero_grad()
+            factor = 1e36 if step == 1 and dist.get_rank() == 1 else 1.0
+            (model(torch.ones(2, width)).sum() * factor).backward()
+            gradients = [each.grad.full_tensor() for each in model.parameters()]
+            finite.append([bool(each.isfinite().all()) for each in gradients])
+        _, tensors = zip(*exchange.state_dict()[f"rank{dist.get_rank()}"][0].values())
+    owed = all(bool(each.isfinite().all()) for each in tensors)
+    return finite, owed, [str(each.message) for each in said if "codec int4" in str(each.message)]
+
+
+def test_a_gradient_that_a_codec_does_not_take_is_said_once(ranks):
+    for (first, second, third), owed, said in ranks(2, overflow):
+        assert all(first) and not any(second) and all(third) and owed
+        (text,) = said
+        assert text.startswith("a gradient of ") and "NaN on all ranks" in text and "hint" in text

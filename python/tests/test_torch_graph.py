@@ -198,7 +198,7 @@ def test_features_have_any_dtype_and_may_be_absent():
         ({"cache": f"{10**30}"}, "cache .*, expected bytes"),
         ({"rank": "0", "world": 1}, 'rank "0", expected a whole number from 0 on'),
         ({"rank": 0, "world": 0}, "world 0, expected a whole number from 1 on"),
-        ({"input_nodes": [1, 2]}, "input_nodes is list, expected Tensor"),
+        ({"input_nodes": "train"}, 'input_nodes is "train", expected Tensor'),
         ({"input_nodes": torch.tensor([1.9])}, "input_nodes of torch.float32, expected whole"),
         ({"input_nodes": torch.tensor([1j])}, "input_nodes of torch.complex64, expected whole"),
         ({"input_nodes": torch.tensor([[1], [2]])}, r"input_nodes is \[2, 1\], expected \[seeds\]"),

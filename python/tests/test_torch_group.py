@@ -242,3 +242,21 @@ def test_all_ranks_learn_of_a_rank_that_raises_before_the_meeting(ranks):
     first, second = ranks(2, fails, arguments=["exception"])
     assert second == "ValueError: no such file: token.txt"
     assert first == f"PeerError: rank 1 does not come: {second}"
+
+
+def test_a_store_that_is_lost_while_ranks_meet_is_a_peer_error():
+    import torch.distributed as dist
+
+    from thinwire import PeerError
+    from thinwire.torch import group
+
+    for when in ("before", "during"):
+        served = [dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)]
+        port = served[0].port
+        client = dist.TCPStore("127.0.0.1", port, wait_for_workers=False)
+        if when == "before":
+            served.clear()
+        with pytest.raises(PeerError, match="PyTorch's store is lost: ") as caught:
+            # Its server ends between two looks.
+            group.connect(client, 1, 2, "a", 30, watch=served.clear)
+        assert "\n" not in str(caught.value)

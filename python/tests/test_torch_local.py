@@ -333,6 +333,33 @@ def test_one_rank_alone_trains_as_if_nothing_were_there():
     assert torch.equal(model.weight, before)
 
 
+def sharded():
+    """What each mode says of a model in FSDP2."""
+    import torch.distributed as dist
+    from torch import nn
+    from torch.distributed.fsdp import fully_shard
+
+    import thinwire
+    import thinwire.torch
+
+    dist.init_process_group("gloo", rank=0, world_size=1, store=dist.HashStore())
+    model, said = fully_shard(nn.Linear(8, 8)), {}
+    for mode in ("DiLoCo", "LocalSGD", "PairAveraging"):
+        try:
+            getattr(thinwire.torch, mode)(model)
+        except thinwire.InvalidError as error:
+            said[mode] = str(error)
+    dist.destroy_process_group()
+    return said
+
+
+def test_sharded_models_are_refused(ranks):
+    (said,) = ranks(1, sharded)
+    assert len(said) == 3
+    for text in said.values():
+        assert text.startswith("weight is a DTensor, expected a whole parameter")
+
+
 def disagreeing():
     """What each mode says where ranks give it different models or options."""
     import torch
@@ -384,3 +411,140 @@ def test_ranks_that_disagree_hear_it_before_anything_is_sent(ranks):
     }
     for name, text in expected.items():
         assert text in first[name], (name, first[name])
+
+
+def broken_on_one_rank():
+    """What each rank is told of a state that is no good on rank 1 alone, and whether all go on alike."""
+    import torch
+
+    import thinwire
+    from thinwire.torch import DiLoCo, PairAveraging
+    from torch_models import digest
+
+    group = thinwire.init(timeout_s=30)
+    torch.manual_seed(group.rank)
+    model, said = torch.nn.Linear(3, 2), {}
+    outer = DiLoCo(model, every=2, codec="int8", group=group)
+    pairs = PairAveraging(model, every=2, group=group)
+    saved, gossip = outer.state_dict(), pairs.state_dict()
+    bent = {**saved["common"], "bias": torch.full((2,), torch.nan)}
+    moved = {**saved["common"], "bias": torch.ones(2)}
+    (optimizer,) = saved["outer"]
+    other = {**optimizer, "param_groups": [{**optimizer["param_groups"][0], "params": [0]}]}
+    cases = {
+        "no outer": (outer, {name: saved[name] for name in saved if name != "outer"}),
+        "shape": (outer, {**saved, "common": {**saved["common"], "bias": torch.ones(3)}}),
+        "nan": (outer, {**saved, "common": bent}),
+        "optimizer": (outer, {**saved, "outer": (other,)}),
+        "rate": (
+            outer,
+            {
+                **saved,
+                "outer": (
+                    {**optimizer, "param_groups": [{**optimizer["param_groups"][0], "lr": 3.0}]},
+                ),
+            },
+        ),
+        "steps": (outer, {**saved, "steps": 1}),
+        "common": (outer, {**saved, "common": moved}),
+        "steps of pairs": (pairs, {**gossip, "steps": 1}),
+        "half a step": (pairs, {**gossip, "steps": 0.5}),
+        "pairs": (pairs, {**gossip, "rank1": (torch.ones(9),)}),
+        "no state": (pairs, []),
+    }
+    for name, (which, state) in cases.items():
+        good = saved if which is outer else gossip
+        try:
+            which.load_state_dict(state if group.rank == 1 else good)
+            said[name] = "nothing"
+        except thinwire.InvalidError as error:
+            said[name] = str(error)
+    with torch.no_grad():
+        model.bias.add_(group.rank)
+    assert [outer.step(), outer.step()] == [False, True]
+    return said, digest(model)
+
+
+def test_a_state_that_is_broken_on_one_rank_is_refused_on_all(ranks):
+    (first, alike), (second, digest) = ranks(2, broken_on_one_rank)
+    assert alike == digest
+    expected = {
+        "no outer": "the state has no outer",
+        "shape": "the state has bias of shape [3], the model [2]",
+        "nan": "bias in the state is not finite",
+        "optimizer": "the outer optimizer has groups of [2] parameters, the state [1]",
+        "rate": "ranks disagree: rank 1 has outer ",
+        "steps": "ranks disagree: rank 1 has steps 1 in the state, rank 0 has steps 0 in the state",
+        "common": "ranks disagree: rank 1 has common ",
+        "steps of pairs": "ranks disagree: rank 1 has steps 1 in the state",
+        "half a step": "the state has steps 0.5, expected a whole number",
+        "pairs": "the state is of another model: of 9 parameters, this one has 8",
+        "no state": "the state has no steps",
+    }
+    for name, text in expected.items():
+        assert text in first[name] and text in second[name], (name, first[name], second[name])
+
+
+def frozen_in(mode, group):
+    """What is said of parameters frozen when ranks begin alike: on one rank, or for some rounds."""
+    import copy
+
+    from torch import nn
+
+    options = {"every": 1, "codec": "none", "group": group}
+    model, said = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2)), {}
+    model[1].requires_grad_(group.rank == 0)
+    said["on one rank"] = failure(lambda: mode(model, **options))
+    model[1].requires_grad_(False)
+    made = mode(model, **options)
+    made.step()
+    said["copy"] = failure(lambda: copy.deepcopy(made))
+    model[0].requires_grad_(False)
+    made.step()
+    model[1].requires_grad_(group.rank == 0)
+    said["unfrozen"] = failure(made.step)
+    return said
+
+
+def frozen_parameters():
+    """What each mode says of frozen parameters, and DiLoCo of what is no model or optimizer."""
+    import thinwire
+    from thinwire.torch import DiLoCo, LocalSGD, PairAveraging
+    from torch_models import mlp
+
+    group = thinwire.init(timeout_s=30)
+    said = {
+        mode.__name__: frozen_in(mode, group.split(mode.__name__))
+        for mode in (LocalSGD, PairAveraging)
+    }
+    said["model"] = failure(lambda: DiLoCo(3, group=group))
+    said["outer"] = failure(lambda: DiLoCo(mlp(), outer=3, group=group))
+    said["made"] = failure(lambda: DiLoCo(mlp(), outer=lambda _: None, group=group))
+    return said
+
+
+def failure(action):
+    """What an action raises."""
+    try:
+        action()
+    except Exception as error:
+        return f"{type(error).__name__}: {error}"
+    return "nothing"
+
+
+def test_parameters_that_would_not_be_exchanged_are_refused(ranks):
+    first, second = ranks(2, frozen_parameters)
+    for mode in ("LocalSGD", "PairAveraging"):
+        for said in (first[mode], second[mode]):
+            line = "ranks disagree: rank 1 has 1.weight torch.float32 [2, 2] frozen"
+            assert line in said["on one rank"]
+            assert "1.weight requires a gradient and did not when" in said["unfrozen"]
+            assert said["copy"].startswith("InvalidError: connections to other ranks have")
+        assert first[mode]["unfrozen"].startswith("InvalidError: 1.weight")
+        assert second[mode]["unfrozen"].startswith("PeerError: ")
+    for said in (first, second):
+        assert said["model"] == "InvalidError: model is 3, expected Module"
+        assert (
+            said["outer"] == "InvalidError: outer is 3, expected a function that makes an optimizer"
+        )
+        assert said["made"] == "InvalidError: what outer makes is None, expected Optimizer"

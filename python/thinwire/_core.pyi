@@ -33,6 +33,7 @@ __all__ = [
     "__version__",
     "check",
     "check_state",
+    "codec_name",
     "decode_rows",
     "encode_rows",
     "measure_codecs",
@@ -68,8 +69,8 @@ def check(
     warmup_steps: int | None = ...,  # 0; None: as measured for the codec
     world: int | None = None,
 ) -> None:
-    """Raises InvalidError for what a Synchronizer would refuse, before anybody is met; with `world`, the
-    number of ranks, also for what it would refuse among so many."""
+    """Raises InvalidError for options that a Synchronizer would refuse, before ranks meet; with `world`,
+    also for options that it would refuse for that number of ranks."""
 
 def check_state(
     plan: str,
@@ -80,6 +81,10 @@ def check_state(
 ) -> None:
     """Raises InvalidError for the plan of a state that is none, or is of a training with another codec,
     feedback or momentum correction; other options of `check` are ignored."""
+
+def codec_name(codec: str) -> str:
+    """The name that plans and states give a codec, or "auto" with codecs: one for all names that mean the
+    same. InvalidError for a name that `check` refuses."""
 
 def encode_rows(address: int, rows: int, columns: int, format: str) -> RowSource:
     """Rows in a format ("f32", "f16", "int8") from values at an address, in the format's dtype, or f32 for
@@ -356,8 +361,8 @@ class Synchronizer:
     def ready_bucket(self, bucket: int, address: int, elements: int) -> None:
         """Takes all gradients of a bucket, one after the other in one flat tensor."""
     def absent(self, parameters: list[int]) -> None:
-        """Says that this rank has no gradients of these parameters in this step, before any is given for
-        them: zeros, or those of an earlier step. What is kept of a parameter stays if no rank has one."""
+        """Declares that this rank has no gradients of these parameters in this step, before any values are
+        given for them. A parameter that is absent on all ranks keeps residual, momentum and factors."""
     def keeps(self) -> bool:
         """Whether something is kept of parameters from step to step: residuals, momenta, factors."""
     def fault(self) -> str | None:
@@ -395,8 +400,8 @@ class Synchronizer:
     def state(self) -> tuple[str, _Tensors]:
         """The plan and all residuals and factors, as bytes of f32."""
     def load(self, plan: str, tensors: _Tensors) -> None:
-        """Goes on from a state, between steps and on all ranks together; one of another model, codec,
-        feedback, momentum correction or moment is refused on all ranks before anything has changed."""
+        """Loads a state; a collective call between steps. A state of another model, codec, feedback,
+        momentum correction or step is refused on all ranks before anything has changed."""
     def shared_state(self) -> tuple[str, _Tensors]:
         """The part of the state that all ranks have alike."""
     def load_shared(self, plan: str, tensors: _Tensors) -> None:
@@ -528,6 +533,8 @@ class GraphLoader:
     @property
     def steps(self) -> int:
         """Number of batches in a pass."""
+    def together(self, step: int) -> int:
+        """Number of seeds of all ranks in a step of any pass."""
     def next(self) -> GraphBatch:
         """Waits for the next batch."""
     def hits(self) -> tuple[int, int]:

@@ -34,7 +34,7 @@ def agree(lines: Sequence[str], core: _core.Group) -> None:
 
 
 def together(core: _core.Group, read: Callable[[], T]) -> T:
-    """What `read` returns, once it has returned on all ranks; a collective call.
+    """Returns the result of `read`, after it has returned on all ranks; a collective call.
 
     # Errors
 
@@ -54,13 +54,13 @@ def together(core: _core.Group, read: Callable[[], T]) -> T:
 
 
 def gathered(text: str, core: _core.Group) -> list[str]:
-    """A short text of every rank; a collective call, of the same size whatever the texts are."""
+    """Returns a short text of every rank; a collective call whose messages have a fixed size."""
     report = numpy.frombuffer(text.encode()[:REPORT_BYTES].ljust(REPORT_BYTES), numpy.uint8)
     reports = numpy.empty((core.world, REPORT_BYTES), numpy.uint8)
     core.all_gather(report.ctypes.data, reports.ctypes.data, REPORT_BYTES)
     texts = [said.tobytes().decode(errors="ignore").strip() for said in reports]
     if any(texts):
-        # Nobody is to be lost before all know: then they know already.
+        # A rank that raises ends its groups, so it waits until all others have read the reason.
         with contextlib.suppress(_core.PeerError):
             core.barrier()
     return texts

@@ -289,7 +289,7 @@ def integer_mean(rows: numpy.ndarray) -> numpy.ndarray:
 
 
 def raised(rank: int, error: BaseException) -> str:
-    """What the other ranks are told of an exception on this one, in a line."""
+    """Returns the line by which the other ranks learn of an exception on this one."""
     text = " ".join(f"{type(error).__name__}: {error}".split()).removesuffix(":")
     return f"rank {rank} raised {text[:500]}"
 
@@ -315,16 +315,16 @@ def _leave() -> None:
 
 
 def _let_go() -> None:
-    """Closes the parent's sockets in a fork of it, as a worker of a DataLoader is one.
+    """Closes the parent's sockets in a forked process, such as a worker of a DataLoader.
 
-    The other ranks notice the parent's death when no process has its sockets any more. The numbers stay
-    taken, since objects of the parent's have them here, too.
+    The other ranks notice the parent's death only when no process has its sockets open. Their descriptors
+    then refer to /dev/null, since copies of the parent's objects still use them.
     """
     null = os.open(os.devnull, os.O_RDWR)
     for number, inode in _core.sockets():
         with contextlib.suppress(OSError):
             found = os.fstat(number)
-            # Sockets that were closed before may have left their number to another file.
+            # The descriptor of a socket that was closed before may belong to another file by now.
             if stat.S_ISSOCK(found.st_mode) and found.st_ino == inode:
                 os.dup2(null, number, inheritable=False)
     os.close(null)

@@ -8,8 +8,8 @@ use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
 use support::{
-    Ended, Folder, SILENCE, assert_same_rows, child_with, eventually, finish, finish_all, kill,
-    losses, signal, train_arguments,
+    Ended, Folder, SILENCE, assert_same_rows, assert_same_rows_from, child_with, eventually,
+    finish, finish_all, kill, losses, signal, train_arguments,
 };
 use thinwire_job::elastic::{Authority, Coordinator, Event, Operator, Options, Seat};
 
@@ -161,7 +161,10 @@ fn a_spare_says_so_and_begins_anew_where_the_state_is_lost() {
 fn leave(name: &str, number: &str) {
     let job = Job::new(name, 1, 2);
     let flags = [&FLAGS[..], &["--json"]].concat();
-    let (goes, stays) = (job.member(&flags), job.member(&flags));
+    let goes = job.member(&flags);
+    job.epoch(1);
+    job.step(10);
+    let stays = job.member(&flags);
     job.epoch(2);
     job.step(100);
     signal(goes.id(), number);
@@ -178,8 +181,12 @@ fn leave(name: &str, number: &str) {
     job.epoch(1);
     let ended = finish(stays);
     assert_eq!(ended.code, Some(0), "{}", ended.stderr);
-    // Who began is rank 0 or was rank 1, and then knows the steps since it is alone only as rank 0.
-    assert_same_rows(&job.folder, &FLAGS, &losses(ended));
+    // It has joined late and is rank 0 now: it counts all steps, and has the losses of those that it took.
+    let line: serde_json::Value = serde_json::from_str(&ended.stdout).unwrap();
+    assert_eq!(line["steps"].to_string(), STEPS);
+    let (missed, found) = (line["losses"][0]["step"].as_u64().unwrap() as usize, losses(ended));
+    assert!(missed >= 10 && missed + found.len() == STEPS.parse::<usize>().unwrap());
+    assert_same_rows_from(&job.folder, &FLAGS, (missed, &found));
 }
 
 #[test]

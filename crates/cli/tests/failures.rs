@@ -4,6 +4,7 @@ mod support;
 
 use std::net::{TcpListener, TcpStream};
 use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
 use std::process::Child;
 use std::time::Duration;
 
@@ -11,6 +12,21 @@ use support::{
     Ended, Folder, child_with, eventually, finish, finish_all, free_port, kill, lives, rank_of,
     signal, train_arguments,
 };
+
+/// A cluster that plans need not measure.
+const CLUSTER: &str = r#"
+    [[device]]
+    name = "core"
+    tflops = 0.001
+    memory_gib = 1
+    memory_gbyte_per_s = 1
+
+    [[level]]
+    name = "host"
+    size = 2
+    latency_us = 1
+    gbit = 100
+"#;
 
 /// A job that would train for hours.
 const ENDLESS: [&str; 4] = ["--steps", "100000000", "--checkpoint-every", "20"];
@@ -396,6 +412,8 @@ fn help_is_of_the_command_that_was_typed() {
     }
     let same = |words: &[&str]| folder.run(words).done();
     assert_eq!(same(&["help", "train"]), same(&["train", "--help"]));
+    let help = same(&["compare", "--help"]);
+    assert!(help.contains("--ranks <N>") && !help.contains("MIN:MAX"), "no elastic job: {help}");
 }
 
 #[test]
@@ -420,20 +438,85 @@ fn a_full_output_is_named() {
     }
 }
 
-/// Another training may begin in a new folder of the same name.
+/// Another training may have written to the folder that has the name now.
 #[test]
 fn a_folder_that_is_moved_ends_its_training() {
     let folder = Folder::new("moved");
+    folder.train(&["--steps", "1", "--checkpoint-dir", "other"]).done();
     let launcher = folder.command(&train_arguments(&ENDLESS)).spawn().unwrap();
     wait_for_a_checkpoint(&folder);
     let kept = folder.path().join("thinwire-checkpoints");
     std::fs::rename(&kept, folder.path().join("old")).unwrap();
-    folder.train(&["--steps", "1"]).done();
+    std::fs::rename(folder.path().join("other"), &kept).unwrap();
     let ended = finish(launcher);
     // It may have been about to write one when the folder was moved.
     assert!(ended.error().contains("saving step "), "{}", ended.stderr);
     let names = std::fs::read_dir(&kept).unwrap().map(|entry| entry.unwrap().file_name());
     assert_eq!(names.collect::<Vec<_>>(), ["step-000001"]);
+}
+
+#[test]
+fn a_folder_that_was_made_anew_gets_the_next_checkpoints() {
+    let folder = Folder::new("anew");
+    let mut command = folder.command(&train_arguments(&ENDLESS));
+    let launcher = command.env("THINWIRE_RESCUE_AFTER_S", "60").spawn().unwrap();
+    wait_for_a_checkpoint(&folder);
+    let kept = folder.path().join("thinwire-checkpoints");
+    std::fs::rename(&kept, folder.path().join("old")).unwrap();
+    std::fs::create_dir(&kept).unwrap();
+    eventually(|| {
+        let mut found = std::fs::read_dir(&kept).unwrap().map(|entry| entry.unwrap().path());
+        found.find(|path| path.join("manifest.json").exists())
+    });
+    signal(launcher.id(), "TERM");
+    let ended = finish(launcher);
+    assert_eq!(ended.code, Some(143), "{}", ended.stderr);
+    assert!(ended.stderr.contains("thinwire-checkpoints was made anew"), "{}", ended.stderr);
+    folder.run(&["sample", "thinwire-checkpoints", "--length", "3"]).done();
+}
+
+/// Returns the path of the checkpoint that an error names.
+fn rescued(folder: &Folder, ended: &Ended) -> PathBuf {
+    let (_, path) = ended.error().split_once("; the checkpoint is in ").expect("a path");
+    let path = path.strip_suffix(" instead").unwrap();
+    assert!(ended.hint().contains(&format!("--resume {path}")), "{}", ended.stderr);
+    folder.path().join(path)
+}
+
+/// The folder's place is taken by a file, as where it is full or gone.
+#[test]
+fn a_last_checkpoint_that_fails_is_saved_elsewhere_by_every_kind_of_training() {
+    let folder = Folder::new("rescued");
+    std::fs::create_dir(folder.path().join("thinwire-checkpoints")).unwrap();
+    std::fs::write(folder.path().join("thinwire-checkpoints/step-000003"), "in the way").unwrap();
+    std::fs::write(folder.path().join("no-folder"), "").unwrap();
+    let codec = ["--codec", "int8", "--steps", "3"];
+    let parts = ["--parallel", "semi", "--pin", "block.*.mlp.up: n=tp", "--steps", "3"];
+    let parts = [&parts[..], &["--cluster", "cluster.toml"]].concat();
+    std::fs::write(folder.path().join("cluster.toml"), CLUSTER).unwrap();
+    for (flags, rescue) in [(&codec[..], "kept/here"), (&parts[..], "no-folder")] {
+        folder.train(&[flags, &["--checkpoint-dir", "whole"]].concat()).done();
+        let mut command = folder.command(&train_arguments(flags));
+        let ended = finish(command.env("THINWIRE_RESCUE_DIR", rescue).spawn().unwrap());
+        assert!(ended.error().contains("saving step 3: cannot rename"), "{}", ended.stderr);
+        let (path, whole) = (rescued(&folder, &ended), folder.path().join("whole/step-000003"));
+        // Others may write to the temporary folder; a folder of the user's comes first.
+        assert_eq!(path.starts_with(folder.path().join("kept/here")), rescue == "kept/here");
+        let mut names = 0;
+        for entry in std::fs::read_dir(&whole).unwrap() {
+            let name = entry.unwrap().file_name();
+            names += 1;
+            let is_equal = std::fs::read(path.join(&name)).unwrap()
+                == std::fs::read(whole.join(&name)).unwrap();
+            assert!(is_equal || name == "manifest.json", "{name:?}");
+        }
+        assert!(names >= 4);
+        let on = ["train", "--resume", path.to_str().unwrap(), "--checkpoint-dir", "none"];
+        let ended = folder
+            .run(&[&on[..], &["--steps", "4", "--report", "none", "--link", "none"]].concat());
+        assert!(!ended.stderr.contains("dropped"), "{}", ended.stderr);
+        ended.done();
+    }
 }
 
 /// Two ranks with a folder each would notice with the first checkpoint only, after the last step.

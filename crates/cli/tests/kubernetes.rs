@@ -21,14 +21,16 @@ fn flags_of_commands_exist() {
         let text = text(name);
         let words = text.lines().filter_map(|line| line.trim().strip_prefix("- "));
         let words: Vec<&str> = words.collect();
-        let commands = words.iter().zip(&words[1..]).filter(|(word, _)| **word == "thinwire");
-        let [(_, command)] = commands.collect::<Vec<_>>()[..] else { panic!("{name}") };
-        let help = folder.run(&[command, "--help"]).done();
-        let flags = words.iter().filter(|word| word.starts_with("--"));
-        let flags: Vec<&str> = flags.map(|flag| flag.split('=').next().unwrap()).collect();
-        assert!(!flags.is_empty(), "{name}");
-        for flag in flags {
-            assert!(help.contains(&format!("{flag} <")), "{name}: {command} {flag}");
+        let commands = words.split(|word| *word == "thinwire").skip(1);
+        let commands: Vec<_> = commands.filter_map(|words| words.split_first()).collect();
+        assert!(!commands.is_empty(), "{name}");
+        for (command, words) in commands {
+            let help = folder.run(&[command, "--help"]).done();
+            for flag in words.iter().filter(|word| word.starts_with("--")) {
+                let (flag, after) =
+                    flag.split_once('=').map_or((*flag, " "), |(flag, _)| (flag, " <"));
+                assert!(help.contains(&format!("{flag}{after}")), "{name}: {command} {flag}");
+            }
         }
     }
 }

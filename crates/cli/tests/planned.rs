@@ -327,7 +327,10 @@ const KINDS: [(usize, &str); 8] = [
     (2, "--stages 2 --micro-batches 2"),
     (2, "--stages 2 --micro-batches 2 --schedule interleaved:2 --activation-codecs int8"),
     (2, "--stages 2 --micro-batches 2 --schedule zero-bubble"),
-    (4, "--stages 2 --mesh 2 --cuts data --micro-batches 2 --schedule gpipe --codecs int4 --error-budget 0.99"),
+    (
+        4,
+        "--stages 2 --mesh 2 --cuts data --micro-batches 2 --schedule gpipe --codecs int4 --error-budget 0.99",
+    ),
     (4, "--stages 2 --mesh 2 --cuts data --micro-batches 2 --zero 1"),
     (2, "--mesh 2 --cuts data --zero 3"),
     (4, "--mesh 2,2 --cuts grid"),

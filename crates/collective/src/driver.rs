@@ -22,7 +22,7 @@ use crate::{Buffer, Error, Group, Kind, Run, Stop};
 /// The longest sleep of the thread when nothing happens.
 const NAP: Duration = Duration::from_millis(250);
 
-/// Time after its goodbye in which what a rank has sent over other connections may still arrive.
+/// Time after a rank's goodbye in which its messages over other connections may still arrive.
 const LEFT_GRACE: Duration = Duration::from_secs(1);
 
 /// The next thing that the group does for a request.
@@ -176,7 +176,7 @@ impl<V> Drop for Driver<V> {
     /// Says goodbye to the peers, or aborts what is still under way.
     fn drop(&mut self) {
         drop(self.close());
-        // Whoever makes further links by this group's watch learns of its end; an earlier failure stays.
+        // Ends further links that are made by this group's watch; an earlier failure stays.
         let _ = self.failure.set(Error::stopped("the group is closed".to_owned()));
     }
 }

@@ -122,8 +122,7 @@ impl Inbox {
         early.find(|((_, tag), _)| differs(tag)).map(|((from, _), early)| (*from, &early.header))
     }
 
-    /// A rank that has sent something of a plain call which this is the address of, but for its count: that is
-    /// above `begun`.
+    /// Returns a rank that has sent a message of a plain call with this address and a count above `begun`.
     pub(crate) fn caller(&self, tensor: u32, begun: u64) -> Option<Rank> {
         let is_later = |tag: &Tag| is_call(tag.step) && tag.step > begun && tag.tensor == tensor;
         self.early.keys().find(|(_, tag)| is_later(tag)).map(|(from, _)| *from)

@@ -18,6 +18,9 @@ pub struct Batches {
     /// Ranks that share a part.
     sharing: u32,
     steps: u32,
+    batch: u32,
+    /// The most vertices of a part that a pass has.
+    most: usize,
     seed: u64,
     order: PassOrder,
 }
@@ -45,6 +48,7 @@ pub struct Pass {
     orders: Vec<Vec<u32>>,
     sharing: u32,
     steps: u32,
+    most: usize,
 }
 
 impl Batches {
@@ -73,7 +77,25 @@ impl Batches {
             )));
         }
         let steps = longest.div_ceil(u64::from(batch) * u64::from(sharing)) as u32;
-        Ok(Batches { parts, sharing, steps, seed, order: PassOrder::Random })
+        let (most, order) = (usize::MAX, PassOrder::Random);
+        Ok(Batches { parts, sharing, steps, batch, most, seed, order })
+    }
+
+    /// Returns batches of the most vertices only. Vertices that are left over are in no batch of a pass, others
+    /// in each pass if it is shuffled.
+    ///
+    /// # Errors
+    /// If a part has too few vertices for one such batch per rank.
+    pub fn full(self) -> Result<Batches, Error> {
+        let together = self.batch as usize * self.sharing as usize;
+        let shortest = self.parts.iter().map(Vec::len).min().unwrap_or(0);
+        if shortest < together {
+            return Err(Error::value(format!(
+                "{shortest} training vertices, expected at least {together} for one full batch per rank"
+            )));
+        }
+        let steps = shortest / together;
+        Ok(Batches { steps: steps as u32, most: steps * together, ..self })
     }
 
     /// Returns the same batches without shuffling: every pass has the vertices in the given order, such as for
@@ -105,6 +127,16 @@ impl Batches {
         &self.parts[(rank / self.sharing) as usize]
     }
 
+    /// Returns the number of vertices of all ranks in a step of any pass.
+    ///
+    /// # Panics
+    /// If there is no such step.
+    pub fn together(&self, step: u32) -> usize {
+        assert!(step < self.steps, "step {step} of {}", self.steps);
+        let of = |part: &Vec<u32>| share(part.len().min(self.most), step, self.steps).len();
+        self.parts.iter().map(of).sum()
+    }
+
     /// Returns the batches of a pass.
     pub fn shuffle(&self, pass: u64) -> Pass {
         let order = |(tensor, part): (u32, &Vec<u32>)| {
@@ -116,7 +148,7 @@ impl Batches {
             order.into_iter().map(|place| part[place as usize]).collect()
         };
         let orders = (0..).zip(&self.parts).map(order).collect();
-        Pass { orders, sharing: self.sharing, steps: self.steps }
+        Pass { orders, sharing: self.sharing, steps: self.steps, most: self.most }
     }
 
     /// Returns the key with which a rank samples a batch.
@@ -142,7 +174,7 @@ impl Pass {
     pub fn seeds(&self, step: u32, rank: u32) -> &[u32] {
         assert!(step < self.steps, "step {step} of {}", self.steps);
         let order = &self.orders[(rank / self.sharing) as usize];
-        let together = &order[share(order.len(), step, self.steps)];
+        let together = &order[share(order.len().min(self.most), step, self.steps)];
         &together[share(together.len(), rank % self.sharing, self.sharing)]
     }
 }
@@ -203,6 +235,28 @@ mod tests {
                 let (seeds, lengths) = collect(&pass, rank);
                 prop_assert_eq!(seeds, part);
                 prop_assert!(spread(&lengths) <= 1 && *lengths.iter().max().unwrap() <= batch as usize);
+            }
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn full_batches_are_all_of_one_length(
+            count in 1_u32..200, ranks in 1_u32..6, batch in 1_u32..40, step in 0_u32..9
+        ) {
+            let batches = Batches::global((0..count).collect(), ranks, batch, 3).unwrap();
+            let step = step % batches.steps();
+            let lengths = |batches: &Batches| -> Vec<usize> {
+                let pass = batches.shuffle(1);
+                (0..ranks).map(|rank| pass.seeds(step, rank).len()).collect()
+            };
+            prop_assert_eq!(batches.together(step), lengths(&batches).iter().sum::<usize>());
+            let full = batches.full();
+            prop_assert_eq!(full.is_ok(), count >= ranks * batch);
+            if let Ok(full) = full && step < full.steps() {
+                prop_assert_eq!(full.steps(), count / (ranks * batch));
+                prop_assert_eq!(full.together(step), (ranks * batch) as usize);
+                prop_assert!(lengths(&full).iter().all(|length| *length == batch as usize));
             }
         }
     }

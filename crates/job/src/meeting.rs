@@ -29,7 +29,7 @@ const NAME_BYTES_MAX: usize = 48;
 /// Time that rank 0, as the store's host, stays to tell the others that the job is over.
 pub(crate) const LINGER: Duration = Duration::from_secs(5);
 
-/// The longest attempt to reach the store between two looks of a watch.
+/// The longest attempt to reach the store between two calls of a watch.
 const ATTEMPT: Duration = Duration::from_secs(2);
 
 /// Time in which a watch may explain why the store is gone: its host may be the rank that was lost.
@@ -144,8 +144,8 @@ impl Meeting {
         self.named(name, None)
     }
 
-    /// A link as [`Meeting::link_named`] makes, between ranks that have met before: the wait for them ends
-    /// as soon as `watch`, that of their earlier link, knows that they do not come.
+    /// Makes a link as [`Meeting::link_named`] does, between ranks that have met before: the wait ends as soon
+    /// as `watch`, that of their earlier link, reports that a rank cannot come.
     ///
     /// # Errors
     /// Those of `link_named`, and of the watch.
@@ -220,7 +220,7 @@ impl Meeting {
     }
 }
 
-/// A connection to the store, unless the watch knows meanwhile that it is in vain.
+/// Connects to the store, unless the watch reports an error meanwhile.
 fn client(address: &str, world: World, options: &tcp::Options) -> Result<Client, link::Error> {
     let Some(watch) = &options.watch else {
         return Client::connect(address, &options.token, options.timeout);

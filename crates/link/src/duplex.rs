@@ -111,7 +111,7 @@ impl Duplex {
     }
 }
 
-/// Makes a connection non-blocking, send short messages at once, and end where a fork has a copy of it.
+/// Makes a connection non-blocking and without Nagle's delay, and records it for forks, which close it.
 ///
 /// # Errors
 /// If the socket refuses its options.

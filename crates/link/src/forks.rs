@@ -1,23 +1,23 @@
-//! The sockets of this process, for forks of it.
+//! List of the sockets of this process, which forked processes close.
 //!
-//! A fork has a copy of every socket, and the other end of a connection learns of its end only when all
-//! copies are closed: a rank that is killed would seem alive for as long as a fork of it, such as a worker
-//! that loads data, is busy. So a fork closes the sockets in this list, as `thinwire.group` does in Python.
+//! A forked process has a copy of every socket, and the other end of a connection notices its end only when
+//! all copies are closed. A killed rank would therefore seem alive as long as a process that it has forked,
+//! such as a DataLoader's worker, runs. So a forked process closes the sockets in this list, as
+//! `thinwire.group` does in Python.
 //!
-//! There is no lock, which another thread might hold in the moment of the fork. Sockets are recorded when
-//! they are opened, and never removed: the number of one that was closed may be another file's, which the
-//! inode tells.
+//! There is no lock, since another thread might hold it during the fork. Sockets are recorded when they are
+//! opened, and never removed: the inode shows whether a descriptor has since been reused for another file.
 
 use std::os::fd::{AsFd, AsRawFd, RawFd};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Sockets with larger numbers are not recorded.
+/// Sockets with larger descriptors are not recorded.
 const NUMBERS: usize = 1 << 16;
 
-/// Inode of the newest socket that has had each number, or 0. Process-global, as the numbers are.
+/// Inode of the newest socket with each descriptor, or 0. Process-global, as descriptors are.
 static INODES: [AtomicU64; NUMBERS] = [const { AtomicU64::new(0) }; NUMBERS];
 
-/// Returns the number of the descriptor of each socket that was opened, with the inode of the socket.
+/// Returns descriptor and inode of each socket that was opened.
 pub fn sockets() -> impl Iterator<Item = (RawFd, u64)> {
     let inodes = INODES.iter().map(|inode| inode.load(Ordering::Relaxed));
     (0..).zip(inodes).filter(|(_, inode)| *inode != 0)
@@ -27,7 +27,7 @@ pub fn sockets() -> impl Iterator<Item = (RawFd, u64)> {
 pub(crate) fn record(socket: impl AsFd) {
     let socket = socket.as_fd();
     let place = usize::try_from(socket.as_raw_fd()).ok().and_then(|number| INODES.get(number));
-    // A socket that cannot be looked at stays open in forks, as those of other libraries do.
+    // A socket without an inode here stays open in forked processes, as those of other libraries do.
     if let (Some(inode), Ok(found)) = (place, rustix::fs::fstat(socket)) {
         inode.store(found.st_ino, Ordering::Relaxed);
     }

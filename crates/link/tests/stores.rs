@@ -183,7 +183,7 @@ fn something_else_at_the_address_is_named() {
 fn strangers_do_not_disturb() {
     let server = tcp::Server::bind(local(), &token()).unwrap();
     let silent: Vec<_> = (0..100).map(|_| TcpStream::connect(server.address()).unwrap()).collect();
-    for garbage in [&b"GET / HTTP/1.1\r\n\r\n"[..], b"TWIR\x02\0\0\0\xff\xff", &[0; 4000]] {
+    for garbage in [&b"GET / HTTP/1.1\r\n\r\n"[..], b"TWIR\x03\0\0\0\xff\xff", &[0; 4000]] {
         TcpStream::connect(server.address()).unwrap().write_all(garbage).unwrap();
     }
     let client = tcp::Client::connect(&server.address().to_string(), &token(), LONG).unwrap();

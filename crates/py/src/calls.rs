@@ -221,6 +221,11 @@ pub(crate) fn barrier(world: World) -> Call {
     Call::new(move |group| Ok(start::barrier(group, Buffer::Bytes(vec![0; size]))), drop)
 }
 
+/// The call of ranks that are about to make connections of this name.
+pub(crate) fn connecting(world: World, name: &str) -> Call {
+    barrier(world).called(format!("the connections of a {name}"), None)
+}
+
 /// A tensor times `scale`: in place if it is of f32.
 fn scaled(mut memory: Memory, dtype: DType, scale: f32) -> Buffer {
     if dtype != DType::F32 {

@@ -77,6 +77,8 @@ struct Described {
     /// Whether every vertex so far is expanded in each hop, as in blocks.
     blocks: bool,
     batch: u32,
+    /// Whether batches with fewer seeds are left out.
+    full: bool,
     shuffle: bool,
     seed: u64,
     rank: u32,
@@ -123,6 +125,7 @@ impl Described {
             }
         };
         let batches = batches.map_err(invalid)?;
+        let batches = if self.full { batches.full().map_err(invalid)? } else { batches };
         Ok(if self.shuffle { batches } else { batches.in_order() })
     }
 
@@ -155,6 +158,8 @@ impl Described {
 pub(crate) struct GraphLoader {
     loader: Arc<Mutex<Option<Loader>>>,
     steps: u32,
+    /// Number of seeds of all ranks in each step.
+    together: Vec<usize>,
     lifetime: Lifetime,
     _rows: Py<RowSource>,
 }
@@ -190,21 +195,30 @@ impl GraphLoader {
         let seeds = Memory::rows(seeds.0, seeds.1)?;
         let seeds = seeds.numbers().iter().map(narrow).collect::<Result<Vec<u32>, Failure>>()?;
         let batches = described.batches(seeds)?;
-        let (steps, features) =
-            (batches.steps(), described.features(Arc::clone(&rows.get().source))?);
+        let steps = batches.steps();
+        let together = (0..steps).map(|step| batches.together(step)).collect();
+        let features = described.features(Arc::clone(&rows.get().source))?;
         let adjacency = Arc::clone(&graph.adjacency);
         let weights = weights.map(|address| weights_at(address, adjacency.edges() as usize));
         let options = described.options(weights.transpose()?.map(Arc::new));
         let start = || Loader::start(adjacency, batches, features, options);
         let loader = py.detach(start).map_err(invalid)?;
         let loader = Arc::new(Mutex::new(Some(loader)));
-        Ok(GraphLoader { loader, steps, lifetime: Lifetime::new(), _rows: rows })
+        Ok(GraphLoader { loader, steps, together, lifetime: Lifetime::new(), _rows: rows })
     }
 
     /// Number of batches of this rank in a pass.
     #[getter]
     fn steps(&self) -> u32 {
         self.steps
+    }
+
+    /// Number of seeds of all ranks in a step.
+    fn together(&self, step: usize) -> PyResult<usize> {
+        let found = self.together.get(step).copied();
+        Ok(found.ok_or_else(|| {
+            Failure::invalid(format!("step {step}, expected steps of 0..{}", self.steps))
+        })?)
     }
 
     /// The next batch, once it is loaded.

@@ -47,14 +47,21 @@ impl Group {
     }
 
     /// Makes further connections between the ranks of this group, for `wait::for_work`. The wait for the
-    /// other ranks ends when this group ends, with its reason, or one of them has left it.
+    /// other ranks ends when this group ends, with its reason, or one of them has left it. A call comes
+    /// first, so that a rank which is at another call is named at once.
     pub(crate) fn connect(
         &self,
         name: String,
     ) -> Result<impl FnOnce() -> Result<Link, Failure> + Send + use<>, Failure> {
         self.context.lifetime.check()?;
         let (meeting, watch) = (Arc::clone(&self.context.meeting), self.with(Driver::watch)?);
-        Ok(move || Ok(meeting.link_watched(&name, watch)?))
+        let (reply, answer) = channel();
+        let reply = Box::new(move |result| drop(reply.send(result)));
+        self.with(|driver| calls::connecting(self.world, &name).make(driver, reply))?;
+        Ok(move || {
+            answer.recv().map_err(|_| wait::gone())??;
+            Ok(meeting.link_watched(&name, watch)?)
+        })
     }
 
     /// Makes a call; waits for it unless there is a `done` to call.

@@ -1,7 +1,7 @@
 //! Meetings that this process has joined, to refuse a second one in the same place.
 //!
-//! A rank joins once. What was made of a group, a split or a synchroniser, keeps its meeting, and with it
-//! the port of rank 0, also after the group itself is gone.
+//! A rank joins once. A split or a synchroniser of a group keeps the group's meeting, and with it the port of
+//! rank 0, after the group itself is gone.
 
 use std::sync::{Arc, Mutex, Weak};
 
@@ -19,7 +19,7 @@ struct Joined {
 // Process-global, as a rank is.
 static JOINED: Mutex<Vec<Joined>> = Mutex::new(Vec::new());
 
-/// Refuses a place that this process has already, through a group or what was made of it.
+/// Refuses a place that this process has already, by a group, a split or a synchroniser.
 pub(crate) fn check(place: &Place) -> Result<(), Failure> {
     let mut joined = JOINED.lock().expect("no holder panics");
     joined.retain(|joined| joined.meeting.strong_count() > 0);
@@ -41,7 +41,7 @@ pub(crate) fn check(place: &Place) -> Result<(), Failure> {
     )))
 }
 
-/// Takes note of a meeting.
+/// Records a meeting.
 pub(crate) fn add(place: &Place, meeting: &Arc<Meeting>) {
     let (place, meeting, process) = (place.clone(), Arc::downgrade(meeting), std::process::id());
     JOINED.lock().expect("no holder panics").push(Joined { place, meeting, process });

@@ -65,7 +65,7 @@ mod _core {
     #[pymodule_export]
     use crate::membership::Membership;
     #[pymodule_export]
-    use crate::options::{check, measure_codecs};
+    use crate::options::{check, codec_name, measure_codecs};
     #[pymodule_export]
     use crate::row_source::{RowServer, RowSource};
     #[pymodule_export]

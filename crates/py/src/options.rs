@@ -109,8 +109,8 @@ fn parse<T: FromStr<Err: Display>>(name: &str) -> Result<T, Failure> {
     name.parse().map_err(|error: T::Err| Failure::invalid(error.to_string()))
 }
 
-/// Refuses options that a synchroniser would refuse, before anybody is met; with `world`, the number of
-/// ranks, also those that it would refuse among so many.
+/// Refuses options that a synchroniser would refuse, before ranks meet; with `world`, also options that
+/// it would refuse for that number of ranks.
 #[pyfunction]
 #[pyo3(signature = (codec = "none", algorithm = None, bucket_bytes = 1 << 20, seed = 0, error_budget = None, feedback = "classic", momentum_correction = None, warmup_steps = Some(0), world = None))]
 #[expect(clippy::too_many_arguments, reason = "keyword arguments of a Python function")]
@@ -145,6 +145,12 @@ pub(crate) fn check(
         }
     };
     Ok(checked.map_err(Failure::from)?)
+}
+
+/// The name that plans and states give a codec, or `auto` with codecs: one for all names that mean the same.
+#[pyfunction]
+pub(crate) fn codec_name(codec: &str) -> PyResult<String> {
+    Ok(parse::<Policy>(codec)?.to_string())
 }
 
 /// Measures the codecs of `auto` before this process joins others, which would otherwise wait for it.

@@ -26,7 +26,7 @@ pub(crate) fn for_answer<T: Send>(
     loop {
         match next(py, &answer) {
             Ok(result) => return Ok(result?),
-            Err(RecvTimeoutError::Disconnected) => return Err(gone()),
+            Err(RecvTimeoutError::Disconnected) => return Err(gone().into()),
             Err(RecvTimeoutError::Timeout) => {}
         }
         if let Err(signal) = py.check_signals() {
@@ -62,7 +62,7 @@ pub(crate) fn for_work_beside<T: Send + 'static>(
     loop {
         match next(py, &answer) {
             Ok(result) => return Ok(result?),
-            Err(RecvTimeoutError::Disconnected) => return Err(gone()),
+            Err(RecvTimeoutError::Disconnected) => return Err(gone().into()),
             Err(RecvTimeoutError::Timeout) => py.check_signals()?,
         }
         if watched.elapsed() >= WATCH {
@@ -77,6 +77,7 @@ fn next<T: Send>(py: Python<'_>, answer: &Mutex<Receiver<T>>) -> Result<T, RecvT
     py.detach(|| answer.lock().expect("no holder panics").recv_timeout(PERIOD))
 }
 
-fn gone() -> PyErr {
-    Failure::Peer("the communication thread has stopped".to_owned()).into()
+/// The failure of a call whose thread has ended without an answer.
+pub(crate) fn gone() -> Failure {
+    Failure::Peer("the communication thread has stopped".to_owned())
 }

@@ -1,10 +1,10 @@
-//! Agreement on the parameters that no rank has a gradient of: what is kept of them stays as it is.
+//! Agreement on absent parameters: those without a gradient on any rank, whose state must not change.
 //!
-//! A network that is not trained in a step still has a place in its bucket. What its codec owes must not
-//! leave then: its average is given to nobody, since a framework leaves parameters without gradients as
-//! they are. Every rank counts the parameters of which it has a gradient, several counts to a number, and
-//! the sums travel beside the last bucket. Exchanges that keep nothing from step to step need no
-//! agreement, and have none.
+//! A network that is not trained in a step still has a place in its bucket. Its residual must not be sent
+//! then, since the framework does not apply the averages of parameters without gradients, and the residual
+//! would be lost. Each rank counts 1 for every parameter of which it has a gradient, with several counts in
+//! one f32, and the counts are summed beside the last bucket. Exchanges that keep nothing from step to step
+//! need no agreement.
 //!
 //! Law: a parameter whose gradient is absent on all ranks has the same residual, momentum, memory of
 //! feedback and factors after a step as before it, bit for bit, and an average of zero.
@@ -18,7 +18,7 @@ use thinwire_schedule::Algorithm;
 use crate::Error;
 use crate::exchange::route::Ranks;
 
-/// Bits of whole numbers that f32 adds up exactly.
+/// Number of bits of the integers that f32 adds exactly.
 const EXACT_BITS: u32 = 24;
 
 /// The agreement of a step.
@@ -26,21 +26,21 @@ const EXACT_BITS: u32 = 24;
 pub(crate) struct Absence {
     /// None where nothing is kept from step to step.
     program: Option<Arc<Program>>,
-    /// Parameters, and the bits of a count of ranks.
+    /// Number of parameters, and of bits in a count of ranks.
     parameters: usize,
     bits: u32,
     answer: Option<Receiver<Result<Vec<f32>, Error>>>,
-    /// For every parameter whether it is absent on all ranks, once that is known.
+    /// Whether each parameter is absent on all ranks, once that is known.
     found: Option<Vec<bool>>,
 }
 
 impl Absence {
-    /// Counts of so many ranks for so many parameters.
+    /// Returns counts for this number of ranks and parameters, without a program that sums them.
     fn of(ranks: usize, parameters: usize) -> Absence {
         Absence { parameters, bits: usize::BITS - ranks.leading_zeros(), ..Absence::default() }
     }
 
-    /// The agreement of some ranks on so many parameters.
+    /// Returns the agreement of these ranks on this number of parameters.
     pub(crate) fn among(ranks: &Ranks, parameters: usize) -> Absence {
         let absence = Absence::of(ranks.world.size(), parameters);
         // One hop: latency is all that counts for so few bytes.
@@ -48,7 +48,7 @@ impl Absence {
         Absence { program: Some(program), ..absence }
     }
 
-    /// Counts to a number.
+    /// Returns the number of counts in one f32.
     fn per_word(&self) -> usize {
         (EXACT_BITS / self.bits).max(1) as usize
     }
@@ -57,7 +57,7 @@ impl Absence {
         self.parameters.div_ceil(self.per_word())
     }
 
-    /// Returns a count of one for each parameter that is there on this rank.
+    /// Returns the counts of this rank: 1 for each parameter that is not absent here.
     fn counts(&self, absent: &[bool]) -> Vec<f32> {
         let word = |absent: &[bool]| {
             let here = absent.iter().enumerate().filter(|(_, absent)| !**absent);
@@ -66,7 +66,7 @@ impl Absence {
         absent.chunks(self.per_word()).map(word).collect()
     }
 
-    /// Returns for every parameter whether its count is zero.
+    /// Returns whether the count of each parameter is zero.
     fn zeros(&self, sums: &[f32]) -> Vec<bool> {
         let mask = (1_u32 << self.bits) - 1;
         let is_zero = |parameter: usize| {
@@ -85,13 +85,13 @@ impl Absence {
         Ok(())
     }
 
-    /// Returns the program that carries these values over all ranks: one for each parameter that is there on
-    /// this rank; none where nothing is kept from step to step.
+    /// Returns the program that sums the counts over all ranks, and those of this rank; none where nothing is
+    /// kept from step to step.
     pub(crate) fn departure(&self, absent: &[bool]) -> Option<(Arc<Program>, Vec<f32>)> {
         Some((Arc::clone(self.program.as_ref()?), self.counts(absent)))
     }
 
-    /// Takes the place at which the sums will come.
+    /// Takes the channel on which the sums will arrive.
     pub(crate) fn expect(&mut self, answer: Receiver<Result<Vec<f32>, Error>>) {
         self.answer = Some(answer);
     }
@@ -106,12 +106,12 @@ impl Absence {
         self.answer.is_some()
     }
 
-    /// Whether nothing has to be known any more to end the step.
+    /// Whether the step can end: the answer is known, or none is needed.
     pub(crate) fn is_settled(&self) -> bool {
         self.program.is_none() || self.found.is_some()
     }
 
-    /// Returns for every parameter whether it is absent on all ranks; nothing where that is not known.
+    /// Returns whether each parameter is absent on all ranks; an empty slice where that is not known.
     pub(crate) fn everywhere(&self) -> &[bool] {
         self.found.as_deref().unwrap_or_default()
     }

@@ -19,8 +19,8 @@ use crate::{Error, Policy, Synchronizer};
 /// Named f32 tensors: shape and values.
 pub type Tensors = BTreeMap<String, (Vec<usize>, Vec<f32>)>;
 
-/// Residuals, factors, scales, the count of a warm-up and the plan of one rank. A run that goes on from it goes on bit for bit,
-/// with `auto` up to its next decision by times that are measured after the state.
+/// Residuals, factors, scales, the count of a warm-up and the plan of one rank. A run that loads it continues
+/// bit for bit, with `auto` until a decision depends on times that were measured after the save.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct State {
     /// Named f32 tensors: shape and values. `residual.PARAMETER` has the parameter's shape.
@@ -80,15 +80,15 @@ impl Synchronizer {
         tensors
     }
 
-    /// Goes on from `state`, between steps and on all ranks together; the next one may have any number. `auto`
-    /// goes on with its decision, its trial and its measurements. Where the link is three times as fast or
-    /// slow as it was, it measures and tries anew, beginning with the plan of the state; where the number of
-    /// ranks, the buckets or its options are others, without that plan.
+    /// Loads `state`; a collective call between steps. The next step may have any number. `auto` continues
+    /// with the decision, the trial and the measurements of the state. If the link is three times as fast or
+    /// slow as it was, `auto` begins with the plan of the state, and measures and tries anew; if the number of
+    /// ranks, the buckets or the options have changed, it plans anew.
     ///
     /// # Errors
-    /// If the state is that of another model, or of other buckets for the same codec, or of another codec,
-    /// feedback or momentum correction ([`State::check`]), or its plan is none; on all ranks, if it is so on
-    /// any, or if their states are of different moments.
+    /// On all ranks, if the state of any is that of another model, of other buckets for the same codec, or of
+    /// another codec, feedback or momentum correction ([`State::check`]), if its plan cannot be read, or if
+    /// the states of ranks were not saved together.
     pub fn load(&mut self, state: &State) -> Result<(), Error> {
         let momentum = self.check_momentum(&state.tensors);
         let kept = momentum.and_then(|()| state.kept(&self.options));
@@ -224,7 +224,7 @@ fn check_alike(tensors: &Tensors, alike: &Tensors, rank: usize) -> Result<(), Er
     match differing.or(missing.copied()) {
         None => Ok(()),
         Some((name, _)) => Err(Error::Invalid(format!(
-            "{name} is not the same in the states of rank 0 and rank {rank}: they are not of one moment"
+            "{name} is not the same in the states of rank 0 and rank {rank}: they were not saved together"
         ))),
     }
 }
@@ -329,7 +329,7 @@ mod tests {
 
     #[test]
     fn states_of_two_moments_are_refused_by_who_reads_them() {
-        let alike = "factor.a is not the same in the states of rank 0 and rank 3: they are not of one moment";
+        let alike = "factor.a is not the same in the states of rank 0 and rank 3: they were not saved together";
         assert_eq!(changed("factor.a", Some(vec![0.5; 7])), [None, Some(alike.to_owned())]);
         assert_eq!(changed("factor.a", None), [None, Some(alike.to_owned())]);
         let short = "residual.a of rank 3 in the state has 6 elements, expected 7";

@@ -1,15 +1,14 @@
 //! Compressed reduce-scatter and all-gather, for parameters that are sharded over the ranks.
 //!
-//! In a reduce-scatter every rank encodes, for each other rank, that rank's chunk, and keeps what
-//! the codec lost for the next time (the residual). The owner decodes and adds to what
-//! the codec makes of its own chunk, in rank order, and the codec has
-//! the last word on the sum: with `vote` every rank has one vote, and the result is the majority's.
-//! A chunk has a part of each of some parameters, and every parameter has a residual of its own: a call
-//! uses those of its parameters, whatever other parameters they travelled with before. Parameters that
-//! travel together share a bucket until one of them travels otherwise; a bucket is committed as soon as
-//! it has arrived. In an all-gather every
-//! rank encodes its shard once and everybody decodes the same bytes, its owner too, so all ranks hold
-//! the same bits.
+//! In a reduce-scatter every rank encodes, for each other rank, that rank's chunk, and keeps the error of
+//! the encoding (the residual) for the next call. The owner decodes the encodings and adds them to its own
+//! chunk, in rank order, and the codec may change the sum: with `vote` every rank has one vote, and the
+//! result is the majority's. In an all-gather every rank encodes its shard once, and all ranks, its owner
+//! included, decode the same bytes, so all have the same bits.
+//!
+//! A chunk consists of parts of several parameters. Each parameter has a residual of its own, which a call
+//! uses whatever other parameters are in it. Parameters that travel together share a bucket until one of
+//! them travels with others; a bucket is committed as soon as it has arrived.
 //!
 //! Law of the reduce-scatter, per element, for a codec with feedback: the sum of the results plus
 //! the sum over ranks of the residuals after equals the sum of the gradients plus the sum of the
@@ -35,20 +34,20 @@ use crate::exchange::route::{Ranks, Target};
 use crate::worker::{Job, Worker};
 use crate::{Channel, Error, Feedback, Outcome, Parameter};
 
-/// The state of one parameter, or of what else has a key, which a restart must know.
+/// The state of one key, such as a parameter, for a restart.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Place {
     /// The number of exchanges so far: where the next random numbers begin.
     pub count: u64,
-    /// Its part of every rank's chunk, one after the other, zero in that of this rank; empty if nothing ever
-    /// was lost.
+    /// The residual of its part of every rank's chunk, in rank order, zero for this rank's own; empty if no
+    /// encoding had an error.
     pub residual: Vec<f32>,
 }
 
 /// One parameter's part of every chunk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Part {
-    /// Names the parameter, the same on all ranks, and finds its residual.
+    /// Identifies the parameter, alike on all ranks.
     pub key: u64,
     /// The number of elements in each chunk, the same on all ranks.
     pub elements: usize,

@@ -306,7 +306,7 @@ fn states_of_different_moments_are_refused() {
         }
         let mixed = [3, 5][sync.world().rank().index()];
         let error = sync.load(&states[mixed]).unwrap_err().to_string();
-        assert!(error.starts_with("the states of ranks are not of one moment: "), "{error}");
+        assert!(error.starts_with("the states of ranks were not saved together: "), "{error}");
         sync.load(&states[7]).unwrap();
         assert_eq!(give(&mut sync, 8, false), Outcome::Averaged);
     });

@@ -9,6 +9,7 @@
 //! manifest holds length and checksum of each file. Laws: what is loaded is what was saved, bit for
 //! bit, or there is an error that names the file; two saves of one state are equal byte by byte.
 
+mod files;
 mod load;
 mod manifest;
 mod names;
@@ -17,16 +18,14 @@ mod shards;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Display;
-use std::fs;
 use std::path::{Path, PathBuf};
 
 use safetensors::tensor::{Dtype, TensorView};
-use thinwire_link::durable;
-use thinwire_wire::{Rank, checksum};
+use thinwire_wire::Rank;
 
 use crate::error::{Error, Kind};
-use names::{MANIFEST, MEAN, MODEL, OPTIMIZER, SQUARE, exchange_file};
-use place::place;
+use files::Files;
+use names::{MEAN, MODEL, OPTIMIZER, SQUARE, exchange_file};
 
 pub(crate) use load::tensors_of;
 pub use load::{Checkpoint, latest, resolve};
@@ -40,10 +39,7 @@ const OF_OPTIMIZER: &str = "AdamW: running means of gradients and of their squar
 
 /// A checkpoint that is being written.
 #[derive(Debug)]
-pub struct Draft {
-    path: PathBuf,
-    target: PathBuf,
-}
+pub struct Draft(Files);
 
 impl Draft {
     /// Starts the checkpoint of `step` in `folder`; rank 0 alone does this.
@@ -52,26 +48,39 @@ impl Draft {
     /// If the folder cannot be made.
     pub fn create(folder: &Path, step: u64) -> Result<Draft, Error> {
         let draft = Draft::open(folder, step);
-        if draft.path.exists() {
-            fs::remove_dir_all(&draft.path).map_err(|e| Error::io("remove", &draft.path, e))?;
-        }
-        // The folder itself must be new: through a link, files would go elsewhere.
-        fs::create_dir_all(folder)
-            .and_then(|()| fs::create_dir(&draft.path))
-            .map_err(|e| Error::io("create", &draft.path, e))?;
+        draft.0.create(folder)?;
         Ok(draft)
     }
 
     /// Removes what has been written so far; rank 0 alone does this, when it cannot be completed.
     pub fn discard(folder: &Path, step: u64) {
-        // What is left is removed by the next one who writes here.
-        let _ = fs::remove_dir_all(Draft::open(folder, step).path);
+        Draft::open(folder, step).0.discard();
     }
 
     /// Joins the checkpoint that rank 0 has started.
     pub fn open(folder: &Path, step: u64) -> Draft {
-        let name = format!("step-{step:06}");
-        Draft { path: folder.join(format!(".{name}.partial")), target: folder.join(name) }
+        Draft(Files::in_folder(folder, &format!("step-{step:06}")))
+    }
+
+    /// Starts files in memory, for [`Draft::into_files`] and another rank's [`Draft::add`].
+    pub fn in_memory() -> Draft {
+        Draft(Files::in_memory())
+    }
+
+    /// Returns the files of a draft in memory, by name.
+    pub fn into_files(self) -> BTreeMap<String, Vec<u8>> {
+        self.0.into_memory()
+    }
+
+    /// Writes a file that another rank has made in memory.
+    ///
+    /// # Errors
+    /// If no checkpoint has a file of that name, or it cannot be written.
+    pub fn add(&self, name: &str, bytes: &[u8]) -> Result<(), Error> {
+        match place::is_ours(name) {
+            true => self.0.write(name, &[bytes]),
+            false => Err(Error::new(Kind::Invalid, format!("'{name}' is no file of a checkpoint"))),
+        }
     }
 
     /// Writes what one rank's exchange carries over.
@@ -89,12 +98,12 @@ impl Draft {
     /// If a file is missing or cannot be read back.
     pub fn commit(self, progress: Progress) -> Result<PathBuf, Error> {
         let ranks = || (0..progress.world).map(Rank);
-        let model: Vec<String> = match self.path.join(MODEL).exists() {
+        let model: Vec<String> = match self.0.has(MODEL) {
             true => vec![MODEL.to_owned(), OPTIMIZER.to_owned()],
             false => ranks().map(names::shard_file).collect(),
         };
         // Parts of a model may have been written by nobody who exchanges gradients.
-        let exchanged = model[0] == MODEL || self.path.join(exchange_file(Rank(0))).exists();
+        let exchanged = model[0] == MODEL || self.0.has(&exchange_file(Rank(0)));
         let exchanges = ranks().filter(|_| exchanged).map(exchange_file);
         let names: Vec<String> = model.into_iter().chain(exchanges).collect();
         self.seal(progress, names)
@@ -126,21 +135,9 @@ impl Draft {
     }
 
     fn seal(self, progress: Progress, names: Vec<String>) -> Result<PathBuf, Error> {
-        let mut files = BTreeMap::new();
-        for name in names {
-            let path = self.path.join(&name);
-            let bytes = fs::read(&path).map_err(|e| Error::io("read back", &path, e))?;
-            let check = FileCheck { bytes: bytes.len() as u64, crc32: checksum(&bytes) };
-            files.insert(name, check);
-        }
-        let manifest = Manifest { format: FORMAT, progress, files };
-        write_file(&self.path.join(MANIFEST), &[manifest.to_text().as_bytes()])?;
-        sync(&self.path)?;
-        place(&self.path, &self.target)?;
-        if let Some(folder) = self.target.parent() {
-            sync(folder)?;
-        }
-        Ok(self.target)
+        let check = |name: String| self.0.check(&name).map(|check| (name, check));
+        let files = names.into_iter().map(check).collect::<Result<_, Error>>()?;
+        self.0.publish(&Manifest { format: FORMAT, progress, files })
     }
 
     fn write<'a, N: AsRef<str> + Ord + Display>(
@@ -149,7 +146,7 @@ impl Draft {
         tensors: impl IntoIterator<Item = (N, &'a (Vec<usize>, Vec<f32>))>,
         description: &str,
     ) -> Result<(), Error> {
-        let path = self.path.join(name);
+        let path = self.0.path(name);
         let invalid =
             |e| Error::new(Kind::Invalid, format!("cannot write {}: {e}", path.display()));
         let view = |(name, (shape, values)): (N, &'a (Vec<usize>, Vec<f32>))| {
@@ -161,7 +158,7 @@ impl Draft {
         let metadata = [("format", "pt"), ("writer", "thinwire"), ("description", description)];
         let bytes = safetensors::serialize(tensors, None).map_err(invalid)?;
         let (header, body) = described(&bytes, &BTreeMap::from(metadata));
-        write_file(&path, &[&header, body])
+        self.0.write(name, &[&header, body])
     }
 }
 
@@ -176,15 +173,6 @@ fn described<'a>(bytes: &'a [u8], metadata: &BTreeMap<&str, &str>) -> (Vec<u8>, 
     let mut header = [format!("{{\"__metadata__\":{metadata}{comma}").as_bytes(), tensors].concat();
     header.resize(header.len().next_multiple_of(8), b' ');
     ([&(header.len() as u64).to_le_bytes()[..], &header].concat(), body)
-}
-
-fn write_file(path: &Path, parts: &[&[u8]]) -> Result<(), Error> {
-    durable::create(path, parts).map_err(|e| Error::io("write", path, e))
-}
-
-/// Syncs a folder to disk, so that new names in it survive a power cut.
-fn sync(folder: &Path) -> Result<(), Error> {
-    durable::sync_folder(folder).map_err(|e| Error::io("write", folder, e))
 }
 
 #[cfg(test)]

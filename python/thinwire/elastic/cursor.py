@@ -6,6 +6,8 @@ Batches that were asked for ahead of it, for an earlier place or position, are s
 
 from __future__ import annotations
 
+import dataclasses
+
 from thinwire.elastic.deal import Deal, Place
 from thinwire.elastic.stream import Position, Stream
 
@@ -38,6 +40,8 @@ class Cursor:
 
     def hand_out(self, deal: Deal) -> None:
         """Moves over a batch that was loaded."""
+        if deal.batch.number == self._committed.number:
+            self._committed = dataclasses.replace(self._committed, begun=True)
         self._ahead = self.stream.after(deal.batch)
 
     def commit(self) -> None:

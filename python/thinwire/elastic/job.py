@@ -12,18 +12,20 @@ from __future__ import annotations
 import abc
 import dataclasses
 import logging
-import signal
 import time
 from typing import Any, Protocol
 
 from thinwire._core import Epoch, InvalidError, PeerError
+from thinwire.elastic.comparison import Comparison
 from thinwire.elastic.deal import Deal, Place
 from thinwire.elastic.exchange import Exchange
-from thinwire.elastic.members import Members, leave_when_terminated
+from thinwire.elastic.members import Members, leave_when_signalled
 from thinwire.elastic.stream import Position, Stream
 
 TELL_EVERY_S = 0.5
 """Interval at which a rank sends its figures to the coordinator."""
+STEP_ENDED = "%s; step %d ended %.2f s after the one before"
+"""A change of the members as rank 0 logs it: in words, its first step, and the seconds that it took."""
 log = logging.getLogger("thinwire")
 """Rank 0 logs every change of the members."""
 
@@ -49,22 +51,29 @@ class Source(Protocol):
 class Job(abc.ABC):
     """Steps, place and data of one rank. A framework adds its state."""
 
-    def __init__(self, batch: int, members: Members, exchange: Exchange) -> None:
-        """In no epoch yet: `_enter` waits for the first."""
+    def __init__(
+        self, batch: int, members: Members, exchange: Exchange, compare_every: int
+    ) -> None:
+        """In no epoch yet: `_enter` waits for the first. Ranks compare what must be equal in the first
+        step of an epoch, and every `compare_every` steps; never if that is 0."""
         self.batch = batch
         self.steps = 0
         """Optimizer steps that the job has made."""
         self._members = members
         self._exchange = exchange
+        self._compare_every = compare_every
+        self._comparison = Comparison()
+        self._compares = False
         self._is_over = False
         self._is_between_steps = True
+        self._is_kept = False
         self._sources: list[Source] = []
         self._positions: list[Position] = []
         self._streams: list[tuple[Any, ...]] = []
         self._ended_s = time.monotonic()
         self._change: str | None = None
         self._told = (0, self._ended_s)
-        leave_when_terminated(self._terminate)
+        leave_when_signalled(self._terminate)
 
     @property
     def place(self) -> Place:
@@ -93,15 +102,31 @@ class Job(abc.ABC):
 
     def compute(self, deal: Deal) -> None:
         """Takes note of the part of a batch that comes next. Sources call it with each batch."""
-        self._exchange.share = deal.weight
+        self.resume()
+        self._weigh(deal)
         if self._is_between_steps:
             self._remember()
+            self._compare()
             self._is_between_steps = False
+
+    def keep(self) -> None:
+        """Undoes what the program changes up to `resume`: the state was taken over from a rank that has
+        made these changes, or at a place up to which they were made."""
+        self.resume()
+        self._remember()
+        self._is_kept = True
+
+    def resume(self) -> None:
+        """From here on, what the program changes counts."""
+        if self._is_kept:
+            self._restore()
+            self._is_kept = False
 
     def meet(self) -> bool:
         """Waits for all ranks at the end of the training; returns whether all have come. If one was lost
         instead, this rank is in the next epoch, and there may be steps left to do."""
         self.settle()
+        self.resume()
         try:
             self._exchange.meet()
         except PeerError:
@@ -111,6 +136,14 @@ class Job(abc.ABC):
         self._members.complete()
         self._is_over = True
         return True
+
+    def _weigh(self, deal: Deal) -> None:
+        """Gives the gradients of this rank their weight in the step."""
+        self._exchange.share = deal.weight
+
+    @abc.abstractmethod
+    def _entries(self) -> dict[str, Any]:
+        """What must be equal on all ranks, as a Comparison takes it; `_remember` was called."""
 
     @abc.abstractmethod
     def _remember(self) -> None:
@@ -134,7 +167,7 @@ class Job(abc.ABC):
         return {
             "steps": self.steps,
             "count": self._exchange.count,
-            "positions": [(each.number, each.offset) for each in positions],
+            "positions": [dataclasses.astuple(each) for each in positions],
             "streams": [dataclasses.astuple(each.stream) for each in self._sources]
             or self._streams,
         }
@@ -163,6 +196,7 @@ class Job(abc.ABC):
 
     def _enter(self) -> None:
         """Enters the next epoch, and the one after it if a rank is lost on the way."""
+        self.resume()
         if not self._is_between_steps:
             self._restore()
             self._is_between_steps = True
@@ -178,6 +212,8 @@ class Job(abc.ABC):
 
     def _begin(self, epoch: Epoch) -> None:
         """Meets the others of an epoch, and takes over the newest state."""
+        self._comparison.drop()
+        self._compares = True
         said = self._heard(epoch)
         if epoch.holders == 0 and self.steps > said["steps"]:
             raise InvalidError(
@@ -191,10 +227,27 @@ class Job(abc.ABC):
         self._change = changed(self._place, epoch.holders) if epoch.rank == 0 else None
         for source in self._sources:
             source.seek()
+        if epoch.rank >= epoch.holders > 0:
+            self.keep()
         self._told = (self.steps, time.monotonic())
+
+    def _compare(self) -> None:
+        """Ends the comparison that is under way, and begins another one if it is time."""
+        if self.world == 1 or self._compare_every == 0:
+            return
+        self._exchange.attempt(self._end_comparison)
+        if self._compares or self.steps % self._compare_every == 0:
+            self._comparison.begin(self.steps, self._entries())
+        self._compares = False
+
+    def _end_comparison(self) -> None:
+        differs = self._comparison.end(self._exchange.gather)
+        if differs and self.rank == 0:
+            log.warning("%s", differs)
 
     def _may_step(self) -> bool:
         """Returns whether the optimizer may apply the step."""
+        self._comparison.wait()
         return self._exchange.void is None
 
     def _stepped(self) -> None:
@@ -206,8 +259,7 @@ class Job(abc.ABC):
         self._members.applied(self.steps)
         before, self._ended_s = self._ended_s, time.monotonic()
         if self._change:
-            text = "%s; step %d ended %.2f s after the one before"
-            log.info(text, self._change, self.steps, self._ended_s - before)
+            log.info(STEP_ENDED, self._change, self.steps, self._ended_s - before)
             self._change = None
         self._tell()
 
@@ -221,10 +273,10 @@ class Job(abc.ABC):
         step_s = passed / (self.steps - steps)
         self._members.tell(self._exchange.sync.live(self.steps, step_s, self.batch / step_s))
 
-    def _terminate(self) -> None:
+    def _terminate(self, number: int) -> None:
         """Leaves the job after the step under way; between epochs nobody depends on this process."""
         if self._is_over:
-            raise SystemExit(128 + signal.SIGTERM)
+            raise SystemExit(128 + number)
         if not self._members.leave():
             raise SystemExit(0)
 

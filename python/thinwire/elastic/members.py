@@ -62,10 +62,17 @@ def refuse_agent(environment: Mapping[str, str]) -> None:
         )
 
 
-def leave_when_terminated(leave: Callable[[], None]) -> None:
-    """Calls `leave` on SIGTERM, unless the program has a handler of its own."""
-    if (
-        threading.current_thread() is threading.main_thread()
-        and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
-    ):
-        signal.signal(signal.SIGTERM, lambda _number, _frame: leave())
+def leave_when_signalled(leave: Callable[[int], None]) -> None:
+    """Calls `leave` with the signal on SIGTERM and on the first SIGINT, unless the program has handlers of
+    its own. A second SIGINT is a KeyboardInterrupt."""
+
+    def interrupted(number: int, _frame: object) -> None:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        leave(number)
+
+    if threading.current_thread() is not threading.main_thread():
+        return
+    if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
+        signal.signal(signal.SIGTERM, lambda number, _frame: leave(number))
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, interrupted)

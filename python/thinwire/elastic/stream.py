@@ -18,10 +18,12 @@ from thinwire._core import InvalidError
 
 @dataclasses.dataclass(frozen=True, order=True)
 class Position:
-    """A place in the stream: the pass, from 0, and the rows of it that are over."""
+    """A place in the stream: the pass, from 0, the rows of it that are over, and whether a batch of the
+    pass was handed out, so that what a program does at the beginning of a pass is done."""
 
     number: int = 0
     offset: int = 0
+    begun: bool = False
 
 
 @dataclasses.dataclass(frozen=True)
@@ -79,7 +81,7 @@ class Stream:
         left = self.samples - batch.end
         if left == 0 or (self.drop_last and left < self.batch):
             return Position(batch.number + 1, 0)
-        return Position(batch.number, batch.end)
+        return Position(batch.number, batch.end, begun=True)
 
     def check(self, position: Position) -> None:
         """Refuses a position at which no batch begins.
@@ -90,7 +92,7 @@ class Stream:
         """
         found = self.at(position)
         if (
-            position < Position()
+            (position.number, position.offset) < (0, 0)
             or found.length < 1
             or (self.drop_last and found.length < self.batch)
         ):

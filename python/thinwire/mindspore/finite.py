@@ -20,7 +20,7 @@ NonFinite = Literal["raise", "nan"]
 
 
 def refuse(fault: str | None = None) -> None:
-    """Raises the exception of such a step; `fault` says which gradient it is about, if that is known."""
+    """Raises the error of a step that is not finite; `fault` describes the gradient, if it is known."""
     because = f" ({fault})" if fault else ""
     raise thinwire.InvalidError(
         f"a gradient of some rank is not finite{because}, no rank has made this step (hint: a lower "

@@ -61,10 +61,10 @@ class HoldingOptimizer(Holding):
 
 
 class MovingOptimizer(HoldingOptimizer):
-    """One that moves the parameters itself before each update, as if they were f32.
+    """An optimizer that averages the parameters themselves before each update, as if they were f32.
 
-    What rounding to float16 or bfloat16 takes from a parameter is kept and added the next time: otherwise
-    moves of less than a step of the dtype would be lost every time.
+    The error of rounding a parameter to float16 or bfloat16 is kept and added the next time: otherwise
+    changes smaller than the dtype's resolution would be lost every time.
     """
 
     def __init__(self, optimizer: nn.Optimizer, group: thinwire.Group | None) -> None:
@@ -75,12 +75,12 @@ class MovingOptimizer(HoldingOptimizer):
         self.rest_numbers = [numbers.get(id(each), -1) for each in optimizer.parameters]
 
     def in_float32(self) -> list[ms.Parameter]:
-        """A float32 parameter of the shape of each, for those who describe what `exact` gives."""
+        """Returns a float32 parameter of the shape of each, to describe the result of `exact`."""
         pairs = zip(self.parameters, self.rest_numbers)
         return [each if number < 0 else self.rests[number] for each, number in pairs]
 
     def exact(self, gradients):
-        """The parameters without rounding, as float32, once `gradients` are there."""
+        """Returns the parameters with their rounding errors, as float32, after `gradients`."""
         parameters = ops.depend(self.parameters, gradients)
         found = ()
         for i in range(len(parameters)):
@@ -91,7 +91,7 @@ class MovingOptimizer(HoldingOptimizer):
         return found
 
     def moved(self, i, exact):
-        """Sets parameter `i`, and keeps what rounding takes from it."""
+        """Sets parameter `i`, and keeps its rounding error."""
         parameter = self.parameters[i]
         if self.rest_numbers[i] < 0:
             return ops.assign(parameter, exact)
@@ -101,6 +101,6 @@ class MovingOptimizer(HoldingOptimizer):
 
 
 def rest_of(parameter: ms.Parameter) -> ms.Parameter:
-    """What rounding has taken from a parameter: nothing yet."""
+    """Returns the rounding error of a parameter, at first zero."""
     zeros = ms.Tensor(np.zeros(parameter.shape, np.float32))
     return ms.Parameter(zeros, name=f"{parameter.name}.rest", requires_grad=False)

@@ -48,8 +48,8 @@ def load_residuals(exchanging: Exchanging, path: str) -> None:
     Where another number of ranks has saved, each rank reads the files of those that it follows: what all
     owe together stays. Rank 0's file, if it can be seen from here, says how many they were.
 
-    Raises InvalidError on all ranks if on any a file is missing, cut short, no file of `save_residuals`,
-    another rank's, of another saving, of another codec, or of other parameters; then nothing has changed.
+    Raises InvalidError on all ranks, before anything has changed, if the file of any rank is missing or
+    truncated, is not one of `save_residuals`, or is of another rank, save, codec or other parameters.
     """
     group = exchanging.group
     plan, tensors = together(group.core, lambda: of_ranks(group, path))
@@ -57,7 +57,7 @@ def load_residuals(exchanging: Exchanging, path: str) -> None:
 
 
 def of_ranks(group: thinwire.Group, path: str) -> tuple[str, Tensors]:
-    """The plan and the tensors that a rank goes on from, of whatever number of ranks."""
+    """Returns the plan and the tensors of a rank, saved by any number of ranks."""
     first = file_of(path, 0) if Path(file_of(path, 0)).exists() else file_of(path, group.rank)
     world = read(first).world
     if world == group.world:
@@ -109,7 +109,7 @@ def read(file: str) -> Saved:
 def entries_of(file: str) -> dict[str, Any]:
     """What is in a file of `save_residuals`."""
     try:
-        # Whoever opens a pipe waits for a writer.
+        # Opening a pipe would wait for a writer.
         if Path(file).exists() and not Path(file).is_file():
             raise ValueError("no regular file")
         entries: dict[str, Any] = ms.load_checkpoint(file)

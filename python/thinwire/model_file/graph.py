@@ -58,6 +58,7 @@ class Graph:
         self.weights: dict[Weight, int] = {}
         self.dropouts = 0
         self.names: set[str] = set()
+        self.places: dict[int, int] = {}  # of tensors in the finished graph
 
     def source(self, name: str, shape: Any, element: str, role: Any) -> int:
         """A tensor that no node computes."""
@@ -118,6 +119,14 @@ class Graph:
             if tensor in node["outputs"]:
                 return node if operator in node["operator"] else None
         return None
+
+    def is_trained(self, tensor: int) -> bool:
+        """Whether a tensor depends on a parameter."""
+        needed = {tensor}
+        for node in reversed(self.nodes):
+            if needed.intersection(node["outputs"]):
+                needed.update(node["inputs"])
+        return any(isinstance(self.tensors[at]["role"], dict) for at in needed)
 
     def readers(self, tensor: int) -> list[dict[str, Any]]:
         """The nodes that read a tensor."""
@@ -246,7 +255,7 @@ class Graph:
             if needed.intersection(node["outputs"]):
                 needed.update(node["inputs"], node["outputs"])
                 kept.append(node)
-        places = {old: new for new, old in enumerate(sorted(needed))}
+        places = self.places = {old: new for new, old in enumerate(sorted(needed))}
         for node in kept:
             node["inputs"] = [places[tensor] for tensor in node["inputs"]]
             node["outputs"] = [places[tensor] for tensor in node["outputs"]]

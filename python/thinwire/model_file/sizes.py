@@ -7,6 +7,38 @@ from typing import Any
 LINE = 60
 
 
+def merged(once: Any, twice: Any, batch: int) -> Any:
+    """One graph of those for a batch and for one twice as large.
+
+    Raises ValueError, which names the first node that is another one.
+    """
+    pairs = zip(once["nodes"], twice["nodes"], strict=False)
+    for at, (one, other) in enumerate(pairs):
+        kinds = [next(iter(node["operator"])) for node in (one, other)]
+        if one["name"] != other["name"] or kinds[0] != kinds[1]:
+            raise ValueError(
+                f"node {at} is '{one['name']}' ({kinds[0]}) for a batch of {batch} and "
+                f"'{other['name']}' ({kinds[1]}) for {2 * batch}, expected the same (hint: what the "
+                "module does may not depend on the batch's size)"
+            )
+    counts = [len(graph["nodes"]) for graph in (once, twice)]
+    if counts[0] != counts[1]:
+        more = max(once, twice, key=lambda graph: len(graph["nodes"]))["nodes"][min(counts)]
+        sizes = (batch, 2 * batch)[:: 1 if counts[0] > counts[1] else -1]
+        raise ValueError(
+            f"node {min(counts)} '{more['name']}' is there for a batch of {sizes[0]} and not for "
+            f"{sizes[1]} (hint: what the module does may not depend on the batch's size)"
+        )
+    nodes = []
+    for at, (one, other) in enumerate(zip(once["nodes"], twice["nodes"], strict=True)):
+        try:
+            nodes.append(merge(one, other, batch))
+        except ValueError as error:
+            raise ValueError(f"node {at} '{one['name']}': {error}") from None
+    tensors = merge(once["tensors"], twice["tensors"], batch)
+    return {"tensors": tensors, "nodes": nodes, "output": once["output"]}
+
+
 def merge(once: Any, twice: Any, batch: int) -> Any:
     """One value of those for a batch and for one twice as large."""
     if isinstance(once, dict) and isinstance(twice, dict) and once.keys() == twice.keys():

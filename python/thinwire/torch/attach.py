@@ -1,9 +1,9 @@
-"""The hook of a DDP model that exists: the model says over which ranks, and what its parameters are called.
+"""Registers a hook with a DDP model, over the ranks of the model's own process group.
 
     model = DistributedDataParallel(model, process_group=pair)
     hook = thinwire.torch.attach(model, codec="int8")
 
-The hook is the handle with the plan, the record, and the state for a restart.
+The returned hook has the plan, the times of the last step, and the state for a restart.
 """
 
 from __future__ import annotations
@@ -21,23 +21,24 @@ from thinwire.torch.signature import options_of
 
 @options_of(hook)
 def attach(model: torch.nn.Module, codec: str = "auto", group: Any = None, **options: Any) -> Hook:
-    """Lets Thinwire average the gradients of `model` over the ranks of its own process group.
+    """Registers a communication hook that averages gradients over the process group of `model`.
 
     Call it once, after `DistributedDataParallel(...)` and before the first step, on every rank of the
-    model's process group. `torch.compile` may come before or after. The result is the handle with
-    `plan()`, `record()` and the state for a restart.
+    model's process group. `torch.compile` may come before or after. The returned hook has `plan()`,
+    `record()` and, for a restart, `state_dict()` and `load_state_dict()`.
 
     Args:
-        model: in DistributedDataParallel.
-        group: None for the model's process group; else a group of the same ranks, as
+        model: a DistributedDataParallel.
+        group: None for the model's process group; else a group of the same ranks, such as
             `thinwire.init(link="100mbit")`.
         named_parameters: by default those of the model.
         codec, options: as in `thinwire.torch.hook`, which describes them.
 
     # Errors
 
-    InvalidError for a model that is not in DDP or has a communication hook, for options of DDP that pass
-    by a hook, and for a `group` of other ranks; and the errors of `thinwire.torch.hook`.
+    InvalidError for a model that is not in DDP or has a communication hook, for options of DDP under
+    which a hook does not get all gradients, and for a `group` of other ranks; and the errors of
+    `thinwire.torch.hook`.
     """
     wrapped = ddp.expect_ddp(model)
     given = of_model(wrapped, {"codec": codec, "group": group, **options})
@@ -47,7 +48,7 @@ def attach(model: torch.nn.Module, codec: str = "auto", group: Any = None, **opt
 
 
 def of_model(model: DistributedDataParallel, options: Mapping[str, Any]) -> dict[str, Any]:
-    """Options of `hook`, with what the model says where they say nothing.
+    """Returns the options of `hook`, with process group and names from the model where none are given.
 
     # Errors
 

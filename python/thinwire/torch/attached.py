@@ -50,11 +50,11 @@ class Attached:
         self._models: weakref.WeakSet[torch.nn.Module] = weakref.WeakSet()
 
     def __getstate__(self) -> dict[str, Any]:
-        """What another process goes on with, before the first training: the options."""
+        """Returns what another process needs before the first training: the options."""
         return self._options
 
     def __setstate__(self, options: dict[str, Any]) -> None:
-        """Begins anew."""
+        """Makes one that has not met the other ranks."""
         Attached.__init__(self, options)
 
     def follow(self, model: torch.nn.Module) -> None:
@@ -95,8 +95,8 @@ class Attached:
 
         # Errors
 
-        InvalidError on all ranks, before anything has changed, if on any a file is broken or missing, or
-        the state of another model or codec.
+        InvalidError on all ranks, before anything has changed, if the file of any rank is broken or
+        missing, or has the state of another model or codec.
         """
         if self.hook is None:
             return self.resume(entries_in(folder, *self._place()))
@@ -140,14 +140,14 @@ def entries_in(folder: Folder, rank: int, world: int) -> dict[str, Any]:
 
 
 def read(file: Path) -> dict[str, Any]:
-    """The entries that a rank has saved.
+    """Returns the entries that a rank has saved.
 
     # Errors
 
-    InvalidError with the name of a file that is no state, or only a part of one.
+    InvalidError, which names the file, if it is no state or was truncated.
     """
     try:
-        # Whoever opens a pipe waits for a writer.
+        # Opening a pipe would wait for a writer.
         if not file.is_file():
             raise InvalidError("no regular file")
         entries: dict[str, Any] = torch.load(file, map_location="cpu", weights_only=True)
@@ -164,7 +164,7 @@ def read(file: Path) -> dict[str, Any]:
 
 
 def write(entries: dict[str, Any], file: Path) -> None:
-    """Writes a file whole or not at all: whoever reads it finds the old one or the new one."""
+    """Writes a file whole or not at all: a reader finds the old one or the new one."""
     part = file.with_name(f".{file.name}.part")
     part.unlink(missing_ok=True)
     with part.open("xb") as opened:
@@ -189,6 +189,6 @@ def refuse_several(model: torch.nn.Module) -> None:
     if dist.is_initialized() and dist.get_world_size() > 1:
         raise InvalidError(
             f"the model is a {type(model).__name__} on {dist.get_world_size()} ranks, expected one in "
-            "DistributedDataParallel (hint: attach it after the framework has wrapped it; "
-            "thinwire.torch.fsdp is for FSDP2)"
+            "DistributedDataParallel (hint: attach it after the framework has wrapped it, which Accelerate "
+            "does on CPUs with Accelerator(cpu=True) alone; thinwire.torch.fsdp is for FSDP2)"
         )

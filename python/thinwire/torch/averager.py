@@ -12,13 +12,27 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import torch
+
 from thinwire._core import Group, Synchronizer
 from thinwire.torch import state
-from thinwire.torch.layout import Flat, Layout, dtype, names, real_shape, same_model
+from thinwire.torch.layout import (
+    Flat,
+    Layout,
+    dtype,
+    memory_order,
+    names,
+    of_memory,
+    real_shape,
+    same_model,
+    to_memory,
+)
 from thinwire.torch.marks import Marks
-from thinwire.torch.state import Saved
+from thinwire.torch.state import Saved, Tensors
 
 Done = Callable[[BaseException | None, bool], None]
+ELEMENTWISE = ("residual", "shift", "mean", "momentum")
+"""Kinds of tensors of a state that have a number for each element of a parameter."""
 
 
 class Averager:
@@ -75,6 +89,7 @@ class Averager:
             return self._saved
         following = self._following and self._following.named(self._names)
         plan, tensors = state.read(self.sync)
+        tensors = self._reordered(tensors, of_memory)
         return Saved(plan, tensors, self._layout.named(self._names), following)
 
     def load(self, saved: Saved | None) -> None:
@@ -118,11 +133,23 @@ class Averager:
 
     def _resume(self, saved: Saved) -> None:
         """Takes up a state. The next step keeps its layout: DDP may not have made its new buckets yet."""
-        state.write(self.sync, saved.plan, saved.tensors)
+        state.write(self.sync, saved.plan, self._reordered(saved.tensors, to_memory))
         if saved.following is not None:
             self._following = self._layout.arranged(saved.following, self._names)
             self._follow()
         self._resumed, self._saved = True, None
+
+    def _reordered(self, tensors: Tensors, reorder: Callable[..., torch.Tensor]) -> Tensors:
+        """Tensors of a state by dimensions of parameters or as in memory: others may have other memory."""
+        named = {self._names[id(each)]: each for each in self._layout.parameters}
+        orders = {name: memory_order(each) for name, each in named.items()}
+        found = dict(tensors)
+        for key, values in tensors.items():
+            kind, _, name = key.partition(".")
+            order = orders.get(name) if kind in ELEMENTWISE else None
+            if order is not None and list(values.shape) == real_shape(named[name]):
+                found[key] = reorder(values, order)
+        return found
 
     def _finish_buckets(self, flats: Sequence[Flat], given: Sequence[bool], done: Done) -> None:
         """Ends a step that has the buckets of the layout."""

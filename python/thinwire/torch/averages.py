@@ -1,8 +1,8 @@
-"""Averages that lie in the gradients of parameters until the optimizer's user takes them away.
+"""Averages that stay in `grad` until `zero_grad()`, and a check that backward does not add to them.
 
-Backward adds to what lies there, and DDP hands the sum to its hook. Without momentum that is harmless: the
-average of an average is itself. Momentum correction would add the old average to the momentum once more.
-So each parameter's next backward looks whether its average is gone: None or zero.
+Backward adds to `grad`, and DDP passes the sum to its hook. Without momentum correction this is harmless,
+since the average of an average is itself. Momentum correction would add the old average to the momentum
+once more. So before backward adds to a parameter's `grad`, it is checked that `grad` is None or zero.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ class Averages:
         self._there: set[int] = set()
 
     def add(self, parameters: Iterable[torch.Tensor]) -> None:
-        """Says that these parameters get averages; each is looked at when backward next adds to it."""
+        """Records that these parameters receive averages, and checks each when backward next adds to it."""
         for parameter in parameters:
             if id(parameter) not in self._nodes:
                 self._nodes[id(parameter)] = watch(parameter, weakref.WeakMethod(self._look))
             self._there.add(id(parameter))
 
     def _look(self, parameter: torch.Tensor) -> None:
-        """Refuses to add to an average, once for each."""
+        """Refuses to add to an average, once for each parameter."""
         if id(parameter) not in self._there:
             return
         self._there.remove(id(parameter))

@@ -193,7 +193,7 @@ def create(opts: Any, backend_options: Any = None) -> ProcessGroup:
 
     # Errors
 
-    InvalidError for a PyTorch without such backends, and for `pg_options`, of which there are none.
+    InvalidError for a PyTorch without such backends, and for `pg_options`, which the backend does not have.
     """
     if backend_options is not None:
         raise InvalidError(
@@ -215,7 +215,7 @@ def create(opts: Any, backend_options: Any = None) -> ProcessGroup:
 
 
 def expect(ranks: list[int]) -> None:
-    """Raises PeerError once one of these ranks, which are about to meet, is gone from the default group."""
+    """Raises PeerError if one of these ranks, which are about to meet, has left the default group."""
     world = dist.group.WORLD if dist.is_initialized() else None
     connection = getattr(world, "connection", None)
     if connection is not None:

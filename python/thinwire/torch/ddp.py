@@ -1,7 +1,7 @@
-"""A model in DDP as its hook sees it: over which ranks it averages, and what no hook can follow.
+"""Checks of a DDP model: the ranks that it averages over, and options that no hook supports.
 
-DDP hands buckets to a hook and says nothing of itself, so the model is told by `attach`, or looked up at
-the first bucket.
+DDP passes buckets to a hook, but not itself. The model is therefore given by `attach`, or looked up at the
+first bucket.
 """
 
 from __future__ import annotations
@@ -57,7 +57,8 @@ def refuse(model: DistributedDataParallel, group: Any) -> None:
 
     # Errors
 
-    InvalidError for other ranks than those of the model, and for options of DDP that pass by the hook.
+    InvalidError for other ranks than those of the model, and for options of DDP under which the hook does
+    not get all gradients.
     """
     delayed = len(getattr(model, "_delay_all_reduce_params", ()))
     if delayed:
@@ -130,7 +131,9 @@ def refuse_hooked(model: DistributedDataParallel) -> None:
         return
     for _, state in vars(model).get("_comm_hooks", ())[-1:]:
         name = repr(state) if type(state).__module__.startswith("thinwire.") else name
-    raise InvalidError(f"the model has a communication hook already, {name}, expected none")
+    raise InvalidError(
+        f"the model has a communication hook already, {name}, expected none (hint: DDP takes one)"
+    )
 
 
 def models_of(state: Any) -> list[DistributedDataParallel]:

@@ -5,16 +5,17 @@
     fully_shard(model)
     exchange = thinwire.torch.fsdp(model, codec="int8")
 
-What rounding loses of a gradient is kept, in f32, and added to the next one of the same parameter: error
-feedback. That residual is as large as the gradient before it is sharded, on every rank. A parameter
+The rounding error of a gradient is kept, in f32, and added to the next gradient of the same parameter
+(error feedback). This residual is as large as the gradient before it is sharded, on every rank. A parameter
 without a gradient in some step keeps its residual. A gathered parameter is rounded on its way and whole
 again where it is kept; every rank, its owner too, computes with the same rounded bits. The exchanges go
-over connections of their own, so that all ranks call `fsdp`.
+over connections of their own, so all ranks must call `fsdp`.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import functools
 import itertools
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
@@ -23,8 +24,10 @@ import torch
 import torch.distributed as dist
 
 from thinwire import arguments
-from thinwire._core import InvalidError, Scatter
+from thinwire._core import InvalidError, Scatter, codec_name
+from thinwire.agreement import together
 from thinwire.torch import group as groups
+from thinwire.torch import skipped
 from thinwire.torch import state as states
 from thinwire.torch.arguments import expect
 from thinwire.torch.reduction import NATIVE, Reduction
@@ -72,6 +75,7 @@ def fsdp(
     meshes, or for a codec that cannot travel so; backward raises PeerError if a rank is lost or has
     gradients of other parameters.
     """
+    arguments.instance("model", model, torch.nn.Module)
     check_codecs(codec, gather_codec, seed)
     groups.check(group, timeout_s, heartbeat_timeout_s)
     units = sharded(model)
@@ -118,8 +122,16 @@ def check_codecs(codec: str, gather_codec: str | None, seed: int) -> None:
     arguments.options(codec=codec, seed=seed)
     if gather_codec is not None and gather_codec not in GATHER_CODECS:
         raise InvalidError(
-            f"gather_codec is '{gather_codec}', expected one of {', '.join(GATHER_CODECS)}"
+            f"gather_codec is {arguments.shown(gather_codec)}, expected one of {', '.join(GATHER_CODECS)}"
         )
+
+
+def means_same(first: str, second: str) -> bool:
+    """Whether two names are of one codec."""
+    try:
+        return codec_name(first) == codec_name(second)
+    except InvalidError:  # a state may name a file that is not there any more
+        return first == second
 
 
 @dataclasses.dataclass(frozen=True)
@@ -149,9 +161,10 @@ class Exchange:
         self._connections: dict[Any, tuple[groups.Connection, Scatter]] = {}
         self._holders: dict[int, Scatter] = {}
         self._saved: dict[str, Place] = {}
+        self._warned = False
 
     def connect(self, units: Iterable[Any]) -> None:
-        """Forms the connections of modules, so that ranks learn of lost ones before the first exchange."""
+        """Connects the ranks of all modules, so that a lost rank is noticed before the first exchange."""
         for group in itertools.chain.from_iterable(map(param_groups, units)):
             process_group = getattr(group.mesh_info, "shard_process_group", None)
             if process_group is not None and process_group.size() > 1:
@@ -210,6 +223,18 @@ class Exchange:
         self._restore(scatter, known)
         return [(each.key, each.elements) for each in known]
 
+    def look_at(self, parts: Sequence[tuple[int, int]], sums: torch.Tensor) -> None:
+        """Warns, once, where the sums of these parameters are NaN: then all are."""
+        if self._warned or not bool(sums.reshape(-1)[:1].isnan().any()):
+            return
+        self._warned = True
+        first, last = (self._names[key].name for key, _ in (parts[0], parts[-1]))
+        which = first if len(parts) == 1 else f"{first} … {last} ({len(parts)})"
+        fault = (
+            f"a gradient of {which} is not finite on a rank, or too large for codec {self.codec}"
+        )
+        skipped.warn(fault, "their gradients are NaN on all ranks")
+
     def _restore(self, scatter: Scatter, parameters: Sequence[Parameter]) -> None:
         """Gives the core what was loaded for some parameters, once."""
         loaded = [each for each in parameters if each.name in self._saved]
@@ -219,7 +244,7 @@ class Exchange:
         scatter.load({key: (count, states.octets(owed)) for key, (count, owed) in places.items()})
 
     def state_dict(self) -> State:
-        """Residuals and counts of this rank by parameter: what it needs to go on as if never interrupted.
+        """Returns residuals and counts by parameter, with which a resumed run continues bit for bit.
 
         `torch.save` on every rank, or `torch.distributed.checkpoint`, keeps it.
         """
@@ -235,26 +260,36 @@ class Exchange:
         return {f"rank{dist.get_rank()}": (places, dist.get_world_size(), self.codec)}
 
     def load_state_dict(self, state: State) -> None:
-        """Goes on from what `state_dict` returned on this rank.
+        """Loads what `state_dict` returned on this rank; a collective call.
 
         # Errors
 
-        InvalidError if it is the state of other ranks, of another model or of another codec; then nothing
-        has changed.
+        InvalidError, on all ranks, if that of any is the state of other ranks, of another model or of
+        another codec; then nothing has changed.
         """
+
+        def read() -> dict[str, Place]:
+            return self._read(state)
+
+        for connection, _ in self._connections.values():
+            read = functools.partial(together, connection.group, read)
+        self._saved = read()
+        for key, scatter in self._holders.items():
+            scatter.load({key: (0, b"")})
+
+    def _read(self, state: State) -> dict[str, Place]:
+        """What a state says to this rank, if it is one for this training."""
         saved, world, codec = self._entry(state)
-        hint = "(hint: go on from the model and the optimizer alone; what the codec still owed is lost)"
+        hint = "(hint: resume from model and optimizer alone; the residuals are then lost)"
         if world != dist.get_world_size():
             raise InvalidError(
                 f"the state is of {world} ranks, this job has {dist.get_world_size()} {hint}"
             )
-        if codec != self.codec:
+        if not means_same(codec, self.codec):
             raise InvalidError(f"the state is of codec {codec}, expected {self.codec} {hint}")
         for name, place in saved.items():
             self._expect(name, place)
-        self._saved = {name: (count, owed) for name, (count, owed) in saved.items()}
-        for key, scatter in self._holders.items():
-            scatter.load({key: (0, b"")})
+        return {name: (count, owed) for name, (count, owed) in saved.items()}
 
     def _entry(self, state: State) -> tuple[dict[str, Place], int, str]:
         """The part of a state that is this rank's."""
@@ -337,7 +372,10 @@ class ReduceScatter(Communication):
             addresses = source.data_ptr(), target.data_ptr()
             scatter.reduce_scatter(parts, *addresses, dtype, reduction.average, done=done)
 
-        return launched(begin, stage, output_tensor, self.exchange, async_op)
+        work = launched(begin, stage, output_tensor, self.exchange, async_op)
+        if work is None:
+            self.exchange.look_at(parts, target)
+        return work
 
 
 class AllGather(Communication):

@@ -16,7 +16,7 @@ import os
 import secrets
 import socket
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import timedelta
 from typing import Any
 
@@ -44,9 +44,16 @@ class Connection:
     store: Store | None = None
     guard: thinwire.Group | None = None
 
+    def __reduce__(self) -> Any:
+        """Refuses copies: connections belong to a process."""
+        raise InvalidError(
+            "connections to other ranks have no copies and cannot be pickled "
+            "(hint: copy or save the model, and the state_dict() of what exchanges it)"
+        )
+
 
 class Lost:
-    """The group of a hook that was copied: groups have no copies."""
+    """Stands for the group of a hook that was copied, since groups cannot be copied."""
 
 
 def of(
@@ -86,10 +93,10 @@ def of(
 
 
 def watch_of(process_group: dist.ProcessGroup, timeout_s: float) -> Callable[[], None]:
-    """What raises PeerError once a rank of a process group about to meet is gone; a collective call.
+    """Returns a function that raises PeerError once a rank of a process group is gone; a collective call.
 
-    gloo notices that in an operation alone, so one is begun that ends when all have come. PyTorch's store
-    notices nothing, where torchrun has it.
+    gloo notices the loss of a rank only in an operation, so a barrier is begun that ends when all ranks
+    have come. PyTorch's store notices nothing if torchrun hosts it.
     """
     found = process_group._get_backend(torch.device("cpu")) if has_cpu(process_group) else None
     if not isinstance(found, getattr(dist, "ProcessGroupGloo", ())):
@@ -164,7 +171,8 @@ def connect(
         timeouts = {"timeout_s": timeout_s, "heartbeat_timeout_s": heartbeat_timeout_s}
         return Connection(Group.join(rank=0, world=1, **timeouts))
     shared = dist.PrefixStore(f"thinwire/{name}", store)
-    key = f"meeting/{shared.add(f'calls/{rank}', 1)}"
+    with store_used():
+        key = f"meeting/{shared.add(f'calls/{rank}', 1)}"
     reasons = Reasons(shared, f"{key}/failed", rank)
 
     def look() -> None:
@@ -196,10 +204,8 @@ class Reasons:
 
     def look(self) -> None:
         """Raises PeerError if a rank has published a reason, or if PyTorch's store is lost."""
-        try:
+        with store_used():
             said = self._said()
-        except RuntimeError as error:
-            raise PeerError(f"PyTorch's store is lost: {first_line(error)}") from error
         if said:
             raise PeerError(said)
 
@@ -226,15 +232,28 @@ class Reasons:
         return self.shared.get(self.key).decode() if self.shared.check([self.key]) else ""
 
 
+@contextlib.contextmanager
+def store_used() -> Iterator[None]:
+    """Raises PeerError where a call of PyTorch's store fails: then the rank that hosts it is gone."""
+    try:
+        yield
+    except Error:
+        raise
+    except RuntimeError as error:
+        raise PeerError(f"PyTorch's store is lost: {first_line(error)}") from error
+
+
 def host(shared: dist.Store, key: str, store: dist.Store) -> Store:
     """Opens the rendezvous and publishes it, or the reason why there is none."""
     made = None if own_token() else secrets.token_hex(16)
     try:
         rendezvous = Store(own_address(*master(store)), 0, made or own_token())
     except Exception as error:
-        shared.set(key, json.dumps({"error": f"rank 0 does not come: {first_line(error)}"}))
+        with contextlib.suppress(RuntimeError):
+            shared.set(key, json.dumps({"error": f"rank 0 does not come: {first_line(error)}"}))
         raise
-    shared.set(key, json.dumps({"address": rendezvous.address, "token": made}))
+    with store_used():
+        shared.set(key, json.dumps({"address": rendezvous.address, "token": made}))
     return rendezvous
 
 
@@ -253,11 +272,14 @@ def meeting(
     PeerError if rank 0 publishes nothing, and what `look` raises.
     """
     pauses = Pauses(time.monotonic() + timeout_s)
-    while not shared.check([key]):
-        look()
-        if not pauses.make():
-            raise PeerError(f"rank 0 published no rendezvous in PyTorch's store in {timeout_s:g} s")
-    published = json.loads(shared.get(key))
+    with store_used():
+        while not shared.check([key]):
+            look()
+            if not pauses.make():
+                raise PeerError(
+                    f"rank 0 published no rendezvous in PyTorch's store in {timeout_s:g} s"
+                )
+        published = json.loads(shared.get(key))
     if "error" in published:
         raise PeerError(published["error"])
     if bool(own_token()) == bool(published["token"]):

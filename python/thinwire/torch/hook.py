@@ -9,9 +9,9 @@ buckets when the last average is there: only then is it known whether any rank h
 not finite. After such a step all gradients are NaN on all ranks, so that every GradScaler skips it.
 
 Backward itself waits for that, in a callback at its end, before DDP would: there Ctrl-C works, an
-error keeps its type and its text, and two models in one backward do not wait for each other. A backward
-inside backward, as reentrant checkpoints make, has an end of its own, and the last bucket may come before
-it: the wait is at the end of the one that has the last bucket, as DDP's is.
+error keeps its type and its text, and two models in one backward do not wait for each other. Reentrant
+checkpoints run a backward inside backward, which has an end of its own. The wait is at the end of the
+backward in which the last bucket comes, as DDP's is.
 """
 
 # Annotations are no strings here: DDP reads those of its hook.
@@ -77,8 +77,8 @@ def hook(
         error_budget: the relative error, squared or absolute, with twice its excess of energy, that
             "auto" allows one encoding of a bucket, as measured on its gradients; a gather counts a third.
             None is 0.02.
-        feedback: what becomes of what codecs lose: "classic", "ef21" or "average:0.9"; refused for a
-            codec that leaves no residual.
+        feedback: the kind of error feedback, "classic", "ef21" or "average:0.9"; refused for a codec
+            that leaves no residual.
         momentum_correction: a factor from 0 to below 1, as 0.9: each rank adds up momentum of its own
             gradients before they are encoded, and clears it where all was sent. The optimizer must then
             have none: `torch.optim.SGD(..., momentum=0)`, Adam with a first beta of 0. Several backward
@@ -95,9 +95,9 @@ def hook(
     # Errors
 
     InvalidError at once for an argument of another type, an unknown codec or algorithm, or a number out
-    of range. The hook, and so
-    backward, raises InvalidError for gradients that are not f32, f16 or bf16 or not on the CPU or a GPU,
-    and PeerError if a rank is lost, has raised or has another model; all ranks fail.
+    of range. The hook, and so backward, raises InvalidError for gradients that are not f32, f16 or bf16 (or
+    complex), or not on the CPU or a GPU, and PeerError if a rank is lost, has raised or has another model;
+    all ranks fail.
     """
     options = {
         "codec": codec,
@@ -198,7 +198,7 @@ class Hook:
         return self.connect().group
 
     def follow(self, model: DistributedDataParallel) -> None:
-        """Says whose hook this is, so that it need not be looked up."""
+        """Records whose hook this is, so that the model need not be looked up."""
         self._model = weakref.ref(model)
 
     def take(self, bucket: dist.GradBucket) -> Future[torch.Tensor]:
@@ -240,7 +240,7 @@ class Hook:
         return json.loads(sync.record()) if sync else {}
 
     def state_dict(self) -> dict[str, Any]:
-        """Residuals, momenta, factors, plan: what this rank needs to go on as if never interrupted."""
+        """Returns residuals, momenta, factors and plan of this rank, with which a resumed run continues."""
         group = self.connect().group
         return state.of_rank(group, self._averager.saved())
 
@@ -254,15 +254,15 @@ class Hook:
         return state.on_rank_0(self.group, self.state_dict(), self._steps)
 
     def load_state_dict(self, entries: dict[str, Any]) -> None:
-        """Goes on from what `state_dict` returned on this rank; a collective call.
+        """Loads what `state_dict` returned on this rank; a collective call.
 
         Where another number of ranks has saved, `entries` are those of all of them.
 
         # Errors
 
-        InvalidError, on all ranks, if the state of any is that of other ranks, or one is missing, or of
-        another codec, feedback or momentum correction, or, at the latest in the next step, of another model
-        or another step than those of other ranks.
+        InvalidError on all ranks, if the state of any rank is missing, or is that of another rank, or of
+        another codec, feedback or momentum correction. A state of another model, or of another step than
+        those of other ranks, is refused at the latest in the next step.
         """
         saved = state.for_ranks(self.connect().group, entries, self._options)
         self._averager.load(saved)
@@ -330,7 +330,7 @@ class Hook:
             Variable._execution_engine.queue_callback(lambda: self._wait(step))
 
     def _wait(self, step: Step) -> None:
-        """Waits until the averages are there; before the last bucket, only sees to it that it will come."""
+        """Waits until the averages are there; before the last bucket, only checks that it may come."""
         if not step.complete:
             return self._expect_more(step)
         while not step.over.wait(LOOK_S):
@@ -344,7 +344,7 @@ class Hook:
                 skipped.warn(fault)
 
     def _expect_no_saving(self) -> None:
-        """Lets all ranks fail if one gathers the states of all in the place of this step."""
+        """Ends the group if another rank gathers the states of all ranks instead of making this step."""
         steps = self._steps - 1
         with contextlib.suppress(PeerError):  # the step ends with it, too
             rank = self.group.gatherer(state.gathering(steps))

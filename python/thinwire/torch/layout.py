@@ -115,6 +115,29 @@ def real_shape(parameter: torch.Tensor) -> list[int]:
     return [*parameter.shape, 2] if parameter.is_complex() else list(parameter.shape)
 
 
+def memory_order(parameter: torch.Tensor) -> list[int] | None:
+    """The dimensions of a gradient in a bucket from slowest to fastest; None where that is their order.
+
+    DDP lays a gradient out as its parameter: a channels-last or transposed one in the order of its memory.
+    """
+    dimensions = range(parameter.dim())
+    order = sorted(dimensions, key=parameter.stride, reverse=True)
+    if parameter.is_contiguous() or not parameter.permute(order).is_contiguous():
+        return None
+    return [*order, len(order)] if parameter.is_complex() else order
+
+
+def of_memory(values: torch.Tensor, order: Sequence[int]) -> torch.Tensor:
+    """What lies in memory in this order of dimensions, in the order of the dimensions themselves."""
+    found = values.reshape([values.shape[each] for each in order])
+    return found.permute([list(order).index(each) for each in range(len(order))]).contiguous()
+
+
+def to_memory(values: torch.Tensor, order: Sequence[int]) -> torch.Tensor:
+    """The reverse of `of_memory`."""
+    return values.permute(list(order)).contiguous().reshape(values.shape)
+
+
 def dtype(gradients: torch.Tensor) -> str:
     """The core's name of a gradient's dtype.
 
@@ -143,8 +166,9 @@ def same_model(found: Collection[int], known: Collection[int]) -> None:
     """Refuses a step whose parameters are not those of the steps before, by their identities."""
     if set(found) != set(known):
         raise InvalidError(
-            f"the buckets of this step have {len(found)} parameters, "
-            f"those before had {len(known)} (hint: make a new hook for a new model)"
+            f"the buckets of this step have {len(found)} parameters, of which "
+            f"{len(set(found) - set(known))} are not among the {len(known)} of the steps before "
+            "(hint: a hook of its own for each model)"
         )
 
 

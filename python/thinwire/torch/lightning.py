@@ -47,7 +47,7 @@ class GradExchange(Callback):
         self._trainer: Trainer | None = None
 
     def __getstate__(self) -> dict[str, Any]:
-        """What another process goes on with: all but the trainer."""
+        """Returns what another process needs: all but the trainer."""
         return {**vars(self), "_trainer": None}
 
     @property
@@ -69,7 +69,7 @@ class GradExchange(Callback):
     def state_dict(self) -> dict[str, Any]:
         """The state of all ranks on rank 0, nothing elsewhere; a collective call.
 
-        After an exception there is none, with a warning: the other ranks may be elsewhere.
+        After an exception it is empty, with a warning, since the other ranks may not make this call.
         """
         if self.hook is None or not self._failed():
             return {} if self.hook is None else self.hook.state_of_all()
@@ -91,7 +91,7 @@ class GradExchange(Callback):
         self._resumed = state_dict
 
     def _failed(self) -> bool:
-        """Whether the training ended by an exception; the other ranks are told of the one under way."""
+        """Returns whether an exception ended the training, and tells the other ranks of one under way."""
         if self._trainer is None or not self._trainer.interrupted:
             return False
         error = sys.exc_info()[1]

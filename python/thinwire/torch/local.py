@@ -2,7 +2,7 @@
 
 Each rank trains its own copy of the model. Every `every` steps the ranks exchange how far each has come
 from the parameters that all had in common, the pseudo-gradient, through a synchronizer with error
-feedback; an outer optimizer of PyTorch makes a step with the average, and everybody goes on from there.
+feedback; an outer optimizer of PyTorch makes a step with the average, from which all ranks continue.
 The common parameters are f32. A model in f16 or bf16 begins each round with them rounded, and progress is
 measured from the rounded ones: a round without training has a pseudo-gradient of zero.
 
@@ -27,10 +27,19 @@ import torch
 
 from thinwire import arguments
 from thinwire._core import Group, InvalidError, Synchronizer
+from thinwire.agreement import agree, together
+from thinwire.arguments import shown, whole
 from thinwire.torch import group as groups
 from thinwire.torch import state
 from thinwire.torch.layout import plain
-from thinwire.torch.replica import begin_alike, broadcast, every_steps, trainable
+from thinwire.torch.replica import (
+    begin_alike,
+    broadcast,
+    digest,
+    every_steps,
+    expect_no_more,
+    trainable,
+)
 from thinwire.torch.signature import options_of
 from thinwire.torch.state import Saved
 
@@ -71,6 +80,10 @@ class DiLoCo:
         options = {"bucket_bytes": bucket_bytes, "seed": seed, "algorithm": algorithm}
         arguments.options(codec=codec, **options)
         self.every = every_steps(every)
+        if not callable(outer):
+            raise InvalidError(
+                f"outer is {shown(outer)}, expected a function that makes an optimizer"
+            )
         self._model = model
         self._parameters = trainable(model)
         self._connection = groups.of(group, timeout_s, heartbeat_timeout_s)
@@ -80,6 +93,7 @@ class DiLoCo:
             name: value.detach().float().cpu().clone() for name, value in self._parameters.items()
         }
         self._outer = outer(list(self._common.values()))
+        arguments.instance("what outer makes", self._outer, torch.optim.Optimizer)
         self._steps = 0
         self._codec = codec
         self._sync: Synchronizer | None = None
@@ -96,10 +110,15 @@ class DiLoCo:
         """Counts a step of the inner optimizer. True if a round ended with it: all ranks are alike.
 
         If some rank's parameters are not finite, all ranks go back to what they had in common.
+
+        # Errors
+
+        InvalidError if a parameter is trained now that was frozen when ranks began alike.
         """
         self._steps += 1
         if self._steps % self.every != 0:
             return False
+        expect_no_more(self._connection.group, self._model, self._parameters.values())
         if self._exchange():
             self._outer.step()
         else:
@@ -134,11 +153,23 @@ class DiLoCo:
 
         # Errors
 
-        InvalidError, before anything has changed, if it is of other ranks, codecs or steps, or of another
-        model.
+        InvalidError on all ranks, before anything has changed, if on any it is of other ranks, codecs or
+        steps, or of another model, or if ranks have others.
         """
-        saved = state.for_ranks(self._connection.group, entries, {"codec": self._codec})
-        common = self._expect(entries)
+        group = self._connection.group
+
+        def read() -> tuple[Saved | None, dict[str, torch.Tensor]]:
+            saved = state.for_training(group, entries, {"codec": self._codec})
+            return saved, self._expect(entries)
+
+        saved, common = together(group, read)
+        alike = {
+            "steps": entries["steps"],
+            "common": digest(common),
+            "outer": digest(entries["outer"]),
+        }
+        alike["residuals"] = "none" if saved is None else "some"
+        agree([f"{name} {value} in the state" for name, value in alike.items()], group)
         if self._sync is not None and saved is not None:
             state.write(self._sync, saved.plan, saved.tensors)
         for name, value in self._common.items():
@@ -151,6 +182,7 @@ class DiLoCo:
         for name in ("steps", "common", "outer"):
             if name not in entries:
                 raise InvalidError(f"the state has no {name}, expected what state_dict gave")
+        whole("the state has steps", entries["steps"])
         common = plain(entries["common"].items())
         for name in sorted(common.keys() ^ self._common.keys()):
             raise InvalidError(f"the state is of another model: {name} is in one of them only")
@@ -158,6 +190,20 @@ class DiLoCo:
             if common[name].shape != value.shape:
                 found, expected = list(common[name].shape), list(value.shape)
                 raise InvalidError(f"the state has {name} of shape {found}, the model {expected}")
+            if not common[name].isfinite().all():
+                raise InvalidError(f"{name} in the state is not finite")
+        try:
+            (outer,) = entries["outer"]
+            found = [len(group["params"]) for group in outer["param_groups"]]
+        except (KeyError, TypeError, ValueError) as error:
+            raise InvalidError(
+                "the state has no outer optimizer, expected what state_dict gave"
+            ) from error
+        mine = [len(group["params"]) for group in self._outer.param_groups]
+        if found != mine:
+            raise InvalidError(
+                f"the outer optimizer has groups of {mine} parameters, the state {found}"
+            )
         return common
 
     @torch.no_grad()

@@ -1,9 +1,8 @@
-"""Parameters that got a gradient since the last step.
+"""Marks of parameters that received a gradient since the last step.
 
-In the place of a parameter without one, DDP's bucket has zeros, or what `grad` still has from an earlier
-step. The core must not take that for a gradient: what a codec owes of the parameter would be sent with it,
-and DDP throws the average away. So backward marks each parameter whose gradient it accumulates, also
-under `no_sync`.
+For a parameter without a gradient, DDP's bucket contains zeros, or the `grad` of an earlier step. The core
+must not treat these as a gradient: it would send the parameter's residual with them, and DDP discards the
+average. So each parameter is marked when backward accumulates its gradient, also under `no_sync`.
 """
 
 from __future__ import annotations
@@ -25,9 +24,9 @@ class Marks:
             parameter.register_post_accumulate_grad_hook(self._mark)
 
     def without(self, parameters: Sequence[torch.Tensor]) -> list[int]:
-        """Places of the parameters that are not marked.
+        """Returns the indices of the parameters that are not marked.
 
-        None where no parameter of the model is marked: then gradients come by another way.
+        The list is empty if no parameter of the model is marked: gradients were then not accumulated.
         """
         if not self._marked:
             return []

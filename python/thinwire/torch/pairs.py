@@ -11,22 +11,26 @@ Stochastic Gradient Descent", here with partners that wait for each other).
     gossip.agree()
 
 Law: a round does not change the mean of all ranks' parameters; with codec "none", partners are
-bit-identical after it. For a model in f16 or bf16 the law is that of f32: each rank keeps what rounding
-to the model's dtype has taken from its parameters, and adds it in the next round. Rounding alone would
-lose the progress of one rank wherever it is less than a step of the dtype.
+bit-identical after it. A model in f16 or bf16 follows the same law: each rank keeps the errors of rounding
+its parameters to the model's dtype, and adds them in the next round. Otherwise rounding would lose the
+progress of a rank wherever it is smaller than the dtype's resolution.
 """
 
 from __future__ import annotations
 
 import hashlib
+import warnings
+from collections.abc import Mapping
 from typing import Any
 
 import torch
 
 from thinwire import arguments
 from thinwire._core import InvalidError
+from thinwire.agreement import agree, together
+from thinwire.arguments import shown, whole
 from thinwire.torch import group as groups
-from thinwire.torch.replica import Pending, begin_alike, every_steps, trainable
+from thinwire.torch.replica import Pending, begin_alike, every_steps, expect_no_more, trainable
 
 CODECS = {"none": torch.float32, "f16": torch.float16, "bf16": torch.bfloat16}
 
@@ -65,20 +69,28 @@ class PairAveraging:
                 f"codec is {codec}, expected one of {', '.join(CODECS)} between pairs"
             )
         self.every = every_steps(every)
+        self._model = model
         self._parameters = list(trainable(model).values())
         self._codec = codec
         self._seed = seed
         self._steps = 0
         self._rest: torch.Tensor | None = None
+        self._warned = False
         self._connection = groups.of(group, timeout_s, heartbeat_timeout_s)
         options = {"mode": "PairAveraging", "every": every, "codec": codec, "seed": seed}
         begin_alike(self._connection.group, model, **options)
 
     def step(self) -> int | None:
-        """Counts a step of the optimizer. After a round, the partner's rank; None if there was none."""
+        """Counts a step of the optimizer. After a round, the partner's rank; None if there was none.
+
+        # Errors
+
+        InvalidError if a parameter is trained now that was frozen when ranks began alike.
+        """
         self._steps += 1
         if self._steps % self.every != 0:
             return None
+        expect_no_more(self._connection.group, self._model, self._parameters)
         group, drawing = self._connection.group, self._steps // self.every
         partner = partners(group.world, self._seed, drawing)[group.rank]
         if partner is not None:
@@ -92,28 +104,44 @@ class PairAveraging:
         self._write(mine)
 
     def state_dict(self) -> dict[str, Any]:
-        """The number of steps, which with the seed decides who meets whom, and what rounding has taken
-        from this rank's parameters.
+        """Returns the number of steps, which with the seed decides pairs, and the rounding errors.
 
-        The model is not in it: each rank has one of its own.
+        The model is not part of it, since each rank has its own.
         """
         rest = () if self._rest is None else (self._rest.clone(),)
         return {"steps": self._steps, f"rank{self._connection.group.rank}": rest}
 
     def load_state_dict(self, entries: dict[str, Any]) -> None:
-        """Goes on from what `state_dict` returned on this rank; from that of others without the rest.
+        """Loads what `state_dict` returned on this rank; from another rank's only the number of steps. A
+        collective call.
 
         # Errors
 
-        InvalidError, before anything has changed, if it is of another model.
+        InvalidError on all ranks, before anything has changed, if on any it is of another model, or if
+        ranks have states of different steps, by which they would not find each other.
         """
-        (rest,) = entries.get(f"rank{self._connection.group.rank}") or (None,)
-        elements = sum(parameter.numel() for parameter in self._parameters)
-        if rest is not None and rest.numel() != elements:
-            raise InvalidError(
-                f"the state is of another model: of {rest.numel()} parameters, this one has {elements}"
-            )
+        group = self._connection.group
+        rest = together(group, lambda: self._expect(entries))
+        agree([f"steps {entries['steps']} in the state"], group)
         self._steps, self._rest = entries["steps"], None if rest is None else rest.clone()
+
+    def _expect(self, entries: dict[str, Any]) -> torch.Tensor | None:
+        """What rounding has taken, from a state; refuses that of another model."""
+        if not isinstance(entries, Mapping) or "steps" not in entries:
+            raise InvalidError("the state has no steps, expected what state_dict gave")
+        whole("the state has steps", entries["steps"])
+        (rest,) = entries.get(f"rank{self._connection.group.rank}") or (None,)
+        if rest is None:
+            return None
+        elements = sum(parameter.numel() for parameter in self._parameters)
+        if not isinstance(rest, torch.Tensor) or rest.numel() != elements:
+            found = rest.numel() if isinstance(rest, torch.Tensor) else shown(rest)
+            raise InvalidError(
+                f"the state is of another model: of {found} parameters, this one has {elements}"
+            )
+        if not rest.isfinite().all():
+            raise InvalidError("the rest of rounding in the state is not finite")
+        return rest
 
     def _meet(self, partner: int) -> None:
         """Exchanges parameters with `partner` and averages."""
@@ -124,13 +152,20 @@ class PairAveraging:
         group.send(mine.data_ptr(), size, partner, done=sent.done)
         group.recv(theirs.data_ptr(), size, partner)
         sent.wait()
+        if not self._warned and not bool(theirs.isfinite().all()):
+            self._warned = True
+            warnings.warn(
+                f"rank {partner} has parameters that are not finite, which its partners take on",
+                RuntimeWarning,
+                stacklevel=3,
+            )
         if self._codec == "none":
             self._write((exact + theirs) / 2)
         else:
             self._write(exact + (theirs.float() / 2 - mine.float() / 2))
 
     def _encoded(self, exact: torch.Tensor) -> torch.Tensor:
-        """Parameters as they travel.
+        """Returns parameters as they travel.
 
         # Errors
 
@@ -148,7 +183,7 @@ class PairAveraging:
         return mine
 
     def _exact(self) -> torch.Tensor:
-        """All parameters as they would be without rounding to their dtypes."""
+        """Returns all parameters with their rounding errors."""
         flat = self._flat()
         return flat if self._rest is None else flat + self._rest
 
@@ -159,7 +194,7 @@ class PairAveraging:
 
     @torch.no_grad()
     def _write(self, flat: torch.Tensor) -> None:
-        """Takes the parameters from `flat`, and keeps what rounding takes from them."""
+        """Sets the parameters from `flat`, and keeps their rounding errors."""
         sizes = [parameter.numel() for parameter in self._parameters]
         for parameter, values in zip(self._parameters, flat.split(sizes)):
             parameter.copy_(values.view(parameter.shape))

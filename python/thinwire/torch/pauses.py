@@ -1,18 +1,18 @@
-"""Pauses of a rank that looks again and again for what another one does."""
+"""Pauses of a rank that polls for something that another rank does."""
 
 from __future__ import annotations
 
 import time
 
 LOOK_S = 0.01, 0.2
-"""How long a rank waits between two looks, at first and at most, in seconds."""
+"""The first and the longest pause between two polls, in seconds."""
 
 
 class Pauses:
-    """Pauses between looks, each longer than the one before, until the deadline."""
+    """Pauses between polls, each twice as long as the one before, until the deadline."""
 
     def __init__(self, deadline: float) -> None:
-        """None yet."""
+        """Takes the deadline, in seconds of `time.monotonic()`."""
         self.deadline, self.next_s = deadline, LOOK_S[0]
 
     @property
@@ -21,7 +21,7 @@ class Pauses:
         return self.deadline - time.monotonic()
 
     def make(self) -> bool:
-        """Makes the next pause; False, at once, where the time is over."""
+        """Makes the next pause and returns True; returns False at once after the deadline."""
         if self.left_s <= 0:
             return False
         time.sleep(min(self.next_s, self.left_s))

@@ -6,15 +6,16 @@ line after the optimizer's step.
 
 from __future__ import annotations
 
+import hashlib
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import torch
 
 from thinwire._core import Group, InvalidError
 from thinwire.agreement import agree
-from thinwire.arguments import whole
+from thinwire.arguments import instance, whole
 from thinwire.torch.layout import plain
 from thinwire.torch.reduction import NATIVE
 
@@ -24,17 +25,42 @@ def trainable(model: torch.nn.Module) -> dict[str, torch.Tensor]:
 
     # Errors
 
-    InvalidError if there are none, or one is of a dtype that the core does not know.
+    InvalidError for what is no module, if there are no such parameters, or if one is sharded or of a dtype
+    that the core does not know.
     """
+    instance("model", model, torch.nn.Module)
     named = plain(model.named_parameters())
     found = {name: value for name, value in named.items() if value.requires_grad}
     for name, value in found.items():
         if value.dtype not in NATIVE:
             known = ", ".join(str(dtype) for dtype in NATIVE)
             raise InvalidError(f"{name} is {value.dtype}, expected one of {known}")
+        if hasattr(value, "device_mesh"):
+            raise InvalidError(
+                f"{name} is a {type(value).__name__}, expected a whole parameter (hint: each rank has the "
+                "whole model; thinwire.torch.fsdp is for FSDP2)"
+            )
     if not found:
         raise InvalidError("the model has no parameter that requires a gradient")
     return found
+
+
+def expect_no_more(group: Group, model: torch.nn.Module, known: Iterable[torch.Tensor]) -> None:
+    """Refuses a model of which more than the `known` parameters is trained now: ranks would drift apart.
+
+    # Errors
+
+    InvalidError for a parameter that was frozen or not there; the other ranks fail, too.
+    """
+    exchanged = {id(value) for value in known}
+    for name, value in plain(model.named_parameters()).items():
+        if value.requires_grad and id(value) not in exchanged:
+            error = InvalidError(
+                f"{name} requires a gradient and did not when ranks began alike, so it is not exchanged "
+                "(hint: make a new one for the model after requires_grad_)"
+            )
+            group.abort(str(error))
+            raise error
 
 
 def every_steps(every: int) -> int:
@@ -60,9 +86,31 @@ def begin_alike(group: Group, model: torch.nn.Module, **options: Any) -> None:
     InvalidError on all ranks, before anything has changed, if models or `options` differ between ranks.
     """
     tensors = plain([*model.named_parameters(), *model.named_buffers()])
-    described = [f"{name} {value.dtype} {list(value.shape)}" for name, value in tensors.items()]
+    frozen = {
+        name for name, value in plain(model.named_parameters()).items() if not value.requires_grad
+    }
+    described = [
+        f"{name} {value.dtype} {list(value.shape)}{' frozen' * (name in frozen)}"
+        for name, value in tensors.items()
+    ]
     agree([*(f"{name} {value}" for name, value in options.items()), *described], group)
     broadcast(group, [*model.parameters(), *model.buffers()])
+
+
+def digest(value: Any) -> str:
+    """A text that is the same on two ranks if what it is of is: tensors, numbers, and what holds them."""
+    if isinstance(value, torch.Tensor):
+        found: bytes = (
+            value.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes()
+        )
+        text = f"{value.dtype} {list(value.shape)} {hashlib.sha256(found).hexdigest()}"
+    elif isinstance(value, Mapping):
+        text = " ".join(f"{key}: {digest(each)}" for key, each in value.items())
+    elif isinstance(value, (list, tuple)):
+        text = " ".join(map(digest, value))
+    else:
+        text = repr(value)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 class Pending:

@@ -1,4 +1,4 @@
-"""Signatures of functions that pass their `**options` on to another one.
+"""Signatures of functions that pass their `**options` on to another function.
 
 `attach` of an integration takes all arguments of `hook` without a list of them: `help()` shows them, and a
 name that `hook` does not have is refused at once.
@@ -18,9 +18,9 @@ REST = inspect.Parameter.VAR_KEYWORD
 def options_of(
     other: Callable[..., Any], leave_out: Collection[str] = ()
 ) -> Callable[[Called], Called]:
-    """Makes the `**options` of a function those arguments of `other` that it does not name itself.
+    """Replaces `**options` in a function's signature by the arguments of `other` that it lacks.
 
-    A method, as `__init__`, may be decorated as well. Arguments in `leave_out` are not taken.
+    A method such as `__init__` may be decorated as well. Arguments in `leave_out` are not taken.
     """
     theirs = inspect.signature(other).parameters
 
@@ -36,7 +36,10 @@ def options_of(
 
         @functools.wraps(function)
         def called(*arguments: Any, **options: Any) -> Any:
-            signature.bind(*arguments, **options)  # TypeError for a name that nobody knows
+            try:
+                signature.bind(*arguments, **options)
+            except TypeError as error:
+                raise TypeError(f"{function.__qualname__}() {error}") from None
             return function(*arguments, **options)
 
         called.__signature__ = signature  # type: ignore[attr-defined]

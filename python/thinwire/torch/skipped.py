@@ -1,6 +1,7 @@
-"""A warning where a step was skipped, and no GradScaler is there that expects it.
+"""A warning about a skipped step in a program without a GradScaler.
 
-All gradients of such a step are NaN, and an optimizer that is not told makes all weights NaN.
+All gradients of such a step are NaN, under FSDP2 those of a module, and an optimizer that applies them
+makes all weights NaN.
 """
 
 from __future__ import annotations
@@ -11,15 +12,15 @@ import warnings
 import torch
 
 HINT = (
-    "the step is skipped and all gradients are NaN, so that an optimizer makes all weights NaN (hint: "
-    'torch.amp.GradScaler, clip gradients, or codec="none", or "bf16" in place of "f16")'
+    "an optimizer makes all weights NaN (hint: use torch.amp.GradScaler, clip gradients, or choose "
+    'codec="none", or "bf16" in place of "f16")'
 )
 
 
-def warn(fault: str) -> None:
-    """Warns of a step that was skipped for this reason."""
+def warn(fault: str, effect: str = "the step is skipped and all gradients are NaN") -> None:
+    """Warns of gradients that became NaN for the reason `fault`."""
     if not is_scaled():
-        warnings.warn(f"{fault}: {HINT}", RuntimeWarning, stacklevel=2)
+        warnings.warn(f"{fault}: {effect}, so that {HINT}", RuntimeWarning, stacklevel=2)
 
 
 def is_scaled() -> bool:

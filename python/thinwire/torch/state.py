@@ -1,12 +1,12 @@
-"""What a synchronizer must know after a restart, in a form that every checkpoint of PyTorch can hold.
+"""The state of a synchronizer for a restart, in a form that every checkpoint of PyTorch can contain.
 
 A state dict has one entry per rank, because residuals differ between ranks. The entry is a tuple of
 plain values and CPU tensors: `torch.save` keeps it as it is, `torch.load` reads it with
 `weights_only=True`, and `torch.distributed.checkpoint` takes a tuple as one value of any size, so that
 an object without state yet can load one.
 
-Law: whatever number of ranks saved and goes on, what they owe together, the sum over ranks of residuals
-and momenta, stays.
+Law: the sum over ranks of residuals and of momenta is preserved, whatever the number of ranks before and
+after.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import Any
 import torch
 
 from thinwire._core import Group, InvalidError, Synchronizer, check_state, reshard
-from thinwire.agreement import together
+from thinwire.agreement import agree, together
 from thinwire.torch import exchange
 from thinwire.torch.layout import DDP, plain_names
 
@@ -44,12 +44,12 @@ def read(sync: Synchronizer) -> tuple[str, Tensors]:
 
 
 def write(sync: Synchronizer, plan: str, tensors: Tensors) -> None:
-    """Makes a synchronizer go on from what `read` returned; a collective call.
+    """Loads what `read` returned into a synchronizer; a collective call.
 
     # Errors
 
-    InvalidError on all ranks, before anything has changed, if on any it is of another model, codec,
-    feedback or momentum correction, or not finite, or if ranks have states of different steps.
+    InvalidError on all ranks, before anything has changed, if the state of any rank is of another model,
+    codec, feedback or momentum correction, or not finite, or if ranks have states of different steps.
     """
     sync.load(plan, packed(tensors))
 
@@ -84,12 +84,12 @@ def of_rank(group: Group, saved: Saved | None) -> dict[str, tuple[Any, ...]]:
 
 
 def gathering(steps: int) -> str:
-    """The words for the call in which all ranks gather their states after so many steps."""
+    """The description of the call in which all ranks gather their states after `steps` steps."""
     return f"the state of all ranks after {steps} step{'s' * (steps != 1)}"
 
 
 def on_rank_0(group: Group, entries: Mapping[str, Any], steps: int) -> dict[str, Any]:
-    """The entries of all ranks on rank 0, none on the others; a collective call after as many steps."""
+    """Returns the entries of all ranks on rank 0, none on others; a collective call after `steps` steps."""
     file = io.BytesIO()
     torch.save(dict(entries), file)
     mine = torch.frombuffer(bytearray(file.getvalue()), dtype=torch.uint8)
@@ -102,21 +102,30 @@ def on_rank_0(group: Group, entries: Mapping[str, Any], steps: int) -> dict[str,
 
 
 def for_ranks(group: Group, entries: Mapping[str, Any], options: Mapping[str, Any]) -> Saved | None:
-    """What state dicts say to ranks of a training with these options, each to one; a collective call.
+    """Returns this rank's part of its state dict, for a training with these options; a collective call.
 
     # Errors
 
-    InvalidError on all ranks, if on any it is no state for that rank, or one of another codec, feedback or
-    momentum correction.
+    InvalidError on all ranks, if `for_training` refuses that of any, or if some ranks have none.
     """
+    saved = together(group, lambda: for_training(group, entries, options))
+    agree([f"{'no' if saved is None else 'a'} state of steps that were made"], group)
+    return saved
 
-    def read() -> Saved | None:
-        saved = for_rank(group, entries)
-        if saved is not None:
-            check_state(saved.plan, **options)
-        return saved
 
-    return together(group, read)
+def for_training(
+    group: Group, entries: Mapping[str, Any], options: Mapping[str, Any]
+) -> Saved | None:
+    """What a state dict says to one rank of a training with these options.
+
+    # Errors
+
+    InvalidError if it is no state for that rank, or one of another codec, feedback or momentum correction.
+    """
+    saved = for_rank(group, entries)
+    if saved is not None:
+        check_state(saved.plan, **options)
+    return saved
 
 
 def for_rank(group: Group, entries: Mapping[str, Any]) -> Saved | None:
@@ -175,6 +184,8 @@ def parsed(name: str, entry: tuple[Any, ...]) -> tuple[Saved, int]:
         found = ", ".join(type(part).__name__ for part in parts)
         raise InvalidError(f"the state of {name} is ({found}), expected what state_dict gave")
     *parts, world = parts
+    if world < 1:
+        raise InvalidError(f"the state of {name} is of {world} ranks, expected 1 or more")
     saved = Saved(*parts)
     for tensor_name, value in saved.tensors.items():
         if not isinstance(value, torch.Tensor):
@@ -217,7 +228,7 @@ def is_entry(name: str) -> bool:
 def entry_of(rank: int, entries: Mapping[str, Any]) -> tuple[Any, ...]:
     """The part of a state dict that is for one rank; none if it has none."""
     if f"rank{rank}" not in entries:
-        ranks = ", ".join(filter(is_entry, entries)) or "nobody"
+        ranks = ", ".join(filter(is_entry, entries)) or "no rank"
         raise InvalidError(
             f"the state is that of {ranks}, expected rank{rank} (hint: residuals differ between "
             "ranks: save on every rank, or through torch.distributed.checkpoint)"

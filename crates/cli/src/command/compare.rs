@@ -12,6 +12,9 @@ const STEPS: u64 = 120;
 
 /// Trains the model anew under each of several codecs and shows the results side by side.
 #[derive(clap::Args)]
+// Its ranks neither come nor go.
+#[command(mut_arg("ranks", |ranks| ranks.help("Number of ranks to start on this machine [default: 2]")))]
+#[command(mut_arg("coordinator", |it| it.help("Where rank 0 can be reached by all ranks")))]
 pub struct Args {
     /// The codecs
     #[arg(long, value_delimiter = ',', default_value = "none,int8,topk:0.01,powersgd:4,auto")]

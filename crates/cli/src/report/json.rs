@@ -7,7 +7,7 @@ use super::{Report, Run};
 /// One training. Seconds, bytes, nats per byte or per image.
 #[derive(Debug, Serialize)]
 pub struct Line<'a> {
-    steps: usize,
+    steps: u64,
     loss: Option<f64>,
     validation_loss: Option<f64>,
     step_s: f64,
@@ -24,7 +24,7 @@ pub fn lines(report: &Report) -> Vec<Line<'_>> {
 
 fn line<'a>(report: &'a Report, run: &'a Run) -> Line<'a> {
     Line {
-        steps: run.losses.len(),
+        steps: run.steps,
         loss: run.last_loss(),
         validation_loss: run.last_validation(),
         step_s: run.time.step_s,

@@ -37,7 +37,10 @@ pub struct Report {
 pub struct Run {
     /// The codec that was asked for.
     pub codec: String,
-    /// The training loss, mean over ranks.
+    /// Steps of the training, also those before this rank joined it.
+    #[serde(skip)]
+    pub steps: u64,
+    /// The training loss, mean over ranks, in the steps that this rank took.
     pub losses: Vec<Point>,
     /// The validation loss.
     pub validation: Vec<Point>,

@@ -1,55 +1,68 @@
 //! Freezing a training in all ranks, and going on from it, in as many ranks or in others, under any
 //! plan or none.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use anyhow::Result;
 use serde_json::{Value, json};
 use thinwire_train::Position;
-use thinwire_train::checkpoint::{Checkpoint, Progress};
+use thinwire_train::checkpoint::{Checkpoint, Draft, Progress};
 use thinwire_wire::{Rank, World};
 
 use super::engine::{Engine, ORDER, WHOLE};
-use super::folder::FolderLock;
 use super::job::{TEXT, TrainingJob};
 use super::model::Named;
 use super::plan::{KeptPlan, PLANNED};
-use super::settings::CheckpointPolicy;
-use super::shared;
+use super::rescue::Saved;
 use crate::output::say;
 
 /// Key in the manifest of the name of the elastic job that wrote it.
 pub const JOB: &str = "job";
 
-/// Writes the checkpoint of the next step; all ranks call this. Returns the path on rank 0.
-///
-/// # Errors
-/// If a file cannot be written, or a rank is lost.
-pub fn save(
-    (job, name): (&TrainingJob, Option<&str>),
-    kept: (&CheckpointPolicy, &FolderLock),
-    (engine, position): (&mut Engine<'_>, Position),
-    (world, step): (World, u64),
-) -> Result<Option<PathBuf>> {
-    let draft = shared::begin(kept, (world, step), |mine| Ok(engine.machine.gather(mine)?))?;
-    let written = engine.write(&draft, world.rank());
-    let plan = shared::all_done(written, shared::PART, |mine| Ok(engine.machine.gather(mine)?))?;
-    if world.rank() != Rank(0) {
-        return Ok(None);
+/// A replica or a part of a plan, as a checkpoint keeps it.
+pub struct Replica<'r, 'a> {
+    /// The training.
+    pub job: &'r TrainingJob,
+    /// Name of the elastic job, if it is one.
+    pub name: Option<&'r str>,
+    /// The rank at work.
+    pub engine: &'r mut Engine<'a>,
+    /// Where the batch of the next step begins.
+    pub position: Position,
+    /// The next step.
+    pub step: u64,
+}
+
+impl Saved for Replica<'_, '_> {
+    fn world(&self) -> World {
+        self.engine.machine.world()
     }
-    // Writing takes long, and others may have gone on meanwhile.
-    kept.1.check()?;
-    let progress = Progress {
-        step,
-        updates: engine.machine.updates(),
-        position,
-        seed: job.recipe.seed,
-        world: world.size() as u32,
-        data: job.dataset.fingerprint().to_owned(),
-        config: config((job, name), engine)?,
-        plan,
-    };
-    Ok(Some(draft.commit(progress)?))
+
+    fn gather(&mut self, mine: &[f32]) -> Result<Vec<f32>> {
+        Ok(self.engine.machine.gather(mine)?)
+    }
+
+    fn gather_bytes(&mut self, mine: Vec<u8>) -> Result<Vec<Vec<u8>>> {
+        self.engine.machine.settle()?;
+        Ok(self.engine.machine.gather_bytes(mine)?)
+    }
+
+    fn write(&mut self, draft: &Draft) -> Result<String> {
+        self.engine.write(draft, self.world().rank())
+    }
+
+    fn progress(&mut self, plan: String) -> Result<Progress> {
+        Ok(Progress {
+            step: self.step,
+            updates: self.engine.machine.updates(),
+            position: self.position,
+            seed: self.job.recipe.seed,
+            world: self.world().size() as u32,
+            data: self.job.dataset.fingerprint().to_owned(),
+            config: config((self.job, self.name), self.engine)?,
+            plan,
+        })
+    }
 }
 
 /// Takes up a checkpoint, and says what is not as it was. Returns where the next batch begins.

@@ -10,7 +10,7 @@
 //!
 //! Law: the members of the next epoch repeat a step in which a peer was lost, with the same rows of data.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow};
@@ -24,18 +24,21 @@ use thinwire_sync::{Channel, Policy};
 use thinwire_train::checkpoint::{Checkpoint, latest};
 use thinwire_train::spmd::{Carried, Snapshot};
 use thinwire_train::{Parameter, rows};
-use thinwire_wire::{Rank, World};
+use thinwire_wire::Rank;
 
 use super::by_hand;
+use super::checkpoints::Replica;
 use super::engine::Engine;
+use super::folder::FolderLock;
 use super::interrupt::Interrupt;
 use super::job::{CHECKPOINT_DIR, FIRST_STEP, TrainingJob};
 use super::plan::{Built, Parallelism};
 use super::seat::{self, Seat};
 use super::session::{About, Course, End, Session};
+use super::settings::CheckpointPolicy;
 use super::standing::{Standing, change};
 use super::trace::Trace;
-use super::{Trained, checkpoints, folder, machine, shared};
+use super::{Trained, checkpoints, folder, machine, rescue, shared};
 use crate::failure::{self, hinted};
 use crate::output::say;
 
@@ -205,28 +208,36 @@ impl<'a> Elastic<'a> {
             return Ok(());
         };
         let done = course.done();
-        let (Some(job), position, true) = course.kept() else { return Ok(()) };
-        let lock = folder::hold_alone(&policy.folder, TURN)?
-            .of_mark(self.mark.as_deref())
-            .of_epoch(job, self.number);
-        let newest = self.newest(job)?;
-        if let Some(found) = newest.filter(|found| found.manifest().progress.step >= done) {
-            self.say_stopped(found.manifest().progress.step, Some(found.path()));
-            return Ok(());
-        }
+        let (Some(name), position, true) = course.kept() else { return Ok(()) };
         let place = Place { rank: 0, world: 1, ..self.place.clone() };
-        let seat = Seat { place: &place, interrupt: self.interrupt, lock: &lock };
+        let seat = Seat { place: &place, interrupt: self.interrupt, lock: &FolderLock::default() };
         let Parallelism::Replicas(model) = &self.job.parallelism else { return Ok(()) };
         let built = Built::replica(model, model.unit()?)?;
-        let engine = self.engine_alone(carried, &seat, &built);
-        let saved = engine.and_then(|mut engine| {
-            let state = (&mut engine, position);
-            checkpoints::save((self.job, Some(job)), (policy, &lock), state, (World::alone(), done))
-        });
-        let saved = saved.inspect_err(|_| lock.discard(done));
-        let path = saved.with_context(|| format!("saving step {done}"))?;
-        self.say_stopped(done, path.as_deref());
+        let engine = &mut self.engine_alone(carried, &seat, &built)?;
+        let (job, name) = (self.job, Some(name));
+        let mut replica = Replica { job, name, engine, position, step: done };
+        let saved = rescue::last(&mut replica, done, |replica| self.save_in_turn(replica, policy));
+        let (step, path) = saved.with_context(|| format!("saving step {done}"))?;
+        self.say_stopped(step, path.as_deref());
         Ok(())
+    }
+
+    /// Writes a checkpoint of the replica, unless the job has one of the same step or a later one. Returns the
+    /// step and the path of the newest.
+    fn save_in_turn(
+        &self,
+        replica: &mut Replica<'_, '_>,
+        policy: &CheckpointPolicy,
+    ) -> Result<(u64, Option<PathBuf>)> {
+        let (name, step) = (replica.name.unwrap_or_default(), replica.step);
+        let lock = folder::hold_alone(&policy.folder, TURN)?
+            .of_mark(self.mark.as_deref())
+            .of_epoch(name, self.number);
+        let newest = self.newest(name)?;
+        if let Some(found) = newest.filter(|found| found.manifest().progress.step >= step) {
+            return Ok((found.manifest().progress.step, Some(found.path().to_owned())));
+        }
+        Ok((step, shared::save(replica, (policy, &lock), step)?))
     }
 
     /// Says after which step the training has stopped, and how to resume it.

@@ -2,17 +2,20 @@
 //!
 //! One training at a time: two would write the same files. Rank 0 holds a lock on the folder itself,
 //! which the system lifts however the process ends. File systems without locks are trusted. A lock is
-//! the folder's, wherever it is moved to: law: nothing is written to another folder of its name.
+//! the folder's, wherever it is moved to. A folder that was removed and made anew is taken in its place. Law:
+//! nothing is written to another folder of its name that another training has, or that has checkpoints.
 //!
 //! Rank 0 of an elastic job may be another process in every epoch, and one of an earlier epoch may be
 //! stopped and still have the lock. So rank 0 also writes job and epoch to a file there. Law: once it has
 //! done so, no rank 0 of an earlier epoch commits or removes anything.
 
+use std::fmt;
 use std::fs::{self, File, TryLockError};
 use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -42,7 +45,7 @@ pub struct FolderLock(Option<Held>);
 struct Held {
     path: PathBuf,
     /// The folder; none if it could not be opened.
-    file: Option<File>,
+    file: Mutex<Option<File>>,
     is_locked: AtomicBool,
     /// Elastic job and epoch, if it is one.
     owner: Option<Owner>,
@@ -58,27 +61,23 @@ struct Owner {
 }
 
 impl FolderLock {
-    /// Makes sure that the folder is still the one that is locked, and this training's.
+    /// Makes sure that the folder is still the one that is locked, or takes one that was made anew, and that it
+    /// is this training's.
     ///
     /// # Errors
     /// If it was moved, removed or replaced, or if somebody else writes there.
     pub fn check(&self) -> Result<()> {
         let Some(held) = &self.0 else { return Ok(()) };
-        let path = held.path.display();
-        if held.is_another() {
-            let what = match held.path.exists() {
-                true => "is another folder than when this training began",
-                false => "was moved or removed while this training ran",
-            };
-            let hint = "leave the folder of a training where it is until its end";
-            return Err(hinted(anyhow!("{path} {what}"), hint));
+        let mut file = held.file();
+        if held.is_another(file.as_ref()) {
+            held.adopt(&mut file)?;
         }
-        let Some(file) = &held.file else { return Err(anyhow!("cannot read {path}")) };
+        let Some(file) = &*file else { return Err(anyhow!("cannot read {}", held.path.display())) };
         held.owner.as_ref().map_or(Ok(()), |owner| held.own(owner, file))
     }
 
     fn new(path: &Path, file: Option<File>, is_locked: bool) -> FolderLock {
-        let is_locked = AtomicBool::new(is_locked);
+        let (file, is_locked) = (Mutex::new(file), AtomicBool::new(is_locked));
         FolderLock(Some(Held { path: path.to_owned(), file, is_locked, owner: None, mark: None }))
     }
 
@@ -104,13 +103,45 @@ impl FolderLock {
 }
 
 impl Held {
+    fn file(&self) -> MutexGuard<'_, Option<File>> {
+        self.file.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Whether the folder at the path is not the one that was opened, or has another mark.
-    fn is_another(&self) -> bool {
+    fn is_another(&self, file: Option<&File>) -> bool {
         let number = |found: fs::Metadata| (found.dev(), found.ino());
-        let expected = self.file.as_ref().and_then(|file| file.metadata().map(number).ok());
-        let is_moved = expected.is_some() && self.path.metadata().map(number).ok() != expected;
+        let expected = file.and_then(|file| file.metadata().map(number).ok());
+        let is_moved = expected.is_none() || self.path.metadata().map(number).ok() != expected;
         let mark = || fs::read_to_string(self.path.join(MARK)).ok();
         is_moved || (self.mark.is_some() && mark() != self.mark)
+    }
+
+    /// Takes a folder that was made anew at the path in the place of the one that was held.
+    fn adopt(&self, file: &mut Option<File>) -> Result<()> {
+        let path = self.path.display();
+        let hint = "leave the folder of a training where it is until its end, or make it anew";
+        if !self.path.exists() {
+            let error = anyhow!("{path} was moved or removed while this training ran");
+            return Err(hinted(error, hint));
+        }
+        // A lock that this process has would keep it from the folder.
+        *file = None;
+        self.is_locked.store(false, Ordering::Relaxed);
+        let found = open(&self.path)?;
+        if !locked(&found) {
+            return Err(taken(&self.path));
+        }
+        if !self.path.is_dir() || checkpoint::latest(&self.path)?.is_some() {
+            let error = anyhow!("{path} is another folder than when this training began");
+            return Err(hinted(error, hint));
+        }
+        let write_mark = |mark: &String| durable::replace(&self.path.join(MARK), mark.as_bytes());
+        let written = self.mark.as_ref().map_or(Ok(()), write_mark);
+        written.with_context(|| format!("cannot write checkpoints to {path}"))?;
+        self.is_locked.store(true, Ordering::Relaxed);
+        *file = Some(found);
+        say(format!("{path} was made anew: checkpoints go there"));
+        Ok(())
     }
 
     /// Writes down whose the folder is, unless it is somebody else's.
@@ -124,7 +155,7 @@ impl Held {
         }
         let path = self.path.display();
         if found.as_ref().is_some_and(|it| it.job == mine.job && it.epoch > mine.epoch) {
-            return Err(anyhow!("a later epoch of this job writes its checkpoints to {path}"));
+            return Err(Superseded(self.path.clone()).into());
         }
         let is_own = found.is_some_and(|it| it.job == mine.job);
         if !is_own && !self.is_locked.load(Ordering::Relaxed) {
@@ -134,6 +165,24 @@ impl Held {
         durable::replace(&self.path.join(OWNER), text.as_bytes())
             .with_context(|| format!("cannot write checkpoints to {path}"))
     }
+}
+
+/// Error of a rank 0 of an earlier epoch, whose checkpoint would be older than that of a later one.
+#[derive(Debug)]
+struct Superseded(PathBuf);
+
+impl fmt::Display for Superseded {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let path = self.0.display();
+        write!(f, "a later epoch of this job writes its checkpoints to {path}")
+    }
+}
+
+impl std::error::Error for Superseded {}
+
+/// Returns whether a later epoch of the job writes the checkpoints, so that this one need not.
+pub fn is_superseded(error: &anyhow::Error) -> bool {
+    error.chain().any(|cause| cause.is::<Superseded>())
 }
 
 impl Owner {
@@ -284,11 +333,34 @@ mod tests {
         fs::create_dir(&policy.folder).unwrap();
         let second = hold().unwrap();
         Draft::create(&policy.folder, 7).unwrap();
-        assert!(first.check().unwrap_err().to_string().contains("is another folder"));
+        let said = || first.check().unwrap_err().to_string();
+        assert!(said().starts_with("another training writes its checkpoints to "));
         first.discard(7);
         assert_eq!(fs::read_dir(&policy.folder).unwrap().count(), 1);
         second.discard(7);
         assert_eq!(fs::read_dir(&policy.folder).unwrap().count(), 0);
+        drop(second);
+        let checkpoint = policy.folder.join("step-000007");
+        fs::create_dir(&checkpoint).unwrap();
+        fs::write(checkpoint.join("manifest.json"), "").unwrap();
+        assert!(said().contains("is another folder"));
+    }
+
+    #[test]
+    fn a_folder_that_was_made_anew_is_taken_with_its_lock_and_mark() {
+        let root = std::env::temp_dir().join(format!("thinwire-anew-{}", std::process::id()));
+        let policy = CheckpointPolicy { folder: root.join("kept"), every: None };
+        fs::create_dir_all(&policy.folder).unwrap();
+        let of_folder = mark(&policy.folder).unwrap();
+        let lock = hold(Some(&policy), 0, None).unwrap().of_mark(Some(&of_folder));
+        let lock = lock.of_epoch("job", 3);
+        for _ in 0..2 {
+            fs::remove_dir_all(&policy.folder).unwrap();
+            fs::create_dir(&policy.folder).unwrap();
+            lock.check().unwrap();
+            assert_eq!(mark(&policy.folder).unwrap(), of_folder);
+            assert!(hold(Some(&policy), 0, None).is_err());
+        }
         fs::remove_dir_all(&root).unwrap();
     }
 
@@ -312,7 +384,7 @@ mod tests {
         let mark = mark(&root).unwrap();
         marked(Some(&mark)).check().unwrap();
         let said = marked(Some("of another folder")).check().unwrap_err().to_string();
-        assert!(said.contains("is another folder"), "{said}");
+        assert!(said.contains("another training writes"), "{said}");
         // Another job does not write as long as one of this job has the lock.
         let other = hold_again(Some(&policy), 0).of_epoch("other", 9);
         assert!(other.check().unwrap_err().to_string().starts_with("another training writes"));

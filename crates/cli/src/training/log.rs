@@ -175,6 +175,7 @@ impl Log {
         };
         Run {
             codec,
+            steps: self.losses.len() as u64,
             tokens_per_s: tokens_per_step / step_s,
             time,
             floors,

@@ -18,6 +18,7 @@ mod outcome;
 pub mod plan;
 mod progress;
 mod recipe;
+pub mod rescue;
 mod seat;
 mod served;
 mod server;

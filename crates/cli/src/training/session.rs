@@ -18,7 +18,7 @@ use super::progress::{News, Progress};
 use super::seat::Seat;
 use super::standing::{CHANGE, STOP, Standing};
 use super::trace::Trace;
-use super::{checkpoints, machine, outcome, plan};
+use super::{checkpoints, machine, outcome, plan, rescue, shared};
 use crate::failure;
 use crate::metrics::Taken;
 use crate::output::say;
@@ -358,8 +358,8 @@ impl<'a> Session<'a> {
         Ok(Some(loss))
     }
 
-    /// Writes a checkpoint where one is due. An error of the last one waits until the training has ended. Any
-    /// other one is only told in an elastic job, whose ranks would otherwise end one after the other: the
+    /// Writes a checkpoint where one is due. An error of the last one waits until the training has ended. One
+    /// that ends the training is saved elsewhere ([`rescue::last`]). Any other one is only told in an elastic job, whose ranks would otherwise end one after the other: the
     /// checkpoint before stays the newest, and the next one may find room.
     fn save(&mut self, over: bool) -> Result<()> {
         let (job, done) = (self.job, self.course.done);
@@ -374,20 +374,20 @@ impl<'a> Session<'a> {
             return Ok(());
         }
         self.course.log.pause();
-        let state = (&mut self.engine, self.course.position);
-        let saved = checkpoints::save(
-            (job, self.course.job.as_deref()),
-            (policy, self.seat.lock),
-            state,
-            (world, done),
-        );
-        if saved.is_err() {
-            self.seat.lock.discard(done);
-        }
+        let is_elastic = self.standing.is_elastic();
+        let place = (policy, self.seat.lock);
+        let (name, position) = (self.course.job.as_deref(), self.course.position);
+        let mut replica =
+            checkpoints::Replica { job, name, engine: &mut self.engine, position, step: done };
+        // A training of fixed ranks ends with a checkpoint that fails.
+        let saved = match over || !is_elastic {
+            true => rescue::last(&mut replica, done, |replica| shared::save(replica, place, done)),
+            false => shared::save(&mut replica, place, done),
+        };
         let saved = saved.with_context(|| format!("saving step {done}"));
         match saved {
             saved if over => self.course.saved = saved,
-            Err(error) if self.standing.is_elastic() && failure::lost_rank(&error).is_none() => {
+            Err(error) if is_elastic && failure::lost_rank(&error).is_none() => {
                 warn_unsaved(&error);
             }
             saved => self.course.saved = Ok(saved?),
@@ -458,6 +458,8 @@ impl<'a> Session<'a> {
         let rate = job.settings.limit(seat.place).map(Bandwidth::bytes_per_s);
         let tokens = job.recipe.batch * built.model.context();
         let mut run = log.run(name, tokens as f64, rate);
+        // A rank that joined late has seen fewer.
+        run.steps = times.0;
         if let Some(planned) = planned {
             put(&mut run, planned, (world, rate, raw_bytes));
         }

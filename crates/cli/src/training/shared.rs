@@ -5,7 +5,7 @@
 
 use std::fs;
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Error, Result, anyhow};
 use thinwire_collective::{Group, all_gather, all_gather_bytes};
@@ -13,11 +13,14 @@ use thinwire_train::checkpoint::Draft;
 use thinwire_wire::{Rank, World};
 
 use super::folder::FolderLock;
+use super::rescue::Saved;
 use super::settings::CheckpointPolicy;
 use crate::failure::{echo, hinted};
 
 /// What each rank does for a checkpoint.
-pub const PART: &str = "write its part of the checkpoint";
+const PART: &str = "write its part of the checkpoint";
+/// What rank 0 does for it in the end.
+const COMMIT: &str = "complete the checkpoint";
 
 const HINT: &str = "--checkpoint-dir must be a folder that all ranks share, or none";
 
@@ -29,10 +32,12 @@ pub fn check_folder(policy: Option<&CheckpointPolicy>, rank: u32, group: &mut Gr
     let Some(CheckpointPolicy { folder, .. }) = policy else { return Ok(()) };
     let name = format!(".probe-{}", thinwire_link::Token::random()?);
     let written = if rank == 0 { fs::write(folder.join(&name), b".") } else { Ok(()) };
-    let names = all_gather_bytes(group, name.as_bytes())?;
-    let first = names.first().map(|first| String::from_utf8_lossy(first).into_owned());
-    let sees = folder.join(first.unwrap_or_default()).is_file();
-    let all = all_gather(group, &[f32::from(u8::from(sees))]);
+    let all = all_gather_bytes(group, name.as_bytes()).and_then(|names| {
+        let first = names.first().map(|first| String::from_utf8_lossy(first).into_owned());
+        let sees = folder.join(first.unwrap_or_default()).is_file();
+        all_gather(group, &[f32::from(u8::from(sees))])
+    });
+    // Also where a rank was lost meanwhile.
     if rank == 0 {
         let _ = fs::remove_file(folder.join(&name));
     }
@@ -51,11 +56,47 @@ fn missed(folder: &Path, all: &[f32]) -> Result<()> {
     Err(hinted(anyhow!(message), HINT))
 }
 
+/// Writes the checkpoint of a step; all ranks call this. Returns its path on rank 0. A checkpoint that cannot be
+/// completed leaves nothing behind.
+///
+/// # Errors
+/// If a rank cannot write its part, or is lost.
+pub fn save(
+    rank: &mut impl Saved,
+    (policy, lock): (&CheckpointPolicy, &FolderLock),
+    step: u64,
+) -> Result<Option<PathBuf>> {
+    let saved = write(rank, (policy, lock), step);
+    if saved.is_err() {
+        lock.discard(step);
+    }
+    saved
+}
+
+fn write(
+    rank: &mut impl Saved,
+    (policy, lock): (&CheckpointPolicy, &FolderLock),
+    step: u64,
+) -> Result<Option<PathBuf>> {
+    let world = rank.world();
+    let draft = begin((policy, lock), (world, step), |mine| rank.gather(mine))?;
+    let written = rank.write(&draft);
+    let plan = all_done(written, PART, |mine| rank.gather(mine))?;
+    if world.rank() != Rank(0) {
+        return all_done(Ok(None), COMMIT, |mine| rank.gather(mine));
+    }
+    // Writing takes long, and others may have gone on meanwhile.
+    let committed = lock.check().and_then(|()| Ok(draft.commit(rank.progress(plan)?)?));
+    let _ = rank.gather(&[f32::from(u8::from(committed.is_ok()))]);
+    // A checkpoint that is whole is one, whoever was lost since.
+    committed.map(Some)
+}
+
 /// Returns the draft of a step's checkpoint, once rank 0 has begun it; all ranks call this.
 ///
 /// # Errors
 /// If rank 0 cannot begin it, its folder was moved, or a rank is lost.
-pub fn begin(
+fn begin(
     (policy, lock): (&CheckpointPolicy, &FolderLock),
     (world, step): (World, u64),
     gather: impl FnMut(&[f32]) -> Result<Vec<f32>>,

@@ -1,6 +1,6 @@
 //! Functions of the language by name.
 
-use super::check::Checker;
+use super::check::{Checker, Section};
 use super::program::{Binary, Comparison, Formula, Length, Operation, Reduction, Unary};
 use super::refusal::{Refusal, nearest};
 use super::syntax::Place;
@@ -41,6 +41,9 @@ pub(crate) fn wrong_count(name: &str, found: usize, place: Place) -> Refusal {
     Refusal::at(place, message)
 }
 
+/// Functions that draw random numbers, which only the rank that encodes has.
+const DRAWING: [&str; 4] = ["random", "round_random", "where", "filter"];
+
 /// Adds the instructions of a call; returns the value.
 pub(crate) fn call(
     checker: &mut Checker,
@@ -48,6 +51,10 @@ pub(crate) fn call(
     arguments: &[Value],
     place: Place,
 ) -> Result<Value, Refusal> {
+    if checker.section == Section::Decode && DRAWING.contains(&name) {
+        let refusal = Refusal::at(place, format!("decode draws no random numbers, as {name} does"));
+        return Err(refusal.hint("encode draws and emits them"));
+    }
     match (name, arguments) {
         ("abs", [x]) => checker.unary(Unary::Absolute, *x, place, name),
         ("sqrt", [x]) => checker.unary(Unary::Sqrt, *x, place, name),

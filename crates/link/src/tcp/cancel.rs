@@ -12,7 +12,7 @@ use crate::Error;
 /// Longest time in which a cancelled [`super::connect`] ends, unless its store does not answer.
 pub(super) const CANCEL_EVERY: Duration = Duration::from_millis(40);
 
-/// Longest time between two looks of a [`Watch`].
+/// Longest time between two calls of a [`Watch`].
 pub(super) const WATCH_EVERY: Duration = Duration::from_millis(250);
 
 /// Handle that ends [`super::connect`] from another thread; clones share it, and it stays cancelled.
@@ -38,10 +38,10 @@ impl Cancel {
 
 type Look = dyn Fn(&[Rank]) -> Result<(), Error> + Send + Sync;
 
-/// Knowledge about the awaited ranks that [`super::connect`] consults while it waits for them.
+/// Check that [`super::connect`] makes while it waits for ranks, such as whether one of them has failed.
 ///
-/// Ranks that are connected already may learn over those connections that one of them is gone, which the
-/// store of a meeting never says.
+/// Ranks that have an earlier group notice over its connections that one of them is gone, which the store
+/// of a meeting does not report.
 #[derive(Clone)]
 pub struct Watch(Arc<Look>);
 
@@ -52,10 +52,10 @@ impl Watch {
         Watch(Arc::new(look))
     }
 
-    /// Looks for a reason not to wait for these ranks any longer.
+    /// Checks whether these ranks can still come.
     ///
     /// # Errors
-    /// That reason.
+    /// The reason why one of them cannot.
     pub fn look(&self, awaited: &[Rank]) -> Result<(), Error> {
         (self.0)(awaited)
     }

@@ -1,4 +1,4 @@
-//! Buckets that are not finite, in words.
+//! Descriptions of the gradients for which a step was skipped.
 
 use std::ops::Range;
 
@@ -8,8 +8,8 @@ use crate::Parameter;
 use crate::bucket::state::BucketState;
 
 impl BucketState {
-    /// Returns whether this rank has given what is not finite or too large, and says in words what it knows of
-    /// a bucket that is not finite; none of one that is.
+    /// Describes why this bucket is not finite, and returns whether a gradient of this rank is the cause; none
+    /// for a finite bucket.
     pub(crate) fn fault(&self, parameters: &[Parameter]) -> Option<(bool, String)> {
         let name = |member: usize| &parameters[self.bucket.members[member].0].name;
         let codec = &self.record.codec;
@@ -29,11 +29,11 @@ impl BucketState {
         }
     }
 
-    /// Says in words what may be wrong with a bucket where this rank's gradients are in order.
+    /// Describes what may be wrong with a bucket if all gradients of this rank are finite.
     fn fault_elsewhere(&self, parameters: &[Parameter]) -> String {
         let codec = &self.record.codec;
         let is_spoilt = |range: &Range<usize>| {
-            // With feedback the values are no sums.
+            // With feedback these values are not sums.
             let sums = if self.feedback { None } else { self.values.as_ref().get(range.clone()) };
             sums.is_some_and(|sums| !kernel::is_finite(sums))
         };

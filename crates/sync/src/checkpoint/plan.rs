@@ -1,7 +1,7 @@
 //! The plan of a state, as JSON: the plan in force, the options of its training, and with `auto` everything
 //! that decides on the next plan.
 //!
-//! It may come from a file, so all of it is looked at before any of it is taken.
+//! It may come from a file, so all of it is checked before any of it is used.
 
 use serde::{Deserialize, Serialize};
 
@@ -20,7 +20,7 @@ struct Written<'a> {
     auto: Option<Saved>,
 }
 
-/// The plan of a state as it was read; a state of an older version has the plan alone.
+/// The plan of a state as it was read; a state of an older version has only the plan.
 #[derive(Deserialize)]
 struct Rest {
     options: Option<Named>,

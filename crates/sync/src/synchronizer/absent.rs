@@ -1,4 +1,4 @@
-//! Parameters without a gradient: who says so, and when ranks agree on it.
+//! Parameters without a gradient: how callers report them, and when ranks agree on them.
 
 use thinwire_collective::Address;
 
@@ -8,9 +8,10 @@ use crate::exchange::choose;
 use crate::{Error, Parameter, Policy, Synchronizer};
 
 impl Synchronizer {
-    /// Says before a parameter's gradient is given that there is none in this step on this rank, whatever is
-    /// given for it: a framework may have that of an earlier step still. A gradient of zeros is absent without
-    /// this call. What is kept of a parameter stays as it is where its gradient is absent on all ranks.
+    /// Declares that this rank has no gradient of a parameter in this step. Call it before `ready`, whose
+    /// values for the parameter are then ignored: a framework may still have those of an earlier step. A
+    /// gradient of zeros counts as absent without this call. A parameter that is absent on all ranks keeps
+    /// its residual, momentum and factors.
     ///
     /// # Errors
     /// If there is no such parameter.
@@ -20,14 +21,14 @@ impl Synchronizer {
         Ok(())
     }
 
-    /// Whether no rank had a gradient of the parameter in the last step, so that its average is zero and
-    /// everything that is kept of it is as it was; false where nothing is kept from step to step.
+    /// Returns whether no rank had a gradient of the parameter in the last step, so that its average is zero
+    /// and its residual, momentum and factors are unchanged; false where nothing is kept from step to step.
     pub fn is_absent(&self, parameter: usize) -> bool {
         self.absence.everywhere().get(parameter).is_some_and(|absent| *absent)
     }
 
-    /// Whether something is kept of parameters from step to step, so that it matters whether they have a
-    /// gradient: residuals, momenta, factors.
+    /// Returns whether residuals, momenta or factors are kept from step to step, so that it matters whether a
+    /// parameter has a gradient.
     pub fn keeps(&self) -> bool {
         self.options.momentum.is_some()
             || match &self.options.policy {
@@ -42,9 +43,9 @@ impl Synchronizer {
         transports.any(|transport| choose::keeps(&transport.codec))
     }
 
-    /// Prepares the agreements of the steps to come, once buckets were made.
+    /// Prepares the agreement of each step, after the buckets were made.
     pub(super) fn prepare_absence(&mut self) {
-        // Nothing is owed while everything travels raw.
+        // There are no residuals while everything travels raw.
         let raw = self.warm_up.is_in_force() && self.options.momentum.is_none();
         let keeps = self.keeps() && (!raw || self.has_transports_that_keep(&self.parameters));
         self.absence = match self.worker.channel.ranks(&[]) {
@@ -53,13 +54,13 @@ impl Synchronizer {
         };
     }
 
-    /// Lets the agreement set out with the last bucket.
+    /// Sends this rank's counts with the last bucket.
     pub(super) fn agree_on_absence(&mut self) {
         let mut absent = vec![false; self.parameters.len()];
         let all = self.buckets.iter().flat_map(BucketState::absent);
         all.for_each(|parameter| absent[parameter] = true);
         let Some((program, counts)) = self.absence.departure(&absent) else { return };
-        // Behind both messages of the last bucket.
+        // The two tensors of each bucket have smaller numbers.
         let (step, tensor, seed) = (self.step, self.buckets.len() as u32 * 2, self.options.seed);
         let address = Address { step, tensor, seed, operation: "all_reduce" };
         self.absence.expect(self.worker.sum(program, address, counts));

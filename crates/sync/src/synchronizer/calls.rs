@@ -22,7 +22,7 @@ impl Synchronizer {
     /// same of everything in `facts`.
     ///
     /// # Errors
-    /// This rank's own, or that of another rank, or if a fact differs: the states are of different moments.
+    /// This rank's own, or that of another rank, or if a fact differs: the states were not saved together.
     pub fn agree_on_states<T>(
         &self,
         mine: Result<T, Error>,
@@ -40,7 +40,7 @@ impl Synchronizer {
         }
         match compare(facts, &rows, self.world) {
             Err(Error::Disagreement { about, mine, rank, theirs }) => Err(Error::Invalid(format!(
-                "the states of ranks are not of one moment: {about} {mine} on this rank, {theirs} on {rank} \
+                "the states of ranks were not saved together: {about} {mine} on this rank, {theirs} on {rank} \
                  (hint: load what all ranks have saved together)"
             ))),
             others => others.map(|()| mine),

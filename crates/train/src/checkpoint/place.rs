@@ -5,10 +5,13 @@
 
 use std::fs;
 use std::path::Path;
+use std::time::Duration;
 
 use super::names::{MANIFEST, MODEL, OPTIMIZER};
 use crate::error::Error;
 
+/// Age of a probe that no process waits for.
+const PROBE: Duration = Duration::from_secs(60);
 const PARTIAL: [&str; 2] = [".step-", ".partial"];
 
 /// Gives a sealed checkpoint its name.
@@ -38,7 +41,7 @@ fn fill(sealed: &Path, target: &Path) -> Result<(), Error> {
 }
 
 /// Whether a checkpoint has such a file.
-fn is_ours(name: &str) -> bool {
+pub(super) fn is_ours(name: &str) -> bool {
     let of_rank = |start: &str| {
         let number = name.strip_prefix(start).and_then(|rest| rest.strip_suffix(".safetensors"));
         number.is_some_and(|number| number.parse::<u32>().is_ok())
@@ -46,7 +49,8 @@ fn is_ours(name: &str) -> bool {
     [MANIFEST, MODEL, OPTIMIZER].contains(&name) || of_rank("exchange-") || of_rank("shard-")
 }
 
-/// Removes the checkpoints in `folder` that were begun and not completed, where nobody writes now.
+/// Removes the checkpoints in `folder` that were begun and not completed, where nobody writes now, and probes of
+/// processes that were killed.
 ///
 /// # Errors
 /// If the folder cannot be read, or one cannot be removed.
@@ -58,8 +62,20 @@ pub fn clean(folder: &Path) -> Result<(), Error> {
             let path = folder.join(&name);
             fs::remove_dir_all(&path).map_err(|e| Error::io("remove", &path, e))?;
         }
+        if is_old_probe(&folder.join(&name)) {
+            fs::remove_file(folder.join(&name)).map_err(failed)?;
+        }
     }
     Ok(())
+}
+
+/// Returns whether a file only checked that its folder takes files, and was left by a process that was killed.
+fn is_old_probe(path: &Path) -> bool {
+    let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+    let token = name.strip_prefix(".probe-").unwrap_or_default();
+    let age = || path.metadata().ok()?.modified().ok()?.elapsed().ok();
+    let is_probe = token.len() >= 32 && token.bytes().all(|letter| letter.is_ascii_hexdigit());
+    is_probe && age().is_some_and(|age| age > PROBE)
 }
 
 /// The names in a folder, those that are text.

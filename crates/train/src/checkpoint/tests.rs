@@ -2,6 +2,7 @@
 
 use std::fs;
 
+use super::names::MANIFEST;
 use super::*;
 use crate::spmd::{GraphModel, Machine};
 use crate::testing::{Folder, alone, model, start, step};
@@ -192,7 +193,7 @@ fn a_checkpoint_lacking_a_ranks_file_is_not_committed() {
     let (_other, path) = saved("lacking-source");
     let draft = Draft::create(folder.path(), 1).unwrap();
     for name in [MODEL, OPTIMIZER] {
-        fs::copy(path.join(name), draft.path.join(name)).unwrap();
+        fs::copy(path.join(name), draft.0.path(name)).unwrap();
     }
     let error = draft.commit(progress(1, 0, Position::default())).unwrap_err();
     assert!(error.to_string().contains("exchange-0.safetensors"));
@@ -216,11 +217,18 @@ fn only_checkpoints_are_replaced_and_only_drafts_are_cleaned() {
 
     Draft::create(folder.path(), 5).unwrap();
     fs::create_dir(folder.path().join(".step-mine.partial")).unwrap();
+    let probe = |token: &str| folder.path().join(format!(".probe-{}", token.repeat(16)));
+    let old = fs::File::create_new(probe("0f")).unwrap();
+    old.set_modified(std::time::SystemTime::UNIX_EPOCH).unwrap();
+    fs::write(probe("1f"), ".").unwrap();
+    fs::write(folder.path().join(".probe-mine"), ".").unwrap();
     clean(folder.path()).unwrap();
     let mut left: Vec<_> =
         fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
     left.sort();
-    assert_eq!(left, [".step-mine.partial", "step-000000"]);
+    let new = probe("1f").file_name().unwrap().to_owned();
+    let names = [".probe-mine", ".step-mine.partial", "step-000000"].map(Into::into);
+    assert_eq!(left, [vec![new], names.to_vec()].concat());
 }
 
 #[test]
@@ -229,7 +237,7 @@ fn nothing_is_written_through_a_planted_link() {
     let victim = folder.path().join("victim");
     fs::write(&victim, "kept").unwrap();
     let draft = Draft::create(folder.path(), 1).unwrap();
-    std::os::unix::fs::symlink(&victim, draft.path.join("exchange-1.safetensors")).unwrap();
+    std::os::unix::fs::symlink(&victim, draft.0.path("exchange-1.safetensors")).unwrap();
     assert!(draft.write_exchange(Rank(1), &Tensors::new()).is_err());
     assert_eq!(fs::read_to_string(&victim).unwrap(), "kept");
 }

@@ -37,6 +37,14 @@ impl Trainer {
         self.sync.gather(mine).map_err(Error::exchange)
     }
 
+    /// Returns the bytes of all ranks, in their order.
+    ///
+    /// # Errors
+    /// If a peer is lost.
+    pub fn gather_bytes(&self, mine: Vec<u8>) -> Result<Vec<Vec<u8>>, Error> {
+        self.sync.gather_bytes(mine).map_err(Error::exchange)
+    }
+
     /// Returns the number of steps so far.
     pub fn steps(&self) -> u64 {
         self.step

@@ -36,6 +36,12 @@ class Job(Protocol):
     def compute(self, deal: Deal) -> None:
         """Says which part of a batch comes next."""
 
+    def keep(self) -> None:
+        """Undoes what the program changes up to `resume`, or the next batch."""
+
+    def resume(self) -> None:
+        """From here on, what the program changes counts."""
+
 
 class Dataset:
     """Batches for `Model.train` and `Model.fit`, from where the job is. Made by `Elastic.dataset`.
@@ -91,6 +97,11 @@ class Dataset:
     def begin_pass(self, number: int) -> None:
         """Hands out batches up to the end of a pass. The callback calls it before each of them."""
         self._last_pass = number
+        self._job.settle()
+        if self._cursor.number > number or self.position.begun:
+            self._job.keep()  # what a program does around passes that are over, or have begun, is done
+        else:
+            self._job.resume()
 
     def get_dataset_size(self) -> int:
         """Steps in a pass."""
@@ -110,7 +121,8 @@ class Dataset:
         """The next batch of this pass; that of the step before if it was void."""
         if self._last_pass is None:
             raise InvalidError("the training has no elastic.callback() among its callbacks")
-        self._job.settle()
+        if self.position.number <= self._last_pass:
+            self._job.settle()
         if self._cursor.number > self._last_pass:
             raise StopIteration
         deal, batch = self._loaded()

@@ -38,6 +38,8 @@ class Exchange(exchange.Exchange):
         wants_end: Callable[[], bool],
     ) -> None:
         """`wants_end` says whether this rank wants the epoch to end."""
+        self.before_update: Callable[[], None] = lambda: None
+        """Called in each step before parameters change."""
         options = {"bucket_bytes": bucket_bytes(parameters), **options}
         super().__init__(describe(parameters), options, wants_end)
         self._averages = [np.zeros_like(memory.view(each)) for each in reversed(parameters)]
@@ -69,6 +71,7 @@ class Exchange(exchange.Exchange):
         if self.attempt(lambda: averaged.append(self._finish())):
             self.complete()
             self._outcome = Outcome.APPLIED if averaged[0] else Outcome.NOT_FINITE
+        self.before_update()
         self._ended.set()
         applies = np.array([self._outcome is Outcome.APPLIED], np.int32)
         return (*self._averages, applies)

@@ -45,6 +45,8 @@ class Elastic(Job):
             job's secret; by default as the launcher says in THINWIRE_COORDINATOR and THINWIRE_TOKEN.
         timeout_s: how long to wait for the coordinator and the other ranks, in seconds.
         members: a membership to use instead of joining a job, for tests.
+        compare_every: the number of steps after which ranks compare checksums of their parameters and the
+            optimizer's state, and log what differs; 0 never does.
         options: `seed`, `momentum_correction` and `warmup_steps`, as in `GradExchange`.
 
     # Errors
@@ -67,6 +69,7 @@ class Elastic(Job):
         token: str | None = None,
         timeout_s: float = 60.0,
         members: Members | None = None,
+        compare_every: int = 100,
         **options: Any,
     ) -> None:
         """Joins the job; returns in the first epoch, with the job's state."""
@@ -74,16 +77,20 @@ class Elastic(Job):
         arguments.options(**options)
         arguments.job(coordinator, token, timeout_s)
         arguments.whole("batch is", batch, 1)
+        arguments.whole("compare_every is", compare_every, 0)
         refuse_agent(os.environ)
         require_cpu()
         self._state = state.State(network, optimizer)
         self._kept: list[np.ndarray] = []
         self._random: ms.Tensor | None = None
         measure_codecs(codec, max(each.size for each in optimizer.parameters))
-        about = facts(network, optimizer, {"batch": batch, **options})
+        about = facts(
+            network, optimizer, {"batch": batch, "compare_every": compare_every, **options}
+        )
         members = members or Membership(about, coordinator, token, timeout_s=timeout_s)
         self._averager = Exchange(list(optimizer.parameters), options, members.wants_end)
-        super().__init__(batch, members, self._averager)
+        super().__init__(batch, members, self._averager, compare_every)
+        self._averager.before_update = self._comparison.wait
         self._enter()
         self.optimizer = ElasticOptimizer(optimizer, self._averager)
 
@@ -151,12 +158,16 @@ class Elastic(Job):
                 "the job is over, since a training has ended (hint: one model.train for all epochs)"
             )
 
+    def _entries(self) -> dict[str, Any]:
+        alike = self._state.alike
+        return dict(zip((each.name for each in alike), state.arrays(alike)))
+
     def _remember(self) -> None:
-        self._kept = [each.copy() for each in state.arrays(self._state.own)]
+        self._kept = [each.copy() for each in state.arrays(self._state.changing)]
         self._random = ms.get_rng_state()
 
     def _restore(self) -> None:
-        state.store(self._state.own, self._kept)
+        state.store(self._state.changing, self._kept)
         ms.set_rng_state(self._random)
 
     def _heard(self, epoch: Epoch) -> dict[str, Any]:

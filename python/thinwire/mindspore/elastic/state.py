@@ -16,13 +16,17 @@ from .. import memory
 
 
 class State:
-    """Parameters that are `alike` on all ranks, and those that are each rank's `own`."""
+    """Parameters that are `alike` on all ranks, those that are each rank's `own`, and the few beside the
+    weights that a program may change, such as a learning rate: what a void step must not change."""
 
     def __init__(self, network: nn.Cell, optimizer: nn.Optimizer) -> None:
         """Gives every parameter its memory."""
         alike = {id(each): each for each in (*optimizer.parameters, *optimizer.get_parameters())}
         self.alike = list(alike.values())
         self.own = [each for each in network.get_parameters() if id(each) not in alike]
+        weights = {id(each) for each in optimizer.parameters}
+        scalars = [each for each in self.alike if each.size == 1 and id(each) not in weights]
+        self.changing = [*self.own, *scalars]
         for parameter in (*self.alike, *self.own):
             if parameter.has_init:
                 parameter.init_data()

@@ -19,7 +19,7 @@ from thinwire._core import InvalidError
 from thinwire.mindspore.export.program import compiled
 from thinwire.mindspore.export.walk import convert
 from thinwire.model_file import check_file, write
-from thinwire.model_file.sizes import merge
+from thinwire.model_file.sizes import merged
 
 __all__ = ["export_graph"]
 
@@ -47,7 +47,7 @@ def export_graph(
         for size in (batch, 2 * batch):
             examples = [_repeated(value, length, size) for value in inputs]
             graphs.append(convert(compiled(network, examples), size))
-        graph = merge(*graphs, batch)
+        graph = merged(*graphs, batch)
     except ValueError as error:
         raise InvalidError(str(error)) from None
     if sequence is None:

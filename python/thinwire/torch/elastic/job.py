@@ -9,30 +9,35 @@ ranks that are there do it again.
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import os
 import types
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
 import torch
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import Dataset
 
 from thinwire import arguments
 from thinwire._core import Epoch, Membership, __version__, measure_codecs
+from thinwire.elastic.deal import Deal
 from thinwire.elastic.job import Job
 from thinwire.elastic.members import Members, refuse_agent
 from thinwire.elastic.stream import Stream
 from thinwire.torch.attach import register
 from thinwire.torch.ddp import unwrapped
 from thinwire.torch.elastic import hand_over, tree
+from thinwire.torch.elastic.carried import carried, found
 from thinwire.torch.elastic.exchange import Exchange
 from thinwire.torch.elastic.guard import guard
 from thinwire.torch.elastic.loader import Loader
 from thinwire.torch.elastic.rollback import Rollback, Stateful
 from thinwire.torch.elastic.single import Single
 from thinwire.torch.elastic.tree import Tensors
+from thinwire.torch.elastic.weights import Weights
 from thinwire.torch.hook import Hook, average, hook
 from thinwire.torch.layout import plain
 from thinwire.torch.signature import options_of
@@ -51,6 +56,8 @@ class Elastic(Job):
             job's secret; by default as the launcher says in THINWIRE_COORDINATOR and THINWIRE_TOKEN.
         timeout_s: how long to wait for the coordinator and the other ranks, in seconds.
         members: a membership to use instead of joining a job, for tests.
+        compare_every: the number of steps after which ranks compare checksums of their parameters,
+            optimizers and what is followed, and log what differs; 0 never does.
         find_unused_parameters, gradient_as_bucket_view, bucket_cap_mb: as in DDP.
         options: those of `thinwire.torch.hook` that are about codecs, from `bucket_bytes` to
             `warmup_steps`.
@@ -72,6 +79,7 @@ class Elastic(Job):
         token: str | None = None,
         timeout_s: float = 60.0,
         members: Members | None = None,
+        compare_every: int = 100,
         find_unused_parameters: bool = False,
         gradient_as_bucket_view: bool = False,
         bucket_cap_mb: float | None = None,
@@ -82,6 +90,7 @@ class Elastic(Job):
         arguments.options(**options)
         arguments.job(coordinator, token, timeout_s)
         arguments.whole("batch is", batch, 1)
+        arguments.whole("compare_every is", compare_every, 0)
         refuse_agent(os.environ)
         self._module = model
         self._optimizer = optimizer
@@ -89,12 +98,13 @@ class Elastic(Job):
         self._unclaimed: dict[str, dict[str, Any]] = {}
         self._rollback = Rollback(model, optimizer, self._followed)
         measure_codecs(codec, max((each.numel() for each in model.parameters()), default=0))
-        about = facts(model, optimizer, {"batch": batch, **options})
+        about = facts(model, optimizer, {"batch": batch, "compare_every": compare_every, **options})
         members = members or Membership(about, coordinator, token, timeout_s=timeout_s)
         self._averager = Exchange(
             plain(model.named_parameters()).items(), options, members.wants_end
         )
-        super().__init__(batch, members, self._averager)
+        self._weights = Weights(model.parameters())
+        super().__init__(batch, members, self._averager, compare_every)
         self._enter()
         self.model = DistributedDataParallel(
             model,
@@ -133,15 +143,24 @@ class Elastic(Job):
         their state, and a void step leaves no trace in them.
 
             elastic.follow(scheduler=scheduler, scaler=scaler)
+
+        # Errors
+
+        InvalidError for a state that has other than numbers, text, tensors, values of NumPy, and containers
+        of them; a later batch raises it if the state becomes such.
         """
         for name, each in objects.items():
+            carried(each.state_dict(), name)
             self._followed[name] = each
             if name in self._unclaimed:
-                each.load_state_dict(self._unclaimed.pop(name))
+                each.load_state_dict(found(self._unclaimed.pop(name)))
+                self._rollback.add(name)
 
     def state_dict(self) -> dict[str, Any]:
         """Model, optimizer, what is followed, steps and positions: the same on all ranks, so that rank 0
         saves it for all. The residuals of codecs are not in it."""
+        if self._is_kept:
+            self.keep()
         rest, tensors = tree.split(self._alike())
         whole: dict[str, Any] = tree.join(rest, tensors)
         whole.update(self._notice(), buffers=plain(self._module.named_buffers()))
@@ -153,41 +172,60 @@ class Elastic(Job):
         load_buffers(self._module, plain(whole["buffers"].items()))
         self._members.applied(self.steps)
 
+    def _weigh(self, deal: Deal) -> None:
+        self._exchange.share = 1 / deal.place.world
+        self._weights.factor = deal.weight * deal.place.world
+
+    def _entries(self) -> dict[str, Any]:
+        moments = self._optimizer.state_dict()
+        # What may be the cause comes before what follows from it.
+        whole = {
+            **self._rollback.states,
+            "optimizer": {"param_groups": moments.pop("param_groups")},
+        }
+        whole["optimizer"].update(moments)
+        whole["model"] = plain(self._module.named_parameters())
+        return {
+            path: functools.partial(octets, each) if isinstance(each, torch.Tensor) else each
+            for path, each in tree.leaves(whole)
+        }
+
     def _remember(self) -> None:
         self._rollback.remember()
 
     def _restore(self) -> None:
         self._rollback.restore()
+        self._optimizer.zero_grad()  # averages of a step that is not finished
 
     def _heard(self, epoch: Epoch) -> dict[str, Any]:
         return hand_over.notice(epoch, self._notice())
 
     def _receive(self, epoch: Epoch, holders: int, said: dict[str, Any]) -> None:
-        found = self._handed(epoch, holders) if holders < epoch.world else {}
+        handed = self._handed(epoch, holders) if holders < epoch.world else {}
         buffers = plain(self._module.named_buffers())
         buffers = hand_over.taken(epoch, 1, hand_over.shapes(buffers), buffers)
         if epoch.rank >= holders:
-            self._take_over({**found, **said})
+            self._take_over({**handed, **said})
         load_buffers(self._module, buffers)
 
     def _handed(self, epoch: Epoch, holders: int) -> dict[str, Any]:
         """What the first `holders` ranks have alike, on all ranks."""
         rest, mine = tree.split(self._alike())
         form = hand_over.notice(epoch, {"rest": rest, "shapes": hand_over.shapes(mine)})
-        found: dict[str, Any] = tree.join(
+        whole: dict[str, Any] = tree.join(
             form["rest"], hand_over.taken(epoch, holders, form["shapes"], mine)
         )
-        return found
+        return whole
 
     def _notice(self) -> dict[str, Any]:
-        followed = {name: each.state_dict() for name, each in self._followed.items()}
+        followed = {name: carried(each.state_dict(), name) for name, each in self._followed.items()}
         return {**super()._notice(), "followed": followed}
 
     def _alike(self) -> dict[str, Any]:
         """Returns the part of the state that is equal on all holders."""
         return {
             "model": plain(self._module.named_parameters()),
-            "optimizer": self._optimizer.state_dict(),
+            "optimizer": carried(self._optimizer.state_dict(), "optimizer"),
             "codecs": self._averager.shared(),
         }
 
@@ -197,7 +235,7 @@ class Elastic(Job):
         theirs = plain(whole["model"].items())
         for name, value in plain(self._module.named_parameters()).items():
             value.copy_(theirs[name])
-        moments, tensors = tree.split(whole["optimizer"])
+        moments, tensors = tree.split(found(whole["optimizer"]))
         tensors = {path: each.clone() for path, each in tensors.items()}
         self._optimizer.load_state_dict(tree.join(moments, tensors))
         self._averager.load_shared(whole["codecs"])
@@ -234,6 +272,11 @@ class ElasticHook(Hook):
     def connect(self) -> Any:
         """Returns the averager at once: ranks meet when an epoch begins, not in the hook."""
         return types.SimpleNamespace(group=self._averager)
+
+
+def octets(tensor: torch.Tensor) -> np.ndarray:
+    """The bytes of a tensor, in host memory."""
+    return tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy()
 
 
 @torch.no_grad()

@@ -31,7 +31,7 @@ PR_SET_PDEATHSIG = 1
 """The option of Linux's prctl that sets the signal at a parent's death."""
 
 OURS = ("batch_size", "sampler", "batch_sampler")
-"""Arguments of a DataLoader that an elastic loader sets itself: the job deals batches over its ranks."""
+"""Arguments of a DataLoader that an elastic loader sets itself, since the job divides batches."""
 
 
 class Job(Protocol):
@@ -47,6 +47,12 @@ class Job(Protocol):
 
     def compute(self, deal: Deal) -> None:
         """Says which part of a batch comes next."""
+
+    def keep(self) -> None:
+        """Undoes what the program changes up to `resume`, or the next batch."""
+
+    def resume(self) -> None:
+        """From here on, what the program changes counts."""
 
     def meet(self) -> bool:
         """Waits for all ranks at the end; whether all have come."""
@@ -111,6 +117,8 @@ class Loader:
             self._cursor.hand_out(deal)
             self._job.compute(deal)
             yield batch
+            if self.position.number > number:
+                return  # a scheduler that steps after the pass does so before anybody takes over its state
             self._job.settle()
 
     def passes(self, total: int) -> Iterator[int]:
@@ -123,6 +131,10 @@ class Loader:
                 if self._job.meet():
                     return
                 continue
+            if self.position.begun:
+                self._job.keep()  # what a program does at the beginning of a pass was done in it before
+            else:
+                self._job.resume()
             yield number
             if self._cursor.number == number:
                 raise InvalidError(f"pass {number} was not iterated to its end")
@@ -229,6 +241,6 @@ def refuse(data: Any, options: dict[str, Any]) -> None:
     for name in OURS:
         if name in options:
             raise InvalidError(f"{name} is no option here: the job deals batches over its ranks")
-    # Whoever hands out batches as they come would not train on them in the order of the job's steps.
+    # Batches in the order of their arrival would not be in that of the job's steps.
     if not options.get("in_order", True):
         raise InvalidError("in_order is False, expected True: batches come in the order of the job")

@@ -13,6 +13,8 @@ from typing import Any, Protocol
 
 import torch
 
+from thinwire.torch.elastic.carried import carried
+
 
 class Stateful(Protocol):
     """Schedulers, scalers, and whatever else has a small state."""
@@ -40,11 +42,17 @@ class Rollback:
         self._buffers: dict[str, torch.Tensor] = {}
         self._rates: list[dict[str, Any]] = []
         self._random: list[torch.Tensor] = []
-        self._states: dict[str, dict[str, Any]] = {}
+        self.states: dict[str, dict[str, Any]] = {}
+        """Copies of the states of what is followed."""
 
     @torch.no_grad()
     def remember(self) -> None:
-        """Copies the present state."""
+        """Copies the present state.
+
+        # Errors
+
+        InvalidError for a state that no rank could take over.
+        """
         buffers = dict(self._model.named_buffers())
         if self._buffers.keys() != buffers.keys():
             self._buffers = {name: each.detach().clone() for name, each in buffers.items()}
@@ -52,8 +60,15 @@ class Rollback:
             self._buffers[name].copy_(buffer)
         self._rates = copy.deepcopy([rates(group) for group in self._optimizer.param_groups])
         self._random = [torch.get_rng_state(), *random_of_devices()]
+        carried(self._rates, "optimizer/param_groups")
         states = {name: each.state_dict() for name, each in self._followed.items()}
-        self._states = copy.deepcopy(states)
+        for name, each in states.items():
+            carried(each, name)
+        self.states = copy.deepcopy(states)
+
+    def add(self, name: str) -> None:
+        """Copies the state of an object that is followed from now on."""
+        self.states[name] = copy.deepcopy(self._followed[name].state_dict())
 
     @torch.no_grad()
     def restore(self) -> None:
@@ -67,7 +82,7 @@ class Rollback:
             torch.set_rng_state(self._random[0])
             for device, state in enumerate(self._random[1:]):
                 torch.cuda.set_rng_state(state, device)
-        for name, kept in self._states.items():
+        for name, kept in self.states.items():
             self._followed[name].load_state_dict(copy.deepcopy(kept))
 
 

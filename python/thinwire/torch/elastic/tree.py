@@ -9,7 +9,7 @@ Law: `join(*split(tree))` is the tree.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import torch
@@ -51,9 +51,22 @@ def taken(tree: Any, path: str, tensors: Tensors) -> Any:
         return {PLACE: path}
     if isinstance(tree, Mapping):
         return {key: taken(value, f"{path}/{key}", tensors) for key, value in tree.items()}
-    if isinstance(tree, (list, tuple)):
+    if type(tree) in (list, tuple):
         return type(tree)([taken(value, f"{path}/{at}", tensors) for at, value in enumerate(tree)])
     return tree
+
+
+def leaves(tree: Any, path: str = "") -> Iterator[tuple[str, Any]]:
+    """What is in a tree that is no container, each with its path."""
+    if isinstance(tree, Mapping):
+        parts: Iterable[tuple[Any, Any]] = tree.items()
+    elif isinstance(tree, (list, tuple)):
+        parts = enumerate(tree)
+    else:
+        yield path, tree
+        return
+    for key, each in parts:
+        yield from leaves(each, f"{path}/{key}" if path else str(key))
 
 
 def join(tree: Any, tensors: Tensors) -> Any:
@@ -62,7 +75,7 @@ def join(tree: Any, tensors: Tensors) -> Any:
         if tree.keys() == {PLACE}:
             return tensors[tree[PLACE]]
         return {key: join(value, tensors) for key, value in tree.items()}
-    if isinstance(tree, (list, tuple)):
+    if type(tree) in (list, tuple):
         return type(tree)([join(value, tensors) for value in tree])
     return tree
 

@@ -19,8 +19,9 @@ import torch
 import thinwire.torch.export.operators  # noqa: F401  (they register themselves)
 from thinwire._core import InvalidError
 from thinwire.model_file import write
-from thinwire.model_file.sizes import merge
+from thinwire.model_file.sizes import merged
 from thinwire.torch.export.check import check
+from thinwire.torch.export.verify import verify as compare
 from thinwire.torch.export.walk import convert
 
 __all__ = ["export_graph"]
@@ -34,6 +35,7 @@ def export_graph(
     path: str | PathLike[str],
     *,
     sequence: int | None = None,
+    verify: bool = True,
 ) -> None:
     """Writes a module as a model file.
 
@@ -42,19 +44,26 @@ def export_graph(
     dimension of the first example if that is a tensor of integers, and else 1. Values of
     parameters are not written.
 
-    Raises InvalidError, which names the node and its place, if an operator is not supported, and if
-    the module cannot be traced for these examples.
+    Module and file are then run forward and backward on random numbers, in torch: logits and gradients
+    have to be equal. `verify=False` leaves this out, for a module that is too large for it.
+
+    Raises InvalidError, which names the node and its place, if an operator is not supported, if the
+    module cannot be traced for these examples, and if the file would be trained as something else.
     """
     check(module, example_inputs, path, sequence)
     first = example_inputs[0]
     batch = max(2, first.shape[0])
-    programs = []
-    for size in (batch, 2 * batch):
-        inputs = tuple(_repeated(value, first.shape[0], size) for value in example_inputs)
-        programs.append(_traced(module, inputs))
+    sizes = (batch, 2 * batch)
+    inputs = [tuple(_repeated(x, first.shape[0], size) for x in example_inputs) for size in sizes]
+    programs = [_traced(module, given) for given in inputs]
     try:
         names = _names(module)
-        graph = merge(*(convert(program, names) for program in programs), batch)
+        once, twice = (
+            convert(program, names, size) for program, size in zip(programs, sizes, strict=True)
+        )
+        graph = merged(once.graph, twice.graph, batch)
+        if verify:
+            compare(module, inputs[0], once)
     except ValueError as error:
         raise InvalidError(str(error)) from None
     if sequence is None:

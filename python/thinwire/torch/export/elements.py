@@ -13,10 +13,21 @@ from thinwire.torch.export.rotary import turned
 from thinwire.torch.export.walk import Walk, converts, known
 
 
-@converts("alias", "clone", "contiguous", "detach", "lift_fresh_copy", "to", "_to_copy", "type_as")
+@converts("alias", "clone", "contiguous", "lift_fresh_copy", "to", "_to_copy", "type_as")
 def same(walk: Walk, x: Any, *_: Any, **__: Any) -> Any:
-    """Nothing happens."""
+    """Nothing happens: conversions of numbers are refused before, and memory is torch's alone."""
     return x
+
+
+@converts("detach")
+def detach(walk: Walk, x: Any) -> Any:
+    """Nothing happens where no gradient would go."""
+    if not walk.is_trained(x):
+        return x
+    raise ValueError(
+        f"operator {walk.node.target} is not supported: gradients end there (hint: a model file has "
+        "all gradients)"
+    )
 
 
 @converts("_assert_tensor_metadata")
@@ -77,7 +88,7 @@ def inverse_root(walk: Walk, x: Any) -> Root:
 
 
 @converts("mean")
-def mean(walk: Walk, x: Any, dim: Any = None, keepdim: bool = False, **_: Any) -> Any:
+def mean(walk: Walk, x: Any, dim: Any = None, keepdim: bool = False) -> Any:
     """The mean over some dimensions."""
     if isinstance(x, Root) and x.stage == "square" and keepdim and dim in ([-1], -1):
         return Root(x.x, "mean")

@@ -36,9 +36,18 @@ def conv2d(
 
 
 @converts("batch_norm")
-def batch_norm(walk: Walk, x: Any, gain: Any, bias: Any, *rest: Any) -> int:
+def batch_norm(
+    walk: Walk,
+    x: Any,
+    gain: Any,
+    bias: Any,
+    _mean: Any = None,
+    _variance: Any = None,
+    _training: bool = True,
+    _momentum: float = 0.1,
+    epsilon: float = 1e-5,
+) -> int:
     """Batch norm as it is in training."""
-    epsilon = rest[4] if len(rest) > 4 else 1e-5
     x = walk.tensor(x)
     affine = (walk.tensor(*pair) for pair in ((gain, "ones"), (bias, "zeros")))
     return layers.batch_norm(walk.graph, walk.name, x, affine, epsilon)
@@ -50,15 +59,34 @@ def pool(walk: Walk, x: Any, kind: str, size: int, stride: int, padding: int) ->
     return walk.graph.one(walk.name, {"pool": operator}, [walk.tensor(x)], walk.result)
 
 
-@converts("max_pool2d", "avg_pool2d")
-def windows(walk: Walk, x: Any, size: Any, stride: Any = (), padding: Any = 0, *rest: Any) -> int:
-    """Windows of the module's own size."""
-    kind = "max" if "max" in str(walk.node.target) else "mean"
+@converts("max_pool2d")
+def largest(
+    walk: Walk, x: Any, size: Any, stride: Any = (), padding: Any = 0, dilation: Any = 1
+) -> int:
+    """The largest of windows of the module's own size."""
+    if square("dilation", dilation) != 1:
+        raise ValueError(f"dilation is {dilation}, expected 1")
     size, padding = square("kernel_size", size), square("padding", padding)
-    stride = square("stride", stride) if stride else size
-    if kind == "mean" and padding > 0 and len(rest) > 1 and not rest[1]:
+    return pool(walk, x, "max", size, square("stride", stride) if stride else size, padding)
+
+
+@converts("avg_pool2d")
+def means(
+    walk: Walk,
+    x: Any,
+    size: Any,
+    stride: Any = (),
+    padding: Any = 0,
+    ceil_mode: bool = False,
+    count_include_pad: bool = True,
+) -> int:
+    """The mean of windows of the module's own size."""
+    size, padding = square("kernel_size", size), square("padding", padding)
+    if padding > 0 and not count_include_pad:
         raise ValueError("count_include_pad is False, expected True where there is padding")
-    return pool(walk, x, kind, size, stride, padding)
+    if ceil_mode:
+        raise ValueError("ceil_mode is True, expected False")
+    return pool(walk, x, "mean", size, square("stride", stride) if stride else size, padding)
 
 
 @converts("adaptive_avg_pool2d")

@@ -23,7 +23,6 @@ def layer_norm(
     gain: Any = None,
     bias: Any = None,
     epsilon: float = 1e-5,
-    *_: Any,
 ) -> int:
     """Mean zero and variance one, then gain and bias."""
     if len(shape) != 1:
@@ -46,7 +45,7 @@ def rms_norm(walk: Walk, x: Any, shape: Any, gain: Any = None, epsilon: float | 
 
 
 @converts("softmax", "_softmax")
-def softmax(walk: Walk, x: Any, dim: int, *_: Any, **__: Any) -> int:
+def softmax(walk: Walk, x: Any, dim: int) -> int:
     """Exponentials that sum to one."""
     causal = isinstance(x, Causal)
     x = x.scores if isinstance(x, Causal) else walk.tensor(x)
@@ -56,10 +55,13 @@ def softmax(walk: Walk, x: Any, dim: int, *_: Any, **__: Any) -> int:
 
 
 @converts("log_softmax")
-def log_softmax(walk: Walk, x: Any, dim: int, *_: Any) -> Any:
+def log_softmax(walk: Walk, x: Any, dim: int) -> Any:
     """Only as the output, where the loss replaces it."""
     if any(user.op != "output" for user in walk.node.users):
         raise ValueError("log_softmax is only supported as the output")
+    if dim not in (-1, len(walk.result) - 1):
+        raise ValueError(f"log_softmax over dimension {dim}, expected the last one")
+    walk.ending = "log_softmax"
     return x
 
 
@@ -130,6 +132,16 @@ def _merged(walk: Walk, value: int) -> int:
     """Heads side by side in one dimension."""
     batch, tokens, heads, size = walk.graph.shape(value)
     return walk.graph.reshape(f"{walk.name}.flat", value, [batch, tokens, heads * size])
+
+
+@converts("alpha_dropout", "feature_alpha_dropout", "feature_dropout")
+def off(walk: Walk, x: Any, rate: float, train: bool) -> Any:
+    """Nothing outside of training."""
+    if train and rate > 0.0:
+        raise ValueError(
+            f"operator {walk.node.target} is not supported in training (hint: export module.eval())"
+        )
+    return x
 
 
 @converts("dropout")

@@ -48,8 +48,6 @@ def embedding(
     ids: Any,
     padding_idx: int = -1,
     scale_grad_by_freq: bool = False,
-    *_: Any,
-    **__: Any,
 ) -> int:
     """Rows of a table, of which one may be padding."""
     if scale_grad_by_freq:

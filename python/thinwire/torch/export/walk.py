@@ -4,18 +4,36 @@ from __future__ import annotations
 
 import operator as python
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
 
 from thinwire.model_file.graph import NORMAL, Graph, Root, Weight
+from thinwire.torch.export.arguments import check_numbers, taken
 
 Converter = Callable[..., Any]
 SUPPORTED: dict[str, Converter] = {}
 LINE = 200
 # Regions of a program, and the place of their first input among the arguments.
 REGIONS = {"wrap_with_set_grad_enabled": 2, "wrap_with_autocast": 5}
+
+
+@dataclass(frozen=True)
+class Exported:
+    """A graph, and where its tensors come from.
+
+    `inputs` are the names of the module's inputs, `ending` is the softmax that the loss replaces, and
+    `nodes` are the last nodes of the program that became a tensor.
+    """
+
+    program: Any
+    graph: dict[str, Any]
+    batch: int
+    inputs: tuple[str, ...]
+    ending: str | None
+    nodes: dict[int, Any]
 
 
 def converts(*names: str) -> Callable[[Converter], Converter]:
@@ -37,6 +55,7 @@ class Walk:
         self.values: dict[Any, Any] = {}
         self.node: Any = None
         self.name = ""
+        self.ending: str | None = None  # the softmax at the end, which the loss replaces
 
     def tensor(self, value: Any, initial: Any = None) -> int:
         """A value as a tensor; known numbers are constants.
@@ -84,6 +103,10 @@ class Walk:
             raise ValueError(f"it reads '{node}', which is no tensor that the module computes")
         return self.values[node]
 
+    def is_trained(self, value: Any) -> bool:
+        """Whether a value depends on a parameter."""
+        return self.graph.is_trained(value) if type(value) is int else not torch.is_tensor(value)
+
     @property
     def result(self) -> list[int]:
         """The shape that torch found."""
@@ -103,8 +126,8 @@ def known(value: torch.Tensor) -> np.ndarray:
     return (value if value.dtype is torch.bool else value.float()).numpy()
 
 
-def convert(program: Any, names: dict[str, str]) -> dict[str, Any]:
-    """The graph of an exported program, whose parameters have these names."""
+def convert(program: Any, names: dict[str, str], batch: int) -> Exported:
+    """The graph of a program that was traced for a batch, whose parameters have these names."""
     graph = Graph()
     walk = Walk(graph, program)
     places(walk, names)
@@ -116,7 +139,11 @@ def convert(program: Any, names: dict[str, str]) -> dict[str, Any]:
         )
     if outputs[0] not in walk.values:
         raise ValueError(f"the module returns {type(outputs[0]).__name__}, expected a tensor")
-    return graph.finished(before_softmax(graph, walk.tensor(walk.values[outputs[0]])))
+    finished = graph.finished(before_softmax(walk, walk.tensor(walk.values[outputs[0]])))
+    made = {value: node for node, value in walk.values.items() if type(value) is int}
+    nodes = {graph.places[value]: node for value, node in made.items() if value in graph.places}
+    inputs = tuple(str(name) for name in program.graph_signature.user_inputs)
+    return Exported(program, finished, batch, inputs, walk.ending, nodes)
 
 
 def through(walk: Walk, module: Any) -> Any:
@@ -184,11 +211,12 @@ def visit(walk: Walk) -> Any:
     """What a node becomes."""
     node = walk.node
     name = str(node.target).removeprefix("aten.")
-    function = SUPPORTED.get(name.split(".")[0].removesuffix("_"))
+    short = name.split(".")[0].removesuffix("_")
+    function = SUPPORTED.get(short)
     is_item = node.target is python.getitem
     if name in REGIONS:
         return region(walk, name)
-    if torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ()) and function is None:
+    if function is None and draws(node):
         raise ValueError(
             f"operator {node.target} draws random numbers, which is not supported (hint: export "
             "module.eval(), or set rates of stochastic depth to 0)"
@@ -204,7 +232,20 @@ def visit(walk: Walk) -> Any:
         return args[0][args[1]]
     if fixed:
         return node.target(*args, **kwargs)  # numbers that are known
+    sources = [x for x in node.all_input_nodes if not isinstance(walk.values[x], torch.Tensor)]
+    check_numbers(node, short, sources)
+    args, kwargs = taken(node, function, args, kwargs)
     return function(walk, *args, **kwargs)
+
+
+def draws(node: Any) -> bool:
+    """Whether a node draws random numbers; what drops elements draws them in training alone."""
+    if torch.Tag.nondeterministic_seeded not in getattr(node.target, "tags", ()):
+        return False
+    names = [argument.name for argument in node.target._schema.arguments]
+    said = {**dict(zip(names, node.args, strict=False)), **node.kwargs}
+    is_off = said.get("train", said.get("training", True)) is False
+    return not is_off and said.get("dropout", 1.0) != 0.0
 
 
 def region(walk: Walk, name: str) -> Any:
@@ -228,7 +269,10 @@ def region(walk: Walk, name: str) -> Any:
     return outputs
 
 
-def before_softmax(graph: Graph, output: int) -> int:
+def before_softmax(walk: Walk, output: int) -> int:
     """What a softmax at the end is of: the loss has its own."""
-    node = graph.made_by(output, "softmax")
-    return output if node is None else node["inputs"][0]
+    node = walk.graph.made_by(output, "softmax")
+    if node is None or node["operator"]["softmax"]["causal"]:
+        return output
+    walk.ending = "softmax"
+    return int(node["inputs"][0])

@@ -43,8 +43,8 @@ def save(
     `edge_weight` [E], finite and 0 or more, and `node_type` (whole numbers [V], 0 to 65535). `bounds` are
     the first vertices of parts, and the number of vertices; `thinwire graph partition` makes parts with few
     edges between them. `format` is that of the features: None for that of `x`, "int8" for a scale per row
-    and a byte per value. `ids` are what the vertices are called elsewhere, all int64 or all str, by default
-    `data.vertex_ids`, as `read_parquet` gives them; `StoredGraph.ids` returns them.
+    and a byte per value. `ids` are the vertices' ids in their source, all int64 or all str, by default
+    `data.vertex_ids`, as `read_parquet` returns them; `StoredGraph.ids` returns them.
 
     # Errors
 
@@ -78,7 +78,7 @@ def save(
 
 
 def ids_of(ids: Any, vertices: int) -> list[int] | list[str] | None:
-    """Returns what vertices are called elsewhere; None if that is not known.
+    """Returns the ids of vertices in their source; None if they are not known.
 
     # Errors
 
@@ -95,7 +95,7 @@ def ids_of(ids: Any, vertices: int) -> list[int] | list[str] | None:
 
 
 def is_int64(value: Any) -> bool:
-    """Returns whether this is a whole number of 64 bits with a sign."""
+    """Returns whether this is a signed 64-bit integer."""
     return isinstance(value, int) and not isinstance(value, bool) and -(1 << 63) <= value < 1 << 63
 
 
@@ -236,15 +236,15 @@ class StoredGraph:
         self.bounds = self._file.bounds
         """First vertices of the parts, and the number of vertices; empty without parts."""
         self.origins: torch.Tensor | None = None
-        """The number that each vertex had before parts were made, int64 [V]; None without parts."""
+        """The number of each vertex before the graph was partitioned, int64 [V]; None without parts."""
         if self.bounds:
             self.origins = torch.empty(self.num_nodes, dtype=torch.int64)
             self._file.write_origins(self.origins.data_ptr())
 
     @property
     def ids(self) -> list[int] | list[str] | None:
-        """What each vertex is called where the graph came from, if `thinwire graph import --relabel` or
-        `save` has kept it; a new list with every use."""
+        """The id of each vertex in the graph's source, if `thinwire graph import --relabel` or `save` has
+        kept it; a new list with every use."""
         return self._file.ids()
 
     def verify(self) -> None:

@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import copy
 import json
-from collections.abc import Iterator, Sequence
-from types import NoneType, SimpleNamespace
+from collections.abc import Callable, Iterator, Sequence
+from types import NoneType
 from typing import Any
 
+import numpy
 import torch
-import torch.distributed
 
 from thinwire._core import GraphBatch, GraphLoader, InvalidError
 from thinwire.arguments import UINT32_MAX, flag, instance, shown, whole, wholes
 from thinwire.server.table import bytes_of
+from thinwire.torch.graph.attributes import Attributes, is_dense, is_pyg
+from thinwire.torch.graph.batch import Batch
 from thinwire.torch.graph.blocks import blocks_of, edges_of
+from thinwire.torch.graph.division import Place, agree, checksum, found_place
 from thinwire.torch.graph.file import StoredGraph, checked_bounds, weights_of
+from thinwire.torch.graph.options import check_others
 from thinwire.torch.graph.rows import (
     Rows,
     check_vertices,
@@ -28,14 +32,8 @@ from thinwire.torch.graph.shared import SharedFeatures
 from thinwire.torch.graph.topology import Topology, topology
 
 LAYOUTS = ("edges", "blocks")
-OWN = ("edge_index", "x", "num_nodes")
-"""Attributes of the data that the loader makes itself."""
 THREADS_MAX = 1024
 STATE = ("pass", "step")
-
-
-class Batch(SimpleNamespace):
-    """Mini-batch of data that is no object of PyG, with the same attributes."""
 
 
 class Loader:
@@ -43,24 +41,28 @@ class Loader:
 
     Batches are a pure function of (seed, pass, step), whatever the number of threads. `data` is a
     `torch_geometric.data.Data`, a `StoredGraph`, or any object with `edge_index`, int64 [2, E], and, if
-    there are features, `x` [V, ...]; other tensors of V or E rows are sliced too. All of them are in main
-    memory and may not change while the loader is used.
+    there are features, `x` [V, ...]; other tensors with an entry per vertex or edge are sliced too, as PyG
+    does. All of them are in main memory and may not change while the loader is used, except an `x` that
+    requires a gradient: a batch takes its rows when it is yielded, and the gradient flows back to them.
 
     A batch has `x`, `edge_index` by the batch's own vertex numbers, `n_id` (vertices, seeds first),
     `e_id` (edges), `input_id` (places of the seeds in `input_nodes`), `batch_size` (number of seeds),
-    `num_sampled_nodes` and `num_sampled_edges` (lists, per hop). With `layout="blocks"` it has
-    `blocks`, one `Block` per layer, in place of `edge_index`.
+    `num_seeds` (those of this step on all ranks), `num_sampled_nodes` and `num_sampled_edges` (lists, per
+    hop). With `layout="blocks"` it has `blocks`, one `Block` per layer, in place of `edge_index`.
 
     Arguments:
         num_neighbors: Fan-out of each hop, that of the seeds first; -1 takes all in-neighbours.
-        batch_size: Number of seeds per batch and rank.
-        input_nodes: Seeds: a bool mask [V], vertices, or None for all vertices.
+        batch_size: Most seeds per batch and rank; lengths of batches differ by at most one.
+        input_nodes: Seeds: a bool mask [V] or vertices, as a tensor, an array of NumPy, a list or a range;
+            None for all vertices. With `split`, those of all ranks together.
         replace: Whether to draw with replacement.
         weight_attr: Name of the attribute of `data` with the weights of edges [E], in proportion to which
             neighbours are drawn; finite, 0 and more. An edge of weight 0 is never drawn, except where all
             in-neighbours are taken.
         shuffle: Whether each pass has another order.
-        seed: Seed of orders and samples; equal on all ranks.
+        drop_last: Whether every batch has `batch_size` seeds; a pass then leaves some seeds out.
+        seed: Seed of orders and samples; equal on all ranks. Loaders with the same seed have the same
+            passes, whatever `torch.manual_seed` says.
         layout: "edges" as PyG's `NeighborLoader`: every vertex draws once, and all layers use all edges.
             "blocks" as DGL: every vertex draws anew in each layer.
         bounds: First vertices of parts, one per rank, and the number of vertices, such as
@@ -70,7 +72,14 @@ class Loader:
         cache: Most bytes of a cache, such as "1GB", before shared features or an `x` that is a mapped file.
             It holds what the next batches use. None reads every batch's rows.
         threads: Number of sampling threads, up to 1024; None for one per core.
-        rank, world: This rank and the number of ranks; None asks `torch.distributed`.
+        split: Whether seeds are divided over the ranks. They compare graph, seeds and options before the
+            first batch, and end with an error where these differ. False gives this rank all of
+            `input_nodes`, such as for an evaluation on one rank or seeds that the script has divided.
+        transform: Function of every batch.
+        pin_memory: Whether batches are in pinned memory, if there is CUDA.
+        rank, world: This rank and the number of ranks, which then compare nothing; None asks
+            `torch.distributed` before each pass.
+        others: Options of PyG's `NeighborLoader` that change nothing here, such as `num_workers`.
     """
 
     def __init__(
@@ -78,19 +87,24 @@ class Loader:
         data: Any,
         num_neighbors: Sequence[int],
         batch_size: int = 1,
-        input_nodes: torch.Tensor | None = None,
+        input_nodes: torch.Tensor | numpy.ndarray | Sequence[int] | None = None,
         *,
         replace: bool = False,
         weight_attr: str | None = None,
         shuffle: bool = False,
+        drop_last: bool = False,
         seed: int = 0,
         layout: str = "edges",
         bounds: Sequence[int] | None = None,
         features: SharedFeatures | None = None,
         cache: int | str | None = None,
         threads: int | None = None,
+        split: bool = True,
+        transform: Callable[[Any], Any] | None = None,
+        pin_memory: bool = False,
         rank: int | None = None,
         world: int | None = None,
+        **others: Any,
     ) -> None:
         """Creates the loader; its threads start with the first pass.
 
@@ -98,6 +112,7 @@ class Loader:
 
         InvalidError for arguments of the wrong type, or that do not fit the graph.
         """
+        check_others(others)
         if layout not in LAYOUTS:
             raise InvalidError(f"layout {shown(layout)}, expected one of {', '.join(LAYOUTS)}")
         fan_outs = wholes("num_neighbors", num_neighbors, -1, UINT32_MAX)
@@ -106,22 +121,23 @@ class Loader:
         self.data = data
         self._vertices = count_vertices(data) if features is None else len(features)
         stored = isinstance(data, StoredGraph)
-        edges = getattr(data, "edge_index", None)
-        self._topology = data.topology if stored else topology(edges, self._vertices)
+        self._topology = data.topology if stored else topology(edges_in(data), self._vertices)
         self._rows = rows_for(data, features, self._vertices)
+        self._has_own_x = features is None and not stored
         self._weights = named_weights(data, weight_attr, self._topology)
         self._seeds = seeds(input_nodes, self._vertices)
-        if rank is None or world is None:
-            rank, world = distributed(rank, world)
+        self._divides = flag("split", split)
+        self._given = given_place(rank, world)
+        self._transform = transform
+        self._pins = flag("pin_memory", pin_memory) and torch.cuda.is_available()
         self._options = {
             "fan_outs": [None if fan_out == -1 else fan_out for fan_out in fan_outs],
             "replace": flag("replace", replace),
             "blocks": layout == "blocks",
             "batch": whole("batch_size", batch_size, 1, UINT32_MAX),
+            "full": flag("drop_last", drop_last),
             "shuffle": flag("shuffle", shuffle),
             "seed": whole("seed", seed, 0, 2**64 - 1),
-            "rank": whole("rank", rank, 0, UINT32_MAX),
-            "ranks": whole("world", world, 1, UINT32_MAX),
             "threads": 0 if threads is None else whole("threads", threads, 1, THREADS_MAX),
             "bounds": None if bounds is None else checked_bounds(bounds, self._vertices),
             "cache": None if cache is None else (bytes_of(cache), "foreseen"),
@@ -129,26 +145,55 @@ class Loader:
         narrow = torch.int32 if len(self._seeds) < 2**31 else torch.int64
         self._places = torch.empty(self._vertices, dtype=narrow)
         self._places[self._seeds] = torch.arange(len(self._seeds), dtype=narrow)
-        self._node_keys, self._edge_keys = self._keys()
+        self._place, self._has_agreed = self._found(), False
         self._next, self._ahead = (0, 0), (-1, 0)
-        self._core = self._start((0, 0))
+        self._core, self._is_free = self._start((0, 0)), True
 
     def __len__(self) -> int:
         """Returns the number of batches of this rank in a pass, the same on all ranks."""
         return self._core.steps
 
     def __iter__(self) -> Iterator[Any]:
-        """Yields the batches of one pass, or of the rest of one after `load_state_dict`."""
+        """Yields the batches of one pass, or of the rest of one after `load_state_dict`.
+
+        Several passes at a time are several passes, each with batches and threads of its own.
+
+        # Errors
+
+        InvalidError on all ranks, before the first batch, if they disagree about what they divide.
+        """
+        self._settle()
         position = self._next
-        if position != self._ahead:
+        if not self._is_free or position != self._ahead:
             self._core = self._start(position)
+        core, self._is_free = self._core, False
         # A pass that is left early is over.
         self._next = (position[0] + 1, 0)
-        for step in range(position[1], len(self)):
-            batch = self._core.next()
-            ends = step + 1 == len(self)
+        attributes = Attributes.of(self.data, self._vertices, self._topology.core.edges)
+        for step in range(position[1], core.steps):
+            batch = core.next()
+            ends = step + 1 == core.steps
             self._ahead = (position[0] + 1, 0) if ends else (position[0], step + 1)
-            yield self._convert(batch)
+            made = self._convert(batch, attributes)
+            made.num_seeds = core.together(step)
+            if self._pins:
+                made = made.pin_memory()
+            # The threads go on with the next pass.
+            self._is_free = self._is_free or (ends and core is self._core)
+            yield made if self._transform is None else self._transform(made)
+
+    @property
+    def dataset(self) -> range:
+        """The places of the seeds in `input_nodes`, of all ranks."""
+        return range(len(self._seeds))
+
+    def weight(self, batch: Any) -> float:
+        """Returns the factor for a rank's loss that is summed over the seeds of a batch.
+
+        With it the average of all ranks' gradients is the gradient of the mean over all seeds of the step.
+        Batches of ranks differ in length, and those of uneven parts may be empty, whose mean loss is NaN.
+        """
+        return self._place.world / max(batch.num_seeds, 1)
 
     @property
     def cache_stats(self) -> dict[str, int]:
@@ -175,46 +220,61 @@ class Loader:
             raise InvalidError(f"pass {number}, step {step}, expected steps of 0..{len(self)}")
         self._next = (number, step)
 
+    def _found(self) -> Place:
+        """Returns the place among the ranks that divide the seeds."""
+        return (self._given or found_place()) if self._divides else Place(0, 1)
+
+    def _settle(self) -> None:
+        """Follows the place of this rank, which is that of a rank alone before `init_process_group`, and
+        compares with the other ranks what they divide."""
+        place = self._found()
+        if place != self._place:
+            self._place, self._has_agreed = place, False
+            self._next = (self._next[0], 0)
+            self._core, self._is_free = self._start(self._next), True
+        if place.world > 1 and self._given is None and not self._has_agreed:
+            agree(self._facts(), place)
+            self._has_agreed = True
+
+    def _facts(self) -> list[str]:
+        """Returns what must be the same on all ranks."""
+        own = ("threads", "cache")
+        options = {name: value for name, value in self._options.items() if name not in own}
+        edges = None if isinstance(self.data, StoredGraph) else self.data.edge_index
+        return [
+            f"{self._vertices} vertices",
+            f"{self._topology.core.edges} edges",
+            f"edges: {checksum(None if edges is None else edges.T)}",
+            f"seeds: {checksum(self._seeds)}",
+            *(f"{name} {value}" for name, value in options.items()),
+            f"weights of edges: {checksum(self._weights)}",
+            "pass {}, step {}".format(*self._next),
+        ]
+
     def _start(self, position: tuple[int, int]) -> GraphLoader:
-        options = {**self._options, "pass": position[0], "step": position[1]}
+        place = {"rank": self._place.rank, "ranks": self._place.world}
+        options = {**self._options, **place, "pass": position[0], "step": position[1]}
         self._ahead = position
         seeds = (self._seeds.data_ptr(), len(self._seeds))
         weights = None if self._weights is None else self._weights.data_ptr()
         core, rows = self._topology.core, self._rows.source
         return GraphLoader(core, rows, seeds, json.dumps(options), weights)
 
-    def _keys(self) -> tuple[list[str], list[str]]:
-        """Returns the names of other tensors with a row per vertex, and per edge."""
-        data, edges = self.data, self._topology.core.edges
-        if hasattr(data, "is_node_attr"):
-            found = data.to_dict().items()
-            tensors = [key for key, value in found if torch.is_tensor(value) and key not in OWN]
-            nodes = [key for key in tensors if data.is_node_attr(key)]
-            return nodes, [key for key in tensors if data.is_edge_attr(key)]
-        found = {
-            key: value
-            for key, value in vars(data).items()
-            if torch.is_tensor(value) and key not in OWN
-        }
-        nodes = [
-            key for key, value in found.items() if value.dim() and len(value) == self._vertices
-        ]
-        others = [key for key, value in found.items() if value.dim() and len(value) == edges]
-        return nodes, [key for key in others if key not in nodes]
-
-    def _convert(self, batch: GraphBatch) -> Any:
+    def _convert(self, batch: GraphBatch, attributes: Attributes) -> Any:
         """Returns a batch of the core as tensors; `x` is the core's own memory."""
-        made = copy.copy(self.data) if hasattr(self.data, "is_node_attr") else Batch()
+        made = copy.copy(self.data) if is_pyg(self.data) else Batch()
+        if getattr(made, "adj_t", None) is not None:
+            del made.adj_t
         n_id = torch.empty(batch.vertices, dtype=torch.int64)
         batch.write_vertices(n_id.data_ptr())
         edges = edges_of(batch)
         e_id = self._topology.original(edges.positions)
-        for keys, numbers in ((self._node_keys, n_id), (self._edge_keys, e_id)):
-            for key in keys:
-                setattr(made, key, getattr(self.data, key)[numbers])
-        x = self._rows.of(batch)
-        if x is not None:
-            made.x = x
+        attributes.write(self.data, made, n_id, e_id)
+        x = getattr(self.data, "x", None)
+        if self._rows.like is not None and not (self._has_own_x and x is None):
+            made.x = self._rows.of(batch)
+        elif is_dense(x):
+            made.x = x[n_id]
         made.num_nodes = batch.vertices
         made.n_id, made.e_id = n_id, e_id
         made.input_id = self._places[n_id[: batch.seeds]].to(torch.int64)
@@ -230,13 +290,29 @@ class Loader:
         return made
 
 
+def edges_in(data: Any) -> torch.Tensor:
+    """Returns the edges of data.
+
+    # Errors
+
+    InvalidError for data with `adj_t` alone.
+    """
+    edges = getattr(data, "edge_index", None)
+    if edges is None and getattr(data, "adj_t", None) is not None:
+        raise InvalidError(
+            "the graph has adj_t and no edge_index (hint: ToSparseTensor(remove_edge_index=False))"
+        )
+    return edges
+
+
 def rows_for(data: Any, features: SharedFeatures | None, vertices: int) -> Rows:
     """Returns the rows that a loader reads."""
     if features is not None:
         return features.rows
     if isinstance(data, StoredGraph) and data.num_features:
         return data.rows()
-    return rows_of_data(data, vertices)
+    is_trained = getattr(getattr(data, "x", None), "requires_grad", False)
+    return rows_of_data(None if is_trained else data, vertices)
 
 
 def named_weights(data: Any, name: str | None, graph: Topology) -> torch.Tensor | None:
@@ -256,10 +332,17 @@ def named_weights(data: Any, name: str | None, graph: Topology) -> torch.Tensor 
     return found
 
 
-def seeds(input_nodes: torch.Tensor | None, vertices: int) -> torch.Tensor:
+def seeds(input_nodes: Any, vertices: int) -> torch.Tensor:
     """Returns the vertices of a mask or list, int64."""
     if input_nodes is None:
         return torch.arange(vertices)
+    if isinstance(input_nodes, (list, tuple, range, numpy.ndarray)):
+        try:
+            input_nodes = torch.as_tensor(numpy.asarray(input_nodes))
+        except (TypeError, ValueError):
+            raise InvalidError(
+                f"input_nodes is {shown(input_nodes)}, expected vertices or a mask"
+            ) from None
     found, shape = on_cpu("input_nodes", input_nodes), list(input_nodes.shape)
     if found.dtype == torch.bool:
         if shape != [vertices]:
@@ -278,13 +361,15 @@ def seeds(input_nodes: torch.Tensor | None, vertices: int) -> torch.Tensor:
     return found
 
 
-def distributed(rank: int | None, world: int | None) -> tuple[int, int]:
-    """Returns rank and number of ranks, from `torch.distributed` where they are not given."""
+def given_place(rank: int | None, world: int | None) -> Place | None:
+    """Returns the place that the arguments give; None if they give none.
+
+    # Errors
+
+    InvalidError for one of them without the other.
+    """
     if (rank is None) != (world is None):
         raise InvalidError(f"rank {rank} and world {world}, expected both or neither")
-    is_there = torch.distributed.is_available() and torch.distributed.is_initialized()
-    if rank is None:
-        rank = torch.distributed.get_rank() if is_there else 0
-    if world is None:
-        world = torch.distributed.get_world_size() if is_there else 1
-    return rank, world
+    if rank is None or world is None:
+        return None
+    return Place(whole("rank", rank, 0, UINT32_MAX), whole("world", world, 1, UINT32_MAX))

@@ -32,8 +32,8 @@ def read_parquet(
 
     It has `edge_index`, int64 [2, E], and `num_nodes`; with the columns that are asked for `edge_weight`,
     float32 [E], `x`, float32 [V, F], and `y`, int64 [V], below 0 where a vertex has none, -1 for null.
-    Vertices are numbered from 0 on, unless `relabel` or `ids` is given; then `vertex_ids` has what each is
-    called in `edges`: a list of int or of str.
+    Vertices are numbered from 0 on, unless `relabel` or `ids` is given; `vertex_ids` is then a list, of int
+    or of str, of their ids in `edges`.
 
     Arguments:
         columns: Columns of source and destination in `edges`, and perhaps of the weight.
@@ -41,9 +41,9 @@ def read_parquet(
             highest vertex and those before it.
         features: Column of `vertices` with a list of numbers per vertex, or columns of numbers.
         labels: Column of `vertices` with a class per vertex.
-        relabel: Whether `edges` calls vertices by any whole numbers or texts, in whose order vertices are
-            numbered.
-        ids: Column of `vertices` with what `edges` calls each vertex.
+        relabel: Whether `edges` identifies vertices by any integers or strings, in whose order vertices
+            are numbered.
+        ids: Column of `vertices` with the id of each vertex in `edges`.
 
     # Errors
 
@@ -73,7 +73,7 @@ def read_parquet(
         raise InvalidError("features and labels without a file of vertices, expected vertices=FILE")
     if relabel and vertices is not None:
         raise InvalidError(
-            "relabel with vertices, expected ids, their column of what edges call them"
+            "relabel with vertices, expected ids, their column with the ids that edges use"
         )
     if of_vertices:
         vertices = arguments.path("vertices", vertices)
@@ -119,7 +119,7 @@ def refuse_nulls(column: pyarrow.ChunkedArray, place: str) -> None:
 
 
 def named(vertices: Any, ids: str) -> pyarrow.Array:
-    """Returns what vertices are called, each once."""
+    """Returns the ids of vertices, each once."""
     if not isinstance(vertices, (str, bytes, os.PathLike)):
         raise InvalidError("ids without a file of vertices, expected vertices=FILE")
     column = callable_by(read(vertices, ids), f"{vertices}: {ids}")
@@ -133,7 +133,7 @@ def named(vertices: Any, ids: str) -> pyarrow.Array:
 def relabelled(
     edges: Any, columns: Sequence[str], known: pyarrow.Array | None
 ) -> tuple[torch.Tensor, list[Any]]:
-    """Returns edges between numbers of vertices, int64 [2, E], and what these are called: as known, or all
+    """Returns edges between numbers of vertices, int64 [2, E], and the ids of these: the known ones, or all
     that edges use in ascending order."""
     places = [f"{edges}: {name}" for name in columns]
     ends = [callable_by(read(edges, name), at) for name, at in zip(columns, places, strict=True)]
@@ -154,7 +154,7 @@ def relabelled(
 
 
 def callable_by(column: pyarrow.ChunkedArray, place: str) -> pyarrow.Array:
-    """Returns what vertices are called without nulls, int64 or texts."""
+    """Returns ids of vertices without nulls, int64 or strings."""
     refuse_nulls(column, place)
     kind = column.type
     if not (pyarrow.types.is_string(kind) or pyarrow.types.is_large_string(kind)):
@@ -172,7 +172,7 @@ def as_int64(column: pyarrow.ChunkedArray, place: str) -> torch.Tensor:
 
 
 def cast(column: pyarrow.ChunkedArray, place: str) -> pyarrow.ChunkedArray:
-    """Returns whole numbers of other types as int64."""
+    """Returns integers of any type as int64."""
     try:
         return column.cast(pyarrow.int64())
     except pyarrow.ArrowException as error:

@@ -5,13 +5,14 @@ use std::path::PathBuf;
 
 use anyhow::{Context, Result, anyhow};
 use thinwire_collective::Group;
-use thinwire_train::checkpoint::{self, Checkpoint};
+use thinwire_train::checkpoint::{self, Checkpoint, Draft, Progress};
 use thinwire_train::gnn::Trainer;
-use thinwire_wire::Rank;
+use thinwire_wire::{Rank, World};
 
 use crate::failure::hinted;
 use crate::output::say;
 use crate::training::folder::{self, FolderLock};
+use crate::training::rescue::{self, Saved};
 use crate::training::{CheckpointPolicy, ensure_writable, shared};
 
 /// Flags of checkpoints.
@@ -133,21 +134,37 @@ impl Checkpoints {
         Err(hinted(error, "give every rank the same --resume"))
     }
 
-    /// Writes a checkpoint, if there is a folder; all ranks call this.
+    /// Writes a checkpoint, if there is a folder; all ranks call this. One that fails ends the training, and is
+    /// saved elsewhere.
     ///
     /// # Errors
     /// If a file cannot be written, or a rank is lost.
-    pub fn save(&self, lock: &FolderLock, trainer: &Trainer) -> Result<()> {
+    pub fn save(&self, lock: &FolderLock, trainer: &mut Trainer) -> Result<()> {
         let Some(policy) = &self.policy else { return Ok(()) };
-        let gather = |mine: &[f32]| Ok(trainer.gather(mine)?);
-        let place = (trainer.world(), trainer.steps());
-        let draft = shared::begin((policy, lock), place, gather)?;
-        let written = trainer.write(&draft).map_err(anyhow::Error::from);
-        let plan = shared::all_done(written, shared::PART, gather)?;
-        if trainer.world().rank() == Rank(0) {
-            lock.check()?;
-            draft.commit(trainer.progress(plan))?;
-        }
-        Ok(())
+        let step = trainer.steps();
+        let save = |trainer: &mut Trainer| shared::save(trainer, (policy, lock), step).map(drop);
+        rescue::last(trainer, step, save).with_context(|| format!("saving step {step}"))
+    }
+}
+
+impl Saved for Trainer {
+    fn world(&self) -> World {
+        Trainer::world(self)
+    }
+
+    fn gather(&mut self, mine: &[f32]) -> Result<Vec<f32>> {
+        Ok(Trainer::gather(self, mine)?)
+    }
+
+    fn gather_bytes(&mut self, mine: Vec<u8>) -> Result<Vec<Vec<u8>>> {
+        Ok(Trainer::gather_bytes(self, mine)?)
+    }
+
+    fn write(&mut self, draft: &Draft) -> Result<String> {
+        Ok(Trainer::write(self, draft)?)
+    }
+
+    fn progress(&mut self, plan: String) -> Result<Progress> {
+        Ok(Trainer::progress(self, plan))
     }
 }

@@ -320,7 +320,7 @@ fn train(
             };
             show(args, &line)?;
         }
-        checkpoints.save(&lock, &trainer)?;
+        checkpoints.save(&lock, &mut trainer)?;
     }
     if let Some(path) = args.output.as_ref().filter(|_| place.rank == 0) {
         file::replace(path, &trainer.to_safetensors()?)?;

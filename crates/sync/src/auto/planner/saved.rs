@@ -1,10 +1,11 @@
-//! The part of a planner that a state holds: measurements, and the place of trials.
+//! The part of a planner that a state contains: its measurements and the progress of its trials.
 //!
-//! Everything in it is the same on all ranks, so ranks that load it go on alike. Figures of steps that ranks
-//! have not told each other yet differ between ranks; of these only the number is held, and the first report
-//! after the state repeats the last step as often, so that plans take turns in the same steps as before.
+//! Everything in it is equal on all ranks, so ranks that load it make equal decisions. Times of steps that
+//! ranks have not reported to each other yet differ between ranks; the state contains only their number, and
+//! the first report after loading repeats the last step as often, so that plans take turns in the same steps
+//! as without the stop.
 //!
-//! Law: a planner that goes on from a saved one decides as that one does, from the same figures.
+//! Law: a planner that was loaded decides as the saved one does, from the same times.
 
 use serde::{Deserialize, Serialize};
 
@@ -31,7 +32,7 @@ pub(crate) struct Saved {
     measured: Measured,
     usual: Usual,
     pub(crate) trials: Trials,
-    /// Steps that ranks have not told each other.
+    /// Number of steps whose times ranks have not reported to each other.
     untold: usize,
 }
 

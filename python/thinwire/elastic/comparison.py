@@ -1,0 +1,99 @@
+"""The comparison of what must be equal on all ranks, every so many steps.
+
+Ranks that differ go on without an error, towards nothing. So each rank makes digests of its entries in a
+thread, while it computes gradients and changes none of them, and they meet one step later: eight bytes of
+each rank, and the digests of all entries only where these differ.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import zlib
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+
+Gather = Callable[[bytes], list[bytes]]
+"""Returns the bytes of every rank, in rank order."""
+
+HINT = "hint: each rank must change its model, optimizer and what is followed in the same way"
+
+
+class Comparison:
+    """Digests of the last entries that were given, until all ranks have compared them."""
+
+    def __init__(self) -> None:
+        self._pool: ThreadPoolExecutor | None = None
+        self._digests: Future[dict[str, str]] | None = None
+        self._step = 0
+        self._said: set[str] = set()
+
+    def begin(self, step: int, entries: Mapping[str, Any]) -> None:
+        """Makes digests of entries: arrays, functions that return arrays, or plain values. They must not
+        change before `wait` has returned."""
+        self._pool = self._pool or ThreadPoolExecutor(1, "thinwire-comparison")
+        self._step, self._digests = step, self._pool.submit(digests, entries)
+
+    def wait(self) -> None:
+        """Waits until the entries may change again."""
+        if self._digests is not None:
+            self._digests.result()
+
+    def drop(self) -> None:
+        """Compares nothing, since there are other ranks now."""
+        self.wait()
+        self._digests = None
+
+    def end(self, gather: Gather) -> str | None:
+        """Compares the digests of all ranks; all of them call it alike. Returns in words what differs,
+        unless that was said before; nothing if there are no digests.
+
+        # Errors
+
+        PeerError if a rank is lost.
+        """
+        if self._digests is None:
+            return None
+        mine, self._digests = self._digests.result(), None
+        whole = json.dumps(sorted(mine.items())).encode()
+        if len(set(gather(hashlib.sha256(whole).digest()[:8]))) <= 1:
+            return None
+        rows = [json.loads(row) for row in gather(json.dumps(mine).encode())]
+        found = [(path, rank) for path, rank in differing(rows) if path not in self._said]
+        self._said.update(path for path, _ in found)
+        return described(self._step, rows, found) if found else None
+
+
+def digests(entries: Mapping[str, Any]) -> dict[str, str]:
+    """A short text for each entry: a plain value itself, or the checksum of an array."""
+    return {path: digest(value() if callable(value) else value) for path, value in entries.items()}
+
+
+def digest(value: Any) -> str:
+    """A short text that differs if values do."""
+    if isinstance(value, np.ndarray):
+        return f"{zlib.crc32(np.ascontiguousarray(value).reshape(-1).view(np.uint8)):08x}"
+    text = repr(value)
+    return text if len(text) <= 24 else f"{zlib.crc32(text.encode()):08x}"
+
+
+def differing(rows: list[dict[str, str]]) -> Iterable[tuple[str, int]]:
+    """Entries that differ, in their order on rank 0, each with the first rank that has another value."""
+    for path in dict.fromkeys(path for row in rows for path in row):
+        for rank, row in enumerate(rows):
+            if row.get(path) != rows[0].get(path):
+                yield path, rank
+                break
+
+
+def described(step: int, rows: list[dict[str, str]], found: list[tuple[str, int]]) -> str:
+    """What differs, in one line."""
+    path, rank = found[0]
+    more = f", and {len(found) - 1} entries more" if len(found) > 1 else ""
+    return (
+        f"ranks differ after step {step} in {path}: rank {rank} has {rows[rank].get(path, 'none')}, "
+        f"rank 0 has {rows[0].get(path, 'none')}{more} ({HINT})"
+    )

@@ -1,0 +1,26 @@
+"""The weight of this rank's gradients: each backward has that of its own batch.
+
+Parts of a batch differ by a sample, and those of two batches that are accumulated differ otherwise. So
+gradients are weighted as they are computed, before they are added to `grad`, and the sum over all ranks is
+that of one rank that computes the whole batches.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import torch
+
+
+class Weights:
+    """Multiplies the gradients of parameters by `factor`."""
+
+    def __init__(self, parameters: Iterable[torch.Tensor]) -> None:
+        """With a factor of 1, which changes nothing."""
+        self.factor = 1.0
+        for parameter in parameters:
+            if parameter.requires_grad:
+                parameter.register_hook(self._weighed)
+
+    def _weighed(self, gradient: torch.Tensor) -> torch.Tensor | None:
+        return None if self.factor == 1.0 else gradient * self.factor

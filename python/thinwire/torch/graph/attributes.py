@@ -1,0 +1,59 @@
+"""Attributes of a graph that mini-batches have their part of: tensors with an entry per vertex or edge.
+
+The rules are PyG's, for data of any type: entries lie along the last dimension of `*index*` and `face`,
+along the first one of all others; where a graph has as many edges as vertices, names with `edge` are those
+of edges.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import torch
+
+OWN = ("edge_index", "x", "num_nodes")
+"""Attributes that the loader makes itself."""
+
+
+class Attributes(NamedTuple):
+    """The attributes of vertices and of edges, by name with the dimension of their entries."""
+
+    nodes: dict[str, int]
+    edges: dict[str, int]
+
+    @staticmethod
+    def of(data: Any, vertices: int, edges: int) -> Attributes:
+        """Finds them in `data`."""
+        found = Attributes({}, {})
+        for name, value in entries(data).items():
+            if name in OWN or not is_dense(value) or value.dim() == 0:
+                continue
+            dimension = -1 if "index" in name or name == "face" else 0
+            fits = [count for count in (vertices, edges) if value.shape[dimension] == count]
+            if fits:
+                is_edge = "edge" in name if len(fits) == 2 else fits == [edges]
+                (found.edges if is_edge else found.nodes)[name] = dimension
+        return found
+
+    def write(self, data: Any, batch: Any, n_id: torch.Tensor, e_id: torch.Tensor) -> None:
+        """Gives a batch the entries of its vertices and edges."""
+        for names, numbers in ((self.nodes, n_id), (self.edges, e_id)):
+            for name, dimension in names.items():
+                setattr(batch, name, getattr(data, name).index_select(dimension, numbers))
+
+
+def entries(data: Any) -> Mapping[str, Any]:
+    """The attributes of data by name."""
+    found: Mapping[str, Any] = data.to_dict() if is_pyg(data) else vars(data)
+    return found
+
+
+def is_pyg(data: Any) -> bool:
+    """Whether this is PyG's `Data`."""
+    return hasattr(data, "is_node_attr")
+
+
+def is_dense(value: Any) -> bool:
+    """Whether this is a tensor that can be indexed along one dimension."""
+    return torch.is_tensor(value) and value.layout == torch.strided

@@ -1,0 +1,84 @@
+"""Division of seeds over ranks: who has which, and that all ranks say the same of them.
+
+Law: no rank begins a pass of divided seeds before all ranks have told each other what they divide, and all
+raise, or none.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+import warnings
+import zlib
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import torch
+import torch.distributed as dist
+
+from thinwire._core import InvalidError, PeerError
+from thinwire.agreement import difference
+from thinwire.torch.pauses import Pauses
+
+WARNED_S, MOST_S = 15.0, 300.0
+"""How long a rank waits for the others before it says so, and at most."""
+ALONE = "hint: split=False for a loader of one rank, or of seeds that the script has divided"
+
+
+class Place(NamedTuple):
+    """A rank among those that divide seeds."""
+
+    rank: int
+    world: int
+
+
+def found_place() -> Place:
+    """Returns the place that `torch.distributed` says now; that of a rank alone without it."""
+    if dist.is_available() and dist.is_initialized():
+        return Place(dist.get_rank(), dist.get_world_size())
+    return Place(0, 1)
+
+
+def checksum(tensor: torch.Tensor | None) -> str:
+    """Returns a short text that differs where tensors do."""
+    if tensor is None:
+        return "none"
+    values = tensor.detach().contiguous().view(-1).view(torch.uint8).numpy()
+    return f"{len(tensor)} with checksum {zlib.crc32(values):08x}"
+
+
+def agree(lines: Sequence[str], place: Place) -> None:
+    """Compares these lines with those of all ranks, through PyTorch's store.
+
+    # Errors
+
+    InvalidError on all ranks if those of any rank differ from rank 0's; PeerError if a rank says nothing.
+    """
+    store = dist.distributed_c10d._get_default_store()
+    try:
+        number = store.add(f"thinwire/loaders/{place.rank}", 1)
+        said = dist.PrefixStore(f"thinwire/loader/{number}", store)
+        said.set(str(place.rank), json.dumps(list(lines)))
+        first, *others = [heard(said, rank) for rank in range(place.world)]
+    except dist.DistError as error:
+        raise PeerError(
+            f"the store of rank 0 is lost: {str(error).partition(chr(10))[0]}"
+        ) from error
+    for rank, theirs in enumerate(others, 1):
+        if text := difference(theirs, first):
+            raise InvalidError(f"ranks disagree about a loader: rank {rank} {text} ({ALONE})")
+
+
+def heard(store: dist.Store, rank: int) -> list[str]:
+    """Returns what a rank says, once it does."""
+    begun = time.monotonic()
+    pauses, has_warned = Pauses(begun + MOST_S), False
+    while not store.check([str(rank)]):
+        if not pauses.make():
+            raise PeerError(f"rank {rank} began no pass of this loader in {MOST_S:g} s ({ALONE})")
+        if not has_warned and time.monotonic() - begun > WARNED_S:
+            has_warned = True
+            text = f"rank {rank} has begun no pass of this loader for {WARNED_S:g} s ({ALONE})"
+            warnings.warn(text, stacklevel=5)
+    lines: list[str] = json.loads(store.get(str(rank)))
+    return lines
