@@ -425,11 +425,8 @@ def test_a_broken_file_is_named_on_all_ranks(ranks, tmp_path):
 
 
 def other_memory():
-    """What is lost of gradients where a state goes on in a model whose memory has another order.
-
-    And what is said of a state that one rank alone has.
-    """
-
+    """What is lost of gradients where a state goes on in memory of another order, and what is
+    said of a state that one rank alone has."""
     import copy
 
     import torch

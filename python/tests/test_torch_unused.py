@@ -97,6 +97,30 @@ def accumulated(codec):
     return both
 
 
+def frozen(codec, **hook):
+    """The error of all averages of networks that are frozen in turns, from the first step on, as owed."""
+    import torch
+    import torch.distributed as dist
+
+    turns, worst = Turns(codec, "none", **hook), 0.0
+    lost = {turn: torch.zeros(60 if turn == "g" else 64, 50) for turn in "gd"}
+    for step in range(6):
+        turn, other = "gd"[step % 2], "dg"[step % 2]
+        getattr(turns.model.module, other).requires_grad_(False)
+        by = torch.full((64, 50), 1.0 + step + dist.get_rank())
+        by[::3] *= 0.3
+        gradient = turns.step(turn, by)
+        getattr(turns.model.module, other).requires_grad_(True)
+        mean = by.clone()
+        dist.all_reduce(mean)
+        lost[turn] += mean[: len(gradient)] / 2 - gradient
+    for turn, each in lost.items():
+        residual = turns.owed(turn).get(f"residual.{turn}", torch.zeros_like(each)).clone()
+        dist.all_reduce(residual)
+        worst = max(worst, (each - residual).abs().max().item())
+    return worst
+
+
 def expert(codec):
     """The relative error of all averages of experts that ranks use in turns, in buckets with others."""
     import torch
@@ -133,19 +157,23 @@ def cases():
     together = {codec: in_turns(codec, "stale views") for codec in ("int4", "topk:0.05", "auto")}
     sums = {codec: accumulated(codec) for codec in ("none", "int4")}
     experts = {codec: expert(codec) for codec in ("none", "int4", "onebit", "powersgd:2")}
+    freezing = [frozen("int4"), frozen("onebit")]
     watched = Turns("int4", "none")
     watched.step("g", torch.ones(64, 50))
     copy.deepcopy(watched.model.module)
     pickle.dumps(watched.model.module.g)
     dist.destroy_process_group()
-    return list(turns.items()), together, sums, experts
+    return list(turns.items()), together, sums, experts, freezing
 
 
 def test_turns_of_another_network_change_nothing():
-    for turns, together, sums, experts in launch.results(launch.run(2, cases, timeout=120)):
+    for turns, together, sums, experts, freezing in launch.results(
+        launch.run(2, cases, timeout=120)
+    ):
         for case, (same, changed, kept) in turns:
             assert same and changed == [], (case, changed)
             assert (kept != []) == (case[0] != "none" or case[1] == "momentum"), case
+        assert max(freezing) < 1e-4, freezing
         for codec, (_, changed, _) in together.items():
             assert changed == [], codec
         for codec, means in sums.items():

@@ -203,6 +203,8 @@ fn a_replacement_joins_the_others_who_have_gone_on() {
     job.says("joined: member 3");
     let status = job.operate(&["top", "--json"]).json();
     assert_eq!(status[0]["members"].as_array().unwrap().len(), 3);
+    let ended = job.operate(&["top", "--token", "another token of the tests"]);
+    assert!(ended.hint().contains("is not the job's: set THINWIRE_TOKEN"), "{}", ended.stderr);
     job.tell();
     let ended = job.finish();
     assert!(ended.stderr.contains("all steps are done"), "{}", ended.stderr);

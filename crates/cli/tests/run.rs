@@ -2,6 +2,8 @@
 
 mod support;
 
+use std::process::Stdio;
+
 use support::Folder;
 
 #[test]
@@ -31,6 +33,32 @@ fn a_place_that_another_launcher_gave_is_taken() {
     let mpi = [("RANK", "1"), ("SIZE", "2"), ("LOCAL_RANK", "1"), ("LOCAL_SIZE", "2")];
     command.envs(mpi.map(|(name, value)| (format!("OMPI_COMM_WORLD_{name}"), value)));
     assert_eq!(support::finish(command.spawn().unwrap()).done(), "1 2 1 127.0.0.1\n");
+}
+
+/// Runs the command as a shell does whose limits on open files `ulimit` sets.
+fn run_limited(folder: &Folder, ulimit: &str, arguments: &[&str]) -> support::Ended {
+    let command = folder.command(arguments);
+    let script = format!("{ulimit} && exec \"$0\" \"$@\"");
+    let mut shell = std::process::Command::new("sh");
+    shell.args(["-c", &script]).arg(command.get_program()).args(command.get_args());
+    shell.current_dir(folder.path()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    support::finish(shell.spawn().unwrap())
+}
+
+#[test]
+fn a_job_gets_the_open_files_that_it_needs_or_says_how_many_these_are() {
+    let folder = Folder::new("limits");
+    for ranks in ["16", "2:16"] {
+        let arguments = ["run", "--ranks", ranks, "--", "true"];
+        let ended = run_limited(&folder, "ulimit -n 40", &arguments);
+        let said = "a job of 16 ranks on this machine needs 72 open files beside the ";
+        assert!(ended.error().contains(said), "{}", ended.stderr);
+        assert!(ended.error().contains(", at most 40 are allowed"), "{}", ended.stderr);
+        assert!(ended.hint().contains("ulimit -n"), "{}", ended.stderr);
+    }
+    let arguments = ["run", "--ranks", "16", "--", "sh", "-c", "ulimit -Sn"];
+    let limit = run_limited(&folder, "ulimit -Sn 40", &arguments).done();
+    assert!(limit.trim().parse::<u32>().unwrap() >= 72, "{limit}");
 }
 
 #[test]

@@ -19,7 +19,7 @@ impl Step {
     /// differ by a multiple of 10,000.
     pub fn port(&self) -> u16 {
         let (job, step) = (u64::from(self.job), u64::from(self.step));
-        let port = job + 7919 * (job / 10_000) + 3001 * step;
+        let port = job + 7919 * (job / 10_000) + 6181 * step;
         20_000 + (port % 10_000) as u16
     }
 }

@@ -63,7 +63,7 @@ fn every_launcher_is_understood() {
         (
             "PMI_RANK=1 PMI_SIZE=2 SLURM_PROCID=1 SLURM_STEP_NUM_TASKS=2 SLURM_STEP_ID=2 \
              SLURM_JOB_ID=77 MASTER_ADDR=a",
-            Some((1, 2, 1, "a:26079", Host::RankZero, Source::Mpich)),
+            Some((1, 2, 1, "a:22439", Host::RankZero, Source::Mpich)),
         ),
         // A batch script, and an interactive shell: nobody's ranks.
         ("SLURM_PROCID=0 SLURM_NTASKS=4", None),

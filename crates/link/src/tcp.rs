@@ -26,17 +26,19 @@ mod writer;
 
 pub use agreement::decline;
 pub use cancel::{Cancel, Unreachable, Watch};
-pub use connect::connect;
+pub use connect::{connect, unreachable};
 pub use options::{CONNECTIONS_MAX, Encryption, Options, address_towards};
 #[doc(hidden)]
 pub use replay::replay;
 pub use wake::Waker;
 
+use std::net::TcpListener;
 use std::time::{Duration, Instant};
 
 use thinwire_wire::{Header, Kind as Frame, Rank, World};
 
 use crate::gate::BulkGate;
+use crate::strangers::ACCEPTS_MAX;
 use crate::tcp::peer::Peer;
 use crate::tcp::transfer::{Turn, receive, transmit};
 use crate::tcp::wake::Wake;
@@ -44,6 +46,8 @@ use crate::{Counters, Error, Limiter, Port};
 
 /// Time that a result of poll is trusted, so that a message costs few system calls.
 const FRESH: Duration = Duration::from_micros(20);
+/// Time between two looks at the port that stays open.
+const PORT_EVERY: Duration = Duration::from_millis(250);
 
 /// All connections of one rank, driven by one thread.
 ///
@@ -75,6 +79,8 @@ pub struct Link {
     round: Instant,
     /// Listener for peers that are silent when the link ends.
     unreachable: Option<Unreachable>,
+    /// Port where others look whether this rank can be reached, and when it was last served.
+    port: Option<(TcpListener, Instant)>,
 }
 
 impl Link {
@@ -106,7 +112,13 @@ impl Link {
             dead: None,
             round: now,
             unreachable: options.unreachable.clone(),
+            port: None,
         })
+    }
+
+    /// Keeps the port of the meeting open, where connections are accepted and closed.
+    pub(crate) fn with_port(self, listener: TcpListener) -> Link {
+        Link { port: Some((listener, self.round)), ..self }
     }
 
     /// Returns this rank and the size of the world.
@@ -226,8 +238,18 @@ impl Link {
             peer.judge(self.heartbeat_timeout, now)?;
         }
         self.round = now;
+        self.serve_port(now);
         self.record_urgent(urgent_moved, now);
         Ok(moved | urgent_moved | self.transmit_bulk(port, now)?)
+    }
+
+    /// Closes the connections of those who have looked whether this rank can be reached.
+    fn serve_port(&mut self, now: Instant) {
+        let Some((listener, served)) = &mut self.port else { return };
+        if now >= *served + PORT_EVERY {
+            *served = now;
+            (0..ACCEPTS_MAX).map_while(|_| listener.accept().ok()).for_each(drop);
+        }
     }
 
     /// Tells once of peers that were silent for nearly the whole timeout, by what had come in the last whole

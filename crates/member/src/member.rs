@@ -25,6 +25,8 @@ pub enum MemberEvent {
     },
     /// A connection has closed, or a peer of the epoch does not answer.
     Lost(Id),
+    /// Members of the last epoch that a newcomer cannot reach at the moment, in place of those named before.
+    Unreachable(Vec<Id>),
     /// The run of the epoch has ended; no step is applied any more.
     Halted,
     /// The state of the epoch has been received or loaded.
@@ -202,6 +204,9 @@ impl Member {
                 self.receive(from, message, now, &mut actions)
             }
             MemberEvent::Lost(peer) => self.lose(peer, now, &mut actions),
+            // A member of the epoch tells by its run whom it cannot reach.
+            MemberEvent::Unreachable(_) if self.is_member() => {}
+            MemberEvent::Unreachable(peers) => self.lost = peers,
             MemberEvent::Halted => self.halted(now, &mut actions),
             MemberEvent::Synced { done } | MemberEvent::Applied { done } => self.advance(done),
             MemberEvent::Leave => self.leave(now, &mut actions),

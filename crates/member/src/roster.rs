@@ -379,7 +379,7 @@ mod tests {
         let woken = knocked + 10 * options.silence;
         assert!(!stops(&mut roster, woken));
         // From then on its silence counts.
-        let mut ticks = (1..=7).map(|beat| woken + beat * options.beat());
+        let mut ticks = (1..=11).map(|beat| woken + beat * options.beat());
         assert!(ticks.any(|now| stops(&mut roster, now)));
     }
 

@@ -14,6 +14,7 @@ from typing import Any
 import torch
 
 from thinwire._core import InvalidError
+from thinwire.torch.marks import watch
 
 
 class Averages:
@@ -46,22 +47,3 @@ class Averages:
                     "last)"
                 )
             )
-
-
-def watch(
-    parameter: torch.Tensor, look: Callable[[], Callable[[torch.Tensor], None] | None]
-) -> Any:
-    """Calls what `look` returns, unless it is None, before backward adds to the gradient of `parameter`.
-
-    The result, the node of autograd that adds, must be kept. A hook of the tensor itself would also be
-    called by `torch.autograd.grad`.
-    """
-    node: Any = torch.autograd.graph.get_gradient_edge(parameter).node
-
-    def before(_: Any) -> None:
-        found = look()
-        if found is not None:
-            found(node.variable)
-
-    node.register_prehook(before)
-    return node

@@ -7,9 +7,13 @@ average. So each parameter is marked when backward accumulates its gradient, als
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import weakref
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
 import torch
+
+Look = Callable[[], Callable[[torch.Tensor], None] | None]
 
 
 class Marks:
@@ -17,11 +21,12 @@ class Marks:
 
     def __init__(self) -> None:
         self._marked: set[int] = set()
+        self._nodes: list[Any] = []
 
     def watch(self, parameters: Iterable[torch.Tensor]) -> None:
         """Marks these parameters from now on."""
-        for parameter in parameters:
-            parameter.register_post_accumulate_grad_hook(self._mark)
+        mark = weakref.WeakMethod(self._mark)
+        self._nodes += [watch(parameter, mark) for parameter in parameters]
 
     def without(self, parameters: Sequence[torch.Tensor]) -> list[int]:
         """Returns the indices of the parameters that are not marked.
@@ -39,3 +44,23 @@ class Marks:
 
     def _mark(self, parameter: torch.Tensor) -> None:
         self._marked.add(id(parameter))
+
+
+def watch(parameter: torch.Tensor, look: Look) -> Any:
+    """Calls what `look` returns, unless it is None, before backward adds to the gradient of `parameter`.
+
+    The result, the node of autograd that adds, must be kept. A hook of the tensor itself would also be
+    called by `torch.autograd.grad`.
+    """
+    is_trained = parameter.requires_grad
+    # One that is frozen now may be trained later, as in a GAN whose networks take turns.
+    node: Any = torch.autograd.graph.get_gradient_edge(parameter.requires_grad_()).node
+    parameter.requires_grad_(is_trained)
+
+    def before(gradients: tuple[torch.Tensor | None, ...]) -> None:
+        found = look()
+        if found is not None and gradients[0] is not None:
+            found(node.variable)
+
+    node.register_prehook(before)
+    return node

@@ -1,6 +1,7 @@
 //! Rendezvous: each rank leaves its address in the store and waits for all others.
 
-use std::net::SocketAddr;
+use std::io::ErrorKind;
+use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
 use thinwire_wire::{Rank, World};
@@ -11,7 +12,7 @@ use crate::tcp::Link;
 use crate::tcp::agreement;
 use crate::tcp::mesh::{self, Entry, Mesh};
 use crate::tcp::options::Options;
-use crate::{Error, Kind, descriptors};
+use crate::{Error, Kind, descriptors, forks};
 
 /// Interval at which a rank that waits for another compares their worlds.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
@@ -39,8 +40,41 @@ pub fn connect(world: World, store: &dyn Store, options: &Options) -> Result<Lin
     let rendezvous = Rendezvous { world, store, options, deadline };
     rendezvous.publish(address)?;
     let entries = rendezvous.gather()?;
+    // Who hears of ranks that cannot be reached wants to know when they can be again.
+    let port = options.unreachable.as_ref().and_then(|_| listener.try_clone().ok());
+    port.iter().for_each(forks::record);
     let peers = Mesh::new(world, options, listener, entries, deadline).make()?;
-    Link::new(world, peers, options)
+    let link = Link::new(world, peers, options)?;
+    Ok(match port {
+        Some(port) => link.with_port(port),
+        None => link,
+    })
+}
+
+/// Returns the first of some ranks that this process cannot connect to at present, if there is one. They have met
+/// in this store, and keep their ports open; see [`Options::unreachable`].
+pub fn unreachable(
+    mut ranks: impl Iterator<Item = Rank>,
+    store: &dyn Store,
+    epoch: u32,
+    patience: Duration,
+) -> Option<Rank> {
+    ranks.find(|rank| {
+        let value = store.get(&key(epoch, *rank), Duration::ZERO).ok();
+        let address = value.and_then(|value| {
+            String::from_utf8_lossy(&value).split(' ').nth(1)?.parse::<SocketAddr>().ok()
+        });
+        // A rank without an entry has met others since, and may have another address.
+        address.is_some_and(|address| match TcpStream::connect_timeout(&address, patience) {
+            Ok(_) => false,
+            // Its host answers, and its link may be another one by now.
+            Err(error) => error.kind() != ErrorKind::ConnectionRefused,
+        })
+    })
+}
+
+fn key(epoch: u32, rank: Rank) -> String {
+    format!("epoch/{epoch}/rank/{}", rank.0)
 }
 
 /// A rank that looks for all others in the store.
@@ -53,7 +87,7 @@ struct Rendezvous<'a> {
 
 impl Rendezvous<'_> {
     fn key(&self, rank: Rank) -> String {
-        format!("epoch/{}/rank/{}", self.options.epoch, rank.0)
+        key(self.options.epoch, rank)
     }
 
     /// Leaves the entry of this rank.

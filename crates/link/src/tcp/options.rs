@@ -52,7 +52,7 @@ pub struct Options {
     /// Knowledge about the other ranks that ends the search for them early.
     pub watch: Option<Watch>,
     /// Listener that hears of all ranks which cannot be reached when the link ends or is not made; an error
-    /// names one of them.
+    /// names one of them. Such a link keeps its port open, so that others can look whether they reach it.
     pub unreachable: Option<Unreachable>,
 }
 

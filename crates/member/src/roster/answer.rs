@@ -145,7 +145,14 @@ impl Roster {
     fn receipt(&self, id: Id, now: Duration) -> Message {
         let is_newcomer =
             self.peers.report(id).is_some_and(|report| report.standing == Standing::Newcomer);
-        if !is_newcomer || self.members().contains(&id) || self.phase != Phase::Steady {
+        if !is_newcomer || self.members().contains(&id) {
+            return Message::Heard;
+        }
+        // It looks again whether it still cannot reach them.
+        if let Some(member) = self.peers.report(id).and_then(|report| report.lost.first()) {
+            return Message::Refuse(Reason::Unreachable { member: *member });
+        }
+        if self.phase != Phase::Steady {
             return Message::Heard;
         }
         let members = self.members();

@@ -80,7 +80,7 @@ impl Roster {
     fn last_knock(&self, now: Duration) -> Option<Duration> {
         let members = self.members();
         let may_join = |id: Id| {
-            !members.contains(&id) && !members.iter().any(|of| self.cuts.parts((id, *of), now))
+            !members.contains(&id) && !members.iter().any(|of| self.is_parted(id, *of, now))
         };
         let newcomers = self.peers.newcomers(&self.options, now);
         newcomers.iter().filter(|(id, _)| may_join(*id)).map(|(_, knocked)| *knocked).max()

@@ -7,7 +7,7 @@ use std::cmp::Reverse;
 use std::time::Duration;
 
 use super::Roster;
-use crate::{Authority, Epoch, Id, Standing, State, Wait};
+use crate::{Authority, Epoch, Id, Report, Standing, State, Wait};
 
 /// Newest state among the members that have stopped.
 struct Newest {
@@ -119,11 +119,17 @@ impl Roster {
         staying
     }
 
+    /// Whether a newcomer is kept apart from a member, or says that it cannot reach it.
+    pub(super) fn is_parted(&self, newcomer: Id, member: Id, now: Duration) -> bool {
+        let misses = |report: &Report| report.lost.contains(&member);
+        self.cuts.parts((newcomer, member), now) || self.peers.report(newcomer).is_some_and(misses)
+    }
+
     /// Adds newcomers that can reach all members, in the order in which they knocked.
     fn admit(&self, members: &mut Vec<Id>, now: Duration) {
         for (id, _) in self.peers.newcomers(&self.options, now) {
             let is_known = self.members().contains(&id) || members.contains(&id);
-            let is_cut = || members.iter().any(|member| self.cuts.parts((id, *member), now));
+            let is_cut = || members.iter().any(|member| self.is_parted(id, *member, now));
             if !is_known && !is_cut() && members.len() < self.target as usize {
                 members.push(id);
             }

@@ -157,10 +157,11 @@ fn of_two_sides_that_reach_the_coordinator_one_goes_on_at_once() {
             let mut members = job.ledger.latest().unwrap().members.clone();
             members.sort();
             assert_eq!(members, expected, "{authority:?} {one:?}");
-            let cut = job.net.now();
+            let (cut, epoch) = (job.net.now(), number(&job));
             job.run(cut + 60 * S);
+            assert_eq!(number(&job), epoch, "nobody is invited who cannot reach all");
             job.fault(Fault::Heal);
-            let whole = job.run_until(cut + 120 * S, |job| job.is_whole() && size(job) == workers);
+            let whole = job.run_until(cut + 63 * S, |job| job.is_whole() && size(job) == workers);
             assert!(whole.is_some());
         }
     }

@@ -4,12 +4,13 @@
 //! all epochs and steps that led to it, so that two states are equal only if their histories are.
 
 use std::cell::RefCell;
+use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::time::Duration;
 
 use thinwire_member::{
     Authority, Epoch, Id, Known, MemberAction, MemberEvent, Message, Note, Options, Process,
-    ProcessAction, ProcessEvent, Roster, RosterAction, RosterEvent, Standing,
+    ProcessAction, ProcessEvent, Reason, Roster, RosterAction, RosterEvent, Standing,
 };
 use thinwire_testkit::net::{Action, Birth, Event, Node, Random};
 
@@ -18,6 +19,9 @@ use crate::training::{Data, Output, Training};
 /// Node of processes outside of the network, such as an operator's.
 const OUTSIDE: usize = 0xff;
 
+/// Time for which a member counts as reachable after an echo.
+const ECHO: Duration = Duration::from_secs(1);
+
 /// Messages of the simulated job, and orders to its nodes.
 #[derive(Clone, Debug)]
 pub enum Packet {
@@ -25,6 +29,10 @@ pub enum Packet {
     Control { from: Id, to: Id, message: Message },
     /// Message of the training.
     Data { from: Id, to: Id, data: Data },
+    /// A newcomer asks a member for an echo.
+    Probe { from: Id, to: Id },
+    /// The echo.
+    Echo { from: Id, to: Id },
     /// Order to leave.
     Leave,
     /// Order of another number of ranks.
@@ -91,6 +99,8 @@ pub struct Worker {
     pub done: u64,
     pub hash: u64,
     accepted: u32,
+    /// When members have answered a newcomer that could not reach them.
+    echoes: BTreeMap<Id, Duration>,
     is_leaving: bool,
     armed: Duration,
     actions: Vec<Action<Packet>>,
@@ -115,6 +125,7 @@ impl Worker {
             done: 0,
             hash: 0,
             accepted: 0,
+            echoes: BTreeMap::new(),
             is_leaving: false,
             armed: Duration::ZERO,
             actions: Vec::new(),
@@ -163,6 +174,11 @@ impl Worker {
                 self.control(from, message, now);
             }
             Packet::Data { from, to, data } if to == self.id() => self.data(from, data, now),
+            Packet::Probe { from, to } if to == self.id() => {
+                let message = Packet::Echo { from: to, to: from };
+                self.actions.push(Action::Send { to: node_of(from), message });
+            }
+            Packet::Echo { from, to } if to == self.id() => drop(self.echoes.insert(from, now)),
             Packet::Leave if self.process().is_some() => {
                 self.is_leaving = true;
                 self.member(MemberEvent::Leave, now);
@@ -268,9 +284,23 @@ impl Worker {
                 self.actions.push(Action::Exit);
             }
             MemberAction::Fenced { .. } => self.tell(Fact::Fenced),
+            MemberAction::Refused(Reason::Unreachable { .. }) => self.probe(now),
             MemberAction::Refused(_) => {}
             MemberAction::Send { .. } | MemberAction::Stand => unreachable!("the process does it"),
         }
+    }
+
+    /// Asks the members of the last epoch for echoes, and tells which of them have sent none lately.
+    fn probe(&mut self, now: Duration) {
+        let epoch = self.process().and_then(|process| process.member().epoch().cloned());
+        let (me, members) = (self.id(), epoch.map_or_else(Vec::new, |epoch| epoch.members));
+        for to in &members {
+            let message = Packet::Probe { from: me, to: *to };
+            self.actions.push(Action::Send { to: node_of(*to), message });
+        }
+        let is_silent = |id: &Id| self.echoes.get(id).is_none_or(|at| now > *at + ECHO);
+        let silent = members.into_iter().filter(is_silent).collect();
+        self.member(MemberEvent::Unreachable(silent), now);
     }
 
     fn run(&mut self, epoch: Epoch, now: Duration) {

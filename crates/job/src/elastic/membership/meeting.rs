@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use thinwire_link::store::tcp::Client;
 use thinwire_link::{Error, Link, tcp};
-use thinwire_member::Options;
-use thinwire_wire::World;
+use thinwire_member::{Epoch, Id, Options};
+use thinwire_wire::{Rank, World};
 
 use super::connector::Caller;
 use crate::elastic::role::Role;
@@ -18,6 +18,8 @@ use crate::part::Part;
 
 /// Shortest time after which a member that has not appeared counts as lost.
 const ABSENCE_MIN: Duration = Duration::from_secs(5);
+/// Longest attempt to connect to a member, only to see whether that can be done.
+const PROBE: Duration = Duration::from_secs(1);
 /// Shortest heartbeat timeout of a link.
 const HEARTBEAT_MIN: Duration = Duration::from_millis(500);
 
@@ -68,5 +70,15 @@ impl Meeting {
             Client::connect(&self.caller.address(), &self.options.token, self.options.timeout)?;
         self.options.bind = tcp::address_towards(client.address())?;
         tcp::connect(world, &Part::new(&client, self.role.part(number)), &self.options)
+    }
+
+    /// Returns a member of an epoch that this process, which is none of them, cannot connect to.
+    pub fn unreachable(&self, epoch: &Epoch) -> Option<Id> {
+        let (token, address) = (&self.options.token, self.caller.address());
+        let client = Client::connect(&address, token, PROBE).ok()?;
+        let part = Part::new(&client, self.role.part(epoch.number));
+        let ranks = (0..).map(Rank).take(epoch.members.len());
+        let missed = tcp::unreachable(ranks, &part, epoch.number, PROBE)?;
+        Some(epoch.members[missed.index()])
     }
 }

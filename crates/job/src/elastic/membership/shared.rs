@@ -203,6 +203,21 @@ impl Shared {
         }
     }
 
+    /// Looks in a thread of its own whether this process reaches all members of an epoch, which it is none of,
+    /// and calls `tell` with one that it does not.
+    ///
+    /// # Errors
+    /// If no thread can be started.
+    pub fn look(
+        &self,
+        epoch: Epoch,
+        tell: impl FnOnce(Option<Id>) + Send + 'static,
+    ) -> std::io::Result<()> {
+        let meeting = self.lock().meeting.clone().expect("set when the process joined");
+        let look = move || tell(meeting.unreachable(&epoch));
+        thread::Builder::new().name("thinwire probe".to_owned()).spawn(look).map(drop)
+    }
+
     pub fn on_abort(&self, stop: Stop) {
         let mut state = self.lock();
         if state.is_aborted {

@@ -32,6 +32,8 @@ pub enum Command {
     Called(Box<Result<Call, Error>>),
     /// The process at this address no longer coordinates the job.
     Moved(String),
+    /// A member of the last epoch that this process, a newcomer, cannot reach, if there is one.
+    Unreachable(Option<Id>),
     Quit,
 }
 
@@ -68,6 +70,8 @@ pub struct Worker {
     end: Option<End>,
     /// Time at which the run is aborted if the job is to stop and the process has not ended it by then.
     stopping: Option<Instant>,
+    /// Time of the last look for members that cannot be reached; none while one is under way.
+    probed: Option<Instant>,
     /// Time zero of the state machine.
     base: Instant,
 }
@@ -96,6 +100,7 @@ impl Worker {
             is_complete: false,
             end: None,
             stopping: None,
+            probed: Some(Instant::now()),
             base: Instant::now(),
         }
     }
@@ -231,6 +236,10 @@ impl Worker {
             },
             Command::Moved(from) if from == self.caller.address() => self.disconnected(),
             Command::Moved(_) => {}
+            Command::Unreachable(member) => {
+                self.probed = Some(Instant::now());
+                self.on(MemberEvent::Unreachable(member.into_iter().collect()));
+            }
             Command::Quit => return Flow::Over,
         }
         Flow::On
@@ -339,9 +348,29 @@ impl Worker {
                 self.shared.left(if is_member { Left::Alone } else { Left::Succeeded });
             }
             MemberAction::Refused(Reason::Full { target }) => self.shared.full(target),
+            MemberAction::Refused(Reason::Unreachable { member }) => self.probe(member),
             // A process that was refused for now or fenced knocks again, and only members of a job without a
             // coordinator of its own stand for it.
             MemberAction::Refused(_) | MemberAction::Fenced { .. } | MemberAction::Stand => {}
+        }
+    }
+
+    /// Looks, not too often, whether all members of the last epoch can be reached: this process is invited when
+    /// they can. Until the first look is over, the member that the coordinator names counts as unreachable.
+    fn probe(&mut self, named: Id) {
+        let is_due = self.probed.is_some_and(|at| at.elapsed() >= self.options.silence / 4);
+        let Some(epoch) = self.member.epoch().filter(|_| is_due).cloned() else { return };
+        let (sender, shared) = (self.sender.clone(), Arc::clone(&self.shared));
+        let tell = move |member| {
+            // The membership may have been dropped.
+            let _ = sender.send(Command::Unreachable(member));
+            shared.wake();
+        };
+        if self.shared.look(epoch, tell).is_ok() {
+            self.probed = None;
+            if self.member.lost().is_empty() {
+                self.on(MemberEvent::Unreachable(vec![named]));
+            }
         }
     }
 
