@@ -33,6 +33,7 @@ __all__ = [
     "__version__",
     "check",
     "check_state",
+    "close_all",
     "codec_name",
     "decode_rows",
     "encode_rows",
