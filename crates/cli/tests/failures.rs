@@ -9,24 +9,9 @@ use std::process::Child;
 use std::time::Duration;
 
 use support::{
-    Ended, Folder, child_with, eventually, finish, finish_all, free_port, kill, lives, rank_of,
-    signal, train_arguments,
+    Ended, Folder, child_with, cluster, eventually, finish, finish_all, free_port, kill, lives,
+    rank_of, signal, train_arguments,
 };
-
-/// A cluster that plans need not measure.
-const CLUSTER: &str = r#"
-    [[device]]
-    name = "core"
-    tflops = 0.001
-    memory_gib = 1
-    memory_gbyte_per_s = 1
-
-    [[level]]
-    name = "host"
-    size = 2
-    latency_us = 1
-    gbit = 100
-"#;
 
 /// A job that would train for hours.
 const ENDLESS: [&str; 4] = ["--steps", "100000000", "--checkpoint-every", "20"];
@@ -493,7 +478,7 @@ fn a_last_checkpoint_that_fails_is_saved_elsewhere_by_every_kind_of_training() {
     let codec = ["--codec", "int8", "--steps", "3"];
     let parts = ["--parallel", "semi", "--pin", "block.*.mlp.up: n=tp", "--steps", "3"];
     let parts = [&parts[..], &["--cluster", "cluster.toml"]].concat();
-    std::fs::write(folder.path().join("cluster.toml"), CLUSTER).unwrap();
+    std::fs::write(folder.path().join("cluster.toml"), cluster(2)).unwrap();
     for (flags, rescue) in [(&codec[..], "kept/here"), (&parts[..], "no-folder")] {
         folder.train(&[flags, &["--checkpoint-dir", "whole"]].concat()).done();
         let mut command = folder.command(&train_arguments(flags));

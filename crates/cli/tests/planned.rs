@@ -3,24 +3,9 @@
 mod support;
 
 use serde_json::Value;
-use support::{Ended, Folder, SMALL, eventually, finish, kill, lives, rank_of};
+use support::{Ended, Folder, SMALL, cluster, eventually, finish, kill, lives, rank_of};
 
 const MODEL: &str = "gpt:layers=2,width=16,heads=2,vocabulary=256,positions=16";
-
-/// Four slow cores, with links so fast that cuts are worth it.
-const CLUSTER: &str = r#"
-    [[device]]
-    name = "core"
-    tflops = 0.001
-    memory_gib = 1
-    memory_gbyte_per_s = 1
-
-    [[level]]
-    name = "host"
-    size = 4
-    latency_us = 1
-    gbit = 100
-"#;
 
 /// A codec that has no name of its own.
 const MINE: &str = "
@@ -39,7 +24,7 @@ decode:
 
 /// A plan of the small model as text.
 fn plan(folder: &Folder, ranks: usize) -> String {
-    let cluster = CLUSTER.replace("size = 4", &format!("size = {ranks}"));
+    let cluster = cluster(ranks);
     std::fs::write(folder.path().join("cluster.toml"), cluster).unwrap();
     let flags = ["plan", "make", "--model", MODEL, "--sequence", "16", "--batch", "8"];
     let places = ["--cluster", "cluster.toml", "--precision", "single", "--output", "plan.toml"];
@@ -342,7 +327,7 @@ fn every_kind_of_plan_is_saved_and_goes_on_bit_for_bit() {
     let folder = Folder::new("planned-kinds");
     let model = MODEL.replace("layers=2", "layers=4");
     for (ranks, flags) in KINDS {
-        let cluster = CLUSTER.replace("size = 4", &format!("size = {ranks}"));
+        let cluster = cluster(ranks);
         std::fs::write(folder.path().join("cluster.toml"), cluster).unwrap();
         let price = ["plan", "price", "--model", &model, "--sequence", "16", "--batch", "8"];
         let places = ["--cluster", "cluster.toml", "--output", "plan.toml"];
@@ -417,7 +402,7 @@ fn ranks_plan_for_themselves() {
     assert!(ended.error().ends_with("expected one of b, s, k, n, -"), "{}", ended.stderr);
     let ended = run(&["--parallel", "auto", "--cluster", "text.txt"]);
     assert!(ended.error().contains("line 1"), "{}", ended.error());
-    std::fs::write(folder.path().join("cluster.toml"), CLUSTER).unwrap();
+    std::fs::write(folder.path().join("cluster.toml"), cluster(4)).unwrap();
     for (flags, expected) in [
         (
             ["--parallel", "auto", "--cluster", "cluster.toml"],
@@ -437,7 +422,7 @@ fn ranks_plan_for_themselves() {
 
 /// Two slow cores, and a link so thin that encoding is worth it.
 fn thin(folder: &Folder) {
-    let device = CLUSTER.replace("tflops = 0.001", "tflops = 0.0001\ncodec_gbyte_per_s = 10");
+    let device = cluster(4).replace("tflops = 0.001", "tflops = 0.0001\ncodec_gbyte_per_s = 10");
     let cluster = device.replace("size = 4", "size = 2").replace("gbit = 100", "gbit = 0.01");
     std::fs::write(folder.path().join("thin.toml"), cluster).unwrap();
 }

@@ -157,8 +157,7 @@ impl Described {
 #[pyclass(frozen, module = "thinwire._core")]
 pub(crate) struct GraphLoader {
     loader: Arc<Mutex<Option<Loader>>>,
-    steps: u32,
-    /// Number of seeds of all ranks in each step.
+    /// Number of seeds of all ranks in each step of a pass.
     together: Vec<usize>,
     lifetime: Lifetime,
     _rows: Py<RowSource>,
@@ -195,8 +194,7 @@ impl GraphLoader {
         let seeds = Memory::rows(seeds.0, seeds.1)?;
         let seeds = seeds.numbers().iter().map(narrow).collect::<Result<Vec<u32>, Failure>>()?;
         let batches = described.batches(seeds)?;
-        let steps = batches.steps();
-        let together = (0..steps).map(|step| batches.together(step)).collect();
+        let together = (0..batches.steps()).map(|step| batches.together(step)).collect();
         let features = described.features(Arc::clone(&rows.get().source))?;
         let adjacency = Arc::clone(&graph.adjacency);
         let weights = weights.map(|address| weights_at(address, adjacency.edges() as usize));
@@ -204,20 +202,20 @@ impl GraphLoader {
         let start = || Loader::start(adjacency, batches, features, options);
         let loader = py.detach(start).map_err(invalid)?;
         let loader = Arc::new(Mutex::new(Some(loader)));
-        Ok(GraphLoader { loader, steps, together, lifetime: Lifetime::new(), _rows: rows })
+        Ok(GraphLoader { loader, together, lifetime: Lifetime::new(), _rows: rows })
     }
 
     /// Number of batches of this rank in a pass.
     #[getter]
-    fn steps(&self) -> u32 {
-        self.steps
+    fn steps(&self) -> usize {
+        self.together.len()
     }
 
     /// Number of seeds of all ranks in a step.
     fn together(&self, step: usize) -> PyResult<usize> {
         let found = self.together.get(step).copied();
         Ok(found.ok_or_else(|| {
-            Failure::invalid(format!("step {step}, expected steps of 0..{}", self.steps))
+            Failure::invalid(format!("step {step}, expected steps of 0..{}", self.steps()))
         })?)
     }
 

@@ -13,6 +13,7 @@ import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
+import numpy
 import torch
 
 from thinwire._core import InvalidError
@@ -108,6 +109,11 @@ class Layout:
 def is_place(name: str) -> bool:
     """Whether this stands for a name that nobody gave."""
     return re.fullmatch(r"parameter\.\d+", name) is not None
+
+
+def raw_bytes(tensor: torch.Tensor) -> numpy.ndarray:
+    """The bytes of a tensor of any dtype, in host memory."""
+    return tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy()
 
 
 def real_shape(parameter: torch.Tensor) -> list[int]:

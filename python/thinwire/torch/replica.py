@@ -16,7 +16,7 @@ import torch
 from thinwire._core import Group, InvalidError
 from thinwire.agreement import agree
 from thinwire.arguments import instance, whole
-from thinwire.torch.layout import plain
+from thinwire.torch.layout import plain, raw_bytes
 from thinwire.torch.reduction import NATIVE
 
 
@@ -100,10 +100,7 @@ def begin_alike(group: Group, model: torch.nn.Module, **options: Any) -> None:
 def digest(value: Any) -> str:
     """A text that is the same on two ranks if what it is of is: tensors, numbers, and what holds them."""
     if isinstance(value, torch.Tensor):
-        found: bytes = (
-            value.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes()
-        )
-        text = f"{value.dtype} {list(value.shape)} {hashlib.sha256(found).hexdigest()}"
+        text = f"{value.dtype} {list(value.shape)} {hashlib.sha256(raw_bytes(value).tobytes()).hexdigest()}"
     elif isinstance(value, Mapping):
         text = " ".join(f"{key}: {digest(each)}" for key, each in value.items())
     elif isinstance(value, (list, tuple)):

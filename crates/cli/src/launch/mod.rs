@@ -52,9 +52,14 @@ pub fn run(command: Vec<OsString>, ranks: u32, token: Option<&String>) -> Result
     run_job(&Job { command, ranks, coordinator, token })
 }
 
+/// Makes room for the outputs of all processes that start here, and for two connections of every process.
+fn reserve_descriptors(ranks: u32, servers: u32) -> Result<()> {
+    let needed = 4 * u64::from(ranks + servers);
+    Ok(descriptors::reserve(&format!("a job of {ranks} ranks on this machine"), needed)?)
+}
+
 fn run_job(job: &Job) -> Result<u8> {
-    let ranks = job.ranks;
-    descriptors::reserve(&format!("a job of {ranks} ranks on this machine"), 4 * u64::from(ranks))?;
+    reserve_descriptors(job.ranks, 0)?;
     let errors = Errors::create()?;
     let torch_port = free_port()?;
     let (sender, receiver) = channel();

@@ -9,6 +9,25 @@ use std::process::{Child, Command, Output, Stdio};
 use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::{Duration, Instant};
 
+/// Returns the cluster file of so many slow cores, with links so fast that cuts are worth it.
+pub fn cluster(size: usize) -> String {
+    format!(
+        r#"
+    [[device]]
+    name = "core"
+    tflops = 0.001
+    memory_gib = 1
+    memory_gbyte_per_s = 1
+
+    [[level]]
+    name = "host"
+    size = {size}
+    latency_us = 1
+    gbit = 100
+"#
+    )
+}
+
 /// Longest time that anything here may take, on a machine that is busy with something else: it ends what hangs.
 const PATIENCE: Duration = Duration::from_secs(300);
 

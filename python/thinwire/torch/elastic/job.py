@@ -16,7 +16,6 @@ import types
 from collections.abc import Mapping
 from typing import Any
 
-import numpy as np
 import torch
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import Dataset
@@ -39,7 +38,7 @@ from thinwire.torch.elastic.single import Single
 from thinwire.torch.elastic.tree import Tensors
 from thinwire.torch.elastic.weights import Weights
 from thinwire.torch.hook import Hook, average, hook
-from thinwire.torch.layout import plain
+from thinwire.torch.layout import plain, raw_bytes
 from thinwire.torch.signature import options_of
 
 
@@ -186,7 +185,7 @@ class Elastic(Job):
         whole["optimizer"].update(moments)
         whole["model"] = plain(self._module.named_parameters())
         return {
-            path: functools.partial(octets, each) if isinstance(each, torch.Tensor) else each
+            path: functools.partial(raw_bytes, each) if isinstance(each, torch.Tensor) else each
             for path, each in tree.leaves(whole)
         }
 
@@ -272,11 +271,6 @@ class ElasticHook(Hook):
     def connect(self) -> Any:
         """Returns the averager at once: ranks meet when an epoch begins, not in the hook."""
         return types.SimpleNamespace(group=self._averager)
-
-
-def octets(tensor: torch.Tensor) -> np.ndarray:
-    """The bytes of a tensor, in host memory."""
-    return tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy()
 
 
 @torch.no_grad()

@@ -18,6 +18,8 @@ import torch.distributed as dist
 
 from thinwire._core import InvalidError, PeerError
 from thinwire.agreement import difference
+from thinwire.torch.group import store_used
+from thinwire.torch.layout import raw_bytes
 from thinwire.torch.pauses import Pauses
 
 WARNED_S, MOST_S = 15.0, 300.0
@@ -40,11 +42,10 @@ def found_place() -> Place:
 
 
 def checksum(tensor: torch.Tensor | None) -> str:
-    """Returns a short text that differs where tensors do."""
+    """Returns a short text that differs where tensors do: the last dimension and a checksum."""
     if tensor is None:
         return "none"
-    values = tensor.detach().contiguous().view(-1).view(torch.uint8).numpy()
-    return f"{len(tensor)} with checksum {zlib.crc32(values):08x}"
+    return f"{tensor.shape[-1]} with checksum {zlib.crc32(raw_bytes(tensor)):08x}"
 
 
 def agree(lines: Sequence[str], place: Place) -> None:
@@ -55,15 +56,11 @@ def agree(lines: Sequence[str], place: Place) -> None:
     InvalidError on all ranks if those of any rank differ from rank 0's; PeerError if a rank says nothing.
     """
     store = dist.distributed_c10d._get_default_store()
-    try:
+    with store_used():
         number = store.add(f"thinwire/loaders/{place.rank}", 1)
         said = dist.PrefixStore(f"thinwire/loader/{number}", store)
         said.set(str(place.rank), json.dumps(list(lines)))
         first, *others = [heard(said, rank) for rank in range(place.world)]
-    except dist.DistError as error:
-        raise PeerError(
-            f"the store of rank 0 is lost: {str(error).partition(chr(10))[0]}"
-        ) from error
     for rank, theirs in enumerate(others, 1):
         if text := difference(theirs, first):
             raise InvalidError(f"ranks disagree about a loader: rank {rank} {text} ({ALONE})")

@@ -244,7 +244,7 @@ class Loader:
         return [
             f"{self._vertices} vertices",
             f"{self._topology.core.edges} edges",
-            f"edges: {checksum(None if edges is None else edges.T)}",
+            f"edges: {checksum(edges)}",
             f"seeds: {checksum(self._seeds)}",
             *(f"{name} {value}" for name, value in options.items()),
             f"weights of edges: {checksum(self._weights)}",

@@ -18,7 +18,6 @@ use std::time::{Duration, Instant};
 use anyhow::{Error, Result, anyhow};
 use rustix::process::{Pid, Signal, kill_process_group};
 use thinwire_job::elastic::{self, Authority, Options, Seat};
-use thinwire_link::descriptors;
 
 use self::crew::Crew;
 pub use self::lead::Lead;
@@ -29,7 +28,7 @@ pub use self::supervisor::Parting;
 use self::supervisor::{Action, Event, Limits, Notice, Others, Supervisor, Verdict};
 use super::errors::Errors;
 use super::supervisor::{End, SIGKILL, SIGPIPE};
-use super::{watch_end, watch_signals};
+use super::{reserve_descriptors, watch_end, watch_signals};
 use crate::failure::{self, hinted};
 use crate::output::say;
 use crate::place::token_or_fresh;
@@ -73,7 +72,8 @@ pub fn run(
         Some(_) => token.cloned().unwrap_or_default(),
         None => token_or_fresh(token)?,
     };
-    reserve_descriptors(job)?;
+    // Only ranks that start here are certain to come.
+    reserve_descriptors(job.here.min(*job.ranks.end()), job.servers)?;
     let told = sender.clone();
     let options = options(Authority::Saved, job.ranks.clone())?;
     let options = Options { silence: job.silence.unwrap_or(options.silence), ..options };
@@ -114,14 +114,6 @@ pub fn run(
     launcher.supervise(&news)?;
     launcher.hear_of_the_end(&news)?;
     launcher.verdict()
-}
-
-/// Makes room for the outputs of all processes that start here, and for two connections of every process.
-fn reserve_descriptors(job: &Elastic) -> Result<()> {
-    // Only ranks that start here are certain to come.
-    let ranks = job.here.min(*job.ranks.end());
-    let needed = 4 * u64::from(ranks + job.servers);
-    Ok(descriptors::reserve(&format!("a job of {ranks} ranks on this machine"), needed)?)
 }
 
 /// Returns the line that says how somebody else joins the job.
