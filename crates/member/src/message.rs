@@ -5,7 +5,7 @@
 
 mod wire;
 
-use crate::{Epoch, Id, Promise, State};
+use crate::{Epoch, Id, Promise, State, Wait};
 
 pub use wire::MESSAGE_BYTES_MAX;
 
@@ -137,6 +137,11 @@ pub enum Reason {
     Unreachable {
         /// The member.
         member: Id,
+    },
+    /// No epoch can be formed at the moment: the process waits for one, as all others do.
+    Waiting {
+        /// Obstacle.
+        wait: Wait,
     },
     /// A size that the job's limits exclude.
     Size {

@@ -5,7 +5,7 @@ use proptest::option;
 use proptest::prelude::*;
 use thinwire_member::{
     Corrupt, Epoch, Id, Known, MESSAGE_BYTES_MAX, Manner, Message, Occasion, Promise, Reason,
-    Report, Standing, State,
+    Report, Standing, State, Wait,
 };
 
 fn id() -> impl Strategy<Value = Id> {
@@ -55,12 +55,23 @@ fn report() -> impl Strategy<Value = Report> {
     )
 }
 
+fn wait() -> impl Strategy<Value = Wait> {
+    prop_oneof![
+        any::<(u32, u32)>().prop_map(|(have, min)| Wait::Members { have, min }),
+        any::<(u32, u32)>().prop_map(|(have, need)| Wait::Quorum { have, need }),
+        any::<u64>().prop_map(|done| Wait::Holder { done }),
+        any::<u32>().prop_map(|number| Wait::Proposed { number }),
+        Just(Wait::Unknown),
+    ]
+}
+
 fn reason() -> impl Strategy<Value = Reason> {
     prop_oneof![
         any::<u32>().prop_map(|target| Reason::Full { target }),
         any::<(u64, u64)>().prop_map(|(found, expected)| Reason::Fingerprint { found, expected }),
         id().prop_map(|member| Reason::Unreachable { member }),
         any::<(u32, u32, u32)>().prop_map(|(found, min, max)| Reason::Size { found, min, max }),
+        wait().prop_map(|wait| Reason::Waiting { wait }),
     ]
 }
 

@@ -1,6 +1,7 @@
 //! Membership of this process in an elastic job, for Python.
 
 use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
 
 use pyo3::prelude::*;
 use thinwire_job::elastic::{self, Authority, Next, Options, Seat};
@@ -15,6 +16,9 @@ use crate::ints;
 use crate::lifetime::Lifetime;
 use crate::settings::settings;
 use crate::wait;
+
+/// Time between two looks whether there is a reason to tell why no epoch begins.
+const LOOK_EVERY: Duration = Duration::from_millis(200);
 
 /// One process of an elastic job.
 #[pyclass(frozen, module = "thinwire._core")]
@@ -74,7 +78,7 @@ impl Membership {
         let context = Arc::clone(&self.context);
         let found = wait::for_work(py, move || {
             let mut inner = inner.lock().expect("no holder panics");
-            let Next::Run(run) = inner.next()? else { return Ok(None) };
+            let Next::Run(run) = next(&mut inner)? else { return Ok(None) };
             let epoch = Epoch::new(context, run.link, run.epoch.number, run.epoch.holders);
             let stop = epoch.stop();
             inner.on_abort(move || stop.stop("the members of the job change"));
@@ -162,6 +166,19 @@ impl Drop for Membership {
         if self.context.lifetime.is_forked() {
             std::mem::forget((Arc::clone(&self.context), Arc::clone(&self.inner)));
             std::mem::forget(self.run.lock().map(|mut run| run.take()));
+        }
+    }
+}
+
+/// Waits for what comes next, and says why nothing comes unless a launcher does.
+fn next(membership: &mut elastic::Membership) -> Result<Next, Failure> {
+    let is_launched = process(elastic::NUMBER).is_some();
+    loop {
+        if let Some(next) = membership.next_within(LOOK_EVERY)? {
+            return Ok(next);
+        }
+        if let Some(reason) = membership.obstacle().filter(|_| !is_launched) {
+            eprintln!("thinwire: waiting: {reason}");
         }
     }
 }

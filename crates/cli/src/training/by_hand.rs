@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use thinwire_member::Id;
-use thinwire_plan::report::counted;
 use thinwire_wire::World;
 
 use crate::launch::is_launched;
@@ -32,13 +31,9 @@ pub fn over(rank: u32) {
     tell(&format!("the training has ended; rank 0 prints its result, this is rank {rank}"));
 }
 
-/// Says that the job has as many ranks as it wants without this process.
-pub fn spare(ranks: u32) {
-    let ranks = counted(ranks as usize, "rank");
-    tell(&format!(
-        "the job has the {ranks} that it wants: this process is a spare, and joins when one is lost or \
-         `thinwire resize` asks for more"
-    ));
+/// Says why this process is in no epoch.
+pub fn obstacle(reason: &str) {
+    tell(&format!("waiting: {reason}"));
 }
 
 /// Says that the process waits for an epoch, and under which name others know it.

@@ -179,14 +179,13 @@ impl<'a> Elastic<'a> {
         if self.kept.is_none() {
             self.interrupt.end_at_once();
         }
-        let (mut is_told, mut is_away) = (false, false);
+        let mut is_away = false;
         loop {
             if let Some(next) = membership.next_within(LOOK_EVERY)? {
                 return Ok(next);
             }
-            if let Some(ranks) = membership.spare_of().filter(|_| !is_told) {
-                by_hand::spare(ranks);
-                is_told = true;
+            if let Some(reason) = membership.obstacle() {
+                by_hand::obstacle(&reason);
             }
             let away = membership.away().is_some_and(|away| away > by_hand::EXPLAINED_AFTER);
             if away && !std::mem::replace(&mut is_away, true) {

@@ -242,6 +242,15 @@ fn why_gone(why: Gone) -> &'static str {
     }
 }
 
+/// Returns the reason why a process of a job that has so many ranks is in no epoch, in words.
+pub(super) fn spare(ranks: u32) -> String {
+    let ranks = count(ranks as usize, "rank");
+    format!(
+        "the job has the {ranks} that it wants: this process is a spare, and joins when one is lost or \
+         `thinwire resize` asks for more"
+    )
+}
+
 /// Returns the reason why no epoch can be formed, in words.
 pub(super) fn waiting(role: Role, wait: Wait) -> String {
     match wait {

@@ -234,10 +234,10 @@ impl Membership {
         self.shared.on_abort(Box::new(stop));
     }
 
-    /// Returns the number of ranks that the job wants, if it has them all and this process is a spare, which
-    /// joins when a rank is lost or the job grows.
-    pub fn spare_of(&self) -> Option<u32> {
-        self.shared.spare_of()
+    /// Returns why this process is in no epoch, in words, for people: it is a spare, or no epoch can be formed
+    /// at the moment. Each reason is returned once, an obstacle to all only when it has lasted for a second.
+    pub fn obstacle(&self) -> Option<String> {
+        self.shared.obstacle()
     }
 
     /// Returns for how long the coordinator has been away, if it is.

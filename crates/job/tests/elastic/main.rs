@@ -78,6 +78,28 @@ fn survivors_of_a_killed_process_train_on_together() {
 }
 
 #[test]
+fn a_process_learns_once_why_no_epoch_begins() {
+    let options = options(2, 2);
+    let (coordinator, _events) = bind(options);
+    let seat = Seat::new(coordinator.address(), "secret").unwrap();
+    let mut membership =
+        Membership::join(&seat, &Settings::default(), options, facts("gpt")).unwrap();
+    let begun = Instant::now();
+    let mut look = || {
+        assert!(begun.elapsed() < LONG);
+        assert!(membership.next_within(Duration::from_millis(50)).unwrap().is_none());
+        membership.obstacle()
+    };
+    let reason = loop {
+        if let Some(reason) = look() {
+            break reason;
+        }
+    };
+    assert_eq!(reason, "1 of at least 2 ranks are there");
+    assert_eq!(look(), None);
+}
+
+#[test]
 fn two_that_are_killed_at_once_are_survived() {
     let (_coordinator, _events, job) = job(options(1, 5), 5);
     let before = job.wait_for_steps(&[0, 1, 2, 3, 4], 5);

@@ -8,7 +8,7 @@ use thinwire_wire::WORLD_SIZE_MAX;
 
 use super::{Known, Manner, Message, Occasion, Reason, Report, Standing};
 use crate::bytes::{EPOCH_BYTES_MAX, Fields, write_epoch, write_ids};
-use crate::{Corrupt, Epoch, Id, Promise, State};
+use crate::{Corrupt, Epoch, Id, Promise, State, Wait};
 
 const REPORT: u8 = 0;
 const HAIL: u8 = 1;
@@ -197,14 +197,47 @@ fn write_reason(reason: Reason, bytes: &mut Vec<u8>) {
             bytes.push(3);
             bytes.extend([found, min, max].iter().flat_map(|size| size.to_le_bytes()));
         }
+        Reason::Waiting { wait } => {
+            bytes.push(4);
+            write_wait(wait, bytes);
+        }
     }
 }
 
 fn reason(fields: &mut Fields<'_>) -> Result<Reason, Corrupt> {
-    Ok(match fields.code("reason", 3)? {
+    Ok(match fields.code("reason", 4)? {
         0 => Reason::Full { target: fields.u32()? },
         1 => Reason::Fingerprint { found: fields.u64()?, expected: fields.u64()? },
         2 => Reason::Unreachable { member: Id(fields.u64()?) },
-        _ => Reason::Size { found: fields.u32()?, min: fields.u32()?, max: fields.u32()? },
+        3 => Reason::Size { found: fields.u32()?, min: fields.u32()?, max: fields.u32()? },
+        _ => Reason::Waiting { wait: wait(fields)? },
+    })
+}
+
+fn write_wait(wait: Wait, bytes: &mut Vec<u8>) {
+    match wait {
+        Wait::Members { have, min } => write_pair(0, (have, min), bytes),
+        Wait::Quorum { have, need } => write_pair(1, (have, need), bytes),
+        Wait::Holder { done } => {
+            bytes.push(2);
+            bytes.extend(done.to_le_bytes());
+        }
+        Wait::Proposed { number } => write_number(3, number, bytes),
+        Wait::Unknown => bytes.push(4),
+    }
+}
+
+fn write_pair(code: u8, (first, second): (u32, u32), bytes: &mut Vec<u8>) {
+    write_number(code, first, bytes);
+    bytes.extend(second.to_le_bytes());
+}
+
+fn wait(fields: &mut Fields<'_>) -> Result<Wait, Corrupt> {
+    Ok(match fields.code("wait", 4)? {
+        0 => Wait::Members { have: fields.u32()?, min: fields.u32()? },
+        1 => Wait::Quorum { have: fields.u32()?, need: fields.u32()? },
+        2 => Wait::Holder { done: fields.u64()? },
+        3 => Wait::Proposed { number: fields.u32()? },
+        _ => Wait::Unknown,
     })
 }

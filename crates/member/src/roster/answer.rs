@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::{Phase, Roster, RosterAction};
 use crate::epoch::NUMBER_MAX;
-use crate::{Id, Message, Occasion, Reason, Report, Standing};
+use crate::{Id, Message, Occasion, Reason, Report, Standing, Wait};
 
 impl Roster {
     pub(super) fn reported(
@@ -146,11 +146,14 @@ impl Roster {
         let is_newcomer =
             self.peers.report(id).is_some_and(|report| report.standing == Standing::Newcomer);
         if !is_newcomer || self.members().contains(&id) {
-            return Message::Heard;
+            return self.waiting().map_or(Message::Heard, waits);
         }
         // It looks again whether it still cannot reach them.
         if let Some(member) = self.peers.report(id).and_then(|report| report.lost.first()) {
             return Message::Refuse(Reason::Unreachable { member: *member });
+        }
+        if let Some(wait) = self.waiting() {
+            return waits(wait);
         }
         if self.phase != Phase::Steady {
             return Message::Heard;
@@ -159,9 +162,19 @@ impl Roster {
         if let Some(member) = members.iter().find(|member| self.cuts.parts((id, **member), now)) {
             return Message::Refuse(Reason::Unreachable { member: *member });
         }
-        if members.len() >= self.target as usize {
-            return Message::Refuse(Reason::Full { target: self.target });
+        if let Some(epoch) = self.epoch.as_ref().filter(|_| members.len() >= self.target as usize) {
+            // A coordinator that was restarted does not know yet whether anybody trains.
+            let is_heard = members.iter().any(|member| self.peers.report(*member).is_some());
+            return match is_heard {
+                true => Message::Refuse(Reason::Full { target: self.target }),
+                false => waits(Wait::Holder { done: epoch.done }),
+            };
         }
         Message::Heard
     }
+}
+
+/// Tells a process that no epoch can be formed.
+fn waits(wait: Wait) -> Message {
+    Message::Refuse(Reason::Waiting { wait })
 }

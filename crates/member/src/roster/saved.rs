@@ -103,8 +103,8 @@ mod tests {
     use super::*;
     use crate::bytes::EPOCH_BYTES;
     use crate::{
-        Authority, Epoch, Id, Message, Occasion, Promise, Report, RosterAction, RosterEvent,
-        Standing, State,
+        Authority, Epoch, Id, Message, Occasion, Promise, Reason, Report, RosterAction, RosterEvent,
+        Standing, State, Wait,
     };
 
     fn roster() -> Roster {
@@ -192,6 +192,30 @@ mod tests {
             assert_eq!(proposed(&roster.on(event, early)), None);
         }
         assert_eq!(proposed(&roster.on(RosterEvent::Tick, hurry)), Some(vec![Id(1), Id(2)]));
+    }
+
+    #[test]
+    fn newcomers_of_a_restarted_coordinator_are_spares_only_of_members_that_are_back() {
+        let options = Options::new(Authority::Saved, 1, 4);
+        let full = Roster { target: 3, ..roster() };
+        let mut roster = restored(&full.save(), options).unwrap();
+        let knock = |beat| {
+            let RosterEvent::Report { report, .. } = halted(9, beat, 0, &[]) else { unreachable!() };
+            let promised = Promise { number: 0, to: Id(0) };
+            let report =
+                Report { standing: Standing::Newcomer, promised, epoch: 0, state: None, ..report };
+            RosterEvent::Report { id: Id(9), report }
+        };
+        let answer = |roster: &mut Roster, beat| match &roster.on(knock(beat), Duration::ZERO)[..] {
+            [.., RosterAction::Send { to: Id(9), message: Message::Refuse(reason) }] => *reason,
+            actions => panic!("{actions:?}"),
+        };
+        let nobody = Reason::Waiting { wait: Wait::Holder { done: 41 } };
+        assert_eq!(answer(&mut roster, 1), nobody);
+        let RosterEvent::Report { id, report } = halted(1, 1, 7, &[]) else { unreachable!() };
+        let report = Report { standing: Standing::Running, ..report };
+        roster.on(RosterEvent::Report { id, report }, Duration::ZERO);
+        assert_eq!(answer(&mut roster, 2), Reason::Full { target: 3 });
     }
 
     proptest! {

@@ -63,13 +63,21 @@ struct State {
     is_succeeded: bool,
     is_over: bool,
     refusal: Option<Error>,
-    /// Number of ranks of a job that needs no more, for a process that is none of them.
-    spare_of: Option<u32>,
+    /// What the coordinator has said last of why this process is in no epoch.
+    obstacle: Option<Obstacle>,
     /// When the coordinator went away.
     away: Option<Instant>,
     waker: Option<Waker>,
     /// Members of the epoch that the links of this process do not reach, until they are reported.
     unreachable: Vec<Id>,
+}
+
+/// Reason why this process is in no epoch.
+struct Obstacle {
+    reason: String,
+    /// When people are told, unless it is over by then.
+    due: Instant,
+    is_told: bool,
 }
 
 /// Result of the meeting of an epoch.
@@ -281,9 +289,15 @@ impl Shared {
         true
     }
 
-    /// Returns the number of ranks of a job that needs no more, if this process is none of them.
-    pub fn spare_of(&self) -> Option<u32> {
-        self.lock().spare_of
+    /// Returns why this process is in no epoch, each reason once and after it has lasted for a while.
+    pub fn obstacle(&self) -> Option<String> {
+        let mut state = self.lock();
+        let obstacle = state.obstacle.as_mut()?;
+        if obstacle.is_told || Instant::now() < obstacle.due {
+            return None;
+        }
+        obstacle.is_told = true;
+        Some(obstacle.reason.clone())
     }
 
     /// Returns for how long the coordinator has been away, if it is.
@@ -322,7 +336,7 @@ impl Shared {
         (state.run, state.epoch, state.is_aborted) = (Run::Pending, Some(epoch), false);
         (state.finishing, state.stop, state.met) = (None, None, None);
         state.unreachable.clear();
-        state.spare_of = None;
+        state.obstacle = None;
         self.changed.notify_all();
     }
 
@@ -385,9 +399,19 @@ impl Shared {
         self.changed.notify_all();
     }
 
-    /// Notes that the job has as many ranks as it wants without this process.
-    pub fn full(&self, ranks: u32) {
-        self.lock().spare_of = Some(ranks);
+    /// Notes why this process is in no epoch, which people are told once it has lasted for `patience`. The
+    /// coordinator says so once per beat.
+    pub fn hindered(&self, reason: String, patience: Duration) {
+        let mut state = self.lock();
+        if state.obstacle.as_ref().is_none_or(|obstacle| obstacle.reason != reason) {
+            let due = Instant::now() + patience;
+            state.obstacle = Some(Obstacle { reason, due, is_told: false });
+        }
+    }
+
+    /// Notes that the coordinator names no reason why this process is in no epoch.
+    pub fn unhindered(&self) {
+        self.lock().obstacle = None;
     }
 
     pub fn refused(&self, error: Error) {

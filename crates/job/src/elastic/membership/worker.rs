@@ -11,6 +11,8 @@ use thinwire_member::{Id, Member, MemberAction, MemberEvent, Message, Options, R
 use super::connector::{Call, Caller};
 use super::shared::{Left, NOTHING_DONE, Shared};
 use crate::elastic::envelope::{End, Reply, Request};
+use crate::elastic::event;
+use crate::elastic::role::Role;
 use crate::error::Error;
 
 /// Time for which a lost peer is not reported: if the epoch ends meanwhile, the peer has merely been told so
@@ -18,6 +20,8 @@ use crate::error::Error;
 const GRACE: Duration = Duration::from_millis(50);
 /// Longest time that the coordinator has to close the connection of a process that has left.
 const FAREWELL: Duration = Duration::from_secs(1);
+/// Time for which no epoch can be formed before people are told why: most changes are over sooner.
+const OBSTACLE_LASTS: Duration = Duration::from_secs(1);
 /// Longest wait without a look at the clock.
 const WAIT_MAX: Duration = Duration::from_secs(1);
 
@@ -280,6 +284,9 @@ impl Worker {
     fn hear(&mut self, coordinator: Id, reply: Reply) -> Flow {
         match reply {
             Reply::Member(message) => {
+                if message == Message::Heard {
+                    self.shared.unhindered();
+                }
                 self.on(MemberEvent::Message { from: coordinator, message });
             }
             Reply::End(end) => self.end(end),
@@ -347,7 +354,13 @@ impl Worker {
                 let is_member = self.member.epoch().is_some_and(|epoch| epoch.contains(id));
                 self.shared.left(if is_member { Left::Alone } else { Left::Succeeded });
             }
-            MemberAction::Refused(Reason::Full { target }) => self.shared.full(target),
+            MemberAction::Refused(Reason::Full { target }) => {
+                self.shared.hindered(event::spare(target), Duration::ZERO);
+            }
+            MemberAction::Refused(Reason::Waiting { wait }) => {
+                let role = if self.member.id().is_server() { Role::Server } else { Role::Worker };
+                self.shared.hindered(event::waiting(role, wait), OBSTACLE_LASTS);
+            }
             MemberAction::Refused(Reason::Unreachable { member }) => self.probe(member),
             // A process that was refused for now or fenced knocks again, and only members of a job without a
             // coordinator of its own stand for it.
