@@ -121,6 +121,15 @@ network_exec() { # RANK COMMAND ...
         NETWORK="$NETWORK_NAME" NETWORK_INTERFACE="$interface" "${cores[@]}" "$@"
 }
 
+# Ends commands that `network_exec` runs in the background.
+network_stop() { # PID ...
+    local pid
+    for pid in "$@"; do
+        # The shell of the function waits for its child, which passes the signal on.
+        pkill -TERM -P "$pid" || kill "$pid" 2>/dev/null
+    done
+}
+
 # One command in every rank's place at once; rank 0's output is ours, the others' goes to stderr.
 network_ranks() { # COMMAND ...
     local rank pids=() status=0 pid
@@ -131,7 +140,7 @@ network_ranks() { # COMMAND ...
     done
     network_exec 0 "$@" || status=$?
     for pid in "${pids[@]}"; do
-        [ "$status" = 0 ] || kill "$pid" 2>/dev/null
+        [ "$status" = 0 ] || network_stop "$pid"
         wait "$pid" || { [ "$status" = 0 ] && status=1; }
     done
     return "$status"

@@ -3,17 +3,19 @@
 # namespace of its own: sourced by run.sh. The trainer prints the pause of each change; a growth hands over
 # parameters and moments, 12 bytes per parameter.
 
-resize() { # [--network NETWORK] [--rounds N] [-- thinwire train's flags]
-    local network=1gbit rounds=3 round rank
+resize() { # [--network NETWORK] [--rounds N] [--pause SECONDS] [-- thinwire train's flags]
+    local network=1gbit rounds=3 pause=12 round rank
     while [ $# -gt 0 ]; do
         case "$1" in
             --network) network=$2 ;;
             --rounds) rounds=$2 ;;
+            --pause) pause=$2 ;;
             --) shift; break ;;
             *) fail "unknown flag '$1'" ;;
         esac
         shift 2
     done
+    [ $# -gt 0 ] || set -- --width 384 --layers 6 --heads 6 --context 64 --batch 8
     need_binary
     machine
     network_up 4 "$network" || fail "a network between ranks needs root"
@@ -23,7 +25,7 @@ resize() { # [--network NETWORK] [--rounds N] [-- thinwire train's flags]
     network_exec 0 "$THINWIRE" coordinator --listen "$address" --ranks 2:4 2>/dev/null &
     pids+=($!)
     local flags=(--report none --checkpoint-dir none --steps 100000 --codec int8 --validation-batches 0 --link none
-        --width 384 --layers 6 --heads 6 --context 64 --batch 8 "$@")
+        "$@")
     start_member() { # RANK
         network_exec "$1" env THINWIRE_MEMBER=new THINWIRE_COORDINATOR="$address" \
             "$THINWIRE" train --ranks 2:4 "${flags[@]}" >/dev/null 2>>"$SCRATCH/member$1" &
@@ -34,14 +36,14 @@ resize() { # [--network NETWORK] [--rounds N] [-- thinwire train's flags]
     ask 2
     # Two of the four are spares that stand by until the job has a place for them.
     for rank in 0 1 2 3; do start_member "$rank"; done
-    sleep 15
+    sleep $((pause + 3))
     for ((round = 1; round <= rounds; round++)); do
         ask 4
-        sleep 12
+        sleep "$pause"
         ask 2
-        sleep 12
+        sleep "$pause"
     done
-    kill "${pids[@]}" 2>/dev/null
+    network_stop "${pids[@]}"
     network_down
     grep -h '^epoch' "$SCRATCH"/member* || tail -n 3 "$SCRATCH"/member* "$SCRATCH/asked"
 }

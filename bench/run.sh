@@ -14,7 +14,7 @@
 #   bench/run.sh churn [--fault NAME] [--rounds N] [--world N] [--every SECONDS] -- [thinwire train's flags]
 #   bench/run.sh churn --own [--finish] [...] -- COMMAND
 #   bench/run.sh failures [--methods LIST] [--failures LIST] [--rounds N] [--world N] [--rank N] [--json FILE]
-#   bench/run.sh resize [--network NETWORK] [--rounds N]
+#   bench/run.sh resize [--network NETWORK] [--rounds N] [--pause SECONDS] [-- thinwire train's flags]
 #   bench/run.sh server [--networks LIST] [--backups LIST] [--formats LIST] [--rounds N] [--json FILE]
 #   bench/run.sh distortion [--models LIST] [--steps LIST] [--data FILE]
 #   bench/run.sh codec | codecs | link

@@ -5,7 +5,7 @@
 #             a local hash map, in turns
 
 server_build() {
-    SERVER_WIRE=$ROOT/target/release/examples/wire
+    SERVER_WIRE=${SERVER_WIRE:-$ROOT/target/release/examples/wire}
     [ -x "$SERVER_WIRE" ] || fail "no $SERVER_WIRE, run cargo build --release -p thinwire-server --example wire"
 }
 
