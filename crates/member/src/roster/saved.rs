@@ -103,8 +103,8 @@ mod tests {
     use super::*;
     use crate::bytes::EPOCH_BYTES;
     use crate::{
-        Authority, Epoch, Id, Message, Occasion, Promise, Reason, Report, RosterAction, RosterEvent,
-        Standing, State, Wait,
+        Authority, Epoch, Id, Message, Occasion, Promise, Reason, Report, RosterAction,
+        RosterEvent, Standing, State, Wait,
     };
 
     fn roster() -> Roster {
@@ -200,7 +200,9 @@ mod tests {
         let full = Roster { target: 3, ..roster() };
         let mut roster = restored(&full.save(), options).unwrap();
         let knock = |beat| {
-            let RosterEvent::Report { report, .. } = halted(9, beat, 0, &[]) else { unreachable!() };
+            let RosterEvent::Report { report, .. } = halted(9, beat, 0, &[]) else {
+                unreachable!()
+            };
             let promised = Promise { number: 0, to: Id(0) };
             let report =
                 Report { standing: Standing::Newcomer, promised, epoch: 0, state: None, ..report };
