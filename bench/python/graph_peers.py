@@ -161,6 +161,8 @@ def load(options):
     for _ in range(options.passes):
         for batch in loader:
             edges += edges_of(batch)
+            for name in options.read.split(",") if options.read else ():
+                getattr(batch, name)
         most = max(most, resident("RssAnon"))
     wall, now = time.perf_counter() - start, resource.getrusage(resource.RUSAGE_SELF)
     spent = now.ru_utime + now.ru_stime - used.ru_utime - used.ru_stime
@@ -184,6 +186,7 @@ def main():
     parser.add_argument("--batch", type=int, default=1024)
     parser.add_argument("--batches", type=int, default=20)
     parser.add_argument("--passes", type=int, default=1)
+    parser.add_argument("--read", default="", help="tensors read too, such as n_id,e_id")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--peers", default=",".join(PEERS), help="names, in their order")
     parser.add_argument("--only", choices=PEERS, help=argparse.SUPPRESS)
@@ -199,7 +202,7 @@ def main():
         prepare(options.graph, options.columns, full)
         command = [sys.executable, __file__, full, "--fan-outs", options.fan_outs]
         command += ["--batch", str(options.batch), "--batches", str(options.batches)]
-        command += ["--passes", str(options.passes), "--only"]
+        command += ["--passes", str(options.passes), "--read", options.read, "--only"]
         for peer in options.peers.split(",") * options.rounds:
             ended = subprocess.run([*command, peer], stderr=subprocess.PIPE, text=True, check=False)
             if ended.returncode != 0:
