@@ -597,8 +597,10 @@ class GraphBatch:
         """Address and bytes of the feature rows."""
     def write_vertices(self, address: int) -> None:
         """Writes the vertices as i64."""
-    def write_edges(self, sources: int, destinations: int, positions: int) -> None:
-        """Writes the edges of all hops as i64: numbers in the batch, and positions in the graph."""
+    def write_edges(self, sources: int, destinations: int) -> None:
+        """Writes the sources and destinations of all hops' edges as i64: numbers in the batch."""
+    def write_positions(self, address: int) -> None:
+        """Writes the positions of all hops' edges in the graph as i64."""
 
 @final
 class Server:

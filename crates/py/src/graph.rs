@@ -307,24 +307,33 @@ impl GraphBatch {
         Ok(())
     }
 
-    /// Writes the edges of all hops to three addresses, as i64: sources and destinations by their number in
-    /// the batch, and positions in the graph.
-    fn write_edges(&self, sources: usize, destinations: usize, positions: usize) -> PyResult<()> {
+    /// Writes the edges of all hops to two addresses, as i64: sources and destinations by their number in the
+    /// batch.
+    fn write_edges(&self, sources: usize, destinations: usize) -> PyResult<()> {
         let edges = self.batch.sample().edges();
         let mut sources = Memory::rows(sources, edges)?;
         let mut destinations = Memory::rows(destinations, edges)?;
-        let mut positions = Memory::rows(positions, edges)?;
-        let mut first = 0;
+        let (mut sources, mut destinations) = (sources.numbers_mut(), destinations.numbers_mut());
         for block in &self.batch.sample().blocks {
-            let part = first..first + block.neighbors.len();
-            first = part.end;
-            let neighbors = block.neighbors.iter().map(|source| u64::from(*source));
-            sources.numbers_mut()[part.clone()].iter_mut().zip(neighbors).for_each(|(a, b)| *a = b);
-            positions.numbers_mut()[part.clone()].copy_from_slice(&block.edges);
-            let out = &mut destinations.numbers_mut()[part];
+            let (own, left) = sources.split_at_mut(block.neighbors.len());
+            own.iter_mut().zip(&block.neighbors).for_each(|(place, it)| *place = u64::from(*it));
+            let (own, rest) = destinations.split_at_mut(block.neighbors.len());
             for (destination, column) in block.destinations.clone().zip(block.offsets.windows(2)) {
-                out[column[0] as usize..column[1] as usize].fill(u64::from(destination));
+                own[column[0] as usize..column[1] as usize].fill(u64::from(destination));
             }
+            (sources, destinations) = (left, rest);
+        }
+        Ok(())
+    }
+
+    /// Writes the positions of the edges of all hops in the graph to an address, as i64.
+    fn write_positions(&self, address: usize) -> PyResult<()> {
+        let mut positions = Memory::rows(address, self.batch.sample().edges())?;
+        let mut positions = positions.numbers_mut();
+        for block in &self.batch.sample().blocks {
+            let (own, left) = positions.split_at_mut(block.edges.len());
+            own.copy_from_slice(&block.edges);
+            positions = left;
         }
         Ok(())
     }

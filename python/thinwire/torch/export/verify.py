@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils import _pytree as pytree
 
 from thinwire.torch.export.reference import Values, run
@@ -75,6 +74,8 @@ def _compare(
     dtype: torch.dtype,
 ) -> None:
     """Refuses what differs in a precision."""
+    from torch.nn.attention import SDPBackend, sdpa_kernel  # which PyTorch 2.2 lacks
+
     with _prepared(module, dtype):
         leaves, structure = pytree.tree_flatten(inputs)
         drawn = _drawn(leaves, exported, dtype)

@@ -8,9 +8,12 @@ of edges.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
+
+from thinwire.torch.graph.lazy import Later, Lazy
 
 OWN = ("edge_index", "x", "num_nodes")
 """Attributes that the loader makes itself."""
@@ -36,11 +39,16 @@ class Attributes(NamedTuple):
                 (found.edges if is_edge else found.nodes)[name] = dimension
         return found
 
-    def write(self, data: Any, batch: Any, n_id: torch.Tensor, e_id: torch.Tensor) -> None:
-        """Gives a batch the entries of its vertices and edges."""
+    def write(self, data: Any, batch: Lazy, n_id: Later, e_id: Later) -> None:
+        """Gives a batch the entries of its vertices and edges, which are looked up when they are read."""
         for names, numbers in ((self.nodes, n_id), (self.edges, e_id)):
             for name, dimension in names.items():
-                setattr(batch, name, getattr(data, name).index_select(dimension, numbers))
+                batch[name] = Later(partial(selected, getattr(data, name), dimension, numbers))
+
+
+def selected(values: torch.Tensor, dimension: int, numbers: Later) -> torch.Tensor:
+    """Returns the entries with these numbers along a dimension."""
+    return values.index_select(dimension, numbers.get())
 
 
 def entries(data: Any) -> Mapping[str, Any]:

@@ -3,20 +3,61 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from types import SimpleNamespace
 from typing import Any
 
 import torch
 
 from thinwire.torch.graph.blocks import Block
+from thinwire.torch.graph.lazy import Lazy
 
 
-class Batch(SimpleNamespace):
+class Batch:
     """Mini-batch with the attributes, and the most used methods, of PyG's `Data`."""
+
+    __slots__ = ("_attributes",)
+
+    def __init__(self, **attributes: Any) -> None:
+        """Creates a batch with these attributes."""
+        object.__setattr__(self, "_attributes", Lazy(attributes))
+
+    @property
+    def __dict__(self) -> Lazy:  # type: ignore[override]
+        """The attributes by name, as `vars` returns them."""
+        return self._attributes
+
+    def __getattr__(self, name: str) -> Any:
+        """Returns an attribute."""
+        if name in Batch.__slots__ or name not in self._attributes:
+            raise AttributeError(f"a batch has no attribute {name}")
+        return self._attributes[name]
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        """Sets an attribute."""
+        self._attributes[name] = value
+
+    def __delattr__(self, name: str) -> None:
+        """Removes an attribute."""
+        if name not in self._attributes:
+            raise AttributeError(f"a batch has no attribute {name}")
+        del self._attributes[name]
+
+    def __repr__(self) -> str:
+        """Shows all attributes."""
+        return f"Batch({', '.join(f'{name}={value!r}' for name, value in vars(self).items())})"
+
+    def __copy__(self) -> Batch:
+        """Returns a batch with attributes of its own, which computes none."""
+        copied = Batch()
+        object.__setattr__(copied, "_attributes", self._attributes.copy())
+        return copied
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickles and copies deeply as a batch of the attributes' values."""
+        return restored, (dict(self._attributes),)
 
     def keys(self) -> list[str]:
         """Returns the names of all attributes."""
-        return list(vars(self))
+        return list(self._attributes)
 
     def apply(self, function: Callable[[torch.Tensor], torch.Tensor]) -> Batch:
         """Returns a batch with `function` of all tensors, those of blocks included."""
@@ -41,6 +82,20 @@ class Batch(SimpleNamespace):
     def clone(self) -> Batch:
         """Returns a copy."""
         return self.apply(torch.Tensor.clone)
+
+
+def attributes_of(batch: Any) -> Lazy:
+    """Returns the attributes of a batch, in which a `Later` may stand for a value."""
+    if isinstance(batch, Batch):
+        return vars(batch)
+    found = Lazy(batch._store._mapping)
+    batch._store._mapping = found
+    return found
+
+
+def restored(attributes: dict[str, Any]) -> Batch:
+    """Returns the batch that was pickled."""
+    return Batch(**attributes)
 
 
 def applied(value: Any, function: Callable[[torch.Tensor], torch.Tensor]) -> Any:

@@ -2,33 +2,53 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Iterator
+from functools import partial
+from typing import Any, NamedTuple
 
 import torch
 
 from thinwire._core import GraphBatch
+from thinwire.torch.graph.lazy import Later
 
 
-class Block(NamedTuple):
+class Block:
     """Edges of one layer, from its sources to its destinations, which are the first of its sources.
 
     `dgl.create_block(tuple(block.edge_index), *block.size)` is DGL's block; bipartite layers of PyG
-    take `(x, x[: block.size[1]])` and `block.edge_index`.
+    take `(x, x[: block.size[1]])` and `block.edge_index`. `edge_index, e_id, size = block` works too.
     """
 
-    edge_index: torch.Tensor
-    """Sources and destinations of edges by their number in the batch, int64 [2, edges]."""
-    e_id: torch.Tensor
-    """Numbers of the edges in the graph's edge list, int64 [edges]."""
-    size: tuple[int, int]
-    """Numbers of sources and destinations."""
+    __slots__ = ("_e_id", "edge_index", "size")
+
+    def __init__(
+        self, edge_index: torch.Tensor, e_id: torch.Tensor | Later, size: tuple[int, int]
+    ) -> None:
+        """Creates a block."""
+        self.edge_index = edge_index
+        """Sources and destinations of edges by their number in the batch, int64 [2, edges]."""
+        self.size = size
+        """Numbers of sources and destinations."""
+        self._e_id = e_id
+
+    @property
+    def e_id(self) -> torch.Tensor:
+        """Numbers of the edges in the graph's edge list, int64 [edges]."""
+        return self._e_id.get() if isinstance(self._e_id, Later) else self._e_id
+
+    def __iter__(self) -> Iterator[Any]:
+        """Yields edges, their numbers, and the size."""
+        return iter((self.edge_index, self.e_id, self.size))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickles and copies as a block of tensors."""
+        return Block, tuple(self)
 
 
 class Edges(NamedTuple):
     """Edges of all hops, that of the seeds first."""
 
     index: torch.Tensor
-    positions: torch.Tensor
     counts: list[int]
     """Number of edges per hop."""
     sources: list[int]
@@ -36,19 +56,39 @@ class Edges(NamedTuple):
 
 
 def edges_of(batch: GraphBatch) -> Edges:
-    """Returns the edges of a batch as tensors."""
+    """Returns the edges of a batch."""
     sources, counts = [hop[0] for hop in batch.hops], [hop[1] for hop in batch.hops]
     index = torch.empty(2, sum(counts), dtype=torch.int64)
-    positions = torch.empty(sum(counts), dtype=torch.int64)
-    batch.write_edges(index[0].data_ptr(), index[1].data_ptr(), positions.data_ptr())
-    return Edges(index, positions, counts, sources)
+    batch.write_edges(index[0].data_ptr(), index[1].data_ptr())
+    return Edges(index, counts, sources)
 
 
-def blocks_of(edges: Edges, e_id: torch.Tensor, seeds: int) -> list[Block]:
+def vertices_of(batch: GraphBatch) -> torch.Tensor:
+    """Returns the vertices of a batch, int64."""
+    vertices = torch.empty(batch.vertices, dtype=torch.int64)
+    batch.write_vertices(vertices.data_ptr())
+    return vertices
+
+
+def positions_of(batch: GraphBatch) -> torch.Tensor:
+    """Returns the positions of a batch's edges in the graph, int64."""
+    positions = torch.empty(sum(hop[1] for hop in batch.hops), dtype=torch.int64)
+    batch.write_positions(positions.data_ptr())
+    return positions
+
+
+def blocks_of(edges: Edges, e_id: Later, seeds: int) -> list[Block]:
     """Returns the blocks in the order of the network's layers: that of the seeds is the last."""
     blocks, start, destinations = [], 0, seeds
     for count, sources in zip(edges.counts, edges.sources):
         part = slice(start, start + count)
-        blocks.append(Block(edges.index[:, part], e_id[part], (sources, destinations)))
+        own = Later(partial(part_of, e_id, part))
+        blocks.append(Block(edges.index[:, part], own, (sources, destinations)))
         start, destinations = start + count, sources
     return blocks[::-1]
+
+
+def part_of(numbers: Later, part: slice) -> torch.Tensor:
+    """Returns a part of numbers."""
+    found: torch.Tensor = numbers.get()[part]
+    return found

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import json
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from types import NoneType
 from typing import Any
 
@@ -15,10 +16,11 @@ from thinwire._core import GraphBatch, GraphLoader, InvalidError
 from thinwire.arguments import UINT32_MAX, flag, instance, shown, whole, wholes
 from thinwire.server.table import bytes_of
 from thinwire.torch.graph.attributes import Attributes, is_dense, is_pyg
-from thinwire.torch.graph.batch import Batch
-from thinwire.torch.graph.blocks import blocks_of, edges_of
+from thinwire.torch.graph.batch import Batch, attributes_of
+from thinwire.torch.graph.blocks import blocks_of, edges_of, positions_of, vertices_of
 from thinwire.torch.graph.division import Place, agree, checksum, found_place
 from thinwire.torch.graph.file import StoredGraph, checked_bounds, weights_of
+from thinwire.torch.graph.lazy import Later
 from thinwire.torch.graph.options import check_others
 from thinwire.torch.graph.rows import (
     Rows,
@@ -48,7 +50,8 @@ class Loader:
     A batch has `x`, `edge_index` by the batch's own vertex numbers, `n_id` (vertices, seeds first),
     `e_id` (edges), `input_id` (places of the seeds in `input_nodes`), `batch_size` (number of seeds),
     `num_seeds` (those of this step on all ranks), `num_sampled_nodes` and `num_sampled_edges` (lists, per
-    hop). With `layout="blocks"` it has `blocks`, one `Block` per layer, in place of `edge_index`.
+    hop). With `layout="blocks"` it has `blocks`, one `Block` per layer, in place of `edge_index`. All
+    tensors but `x` and edges are made when they are first read, or together by `to`, `clone` or pickle.
 
     Arguments:
         num_neighbors: Fan-out of each hop, that of the seeds first; -1 takes all in-neighbours.
@@ -125,7 +128,7 @@ class Loader:
         self._rows = rows_for(data, features, self._vertices)
         self._has_own_x = features is None and not stored
         self._weights = named_weights(data, weight_attr, self._topology)
-        self._seeds = seeds(input_nodes, self._vertices)
+        self._seeds, places = seeds(input_nodes, self._vertices)
         self._divides = flag("split", split)
         self._given = given_place(rank, world)
         self._transform = transform
@@ -142,9 +145,9 @@ class Loader:
             "bounds": None if bounds is None else checked_bounds(bounds, self._vertices),
             "cache": None if cache is None else (bytes_of(cache), "foreseen"),
         }
-        narrow = torch.int32 if len(self._seeds) < 2**31 else torch.int64
+        narrow = torch.int32 if self._vertices < 2**31 else torch.int64
         self._places = torch.empty(self._vertices, dtype=narrow)
-        self._places[self._seeds] = torch.arange(len(self._seeds), dtype=narrow)
+        self._places[self._seeds] = places.to(narrow)
         self._place, self._has_agreed = self._found(), False
         self._next, self._ahead = (0, 0), (-1, 0)
         self._core, self._is_free = self._start((0, 0)), True
@@ -263,22 +266,21 @@ class Loader:
     def _convert(self, batch: GraphBatch, attributes: Attributes) -> Any:
         """Returns a batch of the core as tensors; `x` is the core's own memory."""
         made = copy.copy(self.data) if is_pyg(self.data) else Batch()
-        if getattr(made, "adj_t", None) is not None:
-            del made.adj_t
-        n_id = torch.empty(batch.vertices, dtype=torch.int64)
-        batch.write_vertices(n_id.data_ptr())
-        edges = edges_of(batch)
-        e_id = self._topology.original(edges.positions)
-        attributes.write(self.data, made, n_id, e_id)
+        lazy = attributes_of(made)
+        if "adj_t" in lazy:
+            del lazy["adj_t"]
+        n_id, e_id = Later(partial(vertices_of, batch)), Later(partial(self._e_id, batch))
+        attributes.write(self.data, lazy, n_id, e_id)
         x = getattr(self.data, "x", None)
         if self._rows.like is not None and not (self._has_own_x and x is None):
             made.x = self._rows.of(batch)
         elif is_dense(x):
-            made.x = x[n_id]
+            made.x = x[n_id.get()]
         made.num_nodes = batch.vertices
-        made.n_id, made.e_id = n_id, e_id
-        made.input_id = self._places[n_id[: batch.seeds]].to(torch.int64)
+        lazy["n_id"], lazy["e_id"] = n_id, e_id
+        lazy["input_id"] = Later(partial(self._input_id, n_id, batch.seeds))
         made.batch_size = batch.seeds
+        edges = edges_of(batch)
         made.num_sampled_edges = edges.counts
         ends = [batch.seeds, *edges.sources]
         made.num_sampled_nodes = [batch.seeds, *(b - a for a, b in zip(ends, ends[1:]))]
@@ -288,6 +290,14 @@ class Loader:
         else:
             made.edge_index = edges.index
         return made
+
+    def _e_id(self, batch: GraphBatch) -> torch.Tensor:
+        """Returns the numbers of a batch's edges in the caller's list."""
+        return self._topology.original(positions_of(batch))
+
+    def _input_id(self, n_id: Later, seeds: int) -> torch.Tensor:
+        """Returns the places of a batch's seeds in `input_nodes`."""
+        return self._places[n_id.get()[:seeds]].to(torch.int64)
 
 
 def edges_in(data: Any) -> torch.Tensor:
@@ -332,10 +342,10 @@ def named_weights(data: Any, name: str | None, graph: Topology) -> torch.Tensor 
     return found
 
 
-def seeds(input_nodes: Any, vertices: int) -> torch.Tensor:
-    """Returns the vertices of a mask or list, int64."""
+def seeds(input_nodes: Any, vertices: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Returns the vertices of a mask or list, int64, and their places in it."""
     if input_nodes is None:
-        return torch.arange(vertices)
+        return torch.arange(vertices), torch.arange(vertices)
     if isinstance(input_nodes, (list, tuple, range, numpy.ndarray)):
         try:
             input_nodes = torch.as_tensor(numpy.asarray(input_nodes))
@@ -344,7 +354,8 @@ def seeds(input_nodes: Any, vertices: int) -> torch.Tensor:
                 f"input_nodes is {shown(input_nodes)}, expected vertices or a mask"
             ) from None
     found, shape = on_cpu("input_nodes", input_nodes), list(input_nodes.shape)
-    if found.dtype == torch.bool:
+    is_mask = found.dtype == torch.bool
+    if is_mask:
         if shape != [vertices]:
             raise InvalidError(f"input_nodes is a mask {shape}, expected [{vertices}]")
         found = found.nonzero().view(-1)
@@ -358,7 +369,7 @@ def seeds(input_nodes: Any, vertices: int) -> torch.Tensor:
         raise InvalidError(
             "input_nodes has a vertex twice, expected each once (hint: tensor.unique())"
         )
-    return found
+    return found, found if is_mask else torch.arange(len(found))
 
 
 def given_place(rank: int | None, world: int | None) -> Place | None:
