@@ -2,6 +2,7 @@
 
 mod support;
 
+use std::io::{BufRead, BufReader};
 use std::net::{TcpListener, TcpStream};
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
@@ -458,6 +459,37 @@ fn a_folder_that_was_made_anew_gets_the_next_checkpoints() {
     assert_eq!(ended.code, Some(143), "{}", ended.stderr);
     assert!(ended.stderr.contains("thinwire-checkpoints was made anew"), "{}", ended.stderr);
     folder.run(&["sample", "thinwire-checkpoints", "--length", "3"]).done();
+}
+
+/// Returns the lines of a program's standard error up to one with this text.
+fn said(lines: &mut impl Iterator<Item = std::io::Result<String>>, text: &str) -> String {
+    lines.map(Result::unwrap).find(|line| line.contains(text)).expect(text)
+}
+
+#[test]
+fn a_folder_that_is_mounted_late_and_away_for_a_while_ends_no_training() {
+    let folder = Folder::new("away");
+    let [kept, away] = ["thinwire-checkpoints", "away"].map(|name| folder.path().join(name));
+    folder.train(&["--steps", "1"]).done();
+    std::fs::rename(&kept, &away).unwrap();
+    let flags = ["--resume", "thinwire-checkpoints", "--checkpoint-wait", "200"];
+    let train = ["train", "--report", "none", "--link", "none"];
+    let flags = [&train[..], &flags, &ENDLESS].concat();
+    let mut launcher = folder.command(&flags).spawn().unwrap();
+    let mut lines = BufReader::new(launcher.stderr.take().unwrap()).lines();
+    said(&mut lines, "waiting up to 200 s for thinwire-checkpoints");
+    std::fs::rename(&away, &kept).unwrap();
+    wait_for_a_checkpoint(&folder);
+    std::fs::rename(&kept, &away).unwrap();
+    let warning = said(&mut lines, "the training goes on without this checkpoint");
+    assert!(warning.contains("was moved or removed"), "{warning}");
+    let steps = |folder: &std::path::Path| std::fs::read_dir(folder).unwrap().count();
+    let before = steps(&away);
+    std::fs::rename(&away, &kept).unwrap();
+    eventually(|| (steps(&kept) > before + 1).then_some(()));
+    signal(launcher.id(), "TERM");
+    said(&mut lines, "stopped by");
+    assert_eq!(launcher.wait().unwrap().code(), Some(143));
 }
 
 /// Returns the path of the checkpoint that an error names.

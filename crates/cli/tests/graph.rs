@@ -386,7 +386,7 @@ fn a_resumed_training_is_the_uninterrupted_one() {
             &["--passes", "9", "--resume", "kept", "--ranks", "1"],
             "is of 2 ranks, this training has 1",
         ),
-        (&["--resume", "gone"], "no checkpoint at gone: manifest.json: "),
+        (&["--resume", "gone"], "no checkpoint at gone: gone/manifest.json: "),
     ] {
         let ended = match words.contains(&"1") {
             true => folder.run(&[&["graph", "train", "g.graph", "--batch", "25"], words].concat()),

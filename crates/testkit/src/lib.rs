@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 pub mod net;
+pub mod objects;
 
 use std::time::Duration;
 

@@ -1,14 +1,15 @@
 //! Training frozen in files, to go on bit for bit.
 //!
-//! A checkpoint is a folder `step-000123`: `manifest.json`, `model.safetensors` (the parameters, as
+//! A checkpoint is a folder `step-000123`, in a folder or in a bucket of an object store: `manifest.json`, `model.safetensors` (the parameters, as
 //! any tool reads them), `optimizer.safetensors`, and one `exchange-RANK.safetensors` per rank with
 //! what the exchange carries over between steps. Under a plan for the whole model it has one
 //! `shard-RANK.safetensors` per rank instead. It is written under another name and renamed when
-//! it is whole: rank 0 calls [`Draft::create`], the others [`Draft::open`] once it has; every rank
+//! it is whole (in a bucket, its manifest comes last): rank 0 calls [`Draft::create`], the others [`Draft::open`] once it has; every rank
 //! writes its exchange, rank 0 also model and optimiser; when all have, rank 0 commits. The
 //! manifest holds length and checksum of each file. Laws: what is loaded is what was saved, bit for
 //! bit, or there is an error that names the file; two saves of one state are equal byte by byte.
 
+mod bucket;
 mod files;
 mod load;
 mod manifest;
@@ -21,6 +22,7 @@ use std::fmt::Display;
 use std::path::{Path, PathBuf};
 
 use safetensors::tensor::{Dtype, TensorView};
+use thinwire_server::Location;
 use thinwire_wire::Rank;
 
 use crate::error::{Error, Kind};
@@ -42,24 +44,36 @@ const OF_OPTIMIZER: &str = "AdamW: running means of gradients and of their squar
 pub struct Draft(Files);
 
 impl Draft {
-    /// Starts the checkpoint of `step` in `folder`; rank 0 alone does this.
+    /// Starts the checkpoint of `step` in `place`, a folder or `s3://BUCKET/PREFIX`; rank 0 alone does this.
     ///
     /// # Errors
-    /// If the folder cannot be made.
-    pub fn create(folder: &Path, step: u64) -> Result<Draft, Error> {
-        let draft = Draft::open(folder, step);
-        draft.0.create(folder)?;
+    /// If the folder cannot be made, or the bucket has no address or credentials.
+    pub fn create(place: &Path, step: u64) -> Result<Draft, Error> {
+        let draft = Draft::open(place, step, &bucket::new_token()?)?;
+        draft.0.create()?;
         Ok(draft)
     }
 
-    /// Removes what has been written so far; rank 0 alone does this, when it cannot be completed.
-    pub fn discard(folder: &Path, step: u64) {
-        Draft::open(folder, step).0.discard();
+    /// Joins the checkpoint that rank 0 has started, whose draft has this token.
+    ///
+    /// # Errors
+    /// If a bucket has no address or credentials.
+    pub fn open(place: &Path, step: u64, token: &str) -> Result<Draft, Error> {
+        let name = names::step_name(step);
+        Ok(Draft(match Location::from(place) {
+            Location::Folder(folder) => Files::in_folder(&folder, &name),
+            bucket @ Location::Bucket(_) => Files::in_bucket(bucket.store()?, &name, token),
+        }))
     }
 
-    /// Joins the checkpoint that rank 0 has started.
-    pub fn open(folder: &Path, step: u64) -> Draft {
-        Draft(Files::in_folder(folder, &format!("step-{step:06}")))
+    /// Returns the name by which other ranks join the draft; empty in a folder, which has one draft of a step.
+    pub fn token(&self) -> &str {
+        self.0.token()
+    }
+
+    /// Removes what has been written so far; rank 0 alone does this, when it cannot be completed.
+    pub fn discard(&self) {
+        self.0.discard();
     }
 
     /// Starts files in memory, for [`Draft::into_files`] and another rank's [`Draft::add`].
@@ -96,7 +110,7 @@ impl Draft {
     ///
     /// # Errors
     /// If a file is missing or cannot be read back.
-    pub fn commit(self, progress: Progress) -> Result<PathBuf, Error> {
+    pub fn commit(&self, progress: Progress) -> Result<PathBuf, Error> {
         let ranks = || (0..progress.world).map(Rank);
         let model: Vec<String> = match self.0.has(MODEL) {
             true => vec![MODEL.to_owned(), OPTIMIZER.to_owned()],
@@ -134,10 +148,10 @@ impl Draft {
         self.write(OPTIMIZER, optimizer, OF_OPTIMIZER)
     }
 
-    fn seal(self, progress: Progress, names: Vec<String>) -> Result<PathBuf, Error> {
+    fn seal(&self, progress: Progress, names: Vec<String>) -> Result<PathBuf, Error> {
         let check = |name: String| self.0.check(&name).map(|check| (name, check));
         let files = names.into_iter().map(check).collect::<Result<_, Error>>()?;
-        self.0.publish(&Manifest { format: FORMAT, progress, files })
+        self.0.publish(Manifest { format: FORMAT, progress, files, folder: None })
     }
 
     fn write<'a, N: AsRef<str> + Ord + Display>(

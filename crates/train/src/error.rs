@@ -72,6 +72,13 @@ impl From<thinwire_program::Error> for Error {
     }
 }
 
+impl From<thinwire_server::Error> for Error {
+    fn from(error: thinwire_server::Error) -> Error {
+        let hint = error.hint().map(str::to_owned);
+        Error { hint, ..Error::new(Kind::Invalid, error.to_string()) }
+    }
+}
+
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.context)

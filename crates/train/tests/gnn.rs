@@ -140,7 +140,7 @@ fn a_training_that_goes_on_is_the_uninterrupted_one() {
                 Draft::create(&folder, whole.steps()).unwrap();
             }
             whole.gather(&[0.0]).unwrap();
-            let draft = Draft::open(&folder, whole.steps());
+            let draft = Draft::open(&folder, whole.steps(), "").unwrap();
             let plan = whole.write(&draft).unwrap();
             whole.gather(&[0.0]).unwrap();
             let kept =

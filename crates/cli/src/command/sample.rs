@@ -14,7 +14,7 @@ use crate::training::Model;
 /// Let a checkpoint's model write.
 #[derive(clap::Args)]
 pub struct Args {
-    /// A checkpoint, or a folder of them: then the newest
+    /// A checkpoint, or a folder or s3://BUCKET/PREFIX of them: then the newest
     #[arg(default_value = "thinwire-checkpoints")]
     checkpoint: PathBuf,
     /// Initial of the text

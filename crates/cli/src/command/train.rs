@@ -1,14 +1,15 @@
 //! `thinwire train`: a model of text over several ranks.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow};
-use thinwire_train::checkpoint;
 
 use crate::failure::hinted;
 use crate::launch::is_launched;
 use crate::ranks;
 use crate::size::{Elastic, ElasticFlags, Size, ensure_fixed};
+use crate::training::folder;
 use crate::training::{
     self, CheckpointPolicy, Codec, PathFlag, PlanFlags, ServerFlags, ServerMode, Settings,
     TrainingJob, Typed,
@@ -29,15 +30,18 @@ pub struct Args {
     codec: Option<Codec>,
     #[command(flatten)]
     plan: PlanFlags,
-    /// Go on from this checkpoint, or from the newest in this folder
+    /// Go on from this checkpoint, or from the newest in this folder or s3://BUCKET/PREFIX
     #[arg(long, value_name = "CHECKPOINT", value_parser = training::checkpoint_folder::<PathBuf>())]
     resume: Option<PathBuf>,
-    /// Where checkpoints go, a folder that all ranks share, or none
+    /// Where checkpoints go: a folder that all ranks share, s3://BUCKET/PREFIX, or none
     #[arg(long, default_value = "thinwire-checkpoints", value_name = "FOLDER", value_parser = training::checkpoint_folder::<PathFlag>())]
     checkpoint_dir: PathFlag,
     /// After how many steps a checkpoint is written [default: after the last one only]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     checkpoint_every: Option<u64>,
+    /// How long to wait for the places of --resume and --checkpoint-dir at the start, where a folder is mounted late
+    #[arg(long, default_value_t = 0, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(..=86_400))]
+    checkpoint_wait: u64,
     #[command(flatten)]
     elastic: ElasticFlags,
     #[command(flatten)]
@@ -128,7 +132,7 @@ fn to_launch(args: &Args) -> Result<Option<Elastic>> {
 }
 
 fn resolved(args: &Args) -> Result<TrainingJob> {
-    let folder = args.checkpoint_dir.0.clone();
+    let kept = args.checkpoint_dir.0.clone();
     let size = args.settings.ranks;
     let is_elastic = ranks::is_member() || size.and_then(Size::bounds).is_some();
     if let Some(path) = args.settings.trace.as_ref().filter(|_| is_elastic) {
@@ -142,8 +146,12 @@ fn resolved(args: &Args) -> Result<TrainingJob> {
         settings: &args.settings,
         codec: args.codec.as_ref(),
         plan: Some(&args.plan),
-        resume: args.resume.as_deref().map(checkpoint::resolve).transpose()?,
-        policy: folder.map(|folder| CheckpointPolicy { folder, every: args.checkpoint_every }),
+        resume: folder::resolve(
+            args.resume.as_deref(),
+            args.checkpoint_dir.0.as_deref(),
+            Duration::from_secs(args.checkpoint_wait),
+        )?,
+        policy: kept.map(|folder| CheckpointPolicy { folder, every: args.checkpoint_every }),
     })?;
     if job.parallelism.is_planned() {
         ensure_fixed(size, "the plan of the checkpoint")?;

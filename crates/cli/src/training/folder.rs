@@ -1,4 +1,4 @@
-//! The folder of the checkpoints while a training writes to it.
+//! The folder or bucket of the checkpoints while a training writes to it.
 //!
 //! One training at a time: two would write the same files. Rank 0 holds a lock on the folder itself,
 //! which the system lifts however the process ends. File systems without locks are trusted. A lock is
@@ -11,7 +11,6 @@
 
 use std::fmt;
 use std::fs::{self, File, TryLockError};
-use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -19,30 +18,43 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, anyhow};
+use anyhow::{Context, Error, Result, anyhow};
 use thinwire_link::durable;
+use thinwire_server::Location;
 use thinwire_train::checkpoint::{self, Checkpoint, Draft};
 
+use super::lease::Lease;
 use super::machine::go_on;
 use super::settings::CheckpointPolicy;
 use crate::failure::hinted;
 use crate::output::say;
 
 /// File with the elastic job and the epoch whose rank 0 writes to the folder.
-const OWNER: &str = ".thinwire-job";
+pub(super) const OWNER: &str = ".thinwire-job";
 /// File with a random number, by which processes know whether they have the same folder.
 const MARK: &str = ".thinwire-folder";
 /// Hexadecimal digits of the number in the file [`MARK`].
 const MARK_LETTERS: usize = 16;
+/// Longest file [`MARK`] that is read.
+const MARK_BYTES_MAX: u64 = 1024;
 /// Longest time that another process takes to write the file [`MARK`].
 const MARKING: Duration = Duration::from_secs(2);
 
-/// The folder is this training's for as long as this lives; other ranks than 0 hold nothing.
+/// The folder or bucket is this training's for as long as this lives; other ranks than 0 hold nothing.
 #[derive(Debug, Default)]
-pub struct FolderLock(Option<Held>);
+pub enum FolderLock {
+    /// Lock of another rank than 0, or of a training without checkpoints.
+    #[default]
+    None,
+    /// Lock of a folder.
+    Folder(Held),
+    /// Lease of a bucket.
+    Bucket(Lease),
+}
 
+/// Folder that is locked.
 #[derive(Debug)]
-struct Held {
+pub struct Held {
     path: PathBuf,
     /// The folder; none if it could not be opened.
     file: Mutex<Option<File>>,
@@ -51,13 +63,17 @@ struct Held {
     owner: Option<Owner>,
     /// Mark of the folder when this process joined an elastic job.
     mark: Option<String>,
+    /// Checkpoints by which the folder is recognised when it comes back, as checksums.
+    known: Mutex<Vec<u32>>,
 }
 
 /// Epoch of an elastic job, whose rank 0 writes to the folder.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Owner {
-    job: String,
-    epoch: u32,
+pub struct Owner {
+    /// Name of the job.
+    pub job: String,
+    /// Number of the epoch.
+    pub epoch: u32,
 }
 
 impl FolderLock {
@@ -67,7 +83,11 @@ impl FolderLock {
     /// # Errors
     /// If it was moved, removed or replaced, or if somebody else writes there.
     pub fn check(&self) -> Result<()> {
-        let Some(held) = &self.0 else { return Ok(()) };
+        let held = match self {
+            FolderLock::None => return Ok(()),
+            FolderLock::Folder(held) => held,
+            FolderLock::Bucket(lease) => return lease.check(),
+        };
         let mut file = held.file();
         if held.is_another(file.as_ref()) {
             held.adopt(&mut file)?;
@@ -78,27 +98,57 @@ impl FolderLock {
 
     fn new(path: &Path, file: Option<File>, is_locked: bool) -> FolderLock {
         let (file, is_locked) = (Mutex::new(file), AtomicBool::new(is_locked));
-        FolderLock(Some(Held { path: path.to_owned(), file, is_locked, owner: None, mark: None }))
+        let path = path.to_owned();
+        let known = Mutex::default();
+        FolderLock::Folder(Held { path, file, is_locked, owner: None, mark: None, known })
+    }
+
+    /// Remembers a checkpoint by which the folder is recognised when it comes back.
+    pub fn remember(&self, path: &Path) {
+        let FolderLock::Folder(held) = self else { return };
+        if let Ok(checkpoint) = Checkpoint::open(path) {
+            let mut known = held.known.lock().unwrap_or_else(PoisonError::into_inner);
+            known.push(checkpoint.crc32());
+        }
     }
 
     /// The lock as that of a folder with this mark, which it keeps over all epochs of a job.
     #[must_use]
     pub fn of_mark(self, mark: Option<&str>) -> FolderLock {
-        FolderLock(self.0.map(|held| Held { mark: mark.map(str::to_owned), ..held }))
+        match self {
+            FolderLock::Folder(held) => {
+                FolderLock::Folder(Held { mark: mark.map(str::to_owned), ..held })
+            }
+            // The objects of a bucket are not moved.
+            other => other,
+        }
     }
 
     /// The lock as that of an epoch of an elastic job.
     #[must_use]
     pub fn of_epoch(self, job: &str, epoch: u32) -> FolderLock {
-        let owner = Some(Owner { job: job.to_owned(), epoch });
-        FolderLock(self.0.map(|held| Held { owner, ..held }))
+        let owner = Owner { job: job.to_owned(), epoch };
+        match self {
+            FolderLock::Folder(held) => FolderLock::Folder(Held { owner: Some(owner), ..held }),
+            FolderLock::Bucket(lease) => {
+                lease.set_owner(owner);
+                FolderLock::Bucket(lease)
+            }
+            FolderLock::None => FolderLock::None,
+        }
     }
 
-    /// Removes what has been written of a step's checkpoint, if it is in this folder.
-    pub fn discard(&self, step: u64) {
-        if let Some(held) = self.0.as_ref().filter(|_| self.check().is_ok()) {
-            Draft::discard(&held.path, step);
+    /// Removes what has been written of a checkpoint, if it is in this folder.
+    ///
+    /// # Errors
+    /// If the folder or bucket is not this training's, or is away: then nothing is removed.
+    pub fn discard(&self, draft: &Draft) -> Result<()> {
+        if matches!(self, FolderLock::None) {
+            return Ok(());
         }
+        self.check()?;
+        draft.discard();
+        Ok(())
     }
 }
 
@@ -121,7 +171,7 @@ impl Held {
         let path = self.path.display();
         let hint = "leave the folder of a training where it is until its end, or make it anew";
         if !self.path.exists() {
-            let error = anyhow!("{path} was moved or removed while this training ran");
+            let error = away(format!("{path} was moved or removed while this training ran"));
             return Err(hinted(error, hint));
         }
         // A lock that this process has would keep it from the folder.
@@ -131,7 +181,7 @@ impl Held {
         if !locked(&found) {
             return Err(taken(&self.path));
         }
-        if !self.path.is_dir() || checkpoint::latest(&self.path)?.is_some() {
+        if !self.path.is_dir() || !self.is_known()? {
             let error = anyhow!("{path} is another folder than when this training began");
             return Err(hinted(error, hint));
         }
@@ -142,6 +192,15 @@ impl Held {
         *file = Some(found);
         say(format!("{path} was made anew: checkpoints go there"));
         Ok(())
+    }
+
+    /// Whether the folder that is now at the path is empty, or has come back with what it had.
+    fn is_known(&self) -> Result<bool> {
+        let Some(newest) = checkpoint::latest(&self.path)? else { return Ok(true) };
+        let mark = || fs::read_to_string(self.path.join(MARK)).ok();
+        let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_marked = self.mark.is_some() && mark() == self.mark;
+        Ok(is_marked || Checkpoint::open(&newest).is_ok_and(|it| known.contains(&it.crc32())))
     }
 
     /// Writes down whose the folder is, unless it is somebody else's.
@@ -155,7 +214,7 @@ impl Held {
         }
         let path = self.path.display();
         if found.as_ref().is_some_and(|it| it.job == mine.job && it.epoch > mine.epoch) {
-            return Err(Superseded(self.path.clone()).into());
+            return Err(superseded(&self.path));
         }
         let is_own = found.is_some_and(|it| it.job == mine.job);
         if !is_own && !self.is_locked.load(Ordering::Relaxed) {
@@ -180,6 +239,31 @@ impl fmt::Display for Superseded {
 
 impl std::error::Error for Superseded {}
 
+/// Error of a folder or bucket that may come back.
+#[derive(Debug)]
+struct Away(String);
+
+impl fmt::Display for Away {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for Away {}
+
+pub(super) fn away(why: String) -> anyhow::Error {
+    Away(why).into()
+}
+
+/// Returns whether a folder or bucket is away and may come back, as one that is mounted anew does.
+pub fn is_away(error: &anyhow::Error) -> bool {
+    error.chain().any(|cause| cause.is::<Away>())
+}
+
+pub(super) fn superseded(place: &Path) -> anyhow::Error {
+    Superseded(place.to_owned()).into()
+}
+
 /// Returns whether a later epoch of the job writes the checkpoints, so that this one need not.
 pub fn is_superseded(error: &anyhow::Error) -> bool {
     error.chain().any(|cause| cause.is::<Superseded>())
@@ -187,9 +271,14 @@ pub fn is_superseded(error: &anyhow::Error) -> bool {
 
 impl Owner {
     fn read(folder: &Path) -> Option<Owner> {
-        let text = fs::read_to_string(folder.join(OWNER)).ok()?;
-        let (job, epoch) = text.trim_end().split_once(' ')?;
-        Some(Owner { job: job.to_owned(), epoch: epoch.parse().ok()? })
+        Owner::parse(&fs::read_to_string(folder.join(OWNER)).ok()?)
+    }
+
+    /// Reads job and epoch at the beginning of a text.
+    pub fn parse(text: &str) -> Option<Owner> {
+        let mut words = text.split_whitespace();
+        let (job, epoch) = (words.next()?.to_owned(), words.next()?.parse().ok()?);
+        Some(Owner { job, epoch })
     }
 }
 
@@ -198,7 +287,7 @@ fn locked(folder: &File) -> bool {
     !matches!(folder.try_lock(), Err(TryLockError::WouldBlock))
 }
 
-fn taken(folder: &Path) -> anyhow::Error {
+pub(super) fn taken(folder: &Path) -> anyhow::Error {
     let error = anyhow!("another training writes its checkpoints to {}", folder.display());
     hinted(error, "wait for its end, or give another --checkpoint-dir")
 }
@@ -216,6 +305,12 @@ pub fn hold(
     let Some(CheckpointPolicy { folder, .. }) = policy.filter(|_| rank == 0) else {
         return Ok(FolderLock::default());
     };
+    if let Location::Bucket(_) = Location::from(folder.as_path()) {
+        let lease = Lease::take(folder)?;
+        checkpoint::clean(folder)?;
+        warn_of_others(folder, resumed)?;
+        return Ok(FolderLock::Bucket(lease));
+    }
     // A rank that was started by hand has no launcher that has made the folder.
     fs::create_dir_all(folder)
         .with_context(|| format!("cannot write checkpoints to {}", folder.display()))?;
@@ -227,9 +322,51 @@ pub fn hold(
     }
     // An elastic job may have written here before.
     let _ = fs::remove_file(folder.join(OWNER));
+    warn_of_others(folder, resumed)?;
+    let lock = FolderLock::new(folder, Some(file), true);
     let newest = checkpoint::latest(folder)?;
-    newest.filter(|newest| !is(newest, resumed)).iter().for_each(|newest| warn(folder, newest));
-    Ok(FolderLock::new(folder, Some(file), true))
+    resumed
+        .map(Checkpoint::path)
+        .into_iter()
+        .chain(newest.as_deref())
+        .for_each(|path| lock.remember(path));
+    Ok(lock)
+}
+
+/// Opens the checkpoint to resume, and waits so long for it and for the place of others to be there.
+///
+/// # Errors
+/// If the checkpoint or the place is not there then.
+pub fn resolve(
+    resume: Option<&Path>,
+    folder: Option<&Path>,
+    patience: Duration,
+) -> Result<Option<Checkpoint>> {
+    let (begun, mut is_told) = (Instant::now(), false);
+    loop {
+        let resumed = resume.map(checkpoint::resolve).transpose().map_err(Error::from);
+        let missing = folder.filter(|folder| !patience.is_zero() && !is_there(folder));
+        let missing = missing.map_or(Ok(()), |folder| {
+            Err(anyhow!("{} is not there after {} s", folder.display(), patience.as_secs()))
+        });
+        let found = missing.and(resumed);
+        if found.is_ok() || begun.elapsed() >= patience {
+            return found;
+        }
+        if !std::mem::replace(&mut is_told, true) {
+            let place = folder.filter(|folder| !is_there(folder)).or(resume);
+            let place = place.unwrap_or(Path::new("")).display();
+            say(format!("waiting up to {} s for {place}", patience.as_secs()));
+        }
+        thread::sleep(Duration::from_millis(100));
+    }
+}
+
+fn is_there(place: &Path) -> bool {
+    match Location::from(place) {
+        Location::Folder(folder) => folder.is_dir(),
+        bucket @ Location::Bucket(_) => bucket.check("checkpoints").is_ok(),
+    }
 }
 
 /// Opens the folder on rank 0 of a later epoch of an elastic job, and locks it if it can. Whether this rank may
@@ -238,6 +375,11 @@ pub fn hold_again(policy: Option<&CheckpointPolicy>, rank: u32) -> FolderLock {
     let Some(CheckpointPolicy { folder, .. }) = policy.filter(|_| rank == 0) else {
         return FolderLock::default();
     };
+    if let Location::Bucket(_) = Location::from(folder.as_path()) {
+        // What was open before can be opened again.
+        let lease = Lease::open(folder).map(Lease::beating);
+        return lease.map_or_else(|_| FolderLock::default(), FolderLock::Bucket);
+    }
     let file = File::open(folder).ok();
     let is_locked = file.as_ref().is_some_and(locked);
     FolderLock::new(folder, file, is_locked)
@@ -249,6 +391,9 @@ pub fn hold_again(policy: Option<&CheckpointPolicy>, rank: u32) -> FolderLock {
 /// # Errors
 /// If the folder cannot be read, or another process does not let go of it within `patience`.
 pub fn hold_alone(folder: &Path, patience: Duration) -> Result<FolderLock> {
+    if let Location::Bucket(_) = Location::from(folder) {
+        return Lease::open(folder).map(FolderLock::Bucket);
+    }
     let (file, begun) = (open(folder)?, Instant::now());
     while !locked(&file) {
         if begun.elapsed() >= patience {
@@ -259,30 +404,24 @@ pub fn hold_alone(folder: &Path, patience: Duration) -> Result<FolderLock> {
     Ok(FolderLock::new(folder, Some(file), true))
 }
 
-/// Returns the mark of the folder, which is the same in all processes that share it.
+/// Returns the mark of the folder or bucket, which is the same in all processes that share it.
 ///
 /// # Errors
 /// If it has no mark, and none can be written.
 pub fn mark(folder: &Path) -> Result<String> {
-    let path = folder.join(MARK);
-    let cannot = || format!("cannot write checkpoints to {}", folder.display());
-    match File::create_new(&path) {
-        Ok(mut file) => {
-            let mark = &thinwire_link::Token::random()?[..MARK_LETTERS];
-            let written = io::Write::write_all(&mut file, mark.as_bytes());
-            written.inspect_err(|_| drop(fs::remove_file(&path))).with_context(cannot)?;
-        }
-        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
-        Err(error) => return Err(error).with_context(cannot),
-    }
+    let store = Location::from(folder).store()?;
+    let mark = &thinwire_link::Token::random()?[..MARK_LETTERS];
+    let created = store.create("", MARK, mark.as_bytes()).map_err(Error::msg);
+    created.with_context(|| format!("cannot write checkpoints to {}", folder.display()))?;
     let begun = Instant::now();
     loop {
-        let mark = fs::read_to_string(&path).unwrap_or_default();
+        let mark = store.read("", MARK, MARK_BYTES_MAX).unwrap_or_default();
+        let mark = String::from_utf8_lossy(&mark).into_owned();
         if mark.len() == MARK_LETTERS && mark.bytes().all(|letter| letter.is_ascii_hexdigit()) {
             return Ok(mark);
         }
         if begun.elapsed() >= MARKING {
-            let error = anyhow!("{} is no mark of a folder", path.display());
+            let error = anyhow!("{} is no mark of a folder", store.path("", MARK));
             return Err(hinted(error, "remove the file, before any process of the job starts"));
         }
         thread::sleep(Duration::from_millis(5));
@@ -303,8 +442,15 @@ pub fn resume_hint(
     kept.or(resumed.map(Checkpoint::path)).map(go_on)
 }
 
+/// Warns of a newer checkpoint in the folder than the one that this training resumes.
+fn warn_of_others(folder: &Path, resumed: Option<&Checkpoint>) -> Result<()> {
+    let newest = checkpoint::latest(folder)?;
+    newest.filter(|newest| !is(newest, resumed)).iter().for_each(|newest| warn(folder, newest));
+    Ok(())
+}
+
 fn is(newest: &Path, resumed: Option<&Checkpoint>) -> bool {
-    let whole = |path: &Path| path.canonicalize().ok();
+    let whole = |path: &Path| path.canonicalize().unwrap_or_else(|_| path.to_owned());
     resumed.is_some_and(|resumed| whole(resumed.path()) == whole(newest))
 }
 
@@ -318,6 +464,10 @@ fn warn(folder: &Path, newest: &Path) {
 
 #[cfg(test)]
 mod tests {
+    use thinwire_train::Position;
+    use thinwire_train::checkpoint::{Progress, Tensors};
+    use thinwire_wire::Rank;
+
     use super::*;
 
     #[test]
@@ -332,12 +482,12 @@ mod tests {
         assert!(first.check().unwrap_err().to_string().contains("was moved or removed"));
         fs::create_dir(&policy.folder).unwrap();
         let second = hold().unwrap();
-        Draft::create(&policy.folder, 7).unwrap();
+        let draft = Draft::create(&policy.folder, 7).unwrap();
         let said = || first.check().unwrap_err().to_string();
         assert!(said().starts_with("another training writes its checkpoints to "));
-        first.discard(7);
+        assert!(first.discard(&draft).is_err());
         assert_eq!(fs::read_dir(&policy.folder).unwrap().count(), 1);
-        second.discard(7);
+        second.discard(&draft).unwrap();
         assert_eq!(fs::read_dir(&policy.folder).unwrap().count(), 0);
         drop(second);
         let checkpoint = policy.folder.join("step-000007");
@@ -365,6 +515,42 @@ mod tests {
     }
 
     #[test]
+    fn a_folder_that_comes_back_with_its_checkpoints_is_taken_again() {
+        let root = std::env::temp_dir().join(format!("thinwire-back-{}", std::process::id()));
+        let policy = CheckpointPolicy { folder: root.join("kept"), every: None };
+        fs::create_dir_all(&policy.folder).unwrap();
+        let lock = hold(Some(&policy), 0, None).unwrap();
+        let save = |step| {
+            let draft = Draft::create(&policy.folder, step).unwrap();
+            draft.write_whole(&Tensors::new(), "").unwrap();
+            let (data, plan) = (String::new(), String::new());
+            let (position, config) = (Position::default(), serde_json::Value::Null);
+            let (seed, world, updates) = (1, 1, step);
+            draft.write_exchange(Rank(0), &Tensors::new()).unwrap();
+            let progress = Progress { step, updates, position, seed, world, data, config, plan };
+            draft.commit(progress).unwrap()
+        };
+        lock.remember(&save(1));
+        fs::rename(&policy.folder, root.join("away")).unwrap();
+        assert!(is_away(&lock.check().unwrap_err()));
+        fs::create_dir(&policy.folder).unwrap();
+        lock.check().unwrap();
+        lock.remember(&save(2));
+        fs::rename(&policy.folder, root.join("of-the-root")).unwrap();
+        fs::rename(root.join("away"), &policy.folder).unwrap();
+        lock.check().unwrap();
+        save(3);
+        fs::rename(&policy.folder, root.join("away")).unwrap();
+        fs::create_dir(&policy.folder).unwrap();
+        lock.check().unwrap();
+        fs::remove_dir(&policy.folder).unwrap();
+        fs::rename(root.join("away"), &policy.folder).unwrap();
+        let error = lock.check().unwrap_err();
+        assert!(error.to_string().contains("is another folder") && !is_away(&error), "{error}");
+        fs::remove_dir_all(&root).unwrap();
+    }
+
+    #[test]
     fn a_stopped_rank_of_an_earlier_epoch_keeps_the_lock_and_writes_no_more() {
         let root = std::env::temp_dir().join(format!("thinwire-epochs-{}", std::process::id()));
         let policy = CheckpointPolicy { folder: root.clone(), every: None };
@@ -374,11 +560,11 @@ mod tests {
         let next = hold_again(Some(&policy), 0).of_epoch("job", 2);
         next.check().unwrap();
         assert!(stopped.check().unwrap_err().to_string().contains("a later epoch of this job"));
-        Draft::create(&root, 7).unwrap();
+        let draft = Draft::create(&root, 7).unwrap();
         let drafts = || fs::read_dir(&root).unwrap().flatten().filter(|it| it.path().is_dir());
-        stopped.discard(7);
+        assert!(stopped.discard(&draft).is_err());
         assert_eq!(drafts().count(), 1);
-        next.discard(7);
+        next.discard(&draft).unwrap();
         assert_eq!(drafts().count(), 0);
         let marked = |mark| hold_again(Some(&policy), 0).of_mark(mark);
         let mark = mark(&root).unwrap();

@@ -6,7 +6,7 @@ use anyhow::{Result, anyhow};
 use thinwire_job::Place;
 use thinwire_link::Bandwidth;
 use thinwire_plan::report::{PlanFile, counted, devices};
-use thinwire_server::Checkpoint as Weights;
+use thinwire_server::{Checkpoint as Weights, Location};
 use thinwire_sync::{Policy, check_combination};
 use thinwire_train::Dataset;
 use thinwire_train::checkpoint::Checkpoint;
@@ -220,7 +220,13 @@ impl TrainingJob {
     pub fn facts(&self) -> Vec<(String, String)> {
         let step = self.resume.as_ref().map_or(0, |checkpoint| checkpoint.manifest().progress.step);
         let every = self.policy.as_ref().and_then(|policy| policy.every);
-        let folder = if self.policy.is_some() { "a folder" } else { "none" };
+        let folder = self.policy.as_ref().map(|policy| Location::from(policy.folder.as_path()));
+        let folder = match folder {
+            None => "none".to_owned(),
+            // Folders may have other paths on other machines.
+            Some(Location::Folder(_)) => "a folder".to_owned(),
+            Some(bucket @ Location::Bucket(_)) => bucket.to_string(),
+        };
         let is_planned = self.parallelism.is_planned();
         let whose = if is_planned { "those of a plan" } else { "those of the whole model" };
         let mut facts = vec![
@@ -228,7 +234,7 @@ impl TrainingJob {
             ("version", env!("CARGO_PKG_VERSION").to_owned()),
             ("data", self.dataset.fingerprint().to_owned()),
             (FIRST_STEP, step.to_string()),
-            (CHECKPOINT_DIR, folder.to_owned()),
+            (CHECKPOINT_DIR, folder),
             ("--weights", self.weights.as_ref().map_or("none".to_owned(), Weights::name)),
             ("--checkpoint-every", every.map_or("none".to_owned(), |every| every.to_string())),
         ];

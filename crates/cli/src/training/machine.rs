@@ -6,8 +6,9 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result};
 use thinwire_link::durable;
+use thinwire_server::Location;
 
-use crate::failure::OrHint;
+use crate::failure::{OrHint, hinted};
 
 /// The processor and its cores.
 pub fn describe() -> String {
@@ -93,13 +94,22 @@ fn civil(day: u64) -> (u64, u64, u64) {
     (400 * era + year + u64::from(month <= 2), month, day)
 }
 
-/// Makes a folder of `what` where it is missing, and makes sure that files can be written to it. It was given with
-/// `flag`.
+/// Makes a folder of `what` where it is missing, and makes sure that files can be written to it, or to a bucket. It
+/// was given with `flag`.
 ///
 /// # Errors
-/// If it is no folder, or not a writable one.
-pub fn ensure_writable(folder: &Path, (what, flag): (&str, &str)) -> Result<()> {
-    durable::check_folder(folder)
+/// If it is no folder, or not a writable one, or the bucket cannot be reached or written.
+pub fn ensure_writable(place: &Path, (what, flag): (&str, &str)) -> Result<()> {
+    let Location::Folder(folder) = Location::from(place) else {
+        let checked = Location::from(place).check(what);
+        return checked.map_err(|error| match error.hint() {
+            Some(_) => error.into(),
+            None => {
+                hinted(error, format!("give a bucket that can be written with {flag}, or none"))
+            }
+        });
+    };
+    durable::check_folder(&folder)
         .with_context(|| format!("cannot write {what} to {}", folder.display()))
         .or_hint(format!("give a writable folder with {flag}, or none"))
 }

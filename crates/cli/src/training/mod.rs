@@ -11,6 +11,7 @@ mod first_epoch;
 pub mod folder;
 mod interrupt;
 mod job;
+mod lease;
 mod log;
 mod machine;
 mod model;

@@ -17,7 +17,7 @@ use anyhow::{Context, Error, Result, anyhow};
 use thinwire_train::checkpoint::{Draft, Progress};
 use thinwire_wire::{Rank, World};
 
-use super::folder::is_superseded;
+use super::folder::{is_away, is_superseded};
 use super::machine;
 use crate::failure::{self, hinted};
 use crate::output::say;
@@ -69,6 +69,14 @@ enum Next {
     Again = 1,
     Rescue,
     GiveUp,
+    Skip,
+}
+
+/// Moment at which a checkpoint is written.
+#[derive(Clone, Copy, PartialEq)]
+enum Moment {
+    Last,
+    Between,
 }
 
 /// Saves the last checkpoint of a training by `attempt`, which is repeated for a while, and else in another folder;
@@ -80,20 +88,43 @@ enum Next {
 pub fn last<S: Saved, T>(
     rank: &mut S,
     step: u64,
-    mut attempt: impl FnMut(&mut S) -> Result<T>,
+    attempt: impl FnMut(&mut S) -> Result<T>,
 ) -> Result<T> {
+    let saved = save(rank, (step, Moment::Last), attempt)?;
+    saved.context("a last checkpoint is not left out")
+}
+
+/// Saves a checkpoint by `attempt` as [`last`] does, unless its folder or bucket is away for a while: then none is
+/// returned, and training goes on; all ranks call this.
+///
+/// # Errors
+/// As [`last`].
+pub fn between<S: Saved, T>(
+    rank: &mut S,
+    step: u64,
+    attempt: impl FnMut(&mut S) -> Result<T>,
+) -> Result<Option<T>> {
+    save(rank, (step, Moment::Between), attempt)
+}
+
+fn save<S: Saved, T>(
+    rank: &mut S,
+    (step, moment): (u64, Moment),
+    mut attempt: impl FnMut(&mut S) -> Result<T>,
+) -> Result<Option<T>> {
     let (begun, retry) = (Instant::now(), retry());
     let mut is_told = false;
     loop {
         let error = match attempt(rank) {
             Err(error) if failure::lost_rank(&error).is_none() => error,
-            done => return done,
+            done => return done.map(Some),
         };
-        let next = match is_superseded(&error) {
+        let next = match moment {
             // Another process has a newer state.
-            true => Next::GiveUp,
-            false if begun.elapsed() < retry => Next::Again,
-            false => Next::Rescue,
+            _ if is_superseded(&error) => Next::GiveUp,
+            Moment::Between if is_away(&error) => Next::Skip,
+            _ if begun.elapsed() < retry => Next::Again,
+            _ => Next::Rescue,
         };
         match rank.gather(&[next as u8 as f32])?.first() {
             Some(next) if *next == Next::Again as u8 as f32 => {
@@ -105,9 +136,23 @@ pub fn last<S: Saved, T>(
             Some(next) if *next == Next::Rescue as u8 as f32 => {
                 return Err(rescued(error, elsewhere(rank, step)));
             }
+            Some(next) if *next == Next::Skip as u8 as f32 => {
+                warn_unsaved(&error.context(format!("saving step {step}")));
+                return Ok(None);
+            }
             _ => return Err(error),
         }
     }
+}
+
+/// Tells that a checkpoint could not be written; the rank that cannot write it tells why.
+pub fn warn_unsaved(error: &Error) {
+    if failure::is_echo(error) {
+        return;
+    }
+    let (message, hint) = failure::lines(error);
+    let hint = hint.map_or(String::new(), |hint| format!(" (hint: {hint})"));
+    say(format!("warning: {message}{hint}; the training goes on without this checkpoint"));
 }
 
 fn retry() -> Duration {

@@ -379,16 +379,18 @@ impl<'a> Session<'a> {
         let (name, position) = (self.course.job.as_deref(), self.course.position);
         let mut replica =
             checkpoints::Replica { job, name, engine: &mut self.engine, position, step: done };
-        // A training of fixed ranks ends with a checkpoint that fails.
-        let saved = match over || !is_elastic {
-            true => rescue::last(&mut replica, done, |replica| shared::save(replica, place, done)),
-            false => shared::save(&mut replica, place, done),
+        // A training of fixed ranks ends with a checkpoint that fails, unless its place is away for a while.
+        let save = |replica: &mut _| shared::save(replica, place, done);
+        let saved = match (over, is_elastic) {
+            (true, _) => rescue::last(&mut replica, done, save),
+            (_, true) => shared::save(&mut replica, place, done),
+            _ => rescue::between(&mut replica, done, save).map(Option::flatten),
         };
         let saved = saved.with_context(|| format!("saving step {done}"));
         match saved {
             saved if over => self.course.saved = saved,
             Err(error) if is_elastic && failure::lost_rank(&error).is_none() => {
-                warn_unsaved(&error);
+                rescue::warn_unsaved(&error);
             }
             saved => self.course.saved = Ok(saved?),
         }
@@ -474,16 +476,6 @@ impl<'a> Session<'a> {
         }
         Ok((run, kept))
     }
-}
-
-/// Tells that a checkpoint could not be written; the rank that cannot write it tells why.
-fn warn_unsaved(error: &anyhow::Error) {
-    if failure::is_echo(error) {
-        return;
-    }
-    let (message, hint) = failure::lines(error);
-    let hint = hint.map_or(String::new(), |hint| format!(" (hint: {hint})"));
-    say(format!("warning: {message}{hint}; the training goes on without this checkpoint"));
 }
 
 /// Puts predictions and counts of a plan in the place of what buckets tell.

@@ -118,17 +118,16 @@ impl Settings {
     }
 }
 
-/// Returns the parser of flags that name a folder of checkpoints.
+/// Returns the parser of flags that name a place of checkpoints: a folder, or `s3://BUCKET/PREFIX`.
 ///
 /// # Errors
-/// The parser refuses the address of an object store, which is no folder.
+/// The parser refuses other addresses, which are no folders.
 pub fn folder<T: From<OsString> + Clone + Send + Sync + 'static>()
 -> impl TypedValueParser<Value = T> {
     OsStringValueParser::new().try_map(|text| match text.to_str() {
-        Some(address) if address.contains("://") => Err(
-            "checkpoints of trainings go to folders, those of object stores to ones that are mounted"
-                .to_owned(),
-        ),
+        Some(address) if address.contains("://") && !address.starts_with("s3://") => {
+            Err("checkpoints go to folders and to s3://BUCKET/PREFIX".to_owned())
+        }
         _ => Ok(T::from(text)),
     })
 }
@@ -176,7 +175,7 @@ impl PlanFlags {
 /// Where and how often training is frozen.
 #[derive(Clone, Debug)]
 pub struct CheckpointPolicy {
-    /// The folder of the checkpoints.
+    /// The folder of the checkpoints, or their `s3://BUCKET/PREFIX`.
     pub folder: PathBuf,
     /// After how many steps one is written; the last step writes one anyway.
     pub every: Option<u64>,

@@ -3,19 +3,19 @@
 //! A folder that ranks do not share would be noticed only at the first checkpoint, which by default
 //! comes after the last step. Law: if ranks write to different folders, no step is taken.
 
-use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Error, Result, anyhow};
 use thinwire_collective::{Group, all_gather, all_gather_bytes};
+use thinwire_server::Location;
 use thinwire_train::checkpoint::Draft;
-use thinwire_wire::{Rank, World};
+use thinwire_wire::Rank;
 
-use super::folder::FolderLock;
+use super::folder::{FolderLock, is_away};
 use super::rescue::Saved;
 use super::settings::CheckpointPolicy;
-use crate::failure::{echo, hinted};
+use crate::failure::{echo, hinted, lost_rank};
 
 /// What each rank does for a checkpoint.
 const PART: &str = "write its part of the checkpoint";
@@ -30,17 +30,19 @@ const HINT: &str = "--checkpoint-dir must be a folder that all ranks share, or n
 /// If some rank does not, or a rank is lost.
 pub fn check_folder(policy: Option<&CheckpointPolicy>, rank: u32, group: &mut Group) -> Result<()> {
     let Some(CheckpointPolicy { folder, .. }) = policy else { return Ok(()) };
+    let store = Location::from(folder.as_path()).store()?;
     let name = format!(".probe-{}", thinwire_link::Token::random()?);
-    let written = if rank == 0 { fs::write(folder.join(&name), b".") } else { Ok(()) };
+    let written = if rank == 0 { store.write("", &name, &[b"."]) } else { Ok(()) };
     let all = all_gather_bytes(group, name.as_bytes()).and_then(|names| {
         let first = names.first().map(|first| String::from_utf8_lossy(first).into_owned());
-        let sees = folder.join(first.unwrap_or_default()).is_file();
+        let sees = store.length("", &first.unwrap_or_default()).is_ok();
         all_gather(group, &[f32::from(u8::from(sees))])
     });
     // Also where a rank was lost meanwhile.
     if rank == 0 {
-        let _ = fs::remove_file(folder.join(&name));
+        let _ = store.remove("", &name);
     }
+    let written = written.map_err(Error::msg);
     written.with_context(|| format!("cannot write checkpoints to {}", folder.display()))?;
     missed(folder, &all?)
 }
@@ -63,30 +65,28 @@ fn missed(folder: &Path, all: &[f32]) -> Result<()> {
 /// If a rank cannot write its part, or is lost.
 pub fn save(
     rank: &mut impl Saved,
-    (policy, lock): (&CheckpointPolicy, &FolderLock),
+    place: (&CheckpointPolicy, &FolderLock),
     step: u64,
 ) -> Result<Option<PathBuf>> {
-    let saved = write(rank, (policy, lock), step);
-    if saved.is_err() {
-        lock.discard(step);
-    }
-    saved
+    let draft = begin(rank, place, step)?;
+    write(rank, &draft, place.1).map_err(|error| match place.1.discard(&draft) {
+        // What could not be written is then only a consequence.
+        Err(away) if is_away(&away) && lost_rank(&error).is_none() => away,
+        _ => error,
+    })
 }
 
-fn write(
-    rank: &mut impl Saved,
-    (policy, lock): (&CheckpointPolicy, &FolderLock),
-    step: u64,
-) -> Result<Option<PathBuf>> {
-    let world = rank.world();
-    let draft = begin((policy, lock), (world, step), |mine| rank.gather(mine))?;
-    let written = rank.write(&draft);
+fn write(rank: &mut impl Saved, draft: &Draft, lock: &FolderLock) -> Result<Option<PathBuf>> {
+    let written = rank.write(draft);
     let plan = all_done(written, PART, |mine| rank.gather(mine))?;
-    if world.rank() != Rank(0) {
+    if rank.world().rank() != Rank(0) {
         return all_done(Ok(None), COMMIT, |mine| rank.gather(mine));
     }
     // Writing takes long, and others may have gone on meanwhile.
     let committed = lock.check().and_then(|()| Ok(draft.commit(rank.progress(plan)?)?));
+    if let Ok(path) = &committed {
+        lock.remember(path);
+    }
     let _ = rank.gather(&[f32::from(u8::from(committed.is_ok()))]);
     // A checkpoint that is whole is one, whoever was lost since.
     committed.map(Some)
@@ -97,15 +97,22 @@ fn write(
 /// # Errors
 /// If rank 0 cannot begin it, its folder was moved, or a rank is lost.
 fn begin(
+    rank: &mut impl Saved,
     (policy, lock): (&CheckpointPolicy, &FolderLock),
-    (world, step): (World, u64),
-    gather: impl FnMut(&[f32]) -> Result<Vec<f32>>,
+    step: u64,
 ) -> Result<Draft> {
-    let draft = match world.rank() == Rank(0) {
+    let draft = match rank.world().rank() == Rank(0) {
         true => lock.check().and_then(|()| Ok(Draft::create(&policy.folder, step)?)),
-        false => Ok(Draft::open(&policy.folder, step)),
+        false => Draft::open(&policy.folder, step, "").map_err(Error::from),
     };
-    all_done(draft, PART, gather)
+    let draft = all_done(draft, PART, |mine| rank.gather(mine))?;
+    if matches!(Location::from(policy.folder.as_path()), Location::Folder(_)) {
+        return Ok(draft);
+    }
+    // Of a draft in a bucket, rank 0 alone knows the name.
+    let tokens = rank.gather_bytes(draft.token().as_bytes().to_vec())?;
+    let token = tokens.first().map(|token| String::from_utf8_lossy(token).into_owned());
+    Ok(Draft::open(&policy.folder, step, &token.unwrap_or_default())?)
 }
 
 /// Returns this rank's result of doing `what`, once all ranks have theirs; all ranks call this.
@@ -138,6 +145,11 @@ fn is_gone(error: &Error) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
+    use thinwire_train::checkpoint::Progress;
+    use thinwire_wire::World;
+
     use super::*;
 
     #[test]
@@ -156,16 +168,41 @@ mod tests {
         fs::write(&taken, "a file").unwrap();
         let begin = |folder: &Path, rank| {
             let policy = CheckpointPolicy { folder: folder.to_owned(), every: None };
-            let world = World::new(rank, 2).unwrap();
-            // The other rank does as well as this one.
-            begin((&policy, &FolderLock::default()), (world, 7), |mine| {
-                Ok(vec![mine[0].min(f32::from(folder.is_dir())); 2])
-            })
+            let mut rank = Other { world: World::new(rank, 2).unwrap(), has: folder.is_dir() };
+            begin(&mut rank, (&policy, &FolderLock::default()), 7)
         };
         assert!(begin(&taken, 0).unwrap_err().to_string().contains("cannot create"));
         assert!(crate::failure::is_echo(&begin(&taken, 1).unwrap_err()));
         assert!(begin(&std::env::temp_dir(), 1).is_ok());
         fs::remove_file(&taken).unwrap();
+    }
+
+    /// Rank beside another one that does as well as this one, unless it has no folder.
+    struct Other {
+        world: World,
+        has: bool,
+    }
+
+    impl Saved for Other {
+        fn world(&self) -> World {
+            self.world
+        }
+
+        fn gather(&mut self, mine: &[f32]) -> Result<Vec<f32>> {
+            Ok(vec![mine[0].min(f32::from(self.has)); 2])
+        }
+
+        fn gather_bytes(&mut self, mine: Vec<u8>) -> Result<Vec<Vec<u8>>> {
+            Ok(vec![mine; 2])
+        }
+
+        fn write(&mut self, _draft: &Draft) -> Result<String> {
+            Ok(String::new())
+        }
+
+        fn progress(&mut self, _plan: String) -> Result<Progress> {
+            Err(anyhow!("no progress"))
+        }
     }
 
     #[test]

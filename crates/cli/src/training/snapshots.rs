@@ -140,7 +140,7 @@ pub fn warning(origin: Option<&Origin>, others: usize) -> Option<String> {
 /// # Errors
 /// If it is not so.
 pub fn ensure_writable(place: &Path) -> Result<()> {
-    let checked = Location::from(place).check();
+    let checked = Location::from(place).check("snapshots");
     checked.or_hint("give a writable folder or bucket with --snapshot-dir, or none")
 }
 

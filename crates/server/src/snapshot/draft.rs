@@ -11,7 +11,7 @@ use thinwire_wire::checksum_of_parts;
 use super::image::Image;
 use super::manifest::{FileCheck, Manifest, snapshot_folder};
 use super::shard_file::Contents;
-use super::store::Store;
+use super::store::{Store, newest};
 use crate::configuration::{Definition, Layout};
 use crate::frontier::Frontier;
 
@@ -71,7 +71,7 @@ impl Draft {
         let shards = 0..self.layout.shards.len() as u32;
         let files = shards.map(|shard| self.check(shard)).collect::<Result<BTreeMap<_, _>, _>>()?;
         files.keys().try_for_each(|file| self.store.remove(&self.folder, &note_of(file)))?;
-        let first = self.store.newest()?.map_or(1, |newest| newest + 1);
+        let first = newest(&*self.store)?.map_or(1, |newest| newest + 1);
         let about = (self.definition.clone(), &*self.layout);
         let mut manifest = Manifest::new(first, about, frontier, files);
         for number in first..first + NAMES_MAX {

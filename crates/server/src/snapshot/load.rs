@@ -9,7 +9,7 @@ use thinwire_wire::checksum;
 use super::image::Image;
 use super::manifest::{FileCheck, MANIFEST, Manifest, number_of, snapshot_folder};
 use super::shard_file::Contents;
-use super::store::{Location, Store};
+use super::store::{Location, Store, newest};
 use crate::configuration::{Definition, Layout};
 use crate::cut::Piece;
 use crate::error::{Error, Kind};
@@ -45,7 +45,7 @@ impl Snapshot {
     /// Opens the snapshot in a folder of a store; without a folder the store itself, or the newest one in it.
     pub(super) fn of(store: Arc<dyn Store>, folder: String) -> Result<Snapshot, Error> {
         let is_one = !folder.is_empty() || store.length("", MANIFEST).is_ok();
-        let newest = if is_one { None } else { store.newest().ok().flatten() };
+        let newest = if is_one { None } else { newest(&*store).ok().flatten() };
         let folder = newest.map_or(folder, snapshot_folder);
         let file = store.path(&folder, MANIFEST);
         let text = store.read(&folder, MANIFEST, MANIFEST_BYTES_MAX).map_err(|why| {

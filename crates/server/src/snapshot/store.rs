@@ -1,4 +1,5 @@
-//! Places that all servers of a job share, where snapshots are kept: a folder, or a bucket of an object store.
+//! Places that all processes of a job share, where snapshots and checkpoints are kept: a folder, or a bucket of an
+//! object store.
 //!
 //! Law: whoever lists a store finds a snapshot whole or not at all; two jobs that publish at the same moment get
 //! different numbers.
@@ -7,23 +8,22 @@
 mod bucket;
 mod folder;
 
-#[cfg(feature = "s3")]
 use std::env;
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::manifest::Manifest;
+use super::manifest::{MANIFEST, Manifest, number_of};
 use crate::error::{Error, Kind};
 use folder::Folder;
 pub(super) use folder::length_of;
 
 const SCHEME: &str = "s3://";
 
-/// Place of snapshots, as text: the path of a folder, or `s3://BUCKET/PREFIX`.
+/// Place of snapshots or checkpoints, as text: the path of a folder, or `s3://BUCKET/PREFIX`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Location {
-    /// Folder that all servers share.
+    /// Folder that all processes share.
     Folder(PathBuf),
     /// Bucket of an object store and the beginning of its objects' names, without the scheme.
     Bucket(String),
@@ -54,13 +54,12 @@ impl fmt::Display for Location {
 }
 
 impl Location {
-    /// Checks that a snapshot can be written here, and leaves nothing behind but the folder.
+    /// Checks that `what`, such as snapshots, can be written here, and leaves nothing behind but the folder.
     ///
     /// # Errors
     /// If nothing can be written, or a bucket's endpoint or credentials are missing.
-    pub fn check(&self) -> Result<(), Error> {
-        let cannot =
-            |why| Error::new(Kind::Disk, format!("cannot write snapshots to {self}: {why}"));
+    pub fn check(&self, what: &str) -> Result<(), Error> {
+        let cannot = |why| Error::new(Kind::Disk, format!("cannot write {what} to {self}: {why}"));
         self.store()?.check().map_err(cannot)
     }
 
@@ -68,13 +67,23 @@ impl Location {
     ///
     /// # Errors
     /// If a variable is missing, or this build has no object stores.
-    pub(crate) fn store(&self) -> Result<Arc<dyn Store>, Error> {
+    pub fn store(&self) -> Result<Arc<dyn Store>, Error> {
+        self.store_with(|name| env::var(name).ok())
+    }
+
+    /// Opens the store with these variables in the place of the environment's.
+    ///
+    /// # Errors
+    /// If a variable is missing, or this build has no object stores.
+    #[cfg_attr(not(feature = "s3"), expect(unused_variables))]
+    pub fn store_with(
+        &self,
+        variables: impl Fn(&str) -> Option<String>,
+    ) -> Result<Arc<dyn Store>, Error> {
         match self {
             Location::Folder(path) => Ok(Arc::new(Folder(path.clone()))),
             #[cfg(feature = "s3")]
-            Location::Bucket(bucket) => {
-                Ok(Arc::new(bucket::open(bucket, |name| env::var(name).ok())?))
-            }
+            Location::Bucket(bucket) => Ok(Arc::new(bucket::open(bucket, variables)?)),
             #[cfg(not(feature = "s3"))]
             Location::Bucket(_) => {
                 let context = format!("{self}: this build reaches no object store");
@@ -91,7 +100,7 @@ impl Location {
     }
 }
 
-/// Store of snapshots. Files are named by a folder and a name in it. Errors are one line and name the file.
+/// Store of snapshots or checkpoints. Files are named by a folder and a name in it. Errors are one line and name the file.
 pub trait Store: fmt::Debug + Send + Sync {
     /// Checks that a file can be written.
     fn check(&self) -> Result<(), String>;
@@ -100,7 +109,10 @@ pub trait Store: fmt::Debug + Send + Sync {
     /// other draft has.
     fn begin(&self, draft: &str) -> Result<String, String>;
 
-    /// Writes a new file from consecutive parts.
+    /// Writes a new file; returns whether there was none of its name.
+    fn create(&self, folder: &str, file: &str, bytes: &[u8]) -> Result<bool, String>;
+
+    /// Writes a new file from consecutive parts; a bucket replaces one that is there.
     fn write(&self, folder: &str, file: &str, parts: &[&[u8]]) -> Result<(), String>;
 
     /// Reads a file of at most `bytes_max` bytes.
@@ -118,11 +130,18 @@ pub trait Store: fmt::Debug + Send + Sync {
     /// Removes a draft. What cannot be removed stays.
     fn discard(&self, draft: &str);
 
-    /// Returns the number of the newest snapshot.
-    fn newest(&self) -> Result<Option<u64>, String>;
+    /// Lists the files in the store and in its folders whose names, such as `FOLDER/FILE`, begin with `start`.
+    fn list(&self, start: &str) -> Result<Vec<String>, String>;
 
     /// Returns the path of a file, or of a folder if the file's name is empty, for messages.
     fn path(&self, folder: &str, file: &str) -> String;
+}
+
+/// Returns the number of the newest snapshot in a store.
+pub(super) fn newest(store: &dyn Store) -> Result<Option<u64>, String> {
+    let files = store.list("snapshot-")?;
+    let folders = files.iter().filter_map(|file| file.strip_suffix(MANIFEST)?.strip_suffix('/'));
+    Ok(folders.filter_map(number_of).max())
 }
 
 #[cfg(test)]

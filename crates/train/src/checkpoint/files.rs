@@ -1,4 +1,4 @@
-//! The files of a checkpoint while it is written: in a folder, or in memory.
+//! The files of a checkpoint while it is written: in a folder, in a bucket of an object store, or in memory.
 //!
 //! Memory is for a rank whose files another one writes, because the folder that all share cannot be written
 //! and no other one is known to be shared.
@@ -7,10 +7,12 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use thinwire_link::durable;
-use thinwire_wire::checksum;
+use thinwire_server::Store;
 
+use super::bucket::{Objects, unwritten};
 use super::manifest::{FileCheck, Manifest};
 use super::names::MANIFEST;
 use super::place::place;
@@ -21,6 +23,8 @@ use crate::error::Error;
 pub(super) enum Files {
     /// A folder that is renamed to `target` once it is whole.
     Folder { path: PathBuf, target: PathBuf },
+    /// Objects of a bucket.
+    Bucket(Objects),
     /// Bytes by name.
     Memory(RefCell<BTreeMap<String, Vec<u8>>>),
 }
@@ -29,6 +33,19 @@ impl Files {
     /// Returns the files of the checkpoint `name` in `folder`.
     pub fn in_folder(folder: &Path, name: &str) -> Files {
         Files::Folder { path: folder.join(format!(".{name}.partial")), target: folder.join(name) }
+    }
+
+    /// Returns the files of the checkpoint `name` in a bucket, in the folder `token` of it.
+    pub fn in_bucket(store: Arc<dyn Store>, name: &str, token: &str) -> Files {
+        Files::Bucket(Objects { store, name: name.to_owned(), token: token.to_owned() })
+    }
+
+    /// Returns what tells a draft from others of its step, if several may be written at once.
+    pub fn token(&self) -> &str {
+        match self {
+            Files::Bucket(objects) => &objects.token,
+            Files::Folder { .. } | Files::Memory(_) => "",
+        }
     }
 
     /// Returns files in memory, none yet.
@@ -40,13 +57,14 @@ impl Files {
     pub fn into_memory(self) -> BTreeMap<String, Vec<u8>> {
         match self {
             Files::Memory(files) => files.into_inner(),
-            Files::Folder { .. } => BTreeMap::new(),
+            Files::Folder { .. } | Files::Bucket(_) => BTreeMap::new(),
         }
     }
 
-    /// Makes an empty place for files in `folder`.
-    pub fn create(&self, folder: &Path) -> Result<(), Error> {
-        let Files::Folder { path, .. } = self else { return Ok(()) };
+    /// Makes an empty place for files.
+    pub fn create(&self) -> Result<(), Error> {
+        let Files::Folder { path, target } = self else { return Ok(()) };
+        let folder = target.parent().unwrap_or(Path::new(""));
         if path.exists() {
             fs::remove_dir_all(path).map_err(|e| Error::io("remove", path, e))?;
         }
@@ -58,9 +76,11 @@ impl Files {
 
     /// Removes all files.
     pub fn discard(&self) {
-        if let Files::Folder { path, .. } = self {
-            // What is left is removed by the next one who writes here.
-            let _ = fs::remove_dir_all(path);
+        // What is left is removed by the next one who writes here.
+        match self {
+            Files::Folder { path, .. } => drop(fs::remove_dir_all(path)),
+            Files::Bucket(objects) => objects.store.discard(&objects.folder()),
+            Files::Memory(_) => {}
         }
     }
 
@@ -68,6 +88,7 @@ impl Files {
     pub fn path(&self, name: &str) -> PathBuf {
         match self {
             Files::Folder { path, .. } => path.join(name),
+            Files::Bucket(objects) => objects.store.path(&objects.folder(), name).into(),
             Files::Memory(_) => PathBuf::from(name),
         }
     }
@@ -78,6 +99,9 @@ impl Files {
             Files::Folder { path, .. } => {
                 let path = path.join(name);
                 durable::create(&path, parts).map_err(|e| Error::io("write", &path, e))
+            }
+            Files::Bucket(objects) => {
+                objects.store.write(&objects.folder(), name, parts).map_err(unwritten)
             }
             Files::Memory(files) => {
                 files.borrow_mut().insert(name.to_owned(), parts.concat());
@@ -90,6 +114,7 @@ impl Files {
     pub fn has(&self, name: &str) -> bool {
         match self {
             Files::Folder { path, .. } => path.join(name).exists(),
+            Files::Bucket(objects) => objects.store.length(&objects.folder(), name).is_ok(),
             Files::Memory(files) => files.borrow().contains_key(name),
         }
     }
@@ -99,24 +124,26 @@ impl Files {
         let path = self.path(name);
         let bytes = match self {
             Files::Folder { .. } => fs::read(&path),
+            Files::Bucket(objects) => return objects.check(name).map_err(unwritten),
             Files::Memory(files) => {
                 files.borrow().get(name).cloned().ok_or(std::io::ErrorKind::NotFound.into())
             }
         };
         let bytes = bytes.map_err(|e| Error::io("read back", &path, e))?;
-        Ok(FileCheck { bytes: bytes.len() as u64, crc32: checksum(&bytes) })
+        Ok(FileCheck::of(&bytes))
     }
 
     /// Writes the manifest, and gives the checkpoint its name. Returns its path.
-    pub fn publish(&self, manifest: &Manifest) -> Result<PathBuf, Error> {
-        self.write(MANIFEST, &[manifest.to_text().as_bytes()])?;
+    pub fn publish(&self, manifest: Manifest) -> Result<PathBuf, Error> {
         match self {
             Files::Folder { path, target } => {
+                self.write(MANIFEST, &[manifest.to_text().as_bytes()])?;
                 sync(path)?;
                 place(path, target)?;
                 target.parent().map_or(Ok(()), sync)?;
                 Ok(target.clone())
             }
+            Files::Bucket(objects) => objects.publish(manifest).map_err(unwritten),
             Files::Memory(_) => Ok(PathBuf::new()),
         }
     }

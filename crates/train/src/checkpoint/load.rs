@@ -1,44 +1,52 @@
 //! Reading checkpoints, trusting nothing.
 
-use std::fs;
-use std::io::{self, Read};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use safetensors::SafeTensors;
 use safetensors::tensor::Dtype;
 use thinwire_model::check_keys;
+use thinwire_server::{Location, Store};
 use thinwire_wire::{Rank, checksum};
 
-use super::manifest::{FORMAT, Manifest};
-use super::names::{MANIFEST, MODEL, Tensors, exchange_file};
+use super::manifest::{FORMAT, MANIFEST_BYTES_MAX, Manifest};
+use super::names::{MANIFEST, MODEL, STEP, Tensors, exchange_file, step_of};
 use crate::Parameter;
 use crate::error::{Error, Kind};
 
 /// A checkpoint that was found and whose manifest is sound.
 #[derive(Clone, Debug)]
 pub struct Checkpoint {
+    /// Address, for messages.
     path: PathBuf,
+    /// Files of the checkpoint.
+    store: Arc<dyn Store>,
     manifest: Manifest,
+    crc32: u32,
 }
 
 impl Checkpoint {
-    /// Opens the checkpoint at `path`, the folder that holds its manifest.
+    /// Opens the checkpoint at `path`: the folder or the `s3://BUCKET/PREFIX` that holds its manifest.
     ///
     /// # Errors
     /// If the manifest is missing or damaged.
     pub fn open(path: &Path) -> Result<Checkpoint, Error> {
-        let file = path.join(MANIFEST);
-        let text = bytes(&file, MANIFEST_BYTES_MAX).map_err(|why| {
-            let context = format!("no checkpoint at {}: {MANIFEST}: {why}", path.display());
+        Checkpoint::of(Location::from(path).store()?, path)
+    }
+
+    pub(super) fn of(store: Arc<dyn Store>, path: &Path) -> Result<Checkpoint, Error> {
+        let text = store.read("", MANIFEST, MANIFEST_BYTES_MAX).map_err(|why| {
+            let context = format!("no checkpoint at {}: {why}", path.display());
             Error::new(Kind::Checkpoint, context).with_hint(HINT)
         })?;
+        let file = path.join(MANIFEST);
         if let Some(format) = Manifest::newer_format(&text) {
             let context = format!("{} has format {format}, expected {FORMAT}", file.display());
             let error = Error::new(Kind::Checkpoint, context);
             return Err(error.with_hint("a newer thinwire has written it: use that one"));
         }
         let manifest = Manifest::from_text(&text).map_err(|why| corrupt(&file, &why))?;
-        Ok(Checkpoint { path: path.to_owned(), manifest })
+        Ok(Checkpoint { path: path.to_owned(), store, manifest, crc32: checksum(&text) })
     }
 
     /// Manifest of the checkpoint.
@@ -46,7 +54,12 @@ impl Checkpoint {
         &self.manifest
     }
 
-    /// The folder.
+    /// Checksum of the manifest, and so of the whole checkpoint.
+    pub fn crc32(&self) -> u32 {
+        self.crc32
+    }
+
+    /// The folder, or the `s3://BUCKET/PREFIX`.
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -99,7 +112,11 @@ impl Checkpoint {
             let context = format!("{} is not in the checkpoint, of {world} ranks", path.display());
             return Err(Error::new(Kind::Checkpoint, context));
         };
-        let bytes = bytes(&path, expected.bytes).map_err(|why| corrupt(&path, &why))?;
+        let folder = self.manifest.folder.as_deref().unwrap_or_default();
+        let bytes = self.store.read(folder, name, expected.bytes).map_err(|why| {
+            let context = format!("cannot read the checkpoint: {}", one_line(&why));
+            Error::new(Kind::Checkpoint, context).with_hint("go back to an earlier checkpoint")
+        })?;
         if bytes.len() as u64 != expected.bytes {
             let why = format!("{} bytes, expected {}", bytes.len(), expected.bytes);
             return Err(corrupt(&path, &why));
@@ -139,50 +156,23 @@ fn header(bytes: &[u8]) -> &[u8] {
     &rest[..length.min(rest.len())]
 }
 
-/// The bytes of a regular file of at most so many: whoever opens a pipe waits for a writer, and a
-/// device may never end.
-fn bytes(path: &Path, bytes_max: u64) -> Result<Vec<u8>, String> {
-    let said = |error: io::Error| error.to_string();
-    let metadata = path.metadata().map_err(said)?;
-    if !metadata.is_file() {
-        return Err("no regular file".to_owned());
-    }
-    if metadata.len() > bytes_max {
-        return Err(format!("{} bytes, expected {bytes_max} at most", metadata.len()));
-    }
-    // A file of holes may be longer than memory, and asking for more than there is would end the process.
-    let mut bytes = Vec::new();
-    let room =
-        usize::try_from(metadata.len()).is_ok_and(|len| bytes.try_reserve_exact(len).is_ok());
-    if !room {
-        return Err(format!("{} bytes, more than there is memory", metadata.len()));
-    }
-    let file = fs::File::open(path).map_err(said)?;
-    file.take(bytes_max + 1).read_to_end(&mut bytes).map_err(said)?;
-    Ok(bytes)
-}
+const HINT: &str = "give a folder step-NNNNNN, or the place that holds them";
 
-const MANIFEST_BYTES_MAX: u64 = 1 << 28;
-const HINT: &str = "give a folder step-NNNNNN, or the folder that holds them";
-
-/// The newest checkpoint in `folder`, if there is any.
+/// The newest checkpoint in `place`, a folder or `s3://BUCKET/PREFIX`, if there is any.
 ///
 /// # Errors
-/// If the folder cannot be read.
-pub fn latest(folder: &Path) -> Result<Option<PathBuf>, Error> {
-    let failed = |e| Error::io("list", folder, e);
-    let mut newest = None;
-    for entry in fs::read_dir(folder).map_err(failed)? {
-        let entry = entry.map_err(failed)?;
-        let name = entry.file_name();
-        let number = name.to_str().and_then(|name| name.strip_prefix("step-"));
-        if let Some(step) = number.and_then(|number| number.parse::<u64>().ok())
-            && entry.path().join(MANIFEST).is_file()
-        {
-            newest = newest.max(Some((step, entry.path())));
-        }
-    }
-    Ok(newest.map(|(_, path)| path))
+/// If the place cannot be read.
+pub fn latest(place: &Path) -> Result<Option<PathBuf>, Error> {
+    let newest = newest(&*Location::from(place).store()?)?;
+    Ok(newest.map(|name| place.join(name)))
+}
+
+/// Returns the name of the newest checkpoint in a store.
+pub(super) fn newest(store: &dyn Store) -> Result<Option<String>, Error> {
+    let files = store.list(STEP).map_err(|why| Error::new(Kind::Io, one_line(&why)))?;
+    let names = files.iter().filter_map(|file| file.strip_suffix(MANIFEST)?.strip_suffix('/'));
+    let newest = names.filter_map(|name| Some((step_of(name)?, name))).max();
+    Ok(newest.map(|(_, name)| name.to_owned()))
 }
 
 /// The checkpoint that a user means by `path`: itself, or the newest in it.
@@ -190,12 +180,21 @@ pub fn latest(folder: &Path) -> Result<Option<PathBuf>, Error> {
 /// # Errors
 /// If there is none, or its manifest is damaged.
 pub fn resolve(path: &Path) -> Result<Checkpoint, Error> {
-    let newest = if path.is_dir() && !path.join(MANIFEST).exists() { latest(path)? } else { None };
+    let location = Location::from(path);
+    let has_many = match &location {
+        Location::Folder(path) => path.is_dir() && !path.join(MANIFEST).exists(),
+        Location::Bucket(_) => location.store()?.list(MANIFEST).is_ok_and(|found| found.is_empty()),
+    };
+    let newest = if has_many { latest(path)? } else { None };
     Checkpoint::open(newest.as_deref().unwrap_or(path))
 }
 
 pub(super) fn corrupt(path: &Path, why: &str) -> Error {
-    let why = why.lines().next().unwrap_or_default();
-    let context = format!("corrupt checkpoint: {}: {why}", path.display());
+    let context = format!("corrupt checkpoint: {}: {}", path.display(), one_line(why));
     Error::new(Kind::Checkpoint, context).with_hint("go back to an earlier checkpoint")
+}
+
+/// Returns the first line of a reason, which may quote what another program has answered.
+fn one_line(why: &str) -> &str {
+    why.lines().next().unwrap_or_default()
 }

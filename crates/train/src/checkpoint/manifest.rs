@@ -7,6 +7,7 @@ use serde_json::Value;
 use thinwire_model::check_keys;
 use thinwire_wire::{WORLD_SIZE_MAX, checksum};
 
+use super::names::is_token;
 use crate::data::Position;
 
 /// The version of the layout that this build writes, and the only one it reads.
@@ -52,11 +53,22 @@ pub struct Manifest {
     pub progress: Progress,
     /// Every other file.
     pub files: BTreeMap<String, FileCheck>,
+    /// Folder with these files in that of the manifest, if they are not beside it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub folder: Option<String>,
 }
 
+/// Longest manifest that is read.
+pub(super) const MANIFEST_BYTES_MAX: u64 = 1 << 28;
 const CHECKSUM: &str = "crc32";
 /// The highest count in a manifest: beyond any training, and small enough that 1 can be added.
 const COUNT_MAX: u64 = 1 << 53;
+
+impl FileCheck {
+    pub(super) fn of(bytes: &[u8]) -> FileCheck {
+        FileCheck { bytes: bytes.len() as u64, crc32: checksum(bytes) }
+    }
+}
 
 impl Manifest {
     /// The manifest as JSON, with a checksum of itself.
@@ -90,7 +102,10 @@ impl Manifest {
         let manifest: Manifest =
             serde_json::from_value(value).map_err(|error| error.to_string())?;
         manifest.progress.check()?;
-        Ok(manifest)
+        match manifest.folder.as_deref().filter(|folder| !is_token(folder)) {
+            None => Ok(manifest),
+            Some(folder) => Err(format!("folder '{folder}', expected hexadecimal digits")),
+        }
     }
 }
 

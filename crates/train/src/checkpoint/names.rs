@@ -14,6 +14,24 @@ pub(super) const OPTIMIZER: &str = "optimizer.safetensors";
 pub(super) const MEAN: &str = ".mean";
 pub(super) const SQUARE: &str = ".square";
 
+/// Initial of the names of checkpoints.
+pub(super) const STEP: &str = "step-";
+
+/// Returns the name of a step's checkpoint.
+pub(super) fn step_name(step: u64) -> String {
+    format!("{STEP}{step:06}")
+}
+
+/// Returns the step of a checkpoint of this name.
+pub(super) fn step_of(name: &str) -> Option<u64> {
+    name.strip_prefix(STEP)?.parse().ok()
+}
+
+/// Returns whether a folder in a checkpoint may have this name.
+pub(super) fn is_token(name: &str) -> bool {
+    name.len() >= 16 && name.bytes().all(|letter| letter.is_ascii_hexdigit())
+}
+
 /// Returns the file of a rank's residuals.
 pub(super) fn exchange_file(rank: Rank) -> String {
     format!("exchange-{}.safetensors", rank.0)

@@ -7,6 +7,9 @@ use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
+use thinwire_server::Location;
+
+use super::bucket;
 use super::names::{MANIFEST, MODEL, OPTIMIZER};
 use crate::error::Error;
 
@@ -49,12 +52,19 @@ pub(super) fn is_ours(name: &str) -> bool {
     [MANIFEST, MODEL, OPTIMIZER].contains(&name) || of_rank("exchange-") || of_rank("shard-")
 }
 
-/// Removes the checkpoints in `folder` that were begun and not completed, where nobody writes now, and probes of
+/// Removes the checkpoints in a place that were begun and not completed, where nobody writes now, and probes of
 /// processes that were killed.
 ///
 /// # Errors
-/// If the folder cannot be read, or one cannot be removed.
-pub fn clean(folder: &Path) -> Result<(), Error> {
+/// If the folder or bucket cannot be read, or one cannot be removed.
+pub fn clean(place: &Path) -> Result<(), Error> {
+    match Location::from(place) {
+        Location::Folder(folder) => clean_folder(&folder),
+        place @ Location::Bucket(_) => bucket::clean(&*place.store()?),
+    }
+}
+
+fn clean_folder(folder: &Path) -> Result<(), Error> {
     let failed = |e| Error::io("list", folder, e);
     for name in names(folder).map_err(failed)? {
         let step = name.strip_prefix(PARTIAL[0]).and_then(|rest| rest.strip_suffix(PARTIAL[1]));

@@ -1,5 +1,8 @@
 //! Checkpoints are exact, and damage is noticed.
 
+#[cfg(feature = "s3")]
+mod places;
+
 use std::fs;
 
 use super::names::MANIFEST;
@@ -179,7 +182,10 @@ fn the_newest_whole_checkpoint_is_the_latest() {
     for step in [9, 1_000_000, 100, 100] {
         let draft = Draft::create(folder.path(), step).unwrap();
         draft.write_whole(&shards, "").unwrap();
-        Draft::open(folder.path(), step).write_exchange(Rank(0), &Tensors::new()).unwrap();
+        Draft::open(folder.path(), step, "")
+            .unwrap()
+            .write_exchange(Rank(0), &Tensors::new())
+            .unwrap();
         draft.commit(progress(step, 0, Position::default())).unwrap();
     }
     Draft::create(folder.path(), 2_000_000).unwrap();

@@ -55,7 +55,7 @@ fn frozen(plan: &Plan, folder: &Path) -> (Vec<Vec<f32>>, Vec<Whole>) {
         }
         let whole = machine.whole().unwrap();
         machine.settle().unwrap();
-        Draft::open(folder, 2).write_shard(rank, &machine.shards()).unwrap();
+        Draft::open(folder, 2, "").unwrap().write_shard(rank, &machine.shards()).unwrap();
         whole
     });
     let checkpoint = Checkpoint::open(&draft.commit(progress(plan)).unwrap()).unwrap();
@@ -128,7 +128,7 @@ fn residuals_of_micro_batches_go_on() {
         machine.settle().unwrap();
         let state = machine.exchange_state().tensors;
         assert!(state.keys().any(|name| name.starts_with("owed.")), "int4 owes something");
-        let draft = Draft::open(&folder, 2);
+        let draft = Draft::open(&folder, 2, "").unwrap();
         draft.write_shard(rank, &machine.shards()).unwrap();
         draft.write_exchange(rank, &state).unwrap();
         (2..4).for_each(|moment| step(&mut machine, moment, plan.micro_batches));

@@ -14,7 +14,7 @@ use rusty_s3::{Credentials, UrlStyle};
 
 use super::{SCHEME, Store};
 use crate::error::{Error, Kind};
-use crate::snapshot::manifest::{MANIFEST, Manifest, number_of, snapshot_folder};
+use crate::snapshot::manifest::{MANIFEST, Manifest, snapshot_folder};
 
 /// Place of drafts' files among the objects.
 const FILES: &str = "files";
@@ -185,7 +185,7 @@ impl Bucket {
     }
 
     /// Lists the keys that begin with a prefix.
-    fn list(&self, prefix: &str) -> Result<Vec<String>, String> {
+    fn keys(&self, prefix: &str) -> Result<Vec<String>, String> {
         let (mut keys, mut token) = (Vec::new(), None);
         loop {
             let mut action = self.bucket.list_objects_v2(Some(&self.credentials));
@@ -232,6 +232,10 @@ impl Store for Bucket {
         Ok(format!("{FILES}-{draft}"))
     }
 
+    fn create(&self, folder: &str, file: &str, bytes: &[u8]) -> Result<bool, String> {
+        self.put(&self.key(folder, file), bytes, true)
+    }
+
     fn write(&self, folder: &str, file: &str, parts: &[&[u8]]) -> Result<(), String> {
         self.put(&self.key(folder, file), &parts.concat(), false).map(drop)
     }
@@ -260,17 +264,15 @@ impl Store for Bucket {
     }
 
     fn discard(&self, draft: &str) {
-        let keys = self.list(&self.key(draft, "")).unwrap_or_default();
+        let keys = self.keys(&self.key(draft, "")).unwrap_or_default();
         // No manifest names what could not be removed.
         keys.iter().for_each(|key| drop(self.delete(key)));
     }
 
-    fn newest(&self) -> Result<Option<u64>, String> {
-        let keys = self.list(&format!("{}snapshot-", self.prefix))?;
-        let names = keys.iter().filter_map(|key| {
-            key.strip_prefix(&self.prefix)?.strip_suffix(MANIFEST)?.strip_suffix('/')
-        });
-        Ok(names.filter_map(number_of).max())
+    fn list(&self, start: &str) -> Result<Vec<String>, String> {
+        let keys = self.keys(&format!("{}{start}", self.prefix))?;
+        let names = keys.iter().filter_map(|key| key.strip_prefix(&self.prefix));
+        Ok(names.map(str::to_owned).collect())
     }
 
     fn path(&self, folder: &str, file: &str) -> String {

@@ -10,7 +10,7 @@ use std::time::Duration;
 use thinwire_link::durable;
 
 use super::Store;
-use crate::snapshot::manifest::{MANIFEST, Manifest, number_of, snapshot_folder};
+use crate::snapshot::manifest::{MANIFEST, Manifest, snapshot_folder};
 
 const PARTIAL: [&str; 2] = [".snapshot-", ".partial"];
 /// Age at which a draft counts as abandoned.
@@ -32,6 +32,18 @@ impl Store for Folder {
         fs::create_dir_all(&path).map_err(failed("create", &path))?;
         clean(&self.0);
         Ok(name)
+    }
+
+    fn create(&self, folder: &str, file: &str, bytes: &[u8]) -> Result<bool, String> {
+        let path = self.0.join(folder).join(file);
+        match durable::create(&path, &[bytes]) {
+            Ok(()) => Ok(true),
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(false),
+            Err(error) => {
+                let _ = fs::remove_file(&path);
+                Err(failed("write", &path)(error))
+            }
+        }
     }
 
     fn write(&self, folder: &str, file: &str, parts: &[&[u8]]) -> Result<(), String> {
@@ -77,8 +89,8 @@ impl Store for Folder {
         let _ = fs::remove_dir_all(self.0.join(draft));
     }
 
-    fn newest(&self) -> Result<Option<u64>, String> {
-        newest(&self.0).map_err(failed("list", &self.0))
+    fn list(&self, start: &str) -> Result<Vec<String>, String> {
+        list(&self.0, start).map_err(failed("list", &self.0))
     }
 
     fn path(&self, folder: &str, file: &str) -> String {
@@ -87,16 +99,24 @@ impl Store for Folder {
     }
 }
 
-fn newest(folder: &Path) -> io::Result<Option<u64>> {
-    let mut newest = None;
+/// Lists the files in a folder and in those in it. What cannot be read in them is none of a snapshot.
+fn list(folder: &Path, start: &str) -> io::Result<Vec<String>> {
+    let mut files = Vec::new();
     for entry in fs::read_dir(folder)? {
         let entry = entry?;
-        let number = entry.file_name().to_str().and_then(number_of);
-        if number.is_some() && entry.path().join(MANIFEST).is_file() {
-            newest = newest.max(number);
+        let Ok(name) = entry.file_name().into_string() else { continue };
+        match entry.path() {
+            _ if !name.starts_with(start) => {}
+            path if path.is_file() => files.push(name),
+            path => {
+                let inner = fs::read_dir(&path).into_iter().flatten().flatten();
+                let inner = inner.filter(|inner| inner.path().is_file());
+                let inner = inner.filter_map(|inner| inner.file_name().into_string().ok());
+                files.extend(inner.map(|file| format!("{name}/{file}")));
+            }
         }
     }
-    Ok(newest)
+    Ok(files)
 }
 
 /// Returns the length of a regular file.

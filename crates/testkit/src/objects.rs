@@ -1,0 +1,162 @@
+//! Small object store that speaks as much of S3 as snapshots and checkpoints need, in this process.
+//!
+//! Laws: it answers one request at a time; a request without a signature ends the test.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::{BufRead, BufReader, Read, Result, Write};
+use std::net::{TcpListener, TcpStream};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread;
+
+/// Object store with one bucket, called `bucket`.
+#[derive(Clone, Debug)]
+pub struct ObjectStore {
+    /// Address, `http://HOST:PORT`.
+    pub endpoint: String,
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug, Default)]
+struct Shared {
+    objects: Mutex<BTreeMap<String, Vec<u8>>>,
+    /// Whether every request is refused.
+    is_away: AtomicBool,
+}
+
+impl ObjectStore {
+    /// Starts a store that answers.
+    ///
+    /// # Panics
+    /// If this machine has no free port.
+    pub fn start() -> ObjectStore {
+        ObjectStore::serving(None)
+    }
+
+    /// Starts a store that fails the first request of each method for each object.
+    ///
+    /// # Panics
+    /// If this machine has no free port.
+    pub fn faltering() -> ObjectStore {
+        ObjectStore::serving(Some(BTreeSet::new()))
+    }
+
+    fn serving(mut failed: Option<BTreeSet<(String, String)>>) -> ObjectStore {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+        let endpoint = format!("http://{}", listener.local_addr().expect("an address"));
+        let shared = Arc::<Shared>::default();
+        let held = Arc::clone(&shared);
+        thread::spawn(move || {
+            for stream in listener.incoming().flatten() {
+                // A client that was killed waits for no answer.
+                let _ = serve(stream, &held, failed.as_mut());
+            }
+        });
+        ObjectStore { endpoint, shared }
+    }
+
+    /// Returns the variables by which a process finds the store.
+    pub fn variables(&self) -> [(&'static str, &str); 3] {
+        [
+            ("AWS_ENDPOINT_URL", &self.endpoint),
+            ("AWS_ACCESS_KEY_ID", "key"),
+            ("AWS_SECRET_ACCESS_KEY", "secret"),
+        ]
+    }
+
+    /// Refuses every request from now on, or none.
+    pub fn set_away(&self, is_away: bool) {
+        self.shared.is_away.store(is_away, Ordering::SeqCst);
+    }
+
+    /// Returns the objects by name; they may be changed.
+    pub fn objects(&self) -> MutexGuard<'_, BTreeMap<String, Vec<u8>>> {
+        self.shared.objects.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns the names of all objects.
+    pub fn keys(&self) -> Vec<String> {
+        self.objects().keys().cloned().collect()
+    }
+}
+
+/// Answers one request.
+fn serve(
+    mut stream: TcpStream,
+    shared: &Shared,
+    failed: Option<&mut BTreeSet<(String, String)>>,
+) -> Result<()> {
+    let mut reader = BufReader::new(stream.try_clone()?);
+    let (mut head, mut length, mut is_new) = (String::new(), 0, false);
+    reader.read_line(&mut head)?;
+    loop {
+        let mut line = String::new();
+        reader.read_line(&mut line)?;
+        let line = line.trim_end().to_ascii_lowercase();
+        if line.is_empty() {
+            break;
+        }
+        length = line.strip_prefix("content-length: ").map_or(length, |it| it.parse().unwrap_or(0));
+        is_new |= line == "if-none-match: *";
+    }
+    let mut sent = vec![0; length];
+    reader.read_exact(&mut sent)?;
+    let mut words = head.split(' ');
+    let (method, target) = (words.next().unwrap_or(""), words.next().unwrap_or(""));
+    let (path, query) = target.split_once('?').unwrap_or((target, ""));
+    let is_signed = query.contains("X-Amz-Signature=") && query.contains("Credential=key%2F");
+    let key = path.strip_prefix("/bucket").map(|key| key.trim_start_matches('/').to_owned());
+    let fails = failed.is_some_and(|failed| failed.insert((method.to_owned(), path.to_owned())));
+    let mut objects = shared.objects.lock().unwrap_or_else(PoisonError::into_inner);
+    let (status, body) = match (method, key) {
+        _ if fails || shared.is_away.load(Ordering::SeqCst) => ("503 Slow Down", Vec::new()),
+        _ if !is_signed => ("403 Forbidden", refusal("InvalidAccessKeyId", "No such key.")),
+        (_, None) => ("404 Not Found", refusal("NoSuchBucket", "The bucket is not there.")),
+        ("PUT", Some(key)) if is_new && objects.contains_key(&key) => {
+            ("412 Precondition Failed", Vec::new())
+        }
+        ("PUT", Some(key)) => {
+            objects.insert(key, sent);
+            ("200 OK", Vec::new())
+        }
+        ("DELETE", Some(key)) => {
+            objects.remove(&key);
+            ("204 No Content", Vec::new())
+        }
+        (_, Some(key)) if key.is_empty() => ("200 OK", list(&objects, query)),
+        (_, Some(key)) => match objects.get(&key) {
+            Some(found) => ("200 OK", found.clone()),
+            None => ("404 Not Found", refusal("NoSuchKey", "It is not there.")),
+        },
+    };
+    drop(objects);
+    let length = body.len();
+    write!(stream, "HTTP/1.1 {status}\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n")?;
+    if method == "HEAD" { Ok(()) } else { stream.write_all(&body) }
+}
+
+fn refusal(code: &str, message: &str) -> Vec<u8> {
+    format!("<Error><Code>{code}</Code><Message>{message}</Message></Error>").into_bytes()
+}
+
+/// Returns a list of one key at a time, so that every longer list has pages.
+fn list(objects: &BTreeMap<String, Vec<u8>>, query: &str) -> Vec<u8> {
+    let field = |name: &str| {
+        let value = query.split('&').find_map(|field| field.strip_prefix(name))?;
+        Some(value.replace("%2F", "/"))
+    };
+    let (prefix, after) = (field("prefix=").unwrap_or_default(), field("continuation-token="));
+    let mut keys = objects
+        .keys()
+        .filter(|key| key.starts_with(&prefix) && after.as_ref().is_none_or(|after| *key > after));
+    let item = keys.next().map_or_else(String::new, |key| {
+        let more = format!("<NextContinuationToken>{key}</NextContinuationToken>");
+        let more = if keys.next().is_some() { more } else { String::new() };
+        format!(
+            "<IsTruncated>{}</IsTruncated>{more}<Contents><Key>{key}</Key></Contents>",
+            !more.is_empty()
+        )
+    });
+    let space = "http://s3.amazonaws.com/doc/2006-03-01/";
+    format!("<ListBucketResult xmlns=\"{space}\">{item}</ListBucketResult>").into_bytes()
+}
