@@ -272,6 +272,9 @@ class ElasticHook(Hook):
         """Returns the averager at once: ranks meet when an epoch begins, not in the hook."""
         return types.SimpleNamespace(group=self._averager)
 
+    def _expect_no_saving(self) -> None:
+        """Does nothing: every rank has the whole state, so that none gathers it from the others."""
+
 
 @torch.no_grad()
 def load_buffers(model: torch.nn.Module, buffers: Tensors) -> None:
