@@ -254,8 +254,12 @@ impl Walk {
             for link in text.split("[`").skip(1).filter_map(|rest| rest.split_once("`]")) {
                 let (label, rest) = link;
                 let target = rest.strip_prefix('(').and_then(|rest| rest.split(')').next());
-                let path = target.unwrap_or(label).trim_start_matches("crate::");
-                let first = path.split("::").next().unwrap_or(path).trim_end_matches("()");
+                let path = target.unwrap_or(label).trim_matches('`');
+                let is_crate = |part: &&str| {
+                    ["crate", "super", "self"].contains(part) || part.starts_with("thinwire_")
+                };
+                let first = path.split("::").find(|part| !is_crate(part)).unwrap_or(path);
+                let first = first.trim_end_matches("()");
                 self.listing.links.entry(first.to_owned()).or_insert_with(|| shown.to_owned());
             }
         }
