@@ -68,6 +68,7 @@ def check(
     feedback: str = "classic",
     momentum_correction: float | None = None,
     warmup_steps: int | None = ...,  # 0; None: as measured for the codec
+    unchecked: bool = False,
     world: int | None = None,
 ) -> None:
     """Raises InvalidError for options that a Synchronizer would refuse, before ranks meet; with `world`,
@@ -336,6 +337,7 @@ class Synchronizer:
         feedback: str = "classic",
         momentum_correction: float | None = None,
         warmup_steps: int | None = ...,  # 0; None: as measured for the codec
+        unchecked: bool = False,
     ) -> Synchronizer: ...
     @property
     def key(self) -> int:
@@ -417,7 +419,9 @@ class Scatter:
     """Compressed reduce-scatter and all-gather for sharded parameters. Made by all ranks together;
     calls happen in the order in which they are made."""
 
-    def __new__(cls, group: Group, codec: str = "none", seed: int = 0) -> Scatter: ...
+    def __new__(
+        cls, group: Group, codec: str = "none", seed: int = 0, unchecked: bool = False
+    ) -> Scatter: ...
     def reduce_scatter(
         self,
         parts: list[tuple[int, int]],

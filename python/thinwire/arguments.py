@@ -192,5 +192,6 @@ KINDS = {
     "warmup_steps": integer_or_none,
     "error_budget": number_or_none,
     "momentum_correction": number_or_none,
+    "unchecked": flag,
 }
 """Checks of the types of an exchange's options; the core checks their values."""

@@ -1,5 +1,6 @@
 //! Where a model comes from, a name or a file of another program, and the machines that it is planned for.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 
 use anyhow::{Result, bail};
@@ -69,6 +70,31 @@ impl Source {
                 Ok(Source::Onnx(text.to_owned(), parsed))
             }
             _ => Ok(Source::Name(text.to_owned())),
+        }
+    }
+
+    /// Keeps the numbers that an ONNX file has for tensors of these names, which are not trained then.
+    ///
+    /// # Errors
+    /// If it is another file, or has no such tensor.
+    pub fn freeze(&mut self, names: &[String]) -> Result<()> {
+        match self {
+            Source::Onnx(path, file) => Ok(file.freeze(names).map_err(|error| error.at(path))?),
+            Source::File(text, _) | Source::Name(text) if !names.is_empty() => {
+                bail!("--freeze with {text}, expected an ONNX file: others say what is trained")
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Returns what an ONNX file leaves open about tensors, by their names.
+    ///
+    /// # Errors
+    /// If the file cannot be read again.
+    pub fn notes(&self, graph: &Graph) -> Result<BTreeMap<String, String>, Error> {
+        match self {
+            Source::Onnx(path, file) => file.notes(graph).map_err(|error| error.at(path)),
+            _ => Ok(BTreeMap::new()),
         }
     }
 

@@ -183,3 +183,20 @@ fn a_claim_that_fails_is_told_in_words() {
         "{line}"
     );
 }
+
+#[test]
+fn a_training_refuses_a_codec_that_breaks_a_law() {
+    let folder = Folder::new("codec-laws");
+    let text = TERNGRAD.replace("digits_up(max(abs(x)), 17)", "digits(max(abs(x)), 9)");
+    let text = text.replace("variance min", "variance 1 + min");
+    std::fs::write(folder.path().join("three.codec"), text).unwrap();
+    let flags = ["--codec", "three.codec", "--steps", "2", "--ranks", "2"];
+    let ended = folder.train(&flags);
+    let law =
+        "breaks a law: random rounding is right in the mean: claims to be unbiased, but the mean";
+    assert!(ended.error().contains(law), "{}", ended.stderr);
+    assert!(ended.stderr.contains("unchecked trains with the codec"), "{}", ended.stderr);
+    folder.train(&[&flags[..], &["--unchecked"]].concat()).done();
+    std::fs::write(folder.path().join("sound.codec"), ONEBIT).unwrap();
+    folder.train(&["--codec", "sound.codec", "--steps", "2", "--ranks", "2"]).done();
+}

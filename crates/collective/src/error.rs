@@ -52,6 +52,16 @@ pub(crate) fn is_call(step: u64) -> bool {
     (CALLS..MESSAGES).contains(&step)
 }
 
+/// Whether an address is that of a step of training.
+pub(crate) fn is_training(step: u64) -> bool {
+    step < COUNTS
+}
+
+/// Says that a peer is at another step of training.
+pub(crate) fn different_steps(from: Rank, theirs: u64, mine: u64) -> String {
+    format!("ranks are at different steps: {from} at step {theirs}, this rank at step {mine}")
+}
+
 /// Messages are numbered below this: what is left between `MESSAGES` and a count of 32 bits.
 pub(crate) const NUMBERS: u32 = 1 << 30;
 

@@ -14,7 +14,9 @@ use thinwire_wire::{Rank, Tag, World};
 pub(crate) use self::adapter::PortAdapter;
 use self::adapter::{Progress, deliver};
 use crate::Buffer;
-use crate::error::{BETWEEN, CALLS, COUNTS, Error, MESSAGES, NUMBERS, SUBGROUPS, is_call};
+use crate::error::{
+    BETWEEN, CALLS, COUNTS, Error, MESSAGES, NUMBERS, SUBGROUPS, different_steps, is_call,
+};
 use crate::inbox::Inbox;
 use crate::pool::Pool;
 use crate::run::{Address, Run};
@@ -151,7 +153,7 @@ impl Group {
         Arc::clone(&self.left)
     }
 
-    /// Returns a rank that has begun a call of `operation` in these words, see [`Run::called`], which this rank
+    /// Returns a rank that has begun a call of `operation` in these words, see `Run::called`, which this rank
     /// has not begun.
     pub fn caller(&self, operation: &str, words: &str) -> Option<Rank> {
         let checksum = |text: &str| thinwire_wire::checksum(text.as_bytes());
@@ -220,6 +222,11 @@ impl Group {
         self.begun += u64::from(is_call(run.address.step));
         if self.inbox.is_empty() {
             return Ok(());
+        }
+        if let Some((from, theirs)) = self.inbox.behind(run.address.step) {
+            let (operation, mine) = (run.address.operation, run.address.step);
+            let detail = different_steps(from, theirs, mine);
+            return Err(self.fail(Error::corrupt(operation, Some(mine), Some(from), detail)));
         }
         let other = self.inbox.other(run.address.step, run.address.tensor);
         if let Some(fault) = other.and_then(|(from, header)| run.fault(from, header)) {
@@ -402,6 +409,11 @@ impl Group {
             self.timeout
         );
         for rank in &awaited {
+            if let Some((mine, theirs)) =
+                step.and_then(|mine| Some((mine, self.inbox.ahead(*rank, mine)?)))
+            {
+                let _ = write!(detail, "; {}", different_steps(*rank, theirs, mine));
+            }
             if let Some(held) = self.inbox.full_of(*rank) {
                 let (messages, mib) = (held.messages, held.charged_bytes >> 20);
                 let _ = write!(

@@ -9,7 +9,7 @@ use std::collections::HashMap;
 
 use thinwire_wire::{Header, Rank, Tag};
 
-use crate::error::is_call;
+use crate::error::{is_call, is_training};
 
 /// Charged bytes that all peers share. Beyond that, every peer has an equal share of as much again,
 /// so that no peer can take the others' room.
@@ -120,6 +120,18 @@ impl Inbox {
         let differs = |tag: &Tag| is_call(step) && tag.step == step && tag.tensor != tensor;
         let mut early = self.early.iter();
         early.find(|((_, tag), _)| differs(tag)).map(|((from, _), early)| (*from, &early.header))
+    }
+
+    /// Returns a rank that has sent a message of an earlier step of training than `step`, and that step.
+    pub(crate) fn behind(&self, step: u64) -> Option<(Rank, u64)> {
+        let tags = self.early.keys().map(|(from, tag)| (*from, tag.step));
+        tags.filter(|(_, early)| is_training(step) && *early < step).min_by_key(|(_, early)| *early)
+    }
+
+    /// Returns the step of training of a rank's first early message after `step`.
+    pub(crate) fn ahead(&self, rank: Rank, step: u64) -> Option<u64> {
+        let tags = self.early.keys().filter(|(from, _)| *from == rank).map(|(_, tag)| tag.step);
+        tags.filter(|early| is_training(*early) && *early > step).min()
     }
 
     /// Returns a rank that has sent a message of a plain call with this address and a count above `begun`.

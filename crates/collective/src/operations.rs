@@ -19,7 +19,7 @@ use crate::{Element, Error, Group, Number, start};
 /// The choices of an all-reduce.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Who sends what to whom; chosen by [`preferred`] if there is none.
+    /// Who sends what to whom; chosen by the size of the data if there is none.
     pub algorithm: Option<Summation>,
     /// The encoding of the values on the wire. Without error feedback, which `sync` adds.
     pub codec: Arc<dyn Codec>,

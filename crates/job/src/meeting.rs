@@ -44,7 +44,7 @@ pub struct Settings {
     pub connections: u16,
     /// Time that all ranks may take to meet.
     pub timeout: Duration,
-    /// The silence after which a rank counts as lost, see [`crate::heartbeat_timeout`].
+    /// The silence after which a rank counts as lost, see `heartbeat_timeout`.
     pub heartbeat_timeout: Duration,
     /// An emulated bandwidth per rank and direction.
     pub limit: Option<Bandwidth>,

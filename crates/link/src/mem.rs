@@ -19,26 +19,29 @@ use crate::tcp::{Link, Options};
 /// Returns a world of `size` ranks, one link each, in epoch 0.
 ///
 /// # Panics
-/// If `size` makes no world, or the operating system has no sockets left.
-pub fn mesh(size: usize) -> Vec<Link> {
+/// If there is no world of so many ranks, or the operating system has no sockets left.
+pub fn mesh(size: u32) -> Vec<Link> {
     mesh_of_epoch(0, size)
 }
 
 /// Returns the world of an epoch, of `size` ranks, one link each.
 ///
 /// # Panics
-/// If `size` makes no world, or the operating system has no sockets left.
-pub fn mesh_of_epoch(epoch: u32, size: usize) -> Vec<Link> {
+/// If there is no world of so many ranks, or the operating system has no sockets left.
+pub fn mesh_of_epoch(epoch: u32, size: u32) -> Vec<Link> {
+    let all = World::new(0, size).expect("a world of so many ranks");
     let mut peers: Vec<Vec<Option<Peer>>> = Vec::new();
-    peers.resize_with(size, || (0..size).map(|_| None).collect());
-    for (low, high) in (1..size).flat_map(|high| (0..high).map(move |low| (low, high))) {
-        let ranks = [low, high].map(|rank| Rank(rank as u32));
-        let [at_low, at_high] = pair(epoch, ranks).expect("a process has sockets");
-        (peers[low][high], peers[high][low]) = (Some(at_low), Some(at_high));
+    peers.resize_with(all.size(), || all.ranks().map(|_| None).collect());
+    for high in all.ranks() {
+        for low in all.ranks().take(high.index()) {
+            let [at_low, at_high] = pair(epoch, [low, high]).expect("a process has sockets");
+            peers[low.index()][high.index()] = Some(at_low);
+            peers[high.index()][low.index()] = Some(at_high);
+        }
     }
     let options = Options { epoch, heartbeat_timeout: None, ..Options::new(Token::new("")) };
     let link = |(rank, peers)| {
-        let world = World::new(rank, size as u32).expect("a rank below the size");
+        let world = World::new(rank, size).expect("a rank below the size");
         Link::new(world, peers, &options).expect("a process has sockets")
     };
     (0..).zip(peers).map(link).collect()

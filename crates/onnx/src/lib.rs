@@ -14,13 +14,14 @@ mod half;
 mod import;
 mod input;
 mod names;
+mod notes;
 mod operator;
 mod prune;
 mod supported;
 mod value;
 mod wire;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use onnx_rs::ast::{Model, TensorProto};
 use thinwire_model::{Error, Graph, Kind, check_trainable, divide, learn, simplify};
@@ -34,6 +35,8 @@ pub struct OnnxFile {
     bytes: Vec<u8>,
     /// Bytes of tensors whose numbers are in another file, by their names.
     supplied: BTreeMap<String, Vec<u8>>,
+    /// Initial values that keep their numbers.
+    frozen: BTreeSet<String>,
 }
 
 impl OnnxFile {
@@ -42,7 +45,7 @@ impl OnnxFile {
     /// # Errors
     /// If it is no ONNX file, or is cut off.
     pub fn new(bytes: Vec<u8>) -> Result<OnnxFile, Error> {
-        let file = OnnxFile { bytes, supplied: BTreeMap::new() };
+        let file = OnnxFile { bytes, supplied: BTreeMap::new(), frozen: BTreeSet::new() };
         wire::check(&file.bytes)?;
         match file.model()?.graph {
             Some(graph) if !graph.node.is_empty() => names::check(&graph)?,
@@ -101,7 +104,7 @@ impl OnnxFile {
         let nodes = model.graph.iter().flat_map(|graph| &graph.node);
         let calls: Vec<Call<'_>> =
             nodes.enumerate().map(|(at, node)| Call::new(at, node)).collect();
-        let importer = Importer::new(&model, &calls, [batch, sequence])?;
+        let importer = Importer::new(&model, &calls, [batch, sequence], &self.frozen)?;
         let (graph, logits) = importer.run(&calls)?;
         let (graph, logits) = simplify(&graph, logits)?;
         let (mut graph, logits) = prune::prune(&graph, logits);

@@ -53,6 +53,7 @@ pub(crate) struct Told<'a> {
     pub(crate) feedback: &'a str,
     pub(crate) momentum_correction: Option<f32>,
     pub(crate) warmup_steps: Option<i128>,
+    pub(crate) unchecked: bool,
 }
 
 impl Told<'_> {
@@ -76,6 +77,7 @@ impl Told<'_> {
             error_budget,
             feedback: parse(self.feedback)?,
             momentum: self.momentum_correction.map(momentum).transpose()?,
+            unchecked: self.unchecked,
             ..usual
         })
     }
@@ -112,7 +114,7 @@ fn parse<T: FromStr<Err: Display>>(name: &str) -> Result<T, Failure> {
 /// Refuses options that a synchroniser would refuse, before ranks meet; with `world`, also options that
 /// it would refuse for that number of ranks.
 #[pyfunction]
-#[pyo3(signature = (codec = "none", algorithm = None, bucket_bytes = 1 << 20, seed = 0, error_budget = None, feedback = "classic", momentum_correction = None, warmup_steps = Some(0), world = None))]
+#[pyo3(signature = (codec = "none", algorithm = None, bucket_bytes = 1 << 20, seed = 0, error_budget = None, feedback = "classic", momentum_correction = None, warmup_steps = Some(0), unchecked = false, world = None))]
 #[expect(clippy::too_many_arguments, reason = "keyword arguments of a Python function")]
 pub(crate) fn check(
     codec: &str,
@@ -123,6 +125,7 @@ pub(crate) fn check(
     feedback: &str,
     momentum_correction: Option<f32>,
     warmup_steps: Option<i128>,
+    unchecked: bool,
     world: Option<i128>,
 ) -> PyResult<()> {
     let told = Told {
@@ -134,6 +137,7 @@ pub(crate) fn check(
         feedback,
         momentum_correction,
         warmup_steps,
+        unchecked,
     };
     let options = told.options()?;
     let checked = match world {

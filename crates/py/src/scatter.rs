@@ -6,7 +6,7 @@ use std::sync::mpsc::channel;
 
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
-use thinwire_codec::{Choice, Exchange};
+use thinwire_codec::{Choice, Exchange, laws};
 use thinwire_sync::{Part, Place};
 use thinwire_wire::DType;
 
@@ -71,12 +71,21 @@ impl Drop for Scatter {
 #[pymethods]
 impl Scatter {
     #[new]
-    #[pyo3(signature = (group, codec = "none", seed = 0))]
-    fn new(py: Python<'_>, group: &Group, codec: &str, seed: i128) -> PyResult<Scatter> {
+    #[pyo3(signature = (group, codec = "none", seed = 0, unchecked = false))]
+    fn new(
+        py: Python<'_>,
+        group: &Group,
+        codec: &str,
+        seed: i128,
+        unchecked: bool,
+    ) -> PyResult<Scatter> {
         let context = Arc::clone(group.context());
         let seed = ints::to("seed", seed)?;
         context.lifetime.check()?;
         let choice = Choice::parse(codec).map_err(Failure::from)?;
+        if !unchecked {
+            laws::check_file(&choice).map_err(Failure::invalid)?;
+        }
         if context.place.rank == 0 {
             choice.warning().iter().try_for_each(|text| names::warn(py, text))?;
         }

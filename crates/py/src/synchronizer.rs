@@ -108,7 +108,7 @@ impl Drop for Synchronizer {
 #[pymethods]
 impl Synchronizer {
     #[new]
-    #[pyo3(signature = (group, parameters, codec = "none", bucket_bytes = 1 << 20, seed = 0, algorithm = None, error_budget = None, feedback = "classic", momentum_correction = None, warmup_steps = Some(0)))]
+    #[pyo3(signature = (group, parameters, codec = "none", bucket_bytes = 1 << 20, seed = 0, algorithm = None, error_budget = None, feedback = "classic", momentum_correction = None, warmup_steps = Some(0), unchecked = false))]
     #[expect(clippy::too_many_arguments, reason = "keyword arguments of a Python function")]
     fn new(
         py: Python<'_>,
@@ -122,6 +122,7 @@ impl Synchronizer {
         feedback: &str,
         momentum_correction: Option<f32>,
         warmup_steps: Option<i128>,
+        unchecked: bool,
     ) -> PyResult<Synchronizer> {
         let context = group.context();
         context.lifetime.check()?;
@@ -135,6 +136,7 @@ impl Synchronizer {
             feedback,
             momentum_correction,
             warmup_steps,
+            unchecked,
         };
         let options = Options {
             timeout: context.timeout,

@@ -9,7 +9,7 @@
 use thinwire_link::mem;
 use thinwire_sync::{Options, Parameter, Synchronizer};
 
-const RANKS: usize = 2;
+const RANKS: u32 = 2;
 const MATRICES: usize = 32;
 const ELEMENTS: usize = 1 << 20;
 
@@ -50,7 +50,7 @@ fn measure(codec: &str) {
         }
     });
     let gradients = (MATRICES * ELEMENTS * 4) as f64;
-    let peak = (resident("VmHWM") - before) / RANKS as f64 - (ELEMENTS * 4) as f64;
+    let peak = (resident("VmHWM") - before) / f64::from(RANKS) - (ELEMENTS * 4) as f64;
     println!("{codec:16} {:.2} x the gradients beyond the gradients", peak / gradients - 1.0);
 }
 

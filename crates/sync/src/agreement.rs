@@ -1,5 +1,8 @@
 //! Agreement: the facts that all ranks must have in common, and the exchange that compares them.
 
+use std::collections::{BTreeMap, HashSet};
+
+use thinwire_codec::{Choice, laws};
 use thinwire_collective::operations::preferred;
 use thinwire_collective::{Group, all_gather_bytes};
 use thinwire_wire::World;
@@ -27,6 +30,33 @@ pub(crate) fn check_same(new: &[Parameter], old: &[Parameter]) -> Result<(), Err
         return Err(Error::Invalid(format!("{found} parameters where {expected} were")));
     }
     Ok(())
+}
+
+/// Refuses two parameters of one name, by which residuals are saved and loaded.
+pub(crate) fn check_names(parameters: &[Parameter]) -> Result<(), Error> {
+    let mut names = HashSet::new();
+    match parameters.iter().find(|parameter| !names.insert(parameter.name.as_str())) {
+        Some(Parameter { name, .. }) => {
+            Err(Error::Invalid(format!("two parameters are called {name:?}, expected two names")))
+        }
+        None => Ok(()),
+    }
+}
+
+/// Refuses codecs from files that break a law, whether options or a plan ask for them.
+pub(crate) fn check_laws(options: &Options, parameters: &[Parameter]) -> Result<(), Error> {
+    if options.unchecked {
+        return Ok(());
+    }
+    let planned = parameters.iter().filter_map(|parameter| parameter.transport.as_ref());
+    let named = match &options.policy {
+        Policy::Fixed(choice) => std::slice::from_ref(choice),
+        Policy::Auto(among) => among,
+    };
+    let codecs = named.iter().chain(planned.map(|transport| &transport.codec));
+    let codecs: BTreeMap<String, &Choice> =
+        codecs.map(|codec| (codec.to_string(), codec)).collect();
+    codecs.values().try_for_each(|codec| laws::check_file(codec)).map_err(Error::Invalid)
 }
 
 /// Refuses options that do not go together in this world: as [`check_options`], and an algorithm that

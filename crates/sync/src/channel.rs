@@ -66,7 +66,7 @@ impl Channel {
     }
 
     /// Gives the bytes of the first `holders` ranks, which are the same, to all other ranks of the channel; see
-    /// [`thinwire_collective::hand_over`]. Nothing of any rank may be on its way.
+    /// `thinwire_collective::hand_over`. Nothing of any rank may be on its way.
     ///
     /// # Errors
     /// If holders have different bytes, or a peer is lost.

@@ -46,7 +46,7 @@ pub struct Options {
     pub underway_max: Option<NonZeroUsize>,
     /// The seed of random rounding; all ranks give one.
     pub seed: u64,
-    /// With `auto`, the largest weighted error ([`thinwire_codec::Distortion::weighted_error`]) that one
+    /// With `auto`, the largest weighted error (`weighted_error` of a `Distortion`) that one
     /// encoding of a bucket may have, as measured on its gradients; for a gather, a third of this error counts.
     /// Codecs that lose more are not used for the bucket. There is no budget if the codecs that `auto` may
     /// choose from are named.
@@ -61,6 +61,9 @@ pub struct Options {
     pub warm_up_steps: u64,
     /// A wait in which nothing moves for this long is an error.
     pub timeout: Duration,
+    /// Whether codecs from files are used without a check of the laws that every codec must keep, which takes
+    /// a part of a second.
+    pub unchecked: bool,
     /// Ranks whose backward shares this machine's cores, this one included; 0 where it runs on a
     /// device; if `None`, as many as the launcher says, see [`thinwire_job::local_ranks`]. With fewer than two
     /// cores per rank, what the exchange computes is taken from backward, and the planner counts it.
@@ -82,6 +85,7 @@ impl Default for Options {
             momentum: None,
             warm_up_steps: 0,
             timeout: Duration::from_secs(60),
+            unchecked: false,
             local_ranks: None,
         }
     }

@@ -3,6 +3,7 @@
 mod absent;
 mod calls;
 mod layout;
+pub(crate) mod phase;
 mod reform;
 mod timing;
 pub(crate) mod warm_up;
@@ -15,13 +16,14 @@ use thinwire_link::Link;
 use thinwire_wire::World;
 
 use crate::absence::Absence;
-use crate::agreement::{check_combination, identity};
+use crate::agreement::{check_combination, check_laws, check_names, identity};
 use crate::auto::plan::Plan;
 use crate::auto::planner::{Limits, Planner};
 use crate::bucket::state::BucketState;
 use crate::buffer::ExternalBuffer;
 use crate::measure::codecs::Calibration;
 use crate::measure::link::LinkSpeed;
+use crate::synchronizer::phase::Phase;
 use crate::synchronizer::warm_up::WarmUp;
 use crate::worker::{Job, Worker};
 use crate::{
@@ -45,6 +47,7 @@ pub struct Synchronizer {
     /// Why the last step was skipped, if it was.
     fault: Option<String>,
     pub(crate) step: u64,
+    pub(crate) phase: Phase,
     /// The part of the global batch that this rank computes, where parts are unequal.
     share: Option<f32>,
     /// The first step since the buckets were laid out.
@@ -64,7 +67,7 @@ impl Synchronizer {
     /// Forms a group over `link`. `parameters` are in the order in which gradients become ready.
     ///
     /// # Errors
-    /// If ranks disagree on the parameters or the options, or a peer is lost.
+    /// If two parameters have one name, a codec from a file breaks a law, ranks disagree on the parameters or the options, or a peer is lost.
     pub fn start(
         link: Link,
         parameters: Vec<Parameter>,
@@ -86,6 +89,8 @@ impl Synchronizer {
     ) -> Result<Synchronizer, Error> {
         let world = channel.world();
         check_combination(&options, world)?;
+        check_names(&parameters)?;
+        check_laws(&options, &parameters)?;
         channel.agree(&identity(&parameters, &options))?;
         let planner = Synchronizer::planner(&channel, &parameters, &options)?;
         let mut sync = Synchronizer {
@@ -99,6 +104,7 @@ impl Synchronizer {
             absence: Absence::default(),
             fault: None,
             step: 0,
+            phase: Phase::Before,
             share: None,
             first: None,
             aged: 0,
@@ -181,6 +187,7 @@ impl Synchronizer {
         self.abandon()?;
         (self.step, self.last) = (step, Some(step));
         self.end_warm_up()?;
+        self.phase = Phase::Begun;
         self.first.get_or_insert(step);
         self.begun = begun;
         let planning = self.planner.as_mut().and_then(Planner::news).map(Box::new);
@@ -194,7 +201,7 @@ impl Synchronizer {
     /// Takes the gradient of a parameter; returns at once. The bucket leaves when it is full.
     ///
     /// # Errors
-    /// If the parameter has no such gradient to give, or the exchange has failed.
+    /// If no step has begun, the parameter has no such gradient to give, or the exchange has failed.
     pub fn ready<'a>(
         &mut self,
         parameter: usize,
@@ -202,6 +209,7 @@ impl Synchronizer {
     ) -> Result<(), Error> {
         let gradient = gradient.into();
         let (bucket, range) = self.place(parameter)?;
+        self.check_begun(&format!("gradient of {}", self.parameters[parameter].name))?;
         if gradient.len() != range.len() {
             let (name, found, expected) =
                 (&self.parameters[parameter].name, gradient.len(), range.len());
@@ -233,6 +241,7 @@ impl Synchronizer {
         bucket: u32,
         part: impl Fn(Range<usize>) -> M,
     ) -> Result<(), Error> {
+        self.check_begun(&format!("gradients of bucket {bucket}"))?;
         let mut starts = Vec::new();
         let mut end = 0;
         for (index, parameter) in self.parameters.iter().enumerate() {
@@ -265,7 +274,7 @@ impl Synchronizer {
     /// Waits for the averages of all gradients.
     ///
     /// # Errors
-    /// If a gradient was not given, or the exchange has failed.
+    /// If no step has begun, a gradient was not given, or the exchange has failed.
     pub fn finish(&mut self) -> Result<Outcome, Error> {
         let outcome = self.wait()?;
         self.commit(outcome)?;
@@ -276,8 +285,9 @@ impl Synchronizer {
     /// one have given finite numbers; [`Synchronizer::commit`] ends the step.
     ///
     /// # Errors
-    /// If a gradient was not given, or the exchange has failed.
+    /// If no step has begun, a gradient was not given, or the exchange has failed.
     pub fn wait(&mut self) -> Result<Outcome, Error> {
+        self.check_begun("finish")?;
         self.record.backward_s = self.begun.elapsed().as_secs_f64();
         if let Some(bucket) = self.buckets.iter().find(|bucket| !bucket.is_full()) {
             let missing = bucket.missing(&self.parameters);
@@ -296,9 +306,11 @@ impl Synchronizer {
     /// give the same outcome, which is [`Outcome::Skipped`] if any rank's wait has said so.
     ///
     /// # Errors
-    /// If what peers sent is no encoding, or ranks disagree on the next plan.
+    /// If no step has begun, what peers sent is no encoding, or ranks disagree on the next plan.
     pub fn commit(&mut self, outcome: Outcome) -> Result<(), Error> {
+        self.check_begun("commit")?;
         self.commit_buckets(outcome)?;
+        self.phase = Phase::Ended(outcome);
         self.fault = if outcome == Outcome::Skipped { self.find_fault() } else { None };
         self.close_record();
         if outcome == Outcome::Averaged {
@@ -312,7 +324,11 @@ impl Synchronizer {
 
     /// The synchronised gradient of a parameter, after a step that was not skipped; this rank's chunk of a
     /// sharded one.
+    ///
+    /// # Panics
+    /// Before [`Synchronizer::finish`] of a step, after a skipped step, or if there is no such parameter.
     pub fn gradient(&self, parameter: usize) -> &[f32] {
+        self.check_averaged(parameter);
         let (bucket, range) = &self.places[parameter];
         let state = &self.buckets[*bucket];
         match state.bucket.target {

@@ -24,7 +24,7 @@ const CODECS: [&str; 10] = [
 ];
 
 /// Links of a later epoch, to be taken once each.
-fn links(epoch: u32, size: usize) -> Vec<Mutex<Option<Link>>> {
+fn links(epoch: u32, size: u32) -> Vec<Mutex<Option<Link>>> {
     mem::mesh_of_epoch(epoch, size).into_iter().map(|link| Mutex::new(Some(link))).collect()
 }
 

@@ -52,7 +52,7 @@ pub fn spawn_limited<T: Send>(
 ) -> Vec<T> {
     if network == Network::Mem {
         assert!(limit.is_none(), "only TCP is limited here");
-        let links = mem::mesh(size);
+        let links = mem::mesh(size as u32);
         return run(links.into_iter().map(|link| move || link), &body);
     }
     let store = store::mem::Mem::new();

@@ -112,8 +112,8 @@
 pub use half::{bf16, f16};
 #[doc(inline)]
 pub use thinwire_sync::{
-    Error, ExternalBuffer, Feedback, Gradient, Momentum, Options, Outcome, Parameter, Policy,
-    Synchronizer, UnknownFeedback, UnknownPolicy,
+    Channel, Error, ExternalBuffer, Feedback, Gradient, Momentum, Options, Outcome, Parameter,
+    Policy, Reduction, Synchronizer, Target, Transport, UnknownFeedback, UnknownPolicy,
 };
 #[doc(inline)]
 pub use thinwire_wire::{DType, InvalidWorld, Rank, UnknownDType, World};
@@ -158,6 +158,8 @@ pub mod job {
 /// Connections between ranks: in memory and over TCP.
 pub mod link {
     #[doc(inline)]
+    pub use thinwire_link::tcp::Encryption;
+    #[doc(inline)]
     pub use thinwire_link::{
         Bandwidth, Counters, Error, InvalidBandwidth, Kind, Limiter, Link, Place, Port, Token,
         Waker, mem, tcp,
@@ -170,8 +172,8 @@ pub mod link {
 pub mod report {
     #[doc(inline)]
     pub use thinwire_sync::{
-        Alternative, Assignment, BucketRecord, Decision, LinkSpeed, Plan, Planning, Price,
-        StepRecord, Verdict,
+        Alternative, Assignment, BucketRecord, Decision, LinkSpeed, Pair, Plan, Planning, Price,
+        StepRecord, Unequal, Units, Verdict,
     };
 }
 

@@ -62,7 +62,7 @@ pub struct Header {
     pub tag: Tag,
     /// Element type of the payload; none for the encoding of a codec, and for text.
     pub dtype: Option<DType>,
-    /// Length of the payload in bytes, at most [`PAYLOAD_BYTES_MAX`].
+    /// Length of the payload in bytes, at most `PAYLOAD_BYTES_MAX`.
     pub length: u32,
     /// Whether the sender saw a NaN or an infinity in the values that the message is made of.
     pub nonfinite: bool,
@@ -74,7 +74,7 @@ impl Header {
     /// Returns a header without dtype and payload checksum.
     ///
     /// # Panics
-    /// If `length` exceeds [`PAYLOAD_BYTES_MAX`].
+    /// If `length` exceeds `PAYLOAD_BYTES_MAX`.
     pub fn new(kind: Kind, epoch: u32, tag: Tag, length: usize) -> Header {
         assert!(length <= PAYLOAD_BYTES_MAX as usize, "payload of {length} bytes");
         let length = length as u32;
@@ -169,9 +169,9 @@ fn u32_at(bytes: &[u8; HEADER_BYTES], offset: usize) -> u32 {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum HeaderError {
-    /// First four bytes other than [`MAGIC`].
+    /// First four bytes other than `MAGIC`.
     Magic(u32),
-    /// Protocol version other than [`VERSION`].
+    /// Protocol version other than `VERSION`.
     Version(u8),
     /// Unknown kind of frame.
     Kind(u8),
@@ -179,7 +179,7 @@ pub enum HeaderError {
     Flags(u8),
     /// Unknown dtype.
     DType(u8),
-    /// Payload longer than [`PAYLOAD_BYTES_MAX`].
+    /// Payload longer than `PAYLOAD_BYTES_MAX`.
     Length(u32),
     /// Checksum of other bytes: the header was damaged on its way.
     Checksum {

@@ -72,7 +72,7 @@ fn average(codec: &str, model: &Mlp, inputs: &[Tensor<2>]) -> Vec<Option<Vec<f32
         averages.map(|averages| values(model, &averages))
     };
     thread::scope(|scope| {
-        let ranks = mem::mesh(RANKS).into_iter().zip(inputs);
+        let ranks = mem::mesh(RANKS as u32).into_iter().zip(inputs);
         let threads: Vec<_> = ranks.map(|each| scope.spawn(move || rank(each))).collect();
         threads.into_iter().map(|thread| thread.join().unwrap()).collect()
     })

@@ -27,7 +27,8 @@ class GradExchange(Callback):
     momentum_correction: a factor from 0 to below 1, with which each rank adds up momentum of its own
     gradients before they are encoded. The optimizer must then have none: `nn.SGD(..., momentum=0.0)`;
     warmup_steps: the number of first steps that travel raw before the codec begins, None for the
-    recommended number for the codec.
+    recommended number for the codec; unchecked: train with a codec from a file although it may break laws
+    that `thinwire codec check` checks.
 
         model = Model(network, loss, optimizer)
         model.train(epochs, data, callbacks=[thinwire.mindspore.GradExchange(codec="auto")])
@@ -46,12 +47,14 @@ class GradExchange(Callback):
         residuals: str | None = None,
         momentum_correction: float | None = None,
         warmup_steps: int | None = 0,
+        unchecked: bool = False,
     ) -> None:
         super().__init__()
         self.options: Any = {
             "seed": seed,
             "momentum_correction": momentum_correction,
             "warmup_steps": warmup_steps,
+            "unchecked": unchecked,
         }
         arguments.options(codec=codec, **self.options)
         self.codec, self.group, self.residuals = codec, group, residuals

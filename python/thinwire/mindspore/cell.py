@@ -29,13 +29,14 @@ def reducer(
     non_finite: NonFinite = "raise",
     momentum_correction: float | None = None,
     warmup_steps: int | None = 0,
+    unchecked: bool = False,
 ) -> Reducer:
     """A cell that takes the tuple of gradients of `parameters` and gives that of their averages.
 
     group: that of the launcher's environment unless given; seed: of codecs that draw random numbers;
     non_finite: what a NaN or an infinity in a gradient of any rank does, see `NonFinite`;
-    momentum_correction, warmup_steps: as in `GradExchange`. A collective call: raises InvalidError on
-    all ranks if their parameters differ.
+    momentum_correction, warmup_steps, unchecked: as in `GradExchange`. A collective call: raises
+    InvalidError on all ranks if their parameters differ.
 
         step = nn.TrainOneStepCell(network_with_loss, optimizer)
         step.grad_reducer = thinwire.mindspore.reducer(optimizer.parameters)
@@ -45,7 +46,9 @@ def reducer(
     Several reducers in one graph, or several calls of one, must be ordered by `ops.depend`: each waits
     for all ranks.
     """
-    return Reducer(parameters, codec, group, seed, non_finite, momentum_correction, warmup_steps)
+    return Reducer(
+        parameters, codec, group, seed, non_finite, momentum_correction, warmup_steps, unchecked
+    )
 
 
 class Reducer(nn.Cell):
@@ -60,6 +63,7 @@ class Reducer(nn.Cell):
         non_finite: NonFinite = "raise",
         momentum_correction: float | None = None,
         warmup_steps: int | None = 0,
+        unchecked: bool = False,
     ) -> None:
         super().__init__(auto_prefix=False)
         options: Any = {
@@ -67,6 +71,7 @@ class Reducer(nn.Cell):
             "seed": seed,
             "momentum_correction": momentum_correction,
             "warmup_steps": warmup_steps,
+            "unchecked": unchecked,
         }
         arguments.options(**options)
         require_cpu()

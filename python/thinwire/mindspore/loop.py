@@ -26,6 +26,7 @@ def exchange(
     non_finite: NonFinite = "raise",
     momentum_correction: float | None = None,
     warmup_steps: int | None = 0,
+    unchecked: bool = False,
 ) -> Exchange:
     """A callable that takes the tuple of gradients of `parameters` and gives that of their averages.
 
@@ -39,7 +40,9 @@ def exchange(
 
     It is Python, for loops in PyNative and in Graph mode; inside `@ms.jit` use `reducer`.
     """
-    return Exchange(parameters, codec, group, seed, non_finite, momentum_correction, warmup_steps)
+    return Exchange(
+        parameters, codec, group, seed, non_finite, momentum_correction, warmup_steps, unchecked
+    )
 
 
 class Exchange:
@@ -54,12 +57,14 @@ class Exchange:
         non_finite: NonFinite = "raise",
         momentum_correction: float | None = None,
         warmup_steps: int | None = 0,
+        unchecked: bool = False,
     ) -> None:
         options: Any = {
             "codec": codec,
             "seed": seed,
             "momentum_correction": momentum_correction,
             "warmup_steps": warmup_steps,
+            "unchecked": unchecked,
         }
         arguments.options(**options)
         parameters = list(parameters)

@@ -52,6 +52,7 @@ def fsdp(
     group: Any = None,
     *,
     seed: int = 0,
+    unchecked: bool = False,
     timeout_s: float | None = None,
     heartbeat_timeout_s: float | None = None,
 ) -> Exchange:
@@ -66,6 +67,7 @@ def fsdp(
         gather_codec: how parameters travel: "none", "f16", "bf16", "int8"; None leaves it to PyTorch.
         group: the ranks, a `thinwire.Group`; None forms one for each process group that FSDP uses.
         seed: of stochastic rounding; the same on all ranks.
+        unchecked: train with a codec from a file although it may break laws, as in `thinwire.torch.hook`.
         timeout_s: how long a rank waits for the others, in seconds, as in `thinwire.torch.hook`.
         heartbeat_timeout_s: the seconds of silence after which a rank counts as lost, as there.
 
@@ -77,6 +79,7 @@ def fsdp(
     """
     arguments.instance("model", model, torch.nn.Module)
     check_codecs(codec, gather_codec, seed)
+    arguments.flag("unchecked", unchecked)
     groups.check(group, timeout_s, heartbeat_timeout_s)
     units = sharded(model)
     if not units:
@@ -86,7 +89,7 @@ def fsdp(
         )
     for name, module in units.items():
         check_unit(name, module)
-    options = Options(codec, gather_codec, group, seed, timeout_s, heartbeat_timeout_s)
+    options = Options(codec, gather_codec, group, seed, unchecked, timeout_s, heartbeat_timeout_s)
     exchange = Exchange(parameters(model, units.values()), options)
     for name, module in units.items():
         module.set_custom_reduce_scatter(ReduceScatter(exchange, name))
@@ -142,6 +145,7 @@ class Options:
     gather_codec: str | None
     group: Any
     seed: int
+    unchecked: bool
     timeout_s: float | None
     heartbeat_timeout_s: float | None
 
@@ -182,7 +186,9 @@ class Exchange:
         if key not in self._connections:
             timeouts_s = self._options.timeout_s, self._options.heartbeat_timeout_s
             connection = groups.of(given or process_group, *timeouts_s)
-            made = Scatter(connection.group, self.codec, self._options.seed)
+            made = Scatter(
+                connection.group, self.codec, self._options.seed, self._options.unchecked
+            )
             self._connections[key] = connection, made
         connection, scatter = self._connections[key]
         found = connection.group.rank, connection.group.world

@@ -56,6 +56,7 @@ def hook(
     feedback: str = "classic",
     momentum_correction: float | None = None,
     warmup_steps: int | None = None,
+    unchecked: bool = False,
     named_parameters: Iterable[tuple[str, torch.Tensor]] = (),
     timeout_s: float | None = None,
     heartbeat_timeout_s: float | None = None,
@@ -85,6 +86,8 @@ def hook(
             passes of a step are refused, unless all but the last are in `model.no_sync()`.
         warmup_steps: the number of first steps that travel raw before the codec begins; skipped steps do
             not count. None takes the recommended number for the codec; "auto" has no warm-up.
+        unchecked: train with a codec from a file although it may break laws that `thinwire codec check`
+            checks.
         named_parameters: the model's, for messages and states with names; without them a parameter
             is called by its place.
         timeout_s: how long a rank waits for the others, in seconds; None is 1,800, or the timeout of a
@@ -108,6 +111,7 @@ def hook(
         "feedback": feedback,
         "momentum_correction": momentum_correction,
         "warmup_steps": warmup_steps,
+        "unchecked": unchecked,
     }
     timeouts = {"timeout_s": timeout_s, "heartbeat_timeout_s": heartbeat_timeout_s}
     check({**options, "group": group, **timeouts})

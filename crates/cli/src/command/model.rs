@@ -1,5 +1,6 @@
 //! `thinwire model`: what a model is made of, and what it asks for.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use anyhow::{Context, Result};
@@ -40,6 +41,10 @@ pub struct Show {
     /// Writes the model here, for any batch, as a file that --model takes
     #[arg(long, value_name = "FILE")]
     output: Option<PathBuf>,
+    /// Tensors of an ONNX file that keep their numbers and are not trained, as buffers of torch, which the file
+    /// does not tell from parameters; --output keeps this choice
+    #[arg(long, value_name = "NAME", value_delimiter = ',')]
+    freeze: Vec<String>,
     /// One JSON object
     #[arg(long)]
     json: bool,
@@ -59,6 +64,8 @@ struct Report<'a> {
     /// What is trained, and known numbers that are not, in the model's order.
     trained: Vec<Held<'a>>,
     frozen: Vec<Held<'a>>,
+    /// Real numbers of an ONNX file that the model has not.
+    left_out: Vec<LeftOut<'a>>,
     classes: Vec<Class<'a>>,
 }
 
@@ -67,6 +74,15 @@ struct Report<'a> {
 struct Held<'a> {
     name: &'a str,
     shape: &'a [usize],
+    /// What an ONNX file leaves open about it, or why it is not trained.
+    note: Option<&'a str>,
+}
+
+/// A tensor of a file that no rank holds.
+#[derive(Serialize)]
+struct LeftOut<'a> {
+    name: &'a str,
+    note: &'a str,
 }
 
 /// A layer, and how often it is there.
@@ -113,14 +129,16 @@ const ELEMENT_BYTES: usize = 2;
 pub fn run(what: &What) -> Result<u8> {
     let What::Show(show) = what;
     file::ensure_place(show.output.as_deref(), "the model", "--output")?;
-    let source = Source::open(&show.name)?;
+    let mut source = Source::open(&show.name)?;
+    source.freeze(&show.freeze)?;
     let sequence = source.sequence(show.sequence).with_context(|| show.name.clone())?;
     let batch = source.batch(show.batch).with_context(|| show.name.clone())?;
     let graph = source.graph(batch, sequence)?;
     if let Some(path) = &show.output {
         file::write(path, &source.file(&show.name, sequence)?.text())?;
     }
-    let report = report(show, [batch, sequence], &graph, &summary(&graph)?);
+    let notes = source.notes(&graph)?;
+    let report = report(show, [batch, sequence], (&graph, &notes), &summary(&graph)?);
     match show.json {
         true => print_json(&report)?,
         false => print(text(&report))?,
@@ -131,7 +149,7 @@ pub fn run(what: &What) -> Result<u8> {
 fn report<'a>(
     show: &'a Show,
     [batch, sequence]: [usize; 2],
-    graph: &'a Graph,
+    (graph, notes): (&'a Graph, &'a BTreeMap<String, String>),
     summary: &Summary,
 ) -> Report<'a> {
     let class = |class: &thinwire_model::Class| {
@@ -154,20 +172,37 @@ fn report<'a>(
         backward_flops: summary.backward_flops,
         activation_bytes: ELEMENT_BYTES * summary.activations,
         kept_activation_bytes: ELEMENT_BYTES * summary.kept_activations,
-        trained: graph.parameters().map(|(_, tensor)| held(tensor)).collect(),
-        frozen: frozen(graph).collect(),
+        trained: graph.parameters().map(|(_, tensor)| held(tensor, notes)).collect(),
+        frozen: frozen(graph, notes).collect(),
+        left_out: left_out(graph, notes),
         classes: classes(graph).iter().map(class).collect(),
     }
 }
 
-fn held(tensor: &Tensor) -> Held<'_> {
-    Held { name: &tensor.name, shape: &tensor.shape }
+fn held<'a>(tensor: &'a Tensor, notes: &'a BTreeMap<String, String>) -> Held<'a> {
+    let note = notes.get(&tensor.name).map(String::as_str);
+    Held { name: &tensor.name, shape: &tensor.shape, note }
+}
+
+/// Returns the file's tensors that the graph has not, with the reason.
+fn left_out<'a>(graph: &Graph, notes: &'a BTreeMap<String, String>) -> Vec<LeftOut<'a>> {
+    let has = |name: &str| graph.tensors.iter().any(|tensor| tensor.name == name);
+    let left = notes.iter().filter(|(name, _)| !has(name));
+    left.map(|(name, note)| LeftOut { name, note }).collect()
 }
 
 /// Returns the known numbers, which nothing trains.
-fn frozen(graph: &Graph) -> impl Iterator<Item = Held<'_>> {
-    let known = graph.nodes.iter().filter(|node| matches!(node.operator, Operator::Constant(_)));
-    known.map(|node| held(&graph.tensors[node.outputs[0]]))
+fn frozen<'a>(
+    graph: &'a Graph,
+    notes: &'a BTreeMap<String, String>,
+) -> impl Iterator<Item = Held<'a>> {
+    let output = |node: &'a Node| &graph.tensors[node.outputs[0]];
+    let known = graph.nodes.iter().filter(move |node| match node.operator {
+        Operator::Constant(_) => true,
+        Operator::Fill(_) => notes.contains_key(&output(node).name),
+        _ => false,
+    });
+    known.map(move |node| held(output(node), notes))
 }
 
 /// An operator's name, and where it places a tensor if it does.
@@ -222,6 +257,11 @@ fn text(report: &Report<'_>) -> String {
             text += &format!("\n{title}\n{}", listed(tensors));
         }
     }
+    if !report.left_out.is_empty() {
+        let mut table = Table::new(["tensor", "note"]);
+        report.left_out.iter().for_each(|it| table.row([it.name, it.note]));
+        text += &format!("\nin the file alone\n{table}");
+    }
     text
 }
 
@@ -243,10 +283,14 @@ fn headline(class: &Class<'_>) -> String {
 }
 
 fn listed(tensors: &[Held<'_>]) -> Table {
-    let mut table = Table::new(["tensor", "shape", "elements"]);
+    let noted = tensors.iter().any(|tensor| tensor.note.is_some());
+    let columns = if noted { 4 } else { 3 };
+    let mut table = Table::new(["tensor", "shape", "elements", "note"].into_iter().take(columns));
     for tensor in tensors {
-        let elements = tensor.shape.iter().product::<usize>();
-        table.row([tensor.name.to_owned(), by(tensor.shape), count(elements as u64)]);
+        let elements = count(tensor.shape.iter().product::<usize>() as u64);
+        let note = tensor.note.unwrap_or_default().to_owned();
+        let row = [tensor.name.to_owned(), by(tensor.shape), elements, note];
+        table.row(row.into_iter().take(columns));
     }
     table
 }

@@ -342,6 +342,7 @@ fn exchange(
         seed: job.recipe.seed,
         timeout: job.settings.link.timeout(),
         local_ranks: Some(seat.place.local_world as usize),
+        unchecked: job.settings.unchecked,
         ..job.exchange.options(codec, job.recipe.steps)
     };
     let codecs = if codec.is_some() { Codecs::OfPolicy } else { Codecs::OfPlan };

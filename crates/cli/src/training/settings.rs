@@ -56,6 +56,9 @@ pub struct Settings {
     /// powersgd, 50 for topk, dgc and graddrop, unless that exceeds a fifth of the steps]
     #[arg(long, value_name = "N")]
     pub warmup_steps: Option<u64>,
+    /// Train with a codec from a file without checking the laws that `thinwire codec check` checks
+    #[arg(long)]
+    pub unchecked: bool,
     /// Size of a bucket of gradients, in bytes of f32 [default: a sixteenth of all]
     #[arg(long, value_name = "BYTES", value_parser = within(1024_usize..=1 << 30, "1024 to 1073741824"))]
     pub bucket_bytes: Option<usize>,

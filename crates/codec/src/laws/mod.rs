@@ -65,7 +65,10 @@ pub mod random;
 pub mod residual;
 mod trial;
 
-use crate::Codec;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Mutex;
+
+use crate::{Choice, Codec};
 
 /// Function that panics where its law is broken.
 pub type Law = fn(&dyn Codec);
@@ -97,6 +100,56 @@ pub const ALL: [(&str, Law); 18] = [
     ("blocks are encoded alone", linear::ranges_that_begin_at_a_block_are_encoded_alone),
     ("sums are linear", linear::summable_codecs_are_linear_but_for_rounding),
 ];
+
+/// A law that a codec breaks.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Broken {
+    /// The name of the law.
+    pub law: &'static str,
+    /// The numbers that show it.
+    pub why: String,
+}
+
+/// Returns the laws that a codec breaks.
+pub fn broken(codec: &dyn Codec) -> Vec<Broken> {
+    // The hook belongs to the process: without it, a broken law would print a panic.
+    static HOOK: Mutex<()> = Mutex::new(());
+    let _alone = HOOK.lock();
+    let hook = std::panic::take_hook();
+    std::panic::set_hook(Box::new(|_| {}));
+    let broken = ALL.iter().filter_map(|(name, law)| try_law(name, *law, codec)).collect();
+    std::panic::set_hook(hook);
+    broken
+}
+
+/// Refuses a codec from a user's file that breaks a law; built-in ones have been checked by tests.
+///
+/// # Errors
+/// Those of the first law that is broken, in one line.
+pub fn check_file(choice: &Choice) -> Result<(), String> {
+    let Choice::Bytes(codec) = choice else { return Ok(()) };
+    // Only names of files have a fingerprint.
+    if !codec.to_string().contains('#') {
+        return Ok(());
+    }
+    let Some(Broken { law, why }) = broken(codec.as_ref()).into_iter().next() else {
+        return Ok(());
+    };
+    let why = why.lines().next().unwrap_or_default();
+    Err(format!(
+        "codec {codec} breaks a law: {law}: {why} (hint: thinwire codec check shows all laws; \
+         unchecked trains with the codec all the same)"
+    ))
+}
+
+/// A law panics where it is broken, with a message for its reader.
+fn try_law(name: &'static str, law: Law, codec: &dyn Codec) -> Option<Broken> {
+    let panic = catch_unwind(AssertUnwindSafe(|| law(codec))).err()?;
+    let text = panic.downcast_ref::<String>().map(String::as_str);
+    let text = text.or(panic.downcast_ref::<&str>().copied()).unwrap_or("broken");
+    let why = text.strip_prefix(&format!("{codec}: ")).unwrap_or(text).to_owned();
+    Some(Broken { law: name, why })
+}
 
 /// Defines a test per law: `codec_laws!(codec)`, or `codec_laws!(each codecs)` with pointers to several.
 #[macro_export]

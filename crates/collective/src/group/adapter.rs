@@ -7,7 +7,7 @@ use thinwire_link::{Place, Port};
 use thinwire_wire::{HEADER_BYTES, Header, Kind, Rank, Tag};
 
 use crate::Buffer;
-use crate::error::{Error, is_call};
+use crate::error::{Error, different_steps, is_call, is_training};
 use crate::inbox::Inbox;
 use crate::pool::Pool;
 use crate::run::Run;
@@ -101,6 +101,12 @@ impl<V: Buffer> Port for PortAdapter<'_, V> {
             if is_call(header.tag.step) && header.tag.step <= self.begun {
                 let detail = format!("calls differ: {from} is still at one that is over here");
                 return Err(self.corrupt(from, detail));
+            }
+            // All ranks take part in every step: one that is at an earlier step was never in this one.
+            let steps = self.runs.iter().map(|run| run.address.step);
+            let newest = steps.filter(|step| is_training(*step)).max();
+            if let Some(mine) = newest.filter(|mine| header.tag.step < *mine) {
+                return Err(self.corrupt(from, different_steps(from, header.tag.step, mine)));
             }
             return Ok(self.inbox.begin(from, header).map_or(Place::Defer, Place::Here));
         };

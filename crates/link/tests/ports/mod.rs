@@ -122,7 +122,7 @@ pub fn every_link(size: u32) -> Vec<(&'static str, Vec<Link>)> {
     let fast = Bandwidth::parse_limit("2gbit").unwrap();
     let sealed = Options { encryption: Encryption::Always, ..options() };
     vec![
-        ("mem", mem::mesh(size as usize)),
+        ("mem", mem::mesh(size)),
         ("tcp", tcp_mesh(size, &options())),
         ("tcp striped", tcp_mesh(size, &Options { connections: 3, ..options() })),
         ("tcp encrypted", tcp_mesh(size, &sealed)),

@@ -1,6 +1,6 @@
 //! The state of an import: the graph so far, and the value of every name.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 
 use onnx_rs::ast::Graph as OnnxGraph;
 use thinwire_model::{Graph, TensorId};
@@ -15,6 +15,8 @@ pub(crate) struct Importer<'a> {
     /// The graph so far.
     pub graph: Graph,
     pub(super) file: &'a OnnxGraph<'a>,
+    /// Initial values that are not trained, whatever reads them.
+    pub(super) frozen: &'a BTreeSet<String>,
     /// The version of the operators.
     pub version: i64,
     /// The value of every name that was read or written.

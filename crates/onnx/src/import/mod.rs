@@ -9,7 +9,7 @@ mod node;
 mod operand;
 mod source;
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 
 use onnx_rs::ast::Model;
 use thinwire_model::{Error, Graph, Kind, TensorId};
@@ -23,11 +23,12 @@ use crate::operator;
 use crate::value::Value;
 
 impl<'a> Importer<'a> {
-    /// The inputs and initial values of a file.
+    /// The inputs and initial values of a file, of which some keep their numbers.
     pub fn new(
         model: &'a Model<'a>,
         calls: &'a [Call<'a>],
         [batch, sequence]: [usize; 2],
+        frozen: &'a BTreeSet<String>,
     ) -> Result<Importer<'a>, Error> {
         if batch == 0 || sequence == 0 {
             let message =
@@ -39,6 +40,7 @@ impl<'a> Importer<'a> {
             call: calls.first().expect("a file without a node is refused when read"),
             graph: Graph::default(),
             file,
+            frozen,
             version: form::version(model)?,
             values: HashMap::new(),
             uses: HashMap::new(),

@@ -41,7 +41,10 @@ impl<'a> Importer<'a> {
             return Err(Error::new(Kind::Sizes, message).at(tensor.name()));
         }
         let real = constant::is_float(tensor.data_type());
-        let known = !real || shape.is_empty() || self.is_known(tensor.name(), &shape);
+        let known = !real
+            || self.frozen.contains(tensor.name())
+            || shape.is_empty()
+            || self.is_known(tensor.name(), &shape);
         let marked = mark::is_trained(tensor.name());
         let single = shape.iter().product::<usize>() == 1;
         let weight = Weight { name: tensor.name().to_owned(), shape, transposed: false };

@@ -7,7 +7,7 @@ use thinwire_model::{
 
 use super::norm;
 use crate::import::{Call, Importer, WEIGHT, refuse};
-use crate::value::{Value, Weight};
+use crate::value::Value;
 
 /// Windows of an image.
 struct Steps {
@@ -82,8 +82,9 @@ fn kernel(importer: &mut Importer<'_>, row: bool) -> Result<TensorId, Error> {
     match importer.weight(1) {
         Some(weight) if row && weight.shape.len() == 3 => {
             let [out, channels, length] = [0, 1, 2].map(|dim| weight.shape[dim]);
-            let weight = Weight { shape: vec![out, channels, 1, length], ..weight };
-            importer.parameter(&weight, WEIGHT)
+            let shape = Reshape { shape: vec![out, channels, 1, length] };
+            let weight = importer.parameter(&weight, WEIGHT)?;
+            importer.part("kernel", shape, &[weight])
         }
         _ => importer.learned(1, WEIGHT),
     }
@@ -122,8 +123,9 @@ pub(super) fn conv(importer: &mut Importer<'_>) -> Result<Value, Error> {
     let Some(bias) = importer.weight(2) else {
         return Err(refuse("its bias is computed, expected one that is trained"));
     };
-    let shape = [&bias.shape[..], &[1, 1]].concat();
-    let bias = importer.parameter(&Weight { shape, ..bias }, Initial::Zeros)?;
+    let shape = Reshape { shape: [&bias.shape[..], &[1, 1]].concat() };
+    let bias = importer.parameter(&bias, Initial::Zeros)?;
+    let bias = importer.part("bias_of_channels", shape, &[bias])?;
     let y = importer.part("bias", Arithmetic::Add, &[y, bias])?;
     result(importer, y, row)
 }

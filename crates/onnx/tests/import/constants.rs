@@ -299,3 +299,52 @@ fn numbers_that_nodes_copy_are_bounded_together() {
     let refused = maker.file().graph(2, 3).unwrap_err().to_string();
     assert!(refused.ends_with("more than 67108864 known numbers in all nodes"), "{refused}");
 }
+
+/// A convolution over a sequence, whose result is added to what may be a buffer.
+fn shifted() -> OnnxFile {
+    let mut maker = Maker::default();
+    maker.input(
+        "x",
+        DataType::Float,
+        &[Dimension::Value(2), Dimension::Value(3), Dimension::Value(8)],
+    );
+    let [kernel, bias] = [maker.weight("conv.weight", &[4, 3, 1]), maker.weight("conv.bias", &[4])];
+    let shift = maker.weight("shift_scale", &[4, 8]);
+    let y = maker.node("Conv", &["x", kernel, bias], Vec::new());
+    let y = maker.node("Add", &[y, shift], Vec::new());
+    let y = maker.node("Flatten", &[y], vec![int("axis", 1)]);
+    let head = maker.weight("onnx::MatMul_7", &[32, 5]);
+    let y = maker.node("MatMul", &[y, head], Vec::new());
+    maker.output(y);
+    maker.file()
+}
+
+#[test]
+fn parameters_of_convolutions_have_the_shapes_of_the_file() {
+    let graph = shifted().graph(2, 1).unwrap();
+    let shapes = graph.parameters().map(|(_, tensor)| (&tensor.name[..], &tensor.shape[..]));
+    let expected: [(&str, &[usize]); 4] = [
+        ("conv.weight", &[4, 3, 1]),
+        ("conv.bias", &[4]),
+        ("shift_scale", &[4, 8]),
+        ("onnx::MatMul_7", &[32, 5]),
+    ];
+    assert_eq!(shapes.collect::<Vec<_>>(), expected);
+}
+
+#[test]
+fn what_may_be_a_buffer_is_noted_and_can_be_frozen() {
+    let mut file = shifted();
+    let graph = file.graph(2, 1).unwrap();
+    let notes = file.notes(&graph).unwrap();
+    assert!(notes["shift_scale"].starts_with("read by arithmetic alone, perhaps a buffer"));
+    assert!(notes["onnx::MatMul_7"].starts_with("named by the exporter"));
+    assert_eq!(notes.len(), 2, "{notes:?}");
+    let refusal = file.freeze(&["shift".to_owned()]).unwrap_err();
+    assert_eq!(refusal.to_string(), "nothing is called 'shift' among its 4 tensors");
+    file.freeze(&["shift_scale".to_owned()]).unwrap();
+    let graph = file.graph(2, 1).unwrap();
+    assert!(trained(&graph).iter().all(|(name, _)| *name != "shift_scale"));
+    assert_eq!(graph.parameters().count(), 3);
+    assert_eq!(file.notes(&graph).unwrap()["shift_scale"], "frozen by name");
+}

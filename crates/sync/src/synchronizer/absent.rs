@@ -14,9 +14,10 @@ impl Synchronizer {
     /// its residual, momentum and factors.
     ///
     /// # Errors
-    /// If there is no such parameter.
+    /// If there is no such parameter, or no step has begun.
     pub fn absent(&mut self, parameter: usize) -> Result<(), Error> {
         let (bucket, range) = self.place(parameter)?;
+        self.check_begun(&format!("absence of {}", self.parameters[parameter].name))?;
         self.buckets[bucket].mark_absent(&range);
         Ok(())
     }

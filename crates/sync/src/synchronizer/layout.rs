@@ -14,6 +14,7 @@ use crate::bucket::layout::{Apart, Bucket, layout};
 use crate::bucket::momentum::Velocity;
 use crate::bucket::state::{BucketState, Travel};
 use crate::exchange::choose::check_world;
+use crate::synchronizer::phase::Phase;
 use crate::{Error, Parameter, Policy, Synchronizer};
 
 /// More parts of a bucket than any plan has.
@@ -41,6 +42,7 @@ impl Synchronizer {
         self.buckets = self.states(&parameters, buckets)?;
         (self.parameters, self.places) = (parameters, places);
         (self.plan, self.first, self.aged) = (Plan::default(), None, 0);
+        self.phase = Phase::Before;
         self.prepare_absence();
         let plan = match fixed {
             Some(choice) => self.fixed_plan(&choice, self.step),

@@ -10,6 +10,7 @@ use thinwire_wire::World;
 
 use crate::agreement::{check_combination, identity};
 use crate::bucket::state::BucketState;
+use crate::synchronizer::phase::Phase;
 use crate::worker::Worker;
 use crate::{Channel, Error, Outcome, State, Synchronizer};
 
@@ -120,6 +121,7 @@ impl Synchronizer {
             let _ = self.receive();
         }
         let _ = self.absence.wait();
+        self.phase = Phase::Before;
         self.commit_buckets(Outcome::Skipped)
     }
 }

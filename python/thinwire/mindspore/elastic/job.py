@@ -47,7 +47,7 @@ class Elastic(Job):
         members: a membership to use instead of joining a job, for tests.
         compare_every: the number of steps after which ranks compare checksums of their parameters and the
             optimizer's state, and log what differs; 0 never does.
-        options: `seed`, `momentum_correction` and `warmup_steps`, as in `GradExchange`.
+        options: `seed`, `momentum_correction`, `warmup_steps` and `unchecked`, as in `GradExchange`.
 
     # Errors
 

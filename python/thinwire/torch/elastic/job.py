@@ -59,7 +59,7 @@ class Elastic(Job):
             optimizers and what is followed, and log what differs; 0 never does.
         find_unused_parameters, gradient_as_bucket_view, bucket_cap_mb: as in DDP.
         options: those of `thinwire.torch.hook` that are about codecs, from `bucket_bytes` to
-            `warmup_steps`.
+            `unchecked`.
 
     # Errors
 

@@ -117,6 +117,7 @@ impl Method {
             partitions: self.whole.then_some(1),
             underway_max: self.serial.then_some(NonZeroUsize::MIN),
             timeout,
+            unchecked: true,
             ..usual
         }
     }

@@ -92,6 +92,9 @@ pub struct Args {
     /// Codec of gradients, as of `thinwire train`
     #[arg(long, default_value = "none")]
     codec: Codec,
+    /// Train with a codec from a file without checking the laws that `thinwire codec check` checks
+    #[arg(long)]
+    unchecked: bool,
     /// Number of ranks to start on this machine [default: as many as the file has parts, at most 8 per core, else 1]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=256))]
     ranks: Option<u32>,
@@ -363,6 +366,7 @@ fn exchange(args: &Args, batches: &Batches) -> thinwire_sync::Options {
         policy,
         seed: args.seed,
         timeout: args.link.timeout(),
+        unchecked: args.unchecked,
         ..thinwire_sync::Options::default()
     }
 }

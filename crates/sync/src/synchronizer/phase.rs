@@ -1,0 +1,46 @@
+//! The phase of a step: which calls a synchroniser takes now.
+//!
+//! A gradient that is given outside of a step would be averaged with those of another step, and memory that is
+//! read before the end of a step holds this rank's own gradients.
+
+use crate::{Error, Outcome, Synchronizer};
+
+/// The phase of the newest step.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Phase {
+    /// Nothing has begun since the buckets were laid out.
+    #[default]
+    Before,
+    /// Gradients are given.
+    Begun,
+    /// The step has ended.
+    Ended(Outcome),
+}
+
+impl Synchronizer {
+    /// Refuses a call that belongs into a step when none has begun.
+    pub(crate) fn check_begun(&self, call: &str) -> Result<(), Error> {
+        let step = self.step;
+        let found = match self.phase {
+            Phase::Begun => return Ok(()),
+            Phase::Before => "before the first step has begun".to_owned(),
+            Phase::Ended(_) => format!("after step {step} has ended"),
+        };
+        Err(Error::Invalid(format!("{call} {found} (hint: call begin with the next step)")))
+    }
+
+    /// Refuses to read averages that there are none of.
+    pub(crate) fn check_averaged(&self, parameter: usize) {
+        let (name, step) = (&self.parameters[parameter].name, self.step);
+        match self.phase {
+            Phase::Ended(Outcome::Averaged) => {}
+            Phase::Ended(Outcome::Skipped) => {
+                panic!("no average of {name}: step {step} was skipped")
+            }
+            Phase::Begun => {
+                panic!("no average of {name} yet: finish of step {step} was not called")
+            }
+            Phase::Before => panic!("no average of {name} yet: no step has begun"),
+        }
+    }
+}
