@@ -18,7 +18,7 @@ fn no_plan_takes_less_than_its_arithmetic() {
         let cluster = made::cluster(nodes, 4, 1e6, memory_gib);
         for one in candidates(
             &cluster,
-            &Scope { batch, blocks, sequences: usize::MAX },
+            &Scope { batch, blocks },
             &[Division::Each],
             true,
         ) {

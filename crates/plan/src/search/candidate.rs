@@ -68,9 +68,6 @@ impl Expert {
     }
 }
 
-/// Most sequences per part of a micro-batch at first; more are tried where as many are best.
-pub(super) const SEQUENCES: usize = 16;
-
 /// Most units of a level of which one alone is tried.
 const UNITS_MAX: usize = 32;
 
@@ -100,8 +97,6 @@ pub struct Scope {
     pub batch: usize,
     /// Blocks of the model.
     pub blocks: usize,
-    /// Most sequences of a part of a micro-batch.
-    pub sequences: usize,
 }
 
 /// Returns all candidates within a scope; with `idle`, devices may be left idle.
@@ -111,7 +106,7 @@ pub fn candidates(
     divisions: &[Division],
     idle: bool,
 ) -> Vec<Candidate> {
-    let Scope { batch, blocks, sequences } = *scope;
+    let Scope { batch, blocks } = *scope;
     let mut all = Vec::new();
     let counts = if idle { counts(cluster, batch) } else { vec![cluster.size()] };
     for devices in counts {
@@ -122,7 +117,7 @@ pub fn candidates(
         };
         for stages in divisors(devices).filter(|stages| *stages <= blocks) {
             for mesh in flat(devices / stages) {
-                for micro_batches in micro_batches(batch, mesh[0], sequences) {
+                for micro_batches in micro_batches(batch, mesh[0]) {
                     for division in divisions.iter().copied() {
                         let one = |rule: &Rule| {
                             let (mesh, rule) = (mesh.clone(), *rule);
@@ -173,7 +168,7 @@ fn without(mut number: usize, prime: usize) -> usize {
 
 /// Returns the candidates of an expert plan within a scope.
 pub fn experts(cluster: &Cluster, scope: &Scope, expert: Expert) -> Vec<Candidate> {
-    let Scope { batch, blocks, sequences } = *scope;
+    let Scope { batch, blocks } = *scope;
     let devices = cluster.size();
     let (rule, sharding) = match expert {
         Expert::Data => (Rule::Data, Sharding::None),
@@ -188,7 +183,7 @@ pub fn experts(cluster: &Cluster, scope: &Scope, expert: Expert) -> Vec<Candidat
             let within = mesh[1..].iter().all(|inner| *inner <= cluster.levels[0].size);
             let allowed = (expert == Expert::Grid && within) || mesh.len() == 1;
             if allowed && batch.is_multiple_of(mesh[0]) {
-                for micro_batches in micro_batches(batch, mesh[0], sequences) {
+                for micro_batches in micro_batches(batch, mesh[0]) {
                     let mesh = mesh.clone();
                     all.push(Candidate { stages, mesh, micro_batches, division, rule });
                 }
@@ -220,14 +215,13 @@ fn flat(devices: usize) -> impl Iterator<Item = Vec<usize>> {
     })
 }
 
-/// Returns numbers of micro-batches with which each of `parts` parts has at most `most` sequences
-/// at a time; one micro-batch where there are fewer sequences than parts.
-fn micro_batches(batch: usize, parts: usize, most: usize) -> Vec<usize> {
+/// Returns numbers of micro-batches with which each of `parts` parts has a power of two of sequences
+/// at a time, or all of its own; one micro-batch where there are fewer sequences than parts.
+fn micro_batches(batch: usize, parts: usize) -> Vec<usize> {
     let whole = batch.is_multiple_of(parts).then_some(batch / parts);
     let doubled = std::iter::successors(Some(1_usize), |sequences| sequences.checked_mul(2));
     let doubled = doubled.take_while(|sequences| sequences.saturating_mul(parts) <= batch);
-    let sequences = doubled.chain(whole).filter(|sequences| *sequences <= most);
-    let sizes = sequences.map(|sequences| sequences * parts);
+    let sizes = doubled.chain(whole).map(|sequences| sequences * parts);
     let found = sizes.filter(|size| batch.is_multiple_of(*size)).map(|size| batch / size);
     let found = found.filter(|count| *count <= MICRO_BATCHES_MAX);
     let mut found: Vec<usize> = found.collect();

@@ -50,7 +50,7 @@ pub use settings::{ACTIVATION_BUDGET, Recompute, Settings, costs};
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use candidate::{SEQUENCES, check_counts};
+use candidate::check_counts;
 use rayon::prelude::*;
 use round::Round;
 use thinwire_model::Graph;
@@ -190,32 +190,15 @@ impl Planner {
         self.search(cluster, &bound).or_else(|_| self.search(cluster, &|_| true))
     }
 
-    /// Searches candidates with few sequences per micro-batch first.
+    /// Searches candidates.
     fn search(
         &mut self,
         cluster: &Cluster,
         wanted: &dyn Fn(&Candidate) -> bool,
     ) -> Result<Found, Error> {
         check_counts(self.batch, 1)?;
-        let found = self.search_up_to(cluster, wanted, SEQUENCES)?;
-        let Candidate { mesh, micro_batches, .. } = &found.best.candidate;
-        let (sequences, most) = (self.batch / micro_batches, SEQUENCES * mesh[0]);
-        // The largest micro-batch was best, so larger ones may be better still.
-        match sequences >= most && *micro_batches > 1 {
-            true => self.search_up_to(cluster, wanted, usize::MAX),
-            false => Ok(found),
-        }
-    }
-
-    /// Searches candidates whose part of a micro-batch has at most `sequences` sequences.
-    fn search_up_to(
-        &mut self,
-        cluster: &Cluster,
-        wanted: &dyn Fn(&Candidate) -> bool,
-        sequences: usize,
-    ) -> Result<Found, Error> {
         let blocks = (self.graph)(1)?.blocks.len();
-        let scope = Scope { batch: self.batch, blocks, sequences };
+        let scope = Scope { batch: self.batch, blocks };
         let divisions = self.settings.divisions(cluster);
         let mut all = candidates(cluster, &scope, &divisions, self.settings.idle);
         all.retain(wanted);
