@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use rayon::prelude::*;
 
 use super::candidate::deeper;
-use super::simulate::{Fastest, order, refined, simulate_all, simulate_schedules};
+use super::simulate::{Fastest, SLACK, order, refined, simulate_all, simulate_schedules};
 use super::{
     Candidate, Evaluated, Expert, Found, Outcome, Pin, Planner, Rule, Settings, bound_s, evaluate,
     shortfall,
@@ -178,10 +178,18 @@ impl<'a> Round<'a> {
         if found.is_empty() {
             return Err(self.too_large());
         }
-        let mut best = found.remove(0);
-        if let Some(prepared) = self.planner.prepared(&best.candidate) {
-            best = refined(self.cluster, prepared, self.settings, &best);
+        let mut most_s = f64::INFINITY;
+        for plan in &mut found {
+            if plan.least_s() < most_s
+                && plan.seconds < SLACK * most_s
+                && let Some(prepared) = self.planner.prepared(&plan.candidate)
+            {
+                *plan = refined(self.cluster, prepared, self.settings, plan, most_s);
+                most_s = most_s.min(plan.seconds);
+            }
         }
+        found.sort_by(order);
+        let best = found.remove(0);
         let bound_s = least.min(best.seconds);
         let candidates = [candidates, solved];
         Ok(Found { best, others: found, experts, bound_s, candidates })
