@@ -30,12 +30,20 @@ pub(super) struct Round<'a> {
 }
 
 impl<'a> Round<'a> {
-    pub fn new(planner: &'a Planner, cluster: &'a Cluster, settings: &'a Settings) -> Round<'a> {
+    /// Returns a search for plans, or for those that are faster than a known one.
+    pub fn new(
+        planner: &'a Planner,
+        cluster: &'a Cluster,
+        settings: &'a Settings,
+        known: Option<&Outcome>,
+    ) -> Round<'a> {
+        let best = Fastest::default();
+        known.into_iter().for_each(|plan| best.meet(&plan.candidate, plan.seconds));
         Round {
             planner,
             cluster,
             settings,
-            best: Fastest::default(),
+            best,
             found: Mutex::default(),
             too_large: Mutex::default(),
             solved: AtomicUsize::new(0),
@@ -192,7 +200,7 @@ impl<'a> Round<'a> {
         let best = found.remove(0);
         let bound_s = least.min(best.seconds);
         let candidates = [candidates, solved];
-        Ok(Found { best, others: found, experts, bound_s, candidates })
+        Ok(Found { best, others: found, experts, bound_s, candidates, subset: None })
     }
 
     /// Returns the error that no mesh can be cut as asked.

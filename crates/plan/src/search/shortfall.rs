@@ -80,7 +80,7 @@ fn enough(planner: &Planner, cluster: &Cluster, least_bytes: f64) -> Option<usiz
         if !usable(0.5_f64.powi(doubling as i32)) {
             continue;
         }
-        match planner.fresh().plan_once(&larger) {
+        match planner.fresh().plan_once(&larger, None) {
             Ok(_) => return Some(larger.size()),
             Err(error) if error.kind == Kind::Memory => {}
             Err(_) => return None,
