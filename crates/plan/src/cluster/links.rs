@@ -70,7 +70,8 @@ impl Links {
     /// Returns the links of some members.
     pub fn of(&self, members: &[usize]) -> Links {
         let row = |row: &Vec<f64>| members.iter().map(|to| row[*to]).collect();
-        let part = |matrix: &Vec<Vec<f64>>| members.iter().map(|from| row(&matrix[*from])).collect();
+        let part =
+            |matrix: &Vec<Vec<f64>>| members.iter().map(|from| row(&matrix[*from])).collect();
         Links { latency_s: part(&self.latency_s), bytes_per_s: part(&self.bytes_per_s) }
     }
 

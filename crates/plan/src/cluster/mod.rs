@@ -60,7 +60,11 @@ impl Level {
     /// the worst.
     pub fn resized(&self, size: usize) -> Level {
         let links = self.links.as_ref().filter(|links| size <= links.members());
-        Level { size, links: links.map(|links| links.of(&(0..size).collect::<Vec<_>>())), ..self.clone() }
+        Level {
+            size,
+            links: links.map(|links| links.of(&(0..size).collect::<Vec<_>>())),
+            ..self.clone()
+        }
     }
 }
 

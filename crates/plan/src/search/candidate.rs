@@ -68,8 +68,11 @@ impl Expert {
     }
 }
 
-/// Most units of a level of which one alone is tried.
+/// Largest part of a cluster's devices beside those that a plan leaves idle.
 const UNITS_MAX: usize = 32;
+
+/// Most members of a level of which every number is tried.
+const MEMBERS_MAX: usize = 8;
 
 pub use thinwire_program::file::MICRO_BATCHES_MAX;
 
@@ -111,7 +114,7 @@ pub fn candidates(
     let counts = if idle { counts(cluster, batch) } else { vec![cluster.size()] };
     for devices in counts {
         // Other counts of devices are tried without rules only: grids copy products as well.
-        let rules = match units(cluster).any(|unit| unit == devices) {
+        let rules = match members(cluster).any(|some| some == devices) {
             true => &[Rule::Free, Rule::Grid][..],
             false => &[Rule::Free],
         };
@@ -132,22 +135,29 @@ pub fn candidates(
     all
 }
 
-/// Returns the devices of one unit of each level that has few such units: a single one of many is
-/// never as fast as all.
-fn units(cluster: &Cluster) -> impl Iterator<Item = usize> {
+/// Returns the devices of the first members of each level, of one or of several, as far as they are
+/// no small part of the cluster: that is never as fast as all. Of a level with many members there
+/// are as many as divide their number.
+fn members(cluster: &Cluster) -> impl Iterator<Item = usize> {
     let all = cluster.size();
-    let inner =
-        |inner: &mut usize, level: &Level| Some(std::mem::replace(inner, *inner * level.size));
-    let units = cluster.levels.iter().scan(1, inner);
-    units.filter(move |unit| *unit < all && all / unit <= UNITS_MAX)
+    let inner = |inner: &mut usize, level: &Level| {
+        Some([std::mem::replace(inner, *inner * level.size), level.size])
+    };
+    let levels = cluster.levels.iter().scan(1, inner);
+    let some = |[unit, size]: [usize; 2]| {
+        let counts =
+            (1..size).filter(move |count| size <= MEMBERS_MAX || size.is_multiple_of(*count));
+        counts.map(move |count| unit * count)
+    };
+    levels.flat_map(some).filter(move |devices| all / devices <= UNITS_MAX)
 }
 
-/// Returns the numbers of devices to plan for: all; one unit of any level, so that slow links may
-/// stay unused; and where their number does not divide the batch, the most whose number does, and
+/// Returns the numbers of devices to plan for: all; some members of any level, so that slow links
+/// may stay unused; and where their number does not divide the batch, the most whose number does, and
 /// the most without a prime factor beyond 3.
 fn counts(cluster: &Cluster, batch: usize) -> Vec<usize> {
     let devices = cluster.size();
-    let mut all: Vec<usize> = units(cluster).chain([devices]).collect();
+    let mut all: Vec<usize> = members(cluster).chain([devices]).collect();
     if !batch.is_multiple_of(devices) {
         let most = |fits: &dyn Fn(usize) -> bool| (1..=devices).rev().find(|count| fits(*count));
         all.extend(most(&|count| batch.is_multiple_of(count)));

@@ -55,8 +55,8 @@ use rayon::prelude::*;
 use round::Round;
 use thinwire_model::Graph;
 
-use crate::cost::Sharding;
 use crate::cluster::Subset;
+use crate::cost::Sharding;
 use crate::{Cluster, Error};
 
 /// Memory in bytes that no plan fills.
@@ -100,6 +100,18 @@ impl Found {
     /// Returns the cluster that the fastest plan is for: the whole one, or a subset of it.
     pub fn used<'a>(&'a self, whole: &'a Cluster) -> &'a Cluster {
         self.subset.as_ref().map_or(whole, |subset| &subset.cluster)
+    }
+
+    /// Returns for every rank of the fastest plan the number of its device; nothing where these are
+    /// the first ones.
+    pub fn devices(&self) -> Vec<usize> {
+        let all = self.subset.as_ref().map_or(&[][..], |subset| &subset.devices);
+        let used: Vec<usize> = all.iter().copied().take(self.best.candidate.devices()).collect();
+        if used.iter().enumerate().all(|(rank, device)| rank == *device) {
+            Vec::new()
+        } else {
+            used
+        }
     }
 
     /// Returns the result with that of a subset of the cluster beside it.
