@@ -270,7 +270,7 @@ fn searcher(model: &'static str, batch: usize) -> Planner {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(24))]
+    #![proptest_config(ProptestConfig::with_cases(12))]
 
     #[test]
     fn no_mesh_of_the_search_is_faster_than_the_plan(
