@@ -5,13 +5,18 @@ mod made;
 
 use proptest::prelude::*;
 use thinwire_plan::cost::{Coding, Division, Sharding};
+use thinwire_plan::report::{plan_file, report};
 use thinwire_plan::search::{
-    Candidate, Evaluated, Planner, Prepared, Recompute, Rule, Settings, evaluate,
+    Candidate, Evaluated, Planner, Prepared, Recompute, Rule, Scope, Settings,
+    candidates as candidates_of, evaluate,
 };
 use thinwire_plan::{Cluster, Error};
 
 /// So much slower may a plan be: one that is as near to its bound is good enough.
 const SLOWER: f64 = 1.05;
+
+/// So much slower may a plan be with more: memory is fitted step by step.
+const NOISE: f64 = 1.05;
 
 const SMALL: &str = "gpt:layers=4,width=64,heads=2,vocabulary=512,positions=16";
 
@@ -219,4 +224,109 @@ fn a_small_budget_slows_no_plan() {
     };
     let [raw_s, encoded_s] = [Vec::new(), codings()].map(seconds);
     assert!(encoded_s <= raw_s, "{encoded_s}, raw {raw_s}");
+}
+
+/// Two levels of so many members, with links between nodes of so many gigabits a second.
+#[derive(Clone, Copy, Debug)]
+struct Machines {
+    nodes: usize,
+    devices: usize,
+    gbit: f64,
+    memory_gib: f64,
+}
+
+impl Machines {
+    fn cluster(self) -> Cluster {
+        made::cluster(self.nodes, self.devices, self.gbit, self.memory_gib)
+    }
+
+    /// The cluster with one more node, whose devices are a tenth as fast, before or behind others.
+    fn with_a_slow_node(self, before: bool) -> Cluster {
+        let mut cluster = Machines { nodes: self.nodes + 1, ..self }.cluster();
+        let mut slow = cluster.devices[0].clone();
+        slow.flops_per_s /= 10.0;
+        slow.memory_bytes_per_s /= 10.0;
+        slow.memory_bytes /= 2.0;
+        cluster.devices.push(slow);
+        cluster.kinds = vec![0; self.nodes];
+        cluster.kinds.insert(if before { 0 } else { self.nodes }, 1);
+        cluster
+    }
+}
+
+fn machines() -> impl Strategy<Value = Machines> {
+    (1_usize..5, 1_usize..5, 0.2_f64..400.0, 0.1_f64..4.0).prop_map(
+        |(nodes, devices, gbit, memory_gib)| Machines { nodes, devices, gbit, memory_gib },
+    )
+}
+
+const MODELS: [&str; 3] =
+    ["mlp", SMALL, "bert:layers=3,width=128,heads=4,vocabulary=512,positions=64"];
+
+fn searcher(model: &'static str, batch: usize) -> Planner {
+    Planner::new(batch, Settings::of_executor(), move |batch| {
+        thinwire_model::named(model, batch, 16).map_err(|error| Error::from_model(&error))
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(12))]
+
+    #[test]
+    fn no_mesh_of_the_search_is_faster_than_the_plan(
+        machines in machines(),
+        model in proptest::sample::select(MODELS.to_vec()),
+        batch in proptest::sample::select(vec![24_usize, 96, 256]),
+        places in proptest::collection::vec(any::<proptest::sample::Index>(), 8),
+        sharding in proptest::sample::select(vec![Sharding::None, Sharding::Optimizer, Sharding::Parameters]),
+    ) {
+        let (cluster, mut planner) = (machines.cluster(), searcher(model, batch));
+        let Ok(found) = planner.plan(&cluster) else { return Ok(()) };
+        let scope = Scope { batch, blocks: thinwire_model::named(model, 1, 16).unwrap().blocks.len() };
+        let all = candidates_of(&cluster, &scope, &[Division::Each, Division::Alike(sharding)], true);
+        for candidate in places.iter().map(|place| place.get(&all)) {
+            let Ok(alone) = planner.plan_for(&cluster, candidate) else { continue };
+            let (alone_s, found_s) = (alone.best.seconds, found.best.seconds);
+            prop_assert!(found_s <= alone_s * (1.0 + 1e-9), "{candidate:?}: {alone_s}, found {found_s}");
+        }
+    }
+
+    #[test]
+    fn whoever_has_more_machines_is_as_fast_as_who_has_fewer(
+        machines in machines(),
+        model in proptest::sample::select(MODELS.to_vec()),
+        batch in proptest::sample::select(vec![24_usize, 96, 256]),
+        before in any::<bool>(),
+    ) {
+        let seconds = |cluster: &Cluster| {
+            searcher(model, batch).plan(cluster).map_or(f64::INFINITY, |found| found.best.seconds)
+        };
+        let less_s = seconds(&machines.cluster());
+        let Machines { nodes, gbit, memory_gib, .. } = machines;
+        for more in [
+            Machines { nodes: nodes + 1, ..machines }.cluster(),
+            Machines { nodes: 2 * nodes, ..machines }.cluster(),
+            Machines { gbit: 2.0 * gbit, ..machines }.cluster(),
+            Machines { memory_gib: 2.0 * memory_gib, ..machines }.cluster(),
+            machines.with_a_slow_node(before),
+        ] {
+            let more_s = seconds(&more);
+            prop_assert!(more_s <= less_s * NOISE, "{more_s}, with less {less_s}: {more:?}");
+        }
+    }
+}
+
+#[test]
+fn the_fastest_devices_are_used_wherever_they_stand() {
+    let machines = Machines { nodes: 1, devices: 4, gbit: 0.1, memory_gib: 4.0 };
+    let cluster = machines.with_a_slow_node(true);
+    let mut planner = searcher(SMALL, 64);
+    let alone_s = searcher(SMALL, 64).plan(&machines.cluster()).unwrap().best.seconds;
+    let found = planner.plan(&cluster).unwrap();
+    assert!(found.best.seconds <= alone_s * (1.0 + 1e-9), "{} {alone_s}", found.best.seconds);
+    let file = plan_file(SMALL, 16, &planner, &cluster, &found).unwrap();
+    let ranks = found.best.candidate.devices();
+    assert_eq!(file.devices, (4..4 + ranks).collect::<Vec<_>>());
+    let text = report(&planner, &cluster, &found).unwrap();
+    assert!(text.contains("no plan for all is faster; ranks are for devices 4"), "{text}");
 }

@@ -27,8 +27,10 @@ pub fn page(
 ) -> Result<String> {
     let overlap = planner.settings().overlap;
     let traffic = traffic(planner, cluster, found)?;
+    let headline = headline(plan, cluster, found);
+    let cluster = found.used(cluster);
     let body = [
-        headline(plan, cluster, found),
+        headline,
         section(
             "Pipeline",
             "What every stage does in a step. Forward, backward, and gradients of weights where they are apart; numbers of micro-batches under the pointer.",

@@ -22,11 +22,14 @@ pub fn stages(planner: &Planner, cluster: &Cluster, found: &Found) -> Result<Str
         _ => format!("{} … {}", blocks[*start].name, blocks[end - 1].name),
     };
     let each = candidate.mesh.iter().product::<usize>();
+    let numbers = found.devices();
+    let number = |rank: usize| numbers.get(rank).copied().unwrap_or(rank);
     let row = |(stage, ranges): (usize, Vec<Range<usize>>)| {
         let ranks = stage * each..(stage + 1) * each;
         let devices = match each {
-            1 => stage.to_string(),
-            _ => format!("{}–{}", ranks.start, ranks.end - 1),
+            1 => number(stage).to_string(),
+            _ if numbers.is_empty() => format!("{}–{}", ranks.start, ranks.end - 1),
+            _ => ranks.clone().map(|rank| number(rank).to_string()).collect::<Vec<_>>().join(", "),
         };
         let blocks: Vec<String> = ranges.iter().map(named).collect();
         [format!("stage {stage}"), blocks.join(", "), devices, kinds(cluster, ranks).join(", ")]

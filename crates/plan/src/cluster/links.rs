@@ -67,11 +67,11 @@ impl Links {
         self
     }
 
-    /// Returns the links of the first members.
-    pub fn truncated(&self, members: usize) -> Links {
-        let part = |matrix: &Vec<Vec<f64>>| {
-            matrix[..members].iter().map(|row| row[..members].to_vec()).collect()
-        };
+    /// Returns the links of some members.
+    pub fn of(&self, members: &[usize]) -> Links {
+        let row = |row: &Vec<f64>| members.iter().map(|to| row[*to]).collect();
+        let part =
+            |matrix: &Vec<Vec<f64>>| members.iter().map(|from| row(&matrix[*from])).collect();
         Links { latency_s: part(&self.latency_s), bytes_per_s: part(&self.bytes_per_s) }
     }
 
@@ -108,7 +108,7 @@ mod tests {
 
     #[test]
     fn the_first_members_keep_their_links() {
-        let first = links().truncated(2);
+        let first = links().of(&[0, 1]);
         assert_eq!(first.members(), 2);
         assert_eq!(first.one(0, 1), links().one(0, 1));
     }

@@ -13,10 +13,12 @@ mod file;
 mod links;
 mod matrix;
 mod range;
+mod subset;
 
 pub(crate) use device::{ADD, LAYOUT, UPDATE};
 pub use device::{Device, Efficiency, Handling};
 pub use links::{Lane, Links};
+pub use subset::Subset;
 
 use crate::Error;
 
@@ -58,7 +60,11 @@ impl Level {
     /// the worst.
     pub fn resized(&self, size: usize) -> Level {
         let links = self.links.as_ref().filter(|links| size <= links.members());
-        Level { size, links: links.map(|links| links.truncated(size)), ..self.clone() }
+        Level {
+            size,
+            links: links.map(|links| links.of(&(0..size).collect::<Vec<_>>())),
+            ..self.clone()
+        }
     }
 }
 
@@ -77,14 +83,18 @@ impl Cluster {
         self.levels.iter().map(|level| level.size).product()
     }
 
-    /// Returns a device with the mean rates of all, the curve of the fastest and the largest
-    /// memory. No plan for the cluster is faster than one for as many such devices, unless curves
-    /// cross.
-    pub fn mean(&self) -> Device {
+    /// Returns a device with the mean rates of the first `devices` ones, the curve of the fastest
+    /// and the largest memory. No plan for these is faster than one for as many such devices,
+    /// unless curves cross.
+    pub fn mean(&self, devices: usize) -> Device {
+        let inner = self.levels[0].size;
         let of_unit = |unit: usize| &self.devices[self.kinds.get(unit).copied().unwrap_or(0)];
-        let units = self.kinds.len().max(1);
-        let all = || (0..units).map(of_unit);
-        let mean = |rate: &dyn Fn(&Device) -> f64| all().map(rate).sum::<f64>() / units as f64;
+        let all = || (0..devices.div_ceil(inner)).map(of_unit);
+        let shares = || (0..devices).step_by(inner).map(|first| inner.min(devices - first));
+        let mean = |rate: &dyn Fn(&Device) -> f64| {
+            let rates = all().zip(shares()).map(|(device, share)| share as f64 * rate(device));
+            rates.sum::<f64>() / devices as f64
+        };
         let most = |rate: &dyn Fn(&Device) -> f64| all().map(rate).fold(0.0, f64::max);
         let least = |cost: &dyn Fn(&Device) -> f64| all().map(cost).fold(f64::MAX, f64::min);
         let fast = all().max_by(|one, other| one.flops_per_s.total_cmp(&other.flops_per_s));

@@ -70,7 +70,7 @@ pub fn explain(
     found: &Found,
     name: &str,
 ) -> Result<String, Error> {
-    let best = &found.best;
+    let (best, cluster) = (&found.best, found.used(cluster));
     let prepared = planner.prepared_of(best)?;
     let place = place(prepared, name)?;
     let here = costs(cluster, &best.candidate, &planner.settings_of(best));

@@ -24,6 +24,7 @@ pub fn plan_file(
     cluster: &Cluster,
     found: &Found,
 ) -> Result<PlanFile, Error> {
+    let cluster = found.used(cluster);
     let Outcome { candidate, schedule, choice, stages, .. } = &found.best;
     let prepared = planner.prepared_of(&found.best)?;
     let graph = &prepared.graph;
@@ -70,7 +71,7 @@ pub fn plan_file(
         schedule: *schedule,
         stage: stages.iter().map(stage).collect(),
         shares: found.best.shares.clone(),
-        devices: Vec::new(),
+        devices: found.devices(),
         codec: codecs(prepared, cluster, planner.settings(), &found.best),
         activation: Vec::new(),
         division,

@@ -8,8 +8,7 @@ use super::{LevelTraffic, TensorTraffic, Traffic, codecs, recompute_text, traffi
 use crate::cost::Cost;
 use crate::error::{scaled, size};
 use crate::search::{
-    Candidate, Chain, Evaluated, Found, Outcome, Overlap, Planner, StageOutcome, best_of, costs,
-    timeline,
+    Chain, Evaluated, Found, Outcome, Overlap, Planner, StageOutcome, best_of, costs, timeline,
 };
 use crate::{Cluster, Error};
 
@@ -95,7 +94,8 @@ fn again(planner: &Planner, cluster: &Cluster, outcome: &Outcome) -> Result<f64,
 pub fn report(planner: &Planner, cluster: &Cluster, found: &Found) -> Result<String, Error> {
     let best = &found.best;
     let mut lines = headlines(planner, best);
-    lines.extend(idle(cluster, best));
+    lines.extend(idle(cluster, found));
+    let cluster = found.used(cluster);
     let traffic = traffic(planner, cluster, found)?;
     lines.extend(summary(planner, cluster, (found, &traffic))?);
     lines.extend([String::new(), "beside it:".to_owned()]);
@@ -188,11 +188,18 @@ fn searched(found: &Found) -> String {
 }
 
 /// Returns a warning if devices stay idle.
-pub fn idle(cluster: &Cluster, outcome: &Outcome) -> Option<String> {
-    let Candidate { stages, mesh, .. } = &outcome.candidate;
-    let (used, all) = (stages * mesh.iter().product::<usize>(), cluster.size());
+pub fn idle(cluster: &Cluster, found: &Found) -> Option<String> {
+    let (used, all) = (found.best.candidate.devices(), cluster.size());
     let left = all - used;
-    let text = || format!("warning: {left} of {all} devices stay idle: no plan for all is faster");
+    let on = match &found.devices()[..] {
+        [] => String::new(),
+        devices => {
+            let listed: Vec<String> = devices.iter().map(usize::to_string).collect();
+            format!("; ranks are for devices {}", listed.join(", "))
+        }
+    };
+    let text =
+        || format!("warning: {left} of {all} devices stay idle: no plan for all is faster{on}");
     (used < all).then(text)
 }
 

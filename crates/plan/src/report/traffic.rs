@@ -98,6 +98,7 @@ impl TensorTraffic {
 /// If the planner has not made this plan, or its model has no gradients.
 pub fn traffic(planner: &Planner, cluster: &Cluster, found: &Found) -> Result<Traffic, Error> {
     let candidate = &found.best.candidate;
+    let cluster = found.used(cluster);
     let file = plan_file("", 0, planner, cluster, found)?;
     let model = GraphModel::new(planner, &found.best, &file)?;
     let (assignment, bytes) = model.step()?;

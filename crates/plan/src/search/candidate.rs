@@ -68,11 +68,11 @@ impl Expert {
     }
 }
 
-/// Most sequences per part of a micro-batch at first; more are tried where as many are best.
-pub(super) const SEQUENCES: usize = 16;
-
-/// Most units of a level of which one alone is tried.
+/// Largest part of a cluster's devices beside those that a plan leaves idle.
 const UNITS_MAX: usize = 32;
+
+/// Most members of a level of which every number is tried.
+const MEMBERS_MAX: usize = 8;
 
 pub use thinwire_program::file::MICRO_BATCHES_MAX;
 
@@ -100,8 +100,6 @@ pub struct Scope {
     pub batch: usize,
     /// Blocks of the model.
     pub blocks: usize,
-    /// Most sequences of a part of a micro-batch.
-    pub sequences: usize,
 }
 
 /// Returns all candidates within a scope; with `idle`, devices may be left idle.
@@ -111,18 +109,18 @@ pub fn candidates(
     divisions: &[Division],
     idle: bool,
 ) -> Vec<Candidate> {
-    let Scope { batch, blocks, sequences } = *scope;
+    let Scope { batch, blocks } = *scope;
     let mut all = Vec::new();
     let counts = if idle { counts(cluster, batch) } else { vec![cluster.size()] };
     for devices in counts {
         // Other counts of devices are tried without rules only: grids copy products as well.
-        let rules = match units(cluster).any(|unit| unit == devices) {
+        let rules = match members(cluster).any(|some| some == devices) {
             true => &[Rule::Free, Rule::Grid][..],
             false => &[Rule::Free],
         };
         for stages in divisors(devices).filter(|stages| *stages <= blocks) {
             for mesh in flat(devices / stages) {
-                for micro_batches in micro_batches(batch, mesh[0], sequences) {
+                for micro_batches in micro_batches(batch, mesh[0]) {
                     for division in divisions.iter().copied() {
                         let one = |rule: &Rule| {
                             let (mesh, rule) = (mesh.clone(), *rule);
@@ -137,22 +135,29 @@ pub fn candidates(
     all
 }
 
-/// Returns the devices of one unit of each level that has few such units: a single one of many is
-/// never as fast as all.
-fn units(cluster: &Cluster) -> impl Iterator<Item = usize> {
+/// Returns the devices of the first members of each level, of one or of several, as far as they are
+/// no small part of the cluster: that is never as fast as all. Of a level with many members there
+/// are as many as divide their number.
+fn members(cluster: &Cluster) -> impl Iterator<Item = usize> {
     let all = cluster.size();
-    let inner =
-        |inner: &mut usize, level: &Level| Some(std::mem::replace(inner, *inner * level.size));
-    let units = cluster.levels.iter().scan(1, inner);
-    units.filter(move |unit| *unit < all && all / unit <= UNITS_MAX)
+    let inner = |inner: &mut usize, level: &Level| {
+        Some([std::mem::replace(inner, *inner * level.size), level.size])
+    };
+    let levels = cluster.levels.iter().scan(1, inner);
+    let some = |[unit, size]: [usize; 2]| {
+        let counts =
+            (1..size).filter(move |count| size <= MEMBERS_MAX || size.is_multiple_of(*count));
+        counts.map(move |count| unit * count)
+    };
+    levels.flat_map(some).filter(move |devices| all / devices <= UNITS_MAX)
 }
 
-/// Returns the numbers of devices to plan for: all; one unit of any level, so that slow links may
-/// stay unused; and where their number does not divide the batch, the most whose number does, and
+/// Returns the numbers of devices to plan for: all; some members of any level, so that slow links
+/// may stay unused; and where their number does not divide the batch, the most whose number does, and
 /// the most without a prime factor beyond 3.
 fn counts(cluster: &Cluster, batch: usize) -> Vec<usize> {
     let devices = cluster.size();
-    let mut all: Vec<usize> = units(cluster).chain([devices]).collect();
+    let mut all: Vec<usize> = members(cluster).chain([devices]).collect();
     if !batch.is_multiple_of(devices) {
         let most = |fits: &dyn Fn(usize) -> bool| (1..=devices).rev().find(|count| fits(*count));
         all.extend(most(&|count| batch.is_multiple_of(count)));
@@ -173,7 +178,7 @@ fn without(mut number: usize, prime: usize) -> usize {
 
 /// Returns the candidates of an expert plan within a scope.
 pub fn experts(cluster: &Cluster, scope: &Scope, expert: Expert) -> Vec<Candidate> {
-    let Scope { batch, blocks, sequences } = *scope;
+    let Scope { batch, blocks } = *scope;
     let devices = cluster.size();
     let (rule, sharding) = match expert {
         Expert::Data => (Rule::Data, Sharding::None),
@@ -188,7 +193,7 @@ pub fn experts(cluster: &Cluster, scope: &Scope, expert: Expert) -> Vec<Candidat
             let within = mesh[1..].iter().all(|inner| *inner <= cluster.levels[0].size);
             let allowed = (expert == Expert::Grid && within) || mesh.len() == 1;
             if allowed && batch.is_multiple_of(mesh[0]) {
-                for micro_batches in micro_batches(batch, mesh[0], sequences) {
+                for micro_batches in micro_batches(batch, mesh[0]) {
                     let mesh = mesh.clone();
                     all.push(Candidate { stages, mesh, micro_batches, division, rule });
                 }
@@ -220,14 +225,13 @@ fn flat(devices: usize) -> impl Iterator<Item = Vec<usize>> {
     })
 }
 
-/// Returns numbers of micro-batches with which each of `parts` parts has at most `most` sequences
-/// at a time; one micro-batch where there are fewer sequences than parts.
-fn micro_batches(batch: usize, parts: usize, most: usize) -> Vec<usize> {
+/// Returns numbers of micro-batches with which each of `parts` parts has a power of two of sequences
+/// at a time, or all of its own; one micro-batch where there are fewer sequences than parts.
+fn micro_batches(batch: usize, parts: usize) -> Vec<usize> {
     let whole = batch.is_multiple_of(parts).then_some(batch / parts);
     let doubled = std::iter::successors(Some(1_usize), |sequences| sequences.checked_mul(2));
     let doubled = doubled.take_while(|sequences| sequences.saturating_mul(parts) <= batch);
-    let sequences = doubled.chain(whole).filter(|sequences| *sequences <= most);
-    let sizes = sequences.map(|sequences| sequences * parts);
+    let sizes = doubled.chain(whole).map(|sequences| sequences * parts);
     let found = sizes.filter(|size| batch.is_multiple_of(*size)).map(|size| batch / size);
     let found = found.filter(|count| *count <= MICRO_BATCHES_MAX);
     let mut found: Vec<usize> = found.collect();

@@ -6,10 +6,6 @@ use super::{Candidate, Chain, Outcome, Prepared, Recompute, Rule, Settings, cost
 use crate::cost::{Costs, Division, Sharding};
 use crate::{Cluster, TooLarge};
 
-/// Largest expected gain, as a part of the step, of recomputing or sharding all blocks and
-/// parameters alike where memory binds.
-const GAIN: f64 = 0.1;
-
 /// Result of evaluating a candidate.
 pub enum Evaluated {
     /// Best plan.
@@ -53,7 +49,7 @@ fn worth(verdict: &Evaluated, enough_s: f64, settings: &Settings) -> bool {
     match verdict {
         Evaluated::Found(_) if !settings.codings.is_empty() => true,
         Evaluated::Found(outcome) if !outcome.binds() => false,
-        Evaluated::Found(outcome) => outcome.seconds * (1.0 - GAIN) < enough_s,
+        Evaluated::Found(outcome) => outcome.least_s() < enough_s,
         Evaluated::TooLarge(all) => all.may_fit(),
         Evaluated::TooSlow(_) | Evaluated::Impossible => false,
     }

@@ -50,11 +50,12 @@ pub use settings::{ACTIVATION_BUDGET, Recompute, Settings, costs};
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use candidate::{SEQUENCES, check_counts};
+use candidate::check_counts;
 use rayon::prelude::*;
 use round::Round;
 use thinwire_model::Graph;
 
+use crate::cluster::Subset;
 use crate::cost::Sharding;
 use crate::{Cluster, Error};
 
@@ -86,12 +87,40 @@ pub struct Found {
     pub bound_s: f64,
     /// Number of candidates, and of those whose strategies were solved.
     pub candidates: [usize; 2],
+    /// Devices that the fastest plan is for, where kinds of devices are left out.
+    pub subset: Option<Subset>,
 }
 
 impl Found {
     /// Returns the largest part of its time that the plan may lose to the optimum.
     pub fn gap(&self) -> f64 {
         (1.0 - self.bound_s / self.best.seconds).max(0.0)
+    }
+
+    /// Returns the cluster that the fastest plan is for: the whole one, or a subset of it.
+    pub fn used<'a>(&'a self, whole: &'a Cluster) -> &'a Cluster {
+        self.subset.as_ref().map_or(whole, |subset| &subset.cluster)
+    }
+
+    /// Returns for every rank of the fastest plan the number of its device; nothing where these are
+    /// the first ones.
+    pub fn devices(&self) -> Vec<usize> {
+        let all = self.subset.as_ref().map_or(&[][..], |subset| &subset.devices);
+        let used: Vec<usize> = all.iter().copied().take(self.best.candidate.devices()).collect();
+        if used.iter().enumerate().all(|(rank, device)| rank == *device) {
+            Vec::new()
+        } else {
+            used
+        }
+    }
+
+    /// Returns the result with that of a subset of the cluster beside it.
+    fn beside_subset(self, subset: Subset, other: Found) -> Found {
+        let experts = self.experts.clone();
+        let faster = other.best.seconds < self.best.seconds;
+        let both = self.and(Found { experts: Vec::new(), ..other });
+        let subset = if faster { Some(subset) } else { both.subset };
+        Found { experts, subset, ..both }
     }
 
     /// Returns the results of two searches together; of plans that are equally fast the first
@@ -160,7 +189,16 @@ impl Planner {
     /// Returns an error if the model cannot be built or cut into blocks, or nothing fits the
     /// devices' memory.
     pub fn plan(&mut self, cluster: &Cluster) -> Result<Found, Error> {
-        let found = self.plan_once(cluster);
+        let mut found = self.plan_once(cluster, None);
+        let subsets = if self.settings.idle { cluster.subsets() } else { Vec::new() };
+        for subset in subsets {
+            let known = found.as_ref().ok().map(|found| &found.best);
+            found = match (self.plan_once(&subset.cluster, known), found) {
+                (Ok(other), Ok(found)) => Ok(found.beside_subset(subset, other)),
+                (Ok(other), Err(_)) => Ok(Found { subset: Some(subset), ..other }),
+                (Err(_), found) => found,
+            };
+        }
         found.map_err(|error| shortfall::explained(self, cluster, error))
     }
 
@@ -171,7 +209,7 @@ impl Planner {
     pub fn boundless_s(&self, cluster: &Cluster) -> Result<f64, Error> {
         let mut boundless = cluster.clone();
         boundless.devices.iter_mut().for_each(|device| device.memory_bytes = MEMORY_WITHOUT_END);
-        Ok(self.fresh().plan_once(&boundless)?.best.seconds)
+        Ok(self.fresh().plan_once(&boundless, None)?.best.seconds)
     }
 
     /// Returns a planner for the same model.
@@ -180,66 +218,51 @@ impl Planner {
         Planner { settings, batch: self.batch, prepared: HashMap::new(), graph }
     }
 
-    /// Searches meshes on which every pin binds, or all meshes if there are none with a plan.
-    fn plan_once(&mut self, cluster: &Cluster) -> Result<Found, Error> {
+    /// Searches meshes on which every pin binds, or all meshes if there are none with a plan; no
+    /// others than are faster than a plan that is known.
+    fn plan_once(&mut self, cluster: &Cluster, known: Option<&Outcome>) -> Result<Found, Error> {
         if self.settings.pins.is_empty() {
-            return self.search(cluster, &|_| true);
+            return self.search(cluster, &|_| true, known);
         }
         let pins = self.settings.pins.clone();
         let bound = |candidate: &Candidate| pins.iter().all(|pin| pin.binds(&candidate.mesh));
-        self.search(cluster, &bound).or_else(|_| self.search(cluster, &|_| true))
+        self.search(cluster, &bound, known).or_else(|_| self.search(cluster, &|_| true, known))
     }
 
-    /// Searches candidates with few sequences per micro-batch first.
+    /// Searches candidates.
     fn search(
         &mut self,
         cluster: &Cluster,
         wanted: &dyn Fn(&Candidate) -> bool,
+        known: Option<&Outcome>,
     ) -> Result<Found, Error> {
         check_counts(self.batch, 1)?;
-        let found = self.search_up_to(cluster, wanted, SEQUENCES)?;
-        let Candidate { mesh, micro_batches, .. } = &found.best.candidate;
-        let (sequences, most) = (self.batch / micro_batches, SEQUENCES * mesh[0]);
-        // The largest micro-batch was best, so larger ones may be better still.
-        match sequences >= most && *micro_batches > 1 {
-            true => self.search_up_to(cluster, wanted, usize::MAX),
-            false => Ok(found),
-        }
-    }
-
-    /// Searches candidates whose part of a micro-batch has at most `sequences` sequences.
-    fn search_up_to(
-        &mut self,
-        cluster: &Cluster,
-        wanted: &dyn Fn(&Candidate) -> bool,
-        sequences: usize,
-    ) -> Result<Found, Error> {
         let blocks = (self.graph)(1)?.blocks.len();
-        let scope = Scope { batch: self.batch, blocks, sequences };
+        let scope = Scope { batch: self.batch, blocks };
         let divisions = self.settings.divisions(cluster);
         let mut all = candidates(cluster, &scope, &divisions, self.settings.idle);
         all.retain(wanted);
         let of_expert = Expert::ALL.map(|expert| {
             let mut list = experts(cluster, &scope, expert);
-            list.retain(wanted);
+            list.retain(|one| known.is_none() && wanted(one));
             (expert, list)
         });
         self.prepare(all.iter().chain(of_expert.iter().flat_map(|(_, list)| list)))?;
         let budgets = self.settings.activation_budgets(cluster).into_iter();
         let settings = budgets.map(|budget| self.settings.with_activation_budget(budget));
-        let searches = settings.map(|settings| self.once(cluster, &settings, &all, &of_expert));
+        let searches = settings.map(|settings| {
+            let round = Round::new(self, cluster, &settings, known);
+            Planner::once(round, &all, &of_expert)
+        });
         searches.reduce(fastest).expect("there is a budget")
     }
 
     /// Searches with one activation budget.
     fn once(
-        &self,
-        cluster: &Cluster,
-        settings: &Settings,
+        round: Round<'_>,
         all: &[Candidate],
         of_expert: &[(Expert, Vec<Candidate>)],
     ) -> Result<Found, Error> {
-        let round = Round::new(self, cluster, settings);
         let experts = of_expert.iter().map(|(expert, list)| (*expert, round.best_of(list)));
         let experts = experts.collect();
         let bounded = round.bounded(all);

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use rayon::prelude::*;
 
 use super::candidate::deeper;
-use super::simulate::{Fastest, order, refined, simulate_all, simulate_schedules};
+use super::simulate::{Fastest, SLACK, order, refined, simulate_all, simulate_schedules};
 use super::{
     Candidate, Evaluated, Expert, Found, Outcome, Pin, Planner, Rule, Settings, bound_s, evaluate,
     shortfall,
@@ -30,12 +30,20 @@ pub(super) struct Round<'a> {
 }
 
 impl<'a> Round<'a> {
-    pub fn new(planner: &'a Planner, cluster: &'a Cluster, settings: &'a Settings) -> Round<'a> {
+    /// Returns a search for plans, or for those that are faster than a known one.
+    pub fn new(
+        planner: &'a Planner,
+        cluster: &'a Cluster,
+        settings: &'a Settings,
+        known: Option<&Outcome>,
+    ) -> Round<'a> {
+        let best = Fastest::default();
+        known.into_iter().for_each(|plan| best.meet(&plan.candidate, plan.seconds));
         Round {
             planner,
             cluster,
             settings,
-            best: Fastest::default(),
+            best,
             found: Mutex::default(),
             too_large: Mutex::default(),
             solved: AtomicUsize::new(0),
@@ -178,13 +186,21 @@ impl<'a> Round<'a> {
         if found.is_empty() {
             return Err(self.too_large());
         }
-        let mut best = found.remove(0);
-        if let Some(prepared) = self.planner.prepared(&best.candidate) {
-            best = refined(self.cluster, prepared, self.settings, &best);
+        let mut most_s = f64::INFINITY;
+        for plan in &mut found {
+            if plan.least_s() < most_s
+                && plan.seconds < SLACK * most_s
+                && let Some(prepared) = self.planner.prepared(&plan.candidate)
+            {
+                *plan = refined(self.cluster, prepared, self.settings, plan, most_s);
+                most_s = most_s.min(plan.seconds);
+            }
         }
+        found.sort_by(order);
+        let best = found.remove(0);
         let bound_s = least.min(best.seconds);
         let candidates = [candidates, solved];
-        Ok(Found { best, others: found, experts, bound_s, candidates })
+        Ok(Found { best, others: found, experts, bound_s, candidates, subset: None })
     }
 
     /// Returns the error that no mesh can be cut as asked.

@@ -170,7 +170,7 @@ pub fn costs<'a>(cluster: &'a Cluster, candidate: &Candidate, settings: &Setting
     let (codings, budget) = (&settings.activation_codings, settings.activation_budget);
     costs.activations = cheapest(cluster, &cluster.pace(), settings.precision, codings, budget);
     if candidate.rule == Rule::Free && !cluster.kinds.is_empty() {
-        costs.device = cluster.mean();
+        costs.device = cluster.mean(candidate.devices());
     }
     costs
 }

@@ -80,7 +80,10 @@ fn enough(planner: &Planner, cluster: &Cluster, least_bytes: f64) -> Option<usiz
         if !usable(0.5_f64.powi(doubling as i32)) {
             continue;
         }
-        match planner.fresh().plan_once(&larger) {
+        // What is idle lends no memory.
+        let mut all = planner.fresh();
+        all.settings.idle = false;
+        match all.plan_once(&larger, None) {
             Ok(_) => return Some(larger.size()),
             Err(error) if error.kind == Kind::Memory => {}
             Err(_) => return None,

@@ -27,7 +27,7 @@ const ALIKE: [Sharding; 3] = [Sharding::None, Sharding::Optimizer, Sharding::Par
 
 /// Largest factor of the closed form over the simulation: it does not see that waiting stages move
 /// their messages meanwhile, nor that late ones synchronise gradients.
-const SLACK: f64 = 1.15;
+pub(super) const SLACK: f64 = 1.15;
 
 /// Fastest plan found so far; of equal ones that of the first candidate.
 #[derive(Default)]
@@ -112,9 +112,10 @@ pub(super) fn refined(
     prepared: &Prepared,
     settings: &Settings,
     best: &Outcome,
+    enough_s: f64,
 ) -> Outcome {
     let fastest = |best: (Outcome, Settings), others: Vec<(Candidate, Settings)>| {
-        let enough_s = || SLACK * best.0.seconds;
+        let enough_s = || SLACK * best.0.seconds.min(enough_s);
         let of = |(candidate, settings): (Candidate, Settings)| match evaluate(
             cluster, prepared, &candidate, &settings, &enough_s,
         ) {

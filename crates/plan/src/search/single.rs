@@ -66,10 +66,10 @@ impl Planner {
             Evaluated::Found(mut best) => {
                 let least_s = best.least_s();
                 simulate_schedules(&mut best, settings.overlap);
-                let best = refined(cluster, prepared, settings, &best);
+                let best = refined(cluster, prepared, settings, &best, f64::INFINITY);
                 let bound_s = least_s.min(best.bound_s).min(best.seconds);
                 let (others, experts) = (Vec::new(), Vec::new());
-                Ok(Found { best, others, experts, bound_s, candidates: [1, 1] })
+                Ok(Found { best, others, experts, bound_s, candidates: [1, 1], subset: None })
             }
             Evaluated::TooLarge(all) => {
                 let error = shortfall::too_large("this plan", all, cluster, settings.reserve);
