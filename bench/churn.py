@@ -109,7 +109,7 @@ class Job:
         self.coordinator = Process(command, self.environment)
 
     def start(self):
-        taken = {member.host for member in self.members}
+        taken = {member.host for member in self.members if member.lives()}
         host = next(host for host in range(self.args.world) if host not in taken)
         command = [*place(self.args, host)[0], *self.command()]
         self.members.append(Process(command, self.environment))

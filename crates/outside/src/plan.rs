@@ -42,5 +42,5 @@ pub fn cluster(bytes: &[u8]) {
     let Ok(text) = std::str::from_utf8(bytes) else { return };
     let Ok(cluster) = Cluster::parse(text) else { return };
     assert!(cluster.size() >= 1);
-    let _ = (cluster.mean(), cluster.pace());
+    let _ = (cluster.mean(cluster.size()), cluster.pace());
 }

@@ -197,7 +197,7 @@ class Elastic(Job):
         self._optimizer.zero_grad()  # averages of a step that is not finished
 
     def _heard(self, epoch: Epoch) -> dict[str, Any]:
-        return hand_over.notice(epoch, self._notice())
+        return hand_over.notice(epoch, {**self._notice(), "random": torch.get_rng_state()})
 
     def _receive(self, epoch: Epoch, holders: int, said: dict[str, Any]) -> None:
         handed = self._handed(epoch, holders) if holders < epoch.world else {}
@@ -205,6 +205,7 @@ class Elastic(Job):
         buffers = hand_over.taken(epoch, 1, hand_over.shapes(buffers), buffers)
         if epoch.rank >= holders:
             self._take_over({**handed, **said})
+            torch.set_rng_state(said["random"])
         load_buffers(self._module, buffers)
 
     def _handed(self, epoch: Epoch, holders: int) -> dict[str, Any]:
