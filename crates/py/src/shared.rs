@@ -121,7 +121,7 @@ impl Inner {
     /// Writes an average, or NaN after a step that was skipped.
     pub(crate) fn write(&self, parameter: usize, mut memory: Memory) -> Result<(), Failure> {
         let Parameter { dtype, name, .. } = self.parameter(parameter)?;
-        match (self.averaged, self.skipped) {
+        match (self.averaged && self.sync.has_averages(), self.skipped) {
             (true, _) => memory.write(*dtype, self.sync.gradient(parameter)),
             (false, true) => memory.spoil(*dtype),
             (false, false) => {
@@ -136,7 +136,7 @@ impl Inner {
     /// Writes an average over this rank's gradient. Where no rank had one, a framework's memory may have that of
     /// an earlier step, which stays.
     pub(crate) fn update(&self, parameter: usize, memory: Memory) -> Result<(), Failure> {
-        match self.averaged && self.sync.is_absent(parameter) {
+        match self.sync.has_averages() && self.sync.is_absent(parameter) {
             true => Ok(()),
             false => self.write(parameter, memory),
         }

@@ -147,6 +147,7 @@ pub(crate) fn identity(parameters: &[Parameter], options: &Options) -> Vec<(Stri
         fact("algorithm", algorithm),
         fact("bucket bytes", options.bucket_bytes.to_string()),
         fact("seed", options.seed.to_string()),
+        fact("unchecked", options.unchecked.to_string()),
         fact("error budget", options.error_budget.to_string()),
         fact("feedback", options.feedback.to_string()),
         fact("warm-up steps", options.warm_up_steps.to_string()),

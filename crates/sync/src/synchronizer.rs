@@ -90,8 +90,9 @@ impl Synchronizer {
         let world = channel.world();
         check_combination(&options, world)?;
         check_names(&parameters)?;
-        check_laws(&options, &parameters)?;
+        // Before any rank ends alone: all of them check the codec, or none does.
         channel.agree(&identity(&parameters, &options))?;
+        check_laws(&options, &parameters)?;
         let planner = Synchronizer::planner(&channel, &parameters, &options)?;
         let mut sync = Synchronizer {
             world,
@@ -209,7 +210,7 @@ impl Synchronizer {
     ) -> Result<(), Error> {
         let gradient = gradient.into();
         let (bucket, range) = self.place(parameter)?;
-        self.check_begun(&format!("gradient of {}", self.parameters[parameter].name))?;
+        self.check_begun(format_args!("gradient of {}", self.parameters[parameter].name))?;
         if gradient.len() != range.len() {
             let (name, found, expected) =
                 (&self.parameters[parameter].name, gradient.len(), range.len());
@@ -241,7 +242,7 @@ impl Synchronizer {
         bucket: u32,
         part: impl Fn(Range<usize>) -> M,
     ) -> Result<(), Error> {
-        self.check_begun(&format!("gradients of bucket {bucket}"))?;
+        self.check_begun(format_args!("gradients of bucket {bucket}"))?;
         let mut starts = Vec::new();
         let mut end = 0;
         for (index, parameter) in self.parameters.iter().enumerate() {

@@ -59,7 +59,8 @@ class DiLoCo:
         outer: makes the outer optimizer of the parameters that it is given; they are f32.
         codec: how pseudo-gradients travel, as in `thinwire.torch.hook`.
         group: the ranks, as in `thinwire.torch.hook`.
-        bucket_bytes, seed, algorithm, timeout_s, heartbeat_timeout_s: as in `thinwire.torch.hook`.
+        bucket_bytes, seed, algorithm, unchecked, timeout_s, heartbeat_timeout_s: as in
+            `thinwire.torch.hook`.
     """
 
     def __init__(
@@ -73,11 +74,17 @@ class DiLoCo:
         bucket_bytes: int = 1 << 20,
         seed: int = 0,
         algorithm: str | None = None,
+        unchecked: bool = False,
         timeout_s: float | None = None,
         heartbeat_timeout_s: float | None = None,
     ) -> None:
         """Forms the group and gives all ranks the model of rank 0."""
-        options = {"bucket_bytes": bucket_bytes, "seed": seed, "algorithm": algorithm}
+        options = {
+            "bucket_bytes": bucket_bytes,
+            "seed": seed,
+            "algorithm": algorithm,
+            "unchecked": unchecked,
+        }
         arguments.options(codec=codec, **options)
         self.every = every_steps(every)
         if not callable(outer):

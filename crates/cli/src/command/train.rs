@@ -39,7 +39,7 @@ pub struct Args {
     /// After how many steps a checkpoint is written [default: after the last one only]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     checkpoint_every: Option<u64>,
-    /// How long to wait for the places of --resume and --checkpoint-dir at the start, where a folder is mounted late
+    /// Seconds to wait at the start until the places of --resume and --checkpoint-dir are there, where a folder is mounted late
     #[arg(long, default_value_t = 0, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(..=86_400))]
     checkpoint_wait: u64,
     #[command(flatten)]
@@ -98,7 +98,8 @@ fn refuse_beside_servers(args: &Args, mode: &ServerMode) -> Result<()> {
     let codec = args.codec.as_ref().filter(|codec| codec.typed != "none");
     let exchange =
         [codec.map(|codec| format!("--codec {}", codec.typed)), args.settings.exchange_flag()];
-    let flag = exchange.into_iter().flatten().find(|_| !mode.is_hybrid());
+    let unchecked = args.settings.unchecked.then(|| "--unchecked".to_owned());
+    let flag = exchange.into_iter().chain([unchecked]).flatten().find(|_| !mode.is_hybrid());
     refuse_flag(flag, "with --mode server, where --values says how gradients travel")?;
     let recipe = &args.settings.recipe;
     let rates = [

@@ -333,10 +333,11 @@ pub fn hold(
     Ok(lock)
 }
 
-/// Opens the checkpoint to resume, and waits so long for it and for the place of others to be there.
+/// Opens the checkpoint to resume. Waits up to `patience` until it and the place of others are there; a place
+/// that is not there then is made later.
 ///
 /// # Errors
-/// If the checkpoint or the place is not there then.
+/// If the checkpoint is not there then.
 pub fn resolve(
     resume: Option<&Path>,
     folder: Option<&Path>,
@@ -344,13 +345,10 @@ pub fn resolve(
 ) -> Result<Option<Checkpoint>> {
     let (begun, mut is_told) = (Instant::now(), false);
     loop {
-        let resumed = resume.map(checkpoint::resolve).transpose().map_err(Error::from);
-        let missing = folder.filter(|folder| !patience.is_zero() && !is_there(folder));
-        let missing = missing.map_or(Ok(()), |folder| {
-            Err(anyhow!("{} is not there after {} s", folder.display(), patience.as_secs()))
-        });
-        let found = missing.and(resumed);
-        if found.is_ok() || begun.elapsed() >= patience {
+        let found = resume.map(checkpoint::resolve).transpose().map_err(Error::from);
+        let is_over = begun.elapsed() >= patience;
+        // A folder that is not there by then is made, as without the wait.
+        if is_over || (found.is_ok() && folder.is_none_or(is_there)) {
             return found;
         }
         if !std::mem::replace(&mut is_told, true) {

@@ -65,6 +65,9 @@ const MEMORY_WITHOUT_END: f64 = 1e18;
 /// Builder of the model for a number of sequences.
 type Build = Arc<dyn Fn(usize) -> Result<Graph, Error> + Send + Sync>;
 
+/// Whether a candidate is searched.
+type Wanted<'a> = &'a dyn Fn(&Candidate) -> bool;
+
 /// Planner of one model.
 pub struct Planner {
     settings: Settings,
@@ -189,17 +192,23 @@ impl Planner {
     /// Returns an error if the model cannot be built or cut into blocks, or nothing fits the
     /// devices' memory.
     pub fn plan(&mut self, cluster: &Cluster) -> Result<Found, Error> {
-        let mut found = self.plan_once(cluster, None);
+        let found = self.binding(|planner, wanted| planner.plan_of_subsets(cluster, wanted));
+        found.map_err(|error| shortfall::explained(self, cluster, error))
+    }
+
+    /// Returns the best plan for the cluster or one of its subsets, of the candidates that are wanted.
+    fn plan_of_subsets(&mut self, cluster: &Cluster, wanted: Wanted<'_>) -> Result<Found, Error> {
+        let mut found = self.search(cluster, wanted, None);
         let subsets = if self.settings.idle { cluster.subsets() } else { Vec::new() };
         for subset in subsets {
             let known = found.as_ref().ok().map(|found| &found.best);
-            found = match (self.plan_once(&subset.cluster, known), found) {
+            found = match (self.search(&subset.cluster, wanted, known), found) {
                 (Ok(other), Ok(found)) => Ok(found.beside_subset(subset, other)),
                 (Ok(other), Err(_)) => Ok(Found { subset: Some(subset), ..other }),
                 (Err(_), found) => found,
             };
         }
-        found.map_err(|error| shortfall::explained(self, cluster, error))
+        found
     }
 
     /// Returns the step time in seconds of the best plan on the same devices with unlimited memory.
@@ -209,7 +218,7 @@ impl Planner {
     pub fn boundless_s(&self, cluster: &Cluster) -> Result<f64, Error> {
         let mut boundless = cluster.clone();
         boundless.devices.iter_mut().for_each(|device| device.memory_bytes = MEMORY_WITHOUT_END);
-        Ok(self.fresh().plan_once(&boundless, None)?.best.seconds)
+        Ok(self.fresh().plan_once(&boundless)?.best.seconds)
     }
 
     /// Returns a planner for the same model.
@@ -218,22 +227,29 @@ impl Planner {
         Planner { settings, batch: self.batch, prepared: HashMap::new(), graph }
     }
 
-    /// Searches meshes on which every pin binds, or all meshes if there are none with a plan; no
-    /// others than are faster than a plan that is known.
-    fn plan_once(&mut self, cluster: &Cluster, known: Option<&Outcome>) -> Result<Found, Error> {
+    /// Returns the best plan for all devices of a cluster.
+    fn plan_once(&mut self, cluster: &Cluster) -> Result<Found, Error> {
+        self.binding(|planner, wanted| planner.search(cluster, wanted, None))
+    }
+
+    /// Searches meshes on which every pin binds, or all meshes if there are none with a plan.
+    fn binding(
+        &mut self,
+        mut search: impl FnMut(&mut Planner, Wanted<'_>) -> Result<Found, Error>,
+    ) -> Result<Found, Error> {
         if self.settings.pins.is_empty() {
-            return self.search(cluster, &|_| true, known);
+            return search(self, &|_| true);
         }
         let pins = self.settings.pins.clone();
         let bound = |candidate: &Candidate| pins.iter().all(|pin| pin.binds(&candidate.mesh));
-        self.search(cluster, &bound, known).or_else(|_| self.search(cluster, &|_| true, known))
+        search(self, &bound).or_else(|_| search(self, &|_| true))
     }
 
     /// Searches candidates.
     fn search(
         &mut self,
         cluster: &Cluster,
-        wanted: &dyn Fn(&Candidate) -> bool,
+        wanted: Wanted<'_>,
         known: Option<&Outcome>,
     ) -> Result<Found, Error> {
         check_counts(self.batch, 1)?;

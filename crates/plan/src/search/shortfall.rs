@@ -83,7 +83,7 @@ fn enough(planner: &Planner, cluster: &Cluster, least_bytes: f64) -> Option<usiz
         // What is idle lends no memory.
         let mut all = planner.fresh();
         all.settings.idle = false;
-        match all.plan_once(&larger, None) {
+        match all.plan_once(&larger) {
             Ok(_) => return Some(larger.size()),
             Err(error) if error.kind == Kind::Memory => {}
             Err(_) => return None,

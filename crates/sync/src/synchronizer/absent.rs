@@ -17,7 +17,7 @@ impl Synchronizer {
     /// If there is no such parameter, or no step has begun.
     pub fn absent(&mut self, parameter: usize) -> Result<(), Error> {
         let (bucket, range) = self.place(parameter)?;
-        self.check_begun(&format!("absence of {}", self.parameters[parameter].name))?;
+        self.check_begun(format_args!("absence of {}", self.parameters[parameter].name))?;
         self.buckets[bucket].mark_absent(&range);
         Ok(())
     }

@@ -3,6 +3,8 @@
 //! A gradient that is given outside of a step would be averaged with those of another step, and memory that is
 //! read before the end of a step holds this rank's own gradients.
 
+use std::fmt;
+
 use crate::{Error, Outcome, Synchronizer};
 
 /// The phase of the newest step.
@@ -18,8 +20,13 @@ pub(crate) enum Phase {
 }
 
 impl Synchronizer {
-    /// Refuses a call that belongs into a step when none has begun.
-    pub(crate) fn check_begun(&self, call: &str) -> Result<(), Error> {
+    /// Returns whether the newest step has ended with averages, which [`Synchronizer::gradient`] returns then.
+    pub fn has_averages(&self) -> bool {
+        self.phase == Phase::Ended(Outcome::Averaged)
+    }
+
+    /// Refuses a call that belongs to a step when none has begun.
+    pub(crate) fn check_begun(&self, call: impl fmt::Display) -> Result<(), Error> {
         let step = self.step;
         let found = match self.phase {
             Phase::Begun => return Ok(()),

@@ -74,6 +74,9 @@ impl Machine<'_> {
         // All ranks have the step once they have told each other: a peer that is lost while a synchroniser
         // plans anew takes nothing of it back.
         let planned = self.exchange.commit(keep);
+        if keep && !self.exchange.sync.has_averages() {
+            return planned;
+        }
         self.slots.residuals.settle(keep)?;
         let (started, waited_s) = (Instant::now(), self.slots.waited_s.get());
         self.gradient_norm = f64::NAN;
