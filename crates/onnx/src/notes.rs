@@ -112,7 +112,7 @@ fn of_parameter(graph: &Graph, id: TensorId, file: &OnnxGraph<'_>) -> Option<Str
         return Some(text.to_owned());
     }
     let ends = |end: &&str| last == **end || last.ends_with(&format!("_{end}"));
-    if BUFFERS.iter().any(|end| ends(&end)) {
+    if BUFFERS.iter().any(ends) {
         return Some("by its name perhaps a buffer (--freeze keeps its numbers)".to_owned());
     }
     if ["weight", "bias", "gamma", "beta"].iter().any(|end| last.ends_with(end)) {
