@@ -1,7 +1,8 @@
 """Every measurement of `bench/run.sh` runs, in one short round, and its table has a figure.
 
 Not among them: `churn`, which has tests of its own; `choice`, `hosts`, `change`, `codecs` and `distortion`,
-whose shortest round takes minutes of two cores; `mindspore`, whose operator is tested by itself.
+whose shortest round takes minutes of two cores; `resize`, whose pauses are by the clock; `mindspore`, whose
+operator is tested by itself.
 """
 
 import os
@@ -33,7 +34,6 @@ MEASUREMENTS = {
         "--networks loopback --workers 1 --servers 1 --backups 0 --size 1000000 --runs 1 --rounds 1",
         "| thinwire | 1 | 1 |",
     ),
-    "resize": (f"--network loopback --rounds 1 --pause 2 -- {TINY} --data DATA", "2 ranks; "),
     "plans": (
         "--networks loopback --steps 2 --rounds 1 --only ^data$ --batch 4 --data DATA",
         "bytes: equal on ",
