@@ -3,7 +3,6 @@
 import copy
 import gc
 import pickle
-from types import SimpleNamespace
 
 import pytest
 
@@ -11,6 +10,7 @@ torch = pytest.importorskip("torch", reason="pip install torch")
 
 import thinwire.torch.graph.loader as module  # noqa: E402
 from thinwire.torch.graph import Loader  # noqa: E402
+from torch_models import holder  # noqa: E402
 
 pytestmark = pytest.mark.needs("torch")
 
@@ -19,13 +19,8 @@ OWN = {"n_id", "e_id", "input_id"}
 
 
 def graph(kind):
-    make = SimpleNamespace
-    if kind == "pyg":
-        make = pytest.importorskip(
-            "torch_geometric.data", reason="pip install torch-geometric"
-        ).Data
     random = torch.Generator().manual_seed(0)
-    return make(
+    return holder(kind)(
         edge_index=torch.randint(VERTICES, (2, EDGES), generator=random),
         x=torch.randn(VERTICES, 4, generator=random),
         y=torch.arange(VERTICES),

@@ -9,6 +9,7 @@ torch = pytest.importorskip("torch", reason="pip install torch")
 
 from thinwire import InvalidError  # noqa: E402
 from thinwire.torch.graph import Loader, StoredGraph, save  # noqa: E402
+from torch_models import holder  # noqa: E402
 
 pytestmark = pytest.mark.needs("torch")
 
@@ -212,11 +213,7 @@ def test_options_of_other_loaders_change_nothing_or_are_refused():
 
 @pytest.mark.parametrize("kind", ["plain", "pyg"])
 def test_attributes_have_the_entries_of_vertices_and_edges(kind):
-    make = SimpleNamespace
-    if kind == "pyg":
-        make = pytest.importorskip(
-            "torch_geometric.data", reason="pip install torch-geometric"
-        ).Data
+    make = holder(kind)
     ring = torch.stack([torch.arange(6), torch.arange(6).roll(-1)])
     more = {
         "edge_attr": 10.0 * torch.arange(6),

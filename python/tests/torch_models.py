@@ -2,7 +2,9 @@
 
 import contextlib
 import hashlib
+from types import SimpleNamespace
 
+import pytest
 import torch
 import torch.distributed as dist
 from torch import nn
@@ -10,6 +12,13 @@ from torch.nn.functional import cross_entropy
 from torch.nn.parallel import DistributedDataParallel
 
 VOCABULARY, CONTEXT, WIDTH = 32, 16, 32
+
+
+def holder(kind: str) -> type:
+    """What holds the tensors of a graph: PyG's `Data` for "pyg", else a plain object."""
+    if kind != "pyg":
+        return SimpleNamespace
+    return pytest.importorskip("torch_geometric.data", reason="pip install torch-geometric").Data
 
 
 def mlp() -> nn.Module:

@@ -165,13 +165,18 @@ fn feedback_of_more_than_there_was_gets_a_warning() {
     }
 }
 
-#[test]
-fn a_claim_that_fails_is_told_in_words() {
-    let folder = Folder::new("codec-claims");
+/// Writes a codec that claims to be unbiased and is not.
+fn write_biased(folder: &Folder) {
     let text = TERNGRAD.replace("digits_up(max(abs(x)), 17)", "digits(max(abs(x)), 9)");
     // Wide enough for what the cut scale changes, so that only the mean is wrong.
     let text = text.replace("variance min", "variance 1 + min");
     std::fs::write(folder.path().join("three.codec"), text).unwrap();
+}
+
+#[test]
+fn a_claim_that_fails_is_told_in_words() {
+    let folder = Folder::new("codec-claims");
+    write_biased(&folder);
     let ended = folder.run(&["codec", "check", "three.codec"]);
     assert_eq!(ended.code, Some(1), "{}", ended.stderr);
     let law = "random rounding is right in the mean";
@@ -187,9 +192,7 @@ fn a_claim_that_fails_is_told_in_words() {
 #[test]
 fn a_training_refuses_a_codec_that_breaks_a_law() {
     let folder = Folder::new("codec-laws");
-    let text = TERNGRAD.replace("digits_up(max(abs(x)), 17)", "digits(max(abs(x)), 9)");
-    let text = text.replace("variance min", "variance 1 + min");
-    std::fs::write(folder.path().join("three.codec"), text).unwrap();
+    write_biased(&folder);
     let flags = ["--codec", "three.codec", "--steps", "2", "--ranks", "2"];
     let ended = folder.train(&flags);
     let law =

@@ -124,8 +124,11 @@ impl Inbox {
 
     /// Returns a rank that has sent a message of an earlier step of training than `step`, and that step.
     pub(crate) fn behind(&self, step: u64) -> Option<(Rank, u64)> {
+        if !is_training(step) {
+            return None;
+        }
         let tags = self.early.keys().map(|(from, tag)| (*from, tag.step));
-        tags.filter(|(_, early)| is_training(step) && *early < step).min_by_key(|(_, early)| *early)
+        tags.filter(|(_, early)| *early < step).min_by_key(|(_, early)| *early)
     }
 
     /// Returns the step of training of a rank's first early message after `step`.

@@ -64,6 +64,12 @@ impl ObjectStore {
         ]
     }
 
+    /// Returns the value of one of these variables.
+    pub fn variable(&self, name: &str) -> Option<String> {
+        let found = self.variables().into_iter().find(|(known, _)| *known == name);
+        found.map(|(_, value)| value.to_owned())
+    }
+
     /// Refuses every request from now on, or none.
     pub fn set_away(&self, is_away: bool) {
         self.shared.is_away.store(is_away, Ordering::SeqCst);

@@ -15,6 +15,7 @@ use anyhow::{Context, Result};
 use thinwire_server::{Location, Store};
 
 use super::folder::{OWNER, Owner, away, superseded, taken};
+use super::machine::seconds_of;
 use crate::output::say;
 
 /// Interval at which the owner shows that it lives.
@@ -203,6 +204,5 @@ impl Shared {
 }
 
 fn term() -> Duration {
-    let seconds = std::env::var(LEASE_VARIABLE).ok().and_then(|text| text.parse().ok());
-    seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok()).unwrap_or(LEASE)
+    seconds_of(LEASE_VARIABLE).unwrap_or(LEASE)
 }

@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::path::Path;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result};
 use thinwire_link::durable;
@@ -92,6 +92,12 @@ fn civil(day: u64) -> (u64, u64, u64) {
     let day = in_year - (153 * month + 2) / 5 + 1;
     let month = if month < 10 { month + 3 } else { month - 9 };
     (400 * era + year + u64::from(month <= 2), month, day)
+}
+
+/// Returns the time that an environment variable has in seconds, if it is one.
+pub fn seconds_of(variable: &str) -> Option<Duration> {
+    let seconds = std::env::var(variable).ok()?.parse().ok()?;
+    Duration::try_from_secs_f64(seconds).ok()
 }
 
 /// Makes a folder of `what` where it is missing, and makes sure that files can be written to it, or to a bucket. It

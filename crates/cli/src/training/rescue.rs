@@ -112,7 +112,7 @@ fn save<S: Saved, T>(
     (step, moment): (u64, Moment),
     mut attempt: impl FnMut(&mut S) -> Result<T>,
 ) -> Result<Option<T>> {
-    let (begun, retry) = (Instant::now(), retry());
+    let (begun, retry) = (Instant::now(), machine::seconds_of(RETRY_VARIABLE).unwrap_or(RETRY));
     let mut is_told = false;
     loop {
         let error = match attempt(rank) {
@@ -153,11 +153,6 @@ pub fn warn_unsaved(error: &Error) {
     let (message, hint) = failure::lines(error);
     let hint = hint.map_or(String::new(), |hint| format!(" (hint: {hint})"));
     say(format!("warning: {message}{hint}; the training goes on without this checkpoint"));
-}
-
-fn retry() -> Duration {
-    let seconds = std::env::var(RETRY_VARIABLE).ok().and_then(|text| text.parse().ok());
-    seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok()).unwrap_or(RETRY)
 }
 
 fn tell_retry(error: &Error, retry: Duration) {

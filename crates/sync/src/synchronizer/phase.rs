@@ -8,10 +8,9 @@ use std::fmt;
 use crate::{Error, Outcome, Synchronizer};
 
 /// The phase of the newest step.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Phase {
     /// Nothing has begun since the buckets were laid out.
-    #[default]
     Before,
     /// Gradients are given.
     Begun,

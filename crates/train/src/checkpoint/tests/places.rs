@@ -23,11 +23,7 @@ impl Place {
         let Place::Bucket(store) = self else {
             return Location::from(self.path(name)).store().unwrap();
         };
-        let value = |name: &str| {
-            let found = store.variables().into_iter().find(|(known, _)| *known == name);
-            found.map(|(_, value)| value.to_owned())
-        };
-        Location::from(self.path(name)).store_with(value).unwrap()
+        Location::from(self.path(name)).store_with(|name| store.variable(name)).unwrap()
     }
 
     fn path(&self, name: &str) -> PathBuf {

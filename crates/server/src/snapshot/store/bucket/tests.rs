@@ -9,10 +9,7 @@ use crate::snapshot::tests::{definition, frontier, rows_of, tables, write_with};
 use crate::snapshot::{Snapshot, Store};
 
 fn open_in(fake: &ObjectStore, place: &str) -> Result<Bucket, Error> {
-    let variables = fake.variables();
-    open(place, |name| {
-        variables.iter().find(|(known, _)| *known == name).map(|(_, value)| (*value).to_owned())
-    })
+    open(place, |name| fake.variable(name))
 }
 
 fn store(fake: &ObjectStore) -> Arc<dyn Store> {
