@@ -500,9 +500,14 @@ def frozen_in(mode, group):
     made.step()
     said["copy"] = failure(lambda: copy.deepcopy(made))
     model[0].requires_grad_(False)
-    made.step()
-    model[1].requires_grad_(group.rank == 0)
-    said["unfrozen"] = failure(made.step)
+
+    def thaw():
+        # Rank 0's refusal may reach rank 1 while it waits for the end of the step before.
+        made.step()
+        model[1].requires_grad_(group.rank == 0)
+        made.step()
+
+    said["unfrozen"] = failure(thaw)
     return said
 
 
