@@ -665,6 +665,10 @@ class ServerClient:
     def world(self) -> int:
         """Number of workers in the epoch."""
     @property
+    def pushing(self) -> int:
+        """Number of workers that push, this one included: those of the epoch without the ones that only read
+        rows. Before the first step of the job all are expected to push."""
+    @property
     def pushes(self) -> int:
         """Number of pushes so far."""
     def begin_push(self, gradients: list[tuple[int, int, int, int, int]]) -> None:

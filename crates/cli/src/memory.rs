@@ -18,14 +18,16 @@ use crate::figures;
 /// # Errors
 /// If `bytes` are more than are free; `what` names the work in the message.
 pub fn ensure(bytes: u64, what: &str, hint: &str) -> Result<()> {
-    let of_machine = in_file("/proc/meminfo", "MemAvailable:").unwrap_or(u64::MAX);
-    let free = of_machine.min(free_in_container().unwrap_or(u64::MAX));
-    if bytes <= free {
-        return Ok(());
-    }
+    let Some(free) = free().filter(|free| bytes > *free) else { return Ok(()) };
     let [bytes, free] = [bytes, free].map(|bytes| figures::bytes(bytes as f64));
     let error = anyhow!("{what} needs about {bytes} of memory, {free} are free");
     Err(hinted(error, hint))
+}
+
+/// Returns the memory in bytes that this process may still take, or `None` where the system does not say.
+pub fn free() -> Option<u64> {
+    let of_machine = in_file("/proc/meminfo", "MemAvailable:");
+    [of_machine, free_in_container(), free_of_process()].into_iter().flatten().min()
 }
 
 /// Returns the memory that is left to the process's container; none without a limit.
@@ -34,7 +36,19 @@ fn free_in_container() -> Option<u64> {
         fs::read_to_string(format!("/sys/fs/cgroup/{name}")).ok()?.trim().parse().ok()
     };
     let (most, used) = (number("memory.max")?, number("memory.current")?);
-    Some(most.saturating_sub(used))
+    // The system takes pages of files back before it ends a process.
+    let stat = fs::read_to_string("/sys/fs/cgroup/memory.stat").unwrap_or_default();
+    let files = stat.lines().find_map(|line| line.strip_prefix("inactive_file "));
+    let files: u64 = files.and_then(|bytes| bytes.trim().parse().ok()).unwrap_or(0);
+    Some(most.saturating_sub(used.saturating_sub(files)))
+}
+
+/// Returns what is left of the process's limit on its address space (`ulimit -v`); none without a limit.
+fn free_of_process() -> Option<u64> {
+    let limits = fs::read_to_string("/proc/self/limits").ok()?;
+    let line = limits.lines().find_map(|line| line.strip_prefix("Max address space"))?;
+    let most: u64 = line.split_whitespace().next()?.parse().ok()?;
+    Some(most.saturating_sub(in_file("/proc/self/status", "VmSize:")?))
 }
 
 /// Returns a field of a file in /proc, in bytes; none if there is no such field.

@@ -128,6 +128,13 @@ impl ServerClient {
         Ok(self.worker()?.epoch()?.1.size())
     }
 
+    /// Number of workers that push, this one included: all of the epoch before the first step of the job.
+    #[getter]
+    fn pushing(&self) -> PyResult<usize> {
+        let pushing = self.worker()?.client().pushing();
+        pushing.map_or_else(|| self.world(), |count| Ok(count as usize))
+    }
+
     /// Number of pushes so far.
     #[getter]
     fn pushes(&self) -> PyResult<u64> {

@@ -103,10 +103,17 @@ impl Client {
         self.pushes
     }
 
+    /// Returns the number of workers that push, including this one, or `None` before the first step. A worker
+    /// that only reads does not count.
+    pub fn pushing(&self) -> Option<u32> {
+        Some(self.session.pace().pushing).filter(|count| *count > 0)
+    }
+
     /// Pushes the gradients of a step, possibly none, and returns once all replicas of all shards have them.
     ///
     /// # Errors
-    /// [`Kind::Invalid`] if a table, row or length does not fit; nothing was sent. [`Kind::Timeout`] if no
+    /// [`Kind::Invalid`] if a table, row, length or value does not fit. The step counts as one without
+    /// gradients, so that the next push belongs to the same step as those of other workers. [`Kind::Timeout`] if no
     /// request is answered for the timeout: the push is still under way, and [`Client::finish_push`]
     /// continues to wait. [`Kind::Lost`] if a shard has no replica left.
     pub fn push(&mut self, gradients: &[Gradient<'_>]) -> Result<(), Error> {
@@ -119,11 +126,17 @@ impl Client {
     /// # Errors
     /// As [`Client::push`].
     pub fn begin_push(&mut self, gradients: &[Gradient<'_>]) -> Result<(), Error> {
-        let mut shards = self.session.atlas.parts(gradients)?;
+        let mut shards = match self.session.atlas.parts(gradients) {
+            Ok(shards) => shards,
+            Err(error) => {
+                self.begin_push(&[])?;
+                return Err(error);
+            }
+        };
         self.finish_push()?;
         self.pushes += 1;
         // A worker that joins or returns continues at the step of the slowest other worker.
-        self.step = self.step.max(self.session.step()) + 1;
+        self.step = self.step.max(self.session.pace().step) + 1;
         self.session.atlas.round(self.pushes, &mut shards, &mut self.rounding);
         self.session.caches.pushed(gradients);
         let ticket = self.session.ticket();

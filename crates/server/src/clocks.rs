@@ -12,6 +12,16 @@ use crate::frontier::Frontier;
 use crate::wire::fields::{NUMBER_MAX, count, id, number, write_count, write_u64};
 use crate::write::{PushName, Workers, Write};
 
+/// Progress of the workers, as told to one of them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Pace {
+    /// Step of the slowest worker.
+    pub step: u64,
+    /// Number of workers that push, including the one that is told; 0 before the first step, when all workers
+    /// are expected to.
+    pub pushing: u32,
+}
+
 /// Clock and last push of every worker.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Clocks {
@@ -124,6 +134,16 @@ impl Clocks {
         self.active().map(|(_, clock)| clock).min().unwrap_or(self.newest)
     }
 
+    /// Returns the step of the slowest worker, and how many workers push, as told to the worker `to`. A worker
+    /// that has pushed nothing when others are beyond the first step only reads.
+    pub fn pace(&self, to: Id) -> Pace {
+        let pushes =
+            |worker: &Worker| worker.clock.is_some() && (worker.pushed > 0 || self.newest <= 1);
+        let pushing = self.workers.iter().filter(|(id, worker)| **id == to || pushes(worker));
+        let pushing = if self.newest == 0 { 0 } else { pushing.count() as u32 };
+        Pace { step: self.least(), pushing }
+    }
+
     /// Returns the greatest step of a push.
     pub fn newest(&self) -> u64 {
         self.newest
@@ -178,6 +198,20 @@ mod tests {
             [1, 2, 3, 4].map(Id).into_iter().zip([3, 2, 2, 4]).collect::<Vec<_>>()
         );
         assert_eq!((clocks.after(Id(1), 2), clocks.newest()), (Some(2), 4));
+    }
+
+    #[test]
+    fn workers_that_only_read_do_not_count_as_pushing() {
+        let pushing = |clocks: &Clocks, id| clocks.pace(Id(id)).pushing;
+        let mut clocks = clocks(&[workers(1, &[1, 2])]);
+        assert_eq!(pushing(&clocks, 1), 0, "nobody has pushed");
+        clocks.apply(&push(1, 1, 1));
+        assert_eq!(pushing(&clocks, 1), 2, "the second worker may be slow");
+        clocks.apply(&push(1, 2, 2));
+        assert_eq!((pushing(&clocks, 1), pushing(&clocks, 2)), (1, 2));
+        clocks.apply(&workers(2, &[1, 2, 3]));
+        clocks.apply(&push(2, 1, 1));
+        assert_eq!((pushing(&clocks, 1), pushing(&clocks, 3)), (2, 3), "the third has joined");
     }
 
     #[test]

@@ -18,16 +18,18 @@ mod request;
 mod snapshot;
 mod state;
 
+use std::collections::BTreeMap;
+
 use serde_json::{Map, Value};
 use thinwire_job::elastic::{Role, ViewService};
 use thinwire_member::Id;
 
-use crate::error::line;
+use crate::error::{HINT, line};
 use crate::placement::{Placement, Share};
 use crate::view::{Change, View};
 use crate::write::Workers;
 pub use definition::{Definition, Layout, TableDefinition};
-use request::NAME_BYTES_MAX;
+pub(crate) use request::NAME_BYTES_MAX;
 pub use request::ViewRequest;
 use snapshot::Heard;
 pub use snapshot::{SnapshotStage, SnapshotState};
@@ -62,7 +64,10 @@ impl Configuration {
     fn define(&mut self, definition: Definition) -> Result<(), String> {
         definition.layout().map_err(|error| error.to_string())?;
         match &self.state.definition {
-            Some(job) => definition.difference(job).map_or(Ok(()), |text| Err(line(&text))),
+            Some(job) => definition.difference(job).map_or(Ok(()), |text| {
+                let hint = "give this process the settings of the job's others";
+                Err(line(&format!("{text}{HINT}{hint}")))
+            }),
             None => {
                 if let Some(refusal) = self.objection(&definition) {
                     return Err(line(&refusal));
@@ -74,8 +79,27 @@ impl Configuration {
         }
     }
 
-    /// Returns why a job with this definition cannot begin: a server of the epoch begins with other files.
+    /// Returns why a job with this definition cannot begin: a server of the epoch begins with other files, or has
+    /// too little memory.
     fn objection(&self, definition: &Definition) -> Option<String> {
+        self.other_origin(definition).or_else(|| self.lack_of_memory(definition))
+    }
+
+    fn lack_of_memory(&self, definition: &Definition) -> Option<String> {
+        let JobState { memories, servers, .. } = &self.state;
+        let count = servers.len().max(definition.servers as usize);
+        let mine = memories.iter().filter(|(id, _)| servers.contains(id));
+        let (id, free) = mine.min_by_key(|(_, bytes)| **bytes)?;
+        let least = definition.layout().ok()?.least_bytes(definition.backups as usize, count);
+        let hint = "start more servers, servers with more memory, or take smaller tables";
+        (least > *free).then(|| {
+            format!(
+                "the tables need at least {least} bytes of memory on each of {count} servers, server {id} has {free}{HINT}{hint}"
+            )
+        })
+    }
+
+    fn other_origin(&self, definition: &Definition) -> Option<String> {
         let JobState { origins, servers, .. } = &self.state;
         let other = |(id, name): &(&Id, &String)| {
             servers.contains(id) && definition.restore.as_ref() != Some(*name)
@@ -98,6 +122,26 @@ impl Configuration {
         Ok(())
     }
 
+    /// Notes the memory of a server. A definition that does not fit is forgotten; whoever gives it again is refused.
+    fn memory(&mut self, from: Id, bytes: u64) -> Result<(), String> {
+        check_server(from, "memory")?;
+        if !self.state.is_founded() && self.state.memories.get(&from) != Some(&bytes) {
+            self.make_room(from)?;
+            self.change(|state| {
+                state.memories.insert(from, bytes);
+            });
+            self.place();
+        }
+        Ok(())
+    }
+
+    fn failed(&mut self, from: Id, reason: &str) -> Result<(), String> {
+        check_name(from, reason, "reason to leave")?;
+        self.make_room(from)?;
+        self.change(|state| drop(state.failures.insert(from, line(reason))));
+        Ok(())
+    }
+
     fn address(&mut self, from: Id, address: String) -> Result<(), String> {
         check_name(from, &address, "address")?;
         if self.state.addresses.get(&from) != Some(&address) {
@@ -108,18 +152,13 @@ impl Configuration {
         Ok(())
     }
 
-    /// Removes the addresses and files of servers that have left, if one of these tables is full.
+    /// Removes what servers told that have left, if one of the tables of it is full.
     fn make_room(&mut self, from: Id) -> Result<(), String> {
-        let JobState { addresses, origins, servers, .. } = &mut self.state;
-        for table in [addresses, origins] {
-            if table.len() >= ADDRESSES_MAX && !table.contains_key(&from) {
-                table.retain(|id, _| servers.contains(id));
-            }
-            if table.len() >= ADDRESSES_MAX && !table.contains_key(&from) {
-                return Err(format!("{} servers already, expected at most that", table.len()));
-            }
+        let JobState { addresses, origins, memories, failures, servers, .. } = &mut self.state;
+        for table in [addresses, origins, failures] {
+            make_room(table, from, servers)?;
         }
-        Ok(())
+        make_room(memories, from, servers)
     }
 
     fn ready(&mut self, from: Id, shard: u32, report: (u64, Id)) -> Result<(), String> {
@@ -169,6 +208,7 @@ impl Configuration {
         self.change(|state| {
             (state.views, state.placement) = (views, placement);
             state.origins.clear();
+            state.memories.clear();
         });
     }
 
@@ -236,6 +276,8 @@ impl ViewService for Configuration {
         match ViewRequest::parse(request).map_err(|error| error.to_string())? {
             ViewRequest::Define(definition) => self.define(definition),
             ViewRequest::Origin(name) => self.origin(from, name),
+            ViewRequest::Memory { bytes } => self.memory(from, bytes),
+            ViewRequest::Failed { reason } => self.failed(from, &reason),
             ViewRequest::Address(address) => self.address(from, address),
             ViewRequest::Ready { shard, view, learner } => self.ready(from, shard, (view, learner)),
             ViewRequest::Kept { views } => {
@@ -273,13 +315,28 @@ impl ViewService for Configuration {
 
 /// Checks a text that a server tells about itself.
 fn check_name(from: Id, text: &str, what: &str) -> Result<(), String> {
-    let length = text.len();
-    match from.is_server() {
-        false => Err(format!("process {from} is no server, and has no {what}")),
-        true if length == 0 || length > NAME_BYTES_MAX => {
-            Err(format!("{what} of {length} bytes, expected 1 to {NAME_BYTES_MAX}"))
-        }
-        true => Ok(()),
+    check_server(from, what)?;
+    match text.len() {
+        1..=NAME_BYTES_MAX => Ok(()),
+        length => Err(format!("{what} of {length} bytes, expected 1 to {NAME_BYTES_MAX}")),
+    }
+}
+
+fn check_server(from: Id, what: &str) -> Result<(), String> {
+    let no_server = || format!("process {from} is no server, and has no {what}");
+    from.is_server().then_some(()).ok_or_else(no_server)
+}
+
+/// Removes the items of servers that have left from a full table.
+fn make_room<T>(table: &mut BTreeMap<Id, T>, from: Id, servers: &[Id]) -> Result<(), String> {
+    let is_full =
+        |table: &BTreeMap<Id, T>| table.len() >= ADDRESSES_MAX && !table.contains_key(&from);
+    if is_full(table) {
+        table.retain(|id, _| servers.contains(id));
+    }
+    match is_full(table) {
+        true => Err(format!("{} servers already, expected at most that", table.len())),
+        false => Ok(()),
     }
 }
 

@@ -49,6 +49,15 @@ impl Error {
         Error::new(Kind::Corrupt, message)
     }
 
+    /// Returns the error of a request that another process refuses with this text.
+    pub(crate) fn refused(text: &str) -> Error {
+        let refused = |text| Error::new(Kind::Refused, text);
+        match text.split_once(HINT) {
+            Some((text, hint)) => refused(text).with_hint(hint),
+            None => refused(text),
+        }
+    }
+
     /// Adds a remedy in one line.
     #[must_use]
     pub(crate) fn with_hint(self, hint: impl Into<String>) -> Error {
@@ -65,6 +74,9 @@ impl Error {
         self.hint.as_deref()
     }
 }
+
+/// What separates a refusal that another process sends from its hint.
+pub(crate) const HINT: &str = "; hint: ";
 
 /// Returns a text without control characters, in one line.
 pub(crate) fn line(text: &str) -> String {

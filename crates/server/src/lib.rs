@@ -45,7 +45,7 @@
 //! ```
 //! use std::time::Duration;
 //! use thinwire_member::Id;
-//! use thinwire_server::{Action, Consistency, Event, Options, Push, Shard, View, Workers};
+//! use thinwire_server::{Action, Consistency, Event, Options, Pace, Push, Shard, View, Workers};
 //!
 //! let (now, server, worker) = (Duration::ZERO, Id(1), Id(9));
 //! let mut shard = Shard::new(server, Options::new(Consistency::Async));
@@ -54,7 +54,8 @@
 //!
 //! let push = Push { client: worker, number: 1, step: 1, parts: Vec::new() };
 //! let actions = shard.on(Event::Push(push.clone()), now);
-//! let acknowledged = Action::Acknowledge { client: worker, number: 1, step: 1 };
+//! let pace = Pace { step: 1, pushing: 1 };
+//! let acknowledged = Action::Acknowledge { client: worker, number: 1, pace };
 //! assert!(matches!(actions[0], Action::Apply(_)));
 //! assert_eq!(actions[1..], [acknowledged.clone()]);
 //! assert_eq!(shard.on(Event::Push(push), now), [acknowledged], "applied once");
@@ -96,7 +97,7 @@ pub mod fuzzing {
 }
 
 pub use client::{Caching, Client, Gradient, Pulling, Reader, take_snapshot};
-pub use clocks::Clocks;
+pub use clocks::{Clocks, Pace};
 pub use configuration::{
     Configuration, Definition, JobState, Layout, SnapshotStage, SnapshotState, TableDefinition,
     ViewRequest,
@@ -107,7 +108,7 @@ pub use error::{Error, Kind};
 pub use frontier::Frontier;
 pub use message::Message;
 pub use placement::{Placement, Share};
-pub use reason::{Reason, Request};
+pub use reason::{Reason, Request, Slowest};
 pub use server::{Server, ServerOptions};
 pub use service::{ANSWER_BYTES_MAX, Figures, Limits};
 pub use shard::{Action, Event, Options, Order, Shard};

@@ -13,6 +13,21 @@ pub enum Request {
     Pull(u64),
 }
 
+/// Worker for which others wait.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Slowest {
+    /// The worker.
+    pub worker: Id,
+    /// Step that it has reached.
+    pub step: u64,
+}
+
+impl fmt::Display for Slowest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "it waits for worker {}, which is at step {}", self.worker, self.step)
+    }
+}
+
 /// Reason why a server refuses a request for now; the client may repeat it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]

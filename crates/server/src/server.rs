@@ -97,6 +97,7 @@ impl Server {
         let token = secret(&seat.token, &seat.coordinator)?;
         let reports = Arc::new(Reports::default());
         let service = ServerService::new(seat.id, Arc::clone(&reports), Instant::now());
+        let memory = limits.memory.as_ref().map(|limit| limit.bytes_max).or(limits.free_bytes);
         let service = service.within(limits);
         let (service, address) = serve(listen, &seat.token, service)?;
         let service = Arc::new(service);
@@ -109,7 +110,7 @@ impl Server {
             (seat.clone(), address.clone(), token),
             (Arc::clone(&service), Arc::clone(&presence)),
             (Arc::clone(&reports), Arc::clone(&shared)),
-            (duty, restore),
+            (duty, restore, memory),
         );
         let thread = thread::Builder::new()
             .name("thinwire views".to_owned())

@@ -151,6 +151,7 @@ impl Shard {
                 self.tick(now, &mut actions);
             }
         }
+        self.lead.iter_mut().for_each(|lead| lead.tell_delays(now, &mut actions));
         actions
     }
 

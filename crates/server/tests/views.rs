@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use thinwire_member::Id;
 use thinwire_server::{
-    Action, Clocks, Consistency, Entry, Event, Message, Options, Push, PushName, Reason, Request,
-    Shard, View, Workers, Write,
+    Action, Clocks, Consistency, Entry, Event, Message, Options, Pace, Push, PushName, Reason,
+    Request, Shard, Slowest, View, Workers, Write,
 };
 
 const NOW: Duration = Duration::ZERO;
@@ -71,13 +71,17 @@ fn a_learner_is_ready_when_it_has_all_that_an_earlier_primary_may_have_acknowled
     assert!(is_ready(&hears(&mut shard, 4, have(8, 3))));
 }
 
+fn acknowledged(number: u64) -> Action {
+    Action::Acknowledge { client: WORKER, number, pace: Pace { step: number, pushing: 1 } }
+}
+
 #[test]
 fn commits_wait_for_a_learner_that_was_reported() {
     let mut shard = backup(2, &[1, 2]);
     shard.on(Event::View(view(8, &[2], &[4])), NOW);
     assert_eq!(shard.committed(), Some(3), "a primary alone commits its log");
     assert!(is_ready(&hears(&mut shard, 4, have(8, 3))));
-    let acknowledged = Action::Acknowledge { client: WORKER, number: 3, step: 3 };
+    let acknowledged = acknowledged(3);
     assert!(!shard.on(push(3), NOW).contains(&acknowledged));
     assert!(hears(&mut shard, 4, have(8, 4)).contains(&acknowledged));
 }
@@ -88,7 +92,7 @@ fn a_push_that_is_sent_again_to_the_next_primary_is_not_logged_again() {
     shard.on(Event::View(view(8, &[2, 3], &[])), NOW);
     assert_eq!(shard.on(push(2), NOW), [], "it is in the log, and not committed");
     let actions = hears(&mut shard, 3, have(8, 3));
-    let acknowledged = Action::Acknowledge { client: WORKER, number: 2, step: 2 };
+    let acknowledged = acknowledged(2);
     assert_eq!(actions.iter().filter(|action| **action == acknowledged).count(), 1);
     assert_eq!(shard.on(push(2), NOW), [acknowledged]);
     assert_eq!(shard.committed(), Some(3));
@@ -131,4 +135,24 @@ fn entries_of_another_view_replace_what_was_never_acknowledged() {
     hears(&mut shard, 2, forward(8, others, 1));
     shard.on(Event::View(view(9, &[3], &[])), NOW);
     assert_eq!(shard.committed(), Some(2), "the third entry followed one that was replaced");
+}
+
+#[test]
+fn a_worker_that_waits_is_told_for_whom() {
+    let (other, second) = (Id(8), Duration::from_secs(1));
+    let mut shard = Shard::new(Id(1), Options::new(Consistency::Sync));
+    shard.on(Event::View(view(7, &[1], &[])), NOW);
+    shard.on(Event::Workers(Workers { version: 1, ids: vec![other, WORKER] }), NOW);
+    assert_eq!(shard.on(push(1), NOW), []);
+    shard.on(Event::Tick, second / 2);
+    assert_eq!(shard.deadline(), second);
+    let slowest = Slowest { worker: other, step: 0 };
+    let told = Action::Delay { client: WORKER, request: Request::Push(1), slowest };
+    assert_eq!(shard.on(Event::Tick, second), std::slice::from_ref(&told));
+    assert_eq!(shard.on(Event::Tick, 3 * second / 2), [], "once a second");
+    assert_eq!(shard.on(Event::Tick, 2 * second), [told]);
+    let push = Push { client: other, number: 1, step: 1, parts: Vec::new() };
+    assert_eq!(shard.on(Event::Push(push), 2 * second).len(), 3, "both are acknowledged");
+    assert_eq!(shard.on(Event::Tick, 4 * second), []);
+    assert_eq!(shard.deadline(), Duration::MAX, "nobody waits");
 }

@@ -111,6 +111,12 @@ class ParameterServer:
         """Number of workers."""
         return self._core.world
 
+    @property
+    def pushing(self) -> int:
+        """Number of workers that push, this one included: those of the epoch without the ones that only read
+        rows. Before the first step of the job all are expected to push."""
+        return self._core.pushing
+
     def join(self, tables: Sequence[Table], facts: list[tuple[str, str]]) -> None:
         """Joins the job with these tables; the number of a table is its index. `facts`, pairs of name and
         value, must be equal on all workers.

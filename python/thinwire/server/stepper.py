@@ -24,7 +24,7 @@ class Stepper:
         weight: float | None,
     ) -> None:
         """Joins the job with the tables of `embeddings`, by name, followed by `others`. `weight` is the
-        factor of this worker's gradients, by default 1 / the number of workers.
+        factor of this worker's gradients, by default 1 / the number of workers that push.
 
         # Errors
 
@@ -43,7 +43,7 @@ class Stepper:
     @property
     def weight(self) -> float:
         """Factor of this worker's gradients in the next step."""
-        return 1 / self.server.world if self._weight is None else self._weight
+        return 1 / self.server.pushing if self._weight is None else self._weight
 
     def step(self, others: Sequence[Gradient] = ()) -> None:
         """Begins a push of all gradients since the last step and of `others`."""

@@ -82,6 +82,7 @@ impl LimitFlags {
         Limits {
             memory: memory.map(|(bytes_max, folder)| MemoryLimit { bytes_max, folder }),
             client_rate: self.client_rate,
+            free_bytes: crate::memory::free(),
         }
     }
 }

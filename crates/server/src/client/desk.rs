@@ -55,7 +55,7 @@ struct Ask {
     answer_bytes: usize,
     stage: Stage,
     pause: Duration,
-    /// Why the last attempt failed.
+    /// Why the last attempt failed, or for whom the request waits.
     vain: Option<String>,
 }
 
@@ -165,6 +165,11 @@ impl Desk {
                     _ => Ok(self.end(key, values)),
                 }
             }
+            FromServer::Delayed { shard, request, slowest } => {
+                let ask = self.asks.get_mut(&(shard, request));
+                ask.into_iter().for_each(|ask| ask.vain = Some(slowest.to_string()));
+                Ok(false)
+            }
             FromServer::Refused { shard, request, reason } => {
                 self.again((shard, request), &reason.to_string(), now);
                 Ok(false)
@@ -261,7 +266,11 @@ fn primary(shard: u32, state: &JobState) -> Option<Id> {
 
 fn lost(shard: u32, state: &JobState) -> Error {
     let replicas = state.views.get(shard as usize).map_or(&[][..], |view| &view.replicas);
-    let names: Vec<_> = replicas.iter().map(Id::to_string).collect();
+    let name = |id: &Id| match state.failures.get(id) {
+        Some(reason) => format!("{id} ({reason})"),
+        None => id.to_string(),
+    };
+    let names: Vec<_> = replicas.iter().map(name).collect();
     let message = format!("shard {shard} is lost: its last servers were {}", names.join(", "));
     Error::new(Kind::Lost, message)
         .with_hint("go on from a snapshot (--restore), with backups of each shard (--replicas)")
@@ -277,7 +286,8 @@ fn noun(request: Request) -> &'static str {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::reason::Reason;
+    use crate::clocks::Pace;
+    use crate::reason::{Reason, Slowest};
     use crate::view::View;
 
     fn state(primaries: &[u64]) -> JobState {
@@ -329,7 +339,7 @@ mod tests {
         servers(&mut desk, now, &state);
         desk.broke(Id(1), "connection closed", now);
         servers(&mut desk, now + PAUSE_MIN, &state);
-        let acknowledge = FromServer::Acknowledge { shard: 0, number: 3, step: 3 };
+        let acknowledge = FromServer::Acknowledge { shard: 0, number: 3, pace: Pace::default() };
         assert!(desk.hear(acknowledge.clone(), now).unwrap());
         assert!(!desk.hear(acknowledge, now).unwrap());
         assert_eq!(desk.take(7), Some(Done { key: PUSH, values: Vec::new() }));
@@ -344,8 +354,22 @@ mod tests {
         assert_eq!(servers(&mut desk, now, &state), [1, 2]);
         assert!(servers(&mut desk, now, &state).is_empty());
         let values = vec![0; 3 << 20];
-        desk.hear(FromServer::Answer { shard: 0, request: 1, step: 0, values }, now).unwrap();
+        desk.hear(FromServer::Answer { shard: 0, request: 1, pace: Pace::default(), values }, now)
+            .unwrap();
         assert_eq!(servers(&mut desk, now, &state), [1]);
+    }
+
+    #[test]
+    fn a_delayed_request_stays_and_says_for_whom_it_waits() {
+        let (now, state) = (Instant::now(), state(&[1]));
+        let mut desk = desk(&[(PUSH, 0)]);
+        servers(&mut desk, now, &state);
+        let slowest = Slowest { worker: Id(9), step: 2 };
+        let delayed = FromServer::Delayed { shard: 0, request: PUSH.1, slowest };
+        assert!(!desk.hear(delayed, now).unwrap());
+        assert!(servers(&mut desk, now + PAUSE_MAX, &state).is_empty(), "it is not sent again");
+        let said = "it waits for worker 0000000000000009, which is at step 2";
+        assert!(desk.missing(&state).ends_with(said), "{}", desk.missing(&state));
     }
 
     /// A pause that ends between two calls, however far apart, is still a deadline.
@@ -366,12 +390,17 @@ mod tests {
     fn errors_are_one_line() {
         let (now, mut state) = (Instant::now(), state(&[1]));
         let mut desk = desk(&[(PUSH, 0), ((0, Request::Pull(1)), 8)]);
-        let answer = FromServer::Answer { shard: 0, request: 1, step: 0, values: vec![0; 4] };
+        let answer =
+            FromServer::Answer { shard: 0, request: 1, pace: Pace::default(), values: vec![0; 4] };
         let error = desk.hear(answer, now).unwrap_err();
         assert_eq!(error.to_string(), "answer of 4 bytes, expected 8");
         state.lost = vec![0];
         let error = desk.due(now, &state).unwrap_err();
         assert_eq!(error.to_string(), "shard 0 is lost: its last servers were 0000000000000001");
+        state.failures.insert(Id(1), "disk full".to_owned());
+        let error = desk.due(now, &state).unwrap_err();
+        let said = "shard 0 is lost: its last servers were 0000000000000001 (disk full)";
+        assert_eq!(error.to_string(), said);
         let text = "table 9".to_owned();
         let error = desk.hear(FromServer::Misfit { shard: 0, request: PUSH.1, text }, now);
         assert_eq!((error.unwrap_err().kind(), desk.open(7)), (Kind::Invalid, 0));

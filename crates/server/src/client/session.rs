@@ -18,6 +18,7 @@ use crate::client::desk::{Desk, Done, Key, Letter};
 use crate::client::inbox::{Inbox, News};
 use crate::client::split::{Atlas, Plan};
 use crate::client::watch::Watch;
+use crate::clocks::Pace;
 use crate::configuration::{Definition, JobState, ViewRequest};
 use crate::error::{Error, Kind};
 use crate::reason::Request;
@@ -45,8 +46,8 @@ pub struct Session {
     connections: u64,
     tickets: u64,
     pulls: u64,
-    /// Largest step that a shard has reported for the slowest worker.
-    step: u64,
+    /// Largest step that a shard has reported for the slowest worker, and the last number of workers that push.
+    pace: Pace,
     /// Tickets of pulls under way, each with a reference that ends when its pull is dropped.
     pulling: Vec<(u64, Weak<()>)>,
     /// Time of the last answer, or of the beginning of the current wait.
@@ -85,7 +86,7 @@ impl Session {
             connections: 0,
             tickets: 0,
             pulls: 0,
-            step: 0,
+            pace: Pace::default(),
             pulling: Vec::new(),
             progress: Instant::now(),
             _watch: watch,
@@ -97,9 +98,9 @@ impl Session {
         self.timeout
     }
 
-    /// Returns the step of the slowest worker, as far as answers have reported it.
-    pub fn step(&self) -> u64 {
-        self.step
+    /// Returns the progress of the workers, as far as answers have reported it.
+    pub fn pace(&self) -> Pace {
+        self.pace
     }
 
     /// Returns a new ticket, which groups requests.
@@ -226,9 +227,11 @@ impl Session {
             News::State(state) => self.follow(*state),
             News::Away(error) => self.away = Some(error),
             // The definition was accepted before, so this is the coordinator of another job.
-            News::Refused(text) => self.away = Some(Error::new(Kind::Refused, text)),
+            News::Refused(text) => self.away = Some(Error::refused(&text)),
             News::Reply(reply) => {
-                self.step = self.step.max(reply.step());
+                if let Some(Pace { step, pushing }) = reply.pace() {
+                    self.pace = Pace { step: self.pace.step.max(step), pushing };
+                }
                 if self.desk.hear(reply, now)? {
                     self.progress = now;
                 }
@@ -290,10 +293,7 @@ fn wait_for_servers(inbox: &Inbox, seat: &Seat, timeout: Duration) -> Result<Job
         match news {
             News::State(state) if state.is_founded() => return Ok(*state),
             News::State(state) => (last, away) = (Some(state), None),
-            News::Refused(text) => {
-                let hint = "give this process the settings of the job's others";
-                return Err(Error::new(Kind::Refused, text).with_hint(hint));
-            }
+            News::Refused(text) => return Err(Error::refused(&text)),
             News::Away(error) if is_final(&error) => return Err(error),
             News::Away(error) => away = Some(error),
             News::Reply(_) | News::Broken(..) => {}

@@ -255,18 +255,19 @@ impl Chart {
     /// Checks that the values of a gradient are in the range of the table's format.
     fn check_range(&self, rows: &[u64], gradient: &[f32]) -> Result<(), Error> {
         let (name, format, most) = (&self.name, self.format, self.format.max());
+        // A NaN is in no range.
         let fits = |value: &f32| value.abs() <= most;
-        let strange = || gradient.iter().position(|value| !fits(value));
-        match (format != Format::F32).then(strange).flatten() {
-            None => Ok(()),
-            Some(at) => {
-                let (value, row) = (gradient[at], rows[at / self.width]);
-                let error = format!(
-                    "gradient {value} for row {row} of table '{name}', expected at most {most} in {format}"
-                );
-                Err(Error::invalid(error).with_hint("f32 takes any values"))
-            }
-        }
+        let Some(at) = gradient.iter().position(|value| !fits(value)) else {
+            return Ok(());
+        };
+        let (value, row) = (gradient[at], rows[at / self.width]);
+        let found = format!("gradient {value} for row {row} of table '{name}'");
+        Err(match value.is_finite() {
+            false => Error::invalid(format!("{found}, expected a finite number"))
+                .with_hint("this step of this worker counts as one without gradients"),
+            true => Error::invalid(format!("{found}, expected at most {most} in {format}"))
+                .with_hint("f32 takes any finite values"),
+        })
     }
 
     /// Returns how a part for a shard is rounded.

@@ -10,7 +10,7 @@ use thinwire_update::Optimizer;
 use crate::consistency::Consistency;
 use crate::cut::{Extent, Piece, cut};
 use crate::error::Error;
-use crate::table::{Initial, TableOptions};
+use crate::table::{Initial, TableOptions, Tables};
 
 /// Largest number of rows of a table.
 pub const ROWS_MAX: u64 = 1 << 40;
@@ -84,6 +84,15 @@ pub struct Layout {
     pub shards: Vec<Vec<Piece>>,
     /// Hash of the definition (64-bit FNV-1a).
     pub fingerprint: u64,
+}
+
+impl Layout {
+    /// Returns the smallest memory of a server that has an equal part of the shards and their backups, in bytes.
+    pub(crate) fn least_bytes(&self, backups: usize, servers: usize) -> u64 {
+        let least = self.shards.iter().map(|pieces| Tables::least_bytes(pieces, &self.tables));
+        let copies = (1 + backups).min(servers) as u64;
+        (least.sum::<u64>() * copies).div_ceil(servers.max(1) as u64)
+    }
 }
 
 impl Definition {

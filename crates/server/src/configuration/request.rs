@@ -8,7 +8,8 @@ use crate::error::Error;
 use crate::frontier::Frontier;
 use crate::hex;
 
-/// Largest length of a server's address, or of the name of the files with which it begins, in bytes.
+/// Largest length of a server's address, of the name of the files with which it begins, or of the reason for which
+/// it leaves, in bytes.
 pub const NAME_BYTES_MAX: usize = 300;
 
 /// Request of a process to the coordinator.
@@ -20,6 +21,17 @@ pub enum ViewRequest {
     /// Tells the name of the files with which the server that asks is to begin. It is told before the server's
     /// address, and repeated while the state of a job without servers lacks it.
     Origin(String),
+    /// Tells the memory of the server that asks. It is told before the server's address, and repeated while the
+    /// state of a job without servers lacks it.
+    Memory {
+        /// Memory for the job's tables, in bytes.
+        bytes: u64,
+    },
+    /// Tells why the server that asks leaves the job: it cannot keep or load its rows.
+    Failed {
+        /// The reason in one line.
+        reason: String,
+    },
     /// Tells the address of the server that asks. A server repeats this while the state lacks its address.
     Address(String),
     /// Reports, from the primary of a view, that a learner has all acknowledged writes and will get all later

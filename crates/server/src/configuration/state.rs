@@ -32,6 +32,10 @@ pub struct JobState {
     pub addresses: BTreeMap<Id, String>,
     /// Names of the files with which servers are to begin; empty once the shards have servers.
     pub origins: BTreeMap<Id, String>,
+    /// Memory of servers in bytes; empty once the shards have servers.
+    pub memories: BTreeMap<Id, u64>,
+    /// Why servers have left, of those that told it.
+    pub failures: BTreeMap<Id, String>,
     /// Last epoch of the servers.
     pub epoch: u32,
     /// Servers in that epoch.
@@ -60,6 +64,10 @@ struct Form {
     addresses: Vec<(usize, String)>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     origins: Vec<(usize, String)>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    memories: Vec<(usize, u64)>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    failures: Vec<(usize, String)>,
     epoch: u32,
     servers: Vec<usize>,
     views: Vec<(u64, Vec<usize>, Vec<usize>)>,
@@ -91,6 +99,8 @@ impl JobState {
             definition: self.definition.clone(),
             addresses: texts(&self.addresses),
             origins: texts(&self.origins),
+            memories: self.memories.iter().map(|(id, bytes)| (place(id), *bytes)).collect(),
+            failures: texts(&self.failures),
             epoch: self.epoch,
             servers: places(&self.servers),
             views: self.views.iter().map(view).collect(),
@@ -134,8 +144,9 @@ impl JobState {
 
     fn ids(&self) -> Vec<Id> {
         let views = self.views.iter().flat_map(|view| view.replicas.iter().chain(&view.learners));
-        let all =
-            self.addresses.keys().chain(self.origins.keys()).chain(&self.servers).chain(views);
+        let told = self.addresses.keys().chain(self.origins.keys());
+        let told = told.chain(self.memories.keys()).chain(self.failures.keys());
+        let all = told.chain(&self.servers).chain(views);
         let all = all.chain(self.placement.shards.iter().flatten());
         all.copied().collect::<BTreeSet<_>>().into_iter().collect()
     }
@@ -188,16 +199,14 @@ impl Form {
         let view = |(number, replicas, learners)| {
             Ok::<_, String>(View { number, replicas: all(replicas)?, learners: all(learners)? })
         };
-        let texts = |texts: Vec<(usize, String)>| {
-            let text = |(place, text)| Ok::<_, String>((id(place)?, text));
-            texts.into_iter().map(text).collect::<Result<BTreeMap<Id, String>, _>>()
-        };
         let (version, workers) = self.workers;
         Ok(JobState {
             version: self.version,
             definition: self.definition,
-            addresses: texts(self.addresses)?,
-            origins: texts(self.origins)?,
+            addresses: by_id(self.addresses, id)?,
+            origins: by_id(self.origins, id)?,
+            memories: by_id(self.memories, id)?,
+            failures: by_id(self.failures, id)?,
             epoch: self.epoch,
             servers: all(self.servers)?,
             views: self.views.into_iter().map(view).collect::<Result<_, _>>()?,
@@ -210,6 +219,13 @@ impl Form {
             snapshot: self.snapshot,
         })
     }
+}
+
+fn by_id<T>(
+    items: Vec<(usize, T)>,
+    id: impl Fn(usize) -> Result<Id, String>,
+) -> Result<BTreeMap<Id, T>, String> {
+    items.into_iter().map(|(place, item)| Ok((id(place)?, item))).collect()
 }
 
 fn names(ids: &[Id]) -> Vec<Name> {

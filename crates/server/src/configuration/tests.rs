@@ -307,6 +307,44 @@ fn a_worker_that_begins_with_other_files_than_a_server_is_refused() {
     assert_eq!(define(&mut job, None).unwrap_err(), refusal);
 }
 
+#[test]
+fn tables_too_large_for_a_server_are_refused() {
+    let memory = |job: &mut Configuration, number, bytes| {
+        ask(job, server(number), &ViewRequest::Memory { bytes }).unwrap();
+    };
+    let define = |job: &mut Configuration| {
+        ask(job, Id(9), &ViewRequest::Define(definition(1, 2))).map_err(|text| text.to_string())
+    };
+    let least = definition(1, 2).layout().unwrap().least_bytes(1, 2);
+    let mut job = Configuration::new();
+    start(&mut job, 1, 0..2);
+    define(&mut job).unwrap();
+    memory(&mut job, 0, least);
+    memory(&mut job, 1, least - 1);
+    assert_eq!(job.job_state().definition, None, "it defines the job again");
+    let free = least - 1;
+    let said = format!(
+        "the tables need at least {least} bytes of memory on each of 2 servers, \
+         server 8000000000000001 has {free}; hint: "
+    );
+    let error = define(&mut job).unwrap_err();
+    assert!(error.starts_with(&said), "{error}");
+    memory(&mut job, 1, least);
+    define(&mut job).unwrap();
+    (0..2).for_each(|number| announce(&mut job, server(number)));
+    assert!(job.job_state().is_founded() && job.job_state().memories.is_empty());
+    assert!(ask(&mut job, Id(9), &ViewRequest::Memory { bytes: 1 }).is_err(), "it is no server");
+}
+
+#[test]
+fn why_a_server_leaves_is_known_to_all() {
+    let mut job = founded(1, 2);
+    let failed = ViewRequest::Failed { reason: "disk full".to_owned() };
+    ask(&mut job, server(0), &failed).unwrap();
+    assert_eq!(job.job_state().failures[&server(0)], "disk full");
+    assert_eq!(JobState::parse(&job.state()).unwrap(), *job.job_state());
+}
+
 fn snapshot(job: &Configuration) -> SnapshotState {
     job.job_state().snapshot.clone().expect("a snapshot")
 }
@@ -410,7 +448,8 @@ fn refusals_name_both_values() {
     let version = job.version();
     let define = ViewRequest::Define(definition(0, 2));
     let refusal = ask(&mut job, Id(1), &define).unwrap_err();
-    assert_eq!(refusal, "definition with 0 replicas, the job has 1");
+    let hint = "give this process the settings of the job's others";
+    assert_eq!(refusal, format!("definition with 0 replicas, the job has 1; hint: {hint}"));
     let address = ViewRequest::Address("host:1".to_owned());
     let refusal = ask(&mut job, Id(1), &address).unwrap_err();
     assert_eq!(refusal, "process 0000000000000001 is no server, and has no address");

@@ -17,7 +17,7 @@ use thinwire_link::service::Server;
 use thinwire_member::Id;
 
 use super::duty::Duty;
-use crate::configuration::{Definition, JobState, Layout, ViewRequest};
+use crate::configuration::{Definition, JobState, Layout, NAME_BYTES_MAX, ViewRequest};
 use crate::error::{Error, Kind};
 use crate::peers::{Own, Peers};
 use crate::reports::Reports;
@@ -104,7 +104,10 @@ pub struct Coordination {
     /// Requests, with the time before which they are not repeated.
     requested: BTreeMap<Vec<u8>, Instant>,
     next_figures: Instant,
-    has_failed: bool,
+    /// Memory for the job's tables in bytes, if it is known.
+    memory: Option<u64>,
+    /// Why this server cannot load its rows, if it cannot.
+    failure: Option<String>,
 }
 
 impl Coordination {
@@ -113,7 +116,7 @@ impl Coordination {
         (seat, address, token): (Seat, String, Token),
         (service, presence): (Arc<Server<ServerService>>, Arc<Presence>),
         (reports, shared): (Arc<Reports>, Arc<Shared>),
-        (duty, origin): (Duty, Option<Origin>),
+        (duty, origin, memory): (Duty, Option<Origin>, Option<u64>),
     ) -> Coordination {
         Coordination {
             seat,
@@ -130,21 +133,22 @@ impl Coordination {
             state: JobState::default(),
             requested: BTreeMap::new(),
             next_figures: Instant::now(),
-            has_failed: false,
+            memory,
+            failure: None,
         }
     }
 
     /// Talks to the coordinator until the server ends.
     pub fn run(mut self) {
         let mut pause = PAUSE_MIN;
-        while !self.reports.is_over() && !self.has_failed {
+        while !self.is_over() {
             let (to, token) = (self.seat.coordinator.clone(), self.seat.token.clone());
             if let Ok(connection) = ViewsConnection::connect(&to, &token, self.seat.id, CONNECT) {
                 pause = PAUSE_MIN;
                 // An error ends only this connection; the loop opens the next one.
                 let _ = self.talk(connection);
             }
-            if !self.reports.is_over() && !self.has_failed {
+            if !self.is_over() {
                 thread::park_timeout(pause);
                 pause = (2 * pause).min(PAUSE_MAX);
             }
@@ -155,11 +159,15 @@ impl Coordination {
         }
     }
 
+    fn is_over(&self) -> bool {
+        self.reports.is_over() || self.failure.is_some()
+    }
+
     fn talk(&mut self, mut connection: ViewsConnection) -> Result<(), Error> {
         self.reports.on_report(connection.waker());
         self.requested.clear();
         connection.send(&[])?;
-        while !self.reports.is_over() {
+        while !self.is_over() {
             match connection.receive(WAIT_MAX)? {
                 Some(Ok(state)) => {
                     self.shared.refused(None);
@@ -170,6 +178,23 @@ impl Coordination {
             }
             self.request(&mut connection)?;
             self.tell_figures();
+        }
+        self.explain(&mut connection)
+    }
+
+    /// Tells the others why this server leaves, if it has failed, and waits until they can know.
+    fn explain(&mut self, connection: &mut ViewsConnection) -> Result<(), Error> {
+        let Some(reason) = self.failure.clone().or_else(|| self.reports.failure()) else {
+            return Ok(());
+        };
+        let reason = reason[..reason.floor_char_boundary(NAME_BYTES_MAX)].to_owned();
+        connection.send(&ViewRequest::Failed { reason }.to_bytes())?;
+        let end = Instant::now() + AGAIN;
+        while Instant::now() < end {
+            let Some(Ok(state)) = connection.receive(WAIT_MAX)? else { continue };
+            if JobState::parse(&state)?.failures.contains_key(&self.seat.id) {
+                break;
+            }
         }
         Ok(())
     }
@@ -198,10 +223,10 @@ impl Coordination {
         }
         if !self.has_begun {
             if let Err(error) = self.begin(&definition) {
-                self.has_failed = true;
-                self.shared.refused(Some(error.to_string()));
+                self.failure = Some(error.to_string());
+                self.shared.refused(self.failure.clone());
                 self.shared.exclude(error);
-                return Err(Error::invalid("a server without the rows of its shards"));
+                return Ok(());
             }
             self.has_begun = true;
         }
@@ -261,6 +286,10 @@ impl Coordination {
         let origin = self.origin.as_ref().map(Origin::name).filter(|_| !self.state.is_founded());
         if origin.is_some() && self.state.origins.get(&self.seat.id) != origin.as_ref() {
             requests.extend(origin.map(ViewRequest::Origin));
+        }
+        let memory = self.memory.filter(|_| !self.state.is_founded());
+        if memory.is_some() && self.state.memories.get(&self.seat.id) != memory.as_ref() {
+            requests.extend(memory.map(|bytes| ViewRequest::Memory { bytes }));
         }
         if self.state.addresses.get(&self.seat.id) != Some(&self.address) {
             requests.push(ViewRequest::Address(self.address.clone()));

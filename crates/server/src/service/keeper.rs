@@ -8,6 +8,7 @@ use thinwire_link::service::Outbox;
 use thinwire_member::Id;
 
 use super::visitors::Visitors;
+use crate::clocks::Pace;
 use crate::configuration::{JobState, Layout};
 use crate::error::Error;
 use crate::mailbox::Mailbox;
@@ -208,14 +209,17 @@ impl Keeper {
                 self.updates += u64::from(matches!(*write, Write::Update { .. }));
                 return self.tables.as_mut().map_or(Ok(()), |tables| tables.apply(&write));
             }
-            Action::Acknowledge { client, number, step } => {
+            Action::Acknowledge { client, number, pace } => {
                 self.pushes += 1;
-                exits.tell(client, &FromServer::Acknowledge { shard, number, step });
+                exits.tell(client, &FromServer::Acknowledge { shard, number, pace });
+            }
+            Action::Delay { client, request, slowest } => {
+                exits.tell(client, &FromServer::Delayed { shard, request, slowest });
             }
             Action::Refuse { client, request, reason } => {
                 exits.tell(client, &FromServer::Refused { shard, request, reason });
             }
-            Action::Answer { pull, step, .. } => return self.answer(&pull, step, exits),
+            Action::Answer { pull, pace, .. } => return self.answer(&pull, pace, exits),
             Action::Ready { view, learner } => exits.reports.ready(shard, view, learner),
             Action::Logged { snapshot, pushes } => {
                 exits.reports.of_snapshot(snapshot, |report| report.logged(shard, &pushes));
@@ -241,11 +245,11 @@ impl Keeper {
         self.tables.as_ref().map_or(Ok(Vec::new()), Tables::to_bytes)
     }
 
-    fn answer(&mut self, pull: &Pull, step: u64, exits: &mut Exits<'_>) -> Result<(), Error> {
+    fn answer(&mut self, pull: &Pull, pace: Pace, exits: &mut Exits<'_>) -> Result<(), Error> {
         let Some(tables) = &mut self.tables else { return Ok(()) };
         self.pulls += 1;
         let length = tables.answer_bytes(pull);
-        let mut bytes = answer_head(self.number, pull.request, step, length);
+        let mut bytes = answer_head(self.number, pull.request, pace, length);
         tables.answer(pull, &mut bytes)?;
         exits.send(pull.client, &bytes);
         Ok(())

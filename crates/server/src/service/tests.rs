@@ -5,6 +5,7 @@ mod limits;
 use thinwire_link::service::Action;
 
 use super::*;
+use crate::clocks::Pace;
 use crate::configuration::{Definition, TableDefinition};
 use crate::mailbox::Letter;
 use crate::view::View;
@@ -152,7 +153,8 @@ fn alone() -> View {
 }
 
 fn acknowledge(number: u64) -> FromServer {
-    FromServer::Acknowledge { shard: 0, number, step: number }
+    let pace = Pace { step: number, pushing: 1 };
+    FromServer::Acknowledge { shard: 0, number, pace }
 }
 
 #[test]
@@ -163,7 +165,8 @@ fn a_push_is_acknowledged_and_counts_once() {
         rig.send(FIRST, &message).unwrap();
     }
     let values = bytemuck::pod_collect_to_vec(&[0.0_f32, 0.0, 1.0, 1.0]);
-    let answer = FromServer::Answer { shard: 0, request: 9, step: 1, values };
+    let pace = Pace { step: 1, pushing: 1 };
+    let answer = FromServer::Answer { shard: 0, request: 9, pace, values };
     let expected = [rig.welcome(), acknowledge(1), acknowledge(1), answer];
     assert_eq!(rig.told(), expected.map(|message| (FIRST, message)));
     let figures = rig.service.figures();
@@ -411,8 +414,9 @@ fn a_learner_takes_the_tables_over_and_is_reported() {
     rigs[1].hello(FIRST, WORKER);
     rigs[1].told();
     rigs[1].send(FIRST, &pull(WORKER, 1, 0, &[1])).unwrap();
-    let (step, values) = (count, bytemuck::pod_collect_to_vec(&[count as f32; 2]));
-    let answer = FromServer::Answer { shard: 0, request: 1, step, values };
+    let values = bytemuck::pod_collect_to_vec(&[count as f32; 2]);
+    let pace = Pace { step: count, pushing: 1 };
+    let answer = FromServer::Answer { shard: 0, request: 1, pace, values };
     assert_eq!(rigs[1].told(), [(FIRST, answer)]);
     assert_eq!(rigs[0].service.figures().copies, 0);
 }

@@ -4,9 +4,10 @@ use std::sync::Arc;
 
 use thinwire_member::Id;
 
+use crate::clocks::Pace;
 use crate::frontier::Frontier;
 use crate::message::Message;
-use crate::reason::{Reason, Request};
+use crate::reason::{Reason, Request, Slowest};
 use crate::write::{Pull, Write};
 
 /// Action of a shard, to be performed by its server.
@@ -31,8 +32,17 @@ pub enum Action {
         client: Id,
         /// Number of the push.
         number: u64,
-        /// Step of the slowest worker.
-        step: u64,
+        /// Progress of the workers.
+        pace: Pace,
+    },
+    /// Tells a worker why its request waits; the request stays.
+    Delay {
+        /// The worker.
+        client: Id,
+        /// Waiting request.
+        request: Request,
+        /// Worker for which it waits, and the step that this one has reached.
+        slowest: Slowest,
     },
     /// Tells a client to repeat a request, to this server or another.
     Refuse {
@@ -49,8 +59,8 @@ pub enum Action {
         pull: Pull,
         /// Number of writes that the answer contains.
         version: u64,
-        /// Step of the slowest worker.
-        step: u64,
+        /// Progress of the workers.
+        pace: Pace,
     },
     /// Tells the coordinator that a learner has all acknowledged writes and will get all later ones.
     Ready {

@@ -8,13 +8,16 @@ use thinwire_member::Id;
 
 use crate::clocks::Clocks;
 use crate::consistency::Consistency;
-use crate::reason::{Reason, Request};
+use crate::reason::{Reason, Request, Slowest};
 use crate::shard::copy::Copy;
 use crate::shard::followers::{Follower, Sender};
 use crate::shard::hold::Hold;
 use crate::shard::{Action, Options, Shard};
 use crate::view::View;
 use crate::write::{Entry, Pull, Push, Write};
+
+/// Time after which a worker is told for whom its request waits, and after which it is told again.
+const DELAY: Duration = Duration::from_secs(1);
 
 /// State of a primary that is not replicated.
 #[derive(Clone, Debug)]
@@ -28,6 +31,8 @@ pub struct Lead {
     pushes: VecDeque<Push>,
     pulls: Vec<Pull>,
     next_tick: Duration,
+    /// Time at which workers are told for whom their requests wait; `None` while no request waits.
+    next_delay: Option<Duration>,
     /// Snapshot for which pushes are held, if there is one.
     pub(super) hold: Option<Hold>,
 }
@@ -47,6 +52,7 @@ impl Lead {
             pushes: VecDeque::new(),
             pulls: Vec::new(),
             next_tick: now,
+            next_delay: None,
             hold: None,
         }
     }
@@ -57,7 +63,32 @@ impl Lead {
     }
 
     pub fn deadline(&self) -> Duration {
-        self.hold.as_ref().map_or(self.next_tick, |hold| hold.deadline().min(self.next_tick))
+        let hold = self.hold.as_ref().map(Hold::deadline);
+        [hold, self.next_delay].into_iter().flatten().fold(self.next_tick, Duration::min)
+    }
+
+    /// Tells workers for whom their requests wait, once these have waited for a while.
+    pub fn tell_delays(&mut self, now: Duration, actions: &mut Vec<Action>) {
+        if self.pushes.is_empty() && self.pulls.is_empty() {
+            self.next_delay = None;
+            return;
+        }
+        let due = *self.next_delay.get_or_insert(now + DELAY);
+        if due > now {
+            return;
+        }
+        self.next_delay = Some(now + DELAY);
+        // Nobody waits for a worker whose next push has arrived.
+        let waited_for = self.logged.active().filter(|(id, _)| self.is_missing(*id));
+        let Some((worker, step)) = waited_for.min_by_key(|(_, step)| *step) else { return };
+        let slowest = Slowest { worker, step };
+        let pushes = self.pushes.iter().filter(|push| push.step > step);
+        let pushes = pushes.map(|push| (push.client, Request::Push(push.number)));
+        let is_ahead = |pull: &&Pull| self.logged.after(pull.client, pull.after) > Some(step);
+        let pulls = self.pulls.iter().filter(is_ahead);
+        let pulls = pulls.map(|pull| (pull.client, Request::Pull(pull.request)));
+        let delay = |(client, request)| Action::Delay { client, request, slowest };
+        actions.extend(pushes.chain(pulls).map(delay));
     }
 
     /// Takes the next write out of the waiting pushes, if one is allowed.
@@ -134,7 +165,8 @@ impl Shard {
         if number <= seen {
             // A push that is logged and not yet committed is acknowledged by its commit.
             if copy.clocks.pushed(client).is_some_and(|committed| number <= committed) {
-                actions.push(Action::Acknowledge { client, number, step: copy.clocks.least() });
+                let pace = copy.clocks.pace(client);
+                actions.push(Action::Acknowledge { client, number, pace });
             }
         } else if number > seen + 1 {
             actions.push(refuse(Reason::Early { expected: seen + 1 }));
@@ -190,11 +222,10 @@ impl Shard {
             let write = copy.commit();
             actions.push(Action::Apply(Arc::clone(&write)));
             if let Write::Update { pushes, .. } = &*write {
-                let step = copy.clocks.least();
                 actions.extend(pushes.iter().map(|push| Action::Acknowledge {
                     client: push.client,
                     number: push.number,
-                    step,
+                    pace: copy.clocks.pace(push.client),
                 }));
             }
         }
@@ -256,8 +287,8 @@ impl Shard {
                     continue;
                 }
             }
-            let (version, step) = (copy.log.committed(), copy.clocks.least());
-            actions.push(Action::Answer { pull, version, step });
+            let (version, pace) = (copy.log.committed(), copy.clocks.pace(pull.client));
+            actions.push(Action::Answer { pull, version, pace });
         }
     }
 

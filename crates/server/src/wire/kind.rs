@@ -18,3 +18,4 @@ pub const ANSWER: u8 = 18;
 pub const REFUSED: u8 = 19;
 pub const MISFIT: u8 = 20;
 pub const STRANGER: u8 = 21;
+pub const DELAYED: u8 = 22;

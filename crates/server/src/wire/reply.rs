@@ -4,11 +4,15 @@ use thinwire_link::Error;
 use thinwire_member::{Fields, Id};
 
 use super::fields::{id, number, strange, whole, write_u64};
-use super::kind::{ACKNOWLEDGE, ANSWER, MISFIT, REFUSED, STRANGER, WELCOME};
-use crate::reason::{Reason, Request};
+use super::kind::{ACKNOWLEDGE, ANSWER, DELAYED, MISFIT, REFUSED, STRANGER, WELCOME};
+use crate::clocks::Pace;
+use crate::reason::{Reason, Request, Slowest};
 
 /// Largest size of a text from a server in bytes; longer texts are cut.
 pub const TEXT_BYTES_MAX: usize = 4096;
+
+/// Size of an answer without its values, in bytes.
+const ANSWER_HEAD_BYTES: usize = 25;
 
 const REQUEST_PUSH: u8 = 0;
 const REQUEST_PULL: u8 = 1;
@@ -33,8 +37,17 @@ pub enum FromServer {
         shard: u32,
         /// Number of the push.
         number: u64,
-        /// Step of the slowest worker.
-        step: u64,
+        /// Progress of the workers.
+        pace: Pace,
+    },
+    /// A request waits for a slower worker. It stays where it is.
+    Delayed {
+        /// Number of the shard.
+        shard: u32,
+        /// The request.
+        request: Request,
+        /// Worker for which it waits.
+        slowest: Slowest,
     },
     /// Values of rows.
     Answer {
@@ -42,8 +55,8 @@ pub enum FromServer {
         shard: u32,
         /// Number of the pull.
         request: u64,
-        /// Step of the slowest worker.
-        step: u64,
+        /// Progress of the workers.
+        pace: Pace,
         /// Values in the order of the pull, row by row, in the formats of their tables.
         values: Vec<u8>,
     },
@@ -81,13 +94,18 @@ impl FromServer {
                 bytes.push(WELCOME);
                 write_u64(server.0, &mut bytes);
             }
-            FromServer::Acknowledge { shard, number, step } => {
+            FromServer::Acknowledge { shard, number, pace } => {
                 bytes.push(ACKNOWLEDGE);
                 bytes.extend(shard.to_le_bytes());
-                [number, step].iter().for_each(|field| write_u64(**field, &mut bytes));
+                write_u64(*number, &mut bytes);
+                write_pace(*pace, &mut bytes);
             }
-            FromServer::Answer { shard, request, step, values } => {
-                bytes = answer_head(*shard, *request, *step, values.len());
+            FromServer::Delayed { shard, request, slowest } => {
+                write_request(DELAYED, *shard, *request, &mut bytes);
+                [slowest.worker.0, slowest.step].iter().for_each(|it| write_u64(*it, &mut bytes));
+            }
+            FromServer::Answer { shard, request, pace, values } => {
+                bytes = answer_head(*shard, *request, *pace, values.len());
                 bytes.extend_from_slice(values);
             }
             FromServer::Refused { shard, request, reason } => {
@@ -106,11 +124,11 @@ impl FromServer {
         bytes
     }
 
-    /// Returns the step of the slowest worker, or 0 if the message has none.
-    pub(crate) fn step(&self) -> u64 {
+    /// Returns the progress of the workers, if the message tells it.
+    pub(crate) fn pace(&self) -> Option<Pace> {
         match self {
-            FromServer::Acknowledge { step, .. } | FromServer::Answer { step, .. } => *step,
-            _ => 0,
+            FromServer::Acknowledge { pace, .. } | FromServer::Answer { pace, .. } => Some(*pace),
+            _ => None,
         }
     }
 
@@ -125,12 +143,22 @@ impl FromServer {
 
 /// Serialises an answer without its values, with capacity for `values` bytes of them. The values are appended
 /// unchanged.
-pub fn answer_head(shard: u32, request: u64, step: u64, values: usize) -> Vec<u8> {
-    let mut bytes = Vec::with_capacity(21 + values);
+pub fn answer_head(shard: u32, request: u64, pace: Pace, values: usize) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(ANSWER_HEAD_BYTES + values);
     bytes.push(ANSWER);
     bytes.extend(shard.to_le_bytes());
-    [request, step].iter().for_each(|field| write_u64(*field, &mut bytes));
+    write_u64(request, &mut bytes);
+    write_pace(pace, &mut bytes);
     bytes
+}
+
+fn write_pace(pace: Pace, bytes: &mut Vec<u8>) {
+    write_u64(pace.step, bytes);
+    bytes.extend(pace.pushing.to_le_bytes());
+}
+
+fn read_pace(fields: &mut Fields<'_>) -> Option<Pace> {
+    Some(Pace { step: number(fields)?, pushing: fields.u32().ok()? })
 }
 
 fn write_request(kind: u8, shard: u32, request: Request, bytes: &mut Vec<u8>) {
@@ -166,14 +194,14 @@ fn read(fields: &mut Fields<'_>) -> Option<FromServer> {
         WELCOME => FromServer::Welcome { server: id(fields)? },
         ACKNOWLEDGE => {
             let shard = fields.u32().ok()?;
-            FromServer::Acknowledge { shard, number: number(fields)?, step: number(fields)? }
+            FromServer::Acknowledge { shard, number: number(fields)?, pace: read_pace(fields)? }
         }
         ANSWER => {
             let shard = fields.u32().ok()?;
-            let (request, step) = (fields.u64().ok()?, number(fields)?);
+            let (request, pace) = (fields.u64().ok()?, read_pace(fields)?);
             let length = fields.clone().rest().len();
             let values = fields.bytes(length).ok()?.to_vec();
-            FromServer::Answer { shard, request, step, values }
+            FromServer::Answer { shard, request, pace, values }
         }
         REFUSED => {
             let (shard, request) = read_request(fields)?;
@@ -182,6 +210,11 @@ fn read(fields: &mut Fields<'_>) -> Option<FromServer> {
         MISFIT => {
             let (shard, request) = read_request(fields)?;
             FromServer::Misfit { shard, request, text: read_text(fields)? }
+        }
+        DELAYED => {
+            let (shard, request) = read_request(fields)?;
+            let slowest = Slowest { worker: id(fields)?, step: number(fields)? };
+            FromServer::Delayed { shard, request, slowest }
         }
         STRANGER => FromServer::Stranger { text: read_text(fields)? },
         _ => return None,

@@ -8,9 +8,9 @@ use thinwire_link::Kind;
 use thinwire_member::Id;
 
 use super::*;
-use crate::clocks::Clocks;
+use crate::clocks::{Clocks, Pace};
 use crate::message::Message;
-use crate::reason::{Reason, Request};
+use crate::reason::{Reason, Request, Slowest};
 use crate::values::Values;
 use crate::write::{Entry, Part, Pull, Push, PushName, Workers, Write};
 
@@ -78,19 +78,26 @@ fn reason() -> impl Strategy<Value = Reason> {
     ]
 }
 
+fn pace() -> impl Strategy<Value = Pace> {
+    (num(), any::<u32>()).prop_map(|(step, pushing)| Pace { step, pushing })
+}
+
 fn reply() -> impl Strategy<Value = FromServer> {
     let name =
         || prop_oneof![any::<u64>().prop_map(Request::Push), any::<u64>().prop_map(Request::Pull)];
     let values = prop::collection::vec(any::<u8>(), 0..36);
     prop_oneof![
         some_id().prop_map(|server| FromServer::Welcome { server }),
-        (any::<u32>(), num(), num()).prop_map(|(shard, number, step)| FromServer::Acknowledge {
+        (any::<u32>(), num(), pace()).prop_map(|(shard, number, pace)| FromServer::Acknowledge {
             shard,
             number,
-            step
+            pace
         }),
-        (any::<u32>(), any::<u64>(), num(), values).prop_map(|(shard, request, step, values)| {
-            FromServer::Answer { shard, request, step, values }
+        (any::<u32>(), any::<u64>(), pace(), values).prop_map(|(shard, request, pace, values)| {
+            FromServer::Answer { shard, request, pace, values }
+        }),
+        (any::<u32>(), name(), some_id(), num()).prop_map(|(shard, request, worker, step)| {
+            FromServer::Delayed { shard, request, slowest: Slowest { worker, step } }
         }),
         (any::<u32>(), name(), reason()).prop_map(|(shard, request, reason)| FromServer::Refused {
             shard,

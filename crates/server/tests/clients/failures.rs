@@ -120,7 +120,8 @@ fn who_waits_in_vain_is_told_what_is_missing_and_may_wait_on() {
     let text = error.to_string();
     let waits =
         format!("no answer within 5 s: {SHARDS} requests wait, the first a push of shard 0");
-    assert!(text.starts_with(&waits) && text.ends_with(": no answer"), "{text}");
+    let slowest = format!(": it waits for worker {}, which is at step 0", both[1].seat.id);
+    assert!(text.starts_with(&waits) && text.ends_with(&slowest), "{text}");
 
     assert_eq!(first.finish_push().unwrap_err().kind(), Kind::Timeout, "it is still under way");
     second.push(&gradient).unwrap();
@@ -128,6 +129,50 @@ fn who_waits_in_vain_is_told_what_is_missing_and_may_wait_on() {
     let mut out = [0.0; WIDTH];
     first.pull(&[(0, &rows)], &mut out).unwrap();
     assert_eq!(out, [2.0; WIDTH]);
+}
+
+#[test]
+fn a_step_that_is_refused_counts_as_one_without_gradients() {
+    let coordinator = coordinator(2);
+    let _servers = servers(&coordinator, 2);
+    let job = definition("sync", "sgd:lr=1", 1);
+    let both = workers(&coordinator, 2);
+    let [mut first, mut second] = [&both[0], &both[1]].map(|worker| open(worker, &job));
+    let rows = [5];
+    for (value, refusal) in [(-1.0, None), (f32::NAN, Some("NaN")), (f32::INFINITY, Some("inf"))] {
+        let values = [value; WIDTH];
+        second.begin_push(&[Gradient { table: 0, rows: &rows, values: &[-1.0; WIDTH] }]).unwrap();
+        let pushed = first.push(&[Gradient { table: 0, rows: &rows, values: &values }]);
+        let text = pushed.err().map(|error| error.to_string());
+        let expected = refusal.map(|value| {
+            format!("gradient {value} for row 5 of table 'rows', expected a finite number")
+        });
+        assert_eq!(text, expected);
+        second.finish_push().unwrap();
+    }
+    let mut out = [0.0; WIDTH];
+    first.pull(&[(0, &rows)], &mut out).unwrap();
+    assert_eq!((out, first.pushes()), ([4.0; WIDTH], 3));
+}
+
+#[test]
+fn a_worker_that_only_reads_is_not_counted() {
+    let coordinator = coordinator(2);
+    let _servers = servers(&coordinator, 2);
+    let job = definition("async", "sgd:lr=1", 0);
+    let both = workers(&coordinator, 2);
+    let [mut first, mut second] = [&both[0], &both[1]].map(|worker| open(worker, &job));
+    let push = |client: &mut Client| {
+        client.push(&[Gradient { table: 0, rows: &[5], values: &[-1.0; WIDTH] }]).unwrap();
+    };
+    second.pull_all(0).unwrap();
+    assert_eq!(second.pushing(), None, "all may still push");
+    (0..3).for_each(|_| push(&mut first));
+    assert_eq!(first.pushing(), Some(1));
+    push(&mut second);
+    assert_eq!(second.pushing(), Some(2));
+    push(&mut first);
+    assert_eq!(first.pushing(), Some(2));
 }
 
 #[test]

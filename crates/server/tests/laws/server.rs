@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use thinwire_member::Id;
 use thinwire_server::{
-    Action as Act, Event as ShardEvent, Format, Initial, Message, Options, Piece, Pull, Shard,
-    TableOptions, Tables,
+    Action as Act, Event as ShardEvent, Format, Initial, Message, Options, Pace, Piece, Pull,
+    Shard, TableOptions, Tables,
 };
 use thinwire_testkit::net::{Action, Event};
 use thinwire_update::Optimizer;
@@ -128,14 +128,14 @@ impl Server {
                 self.tables.apply(&write).expect("no disk");
                 ledger.applies(self.applied, &write);
             }
-            Act::Acknowledge { client, number, step } => {
+            Act::Acknowledge { client, number, pace: Pace { step, .. } } => {
                 ledger.acknowledges(client, number);
                 actions.push(send(client, Packet::Acknowledge { client, number, step }));
             }
             Act::Refuse { client, reason, .. } => {
                 actions.push(send(client, Packet::Refuse { client, reason }));
             }
-            Act::Answer { pull, version, step } => {
+            Act::Answer { pull, version, pace: Pace { step, .. } } => {
                 assert_eq!(version, self.applied, "an answer from other tables");
                 ledger.answers(&pull, version, &self.tables.read(&pull).expect("no disk"));
                 let (client, request) = (pull.client, pull.request);
@@ -147,6 +147,8 @@ impl Server {
             }
             // Snapshots of the job are tested in `tests/snapshots`.
             Act::Logged { .. } | Act::Capture { .. } | Act::Abandon { .. } => {}
+            // A worker that waits needs no word of it.
+            Act::Delay { .. } => {}
         }
     }
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use thinwire_member::Id;
 use thinwire_server::{
-    Action as Act, Event as ShardEvent, Frontier, JobState, Message, Options, Request, Shard,
+    Action as Act, Event as ShardEvent, Frontier, JobState, Message, Options, Pace, Request, Shard,
     SnapshotStage, View, ViewRequest,
 };
 use thinwire_testkit::net::{Action, Event};
@@ -126,11 +126,11 @@ impl Server {
             Act::Apply(write) => {
                 self.ledger.borrow().applies(shard, &write, &mut copy.applied);
             }
-            Act::Acknowledge { client, number, step } => {
+            Act::Acknowledge { client, number, pace: Pace { step, .. } } => {
                 let request = Request::Push(number);
                 actions.push(send(client, Packet::Done { shard, client, request, step }));
             }
-            Act::Answer { pull, step, .. } => {
+            Act::Answer { pull, pace: Pace { step, .. }, .. } => {
                 let (client, request) = (pull.client, Request::Pull(pull.request));
                 actions.push(send(client, Packet::Done { shard, client, request, step }));
             }
@@ -150,7 +150,7 @@ impl Server {
             Act::Abandon { snapshot, missing } => {
                 self.report(snapshot).failure = Some(format!("{missing:?}"));
             }
-            Act::Refuse { .. } => {}
+            Act::Refuse { .. } | Act::Delay { .. } => {}
         }
     }
 
