@@ -170,6 +170,23 @@ pub fn validation_batches(data: &Dataset, sampling: &Sampling, batches_max: usiz
     (0..batches).map(batch).collect()
 }
 
+/// Returns the rows of validation batches of all ranks, in batches as large as this rank's. Rows that do not
+/// fill one are left out. Ranks that exchange nothing find the validation loss by them.
+pub fn whole_validation_batches(
+    data: &Dataset,
+    sampling: &Sampling,
+    batches_max: usize,
+) -> Vec<Batch> {
+    let Sampling { context, global_batch, .. } = *sampling;
+    let held_out = data.held_out(context);
+    let rows = (held_out / global_batch).min(batches_max) * global_batch;
+    let stride = held_out.checked_div(rows).unwrap_or(0);
+    let mine = sampling.rows().len();
+    let batch =
+        |first: usize| data.validation((first..first + mine).map(|row| row * stride), context);
+    (0..rows / mine).map(|at| batch(at * mine)).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -53,7 +53,9 @@ mod vector;
 pub use batch::{Batch, Windows};
 pub use config::Config;
 pub use corpus::Corpus;
-pub use data::{Position, Sampler, Sampling, VOCABULARY, rows, validation_batches};
+pub use data::{
+    Position, Sampler, Sampling, VOCABULARY, rows, validation_batches, whole_validation_batches,
+};
 pub use dataset::Dataset;
 pub use error::{Error, Kind};
 pub use images::Images;

@@ -88,8 +88,9 @@ fn train(ranks: usize, names: &[String], clip: Option<f32>) -> Vec<Vec<(f64, u32
         let mut machine = machine.with_gradient_norm_max(clip);
         machine.set_share(sampling.share()).unwrap();
         if !names.is_empty() {
-            let remote = Remote::new(|gradients, scale, values| {
-                values.clone_from_slice(&server.step(gradients, scale * share));
+            let remote = Remote::new(|step| {
+                let gradients = step.gradients.expect("finite gradients");
+                step.values.clone_from_slice(&server.step(gradients, step.scale * share));
                 Ok(0)
             });
             machine = machine.with_remote(remote, server.values()).unwrap();
@@ -154,7 +155,7 @@ fn gradients_that_nobody_takes_and_values_of_other_lengths_are_refused() {
     let inputs = model.micro_batches(&batch);
     let error = machine().step(&inputs, PACE, &AdamWOptions::default()).unwrap_err();
     assert!(error.to_string().ends_with("gradients stay here, and nobody takes them"), "{error}");
-    let remote = Remote::new(|_, _, _| Ok(0));
+    let remote = Remote::new(|_| Ok(0));
     let error = machine().with_remote(remote, vec![vec![0.0]]).unwrap_err();
     assert!(error.to_string().contains("lengths [1], expected ["), "{error}");
 }

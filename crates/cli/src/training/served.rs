@@ -8,14 +8,16 @@ use std::time::Duration;
 use anyhow::Result;
 use thinwire_job::elastic::Seat;
 use thinwire_model::{Graph, Initial, Role, Tensor, TensorId};
-use thinwire_server::{Client, Error, Format, Gradient, Origin};
-use thinwire_train::spmd::{Machine, Remote};
+use thinwire_server::{Client, Error, Format, Gradient, Origin, TableDefinition};
+use thinwire_train::spmd::{Handover, Machine, Remote};
 
 use super::server_flags::{ServerMode, Tabled};
 use super::snapshots::{self, Asker};
 
 /// Values per row of a one-dimensional parameter.
 const VECTOR_WIDTH: usize = 1024;
+/// Name of the table with the loss.
+const LOSS: &str = "thinwire.loss";
 
 /// Parameters on servers, with the client of this rank.
 #[derive(Clone)]
@@ -31,6 +33,8 @@ struct Link {
     rows: Vec<Vec<u64>>,
     /// Values of all rows, table after table.
     pulled: Vec<f32>,
+    /// Number of the table with the loss; `None` if ranks average it among themselves.
+    loss: Option<u32>,
     /// Requester of snapshots; only on rank 0.
     asker: Option<Asker>,
 }
@@ -49,10 +53,27 @@ impl Served {
         let tensors = ids.map(|id| (id, &graph.tensors[id]));
         let tables = tensors.filter(|(_, tensor)| names.contains(&tensor.name)).map(table);
         let tables: Vec<Tabled> = tables.collect();
-        let definition = snapshots::begin(origin, mode.definition(&tables, seed))?;
+        let (mut definition, has_loss) = (mode.definition(&tables, seed), !mode.is_hybrid());
+        // A snapshot of an earlier version has no loss.
+        let snapshot = origin.and_then(|origin| match origin {
+            Origin::Snapshot(snapshot) => Some(snapshot),
+            Origin::Checkpoint(_) => None,
+        });
+        let names = snapshot.map(|it| it.definition().tables.iter().map(|table| &table.name[..]));
+        let has_loss = has_loss && names.is_none_or(|mut names| names.any(|name| name == LOSS));
+        let loss = has_loss.then(|| definition.tables.len() as u32);
+        if snapshot.is_some() {
+            definition.tables.extend(loss.map(|_| loss_table()));
+        }
+        let mut definition = snapshots::begin(origin, definition)?;
+        if snapshot.is_none() {
+            definition.tables.extend(loss.map(|_| loss_table()));
+        }
         let client = Client::open(seat, &definition, timeout)?;
-        let rows = tables.iter().map(|table| (0..table.rows as u64).collect()).collect();
-        let pulled = vec![0.0; tables.iter().map(|table| table.rows * table.width).sum()];
+        let rows = tables.iter().map(|table| (0..table.rows as u64).collect());
+        let rows = rows.chain(loss.map(|_| vec![0])).collect();
+        let values = tables.iter().map(|table| table.rows * table.width).sum::<usize>();
+        let pulled = vec![0.0; values + usize::from(loss.is_some())];
         let format = mode.values;
         Ok(Served(Rc::new(RefCell::new(Link {
             client,
@@ -60,13 +81,15 @@ impl Served {
             format,
             rows,
             pulled,
+            loss,
             asker: None,
         }))))
     }
 
     /// Returns the bytes of values that a rank pushes in a step, in f32; it pulls equally many.
     pub fn raw_bytes(&self) -> u64 {
-        4 * self.0.borrow().pulled.len() as u64
+        let link = self.0.borrow();
+        4 * (link.pulled.len() - usize::from(link.loss.is_some())) as u64
     }
 
     /// Returns the bytes of values that a rank pushes in a step, as they are sent; it pulls equally many.
@@ -95,10 +118,14 @@ impl Served {
             link.pull()?;
             link.values().map(<[f32]>::to_vec).collect()
         };
-        let remote = Remote::new(move |gradients, scale, values| {
+        let remote = Remote::new(move |step| {
             let mut link = link.borrow_mut();
-            link.exchange(gradients, scale * share).map_err(thinwire_train::Error::exchange)?;
-            values.iter_mut().zip(link.values()).for_each(|(to, from)| to.copy_from_slice(from));
+            link.exchange(&step, share).map_err(thinwire_train::Error::exchange)?;
+            if let Some(loss) = link.loss.and_then(|_| link.pulled.last()) {
+                *step.loss = f64::from(*loss);
+            }
+            let values = step.values.iter_mut().zip(link.values());
+            values.for_each(|(to, from)| to.copy_from_slice(from));
             Ok(link.step_bytes())
         });
         Ok(machine.with_remote(remote, values)?)
@@ -112,8 +139,12 @@ impl Link {
     }
 
     /// Pushes gradients, and pulls the values after the push without waiting for its acknowledgement.
-    fn exchange(&mut self, gradients: &[Cow<'_, [f32]>], scale: f32) -> Result<(), Error> {
-        self.begin_push(gradients, scale)?;
+    fn exchange(&mut self, step: &Handover<'_>, share: f32) -> Result<(), Error> {
+        match step.gradients {
+            // The step counts on servers, too.
+            None => self.client.begin_push(&[])?,
+            Some(gradients) => self.begin_push(gradients, (step.scale, share), *step.loss)?,
+        }
         let pulling = self.client.begin_pull(&groups(&self.rows))?;
         self.client.finish_push()?;
         let pushes = self.client.pushes();
@@ -121,7 +152,13 @@ impl Link {
         self.client.finish_pull(pulling, &mut self.pulled)
     }
 
-    fn begin_push(&mut self, gradients: &[Cow<'_, [f32]>], scale: f32) -> Result<(), Error> {
+    fn begin_push(
+        &mut self,
+        gradients: &[Cow<'_, [f32]>],
+        (scale, share): (f32, f32),
+        loss: f64,
+    ) -> Result<(), Error> {
+        let scale = scale * share;
         let scaled = |(gradient, table): (&Cow<'_, [f32]>, &Tabled)| {
             let mut values: Vec<f32> = gradient.iter().map(|value| value * scale).collect();
             values.resize(table.rows * table.width, 0.0);
@@ -130,7 +167,11 @@ impl Link {
         let scaled: Vec<Vec<f32>> = gradients.iter().zip(&self.tables).map(scaled).collect();
         let pushed = scaled.iter().zip(&self.rows).zip(0..);
         let pushed = pushed.map(|((values, rows), table)| Gradient { table, rows, values });
-        self.client.begin_push(&pushed.collect::<Vec<_>>())
+        // SGD with rate 1 moves the value from its last to the mean of the ranks' losses.
+        let before = self.pulled.last().copied().unwrap_or(0.0);
+        let moved = [share * (before - loss as f32)];
+        let loss = self.loss.map(|table| Gradient { table, rows: &[0], values: &moved });
+        self.client.begin_push(&pushed.chain(loss).collect::<Vec<_>>())
     }
 
     fn pull(&mut self) -> Result<(), Error> {
@@ -145,6 +186,20 @@ impl Link {
             rest = after;
             &mine[..table.length]
         })
+    }
+}
+
+/// Returns the table with the mean loss of all ranks in the last step.
+fn loss_table() -> TableDefinition {
+    TableDefinition {
+        name: LOSS.to_owned(),
+        rows: 1,
+        width: 1,
+        optimizer: "sgd:lr=1".to_owned(),
+        initial: "zeros".to_owned(),
+        seed: 0,
+        stream: 0,
+        values: "f32".to_owned(),
     }
 }
 

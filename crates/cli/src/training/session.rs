@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use thinwire_link::Bandwidth;
 use thinwire_sync::{Live, Policy};
 use thinwire_train::spmd::{Carried, Modality};
-use thinwire_train::{Batch, Position, Sampler, validation_batches};
+use thinwire_train::{Batch, Position, Sampler, validation_batches, whole_validation_batches};
 use thinwire_wire::{Rank, World};
 
 use super::engine::Engine;
@@ -174,7 +174,12 @@ impl<'a> Session<'a> {
         let mut sampler = Sampler::new(job.dataset.clone(), sampling)?;
         sampler.seek(course.position);
         let most = usize::from(job.settings.validation_batches);
-        let validation = validation_batches(&job.dataset, &sampling, most);
+        // Ranks that exchange nothing cannot add up their parts of the loss.
+        let is_apart = engine.machine.world().size() == 1 && sampling.world.size() > 1;
+        let validation = match is_apart {
+            true => whole_validation_batches(&job.dataset, &sampling, most),
+            false => validation_batches(&job.dataset, &sampling, most),
+        };
         let speaks = world.rank() == Rank(0);
         let progress = Progress::new(title, course.done, job.recipe.steps, speaks);
         // Once: later epochs of an elastic job have no title.

@@ -30,7 +30,7 @@ use update::Sum;
 
 pub(super) use gradients::completion_order;
 pub use gradients::{Codecs, ExchangeOptions};
-pub use remote::Remote;
+pub use remote::{Handover, Remote};
 pub use times::{Times, Went};
 
 /// Values that all ranks know alike after a step.

@@ -32,7 +32,7 @@ pub use carried::Carried;
 pub use graph_model::{GraphModel, Sampled};
 pub use images::ImageInputs;
 pub use inputs::Inputs;
-pub use machine::{Agreed, Codecs, ExchangeOptions, Machine, Remote, Times, Went};
+pub use machine::{Agreed, Codecs, ExchangeOptions, Handover, Machine, Remote, Times, Went};
 pub use modality::Modality;
 pub use probe::Probe;
 pub use snapshot::Snapshot;

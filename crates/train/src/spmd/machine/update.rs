@@ -7,7 +7,7 @@ use thinwire_model::{Layout, Placement};
 use thinwire_program::{Mesh, Owner, Parameter, Program};
 
 use super::gradients::Exchange;
-use super::{Agreed, Machine, Watch, known_loss};
+use super::{Agreed, Handover, Machine, Watch, known_loss};
 use crate::error::Error;
 use crate::spmd::invalid;
 use crate::spmd::slots::{Content, Slots, When};
@@ -82,6 +82,8 @@ impl Machine<'_> {
         self.gradient_norm = f64::NAN;
         if keep {
             self.optimize(pace, options)?;
+        } else {
+            self.update_remotely(None)?;
         }
         self.optimizer_s = started.elapsed().as_secs_f64() - (self.slots.waited_s.get() - waited_s);
         let (moment, slots, program) = (self.moment(0), &mut self.slots, &self.program);
@@ -125,39 +127,62 @@ impl Machine<'_> {
         self.gradient_norm = norm * f64::from(pace.gradient_scale);
         // Sums of finite numbers may overflow.
         if !self.gradient_norm.is_finite() {
-            return Ok(());
+            drop(gradients);
+            return self.update_remotely(None);
         }
         let clip = clip_scale(self.gradient_norm, self.gradient_norm_max);
         let pace = Pace { gradient_scale: pace.gradient_scale * clip, ..pace };
         // What others update is nothing to this rank's optimiser.
-        let away: Vec<usize> = exchange.remote().collect();
-        let values = away.iter().map(|index| std::mem::take(&mut self.optimizer.values[*index]));
-        let mut values: Vec<Vec<f32>> = values.collect();
+        let away = Away::take(exchange, &mut self.optimizer.values);
         let gradient = |index: usize| match exchange.is_remote(index) {
             true => &[][..],
             false => &gradients[index][..],
         };
         self.optimizer.update(gradient, pace, options);
         drop(gradients);
-        let updated = self.update_remotely(pace.gradient_scale, &mut values);
-        for (index, values) in away.into_iter().zip(values) {
-            self.optimizer.values[index] = values;
-        }
-        updated
+        away.put_back(&mut self.optimizer.values);
+        self.update_remotely(Some(pace.gradient_scale))
     }
 
-    /// Hands over the gradients that stay here, and takes the new values of their parameters.
-    fn update_remotely(&mut self, scale: f32, values: &mut [Vec<f32>]) -> Result<(), Error> {
+    /// Hands over the gradients that stay here, times a scale or as a skipped step without one, and takes the new
+    /// values of their parameters.
+    fn update_remotely(&mut self, scale: Option<f32>) -> Result<(), Error> {
         let gradients: Vec<_> = self.exchange.kept().map(Cow::Borrowed).collect();
         let Some(remote) = &mut self.remote else {
             let text = format!("{} gradients stay here, and nobody takes them", gradients.len());
             return if gradients.is_empty() { Ok(()) } else { Err(invalid(text)) };
         };
         let begun = Instant::now();
-        let sent_bytes = remote.update(&gradients, scale, values)?;
-        self.exchange.sent_bytes += sent_bytes;
+        let mut away = Away::take(&self.exchange, &mut self.optimizer.values);
+        let sent_bytes = remote.update(Handover {
+            gradients: scale.map(|_| &gradients[..]),
+            scale: scale.unwrap_or(0.0),
+            loss: &mut self.agreed.loss,
+            values: &mut away.values,
+        });
+        drop(gradients);
+        away.put_back(&mut self.optimizer.values);
+        self.exchange.sent_bytes += sent_bytes?;
         self.slots.waited_s.update(|before| before + begun.elapsed().as_secs_f64());
         Ok(())
+    }
+}
+
+/// Values of the parameters that other processes update, out of the reach of this rank's optimiser.
+struct Away {
+    places: Vec<usize>,
+    values: Vec<Vec<f32>>,
+}
+
+impl Away {
+    fn take(exchange: &Exchange, all: &mut [Vec<f32>]) -> Away {
+        let places: Vec<usize> = exchange.remote().collect();
+        let values = places.iter().map(|index| std::mem::take(&mut all[*index])).collect();
+        Away { places, values }
+    }
+
+    fn put_back(self, all: &mut [Vec<f32>]) {
+        self.places.into_iter().zip(self.values).for_each(|(index, values)| all[index] = values);
     }
 }
 
