@@ -275,7 +275,7 @@ def add_up(address):
         model(torch.tensor([], dtype=torch.int64)).sum().backward()
         optimizer.step()
         assert row(4) == 1 and optimizer.steps == 3
-    assert not list(model.parameters()) and not model.state_dict()
+    assert [*model.parameters()] == [model.batch] and not model.state_dict()
 
 
 def test_mistakes_are_named_in_one_line(ranks, tmp_path):
