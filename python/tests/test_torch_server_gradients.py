@@ -77,7 +77,10 @@ def compare(address):
                 began = model.items(torch.arange(case["rows"]))
                 local.items.weight.copy_(began)
             kind = {"sgd": torch.optim.SGD, "adagrad": torch.optim.Adagrad}[case["rule"]]
-            theirs = [kind(local.items.parameters(), case["rate"]), torch.optim.SGD(local.top.parameters())]
+            theirs = [
+                kind(local.items.parameters(), case["rate"]),
+                torch.optim.SGD(local.top.parameters()),
+            ]
             train(local, theirs, case, seed)
             train(model, [stepper, torch.optim.SGD(model.top.parameters())], case, seed)
             with torch.no_grad():
@@ -174,7 +177,9 @@ def behave(address):
         assert model.state_dict().keys() == {"top.weight", "top.bias"}
         assert sum(each.numel() for each in model.parameters()) == 5
         for call in (copy.deepcopy, torch.optim.swa_utils.AveragedModel):
-            assert said(call, model).startswith("table 'a' is on servers, so that its module cannot")
+            assert said(call, model).startswith(
+                "table 'a' is on servers, so that its module cannot"
+            )
         assert said(torch.save, model, io.BytesIO()).startswith("table 'a' is on servers")
 
         # An optimizer of all parameters neither applies gradients of tables nor remembers them.

@@ -214,6 +214,7 @@ class Hook:
                 return completed(self._average_now(self._weighed(bucket, self._weight())))
             index, step = bucket.index(), self._step_of(bucket.index())
             buffer = self._weighed(bucket, step.weight)
+            dtype(buffer, f" of {self._averager.name(bucket.parameters()[0])}")
             future = step.add(bucket.parameters(), buffer, bucket.is_last())
         except InvalidError as error:
             self._refuse(error)
