@@ -33,8 +33,8 @@ def bucket_bytes(parameters: Iterable[ms.Parameter]) -> int:
 def describe(parameters: Iterable[ms.Parameter]) -> list[Description]:
     """Name, shape, dtype and bucket of each parameter, in reverse order.
 
-    Raises InvalidError for parameters of other dtypes than float32, float16 and bfloat16, for those of sparse
-    lookups, and for none.
+    Raises InvalidError for parameters of other dtypes than float32, float16 and bfloat16, for tables of
+    sparse lookups, and for none.
     """
     parameters = list(parameters)
     expect_dense(parameters)

@@ -94,7 +94,7 @@ class ServerEmbedding(torch.nn.Module):
     ) -> Iterator[tuple[str, torch.nn.Parameter]]:
         """Returns none if not `recurse`.
 
-        So DDP and FSDP look for the parameters whose gradients they exchange; servers have those of a table.
+        So DDP and FSDP look for the parameters whose gradients they exchange.
         """
         found = super().named_parameters(prefix, recurse, remove_duplicate)
         return found if recurse else iter(())

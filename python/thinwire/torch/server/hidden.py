@@ -22,7 +22,7 @@ class Hidden:
     def __init__(self, parameters: Iterable[torch.nn.Parameter]) -> None:
         """Begins, and ends when the object does."""
         self._parameters = list(parameters)
-        self._gradients: list[torch.Tensor | None] = []
+        self._gradients: dict[int, list[torch.Tensor | None]] = {}
         self._sharer: str | None = None
         self._is_scaled = False
         hide, show = weakref.WeakMethod(self._hide), weakref.WeakMethod(self._show)
@@ -52,20 +52,20 @@ class Hidden:
             return
         self._sharer = type(other).__name__
         self._expect_once()
-        self._gradients = [each.grad for each in self._parameters]
+        # One optimizer may be in the step of another.
+        self._gradients[id(other)] = [each.grad for each in self._parameters]
         for each in self._parameters:
             each.grad = None
 
-    def _show(self, _: torch.optim.Optimizer) -> None:
-        for each, gradient in zip(self._parameters, self._gradients):
+    def _show(self, other: torch.optim.Optimizer) -> None:
+        for each, gradient in zip(self._parameters, self._gradients.pop(id(other), [])):
             each.grad = gradient
-        self._gradients = []
 
     def _expect_once(self) -> None:
         if self._is_scaled and self._sharer is not None:
             raise InvalidError(
-                f"{self._sharer} has the parameters of tables, so that a GradScaler unscales their gradients "
-                f"twice (hint: {self._sharer}(server_optimizer.other_parameters(), ...))"
+                f"{self._sharer} has the parameters of tables, so that a GradScaler unscales their "
+                f"gradients twice (hint: {self._sharer}(server_optimizer.other_parameters(), ...))"
             )
 
 

@@ -130,7 +130,7 @@ class ServerOptimizer:
         return state
 
     def _factor(self) -> float:
-        """Returns the factor of this step's gradients: 1 / GradScaler's scale, or 0 if it has found infinity.
+        """Returns the factor of the gradients: 1 / GradScaler's scale, or 0 if it has found infinity.
 
         `GradScaler.step` sets the attributes `found_inf` and `grad_scale` during `step`; the second is None
         after `unscale_`.
