@@ -66,6 +66,7 @@ class ServerEmbedding(torch.nn.Module):
         """The table on servers."""
         self.batch = torch.nn.Parameter(torch.empty(0, width))
         self._numbers = torch.empty(0, dtype=torch.int64)
+        self._own: torch.Tensor | None = None
 
     @property
     def cache_stats(self) -> dict[str, int]:
@@ -106,15 +107,32 @@ class ServerEmbedding(torch.nn.Module):
     def owe(self, factor: float) -> None:
         """Hands the gradients since the last step, multiplied by `factor`, to the next push. A frozen table
         has none."""
-        gradient = self.batch.grad
+        gradient = self._held.grad
         if gradient is not None and self.batch.requires_grad:
             values = (gradient.detach() * factor).float().cpu().contiguous()
             self.served.owe(self._numbers.cpu().numpy(), values.numpy())
 
     def forget(self) -> None:
         """Drops the gradients since the last step."""
-        self.batch.grad = None
-        self.batch.data = self.batch.new_empty(0, self.width)
+        self._held.grad = None
+        self._held.data = self._held.new_empty(0, self.width)
+
+    def keep_apart(self) -> None:
+        """Holds gradients elsewhere than in `batch`, where other ranks see other rows.
+
+        Ranks that clip by a norm of all parameters would clip those that they have in common differently.
+        """
+        self._own = torch.empty(0, self.width)
+
+    @property
+    def is_finite(self) -> bool:
+        """Whether the gradients since the last step are."""
+        return self._held.grad is None or bool(self._held.grad.isfinite().all())
+
+    @property
+    def _held(self) -> torch.Tensor:
+        """Tensor that has the gradients since the last step."""
+        return self.batch if self._own is None else self._own
 
     @torch.no_grad()
     def _accumulate(self, rows: torch.Tensor, leaf: torch.Tensor) -> None:
@@ -122,18 +140,19 @@ class ServerEmbedding(torch.nn.Module):
         values, gradient, leaf.grad = leaf.detach(), leaf.grad.detach(), None
         if not len(rows):
             return  # norms of no elements are errors
-        if self.batch.grad is not None:
-            mine, old = self._numbers.to(rows.device), self.batch.grad.to(gradient)
+        held = self._held
+        if held.grad is not None:
+            mine, old = self._numbers.to(rows.device), held.grad.to(gradient)
             both, places = torch.unique(torch.cat([mine, rows]), return_inverse=True)
             known, new = places[: len(mine)], places[len(mine) :]
             pulled, added, shape = values, gradient, (len(both), self.width)
-            values = pulled.new_empty(shape).index_copy_(0, known, self.batch.data.to(pulled))
+            values = pulled.new_empty(shape).index_copy_(0, known, held.data.to(pulled))
             values.index_copy_(0, new, pulled)
             gradient = added.new_zeros(shape).index_copy_(0, known, old).index_add_(0, new, added)
-            self.batch.grad, rows = None, both
-        self._numbers, self.batch.data, self.batch.grad = rows, values, gradient
+            held.grad, rows = None, both
+        self._numbers, held.data, held.grad = rows, values, gradient
         for hook in (self.batch._post_accumulate_grad_hooks or {}).values():
-            hook(self.batch)
+            hook(held)
 
     def _apply(self, fn: Callable[[torch.Tensor], torch.Tensor], recurse: bool = True) -> Any:
         """Follows to another device, and not to another dtype: rows are f32."""

@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from typing import Any
 
 import torch
+import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
 from thinwire._core import InvalidError, __version__
@@ -75,6 +76,11 @@ class ServerOptimizer:
         served = {first[each] or "embedding": each.served for each in self._embeddings}
         self._stepper = Stepper(server, served, self._dense.tables, facts, weight)
         self._hidden = Hidden(each.batch for each in self._embeddings)
+        self._is_hybrid = is_one_of_several() and any(
+            each.requires_grad for each in self.other_parameters()
+        )
+        for each in self._embeddings if self._is_hybrid else ():
+            each.keep_apart()
         self._dense.pull(server)
 
     @property
@@ -101,7 +107,8 @@ class ServerOptimizer:
 
         # Errors
 
-        InvalidError if another optimizer has unscaled the gradients of a table, too.
+        InvalidError if another optimizer has unscaled the gradients of a table, too, or if they were
+        unscaled by themselves beside parameters that ranks train together.
         """
         factor = self._factor()
         for each in self._embeddings if factor else ():
@@ -139,10 +146,33 @@ class ServerOptimizer:
         if found_inf is None:
             self._hidden.forget()
             return 1.0
-        self._hidden.scale()
+        if self._is_hybrid:
+            self._expect_scale(scale)
+        else:
+            self._hidden.scale()
         if float(found_inf):
             return 0.0
         return 1.0 if scale is None else 1 / float(scale)
+
+    def _expect_scale(self, scale: torch.Tensor | None) -> None:
+        """Prepares a scaled step of ranks that train other parameters together.
+
+        They change their scale alike, for infinity that all of them see. So a scaler does not look at the
+        tables of a rank, which are left out of this step if their gradients are infinite.
+        """
+        if scale is None:
+            raise InvalidError(
+                "GradScaler.unscale_ of a ServerOptimizer beside parameters that ranks train together, "
+                "expected GradScaler.step alone (hint: unscale_ the other optimizer)"
+            )
+        for each in self._embeddings:
+            if not each.is_finite:
+                each.forget()
+
+
+def is_one_of_several() -> bool:
+    """Whether other processes train with this one by torch.distributed."""
+    return dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1
 
 
 def unwrapped(model: torch.nn.Module) -> torch.nn.Module:
