@@ -54,11 +54,6 @@ class Averager:
         self._begun = False
         self._marks = Marks()
 
-    def name(self, parameter: torch.Tensor) -> str:
-        """What messages call a parameter, also before the first step."""
-        known = self._names.get(id(parameter)) or self._given.get(id(parameter))
-        return known or f"a parameter {list(parameter.shape)} ({parameter.dtype})"
-
     def give(self, index: int, flat: Flat) -> bool:
         """Takes bucket `index` of a step, in order, if it is the one expected; else `finish` will."""
         kind = dtype(flat.gradients)

@@ -37,7 +37,7 @@ from thinwire.torch import group as groups
 from thinwire.torch.alone import Alone
 from thinwire.torch.averager import Averager
 from thinwire.torch.averages import Averages
-from thinwire.torch.layout import dtype, given_names
+from thinwire.torch.layout import dtype, given_names, said
 from thinwire.torch.step import Step, completed
 
 Future = torch.futures.Future
@@ -214,7 +214,7 @@ class Hook:
                 return completed(self._average_now(self._weighed(bucket, self._weight())))
             index, step = bucket.index(), self._step_of(bucket.index())
             buffer = self._weighed(bucket, step.weight)
-            dtype(buffer, f" of {self._averager.name(bucket.parameters()[0])}")
+            dtype(buffer, f" of {said(bucket.parameters()[0], self._given)}")
             future = step.add(bucket.parameters(), buffer, bucket.is_last())
         except InvalidError as error:
             self._refuse(error)

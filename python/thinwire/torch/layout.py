@@ -169,6 +169,12 @@ def dtype(gradients: torch.Tensor, of: str = "") -> str:
     return name
 
 
+def said(parameter: torch.Tensor, given: Mapping[int, str]) -> str:
+    """What messages call a parameter before any step: the given name, or what can be seen."""
+    seen = f"a parameter {list(parameter.shape)} ({parameter.dtype})"
+    return given.get(id(parameter), seen)
+
+
 def same_model(found: Collection[int], known: Collection[int]) -> None:
     """Refuses a step whose parameters are not those of the steps before, by their identities."""
     if set(found) != set(known):
