@@ -190,9 +190,9 @@ def behave(address):
             stepper.step()
             adam.zero_grad()
         assert moved() == 2 + 2 + 1 and moved(1) == 1 and table.batch not in adam.state
-        # Hooks of the parameter see gradients of lookups.
+        # Hooks of the parameter see gradients of lookups, compiled as well.
         handle = table.batch.register_hook(lambda gradient: gradient * 10)
-        table(ids).sum().backward()
+        torch.compile(table, backend="aot_eager")(ids).sum().backward()
         assert table.batch.grad.tolist() == [[10.0] * 4, [20.0] * 4]
         handle.remove()
         model.zero_grad()  # drops gradients, as of any parameter

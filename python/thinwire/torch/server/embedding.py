@@ -74,6 +74,7 @@ class ServerEmbedding(torch.nn.Module):
         are too old), `evictions` and `bytes_missed`. Empty without a cache or servers."""
         return self.served.cache_stats
 
+    @torch._disable_dynamo
     def forward(self, ids: torch.Tensor) -> torch.Tensor:
         """Returns the rows of `ids`, integers of any shape, as a tensor [*ids.shape, width].
 
@@ -81,6 +82,7 @@ class ServerEmbedding(torch.nn.Module):
 
         InvalidError if an id is no row of the table; PeerError if no server answers.
         """
+        # Dynamo would compile the lookup without the hooks and the frozen state of later ones.
         rows, places = torch.unique(self._checked(ids), return_inverse=True)
         leaf = torch.from_numpy(self.served.pull(rows.cpu().numpy())).to(ids.device)
         if torch.is_grad_enabled() and self.batch.requires_grad:
