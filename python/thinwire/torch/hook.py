@@ -265,9 +265,9 @@ class Hook:
 
         # Errors
 
-        InvalidError on all ranks, if the state of any rank is missing, or is that of another rank, or of
-        another codec, feedback or momentum correction. A state of another model, or of another step than
-        those of other ranks, is refused at the latest in the next step.
+        InvalidError on all ranks, if the state of any rank is missing, or is that of another rank, of
+        another step than those of other ranks, or of another codec, feedback or momentum correction. A
+        state of another model is refused at the latest in the next step.
         """
         saved = state.for_ranks(self.connect().group, entries, self._options)
         self._averager.load(saved)
