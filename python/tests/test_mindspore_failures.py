@@ -140,6 +140,34 @@ def test_an_exception_of_one_rank_reaches_the_others(ranks):
         assert_clear(answer, "PeerError", "rank 1", "no label 11")
 
 
+def own_error() -> str:
+    """What is raised where rank 1 raises an error of Thinwire."""
+    import mindspore as ms
+
+    import thinwire
+    import thinwire.mindspore
+    from thinwire.mindspore.finite import refuse
+
+    group = thinwire.init()
+    parameter = ms.Parameter(ms.ops.zeros(3), name="weight")
+    average = thinwire.mindspore.exchange([parameter], "none", group)
+    with pytest.raises(thinwire.InvalidError), thinwire.mindspore.guard(average):
+        refuse()  # all ranks do, so that the exchange goes on
+    average((ms.ops.ones(3),))
+    with pytest.raises(thinwire.Error) as caught, thinwire.mindspore.guard(average):
+        if group.rank == 1:
+            raise thinwire.InvalidError("row 40 of table 'items', expected below 40")
+        average((ms.ops.ones(3),))
+    return f"{type(caught.value).__name__}: {caught.value}"
+
+
+def test_an_error_of_thinwire_on_one_rank_reaches_the_others(ranks):
+    waiting, raising = ranks(2, own_error)
+    text = "row 40 of table 'items', expected below 40"
+    assert raising == f"InvalidError: {text}"
+    assert waiting.startswith("PeerError: rank 1 ") and text in waiting
+
+
 def test_an_exception_of_one_rank_reaches_its_partner(ranks):
     waiting, raising = ranks(2, one, arguments=["graph", "pair", "raise"])
     assert "no label 11" in raising["text"]

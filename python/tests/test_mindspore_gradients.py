@@ -138,3 +138,61 @@ def scaled() -> list[bool]:
 def test_a_loss_scaler_sees_nan_on_all_ranks_and_goes_on(ranks):
     for seen in ranks(2, scaled):
         assert all(seen) and len(seen) == 8
+
+
+def sparse(mode: str) -> list[str]:
+    """What every way to exchange says of a table with sparse gradients, some of which have its shape."""
+    import mindspore as ms
+    from mindspore import nn
+    from mindspore.train import Model
+
+    import mindspore_models as models
+    import thinwire
+    import thinwire.mindspore
+
+    models.use(mode)
+    group = thinwire.init()
+    network = nn.SequentialCell(nn.EmbeddingLookup(24, 8), nn.Flatten(), nn.Dense(24, 1))
+    parameters = nn.SGD(network.trainable_params()).parameters
+    exchange = thinwire.mindspore.GradExchange("none", group)
+    model = Model(network, nn.MSELoss(), nn.SGD(network.trainable_params()))
+    data = models.dataset([(np_ids(), np_labels())])
+    said = []
+    for call in (
+        lambda: thinwire.mindspore.reducer(parameters, "none", group),
+        lambda: thinwire.mindspore.exchange(parameters, "none", group),
+        lambda: model.train(1, data, callbacks=[exchange], dataset_sink_mode=False),
+    ):
+        with pytest.raises(thinwire.InvalidError) as caught:
+            call()
+        said.append(str(caught.value))
+    dense = nn.EmbeddingLookup(24, 8, target="DEVICE", sparse=False)
+    average = thinwire.mindspore.exchange(dense.trainable_params(), "none", group)
+    with pytest.raises(thinwire.InvalidError) as caught:
+        average(((ms.ops.zeros(24), ms.ops.zeros((24, 8)), (24, 8)),))
+    return [*said, str(caught.value)]
+
+
+def np_ids():
+    """As many ids as the table has rows."""
+    import numpy as np
+
+    return np.zeros((8, 3), np.int32)
+
+
+def np_labels():
+    """A label for each."""
+    import numpy as np
+
+    return np.zeros((8, 1), np.float32)
+
+
+def test_sparse_gradients_are_refused_by_name(ranks):
+    for found in ranks(2, sparse, arguments=["pynative"]):
+        *of_lookups, of_gradient = found
+        for said in of_lookups:
+            assert said.startswith("0.embedding_table has sparse gradients, expected dense ones (")
+            assert "sparse=False" in said and "\n" not in said
+        assert of_gradient.startswith(
+            "the gradient of embedding_table is a tuple, expected a dense"
+        )

@@ -123,13 +123,70 @@ def strange(folder: str) -> dict[str, str]:
     thinwire.mindspore.save_residuals(exchange("weight", 40, 50, codec="int4"), f"{folder}/int4")
     group.barrier()  # loading looks at rank 0's file, which says how many have saved
     before, said = mine.synchronizer.state(), {}
-    for name in ("name", "shape", "model", "corrupt", "missing", "short", "int4"):
+    for name, spoil in ways(mine, folder).items():
+        if rank == 1:
+            spoil(Path(f"{folder}/{name}.rank1.ckpt"))
+        else:
+            thinwire.mindspore.save_residuals(mine, f"{folder}/{name}")
+    group.barrier()
+    names = ("name", "shape", "model", "corrupt", "missing", "short", "int4")
+    for name in (*names, *ways(mine, folder)):
         try:
             thinwire.mindspore.load_residuals(mine, f"{folder}/{name}")
         except thinwire.InvalidError as error:
             said[name] = str(error)
     assert mine.synchronizer.state() == before
     return said
+
+
+def ways(mine, folder: str) -> dict:
+    """Functions that write a broken file of residuals to a path."""
+    import mindspore as ms
+    import numpy as np
+
+    import thinwire.mindspore
+
+    sound = Path(thinwire.mindspore.save_residuals(mine, f"{folder}/sound")).read_bytes()
+    plan, tensors = mine.synchronizer.state()
+    kept = {
+        name: np.frombuffer(data, np.float32).reshape(shape)
+        for name, (shape, data) in tensors.items()
+    }
+    ranks = np.array([mine.group.rank, mine.group.world], np.int32)
+
+    def saved(plan=plan, ranks=ranks, **changes):
+        arrays = {"thinwire.ranks": ranks, **{**kept, **changes}}
+        entries = [{"name": name, "data": ms.Tensor(each)} for name, each in arrays.items()]
+        return lambda path: ms.save_checkpoint(
+            entries, str(path), append_dict={"thinwire.plan": plan}
+        )
+
+    def flipped(part):
+        place = int(part * len(sound))
+        octets = sound[:place] + bytes([sound[place] ^ 64]) + sound[place + 1 :]
+        return lambda path: path.write_bytes(octets)
+
+    owed = {"residual.weight": kept["residual.weight"]}
+    return {
+        "empty": lambda path: path.write_bytes(b""),
+        "cut": lambda path: path.write_bytes(sound[:-40]),
+        "flip": flipped(0.3),
+        "late flip": flipped(0.9),
+        "folder": lambda path: path.mkdir(),
+        "pipe": lambda path: os.mkfifo(path),
+        "loop": lambda path: path.symlink_to(path),
+        "half": saved(**{name: each.astype(np.float16) for name, each in owed.items()}),
+        "whole": saved(**{name: each.astype(np.int32) for name, each in owed.items()}),
+        "nan": saved(**{name: each * np.nan for name, each in owed.items()}),
+        "flat": saved(**{name: each.reshape(-1)[1:] for name, each in owed.items()}),
+        "another step": saved(step=kept["step"] + np.float32([0, 1])),
+        "no step": saved(step=kept["step"] + np.float32(0.5)),
+        "stranger": saved(**{"residual.other": np.ones(3, np.float32)}),
+        "no plan": saved(plan=plan[:-5]),
+        "one number": saved(ranks=ranks[:1]),
+        "another rank": saved(ranks=ranks[::-1] * 0 + [7, 2]),
+        "another world": saved(ranks=ranks * 0 + [1, 3]),
+    }
 
 
 def test_what_is_no_file_of_this_model_is_refused_and_changes_nothing(ranks, tmp_path):
@@ -140,6 +197,10 @@ def test_what_is_no_file_of_this_model_is_refused_and_changes_nothing(ranks, tmp
         assert "another model: it has 'residual.other'" in said["name"]
         assert "residual.weight has 2500 elements, expected 2000" in said["shape"]
         assert said["model"] == f"{tmp_path}/model.rank0.ckpt is no file of save_residuals"
+        assert len(said) == 25
+        for line in said.values():
+            assert "\n" not in line
+        assert rank or "step 1 on this rank, 2 on rank 1" in said["another step"]
         for name in ("corrupt", "missing"):
             assert said[name].startswith(f"cannot read the residuals in {tmp_path}/{name}")
             assert "\n" not in said[name]

@@ -320,7 +320,7 @@ REFUSALS = {
     "python reducer, hook": "optimize_ddp is 'python_reducer'",
     "momentum": "momentum_correction would count twice (hint: zero_grad()",
     "momentum, late": "momentum_correction with static_graph=True and parameters of several dtypes",
-    "complex128": "gradients are torch.float64, expected one of torch.float32",
+    "complex128": "gradients of a parameter [8] (torch.complex128) are torch.float64, expected one of",
     "unused": "backward ended (hint: DistributedDataParallel(..., find_unused_parameters=True)",
 }
 

@@ -17,6 +17,7 @@ pytestmark = pytest.mark.needs("torch")
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "python" / "torch_recommender.py"
 ROWS, WIDTH, BATCH, STEPS = 40, 4, 12, 50
+CLIP = 0.5
 
 
 def batch(step):
@@ -48,7 +49,7 @@ def recommender(embedding):
 
 def train(optimizer, consistency, hybrid=False):
     """Trains as one of two workers, and returns its table and its dense parameters, before and after. A
-    hybrid training has its dense parameters in DDP."""
+    hybrid training has its dense parameters in DDP, and scales its loss and clips."""
     import torch
     import torch.distributed as dist
     from torch.nn.parallel import DistributedDataParallel
@@ -65,6 +66,7 @@ def train(optimizer, consistency, hybrid=False):
     server = thinwire.torch.ParameterServer(optimizer, consistency, timeout_s=300.0)
     given = () if hybrid else model.parameters()
     stepper = thinwire.torch.ServerOptimizer(server, whole, given)
+    scaler = torch.amp.GradScaler("cpu", enabled=hybrid)
     with server:
         seen, losses = [values(model)], []
         for step in range(STEPS):
@@ -72,10 +74,13 @@ def train(optimizer, consistency, hybrid=False):
             stepper.zero_grad()
             dense.zero_grad()
             loss = torch.nn.functional.mse_loss(whole(ids), labels)
-            loss.backward()
-            stepper.step()
+            scaler.scale(loss).backward()
             if hybrid:
-                dense.step()
+                scaler.unscale_(dense)
+                torch.nn.utils.clip_grad_norm_(whole.parameters(), CLIP)
+                scaler.step(dense)
+            scaler.step(stepper)
+            scaler.update()
             losses.append(loss.item())
         if hybrid:
             dist.destroy_process_group()
@@ -96,10 +101,10 @@ def test_sync_with_sgd_is_training_by_all_reduce(ranks, tmp_path, hybrid):
     job = Job(tmp_path, workers=2)
     first, second = ranks(2, train, arguments=["sgd:lr=0.3", "sync", hybrid], env=job.environment)
     assert first["values"] == second["values"] and first["world"] == 2
-    ranks(2, check_sgd, arguments=first["values"])
+    ranks(2, check_sgd, arguments=[*first["values"], CLIP if hybrid else 1e9])
 
 
-def check_sgd(before, after):
+def check_sgd(before, after, clip):
     """Checks, as one of two ranks, that SGD under DDP takes values from `before` to `after`."""
     import torch
     import torch.distributed as dist
@@ -117,6 +122,8 @@ def check_sgd(before, after):
         ids, labels = (part[dist.get_rank() :: 2] for part in batch(step % 5))
         optimizer.zero_grad()
         nn.functional.mse_loss(replica(ids), labels).backward()
+        # Of a table on servers, no rank knows the norm.
+        nn.utils.clip_grad_norm_(model.top.parameters(), clip)
         optimizer.step()
     dist.destroy_process_group()
     for found, expected, began in zip(after, values(model), before):
@@ -275,7 +282,7 @@ def add_up(address):
         model(torch.tensor([], dtype=torch.int64)).sum().backward()
         optimizer.step()
         assert row(4) == 1 and optimizer.steps == 3
-    assert not list(model.parameters()) and not model.state_dict()
+    assert [*model.parameters()] == [model.batch] and not model.state_dict()
 
 
 def test_mistakes_are_named_in_one_line(ranks, tmp_path):

@@ -335,7 +335,9 @@ def test_a_state_of_another_codec_is_refused(ranks):
             assert momentum in said[f"int4 momentum {when}"]
         assert said["auto:int8 before"] == "accepted"
         assert "training with codec int4, this one has codec int8" in said["DiLoCo"]
-        assert said["moments"].startswith("the states of ranks were not saved together: step ")
+        assert said["moments"].startswith(
+            "the states of ranks were not saved together: rank 1 has step 1, rank 0 has step 2 (hint: "
+        )
 
 
 def broken(folder):
@@ -365,8 +367,26 @@ def broken(folder):
     sound, said = file.read_bytes(), {}
     entry = torch.load(file, weights_only=True)
 
+    step()
+    made.save(folder)
+    later = file.read_bytes()
+    file.write_bytes(sound)
+
     def save(entries):
         torch.save(entries, file)
+
+    def put(place, value):
+        parts = list(entry[f"rank{rank}"])
+        parts[place] = value
+        save({f"rank{rank}": tuple(parts)})
+
+    def owed(change):
+        tensors = entry[f"rank{rank}"][1]
+        return {**tensors, "residual.weight": change(tensors["residual.weight"])}
+
+    def flipped(octets, part):
+        place = int(part * len(octets))
+        return octets[:place] + bytes([octets[place] ^ 64]) + octets[place + 1 :]
 
     ways = {
         "half": lambda: file.write_bytes(sound[: len(sound) // 2]),
@@ -376,20 +396,39 @@ def broken(folder):
         "list": lambda: save([1, 2]),
         "nobody": lambda: save({"model": 1}),
         "number": lambda: save({f"rank{rank}": 3}),
+        "cut": lambda: file.write_bytes(sound[:-1]),
+        "flip": lambda: file.write_bytes(flipped(sound, 0.3)),
+        "late flip": lambda: file.write_bytes(flipped(sound, 0.6)),
+        "half precision": lambda: put(1, owed(torch.Tensor.half)),
+        "whole": lambda: put(1, owed(torch.Tensor.long)),
+        "meta": lambda: put(1, owed(lambda each: each.to("meta"))),
+        "sparse": lambda: put(1, owed(torch.Tensor.to_sparse)),
+        "nameless": lambda: put(1, {5: torch.zeros(1)}),
+        "buckets": lambda: put(2, [1]),
+        "empty bucket": lambda: put(2, [[]]),
+        "no ranks": lambda: put(4, 0),
         "text": lambda: save({f"rank{rank}": (*entry[f"rank{rank}"][:1], {"a": "b"}, [], None, 2)}),
         "folder": lambda: (file.unlink(), file.mkdir()),
         "pipe": lambda: (file.rmdir(), os.mkfifo(file)),
         "another rank": lambda: (file.unlink(), save({"rank7": entry[f"rank{rank}"]})),
         "gone": lambda: file.unlink(),
+        "another step": lambda: file.write_bytes(later),
+        "another world": lambda: put(4, 3),
+        "no plan": lambda: put(0, entry[f"rank{rank}"][0][:-5]),
+        "another layout": lambda: put(2, [["weight"], ["bias"]]),
+        "infinite": lambda: put(1, owed(lambda each: each / 0)),
+        "another model": lambda: put(1, {"residual.other": torch.zeros(3), "step": torch.zeros(2)}),
+        "short": lambda: put(1, owed(lambda each: each.flatten()[1:])),
     }
     for name, spoil in ways.items():
         if rank == 1:
             spoil()
         dist.barrier()
-        other, _ = following()
+        other, step = following()
         try:
             other.load(folder)
-        except thinwire.InvalidError as error:
+            step()
+        except thinwire.Error as error:
             said[name] = str(error)
         dist.barrier()
     file.write_bytes(sound)
@@ -416,7 +455,19 @@ def test_a_broken_file_is_named_on_all_ranks(ranks, tmp_path):
         assert names == ["thinwire.rank0.pt", "thinwire.rank1.pt"]
         missing = said.pop("gone"), said.pop("another rank")
         assert all("rank1" in each for each in missing), missing
-        assert len(said) == 10
+        contents = {
+            "another step": "not saved together: rank 1 has step 2, rank 0 has step 1 (hint: ",
+            "another world": "the state has entries of 2 and of 3 ranks",
+            "no plan": "the plan in the checkpoint is no plan",
+            "another layout": "rank 1 has parameters in buckets [['weight'], ['bias']]",
+            "infinite": "residual.weight in the state holds ",
+            "another model": "not saved together: rank 1 has step 0, rank 0 has step 1",
+            "short": "residual.weight has 4095 elements, expected 4096",
+        }
+        for name, part in contents.items():
+            line = said.pop(name)
+            assert part in line and "\n" not in line, (name, line)
+        assert len(said) == 21
         for name, line in said.items():
             start = (
                 f"{'' if rank else 'rank 1 says: '}cannot read the state of Thinwire in {file}: "

@@ -73,7 +73,9 @@ impl Optimizer {
 
     fn settings(&mut self) -> Vec<Setting<'_>> {
         use Range::{BelowOne, NotNegative, Positive};
-        let mut settings = vec![setting("lr", &mut self.learning_rate, Positive)];
+        // FTRL divides by it.
+        let rates = if matches!(self.rule, Rule::Ftrl(_)) { Positive } else { NotNegative };
+        let mut settings = vec![setting("lr", &mut self.learning_rate, rates)];
         match &mut self.rule {
             Rule::Sgd => {}
             Rule::Momentum(options) | Rule::Nesterov(options) => {
@@ -170,6 +172,7 @@ fn named(text: &str) -> Result<Rule, Error> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Step;
 
     fn refusal(text: &str) -> String {
         Optimizer::parse(text).unwrap_err().to_string()
@@ -193,6 +196,18 @@ mod tests {
     }
 
     #[test]
+    fn without_a_learning_rate_nothing_moves() {
+        for rule in Rule::all().into_iter().filter(|rule| !matches!(rule, Rule::Ftrl(_))) {
+            let Optimizer { rule, learning_rate } =
+                Optimizer::parse(&format!("{}:lr=0", name(&rule))).unwrap();
+            let (mut values, mut state) = ([1.0, -2.0], vec![0.0; 2 * rule.slots()]);
+            let step = Step { number: 1, learning_rate, gradient_scale: 1.0 };
+            rule.update(&mut values, &[3.0, -0.5], &mut state, step);
+            assert_eq!(values, [1.0, -2.0], "{rule:?}");
+        }
+    }
+
+    #[test]
     fn refusals_name_both_values() {
         assert_eq!(
             refusal("adamm:lr=1"),
@@ -200,8 +215,9 @@ mod tests {
              ftrl, adagrad"
         );
         assert_eq!(refusal("sgd"), "sgd without a learning rate, expected such as sgd:lr=0.01");
-        assert_eq!(refusal("sgd:lr=0"), "lr of sgd is '0', expected a number above 0");
-        assert_eq!(refusal("sgd:lr=inf"), "lr of sgd is 'inf', expected a number above 0");
+        assert_eq!(refusal("sgd:lr=-1"), "lr of sgd is '-1', expected a number from 0");
+        assert_eq!(refusal("sgd:lr=inf"), "lr of sgd is 'inf', expected a number from 0");
+        assert_eq!(refusal("ftrl:lr=0"), "lr of ftrl is '0', expected a number above 0");
         assert_eq!(
             refusal("adam:lr=1,beta1=1"),
             "beta1 of adam is '1', expected a number from 0 to below 1"

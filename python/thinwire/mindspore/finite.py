@@ -22,11 +22,18 @@ NonFinite = Literal["raise", "nan"]
 def refuse(fault: str | None = None) -> None:
     """Raises the error of a step that is not finite; `fault` describes the gradient, if it is known."""
     because = f" ({fault})" if fault else ""
-    raise thinwire.InvalidError(
+    error = thinwire.InvalidError(
         f"a gradient of some rank is not finite{because}, no rank has made this step (hint: a lower "
         "learning rate, or amp.DynamicLossScaler in a loop of your own, with exchange or reducer and "
         "non_finite='nan')"
     )
+    error.is_everywhere = True
+    raise error
+
+
+def is_everywhere(error: BaseException) -> bool:
+    """Whether all ranks raise an error."""
+    return getattr(error, "is_everywhere", False)
 
 
 def finite_operator() -> ops.Custom:

@@ -13,12 +13,14 @@ from typing import Protocol
 
 import thinwire
 
+from .finite import is_everywhere
+
 
 class Synchronizing(Protocol):
     """What `guard` needs of a synchronizer."""
 
-    def failure(self) -> str | None:
-        """Why an operator has failed, if it has."""
+    def failure(self) -> str | thinwire.Error | None:
+        """Why an operator has failed, if it has: the error itself, or the text of a PeerError."""
 
     def abort(self, reason: str) -> None:
         """Makes every peer fail with `reason`."""
@@ -34,7 +36,7 @@ class Exchanging(Protocol):
 def guard(exchanging: Exchanging) -> Iterator[None]:
     """Around training steps: raises a failed exchange as what it is, and tells the peers of any other.
 
-    Raises PeerError, with one line, in place of MindSpore's RuntimeError. Any other exception passes,
+    Raises Thinwire's error, of one line, in place of MindSpore's RuntimeError. Any other exception passes,
     and every peer that waits for this rank raises PeerError with its text. `GradExchange` does it by
     itself.
     """
@@ -47,11 +49,13 @@ def guard(exchanging: Exchanging) -> Iterator[None]:
 
 def settle(synchronizer: Synchronizing, error: BaseException) -> None:
     """Raises why the exchange failed if it did; tells the peers of `error` otherwise."""
-    if isinstance(error, thinwire.Error):
+    if is_everywhere(error):
         return
     failure = synchronizer.failure()
+    if isinstance(error, thinwire.Error):
+        return None if failure else synchronizer.abort(str(error))
     if failure is not None:
-        raise thinwire.PeerError(failure) from None
+        raise failure if isinstance(failure, thinwire.Error) else thinwire.PeerError(failure)
     synchronizer.abort(one_line(error))
 
 

@@ -83,6 +83,7 @@ class Exchange:
         is lost.
         """
         check_count(len(gradients), len(self.signature.names))
+        self.signature.check_tensors(gradients)
         self.signature.check_shapes([gradient.shape for gradient in gradients])
         self.signature.check_dtypes([gradient.dtype for gradient in gradients])
         # The synchronizer has the parameters in reverse.

@@ -5,9 +5,11 @@ The core gets them in the order in which backward computes gradients: the optimi
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Iterable
 
 import mindspore as ms
+from mindspore import nn
 
 import thinwire
 
@@ -31,14 +33,37 @@ def bucket_bytes(parameters: Iterable[ms.Parameter]) -> int:
 def describe(parameters: Iterable[ms.Parameter]) -> list[Description]:
     """Name, shape, dtype and bucket of each parameter, in reverse order.
 
-    Raises InvalidError for parameters of other dtypes than float32, float16 and bfloat16, and for none.
+    Raises InvalidError for parameters of other dtypes than float32, float16 and bfloat16, for tables of
+    sparse lookups, and for none.
     """
-    described = [described_one(parameter) for parameter in reversed(list(parameters))]
+    parameters = list(parameters)
+    expect_dense(parameters)
+    described = [described_one(parameter) for parameter in reversed(parameters)]
     if not described:
         raise thinwire.InvalidError(
             "no parameters to exchange (hint: network.trainable_params() lists those of a network)"
         )
     return described
+
+
+def expect_dense(parameters: Iterable[ms.Parameter]) -> None:
+    """Raises InvalidError for the table of a lookup with sparse gradients.
+
+    PyNative mode gives such a gradient as its values without their rows, which may have the table's shape;
+    Graph mode knows no type of it when it compiles the exchange. So this looks for the lookups themselves,
+    among all objects, in less than a tenth of a second.
+    """
+    kinds: list[type] = [nn.EmbeddingLookup]
+    for kind in kinds:
+        kinds += kind.__subclasses__()
+    found = (each for each in gc.get_referrers(*kinds) if isinstance(each, nn.EmbeddingLookup))
+    tables = {id(each.embedding_table) for each in found if each.sparse}
+    for parameter in parameters:
+        if id(parameter) in tables:
+            raise thinwire.InvalidError(
+                f"{parameter.name} has sparse gradients, expected dense ones (hint: "
+                "nn.EmbeddingLookup(..., target='DEVICE', sparse=False), or nn.Embedding)"
+            )
 
 
 def described_one(parameter: ms.Parameter) -> Description:

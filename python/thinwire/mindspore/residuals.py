@@ -38,7 +38,7 @@ def save_residuals(exchanging: Exchanging, path: str) -> str:
         array = np.frombuffer(data, np.float32).reshape(shape)
         entries.append({"name": name, "data": ms.Tensor(array)})
     file = file_of(path, group.rank)
-    ms.save_checkpoint(entries, file, append_dict={PLAN: plan})
+    ms.save_checkpoint(entries, file, append_dict={PLAN: plan}, crc_check=True)
     return file
 
 
@@ -103,6 +103,10 @@ def read(file: str) -> Saved:
     if len(ranks) != 2:
         raise thinwire.InvalidError(f"{file} is no file of save_residuals")
     rank, world = ranks
+    for name, each in entries.items():
+        if not isinstance(each, ms.Parameter) or each.dtype != ms.float32:
+            found = each.dtype if isinstance(each, ms.Parameter) else type(each).__name__
+            raise thinwire.InvalidError(f"{name} in {file} is {found}, expected Float32")
     return Saved(rank, world, plan, {name: content(each) for name, each in entries.items()})
 
 
@@ -112,7 +116,7 @@ def entries_of(file: str) -> dict[str, Any]:
         # Opening a pipe would wait for a writer.
         if Path(file).exists() and not Path(file).is_file():
             raise ValueError("no regular file")
-        entries: dict[str, Any] = ms.load_checkpoint(file)
+        entries: dict[str, Any] = ms.load_checkpoint(file, crc_check=True)
     except Exception as error:  # of many kinds, where a file was cut short
         reason = " ".join(str(error).split())
         raise thinwire.InvalidError(

@@ -21,6 +21,15 @@ class Signature:
         self.shapes = tuple(tuple(parameter.shape) for parameter in parameters)
         self.dtypes = tuple(parameter.dtype for parameter in parameters)
 
+    def check_tensors(self, found: Sequence[object]) -> None:
+        """Raises InvalidError for what is no tensor, as the rows and values of a sparse gradient."""
+        for name, gradient in zip(self.names, found):
+            if not isinstance(gradient, ms.Tensor):
+                raise thinwire.InvalidError(
+                    f"the gradient of {name} is a {type(gradient).__name__}, expected a dense tensor "
+                    "(hint: sparse=False in its nn.EmbeddingLookup)"
+                )
+
     def check_shapes(self, found: Sequence[Sequence[int]]) -> None:
         """Raises InvalidError unless these are the parameters' shapes."""
         for name, shape, expected in zip(self.names, found, self.shapes):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from types import NoneType
+from typing import Any
 
 import numpy as np
 
@@ -53,6 +54,20 @@ class ServedTable:
         self._server, self.name, self._number = server, name, number
         if self.cache_bytes is not None:
             server.cache(number, self.cache_bytes, self._staleness)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Returns what a copy has.
+
+        # Errors
+
+        InvalidError after `attach`: a copy would train the same rows, or miss what others do to them.
+        """
+        if self._server is not None:
+            raise InvalidError(
+                f"table '{self.name}' is on servers, so that its module cannot be copied or pickled (hint: "
+                "full_state_dict or full_parameters of the ServerOptimizer returns all rows)"
+            )
+        return vars(self)
 
     @property
     def cache_stats(self) -> dict[str, int]:

@@ -11,6 +11,7 @@ import operator
 import os
 import warnings
 import weakref
+import zipfile
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -150,6 +151,10 @@ def read(file: Path) -> dict[str, Any]:
         # Opening a pipe would wait for a writer.
         if not file.is_file():
             raise InvalidError("no regular file")
+        # torch.load compares no checksums.
+        damaged = zipfile.ZipFile(file).testzip() if zipfile.is_zipfile(file) else None
+        if damaged is not None:
+            raise InvalidError(f"{damaged} in it was changed after it was saved")
         entries: dict[str, Any] = torch.load(file, map_location="cpu", weights_only=True)
         if not state.worlds(entries):
             raise InvalidError("it has no entry of a rank")

@@ -37,7 +37,7 @@ from thinwire.torch import group as groups
 from thinwire.torch.alone import Alone
 from thinwire.torch.averager import Averager
 from thinwire.torch.averages import Averages
-from thinwire.torch.layout import dtype, given_names
+from thinwire.torch.layout import dtype, given_names, said
 from thinwire.torch.step import Step, completed
 
 Future = torch.futures.Future
@@ -214,6 +214,7 @@ class Hook:
                 return completed(self._average_now(self._weighed(bucket, self._weight())))
             index, step = bucket.index(), self._step_of(bucket.index())
             buffer = self._weighed(bucket, step.weight)
+            dtype(buffer, f" of {said(bucket.parameters()[0], self._given)}")
             future = step.add(bucket.parameters(), buffer, bucket.is_last())
         except InvalidError as error:
             self._refuse(error)
@@ -264,9 +265,9 @@ class Hook:
 
         # Errors
 
-        InvalidError on all ranks, if the state of any rank is missing, or is that of another rank, or of
-        another codec, feedback or momentum correction. A state of another model, or of another step than
-        those of other ranks, is refused at the latest in the next step.
+        InvalidError on all ranks, if the state of any rank is missing, or is that of another rank, of
+        another step than those of other ranks, or of another codec, feedback or momentum correction. A
+        state of another model is refused at the latest in the next step.
         """
         saved = state.for_ranks(self.connect().group, entries, self._options)
         self._averager.load(saved)

@@ -144,8 +144,8 @@ def to_memory(values: torch.Tensor, order: Sequence[int]) -> torch.Tensor:
     return values.permute(list(order)).contiguous().reshape(values.shape)
 
 
-def dtype(gradients: torch.Tensor) -> str:
-    """The core's name of a gradient's dtype.
+def dtype(gradients: torch.Tensor, of: str = "") -> str:
+    """The core's name of a gradient's dtype; `of` says whose it is.
 
     # Errors
 
@@ -154,18 +154,25 @@ def dtype(gradients: torch.Tensor) -> str:
     """
     if gradients.layout is not torch.strided:
         raise InvalidError(
-            f"a gradient is {gradients.layout}, expected torch.strided "
+            f"a gradient{of} is {gradients.layout}, expected torch.strided "
             "(hint: nn.Embedding(..., sparse=False))"
         )
     if gradients.device.type not in ("cpu", "cuda"):
-        raise InvalidError(f"gradients are on device {gradients.device}, expected cpu or cuda")
+        raise InvalidError(f"gradients{of} are on device {gradients.device}, expected cpu or cuda")
     name = NATIVE.get(gradients.dtype)
     if name is None:
         known = ", ".join(str(dtype) for dtype in NATIVE)
         raise InvalidError(
-            f"gradients are {gradients.dtype}, expected one of {known} (hint: model.float())"
+            f"gradients{of} are {gradients.dtype}, expected one of {known} (hint: model.float(), or "
+            "model.to(torch.complex64))"
         )
     return name
+
+
+def said(parameter: torch.Tensor, given: Mapping[int, str]) -> str:
+    """What messages call a parameter before any step: the given name, or what can be seen."""
+    seen = f"a parameter {list(parameter.shape)} ({parameter.dtype})"
+    return given.get(id(parameter), seen)
 
 
 def same_model(found: Collection[int], known: Collection[int]) -> None:

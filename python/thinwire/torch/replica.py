@@ -29,7 +29,7 @@ def trainable(model: torch.nn.Module) -> dict[str, torch.Tensor]:
     that the core does not know.
     """
     instance("model", model, torch.nn.Module)
-    named = plain(model.named_parameters())
+    named = parameters_of(model)
     found = {name: value for name, value in named.items() if value.requires_grad}
     for name, value in found.items():
         if value.dtype not in NATIVE:
@@ -45,6 +45,15 @@ def trainable(model: torch.nn.Module) -> dict[str, torch.Tensor]:
     return found
 
 
+def parameters_of(model: torch.nn.Module) -> dict[str, torch.Tensor]:
+    """The parameters by plain name, without those of tables on servers: module by module, as DDP does."""
+    found: dict[int, tuple[str, torch.Tensor]] = {}
+    for prefix, module in model.named_modules():
+        for name, value in module.named_parameters(prefix, recurse=False):
+            found.setdefault(id(value), (name, value))
+    return plain(found.values())
+
+
 def expect_no_more(group: Group, model: torch.nn.Module, known: Iterable[torch.Tensor]) -> None:
     """Refuses a model of which more than the `known` parameters is trained now: ranks would drift apart.
 
@@ -53,7 +62,7 @@ def expect_no_more(group: Group, model: torch.nn.Module, known: Iterable[torch.T
     InvalidError for a parameter that was frozen or not there; the other ranks fail, too.
     """
     exchanged = {id(value) for value in known}
-    for name, value in plain(model.named_parameters()).items():
+    for name, value in parameters_of(model).items():
         if value.requires_grad and id(value) not in exchanged:
             error = InvalidError(
                 f"{name} requires a gradient and did not when ranks began alike, so it is not exchanged "
@@ -85,16 +94,15 @@ def begin_alike(group: Group, model: torch.nn.Module, **options: Any) -> None:
 
     InvalidError on all ranks, before anything has changed, if models or `options` differ between ranks.
     """
-    tensors = plain([*model.named_parameters(), *model.named_buffers()])
-    frozen = {
-        name for name, value in plain(model.named_parameters()).items() if not value.requires_grad
-    }
+    named = parameters_of(model)
+    tensors = {**named, **plain(model.named_buffers())}
+    frozen = {name for name, value in named.items() if not value.requires_grad}
     described = [
         f"{name} {value.dtype} {list(value.shape)}{' frozen' * (name in frozen)}"
         for name, value in tensors.items()
     ]
     agree([*(f"{name} {value}" for name, value in options.items()), *described], group)
-    broadcast(group, [*model.parameters(), *model.buffers()])
+    broadcast(group, [*named.values(), *model.buffers()])
 
 
 def digest(value: Any) -> str:

@@ -12,8 +12,9 @@ after.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import io
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -24,6 +25,8 @@ from thinwire.torch import exchange
 from thinwire.torch.layout import DDP, plain_names
 
 Tensors = dict[str, torch.Tensor]
+STEP = "step"
+"""Name of the tensor that has the number of the next step."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -106,11 +109,33 @@ def for_ranks(group: Group, entries: Mapping[str, Any], options: Mapping[str, An
 
     # Errors
 
-    InvalidError on all ranks, if `for_training` refuses that of any, or if some ranks have none.
+    InvalidError on all ranks, if `for_training` refuses that of any, or if they were not saved together.
     """
     saved = together(group, lambda: for_training(group, entries, options))
     agree([f"{'no' if saved is None else 'a'} state of steps that were made"], group)
+    try:
+        agree([] if saved is None else common(saved), group)
+    except InvalidError as error:
+        said = str(error).removeprefix("ranks disagree: ")
+        raise InvalidError(
+            f"the states of ranks were not saved together: {said} (hint: load what all ranks have saved "
+            "together)"
+        ) from None
     return saved
+
+
+def common(saved: Saved) -> list[str]:
+    """What the states of all ranks have in common."""
+    step = saved.tensors.get(STEP, torch.empty(0)).flatten().tolist()
+    return [
+        f"step {number(step):.0f}" if step else "no step",
+        f"parameters in buckets {saved.buckets}, then in {saved.following}",
+    ]
+
+
+def number(step: Sequence[float]) -> float:
+    """Returns the number of a step that a state has in parts of 24 bits."""
+    return functools.reduce(lambda high, low: high * 2.0**24 + low, step, 0.0)
 
 
 def for_training(
@@ -188,12 +213,37 @@ def parsed(name: str, entry: tuple[Any, ...]) -> tuple[Saved, int]:
         raise InvalidError(f"the state of {name} is of {world} ranks, expected 1 or more")
     saved = Saved(*parts)
     for tensor_name, value in saved.tensors.items():
-        if not isinstance(value, torch.Tensor):
-            kind = type(value).__name__
+        found = unlike(value)
+        if found or not isinstance(tensor_name, str):
             raise InvalidError(
-                f"{tensor_name} in the state of {name} is a {kind}, expected a tensor"
+                f"{tensor_name} in the state of {name} is {found or 'a name'}, expected "
+                f"{'a tensor of torch.float32' if found else 'a text'}"
+            )
+    for buckets in (saved.buckets, [] if saved.following is None else saved.following):
+        if not all(map(is_bucket, buckets)):
+            raise InvalidError(
+                f"the state of {name} has parameters in buckets {buckets}, expected lists of names"
             )
     return renamed(saved), world
+
+
+def unlike(value: Any) -> str:
+    """What something is that is no dense tensor of f32 with values, or of f64, which has room for them;
+    nothing for one."""
+    if not isinstance(value, torch.Tensor):
+        return f"a {type(value).__name__}"
+    if value.is_meta:
+        return "a tensor without values"
+    if value.layout is not torch.strided:
+        return f"a tensor of {value.layout}"
+    return "" if value.dtype in (torch.float32, torch.float64) else f"a tensor of {value.dtype}"
+
+
+def is_bucket(names: Any) -> bool:
+    """Whether these are the names of a bucket's parameters, of which there is at least one."""
+    return isinstance(names, (list, tuple)) and all(
+        isinstance(each, str) for each in names or [None]
+    )
 
 
 def renamed(saved: Saved) -> Saved:

@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 import torch
 
-from thinwire.torch.layout import Flat, dtype
+from thinwire.torch.layout import Flat
 from thinwire.torch.staging import Staging, returns
 
 Future = torch.futures.Future
@@ -37,13 +37,7 @@ class Step:
     def add(
         self, parameters: list[torch.Tensor], buffer: torch.Tensor, is_last: bool
     ) -> Future[torch.Tensor]:
-        """Adds a bucket and returns the future of its average.
-
-        # Errors
-
-        InvalidError for a bucket that is sparse, on an unknown device, or of an unknown dtype.
-        """
-        dtype(buffer)
+        """Adds a bucket and returns the future of its average."""
         staging = Staging()
         self.flats.append(Flat(parameters, staging.update(buffer)))
         staging.depart()

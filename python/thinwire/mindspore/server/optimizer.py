@@ -64,12 +64,16 @@ class ServerOptimizer(Callback):
     def step(self) -> None:
         """Pushes all gradients since the last step in the background. Later pulls contain them.
 
-        In "sync" and "bounded", all workers must make the same number of steps, or leave.
+        In "sync" and "bounded", all workers must make the same number of steps, or leave. A table whose
+        `anchor` requires no gradient does not change.
         """
         for cell in self.embeddings.values():
             # In PyNative mode backward may still be under way; the anchor's update comes after it.
             cell.anchor.asnumpy()
-            cell.lookup.rows.stepped()
+            if cell.anchor.requires_grad:
+                cell.lookup.rows.stepped()
+            else:
+                cell.served.forget()
         self.stepper.step()
 
     def on_train_step_end(self, run_context: RunContext) -> None:
@@ -89,10 +93,10 @@ class ServerOptimizer(Callback):
             found[key] = ms.Parameter(ms.Tensor(cell.served.pull_all()), name=key)
         return found
 
-    def failure(self) -> str | None:
-        """Returns why a lookup failed, or `None`."""
+    def failure(self) -> thinwire.Error | None:
+        """Returns the error of a lookup that has failed, or `None`."""
         errors = [cell.lookup.rows.error for cell in self.embeddings.values()]
-        return next((str(error) for error in errors if error is not None), None)
+        return next((error for error in errors if error is not None), None)
 
     def abort(self, reason: str) -> None:
         """Does nothing: leaving the job, as `with server` does, is what tells the other workers."""

@@ -53,12 +53,17 @@ class Dense:
             digest.update(each.cpu().contiguous().numpy().tobytes())
         return digest.hexdigest()[:16]
 
+    @property
+    def parameters(self) -> list[torch.nn.Parameter]:
+        """The parameters."""
+        return list(self._parameters)
+
     def owed(self, weight: float) -> list[Gradient]:
-        """Returns the gradients multiplied by `weight`, skipping parameters without one."""
+        """Returns the gradients multiplied by `weight`, skipping parameters without one and frozen ones."""
         return [
             (number, rows, padded(each.grad, table, weight))
             for (number, rows), table, each in zip(self._rows, self.tables, self._parameters)
-            if each.grad is not None
+            if each.grad is not None and each.requires_grad
         ]
 
     @torch.no_grad()

@@ -1,13 +1,18 @@
 """Embedding whose table is on servers.
 
-The unique rows of a batch are a small dense leaf of the graph, in which autograd sums the gradients.
+The unique rows of a lookup are a small dense leaf of the graph, in which autograd sums the gradients. All
+leaves since the last step add up in the gradient of one parameter, so that whatever changes gradients
+between backward and step (clipping, a loss scaler, `requires_grad_`, hooks) changes those of the table.
+
+Law: with `sgd`, the table moves as `nn.Embedding` in the same loop does.
 """
 
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable, Iterator
+from typing import Any
 
-import numpy as np
 import torch
 from torch.nn import functional
 
@@ -19,9 +24,12 @@ from thinwire.server.table import ServedTable
 class ServerEmbedding(torch.nn.Module):
     """Embedding whose table is on servers, in place of `nn.Embedding(rows, width, sparse=True)`.
 
-    The module has no parameters. A forward pass pulls the rows of its ids, and `ServerOptimizer.step`
-    pushes their gradients. Create the optimizer before the first forward pass: it connects the module to
-    the servers.
+    A forward pass pulls the rows of its ids, and `ServerOptimizer.step` pushes their gradients. Create the
+    optimizer before the first forward pass: it connects the module to the servers.
+
+    The only parameter, `batch`, stands for the rows with a gradient since the last step: its value and its
+    gradient are theirs, [number of rows, width], and it is empty before the first backward. It is not in
+    `state_dict`. While `batch.requires_grad` is false, the table does not change.
 
     Args:
         rows: number of rows.
@@ -56,6 +64,9 @@ class ServerEmbedding(torch.nn.Module):
         options = {"values": values, "cache": cache, "staleness": staleness}
         self.served = ServedTable(rows, width, initial=initial, optimizer=optimizer, **options)
         """The table on servers."""
+        self.batch = torch.nn.Parameter(torch.empty(0, width))
+        self._numbers = torch.empty(0, dtype=torch.int64)
+        self._own: torch.Tensor | None = None
 
     @property
     def cache_stats(self) -> dict[str, int]:
@@ -63,6 +74,7 @@ class ServerEmbedding(torch.nn.Module):
         are too old), `evictions` and `bytes_missed`. Empty without a cache or servers."""
         return self.served.cache_stats
 
+    @torch._disable_dynamo
     def forward(self, ids: torch.Tensor) -> torch.Tensor:
         """Returns the rows of `ids`, integers of any shape, as a tensor [*ids.shape, width].
 
@@ -70,22 +82,102 @@ class ServerEmbedding(torch.nn.Module):
 
         InvalidError if an id is no row of the table; PeerError if no server answers.
         """
+        # Dynamo would compile the lookup without the hooks and the frozen state of later ones.
         rows, places = torch.unique(self._checked(ids), return_inverse=True)
-        numbers = rows.cpu().numpy()
-        leaf = torch.from_numpy(self.served.pull(numbers)).to(ids.device)
-        if torch.is_grad_enabled():
+        leaf = torch.from_numpy(self.served.pull(rows.cpu().numpy())).to(ids.device)
+        if torch.is_grad_enabled() and self.batch.requires_grad:
             leaf.requires_grad_()
-            leaf.register_post_accumulate_grad_hook(functools.partial(self._owe, numbers))
+            for hook in (self.batch._backward_hooks or {}).values():
+                leaf.register_hook(hook)
+            leaf.register_post_accumulate_grad_hook(functools.partial(self._accumulate, rows))
         return functional.embedding(places, leaf)
+
+    def named_parameters(
+        self, prefix: str = "", recurse: bool = True, remove_duplicate: bool = True
+    ) -> Iterator[tuple[str, torch.nn.Parameter]]:
+        """Returns none if not `recurse`.
+
+        So DDP and FSDP look for the parameters whose gradients they exchange.
+        """
+        found = super().named_parameters(prefix, recurse, remove_duplicate)
+        return found if recurse else iter(())
 
     def extra_repr(self) -> str:
         """Returns rows and width for the module's `repr`."""
         return f"{self.rows}, {self.width}"
 
-    def _owe(self, rows: np.ndarray, leaf: torch.Tensor) -> None:
-        """Stores the gradient of a leaf until the next push."""
-        self.served.owe(rows, leaf.grad.cpu().contiguous().numpy())
-        leaf.grad = None
+    def owe(self, factor: float) -> None:
+        """Hands the gradients since the last step, multiplied by `factor`, to the next push. A frozen table
+        has none."""
+        gradient = self._held.grad
+        if gradient is not None and self.batch.requires_grad:
+            values = (gradient.detach() * factor).float().cpu().contiguous()
+            self.served.owe(self._numbers.cpu().numpy(), values.numpy())
+
+    def forget(self) -> None:
+        """Drops the gradients since the last step."""
+        self._held.grad = None
+        self._held.data = self._held.new_empty(0, self.width)
+
+    def keep_apart(self) -> None:
+        """Holds gradients elsewhere than in `batch`, where other ranks see other rows.
+
+        Ranks that clip by a norm of all parameters would clip those that they have in common differently.
+        """
+        self._own = torch.empty(0, self.width)
+
+    @property
+    def is_finite(self) -> bool:
+        """Whether the gradients since the last step are."""
+        return self._held.grad is None or bool(self._held.grad.isfinite().all())
+
+    @property
+    def _held(self) -> torch.Tensor:
+        """Tensor that has the gradients since the last step."""
+        return self.batch if self._own is None else self._own
+
+    @torch.no_grad()
+    def _accumulate(self, rows: torch.Tensor, leaf: torch.Tensor) -> None:
+        """Adds the gradient of a lookup, whose leaf holds these ascending rows, to that of `batch`."""
+        values, gradient, leaf.grad = leaf.detach(), leaf.grad.detach(), None
+        if not len(rows):
+            return  # norms of no elements are errors
+        held = self._held
+        if held.grad is not None:
+            mine, old = self._numbers.to(rows.device), held.grad.to(gradient)
+            both, places = torch.unique(torch.cat([mine, rows]), return_inverse=True)
+            known, new = places[: len(mine)], places[len(mine) :]
+            pulled, added, shape = values, gradient, (len(both), self.width)
+            values = pulled.new_empty(shape).index_copy_(0, known, held.data.to(pulled))
+            values.index_copy_(0, new, pulled)
+            gradient = added.new_zeros(shape).index_copy_(0, known, old).index_add_(0, new, added)
+            held.grad, rows = None, both
+        self._numbers, held.data, held.grad = rows, values, gradient
+        for hook in (self.batch._post_accumulate_grad_hooks or {}).values():
+            hook(held)
+
+    def _apply(self, fn: Callable[[torch.Tensor], torch.Tensor], recurse: bool = True) -> Any:
+        """Follows to another device, and not to another dtype: rows are f32."""
+        gradient, self.batch.grad = self.batch.grad, None
+        self.batch.data = fn(self.batch.data).float()
+        self.batch.grad = None if gradient is None else fn(gradient).float()
+        return self
+
+    def _save_to_state_dict(self, destination: Any, prefix: str, keep_vars: bool) -> None:
+        """Adds nothing: the rows are on servers."""
+
+    def _load_from_state_dict(
+        self,
+        state_dict: Any,
+        prefix: str,
+        local_metadata: Any,
+        strict: bool,
+        missing_keys: list[str],
+        unexpected_keys: list[str],
+        error_msgs: list[str],
+    ) -> None:
+        """Expects nothing, as `_save_to_state_dict` adds nothing."""
+        unexpected_keys += [key for key in state_dict if strict and key.startswith(prefix)]
 
     def _checked(self, ids: torch.Tensor) -> torch.Tensor:
         if not isinstance(ids, torch.Tensor) or ids.dtype not in (torch.int64, torch.int32):

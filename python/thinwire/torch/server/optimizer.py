@@ -8,8 +8,10 @@ rate.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
 import torch
+import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
 from thinwire._core import InvalidError, __version__
@@ -18,10 +20,15 @@ from thinwire.server.stepper import Stepper
 from thinwire.torch.layout import plain
 from thinwire.torch.server.dense import Dense, named
 from thinwire.torch.server.embedding import ServerEmbedding
+from thinwire.torch.server.hidden import Hidden
 
 
 class ServerOptimizer:
     """Pushes the gradients of a model to servers in every step. Creating one joins the job.
+
+    Between backward and `step`, clipping and `torch.amp.GradScaler` change the gradients of tables and of
+    dense parameters as those of a local model. It is no `torch.optim.Optimizer`: learning rates are
+    constant, so a scheduler would have no effect.
 
     Args:
         server: connection to the servers.
@@ -38,6 +45,9 @@ class ServerOptimizer:
     from the job's; PeerError if the coordinator or the servers do not answer.
     """
 
+    _step_supports_amp_scaling = True
+    """Has `GradScaler.step` call `step` in any case, with what it has found; see `_factor`."""
+
     def __init__(
         self,
         server: ParameterServer,
@@ -48,22 +58,29 @@ class ServerOptimizer:
         weight: float | None = None,
     ) -> None:
         """Joins the job, and sets the dense parameters to the servers' values."""
-        if isinstance(model, DistributedDataParallel):
-            model = model.module
-        found = plain(model.named_modules()).items()
-        self._model = model
-        self._embeddings = {name: each for name, each in found if isinstance(each, ServerEmbedding)}
+        self._model = unwrapped(model)
+        self._names = embeddings(self._model)
+        self._embeddings = list(dict.fromkeys(self._names.values()))
         rule = optimizer or server.optimizer
-        self._dense = Dense(named(model, parameters), rule, len(self._embeddings))
+        tables = {id(each.batch) for each in self._embeddings}
+        others = [each for each in parameters if id(each) not in tables]
+        self._dense = Dense(named(self._model, others), rule, len(self._embeddings))
         if not self._embeddings and not self._dense.tables:
             raise InvalidError(
                 f"{type(model).__name__} has no thinwire.torch.ServerEmbedding, and no parameters are given"
             )
         facts = [("thinwire", __version__), ("torch", str(torch.__version__))]
         facts.append(("initial values of dense parameters", self._dense.digest()))
+        first = {each: name for name, each in reversed(self._names.items())}
         # A model that is itself an embedding has an empty name.
-        tables = {name or "embedding": each.served for name, each in self._embeddings.items()}
-        self._stepper = Stepper(server, tables, self._dense.tables, facts, weight)
+        served = {first[each] or "embedding": each.served for each in self._embeddings}
+        self._stepper = Stepper(server, served, self._dense.tables, facts, weight)
+        self._hidden = Hidden(each.batch for each in self._embeddings)
+        self._is_hybrid = is_one_of_several() and any(
+            each.requires_grad for each in self.other_parameters()
+        )
+        for each in self._embeddings if self._is_hybrid else ():
+            each.keep_apart()
         self._dense.pull(server)
 
     @property
@@ -71,18 +88,41 @@ class ServerOptimizer:
         """Number of steps that this worker has made."""
         return self._stepper.steps
 
+    @property
+    def param_groups(self) -> list[dict[str, Any]]:
+        """The parameters of all tables and the dense parameters, as GradScaler looks for them."""
+        return [{"params": [*(each.batch for each in self._embeddings), *self._dense.parameters]}]
+
+    def other_parameters(self) -> list[torch.nn.Parameter]:
+        """Returns the model's parameters that no server trains, for an optimizer of their own."""
+        served = {id(each) for each in self.param_groups[0]["params"]}
+        return [each for each in self._model.parameters() if id(each) not in served]
+
     def step(self) -> None:
         """Pushes all gradients since the last step and pulls the dense parameters.
 
         The push is sent in the background, and later pulls contain it. In "sync" and "bounded", all workers
-        must make the same number of steps, or leave.
+        must make the same number of steps, or leave. A step in which `GradScaler.step` has found infinity
+        or NaN pushes nothing, but counts, so that no other worker waits.
+
+        # Errors
+
+        InvalidError if another optimizer has unscaled the gradients of a table, too, or if they were
+        unscaled by themselves beside parameters that ranks train together.
         """
-        self._stepper.step(self._dense.owed(self._stepper.weight))
+        factor = self._factor()
+        for each in self._embeddings if factor else ():
+            each.owe(factor)
+        dense = self._dense.owed(factor * self._stepper.weight) if factor else ()
+        for each in self._embeddings:
+            each.forget()
+        self._stepper.step(dense)
         self._dense.pull(self._stepper.server)
 
     def zero_grad(self) -> None:
         """Drops the gradients since the last step."""
-        self._stepper.forget()
+        for each in self._embeddings:
+            each.forget()
         self._dense.forget()
 
     def full_state_dict(self) -> dict[str, torch.Tensor]:
@@ -91,7 +131,58 @@ class ServerOptimizer:
         as `restore`, it is the checkpoint with which a job begins.
         """
         state = plain(self._model.state_dict().items())
-        for name, each in self._embeddings.items():
-            key = f"{name}.weight" if name else "weight"
-            state[key] = torch.from_numpy(each.served.pull_all())
+        rows = {each: torch.from_numpy(each.served.pull_all()) for each in self._embeddings}
+        for name, each in self._names.items():
+            state[f"{name}.weight" if name else "weight"] = rows[each]
         return state
+
+    def _factor(self) -> float:
+        """Returns the factor of the gradients: 1 / GradScaler's scale, or 0 if it has found infinity.
+
+        `GradScaler.step` sets the attributes `found_inf` and `grad_scale` during `step`; the second is None
+        after `unscale_`.
+        """
+        found_inf, scale = getattr(self, "found_inf", None), getattr(self, "grad_scale", None)
+        if found_inf is None:
+            self._hidden.forget()
+            return 1.0
+        if self._is_hybrid:
+            self._expect_scale(scale)
+        else:
+            self._hidden.scale()
+        if float(found_inf):
+            return 0.0
+        return 1.0 if scale is None else 1 / float(scale)
+
+    def _expect_scale(self, scale: torch.Tensor | None) -> None:
+        """Prepares a scaled step of ranks that train other parameters together.
+
+        They change their scale alike, for infinity that all of them see. So a scaler does not look at the
+        tables of a rank, which are left out of this step if their gradients are infinite.
+        """
+        if scale is None:
+            raise InvalidError(
+                "GradScaler.unscale_ of a ServerOptimizer beside parameters that ranks train together, "
+                "expected GradScaler.step alone (hint: unscale_ the other optimizer)"
+            )
+        for each in self._embeddings:
+            if not each.is_finite:
+                each.forget()
+
+
+def is_one_of_several() -> bool:
+    """Whether other processes train with this one by torch.distributed."""
+    return dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1
+
+
+def unwrapped(model: torch.nn.Module) -> torch.nn.Module:
+    """Returns the model in DDP and torch.compile, in whatever order."""
+    inner = model.module if isinstance(model, DistributedDataParallel) else model
+    inner = getattr(inner, "_orig_mod", inner)
+    return model if inner is model else unwrapped(inner)
+
+
+def embeddings(model: torch.nn.Module) -> dict[str, ServerEmbedding]:
+    """Returns the tables of a model by their plain names; one that is there twice has two."""
+    found = model.named_modules(remove_duplicate=False)
+    return plain((name, each) for name, each in found if isinstance(each, ServerEmbedding))

@@ -1,0 +1,76 @@
+"""Parameters of tables, which PyTorch's optimizers leave alone.
+
+`torch.optim.Adam(model.parameters())` for the other parameters gets those of tables as well. It must not
+apply their gradients, which servers do, nor have a state of rows that change with each batch.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+from torch.optim import optimizer
+
+from thinwire._core import InvalidError
+
+
+class Hidden:
+    """Hides the gradients of tables while an optimizer of PyTorch makes a step."""
+
+    def __init__(self, parameters: Iterable[torch.nn.Parameter]) -> None:
+        """Begins, and ends when the object does."""
+        self._parameters = list(parameters)
+        self._gradients: dict[int, list[torch.Tensor | None]] = {}
+        self._sharer: str | None = None
+        self._is_scaled = False
+        hide, show = weakref.WeakMethod(self._hide), weakref.WeakMethod(self._show)
+        for handle in (
+            optimizer.register_optimizer_step_pre_hook(lambda each, *_: called(hide, each)),
+            optimizer.register_optimizer_step_post_hook(lambda each, *_: called(show, each)),
+        ):
+            weakref.finalize(self, handle.remove)
+
+    def scale(self) -> None:
+        """Records that a GradScaler unscales the gradients of tables.
+
+        # Errors
+
+        InvalidError if an optimizer of PyTorch has a table, which it would unscale a second time.
+        """
+        self._is_scaled = True
+        self._expect_once()
+
+    def forget(self) -> None:
+        """Records a step without a GradScaler, before which anybody may have had the tables."""
+        self._sharer, self._is_scaled = None, False
+
+    def _hide(self, other: torch.optim.Optimizer) -> None:
+        theirs = {id(each) for group in other.param_groups for each in group["params"]}
+        if theirs.isdisjoint(map(id, self._parameters)):
+            return
+        self._sharer = type(other).__name__
+        self._expect_once()
+        # One optimizer may be in the step of another.
+        self._gradients[id(other)] = [each.grad for each in self._parameters]
+        for each in self._parameters:
+            each.grad = None
+
+    def _show(self, other: torch.optim.Optimizer) -> None:
+        for each, gradient in zip(self._parameters, self._gradients.pop(id(other), [])):
+            each.grad = gradient
+
+    def _expect_once(self) -> None:
+        if self._is_scaled and self._sharer is not None:
+            raise InvalidError(
+                f"{self._sharer} has the parameters of tables, so that a GradScaler unscales their "
+                f"gradients twice (hint: {self._sharer}(server_optimizer.other_parameters(), ...))"
+            )
+
+
+def called(method: weakref.WeakMethod[Any], other: torch.optim.Optimizer) -> None:
+    """Calls a method of an object if it is still there."""
+    found = method()
+    if found is not None:
+        found(other)
