@@ -64,6 +64,22 @@ fn steps_are_those_of_a_training_without_servers() {
 }
 
 #[test]
+fn losses_are_those_of_the_whole_batch_whatever_the_number_of_ranks() {
+    let folder = Folder::new("servers-losses");
+    let few = ["--validation-batches", "2", "--steps", "4", "--json", "--clip", "0"];
+    let run = |ranks: &str| {
+        let flags = [&FLAGS[..8], &few, &["--ranks", ranks, "--optimizer", "sgd:lr=0.1"]].concat();
+        let done = folder.train(&flags);
+        let validation = done.json()[0]["validation_loss"].as_f64().unwrap();
+        losses(done).into_iter().chain([validation]).collect::<Vec<f64>>()
+    };
+    let (one, two) = (run("1"), run("2"));
+    let pairs = one.iter().zip(&two);
+    assert!(pairs.into_iter().all(|(one, two)| (one - two).abs() < 1e-5), "{one:?} {two:?}");
+    assert_eq!(one.len(), 5);
+}
+
+#[test]
 fn a_step_through_servers_and_by_all_reduce_is_one_by_all_reduce() {
     let folder = Folder::new("servers-hybrid");
     let flags = ["--checkpoint-dir", "none", "--sample-bytes", "0", "--validation-batches", "0"];
@@ -257,14 +273,17 @@ fn a_killed_worker_leaves_its_rows_to_the_others_and_a_joiner_ends_with_them() {
 
 /// Returns the metrics at the address that a process prints on standard error, once they contain `word`.
 fn metrics(address: &str, word: &str) -> String {
-    eventually(|| {
-        let mut stream = TcpStream::connect(address).ok()?;
-        // Who has not asked within two seconds is not waited for.
-        stream.write_all(b"GET /metrics HTTP/1.1\r\n\r\n").ok()?;
-        let mut text = String::new();
-        stream.read_to_string(&mut text).ok()?;
-        text.contains(word).then_some(text)
-    })
+    eventually(|| page(address, word))
+}
+
+/// Returns the metrics at an address if they contain `word`.
+fn page(address: &str, word: &str) -> Option<String> {
+    let mut stream = TcpStream::connect(address).ok()?;
+    // Who has not asked within two seconds is not waited for.
+    stream.write_all(b"GET /metrics HTTP/1.1\r\n\r\n").ok()?;
+    let mut text = String::new();
+    stream.read_to_string(&mut text).ok()?;
+    text.contains(word).then_some(text)
 }
 
 /// Returns an address with a free port.
@@ -293,10 +312,11 @@ fn servers_and_ranks_show_what_they_do() {
     let json: serde_json::Value =
         serde_json::from_str(&ask(&["server", "stats", "--json"])).unwrap();
     assert_eq!(json["members"][0]["figures"]["primaries"], 8);
-    let taken = finish(job.start(seat(), &["server", "--metrics", &at_server]));
-    let said = format!("error: cannot show metrics at {at_server}");
-    assert!(taken.error().starts_with(&said), "{}", taken.stderr);
-    for child in servers.into_iter().chain([rank]) {
+    let port: u16 = at_server.rsplit_once(':').unwrap().1.parse().unwrap();
+    let next = job.start(seat(), &["server", "--metrics", &at_server]);
+    let at_next = |port: u16| page(&format!("127.0.0.1:{port}"), "thinwire_server_shards");
+    eventually(|| (port + 1..port + 16).find_map(at_next));
+    for child in servers.into_iter().chain([rank, next]) {
         kill(child.id());
         finish(child);
     }

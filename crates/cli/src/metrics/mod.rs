@@ -23,10 +23,13 @@ use anyhow::Result;
 use crate::output::say;
 use page::Page;
 
+/// Largest number of ports that a process tries for its metrics.
+const PORTS_MAX: u16 = 16;
+
 /// Flag of a process that exports metrics.
 #[derive(clap::Args, Clone, Debug, Default)]
 pub struct Flags {
-    /// Export metrics for Prometheus at http://ADDRESS:PORT/metrics. Several ranks on one machine take
+    /// Export metrics for Prometheus at http://ADDRESS:PORT/metrics. Several ranks or servers on one machine take
     /// consecutive ports. Anyone who reaches the address can read the metrics
     #[arg(long, value_name = "ADDRESS:PORT")]
     metrics: Option<SocketAddr>,
@@ -62,6 +65,29 @@ impl Flags {
             return Ok(Exported { _exporter: Some(otlp::Exporter::start(collector, page)?) });
         }
         Ok(Exported::default())
+    }
+
+    /// Starts to export a page as [`Flags::export`] does, at the first port from the given one on that is not
+    /// taken by another process.
+    ///
+    /// # Errors
+    /// If [`PORTS_MAX`] ports are taken.
+    pub fn export_at_next(
+        &self,
+        page: impl Fn() -> Page + Clone + Send + 'static,
+    ) -> Result<Exported> {
+        let is_taken = |error: &anyhow::Error| {
+            let io = error.chain().find_map(|cause| cause.downcast_ref::<std::io::Error>());
+            io.is_some_and(|error| error.kind() == std::io::ErrorKind::AddrInUse)
+        };
+        let last = PORTS_MAX - 1;
+        for offset in 0..last {
+            match self.export(offset, page.clone()) {
+                Err(error) if is_taken(&error) => {}
+                exported => return exported,
+            }
+        }
+        self.export(last, page)
     }
 
     fn show(&self, offset: u16, page: impl Fn() -> Page + Send + 'static) -> Result<()> {
