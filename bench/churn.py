@@ -263,6 +263,7 @@ def inject(job, fault):
         victims = victims[1:]
     elif fault == "handover":
         victims[0].kill()
+        victims[0].popen.wait()  # its host is free then
         job.wait(10, job.next_step, time.time() - 1)
         job.start()
         # A joiner begins with its codecs' measurements and the text; then it knocks.

@@ -6,9 +6,11 @@ import random
 from collections.abc import Callable
 from typing import Any
 
+import numpy
 import torch
 from torch import nn
 from torch.nn import functional
+from torch.utils.checkpoint import checkpoint
 
 ROWS, IMAGE = 9, (3, 4, 4)
 CLASSES = 10
@@ -33,6 +35,7 @@ class Drawn(nn.Module):
         super().__init__()
         self.functions = functions
         self.first, self.kernel = nn.Linear(48, 64), nn.Parameter(torch.randn(4, 2, 3, 3) / 3)
+        self.register_buffer("count", torch.ones(()))
         self.gain, self.shift = (
             nn.Parameter(torch.rand(64) + 0.5),
             nn.Parameter(torch.randn(64) / 5),
@@ -203,6 +206,56 @@ def activation(draw: random.Random) -> Any:
     )
 
 
+def state(draw: random.Random) -> Any:
+    """What differs from call to call, and what only seems to."""
+    rate = draw.choice((0.1, 0.5))
+
+    def counted(m: Any, x: Any) -> Any:
+        m.count = m.count + 1
+        return x / m.count
+
+    def unread(m: Any, x: Any) -> Any:
+        m.count.add_(1)
+        return x * 2
+
+    return draw.choice(
+        (
+            counted,
+            unread,
+            lambda m, x: x if random.random() < rate else 2 * x,
+            lambda m, x: x * numpy.random.choice([1.0, 2.0]).item(),
+            lambda m, x: x * functional.dropout(m.count, rate),
+            lambda m, x: torch.func.vmap(lambda row: row * m.gain)(x.flatten(1)),
+            lambda m, x: checkpoint(torch.tanh, x, use_reentrant=False),
+        )
+    )
+
+
+def in_place(draw: random.Random) -> Any:
+    """Writes into values of which there are views."""
+    number = draw.choice((0.0, 1.5))
+
+    def written(change: Callable[[Any], Any], view: Callable[[Any], Any]) -> Any:
+        def function(m: Any, x: Any) -> Any:
+            y = x * 2
+            z = view(y)
+            change(z)
+            return y.flatten(1) + z.flatten(1).sum(1, keepdim=True)
+
+        return function
+
+    views = (lambda y: y, lambda y: y[:, :2], lambda y: y.transpose(1, 2), lambda y: y.flatten(1))
+    changes = (
+        lambda z: z.add_(number),
+        lambda z: z.mul_(number),
+        lambda z: z.fill_(number),
+        lambda z: z.clamp_(-0.3, 0.3),
+        lambda z: functional.relu(z, inplace=True),
+        lambda z: z.detach().mul_(number),
+    )
+    return written(draw.choice(changes), draw.choice(views))
+
+
 OPERATORS: dict[str, Callable[[random.Random], Any]] = {
     "activation": activation,
     "arithmetic": arithmetic,
@@ -210,9 +263,11 @@ OPERATORS: dict[str, Callable[[random.Random], Any]] = {
     "avg_pool2d": pool("mean"),
     "conversion": conversion,
     "conv2d": convolution,
+    "in_place": in_place,
     "max_pool2d": pool("max"),
     "norm": norm,
     "rows": rows,
     "softmax": softmax,
+    "state": state,
     "stopped": stopped,
 }

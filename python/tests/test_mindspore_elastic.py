@@ -140,6 +140,7 @@ def train(mode, folder, deaths, options):
     cell = counting(cell) if options.get("counts") else cell
     optimizer = models.momentum(cell)
     codec = options.get("codec", "none")
+    ms.manual_seed(int(me))  # all go on from the random numbers of rank 0
     elastic = thinwire.mindspore.Elastic(cell, optimizer, batch=BATCH, codec=codec)
     source = Numbered(options.get("samples", 96))
     data = elastic.dataset(source, seed=1, workers=options.get("workers", 0))
@@ -176,6 +177,7 @@ def train(mode, folder, deaths, options):
         "counted": [float(each.asnumpy()) for each in cell.untrainable_params()],
         "steps": [elastic.steps, int(optimizer.global_step.asnumpy()[0])],
         "rate": float(optimizer.learning_rate.asnumpy()),
+        "random": ms.get_rng_state().asnumpy().tolist(),
     }
 
 
@@ -202,7 +204,7 @@ def run(world, mode, deaths=(), **options):
 def check(results, calm, tolerance=1e-5):
     """Ranks that are left are alike, and what one rank alone would be."""
     left = [result for result in results if result is not None]
-    for name in ("digest", "moments", "steps"):
+    for name in ("digest", "moments", "steps", "random"):
         assert all(result[name] == left[0][name] for result in left), name
     assert left[0]["steps"] == calm["steps"]
     difference = max(abs(a - b) for a, b in zip(left[0]["parameters"], calm["parameters"]))

@@ -162,6 +162,7 @@ def train(epochs, folder, deaths, ends, options):
             time.sleep(pause if elastic.world >= full else 20 * pause)  # for the others to join
             scaler.scale(loss).backward()
             steps = elastic.steps
+            torch.rand(())  # as a dropout draws
             scaler.step(optimizer)
             scaler.update()
             scheduler.step()
@@ -177,6 +178,7 @@ def train(epochs, folder, deaths, ends, options):
         "steps": elastic.steps,
         "rate": optimizer.param_groups[0]["lr"],
         "scale": scaler.state_dict(),
+        "random": torch.get_rng_state().tolist(),
         "told": members.told if members else [],
     }
 
@@ -240,6 +242,7 @@ def check(results, calm, steps, tolerance=1e-5):
     left = [result for result in results if result is not None]
     assert {result["digest"] for result in left} == {left[0]["digest"]}
     assert all(result["steps"] == steps for result in left)
+    assert all(result["random"] == left[0]["random"] for result in left)
     difference = max(abs(a - b) for a, b in zip(left[0]["parameters"], calm["parameters"]))
     assert difference <= tolerance
     assert {result["rate"] for result in left} == {calm["rate"]}

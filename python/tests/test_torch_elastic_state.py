@@ -276,3 +276,11 @@ def test_ranks_say_which_entry_differs(changes, entry):
         assert first == []
     else:
         assert "ranks differ after step 8 in " in first[0] and f"{entry}" in " ".join(first)
+
+
+def test_a_job_may_be_coordinated_by_etcd(monkeypatch):
+    """DDP's own group of one rank has nothing to do with the address of the job."""
+    from thinwire.torch.elastic.single import Single
+
+    monkeypatch.setenv("THINWIRE_COORDINATOR", "etcd://127.0.0.1:2379/job")
+    assert Single(lambda used: None).size() == 1

@@ -3,6 +3,7 @@
 import json
 import math
 import os
+import random
 import subprocess
 from pathlib import Path
 
@@ -410,8 +411,10 @@ def test_functions_of_three_lines_and_long_concatenations_are_taken_apart(tmp_pa
 
 
 def test_what_torch_trains_otherwise_is_refused_by_name(tmp_path):
+    import numpy
     import torch
     from torch import nn
+    from torch.nn.functional import dropout
 
     from export_draws import Reversed, hooked
 
@@ -438,6 +441,22 @@ def test_what_torch_trains_otherwise_is_refused_by_name(tmp_path):
         def forward(self, x):
             return super().forward(x)[0]
 
+    class Counted(nn.Linear):
+        def __init__(self):
+            super().__init__(8, 4)
+            self.register_buffer("count", torch.ones(()))
+
+        def forward(self, x):
+            self.count = self.count + 1
+            return super().forward(x) / self.count
+
+    class Frozen(nn.Sequential):
+        def train(self, mode=True):
+            super().train(mode)
+            self[1].eval()
+            return self
+
+    frozen = Frozen(nn.Linear(8, 4), nn.BatchNorm1d(4)).train()
     masked, seen = Of(torch.relu), Of(lambda h: (h.register_hook(lambda _: None), h)[1])
     masked.first.weight.register_hook(lambda gradient: gradient * 0)
     x, tokens = torch.zeros(2, 8), torch.zeros(6, 2, dtype=torch.long)
@@ -452,6 +471,20 @@ def test_what_torch_trains_otherwise_is_refused_by_name(tmp_path):
         (nn.Linear(8, 4).bfloat16(), x.bfloat16(), r"computes in bfloat16, .* module.float\(\)"),
         (Texts(), tokens, "^the logits of row 5 of the batch depend on other rows"),
         (Recurrent(8, 4).eval(), torch.zeros(2, 3, 8), "operator aten.lstm.input is not supported"),
+        (Counted(), x, "^the forward of Counted, called again, computes something else"),
+        (frozen, x, "^batch norm '1' is in evaluation and the module in training"),
+        (
+            Of(lambda h: h if random.random() < 1 else -h),
+            x,
+            "^the forward of Of draws from Python's random",
+        ),
+        (
+            Of(lambda h: h if numpy.random.rand() < 1 else -h),
+            x,
+            "^the forward of Of draws from numpy.random",
+        ),
+        (Of(lambda h: h * dropout(torch.ones(8), 0.5)), x, "aten.dropout.default draws random"),
+        (Of(torch.func.vmap(torch.tanh)), x, r"^node \d+ '\w+': operator \w+ is not supported"),
         (Recurrent(8, 4, 2, dropout=0.5), torch.zeros(2, 3, 8), "aten.lstm.input draws random"),
     ):
         with pytest.raises(thinwire.InvalidError, match=expected) as caught:

@@ -3,11 +3,13 @@
 import copy
 import gc
 import pickle
+import weakref
 
 import pytest
 
 torch = pytest.importorskip("torch", reason="pip install torch")
 
+import thinwire  # noqa: E402
 import thinwire.torch.graph.loader as module  # noqa: E402
 from thinwire.torch.graph import Loader  # noqa: E402
 from torch_models import holder  # noqa: E402
@@ -106,8 +108,12 @@ def test_what_is_not_read_is_not_made(kind, monkeypatch):
             assert sum([block.e_id.tolist() for block in batch.blocks[::-1]], []) == numbers
             (index, e_id, size), block = batch.blocks[0], batch.blocks[0]
             assert index is block.edge_index and e_id is block.e_id and size == block.size
+            assert len(block) == 3 and block[0] is index and block[1] is e_id
+            assert block[1:][0] is e_id and "Later" not in repr(block)
             again = pickle.loads(pickle.dumps(batch)).blocks[0]
             assert torch.equal(again.e_id, e_id) and again.size == size
+            moved = first(data, layout=layout).to("meta").blocks[0]
+            assert {moved.edge_index.device.type, moved.e_id.device.type} == {"meta"}
         made.clear()
 
 
@@ -119,3 +125,33 @@ def test_attributes_that_are_set_replace_those_to_be_made():
         assert batch.n_id.tolist() == [0.0] and batch.to("cpu").more == 3
         del batch.e_id
         assert "e_id" not in batch.keys() and not hasattr(batch, "e_id")  # noqa: SIM118
+
+
+@pytest.mark.parametrize("kind", ["plain", "pyg"])
+def test_a_change_of_the_graph_is_no_part_of_a_batch_that_was_drawn(kind):
+    for layout in ("edges", "blocks"):
+        data = graph(kind)
+        before, batch = first(data, layout=layout), first(data, layout=layout)
+        right = before.y.tolist()
+        data.y += 1
+        assert before.y.tolist() == right, "what was read is kept"
+        for read in (lambda batch: batch.y, lambda batch: batch.to("cpu")):
+            with pytest.raises(thinwire.InvalidError, match=r"y was changed in place 1 times"):
+                read(batch)
+        assert first(data, layout=layout).y.tolist() == [each + 1 for each in right]
+        data.y = data.y + 1  # another tensor, of which the batch knows nothing
+        assert batch.edge_attr.tolist() == batch.e_id.tolist()
+    with torch.inference_mode():
+        batch = first(graph(kind))
+        assert torch.equal(batch.y, batch.n_id)
+
+
+@pytest.mark.parametrize("kind", ["plain", "pyg"])
+def test_a_batch_does_not_keep_its_loader(kind):
+    for layout in ("edges", "blocks"):
+        loader = Loader(graph(kind), [3, 2], 10, layout=layout)
+        batch, seen = next(iter(loader)), weakref.ref(loader)
+        del loader
+        gc.collect()
+        assert seen() is None and len(batch.e_id) == sum(batch.num_sampled_edges)
+        assert batch.input_id.tolist() == list(range(10))

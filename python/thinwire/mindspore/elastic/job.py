@@ -171,7 +171,8 @@ class Elastic(Job):
         ms.set_rng_state(self._random)
 
     def _heard(self, epoch: Epoch) -> dict[str, Any]:
-        found: dict[str, Any] = json.loads(from_oldest(epoch, json.dumps(self._notice()).encode()))
+        mine = {**self._notice(), "random": ms.get_rng_state().asnumpy().tolist()}
+        found: dict[str, Any] = json.loads(from_oldest(epoch, json.dumps(mine).encode()))
         return found
 
     def _receive(self, epoch: Epoch, holders: int, said: dict[str, Any]) -> None:
@@ -183,6 +184,7 @@ class Elastic(Job):
             state.store(self._state.own, state.unpacked(flat, [each.nbytes for each in own]))
         if epoch.rank >= holders:
             self._follow_notice(said)
+            ms.set_rng_state(ms.Tensor(said["random"], ms.uint8))
 
     def _hand_over(self, epoch: Epoch, holders: int) -> None:
         """Gives the state that is equal on the first `holders` ranks to the others."""

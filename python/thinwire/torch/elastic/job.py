@@ -33,7 +33,12 @@ from thinwire.torch.elastic.carried import carried, found
 from thinwire.torch.elastic.exchange import Exchange
 from thinwire.torch.elastic.guard import guard
 from thinwire.torch.elastic.loader import Loader
-from thinwire.torch.elastic.rollback import Rollback, Stateful
+from thinwire.torch.elastic.rollback import (
+    Rollback,
+    Stateful,
+    random_to_hand_over,
+    take_random,
+)
 from thinwire.torch.elastic.single import Single
 from thinwire.torch.elastic.tree import Tensors
 from thinwire.torch.elastic.weights import Weights
@@ -197,7 +202,8 @@ class Elastic(Job):
         self._optimizer.zero_grad()  # averages of a step that is not finished
 
     def _heard(self, epoch: Epoch) -> dict[str, Any]:
-        return hand_over.notice(epoch, {**self._notice(), "random": torch.get_rng_state()})
+        random = random_to_hand_over(self._module)
+        return hand_over.notice(epoch, {**self._notice(), "random": random})
 
     def _receive(self, epoch: Epoch, holders: int, said: dict[str, Any]) -> None:
         handed = self._handed(epoch, holders) if holders < epoch.world else {}
@@ -205,7 +211,7 @@ class Elastic(Job):
         buffers = hand_over.taken(epoch, 1, hand_over.shapes(buffers), buffers)
         if epoch.rank >= holders:
             self._take_over({**handed, **said})
-            torch.set_rng_state(said["random"])
+            take_random(said["random"], self._module)
         load_buffers(self._module, buffers)
 
     def _handed(self, epoch: Epoch, holders: int) -> dict[str, Any]:

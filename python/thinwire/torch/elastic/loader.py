@@ -162,7 +162,9 @@ class Loader:
     def _next(self) -> tuple[Deal, Any]:
         """The next batch that is not stale."""
         if self._arrivals is None:
-            self._arrivals = iter(self._loader)
+            # A DataLoader draws a seed for its workers, which others drew at another time.
+            with torch.random.fork_rng(devices=[]):
+                self._arrivals = iter(self._loader)
         while True:
             turn, deal, batch = next(self._arrivals)
             if turn == self._cursor.turn:

@@ -91,6 +91,24 @@ def rates(group: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in group.items() if name != "params"}
 
 
+def random_to_hand_over(model: torch.nn.Module) -> list[torch.Tensor]:
+    """The random state of the CPU, and of the GPUs on which a model is."""
+    return [torch.get_rng_state(), *map(torch.cuda.get_rng_state, gpus_of(model))]
+
+
+def take_random(states: list[torch.Tensor], model: torch.nn.Module) -> None:
+    """Goes on from the random state of another rank, whose GPUs may have other numbers."""
+    torch.set_rng_state(states[0])
+    for state, device in zip(states[1:], gpus_of(model)):
+        torch.cuda.set_rng_state(state, device)
+
+
+def gpus_of(model: torch.nn.Module) -> list[torch.device]:
+    """The GPUs that hold parameters of a model, in the order of its parameters."""
+    devices = dict.fromkeys(each.device for each in model.parameters())
+    return [device for device in devices if device.type == "cuda"]
+
+
 def random_of_devices() -> list[torch.Tensor]:
     """The random state of every GPU, if this process has used one."""
     return torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else []

@@ -17,13 +17,16 @@ from thinwire._core import Group
 from thinwire.torch.backend import ProcessGroup
 from thinwire.torch.group import TIMEOUT_S, Connection
 
+NOBODY = "127.0.0.1:0"
+
 
 class Single(ProcessGroup):
     """One rank, for CPU and CUDA tensors; unknown to c10d, whose default group stays the user's."""
 
     def __init__(self, add_used: Callable[[torch.Tensor], None]) -> None:
         """`add_used` adds up over all ranks of the job how often each parameter was used, in place."""
-        connection = Connection(Group.join(rank=0, world=1))
+        # Its own address, which nobody asks: that of the job may be one of etcd.
+        connection = Connection(Group.join(rank=0, world=1, coordinator=NOBODY))
         super().__init__(dist.HashStore(), (0, 1), connection, TIMEOUT_S)
         self._add_used = add_used
         self._work: Used | None = None

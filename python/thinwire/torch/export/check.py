@@ -15,8 +15,21 @@ def check(module: Any, examples: Any, path: Any, sequence: Any) -> None:
     """Refuses in one line what is no module, examples, path of a model file, or length."""
     if not isinstance(module, torch.nn.Module):
         raise InvalidError(f"module is {type(module).__name__}, expected a torch.nn.Module")
+    _check_norms(module)
     _check_examples(examples)
     check_file(path, sequence)
+
+
+def _check_norms(module: torch.nn.Module) -> None:
+    """Refuses batch norms that keep to their running statistics while the module around them trains."""
+    if not module.training:
+        return
+    for name, part in module.named_modules():
+        if isinstance(part, torch.nn.modules.batchnorm._BatchNorm) and not part.training:
+            raise InvalidError(
+                f"batch norm '{name}' is in evaluation and the module in training, which is not supported "
+                "(hint: a model file has batch norm as in training; module.train())"
+            )
 
 
 def _check_examples(examples: Any) -> None:

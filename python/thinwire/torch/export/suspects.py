@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import random
 from contextlib import ExitStack
 from typing import Any
 
+import numpy
 import torch
 from torch.autograd.function import BackwardCFunction
 from torch.overrides import TorchFunctionMode
@@ -14,11 +16,16 @@ from thinwire.torch.export.walk import Exported, path
 
 
 class Witness:
-    """While it is entered, dropouts keep all elements, and hooks on tensors are counted."""
+    """While it is entered, dropouts keep all elements, and hooks on tensors are counted.
+
+    Random numbers of Python and of NumPy are as if nobody had drawn any; `drawn` says whose were.
+    """
 
     def __init__(self) -> None:
         self.hooks = _Hooks()
         self.stack = ExitStack()
+        self.drawn = ""
+        self.before = (random.getstate(), numpy.random.get_state())
 
     def __enter__(self) -> Witness:
         self.stack.enter_context(self.hooks)
@@ -27,6 +34,14 @@ class Witness:
 
     def __exit__(self, *_: Any) -> None:
         self.stack.close()
+        python, (_, words, *rest) = self.before
+        _, found, *other = numpy.random.get_state()
+        if random.getstate() != python:
+            self.drawn = "Python's random"
+        elif rest != other or (words != found).any():
+            self.drawn = "numpy.random"
+        random.setstate(python)
+        numpy.random.set_state(self.before[1])
 
 
 class _Hooks(TorchFunctionMode):

@@ -81,8 +81,11 @@ def _compare(
         drawn = _drawn(leaves, exported, dtype)
         witness = Witness()
         with witness, sdpa_kernel(SDPBackend.MATH):
-            output = module(*pytree.tree_unflatten(drawn, structure))
-        logits = next(x for x in pytree.tree_leaves(output) if isinstance(x, torch.Tensor))
+            logits, again = (
+                _logits(module, pytree.tree_unflatten([_copy(x) for x in drawn], structure))
+                for _ in range(2)
+            )
+        _check_calls(module, witness, _is_near(again.detach(), logits.detach()))
         weights = torch.randn_like(logits)
         theirs = _found(logits, weights, parameters)
         sources = dict(zip(exported.inputs, drawn, strict=True))
@@ -100,6 +103,34 @@ def _compare(
         _check_gradients(theirs, ours, suspects(module, logits, witness))
         with torch.no_grad():
             _check_rows(exported, tensors, own, values)
+
+
+def _logits(module: torch.nn.Module, inputs: Any) -> torch.Tensor:
+    """What a module computes."""
+    found: torch.Tensor = next(
+        x for x in pytree.tree_leaves(module(*inputs)) if isinstance(x, torch.Tensor)
+    )
+    return found
+
+
+def _copy(value: Any) -> Any:
+    """An input that a module may write into."""
+    return value.clone() if isinstance(value, torch.Tensor) else value
+
+
+def _check_calls(module: torch.nn.Module, witness: Witness, is_same: bool) -> None:
+    """Refuses a module whose calls are not all the same function."""
+    name = type(module).__name__
+    if witness.drawn:
+        raise ValueError(
+            f"the forward of {name} draws from {witness.drawn}, which is not supported (hint: export "
+            "module.eval(), or set rates of stochastic depth to 0)"
+        )
+    if not is_same:
+        raise ValueError(
+            f"the forward of {name}, called again, computes something else, which is not supported "
+            "(hint: a model file has no state but its parameters)"
+        )
 
 
 @contextmanager

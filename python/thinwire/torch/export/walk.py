@@ -216,15 +216,15 @@ def visit(walk: Walk) -> Any:
     is_item = node.target is python.getitem
     if name in REGIONS:
         return region(walk, name)
-    if function is None and draws(node):
+    fixed = all(isinstance(walk.values.get(n), torch.Tensor) for n in node.all_input_nodes)
+    if (function is None or fixed) and draws(node):
         raise ValueError(
             f"operator {node.target} draws random numbers, which is not supported (hint: export "
             "module.eval(), or set rates of stochastic depth to 0)"
         )
-    fixed = all(isinstance(walk.values.get(n), torch.Tensor) for n in node.all_input_nodes)
-    if function is None and not fixed and not is_item:
+    if function is None and not is_item and not (fixed and is_pure(node)):
         raise ValueError(
-            f"operator {node.target} is not supported (hint: docs/planning.md lists what is)"
+            f"operator {named(node)} is not supported (hint: docs/planning.md lists what is)"
         )
     args = torch.fx.node.map_arg(node.args, walk.value)
     kwargs = torch.fx.node.map_arg(node.kwargs, walk.value)
@@ -236,6 +236,18 @@ def visit(walk: Walk) -> Any:
     check_numbers(node, short, sources)
     args, kwargs = taken(node, function, args, kwargs)
     return function(walk, *args, **kwargs)
+
+
+def is_pure(node: Any) -> bool:
+    """Whether a node may be run here: ATen's operators have no effect but their result, whereas what begins
+    a region of vmap changes how torch itself works."""
+    return isinstance(node.target, torch._ops.OpOverload) or node.target in vars(python).values()
+
+
+def named(node: Any) -> str:
+    """The name of what a node calls."""
+    target = node.target
+    return str(target if isinstance(target, torch._ops.OpOverload) else target.__name__)
 
 
 def draws(node: Any) -> bool:

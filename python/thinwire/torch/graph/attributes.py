@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 import torch
 
+from thinwire._core import InvalidError
 from thinwire.torch.graph.lazy import Later, Lazy
 
 OWN = ("edge_index", "x", "num_nodes")
@@ -43,12 +44,39 @@ class Attributes(NamedTuple):
         """Gives a batch the entries of its vertices and edges, which are looked up when they are read."""
         for names, numbers in ((self.nodes, n_id), (self.edges, e_id)):
             for name, dimension in names.items():
-                batch[name] = Later(partial(selected, getattr(data, name), dimension, numbers))
+                values = getattr(data, name)
+                seen = Seen(name, values, changes_of(values))
+                batch[name] = Later(partial(selected, seen, dimension, numbers))
 
 
-def selected(values: torch.Tensor, dimension: int, numbers: Later) -> torch.Tensor:
-    """Returns the entries with these numbers along a dimension."""
-    return values.index_select(dimension, numbers.get())
+class Seen(NamedTuple):
+    """An attribute as it is when a batch is drawn."""
+
+    name: str
+    values: torch.Tensor
+    changes: int
+    """Number of changes in place, as PyTorch counts them."""
+
+
+def selected(seen: Seen, dimension: int, numbers: Later) -> torch.Tensor:
+    """Returns the entries with these numbers along a dimension.
+
+    # Errors
+
+    InvalidError if the attribute was changed in place since the batch was drawn.
+    """
+    changes = changes_of(seen.values)
+    if changes != seen.changes:
+        raise InvalidError(
+            f"{seen.name} was changed in place {changes - seen.changes} times after this batch was drawn, "
+            f"expected 0 times (hint: read batch.{seen.name}, or call batch.clone(), before the change)"
+        )
+    return seen.values.index_select(dimension, numbers.get())
+
+
+def changes_of(values: torch.Tensor) -> int:
+    """Returns how often a tensor was changed in place; 0 for those of inference mode."""
+    return 0 if values.is_inference() else values._version
 
 
 def entries(data: Any) -> Mapping[str, Any]:

@@ -12,37 +12,63 @@ from thinwire._core import GraphBatch
 from thinwire.torch.graph.lazy import Later
 
 
-class Block:
+class Block(tuple[Any, ...]):
     """Edges of one layer, from its sources to its destinations, which are the first of its sources.
 
+    A named tuple of `edge_index`, `e_id` and `size`.
     `dgl.create_block(tuple(block.edge_index), *block.size)` is DGL's block; bipartite layers of PyG
-    take `(x, x[: block.size[1]])` and `block.edge_index`. `edge_index, e_id, size = block` works too.
+    take `(x, x[: block.size[1]])` and `block.edge_index`.
     """
 
-    __slots__ = ("_e_id", "edge_index", "size")
+    __slots__ = ()
+    # PyG makes a named tuple of each named tuple when it moves a batch.
+    _fields = ("edge_index", "e_id", "size")
 
-    def __init__(
-        self, edge_index: torch.Tensor, e_id: torch.Tensor | Later, size: tuple[int, int]
-    ) -> None:
+    def __new__(
+        cls, edge_index: torch.Tensor, e_id: torch.Tensor | Later, size: tuple[int, int]
+    ) -> Block:
         """Creates a block."""
-        self.edge_index = edge_index
+        return super().__new__(cls, (edge_index, e_id, size))
+
+    @property
+    def edge_index(self) -> torch.Tensor:
         """Sources and destinations of edges by their number in the batch, int64 [2, edges]."""
-        self.size = size
-        """Numbers of sources and destinations."""
-        self._e_id = e_id
+        return self[0]  # type: ignore[no-any-return]
 
     @property
     def e_id(self) -> torch.Tensor:
         """Numbers of the edges in the graph's edge list, int64 [edges]."""
-        return self._e_id.get() if isinstance(self._e_id, Later) else self._e_id
+        return self[1]  # type: ignore[no-any-return]
+
+    @property
+    def size(self) -> tuple[int, int]:
+        """Numbers of sources and destinations."""
+        return self[2]  # type: ignore[no-any-return]
+
+    def __getitem__(self, place: Any) -> Any:
+        """Returns one of the three, or a part of them."""
+        found = super().__getitem__(place)
+        if isinstance(found, Later):
+            return found.get()
+        return tuple(map(value_of, found)) if isinstance(place, slice) else found
 
     def __iter__(self) -> Iterator[Any]:
         """Yields edges, their numbers, and the size."""
-        return iter((self.edge_index, self.e_id, self.size))
+        return map(value_of, super().__iter__())
+
+    def __repr__(self) -> str:
+        """Shows all three."""
+        named = (f"{name}={value!r}" for name, value in zip(self._fields, self))
+        return f"Block({', '.join(named)})"
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickles and copies as a block of tensors."""
         return Block, tuple(self)
+
+
+def value_of(value: Any) -> Any:
+    """Returns what a `Later` stands for, and anything else as it is."""
+    return value.get() if isinstance(value, Later) else value
 
 
 class Edges(NamedTuple):

@@ -46,6 +46,7 @@ class Loader:
     there are features, `x` [V, ...]; other tensors with an entry per vertex or edge are sliced too, as PyG
     does. All of them are in main memory and may not change while the loader is used, except an `x` that
     requires a gradient: a batch takes its rows when it is yielded, and the gradient flows back to them.
+    Reading an attribute of a batch whose tensor was changed in place since is an InvalidError.
 
     A batch has `x`, `edge_index` by the batch's own vertex numbers, `n_id` (vertices, seeds first),
     `e_id` (edges), `input_id` (places of the seeds in `input_nodes`), `batch_size` (number of seeds),
@@ -269,7 +270,11 @@ class Loader:
         lazy = attributes_of(made)
         if "adj_t" in lazy:
             del lazy["adj_t"]
-        n_id, e_id = Later(partial(vertices_of, batch)), Later(partial(self._e_id, batch))
+        # A batch may outlive its loader, so no value refers to it.
+        n_id, e_id = (
+            Later(partial(vertices_of, batch)),
+            Later(partial(edges_in_list, self._topology, batch)),
+        )
         attributes.write(self.data, lazy, n_id, e_id)
         x = getattr(self.data, "x", None)
         if self._rows.like is not None and not (self._has_own_x and x is None):
@@ -278,7 +283,7 @@ class Loader:
             made.x = x[n_id.get()]
         made.num_nodes = batch.vertices
         lazy["n_id"], lazy["e_id"] = n_id, e_id
-        lazy["input_id"] = Later(partial(self._input_id, n_id, batch.seeds))
+        lazy["input_id"] = Later(partial(places_of, self._places, n_id, batch.seeds))
         made.batch_size = batch.seeds
         edges = edges_of(batch)
         made.num_sampled_edges = edges.counts
@@ -291,13 +296,15 @@ class Loader:
             made.edge_index = edges.index
         return made
 
-    def _e_id(self, batch: GraphBatch) -> torch.Tensor:
-        """Returns the numbers of a batch's edges in the caller's list."""
-        return self._topology.original(positions_of(batch))
 
-    def _input_id(self, n_id: Later, seeds: int) -> torch.Tensor:
-        """Returns the places of a batch's seeds in `input_nodes`."""
-        return self._places[n_id.get()[:seeds]].to(torch.int64)
+def edges_in_list(graph: Topology, batch: GraphBatch) -> torch.Tensor:
+    """Returns the numbers of a batch's edges in the caller's list."""
+    return graph.original(positions_of(batch))
+
+
+def places_of(places: torch.Tensor, n_id: Later, seeds: int) -> torch.Tensor:
+    """Returns the places of a batch's seeds in `input_nodes`."""
+    return places[n_id.get()[:seeds]].to(torch.int64)
 
 
 def edges_in(data: Any) -> torch.Tensor:
