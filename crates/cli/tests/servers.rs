@@ -69,9 +69,10 @@ fn losses_are_those_of_the_whole_batch_whatever_the_number_of_ranks() {
     let few = ["--validation-batches", "2", "--steps", "4", "--json", "--clip", "0"];
     let run = |ranks: &str| {
         let flags = [&FLAGS[..8], &few, &["--ranks", ranks, "--optimizer", "sgd:lr=0.1"]].concat();
-        let done = folder.train(&flags);
-        let validation = done.json()[0]["validation_loss"].as_f64().unwrap();
-        losses(done).into_iter().chain([validation]).collect::<Vec<f64>>()
+        let json = folder.train(&flags).json();
+        let points = json[0]["losses"].as_array().unwrap().iter().map(|point| &point["value"]);
+        let all = points.chain([&json[0]["validation_loss"]]);
+        all.map(|value| value.as_f64().unwrap()).collect::<Vec<f64>>()
     };
     let (one, two) = (run("1"), run("2"));
     let pairs = one.iter().zip(&two);
