@@ -108,11 +108,16 @@ impl Lease {
     /// # Errors
     /// If another training or a later epoch has it, or the bucket cannot be reached.
     pub fn check(&self) -> Result<()> {
+        self.ensure_answers()?;
+        let _turn = guard(&self.shared.turn);
+        // A beat that was under way may have failed.
+        self.ensure_answers()?;
+        self.shared.renew()
+    }
+
+    fn ensure_answers(&self) -> Result<()> {
         let failed = self.shared.state().failed.clone();
-        match failed.filter(|_| self.beats.is_some()) {
-            Some(why) => Err(away(why)),
-            None => self.shared.renew(),
-        }
+        failed.filter(|_| self.beats.is_some()).map_or(Ok(()), |why| Err(away(why)))
     }
 
     /// Notes that a request to the bucket has failed, until the next one.
@@ -129,6 +134,7 @@ impl Lease {
         let (shared, beat) = (Arc::clone(&self.shared), BEAT.min(self.term / 4));
         thread::spawn(move || {
             while ended.recv_timeout(beat) == Err(RecvTimeoutError::Timeout) {
+                let _turn = guard(&shared.turn);
                 // If another one has taken the bucket, the next checkpoint tells so.
                 let _ = shared.renew();
             }
@@ -198,9 +204,8 @@ impl Shared {
         format!("{job} {epoch} {}\n", state.count)
     }
 
-    /// Writes the object anew, unless it is another training's or a later epoch's.
+    /// Writes the object anew, unless it is another training's or a later epoch's; whoever calls this has the turn.
     fn renew(&self) -> Result<()> {
-        let _turn = guard(&self.turn);
         if self.state().is_over {
             return Ok(());
         }
