@@ -1,13 +1,20 @@
 //! Checkpoints of trainings in a bucket of an object store.
 
+#![cfg(feature = "s3")]
+
 mod support;
 
+use std::path::PathBuf;
 use std::process::{Child, Command};
+use std::sync::mpsc::channel;
+use std::time::Duration;
 
 use support::{
-    Ended, Folder, cluster, eventually, finish, kill, losses, rank_of, signal, train_arguments,
+    Ended, Folder, SILENCE, Talker, cluster, eventually, finish, finish_all, kill, losses, rank_of,
+    signal, train_arguments,
 };
-use thinwire_testkit::objects::ObjectStore;
+use thinwire_job::elastic::{Authority, Coordinator, Event, Options, Seat};
+use thinwire_testkit::objects::{Fault, ObjectStore};
 
 const BUCKET: [&str; 2] = ["--checkpoint-dir", "s3://bucket/run"];
 const ENDLESS: [&str; 4] = ["--steps", "100000000", "--checkpoint-every", "500"];
@@ -90,6 +97,13 @@ fn a_bucket_that_cannot_be_used_is_named_before_the_first_step() {
     assert_eq!(error, "error: s3://bucket/run: no credentials");
     assert!(hint.contains("AWS_SECRET_ACCESS_KEY"), "{hint}");
     assert!(with("gs://bucket/run", none).0.contains("and to s3://BUCKET/PREFIX"));
+    let (error, hint) = with("s3://bucket/run", ("THINWIRE_LEASE_S", "0"));
+    assert_eq!(error, "error: THINWIRE_LEASE_S is 0 s, expected at least 1 s");
+    assert!(hint.contains("unset it"), "{hint}");
+    for name in ["THINWIRE_LEASE_S", "THINWIRE_RESCUE_AFTER_S"] {
+        let (error, _) = with("s3://bucket/run", (name, "a while"));
+        assert!(error.contains(&format!("{name} is 'a while', expected seconds")), "{error}");
+    }
     let ended = train(&folder, &store, &[&["--steps", "2", "--resume", "s3://bucket/gone"]]);
     let expected = "error: no checkpoint at s3://bucket/gone: s3://bucket/gone/manifest.json: 404 ";
     assert!(ended.error().starts_with(expected), "{}", ended.stderr);
@@ -98,18 +112,84 @@ fn a_bucket_that_cannot_be_used_is_named_before_the_first_step() {
 #[test]
 fn a_bucket_has_one_training_whose_last_checkpoint_outlives_the_store() {
     let (folder, store) = (Folder::new("bucket-taken"), ObjectStore::start());
-    let launcher = start(&folder, &store, &[&ENDLESS, &BUCKET]);
+    let patient = |flags: &[&str]| {
+        let mut command = command(&folder, &store, &train_arguments(&[flags, &BUCKET].concat()));
+        // On a busy machine an owner may be silent for long.
+        command.env("THINWIRE_LEASE_S", "60").spawn().unwrap()
+    };
+    let launcher = patient(&ENDLESS);
     wait_for_a_checkpoint(&store, "000500");
-    let other = train(&folder, &store, &[&["--steps", "2"], &BUCKET]);
+    let other = finish(patient(&["--steps", "2"]));
     let expected = "another training writes its checkpoints to s3://bucket/run";
     assert!(other.error().ends_with(expected), "{}", other.stderr);
-    store.set_away(true);
+    store.set_fault(Fault::Away);
     signal(launcher.id(), "TERM");
     let ended = finish(launcher);
     assert!(ended.error().contains("the object store answers 503"), "{}", ended.stderr);
+    assert!(rescued(&folder, &ended).join("manifest.json").is_file());
+}
+
+/// Returns the folder that an error names.
+fn rescued(folder: &Folder, ended: &Ended) -> PathBuf {
     let (_, path) = ended.error().split_once("; the checkpoint is in ").expect("a path");
-    let path = folder.path().join(path.strip_suffix(" instead").unwrap());
-    assert!(path.join("manifest.json").is_file());
+    folder.path().join(path.strip_suffix(" instead").unwrap())
+}
+
+#[test]
+fn a_store_that_fails_costs_a_checkpoint_and_one_that_is_silent_ends_no_training_too_late() {
+    let (folder, store) = (Folder::new("bucket-faults"), ObjectStore::start());
+    let mut command = command(&folder, &store, &train_arguments(&[&ENDLESS[..], &BUCKET].concat()));
+    // The usual time for a last checkpoint: a launcher kills ranks that need too long for all.
+    command.env_remove("THINWIRE_RESCUE_AFTER_S").env("THINWIRE_LEASE_S", "60");
+    let mut launcher = Talker::of(command.spawn().unwrap());
+    wait_for_a_checkpoint(&store, "000500");
+    for file in [".safetensors", "manifest.json"] {
+        store.set_fault(Fault::Denied(file));
+        let warning = launcher.said("the training goes on without this checkpoint");
+        assert!(warning.contains("the object store answers 503"), "{warning}");
+        store.set_fault(Fault::None);
+        whole(&folder, &store);
+    }
+    let before = store.keys().len();
+    eventually(|| (store.keys().len() > before).then_some(()));
+    store.set_fault(Fault::Silent);
+    signal(launcher.id(), "TERM");
+    let ended = launcher.end();
+    assert!(ended.error().contains("no answer within 5 s"), "{}", ended.stderr);
+    let path = rescued(&folder, &ended);
+    let sample = ["sample", path.to_str().unwrap(), "--length", "3"];
+    folder.run(&sample).done();
+}
+
+/// Makes sure that the newest checkpoint in the bucket loads.
+fn whole(folder: &Folder, store: &ObjectStore) {
+    let sample = ["sample", "s3://bucket/run", "--length", "3"];
+    finish(command(folder, store, &sample).spawn().unwrap()).done();
+}
+
+#[test]
+fn a_training_waits_for_a_bucket_and_says_why_and_not_for_a_corrupt_checkpoint() {
+    let (folder, store) = (Folder::new("bucket-late"), ObjectStore::start());
+    train(&folder, &store, &[&["--steps", "2"], &BUCKET]).done();
+    let on = ["train", "--report", "none", "--link", "none", "--resume", "s3://bucket/run"];
+    let on = [&on[..], &BUCKET, &["--steps", "3", "--checkpoint-wait"]].concat();
+    let resumed = |wait: &'static str| {
+        command(&folder, &store, &[&on[..], &[wait]].concat()).spawn().unwrap()
+    };
+    store.set_fault(Fault::Away);
+    let ended = finish(resumed("1"));
+    assert!(ended.error().contains("no checkpoint at s3://bucket/run: "), "{}", ended.stderr);
+    assert!(ended.error().contains("the object store answers 503"), "{}", ended.stderr);
+    let mut late = Talker::of(resumed("200"));
+    let told = late.said("waiting up to 200 s: no checkpoint at s3://bucket/run: ");
+    assert!(told.ends_with("the object store answers 503"), "{told}");
+    assert!(store.keys().iter().all(|key| !key.contains(".probe-")));
+    store.set_fault(Fault::None);
+    late.end().done();
+    let manifest = "run/step-000003/manifest.json";
+    store.objects().get_mut(manifest).expect("a checkpoint").truncate(9);
+    let ended = finish(resumed("200"));
+    assert!(ended.error().contains("corrupt checkpoint: "), "{}", ended.stderr);
 }
 
 #[test]
@@ -129,4 +209,30 @@ fn elastic_and_planned_trainings_use_a_bucket() {
     train(&folder, &store, &[&elastic, &["--checkpoint-dir", "s3://bucket/elastic"]]).done();
     assert!(has("elastic/step-000002") && has("elastic/step-000004"));
     assert!(store.keys().iter().all(|key| !key.ends_with(".thinwire-job")));
+}
+
+#[test]
+fn a_process_joins_an_elastic_training_whose_bucket_is_away() {
+    let (folder, store) = (Folder::new("bucket-joined"), ObjectStore::start());
+    let (sender, events) = channel();
+    let options = Options { silence: SILENCE, ..Options::new(Authority::Saved, 1, 2) };
+    let tell = move |event: &Event| drop(sender.send(event.clone()));
+    let coordinator = Coordinator::bind("127.0.0.1:0", "", options, None, tell).unwrap();
+    let member = || {
+        let seat = Seat::new(coordinator.address(), "").unwrap();
+        let flags = train_arguments(&[&ENDLESS[..], &BUCKET].concat());
+        command(&folder, &store, &flags).envs(seat.variables()).spawn().unwrap()
+    };
+    let first = member();
+    wait_for_a_checkpoint(&store, "000500");
+    store.set_fault(Fault::Away);
+    let second = member();
+    let next = || events.recv_timeout(Duration::from_secs(300)).expect("an epoch of two ranks");
+    let is_joined = |event: Event| event.json["event"] == "started" && event.json["ranks"] == 2;
+    while !is_joined(next()) {}
+    store.set_fault(Fault::None);
+    let members = [first, second];
+    members.iter().for_each(|member| signal(member.id(), "TERM"));
+    finish_all(members);
+    whole(&folder, &store);
 }

@@ -2,7 +2,6 @@
 
 mod support;
 
-use std::io::{BufRead, BufReader};
 use std::net::{TcpListener, TcpStream};
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
@@ -10,8 +9,8 @@ use std::process::Child;
 use std::time::Duration;
 
 use support::{
-    Ended, Folder, child_with, cluster, eventually, finish, finish_all, free_port, kill, lives,
-    rank_of, signal, train_arguments,
+    Ended, Folder, Talker, child_with, cluster, eventually, finish, finish_all, free_port, kill,
+    lives, rank_of, signal, train_arguments,
 };
 
 /// A job that would train for hours.
@@ -461,11 +460,6 @@ fn a_folder_that_was_made_anew_gets_the_next_checkpoints() {
     folder.run(&["sample", "thinwire-checkpoints", "--length", "3"]).done();
 }
 
-/// Returns the lines of a program's standard error up to one with this text.
-fn said(lines: &mut impl Iterator<Item = std::io::Result<String>>, text: &str) -> String {
-    lines.map(Result::unwrap).find(|line| line.contains(text)).expect(text)
-}
-
 #[test]
 fn a_folder_that_is_mounted_late_and_away_for_a_while_ends_no_training() {
     let folder = Folder::new("away");
@@ -475,21 +469,20 @@ fn a_folder_that_is_mounted_late_and_away_for_a_while_ends_no_training() {
     let flags = ["--resume", "thinwire-checkpoints", "--checkpoint-wait", "200"];
     let train = ["train", "--report", "none", "--link", "none"];
     let flags = [&train[..], &flags, &ENDLESS].concat();
-    let mut launcher = folder.command(&flags).spawn().unwrap();
-    let mut lines = BufReader::new(launcher.stderr.take().unwrap()).lines();
-    said(&mut lines, "waiting up to 200 s for thinwire-checkpoints");
+    let mut launcher = Talker::of(folder.command(&flags).spawn().unwrap());
+    launcher.said("waiting up to 200 s: no checkpoint at thinwire-checkpoints: ");
     std::fs::rename(&away, &kept).unwrap();
     wait_for_a_checkpoint(&folder);
     std::fs::rename(&kept, &away).unwrap();
-    let warning = said(&mut lines, "the training goes on without this checkpoint");
+    let warning = launcher.said("the training goes on without this checkpoint");
     assert!(warning.contains("was moved or removed"), "{warning}");
     let steps = |folder: &std::path::Path| std::fs::read_dir(folder).unwrap().count();
     let before = steps(&away);
     std::fs::rename(&away, &kept).unwrap();
     eventually(|| (steps(&kept) > before + 1).then_some(()));
     signal(launcher.id(), "TERM");
-    said(&mut lines, "stopped by");
-    assert_eq!(launcher.wait().unwrap().code(), Some(143));
+    launcher.said("stopped by");
+    assert_eq!(launcher.end().code, Some(143));
 }
 
 /// Returns the path of the checkpoint that an error names.

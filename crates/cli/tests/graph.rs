@@ -3,7 +3,7 @@
 mod support;
 
 use serde_json::Value;
-use support::{Folder, finish_all, free_port};
+use support::{Folder, Talker, eventually, finish_all, free_port, kill};
 
 fn json(text: &str) -> Vec<Value> {
     text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
@@ -395,6 +395,27 @@ fn a_resumed_training_is_the_uninterrupted_one() {
         assert_eq!(ended.code, Some(2), "{words:?} {}", ended.stderr);
         assert!(ended.stderr.contains(expected), "{words:?} {}", ended.stderr);
     }
+}
+
+#[test]
+fn a_folder_of_checkpoints_that_is_away_for_a_while_ends_no_training() {
+    let folder = Folder::new("graph-away");
+    let blocks = ["--vertices", "300", "--columns", "4", "--train", "0.5", "--output", "g.graph"];
+    assert_eq!(folder.run(&[&["graph", "generate", "blocks"], &blocks[..]].concat()).code, Some(0));
+    let flags = ["graph", "train", "g.graph", "--ranks", "2", "--batch", "150", "--passes", "9999"];
+    let flags = [&flags[..], &["--checkpoint-dir", "kept", "--checkpoint-wait", "1"]].concat();
+    let mut launcher = Talker::of(folder.command(&flags).spawn().unwrap());
+    let [kept, away] = ["kept", "away"].map(|name| folder.path().join(name));
+    let count = || std::fs::read_dir(&kept).map_or(0, |found| found.count());
+    eventually(|| (count() > 2).then_some(()));
+    std::fs::rename(&kept, &away).unwrap();
+    let warning = launcher.said("the training goes on without this checkpoint");
+    assert!(warning.contains("kept was moved or removed"), "{warning}");
+    let before = std::fs::read_dir(&away).unwrap().count();
+    std::fs::rename(&away, &kept).unwrap();
+    eventually(|| (count() > before + 1).then_some(()));
+    kill(launcher.id());
+    launcher.end();
 }
 
 #[test]

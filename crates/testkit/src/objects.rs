@@ -5,7 +5,6 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{BufRead, BufReader, Read, Result, Write};
 use std::net::{TcpListener, TcpStream};
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 
@@ -17,11 +16,30 @@ pub struct ObjectStore {
     shared: Arc<Shared>,
 }
 
+/// Way in which the store fails.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Fault {
+    /// It does not.
+    #[default]
+    None,
+    /// It refuses every request, with status 503.
+    Away,
+    /// It takes every request and answers none.
+    Silent,
+    /// It closes the connection in the middle of every answer that has a body.
+    Cut,
+    /// It writes objects with such a last name, and then answers that it could not.
+    Denied(&'static str),
+}
+
 #[derive(Debug, Default)]
 struct Shared {
     objects: Mutex<BTreeMap<String, Vec<u8>>>,
-    /// Whether every request is refused.
-    is_away: AtomicBool,
+    fault: Mutex<Fault>,
+    /// Methods and paths that have failed, where each fails once.
+    failed: Option<Mutex<BTreeSet<(String, String)>>>,
+    /// Connections on which nothing is answered.
+    silent: Mutex<Vec<TcpStream>>,
 }
 
 impl ObjectStore {
@@ -30,26 +48,27 @@ impl ObjectStore {
     /// # Panics
     /// If this machine has no free port.
     pub fn start() -> ObjectStore {
-        ObjectStore::serving(None)
+        ObjectStore::serving(Shared::default())
     }
 
-    /// Starts a store that fails the first request of each method for each object.
+    /// Starts a store that fails the first request of each method for each object in one way.
     ///
     /// # Panics
     /// If this machine has no free port.
-    pub fn faltering() -> ObjectStore {
-        ObjectStore::serving(Some(BTreeSet::new()))
+    pub fn faltering(fault: Fault) -> ObjectStore {
+        let (fault, failed) = (Mutex::new(fault), Some(Mutex::default()));
+        ObjectStore::serving(Shared { fault, failed, ..Shared::default() })
     }
 
-    fn serving(mut failed: Option<BTreeSet<(String, String)>>) -> ObjectStore {
+    fn serving(shared: Shared) -> ObjectStore {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
         let endpoint = format!("http://{}", listener.local_addr().expect("an address"));
-        let shared = Arc::<Shared>::default();
+        let shared = Arc::new(shared);
         let held = Arc::clone(&shared);
         thread::spawn(move || {
             for stream in listener.incoming().flatten() {
                 // A client that was killed waits for no answer.
-                let _ = serve(stream, &held, failed.as_mut());
+                let _ = serve(stream, &held);
             }
         });
         ObjectStore { endpoint, shared }
@@ -70,14 +89,14 @@ impl ObjectStore {
         found.map(|(_, value)| value.to_owned())
     }
 
-    /// Refuses every request from now on, or none.
-    pub fn set_away(&self, is_away: bool) {
-        self.shared.is_away.store(is_away, Ordering::SeqCst);
+    /// Fails every request from now on in this way.
+    pub fn set_fault(&self, fault: Fault) {
+        *guard(&self.shared.fault) = fault;
     }
 
     /// Returns the objects by name; they may be changed.
     pub fn objects(&self) -> MutexGuard<'_, BTreeMap<String, Vec<u8>>> {
-        self.shared.objects.lock().unwrap_or_else(PoisonError::into_inner)
+        guard(&self.shared.objects)
     }
 
     /// Returns the names of all objects.
@@ -86,12 +105,21 @@ impl ObjectStore {
     }
 }
 
+impl Shared {
+    /// Returns the way in which a request fails.
+    fn fault(&self, method: &str, path: &str) -> Fault {
+        let request = (method.to_owned(), path.to_owned());
+        let is_spared = self.failed.as_ref().is_some_and(|failed| !guard(failed).insert(request));
+        if is_spared { Fault::None } else { *guard(&self.fault) }
+    }
+}
+
+fn guard<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 /// Answers one request.
-fn serve(
-    mut stream: TcpStream,
-    shared: &Shared,
-    failed: Option<&mut BTreeSet<(String, String)>>,
-) -> Result<()> {
+fn serve(mut stream: TcpStream, shared: &Shared) -> Result<()> {
     let mut reader = BufReader::new(stream.try_clone()?);
     let (mut head, mut length, mut is_new) = (String::new(), 0, false);
     reader.read_line(&mut head)?;
@@ -112,18 +140,23 @@ fn serve(
     let (path, query) = target.split_once('?').unwrap_or((target, ""));
     let is_signed = query.contains("X-Amz-Signature=") && query.contains("Credential=key%2F");
     let key = path.strip_prefix("/bucket").map(|key| key.trim_start_matches('/').to_owned());
-    let fails = failed.is_some_and(|failed| failed.insert((method.to_owned(), path.to_owned())));
-    let mut objects = shared.objects.lock().unwrap_or_else(PoisonError::into_inner);
+    let fault = shared.fault(method, path);
+    if fault == Fault::Silent {
+        guard(&shared.silent).push(stream);
+        return Ok(());
+    }
+    let mut objects = guard(&shared.objects);
     let (status, body) = match (method, key) {
-        _ if fails || shared.is_away.load(Ordering::SeqCst) => ("503 Slow Down", Vec::new()),
+        _ if fault == Fault::Away => ("503 Slow Down", Vec::new()),
         _ if !is_signed => ("403 Forbidden", refusal("InvalidAccessKeyId", "No such key.")),
         (_, None) => ("404 Not Found", refusal("NoSuchBucket", "The bucket is not there.")),
         ("PUT", Some(key)) if is_new && objects.contains_key(&key) => {
             ("412 Precondition Failed", Vec::new())
         }
         ("PUT", Some(key)) => {
+            let is_denied = matches!(fault, Fault::Denied(name) if key.ends_with(name));
             objects.insert(key, sent);
-            ("200 OK", Vec::new())
+            (if is_denied { "503 Slow Down" } else { "200 OK" }, Vec::new())
         }
         ("DELETE", Some(key)) => {
             objects.remove(&key);
@@ -138,7 +171,11 @@ fn serve(
     drop(objects);
     let length = body.len();
     write!(stream, "HTTP/1.1 {status}\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n")?;
-    if method == "HEAD" { Ok(()) } else { stream.write_all(&body) }
+    match fault {
+        _ if method == "HEAD" => Ok(()),
+        Fault::Cut => stream.write_all(&body[..length / 2]),
+        _ => stream.write_all(&body),
+    }
 }
 
 fn refusal(code: &str, message: &str) -> Vec<u8> {

@@ -20,6 +20,7 @@ mod shards;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Display;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use safetensors::tensor::{Dtype, TensorView};
 use thinwire_server::Location;
@@ -38,6 +39,10 @@ pub use shards::Wanted;
 
 /// Description of the optimiser's file.
 const OF_OPTIMIZER: &str = "AdamW: running means of gradients and of their squares";
+
+/// Longest time for a request to a bucket that holds up a training, without that for the bytes that it sends: a
+/// launcher waits for ranks about three times as long after a signal.
+pub const PATIENCE: Duration = Duration::from_secs(5);
 
 /// A checkpoint that is being written.
 #[derive(Debug)]
@@ -62,7 +67,9 @@ impl Draft {
         let name = names::step_name(step);
         Ok(Draft(match Location::from(place) {
             Location::Folder(folder) => Files::in_folder(&folder, &name),
-            bucket @ Location::Bucket(_) => Files::in_bucket(bucket.store()?, &name, token),
+            bucket @ Location::Bucket(_) => {
+                Files::in_bucket(bucket.store_within(PATIENCE)?, &name, token)
+            }
         }))
     }
 
@@ -71,7 +78,8 @@ impl Draft {
         self.0.token()
     }
 
-    /// Removes what has been written so far; rank 0 alone does this, when it cannot be completed.
+    /// Removes what has been written so far; rank 0 alone does this, when it cannot be completed. Nothing is removed
+    /// from a bucket once [`Draft::publish`] has begun: a request that fails may have been carried out.
     pub fn discard(&self) {
         self.0.discard();
     }
@@ -106,11 +114,18 @@ impl Draft {
     }
 
     /// Seals the checkpoint and gives it its name; rank 0 alone does this, when all have written.
-    /// A checkpoint of the same step is replaced; files beside it that are none of a checkpoint stay.
+    ///
+    /// # Errors
+    /// If a file is missing or cannot be read back, or the manifest cannot be written.
+    pub fn commit(&self, progress: Progress) -> Result<PathBuf, Error> {
+        self.publish(self.sealed(progress)?)
+    }
+
+    /// Reads all files back, and returns the manifest with their lengths and checksums.
     ///
     /// # Errors
     /// If a file is missing or cannot be read back.
-    pub fn commit(&self, progress: Progress) -> Result<PathBuf, Error> {
+    pub fn sealed(&self, progress: Progress) -> Result<Manifest, Error> {
         let ranks = || (0..progress.world).map(Rank);
         let model: Vec<String> = match self.0.has(MODEL) {
             true => vec![MODEL.to_owned(), OPTIMIZER.to_owned()],
@@ -120,7 +135,18 @@ impl Draft {
         let exchanged = model[0] == MODEL || self.0.has(&exchange_file(Rank(0)));
         let exchanges = ranks().filter(|_| exchanged).map(exchange_file);
         let names: Vec<String> = model.into_iter().chain(exchanges).collect();
-        self.seal(progress, names)
+        let check = |name: String| self.0.check(&name).map(|check| (name, check));
+        let files = names.into_iter().map(check).collect::<Result<_, Error>>()?;
+        Ok(Manifest { format: FORMAT, progress, files, folder: None })
+    }
+
+    /// Writes the manifest of [`Draft::sealed`] and gives the checkpoint its name. A checkpoint of the same step is
+    /// replaced; files beside it that are none of a checkpoint stay.
+    ///
+    /// # Errors
+    /// If the manifest cannot be written, or the checkpoint cannot get its name.
+    pub fn publish(&self, manifest: Manifest) -> Result<PathBuf, Error> {
+        self.0.publish(manifest)
     }
 
     /// Writes a rank's parts of parameters and of the optimiser's state.
@@ -146,12 +172,6 @@ impl Draft {
         let (optimizer, model): (Vec<_>, Vec<_>) = named.partition(|(name, _)| of_optimizer(name));
         self.write(MODEL, model, description)?;
         self.write(OPTIMIZER, optimizer, OF_OPTIMIZER)
-    }
-
-    fn seal(&self, progress: Progress, names: Vec<String>) -> Result<PathBuf, Error> {
-        let check = |name: String| self.0.check(&name).map(|check| (name, check));
-        let files = names.into_iter().map(check).collect::<Result<_, Error>>()?;
-        self.0.publish(Manifest { format: FORMAT, progress, files, folder: None })
     }
 
     fn write<'a, N: AsRef<str> + Ord + Display>(

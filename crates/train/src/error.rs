@@ -14,8 +14,10 @@ pub enum Kind {
     Invalid,
     /// The training text is missing, empty or too small.
     Data,
-    /// A checkpoint is missing, damaged or of another model.
+    /// A checkpoint is damaged or of another model.
     Checkpoint,
+    /// There is no checkpoint, or its place cannot be reached.
+    Missing,
     /// The operating system refused to read or write.
     Io,
     /// The exchange of gradients failed; the source says how.

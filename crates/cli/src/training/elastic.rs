@@ -65,7 +65,9 @@ pub fn train(job: &TrainingJob, codecs: &[Option<&Policy>], seat: &elastic::Seat
     let mut facts = job.facts();
     // A process that joins later finds a newer checkpoint, and takes over the state of the others anyway.
     facts.retain(|(name, _)| name != FIRST_STEP);
-    let mark = job.policy.as_ref().map(|policy| folder::mark(&policy.folder)).transpose()?;
+    // A bucket has one name everywhere, and a process may join while it is away.
+    let folder = job.policy.as_ref().filter(|policy| !policy.is_in_bucket());
+    let mark = folder.map(|policy| folder::mark(&policy.folder)).transpose()?;
     if let Some(mark) = &mark {
         facts.retain(|(name, _)| name != CHECKPOINT_DIR);
         facts.push((CHECKPOINT_DIR.to_owned(), format!("the folder with the mark {mark}")));

@@ -21,12 +21,13 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Error, Result, anyhow};
 use thinwire_link::durable;
 use thinwire_server::Location;
-use thinwire_train::checkpoint::{self, Checkpoint, Draft};
+use thinwire_train::Kind;
+use thinwire_train::checkpoint::{self, Checkpoint, Draft, PATIENCE};
 
 use super::lease::Lease;
 use super::machine::go_on;
 use super::settings::CheckpointPolicy;
-use crate::failure::hinted;
+use crate::failure::{hinted, lines};
 use crate::output::say;
 
 /// File with the elastic job and the epoch whose rank 0 writes to the folder.
@@ -37,6 +38,8 @@ const MARK: &str = ".thinwire-folder";
 const MARK_LETTERS: usize = 16;
 /// Longest file [`MARK`] that is read.
 const MARK_BYTES_MAX: u64 = 1024;
+/// Interval at which a place that is not there yet is looked for.
+const LOOK: Duration = Duration::from_secs(1);
 /// Longest time that another process takes to write the file [`MARK`].
 const MARKING: Duration = Duration::from_secs(2);
 
@@ -50,6 +53,8 @@ pub enum FolderLock {
     Folder(Held),
     /// Lease of a bucket.
     Bucket(Lease),
+    /// Bucket that cannot be opened, and why.
+    Unusable(String),
 }
 
 /// Folder that is locked.
@@ -87,6 +92,7 @@ impl FolderLock {
             FolderLock::None => return Ok(()),
             FolderLock::Folder(held) => held,
             FolderLock::Bucket(lease) => return lease.check(),
+            FolderLock::Unusable(why) => return Err(away(why.clone())),
         };
         let mut file = held.file();
         if held.is_another(file.as_ref()) {
@@ -130,25 +136,41 @@ impl FolderLock {
         let owner = Owner { job: job.to_owned(), epoch };
         match self {
             FolderLock::Folder(held) => FolderLock::Folder(Held { owner: Some(owner), ..held }),
-            FolderLock::Bucket(lease) => {
+            FolderLock::Bucket(mut lease) => {
                 lease.set_owner(owner);
                 FolderLock::Bucket(lease)
             }
-            FolderLock::None => FolderLock::None,
+            other @ (FolderLock::None | FolderLock::Unusable(_)) => other,
         }
     }
 
-    /// Removes what has been written of a checkpoint, if it is in this folder.
+    /// Removes what has been written of a checkpoint, if it is in this folder. From a bucket another thread removes it:
+    /// a store that fails would hold up the training.
     ///
     /// # Errors
-    /// If the folder or bucket is not this training's, or is away: then nothing is removed.
-    pub fn discard(&self, draft: &Draft) -> Result<()> {
-        if matches!(self, FolderLock::None) {
-            return Ok(());
+    /// If the folder is not this training's, or is away: then nothing is removed.
+    pub fn discard(&self, draft: Draft) -> Result<()> {
+        match self {
+            FolderLock::None | FolderLock::Unusable(_) => {}
+            FolderLock::Folder(_) => {
+                self.check()?;
+                draft.discard();
+            }
+            // Nobody else has a draft of this name.
+            FolderLock::Bucket(_) => drop(thread::spawn(move || draft.discard())),
         }
-        self.check()?;
-        draft.discard();
         Ok(())
+    }
+
+    /// Notes why a checkpoint has failed, in this rank or another one. A bucket is not asked again before the next beat
+    /// of its lease, as the last checkpoint of a training that was told to end may follow.
+    pub fn note_failure(&self, error: &Error) {
+        if let FolderLock::Bucket(lease) = self
+            && !is_taken(error)
+            && !is_superseded(error)
+        {
+            lease.note_failure(lines(error).0);
+        }
     }
 }
 
@@ -287,9 +309,25 @@ fn locked(folder: &File) -> bool {
     !matches!(folder.try_lock(), Err(TryLockError::WouldBlock))
 }
 
+/// Error of a folder or bucket that another training has.
+#[derive(Debug)]
+struct Taken(PathBuf);
+
+impl fmt::Display for Taken {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "another training writes its checkpoints to {}", self.0.display())
+    }
+}
+
+impl std::error::Error for Taken {}
+
 pub(super) fn taken(folder: &Path) -> anyhow::Error {
-    let error = anyhow!("another training writes its checkpoints to {}", folder.display());
-    hinted(error, "wait for its end, or give another --checkpoint-dir")
+    hinted(Taken(folder.to_owned()), "wait for its end, or give another --checkpoint-dir")
+}
+
+/// Returns whether another training has the folder or bucket.
+pub fn is_taken(error: &anyhow::Error) -> bool {
+    error.chain().any(|cause| cause.is::<Taken>())
 }
 
 /// Takes the folder on rank 0; removes what an earlier training has left incomplete, and warns of
@@ -343,27 +381,39 @@ pub fn resolve(
     folder: Option<&Path>,
     patience: Duration,
 ) -> Result<Option<Checkpoint>> {
-    let (begun, mut is_told) = (Instant::now(), false);
+    let (begun, mut told) = (Instant::now(), String::new());
     loop {
-        let found = resume.map(checkpoint::resolve).transpose().map_err(Error::from);
-        let is_over = begun.elapsed() >= patience;
-        // A folder that is not there by then is made, as without the wait.
-        if is_over || (found.is_ok() && folder.is_none_or(is_there)) {
-            return found;
+        let found = resume.map(checkpoint::resolve).transpose();
+        let left = patience.saturating_sub(begun.elapsed());
+        let cause = match &found {
+            _ if left.is_zero() => None,
+            // A folder that is not there by then is made, as without the wait.
+            Ok(_) => folder.and_then(absence),
+            // Neither damage nor missing credentials go by themselves.
+            Err(error) if matches!(error.kind(), Kind::Missing | Kind::Io) => {
+                Some(error.to_string())
+            }
+            Err(_) => None,
+        };
+        let Some(cause) = cause else { return Ok(found?) };
+        if told != cause {
+            say(format!("waiting up to {} s: {cause}", patience.as_secs()));
+            told = cause;
         }
-        if !std::mem::replace(&mut is_told, true) {
-            let place = folder.filter(|folder| !is_there(folder)).or(resume);
-            let place = place.unwrap_or(Path::new("")).display();
-            say(format!("waiting up to {} s for {place}", patience.as_secs()));
-        }
-        thread::sleep(Duration::from_millis(100));
+        thread::sleep(LOOK.min(left));
     }
 }
 
-fn is_there(place: &Path) -> bool {
+/// Returns why checkpoints cannot go to a folder or bucket yet, if it is not there.
+fn absence(place: &Path) -> Option<String> {
     match Location::from(place) {
-        Location::Folder(folder) => folder.is_dir(),
-        bucket @ Location::Bucket(_) => bucket.check("checkpoints").is_ok(),
+        Location::Folder(folder) => {
+            (!folder.is_dir()).then(|| format!("there is no folder {}", place.display()))
+        }
+        bucket @ Location::Bucket(_) => {
+            let found = bucket.store_within(PATIENCE).ok()?.find("", OWNER, MARK_BYTES_MAX);
+            found.err()
+        }
     }
 }
 
@@ -374,9 +424,8 @@ pub fn hold_again(policy: Option<&CheckpointPolicy>, rank: u32) -> FolderLock {
         return FolderLock::default();
     };
     if let Location::Bucket(_) = Location::from(folder.as_path()) {
-        // What was open before can be opened again.
-        let lease = Lease::open(folder).map(Lease::beating);
-        return lease.map_or_else(|_| FolderLock::default(), FolderLock::Bucket);
+        let lease = Lease::open(folder);
+        return lease.map_or_else(|why| FolderLock::Unusable(lines(&why).0), FolderLock::Bucket);
     }
     let file = File::open(folder).ok();
     let is_locked = file.as_ref().is_some_and(locked);
@@ -483,9 +532,10 @@ mod tests {
         let draft = Draft::create(&policy.folder, 7).unwrap();
         let said = || first.check().unwrap_err().to_string();
         assert!(said().starts_with("another training writes its checkpoints to "));
-        assert!(first.discard(&draft).is_err());
+        let open = || Draft::open(&policy.folder, 7, "").unwrap();
+        assert!(first.discard(draft).is_err());
         assert_eq!(fs::read_dir(&policy.folder).unwrap().count(), 1);
-        second.discard(&draft).unwrap();
+        second.discard(open()).unwrap();
         assert_eq!(fs::read_dir(&policy.folder).unwrap().count(), 0);
         drop(second);
         let checkpoint = policy.folder.join("step-000007");
@@ -560,9 +610,9 @@ mod tests {
         assert!(stopped.check().unwrap_err().to_string().contains("a later epoch of this job"));
         let draft = Draft::create(&root, 7).unwrap();
         let drafts = || fs::read_dir(&root).unwrap().flatten().filter(|it| it.path().is_dir());
-        assert!(stopped.discard(&draft).is_err());
+        assert!(stopped.discard(draft).is_err());
         assert_eq!(drafts().count(), 1);
-        next.discard(&draft).unwrap();
+        next.discard(Draft::open(&root, 7, "").unwrap()).unwrap();
         assert_eq!(drafts().count(), 0);
         let marked = |mark| hold_again(Some(&policy), 0).of_mark(mark);
         let mark = mark(&root).unwrap();

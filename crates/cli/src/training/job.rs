@@ -18,7 +18,7 @@ use super::model::Model;
 use super::plan::{Built, KeptPlan, Parallelism, checksum, own_codec, travels};
 use super::recipe::{Recipe, differences, ensure_or_hint};
 use super::settings::{CheckpointPolicy, Settings, Typed};
-use super::{data, machine, trace};
+use super::{data, machine, rescue, trace};
 use crate::failure::{self, OrHint, hinted};
 use crate::file;
 use crate::metrics::{Exported, RankMetrics};
@@ -178,12 +178,16 @@ impl TrainingJob {
             None => {}
         }
         if let Some(policy) = &self.policy {
+            rescue::check_variables()?;
             let writable =
                 machine::ensure_writable(&policy.folder, ("checkpoints", "--checkpoint-dir"));
-            // A replacement trains without a checkpoint of its own, which may find room later.
-            let may_wait = writable.as_ref().is_err_and(failure::is_of_full_disk)
-                && policy.folder.is_dir()
-                && is_member;
+            // A replacement trains without a checkpoint of its own, which may find room or its bucket later.
+            let is_full = || writable.as_ref().is_err_and(failure::is_of_full_disk);
+            let may_wait = is_member
+                && match Location::from(policy.folder.as_path()) {
+                    Location::Folder(folder) => is_full() && folder.is_dir(),
+                    bucket @ Location::Bucket(_) => bucket.store().is_ok(),
+                };
             if !may_wait {
                 writable?;
             }
@@ -225,7 +229,7 @@ impl TrainingJob {
             None => "none".to_owned(),
             // Folders may have other paths on other machines.
             Some(Location::Folder(_)) => "a folder".to_owned(),
-            Some(bucket @ Location::Bucket(_)) => bucket.to_string(),
+            Some(bucket @ Location::Bucket(_)) => bucket.address(),
         };
         let is_planned = self.parallelism.is_planned();
         let whose = if is_planned { "those of a plan" } else { "those of the whole model" };

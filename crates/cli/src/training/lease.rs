@@ -2,8 +2,9 @@
 //!
 //! A bucket has no locks. So rank 0 writes job and epoch to an object, with a number that it increases every
 //! [`BEAT`]. Whoever finds the object of another job watches it for [`LEASE`]: a number that rises is that of a
-//! training that lives; one that stands still is that of one that was killed, and the bucket is taken. Law: of two
-//! trainings that write there, the one that has lost its lease writes no more checkpoints.
+//! training that lives; one that stands still is that of one that was killed, and the bucket is taken. Laws: of two
+//! trainings that write there, the one that has lost its lease writes no more checkpoints; a store that does not
+//! answer holds up a training for one request.
 
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
@@ -11,23 +12,27 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, anyhow};
 use thinwire_server::{Location, Store};
+use thinwire_train::checkpoint::PATIENCE;
 
 use super::folder::{OWNER, Owner, away, superseded, taken};
 use super::machine::seconds_of;
+use crate::failure::hinted;
 use crate::output::say;
 
 /// Interval at which the owner shows that it lives.
 const BEAT: Duration = Duration::from_secs(3);
 /// Time after which an owner that does not show it has lost its lease.
 const LEASE: Duration = Duration::from_secs(12);
+/// Shortest lease that a variable may name.
+const LEASE_MIN: Duration = Duration::from_secs(1);
 /// Variable with the seconds of a lease.
 const LEASE_VARIABLE: &str = "THINWIRE_LEASE_S";
 /// Interval at which another owner is watched.
 const LOOK: Duration = Duration::from_millis(250);
-/// Time after a failure in which a store is not asked again.
-const PAUSE: Duration = Duration::from_secs(2);
+/// Time in which another training may take a bucket that it has found free or abandoned just before.
+const RACE: Duration = Duration::from_secs(2);
 /// Longest object of an owner that is read.
 const OWNER_BYTES_MAX: u64 = 1024;
 
@@ -36,7 +41,8 @@ const OWNER_BYTES_MAX: u64 = 1024;
 pub struct Lease {
     shared: Arc<Shared>,
     /// Ends the thread that shows that the owner lives.
-    _beats: Option<Sender<()>>,
+    beats: Option<Sender<()>>,
+    term: Duration,
 }
 
 #[derive(Debug)]
@@ -44,16 +50,18 @@ struct Shared {
     store: Arc<dyn Store>,
     place: PathBuf,
     state: Mutex<State>,
+    /// Held during requests, of which one at a time is sent.
+    turn: Mutex<()>,
 }
 
 #[derive(Debug)]
 struct State {
     owner: Owner,
-    /// Text that this process has written to the object.
-    written: Option<String>,
+    /// Owner that this process has written to the object, if it may be there.
+    written: Option<Owner>,
     count: u64,
-    /// Time and reason of the last request, if it failed.
-    failed: Option<(Instant, String)>,
+    /// Reason why the last request failed, if it did.
+    failed: Option<String>,
     /// Whether the lease was given back.
     is_over: bool,
 }
@@ -64,29 +72,10 @@ impl Lease {
     /// # Errors
     /// If another one does, or the bucket cannot be reached.
     pub fn take(place: &Path) -> Result<Lease> {
-        let lease = Lease::open(place)?;
-        lease.shared.await_end_of_others()?;
-        lease.shared.write(&mut lease.shared.state())?;
-        Ok(lease.beating())
-    }
-
-    /// The lease, which this process keeps up from now on.
-    #[must_use]
-    pub fn beating(mut self) -> Lease {
-        let (sender, ended) = channel();
-        let shared = Arc::clone(&self.shared);
-        let beat = BEAT.min(term() / 4);
-        thread::spawn(move || {
-            while ended.recv_timeout(beat) == Err(RecvTimeoutError::Timeout) {
-                let mut state = shared.state();
-                if !state.is_over {
-                    // If another one has taken the bucket, the next checkpoint tells so.
-                    let _ = shared.check(&mut state);
-                }
-            }
-        });
-        self._beats = Some(sender);
-        self
+        let mut lease = Lease::open(place)?;
+        lease.acquire()?;
+        lease.keep_up();
+        Ok(lease)
     }
 
     /// Opens a bucket without taking it: each check does.
@@ -94,115 +83,277 @@ impl Lease {
     /// # Errors
     /// If it has no address or credentials.
     pub fn open(place: &Path) -> Result<Lease> {
-        let store = Location::from(place).store()?;
+        let store = Location::from(place).store_within(PATIENCE)?;
+        Lease::of(store, place, term()?)
+    }
+
+    fn of(store: Arc<dyn Store>, place: &Path, term: Duration) -> Result<Lease> {
         let job = thinwire_link::Token::random()?[..16].to_owned();
         let owner = Owner { job, epoch: 0 };
         let state = State { owner, written: None, count: 0, failed: None, is_over: false };
-        let (place, state) = (place.to_owned(), Mutex::new(state));
-        Ok(Lease { shared: Arc::new(Shared { store, place, state }), _beats: None })
+        let (place, state, turn) = (place.to_owned(), Mutex::new(state), Mutex::default());
+        let shared = Arc::new(Shared { store, place, state, turn });
+        Ok(Lease { shared, beats: None, term })
     }
 
-    /// Gives the lease to an epoch of an elastic job.
-    pub fn set_owner(&self, owner: Owner) {
+    /// Gives the lease to an epoch of an elastic job, which keeps it up from now on.
+    pub fn set_owner(&mut self, owner: Owner) {
         self.shared.state().owner = owner;
+        self.keep_up();
     }
 
-    /// Makes sure that the bucket is this training's, and takes it if it is nobody's or an earlier epoch's.
+    /// Makes sure that the bucket is this training's, and takes it if it is nobody's or an earlier epoch's. A store
+    /// that did not answer the last time is not asked: the next beat does.
     ///
     /// # Errors
     /// If another training or a later epoch has it, or the bucket cannot be reached.
     pub fn check(&self) -> Result<()> {
-        self.shared.check(&mut self.shared.state())
+        self.ensure_answers()?;
+        let _turn = guard(&self.shared.turn);
+        // A beat that was under way may have failed.
+        self.ensure_answers()?;
+        self.shared.renew()
+    }
+
+    fn ensure_answers(&self) -> Result<()> {
+        let failed = self.shared.state().failed.clone();
+        failed.filter(|_| self.beats.is_some()).map_or(Ok(()), |why| Err(away(why)))
+    }
+
+    /// Notes that a request to the bucket has failed, until the next one.
+    pub fn note_failure(&self, why: String) {
+        self.shared.state().failed = Some(why);
+    }
+
+    /// Shows from now on that the owner lives.
+    fn keep_up(&mut self) {
+        if self.beats.is_some() {
+            return;
+        }
+        let (sender, ended) = channel();
+        let (shared, beat) = (Arc::clone(&self.shared), BEAT.min(self.term / 4));
+        thread::spawn(move || {
+            while ended.recv_timeout(beat) == Err(RecvTimeoutError::Timeout) {
+                let _turn = guard(&shared.turn);
+                // If another one has taken the bucket, the next checkpoint tells so.
+                let _ = shared.renew();
+            }
+        });
+        self.beats = Some(sender);
+    }
+
+    fn acquire(&self) -> Result<()> {
+        let shared = &self.shared;
+        let place = shared.place.display();
+        let acquired =
+            shared.await_end_of_others(self.term).and_then(|abandoned| match abandoned {
+                true => shared.replace(),
+                false => shared.create(),
+            });
+        acquired.with_context(|| format!("cannot write checkpoints to {place}"))
     }
 }
 
 impl Drop for Lease {
     fn drop(&mut self) {
-        let mut state = self.shared.state();
-        state.is_over = true;
+        let written = {
+            let mut state = self.shared.state();
+            state.is_over = true;
+            state.written.take()
+        };
+        let Some(written) = written else { return };
+        let _turn = guard(&self.shared.turn);
         // A store that does not answer would hold up the end.
-        let is_own = state.written.is_some()
-            && state.failed.is_none()
-            && self.shared.found(&mut state).is_ok_and(|found| found == state.written);
+        if self.shared.state().failed.is_some() {
+            return;
+        }
+        let is_own = self.shared.found().is_ok_and(|found| {
+            found.is_some_and(|text| Owner::parse(&text).as_ref() == Some(&written))
+        });
         if is_own {
             let _ = self.shared.store.remove("", OWNER);
         }
     }
 }
 
-impl State {
-    /// Sends requests, unless some have just failed: the store itself tries for seconds, and a training that was
-    /// told to end has few.
-    fn ask<T>(&mut self, request: impl FnOnce() -> Result<T, String>) -> Result<T> {
-        if let Some((_, why)) = self.failed.as_ref().filter(|(at, _)| at.elapsed() < PAUSE) {
-            return Err(away(why.clone()));
-        }
-        let answer = request();
-        self.failed = answer.as_ref().err().map(|why| (Instant::now(), why.clone()));
-        answer.map_err(away)
-    }
-}
-
 impl Shared {
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        guard(&self.state)
+    }
+
+    /// Sends a request, and notes whether it failed.
+    fn ask<T>(&self, request: impl FnOnce() -> Result<T, String>) -> Result<T> {
+        let answer = request();
+        self.state().failed = answer.as_ref().err().cloned();
+        answer.map_err(away)
     }
 
     /// Returns the text of the object, if there is one.
-    fn found(&self, state: &mut State) -> Result<Option<String>> {
-        let text = state.ask(|| {
-            let is_there = !self.store.list(OWNER)?.is_empty();
-            is_there.then(|| self.store.read("", OWNER, OWNER_BYTES_MAX)).transpose()
-        })?;
+    fn found(&self) -> Result<Option<String>> {
+        let text = self.ask(|| self.store.find("", OWNER, OWNER_BYTES_MAX))?;
         Ok(text.map(|text| String::from_utf8_lossy(&text).into_owned()))
     }
 
-    fn write(&self, state: &mut State) -> Result<()> {
+    /// Returns the next text of the object. It is noted before it is written: a request that fails may have been
+    /// carried out.
+    fn next(&self) -> String {
+        let mut state = self.state();
         state.count += 1;
+        state.written = Some(state.owner.clone());
         let Owner { job, epoch } = &state.owner;
-        let text = format!("{job} {epoch} {}\n", state.count);
-        let written = state.ask(|| self.store.write("", OWNER, &[text.as_bytes()]));
-        written.with_context(|| format!("cannot write checkpoints to {}", self.place.display()))?;
-        state.written = Some(text);
-        Ok(())
+        format!("{job} {epoch} {}\n", state.count)
     }
 
-    fn check(&self, state: &mut State) -> Result<()> {
-        let found = self.found(state)?;
-        let is_own = found.is_none() || found == state.written;
-        if let Some(other) = found.filter(|_| !is_own) {
-            let other = Owner::parse(&other);
-            match other.filter(|other| other.job == state.owner.job) {
-                None => return Err(taken(&self.place)),
-                Some(other) if other.epoch > state.owner.epoch => {
-                    return Err(superseded(&self.place));
-                }
-                Some(_) => {}
-            }
-        }
-        self.write(state)
-    }
-
-    fn await_end_of_others(&self) -> Result<()> {
-        let (term, mut state) = (term(), self.state());
-        let (first, begun) = (self.found(&mut state)?, Instant::now());
-        if first.is_none() {
+    /// Writes the object anew, unless it is another training's or a later epoch's; whoever calls this has the turn.
+    fn renew(&self) -> Result<()> {
+        if self.state().is_over {
             return Ok(());
+        }
+        let Some(found) = self.found()? else { return self.create() };
+        self.ensure_own(&found)?;
+        let text = self.next();
+        self.ask(|| self.store.write("", OWNER, &[text.as_bytes()]))
+    }
+
+    /// Writes the object if there is none.
+    fn create(&self) -> Result<()> {
+        let text = self.next();
+        if self.ask(|| self.store.create("", OWNER, text.as_bytes()))? {
+            return Ok(());
+        }
+        // An attempt whose answer was lost may have written it.
+        self.found()?.map_or(Ok(()), |found| self.ensure_own(&found))
+    }
+
+    /// Writes the object in the place of that of a training that was killed, and makes sure that no other one does so
+    /// as well.
+    fn replace(&self) -> Result<()> {
+        let text = self.next();
+        self.ask(|| self.store.write("", OWNER, &[text.as_bytes()]))?;
+        thread::sleep(RACE);
+        self.found()?.map_or(Ok(()), |found| self.ensure_own(&found))
+    }
+
+    fn ensure_own(&self, found: &str) -> Result<()> {
+        let (found, state) = (Owner::parse(found), self.state());
+        match found
+            .filter(|found| found.job == state.owner.job || Some(found) == state.written.as_ref())
+        {
+            None => Err(taken(&self.place)),
+            Some(found) if found.job == state.owner.job && found.epoch > state.owner.epoch => {
+                Err(superseded(&self.place))
+            }
+            Some(_) => Ok(()),
+        }
+    }
+
+    /// Waits until the object is gone, or has stood still for `term`; returns whether it is there.
+    fn await_end_of_others(&self, term: Duration) -> Result<bool> {
+        let (first, begun) = (self.found()?, Instant::now());
+        if first.is_none() {
+            return Ok(false);
         }
         let (place, seconds) = (self.place.display(), term.as_secs_f64());
         say(format!("a training has not given back {place}: watching it for {seconds} s"));
-        while begun.elapsed() < term {
-            thread::sleep(LOOK);
-            match self.found(&mut state)? {
-                None => return Ok(()),
+        loop {
+            let is_over = begun.elapsed() >= term;
+            match self.found()? {
+                None => return Ok(false),
                 found if found != first => return Err(taken(&self.place)),
-                _ => {}
+                _ if is_over => return Ok(true),
+                _ => thread::sleep(LOOK),
             }
         }
-        Ok(())
     }
 }
 
-fn term() -> Duration {
-    seconds_of(LEASE_VARIABLE).unwrap_or(LEASE)
+fn guard<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Returns the time after which an owner that does not show that it lives has lost its lease.
+///
+/// # Errors
+/// If the variable for it has no time, or too short a one.
+pub fn term() -> Result<Duration> {
+    let term = seconds_of(LEASE_VARIABLE)?.unwrap_or(LEASE);
+    if term >= LEASE_MIN {
+        return Ok(term);
+    }
+    let (found, least) = (term.as_secs_f64(), LEASE_MIN.as_secs());
+    let error = anyhow!("{LEASE_VARIABLE} is {found} s, expected at least {least} s");
+    Err(hinted(error, "unset it, or give all trainings of a bucket the same"))
+}
+
+#[cfg(all(test, feature = "s3"))]
+mod tests {
+    use std::sync::Barrier;
+
+    use thinwire_testkit::objects::{Fault, ObjectStore};
+
+    use super::*;
+
+    const TERM: Duration = Duration::from_secs(1);
+    const PLACE: &str = "s3://bucket/run";
+
+    fn open(fake: &ObjectStore) -> Lease {
+        let store = Location::from(Path::new(PLACE));
+        let store = store.store_with(|name| fake.variable(name), PATIENCE).unwrap();
+        Lease::of(store, Path::new(PLACE), TERM).unwrap()
+    }
+
+    /// Returns how many of several trainings that start at one moment get the bucket.
+    fn winners(fake: &ObjectStore) -> usize {
+        let (all, start) = (3, Barrier::new(3));
+        let won = thread::scope(|scope| {
+            let rival = || {
+                let lease = open(fake);
+                start.wait();
+                lease.acquire().map(|()| lease)
+            };
+            let rivals: Vec<_> = (0..all).map(|_| scope.spawn(rival)).collect();
+            let won = rivals.into_iter().filter_map(|rival| rival.join().unwrap().ok());
+            // Who drops a lease gives the bucket back, to a rival that still waits.
+            won.collect::<Vec<_>>()
+        });
+        won.len()
+    }
+
+    #[test]
+    fn of_trainings_that_start_at_one_moment_one_has_the_bucket() {
+        let fake = ObjectStore::start();
+        assert_eq!(winners(&fake), 1);
+        assert_eq!(fake.keys(), Vec::<String>::new());
+        // Of a training that was killed.
+        fake.objects().insert("run/.thinwire-job".to_owned(), b"killed 0 9\n".to_vec());
+        assert_eq!(winners(&fake), 1);
+    }
+
+    #[test]
+    fn a_lease_whose_answers_are_lost_is_still_its_own() {
+        let fake = ObjectStore::faltering(Fault::Denied(OWNER));
+        let lease = open(&fake);
+        lease.acquire().unwrap();
+        lease.check().unwrap();
+        assert!(open(&fake).check().unwrap_err().to_string().starts_with("another training"));
+        drop(lease);
+        assert!(fake.keys().is_empty());
+    }
+
+    #[test]
+    fn a_store_that_is_silent_holds_up_one_request_and_no_check_after_it() {
+        let fake = ObjectStore::start();
+        let mut lease = open(&fake);
+        lease.acquire().unwrap();
+        lease.keep_up();
+        fake.set_fault(Fault::Silent);
+        let begun = Instant::now();
+        let why = lease.check().unwrap_err().to_string();
+        assert!(why.contains("no answer within 5 s"), "{why}");
+        assert!(begun.elapsed() < 4 * PATIENCE);
+        let begun = Instant::now();
+        assert_eq!(lease.check().unwrap_err().to_string(), why);
+        drop(lease);
+        assert!(begun.elapsed() < 3 * PATIENCE);
+    }
 }

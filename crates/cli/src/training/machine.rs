@@ -94,10 +94,18 @@ fn civil(day: u64) -> (u64, u64, u64) {
     (400 * era + year + u64::from(month <= 2), month, day)
 }
 
-/// Returns the time that an environment variable has in seconds, if it is one.
-pub fn seconds_of(variable: &str) -> Option<Duration> {
-    let seconds = std::env::var(variable).ok()?.parse().ok()?;
-    Duration::try_from_secs_f64(seconds).ok()
+/// Returns the time that an environment variable has in seconds, if it is set.
+///
+/// # Errors
+/// If it has something else.
+pub fn seconds_of(variable: &str) -> Result<Option<Duration>> {
+    let Some(text) = std::env::var_os(variable).filter(|text| !text.is_empty()) else {
+        return Ok(None);
+    };
+    let text = text.to_string_lossy();
+    let time = text.parse().ok().and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
+    let time = time.with_context(|| format!("{variable} is '{text}', expected seconds"));
+    time.map(Some).or_hint("unset it, or give a number such as 12")
 }
 
 /// Makes a folder of `what` where it is missing, and makes sure that files can be written to it, or to a bucket. It

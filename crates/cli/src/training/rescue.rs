@@ -17,8 +17,9 @@ use anyhow::{Context, Error, Result, anyhow};
 use thinwire_train::checkpoint::{Draft, Progress};
 use thinwire_wire::{Rank, World};
 
-use super::folder::{is_away, is_superseded};
-use super::machine;
+use super::folder::{is_away, is_superseded, is_taken};
+use super::settings::CheckpointPolicy;
+use super::{lease, machine};
 use crate::failure::{self, hinted};
 use crate::output::say;
 
@@ -73,10 +74,10 @@ enum Next {
 }
 
 /// Moment at which a checkpoint is written.
-#[derive(Clone, Copy, PartialEq)]
-enum Moment {
+#[derive(Clone, Copy)]
+enum Moment<'p> {
     Last,
-    Between,
+    Between(&'p CheckpointPolicy),
 }
 
 /// Saves the last checkpoint of a training by `attempt`, which is repeated for a while, and else in another folder;
@@ -94,26 +95,36 @@ pub fn last<S: Saved, T>(
     saved.context("a last checkpoint is not left out")
 }
 
-/// Saves a checkpoint by `attempt` as [`last`] does, unless its folder or bucket is away for a while: then none is
-/// returned, and training goes on; all ranks call this.
+/// Saves a checkpoint by `attempt` as [`last`] does, unless its folder is away for a while or its bucket does not take
+/// it: then none is returned, and training goes on; all ranks call this.
 ///
 /// # Errors
 /// As [`last`].
 pub fn between<S: Saved, T>(
     rank: &mut S,
+    policy: &CheckpointPolicy,
     step: u64,
     attempt: impl FnMut(&mut S) -> Result<T>,
 ) -> Result<Option<T>> {
-    save(rank, (step, Moment::Between), attempt)
+    save(rank, (step, Moment::Between(policy)), attempt)
+}
+
+/// Refuses a variable of these that has no time, before the first step.
+///
+/// # Errors
+/// If one has something else.
+pub fn check_variables() -> Result<()> {
+    lease::term()?;
+    machine::seconds_of(RETRY_VARIABLE).map(drop)
 }
 
 fn save<S: Saved, T>(
     rank: &mut S,
-    (step, moment): (u64, Moment),
+    (step, moment): (u64, Moment<'_>),
     mut attempt: impl FnMut(&mut S) -> Result<T>,
 ) -> Result<Option<T>> {
-    let (begun, retry) = (Instant::now(), machine::seconds_of(RETRY_VARIABLE).unwrap_or(RETRY));
-    let mut is_told = false;
+    let retry = machine::seconds_of(RETRY_VARIABLE).ok().flatten().unwrap_or(RETRY);
+    let mut failed = None;
     loop {
         let error = match attempt(rank) {
             Err(error) if failure::lost_rank(&error).is_none() => error,
@@ -122,13 +133,16 @@ fn save<S: Saved, T>(
         let next = match moment {
             // Another process has a newer state.
             _ if is_superseded(&error) => Next::GiveUp,
-            Moment::Between if is_away(&error) => Next::Skip,
-            _ if begun.elapsed() < retry => Next::Again,
+            Moment::Between(policy) if may_skip(policy, &error) => Next::Skip,
+            // The first attempt itself may have lasted for as long.
+            _ if failed.is_none_or(|at: Instant| at.elapsed() < retry) && !retry.is_zero() => {
+                Next::Again
+            }
             _ => Next::Rescue,
         };
         match rank.gather(&[next as u8 as f32])?.first() {
             Some(next) if *next == Next::Again as u8 as f32 => {
-                if !std::mem::replace(&mut is_told, true) {
+                if failed.replace(failed.unwrap_or_else(Instant::now)).is_none() {
                     tell_retry(&error, retry);
                 }
                 thread::sleep(PAUSE);
@@ -143,6 +157,12 @@ fn save<S: Saved, T>(
             _ => return Err(error),
         }
     }
+}
+
+/// Returns whether training goes on without a checkpoint that failed. A bucket takes the next one, unless it is another
+/// training's by now.
+fn may_skip(policy: &CheckpointPolicy, error: &Error) -> bool {
+    is_away(error) || (policy.is_in_bucket() && !is_taken(error))
 }
 
 /// Tells that a checkpoint could not be written; the rank that cannot write it tells why.

@@ -389,7 +389,7 @@ impl<'a> Session<'a> {
         let saved = match (over, is_elastic) {
             (true, _) => rescue::last(&mut replica, done, save),
             (_, true) => shared::save(&mut replica, place, done),
-            _ => rescue::between(&mut replica, done, save).map(Option::flatten),
+            _ => rescue::between(&mut replica, policy, done, save).map(Option::flatten),
         };
         let saved = saved.with_context(|| format!("saving step {done}"));
         match saved {

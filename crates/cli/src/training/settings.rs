@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 use thinwire_job::{Place, Source, is_loopback};
 use thinwire_link::Bandwidth;
 use thinwire_schedule::Summation;
+use thinwire_server::Location;
 use thinwire_sync::{Feedback, Policy, UnknownPolicy};
 use thinwire_train::checkpoint::Checkpoint;
 
@@ -182,6 +183,13 @@ pub struct CheckpointPolicy {
     pub folder: PathBuf,
     /// After how many steps one is written; the last step writes one anyway.
     pub every: Option<u64>,
+}
+
+impl CheckpointPolicy {
+    /// Returns whether the checkpoints go to a bucket of an object store.
+    pub fn is_in_bucket(&self) -> bool {
+        matches!(Location::from(self.folder.as_path()), Location::Bucket(_))
+    }
 }
 
 /// Flags of a training, and the checkpoint that it resumes.

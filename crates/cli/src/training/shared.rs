@@ -58,8 +58,8 @@ fn missed(folder: &Path, all: &[f32]) -> Result<()> {
     Err(hinted(anyhow!(message), HINT))
 }
 
-/// Writes the checkpoint of a step; all ranks call this. Returns its path on rank 0. A checkpoint that cannot be
-/// completed leaves nothing behind.
+/// Writes the checkpoint of a step; all ranks call this. Returns its path on rank 0. What has been written of one that
+/// cannot be completed is removed.
 ///
 /// # Errors
 /// If a rank cannot write its part, or is lost.
@@ -69,10 +69,13 @@ pub fn save(
     step: u64,
 ) -> Result<Option<PathBuf>> {
     let draft = begin(rank, place, step)?;
-    write(rank, &draft, place.1).map_err(|error| match place.1.discard(&draft) {
-        // What could not be written is then only a consequence.
-        Err(away) if is_away(&away) && lost_rank(&error).is_none() => away,
-        _ => error,
+    let written = write(rank, &draft, place.1);
+    written.inspect_err(|error| place.1.note_failure(error)).map_err(|error| {
+        match place.1.discard(draft) {
+            // What could not be written is then only a consequence.
+            Err(away) if is_away(&away) && lost_rank(&error).is_none() => away,
+            _ => error,
+        }
     })
 }
 
@@ -83,7 +86,11 @@ fn write(rank: &mut impl Saved, draft: &Draft, lock: &FolderLock) -> Result<Opti
         return all_done(Ok(None), COMMIT, |mine| rank.gather(mine));
     }
     // Writing takes long, and others may have gone on meanwhile.
-    let committed = lock.check().and_then(|()| Ok(draft.commit(rank.progress(plan)?)?));
+    let sealed = rank.progress(plan).and_then(|progress| Ok(draft.sealed(progress)?));
+    let committed = sealed.and_then(|manifest| {
+        lock.check()?;
+        Ok(draft.publish(manifest)?)
+    });
     if let Ok(path) = &committed {
         lock.remember(path);
     }
@@ -101,12 +108,13 @@ fn begin(
     (policy, lock): (&CheckpointPolicy, &FolderLock),
     step: u64,
 ) -> Result<Draft> {
+    let is_in_bucket = policy.is_in_bucket();
     let draft = match rank.world().rank() == Rank(0) {
         true => lock.check().and_then(|()| Ok(Draft::create(&policy.folder, step)?)),
         false => Draft::open(&policy.folder, step, "").map_err(Error::from),
     };
     let draft = all_done(draft, PART, |mine| rank.gather(mine))?;
-    if matches!(Location::from(policy.folder.as_path()), Location::Folder(_)) {
+    if !is_in_bucket {
         return Ok(draft);
     }
     // Of a draft in a bucket, rank 0 alone knows the name.

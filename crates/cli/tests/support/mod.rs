@@ -3,10 +3,12 @@
 
 pub mod etcd;
 
+use std::io::{BufRead, BufReader, Lines};
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Child, ChildStderr, Command, Output, Stdio};
 use std::sync::atomic::{AtomicU16, Ordering};
+use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
 
 /// Returns the cluster file of so many slow cores, with links so fast that cuts are worth it.
@@ -157,22 +159,65 @@ impl Ended {
 
 /// Waits until a program ends, but not for ever.
 pub fn finish(mut child: Child) -> Ended {
-    let watched = child.id();
-    let (done, waiting) = std::sync::mpsc::channel::<()>();
-    let guard = std::thread::spawn(move || {
-        if waiting.recv_timeout(PATIENCE) == Err(std::sync::mpsc::RecvTimeoutError::Timeout) {
-            kill(watched);
-        }
-    });
+    let watched = watch(child.id());
     let output = child.stdout.is_some() || child.stderr.is_some();
     let Output { status, stdout, stderr } = match output {
         true => child.wait_with_output().unwrap(),
         false => Output { status: child.wait().unwrap(), stdout: Vec::new(), stderr: Vec::new() },
     };
-    drop(done);
-    guard.join().unwrap();
+    drop(watched);
     let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
     Ended { code: status.code(), stdout: text(stdout), stderr: text(stderr) }
+}
+
+/// Kills a program that hangs, unless what this returns is dropped before.
+fn watch(process: u32) -> Sender<()> {
+    let (done, waiting) = channel();
+    std::thread::spawn(move || {
+        if waiting.recv_timeout(PATIENCE) == Err(RecvTimeoutError::Timeout) {
+            kill(process);
+        }
+    });
+    done
+}
+
+/// Program whose standard error is read line by line while it runs. It is killed if it hangs.
+pub struct Talker {
+    child: Child,
+    lines: Lines<BufReader<ChildStderr>>,
+    _watched: Sender<()>,
+}
+
+impl Talker {
+    /// Reads what a program says.
+    pub fn of(mut child: Child) -> Talker {
+        let lines = BufReader::new(child.stderr.take().unwrap()).lines();
+        let watched = watch(child.id());
+        Talker { child, lines, _watched: watched }
+    }
+
+    /// Id of the process.
+    pub fn id(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Waits for a line with this text.
+    pub fn said(&mut self, text: &str) -> String {
+        let mut before = Vec::new();
+        for line in self.lines.by_ref().map(Result::unwrap) {
+            if line.contains(text) {
+                return line;
+            }
+            before.push(line);
+        }
+        panic!("no line with '{text}': {before:?}")
+    }
+
+    /// Waits for the end of the program. What it has said before is left out.
+    pub fn end(self) -> Ended {
+        let stderr = self.lines.map(Result::unwrap).map(|line| line + "\n").collect();
+        Ended { stderr, ..finish(self.child) }
+    }
 }
 
 /// Waits until all programs end. They are read at once: one whose pipe is full waits, and the others for it.

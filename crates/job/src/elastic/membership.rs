@@ -235,7 +235,7 @@ impl Membership {
     }
 
     /// Returns why this process is in no epoch, in words, for people: it is a spare, or no epoch can be formed
-    /// at the moment. Each reason is returned once, an obstacle to all only when it has lasted for a second.
+    /// at the moment. A reason is returned once for as long as it lasts, an obstacle to all only after a second.
     pub fn obstacle(&self) -> Option<String> {
         self.shared.obstacle()
     }

@@ -9,7 +9,8 @@ use thinwire_member::Id;
 use thinwire_wire::checksum_of_parts;
 
 use super::image::Image;
-use super::manifest::{FileCheck, Manifest, snapshot_folder};
+use super::load::MANIFEST_BYTES_MAX;
+use super::manifest::{FileCheck, MANIFEST, Manifest, snapshot_folder};
 use super::shard_file::Contents;
 use super::store::{Store, newest};
 use crate::configuration::{Definition, Layout};
@@ -83,9 +84,17 @@ impl Draft {
         Err(format!("no free name for a snapshot in {}", self.store.path("", "")))
     }
 
-    /// Removes the draft.
+    /// Removes the draft, unless it has become a snapshot: whoever seals it may not have got the store's answer.
     pub fn discard(self) {
-        self.store.discard(&self.folder);
+        if self.is_snapshot() == Ok(false) {
+            self.store.discard(&self.folder);
+        }
+    }
+
+    fn is_snapshot(&self) -> Result<bool, String> {
+        let Some(number) = newest(&*self.store)? else { return Ok(false) };
+        let text = self.store.read(&snapshot_folder(number), MANIFEST, MANIFEST_BYTES_MAX)?;
+        Ok(Manifest::from_text(&text)?.folder.as_deref() == Some(&*self.folder))
     }
 
     /// Returns the name of a shard's file with the length and checksum in its note, after checking the

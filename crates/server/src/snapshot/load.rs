@@ -16,7 +16,7 @@ use crate::error::{Error, Kind};
 use crate::frontier::Frontier;
 use crate::table::{Initial, Tables};
 
-const MANIFEST_BYTES_MAX: u64 = 64 << 20;
+pub(super) const MANIFEST_BYTES_MAX: u64 = 64 << 20;
 const HINT: &str =
     "give a folder snapshot-NNNNNN, the place that holds them, or a safetensors file";
 

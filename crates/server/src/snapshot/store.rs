@@ -12,6 +12,7 @@ use std::env;
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::manifest::{MANIFEST, Manifest, number_of};
 use crate::error::{Error, Kind};
@@ -19,6 +20,10 @@ use folder::Folder;
 pub(super) use folder::length_of;
 
 const SCHEME: &str = "s3://";
+/// Longest time for a request to a bucket with all its attempts, unless somebody says another one.
+const PATIENCE: Duration = Duration::from_secs(90);
+/// Longest time for a request that checks whether a place can be written.
+const CHECK: Duration = Duration::from_secs(20);
 
 /// Place of snapshots or checkpoints, as text: the path of a folder, or `s3://BUCKET/PREFIX`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -60,7 +65,15 @@ impl Location {
     /// If nothing can be written, or a bucket's endpoint or credentials are missing.
     pub fn check(&self, what: &str) -> Result<(), Error> {
         let cannot = |why| Error::new(Kind::Disk, format!("cannot write {what} to {self}: {why}"));
-        self.store()?.check().map_err(cannot)
+        self.store_within(CHECK)?.check().map_err(cannot)
+    }
+
+    /// Returns the place with the address of its object store, if it is in one.
+    pub fn address(&self) -> String {
+        match self {
+            Location::Folder(_) => self.to_string(),
+            Location::Bucket(_) => format!("{self} at {}", endpoint(|name| env::var(name).ok())),
+        }
     }
 
     /// Opens the store. A bucket is reached as the usual variables of the environment say.
@@ -68,10 +81,19 @@ impl Location {
     /// # Errors
     /// If a variable is missing, or this build has no object stores.
     pub fn store(&self) -> Result<Arc<dyn Store>, Error> {
-        self.store_with(|name| env::var(name).ok())
+        self.store_within(PATIENCE)
     }
 
-    /// Opens the store with these variables in the place of the environment's.
+    /// Opens the store as [`Location::store`] does. A request to a bucket fails after about `patience`, and the time
+    /// for the bytes that it sends: with all attempts, and wherever the object store is silent for so long.
+    ///
+    /// # Errors
+    /// If a variable is missing, or this build has no object stores.
+    pub fn store_within(&self, patience: Duration) -> Result<Arc<dyn Store>, Error> {
+        self.store_with(|name| env::var(name).ok(), patience)
+    }
+
+    /// Opens the store as [`Location::store_within`] does, with these variables in the place of the environment's.
     ///
     /// # Errors
     /// If a variable is missing, or this build has no object stores.
@@ -79,11 +101,12 @@ impl Location {
     pub fn store_with(
         &self,
         variables: impl Fn(&str) -> Option<String>,
+        patience: Duration,
     ) -> Result<Arc<dyn Store>, Error> {
         match self {
             Location::Folder(path) => Ok(Arc::new(Folder(path.clone()))),
             #[cfg(feature = "s3")]
-            Location::Bucket(bucket) => Ok(Arc::new(bucket::open(bucket, variables)?)),
+            Location::Bucket(bucket) => Ok(Arc::new(bucket::open(bucket, variables, patience)?)),
             #[cfg(not(feature = "s3"))]
             Location::Bucket(_) => {
                 let context = format!("{self}: this build reaches no object store");
@@ -115,6 +138,9 @@ pub trait Store: fmt::Debug + Send + Sync {
     /// Writes a new file from consecutive parts; a bucket replaces one that is there.
     fn write(&self, folder: &str, file: &str, parts: &[&[u8]]) -> Result<(), String>;
 
+    /// Reads a file of at most `bytes_max` bytes, if there is one.
+    fn find(&self, folder: &str, file: &str, bytes_max: u64) -> Result<Option<Vec<u8>>, String>;
+
     /// Reads a file of at most `bytes_max` bytes.
     fn read(&self, folder: &str, file: &str, bytes_max: u64) -> Result<Vec<u8>, String>;
 
@@ -127,7 +153,7 @@ pub trait Store: fmt::Debug + Send + Sync {
     /// Makes the files of a draft the snapshot with the manifest's number; returns whether that was free.
     fn publish(&self, draft: &str, manifest: &mut Manifest) -> Result<bool, String>;
 
-    /// Removes a draft. What cannot be removed stays.
+    /// Removes a draft, up to the first file that cannot be removed.
     fn discard(&self, draft: &str);
 
     /// Lists the files in the store and in its folders whose names, such as `FOLDER/FILE`, begin with `start`.
@@ -135,6 +161,20 @@ pub trait Store: fmt::Debug + Send + Sync {
 
     /// Returns the path of a file, or of a folder if the file's name is empty, for messages.
     fn path(&self, folder: &str, file: &str) -> String;
+}
+
+/// Returns the address of the object store that these variables name.
+fn endpoint(variables: impl Fn(&str) -> Option<String>) -> String {
+    let variable = |name: &str| variables(name).filter(|value| !value.is_empty());
+    let given = variable("AWS_ENDPOINT_URL_S3").or_else(|| variable("AWS_ENDPOINT_URL"));
+    given.unwrap_or_else(|| format!("https://s3.{}.amazonaws.com", region(variables)))
+}
+
+/// Returns the region that these variables name.
+fn region(variables: impl Fn(&str) -> Option<String>) -> String {
+    let variable = |name: &str| variables(name).filter(|value| !value.is_empty());
+    let region = variable("AWS_REGION").or_else(|| variable("AWS_DEFAULT_REGION"));
+    region.unwrap_or_else(|| "us-east-1".to_owned())
 }
 
 /// Returns the number of the newest snapshot in a store.

@@ -2,8 +2,9 @@
 //!
 //! Objects cannot be renamed. So the files are in a folder with a random name in that of the checkpoint, and the
 //! manifest, which is written last, names it. Law: a checkpoint that replaces another one of its step does so in
-//! this one write.
+//! this one write, and files that a manifest may name are not removed.
 
+use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -26,6 +27,8 @@ pub(super) struct Objects {
     pub name: String,
     /// Folder in that of the checkpoint, which no other draft has.
     pub token: String,
+    /// Whether a manifest that names the files may be in the store.
+    pub is_named: Cell<bool>,
 }
 
 impl Objects {
@@ -40,10 +43,19 @@ impl Objects {
         Ok(FileCheck::of(&self.store.read(&self.folder(), file, length)?))
     }
 
+    /// Removes all files, unless a manifest may name them.
+    pub fn discard(&self) {
+        if !self.is_named.get() {
+            self.store.discard(&self.folder());
+        }
+    }
+
     /// Writes the manifest, and then removes the files of the one that it has replaced.
     pub fn publish(&self, manifest: Manifest) -> Result<PathBuf, String> {
         let replaced = named_folder(&*self.store, &self.name);
         let manifest = Manifest { folder: Some(self.token.clone()), ..manifest };
+        // A store that fails to answer may have written it.
+        self.is_named.set(true);
         self.store.write(&self.name, MANIFEST, &[manifest.to_text().as_bytes()])?;
         if let Some(old) = replaced.filter(|old| *old != self.token) {
             self.store.discard(&format!("{}/{old}", self.name));

@@ -3,7 +3,7 @@
 //! Memory is for a rank whose files another one writes, because the folder that all share cannot be written
 //! and no other one is known to be shared.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -37,7 +37,8 @@ impl Files {
 
     /// Returns the files of the checkpoint `name` in a bucket, in the folder `token` of it.
     pub fn in_bucket(store: Arc<dyn Store>, name: &str, token: &str) -> Files {
-        Files::Bucket(Objects { store, name: name.to_owned(), token: token.to_owned() })
+        let (name, token) = (name.to_owned(), token.to_owned());
+        Files::Bucket(Objects { store, name, token, is_named: Cell::new(false) })
     }
 
     /// Returns what tells a draft from others of its step, if several may be written at once.
@@ -74,12 +75,12 @@ impl Files {
             .map_err(|e| Error::io("create", path, e))
     }
 
-    /// Removes all files.
+    /// Removes all files, unless they may be those of a checkpoint by now.
     pub fn discard(&self) {
         // What is left is removed by the next one who writes here.
         match self {
             Files::Folder { path, .. } => drop(fs::remove_dir_all(path)),
-            Files::Bucket(objects) => objects.store.discard(&objects.folder()),
+            Files::Bucket(objects) => objects.discard(),
             Files::Memory(_) => {}
         }
     }

@@ -9,6 +9,7 @@ use thinwire_model::check_keys;
 use thinwire_server::{Location, Store};
 use thinwire_wire::{Rank, checksum};
 
+use super::PATIENCE;
 use super::manifest::{FORMAT, MANIFEST_BYTES_MAX, Manifest};
 use super::names::{MANIFEST, MODEL, STEP, Tensors, exchange_file, step_of};
 use crate::Parameter;
@@ -35,10 +36,8 @@ impl Checkpoint {
     }
 
     pub(super) fn of(store: Arc<dyn Store>, path: &Path) -> Result<Checkpoint, Error> {
-        let text = store.read("", MANIFEST, MANIFEST_BYTES_MAX).map_err(|why| {
-            let context = format!("no checkpoint at {}: {why}", path.display());
-            Error::new(Kind::Checkpoint, context).with_hint(HINT)
-        })?;
+        let text = store.read("", MANIFEST, MANIFEST_BYTES_MAX);
+        let text = text.map_err(|why| missing(path, &why))?;
         let file = path.join(MANIFEST);
         if let Some(format) = Manifest::newer_format(&text) {
             let context = format!("{} has format {format}, expected {FORMAT}", file.display());
@@ -163,7 +162,7 @@ const HINT: &str = "give a folder step-NNNNNN, or the place that holds them";
 /// # Errors
 /// If the place cannot be read.
 pub fn latest(place: &Path) -> Result<Option<PathBuf>, Error> {
-    let newest = newest(&*Location::from(place).store()?)?;
+    let newest = newest(&*Location::from(place).store_within(PATIENCE)?)?;
     Ok(newest.map(|name| place.join(name)))
 }
 
@@ -183,10 +182,18 @@ pub fn resolve(path: &Path) -> Result<Checkpoint, Error> {
     let location = Location::from(path);
     let has_many = match &location {
         Location::Folder(path) => path.is_dir() && !path.join(MANIFEST).exists(),
-        Location::Bucket(_) => location.store()?.list(MANIFEST).is_ok_and(|found| found.is_empty()),
+        Location::Bucket(_) => {
+            let found = location.store_within(PATIENCE)?.list(MANIFEST);
+            found.map_err(|why| missing(path, &why))?.is_empty()
+        }
     };
     let newest = if has_many { latest(path)? } else { None };
     Checkpoint::open(newest.as_deref().unwrap_or(path))
+}
+
+fn missing(path: &Path, why: &str) -> Error {
+    let context = format!("no checkpoint at {}: {}", path.display(), one_line(why));
+    Error::new(Kind::Missing, context).with_hint(HINT)
 }
 
 pub(super) fn corrupt(path: &Path, why: &str) -> Error {

@@ -1,10 +1,11 @@
 //! Checkpoints of `thinwire graph train`: one after every pass, and a training that goes on from one.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow};
 use thinwire_collective::Group;
-use thinwire_train::checkpoint::{self, Checkpoint, Draft, Progress};
+use thinwire_train::checkpoint::{Checkpoint, Draft, Progress};
 use thinwire_train::gnn::Trainer;
 use thinwire_wire::{Rank, World};
 
@@ -23,6 +24,9 @@ pub struct Flags {
     /// Writes a checkpoint after every pass to this folder, which all ranks share, or to s3://BUCKET/PREFIX
     #[arg(long, value_name = "FOLDER", value_parser = checkpoint_folder::<PathBuf>())]
     checkpoint_dir: Option<PathBuf>,
+    /// Seconds to wait at the start until the places of --resume and --checkpoint-dir are there, where a folder is mounted late
+    #[arg(long, default_value_t = 0, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(..=86_400))]
+    checkpoint_wait: u64,
 }
 
 impl Flags {
@@ -45,6 +49,8 @@ impl Flags {
 pub struct Checkpoints {
     resumed: Option<Checkpoint>,
     policy: Option<CheckpointPolicy>,
+    /// Passes after which the training is over.
+    passes: u64,
 }
 
 impl Checkpoints {
@@ -53,7 +59,8 @@ impl Checkpoints {
     /// # Errors
     /// If there is no such checkpoint, it has no passes left, or the folder cannot be written.
     pub fn resolve(flags: &Flags, passes: u64) -> Result<Checkpoints> {
-        let resumed = flags.resume.as_deref().map(checkpoint::resolve).transpose()?;
+        let (resume, folder) = (flags.resume.as_deref(), flags.checkpoint_dir.as_deref());
+        let resumed = folder::resolve(resume, folder, Duration::from_secs(flags.checkpoint_wait))?;
         if let Some(found) = &resumed {
             let done = found.manifest().progress.position.pass;
             if done >= passes {
@@ -66,9 +73,10 @@ impl Checkpoints {
         let policy = flags.checkpoint_dir.clone();
         let policy = policy.map(|folder| CheckpointPolicy { folder, every: None });
         if let Some(policy) = &policy {
+            rescue::check_variables()?;
             ensure_writable(&policy.folder, ("checkpoints", "--checkpoint-dir"))?;
         }
-        Ok(Checkpoints { resumed, policy })
+        Ok(Checkpoints { resumed, policy, passes })
     }
 
     /// Takes the folder, once all ranks see it.
@@ -131,7 +139,7 @@ impl Checkpoints {
     }
 
     /// Writes a checkpoint, if there is a folder; all ranks call this. One that fails ends the training, and is
-    /// saved elsewhere.
+    /// saved elsewhere, unless passes are left and the folder is away for a while.
     ///
     /// # Errors
     /// If a file cannot be written, or a rank is lost.
@@ -139,7 +147,11 @@ impl Checkpoints {
         let Some(policy) = &self.policy else { return Ok(()) };
         let step = trainer.steps();
         let save = |trainer: &mut Trainer| shared::save(trainer, (policy, lock), step).map(drop);
-        rescue::last(trainer, step, save).with_context(|| format!("saving step {step}"))
+        let saved = match trainer.position().pass >= self.passes {
+            true => rescue::last(trainer, step, save),
+            false => rescue::between(trainer, policy, step, save).map(drop),
+        };
+        saved.with_context(|| format!("saving step {step}"))
     }
 }
 

@@ -289,7 +289,7 @@ impl Shared {
         true
     }
 
-    /// Returns why this process is in no epoch, each reason once and after it has lasted for a while.
+    /// Returns why this process is in no epoch, once for as long as the reason lasts, and after a while.
     pub fn obstacle(&self) -> Option<String> {
         let mut state = self.lock();
         let obstacle = state.obstacle.as_mut()?;

@@ -2,17 +2,18 @@
 //!
 //! Objects have no folders and cannot be renamed, so the files of a draft stay where they are, and the manifest,
 //! written last and only if there is none with its number, names their place. Requests that fail are tried
-//! again; each has a time limit.
+//! again; each has a time limit, and ends when the store is silent for too long.
 
 use std::io::Read;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use minreq::{Request, ResponseLazy};
+use minreq::Request;
 use rusty_s3::actions::{ListObjectsV2, S3Action};
 use rusty_s3::{Credentials, UrlStyle};
 
-use super::{SCHEME, Store};
+use super::{SCHEME, Store, endpoint, region};
 use crate::error::{Error, Kind};
 use crate::snapshot::manifest::{MANIFEST, Manifest, snapshot_folder};
 
@@ -20,8 +21,8 @@ use crate::snapshot::manifest::{MANIFEST, Manifest, snapshot_folder};
 const FILES: &str = "files";
 /// Time for which a signed request may be used, longer than any request takes.
 const SIGNED_FOR: Duration = Duration::from_secs(60 * 60);
-/// Time limit of a request without its bytes, in seconds.
-const TIMEOUT_S: u64 = 20;
+/// Longest silence of the store in an attempt.
+const SILENCE: Duration = Duration::from_secs(20);
 /// Slowest transfer for which the time limit leaves room, in bytes per second.
 const BYTES_PER_S_MIN: u64 = 1 << 20;
 /// Waits before a request is tried again.
@@ -33,6 +34,14 @@ const OBJECT_BYTES_MAX: u64 = 5 << 30;
 const ANSWER_BYTES_MAX: u64 = 8 << 20;
 /// Largest head of an answer.
 const HEAD_BYTES_MAX: usize = 64 << 10;
+/// Largest part of an answer that is read at once.
+const PIECE_BYTES: usize = 64 << 10;
+/// Most parts of an answer that wait for the reader.
+const PIECES_MAX: usize = 16;
+/// Longest reason of a refusal that is quoted, in letters.
+const REASON_LETTERS_MAX: usize = 200;
+/// End of a list of objects.
+const LIST_END: &str = "</ListBucketResult>";
 
 /// Store in a bucket.
 #[derive(Debug)]
@@ -41,6 +50,8 @@ pub struct Bucket {
     credentials: Credentials,
     /// Initial of all objects' names, empty or ending in a slash.
     prefix: String,
+    /// Longest time for a request with all its attempts, without that for the bytes that it sends.
+    patience: Duration,
 }
 
 /// Opens `BUCKET/PREFIX` as the variables `AWS_ENDPOINT_URL`, `AWS_REGION`, `AWS_ACCESS_KEY_ID`,
@@ -48,17 +59,18 @@ pub struct Bucket {
 ///
 /// # Errors
 /// If a variable that is needed is missing or wrong.
-pub fn open(place: &str, variables: impl Fn(&str) -> Option<String>) -> Result<Bucket, Error> {
+pub fn open(
+    place: &str,
+    variables: impl Fn(&str) -> Option<String>,
+    patience: Duration,
+) -> Result<Bucket, Error> {
     let wrong = |why: String| Error::new(Kind::Invalid, format!("{SCHEME}{place}: {why}"));
     let variable = |name: &str| variables(name).filter(|value| !value.is_empty());
     let (bucket, prefix) = place.split_once('/').unwrap_or((place, ""));
     if bucket.is_empty() {
         return Err(wrong("no name of a bucket".to_owned()).with_hint("write s3://BUCKET/PREFIX"));
     }
-    let region = variable("AWS_REGION").or_else(|| variable("AWS_DEFAULT_REGION"));
-    let region = region.unwrap_or_else(|| "us-east-1".to_owned());
-    let endpoint = variable("AWS_ENDPOINT_URL_S3").or_else(|| variable("AWS_ENDPOINT_URL"));
-    let endpoint = endpoint.unwrap_or_else(|| format!("https://s3.{region}.amazonaws.com"));
+    let (region, endpoint) = (region(&variables), endpoint(&variables));
     let said = |error: &dyn std::fmt::Display| wrong(format!("endpoint '{endpoint}': {error}"));
     let url = endpoint.parse().map_err(|error| said(&error))?;
     let style = UrlStyle::Path;
@@ -74,7 +86,7 @@ pub fn open(place: &str, variables: impl Fn(&str) -> Option<String>) -> Result<B
         None => Credentials::new(key, secret),
     };
     let prefix = if prefix.is_empty() { String::new() } else { format!("{prefix}/") };
-    Ok(Bucket { bucket, credentials, prefix })
+    Ok(Bucket { bucket, credentials, prefix, patience })
 }
 
 /// Answer of an object store.
@@ -89,12 +101,18 @@ impl Answer {
         (200..300).contains(&self.status)
     }
 
+    /// Returns whether there is no such bucket.
+    fn lacks_bucket(&self) -> bool {
+        String::from_utf8_lossy(&self.body).contains("<Code>NoSuchBucket</Code>")
+    }
+
     /// Returns the reason of a refusal, in one line.
     fn reason(&self) -> String {
         let text = String::from_utf8_lossy(&self.body);
         let field = |name: &str| {
             let rest = text.split_once(&format!("<{name}>"))?.1;
-            Some(rest.split_once('<')?.0.trim())
+            let words = rest.split_once('<')?.0.split_whitespace().collect::<Vec<_>>();
+            Some(words.join(" ").chars().take(REASON_LETTERS_MAX).collect::<String>())
         };
         match (field("Code"), field("Message")) {
             (Some(code), Some(message)) => format!("{} {code}: {message}", self.status),
@@ -114,25 +132,31 @@ impl Bucket {
         format!("{SCHEME}{}/{key}", self.bucket.name())
     }
 
-    /// Sends a request until it is answered by something else than a failure of the store.
+    /// Sends a request until it is answered by something else than a failure of the store, or for too long.
     fn send(
         &self,
         request: impl Fn() -> Request,
         (sent, bytes_max): (u64, u64),
     ) -> Result<Answer, String> {
-        let timeout = TIMEOUT_S + sent.saturating_add(bytes_max) / BYTES_PER_S_MIN;
-        let mut waits = WAITS.iter();
+        let (begun, mut waits) = (Instant::now(), WAITS.iter());
+        let transfer = |bytes: u64| Duration::from_secs(bytes / BYTES_PER_S_MIN);
+        let patience = self.patience + transfer(sent);
         loop {
+            let silence = SILENCE.min(self.patience) + transfer(sent);
+            let silence = silence.min(patience.saturating_sub(begun.elapsed()));
+            let timeout = (silence + transfer(bytes_max)).as_secs() + 2;
             let request = request()
                 .with_timeout(timeout)
                 .with_follow_redirects(false)
                 .with_max_headers_size(HEAD_BYTES_MAX)
                 .with_max_status_line_length(HEAD_BYTES_MAX);
-            let answer = request.send_lazy().map_err(|error| error.to_string());
-            let answer = answer.and_then(|answer| receive(answer, bytes_max));
+            let answer = answered(request, bytes_max, silence);
             let again = answer.as_ref().map_or(true, |it| it.status >= 500 || it.status == 429);
             match waits.next() {
-                Some(wait) if again => thread::sleep(*wait),
+                // The rest is for the answer to the last attempt.
+                Some(wait) if again && begun.elapsed() + *wait < patience / 2 => {
+                    thread::sleep(*wait);
+                }
                 _ => return answer,
             }
         }
@@ -145,7 +169,17 @@ impl Bucket {
         (method, bytes_max): (fn(String) -> Request, u64),
     ) -> Result<Answer, String> {
         let answer = self.send(|| method(url.clone()), (0, bytes_max));
-        let answer = answer.map_err(|why| format!("{}: {why}", self.uri(key)))?;
+        self.good(key, answer.map_err(|why| format!("{}: {why}", self.uri(key)))?)
+    }
+
+    fn get(&self, key: &str, bytes_max: u64) -> Result<Answer, String> {
+        let url = self.bucket.get_object(Some(&self.credentials), key).sign(SIGNED_FOR).to_string();
+        let answer = self.send(|| minreq::get(url.clone()), (0, bytes_max.max(1)));
+        answer.map_err(|why| format!("{}: {why}", self.uri(key)))
+    }
+
+    /// Returns an answer about an object unless it is a refusal.
+    fn good(&self, key: &str, answer: Answer) -> Result<Answer, String> {
         match answer.is_good() {
             true => Ok(answer),
             false => Err(format!("{}: {}", self.uri(key), answer.reason())),
@@ -195,8 +229,13 @@ impl Bucket {
             }
             let url = action.sign(SIGNED_FOR).to_string();
             let answer = self.ask((prefix, url), (minreq::get, ANSWER_BYTES_MAX))?;
-            let page = ListObjectsV2::parse_response(&String::from_utf8_lossy(&answer.body))
-                .map_err(|error| format!("{}: {error}", self.uri(prefix)))?;
+            let text = String::from_utf8_lossy(&answer.body);
+            let page = ListObjectsV2::parse_response(&text).map_err(|error| error.to_string());
+            let page = page.and_then(|page| match text.trim_end().ends_with(LIST_END) {
+                true => Ok(page),
+                false => Err("a list of objects without its end".to_owned()),
+            });
+            let page = page.map_err(|why| format!("{}: {why}", self.uri(prefix)))?;
             keys.extend(page.contents.into_iter().map(|object| object.key));
             token = page.next_continuation_token;
             if token.is_none() {
@@ -206,18 +245,84 @@ impl Bucket {
     }
 }
 
-/// Reads an answer whose body has at most `bytes_max` bytes.
-fn receive(answer: ResponseLazy, bytes_max: u64) -> Result<Answer, String> {
+/// Part of an answer.
+enum Piece {
+    /// Status, and length of the body if it is known.
+    Head(u16, Option<u64>),
+    /// Bytes of the body.
+    Body(Vec<u8>),
+    /// The answer is over.
+    End,
+}
+
+/// Sends a request once and reads its answer, whose body has at most `bytes_max` bytes. The transport has one time
+/// limit for all, so another thread hands on what arrives.
+fn answered(request: Request, bytes_max: u64, silence: Duration) -> Result<Answer, String> {
+    let (sender, pieces) = sync_channel(PIECES_MAX);
+    thread::spawn(move || {
+        let end = receive(request, bytes_max, &sender).map(|()| Piece::End);
+        // Whoever has given up waits for nothing.
+        let _ = sender.send(end);
+    });
+    let mut answer = Answer { status: 0, length: None, body: Vec::new() };
+    loop {
+        match next_piece(&pieces, silence)? {
+            Piece::Head(status, length) => (answer.status, answer.length) = (status, length),
+            Piece::Body(mut bytes) => answer.body.append(&mut bytes),
+            Piece::End => break,
+        }
+        let most = if answer.is_good() { bytes_max } else { ANSWER_BYTES_MAX };
+        if answer.body.len() as u64 > most {
+            return Err(format!("more than {most} bytes, expected at most {most}"));
+        }
+    }
+    let found = answer.body.len() as u64;
+    match answer.length.filter(|length| has_body(answer.status, bytes_max) && found < *length) {
+        Some(length) => Err(format!("{found} bytes of an answer of {length}")),
+        None => Ok(answer),
+    }
+}
+
+/// Returns the next part of an answer, if the store is not silent for too long.
+fn next_piece(
+    pieces: &Receiver<Result<Piece, String>>,
+    silence: Duration,
+) -> Result<Piece, String> {
+    pieces.recv_timeout(silence).unwrap_or_else(|error| match error {
+        RecvTimeoutError::Timeout => {
+            Err(format!("no answer within {} s", silence.as_secs_f64().ceil()))
+        }
+        RecvTimeoutError::Disconnected => Err("no answer".to_owned()),
+    })
+}
+
+/// Sends a request, and hands on the parts of its answer as they arrive.
+fn receive(
+    request: Request,
+    bytes_max: u64,
+    sender: &SyncSender<Result<Piece, String>>,
+) -> Result<(), String> {
+    let mut answer = request.send_lazy().map_err(|error| error.to_string())?;
     let status = answer.status_code;
     let header = |(name, _): &&(String, String)| name.eq_ignore_ascii_case("content-length");
-    let length = answer.headers.iter().find(header).and_then(|(_, length)| length.parse().ok());
-    let most = if (200..300).contains(&status) { bytes_max } else { ANSWER_BYTES_MAX };
-    let mut body = Vec::new();
-    answer.take(most + 1).read_to_end(&mut body).map_err(|error| error.to_string())?;
-    match body.len() as u64 > most {
-        true => Err(format!("more than {most} bytes, expected at most {most}")),
-        false => Ok(Answer { status, length, body }),
+    let length = answer.headers.iter().find(header);
+    let length = length.and_then(|(_, length)| length.trim().parse().ok());
+    let mut is_wanted = sender.send(Ok(Piece::Head(status, length))).is_ok();
+    while is_wanted && has_body(status, bytes_max) {
+        let mut bytes = vec![0; PIECE_BYTES];
+        let read = answer.read(&mut bytes).map_err(|error| error.to_string())?;
+        if read == 0 {
+            break;
+        }
+        bytes.truncate(read);
+        is_wanted = sender.send(Ok(Piece::Body(bytes))).is_ok();
     }
+    Ok(())
+}
+
+/// Returns whether an answer has a body: where none is wanted, it was asked for its head alone.
+fn has_body(status: u16, bytes_max: u64) -> bool {
+    bytes_max > 0 && status != 204
 }
 
 impl Store for Bucket {
@@ -240,10 +345,19 @@ impl Store for Bucket {
         self.put(&self.key(folder, file), &parts.concat(), false).map(drop)
     }
 
+    fn find(&self, folder: &str, file: &str, bytes_max: u64) -> Result<Option<Vec<u8>>, String> {
+        let key = self.key(folder, file);
+        let answer = self.get(&key, bytes_max)?;
+        match answer.status {
+            404 if !answer.lacks_bucket() => Ok(None),
+            _ => self.good(&key, answer).map(|answer| Some(answer.body)),
+        }
+    }
+
     fn read(&self, folder: &str, file: &str, bytes_max: u64) -> Result<Vec<u8>, String> {
         let key = self.key(folder, file);
-        let url = self.bucket.get_object(Some(&self.credentials), &key).sign(SIGNED_FOR);
-        Ok(self.ask((&key, url.to_string()), (minreq::get, bytes_max))?.body)
+        let answer = self.get(&key, bytes_max)?;
+        Ok(self.good(&key, answer)?.body)
     }
 
     fn length(&self, folder: &str, file: &str) -> Result<u64, String> {
@@ -259,14 +373,17 @@ impl Store for Bucket {
 
     fn publish(&self, draft: &str, manifest: &mut Manifest) -> Result<bool, String> {
         manifest.folder = Some(draft.to_owned());
-        let key = self.key(&snapshot_folder(manifest.number), MANIFEST);
-        self.put(&key, manifest.to_text().as_bytes(), true)
+        let (folder, text) = (snapshot_folder(manifest.number), manifest.to_text());
+        let is_new = self.put(&self.key(&folder, MANIFEST), text.as_bytes(), true)?;
+        // An attempt whose answer was lost may have written it.
+        let is_own = || self.find(&folder, MANIFEST, text.len() as u64);
+        Ok(is_new || is_own().is_ok_and(|found| found.as_deref() == Some(text.as_bytes())))
     }
 
     fn discard(&self, draft: &str) {
         let keys = self.keys(&self.key(draft, "")).unwrap_or_default();
-        // No manifest names what could not be removed.
-        keys.iter().for_each(|key| drop(self.delete(key)));
+        // No manifest names what could not be removed. A store that fails now would hold up the caller for each file.
+        let _ = keys.iter().try_for_each(|key| self.delete(key));
     }
 
     fn list(&self, start: &str) -> Result<Vec<String>, String> {

@@ -51,6 +51,11 @@ impl Store for Folder {
         durable::create(&path, parts).map_err(failed("write", &path))
     }
 
+    fn find(&self, folder: &str, file: &str, bytes_max: u64) -> Result<Option<Vec<u8>>, String> {
+        let is_there = self.0.join(folder).join(file).exists();
+        is_there.then(|| self.read(folder, file, bytes_max)).transpose()
+    }
+
     fn read(&self, folder: &str, file: &str, bytes_max: u64) -> Result<Vec<u8>, String> {
         let path = self.0.join(folder).join(file);
         read(&path, bytes_max).map_err(|why| format!("{}: {why}", path.display()))

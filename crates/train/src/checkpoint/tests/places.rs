@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use thinwire_server::Store;
-use thinwire_testkit::objects::ObjectStore;
+use thinwire_testkit::objects::{Fault, ObjectStore};
 
 use super::*;
 use crate::checkpoint::load::newest;
@@ -23,7 +23,7 @@ impl Place {
         let Place::Bucket(store) = self else {
             return Location::from(self.path(name)).store().unwrap();
         };
-        Location::from(self.path(name)).store_with(|name| store.variable(name)).unwrap()
+        Location::from(self.path(name)).store_with(|name| store.variable(name), PATIENCE).unwrap()
     }
 
     fn path(&self, name: &str) -> PathBuf {
@@ -155,4 +155,24 @@ fn damage_is_named_wherever_it_is() {
         let expected = format!("no checkpoint at {}: ", place.path("step-000009").display());
         assert!(error.starts_with(&expected), "{error}");
     }
+}
+
+#[test]
+fn files_that_a_manifest_may_name_are_not_removed() {
+    let (model, place) = (model(2), Place::Bucket(ObjectStore::start()));
+    let Place::Bucket(store) = &place else { unreachable!() };
+    store.set_fault(Fault::Denied(MANIFEST));
+    for seed in [1, 2] {
+        let draft = place.draft(7);
+        draft.write_whole(&alone(&model, None, seed).shards(), "").unwrap();
+        draft.write_exchange(Rank(0), &Tensors::new()).unwrap();
+        let error = draft.commit(progress(7, 0, Position::default())).unwrap_err().to_string();
+        assert!(error.ends_with("answers 503"), "{error}");
+        draft.discard();
+        assert_eq!(place.newest().as_deref(), Some("step-000007"));
+        assert_eq!(place.values(7).unwrap(), start(&model, seed));
+    }
+    place.clean();
+    assert_eq!(place.values(7).unwrap(), start(&model, 2));
+    assert_eq!(store.keys().len(), 4, "{:?}", store.keys());
 }

@@ -2,14 +2,16 @@
 
 use std::sync::Arc;
 
-use thinwire_testkit::objects::ObjectStore;
+use thinwire_member::Id;
+use thinwire_testkit::objects::{Fault, ObjectStore};
 
 use super::*;
+use crate::snapshot::draft::Draft;
 use crate::snapshot::tests::{definition, frontier, rows_of, tables, write_with};
 use crate::snapshot::{Snapshot, Store};
 
 fn open_in(fake: &ObjectStore, place: &str) -> Result<Bucket, Error> {
-    open(place, |name| fake.variable(name))
+    open(place, |name| fake.variable(name), Duration::from_secs(90))
 }
 
 fn store(fake: &ObjectStore) -> Arc<dyn Store> {
@@ -18,7 +20,7 @@ fn store(fake: &ObjectStore) -> Arc<dyn Store> {
 
 #[test]
 fn a_snapshot_is_restored_bit_for_bit_from_a_store_that_fails_now_and_then() {
-    let fake = ObjectStore::faltering();
+    let fake = ObjectStore::faltering(Fault::Away);
     let touched = [(0, 4), (0, 2), (1, 3), (1, 16)];
     let (one, other) = (definition(3), definition(2));
     let (layout, other_layout) = (one.layout().unwrap(), other.layout().unwrap());
@@ -38,7 +40,7 @@ fn a_snapshot_is_restored_bit_for_bit_from_a_store_that_fails_now_and_then() {
 
 #[test]
 fn a_discarded_draft_and_a_check_leave_nothing_behind() {
-    let fake = ObjectStore::faltering();
+    let fake = ObjectStore::faltering(Fault::Away);
     let store = store(&fake);
     store.check().unwrap();
     let draft = store.begin("9-1").unwrap();
@@ -60,8 +62,22 @@ fn a_discarded_draft_and_a_check_leave_nothing_behind() {
 }
 
 #[test]
+fn a_snapshot_whose_manifest_was_written_without_an_answer_is_one_and_is_not_discarded() {
+    let fake = ObjectStore::start();
+    fake.set_fault(Fault::Denied(MANIFEST));
+    let (one, touched) = (definition(2), [(0, 4), (1, 3)]);
+    assert_eq!(write_with(store(&fake), (1, 9), &one, &touched), "snapshot-000001");
+    let before = fake.keys();
+    assert_eq!(before.iter().filter(|key| key.ends_with(MANIFEST)).count(), 1, "{before:?}");
+    let layout = Arc::new(one.layout().unwrap());
+    // Of another server, which took part and was told that the snapshot has failed.
+    Draft::create(store(&fake), (1, Id(9)), (one, layout)).unwrap().discard();
+    assert_eq!(fake.keys(), before);
+}
+
+#[test]
 fn of_two_jobs_that_publish_at_once_each_has_its_own_number() {
-    let fake = ObjectStore::faltering();
+    let fake = ObjectStore::faltering(Fault::Away);
     let threads: Vec<_> = (1..=4)
         .map(|asker| {
             let store = store(&fake);
@@ -76,11 +92,54 @@ fn of_two_jobs_that_publish_at_once_each_has_its_own_number() {
 
 #[test]
 fn settings_that_are_missing_are_named() {
-    let error = open("bucket/run", |_| None).unwrap_err();
+    let error = open("bucket/run", |_| None, SILENCE).unwrap_err();
     assert_eq!(error.to_string(), "s3://bucket/run: no credentials");
     let mut fake = ObjectStore::start();
     fake.endpoint = "nowhere".to_owned();
     let error = open_in(&fake, "bucket").unwrap_err().to_string();
     assert!(error.starts_with("s3://bucket: endpoint 'nowhere': "), "{error}");
     assert!(open_in(&fake, "").unwrap_err().to_string().contains("no name of a bucket"));
+}
+
+#[test]
+fn an_answer_that_is_cut_short_is_asked_for_again() {
+    let fake = ObjectStore::faltering(Fault::Cut);
+    let store = store(&fake);
+    let names = ["a", "b"];
+    for name in names {
+        store.write("9", name, &[&[7; 1000]]).unwrap();
+    }
+    assert_eq!(store.read("9", "a", 1000).unwrap(), [7; 1000]);
+    assert_eq!(store.find("9", "b", 1000).unwrap().unwrap(), [7; 1000]);
+    assert_eq!(store.list("9").unwrap(), names.map(|name| format!("9/{name}")));
+    assert_eq!(store.find("9", "c", 1000), Ok(None));
+    let error = open_in(&fake, "bucket/run").unwrap().find("9", "a", 10).unwrap_err();
+    assert!(error.ends_with("more than 10 bytes, expected at most 10"), "{error}");
+}
+
+#[test]
+fn a_store_that_is_silent_or_refuses_fails_a_request_within_its_patience() {
+    let fake = ObjectStore::start();
+    let patience = Duration::from_secs(1);
+    let store = open("bucket/run", |name| fake.variable(name), patience).unwrap();
+    for (fault, why) in [(Fault::Silent, "no answer within 1 s"), (Fault::Away, "answers 503")] {
+        fake.set_fault(fault);
+        let begun = Instant::now();
+        let error = store.find("", MANIFEST, 1 << 28).unwrap_err();
+        assert!(error.ends_with(why), "{error}");
+        assert!(begun.elapsed() < 10 * patience);
+    }
+    fake.set_fault(Fault::None);
+    assert_eq!(store.find("", MANIFEST, 1 << 28), Ok(None));
+}
+
+#[test]
+fn a_refusal_is_quoted_in_one_line_of_bounded_length() {
+    let (status, length) = (403, None);
+    let refusal = |message: &str| {
+        let body = format!("<Error><Code>Denied</Code><Message>{message}</Message></Error>");
+        Answer { status, length, body: body.into_bytes() }.reason()
+    };
+    assert_eq!(refusal("not\n  for\tyou"), "403 Denied: not for you");
+    assert!(refusal(&"long ".repeat(10_000)).len() < 300);
 }
