@@ -263,7 +263,7 @@ impl Machines {
 }
 
 fn machines() -> impl Strategy<Value = Machines> {
-    (1_usize..5, 1_usize..5, 0.2_f64..400.0, 0.1_f64..4.0).prop_map(
+    (1_usize..7, 1_usize..5, 0.2_f64..400.0, 0.1_f64..4.0).prop_map(
         |(nodes, devices, gbit, memory_gib)| Machines { nodes, devices, gbit, memory_gib },
     )
 }
