@@ -308,7 +308,7 @@ fn a_checkpoint_of_one_plan_goes_on_under_another() {
 }
 
 /// Ranks and flags of `plan price` for every kind of plan.
-const KINDS: [(usize, &str); 8] = [
+const KINDS: [(usize, &str); 11] = [
     (2, "--stages 2 --micro-batches 2"),
     (2, "--stages 2 --micro-batches 2 --schedule interleaved:2 --activation-codecs int8"),
     (2, "--stages 2 --micro-batches 2 --schedule zero-bubble"),
@@ -317,10 +317,16 @@ const KINDS: [(usize, &str); 8] = [
         "--stages 2 --mesh 2 --cuts data --micro-batches 2 --schedule gpipe --codecs int4 --error-budget 0.99",
     ),
     (4, "--stages 2 --mesh 2 --cuts data --micro-batches 2 --zero 1"),
+    (2, "--mesh 2 --cuts data"),
+    (2, "--mesh 2 --cuts data --zero 2"),
     (2, "--mesh 2 --cuts data --zero 3"),
+    (2, "--mesh 2 --cuts data --zero each"),
     (4, "--mesh 2,2 --cuts grid"),
     (2, "--mesh 2 --recompute always"),
 ];
+
+/// So many that a training with a checkpoint of every third is killed long before its end.
+const STEPS: &str = "90";
 
 #[test]
 fn every_kind_of_plan_is_saved_and_goes_on_bit_for_bit() {
@@ -333,14 +339,51 @@ fn every_kind_of_plan_is_saved_and_goes_on_bit_for_bit() {
         let places = ["--cluster", "cluster.toml", "--output", "plan.toml"];
         let flags: Vec<&str> = flags.split(' ').collect();
         folder.run(&[&price[..], &places, &flags].concat()).done();
-        let steps = ["--steps", "6", "--checkpoint-every", "3", "--json"];
+        let steps = ["--steps", STEPS, "--json", "--checkpoint-dir", "whole"];
         let whole = losses(&train(&folder, &steps).json()[0]);
-        let on = ["train", "--resume", "thinwire-checkpoints/step-000003", "--data", "text.txt"];
-        let quiet = ["--report", "none", "--link", "none", "--checkpoint-dir", "none", "--json"];
+        killed_after_a_checkpoint(&folder, ranks);
+        let on =
+            ["train", "--resume", "killed/step-000003", "--data", "text.txt", "--steps", STEPS];
+        let quiet = ["--report", "none", "--link", "none", "--checkpoint-dir", "on", "--json"];
         let resumed = folder.run(&[&on[..], &quiet].concat()).json();
         assert_eq!(losses(&resumed[0]), whole[3..], "{flags:?}");
-        std::fs::remove_dir_all(folder.path().join("thinwire-checkpoints")).unwrap();
+        let [on, whole] = ["on", "whole"].map(|name| numbers(&folder, name));
+        assert!(!on.is_empty() && on == whole, "{flags:?}: other parameters or optimiser state");
+        for name in ["on", "whole", "killed"] {
+            std::fs::remove_dir_all(folder.path().join(name)).unwrap();
+        }
     }
+}
+
+/// Trains, and kills every rank by signal 9 once there is a checkpoint of step 3.
+fn killed_after_a_checkpoint(folder: &Folder, ranks: usize) {
+    let fixed = ["train", "--plan", "plan.toml", "--data", "text.txt", "--report", "none"];
+    let long = ["--steps", STEPS, "--link", "none"];
+    let often = ["--checkpoint-every", "3", "--checkpoint-dir", "killed"];
+    let launcher = folder.command(&[&fixed[..], &long, &often].concat()).spawn().unwrap();
+    let saved = folder.path().join("killed/step-000003");
+    eventually(|| saved.exists().then_some(()));
+    let ranks = 0..u32::try_from(ranks).unwrap();
+    let all = ranks.map(|rank| rank_of(launcher.id(), rank).to_string());
+    // All at once: the launcher ends those that outlive one.
+    let all: Vec<String> = all.collect();
+    std::process::Command::new("kill").args(["-s", "KILL"]).args(&all).status().unwrap();
+    assert!(finish(launcher).error().contains("was killed by signal 9"));
+}
+
+/// Bytes of the parameters and of the optimiser that the last checkpoint has, by file.
+fn numbers(folder: &Folder, checkpoints: &str) -> Vec<(String, Vec<u8>)> {
+    let files =
+        std::fs::read_dir(folder.path().join(checkpoints).join(format!("step-{STEPS:0>6}")))
+            .unwrap();
+    let files = files.map(|entry| entry.unwrap().path());
+    let tensors = files.filter(|path| path.extension().is_some_and(|end| end == "safetensors"));
+    let read = |path: std::path::PathBuf| {
+        (path.file_name().unwrap().to_string_lossy().into_owned(), std::fs::read(&path).unwrap())
+    };
+    let mut all: Vec<_> = tensors.map(read).collect();
+    all.sort();
+    all
 }
 
 #[test]

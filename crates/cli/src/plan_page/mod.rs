@@ -27,7 +27,8 @@ pub fn page(
 ) -> Result<String> {
     let overlap = planner.settings().overlap;
     let traffic = traffic(planner, cluster, found)?;
-    let headline = headline(plan, cluster, found);
+    let title = title(plan, cluster, found);
+    let headline = headline(plan, found, &title);
     let cluster = found.used(cluster);
     let body = [
         headline,
@@ -74,9 +75,16 @@ pub fn page(
             &format!("<pre class=\"command\">{}</pre>\n", escape(command)),
         ),
     ];
-    let devices = counted(cluster.size(), "device");
-    let title = format!("thinwire: {} on {devices}", plan.model);
-    Ok(document(&escape(&title), &body.concat()))
+    Ok(document(&escape(&format!("thinwire: {title}")), &body.concat()))
+}
+
+/// The model, and the devices at work.
+fn title(plan: &PlanFile, cluster: &Cluster, found: &Found) -> String {
+    let (used, all) = (found.best.candidate.devices(), counted(cluster.size(), "device"));
+    match used == cluster.size() {
+        true => format!("{} on {all}", plan.model),
+        false => format!("{} on {used} of {all}", plan.model),
+    }
 }
 
 /// Nothing, if everything travels as it is.
@@ -88,7 +96,7 @@ fn codecs(plan: &PlanFile) -> String {
     section("Codecs", lead, &tables::codecs(plan))
 }
 
-fn headline(plan: &PlanFile, cluster: &Cluster, found: &Found) -> String {
+fn headline(plan: &PlanFile, found: &Found, title: &str) -> String {
     let best = &found.best;
     let lead = format!(
         "{}. No plan of this search takes less than {}.",
@@ -101,6 +109,5 @@ fn headline(plan: &PlanFile, cluster: &Cluster, found: &Found) -> String {
         (figures::percent(found.gap()), "of a step, at most, could another plan save"),
         (figures::binary(best.bytes()), "of the fullest device"),
     ];
-    let title = format!("{} on {}", escape(&plan.model), counted(cluster.size(), "device"));
-    header(&title, &escape(&lead), &tiles)
+    header(&escape(title), &escape(&lead), &tiles)
 }

@@ -59,12 +59,21 @@ impl Level {
     /// Returns the level with fewer members, the first ones, or with more, whose links are all as
     /// the worst.
     pub fn resized(&self, size: usize) -> Level {
-        let links = self.links.as_ref().filter(|links| size <= links.members());
-        Level {
-            size,
-            links: links.map(|links| links.of(&(0..size).collect::<Vec<_>>())),
-            ..self.clone()
+        match &self.links {
+            Some(links) if size <= links.members() => self.of(&(0..size).collect::<Vec<_>>()),
+            _ => Level { size, links: None, ..self.clone() },
         }
+    }
+
+    /// Returns the level with some of its members, and the links between these alone.
+    fn of(&self, members: &[usize]) -> Level {
+        let size = members.len();
+        let links = self.links.as_ref().map(|links| links.of(members));
+        // A single member has no link, and a level has numbers.
+        let worst = links.as_ref().filter(|_| size > 1).map(Links::worst);
+        let Lane { latency_s, bytes_per_s } =
+            worst.unwrap_or(Lane { latency_s: self.latency_s, bytes_per_s: self.bytes_per_s });
+        Level { size, links, latency_s, bytes_per_s, ..self.clone() }
     }
 }
 

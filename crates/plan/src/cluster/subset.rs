@@ -67,8 +67,7 @@ fn reduced(level: &Level, kept: &[bool]) -> Option<Level> {
         Some(_) => unit == first,
         None => unit.len() == first.len(),
     });
-    let links = level.links.as_ref().map(|links| links.of(&first));
-    alike.then(|| Level { size: first.len(), links, ..level.clone() })
+    alike.then(|| level.of(&first))
 }
 
 #[cfg(test)]
@@ -131,5 +130,8 @@ mod tests {
         assert_eq!(both.kinds, [0, 0, 1, 1]);
         assert_eq!(both.levels[1].links.as_ref().unwrap().one(0, 1).bytes_per_s, 4e9 / 8.0);
         assert!(subsets[0].cluster.kinds.is_empty(), "one kind is told by nothing");
+        assert_eq!(both.levels[1].bytes_per_s, 4e9 / 8.0, "links of others do not count");
+        assert_eq!(whole.levels[1].resized(2).bytes_per_s, 1e9 / 8.0);
+        assert_eq!(whole.levels[1].resized(1).bytes_per_s, 1e9 / 8.0);
     }
 }

@@ -193,14 +193,25 @@ pub fn idle(cluster: &Cluster, found: &Found) -> Option<String> {
     let left = all - used;
     let on = match &found.devices()[..] {
         [] => String::new(),
-        devices => {
-            let listed: Vec<String> = devices.iter().map(usize::to_string).collect();
-            format!("; ranks are for devices {}", listed.join(", "))
-        }
+        devices => format!("; ranks are for devices {}", listed(devices)),
     };
     let text =
         || format!("warning: {left} of {all} devices stay idle: no plan for all is faster{on}");
     (used < all).then(text)
+}
+
+/// Most runs of neighbours that a list of devices names; the plan file has all.
+const RUNS: usize = 6;
+
+/// Lists numbers of devices, runs of neighbours by their ends.
+fn listed(devices: &[usize]) -> String {
+    let runs = devices.chunk_by(|one, next| one + 1 == *next);
+    let text = |run: &[usize]| match run {
+        [first, .., last] => format!("{first} to {last}"),
+        _ => run[0].to_string(),
+    };
+    let more = if runs.clone().count() > RUNS { ", ..." } else { "" };
+    format!("{}{more}", runs.take(RUNS).map(text).collect::<Vec<_>>().join(", "))
 }
 
 /// Describes the bytes that a device sends over a level.
@@ -329,4 +340,18 @@ pub(super) fn seconds(seconds: f64) -> String {
         return format!("{seconds:.2e} s");
     }
     scaled(seconds, &[(1.0, "s"), (1e-3, "ms"), (1e-6, "µs"), (1e-9, "ns")])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn long_lists_of_devices_are_short() {
+        assert_eq!(listed(&[3]), "3");
+        assert_eq!(listed(&(8..4096).collect::<Vec<_>>()), "8 to 4095");
+        assert_eq!(listed(&[0, 1, 4, 5, 3]), "0 to 1, 4 to 5, 3");
+        let apart: Vec<usize> = (0..100).map(|device| 2 * device).collect();
+        assert_eq!(listed(&apart), "0, 2, 4, 6, 8, 10, ...");
+    }
 }

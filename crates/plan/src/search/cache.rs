@@ -15,7 +15,7 @@ use crate::stage::Outline;
 /// Cache of one model, by mesh.
 #[derive(Debug, Default)]
 pub(super) struct ModelCache {
-    on: Mutex<HashMap<Vec<usize>, Arc<MeshCache>>>,
+    on: Mutex<HashMap<Vec<usize>, Vec<Arc<MeshCache>>>>,
     passages: Arc<Cache<Vec<u64>, Passages>>,
 }
 
@@ -40,23 +40,23 @@ impl ModelCache {
         ModelCache { passages: Arc::clone(&other.passages), ..ModelCache::default() }
     }
 
-    /// Returns the cache of a mesh. Of several kinds of devices it keeps the last one.
+    /// Returns the cache of a mesh of equal devices.
     pub fn on(&self, costs: &Costs<'_>) -> Arc<MeshCache> {
         let mut all = self.on.lock().expect("no thread has panicked");
-        if let Some(known) = all.get(&costs.mesh)
-            && known.device == costs.device
-            && known.precision == costs.precision
-        {
+        let on_mesh = all.entry(costs.mesh.clone()).or_default();
+        let alike =
+            |one: &&Arc<MeshCache>| one.device == costs.device && one.precision == costs.precision;
+        if let Some(known) = on_mesh.iter().find(alike) {
             return Arc::clone(known);
         }
-        let on_mesh = Arc::new(MeshCache {
+        let new = Arc::new(MeshCache {
             device: costs.device.clone(),
             precision: costs.precision,
             outlines: Cache::default(),
             passages: Arc::clone(&self.passages),
         });
-        all.insert(costs.mesh.clone(), Arc::clone(&on_mesh));
-        on_mesh
+        on_mesh.push(Arc::clone(&new));
+        new
     }
 }
 

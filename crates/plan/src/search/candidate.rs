@@ -71,7 +71,7 @@ impl Expert {
 /// Largest part of a cluster's devices beside those that a plan leaves idle.
 const UNITS_MAX: usize = 32;
 
-/// Most members of a level of which every number is tried.
+/// Members of a level up to which every number is tried.
 const MEMBERS_MAX: usize = 8;
 
 pub use thinwire_program::file::MICRO_BATCHES_MAX;
@@ -137,7 +137,7 @@ pub fn candidates(
 
 /// Returns the devices of the first members of each level, of one or of several, as far as they are
 /// no small part of the cluster: that is never as fast as all. Of a level with many members there
-/// are as many as divide their number.
+/// are a few, and as many as divide their number.
 fn members(cluster: &Cluster) -> impl Iterator<Item = usize> {
     let all = cluster.size();
     let inner = |inner: &mut usize, level: &Level| {
@@ -146,7 +146,7 @@ fn members(cluster: &Cluster) -> impl Iterator<Item = usize> {
     let levels = cluster.levels.iter().scan(1, inner);
     let some = |[unit, size]: [usize; 2]| {
         let counts =
-            (1..size).filter(move |count| size <= MEMBERS_MAX || size.is_multiple_of(*count));
+            (1..size).filter(move |count| *count <= MEMBERS_MAX || size.is_multiple_of(*count));
         counts.map(move |count| unit * count)
     };
     levels.flat_map(some).filter(move |devices| all / devices <= UNITS_MAX)

@@ -52,7 +52,7 @@ use std::sync::Arc;
 
 use candidate::check_counts;
 use rayon::prelude::*;
-use round::Round;
+use round::{Round, Unfound};
 use thinwire_model::Graph;
 
 use crate::cluster::Subset;
@@ -126,6 +126,13 @@ impl Found {
         Found { experts, subset, ..both }
     }
 
+    /// Returns the result with the bound of a search beside it that has found nothing: one of its
+    /// plans may be faster, if it fits after all.
+    fn beside(self, other: &Unfound) -> Found {
+        let candidates = [0, 1].map(|place| self.candidates[place] + other.candidates[place]);
+        Found { bound_s: self.bound_s.min(other.bound_s), candidates, ..self }
+    }
+
     /// Returns the results of two searches together; of plans that are equally fast the first
     /// search's.
     fn and(self, other: Found) -> Found {
@@ -193,19 +200,22 @@ impl Planner {
     /// devices' memory.
     pub fn plan(&mut self, cluster: &Cluster) -> Result<Found, Error> {
         let found = self.binding(|planner, wanted| planner.plan_of_subsets(cluster, wanted));
-        found.map_err(|error| shortfall::explained(self, cluster, error))
+        found.map_err(|unfound| shortfall::explained(self, cluster, unfound.error))
     }
 
     /// Returns the best plan for the cluster or one of its subsets, of the candidates that are wanted.
-    fn plan_of_subsets(&mut self, cluster: &Cluster, wanted: Wanted<'_>) -> Result<Found, Error> {
+    fn plan_of_subsets(&mut self, cluster: &Cluster, wanted: Wanted<'_>) -> Result<Found, Unfound> {
         let mut found = self.search(cluster, wanted, None);
         let subsets = if self.settings.idle { cluster.subsets() } else { Vec::new() };
         for subset in subsets {
             let known = found.as_ref().ok().map(|found| &found.best);
             found = match (self.search(&subset.cluster, wanted, known), found) {
                 (Ok(other), Ok(found)) => Ok(found.beside_subset(subset, other)),
-                (Ok(other), Err(_)) => Ok(Found { subset: Some(subset), ..other }),
-                (Err(_), found) => found,
+                (Ok(other), Err(unfound)) => {
+                    Ok(Found { subset: Some(subset), ..other.beside(&unfound) })
+                }
+                (Err(unfound), Ok(found)) => Ok(found.beside(&unfound)),
+                (Err(other), Err(unfound)) => Err(unfound.and(&other)),
             };
         }
         found
@@ -229,14 +239,15 @@ impl Planner {
 
     /// Returns the best plan for all devices of a cluster.
     fn plan_once(&mut self, cluster: &Cluster) -> Result<Found, Error> {
-        self.binding(|planner, wanted| planner.search(cluster, wanted, None))
+        let found = self.binding(|planner, wanted| planner.search(cluster, wanted, None));
+        found.map_err(|unfound| unfound.error)
     }
 
     /// Searches meshes on which every pin binds, or all meshes if there are none with a plan.
     fn binding(
         &mut self,
-        mut search: impl FnMut(&mut Planner, Wanted<'_>) -> Result<Found, Error>,
-    ) -> Result<Found, Error> {
+        mut search: impl FnMut(&mut Planner, Wanted<'_>) -> Result<Found, Unfound>,
+    ) -> Result<Found, Unfound> {
         if self.settings.pins.is_empty() {
             return search(self, &|_| true);
         }
@@ -251,18 +262,22 @@ impl Planner {
         cluster: &Cluster,
         wanted: Wanted<'_>,
         known: Option<&Outcome>,
-    ) -> Result<Found, Error> {
+    ) -> Result<Found, Unfound> {
         check_counts(self.batch, 1)?;
         let blocks = (self.graph)(1)?.blocks.len();
         let scope = Scope { batch: self.batch, blocks };
         let divisions = self.settings.divisions(cluster);
         let mut all = candidates(cluster, &scope, &divisions, self.settings.idle);
         all.retain(wanted);
-        let of_expert = Expert::ALL.map(|expert| {
+        let mut of_expert = Expert::ALL.map(|expert| {
             let mut list = experts(cluster, &scope, expert);
-            list.retain(|one| known.is_none() && wanted(one));
+            list.retain(wanted);
             (expert, list)
         });
+        if known.is_some() {
+            // Experts are reported of the whole cluster; here their plans are candidates as others.
+            of_expert.iter_mut().for_each(|(_, list)| all.append(list));
+        }
         self.prepare(all.iter().chain(of_expert.iter().flat_map(|(_, list)| list)))?;
         let budgets = self.settings.activation_budgets(cluster).into_iter();
         let settings = budgets.map(|budget| self.settings.with_activation_budget(budget));
@@ -278,7 +293,7 @@ impl Planner {
         round: Round<'_>,
         all: &[Candidate],
         of_expert: &[(Expert, Vec<Candidate>)],
-    ) -> Result<Found, Error> {
+    ) -> Result<Found, Unfound> {
         let experts = of_expert.iter().map(|(expert, list)| (*expert, round.best_of(list)));
         let experts = experts.collect();
         let bounded = round.bounded(all);
@@ -311,10 +326,11 @@ impl Planner {
 }
 
 /// Returns the results of two searches of the same cluster, if either found anything.
-fn fastest(one: Result<Found, Error>, other: Result<Found, Error>) -> Result<Found, Error> {
+fn fastest(one: Result<Found, Unfound>, other: Result<Found, Unfound>) -> Result<Found, Unfound> {
     match (one, other) {
         (Ok(one), Ok(other)) => Ok(one.and(other)),
-        (one, other) => one.or(other),
+        (Ok(found), Err(unfound)) | (Err(unfound), Ok(found)) => Ok(found.beside(&unfound)),
+        (Err(one), Err(other)) => Err(other.and(&one)),
     }
 }
 
@@ -325,5 +341,30 @@ pub fn zero_stage(sharding: Sharding) -> u8 {
         Sharding::Optimizer => 1,
         Sharding::Gradients => 2,
         Sharding::Parameters => 3,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_search_without_a_plan_knows_bounds_the_plan_of_another() {
+        let cluster = "[[device]]\nname = \"a\"\ntflops = 1\nmemory_gib = 1\nmemory_gbyte_per_s = 10\n\
+            [[level]]\nname = \"l\"\nsize = 1\nlatency_us = 1\ngbit = 1\n";
+        let mut planner = Planner::new(4, Settings::default(), |batch| {
+            let model = "gpt:layers=1,width=16,heads=2,vocabulary=16,positions=16";
+            thinwire_model::named(model, batch, 16).map_err(|error| Error::from_model(&error))
+        });
+        let found = planner.plan(&Cluster::parse(cluster).unwrap()).unwrap();
+        let bound_s = found.bound_s / 2.0;
+        let unfound =
+            || Unfound { bound_s, candidates: [2, 1], ..Error::impossible("none").into() };
+        let candidates = [found.candidates[0] + 2, found.candidates[1] + 1];
+        for both in [fastest(Ok(found.clone()), Err(unfound())), fastest(Err(unfound()), Ok(found))]
+        {
+            let both = both.unwrap();
+            assert_eq!((both.bound_s, both.candidates), (bound_s, candidates));
+        }
     }
 }

@@ -29,6 +29,31 @@ pub(super) struct Round<'a> {
     bounds: Mutex<HashMap<Candidate, f64>>,
 }
 
+/// Search that has found no plan.
+#[derive(Debug)]
+pub(super) struct Unfound {
+    /// Reason.
+    pub error: Error,
+    /// Lower bound in seconds on all plans of its candidates; infinite if none fits.
+    pub bound_s: f64,
+    /// Number of candidates, and of those whose strategies were solved.
+    pub candidates: [usize; 2],
+}
+
+impl Unfound {
+    /// Returns the error of this search, with the bound of both.
+    pub fn and(self, other: &Unfound) -> Unfound {
+        let candidates = [0, 1].map(|place| self.candidates[place] + other.candidates[place]);
+        Unfound { bound_s: self.bound_s.min(other.bound_s), candidates, ..self }
+    }
+}
+
+impl From<Error> for Unfound {
+    fn from(error: Error) -> Unfound {
+        Unfound { error, bound_s: f64::INFINITY, candidates: [0, 0] }
+    }
+}
+
 impl<'a> Round<'a> {
     /// Returns a search for plans, or for those that are faster than a known one.
     pub fn new(
@@ -162,7 +187,7 @@ impl<'a> Round<'a> {
         self,
         candidates: usize,
         mut experts: Vec<(Expert, Result<Outcome, f64>)>,
-    ) -> Result<Found, Error> {
+    ) -> Result<Found, Unfound> {
         let mut found = std::mem::take(&mut *self.found.lock().expect("no thread has panicked"));
         // Plans that another order of threads would have pruned are left out, so results are
         // deterministic.
@@ -182,9 +207,9 @@ impl<'a> Round<'a> {
         let mut found = simulate_all(found, overlap);
         let bounds = self.bounds.lock().expect("no thread has panicked");
         let least = bounds.values().copied().fold(f64::INFINITY, f64::min);
-        let solved = self.solved.load(Ordering::Relaxed);
+        let candidates = [candidates, self.solved.load(Ordering::Relaxed)];
         if found.is_empty() {
-            return Err(self.too_large());
+            return Err(Unfound { error: self.too_large(), bound_s: least, candidates });
         }
         let mut most_s = f64::INFINITY;
         for plan in &mut found {
@@ -199,7 +224,6 @@ impl<'a> Round<'a> {
         found.sort_by(order);
         let best = found.remove(0);
         let bound_s = least.min(best.seconds);
-        let candidates = [candidates, solved];
         Ok(Found { best, others: found, experts, bound_s, candidates, subset: None })
     }
 

@@ -1,5 +1,6 @@
 //! Planning of one candidate, of which everything but strategies is given.
 
+use super::round::Unfound;
 use super::simulate::{refined, simulate_schedules};
 use super::{
     Candidate, Evaluated, Found, Planner, Settings, check_counts, evaluate, fastest, shortfall,
@@ -51,7 +52,8 @@ impl Planner {
         let budgets = self.settings().activation_budgets(cluster).into_iter();
         let settings = budgets.map(|budget| self.settings().with_activation_budget(budget));
         let all = settings.map(|settings| self.planned_for(cluster, candidate, &settings));
-        all.reduce(fastest).expect("there is a budget")
+        let found = all.reduce(fastest).expect("there is a budget");
+        found.map_err(|unfound| unfound.error)
     }
 
     /// Returns the best plan of a candidate with one activation budget.
@@ -60,7 +62,7 @@ impl Planner {
         cluster: &Cluster,
         candidate: &Candidate,
         settings: &Settings,
-    ) -> Result<Found, Error> {
+    ) -> Result<Found, Unfound> {
         let prepared = self.prepared(candidate).expect("it was prepared before");
         match evaluate(cluster, prepared, candidate, settings, &|| f64::INFINITY) {
             Evaluated::Found(mut best) => {
@@ -72,17 +74,17 @@ impl Planner {
                 Ok(Found { best, others, experts, bound_s, candidates: [1, 1], subset: None })
             }
             Evaluated::TooLarge(all) => {
-                let error = shortfall::too_large("this plan", all, cluster, settings.reserve);
-                Err(error
-                    .with_hint("more stages or micro-batches, ZeRO 3 or recomputation need less"))
+                let error = shortfall::too_large("this plan", all, cluster, settings.reserve)
+                    .with_hint("more stages or micro-batches, ZeRO 3 or recomputation need less");
+                Err(Unfound { error, bound_s: all.bound_s, candidates: [1, 1] })
             }
             Evaluated::TooSlow(_) | Evaluated::Impossible => {
                 let Candidate { stages, mesh, micro_batches, .. } = candidate;
                 let (stages, parts) =
                     (counted(*stages, "stage"), counted(*micro_batches, "micro-batch"));
                 let found = format!("{stages} of {mesh:?}, {parts}");
-                Err(Error::impossible(format!("no strategies and schedule for {found}"))
-                    .with_hint("give another mesh or other cuts, or leave pins out"))
+                let error = Error::impossible(format!("no strategies and schedule for {found}"));
+                Err(error.with_hint("give another mesh or other cuts, or leave pins out").into())
             }
         }
     }
