@@ -113,7 +113,7 @@ class ParameterServer:
 
     @property
     def pushing(self) -> int:
-        """Number of workers that push, this one included: those of the epoch without the ones that only read
+        """Number of workers that push, this one included: those of the epoch without those that only read
         rows. Before the first step of the job all are expected to push."""
         return self._core.pushing
 

@@ -285,7 +285,8 @@ pub fn term() -> Result<Duration> {
     Err(hinted(error, "unset it, or give all trainings of a bucket the same"))
 }
 
-#[cfg(all(test, feature = "s3"))]
+#[cfg(feature = "s3")]
+#[cfg(test)]
 mod tests {
     use std::sync::Barrier;
 

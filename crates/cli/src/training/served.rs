@@ -61,7 +61,7 @@ impl Served {
         });
         let names = snapshot.map(|it| it.definition().tables.iter().map(|table| &table.name[..]));
         let has_loss = has_loss && names.is_none_or(|mut names| names.any(|name| name == LOSS));
-        let loss = has_loss.then(|| definition.tables.len() as u32);
+        let loss = has_loss.then_some(definition.tables.len() as u32);
         if snapshot.is_some() {
             definition.tables.extend(loss.map(|_| loss_table()));
         }
