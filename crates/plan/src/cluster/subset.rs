@@ -17,7 +17,8 @@ pub struct Subset {
 const KINDS_MAX: usize = 4;
 
 impl Cluster {
-    /// Returns the subsets that have some kinds of devices alone, as far as levels remain regular.
+    /// Returns the subsets that have some kinds of devices alone: in the whole cluster where levels remain regular,
+    /// otherwise in each of the largest units in which they do.
     pub fn subsets(&self) -> Vec<Subset> {
         let mut used = self.kinds.clone();
         used.sort_unstable();
@@ -25,13 +26,41 @@ impl Cluster {
         if used.len() > KINDS_MAX {
             return Vec::new();
         }
-        let selected = |selection: usize| {
+        let mut subsets = Vec::new();
+        for selection in 1..(1_usize << used.len()).max(1) - 1 {
             let at = |kind: &usize| used.iter().position(|one| one == kind).unwrap_or(0);
             let keeps = |kind: &usize| selection >> at(kind) & 1 == 1;
-            self.subset(&self.kinds.iter().map(keeps).collect::<Vec<bool>>())
-        };
-        let selections = 1..(1_usize << used.len()).max(1) - 1;
-        selections.filter_map(selected).collect()
+            let keeps: Vec<bool> = self.kinds.iter().map(keeps).collect();
+            self.add_regular(&keeps, (self.levels.len() - 1, 0), &mut subsets);
+        }
+        subsets
+    }
+
+    /// Adds the subset of what is kept in a unit, or of each of its members that is regular where the unit is not.
+    /// The unit is told by its level and its first innermost unit.
+    fn add_regular(
+        &self,
+        keeps: &[bool],
+        (level, first): (usize, usize),
+        subsets: &mut Vec<Subset>,
+    ) {
+        let span: usize = self.levels[1..=level].iter().map(|level| level.size).product();
+        let unit = first..first + span;
+        let kept = keeps.iter().enumerate().map(|(at, keeps)| *keeps && unit.contains(&at));
+        let kept: Vec<bool> = kept.collect();
+        if !kept.contains(&true) {
+            return;
+        }
+        match self.subset(&kept) {
+            Some(subset) => {
+                let is_known = subsets.iter().any(|known| known.cluster == subset.cluster);
+                subsets.extend((!is_known).then_some(subset));
+            }
+            None => {
+                let members = unit.step_by(span / self.levels[level].size);
+                members.for_each(|first| self.add_regular(keeps, (level - 1, first), subsets));
+            }
+        }
     }
 
     /// Returns the subset of some innermost units, if the levels around them remain regular.
@@ -107,6 +136,18 @@ mod tests {
         latency_us = 10
         gbit = 25
     "#;
+
+    #[test]
+    fn kinds_that_are_irregular_in_the_whole_are_subsets_of_units() {
+        let text = SIX_NODES.replace(
+            "\"a\", \"b\", \"b\", \"a\", \"c\", \"c\"",
+            "\"b\", \"a\", \"b\", \"a\", \"a\", \"a\"",
+        );
+        let subsets = Cluster::parse(&text).unwrap().subsets();
+        let devices: Vec<_> = subsets.iter().map(|subset| &subset.devices[..]).collect();
+        let expected: [&[usize]; 3] = [&[2, 3], &[6, 7, 8, 9, 10, 11], &[0, 1, 4, 5]];
+        assert_eq!(devices, expected);
+    }
 
     #[test]
     fn subsets_leave_out_kinds_where_levels_remain_regular() {
