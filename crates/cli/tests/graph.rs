@@ -402,7 +402,8 @@ fn a_folder_of_checkpoints_that_is_away_for_a_while_ends_no_training() {
     let folder = Folder::new("graph-away");
     let blocks = ["--vertices", "300", "--columns", "4", "--train", "0.5", "--output", "g.graph"];
     assert_eq!(folder.run(&[&["graph", "generate", "blocks"], &blocks[..]].concat()).code, Some(0));
-    let flags = ["graph", "train", "g.graph", "--ranks", "2", "--batch", "150", "--passes", "9999"];
+    let flags =
+        ["graph", "train", "g.graph", "--ranks", "2", "--batch", "150", "--passes", "99999"];
     let flags = [&flags[..], &["--checkpoint-dir", "kept", "--checkpoint-wait", "1"]].concat();
     let mut launcher = Talker::of(folder.command(&flags).spawn().unwrap());
     let [kept, away] = ["kept", "away"].map(|name| folder.path().join(name));

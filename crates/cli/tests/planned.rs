@@ -362,11 +362,11 @@ fn killed_after_a_checkpoint(folder: &Folder, ranks: usize) {
     let often = ["--checkpoint-every", "3", "--checkpoint-dir", "killed"];
     let launcher = folder.command(&[&fixed[..], &long, &often].concat()).spawn().unwrap();
     let saved = folder.path().join("killed/step-000003");
-    eventually(|| saved.exists().then_some(()));
     let ranks = 0..u32::try_from(ranks).unwrap();
     let all = ranks.map(|rank| rank_of(launcher.id(), rank).to_string());
-    // All at once: the launcher ends those that outlive one.
     let all: Vec<String> = all.collect();
+    eventually(|| saved.exists().then_some(()));
+    // All at once: the launcher ends those that outlive one.
     std::process::Command::new("kill").args(["-s", "KILL"]).args(&all).status().unwrap();
     assert!(finish(launcher).error().contains("was killed by signal 9"));
 }

@@ -3,7 +3,7 @@
 mod support;
 
 use std::io::{BufRead, BufReader, Read, Write};
-use std::net::TcpStream;
+use std::net::{TcpListener, TcpStream};
 use std::process::Child;
 use std::time::Duration;
 
@@ -280,6 +280,7 @@ fn metrics(address: &str, word: &str) -> String {
 /// Returns the metrics at an address if they contain `word`.
 fn page(address: &str, word: &str) -> Option<String> {
     let mut stream = TcpStream::connect(address).ok()?;
+    stream.set_read_timeout(Some(Duration::from_secs(2))).ok()?;
     // Who has not asked within two seconds is not waited for.
     stream.write_all(b"GET /metrics HTTP/1.1\r\n\r\n").ok()?;
     let mut text = String::new();
@@ -313,10 +314,13 @@ fn servers_and_ranks_show_what_they_do() {
     let json: serde_json::Value =
         serde_json::from_str(&ask(&["server", "stats", "--json"])).unwrap();
     assert_eq!(json["members"][0]["figures"]["primaries"], 8);
-    let port: u16 = at_server.rsplit_once(':').unwrap().1.parse().unwrap();
-    let next = job.start(seat(), &["server", "--metrics", &at_server]);
+    // The ports after one that the system chose are seldom taken.
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let taken_at = taken.local_addr().unwrap();
+    let port = taken_at.port();
+    let next = job.start(seat(), &["server", "--metrics", &taken_at.to_string()]);
     let at_next = |port: u16| page(&format!("127.0.0.1:{port}"), "thinwire_server_shards");
-    eventually(|| (port + 1..port + 16).find_map(at_next));
+    eventually(|| (1..16).find_map(|step| at_next(port.checked_add(step)?)));
     for child in servers.into_iter().chain([rank, next]) {
         kill(child.id());
         finish(child);

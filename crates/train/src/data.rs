@@ -184,7 +184,7 @@ pub fn whole_validation_batches(
     let mine = sampling.rows().len();
     let batch =
         |first: usize| data.validation((first..first + mine).map(|row| row * stride), context);
-    (0..rows / mine).map(|at| batch(at * mine)).collect()
+    (0..rows.checked_div(mine).unwrap_or(0)).map(|at| batch(at * mine)).collect()
 }
 
 #[cfg(test)]

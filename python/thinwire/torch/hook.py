@@ -214,7 +214,8 @@ class Hook:
                 return completed(self._average_now(self._weighed(bucket, self._weight())))
             index, step = bucket.index(), self._step_of(bucket.index())
             buffer = self._weighed(bucket, step.weight)
-            dtype(buffer, f" of {said(bucket.parameters()[0], self._given)}")
+            first = next(iter(bucket.parameters()), None)
+            dtype(buffer, "" if first is None else f" of {said(first, self._given)}")
             future = step.add(bucket.parameters(), buffer, bucket.is_last())
         except InvalidError as error:
             self._refuse(error)

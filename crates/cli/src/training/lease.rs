@@ -294,7 +294,7 @@ mod tests {
 
     use super::*;
 
-    const TERM: Duration = Duration::from_secs(1);
+    const TERM: Duration = Duration::from_secs(4);
     const PLACE: &str = "s3://bucket/run";
 
     fn open(fake: &ObjectStore) -> Lease {
@@ -308,9 +308,12 @@ mod tests {
         let (all, start) = (3, Barrier::new(3));
         let won = thread::scope(|scope| {
             let rival = || {
-                let lease = open(fake);
+                let mut lease = open(fake);
                 start.wait();
-                lease.acquire().map(|()| lease)
+                lease.acquire().map(|()| {
+                    lease.keep_up();
+                    lease
+                })
             };
             let rivals: Vec<_> = (0..all).map(|_| scope.spawn(rival)).collect();
             let won = rivals.into_iter().filter_map(|rival| rival.join().unwrap().ok());

@@ -121,7 +121,9 @@ impl Served {
         let remote = Remote::new(move |step| {
             let mut link = link.borrow_mut();
             link.exchange(&step, share).map_err(thinwire_train::Error::exchange)?;
-            if let Some(loss) = link.loss.and_then(|_| link.pulled.last()) {
+            // A skipped step shows its own loss, which the table does not have.
+            let told = link.loss.filter(|_| step.gradients.is_some());
+            if let Some(loss) = told.and_then(|_| link.pulled.last()) {
                 *step.loss = f64::from(*loss);
             }
             let values = step.values.iter_mut().zip(link.values());

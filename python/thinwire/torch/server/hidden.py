@@ -27,7 +27,9 @@ class Hidden:
         self._is_scaled = False
         hide, show = weakref.WeakMethod(self._hide), weakref.WeakMethod(self._show)
         for handle in (
-            optimizer.register_optimizer_step_pre_hook(lambda each, *_: called(hide, each)),
+            optimizer.register_optimizer_step_pre_hook(
+                lambda each, args, kwargs: called(hide, each, closure(args, kwargs))
+            ),
             optimizer.register_optimizer_step_post_hook(lambda each, *_: called(show, each)),
         ):
             weakref.finalize(self, handle.remove)
@@ -46,12 +48,19 @@ class Hidden:
         """Records a step without a GradScaler, before which anybody may have had the tables."""
         self._sharer, self._is_scaled = None, False
 
-    def _hide(self, other: torch.optim.Optimizer) -> None:
+    def _hide(self, other: torch.optim.Optimizer, closure: object = None) -> None:
         theirs = {id(each) for group in other.param_groups for each in group["params"]}
         if theirs.isdisjoint(map(id, self._parameters)):
             return
         self._sharer = type(other).__name__
         self._expect_once()
+        if closure is not None:
+            raise InvalidError(
+                f"{self._sharer} has the parameters of tables and a closure, whose gradients of tables "
+                f"would be lost (hint: {self._sharer}(server_optimizer.other_parameters(), ...))"
+            )
+        # A step that raised has shown nothing again.
+        self._show(other)
         # One optimizer may be in the step of another.
         self._gradients[id(other)] = [each.grad for each in self._parameters]
         for each in self._parameters:
@@ -69,8 +78,15 @@ class Hidden:
             )
 
 
-def called(method: weakref.WeakMethod[Any], other: torch.optim.Optimizer) -> None:
+def called(
+    method: weakref.WeakMethod[Any], other: torch.optim.Optimizer, *arguments: object
+) -> None:
     """Calls a method of an object if it is still there."""
     found = method()
     if found is not None:
-        found(other)
+        found(other, *arguments)
+
+
+def closure(arguments: tuple[object, ...], named: dict[str, object]) -> object:
+    """The closure among the arguments of an optimizer's step, of which the first is the optimizer."""
+    return named.get("closure", arguments[1] if len(arguments) > 1 else None)
