@@ -160,14 +160,17 @@ mod tests {
         let expected = [
             ("a".to_owned(), vec![0, 1, 6, 7]),
             ("b".to_owned(), vec![2, 3, 4, 5]),
+            ("ab".to_owned(), vec![0, 1, 2, 3, 4, 5]),
+            ("a".to_owned(), vec![6, 7]),
             ("c".to_owned(), vec![8, 9, 10, 11]),
+            ("ac".to_owned(), vec![6, 7, 8, 9, 10, 11]),
             ("bc".to_owned(), vec![2, 3, 4, 5, 8, 9, 10, 11]),
         ];
         assert_eq!(subsets.iter().map(named).collect::<Vec<_>>(), expected);
         for subset in &subsets {
             assert_eq!(subset.cluster.size(), subset.devices.len());
         }
-        let both = &subsets[3].cluster;
+        let both = &subsets[6].cluster;
         assert_eq!(both.kinds, [0, 0, 1, 1]);
         assert_eq!(both.levels[1].links.as_ref().unwrap().one(0, 1).bytes_per_s, 4e9 / 8.0);
         assert!(subsets[0].cluster.kinds.is_empty(), "one kind is told by nothing");
