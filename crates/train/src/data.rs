@@ -160,14 +160,19 @@ impl Sampler {
 /// dealt as training batches are. Every rank gets as many; none if there is too little data.
 pub fn validation_batches(data: &Dataset, sampling: &Sampling, batches_max: usize) -> Vec<Batch> {
     let Sampling { context, global_batch, .. } = *sampling;
-    let held_out = data.held_out(context);
-    let batches = (held_out / global_batch).min(batches_max);
-    let stride = held_out.checked_div(batches * global_batch).unwrap_or(0);
+    let (batches, stride) = held_out_batches(data, sampling, batches_max);
     let batch = |batch: usize| {
         let rows = sampling.rows().map(|row| (batch * global_batch + row) * stride);
         data.validation(rows, context)
     };
     (0..batches).map(batch).collect()
+}
+
+/// Returns the number of batches of all ranks in the data held out, and the distance of their rows in it.
+fn held_out_batches(data: &Dataset, sampling: &Sampling, batches_max: usize) -> (usize, usize) {
+    let held_out = data.held_out(sampling.context);
+    let batches = (held_out / sampling.global_batch).min(batches_max);
+    (batches, held_out.checked_div(batches * sampling.global_batch).unwrap_or(0))
 }
 
 /// Returns the rows of validation batches of all ranks, in batches as large as this rank's. Rows that do not
@@ -178,9 +183,8 @@ pub fn whole_validation_batches(
     batches_max: usize,
 ) -> Vec<Batch> {
     let Sampling { context, global_batch, .. } = *sampling;
-    let held_out = data.held_out(context);
-    let rows = (held_out / global_batch).min(batches_max) * global_batch;
-    let stride = held_out.checked_div(rows).unwrap_or(0);
+    let (batches, stride) = held_out_batches(data, sampling, batches_max);
+    let rows = batches * global_batch;
     let mine = sampling.rows().len();
     let batch =
         |first: usize| data.validation((first..first + mine).map(|row| row * stride), context);
