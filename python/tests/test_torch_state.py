@@ -202,8 +202,8 @@ def test_a_state_of_another_rank_or_model_is_refused(ranks):
 def auto_interrupted(file):
     """Trains on by auto over a slow link, and from states in a trial and after it: steps, plans and hashes.
 
-    A trial begins after the 17th step of the buckets. Ranks tell each other times, which decide on plans,
-    after every fourth step: the steps between depend on the state alone.
+    A trial begins after the 17th step of the buckets at the earliest. Ranks tell each other times, which
+    decide on plans, after every fourth step: the steps between depend on the state alone.
     """
     import copy
 
@@ -227,12 +227,17 @@ def auto_interrupted(file):
             plans.append([each["codec"] for each in hook.plan()["assignments"]])
         return plans, digest(training.model)
 
+    def trials(hook):
+        return json.loads(hook.state_dict()[rank()][0])["auto"]["trials"]
+
     def decided(hook):
-        auto = json.loads(hook.state_dict()[rank()][0])["auto"]["trials"]
-        return auto["decided"] > 0 and auto["under_way"] is None
+        return trials(hook)["decided"] > 0 and trials(hook)["under_way"] is None
 
     whole, hook = fresh("whole")
     whole.run(20)
+    # A first trial may have to wait for the next planning, after the 50th step, where the link was measured again.
+    while trials(hook)["under_way"] is None:
+        whole.run(4)
     results = []
     for name in ("in a trial", "after it"):
         kept = copy.deepcopy(everything(whole, hook))
