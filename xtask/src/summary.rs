@@ -7,6 +7,8 @@ pub struct Summary {
     pub passed: usize,
     /// The names of those that failed.
     pub failed: Vec<String>,
+    /// The names of those that failed beside others and passed alone.
+    pub flaky: Vec<String>,
     /// The names of those that were skipped, each with its reason.
     pub skipped: Vec<(String, String)>,
 }
@@ -21,16 +23,29 @@ impl Summary {
     pub fn add(&mut self, other: Summary) {
         self.passed += other.passed;
         self.failed.extend(other.failed);
+        self.flaky.extend(other.flaky);
         self.skipped.extend(other.skipped);
+    }
+
+    /// Takes over the results of the failed tests' second run, without other tests beside them. The tests count as
+    /// flaky if all of them ran and passed.
+    pub fn retried(&mut self, again: &Summary) {
+        if again.failed.is_empty() && again.passed >= self.failed.len() {
+            self.passed += self.failed.len();
+            self.flaky.append(&mut self.failed);
+        }
     }
 
     /// The counts on the first line, then the names that somebody should look at.
     pub fn report(&self) -> String {
-        let Summary { passed, failed, skipped } = self;
+        let Summary { passed, failed, flaky, skipped } = self;
         let mut report =
             format!("tests: {passed} passed, {} failed, {} skipped\n", failed.len(), skipped.len());
         for name in failed {
             report += &format!("  failed  {name}\n");
+        }
+        for name in flaky {
+            report += &format!("  flaky   {name}: failed beside other tests, passed alone\n");
         }
         for (name, reason) in skipped {
             report += &format!("  skipped {name}: {reason}\n");
@@ -45,7 +60,8 @@ mod tests {
 
     #[test]
     fn tools_are_counted_together() {
-        let mut summary = Summary { passed: 2, failed: vec!["ring".to_owned()], skipped: vec![] };
+        let failed = vec!["ring".to_owned()];
+        let mut summary = Summary { passed: 2, failed, ..Summary::default() };
         summary.add(Summary { passed: 3, ..Summary::default() });
         summary.add(Summary::skipped("shaped_link", "needs root"));
         assert_eq!(
@@ -54,5 +70,22 @@ mod tests {
              failed  ring\n  \
              skipped shaped_link: needs root\n"
         );
+    }
+
+    #[test]
+    fn tests_that_pass_alone_are_flaky() {
+        let failed = || Summary { failed: vec!["ring".to_owned()], ..Summary::default() };
+        let mut passes = failed();
+        passes.retried(&Summary { passed: 1, ..Summary::default() });
+        assert_eq!(
+            passes.report(),
+            "tests: 1 passed, 0 failed, 0 skipped\n  \
+             flaky   ring: failed beside other tests, passed alone\n"
+        );
+        for again in [failed(), Summary::default()] {
+            let mut fails = failed();
+            fails.retried(&again);
+            assert_eq!(fails, failed());
+        }
     }
 }

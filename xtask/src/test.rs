@@ -2,6 +2,9 @@
 //!
 //! A test that needs what not every machine has (root, a peer's library) carries
 //! `#[ignore = "reason"]`; the reason is repeated at the end, so that nothing is skipped in silence.
+//!
+//! Tests that failed run once more at the end, without others beside them. If they pass, they are listed as flaky,
+//! which is a fault of the tests or of what they test, and does not fail the run.
 
 use std::process::{ExitStatus, Stdio};
 use std::thread::{self, ScopedJoinHandle};
@@ -16,21 +19,38 @@ use crate::summary::Summary;
 ///
 /// Tests in Python run beside those in Rust, since most of a test's time is that of processes which start and wait.
 pub fn run(arguments: &[String]) -> Result<()> {
-    let (rust, python) = thread::scope(|scope| {
+    let (in_rust, in_python) = thread::scope(|scope| {
         let python = arguments.is_empty().then(|| scope.spawn(|| python::test(&[])));
         let rust = rust(arguments);
         let join = |run: ScopedJoinHandle<Result<Summary>>| run.join().expect("it does not panic");
         (rust, python.map_or_else(|| Ok(Summary::default()), join))
     });
-    let (mut summary, status) = rust?;
-    let python = python.map(|results| summary.add(results));
+    let (mut summary, status) = in_rust?;
+    let is_explained = status.success() || !summary.failed.is_empty();
+    let in_python = in_python.and_then(|mut results| {
+        retry(&mut results, python::test)?;
+        Ok(results)
+    });
+    retry(&mut summary, |names| {
+        let arguments = ["--", "--exact"].map(str::to_owned).into_iter().chain(names.to_vec());
+        rust(&arguments.collect::<Vec<_>>()).map(|(results, _)| results)
+    })?;
+    let in_python = in_python.map(|results| summary.add(results));
     eprint!("{}", summary.report());
-    python.context("the Python tests did not run")?;
-    if !status.success() {
+    in_python.context("the Python tests did not run")?;
+    if !is_explained {
         bail!("cargo test ended with {status}");
     }
     if !summary.failed.is_empty() {
         bail!("{} tests failed", summary.failed.len());
+    }
+    Ok(())
+}
+
+/// Runs the tests that failed once more, by `run`.
+fn retry(summary: &mut Summary, run: impl FnOnce(&[String]) -> Result<Summary>) -> Result<()> {
+    if !summary.failed.is_empty() {
+        summary.retried(&run(&summary.failed)?);
     }
     Ok(())
 }
@@ -43,8 +63,16 @@ fn rust(arguments: &[String]) -> Result<(Summary, ExitStatus)> {
     }
     command.args(arguments).stdout(Stdio::piped());
     let mut child = command.spawn().context("cannot start cargo test")?;
-    let mut summary = Summary::default();
-    follow(&mut child, |line| read(line, &mut summary))?;
+    let (mut summary, mut open) = (Summary::default(), 0_i32);
+    follow(&mut child, |line| {
+        read(line, &mut summary);
+        open +=
+            i32::from(line.starts_with("running ")) - i32::from(line.starts_with("test result: "));
+    })?;
+    // The tests that a program which crashed did not reach are in no line.
+    if open > 0 {
+        summary.failed.push(format!("{open} test programs that ended before their results"));
+    }
     let status = child.wait().context("cannot wait for cargo test")?;
     Ok((summary, status))
 }
@@ -55,6 +83,12 @@ fn names_packages(arguments: &[String]) -> bool {
         let flag = argument.split('=').next().unwrap_or(argument);
         argument.starts_with("-p") || flag == "--package" || flag == "--manifest-path"
     })
+}
+
+/// Returns whether a line is "running 4 tests", which a test program prints before its tests.
+fn begins_program(line: &str) -> bool {
+    let count = line.strip_prefix("running ").and_then(|line| line.split_once(" test"));
+    count.is_some_and(|(count, _)| count.parse::<u32>().is_ok())
 }
 
 /// Reads one line of `cargo test`.
