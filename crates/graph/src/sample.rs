@@ -13,7 +13,6 @@
 
 mod block;
 mod draw;
-mod layerwise;
 mod numbering;
 mod sampler;
 mod stream;
@@ -22,7 +21,6 @@ mod weights;
 
 pub use block::{Block, Sample};
 pub use draw::{Draw, FanOut, Frontier, Sampling};
-pub use layerwise::{Importance, LayerSampler};
 pub use sampler::Sampler;
 pub use walk::{NO_VERTEX, walk};
 pub use weights::Weights;

@@ -2,5 +2,4 @@
 
 mod blocks;
 mod chances;
-mod layers;
 mod walks;
