@@ -66,8 +66,7 @@ fn rust(arguments: &[String]) -> Result<(Summary, ExitStatus)> {
     let (mut summary, mut open) = (Summary::default(), 0_i32);
     follow(&mut child, |line| {
         read(line, &mut summary);
-        open +=
-            i32::from(line.starts_with("running ")) - i32::from(line.starts_with("test result: "));
+        open += i32::from(begins_program(line)) - i32::from(line.starts_with("test result: "));
     })?;
     // The tests that a program which crashed did not reach are in no line.
     if open > 0 {

@@ -4,7 +4,6 @@
 //! |---|---|
 //! | [`Adjacency`] | in-neighbours of every vertex, in compressed sparse columns |
 //! | [`Sampler`], [`Sample`] | neighbour sampling: the blocks of a mini-batch |
-//! | [`walk`] | random walks |
 //! | [`Batches`] | training vertices, dealt over passes, steps and ranks |
 //! | [`Store`], [`write()`] | a graph with features, labels and a split in a file that ranks map and share |
 //! | [`read`] | graphs in the formats of others: edge lists, Matrix Market, NumPy, WebGraph |
@@ -35,9 +34,7 @@ mod store;
 pub use adjacency::Adjacency;
 pub use batches::{Batches, Pass, Position};
 pub use error::{Error, Kind};
-pub use sample::{
-    Block, Draw, FanOut, Frontier, NO_VERTEX, Sample, Sampler, Sampling, Weights, walk,
-};
+pub use sample::{Block, Draw, FanOut, Frontier, Sample, Sampler, Sampling, Weights};
 pub use store::{
     Contents, FeatureRows, Features, Id, Ids, NO_LABEL, Split, Store, TYPES_MAX, file_length,
     name_lost_pages, write,

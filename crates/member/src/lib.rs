@@ -83,7 +83,7 @@ mod roster;
 
 pub use bytes::Fields;
 pub use corrupt::Corrupt;
-pub use deal::{deal, weight};
+pub use deal::deal;
 pub use epoch::{Epoch, Id, NUMBER_MAX, Promise, State};
 pub use member::{Member, MemberAction, MemberEvent};
 pub use message::{Known, MESSAGE_BYTES_MAX, Manner, Message, Occasion, Reason, Report, Standing};

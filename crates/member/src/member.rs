@@ -160,11 +160,6 @@ impl Member {
         self.state
     }
 
-    /// Returns the coordinator that reports go to.
-    pub fn coordinator(&self) -> Option<Id> {
-        self.coordinator
-    }
-
     /// Returns the coordinator that this process promised to obey, and the number.
     pub fn promised(&self) -> Promise {
         self.promised
@@ -211,11 +206,6 @@ impl Member {
             MemberEvent::Tick => self.tick(now, &mut actions),
         }
         actions
-    }
-
-    /// Returns whether the training of the last epoch is under way.
-    pub fn is_running(&self) -> bool {
-        self.run == Run::Active
     }
 
     fn is_member(&self) -> bool {

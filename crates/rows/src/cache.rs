@@ -167,14 +167,9 @@ impl<P: Policy> Cache<P> {
         }
     }
 
-    /// Returns the counters since the cache was created or the last [`Cache::take_hits`].
+    /// Returns the counters since the cache was created.
     pub fn hits(&self) -> Hits {
         self.hits
-    }
-
-    /// Returns the counters and resets them.
-    pub fn take_hits(&mut self) -> Hits {
-        std::mem::take(&mut self.hits)
     }
 
     /// Returns the number of slots.

@@ -2,4 +2,3 @@
 
 mod blocks;
 mod chances;
-mod walks;
