@@ -41,11 +41,9 @@ pub enum Message {
     Heard,
     /// Refusal of a newcomer, for now or for good.
     Refuse(Reason),
-    /// Answer of a process that is not the coordinator: ask this one.
-    Redirect(Id),
     /// Request of an operator for another number of ranks.
     Resize(u32),
-    /// Farewell of a process that ends, to its coordinator; from a coordinator to all.
+    /// Farewell of a process that ends.
     Bye,
 }
 

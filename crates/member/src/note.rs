@@ -32,11 +32,6 @@ pub enum Note {
     },
     /// No epoch can be formed.
     Waiting(Wait),
-    /// Another coordinator has taken over.
-    Superseded {
-        /// The other coordinator.
-        by: Id,
-    },
 }
 
 /// Reason why a member is not in the next epoch.

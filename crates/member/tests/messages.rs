@@ -92,7 +92,6 @@ fn message() -> impl Strategy<Value = Message> {
         epoch().prop_map(Message::Start),
         Just(Message::Heard),
         reason().prop_map(Message::Refuse),
-        id().prop_map(Message::Redirect),
         any::<u32>().prop_map(Message::Resize),
         Just(Message::Bye),
     ]

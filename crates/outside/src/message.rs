@@ -18,7 +18,7 @@ pub fn message(bytes: &[u8]) {
     };
     assert!(bytes.len() <= MESSAGE_BYTES_MAX);
     assert_eq!(message.to_bytes(), bytes);
-    let options = Options::new(Authority::Elected, 1, 4);
+    let options = Options::new(Authority::Unsaved, 1, 4);
     if let Message::Report(report) = &message {
         let mut roster = Roster::found(COORDINATOR, options);
         let event = RosterEvent::Report { id: PROCESS, report: report.clone() };
@@ -26,7 +26,7 @@ pub fn message(bytes: &[u8]) {
         (0..8).for_each(|second| drop(roster.on(RosterEvent::Tick, Duration::from_secs(second))));
     }
     let mut member = Member::new(PROCESS, options, 0);
-    member.on(MemberEvent::Contacts(vec![COORDINATOR]), Duration::ZERO);
+    member.on(MemberEvent::Coordinator(COORDINATOR), Duration::ZERO);
     member.on(MemberEvent::Message { from: COORDINATOR, message }, Duration::ZERO);
     (0..8).for_each(|second| drop(member.on(MemberEvent::Tick, Duration::from_secs(second))));
 }

@@ -17,7 +17,6 @@ const PROPOSE: u8 = 3;
 const START: u8 = 4;
 const HEARD: u8 = 5;
 const REFUSE: u8 = 6;
-const REDIRECT: u8 = 7;
 const RESIZE: u8 = 8;
 const BYE: u8 = 9;
 
@@ -52,10 +51,6 @@ impl Message {
             }
             Message::Heard => bytes.push(HEARD),
             Message::Refuse(reason) => write_reason(*reason, &mut bytes),
-            Message::Redirect(to) => {
-                bytes.push(REDIRECT);
-                bytes.extend(to.0.to_le_bytes());
-            }
             Message::Resize(target) => write_number(RESIZE, *target, &mut bytes),
             Message::Bye => bytes.push(BYE),
         }
@@ -85,9 +80,9 @@ impl Message {
             START => Message::Start(fields.epoch()?),
             HEARD => Message::Heard,
             REFUSE => Message::Refuse(reason(&mut fields)?),
-            REDIRECT => Message::Redirect(fields.id()?),
             RESIZE => Message::Resize(fields.u32()?),
-            _ => Message::Bye,
+            BYE => Message::Bye,
+            found => return Err(Corrupt::Code { field: "message kind", found, max: BYE }),
         };
         fields.end()?;
         Ok(message)
