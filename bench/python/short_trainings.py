@@ -69,7 +69,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--digits", required=True, help="a folder with MNIST's files")
     parser.add_argument("--frameworks", default="torch,mindspore")
     parser.add_argument("--seeds", type=int, default=2)
-    parser.add_argument("--link", default="5mbit", help="the bandwidth of a rank")
+    parser.add_argument("--link", default="20mbit", help="the bandwidth of a rank")
     return parser.parse_args()
 
 
