@@ -17,18 +17,6 @@ pub enum Corrupt {
         /// Most bytes.
         max: usize,
     },
-    /// Fewer bytes than the next field needs.
-    Short {
-        /// Number of bytes that are left.
-        found: usize,
-        /// Number of bytes of the field.
-        expected: usize,
-    },
-    /// Bytes behind the last field.
-    Long {
-        /// Number of them.
-        found: usize,
-    },
     /// Bytes that encode no message or no state.
     Malformed(Malformed),
     /// First bytes that are not those of a saved state.
@@ -71,10 +59,6 @@ impl fmt::Display for Corrupt {
             Corrupt::Length { found, max } => {
                 write!(f, "{found} bytes, expected a whole state or message of at most {max}")
             }
-            Corrupt::Short { found, expected } => {
-                write!(f, "{found} bytes are left, expected a field of {expected}")
-            }
-            Corrupt::Long { found } => write!(f, "{found} bytes too many, expected none"),
             Corrupt::Malformed(why) => why.fmt(f),
             Corrupt::Magic => write!(f, "no coordinator state, expected it to start with 'TWRO'"),
             Corrupt::Version { found, expected } => {
