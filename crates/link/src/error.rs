@@ -3,10 +3,11 @@
 use std::fmt;
 use std::io;
 
+use serde::{Deserialize, Serialize};
 use thinwire_wire::Rank;
 
-/// The sort of an [`Error`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// The sort of an [`Error`]. The order is part of the store's protocol: append new sorts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub enum Kind {
     /// A peer is gone or silent; `rank` names it.

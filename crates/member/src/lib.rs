@@ -71,7 +71,6 @@
 //! ```
 #![forbid(unsafe_code)]
 
-mod bytes;
 mod corrupt;
 mod deal;
 mod epoch;
@@ -81,7 +80,6 @@ mod note;
 mod options;
 mod roster;
 
-pub use bytes::Fields;
 pub use corrupt::Corrupt;
 pub use deal::deal;
 pub use epoch::{Epoch, Id, NUMBER_MAX, Promise, State};

@@ -1,5 +1,7 @@
 //! Events that people are told: log, report and `--json`.
 
+use serde::{Deserialize, Serialize};
+
 use crate::Id;
 
 /// Event in the life of a job, as its coordinator sees it.
@@ -71,7 +73,7 @@ pub enum Interruption {
 }
 
 /// Reason why no epoch can be formed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Wait {
     /// Fewer ranks than the job needs.
     Members {

@@ -9,7 +9,7 @@ use thinwire_member::{
 const PROCESS: Id = Id(1);
 const COORDINATOR: Id = Id(2);
 
-/// Checks that any bytes are a message, which writes itself back and which a process and a coordinator
+/// Checks that any bytes are a message, which is read back and which a process and a coordinator
 /// take in, or a one-line error.
 pub fn message(bytes: &[u8]) {
     let message = match Message::parse(bytes) {
@@ -17,7 +17,7 @@ pub fn message(bytes: &[u8]) {
         Err(error) => return assert!(!error.to_string().contains('\n')),
     };
     assert!(bytes.len() <= MESSAGE_BYTES_MAX);
-    assert_eq!(message.to_bytes(), bytes);
+    assert_eq!(Message::parse(&message.to_bytes()), Ok(message.clone()));
     let options = Options::new(Authority::Unsaved, 1, 4);
     if let Message::Report(report) = &message {
         let mut roster = Roster::found(COORDINATOR, options);
