@@ -12,9 +12,9 @@ from __future__ import annotations
 
 import argparse
 import collections
+import contextlib
 import json
 import sys
-import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -43,6 +43,20 @@ Step = Callable[[int], dict[str, Any]]
 def main() -> None:
     options = arguments()
     group = thinwire.init(link=options.link)
+    with torch_group() if "torch" in options.frameworks.split(",") else contextlib.nullcontext():
+        compare(group, options)
+    group.close()
+
+
+def torch_group() -> contextlib.AbstractContextManager[None]:
+    """The group of torch, which a job without trainings in torch does not import."""
+    import ranks
+
+    return ranks.group()
+
+
+def compare(group: thinwire.Group, options: argparse.Namespace) -> None:
+    """Runs every training under every method, and prints the table on rank 0."""
     if group.rank == 0:
         print(
             "| training | steps | none | int8 | auto | codecs of auto |\n|---|--:|--:|--:|--:|---|"
@@ -60,7 +74,6 @@ def main() -> None:
                 losses[method].append(float(mean))
         if group.rank == 0:
             print(row(f"{framework} {model}", steps, losses, codecs), flush=True)
-    group.close()
 
 
 def arguments() -> argparse.Namespace:
@@ -90,17 +103,9 @@ def in_torch(name: str, method: str, seed: int, group: thinwire.Group, options: 
     import accuracy
     import models
     import torch
-    import torch.distributed as dist
 
     import thinwire.torch
 
-    torch.set_num_threads(1)
-    if not dist.is_initialized():
-        # Rank 0 names a file that no other job has.
-        name_of_file = tempfile.mktemp() if group.rank == 0 else ""
-        store = group.broadcast(np.frombuffer(name_of_file.ljust(256).encode(), np.uint8).copy())
-        place = f"file://{bytes(store).decode().strip()}"
-        dist.init_process_group("gloo", place, rank=group.rank, world_size=group.world)
     options.batch = accuracy.BATCH[name]
     model, data = models.trained(name, "small", seed, group.rank, options)
     wrapped = torch.nn.parallel.DistributedDataParallel(model, gradient_as_bucket_view=True)

@@ -119,7 +119,9 @@ fn states_of_coordinators_are_refused_with_both_versions() {
     for (name, more) in
         [("coordinator.state", &[][..]), ("coordinator-servers.state", &["--servers"])]
     {
-        let state = old(name);
+        // A coordinator makes a lock beside its state.
+        let state = folder.path().join(name);
+        fs::copy(old(name), &state).unwrap();
         let before = fs::read(&state).unwrap();
         let ended = folder.run(&[&flags[..], &[state.to_str().unwrap()], more].concat());
         let said = format!(

@@ -178,6 +178,12 @@ impl std::error::Error for Error {
     }
 }
 
+/// Returns the error for received bytes that are no message of the expected kind.
+pub fn unreadable(expected: &str, bytes: &[u8], why: &dyn fmt::Display) -> Error {
+    let length = bytes.len();
+    Error::new(Kind::Corrupt, format!("sent {length} bytes, expected a {expected}: {why}"))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -15,16 +15,14 @@ mod reply;
 mod request;
 mod rows;
 
-use std::fmt;
-
 use serde::Deserialize;
-use thinwire_link::{Error, Kind};
+use thinwire_link::{Error, unreadable};
 use thinwire_wire::decode_head;
 
 pub use fields::NUMBER_MAX;
 pub use fragments::{FRAGMENT_BYTES, Fragments, frames};
 pub use peer::Peer;
-pub use reply::{FromServer, TEXT_BYTES_MAX};
+pub use reply::FromServer;
 pub use request::FromClient;
 pub use rows::PULL_ROWS_MAX;
 
@@ -74,22 +72,16 @@ fn read_head<'a, T: Deserialize<'a>>(
     bytes: &'a [u8],
 ) -> Result<(T, &'a [u8]), Error> {
     let content = bytes.strip_prefix(&[kind]);
-    let content = content.ok_or_else(|| strange(expected, bytes, &"another kind"))?;
-    decode_head(content).map_err(|why| strange(expected, bytes, &why))
+    let content = content.ok_or_else(|| unreadable(expected, bytes, &"another kind"))?;
+    decode_head(content).map_err(|why| unreadable(expected, bytes, &why))
 }
 
 /// Checks that no bytes are left behind a message.
 fn end(expected: &str, bytes: &[u8], rest: &[u8]) -> Result<(), Error> {
     match rest.len() {
         0 => Ok(()),
-        found => Err(strange(expected, bytes, &thinwire_wire::Malformed::Long { found })),
+        found => Err(unreadable(expected, bytes, &thinwire_wire::Malformed::Long { found })),
     }
-}
-
-/// Returns the error for bytes that are no message of the expected kind.
-fn strange(expected: &str, bytes: &[u8], why: &dyn fmt::Display) -> Error {
-    let length = bytes.len();
-    Error::new(Kind::Corrupt, format!("sent {length} bytes, expected a {expected}: {why}"))
 }
 
 /// Returns the approximate size of parts in bytes.

@@ -8,7 +8,10 @@
 
 use std::fmt;
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Serialize, Serializer};
+
+/// Most bytes of a text for people in a message: a reason, or an error.
+pub const TEXT_BYTES_MAX: usize = 4096;
 
 /// Returns a value as it travels or is saved.
 ///
@@ -48,6 +51,14 @@ pub fn decode_head<'a, T: Deserialize<'a>>(bytes: &'a [u8]) -> Result<(T, &'a [u
         postcard::Error::SerdeDeCustom => Malformed::Forbidden,
         _ => Malformed::Code,
     })
+}
+
+/// Writes the first [`TEXT_BYTES_MAX`] bytes of a text: `#[serde(serialize_with = "cut_text")]`.
+///
+/// # Errors
+/// As the serializer.
+pub fn cut_text<S: Serializer>(text: &str, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_str(&text[..text.floor_char_boundary(TEXT_BYTES_MAX)])
 }
 
 /// Bytes as one piece rather than as a list of numbers, which takes far longer: `#[serde(with = "raw")]`. The

@@ -22,7 +22,9 @@ mod rank;
 mod tag;
 
 pub use dtype::{DType, UnknownDType};
-pub use encoding::{Malformed, decode, decode_head, encode, encode_after, raw};
+pub use encoding::{
+    Malformed, TEXT_BYTES_MAX, cut_text, decode, decode_head, encode, encode_after, raw,
+};
 pub use exchange::Exchange;
 pub use header::{
     HEADER_BYTES, Header, HeaderError, Kind, MAGIC, PAYLOAD_BYTES_MAX, VERSION, checksum,

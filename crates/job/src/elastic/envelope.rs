@@ -5,18 +5,16 @@
 
 use std::fmt;
 
-use serde::{Deserialize, Serialize, Serializer};
-use thinwire_link as link;
+use serde::{Deserialize, Serialize};
+use thinwire_link::{self as link, unreadable};
 use thinwire_member::{Id, MESSAGE_BYTES_MAX, Message};
-use thinwire_wire::{decode, encode, encode_after, raw};
+use thinwire_wire::{TEXT_BYTES_MAX, cut_text, decode, encode, encode_after, raw};
 
 use super::facts::{FACTS_MAX, Facts, NAME_BYTES_MAX, VALUE_BYTES_MAX};
 use super::views::{VIEWS_BYTES_MAX, VIEWS_REQUEST_BYTES_MAX};
 
 /// Most bytes of the figures of a process.
 pub const FIGURES_BYTES_MAX: usize = 16 << 10;
-/// Most bytes of a text from the coordinator other than a status.
-const TEXT_BYTES_MAX: usize = 4096;
 /// First byte of a request.
 const REQUEST: u8 = 16;
 /// Most bytes of a request's numbers.
@@ -73,7 +71,7 @@ pub enum Reply {
     /// Message to the member.
     Member(Message),
     /// The process or the request is refused, for this reason.
-    Refused(#[serde(serialize_with = "cut")] String),
+    Refused(#[serde(serialize_with = "cut_text")] String),
     /// JSON of the state of the job.
     Status(String),
     /// The number of ranks is wanted now.
@@ -83,7 +81,7 @@ pub enum Reply {
     /// State of the view service.
     Views(#[serde(with = "raw")] Vec<u8>),
     /// The request about views is refused, for this reason.
-    ViewsRefused(#[serde(serialize_with = "cut")] String),
+    ViewsRefused(#[serde(serialize_with = "cut_text")] String),
 }
 
 /// Manner in which a job ends.
@@ -106,7 +104,7 @@ impl Request {
     /// # Errors
     /// If the bytes are no request, or a part of it is longer than allowed.
     pub fn parse(bytes: &[u8]) -> Result<Request, link::Error> {
-        let strange = |why: &dyn fmt::Display| strange("request to a coordinator", bytes, why);
+        let strange = |why: &dyn fmt::Display| unreadable("request to a coordinator", bytes, why);
         let content = bytes.strip_prefix(&[REQUEST]).ok_or_else(|| strange(&"another kind"))?;
         let request = decode(content).map_err(|why| strange(&why))?;
         match &request {
@@ -132,7 +130,7 @@ impl Reply {
     /// # Errors
     /// If the bytes are no reply, or a part of it is longer than allowed.
     pub fn parse(bytes: &[u8]) -> Result<Reply, link::Error> {
-        let strange = |why: &dyn fmt::Display| strange("message of a coordinator", bytes, why);
+        let strange = |why: &dyn fmt::Display| unreadable("message of a coordinator", bytes, why);
         let reply = decode(bytes).map_err(|why| strange(&why))?;
         match &reply {
             Reply::Member(message) => message.check().map_err(|why| strange(&why))?,
@@ -146,23 +144,12 @@ impl Reply {
     }
 }
 
-/// Writes the beginning of a text.
-fn cut<S: Serializer>(text: &str, serializer: S) -> Result<S::Ok, S::Error> {
-    serializer.serialize_str(&text[..text.floor_char_boundary(TEXT_BYTES_MAX)])
-}
-
 fn limit(what: &str, found: usize, max: usize) -> Result<(), link::Error> {
     if found <= max {
         return Ok(());
     }
     let context = format!("sent {what} of {found} bytes, expected at most {max}");
     Err(link::Error::new(link::Kind::Corrupt, context))
-}
-
-fn strange(expected: &str, bytes: &[u8], why: &dyn fmt::Display) -> link::Error {
-    let length = bytes.len();
-    let context = format!("sent {length} bytes, expected a {expected}: {why}");
-    link::Error::new(link::Kind::Corrupt, context)
 }
 
 #[cfg(test)]

@@ -1,17 +1,14 @@
 //! Messages from servers to clients.
 
-use serde::{Deserialize, Serialize, Serializer};
+use serde::{Deserialize, Serialize};
 use thinwire_link::{Error, Kind};
 use thinwire_member::Id;
-use thinwire_wire::encode_after;
+use thinwire_wire::{TEXT_BYTES_MAX, cut_text, encode_after};
 
 use super::fields::number;
 use super::{SERVER, end, read_head};
 use crate::clocks::Pace;
 use crate::reason::{Reason, Request, Slowest};
-
-/// Largest size of a text from a server in bytes; longer texts are cut.
-pub const TEXT_BYTES_MAX: usize = 4096;
 
 /// Size of an answer without its values, in bytes, at most.
 const ANSWER_HEAD_BYTES: usize = 32;
@@ -74,13 +71,13 @@ pub enum FromServer {
         /// The request.
         request: Request,
         /// The reason in one line.
-        #[serde(serialize_with = "cut")]
+        #[serde(serialize_with = "cut_text")]
         text: String,
     },
     /// The client is not admitted, and the connection is closed.
     Stranger {
         /// The reason in one line.
-        #[serde(serialize_with = "cut")]
+        #[serde(serialize_with = "cut_text")]
         text: String,
     },
 }
@@ -136,9 +133,4 @@ impl FromServer {
         }
         end(WHAT, bytes, rest).map(|()| message)
     }
-}
-
-/// Writes the beginning of a text.
-fn cut<S: Serializer>(text: &str, serializer: S) -> Result<S::Ok, S::Error> {
-    serializer.serialize_str(&text[..text.floor_char_boundary(TEXT_BYTES_MAX)])
 }

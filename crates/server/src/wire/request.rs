@@ -1,7 +1,7 @@
 //! Messages from clients to servers.
 
 use serde::{Deserialize, Serialize};
-use thinwire_link::Error;
+use thinwire_link::{Error, unreadable};
 use thinwire_member::Id;
 use thinwire_wire::encode_after;
 
@@ -72,7 +72,7 @@ impl FromClient {
         match read_head(CLIENT, WHAT, bytes)?.0 {
             Beginning::Push { shard, number, .. } => Ok((shard, Request::Push(number))),
             Beginning::Pull { shard, number, .. } => Ok((shard, Request::Pull(number))),
-            Beginning::Hello => Err(super::strange(WHAT, bytes, &"a hello")),
+            Beginning::Hello => Err(unreadable(WHAT, bytes, &"a hello")),
         }
     }
 }

@@ -8,7 +8,7 @@ use serde::Serialize;
 use thinwire_link::Kind;
 use thinwire_member::Id;
 use thinwire_rows::Format;
-use thinwire_wire::encode;
+use thinwire_wire::{TEXT_BYTES_MAX, encode};
 
 use super::rows::Rows;
 use super::*;
