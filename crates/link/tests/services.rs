@@ -132,7 +132,7 @@ fn services_dial_each_other_by_address_or_name_and_hear_of_failures() {
     let (other, heard) = serve();
     for host in ["127.0.0.1", "localhost"] {
         let address = format!("{host}:{}", other.address().port());
-        server.call(move |_, now, out| drop(out.dial(&address, now)));
+        server.call(move |_, now, out| _ = out.dial(&address, now));
         let Told::Opened(to) = told.recv_timeout(LONG).unwrap() else { panic!("{host}") };
         let Told::Opened(from) = heard.recv_timeout(LONG).unwrap() else { panic!("{host}") };
         server.call(move |_, _, out| out.send(to, &[CLOSE]));
@@ -144,12 +144,12 @@ fn services_dial_each_other_by_address_or_name_and_hear_of_failures() {
     let silent = TcpListener::bind("127.0.0.1:0").unwrap();
     let mute = silent.local_addr().unwrap().to_string();
     for address in [nobody, "no.such.host.invalid:1".to_owned(), mute] {
-        server.call(move |_, now, out| drop(out.dial(&address, now)));
+        server.call(move |_, now, out| _ = out.dial(&address, now));
         assert!(matches!(told.recv_timeout(LONG).unwrap(), Told::Closed(_)));
     }
     let stranger = Server::bind("127.0.0.1:0".parse().unwrap(), &Token::new("other"), quiet());
     let address = stranger.as_ref().unwrap().address().to_string();
-    server.call(move |_, now, out| drop(out.dial(&address, now)));
+    server.call(move |_, now, out| _ = out.dial(&address, now));
     assert!(matches!(told.recv_timeout(LONG).unwrap(), Told::Closed(_)));
 }
 

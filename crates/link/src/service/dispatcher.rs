@@ -361,6 +361,3 @@ fn closed() -> Error {
 
 #[cfg(test)]
 mod tests;
-
-#[cfg(test)]
-mod dials;

@@ -1,5 +1,7 @@
 //! Dispatchers without sockets: what services are told, and what clients get.
 
+mod dials;
+
 use std::time::Duration;
 
 use super::*;

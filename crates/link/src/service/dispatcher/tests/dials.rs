@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::*;
+use super::super::*;
 use crate::service::keep_alive::SILENCE;
 use crate::service::visitor::tests::token;
 
