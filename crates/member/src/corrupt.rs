@@ -1,16 +1,15 @@
 //! Reasons why bytes are no saved state of a coordinator, or no message.
 
-use std::fmt;
-
 use thinwire_wire::WORLD_SIZE_MAX;
 
 use crate::epoch::NUMBER_MAX;
 
 /// Reason why bytes are no saved state of a coordinator, or no message.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Corrupt {
     /// Fewer or more bytes than a state or a message can have.
+    #[error("{found} bytes, expected a whole state or message of at most {max}")]
     Length {
         /// Number of bytes.
         found: usize,
@@ -18,6 +17,7 @@ pub enum Corrupt {
         max: usize,
     },
     /// Fewer bytes than the next field needs.
+    #[error("{found} bytes are left, expected a field of {expected}")]
     Short {
         /// Number of bytes that are left.
         found: usize,
@@ -25,11 +25,13 @@ pub enum Corrupt {
         expected: usize,
     },
     /// Bytes behind the last field.
+    #[error("{found} bytes too many, expected none")]
     Long {
         /// Number of them.
         found: usize,
     },
     /// Code without a meaning.
+    #[error("{field} {found}, expected at most {max}")]
     Code {
         /// Name of the field.
         field: &'static str,
@@ -39,8 +41,10 @@ pub enum Corrupt {
         max: u8,
     },
     /// First bytes that are not those of a saved state.
+    #[error("no coordinator state, expected it to start with 'TWRO'")]
     Magic,
     /// Version that this build does not read.
+    #[error("coordinator state of version {found}, expected {expected}")]
     Version {
         /// Version of the bytes.
         found: u8,
@@ -48,11 +52,13 @@ pub enum Corrupt {
         expected: u8,
     },
     /// Unknown flags.
+    #[error("coordinator state with flags {found:#04x}, expected none but 0x3")]
     Flags {
         /// Flags of the bytes.
         found: u8,
     },
     /// Checksum that does not match the bytes.
+    #[error("coordinator state checksum {found:#010x}, expected {expected:#010x}")]
     Checksum {
         /// Checksum that the state carries.
         found: u32,
@@ -60,11 +66,13 @@ pub enum Corrupt {
         expected: u32,
     },
     /// Number that no epoch can have.
+    #[error("epoch number {found}, expected at most {NUMBER_MAX}")]
     Number {
         /// The number.
         found: u32,
     },
     /// Number of members that does not fit the bytes.
+    #[error("{found} members in {bytes} bytes, expected at most {WORLD_SIZE_MAX} of 8 bytes each")]
     Members {
         /// Number of members.
         found: u32,
@@ -73,53 +81,12 @@ pub enum Corrupt {
     },
     /// Epoch with number 0, without members, with one named twice, with more holders than members, or with
     /// steps but no holder.
+    #[error(
+        "epoch {number} is not sound: number 0, no members, a repeated one, more holders than members, or \
+         steps without a holder"
+    )]
     Epoch {
         /// Number of the epoch.
         number: u32,
     },
 }
-
-impl fmt::Display for Corrupt {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Corrupt::Length { found, max } => {
-                write!(f, "{found} bytes, expected a whole state or message of at most {max}")
-            }
-            Corrupt::Short { found, expected } => {
-                write!(f, "{found} bytes are left, expected a field of {expected}")
-            }
-            Corrupt::Long { found } => write!(f, "{found} bytes too many, expected none"),
-            Corrupt::Code { field, found, max } => {
-                write!(f, "{field} {found}, expected at most {max}")
-            }
-            Corrupt::Magic => write!(f, "no coordinator state, expected it to start with 'TWRO'"),
-            Corrupt::Version { found, expected } => {
-                write!(f, "coordinator state of version {found}, expected {expected}")
-            }
-            Corrupt::Flags { found } => {
-                write!(f, "coordinator state with flags {found:#04x}, expected none but 0x3")
-            }
-            Corrupt::Checksum { found, expected } => {
-                write!(f, "coordinator state checksum {found:#010x}, expected {expected:#010x}")
-            }
-            Corrupt::Number { found } => {
-                write!(f, "epoch number {found}, expected at most {NUMBER_MAX}")
-            }
-            Corrupt::Members { found, bytes } => {
-                write!(
-                    f,
-                    "{found} members in {bytes} bytes, expected at most {WORLD_SIZE_MAX} of 8 bytes each"
-                )
-            }
-            Corrupt::Epoch { number } => {
-                write!(
-                    f,
-                    "epoch {number} is not sound: number 0, no members, a repeated one, more holders than \
-                     members, or steps without a holder"
-                )
-            }
-        }
-    }
-}
-
-impl std::error::Error for Corrupt {}

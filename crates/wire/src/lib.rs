@@ -16,6 +16,7 @@
 mod dtype;
 mod exchange;
 mod header;
+mod hint;
 pub mod random;
 mod rank;
 mod tag;
@@ -26,5 +27,6 @@ pub use header::{
     HEADER_BYTES, Header, HeaderError, Kind, MAGIC, PAYLOAD_BYTES_MAX, VERSION, checksum,
     checksum_of_parts,
 };
+pub use hint::Hint;
 pub use rank::{InvalidWorld, Rank, WORLD_SIZE_MAX, World};
 pub use tag::Tag;
