@@ -1,6 +1,6 @@
 //! Reasons why bytes are no saved state of a coordinator, or no message.
 
-use thinwire_wire::WORLD_SIZE_MAX;
+use thinwire_wire::{Malformed, WORLD_SIZE_MAX};
 
 use crate::epoch::NUMBER_MAX;
 
@@ -16,30 +16,9 @@ pub enum Corrupt {
         /// Most bytes.
         max: usize,
     },
-    /// Fewer bytes than the next field needs.
-    #[error("{found} bytes are left, expected a field of {expected}")]
-    Short {
-        /// Number of bytes that are left.
-        found: usize,
-        /// Number of bytes of the field.
-        expected: usize,
-    },
-    /// Bytes behind the last field.
-    #[error("{found} bytes too many, expected none")]
-    Long {
-        /// Number of them.
-        found: usize,
-    },
-    /// Code without a meaning.
-    #[error("{field} {found}, expected at most {max}")]
-    Code {
-        /// Name of the field.
-        field: &'static str,
-        /// The code.
-        found: u8,
-        /// Largest code with a meaning.
-        max: u8,
-    },
+    /// Bytes that encode no message or no state.
+    #[error(transparent)]
+    Malformed(#[from] Malformed),
     /// First bytes that are not those of a saved state.
     #[error("no coordinator state, expected it to start with 'TWRO'")]
     Magic,
@@ -50,12 +29,6 @@ pub enum Corrupt {
         found: u8,
         /// Version of this build.
         expected: u8,
-    },
-    /// Unknown flags.
-    #[error("coordinator state with flags {found:#04x}, expected none but 0x3")]
-    Flags {
-        /// Flags of the bytes.
-        found: u8,
     },
     /// Checksum that does not match the bytes.
     #[error("coordinator state checksum {found:#010x}, expected {expected:#010x}")]
@@ -71,13 +44,11 @@ pub enum Corrupt {
         /// The number.
         found: u32,
     },
-    /// Number of members that does not fit the bytes.
-    #[error("{found} members in {bytes} bytes, expected at most {WORLD_SIZE_MAX} of 8 bytes each")]
+    /// More members than an epoch can have.
+    #[error("{found} members, expected at most {WORLD_SIZE_MAX}")]
     Members {
         /// Number of members.
-        found: u32,
-        /// Bytes for them.
-        bytes: usize,
+        found: usize,
     },
     /// Epoch with number 0, without members, with one named twice, with more holders than members, or with
     /// steps but no holder.
