@@ -1,7 +1,5 @@
 //! Errors as Python exceptions: one line, with the hint at its end.
 
-use std::fmt;
-
 use pyo3::create_exception;
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
@@ -23,13 +21,16 @@ create_exception!(
 );
 
 /// Why a call fails, on its way to Python.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, thiserror::Error)]
 pub(crate) enum Failure {
     /// The caller's mistake.
+    #[error("{0}")]
     Invalid(String),
     /// The group's end.
+    #[error("{0}")]
     Peer(String),
     /// The process is none of the ranks.
+    #[error("{0}")]
     NoRank(String),
 }
 
@@ -44,16 +45,6 @@ impl Failure {
             None => error.to_string(),
         };
         if invalid { Failure::Invalid(text) } else { Failure::Peer(text) }
-    }
-}
-
-impl fmt::Display for Failure {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Failure::Invalid(text) | Failure::Peer(text) | Failure::NoRank(text) => {
-                f.write_str(text)
-            }
-        }
     }
 }
 
