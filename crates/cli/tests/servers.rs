@@ -201,6 +201,28 @@ fn a_killed_server_costs_no_training() {
 }
 
 #[test]
+fn a_server_among_six_has_no_more_threads_than_one_of_two() {
+    let threads = [2, 6].map(|count: usize| {
+        let job = Started::new("servers-threads", 1);
+        let mut children: Vec<Child> = (0..count).map(|_| job.server()).collect();
+        let seat = Seat::new(job.coordinator.address(), "").unwrap();
+        let servers = ["--servers", &count.to_string(), "--replicas", "1"];
+        let flags = ["--mode", "server", "--ranks", "1:2", "--steps", "1000000"];
+        let flags = train_arguments(&[&FLAGS[4..], &servers, &flags].concat());
+        children.push(job.start(seat, &flags));
+        eventually(|| (job.writes() > 20).then_some(()));
+        let of = |it: &Child| std::fs::read_dir(format!("/proc/{}/task", it.id())).unwrap().count();
+        let threads = children[..count].iter().map(of).max().unwrap();
+        for child in children {
+            kill(child.id());
+            finish(child);
+        }
+        threads
+    });
+    assert!(threads[1] <= threads[0] && threads[0] <= 5, "{threads:?}");
+}
+
+#[test]
 fn a_killed_sole_server_ends_its_worker_with_the_name_of_a_lost_shard() {
     let job = Started::new("servers-sole", 1);
     let server = job.server();
@@ -344,8 +366,9 @@ fn flags_without_a_meaning_are_refused() {
         refused(&["--mode", "server", "--servers", "2", "--replicas", "2"]),
         "error: --replicas 2 with 2 servers, of which each shard needs 3"
     );
-    let many = folder.train(&["--mode", "server", "--servers", "65"]);
-    assert!(many.error().starts_with("error: --servers 65 on this machine, expected at most 64: "));
+    let many = folder.train(&["--mode", "server", "--servers", "257"]);
+    let expected = "error: --servers 257 on this machine, expected at most 256: ";
+    assert!(many.error().starts_with(expected), "{many:?}");
     assert!(many.hint().contains("thinwire server --coordinator"), "{many:?}");
     let unwritable = refused(&["--mode", "server", "--snapshot-dir", "text.txt"]);
     assert!(unwritable.starts_with("error: cannot write snapshots to text.txt: "), "{unwritable}");

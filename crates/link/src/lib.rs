@@ -51,6 +51,7 @@
 //! ```
 #![forbid(unsafe_code)]
 
+mod backoff;
 mod bandwidth;
 pub mod descriptors;
 mod duplex;
@@ -68,6 +69,7 @@ pub mod store;
 mod strangers;
 pub mod tcp;
 
+pub use backoff::Backoff;
 pub use bandwidth::{Bandwidth, InvalidBandwidth};
 pub use error::{Error, Kind, unreadable};
 pub use limiter::Limiter;

@@ -1,7 +1,7 @@
-//! Servers that answer requests over authenticated connections.
+//! Servers that answer requests over authenticated connections, and connect to each other.
 //!
-//! A [`Service`] is a state machine: messages of clients and the time in, messages to clients out.
-//! A [`Server`] runs one on a thread of its own behind the handshake that proves the job token, and
+//! A [`Service`] is a state machine: messages of clients and the time in, messages to clients out. It may also
+//! [dial](Outbox::dial) other services. A [`Server`] runs one on a thread of its own behind the handshake that proves the job token, and
 //! keeps clients apart: strangers have few places and little time, a client that floods the server
 //! gets its share and no more, and one that does not read what it is sent is closed. The rendezvous
 //! store is such a service. A [`Connection`] is the other end.
@@ -37,8 +37,10 @@
 
 mod connection;
 pub(crate) mod conversation;
+mod dial;
 pub(crate) mod dispatcher;
 mod event_loop;
+mod keep_alive;
 mod listener;
 pub(crate) mod messages;
 mod outbox;
@@ -55,7 +57,7 @@ pub use visitor::OUTPUT_BYTES_MAX;
 
 use crate::Error;
 
-/// A client of a server; no server gives a number twice.
+/// A client of a server, or a connection that it dialled; no server gives a number twice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ClientId(pub u64);
 
@@ -65,7 +67,7 @@ pub struct ClientId(pub u64);
 /// Every client is `opened` once, before its first message, and `closed` once, after its last,
 /// whoever ended the connection. Clients that are left when the server is dropped are not `closed`.
 pub trait Service: Send + 'static {
-    /// A client has proven the token.
+    /// A client, or a service that was dialled, has proven the token.
     fn opened(&mut self, _client: ClientId, _now: Instant, _out: &mut Outbox) {}
 
     /// A message of a client has come; it is never empty.
@@ -83,6 +85,17 @@ pub trait Service: Send + 'static {
     /// A client's connection has ended; nothing more can be sent to it.
     fn closed(&mut self, _client: ClientId, _now: Instant, _out: &mut Outbox) {}
 
+    /// A connection to a service that was dialled has ended, or could not be opened.
+    fn hung_up(&mut self, client: ClientId, _why: &Error, now: Instant, out: &mut Outbox) {
+        self.closed(client, now, out);
+    }
+
+    /// Few bytes for a client are unsent; asked for by [`Outbox::when_room`].
+    fn has_room(&mut self, _client: ClientId, _now: Instant, _out: &mut Outbox) {}
+
+    /// A service that was dialled has handled all messages up to an [`Outbox::ping`].
+    fn answered(&mut self, _client: ClientId, _now: Instant, _out: &mut Outbox) {}
+
     /// Returns the time at which [`Service::tick`] is due.
     fn deadline(&self) -> Option<Instant> {
         None
@@ -99,6 +112,12 @@ pub trait Service: Send + 'static {
     /// Returns the number of unread bytes of a client at which it is closed instead of sent more; asked once.
     fn output_bytes_max(&self) -> usize {
         OUTPUT_BYTES_MAX
+    }
+
+    /// Returns whether services that were dialled are asked for signs of life, and closed if they give none for ten
+    /// seconds. Asked once.
+    fn keeps_alive(&self) -> bool {
+        true
     }
 
     /// Returns whether answers give way to the frames, but for bulk, of all links of this process; each

@@ -1,7 +1,7 @@
 //! Services over sockets: what they are told, and what clients do to each other.
 
 use std::io::{Read, Write};
-use std::net::TcpStream;
+use std::net::{TcpListener, TcpStream};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -124,6 +124,38 @@ fn messages_of_any_length_go_both_ways() {
     }
     connection.send(&vec![9; MESSAGE_BYTES + 1]).unwrap();
     assert_eq!(ends(&mut connection).kind, Kind::Unreachable);
+}
+
+#[test]
+fn services_dial_each_other_by_address_or_name_and_hear_of_failures() {
+    let (server, told) = serve();
+    let (other, heard) = serve();
+    for host in ["127.0.0.1", "localhost"] {
+        let address = format!("{host}:{}", other.address().port());
+        server.call(move |_, now, out| drop(out.dial(&address, now)));
+        let Told::Opened(to) = told.recv_timeout(LONG).unwrap() else { panic!("{host}") };
+        let Told::Opened(from) = heard.recv_timeout(LONG).unwrap() else { panic!("{host}") };
+        server.call(move |_, _, out| out.send(to, &[CLOSE]));
+        assert_eq!(heard.recv_timeout(LONG).unwrap(), Told::Closed(from));
+        assert_eq!(told.recv_timeout(LONG).unwrap(), Told::Closed(to));
+    }
+    let nobody = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
+    // Nothing listens, there is no such host, or somebody accepts and says nothing.
+    let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+    let mute = silent.local_addr().unwrap().to_string();
+    for address in [nobody, "no.such.host.invalid:1".to_owned(), mute] {
+        server.call(move |_, now, out| drop(out.dial(&address, now)));
+        assert!(matches!(told.recv_timeout(LONG).unwrap(), Told::Closed(_)));
+    }
+    let stranger = Server::bind("127.0.0.1:0".parse().unwrap(), &Token::new("other"), quiet());
+    let address = stranger.as_ref().unwrap().address().to_string();
+    server.call(move |_, now, out| drop(out.dial(&address, now)));
+    assert!(matches!(told.recv_timeout(LONG).unwrap(), Told::Closed(_)));
+}
+
+/// A service whose events nobody hears.
+fn quiet() -> Echo {
+    Echo { told: channel().0, deadline: None }
 }
 
 #[test]

@@ -125,7 +125,7 @@ pub fn service(bytes: &[u8]) {
             0 => talk.say(&mut draw),
             1 => talk.pass(usize::from(draw.u16()) * 4, &mut server),
             2 => talk.read(&mut server),
-            _ => server.moved(talk.id, Err(Error::new(Kind::Io, "closed the connection"))),
+            _ => server.moved(talk.id, Err(Error::new(Kind::Io, "closed the connection")), now),
         }
         server.turn(now);
         for talk in &mut talks {
@@ -176,7 +176,7 @@ impl Talk {
         let room = visitor.input_bytes_max().saturating_sub(visitor.input.len());
         let count = count.min(room).min(self.wire.len());
         visitor.input.extend(self.wire.drain(..count));
-        server.moved(self.id, Ok(()));
+        server.moved(self.id, Ok(()), Instant::now());
     }
 
     fn read(&mut self, server: &mut Dispatcher<Script>) {
@@ -191,7 +191,7 @@ impl Talk {
             assert_eq!(under.to_client.pop_front(), Some(message));
         }
         drop(expected);
-        server.moved(self.id, Ok(()));
+        server.moved(self.id, Ok(()), Instant::now());
     }
 
     /// Checks what the server holds of this connection, and begins another if it is over.

@@ -95,7 +95,7 @@ impl Talk {
         let visitor = server.visitor_mut(self.id).expect("a connection that has not ended");
         let room = visitor.input_bytes_max().saturating_sub(visitor.input.len());
         visitor.input.extend_from_slice(&bytes[..bytes.len().min(room)]);
-        server.moved(self.id, Ok(()));
+        server.moved(self.id, Ok(()), Instant::now());
     }
 
     fn shake(&mut self, server: &mut Server) {
@@ -128,7 +128,7 @@ impl Talk {
         {
             let _ = parse_reply(&reply);
         }
-        server.moved(self.id, Ok(()));
+        server.moved(self.id, Ok(()), Instant::now());
     }
 
     /// Checks what the server holds of this connection, and begins another if it is over.

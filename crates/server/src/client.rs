@@ -6,7 +6,7 @@
 //! exactly once, whatever fails.
 
 mod caches;
-mod courier;
+mod connections;
 mod desk;
 mod inbox;
 mod pulling;

@@ -87,11 +87,11 @@ impl Rig {
         let layout = Arc::new(definition.layout().expect("a sound definition"));
         let (now, mut out) = (Instant::now(), Outbox::new());
         let mut service = ServerService::new(SERVER, Arc::new(Reports::default()), now);
-        service.define(&layout, now, &mut out);
+        service.define(&layout, Arc::new(|_| ()), now, &mut out);
         let views = vec![View::found(1, &[SERVER]), View::found(1, &[OTHER, SERVER])];
         let workers = Workers { version: 1, ids: vec![WORKER] };
         let state = JobState { views, workers, ..JobState::default() };
-        service.renew(&state, BTreeMap::new(), now, &mut out);
+        service.renew(&state, now, &mut out);
         let mut rig = Rig { service, layout, out, now, fragments: BTreeMap::new() };
         (0..CONNECTIONS).for_each(|connection| rig.open(connection));
         rig
@@ -153,7 +153,7 @@ impl Rig {
                     self.service.closed(client, self.now, &mut self.out);
                     closes = true;
                 }
-                Action::Hold(_) | Action::Release(_) => {}
+                _ => {}
             }
         }
         closes

@@ -5,9 +5,6 @@
 //! not slow down a slow connection further. Law: at most [`BYTES_MAX`] bytes plus one message are queued.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::{Mutex, MutexGuard};
-
-use thinwire_link::Waker;
 
 use crate::message::Message;
 use crate::write::{Entry, Write};
@@ -30,20 +27,14 @@ pub struct Letter {
     pub tables: Vec<u8>,
 }
 
-/// Queue of messages to one peer: one thread puts them in, another takes them out.
+/// Queue of messages to one peer.
 #[derive(Debug, Default)]
 pub struct Mailbox {
-    state: Mutex<State>,
-}
-
-#[derive(Debug, Default)]
-struct State {
     letters: VecDeque<Letter>,
     /// Bytes of the queued letters.
     bytes: usize,
-    /// Wakes the thread that takes letters out; `None` without a connection.
-    waker: Option<Waker>,
-    is_over: bool,
+    /// Whether there is a connection.
+    is_open: bool,
     /// Letters put in on this connection, and letters among them known to have arrived.
     put: u64,
     left: u64,
@@ -62,66 +53,54 @@ struct Flight {
 }
 
 impl Mailbox {
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().expect("no holder panics")
-    }
-
-    /// Puts a message in if there is room and a connection. `tables` is called to serialise the tables of a
-    /// snapshot.
+    /// Puts a message in if there is room and a connection. Returns whether it did. `tables` is called to serialise
+    /// the tables of a snapshot.
     ///
     /// # Errors
     /// Returns the error of `tables`; nothing is put in.
     pub fn put<E>(
-        &self,
+        &mut self,
         shard: u32,
         message: Message,
         tables: impl FnOnce() -> Result<Vec<u8>, E>,
-    ) -> Result<(), E> {
-        let mut state = self.lock();
-        if state.waker.is_none() || state.bytes >= BYTES_MAX || state.letters.len() >= LETTERS_MAX {
-            return Ok(());
+    ) -> Result<bool, E> {
+        if !self.is_open || self.bytes >= BYTES_MAX || self.letters.len() >= LETTERS_MAX {
+            return Ok(false);
         }
-        let Some(message) = state.without_repetition(shard, message) else { return Ok(()) };
+        let Some(message) = self.without_repetition(shard, message) else { return Ok(false) };
         let is_snapshot = matches!(message, Message::Snapshot { .. });
         let tables = if is_snapshot { tables()? } else { Vec::new() };
-        state.append(Letter { shard, message, tables });
-        state.waker.iter().for_each(Waker::wake);
-        Ok(())
+        self.append(Letter { shard, message, tables });
+        Ok(true)
     }
 
     /// Takes the next message out.
-    pub fn take(&self) -> Option<Letter> {
-        let mut state = self.lock();
-        let letter = state.letters.pop_front()?;
-        state.bytes -= letter.bytes();
+    pub fn take(&mut self) -> Option<Letter> {
+        let letter = self.letters.pop_front()?;
+        self.bytes -= letter.bytes();
         Some(letter)
     }
 
     /// Counts this many taken letters as arrived.
-    pub fn left(&self, letters: u64) {
-        self.lock().left += letters;
+    pub fn left(&mut self, letters: u64) {
+        self.left += letters;
     }
 
-    /// Starts over: empty, on the connection with this waker, or without a connection.
-    pub fn begin(&self, waker: Option<Waker>) {
-        let mut state = self.lock();
-        *state = State { waker, is_over: state.is_over, ..State::default() };
+    /// Starts over on a new connection, empty.
+    pub fn open(&mut self) {
+        *self = Mailbox { is_open: true, ..Mailbox::default() };
     }
 
-    /// Tells the thread that takes messages out to end.
-    pub fn end(&self) {
-        let mut state = self.lock();
-        state.is_over = true;
-        state.waker.iter().for_each(Waker::wake);
+    /// Empties the mailbox, and drops what comes until it is opened.
+    pub fn close(&mut self) {
+        *self = Mailbox::default();
     }
 
-    /// Returns whether the thread that takes messages out has to end.
-    pub fn is_over(&self) -> bool {
-        self.lock().is_over
+    /// Returns whether there is a connection.
+    pub fn is_open(&self) -> bool {
+        self.is_open
     }
-}
 
-impl State {
     /// Returns the message without the part that is already under way, or `None` if nothing is left.
     fn without_repetition(&self, shard: u32, message: Message) -> Option<Message> {
         let flight = self.flights.get(&shard).filter(|flight| flight.letter > self.left);
@@ -196,16 +175,8 @@ pub fn entry_bytes(entry: &Entry) -> usize {
 
 #[cfg(test)]
 impl Mailbox {
-    /// Returns a mailbox with a connection.
-    pub fn open() -> Mailbox {
-        let mailbox = Mailbox::default();
-        let waker = crate::peers::tests::waker();
-        mailbox.begin(Some(waker));
-        mailbox
-    }
-
     /// Takes all messages out and counts them as arrived.
-    pub fn drain(&self) -> Vec<Letter> {
+    pub fn drain(&mut self) -> Vec<Letter> {
         let letters: Vec<Letter> = std::iter::from_fn(|| self.take()).collect();
         self.left(letters.len() as u64);
         letters
@@ -226,52 +197,58 @@ mod tests {
         Message::Forward { view: 1, after, entries: vec![entry; count], committed }
     }
 
-    fn put(mailbox: &Mailbox, message: Message) {
+    fn open() -> Mailbox {
+        let mut mailbox = Mailbox::default();
+        mailbox.open();
+        mailbox
+    }
+
+    fn put(mailbox: &mut Mailbox, message: Message) {
         mailbox.put(0, message, || Ok::<_, Infallible>(vec![0; 9])).unwrap();
     }
 
-    fn messages(mailbox: &Mailbox) -> Vec<Message> {
+    fn messages(mailbox: &mut Mailbox) -> Vec<Message> {
         mailbox.drain().into_iter().map(|letter| letter.message).collect()
     }
 
     #[test]
     fn without_a_connection_everything_is_dropped() {
-        let mailbox = Mailbox::default();
-        put(&mailbox, forward(0, 1, 0));
+        let mut mailbox = Mailbox::default();
+        put(&mut mailbox, forward(0, 1, 0));
         assert_eq!(mailbox.take(), None);
-        let mailbox = Mailbox::open();
-        put(&mailbox, forward(0, 1, 0));
-        mailbox.begin(None);
+        let mut mailbox = open();
+        put(&mut mailbox, forward(0, 1, 0));
+        mailbox.close();
         assert_eq!(mailbox.take(), None);
     }
 
     #[test]
     fn what_is_under_way_is_not_repeated() {
-        let mailbox = Mailbox::open();
-        put(&mailbox, forward(0, 2, 0));
-        put(&mailbox, forward(0, 2, 0));
-        put(&mailbox, forward(0, 3, 0));
-        put(&mailbox, forward(0, 3, 1));
-        assert_eq!(messages(&mailbox), [forward(0, 2, 0), forward(2, 1, 0), forward(3, 0, 1)]);
-        put(&mailbox, forward(0, 3, 1));
-        assert_eq!(messages(&mailbox), [forward(0, 3, 1)], "it may be lost");
+        let mut mailbox = open();
+        put(&mut mailbox, forward(0, 2, 0));
+        put(&mut mailbox, forward(0, 2, 0));
+        put(&mut mailbox, forward(0, 3, 0));
+        put(&mut mailbox, forward(0, 3, 1));
+        assert_eq!(messages(&mut mailbox), [forward(0, 2, 0), forward(2, 1, 0), forward(3, 0, 1)]);
+        put(&mut mailbox, forward(0, 3, 1));
+        assert_eq!(messages(&mut mailbox), [forward(0, 3, 1)], "it may be lost");
     }
 
     #[test]
     fn one_snapshot_of_a_shard_is_under_way() {
-        let mailbox = Mailbox::open();
+        let mut mailbox = open();
         let snapshot = |last| Message::Snapshot { view: 1, last, clocks: Clocks::default() };
-        put(&mailbox, snapshot(4));
-        put(&mailbox, snapshot(5));
-        put(&mailbox, forward(4, 1, 0));
-        assert_eq!(messages(&mailbox), [snapshot(4), forward(4, 1, 0)]);
-        put(&mailbox, snapshot(5));
+        put(&mut mailbox, snapshot(4));
+        put(&mut mailbox, snapshot(5));
+        put(&mut mailbox, forward(4, 1, 0));
+        assert_eq!(messages(&mut mailbox), [snapshot(4), forward(4, 1, 0)]);
+        put(&mut mailbox, snapshot(5));
         assert_eq!(mailbox.drain()[0].tables, [0; 9]);
     }
 
     #[test]
     fn a_snapshot_without_its_tables_is_not_sent() {
-        let mailbox = Mailbox::open();
+        let mut mailbox = open();
         let snapshot = Message::Snapshot { view: 1, last: 1, clocks: Clocks::default() };
         assert_eq!(mailbox.put(0, snapshot, || Err("full")), Err("full"));
         assert_eq!(mailbox.take(), None);
@@ -279,15 +256,15 @@ mod tests {
 
     #[test]
     fn a_full_mailbox_drops_what_comes() {
-        let mailbox = Mailbox::open();
-        (0..2 * LETTERS_MAX).for_each(|_| put(&mailbox, Message::Superseded { view: 1 }));
+        let mut mailbox = open();
+        (0..2 * LETTERS_MAX).for_each(|_| put(&mut mailbox, Message::Superseded { view: 1 }));
         assert_eq!(mailbox.drain().len(), LETTERS_MAX);
         for shard in 0..3 {
             let message = Message::Snapshot { view: 1, last: 1, clocks: Clocks::default() };
             mailbox.put(shard, message, || Ok::<_, Infallible>(vec![0; BYTES_MAX])).unwrap();
         }
         assert_eq!(mailbox.drain().len(), 1);
-        put(&mailbox, forward(0, 1, 0));
+        put(&mut mailbox, forward(0, 1, 0));
         assert_eq!(mailbox.drain().len(), 1, "room again");
     }
 }

@@ -1,90 +1,194 @@
-//! Connections of a server to the other servers, each with a thread that sends.
+//! Connections of a server to the other servers, over which it sends its shards' messages.
+//!
+//! A peer is dialled until it welcomes this server, and again with growing pauses when the connection breaks; only
+//! failed attempts are reported as the loss of the peer. Messages are not answered one by one: a ping behind them
+//! shows that they have arrived. Law: messages of a mailbox are sent whole and in their order on one connection;
+//! a peer that is slow takes no memory but that of its mailbox and one message.
 
-mod courier;
-
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
 use std::sync::Arc;
-use std::thread::{self, JoinHandle};
+use std::time::Instant;
 
-use thinwire_link::Token;
+use thinwire_link::Backoff;
+use thinwire_link::service::{ClientId, Outbox};
+use thinwire_link::{Error, Kind};
 use thinwire_member::Id;
 
-use crate::mailbox::Mailbox;
-use courier::Courier;
+use crate::mailbox::{Letter, Mailbox, entry_bytes};
+use crate::message::Message;
+use crate::wire::{self, FRAGMENT_BYTES, FromServer, Peer as PeerMessage};
+use crate::write::Entry;
+
+/// Bytes that are sent at a time; the next ones follow when few of them are unsent.
+const SENT_BYTES: usize = FRAGMENT_BYTES;
+/// Bytes of entries per message; a larger entry is sent alone.
+const ENTRIES_BYTES_MAX: usize = 4 << 20;
+/// Number of failures to connect after which the peer is reported as lost again.
+const FAILURES: u32 = 8;
 
 /// Callback with the id of a peer that cannot be reached.
 pub type Lost = Arc<dyn Fn(Id) + Send + Sync>;
 
-/// Server as its peers see it, and how it reports lost peers.
-#[derive(Clone)]
-pub struct Own {
-    /// Id of the server.
-    pub id: Id,
-    /// Fingerprint of the definition.
-    pub definition: u64,
-    /// The job's secret.
-    pub token: Token,
-    /// Called when a peer cannot be reached.
-    pub lost: Lost,
-}
-
-/// Connections to the other servers; dropping this closes them.
+/// Connections to the other servers, by their ids.
+#[derive(Default)]
 pub struct Peers {
-    own: Own,
+    /// First message on each connection; empty before the definition is known.
+    hello: Vec<u8>,
+    lost: Option<Lost>,
     peers: BTreeMap<Id, Peer>,
-    /// Threads of former peers that are still ending.
-    ended: Vec<JoinHandle<()>>,
+    connections: BTreeMap<ClientId, Id>,
 }
 
+/// Connection to a peer, and the messages for it.
+#[derive(Debug)]
 struct Peer {
     address: String,
-    mailbox: Arc<Mailbox>,
-    thread: JoinHandle<()>,
+    mailbox: Mailbox,
+    connection: ClientId,
+    backoff: Backoff,
+    /// Failed attempts since the peer last welcomed this server.
+    failures: u32,
+    sending: Sending,
+}
+
+/// Messages that have left a mailbox.
+#[derive(Debug, Default)]
+struct Sending {
+    /// Parts of the letter being sent that are not serialised yet.
+    parts: VecDeque<Letter>,
+    /// The message being sent, and the number of its frames that are sent.
+    message: Vec<u8>,
+    frames: usize,
+    /// Letters sent after the last ping, and before it if its answer is still awaited.
+    written: u64,
+    asked: Option<u64>,
 }
 
 impl Peers {
-    /// Creates a server without peers.
-    pub fn new(own: Own) -> Peers {
-        Peers { own, peers: BTreeMap::new(), ended: Vec::new() }
+    /// Sets the hello by which peers know this server, and the callback for lost peers.
+    pub fn introduce(&mut self, server: Id, definition: u64, lost: Lost) {
+        self.hello = PeerMessage::Hello { server, definition }.to_bytes();
+        self.lost = Some(lost);
     }
 
-    /// Connects to the servers at these addresses, and disconnects from all others. If the system refuses a
-    /// thread for a peer, the next call tries again.
-    pub fn renew(&mut self, addresses: &BTreeMap<Id, String>) {
-        let stays = |id: &Id, peer: &Peer| addresses.get(id) == Some(&peer.address);
-        let gone: Vec<Id> =
-            self.peers.iter().filter(|(id, peer)| !stays(id, peer)).map(|(id, _)| *id).collect();
-        gone.iter().for_each(|id| self.end(*id));
-        self.ended.retain(|thread| !thread.is_finished());
+    /// Connects to the servers at these addresses, and disconnects from all others.
+    pub fn renew(&mut self, addresses: &BTreeMap<Id, &str>, now: Instant, out: &mut Outbox) {
+        let Peers { peers, connections, .. } = self;
+        peers.retain(|id, peer| {
+            let stays = addresses.get(id).is_some_and(|address| *address == peer.address);
+            if !stays {
+                connections.remove(&peer.connection);
+                out.close(peer.connection);
+            }
+            stays
+        });
         for (id, address) in addresses {
-            if *id != self.own.id && !self.peers.contains_key(id) {
-                self.begin(*id, address);
+            peers.entry(*id).or_insert_with(|| {
+                let connection = out.dial(address, now);
+                connections.insert(connection, *id);
+                Peer {
+                    address: (*address).to_owned(),
+                    mailbox: Mailbox::default(),
+                    connection,
+                    backoff: Backoff::default(),
+                    failures: 0,
+                    sending: Sending::default(),
+                }
+            });
+        }
+    }
+
+    /// Puts a shard's message in a peer's mailbox. `tables` is called to serialise the tables of a snapshot.
+    ///
+    /// # Errors
+    /// Returns the error of `tables`; nothing is put in.
+    pub fn put<E>(
+        &mut self,
+        to: Id,
+        letter: (u32, Message),
+        tables: impl FnOnce() -> Result<Vec<u8>, E>,
+        out: &mut Outbox,
+    ) -> Result<(), E> {
+        let Some(peer) = self.peers.get_mut(&to) else { return Ok(()) };
+        let (shard, message) = letter;
+        if peer.mailbox.put(shard, message, tables)? {
+            out.when_room(peer.connection);
+        }
+        Ok(())
+    }
+
+    /// Returns whether a connection was dialled here.
+    pub fn knows(&self, connection: ClientId) -> bool {
+        self.connections.contains_key(&connection)
+    }
+
+    /// Introduces this server on a new connection.
+    pub fn opened(&self, connection: ClientId, out: &mut Outbox) {
+        out.send(connection, &self.hello);
+    }
+
+    /// Receives a peer's answer to the hello.
+    ///
+    /// # Errors
+    /// If it is another server, or does not accept this one.
+    pub fn received(&mut self, connection: ClientId, message: &[u8]) -> Result<(), Error> {
+        let Some((id, peer)) = self.peer(connection) else { return Ok(()) };
+        match FromServer::parse(message)? {
+            FromServer::Welcome { server } if server == id => {
+                (peer.failures, peer.sending) = (0, Sending::default());
+                peer.backoff.reset();
+                peer.mailbox.open();
+                Ok(())
+            }
+            other => {
+                let context =
+                    format!("the server at {} is not {id}, it says {other:?}", peer.address);
+                Err(Error::new(Kind::Corrupt, context))
             }
         }
     }
 
-    /// Returns the mailboxes of all peers.
-    pub fn mailboxes(&self) -> BTreeMap<Id, Arc<Mailbox>> {
-        self.peers.iter().map(|(id, peer)| (*id, Arc::clone(&peer.mailbox))).collect()
+    /// Sends the next messages to a peer.
+    pub fn has_room(&mut self, connection: ClientId, out: &mut Outbox) {
+        let Some((_, peer)) = self.peer(connection) else { return };
+        let mut bytes = 0;
+        while bytes < SENT_BYTES {
+            let Some(frame) = peer.sending.next(&mut peer.mailbox) else {
+                return peer.sending.ask(connection, out);
+            };
+            bytes += frame.len();
+            out.send(connection, &frame);
+        }
+        peer.sending.ask(connection, out);
+        out.when_room(connection);
     }
 
-    fn begin(&mut self, id: Id, address: &str) {
-        let mailbox = Arc::new(Mailbox::default());
-        let (own, address) = (self.own.clone(), address.to_owned());
-        let courier = Courier::new(own, (id, address.clone()), Arc::clone(&mailbox));
-        let thread = thread::Builder::new().name(format!("thinwire peer {id}"));
-        if let Ok(thread) = thread.spawn(move || courier.run()) {
-            self.peers.insert(id, Peer { address, mailbox, thread });
-        }
+    /// Notes that a peer has handled all messages up to the last ping.
+    pub fn answered(&mut self, connection: ClientId, out: &mut Outbox) {
+        let Some((_, peer)) = self.peer(connection) else { return };
+        peer.mailbox.left(peer.sending.asked.take().unwrap_or(0));
+        peer.sending.ask(connection, out);
     }
 
-    fn end(&mut self, id: Id) {
-        if let Some(peer) = self.peers.remove(&id) {
-            peer.mailbox.end();
-            peer.thread.thread().unpark();
-            self.ended.push(peer.thread);
+    /// Dials a peer again whose connection has ended, or could not be opened.
+    pub fn closed(&mut self, connection: ClientId, now: Instant, out: &mut Outbox) {
+        let Some(id) = self.connections.remove(&connection) else { return };
+        let Some(peer) = self.peers.get_mut(&id) else { return };
+        if !peer.mailbox.is_open() {
+            if peer.failures % FAILURES == 0 {
+                self.lost.iter().for_each(|lost| lost(id));
+            }
+            peer.failures += 1;
         }
+        peer.mailbox.close();
+        peer.connection = out.dial(&peer.address, now + peer.backoff.pause());
+        self.connections.insert(peer.connection, id);
+    }
+
+    fn peer(&mut self, connection: ClientId) -> Option<(Id, &mut Peer)> {
+        let id = *self.connections.get(&connection)?;
+        Some((id, self.peers.get_mut(&id)?))
     }
 }
 
@@ -94,46 +198,72 @@ impl fmt::Debug for Peers {
     }
 }
 
-impl Drop for Peers {
-    fn drop(&mut self) {
-        self.renew(&BTreeMap::new());
-        // Each thread looks at its mailbox at least once a second.
-        self.ended.drain(..).for_each(|thread| drop(thread.join()));
+impl Sending {
+    /// Returns the next frame, from the mailbox if no letter is being sent.
+    fn next(&mut self, mailbox: &mut Mailbox) -> Option<Vec<u8>> {
+        if let Some(frame) = wire::frame(&self.message, self.frames) {
+            let frame = frame.into_owned();
+            self.frames += 1;
+            return Some(frame);
+        }
+        if self.parts.is_empty() {
+            self.written += u64::from(!self.message.is_empty());
+            // A message may be as large as a shard.
+            self.message = Vec::new();
+            self.parts = divided(mailbox.take()?);
+        }
+        let Letter { shard, message, tables } = self.parts.pop_front()?;
+        (self.message, self.frames) =
+            (PeerMessage::Message { shard, message, tables }.to_bytes(), 0);
+        self.next(mailbox)
+    }
+
+    /// Asks whether the letters so far have arrived, if no answer is awaited.
+    fn ask(&mut self, connection: ClientId, out: &mut Outbox) {
+        if self.asked.is_none() && self.written > 0 {
+            self.asked = Some(std::mem::take(&mut self.written));
+            out.ping(connection);
+        }
+    }
+}
+
+/// Divides a letter into messages of bounded length where its entries allow; servers handle entries in
+/// several messages like those in one.
+fn divided(letter: Letter) -> VecDeque<Letter> {
+    let Letter { shard, message, tables } = letter;
+    let Message::Forward { view, mut after, entries, committed } = message else {
+        return VecDeque::from([Letter { shard, message, tables }]);
+    };
+    let mut letters = VecDeque::new();
+    let mut entries = &entries[..];
+    while letters.is_empty() || !entries.is_empty() {
+        let mut bytes = 0;
+        let fits = |entry: &&Entry| {
+            bytes += entry_bytes(entry);
+            bytes <= ENTRIES_BYTES_MAX
+        };
+        let count = entries.iter().take_while(fits).count().max(1).min(entries.len());
+        let (part, rest) = entries.split_at(count);
+        let message = Message::Forward { view, after, entries: part.to_vec(), committed };
+        letters.push_back(Letter { shard, message, tables: Vec::new() });
+        (after, entries) = (after + count as u64, rest);
+    }
+    letters
+}
+
+#[cfg(test)]
+impl Peers {
+    /// Opens the mailboxes of all peers, as if they had welcomed this server.
+    pub fn open(&mut self) {
+        let closed = self.peers.values_mut().filter(|peer| !peer.mailbox.is_open());
+        closed.for_each(|peer| peer.mailbox.open());
+    }
+
+    /// Takes out the messages for a peer and counts them as arrived.
+    pub fn drain(&mut self, to: Id) -> Vec<Letter> {
+        self.peers.get_mut(&to).map_or(Vec::new(), |peer| peer.mailbox.drain())
     }
 }
 
 #[cfg(test)]
-pub mod tests {
-    use thinwire_link::Waker;
-    use thinwire_link::service::{Outbox, Server, Service};
-
-    use super::*;
-
-    struct Silent;
-
-    impl Service for Silent {
-        fn received(
-            &mut self,
-            _client: thinwire_link::service::ClientId,
-            _message: &[u8],
-            _now: std::time::Instant,
-            _out: &mut Outbox,
-        ) -> Result<(), thinwire_link::Error> {
-            Ok(())
-        }
-
-        fn message_bytes_max(&self) -> usize {
-            1000
-        }
-    }
-
-    /// Returns the waker of a connection.
-    pub fn waker() -> Waker {
-        let token = Token::new("peers");
-        let server = Server::bind("127.0.0.1:0".parse().unwrap(), &token, Silent).unwrap();
-        let address = server.address().to_string();
-        let timeout = std::time::Duration::from_secs(10);
-        let connection = thinwire_link::service::Connection::connect(&address, &token, timeout);
-        connection.unwrap().waker()
-    }
-}
+mod tests;

@@ -94,7 +94,7 @@ impl Server {
             ));
         }
         let restore = restore.as_ref().map(Origin::open).transpose()?;
-        let token = secret(&seat.token, &seat.coordinator)?;
+        secret(&seat.token, &seat.coordinator)?;
         let reports = Arc::new(Reports::default());
         let service = ServerService::new(seat.id, Arc::clone(&reports), Instant::now());
         let memory = limits.memory.as_ref().map(|limit| limit.bytes_max).or(limits.free_bytes);
@@ -107,7 +107,7 @@ impl Server {
         start_archive(snapshots.as_ref(), &reports)?;
         let duty = Duty::new(seat.id, snapshots, Arc::clone(&reports), Instant::now());
         let coordination = Coordination::new(
-            (seat.clone(), address.clone(), token),
+            (seat.clone(), address.clone()),
             (Arc::clone(&service), Arc::clone(&presence)),
             (Arc::clone(&reports), Arc::clone(&shared)),
             (duty, restore, memory),

@@ -46,8 +46,8 @@ use thinwire_link::{Error, Kind};
 use thinwire_member::Id;
 
 use crate::configuration::{JobState, Layout};
-use crate::mailbox::Mailbox;
 use crate::message::Message;
+use crate::peers::{Lost, Peers};
 use crate::reason::{Reason, Request};
 use crate::reports::Reports;
 use crate::shard::Event;
@@ -78,7 +78,7 @@ pub struct ServerService {
     /// Shards by number; empty before the definition is known.
     keepers: Vec<Keeper>,
     visitors: Visitors,
-    mailboxes: BTreeMap<Id, Arc<Mailbox>>,
+    peers: Peers,
     reports: Arc<Reports>,
     /// Largest accepted message, in bytes.
     message_bytes_max: usize,
@@ -96,7 +96,7 @@ impl ServerService {
             layout: None,
             keepers: Vec::new(),
             visitors: Visitors::default(),
-            mailboxes: BTreeMap::new(),
+            peers: Peers::default(),
             reports,
             message_bytes_max: 0,
             limits: Limits::default(),
@@ -110,11 +110,13 @@ impl ServerService {
         ServerService { limits, ..self }
     }
 
-    /// Sets the definition, and answers the connections that waited for it.
-    pub fn define(&mut self, layout: &Arc<Layout>, now: Instant, out: &mut Outbox) {
+    /// Sets the definition, and answers the connections that waited for it. From the next state on this server
+    /// connects to its peers, and passes those that it cannot reach to `lost`.
+    pub fn define(&mut self, layout: &Arc<Layout>, lost: Lost, now: Instant, out: &mut Outbox) {
         if self.layout.is_some() {
             return;
         }
+        self.peers.introduce(self.id, layout.fingerprint, lost);
         self.layout = Some(Arc::clone(layout));
         self.keepers =
             (0..layout.shards.len() as u32).map(|it| Keeper::new(self.id, it, layout)).collect();
@@ -133,16 +135,9 @@ impl ServerService {
         }
     }
 
-    /// Updates views, workers and snapshot from the job's state. Messages to other servers go to `mailboxes`
-    /// from now on.
-    pub fn renew(
-        &mut self,
-        state: &JobState,
-        mailboxes: BTreeMap<Id, Arc<Mailbox>>,
-        now: Instant,
-        out: &mut Outbox,
-    ) {
-        self.mailboxes = mailboxes;
+    /// Updates peers, views, workers and snapshot from the job's state.
+    pub fn renew(&mut self, state: &JobState, now: Instant, out: &mut Outbox) {
+        self.peers.renew(&others(state, self.id), now, out);
         self.share_memory(&state.views, out);
         if self.has_failed {
             return;
@@ -187,8 +182,8 @@ impl ServerService {
         call: impl FnOnce(&mut Keeper, Duration, &mut Exits<'_>) -> T,
     ) -> Option<T> {
         let time = self.time(now);
-        let ServerService { keepers, visitors, mailboxes, reports, .. } = self;
-        let mut exits = Exits { out, visitors, now, mailboxes, reports };
+        let ServerService { keepers, visitors, peers, reports, .. } = self;
+        let mut exits = Exits { out, visitors, now, peers, reports };
         let done = keepers.get_mut(shard).map(|keeper| call(keeper, time, &mut exits));
         self.heed(shard, out);
         done
@@ -339,8 +334,11 @@ impl ServerService {
 }
 
 impl Service for ServerService {
-    fn opened(&mut self, client: ClientId, _now: Instant, _out: &mut Outbox) {
-        self.visitors.open(client);
+    fn opened(&mut self, client: ClientId, _now: Instant, out: &mut Outbox) {
+        match self.peers.knows(client) {
+            true => self.peers.opened(client, out),
+            false => self.visitors.open(client),
+        }
     }
 
     fn received(
@@ -352,6 +350,9 @@ impl Service for ServerService {
     ) -> Result<(), Error> {
         if self.has_failed {
             return Err(Error::new(Kind::Left, "asks a server that has lost its rows"));
+        }
+        if self.peers.knows(client) {
+            return self.peers.received(client, message);
         }
         let is_known = matches!(self.visitors.visitor(client), Visitor::Known(_));
         let bytes_max = if is_known { self.message_bytes_max } else { 0 };
@@ -373,8 +374,17 @@ impl Service for ServerService {
         }
     }
 
-    fn closed(&mut self, client: ClientId, _now: Instant, _out: &mut Outbox) {
+    fn closed(&mut self, client: ClientId, now: Instant, out: &mut Outbox) {
         self.visitors.close(client);
+        self.peers.closed(client, now, out);
+    }
+
+    fn has_room(&mut self, client: ClientId, _now: Instant, out: &mut Outbox) {
+        self.peers.has_room(client, out);
+    }
+
+    fn answered(&mut self, client: ClientId, _now: Instant, out: &mut Outbox) {
+        self.peers.answered(client, out);
     }
 
     fn deadline(&self) -> Option<Instant> {
@@ -403,6 +413,15 @@ impl Service for ServerService {
     fn output_bytes_max(&self) -> usize {
         OUTPUT_BYTES_MAX
     }
+}
+
+/// Returns the addresses of the servers of a job but this one.
+fn others(state: &JobState, own: Id) -> BTreeMap<Id, &str> {
+    let shares = |id: &Id| {
+        state.servers.contains(id) || state.views.iter().any(|view| view.replicas.contains(id))
+    };
+    let others = state.addresses.iter().filter(|(id, _)| **id != own && shares(id));
+    others.map(|(id, address)| (*id, &address[..])).collect()
 }
 
 fn turn_away(connection: ClientId, text: String, out: &mut Outbox) {

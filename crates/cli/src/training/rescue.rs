@@ -1,10 +1,10 @@
 //! The last checkpoint of a training, which is not lost with its folder.
 //!
-//! The folder may be full, unmounted or removed when the training ends. Ranks try again for [`RETRY`], or
-//! as many seconds as [`RETRY_VARIABLE`] says. Then rank 0 writes the checkpoint to a new folder in the one
-//! that [`FOLDER_VARIABLE`] names, or in the temporary one. Other ranks send it their files: no folder but the
-//! lost one is known to be shared. The error that follows names the path. Law: a checkpoint that was saved so
-//! equals the one that the folder would have got.
+//! The folder may be full, unmounted or removed when the training ends. Ranks try again until [`RETRY`], or
+//! as many seconds as [`RETRY_VARIABLE`] says, have passed since the first attempt began. Then rank 0 writes the
+//! checkpoint to a new folder in the one that [`FOLDER_VARIABLE`] names, or in the temporary one. Other ranks send it
+//! their files: no folder but the lost one is known to be shared. The error that follows names the path. Law: a
+//! checkpoint that was saved so equals the one that the folder would have got.
 
 use std::collections::BTreeMap;
 use std::fs::DirBuilder;
@@ -25,9 +25,9 @@ use crate::output::say;
 
 /// Variable with the folder for a checkpoint whose own folder cannot be written.
 const FOLDER_VARIABLE: &str = "THINWIRE_RESCUE_DIR";
-/// Variable with the seconds for which a last checkpoint is tried again.
+/// Variable with the seconds for which a last checkpoint is tried.
 const RETRY_VARIABLE: &str = "THINWIRE_RESCUE_AFTER_S";
-/// Time for which a last checkpoint is tried again: less than a launcher waits for ranks after a signal.
+/// Time for which a last checkpoint is tried, from its first attempt on: less than a launcher waits for ranks after a signal.
 const RETRY: Duration = Duration::from_secs(5);
 /// Pause before it is tried again.
 const PAUSE: Duration = Duration::from_millis(500);
@@ -124,7 +124,7 @@ fn save<S: Saved, T>(
     mut attempt: impl FnMut(&mut S) -> Result<T>,
 ) -> Result<Option<T>> {
     let retry = machine::seconds_of(RETRY_VARIABLE).ok().flatten().unwrap_or(RETRY);
-    let mut failed = None;
+    let (began, mut is_told) = (Instant::now(), false);
     loop {
         let error = match attempt(rank) {
             Err(error) if failure::lost_rank(&error).is_none() => error,
@@ -134,15 +134,13 @@ fn save<S: Saved, T>(
             // Another process has a newer state.
             _ if is_superseded(&error) => Next::GiveUp,
             Moment::Between(policy) if may_skip(policy, &error) => Next::Skip,
-            // The first attempt itself may have lasted for as long.
-            _ if failed.is_none_or(|at: Instant| at.elapsed() < retry) && !retry.is_zero() => {
-                Next::Again
-            }
+            // A store that was silent for all this time would be so again, and the launcher waits no longer.
+            _ if began.elapsed() < retry => Next::Again,
             _ => Next::Rescue,
         };
         match rank.gather(&[next as u8 as f32])?.first() {
             Some(next) if *next == Next::Again as u8 as f32 => {
-                if failed.replace(failed.unwrap_or_else(Instant::now)).is_none() {
+                if !std::mem::replace(&mut is_told, true) {
                     tell_retry(&error, retry);
                 }
                 thread::sleep(PAUSE);

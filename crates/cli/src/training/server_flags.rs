@@ -18,9 +18,9 @@ use crate::size::{Elastic, Size, ensure_fixed};
 const SERVERS: u32 = 2;
 /// Shards per server, enough to divide them evenly over other numbers of servers.
 const SHARDS_PER_SERVER: u32 = 8;
-/// Largest number of servers that one command starts. A server has a thread for each other one: 64 have 4032, fewer
-/// than the 4915 that a service may have by default where systemd limits it (15 % of 32768).
-const SERVERS_HERE_MAX: u32 = 64;
+/// Largest number of servers that one command starts. Each is a process, and they are connected to each other: 256
+/// have 65,280 connections, and each has 511 of its own, fewer than the 1,024 files that a process may usually open.
+const SERVERS_HERE_MAX: u32 = 256;
 /// Default of `--optimizer`.
 const OPTIMIZER: &str = "adamw:lr=0.001";
 
@@ -238,10 +238,10 @@ impl ServerMode {
     pub fn check_start(&self) -> Result<()> {
         let servers = self.servers;
         if servers > SERVERS_HERE_MAX {
-            let threads = servers * (servers - 1);
+            let connections = u64::from(servers) * u64::from(servers - 1);
             let error = anyhow!(
-                "--servers {servers} on this machine, expected at most {SERVERS_HERE_MAX}: each has a thread for every \
-                 other one, {threads} in all"
+                "--servers {servers} on this machine, expected at most {SERVERS_HERE_MAX}: each is a process with a \
+                 connection to every other one, {connections} in all"
             );
             let hint = "begin with fewer; more can join from other machines: thinwire server --coordinator HOST:PORT";
             return Err(hinted(error, hint));

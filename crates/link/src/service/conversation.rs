@@ -8,13 +8,11 @@ use crate::duplex::Duplex;
 use crate::secure::{Handshake, Preamble, RECORD_BYTES_MAX, Role};
 use crate::service::messages::Messages;
 use crate::tcp::wake::Wake;
-use crate::{Error, Kind, Token};
+use crate::{Backoff, Error, Kind, Token};
 
 /// The coordinator of a job, as errors name it.
 pub const COORDINATOR: &str = "the coordinator";
 
-const BACKOFF_MIN: Duration = Duration::from_millis(20);
-const BACKOFF_MAX: Duration = Duration::from_secs(1);
 /// Longest time of one attempt, so that a lost packet does not cost the whole timeout.
 const ATTEMPT: Duration = Duration::from_secs(5);
 
@@ -53,7 +51,7 @@ impl Conversation {
         greeting: Greeting<'_>,
     ) -> Result<Conversation, Error> {
         let deadline = Instant::now() + timeout;
-        let mut backoff = BACKOFF_MIN;
+        let mut backoff = Backoff::default();
         loop {
             let error = match attempt(address, token, deadline, greeting) {
                 Ok(conversation) => return Ok(conversation),
@@ -62,7 +60,8 @@ impl Conversation {
             if !matches!(error.kind, Kind::Io | Kind::Timeout) {
                 return Err(error);
             }
-            if Instant::now() + backoff >= deadline {
+            let pause = backoff.pause();
+            if Instant::now() + pause >= deadline {
                 return Err(Error::new(
                     Kind::Unreachable,
                     format!(
@@ -73,8 +72,7 @@ impl Conversation {
                     ),
                 ));
             }
-            thread::sleep(backoff);
-            backoff = (backoff * 2).min(BACKOFF_MAX);
+            thread::sleep(pause);
         }
     }
 

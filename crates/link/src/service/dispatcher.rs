@@ -1,18 +1,21 @@
 //! A service and its clients, without their sockets: the part of a server that decides.
 //!
-//! Laws: `opened` before a client's first message and `closed` after its last, once each; messages of
-//! one client in their order; in each turn every client gets at most [`TURN_MESSAGES_MAX`] messages
-//! taken, whoever else sends how many.
+//! Laws: `opened` before a client's first message and `closed` after its last, once each; a dialled connection is
+//! `closed` once, whether or not it was `opened`; messages of one client in their order; in each turn every client
+//! gets at most [`TURN_MESSAGES_MAX`] messages taken, whoever else sends how many.
 
 use std::collections::BTreeMap;
 use std::time::Instant;
 
+use crate::service::keep_alive::KeepAlive;
 use crate::service::visitor::{Limits, Visitor};
 use crate::service::{Action, ClientId, Outbox, Service};
 use crate::{Error, Kind, Token};
 
 /// The most messages that are taken from one client in one turn.
 pub const TURN_MESSAGES_MAX: usize = 64;
+/// Unsent bytes of a client up to which there is room for more.
+const ROOM_BYTES: usize = 256 << 10;
 
 /// A service and everybody who is connected to it.
 #[derive(Debug)]
@@ -22,7 +25,18 @@ pub struct Dispatcher<S> {
     limits: Limits,
     outbox: Outbox,
     clients: BTreeMap<ClientId, Client>,
-    next: u64,
+    /// Connections to dial that have no socket yet.
+    dials: BTreeMap<ClientId, Dial>,
+}
+
+/// A connection that is to be dialled.
+#[derive(Debug)]
+struct Dial {
+    /// Address, host:port, until the socket is being opened.
+    address: Option<String>,
+    at: Instant,
+    /// Why it will have no socket.
+    end: Option<Error>,
 }
 
 /// A connection and what is to be done about it.
@@ -35,15 +49,42 @@ struct Client {
     hung_up: Option<Error>,
     /// Why the connection is to be closed.
     end: Option<Error>,
+    /// The service waits for room in its output.
+    wants_room: bool,
+    /// Signs of life, once a dialled connection is open.
+    keep_alive: Option<KeepAlive>,
+}
+
+impl Client {
+    fn new(visitor: Visitor) -> Client {
+        // It gets this side's preamble, though nothing has come from it.
+        let (runnable, hung_up, end) = (true, None, None);
+        Client { visitor, runnable, hung_up, end, wants_room: false, keep_alive: None }
+    }
+
+    /// Asks a dialled service that is open for an answer.
+    fn ask(&mut self, is_for_service: bool, now: Instant) {
+        let Some(alive) = &mut self.keep_alive else { return };
+        alive.ask(is_for_service, now);
+        if let Err(error) = self.visitor.send(&[]) {
+            self.end.get_or_insert(error);
+        }
+    }
+
+    fn is_waited_for_with_room(&self) -> bool {
+        self.wants_room && !self.visitor.is_stranger() && self.visitor.output.len() <= ROOM_BYTES
+    }
 }
 
 /// A connection that has been taken out.
 #[derive(Debug)]
 pub struct Ended {
-    /// Why it has ended, unless the server gave it up.
-    pub error: Option<Error>,
+    /// Why it has ended.
+    pub error: Error,
     /// Whether it had not proven the token.
     pub is_stranger: bool,
+    /// Whether this server had dialled it.
+    pub is_dialled: bool,
 }
 
 impl<S: Service> Dispatcher<S> {
@@ -58,7 +99,7 @@ impl<S: Service> Dispatcher<S> {
             token: token.clone(),
             outbox: Outbox::new(),
             clients: BTreeMap::new(),
-            next: 0,
+            dials: BTreeMap::new(),
         }
     }
 
@@ -69,13 +110,36 @@ impl<S: Service> Dispatcher<S> {
 
     /// Takes in a stranger.
     pub fn accept(&mut self) -> ClientId {
-        let id = ClientId(self.next);
-        self.next += 1;
-        let visitor = Visitor::new(&self.token, self.limits);
-        // It gets this side's preamble, though nothing has come from it.
-        let client = Client { visitor, runnable: true, hung_up: None, end: None };
-        self.clients.insert(id, client);
+        let id = self.outbox.next_id();
+        self.clients.insert(id, Client::new(Visitor::new(&self.token, self.limits)));
         id
+    }
+
+    /// Takes a connection whose socket is to be opened now, with its address.
+    pub fn next_dial(&mut self, now: Instant) -> Option<(ClientId, String)> {
+        let due = |dial: &Dial| now >= dial.at && dial.end.is_none();
+        self.dials.iter_mut().filter(|(_, dial)| due(dial)).find_map(|(id, dial)| {
+            let address = dial.address.take()?;
+            Some((*id, address))
+        })
+    }
+
+    /// Takes in the service at the other end of a socket that was opened for [`Dispatcher::next_dial`]. Returns
+    /// whether the connection is still wanted.
+    pub fn dialled(&mut self, id: ClientId) -> bool {
+        let is_wanted = self.dials.get(&id).is_some_and(|dial| dial.end.is_none());
+        if is_wanted {
+            self.dials.remove(&id);
+            self.clients.insert(id, Client::new(Visitor::dialled(&self.token, self.limits)));
+        }
+        is_wanted
+    }
+
+    /// Notes that no socket could be opened for [`Dispatcher::next_dial`].
+    pub fn not_dialled(&mut self, id: ClientId, error: Error) {
+        if let Some(dial) = self.dials.get_mut(&id) {
+            dial.end = Some(error);
+        }
     }
 
     /// Returns all connections in the order of their numbers.
@@ -99,21 +163,35 @@ impl<S: Service> Dispatcher<S> {
     }
 
     /// Notes that bytes of a connection were read or written, or that it ended with `result`.
-    pub fn moved(&mut self, id: ClientId, result: Result<(), Error>) {
+    pub fn moved(&mut self, id: ClientId, result: Result<(), Error>, now: Instant) {
         let Some(client) = self.clients.get_mut(&id) else { return };
         client.runnable |= !client.visitor.input.is_empty();
+        client.keep_alive.iter_mut().for_each(|alive| alive.moved(now));
         if let Err(error) = result {
             client.hung_up.get_or_insert(error);
         }
     }
 
+    /// Gives up a connection that is not open yet.
+    pub fn give_up(&mut self, id: ClientId, error: Error) {
+        self.end(id, error);
+    }
+
     /// Returns the time of the next turn if nothing moves, `None` if there is none.
     pub fn deadline(&self, now: Instant) -> Option<Instant> {
-        let busy = |client: &Client| client.runnable || client.hung_up.is_some();
-        match self.clients.values().any(|client| busy(client) || client.end.is_some()) {
-            true => Some(now),
-            false => self.service.deadline(),
+        let busy = |client: &Client| {
+            client.runnable
+                || client.hung_up.is_some()
+                || client.end.is_some()
+                || client.is_waited_for_with_room()
+        };
+        if self.clients.values().any(busy) || self.dials.values().any(|dial| dial.end.is_some()) {
+            return Some(now);
         }
+        let alive = self.clients.values().filter_map(|client| client.keep_alive.as_ref());
+        let dials = self.dials.values().filter(|dial| dial.address.is_some()).map(|dial| dial.at);
+        let own = alive.filter_map(KeepAlive::deadline).chain(dials).min();
+        [own, self.service.deadline()].into_iter().flatten().min()
     }
 
     /// Lets time pass and hands over a share of the messages that have come.
@@ -125,8 +203,37 @@ impl<S: Service> Dispatcher<S> {
         for id in runnable.map(|(id, _)| *id).collect::<Vec<_>>() {
             self.serve(id, now);
         }
+        self.offer_room(now);
+        self.keep_alive(now);
         for client in self.clients.values_mut().filter(|client| !client.runnable) {
             client.end = client.end.take().or(client.hung_up.take());
+        }
+        let failed: Vec<_> = self.dials.extract_if(.., |_, dial| dial.end.is_some()).collect();
+        for (id, error) in failed.into_iter().filter_map(|(id, dial)| Some((id, dial.end?))) {
+            self.call(now, |service, now, out| service.hung_up(id, &error, now, out));
+        }
+    }
+
+    fn offer_room(&mut self, now: Instant) {
+        let waiting = self.clients.iter().filter(|(_, client)| client.is_waited_for_with_room());
+        for id in waiting.map(|(id, _)| *id).collect::<Vec<_>>() {
+            let Some(client) = self.living(id) else { continue };
+            client.wants_room = false;
+            self.call(now, |service, now, out| service.has_room(id, now, out));
+        }
+    }
+
+    /// Asks dialled services for signs of life, and gives up those that are silent.
+    fn keep_alive(&mut self, now: Instant) {
+        for client in self.clients.values_mut() {
+            let Some(alive) = &client.keep_alive else { continue };
+            if alive.has_failed(now) {
+                let silent = Error::new(Kind::Timeout, "does not answer");
+                client.hung_up.get_or_insert(silent);
+                client.runnable = false;
+            } else if alive.is_due(now) {
+                client.ask(false, now);
+            }
         }
     }
 
@@ -134,7 +241,7 @@ impl<S: Service> Dispatcher<S> {
     pub fn call(&mut self, now: Instant, call: impl FnOnce(&mut S, Instant, &mut Outbox)) {
         call(&mut self.service, now, &mut self.outbox);
         for action in self.outbox.take() {
-            self.act(action);
+            self.act(action, now);
         }
     }
 
@@ -147,11 +254,16 @@ impl<S: Service> Dispatcher<S> {
     /// Takes out a connection and tells the service, if it was a client's.
     pub fn remove(&mut self, id: ClientId, now: Instant) -> Option<Ended> {
         let client = self.clients.remove(&id)?;
-        let is_stranger = client.visitor.is_stranger();
-        if !is_stranger {
+        let (is_stranger, is_dialled) = (client.visitor.is_stranger(), client.visitor.is_dialled());
+        let error = client
+            .end
+            .unwrap_or_else(|| Error::new(Kind::Timeout, "did not prove the job token in time"));
+        if is_dialled {
+            self.call(now, |service, now, out| service.hung_up(id, &error, now, out));
+        } else if !is_stranger {
             self.call(now, |service, now, out| service.closed(id, now, out));
         }
-        Some(Ended { error: client.end, is_stranger })
+        Some(Ended { error, is_stranger, is_dialled })
     }
 
     /// Hands over messages of one client, at most its share.
@@ -172,9 +284,19 @@ impl<S: Service> Dispatcher<S> {
     }
 
     fn deliver(&mut self, id: ClientId, message: &[u8], first: bool, now: Instant) {
-        // An empty message only asks for an answer: whether this is a server that takes it in.
-        if message.is_empty() {
-            self.act(Action::Send { to: id, message: Vec::new() });
+        let keeps_alive = self.service.keeps_alive();
+        let Some(client) = self.living(id) else { return };
+        let is_dialled = client.visitor.is_dialled();
+        if is_dialled && first {
+            client.keep_alive = Some(KeepAlive::new(now, keeps_alive));
+        } else if is_dialled && message.is_empty() {
+            // An answer to this side's empty message.
+            if client.keep_alive.as_mut().is_some_and(|alive| alive.answered(now)) {
+                self.call(now, |service, now, out| service.answered(id, now, out));
+            }
+        } else if message.is_empty() {
+            // It only asks for an answer: whether this is a server that takes it in.
+            self.act(Action::Send { to: id, message: Vec::new() }, now);
         }
         if first {
             self.call(now, |service, now, out| service.opened(id, now, out));
@@ -190,15 +312,25 @@ impl<S: Service> Dispatcher<S> {
         }
     }
 
-    fn act(&mut self, action: Action) {
+    fn act(&mut self, action: Action, now: Instant) {
         match action {
+            Action::Dial { id, address, at } => {
+                self.dials.insert(id, Dial { address: Some(address), at, end: None });
+            }
+            Action::WhenRoom(id) => {
+                self.living(id).into_iter().for_each(|client| client.wants_room = true);
+            }
+            Action::Ping(id) => {
+                self.living(id).into_iter().for_each(|client| client.ask(true, now));
+            }
+            Action::Close(id) if self.dials.contains_key(&id) => self.not_dialled(id, closed()),
             Action::Send { to, message } => {
                 let sent = self.living(to).map(|client| client.visitor.send(&message));
                 if let Some(Err(error)) = sent {
                     self.end(to, error);
                 }
             }
-            Action::Close(id) => self.end(id, Error::new(Kind::Left, "was closed by the service")),
+            Action::Close(id) => self.end(id, closed()),
             Action::Hold(id) => {
                 self.living(id).into_iter().for_each(|client| client.visitor.hold(true));
             }
@@ -223,5 +355,12 @@ impl<S: Service> Dispatcher<S> {
     }
 }
 
+fn closed() -> Error {
+    Error::new(Kind::Left, "was closed by the service")
+}
+
 #[cfg(test)]
 mod tests;
+
+#[cfg(test)]
+mod dials;

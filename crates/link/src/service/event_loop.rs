@@ -1,9 +1,9 @@
 //! The loop of a server: its sockets, and places for strangers.
 //!
 //! A server listens as long as it lives, because clients may come at any time. Strangers have few
-//! places ([`Places`]) and little time.
+//! places ([`Places`]) and little time. Connections that it dials have [`DIAL`] until they are open.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::io::{self, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::mpsc::{Receiver, TryRecvError};
@@ -13,6 +13,7 @@ use rustix::event::{PollFd, PollFlags, poll};
 
 use crate::duplex::{fill, flush, set_up, timespec};
 use crate::gate::Answers;
+use crate::service::dial::{self, Resolver};
 use crate::service::dispatcher::Dispatcher;
 use crate::service::visitor::Visitor;
 use crate::service::{ClientId, Outbox, Service};
@@ -24,6 +25,8 @@ use crate::{Error, Kind};
 const CLIENTS_MAX: usize = 4096 + STRANGERS.total;
 /// The most of them that have not proven the token.
 const STRANGERS: Places = Places { total: 256, per_address: 64 };
+/// The longest time to open a connection, with its handshake.
+const DIAL: Duration = Duration::from_secs(2);
 /// The most refusals to print: a stranger may connect any number of times.
 const SAID_MAX: usize = 8;
 
@@ -36,9 +39,11 @@ pub type Call<S> = Box<dyn FnOnce(&mut S, Instant, &mut Outbox) + Send>;
 /// A service with all of its sockets.
 pub struct EventLoop<S> {
     dispatcher: Dispatcher<S>,
-    listener: TcpListener,
+    /// Where clients come from, if any may.
+    listener: Option<TcpListener>,
     wake: Wake,
     calls: Receiver<Call<S>>,
+    resolver: Resolver,
     /// The sockets of the dispatcher's connections, no more and no fewer.
     sockets: BTreeMap<ClientId, Socket>,
     /// The time from which to accept again.
@@ -62,17 +67,28 @@ struct Socket {
     ready: bool,
     /// Both directions have ended.
     ended: bool,
+    /// Addresses to try after this one; none once it is connected.
+    connecting: Option<VecDeque<SocketAddr>>,
+}
+
+impl Socket {
+    fn new(stream: TcpStream, peer: SocketAddr, now: Instant) -> Socket {
+        let (has_read, ready, ended, connecting) = (false, true, false, None);
+        Socket { stream, peer, since: now, has_read, ready, ended, connecting }
+    }
 }
 
 impl<S: Service> EventLoop<S> {
-    /// A service that `listener` accepts clients for, and others call and wake.
+    /// A service that `listener` accepts clients for, if it does, and others call and wake.
     pub fn new(
         dispatcher: Dispatcher<S>,
-        listener: TcpListener,
+        listener: Option<TcpListener>,
         (wake, calls): (Wake, Receiver<Call<S>>),
     ) -> EventLoop<S> {
         let answers = dispatcher.gives_way().then(Answers::default);
+        let resolver = Resolver::new(wake.waker());
         EventLoop {
+            resolver,
             dispatcher,
             listener,
             wake,
@@ -93,13 +109,14 @@ impl<S: Service> EventLoop<S> {
             if !self.run_calls(now) {
                 // What the host has sent last leaves as far as sockets take it at once.
                 self.held = Duration::ZERO;
-                return self.write();
+                return self.write(now);
             }
             self.accept(now);
-            self.read();
+            self.read(now);
             self.dispatcher.turn(now);
+            self.dial(now);
             self.hold_back();
-            self.write();
+            self.write(now);
             self.close(now);
         }
     }
@@ -110,10 +127,16 @@ impl<S: Service> EventLoop<S> {
         let open = self.has_room() && now >= self.resume;
         let accept = if open { PollFlags::IN } else { PollFlags::empty() };
         let timeout = self.deadline(now).map(|at| timespec(at.saturating_duration_since(now)));
-        let mut fds = vec![self.wake.poll_fd(), PollFd::new(&self.listener, accept)];
+        let mut fds = vec![self.wake.poll_fd()];
+        fds.extend(self.listener.as_ref().map(|listener| PollFd::new(listener, accept)));
+        let first = fds.len();
         let connections = self.sockets.values().zip(self.dispatcher.visitors());
         fds.extend(connections.map(|(socket, visitor)| {
-            PollFd::new(&socket.stream, interest(visitor, self.writes_to(visitor)))
+            let interest = match socket.connecting {
+                Some(_) => PollFlags::OUT,
+                None => interest(visitor, self.writes_to(visitor)),
+            };
+            PollFd::new(&socket.stream, interest)
         }));
         // An interrupted poll is like one that finds nothing: the next one follows.
         let _ = poll(&mut fds, timeout.as_ref());
@@ -122,7 +145,7 @@ impl<S: Service> EventLoop<S> {
         if !found[0].is_empty() {
             self.wake.drain();
         }
-        for (socket, events) in self.sockets.values_mut().zip(&found[2..]) {
+        for (socket, events) in self.sockets.values_mut().zip(&found[first..]) {
             socket.ready = !events.is_empty();
             socket.ended = events.intersects(PollFlags::HUP | PollFlags::ERR);
         }
@@ -131,7 +154,8 @@ impl<S: Service> EventLoop<S> {
     /// The time of the next turn if no socket has anything.
     fn deadline(&self, now: Instant) -> Option<Instant> {
         let patience = STRANGERS.patience(self.strangers().count());
-        let late = self.strangers().map(|(_, stranger)| stranger.since + patience).min();
+        let strangers = self.strangers().map(|(_, stranger)| stranger.since + patience);
+        let late = strangers.chain(self.unopened().map(|(_, since)| since + DIAL)).min();
         let resume = (self.has_room() && now < self.resume).then_some(self.resume);
         let held = (!self.held.is_zero()).then(|| now + self.held);
         [late, resume, held, self.dispatcher.deadline(now)].into_iter().flatten().min()
@@ -153,8 +177,32 @@ impl<S: Service> EventLoop<S> {
         self.sockets.iter().zip(self.dispatcher.visitors()).filter_map(|((id, socket), visitor)| {
             let (address, silent) = (socket.peer.ip(), !socket.has_read);
             let stranger = Stranger { address, since: socket.since, silent };
-            visitor.is_stranger().then_some((*id, stranger))
+            (visitor.is_stranger() && !visitor.is_dialled()).then_some((*id, stranger))
         })
+    }
+
+    /// Returns the dialled connections that are not open yet, and since when they are dialled.
+    fn unopened(&self) -> impl Iterator<Item = (ClientId, Instant)> {
+        self.sockets.iter().zip(self.dispatcher.visitors()).filter_map(|((id, socket), visitor)| {
+            (visitor.is_stranger() && visitor.is_dialled()).then_some((*id, socket.since))
+        })
+    }
+
+    /// Begins the connections that are due.
+    fn dial(&mut self, now: Instant) {
+        while let Some((id, address)) = self.dispatcher.next_dial(now) {
+            self.resolver.resolve(id, address);
+        }
+        while let Some((id, resolved)) = self.resolver.take() {
+            match resolved.and_then(begin) {
+                Ok((stream, peer, rest)) if self.dispatcher.dialled(id) => {
+                    let socket = Socket::new(stream, peer, now);
+                    self.sockets.insert(id, Socket { connecting: Some(rest), ..socket });
+                }
+                Ok(_) => {}
+                Err(error) => self.dispatcher.not_dialled(id, unreachable(error)),
+            }
+        }
     }
 
     fn has_room(&self) -> bool {
@@ -162,11 +210,17 @@ impl<S: Service> EventLoop<S> {
     }
 
     fn accept(&mut self, now: Instant) {
+        let Some(listener) = self.listener.take() else { return };
+        self.accept_from(&listener, now);
+        self.listener = Some(listener);
+    }
+
+    fn accept_from(&mut self, listener: &TcpListener, now: Instant) {
         for _ in 0..ACCEPTS_MAX {
             if !self.has_room() || now < self.resume {
                 return;
             }
-            match self.listener.accept() {
+            match listener.accept() {
                 Ok((stream, peer)) => self.greet(stream, peer, now),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
                 Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => {}
@@ -184,16 +238,26 @@ impl<S: Service> EventLoop<S> {
             self.remove(evicted, now);
         }
         if set_up(&stream).is_ok() {
-            let socket =
-                Socket { stream, peer, since: now, has_read: false, ready: true, ended: false };
-            self.sockets.insert(self.dispatcher.accept(), socket);
+            self.sockets.insert(self.dispatcher.accept(), Socket::new(stream, peer, now));
         }
     }
 
     /// Reads from every socket that has something.
-    fn read(&mut self) {
+    fn read(&mut self, now: Instant) {
         for (id, socket) in &mut self.sockets {
             if !std::mem::take(&mut socket.ready) {
+                continue;
+            }
+            if let Some(rest) = socket.connecting.take() {
+                let failed = socket.stream.take_error().unwrap_or_else(Some);
+                let Some(error) = failed else { continue };
+                match begin(rest) {
+                    Ok((stream, peer, rest)) => {
+                        (socket.stream, socket.peer) = (stream, peer);
+                        socket.connecting = Some(rest);
+                    }
+                    Err(_) => self.dispatcher.moved(*id, Err(unreachable(error)), now),
+                }
                 continue;
             }
             let Some(visitor) = self.dispatcher.visitor_mut(*id) else { continue };
@@ -206,7 +270,7 @@ impl<S: Service> EventLoop<S> {
             let has_read = visitor.input.len() > before;
             socket.has_read |= has_read;
             if has_read || filled.is_err() {
-                self.dispatcher.moved(*id, filled);
+                self.dispatcher.moved(*id, filled, now);
             }
         }
     }
@@ -228,9 +292,11 @@ impl<S: Service> EventLoop<S> {
     }
 
     /// Writes to every socket that something is to be sent on.
-    fn write(&mut self) {
+    fn write(&mut self, now: Instant) {
         let connections = self.sockets.keys().zip(self.dispatcher.visitors());
-        let filled = connections.filter(|(_, visitor)| self.writes_to(visitor));
+        let filled = connections.filter(|(id, visitor)| {
+            self.sockets[id].connecting.is_none() && self.writes_to(visitor)
+        });
         for id in filled.map(|(id, _)| *id).collect::<Vec<_>>() {
             let (socket, visitor) = (&self.sockets[&id], self.dispatcher.visitor_mut(id));
             let visitor = visitor.expect("it is listed");
@@ -239,13 +305,20 @@ impl<S: Service> EventLoop<S> {
             let has_written = visitor.output.len() < before;
             visitor.shrink();
             if has_written || flushed.is_err() {
-                self.dispatcher.moved(id, flushed);
+                self.dispatcher.moved(id, flushed, now);
             }
         }
     }
 
     /// Closes what is to be closed, and strangers whose time is over.
     fn close(&mut self, now: Instant) {
+        let unopened = self.unopened().filter(|(_, since)| now >= *since + DIAL);
+        for id in unopened.map(|(id, _)| id).collect::<Vec<_>>() {
+            let seconds = DIAL.as_secs();
+            let error =
+                Error::new(Kind::Unreachable, format!("does not answer within {seconds} s"));
+            self.dispatcher.give_up(id, error);
+        }
         let patience = STRANGERS.patience(self.strangers().count());
         let late = self.strangers().filter(|(_, stranger)| now >= stranger.since + patience);
         let late: Vec<_> = late.map(|(id, _)| id).collect();
@@ -260,7 +333,9 @@ impl<S: Service> EventLoop<S> {
             return;
         };
         match ended.error {
-            Some(error) if matches!(error.kind, Kind::TokenMismatch | Kind::VersionMismatch) => {
+            // The service dials again, and tells whoever waits for it.
+            _ if ended.is_dialled => {}
+            error if matches!(error.kind, Kind::TokenMismatch | Kind::VersionMismatch) => {
                 self.refuse(error.by(socket.peer));
             }
             _ if ended.is_stranger => {
@@ -279,6 +354,25 @@ impl<S: Service> EventLoop<S> {
         }
         self.dispatcher.outbox().refusals.keep(error);
     }
+}
+
+/// A socket that connects to an address, and the addresses to try after that.
+type Begun = (TcpStream, SocketAddr, VecDeque<SocketAddr>);
+
+/// Begins to connect to the first of some addresses that the system does not refuse at once.
+fn begin(mut addresses: VecDeque<SocketAddr>) -> io::Result<Begun> {
+    let mut failed = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
+    while let Some(address) = addresses.pop_front() {
+        match dial::begin(address) {
+            Ok(stream) => return Ok((stream, address, addresses)),
+            Err(error) => failed = error,
+        }
+    }
+    Err(failed)
+}
+
+fn unreachable(error: io::Error) -> Error {
+    Error::io("cannot be reached", error).of(Kind::Unreachable)
 }
 
 /// Returns the events to poll for, to write among them if `writes`.

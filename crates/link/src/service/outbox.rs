@@ -1,5 +1,7 @@
 //! Requests of a service to its server while it handles an event.
 
+use std::time::Instant;
+
 use crate::Error;
 use crate::service::{ClientId, MESSAGE_BYTES_MAX};
 use crate::strangers::Refusals;
@@ -21,6 +23,19 @@ pub enum Action {
     Hold(ClientId),
     /// Take messages of a client again.
     Release(ClientId),
+    /// Connect to another service.
+    Dial {
+        /// The connection.
+        id: ClientId,
+        /// Address of the other service, host:port.
+        address: String,
+        /// The earliest time at which to connect.
+        at: Instant,
+    },
+    /// Call [`super::Service::has_room`] when little of a client's output is unsent.
+    WhenRoom(ClientId),
+    /// Call [`super::Service::answered`] when a dialled service has handled all messages up to here.
+    Ping(ClientId),
 }
 
 /// Actions of a service, which its server carries out in order after each event. Actions for a
@@ -29,6 +44,8 @@ pub enum Action {
 pub struct Outbox {
     actions: Vec<Action>,
     pub(crate) refusals: Refusals,
+    /// Number of the next connection.
+    next: u64,
 }
 
 impl Outbox {
@@ -63,6 +80,35 @@ impl Outbox {
     /// Ends [`Outbox::hold`].
     pub fn release(&mut self, client: ClientId) {
         self.actions.push(Action::Release(client));
+    }
+
+    /// Connects to the service at `address`, host:port, which has the same token; not before `at`, so that a pause
+    /// of [`crate::Backoff`] can be added. The connection is like a client's from then on: it is
+    /// [opened](super::Service::opened) once the other service has proven the token, and
+    /// [hung up](super::Service::hung_up) in any case, also if it was never opened.
+    pub fn dial(&mut self, address: &str, at: Instant) -> ClientId {
+        let id = self.next_id();
+        self.actions.push(Action::Dial { id, address: address.to_owned(), at });
+        id
+    }
+
+    /// Calls [`super::Service::has_room`] once, as soon as few bytes for this client are unsent: for more messages
+    /// than a client may leave unread.
+    pub fn when_room(&mut self, client: ClientId) {
+        self.actions.push(Action::WhenRoom(client));
+    }
+
+    /// Calls [`super::Service::answered`] once, when the service that was dialled has handled all messages up to
+    /// here.
+    pub fn ping(&mut self, client: ClientId) {
+        self.actions.push(Action::Ping(client));
+    }
+
+    /// Returns a number that no connection has had.
+    pub(crate) fn next_id(&mut self) -> ClientId {
+        let id = ClientId(self.next);
+        self.next += 1;
+        id
     }
 
     /// Takes out the actions so far.

@@ -1,7 +1,7 @@
 //! The server of a service: one thread, non-blocking, everything bounded.
 
 use std::fmt;
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
 use std::sync::mpsc::{self, Sender};
 use std::thread::{self, JoinHandle};
 use std::time::Instant;
@@ -12,7 +12,10 @@ use crate::service::{Outbox, Service, listen};
 use crate::tcp::wake::Wake;
 use crate::{Error, Token, Waker};
 
-/// A service that other processes reach; it ends when this is dropped.
+/// Address of a service that nobody connects to.
+const NOWHERE: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0);
+
+/// A service that other processes reach, or that reaches others; it ends when this is dropped.
 pub struct Server<S> {
     address: SocketAddr,
     /// None only while the server is dropped.
@@ -30,15 +33,33 @@ impl<S: Service> Server<S> {
         let listener = listen(address)?;
         let cannot = |error| Error::io(format_args!("cannot listen on {address}"), error);
         let address = listener.local_addr().map_err(cannot)?;
+        Server::start(Some((listener, address)), token, service)
+    }
+
+    /// Starts a service that nobody connects to: it dials others.
+    ///
+    /// # Errors
+    /// If the system refuses a thread or sockets.
+    pub fn dialling(token: &Token, service: S) -> Result<Server<S>, Error> {
+        Server::start(None, token, service)
+    }
+
+    fn start(
+        listener: Option<(TcpListener, SocketAddr)>,
+        token: &Token,
+        service: S,
+    ) -> Result<Server<S>, Error> {
         let wake = Wake::new()?;
         let waker = wake.waker();
         let (calls, called) = mpsc::channel();
-        let dispatcher = Dispatcher::new(service, token);
-        let mut event_loop = EventLoop::new(dispatcher, listener, (wake, called));
+        let (listener, address) = listener.unzip();
+        let mut event_loop =
+            EventLoop::new(Dispatcher::new(service, token), listener, (wake, called));
         let thread = thread::Builder::new()
             .name("thinwire server".to_owned())
             .spawn(move || event_loop.run())
-            .map_err(cannot)?;
+            .map_err(|error| Error::io("starting the thread of a service", error))?;
+        let address = address.unwrap_or(NOWHERE);
         Ok(Server { address, calls: Some(calls), waker, thread: Some(thread) })
     }
 
@@ -51,7 +72,7 @@ impl<S: Service> Server<S> {
 }
 
 impl<S> Server<S> {
-    /// Returns the address that the server listens on.
+    /// Returns the address that the server listens on; `0.0.0.0:0` if it only dials.
     pub fn address(&self) -> SocketAddr {
         self.address
     }

@@ -31,6 +31,8 @@ pub struct Visitor {
     pub output: Vec<u8>,
     limits: Limits,
     stage: Stage,
+    /// Which side of the handshake this is: a dialled service, or a client.
+    role: Role,
     /// No message is taken for now.
     held: bool,
 }
@@ -58,9 +60,23 @@ enum Stage {
 impl Visitor {
     /// A stranger who is to prove `token`, and then becomes a client within `limits`.
     pub fn new(token: &Token, limits: Limits) -> Visitor {
-        let handshake = Handshake::new(Role::Responder, token, Preamble { encrypt: true });
+        Visitor::with_role(Role::Responder, token, limits)
+    }
+
+    /// A service that is dialled, and is to prove `token`.
+    pub fn dialled(token: &Token, limits: Limits) -> Visitor {
+        Visitor::with_role(Role::Initiator, token, limits)
+    }
+
+    fn with_role(role: Role, token: &Token, limits: Limits) -> Visitor {
+        let handshake = Handshake::new(role, token, Preamble { encrypt: true });
         let stage = Stage::Shaking(Box::new(handshake));
-        Visitor { input: Vec::new(), output: Vec::new(), limits, stage, held: false }
+        Visitor { input: Vec::new(), output: Vec::new(), limits, stage, role, held: false }
+    }
+
+    /// Whether this server has dialled it.
+    pub fn is_dialled(&self) -> bool {
+        self.role == Role::Initiator
     }
 
     /// Whether it has not proven the token.
@@ -99,7 +115,12 @@ impl Visitor {
         if let Stage::Shaking(handshake) = &mut self.stage {
             let shaken = handshake.advance(&mut self.input, &mut self.output)?;
             let Some((session, _)) = shaken else { return Ok(None) };
-            self.stage = Stage::Shaken { messages: Messages::new(session), proven: false };
+            let mut messages = Messages::new(session);
+            if self.role == Role::Initiator {
+                // It shows the other side that this handshake is no repeated one, and asks it for the same.
+                messages.seal(&[], &mut self.output);
+            }
+            self.stage = Stage::Shaken { messages, proven: false };
         }
         if self.held {
             return Ok(None);
@@ -160,10 +181,15 @@ pub(crate) mod tests {
         }
     }
 
+    const LIMITS: Limits =
+        Limits { message_bytes_max: MESSAGE_BYTES_MAX, output_bytes_max: OUTPUT_BYTES_MAX };
+
     fn stranger() -> Visitor {
-        let limits =
-            Limits { message_bytes_max: MESSAGE_BYTES_MAX, output_bytes_max: OUTPUT_BYTES_MAX };
-        Visitor::new(&token(), limits)
+        Visitor::new(&token(), LIMITS)
+    }
+
+    fn service() -> Visitor {
+        Visitor::dialled(&token(), LIMITS)
     }
 
     #[test]
@@ -217,9 +243,9 @@ pub(crate) mod tests {
         /// Memory per unauthenticated byte: bounded, whatever comes and however it is cut.
         #[test]
         fn strangers_fill_no_buffers(
-            said: bool, chunks in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..600), 1..20)
+            said: bool, dialled: bool, chunks in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..600), 1..20)
         ) {
-            let mut visitor = stranger();
+            let mut visitor = if dialled { service() } else { stranger() };
             if said {
                 visitor.input = shake(&mut stranger()).1;
             }

@@ -165,7 +165,7 @@ mod tests {
         fn ask(&mut self, client: usize, request: &Request) {
             let (id, messages) = &mut self.clients[client];
             messages.seal(&request.to_bytes(), &mut self.server.visitor_mut(*id).unwrap().input);
-            self.server.moved(*id, Ok(()));
+            self.server.moved(*id, Ok(()), self.now);
         }
 
         fn turn(&mut self) {
@@ -177,7 +177,7 @@ mod tests {
             let (id, messages) = &mut self.clients[client];
             let output = &mut self.server.visitor_mut(*id).unwrap().output;
             let reply = messages.receive(output, MESSAGE_BYTES_MAX).unwrap()?;
-            self.server.moved(*id, Ok(()));
+            self.server.moved(*id, Ok(()), self.now);
             Some(message::parse_reply(&reply))
         }
     }

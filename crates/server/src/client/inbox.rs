@@ -1,7 +1,7 @@
 //! Queue of messages from a client's connections to its thread.
 //!
-//! Law: at most [`NEWS_MAX`] messages of servers are queued, plus one state and one error of the coordinator.
-//! Connections with further messages wait.
+//! Law: once [`NEWS_MAX`] messages are queued, each connection adds at most one; besides them there are one state and
+//! one error of the coordinator. Connections with further messages wait until half of the queue is taken.
 
 use std::collections::VecDeque;
 use std::sync::{Condvar, Mutex, MutexGuard};
@@ -44,6 +44,8 @@ struct State {
     job: Option<Box<JobState>>,
     /// Why the coordinator is away; newer than the queued state.
     away: Option<Error>,
+    /// Whether connections wait for room.
+    is_full: bool,
     is_over: bool,
 }
 
@@ -59,22 +61,29 @@ impl Inbox {
         self.state.lock().expect("no holder panics")
     }
 
-    /// Queues a message, waiting for room. A state replaces an older one in the queue.
-    pub fn put(&self, news: News) {
+    /// Queues a message. A state replaces an older one in the queue. Returns whether the queue is full, so that the
+    /// connection has to wait for [`Inbox::has_room`].
+    pub fn put(&self, news: News) -> bool {
         let mut state = self.lock();
         match news {
             News::State(job) => (state.job, state.away) = (Some(job), None),
             News::Away(error) => state.away = Some(error),
-            news => {
-                let is_full = |state: &mut State| state.news.len() >= NEWS_MAX && !state.is_over;
-                state = self.changed.wait_while(state, is_full).expect("no holder panics");
-                if !state.is_over {
-                    state.news.push_back(news);
-                }
-            }
+            _ if state.is_over => {}
+            news => state.news.push_back(news),
         }
+        state.is_full |= state.news.len() >= NEWS_MAX;
+        let is_full = state.is_full;
         drop(state);
         self.changed.notify_all();
+        is_full
+    }
+
+    /// Returns, once, that connections that wait may go on.
+    pub fn has_room(&self) -> bool {
+        let mut state = self.lock();
+        let has_room = state.is_full && state.news.len() <= NEWS_MAX / 2;
+        state.is_full &= !has_room;
+        has_room
     }
 
     /// Takes the next message, waiting until `deadline`.
@@ -82,8 +91,6 @@ impl Inbox {
         let mut state = self.lock();
         loop {
             if let Some(news) = state.next() {
-                drop(state);
-                self.changed.notify_all();
                 return Some(news);
             }
             let left = deadline.saturating_duration_since(Instant::now());
@@ -145,20 +152,20 @@ mod tests {
     }
 
     #[test]
-    fn who_has_too_much_to_say_waits() {
+    fn connections_wait_while_the_queue_is_more_than_half_full() {
         let inbox = Inbox::default();
         let refused = |at: usize| News::Refused(at.to_string());
-        std::thread::scope(|scope| {
-            scope.spawn(|| (0..2 * NEWS_MAX).for_each(|at| inbox.put(refused(at))));
-            let far = Instant::now() + Duration::from_secs(60);
-            for at in 0..2 * NEWS_MAX {
-                let news = inbox.take(far);
-                assert!(matches!(news, Some(News::Refused(text)) if text == at.to_string()));
-                assert!(inbox.lock().news.len() <= NEWS_MAX);
-            }
-        });
+        let full: Vec<bool> = (0..NEWS_MAX).map(|at| inbox.put(refused(at))).collect();
+        assert_eq!(full.iter().position(|full| *full), Some(NEWS_MAX - 1));
+        assert!(!inbox.has_room());
+        for at in 0..NEWS_MAX / 2 {
+            let news = inbox.take(Instant::now());
+            assert!(matches!(news, Some(News::Refused(text)) if text == at.to_string()));
+        }
+        assert!(inbox.has_room() && !inbox.has_room(), "once");
+        assert!(!inbox.put(refused(0)));
         inbox.end();
-        (0..2 * NEWS_MAX).for_each(|at| inbox.put(refused(at)));
+        (0..2 * NEWS_MAX).for_each(|at| _ = inbox.put(refused(at)));
         assert!(names(&inbox).is_empty(), "nobody takes them");
     }
 }

@@ -10,10 +10,11 @@ use thinwire_job as job;
 use thinwire_job::elastic::Seat;
 use thinwire_link as link;
 use thinwire_link::Token;
+use thinwire_link::service::Server;
 use thinwire_member::Id;
 
 use crate::client::caches::Caches;
-use crate::client::courier::{Address, Courier};
+use crate::client::connections::Connections;
 use crate::client::desk::{Desk, Done, Key, Letter};
 use crate::client::inbox::{Inbox, News};
 use crate::client::split::{Atlas, Plan};
@@ -33,17 +34,18 @@ pub struct Session {
     pub caches: Caches,
     /// Buffer for answers that are not copied directly to their places.
     pub fetched: Vec<u8>,
-    fingerprint: u64,
     id: Id,
-    token: Token,
     timeout: Duration,
     state: JobState,
     /// Why the coordinator is unreachable, if it is.
     away: Option<Error>,
     inbox: Arc<Inbox>,
     desk: Desk,
-    couriers: BTreeMap<Id, Courier>,
-    connections: u64,
+    connections: Server<Connections>,
+    /// Number and address of each server's connection.
+    connected: BTreeMap<Id, (u64, String)>,
+    /// Number of the last connection.
+    number: u64,
     tickets: u64,
     pulls: u64,
     /// Largest step that a shard has reported for the slowest worker, and the last number of workers that push.
@@ -74,16 +76,18 @@ impl Session {
             atlas: Atlas::new(job, &layout),
             caches: Caches::default(),
             fetched: Vec::new(),
-            fingerprint: layout.fingerprint,
             id: seat.id,
-            token: Token::new(&seat.token),
             timeout,
             state,
             away: None,
+            connections: Server::dialling(
+                &Token::new(&seat.token),
+                Connections::new(seat.id, layout.fingerprint, &inbox),
+            )?,
             inbox,
             desk: Desk::default(),
-            couriers: BTreeMap::new(),
-            connections: 0,
+            connected: BTreeMap::new(),
+            number: 0,
             tickets: 0,
             pulls: 0,
             pace: Pace::default(),
@@ -159,9 +163,7 @@ impl Session {
     /// Handles received messages and sends due requests, without waiting.
     pub fn send(&mut self) -> Result<(), Error> {
         let now = Instant::now();
-        while let Some(news) = self.inbox.take(now) {
-            self.take_in(news)?;
-        }
+        while self.take_until(now)? {}
         self.dispatch()
     }
 
@@ -193,32 +195,46 @@ impl Session {
                 return Err(self.stuck());
             }
             let deadline = self.desk.deadline().map_or(end, |time| time.min(end));
-            if let Some(news) = self.inbox.take(deadline) {
-                self.take_in(news)?;
-            }
+            self.take_until(deadline)?;
         }
+    }
+
+    /// Handles the next message, waiting until `deadline`. Returns whether there was one.
+    fn take_until(&mut self, deadline: Instant) -> Result<bool, Error> {
+        let Some(news) = self.inbox.take(deadline) else { return Ok(false) };
+        if self.inbox.has_room() {
+            self.connections.call(|connections, _now, out| connections.release(out));
+        }
+        self.take_in(news).map(|()| true)
     }
 
     fn dispatch(&mut self) -> Result<(), Error> {
         for (server, request, letter) in self.desk.due(Instant::now(), &self.state)? {
-            self.carry(server, (request, letter))?;
+            self.carry(server, (request, letter));
         }
         Ok(())
     }
 
     /// Sends a message to a server, connecting first if there is no connection.
-    fn carry(&mut self, server: Id, (request, letter): (Request, Letter)) -> Result<(), Error> {
-        let address = self.state.addresses.get(&server).cloned().unwrap_or_default();
-        let known = self.couriers.get(&server).filter(|courier| courier.address == address);
-        if known.is_none() {
-            let (token, definition) = (self.token.clone(), self.fingerprint);
-            let address = Address { server, address, token, client: self.id, definition };
-            self.connections += 1;
-            let courier = Courier::start(address, self.connections, &self.inbox)?;
-            self.couriers.insert(server, courier);
-        }
-        self.couriers[&server].send(request, letter);
-        Ok(())
+    fn carry(&mut self, server: Id, (request, letter): (Request, Letter)) {
+        let address = self.state.addresses.get(&server).map_or("", |address| address);
+        let number = match self.connected.get(&server) {
+            Some((number, known)) if known == address => *number,
+            other => {
+                let before = other.map(|(number, _)| *number);
+                self.number += 1;
+                let (number, address) = (self.number, address.to_owned());
+                self.connected.insert(server, (number, address.clone()));
+                self.connections.call(move |connections, now, out| {
+                    before.into_iter().for_each(|before| connections.close(before, out));
+                    connections.open((number, server), address, now, out);
+                });
+                number
+            }
+        };
+        self.connections.call(move |connections, _now, out| {
+            connections.send(number, request, letter, out);
+        });
     }
 
     fn take_in(&mut self, news: News) -> Result<(), Error> {
@@ -238,8 +254,8 @@ impl Session {
             }
             News::Broken(server, number, error) => {
                 // A newer connection may have replaced it.
-                if self.couriers.get(&server).is_some_and(|courier| courier.number == number) {
-                    self.couriers.remove(&server);
+                if self.connected.get(&server).is_some_and(|(known, _)| *known == number) {
+                    self.connected.remove(&server);
                     self.desk.broke(server, &error.to_string(), now);
                     return if is_final(&error) { Err(error) } else { Ok(()) };
                 }
@@ -255,13 +271,15 @@ impl Session {
         }
         self.state = state;
         let JobState { addresses, servers, .. } = &self.state;
-        let is_there = |id: &Id, courier: &Courier| {
-            servers.contains(id) && addresses.get(id) == Some(&courier.address)
-        };
-        let gone = self.couriers.extract_if(.., |id, courier| !is_there(id, courier));
-        let gone: Vec<Id> = gone.map(|(id, _)| id).collect();
+        let is_there =
+            |id: &Id, address: &String| servers.contains(id) && addresses.get(id) == Some(address);
+        let gone = self.connected.extract_if(.., |id, (_, address)| !is_there(id, address));
+        let gone: Vec<(Id, (u64, String))> = gone.collect();
         let now = Instant::now();
-        gone.into_iter().for_each(|id| self.desk.broke(id, "the server has left", now));
+        for (id, (number, _)) in gone {
+            self.desk.broke(id, "the server has left", now);
+            self.connections.call(move |connections, _now, out| connections.close(number, out));
+        }
         self.desk.follow(&self.state);
     }
 

@@ -86,7 +86,7 @@ impl Watcher {
         while !self.inbox.is_over() {
             match connection.receive(WAIT_MAX)? {
                 Some(Ok(bytes)) => self.state(&bytes, &mut connection)?,
-                Some(Err(text)) => self.inbox.put(News::Refused(text)),
+                Some(Err(text)) => _ = self.inbox.put(News::Refused(text)),
                 None => {}
             }
         }

@@ -12,20 +12,16 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 use thinwire_job::elastic::{Presence, Seat, ViewsConnection};
-use thinwire_link::Token;
+use thinwire_link::Backoff;
 use thinwire_link::service::Server;
-use thinwire_member::Id;
 
 use super::duty::Duty;
 use crate::configuration::{Definition, JobState, Layout, NAME_BYTES_MAX, ViewRequest};
 use crate::error::{Error, Kind};
-use crate::peers::{Own, Peers};
 use crate::reports::Reports;
 use crate::service::{Figures, ServerService};
 use crate::snapshot::Origin;
 
-const PAUSE_MIN: Duration = Duration::from_millis(50);
-const PAUSE_MAX: Duration = Duration::from_secs(1);
 /// Longest time to connect.
 const CONNECT: Duration = Duration::from_secs(2);
 /// Longest wait for the coordinator before looking at other work.
@@ -87,7 +83,6 @@ impl Shared {
 pub struct Coordination {
     seat: Seat,
     address: String,
-    token: Token,
     service: Arc<Server<ServerService>>,
     presence: Arc<Presence>,
     reports: Arc<Reports>,
@@ -95,8 +90,8 @@ pub struct Coordination {
     /// Snapshot from which the job begins, if this server has it.
     origin: Option<Origin>,
     duty: Duty,
-    /// Connections to other servers and the layout, once the definition is known.
-    peers: Option<(Peers, Arc<Layout>)>,
+    /// The layout, once the definition is known.
+    layout: Option<Arc<Layout>>,
     /// Whether the shards have servers, and this server has loaded the rows with which its shards begin.
     has_begun: bool,
     /// Last state from the coordinator.
@@ -113,7 +108,7 @@ pub struct Coordination {
 impl Coordination {
     /// Creates the connection state of a server that has not yet heard from the coordinator.
     pub fn new(
-        (seat, address, token): (Seat, String, Token),
+        (seat, address): (Seat, String),
         (service, presence): (Arc<Server<ServerService>>, Arc<Presence>),
         (reports, shared): (Arc<Reports>, Arc<Shared>),
         (duty, origin, memory): (Duty, Option<Origin>, Option<u64>),
@@ -121,14 +116,13 @@ impl Coordination {
         Coordination {
             seat,
             address,
-            token,
             service,
             presence,
             reports,
             shared,
             origin,
             duty,
-            peers: None,
+            layout: None,
             has_begun: false,
             state: JobState::default(),
             requested: BTreeMap::new(),
@@ -140,17 +134,16 @@ impl Coordination {
 
     /// Talks to the coordinator until the server ends.
     pub fn run(mut self) {
-        let mut pause = PAUSE_MIN;
+        let mut backoff = Backoff::default();
         while !self.is_over() {
             let (to, token) = (self.seat.coordinator.clone(), self.seat.token.clone());
             if let Ok(connection) = ViewsConnection::connect(&to, &token, self.seat.id, CONNECT) {
-                pause = PAUSE_MIN;
+                backoff.reset();
                 // An error ends only this connection; the loop opens the next one.
                 let _ = self.talk(connection);
             }
             if !self.is_over() {
-                thread::park_timeout(pause);
-                pause = (2 * pause).min(PAUSE_MAX);
+                thread::park_timeout(backoff.pause());
             }
         }
         if self.reports.failure().is_some() {
@@ -209,17 +202,12 @@ impl Coordination {
         // Before, another definition may still take its place.
         let definition = self.state.definition.clone().filter(|_| self.state.is_founded());
         let Some(definition) = definition else { return Ok(()) };
-        if self.peers.is_none() {
+        if self.layout.is_none() {
             let layout = Arc::new(definition.layout()?);
             let presence = Arc::clone(&self.presence);
-            let peers = Peers::new(Own {
-                id: self.seat.id,
-                definition: layout.fingerprint,
-                token: self.token.clone(),
-                lost: Arc::new(move |id| presence.lost(id)),
-            });
-            self.peers = Some((peers, Arc::clone(&layout)));
-            self.service.call(move |service, now, out| service.define(&layout, now, out));
+            let lost = Arc::new(move |id| presence.lost(id));
+            self.layout = Some(Arc::clone(&layout));
+            self.service.call(move |service, now, out| service.define(&layout, lost, now, out));
         }
         if !self.has_begun {
             if let Err(error) = self.begin(&definition) {
@@ -230,7 +218,8 @@ impl Coordination {
             }
             self.has_begun = true;
         }
-        self.renew();
+        let state = self.state.clone();
+        self.service.call(move |service, now, out| service.renew(&state, now, out));
         Ok(())
     }
 
@@ -250,7 +239,7 @@ impl Coordination {
         let views = (0..).zip(&self.state.views);
         let mine = views.filter(|(_, view)| view.replicas.contains(&self.seat.id));
         let mine: Vec<u32> = mine.map(|(shard, _)| shard).collect();
-        let Some((_, layout)) = self.peers.as_ref().filter(|_| !mine.is_empty()) else {
+        let Some(layout) = self.layout.as_ref().filter(|_| !mine.is_empty()) else {
             return Ok(());
         };
         let Some(origin) = &self.origin else {
@@ -265,19 +254,6 @@ impl Coordination {
         let tables = origin.tables((definition, layout), &mine)?;
         self.service.call(move |service, _now, _out| service.restore(tables));
         Ok(())
-    }
-
-    fn renew(&mut self) {
-        let Some((peers, _)) = &mut self.peers else { return };
-        let state = self.state.clone();
-        let shares = |id: &Id| {
-            let views = state.views.iter();
-            state.servers.contains(id) || views.into_iter().any(|view| view.replicas.contains(id))
-        };
-        let addresses = state.addresses.iter().filter(|(id, _)| shares(id));
-        peers.renew(&addresses.map(|(id, address)| (*id, address.clone())).collect());
-        let mailboxes = peers.mailboxes();
-        self.service.call(move |service, now, out| service.renew(&state, mailboxes, now, out));
     }
 
     /// Sends requests for everything that the coordinator lacks.
@@ -302,7 +278,7 @@ impl Coordination {
             requests.push(ViewRequest::Kept { views });
         }
         let now = Instant::now();
-        if let Some((_, layout)) = &self.peers {
+        if let Some(layout) = &self.layout {
             requests.extend(self.duty.request(&self.state, layout, now));
             self.duty.news(&self.state).into_iter().for_each(|line| self.shared.tell(line));
         }

@@ -1,6 +1,5 @@
 //! Copy of a shard: its state machine and its tables.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -11,8 +10,8 @@ use super::visitors::Visitors;
 use crate::clocks::Pace;
 use crate::configuration::{JobState, Layout};
 use crate::error::Error;
-use crate::mailbox::Mailbox;
 use crate::message::Message;
+use crate::peers::Peers;
 use crate::reason::Request;
 use crate::reports::Reports;
 use crate::shard::{Action, Event, Options, Shard};
@@ -34,7 +33,7 @@ pub struct Exits<'a> {
     /// Current time, by which clients' rates are limited.
     pub now: Instant,
     /// Messages to other servers.
-    pub mailboxes: &'a BTreeMap<Id, Arc<Mailbox>>,
+    pub peers: &'a mut Peers,
     /// Reports to the coordinator.
     pub reports: &'a Reports,
 }
@@ -236,9 +235,9 @@ impl Keeper {
         Ok(())
     }
 
-    fn forward(&self, to: Id, message: Message, exits: &Exits<'_>) -> Result<(), Error> {
-        let Some(mailbox) = exits.mailboxes.get(&to) else { return Ok(()) };
-        mailbox.put(self.number, message, || self.tables_as_bytes())
+    fn forward(&self, to: Id, message: Message, exits: &mut Exits<'_>) -> Result<(), Error> {
+        let Exits { peers, out, .. } = exits;
+        peers.put(to, (self.number, message), || self.tables_as_bytes(), out)
     }
 
     fn tables_as_bytes(&self) -> Result<Vec<u8>, Error> {

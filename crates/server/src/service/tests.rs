@@ -16,8 +16,9 @@ const ONE: Id = Id(READER | 1);
 const TWO: Id = Id(READER | 2);
 const THREE: Id = Id(READER | 3);
 const WORKER: Id = Id(7);
-const FIRST: ClientId = ClientId(0);
-const SECOND: ClientId = ClientId(1);
+// Smaller numbers are those of dialled connections.
+const FIRST: ClientId = ClientId(10);
+const SECOND: ClientId = ClientId(11);
 
 fn definition(rows: u64, consistency: &str) -> Definition {
     let table = TableDefinition {
@@ -47,7 +48,6 @@ struct Rig {
     layout: Arc<Layout>,
     out: Outbox,
     now: Instant,
-    mailboxes: BTreeMap<Id, Arc<Mailbox>>,
 }
 
 impl Rig {
@@ -56,9 +56,7 @@ impl Rig {
         let now = Instant::now();
         let service = ServerService::new(id, Arc::new(Reports::default()), now);
         let layout = Arc::new(definition.layout().unwrap());
-        let others = [ONE, TWO, THREE].into_iter().filter(|other| *other != id);
-        let mailboxes = others.map(|other| (other, Arc::new(Mailbox::open()))).collect();
-        Rig { service, layout, out: Outbox::new(), now, mailboxes }
+        Rig { service, layout, out: Outbox::new(), now }
     }
 
     /// Creates a server in a view of both shards, with one worker.
@@ -70,13 +68,17 @@ impl Rig {
     }
 
     fn define(&mut self) {
-        self.service.define(&self.layout, self.now, &mut self.out);
+        self.service.define(&self.layout, Arc::new(|_| ()), self.now, &mut self.out);
     }
 
     fn enter(&mut self, view: &View) {
         let workers = Workers { version: 1, ids: vec![WORKER] };
-        let state = JobState { views: vec![view.clone(); 2], workers, ..JobState::default() };
-        self.service.renew(&state, self.mailboxes.clone(), self.now, &mut self.out);
+        let addresses = [ONE, TWO, THREE].map(|id| (id, format!("host:{}", id.0 & 3))).into();
+        let views = vec![view.clone(); 2];
+        let state = JobState { views, workers, addresses, ..JobState::default() };
+        self.service.peers.renew(&others(&state, self.service.id), self.now, &mut self.out);
+        self.service.peers.open();
+        self.service.renew(&state, self.now, &mut self.out);
     }
 
     fn frame(&mut self, from: ClientId, frame: &[u8]) -> Result<(), Error> {
@@ -114,7 +116,7 @@ impl Rig {
         let mut told = Vec::new();
         let mut fragments: BTreeMap<ClientId, crate::wire::Fragments> = BTreeMap::new();
         for action in self.out.take() {
-            let Action::Send { to, message } = action else { panic!("{action:?}") };
+            let Action::Send { to, message } = action else { continue };
             if let Some(bytes) =
                 fragments.entry(to).or_default().take(&message, usize::MAX).unwrap()
             {
@@ -130,8 +132,8 @@ impl Rig {
         self.service.tick(self.now, &mut self.out);
     }
 
-    fn letters(&self, to: Id) -> Vec<Letter> {
-        self.mailboxes[&to].drain()
+    fn letters(&mut self, to: Id) -> Vec<Letter> {
+        self.service.peers.drain(to)
     }
 }
 

@@ -17,12 +17,18 @@ pub const FRAGMENT_BYTES: usize = 1 << 20;
 
 /// Returns the frames of a message of at least one byte.
 pub fn frames(message: &[u8]) -> impl Iterator<Item = Cow<'_, [u8]>> {
-    let is_whole = message.len() <= FRAGMENT_BYTES;
-    let count = message.len().div_ceil(FRAGMENT_BYTES);
-    message.chunks(FRAGMENT_BYTES).enumerate().map(move |(at, chunk)| match is_whole {
-        true => Cow::Borrowed(chunk),
-        false => Cow::Owned([&[FRAGMENT, u8::from(at + 1 == count)], chunk].concat()),
-    })
+    (0..).map_while(|at| frame(message, at))
+}
+
+/// Returns frame `at` of a message, if there is one.
+pub fn frame(message: &[u8], at: usize) -> Option<Cow<'_, [u8]>> {
+    let rest = message.get(at * FRAGMENT_BYTES..).filter(|rest| !rest.is_empty())?;
+    if message.len() <= FRAGMENT_BYTES {
+        return Some(Cow::Borrowed(rest));
+    }
+    let is_last = rest.len() <= FRAGMENT_BYTES;
+    let chunk = &rest[..rest.len().min(FRAGMENT_BYTES)];
+    Some(Cow::Owned([&[FRAGMENT, u8::from(is_last)], chunk].concat()))
 }
 
 /// Partly received message of a connection.

@@ -89,7 +89,7 @@ impl Talk {
     fn say(&mut self, client: usize, message: &[u8]) {
         let (id, messages) = &mut self.clients[client];
         messages.seal(message, &mut self.server.visitor_mut(*id).unwrap().input);
-        self.server.moved(*id, Ok(()));
+        self.server.moved(*id, Ok(()), self.now);
     }
 
     /// A turn, and the end of the connections that are to be closed.
@@ -127,8 +127,8 @@ fn a_client_is_opened_before_its_first_message_and_closed_after_its_last() {
     assert_eq!(talk.hear(0).unwrap(), [8]);
 
     talk.say(0, &[KEEP, 9]);
-    talk.server.moved(A, Err(Error::new(Kind::Io, "closed the connection")));
-    talk.server.moved(B, Err(Error::new(Kind::Io, "closed the connection")));
+    talk.server.moved(A, Err(Error::new(Kind::Io, "closed the connection")), talk.now);
+    talk.server.moved(B, Err(Error::new(Kind::Io, "closed the connection")), talk.now);
     talk.turn();
     assert_eq!(talk.told(), [Told::Received(A, vec![KEEP, 9]), Told::Closed(A)]);
     assert!(talk.server.visitor(B).is_none(), "a stranger goes without a word");

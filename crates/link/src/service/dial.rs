@@ -1,0 +1,85 @@
+//! Sockets of a server that connect to other services, without blocking its thread.
+
+use std::collections::VecDeque;
+use std::io;
+use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread;
+
+use rustix::io::Errno;
+use socket2::{Domain, Protocol, SockRef, Socket, Type};
+
+use crate::Waker;
+use crate::duplex::set_up;
+use crate::service::ClientId;
+
+/// Addresses of a host, or why it has none.
+pub type Resolved = io::Result<VecDeque<SocketAddr>>;
+
+/// Resolution of names, which may take long and has a thread of its own from the first name on.
+#[derive(Debug)]
+pub struct Resolver {
+    waker: Waker,
+    /// Names for the thread, if it runs.
+    names: Option<Sender<(ClientId, String)>>,
+    resolved: (Sender<(ClientId, Resolved)>, Receiver<(ClientId, Resolved)>),
+}
+
+impl Resolver {
+    /// A resolver that uses `waker` when a name is resolved.
+    pub fn new(waker: Waker) -> Resolver {
+        Resolver { waker, names: None, resolved: channel() }
+    }
+
+    /// Resolves `host:port`; [`Resolver::take`] returns the addresses, at once if the host is one.
+    pub fn resolve(&mut self, id: ClientId, address: String) {
+        if let Ok(address) = address.parse() {
+            return self.put(id, Ok(VecDeque::from([address])));
+        }
+        if self.names.is_none() {
+            self.names = self.start();
+        }
+        // A thread that could not be started is tried again with the next attempt.
+        if self.names.as_ref().is_none_or(|names| names.send((id, address)).is_err()) {
+            self.put(id, Err(io::ErrorKind::Other.into()));
+        }
+    }
+
+    /// Takes the addresses of a name.
+    pub fn take(&self) -> Option<(ClientId, Resolved)> {
+        self.resolved.1.try_recv().ok()
+    }
+
+    fn put(&self, id: ClientId, resolved: Resolved) {
+        // Both ends are here.
+        let _ = self.resolved.0.send((id, resolved));
+    }
+
+    fn start(&self) -> Option<Sender<(ClientId, String)>> {
+        let (names, named) = channel::<(ClientId, String)>();
+        let (resolved, waker) = (self.resolved.0.clone(), self.waker.clone());
+        let run = move || {
+            for (id, name) in named {
+                // The server may have ended.
+                let _ = resolved.send((id, name.to_socket_addrs().map(Iterator::collect)));
+                waker.wake();
+            }
+        };
+        let thread = thread::Builder::new().name("thinwire names".to_owned());
+        thread.spawn(run).ok().map(|_| names)
+    }
+}
+
+/// Begins to connect to an address; the socket is writable once it is connected, or has failed.
+///
+/// # Errors
+/// If the system refuses the socket, or knows at once that nothing is there.
+pub fn begin(address: SocketAddr) -> io::Result<TcpStream> {
+    let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
+    let stream = TcpStream::from(socket);
+    set_up(&stream).map_err(|error| io::Error::other(error.context))?;
+    match SockRef::from(&stream).connect(&address.into()) {
+        Err(error) if error.raw_os_error() != Some(Errno::INPROGRESS.raw_os_error()) => Err(error),
+        _ => Ok(stream),
+    }
+}

@@ -1,0 +1,255 @@
+//! Connections of a client to the job's servers, all in one thread.
+//!
+//! The client's thread numbers the connections, and hears in its [`Inbox`] of answers and of connections that have
+//! ended. Pulls overtake pushes: pulls are short, and a server answers one as soon as it has the required push,
+//! while pushes to other shards are still being sent.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use thinwire_link as link;
+use thinwire_link::service::{ClientId, Outbox, Service};
+use thinwire_member::Id;
+
+use crate::client::desk::Letter;
+use crate::client::inbox::{Inbox, News};
+use crate::error::{Error, Kind};
+use crate::reason::Request;
+use crate::wire::{FRAGMENT_BYTES, Fragments, FromClient, FromServer, frame};
+
+/// Longest time until a server has learned the job's definition.
+const WELCOME: Duration = Duration::from_secs(10);
+/// Largest message of a server, in bytes.
+const MESSAGE_BYTES_MAX: usize = 2 << 20;
+
+/// Connections to servers, by their numbers.
+#[derive(Debug)]
+pub struct Connections {
+    /// First message on each connection.
+    hello: Vec<u8>,
+    inbox: Arc<Inbox>,
+    connections: BTreeMap<u64, Connection>,
+    numbers: BTreeMap<ClientId, u64>,
+}
+
+#[derive(Debug)]
+struct Connection {
+    server: Id,
+    address: String,
+    id: ClientId,
+    stage: Stage,
+    fragments: Fragments,
+    pulls: VecDeque<Letter>,
+    pushes: VecDeque<Letter>,
+    /// The message being sent, and the number of its frames that are sent.
+    sending: Option<(Letter, usize)>,
+}
+
+#[derive(Debug, PartialEq)]
+enum Stage {
+    Dialling,
+    /// The server has been sent the hello, and has until then to welcome the client.
+    Greeting(Instant),
+    Ready,
+}
+
+impl Connections {
+    /// Connections of a client with this id, or of a reader with `Id(0)`, and this fingerprint of the definition.
+    pub fn new(client: Id, definition: u64, inbox: &Arc<Inbox>) -> Connections {
+        Connections {
+            hello: FromClient::Hello { client, definition }.to_bytes(),
+            inbox: Arc::clone(inbox),
+            connections: BTreeMap::new(),
+            numbers: BTreeMap::new(),
+        }
+    }
+
+    /// Opens connection `number` to a server.
+    pub fn open(
+        &mut self,
+        (number, server): (u64, Id),
+        address: String,
+        now: Instant,
+        out: &mut Outbox,
+    ) {
+        let id = out.dial(&address, now);
+        self.numbers.insert(id, number);
+        let connection = Connection {
+            server,
+            address,
+            id,
+            stage: Stage::Dialling,
+            fragments: Fragments::default(),
+            pulls: VecDeque::new(),
+            pushes: VecDeque::new(),
+            sending: None,
+        };
+        self.connections.insert(number, connection);
+    }
+
+    /// Closes a connection; nothing more is heard of it.
+    pub fn close(&mut self, number: u64, out: &mut Outbox) {
+        if let Some(connection) = self.connections.remove(&number) {
+            self.numbers.remove(&connection.id);
+            out.close(connection.id);
+        }
+    }
+
+    /// Sends a request on a connection.
+    pub fn send(&mut self, number: u64, request: Request, letter: Letter, out: &mut Outbox) {
+        let Some(connection) = self.connections.get_mut(&number) else { return };
+        match request {
+            Request::Pull(_) => connection.pulls.push_back(letter),
+            Request::Push(_) => connection.pushes.push_back(letter),
+        }
+        if connection.stage == Stage::Ready {
+            out.when_room(connection.id);
+        }
+    }
+
+    /// Receives answers again after the inbox was full.
+    pub fn release(&self, out: &mut Outbox) {
+        self.numbers.keys().for_each(|id| out.release(*id));
+    }
+
+    /// Tells the client why a connection ends.
+    fn broke(&mut self, id: ClientId, error: Error) {
+        let Some(number) = self.numbers.remove(&id) else { return };
+        if let Some(connection) = self.connections.remove(&number) {
+            self.inbox.put(News::Broken(connection.server, number, error));
+        }
+    }
+
+    fn connection(&mut self, id: ClientId) -> Option<&mut Connection> {
+        self.connections.get_mut(self.numbers.get(&id)?)
+    }
+
+    fn take(&mut self, id: ClientId, message: &[u8], out: &mut Outbox) -> Result<(), Error> {
+        let Some(connection) = self.connection(id) else { return Ok(()) };
+        let Some(bytes) = connection.fragments.take(message, MESSAGE_BYTES_MAX)? else {
+            return Ok(());
+        };
+        let message = FromServer::parse(&bytes)?;
+        if connection.stage != Stage::Ready {
+            connection.check(message)?;
+            connection.stage = Stage::Ready;
+            out.when_room(id);
+        } else if self.inbox.put(News::Reply(message)) {
+            out.hold(id);
+        }
+        Ok(())
+    }
+}
+
+impl Connection {
+    /// Checks a server's answer to the hello.
+    fn check(&self, answer: FromServer) -> Result<(), Error> {
+        let (address, expected) = (&self.address, self.server);
+        match answer {
+            FromServer::Welcome { server } if server == expected => Ok(()),
+            FromServer::Welcome { server } => {
+                let message = format!("the server at {address} is {server}, expected {expected}");
+                Err(Error::corrupt(message))
+            }
+            FromServer::Stranger { text } => Err(Error::new(Kind::Refused, text)),
+            other => Err(Error::corrupt(format!("unexpected answer to a hello: {other:?}"))),
+        }
+    }
+
+    /// Returns the next frame to send.
+    fn next(&mut self) -> Option<Vec<u8>> {
+        let (letter, at) = match self.sending.take() {
+            Some(sending) => sending,
+            None => (self.pulls.pop_front().or_else(|| self.pushes.pop_front())?, 0),
+        };
+        match frame(&letter, at) {
+            Some(frame) => {
+                let frame = frame.into_owned();
+                self.sending = Some((letter, at + 1));
+                Some(frame)
+            }
+            None => self.next(),
+        }
+    }
+}
+
+impl Service for Connections {
+    fn opened(&mut self, id: ClientId, now: Instant, out: &mut Outbox) {
+        if let Some(number) = self.numbers.get(&id) {
+            out.send(id, &self.hello);
+            let connection = self.connections.get_mut(number).into_iter();
+            connection.for_each(|it| it.stage = Stage::Greeting(now + WELCOME));
+        }
+    }
+
+    fn received(
+        &mut self,
+        id: ClientId,
+        message: &[u8],
+        _now: Instant,
+        out: &mut Outbox,
+    ) -> Result<(), link::Error> {
+        // The client hears the error itself; the connection is closed with a shorter one.
+        self.take(id, message, out).or_else(|error| {
+            self.broke(id, error);
+            out.close(id);
+            Ok(())
+        })
+    }
+
+    fn hung_up(&mut self, id: ClientId, why: &link::Error, _now: Instant, _out: &mut Outbox) {
+        let Some(connection) = self.connection(id) else { return };
+        let kind = match why.kind {
+            link::Kind::Io | link::Kind::Timeout => link::Kind::Unreachable,
+            kind => kind,
+        };
+        let context = format!("the server at {} {}", connection.address, why.context);
+        self.broke(id, link::Error::new(kind, context).into());
+    }
+
+    fn has_room(&mut self, id: ClientId, _now: Instant, out: &mut Outbox) {
+        let Some(connection) = self.connection(id) else { return };
+        // Several small requests leave together.
+        let mut bytes = 0;
+        while bytes < FRAGMENT_BYTES {
+            let Some(frame) = connection.next() else { return };
+            bytes += frame.len();
+            out.send(id, &frame);
+        }
+        out.when_room(id);
+    }
+
+    fn deadline(&self) -> Option<Instant> {
+        let until = |it: &Connection| match it.stage {
+            Stage::Greeting(until) => Some(until),
+            _ => None,
+        };
+        self.connections.values().filter_map(until).min()
+    }
+
+    fn tick(&mut self, now: Instant, out: &mut Outbox) {
+        let is_late = |it: &&Connection| matches!(it.stage, Stage::Greeting(until) if until <= now);
+        let late: Vec<_> = self.connections.values().filter(is_late).map(|it| it.id).collect();
+        for id in late {
+            let Some(Connection { address, .. }) = self.connection(id) else { continue };
+            let message = format!("the server at {address} does not say that it is ready");
+            self.broke(id, Error::new(Kind::Timeout, message));
+            out.close(id);
+        }
+    }
+
+    fn message_bytes_max(&self) -> usize {
+        MESSAGE_BYTES_MAX
+    }
+
+    fn output_bytes_max(&self) -> usize {
+        // Half of it is room for the next message.
+        4 * FRAGMENT_BYTES
+    }
+
+    fn keeps_alive(&self) -> bool {
+        // A server does not answer a client that exceeds its rate, and the coordinator notices servers that are gone.
+        false
+    }
+}
