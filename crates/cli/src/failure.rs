@@ -3,10 +3,10 @@
 //! One line, `error: …`, that holds the whole chain of causes, and where there is one a second
 //! line, `hint: …`, with what to do about it.
 
-use std::fmt::{self, Display};
 use std::io;
 
 use anyhow::Error;
+use thinwire_wire::Hint;
 
 use crate::plain;
 
@@ -100,20 +100,22 @@ fn library_hint(cause: &(dyn std::error::Error + 'static)) -> Option<String> {
     if cause.downcast_ref::<io::Error>().is_some_and(is_full) {
         return Some("make room there, or write to another place".to_owned());
     }
-    let own = [
-        cause.downcast_ref().and_then(|note: &Note| note.hint.as_deref()),
-        cause.downcast_ref().and_then(thinwire_train::Error::hint),
-        cause.downcast_ref().and_then(thinwire_job::Error::hint),
-        cause.downcast_ref().and_then(thinwire_model::Error::hint),
-        cause.downcast_ref().and_then(thinwire_plan::Error::hint),
-        cause.downcast_ref().and_then(thinwire_program::Error::hint),
-        cause.downcast_ref().and_then(thinwire_link::Error::hint),
-        cause.downcast_ref().and_then(thinwire_collective::Error::hint),
-        cause.downcast_ref().and_then(thinwire_sync::Error::hint),
-        cause.downcast_ref().and_then(thinwire_server::Error::hint),
-        cause.downcast_ref().and_then(thinwire_graph::Error::hint),
-    ];
-    own.into_iter().flatten().next().map(str::to_owned)
+    let found = hint_of::<Note>(cause)
+        .or_else(|| hint_of::<thinwire_train::Error>(cause))
+        .or_else(|| hint_of::<thinwire_job::Error>(cause))
+        .or_else(|| hint_of::<thinwire_model::Error>(cause))
+        .or_else(|| hint_of::<thinwire_plan::Error>(cause))
+        .or_else(|| hint_of::<thinwire_program::Error>(cause))
+        .or_else(|| hint_of::<thinwire_link::Error>(cause))
+        .or_else(|| hint_of::<thinwire_collective::Error>(cause))
+        .or_else(|| hint_of::<thinwire_sync::Error>(cause))
+        .or_else(|| hint_of::<thinwire_server::Error>(cause))
+        .or_else(|| hint_of::<thinwire_graph::Error>(cause));
+    found.map(str::to_owned)
+}
+
+fn hint_of<'a, E: Hint + 'static>(cause: &'a (dyn std::error::Error + 'static)) -> Option<&'a str> {
+    cause.downcast_ref::<E>()?.hint()
 }
 
 /// Whether a file could not be written because its disk is full.
@@ -172,8 +174,10 @@ fn without_number(text: &str) -> String {
 }
 
 /// An error with what is to be said beside its message.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
+#[error("{}", one_line(.error))]
 struct Note {
+    #[source]
     error: Error,
     hint: Option<String>,
     excerpt: Option<String>,
@@ -187,15 +191,9 @@ impl Note {
     }
 }
 
-impl Display for Note {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&one_line(&self.error))
-    }
-}
-
-impl std::error::Error for Note {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        Some(self.error.as_ref())
+impl Hint for Note {
+    fn hint(&self) -> Option<&str> {
+        self.hint.as_deref()
     }
 }
 

@@ -21,7 +21,8 @@ pub enum Kind {
 }
 
 /// Refusal of a name, a text or an encoding, in one line.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{context}")]
 pub struct Error {
     kind: Kind,
     context: String,
@@ -88,11 +89,3 @@ impl Error {
         self.kind
     }
 }
-
-impl fmt::Display for Error {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.context)
-    }
-}
-
-impl std::error::Error for Error {}

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use thinwire_wire::Rank;
+use thinwire_wire::{Hint, Rank};
 
 /// An error of a collective operation. Every kind but [`Kind::Invalid`] ends the group.
 #[derive(Clone, Debug)]
@@ -131,11 +131,6 @@ impl Error {
         }
     }
 
-    /// A hint at what the user may do, in one line.
-    pub fn hint(&self) -> Option<&'static str> {
-        self.source.as_ref().and_then(|error| error.hint())
-    }
-
     /// The sort of the error.
     pub fn kind(&self) -> Kind {
         self.kind
@@ -149,6 +144,12 @@ impl Error {
     /// The operation that failed.
     pub fn operation(&self) -> &'static str {
         self.operation
+    }
+}
+
+impl Hint for Error {
+    fn hint(&self) -> Option<&str> {
+        self.source.as_ref().and_then(|error| error.hint())
     }
 }
 

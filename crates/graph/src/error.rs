@@ -1,8 +1,9 @@
 //! Errors of graphs.
 
-use std::fmt;
 use std::io;
 use std::path::Path;
+
+use thinwire_wire::Hint;
 
 /// Kind of an [`Error`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -23,7 +24,8 @@ pub enum Kind {
 }
 
 /// Error in one line.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
+#[error("{context}")]
 pub struct Error {
     kind: Kind,
     context: String,
@@ -72,25 +74,14 @@ impl Error {
         Error { context: format!("{}: {}", path.display(), self.context), ..self }
     }
 
-    /// Returns what can be done about it, where that is known.
-    pub fn hint(&self) -> Option<&'static str> {
-        self.hint
-    }
-
     /// Returns the kind of the error.
     pub fn kind(&self) -> Kind {
         self.kind
     }
 }
 
-impl fmt::Display for Error {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.context)
-    }
-}
-
-impl std::error::Error for Error {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        self.source.as_ref().map(|error| error as _)
+impl Hint for Error {
+    fn hint(&self) -> Option<&str> {
+        self.hint
     }
 }

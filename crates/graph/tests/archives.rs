@@ -7,6 +7,7 @@ use thinwire_graph::Ids;
 use thinwire_graph::read::{
     self, Edges, Format, Numbering, Options, Orientation, Weighting, edges_of_bytes,
 };
+use thinwire_wire::Hint;
 use zip::ZipWriter;
 use zip::write::SimpleFileOptions;
 
@@ -72,7 +73,9 @@ fn whose_lists_a_matrix_has_is_in_its_format_or_asked() {
     let read = |arrays: &[(&str, Vec<u8>)], orientation| {
         let options = Options { orientation, ..Options::default() };
         let edges = edges_of_bytes(&npz(arrays), Format::Npz, options);
-        edges.map(|edges| edges.pairs).map_err(|error| (error.to_string(), error.hint()))
+        edges
+            .map(|edges| edges.pairs)
+            .map_err(|error| (error.to_string(), error.hint().map(str::to_owned)))
     };
     assert_eq!(read(&lists, Some(Orientation::Out)).unwrap(), out);
     assert_eq!(read(&lists, Some(Orientation::In)).unwrap(), turned);

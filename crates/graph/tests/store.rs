@@ -7,6 +7,7 @@ use std::time::Duration;
 use thinwire_graph::{
     Adjacency, Contents, Features, Id, Ids, Kind, NO_LABEL, Split, Store, Weights, write,
 };
+use thinwire_wire::Hint;
 
 /// File that is removed when the test ends.
 struct Temporary(PathBuf);

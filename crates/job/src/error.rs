@@ -6,7 +6,7 @@
 use std::error::Error as StdError;
 use std::fmt;
 
-use thinwire_wire::InvalidWorld;
+use thinwire_wire::{Hint, InvalidWorld};
 
 /// The sort of an [`Error`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,7 +23,8 @@ pub enum Kind {
 }
 
 /// An error in one line, with a hint.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
+#[error("{message}")]
 pub struct Error {
     /// The sort of error.
     pub kind: Kind,
@@ -70,14 +71,15 @@ impl Error {
         Error { source: Some(Box::new(source)), ..Error::invalid(message) }
     }
 
-    /// Remedy that the user may try, in one line.
-    pub fn hint(&self) -> Option<&str> {
-        self.hint.as_deref().or_else(|| self.link().and_then(thinwire_link::Error::hint))
-    }
-
     /// Error of the link, if ranks do not meet.
     pub fn link(&self) -> Option<&thinwire_link::Error> {
         self.source.as_ref().and_then(|source| source.downcast_ref())
+    }
+}
+
+impl Hint for Error {
+    fn hint(&self) -> Option<&str> {
+        self.hint.as_deref().or_else(|| self.link().and_then(Hint::hint))
     }
 }
 
@@ -98,18 +100,6 @@ impl From<InvalidWorld> for Error {
     }
 }
 
-impl fmt::Display for Error {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.message)
-    }
-}
-
-impl StdError for Error {
-    fn source(&self) -> Option<&(dyn StdError + 'static)> {
-        self.source.as_ref().map(|source| &**source as _)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -124,7 +114,7 @@ mod tests {
         let link = thinwire_link::Error::new(thinwire_link::Kind::AddressInUse, "taken");
         let error = Error::from(link);
         assert_eq!(error.kind, Kind::Link(thinwire_link::Kind::AddressInUse));
-        assert_eq!(error.hint(), error.link().and_then(thinwire_link::Error::hint));
+        assert_eq!(error.hint(), error.link().and_then(Hint::hint));
         assert_eq!(error.with_hint("own").hint(), Some("own"));
     }
 }

@@ -131,6 +131,8 @@ pub fn fresh_token() -> Result<String, Error> {
 
 #[cfg(test)]
 mod tests {
+    use thinwire_wire::Hint;
+
     use super::*;
 
     const GIVEN: &str = "given, and sixteen";

@@ -11,7 +11,7 @@ use thinwire_link::store::Store;
 use thinwire_link::store::tcp::Client;
 use thinwire_link::tcp::Watch;
 use thinwire_link::{self as link, Link, Port, Token};
-use thinwire_wire::{Header, Kind as Frame, Rank, Tag};
+use thinwire_wire::{Header, Hint, Kind as Frame, Rank, Tag};
 
 /// What no test should ever take.
 const LONG: Duration = Duration::from_secs(300);

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use thinwire_job::{Error, Form, Given, Host, Kind, Place, Source, find, local_ranks};
+use thinwire_wire::Hint;
 
 fn found(variables: &str) -> Result<Option<Place>, Error> {
     with(&Given::default(), variables)

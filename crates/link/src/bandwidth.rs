@@ -64,16 +64,9 @@ impl fmt::Display for Bandwidth {
 }
 
 /// A text that is no bandwidth.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("'{0}' is no bandwidth, expected for example 100mbit, 2.5gbit or none")]
 pub struct InvalidBandwidth(pub String);
-
-impl fmt::Display for InvalidBandwidth {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "'{}' is no bandwidth, expected for example 100mbit, 2.5gbit or none", self.0)
-    }
-}
-
-impl std::error::Error for InvalidBandwidth {}
 
 #[cfg(test)]
 mod tests {

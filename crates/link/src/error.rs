@@ -4,7 +4,7 @@ use std::fmt;
 use std::io;
 
 use serde::{Deserialize, Serialize};
-use thinwire_wire::Rank;
+use thinwire_wire::{Hint, Rank};
 
 /// The sort of an [`Error`]. The order is part of the store's protocol: append new sorts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -50,7 +50,8 @@ pub enum Kind {
 }
 
 /// An error between ranks, in one line.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
+#[error("{}{context}", subject(*kind, *rank))]
 pub struct Error {
     /// The sort of error.
     pub kind: Kind,
@@ -113,9 +114,10 @@ impl Error {
     pub(crate) fn repeat(&self) -> Error {
         Error { kind: self.kind, rank: self.rank, context: self.context.clone(), source: None }
     }
+}
 
-    /// Remedy that the user may try, in one line.
-    pub fn hint(&self) -> Option<&'static str> {
+impl Hint for Error {
+    fn hint(&self) -> Option<&str> {
         Some(match self.kind {
             Kind::Limit if self.context.contains(" open files ") => {
                 "raise the limit where the job is started: ulimit -n, or LimitNOFILE of a service"
@@ -162,19 +164,12 @@ pub(crate) fn plain(error: &io::Error) -> String {
     }
 }
 
-impl fmt::Display for Error {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match (self.kind, self.rank) {
-            (Kind::PeerLost | Kind::Left, Some(rank)) => write!(f, "lost {rank}: {}", self.context),
-            (Kind::Absent, Some(rank)) => write!(f, "{rank} does not come: {}", self.context),
-            _ => f.write_str(&self.context),
-        }
-    }
-}
-
-impl std::error::Error for Error {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        self.source.as_ref().map(|source| source as _)
+/// Returns the beginning of a message about a rank.
+fn subject(kind: Kind, rank: Option<Rank>) -> String {
+    match (kind, rank) {
+        (Kind::PeerLost | Kind::Left, Some(rank)) => format!("lost {rank}: "),
+        (Kind::Absent, Some(rank)) => format!("{rank} does not come: "),
+        _ => String::new(),
     }
 }
 

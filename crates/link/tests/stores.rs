@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use thinwire_link::store::{KEY_BYTES_MAX, STORE_BYTES_MAX, Store, VALUE_BYTES_MAX, mem, tcp};
 use thinwire_link::{Kind, Token};
-use thinwire_wire::VERSION;
+use thinwire_wire::{Hint, VERSION};
 
 const LONG: Duration = Duration::from_secs(300);
 const SHORT: Duration = Duration::from_millis(50);

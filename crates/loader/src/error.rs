@@ -1,7 +1,5 @@
 //! Errors of the loader.
 
-use std::fmt;
-
 use thinwire_graph::Position;
 
 /// Kind of an [`Error`].
@@ -19,7 +17,8 @@ pub enum Kind {
 }
 
 /// Error in one line, with the position of its batch.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
+#[error("{context}")]
 pub struct Error {
     kind: Kind,
     context: String,
@@ -41,27 +40,13 @@ impl Error {
         Position { pass, step }: Position,
         source: impl Into<Box<dyn std::error::Error + Send + Sync>>,
     ) -> Error {
-        let context = format!("batch of pass {pass}, step {step}");
-        Error { kind, context, source: Some(source.into()) }
+        let source = source.into();
+        let context = format!("batch of pass {pass}, step {step}: {source}");
+        Error { kind, context, source: Some(source) }
     }
 
     /// Returns the kind of the error.
     pub fn kind(&self) -> Kind {
         self.kind
-    }
-}
-
-impl fmt::Display for Error {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.source {
-            Some(source) => write!(f, "{}: {source}", self.context),
-            None => f.write_str(&self.context),
-        }
-    }
-}
-
-impl std::error::Error for Error {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        self.source.as_deref().map(|source| source as _)
     }
 }

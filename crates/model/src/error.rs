@@ -1,6 +1,6 @@
 //! Errors of models.
 
-use std::fmt;
+use thinwire_wire::Hint;
 
 /// The sort of a mistake.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,7 +21,8 @@ pub enum Kind {
 }
 
 /// A mistake and where it is.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{message}")]
 pub struct Error {
     kind: Kind,
     message: String,
@@ -55,14 +56,15 @@ impl Error {
         Error { message: format!("{place}: {}", self.message), ..self }
     }
 
-    /// Remedy that the user may try, in one line.
-    pub fn hint(&self) -> Option<&str> {
-        self.hint.as_deref()
-    }
-
     /// The sort of mistake.
     pub fn kind(&self) -> Kind {
         self.kind
+    }
+}
+
+impl Hint for Error {
+    fn hint(&self) -> Option<&str> {
+        self.hint.as_deref()
     }
 }
 
@@ -74,11 +76,3 @@ pub(crate) fn refuse_if<M: Into<String>>(
 ) -> Result<(), Error> {
     if wrong { Err(Error::new(kind, message())) } else { Ok(()) }
 }
-
-impl fmt::Display for Error {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.message)
-    }
-}
-
-impl std::error::Error for Error {}

@@ -1,6 +1,6 @@
 //! Errors of planning.
 
-use std::fmt;
+use thinwire_wire::Hint;
 
 /// Kind of an [`Error`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -15,7 +15,8 @@ pub enum Kind {
 }
 
 /// Error with its message in one line, and a hint.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[error("{message}")]
 pub struct Error {
     /// Kind of error.
     pub kind: Kind,
@@ -84,9 +85,10 @@ impl Error {
     pub(crate) fn with_hint(self, hint: impl Into<String>) -> Error {
         Error { hint: Some(hint.into()), ..self }
     }
+}
 
-    /// Returns advice in one line.
-    pub fn hint(&self) -> Option<&str> {
+impl Hint for Error {
+    fn hint(&self) -> Option<&str> {
         self.hint.as_deref()
     }
 }
@@ -126,14 +128,6 @@ pub(crate) fn scaled(value: f64, scales: &[(f64, &str)]) -> String {
     };
     format!("{value:.decimals$} {unit}")
 }
-
-impl fmt::Display for Error {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.message)
-    }
-}
-
-impl std::error::Error for Error {}
 
 #[cfg(test)]
 mod tests {

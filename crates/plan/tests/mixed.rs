@@ -8,6 +8,7 @@ use thinwire_plan::cost::{Division, Sharding};
 use thinwire_plan::pipeline::cut_by;
 use thinwire_plan::report::{PlanFile, plan_file, report};
 use thinwire_plan::search::{Candidate, Found, Outcome, Planner, Recompute, Rule, Settings};
+use thinwire_wire::Hint;
 
 /// Nodes of two devices, by their kinds, of which `slow` has `slow_tflops` and less memory.
 fn cluster(kinds: &str, slow_tflops: f64) -> Cluster {

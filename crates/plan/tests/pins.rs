@@ -4,6 +4,7 @@ use thinwire_model::{AttentionKind, Gpt};
 use thinwire_plan::report::{PlanFile, plan_file};
 use thinwire_plan::search::{Planner, Settings};
 use thinwire_plan::{Cluster, Error};
+use thinwire_wire::Hint;
 
 fn cluster() -> Cluster {
     let text = "[[device]]\nname = \"a100\"\ntflops = 312\nmemory_gib = 80\n\

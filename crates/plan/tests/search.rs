@@ -8,6 +8,7 @@ use thinwire_plan::report::{PlanFile, explain, plan_file, report, traffic};
 use thinwire_plan::search::{Chain, Found, Planner, Prepared, Rule, Settings};
 use thinwire_plan::stage::Weights;
 use thinwire_plan::{Cluster, Error};
+use thinwire_wire::Hint;
 
 fn cluster(nodes: usize, gbit: f64, memory_gib: f64) -> Cluster {
     made::cluster(nodes, 4, gbit, memory_gib)

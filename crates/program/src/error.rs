@@ -1,6 +1,6 @@
 //! Errors of plans and of their files.
 
-use std::fmt;
+use thinwire_wire::Hint;
 
 /// The sort of an [`Error`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -13,7 +13,8 @@ pub enum Kind {
 }
 
 /// An error in one line, perhaps with advice on what to do about it.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[error("{message}")]
 pub struct Error {
     kind: Kind,
     message: String,
@@ -38,17 +39,10 @@ impl Error {
     pub fn kind(&self) -> Kind {
         self.kind
     }
+}
 
-    /// Returns what the user may do about it, in one line.
-    pub fn hint(&self) -> Option<&str> {
+impl Hint for Error {
+    fn hint(&self) -> Option<&str> {
         self.hint.as_deref()
     }
 }
-
-impl fmt::Display for Error {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.message)
-    }
-}
-
-impl std::error::Error for Error {}

@@ -1,10 +1,9 @@
 //! Errors as Python exceptions: one line, with the hint at its end.
 
-use std::fmt;
-
 use pyo3::create_exception;
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
+use thinwire_wire::Hint;
 
 create_exception!(thinwire, Error, PyRuntimeError, "Whatever went wrong in Thinwire.");
 create_exception!(thinwire, InvalidError, Error, "The caller's mistake; nothing has changed.");
@@ -22,13 +21,16 @@ create_exception!(
 );
 
 /// Why a call fails, on its way to Python.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, thiserror::Error)]
 pub(crate) enum Failure {
     /// The caller's mistake.
+    #[error("{0}")]
     Invalid(String),
     /// The group's end.
+    #[error("{0}")]
     Peer(String),
     /// The process is none of the ranks.
+    #[error("{0}")]
     NoRank(String),
 }
 
@@ -37,29 +39,19 @@ impl Failure {
         Failure::Invalid(text.into())
     }
 
-    fn new(invalid: bool, text: &dyn fmt::Display, hint: Option<&str>) -> Failure {
-        let text = match hint {
-            Some(hint) => format!("{text} (hint: {hint})"),
-            None => text.to_string(),
+    fn new(invalid: bool, error: &dyn Hint) -> Failure {
+        let text = match error.hint() {
+            Some(hint) => format!("{error} (hint: {hint})"),
+            None => error.to_string(),
         };
         if invalid { Failure::Invalid(text) } else { Failure::Peer(text) }
-    }
-}
-
-impl fmt::Display for Failure {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Failure::Invalid(text) | Failure::Peer(text) | Failure::NoRank(text) => {
-                f.write_str(text)
-            }
-        }
     }
 }
 
 impl From<thinwire_collective::Error> for Failure {
     fn from(error: thinwire_collective::Error) -> Failure {
         let invalid = error.kind() == thinwire_collective::Kind::Invalid;
-        Failure::new(invalid, &error, error.hint())
+        Failure::new(invalid, &error)
     }
 }
 
@@ -68,7 +60,7 @@ impl From<thinwire_sync::Error> for Failure {
         match error {
             thinwire_sync::Error::Collective(error) => error.into(),
             thinwire_sync::Error::Invalid(text) => Failure::Invalid(text),
-            other => Failure::new(false, &other, other.hint()),
+            other => Failure::new(false, &other),
         }
     }
 }
@@ -78,7 +70,7 @@ impl From<thinwire_job::Error> for Failure {
         if error.kind == thinwire_job::Kind::NoRank {
             return Failure::NoRank(error.to_string());
         }
-        Failure::new(error.link().is_none(), &error, error.hint())
+        Failure::new(error.link().is_none(), &error)
     }
 }
 
@@ -89,7 +81,7 @@ impl From<thinwire_server::Error> for Failure {
             Job(kind) => !matches!(kind, thinwire_job::Kind::Link(_)),
             kind => matches!(kind, Invalid | Refused | Snapshot),
         };
-        Failure::new(invalid, &error, error.hint())
+        Failure::new(invalid, &error)
     }
 }
 

@@ -1,6 +1,5 @@
 //! Errors of sources and caches.
 
-use std::fmt;
 use std::io;
 
 /// Kind of an [`Error`].
@@ -20,7 +19,8 @@ pub enum Kind {
 }
 
 /// Error in one line.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
+#[error("{context}")]
 pub struct Error {
     kind: Kind,
     context: String,
@@ -33,11 +33,19 @@ impl Error {
         context: String,
         source: impl Into<Box<dyn std::error::Error + Send + Sync>>,
     ) -> Error {
-        Error { kind: Kind::Source, context, source: Some(source.into()) }
+        Error::because(Kind::Source, &context, source.into())
     }
 
     pub(crate) fn io(context: String, source: io::Error) -> Error {
-        Error { kind: Kind::Io, context, source: Some(source.into()) }
+        Error::because(Kind::Io, &context, source.into())
+    }
+
+    fn because(
+        kind: Kind,
+        context: &str,
+        source: Box<dyn std::error::Error + Send + Sync>,
+    ) -> Error {
+        Error { kind, context: format!("{context}: {source}"), source: Some(source) }
     }
 
     pub(crate) fn row(row: u64, rows: u64) -> Error {
@@ -71,19 +79,4 @@ pub(crate) fn check_length(
     }
     let context = format!("{name} of {found} bytes, expected {rows} rows of {width}");
     Err(Error::length(context))
-}
-
-impl fmt::Display for Error {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.source {
-            Some(source) => write!(f, "{}: {source}", self.context),
-            None => f.write_str(&self.context),
-        }
-    }
-}
-
-impl std::error::Error for Error {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        self.source.as_deref().map(|source| source as _)
-    }
 }

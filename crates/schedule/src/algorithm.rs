@@ -56,18 +56,12 @@ impl fmt::Display for Algorithm {
 }
 
 /// A name that is no algorithm, nor one in levels.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "unknown algorithm '{0}', expected {known} or hierarchical:UNIT:ALGORITHM",
+    known = Algorithm::ALL.map(Algorithm::name).join(", ")
+)]
 pub struct UnknownAlgorithm(pub String);
-
-impl fmt::Display for UnknownAlgorithm {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let known = Algorithm::ALL.map(Algorithm::name).join(", ");
-        let name = &self.0;
-        write!(f, "unknown algorithm '{name}', expected {known} or hierarchical:UNIT:ALGORITHM")
-    }
-}
-
-impl std::error::Error for UnknownAlgorithm {}
 
 impl FromStr for Algorithm {
     type Err = UnknownAlgorithm;

@@ -5,7 +5,6 @@
 //! the square of the number of tasks.
 
 use std::collections::BTreeMap;
-use std::fmt;
 
 use thinwire_wire::Rank;
 
@@ -34,7 +33,8 @@ pub enum Law {
 }
 
 /// A task that breaks a law.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("task {task} of {rank} {}", .law.breach())]
 pub struct Violation {
     /// The rank whose schedule it is in.
     pub rank: Rank,
@@ -44,9 +44,10 @@ pub struct Violation {
     pub law: Law,
 }
 
-impl fmt::Display for Violation {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let what = match self.law {
+impl Law {
+    /// Returns the breach in words, as they follow the name of a task.
+    fn breach(self) -> &'static str {
+        match self {
             Law::WaitsForEarlier => "waits for a task that is not before it",
             Law::ResultsLast => "is no result and waits for one",
             Law::FilledOnce => "fills a slot again, or reads one that may not be filled yet",
@@ -55,12 +56,9 @@ impl fmt::Display for Violation {
             Law::Ordered => "shares values with an earlier task that it does not wait for",
             Law::Matched => "has no partner under its message number, or more than one",
             Law::Progress => "waits for ever",
-        };
-        write!(f, "task {} of {} {what}", self.task, self.rank)
+        }
     }
 }
-
-impl std::error::Error for Violation {}
 
 /// Checks the schedules of all ranks, in order of ranks.
 ///

@@ -17,7 +17,8 @@ pub enum Consistency {
 }
 
 /// Error for a text that names no consistency.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("consistency '{0}', expected sync, async or bounded:STEPS")]
 pub struct InvalidConsistency(String);
 
 impl Consistency {
@@ -60,14 +61,6 @@ impl fmt::Display for Consistency {
         }
     }
 }
-
-impl fmt::Display for InvalidConsistency {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "consistency '{}', expected sync, async or bounded:STEPS", self.0)
-    }
-}
-
-impl std::error::Error for InvalidConsistency {}
 
 #[cfg(test)]
 mod tests {

@@ -1,7 +1,8 @@
 //! Errors of servers and their clients.
 
 use std::error::Error as StdError;
-use std::fmt;
+
+use thinwire_wire::Hint;
 
 /// Kind of an [`Error`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,7 +27,8 @@ pub enum Kind {
 }
 
 /// An error in one line.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
+#[error("{message}")]
 pub struct Error {
     kind: Kind,
     message: String,
@@ -68,9 +70,10 @@ impl Error {
     pub fn kind(&self) -> Kind {
         self.kind
     }
+}
 
-    /// Returns a remedy for the user to try, in one line.
-    pub fn hint(&self) -> Option<&str> {
+impl Hint for Error {
+    fn hint(&self) -> Option<&str> {
         self.hint.as_deref()
     }
 }
@@ -97,17 +100,5 @@ impl From<thinwire_job::Error> for Error {
 impl From<thinwire_link::Error> for Error {
     fn from(error: thinwire_link::Error) -> Error {
         thinwire_job::Error::from(error).into()
-    }
-}
-
-impl fmt::Display for Error {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.message)
-    }
-}
-
-impl StdError for Error {
-    fn source(&self) -> Option<&(dyn StdError + 'static)> {
-        self.source.as_ref().map(|source| &**source as _)
     }
 }

@@ -4,8 +4,6 @@
 //! the learner that was reported as ready in it. So each of them has every write that was acknowledged
 //! before.
 
-use std::fmt;
-
 use thinwire_member::Id;
 
 /// Replicas and learners of a shard in one view.
@@ -33,7 +31,11 @@ pub struct Change<'a> {
 }
 
 /// Error for a shard without a replica left.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "no replica of the shard is left, expected one of {}",
+    .replicas.iter().map(Id::to_string).collect::<Vec<_>>().join(", ")
+)]
 pub struct Lost {
     /// Replicas of the last view.
     pub replicas: Vec<Id>,
@@ -93,15 +95,6 @@ impl View {
         }
     }
 }
-
-impl fmt::Display for Lost {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let names: Vec<_> = self.replicas.iter().map(Id::to_string).collect();
-        write!(f, "no replica of the shard is left, expected one of {}", names.join(", "))
-    }
-}
-
-impl std::error::Error for Lost {}
 
 #[cfg(test)]
 mod tests {

@@ -11,6 +11,7 @@ use thinwire_member::Id;
 use thinwire_server::{
     Checkpoint, Definition, Error, Format, Part, Pull, TableDefinition, Tables, Write,
 };
+use thinwire_wire::Hint;
 
 const ROWS: u64 = 9;
 const WIDTH: usize = 3;

@@ -1,16 +1,16 @@
 //! Errors of synchronisation.
 
-use std::fmt;
-
-use thinwire_wire::Rank;
+use thinwire_wire::{Hint, Rank};
 
 /// An error of the synchronisation; all but [`Error::Invalid`] end it.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// A collective failed: a peer is lost, silent or wrong.
-    Collective(thinwire_collective::Error),
+    #[error("{0}")]
+    Collective(#[from] thinwire_collective::Error),
     /// Ranks disagree on what they are doing.
+    #[error("ranks disagree on {about}: this rank has {mine}, {rank} has {theirs}")]
     Disagreement {
         /// The name of the fact: "model".
         about: String,
@@ -22,8 +22,10 @@ pub enum Error {
         theirs: String,
     },
     /// The caller's mistake.
+    #[error("{0}")]
     Invalid(String),
     /// The communication thread is gone.
+    #[error("the communication thread has stopped")]
     Stopped,
 }
 
@@ -35,9 +37,10 @@ impl Error {
             other => other,
         }
     }
+}
 
-    /// Returns a hint for the user, in one line.
-    pub fn hint(&self) -> Option<&'static str> {
+impl Hint for Error {
+    fn hint(&self) -> Option<&str> {
         match self {
             Error::Collective(error) => error.hint(),
             Error::Disagreement { .. } => {
@@ -45,33 +48,5 @@ impl Error {
             }
             _ => None,
         }
-    }
-}
-
-impl fmt::Display for Error {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Error::Collective(error) => error.fmt(f),
-            Error::Disagreement { about, mine, rank, theirs } => {
-                write!(f, "ranks disagree on {about}: this rank has {mine}, {rank} has {theirs}")
-            }
-            Error::Invalid(detail) => f.write_str(detail),
-            Error::Stopped => f.write_str("the communication thread has stopped"),
-        }
-    }
-}
-
-impl std::error::Error for Error {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            Error::Collective(error) => Some(error),
-            _ => None,
-        }
-    }
-}
-
-impl From<thinwire_collective::Error> for Error {
-    fn from(error: thinwire_collective::Error) -> Error {
-        Error::Collective(error)
     }
 }

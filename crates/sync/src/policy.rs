@@ -98,7 +98,8 @@ impl fmt::Display for Policy {
 }
 
 /// A name that is neither a codec nor `auto` nor `auto:CODEC+CODEC`.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{message}")]
 pub struct UnknownPolicy {
     message: String,
     excerpt: Option<String>,
@@ -121,14 +122,6 @@ impl From<thinwire_codec::Error> for UnknownPolicy {
         UnknownPolicy { message: error.to_string(), excerpt }
     }
 }
-
-impl fmt::Display for UnknownPolicy {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.message)
-    }
-}
-
-impl std::error::Error for UnknownPolicy {}
 
 impl FromStr for Policy {
     type Err = UnknownPolicy;

@@ -116,7 +116,7 @@ pub use thinwire_sync::{
     Policy, Reduction, Synchronizer, Target, Transport, UnknownFeedback, UnknownPolicy,
 };
 #[doc(inline)]
-pub use thinwire_wire::{DType, InvalidWorld, Rank, UnknownDType, World};
+pub use thinwire_wire::{DType, Hint, InvalidWorld, Rank, UnknownDType, World};
 
 /// The state of a synchroniser across a restart, and its conversion to another number of ranks.
 pub mod checkpoint {

@@ -72,6 +72,8 @@ impl Config {
 
 #[cfg(test)]
 mod tests {
+    use thinwire_wire::Hint;
+
     use super::*;
 
     const SMALL: Config = Config { context: 12, width: 16, layers: 2, heads: 2 };

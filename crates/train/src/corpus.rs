@@ -166,6 +166,8 @@ fn matches_of(pattern: &str) -> Result<Vec<PathBuf>, Error> {
 
 #[cfg(test)]
 mod tests {
+    use thinwire_wire::Hint;
+
     use super::*;
     use crate::testing::Folder;
 

@@ -193,6 +193,8 @@ pub fn whole_validation_batches(
 
 #[cfg(test)]
 mod tests {
+    use thinwire_wire::Hint;
+
     use super::*;
     use crate::corpus::Corpus;
     use crate::images::{Form, Images, Pixels};

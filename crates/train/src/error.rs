@@ -3,8 +3,9 @@
 //! One line each, with the values on both sides, and where there is something to do about it a
 //! hint. Errors of the exchange between ranks are kept as the source.
 
-use std::fmt;
 use std::path::Path;
+
+use thinwire_wire::Hint;
 
 /// The sort of an [`Error`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -25,7 +26,8 @@ pub enum Kind {
 }
 
 /// An error: its kind, one line of text, and perhaps a hint and a cause.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
+#[error("{context}")]
 pub struct Error {
     kind: Kind,
     context: String,
@@ -56,14 +58,15 @@ impl Error {
         self.kind
     }
 
-    /// Advice for the user.
-    pub fn hint(&self) -> Option<&str> {
-        self.hint.as_deref()
-    }
-
     pub(crate) fn io(doing: &str, path: &Path, source: std::io::Error) -> Error {
         let context = format!("cannot {doing} {}: {source}", path.display());
         Error { kind: Kind::Io, context, hint: None, source: Some(Box::new(source)) }
+    }
+}
+
+impl Hint for Error {
+    fn hint(&self) -> Option<&str> {
+        self.hint.as_deref()
     }
 }
 
@@ -78,17 +81,5 @@ impl From<thinwire_server::Error> for Error {
     fn from(error: thinwire_server::Error) -> Error {
         let hint = error.hint().map(str::to_owned);
         Error { hint, ..Error::new(Kind::Invalid, error.to_string()) }
-    }
-}
-
-impl fmt::Display for Error {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.context)
-    }
-}
-
-impl std::error::Error for Error {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        self.source.as_deref().map(|source| source as _)
     }
 }

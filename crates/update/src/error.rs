@@ -1,7 +1,5 @@
 //! Errors in texts of optimisers.
 
-use std::fmt;
-
 /// Sort of an [`Error`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
@@ -15,7 +13,8 @@ pub enum Kind {
 }
 
 /// Refusal of a text, in one line.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{context}")]
 pub struct Error {
     kind: Kind,
     context: String,
@@ -31,11 +30,3 @@ impl Error {
         self.kind
     }
 }
-
-impl fmt::Display for Error {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.context)
-    }
-}
-
-impl std::error::Error for Error {}

@@ -53,16 +53,9 @@ impl fmt::Display for DType {
 }
 
 /// Error of a name that no dtype has.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("unknown dtype '{0}', expected f32, f16 or bf16")]
 pub struct UnknownDType(pub String);
-
-impl fmt::Display for UnknownDType {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "unknown dtype '{}', expected f32, f16 or bf16", self.0)
-    }
-}
-
-impl std::error::Error for UnknownDType {}
 
 impl FromStr for DType {
     type Err = UnknownDType;

@@ -6,8 +6,6 @@
 //! Memory: a list makes room for at most 1 MiB before its items arrive, and each item takes at least one
 //! byte, so the caller's limit on the length of a message bounds what a value allocates.
 
-use std::fmt;
-
 use serde::{Deserialize, Serialize, Serializer};
 
 /// Most bytes of a text for people in a message: a reason, or an error.
@@ -89,36 +87,27 @@ pub mod raw {
 }
 
 /// Reason why bytes are no value of the expected type.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Malformed {
     /// The bytes end within the value.
+    #[error("{found} bytes, expected more of them")]
     Short {
         /// Number of bytes.
         found: usize,
     },
     /// Bytes follow the value.
+    #[error("{found} bytes too many, expected none")]
     Long {
         /// Number of bytes behind the value.
         found: usize,
     },
     /// A field is a number too large for its type, text that is not UTF-8, or no `bool` or option.
+    #[error("a field that no value of its type is written as")]
     Code,
     /// The type of a field forbids its value, or an enum has no such variant.
+    #[error("a field with a value that its type forbids")]
     Forbidden,
 }
-
-impl fmt::Display for Malformed {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Malformed::Short { found } => write!(f, "{found} bytes, expected more of them"),
-            Malformed::Long { found } => write!(f, "{found} bytes too many, expected none"),
-            Malformed::Code => f.write_str("a field that no value of its type is written as"),
-            Malformed::Forbidden => f.write_str("a field with a value that its type forbids"),
-        }
-    }
-}
-
-impl std::error::Error for Malformed {}
 
 #[cfg(test)]
 mod tests {

@@ -4,8 +4,6 @@
 //! Law: `parse(to_bytes(h)) == h`, and any 40 bytes either parse to a header whose length is
 //! within the limit or give an error; nothing is allocated.
 
-use std::fmt;
-
 use crate::{DType, Tag};
 
 /// First bytes of every frame.
@@ -166,22 +164,29 @@ fn u32_at(bytes: &[u8; HEADER_BYTES], offset: usize) -> u32 {
 }
 
 /// Reason why bytes are no header.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum HeaderError {
     /// First four bytes other than `MAGIC`.
+    #[error("frame starts with {0:#010x}, expected {expected:#010x}", expected = u32::from_le_bytes(MAGIC))]
     Magic(u32),
     /// Protocol version other than `VERSION`.
+    #[error("wire protocol version {0}, expected {VERSION}")]
     Version(u8),
     /// Unknown kind of frame.
+    #[error("frame kind {0}, expected 0..=3")]
     Kind(u8),
     /// Unknown flags.
+    #[error("frame flags {0:#04x}, expected none but {FLAGS:#x}")]
     Flags(u8),
     /// Unknown dtype.
+    #[error("frame dtype {0}, expected 0..=3")]
     DType(u8),
     /// Payload longer than `PAYLOAD_BYTES_MAX`.
+    #[error("payload of {0} bytes, expected at most {PAYLOAD_BYTES_MAX}")]
     Length(u32),
     /// Checksum of other bytes: the header was damaged on its way.
+    #[error("header checksum {found:#010x}, expected {expected:#010x}")]
     Checksum {
         /// Checksum that the header carries.
         found: u32,
@@ -189,36 +194,6 @@ pub enum HeaderError {
         expected: u32,
     },
 }
-
-impl fmt::Display for HeaderError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            HeaderError::Magic(found) => {
-                write!(
-                    f,
-                    "frame starts with {found:#010x}, expected {:#010x}",
-                    u32::from_le_bytes(MAGIC)
-                )
-            }
-            HeaderError::Version(found) => {
-                write!(f, "wire protocol version {found}, expected {VERSION}")
-            }
-            HeaderError::Kind(found) => write!(f, "frame kind {found}, expected 0..=3"),
-            HeaderError::Flags(found) => {
-                write!(f, "frame flags {found:#04x}, expected none but {FLAGS:#x}")
-            }
-            HeaderError::DType(found) => write!(f, "frame dtype {found}, expected 0..=3"),
-            HeaderError::Length(found) => {
-                write!(f, "payload of {found} bytes, expected at most {PAYLOAD_BYTES_MAX}")
-            }
-            HeaderError::Checksum { found, expected } => {
-                write!(f, "header checksum {found:#010x}, expected {expected:#010x}")
-            }
-        }
-    }
-}
-
-impl std::error::Error for HeaderError {}
 
 #[cfg(test)]
 mod tests {

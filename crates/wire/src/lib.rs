@@ -17,6 +17,7 @@ mod dtype;
 mod encoding;
 mod exchange;
 mod header;
+mod hint;
 pub mod random;
 mod rank;
 mod tag;
@@ -30,5 +31,6 @@ pub use header::{
     HEADER_BYTES, Header, HeaderError, Kind, MAGIC, PAYLOAD_BYTES_MAX, VERSION, checksum,
     checksum_of_parts,
 };
+pub use hint::Hint;
 pub use rank::{InvalidWorld, Rank, WORLD_SIZE_MAX, World};
 pub use tag::Tag;

@@ -87,7 +87,7 @@ impl World {
 }
 
 /// Error of a rank and a size that make no world.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub struct InvalidWorld {
     /// Rank that was asked for.
     pub rank: u32,
@@ -105,8 +105,6 @@ impl fmt::Display for InvalidWorld {
         }
     }
 }
-
-impl std::error::Error for InvalidWorld {}
 
 #[cfg(test)]
 mod tests {

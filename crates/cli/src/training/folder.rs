@@ -9,7 +9,6 @@
 //! stopped and still have the lock. So rank 0 also writes job and epoch to a file there. Law: once it has
 //! done so, no rank 0 of an earlier epoch commits or removes anything.
 
-use std::fmt;
 use std::fs::{self, File, TryLockError};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -249,29 +248,14 @@ impl Held {
 }
 
 /// Error of a rank 0 of an earlier epoch, whose checkpoint would be older than that of a later one.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
+#[error("a later epoch of this job writes its checkpoints to {0}")]
 struct Superseded(PathBuf);
 
-impl fmt::Display for Superseded {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let path = self.0.display();
-        write!(f, "a later epoch of this job writes its checkpoints to {path}")
-    }
-}
-
-impl std::error::Error for Superseded {}
-
 /// Error of a folder or bucket that may come back.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
 struct Away(String);
-
-impl fmt::Display for Away {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-impl std::error::Error for Away {}
 
 pub(super) fn away(why: String) -> anyhow::Error {
     Away(why).into()
@@ -310,16 +294,9 @@ fn locked(folder: &File) -> bool {
 }
 
 /// Error of a folder or bucket that another training has.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
+#[error("another training writes its checkpoints to {0}")]
 struct Taken(PathBuf);
-
-impl fmt::Display for Taken {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "another training writes its checkpoints to {}", self.0.display())
-    }
-}
-
-impl std::error::Error for Taken {}
 
 pub(super) fn taken(folder: &Path) -> anyhow::Error {
     hinted(Taken(folder.to_owned()), "wait for its end, or give another --checkpoint-dir")

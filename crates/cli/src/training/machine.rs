@@ -7,6 +7,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use anyhow::{Context, Result};
 use thinwire_link::durable;
 use thinwire_server::Location;
+use thinwire_wire::Hint;
 
 use crate::failure::{OrHint, hinted};
 

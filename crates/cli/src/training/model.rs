@@ -6,6 +6,7 @@ use thinwire_model::{Graph, fingerprint};
 use thinwire_train::Config;
 use thinwire_train::checkpoint::Checkpoint;
 use thinwire_train::spmd::GraphModel;
+use thinwire_wire::Hint;
 
 use super::recipe::ensure_or_hint;
 use super::settings::{RecipeFlags, refuse};

@@ -146,6 +146,8 @@ fn number(text: &[u8], what: &str) -> Result<u64, Reason> {
 
 #[cfg(test)]
 mod tests {
+    use thinwire_wire::Hint;
+
     use crate::read::{
         Columns, Edges, Format, Header, Numbering, Options, Orientation, edges_of_bytes,
     };

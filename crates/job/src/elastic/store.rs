@@ -92,6 +92,8 @@ fn is_host_and_port(text: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use thinwire_wire::Hint;
+
     use super::*;
 
     #[test]

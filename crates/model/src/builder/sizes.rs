@@ -83,6 +83,8 @@ fn values<const N: usize>(text: &str, names: [&str; N]) -> Result<[usize; N], Er
 
 #[cfg(test)]
 mod tests {
+    use thinwire_wire::Hint;
+
     use super::*;
 
     #[test]

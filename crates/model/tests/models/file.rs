@@ -6,6 +6,7 @@ use thinwire_model::{
     Conv2d, Embedding, Epsilon, LayerNorm, ModelFile, NAMES, Operator, Pool, PoolKind, RmsNorm,
     classes, fingerprint, named, summary, usual_sequence,
 };
+use thinwire_wire::Hint;
 
 /// The file of a built-in model, as it is read again.
 fn file(name: &str) -> ModelFile {

@@ -70,6 +70,8 @@ fn number(value: f64) -> String {
 
 #[cfg(test)]
 mod tests {
+    use thinwire_wire::Hint;
+
     use super::*;
 
     #[test]

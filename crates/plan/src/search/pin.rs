@@ -205,6 +205,8 @@ fn no_node(graph: &Graph, pin: &Pin) -> Error {
 
 #[cfg(test)]
 mod tests {
+    use thinwire_wire::Hint;
+
     use super::*;
 
     #[test]

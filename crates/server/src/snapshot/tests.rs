@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use proptest::prelude::*;
 use thinwire_member::Id;
+use thinwire_wire::Hint;
 
 use super::*;
 use crate::configuration::{Definition, Layout, TableDefinition};

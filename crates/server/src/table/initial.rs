@@ -70,15 +70,8 @@ impl fmt::Display for Initial {
 }
 
 /// Error for a text that names no initial values.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "initial values '{0}', expected zeros, constant:VALUE, uniform:BOUND, normal:DEVIATION or checkpoint"
+)]
 pub struct InvalidInitial(String);
-
-impl fmt::Display for InvalidInitial {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let expected =
-            "expected zeros, constant:VALUE, uniform:BOUND, normal:DEVIATION or checkpoint";
-        write!(f, "initial values '{}', {expected}", self.0)
-    }
-}
-
-impl std::error::Error for InvalidInitial {}

@@ -1,15 +1,16 @@
 //! Errors for rows and gradients that do not fit the tables of a shard.
 
-use std::fmt;
 use std::ops::Range;
 
 /// Error for rows or gradients that do not fit the tables.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Misfit {
     /// The shard has no rows of this table, or the tables are not in ascending order.
+    #[error("table {0}, expected tables of the shard in ascending order")]
     Table(u32),
     /// A row is in another shard, or the rows are not in ascending order.
+    #[error("row {row} of table {table}, expected ascending rows of {expected:?}")]
     Row {
         /// Number of the table.
         table: u32,
@@ -19,6 +20,7 @@ pub enum Misfit {
         expected: Range<u64>,
     },
     /// The gradient does not have the length of its rows.
+    #[error("gradient of {found} values for table {table}, expected {expected}")]
     Length {
         /// Number of the table.
         table: u32,
@@ -28,6 +30,10 @@ pub enum Misfit {
         expected: usize,
     },
     /// The optimiser also changes rows without a gradient, and the push lacks rows.
+    #[error(
+        "{found} rows of table {table}, expected all {expected}, as its optimiser moves all; \
+         hint: lazyadam, sgd, ftrl and adagrad take any rows"
+    )]
     Partial {
         /// Number of the table.
         table: u32,
@@ -37,26 +43,3 @@ pub enum Misfit {
         expected: usize,
     },
 }
-
-impl fmt::Display for Misfit {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Misfit::Table(table) => {
-                write!(f, "table {table}, expected tables of the shard in ascending order")
-            }
-            Misfit::Row { table, row, expected: Range { start, end } } => {
-                write!(f, "row {row} of table {table}, expected ascending rows of {start}..{end}")
-            }
-            Misfit::Length { table, found, expected } => {
-                write!(f, "gradient of {found} values for table {table}, expected {expected}")
-            }
-            Misfit::Partial { table, found, expected } => write!(
-                f,
-                "{found} rows of table {table}, expected all {expected}, as its optimiser moves all; \
-                 hint: lazyadam, sgd, ftrl and adagrad take any rows"
-            ),
-        }
-    }
-}
-
-impl std::error::Error for Misfit {}

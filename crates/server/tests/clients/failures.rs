@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use thinwire_job::elastic::{Coordinator, Seat};
 use thinwire_server::{Client, Definition, Error, Gradient, Kind, Reader};
+use thinwire_wire::Hint;
 
 use crate::job::{
     LONG, ROWS, SHARDS, TOKEN, WIDTH, Worker, coordinator, definition, servers, workers,

@@ -44,17 +44,11 @@ impl fmt::Display for Feedback {
 }
 
 /// A name that is no feedback.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "unknown feedback '{0}', expected classic, ef21 or average:BETA with a BETA from 0 to below 1"
+)]
 pub struct UnknownFeedback(String);
-
-impl fmt::Display for UnknownFeedback {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let expected = "classic, ef21 or average:BETA with a BETA from 0 to below 1";
-        write!(f, "unknown feedback '{}', expected {expected}", self.0)
-    }
-}
-
-impl std::error::Error for UnknownFeedback {}
 
 impl FromStr for Feedback {
     type Err = UnknownFeedback;

@@ -10,7 +10,7 @@ use super::*;
 use crate::spmd::{GraphModel, Machine};
 use crate::testing::{Folder, alone, model, start, step};
 use crate::{Config, Corpus, Position, Sampler, Sampling};
-use thinwire_wire::World;
+use thinwire_wire::{Hint, World};
 
 fn sampler() -> Sampler {
     let text: Vec<u8> = (0..4000_u32).map(|i| (i * i / 7 % 256) as u8).collect();

@@ -1,6 +1,5 @@
 //! Client of etcd's JSON interface: one request at a time, at whichever server answers.
 
-use std::fmt;
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
@@ -15,11 +14,13 @@ const PATIENCE: Duration = Duration::from_millis(300);
 const AWAY_HINT: &str = "is etcd running there, and reachable from this machine?";
 
 /// Failure of a request to etcd.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Failure {
     /// No server answers at the moment.
+    #[error("{0}")]
     Away(String),
     /// Refusal that later attempts would meet too.
+    #[error("{text}")]
     Final {
         /// Reason in one line.
         text: String,
@@ -32,14 +33,6 @@ impl Failure {
     pub fn away(server: &str, reason: &str) -> Failure {
         let reason: String = reason.chars().filter(|letter| !letter.is_control()).collect();
         Failure::Away(format!("cannot reach etcd at {server}: {reason}"))
-    }
-}
-
-impl fmt::Display for Failure {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Failure::Away(text) | Failure::Final { text, .. } => f.write_str(text),
-        }
     }
 }
 
