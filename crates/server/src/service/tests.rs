@@ -74,8 +74,8 @@ impl Rig {
     fn enter(&mut self, view: &View) {
         let workers = Workers { version: 1, ids: vec![WORKER] };
         let addresses = [ONE, TWO, THREE].map(|id| (id, format!("host:{}", id.0 & 3))).into();
-        let views = vec![view.clone(); 2];
-        let state = JobState { views, workers, addresses, ..JobState::default() };
+        let (views, servers) = (vec![view.clone(); 2], [ONE, TWO, THREE].into());
+        let state = JobState { views, workers, servers, addresses, ..JobState::default() };
         self.service.peers.renew(&others(&state, self.service.id), self.now, &mut self.out);
         self.service.peers.open();
         self.service.renew(&state, self.now, &mut self.out);
