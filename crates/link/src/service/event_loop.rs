@@ -210,16 +210,11 @@ impl<S: Service> EventLoop<S> {
     }
 
     fn accept(&mut self, now: Instant) {
-        let Some(listener) = self.listener.take() else { return };
-        self.accept_from(&listener, now);
-        self.listener = Some(listener);
-    }
-
-    fn accept_from(&mut self, listener: &TcpListener, now: Instant) {
         for _ in 0..ACCEPTS_MAX {
             if !self.has_room() || now < self.resume {
                 return;
             }
+            let Some(listener) = &self.listener else { return };
             match listener.accept() {
                 Ok((stream, peer)) => self.greet(stream, peer, now),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
