@@ -1,16 +1,15 @@
 //! `thinwire coordinator`: the coordinator of an elastic job whose ranks others start.
 
 use std::path::PathBuf;
-use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
-use signal_hook::iterator::Signals;
 use thinwire_job::elastic::{self, Authority, Candidate, Coordinator, Store};
 use thinwire_job::{Form, Given, process};
 
-use crate::launch::elastic::Lead;
+use crate::launch::elastic::CoordinatorHandle;
+use crate::launch::watch_signals;
 use crate::metrics::{self, CoordinatorMetrics};
 use crate::output::{print_json, say};
 use crate::size::{self, Size, ensure_bounds};
@@ -87,14 +86,20 @@ pub fn run(args: &Args) -> Result<u8> {
     let lead = match &args.store {
         Some(store) => {
             let place = (args.listen.as_deref(), token.as_str());
-            Lead::Shared(Candidate::begin(store, place, job, tell)?)
+            CoordinatorHandle::Shared(Candidate::begin(store, place, job, tell)?)
         }
         None => {
             let listen = args.listen.as_deref().unwrap_or_default();
-            Lead::Own(Coordinator::bind(listen, &token, job, args.state.as_deref(), tell)?)
+            CoordinatorHandle::Own(Coordinator::bind(
+                listen,
+                &token,
+                job,
+                args.state.as_deref(),
+                tell,
+            )?)
         }
     };
-    watch_signals(sender)?;
+    watch_signals(sender, News::Signal)?;
     thinwire_job::unprotected(&token).into_iter().for_each(say);
     let (min, max, address) = (ranks.start(), ranks.end(), lead.address());
     say(format!("coordinating {min} to {max} ranks at {address}"));
@@ -133,14 +138,4 @@ fn follow(news: &Receiver<News>, json: bool) -> Result<u8> {
             Err(_) => return Ok(0),
         }
     }
-}
-
-fn watch_signals(news: Sender<News>) -> Result<()> {
-    let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP]).context("listening for signals")?;
-    std::thread::spawn(move || {
-        for signal in signals.forever() {
-            let _ = news.send(News::Signal(signal));
-        }
-    });
-    Ok(())
 }

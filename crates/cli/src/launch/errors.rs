@@ -9,8 +9,8 @@ use std::path::PathBuf;
 
 use anyhow::{Context, Error, Result, anyhow};
 use serde::{Deserialize, Serialize};
+use thinwire_job::supervisor::End;
 
-use super::supervisor::{End, SIGPIPE, Supervisor, Verdict};
 use crate::failure::{self, hinted};
 
 /// The variable that names a rank's file.
@@ -36,19 +36,6 @@ impl Errors {
     /// Where `rank` leaves its error.
     pub fn path(&self, rank: u32) -> PathBuf {
         self.folder.join(format!("rank-{rank}"))
-    }
-
-    /// The exit code of a job, or its error in one line.
-    ///
-    /// # Errors
-    /// If a rank failed.
-    pub fn verdict(&self, supervisor: &Supervisor, ranks: u32) -> Result<u8> {
-        let (rank, end) = match supervisor.verdict() {
-            Verdict::Done | Verdict::Interrupted(SIGPIPE) => return Ok(0),
-            Verdict::Interrupted(signal) => return self.interrupted("rank", signal, ranks),
-            Verdict::Failed { rank, end } => (rank, end),
-        };
-        Err(self.failure("rank", (rank, end), ranks))
     }
 
     /// Returns the exit code of a job of so many processes that a signal has ended.

@@ -5,18 +5,18 @@
 //! error.
 
 use std::ffi::OsString;
-use std::os::unix::process::CommandExt;
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Stdio};
 
 use anyhow::{Context, Result};
 use rustix::process::{Pid, Signal, kill_process_group};
 use thinwire_job::elastic::{self, Job, Options, Seat};
+use thinwire_job::supervisor::End;
 use thinwire_server::Configuration;
 
-use crate::launch::errors::{self, Errors};
-use crate::launch::supervisor::End;
-use crate::launch::{child, forward, watch_end};
+use crate::launch::errors::Errors;
+use crate::launch::launcher::watch_end;
+use crate::launch::{forward, process};
 use crate::output::say;
 
 /// Most servers of a job.
@@ -94,9 +94,8 @@ impl Drop for Servers {
 
 fn start(seat: &Seat, arguments: &[OsString], error_file: &Path) -> Result<Child> {
     let me = std::env::current_exe().context("finding thinwire's own program file")?;
-    let words: [OsString; 2] = [me.clone().into_os_string(), "server".into()];
-    let mut command = Command::new(me);
-    command.arg(child::NAME).arg(std::process::id().to_string()).args(words).args(arguments);
-    command.process_group(0).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
-    Ok(command.envs(seat.variables()).env(errors::VARIABLE, error_file).spawn()?)
+    let words = [&[me.into_os_string(), "server".into()], arguments].concat();
+    let mut command = process::start(&words, error_file)?;
+    command.stdout(Stdio::null()).stderr(Stdio::piped());
+    Ok(command.envs(seat.variables()).spawn()?)
 }

@@ -1,24 +1,38 @@
-//! Decisions of the launcher of an elastic job, without processes and clocks.
+//! Decisions of a launcher about the processes of its job, without processes and clocks.
 //!
-//! The death of a member is no failure while others live: it is replaced as long as restarts are left, and
-//! otherwise the job goes on with fewer. The job is done once a member reports that it has done the last
-//! step or, if no epoch has ever been formed, exits with 0. The launcher then waits for the others, because
-//! rank 0 may still write the result, and tells spares to leave. The job has failed when no member lives, or
-//! when fewer than the minimum do and no other can come. A signal to the launcher ends all members
-//! together, as [`Parting`] says, and a second one kills them.
+//! Where ranks cannot do without each other ([`Loss::Fatal`], a fixed number of them), the first that fails
+//! ends the job; see `fatal`. The rest of this text is about elastic jobs, where the death of a member is no
+//! failure while others live: it is replaced as long as restarts are left, and otherwise the job continues
+//! with fewer. The job is done once a member reports that it has done the last step or, if no epoch has ever
+//! been formed, exits with 0. The launcher then waits for the others, because rank 0 may still write the
+//! result, and tells spares to leave. The job has failed when no member lives, or when fewer than the minimum
+//! do and no other can come.
 //!
 //! Members that were asked to leave (by SIGTERM, or because the job was made smaller) exit with 0 before the
 //! last step, or by the signal. They are not replaced, and are no failure.
+//!
+//! In both, a signal to the launcher ends all members, as [`Shutdown`] says, and a second one kills them.
+
+mod end;
+mod fatal;
+mod notice;
 
 use std::collections::BTreeSet;
-use std::fmt;
 use std::ops::RangeInclusive;
 use std::time::{Duration, Instant};
 
-use crate::launch::supervisor::{End, GRACE, LAST_WORDS, SIGKILL, SIGPIPE, SIGTERM};
+pub use end::{End, SIGINT, SIGKILL, SIGPIPE, SIGTERM};
+pub use notice::Notice;
 
+/// Time that the others have after a member has failed, before they are told to end.
+const GRACE: Duration = Duration::from_secs(4);
+/// Time that members have after they were told to end, before they are killed.
+const LAST_WORDS: Duration = Duration::from_secs(1);
 /// Time that members have to leave: to end a step, and to write a checkpoint.
 const LEAVING: Duration = Duration::from_secs(60);
+/// Time that members have to end a step in good order before the grace begins, where they get the launcher's
+/// signal.
+const PATIENCE: Duration = Duration::from_secs(10);
 /// Time that members with servers have to leave. Under `sync`, one that is a step ahead of those that have
 /// left waits for them in vain.
 const LAST_PUSH: Duration = Duration::from_secs(5);
@@ -60,6 +74,11 @@ pub enum Event {
     Signal(i32),
     /// The reader of the job's output has closed it.
     Unread,
+    /// A member was found stopped by a signal, after another one has failed.
+    Stopped {
+        /// Member that is stopped.
+        member: u32,
+    },
     /// The deadline has passed.
     Tick,
 }
@@ -73,12 +92,12 @@ pub enum Action {
         member: u32,
     },
     /// Tells the coordinator that a member does not come back, so that the others do not wait for it.
-    Bury {
+    Lost {
         /// Member that died.
         member: u32,
     },
     /// Lets all members leave after the same step.
-    Dissolve,
+    Dismiss,
     /// Sends a signal to members that live.
     Signal {
         /// Members that get it.
@@ -90,84 +109,6 @@ pub enum Action {
     Kill,
     /// Tells people.
     Say(Notice),
-}
-
-/// Line for people.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Notice {
-    /// A member has died, and others live.
-    Died {
-        /// Member that died.
-        member: u32,
-        /// End of its process.
-        end: End,
-        /// Members that live.
-        live: usize,
-        /// Replacements that may still be started, and the wait before the one that takes its place, if one does.
-        restarts: Option<(u32, Duration)>,
-    },
-    /// A signal to the launcher ends the job.
-    Leaving,
-    /// A second signal to the launcher kills all members.
-    Killed,
-    /// A member has left, and others live.
-    Left {
-        /// Member that left.
-        member: u32,
-        /// Members that live.
-        live: usize,
-    },
-    /// The job was made larger.
-    Growing {
-        /// Number of ranks that it should have.
-        target: u32,
-        /// Members that are started for it.
-        started: u32,
-    },
-}
-
-impl fmt::Display for Notice {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Notice::Died { member, end, live, restarts } => {
-                write!(f, "member {member} {end}; {}", going_on(*live))?;
-                match restarts {
-                    None => Ok(()),
-                    Some((left, wait)) if wait.is_zero() => {
-                        write!(f, ", and one takes its place (restarts left: {left})")
-                    }
-                    Some((left, wait)) => {
-                        let seconds = wait.as_secs_f64().ceil();
-                        write!(
-                            f,
-                            ", and one takes its place in {seconds:.0} s, since the last ones died quickly (restarts left: {left})"
-                        )
-                    }
-                }
-            }
-            Notice::Leaving => {
-                f.write_str("told to end: the ranks leave; a second signal kills them at once")
-            }
-            Notice::Killed => f.write_str("ranks are killed at once, by a second signal"),
-            Notice::Left { member, live } => {
-                write!(f, "member {member} has left; {}", going_on(*live))
-            }
-            Notice::Growing { target, started: 1 } => {
-                write!(f, "the job is to have {target} ranks: 1 more is started")
-            }
-            Notice::Growing { target, started } => {
-                write!(f, "the job is to have {target} ranks: {started} more are started")
-            }
-        }
-    }
-}
-
-fn going_on(live: usize) -> String {
-    match live {
-        0 => "nobody goes on".to_owned(),
-        1 => "1 goes on".to_owned(),
-        _ => format!("{live} go on"),
-    }
 }
 
 /// End of a job.
@@ -207,8 +148,33 @@ pub struct Limits {
     pub here: u32,
     /// Members of other launchers.
     pub others: Others,
+    /// Consequence of a member's death.
+    pub loss: Loss,
     /// Manner in which members end when the launcher is told to.
-    pub parting: Parting,
+    pub shutdown: Shutdown,
+}
+
+impl Limits {
+    /// Returns the bounds of a job of a fixed number of ranks, all of which start here.
+    pub const fn fixed(ranks: u32) -> Limits {
+        Limits {
+            ranks: ranks..=ranks,
+            restarts: 0,
+            here: ranks,
+            others: Others::Shown,
+            loss: Loss::Fatal,
+            shutdown: Shutdown::Forward,
+        }
+    }
+}
+
+/// Consequence of the death of a member.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Loss {
+    /// The job fails: its ranks cannot do without each other.
+    Fatal,
+    /// Others continue, as long as there are enough of them.
+    Survivable,
 }
 
 /// Members that somebody else starts.
@@ -223,7 +189,9 @@ pub enum Others {
 
 /// Manner in which the launcher ends the members of a job together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Parting {
+pub enum Shutdown {
+    /// Members get the signal, and then have a while to end a step in good order.
+    Forward,
     /// The coordinator lets them leave, and they get a signal: the program may not know of the coordinator.
     Signal,
     /// The coordinator lets members leave, and they write a checkpoint. They get no signal: for members that
@@ -241,11 +209,14 @@ pub struct Supervisor {
     restarts: u32,
     here: u32,
     launchers: Others,
-    parting: Parting,
+    loss: Loss,
+    shutdown: Shutdown,
     /// Number of the next member.
     next_member: u32,
     /// Members whose processes run, with the times of their starts.
     live: Vec<(u32, Instant)>,
+    /// Members that a signal has stopped, so that they cannot end by themselves.
+    stopped: BTreeSet<u32>,
     /// Times at which replacements are started.
     due: Vec<Instant>,
     /// Members that died quickly, one after the other.
@@ -280,9 +251,11 @@ impl Supervisor {
             restarts: limits.restarts,
             here: limits.here,
             launchers: limits.others,
-            parting: limits.parting,
+            loss: limits.loss,
+            shutdown: limits.shutdown,
             next_member: 0,
             live: Vec::new(),
+            stopped: BTreeSet::new(),
             due: Vec::new(),
             quick_deaths: 0,
             epoch: None,
@@ -345,6 +318,10 @@ impl Supervisor {
                 self.conclude(Verdict::Interrupted(SIGPIPE));
                 vec![Action::Kill]
             }
+            Event::Stopped { member } => {
+                self.found_stopped(member, now);
+                Vec::new()
+            }
             Event::Tick => self.tick(now),
         }
     }
@@ -361,9 +338,13 @@ impl Supervisor {
             return Vec::new();
         };
         let (_, started) = self.live.remove(place);
+        if self.loss == Loss::Fatal {
+            self.ended_among_dependents(member, end, now);
+            return Vec::new();
+        }
         match self.verdict {
             None => {}
-            Some(Verdict::Done) => return self.ended_after_the_last_step((member, end), now),
+            Some(Verdict::Done) => return self.ended_after_the_last_step(member, end, now),
             Some(_) => return Vec::new(),
         }
         match self.meaning(end) {
@@ -371,8 +352,8 @@ impl Supervisor {
                 self.conclude(Verdict::Done);
                 Vec::new()
             }
-            Meaning::Left => self.parted(member, now),
-            Meaning::Died => self.died((member, end), started, now),
+            Meaning::Left => self.left(member, now),
+            Meaning::Died => self.died(member, end, started, now),
         }
     }
 
@@ -398,11 +379,7 @@ impl Supervisor {
 
     /// A member of the last epoch that exits with an error fails the job, and so does rank 0 if it is killed:
     /// it may have been writing the result.
-    fn ended_after_the_last_step(
-        &mut self,
-        (member, end): (u32, End),
-        now: Instant,
-    ) -> Vec<Action> {
+    fn ended_after_the_last_step(&mut self, member: u32, end: End, now: Instant) -> Vec<Action> {
         let is_spare = self.epoch.as_ref().is_some_and(|epoch| !epoch.contains(&member));
         let is_loss = matches!(end, End::Code(_)) || self.first == Some(member);
         if let Some(signal) = end.stopped_by().filter(|_| !is_spare) {
@@ -433,16 +410,15 @@ impl Supervisor {
         self.live.iter().map(|(member, _)| *member).collect()
     }
 
-    fn parted(&mut self, member: u32, now: Instant) -> Vec<Action> {
+    fn left(&mut self, member: u32, now: Instant) -> Vec<Action> {
         let left = Action::Say(Notice::Left { member, live: self.live.len() });
-        let mut actions = vec![Action::Bury { member }, left];
+        let mut actions = vec![Action::Lost { member }, left];
         actions.extend(self.give_up_if_too_few(now));
         actions
     }
 
-    fn died(&mut self, death: (u32, End), started: Instant, now: Instant) -> Vec<Action> {
-        let (member, end) = death;
-        self.cause.get_or_insert(death);
+    fn died(&mut self, member: u32, end: End, started: Instant, now: Instant) -> Vec<Action> {
+        self.cause.get_or_insert((member, end));
         let is_replaced = self.restarts > 0 && self.missing() > 0;
         let replaced = is_replaced.then(|| {
             self.restarts -= 1;
@@ -450,7 +426,7 @@ impl Supervisor {
             self.due.push(now + wait);
             (self.restarts, wait)
         });
-        let mut actions = vec![Action::Bury { member }];
+        let mut actions = vec![Action::Lost { member }];
         if is_replaced || !self.live.is_empty() {
             let live = self.live.len();
             let notice = Notice::Died { member, end, live, restarts: replaced };
@@ -495,12 +471,16 @@ impl Supervisor {
         }
         self.conclude(Verdict::TooFew { have, min: self.min, cause: self.cause });
         self.deadline = Some((now + self.leaving(), Last::Terminate));
-        self.part(SIGTERM)
+        self.dismiss(SIGTERM)
     }
 
     /// Returns the time that members have to leave.
     fn leaving(&self) -> Duration {
-        if self.parting == Parting::Terminate { LAST_PUSH } else { LEAVING }
+        match self.shutdown {
+            Shutdown::Forward => PATIENCE + GRACE,
+            Shutdown::Signal | Shutdown::Leave => LEAVING,
+            Shutdown::Terminate => LAST_PUSH,
+        }
     }
 
     /// Deaths before an epoch begins are not the cause of an end after it.
@@ -526,7 +506,9 @@ impl Supervisor {
     fn signalled(&mut self, signal: i32, now: Instant) -> Vec<Action> {
         match self.verdict {
             Some(Verdict::Interrupted(_)) => {
-                return vec![Action::Say(Notice::Killed), Action::Kill];
+                let mut actions = self.say(Notice::Killed);
+                actions.push(Action::Kill);
+                return actions;
             }
             Some(Verdict::Failed { .. } | Verdict::TooFew { cause: Some(_), .. }) => {
                 return vec![Action::Signal { members: self.numbers(), signal }];
@@ -538,21 +520,30 @@ impl Supervisor {
             }
         }
         self.conclude(Verdict::Interrupted(signal));
-        let mut actions = self.part(signal);
-        actions.push(Action::Say(Notice::Leaving));
+        let mut actions = self.dismiss(signal);
+        actions.extend(self.say(Notice::Leaving));
         actions
     }
 
+    /// Lines about signals are for elastic jobs, whose members may take a minute to leave.
+    fn say(&self, notice: Notice) -> Vec<Action> {
+        match self.loss {
+            Loss::Fatal => Vec::new(),
+            Loss::Survivable => vec![Action::Say(notice)],
+        }
+    }
+
     /// Lets all members leave, or those of this launcher if there are others.
-    fn part(&self, signal: i32) -> Vec<Action> {
+    fn dismiss(&self, signal: i32) -> Vec<Action> {
         let members = self.numbers();
         if self.launchers == Others::May {
             return vec![Action::Signal { members, signal: SIGTERM }];
         }
-        match self.parting {
-            Parting::Signal => vec![Action::Dissolve, Action::Signal { members, signal }],
-            Parting::Leave => vec![Action::Dissolve],
-            Parting::Terminate => vec![Action::Signal { members, signal: SIGTERM }],
+        match self.shutdown {
+            Shutdown::Forward => vec![Action::Signal { members, signal }],
+            Shutdown::Signal => vec![Action::Dismiss, Action::Signal { members, signal }],
+            Shutdown::Leave => vec![Action::Dismiss],
+            Shutdown::Terminate => vec![Action::Signal { members, signal: SIGTERM }],
         }
     }
 

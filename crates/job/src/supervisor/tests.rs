@@ -1,7 +1,6 @@
-//! Tests of the launcher's decisions.
+//! Tests of a launcher's decisions.
 
 use super::*;
-use crate::launch::supervisor::SIGINT;
 
 const FINE: End = End::Code(0);
 const KILLED: End = End::Signal(SIGKILL);
@@ -9,14 +8,14 @@ const KILLED: End = End::Signal(SIGKILL);
 const LEAVE: Action = Action::Say(Notice::Leaving);
 const NONE: [u32; 0] = [];
 
-fn limits(ranks: RangeInclusive<u32>, restarts: u32, parting: Parting) -> Limits {
+fn limits(ranks: RangeInclusive<u32>, restarts: u32, shutdown: Shutdown) -> Limits {
     let here = *ranks.end();
-    Limits { ranks, restarts, here, others: Others::Shown, parting }
+    Limits { ranks, restarts, here, others: Others::Shown, loss: Loss::Survivable, shutdown }
 }
 
 fn job(ranks: RangeInclusive<u32>, restarts: u32) -> (Supervisor, Instant) {
     let now = Instant::now();
-    let (supervisor, actions) = Supervisor::begin(&limits(ranks, restarts, Parting::Signal), now);
+    let (supervisor, actions) = Supervisor::begin(&limits(ranks, restarts, Shutdown::Signal), now);
     assert!(actions.iter().all(|action| matches!(action, Action::Start { .. })));
     (supervisor, now)
 }
@@ -47,7 +46,7 @@ fn said(actions: &[Action]) -> Vec<String> {
 
 #[test]
 fn a_job_begins_with_as_many_members_as_it_may_have() {
-    let limits = limits(2..=4, 0, Parting::Signal);
+    let limits = limits(2..=4, 0, Shutdown::Signal);
     let (job, actions) = Supervisor::begin(&limits, Instant::now());
     assert_eq!(starts(&actions), [0, 1, 2, 3]);
     assert!(job.is_running() && job.deadline().is_none());
@@ -58,7 +57,7 @@ fn a_death_is_no_failure_while_others_live() {
     let (mut job, now) = job(1..=3, 0);
     job.on(epoch([0, 1, 2]), now);
     let actions = job.on(ended(0, KILLED), now);
-    assert_eq!(actions[0], Action::Bury { member: 0 });
+    assert_eq!(actions[0], Action::Lost { member: 0 });
     assert_eq!(said(&actions), ["member 0 was killed by signal 9 (SIGKILL); 2 go on"]);
     assert_eq!(actions.len(), 2);
     job.on(epoch([1, 2]), now);
@@ -109,7 +108,7 @@ fn the_first_death_since_the_last_epoch_is_the_cause() {
     job.on(ended(0, KILLED), now);
     job.on(epoch([1, 2]), now);
     job.on(ended(2, End::Code(2)), now);
-    assert_eq!(job.on(ended(1, KILLED), now), [Action::Bury { member: 1 }]);
+    assert_eq!(job.on(ended(1, KILLED), now), [Action::Lost { member: 1 }]);
     assert!(!job.is_running());
     assert_eq!(job.verdict(), Verdict::Failed { member: 2, end: End::Code(2) });
 }
@@ -180,7 +179,7 @@ fn members_that_form_an_epoch_after_all_decide_how_the_job_ends() {
 fn a_member_that_leaves_too_few_behind_ends_the_job() {
     let (mut job, now) = job(2..=2, 9);
     job.on(epoch([0, 1]), now);
-    assert!(job.on(ended(0, FINE), now).contains(&Action::Dissolve));
+    assert!(job.on(ended(0, FINE), now).contains(&Action::Dismiss));
     job.on(ended(1, FINE), now);
     assert_eq!(job.verdict(), Verdict::TooFew { have: 1, min: 2, cause: None });
 }
@@ -193,7 +192,7 @@ fn fewer_than_the_least_do_not_wait_for_nobody() {
     job.on(epoch([0, 1]), now);
     let actions = job.on(ended(0, End::Code(2)), now);
     let told = Action::Signal { members: vec![1], signal: SIGTERM };
-    assert_eq!(actions[2..], [Action::Dissolve, told.clone()]);
+    assert_eq!(actions[2..], [Action::Dismiss, told.clone()]);
     assert_eq!(job.on(Event::Tick, now + LEAVING), [told]);
     let kill = Action::Signal { members: vec![1], signal: SIGKILL };
     assert_eq!(job.on(Event::Tick, now + LEAVING + LAST_WORDS), [kill]);
@@ -218,7 +217,7 @@ fn a_replacement_on_its_way_counts() {
     let (mut job, now) = job(2..=2, 2);
     job.on(ended(0, KILLED), now);
     let actions = job.on(ended(1, KILLED), now);
-    assert!(!actions.contains(&Action::Dissolve), "{actions:?}");
+    assert!(!actions.contains(&Action::Dismiss), "{actions:?}");
     assert_eq!(job.deadline(), Some(now + BACKOFF));
 }
 
@@ -249,7 +248,7 @@ fn a_smaller_job_replaces_nobody() {
 fn a_signal_lets_all_leave_and_a_second_one_kills() {
     let (mut job, now) = job(1..=2, 5);
     let forward = Action::Signal { members: vec![0, 1], signal: 2 };
-    assert_eq!(job.on(Event::Signal(2), now), [Action::Dissolve, forward, LEAVE]);
+    assert_eq!(job.on(Event::Signal(2), now), [Action::Dismiss, forward, LEAVE]);
     // One that has nothing to save is soon gone, and the others have their time.
     assert_eq!(job.on(ended(0, KILLED), now), []);
     assert_eq!(job.deadline(), Some(now + LEAVING));
@@ -261,7 +260,7 @@ fn a_signal_lets_all_leave_and_a_second_one_kills() {
 #[test]
 fn members_with_servers_leave_one_by_one_and_soon() {
     let now = Instant::now();
-    let (mut job, _) = Supervisor::begin(&limits(2..=2, 0, Parting::Terminate), now);
+    let (mut job, _) = Supervisor::begin(&limits(2..=2, 0, Shutdown::Terminate), now);
     job.on(epoch([0, 1]), now);
     let told = Action::Signal { members: vec![0, 1], signal: SIGTERM };
     assert_eq!(job.on(Event::Signal(2), now), [told, LEAVE]);
@@ -270,18 +269,18 @@ fn members_with_servers_leave_one_by_one_and_soon() {
 
 #[test]
 fn members_that_write_a_checkpoint_get_no_second_signal() {
-    let limits = limits(2..=2, 0, Parting::Leave);
+    let limits = limits(2..=2, 0, Shutdown::Leave);
     let now = Instant::now();
     let (mut job, _) = Supervisor::begin(&limits, now);
     job.on(epoch([0, 1]), now);
-    assert_eq!(job.on(Event::Signal(SIGTERM), now), [Action::Dissolve, LEAVE]);
+    assert_eq!(job.on(Event::Signal(SIGTERM), now), [Action::Dismiss, LEAVE]);
     job.on(ended(1, FINE), now);
     job.on(ended(0, FINE), now);
     assert_eq!(job.verdict(), Verdict::Interrupted(SIGTERM));
     let (mut job, _) = Supervisor::begin(&limits, now);
     job.on(epoch([0, 1]), now);
     let actions = job.on(ended(1, KILLED), now);
-    assert_eq!(actions.last(), Some(&Action::Dissolve));
+    assert_eq!(actions.last(), Some(&Action::Dismiss));
 }
 
 #[test]
@@ -312,7 +311,7 @@ fn a_signal_to_launcher_and_members_interrupts_in_any_order() {
     let (mut job, now) = job(2..=2, 5);
     job.on(ended(0, End::Code(143)), now);
     let forward = Action::Signal { members: vec![1], signal: 15 };
-    assert_eq!(job.on(Event::Signal(15), now), [Action::Dissolve, forward, LEAVE]);
+    assert_eq!(job.on(Event::Signal(15), now), [Action::Dismiss, forward, LEAVE]);
     job.on(ended(1, End::Code(143)), now);
     assert_eq!(job.verdict(), Verdict::Interrupted(15));
 }
@@ -327,8 +326,8 @@ fn a_reader_that_has_enough_ends_the_job() {
 }
 
 /// One of several launchers of a job of 2 to 4 ranks, which starts two of them.
-fn shared(parting: Parting) -> (Supervisor, Instant) {
-    let limits = Limits { here: 2, others: Others::May, ..limits(2..=4, 0, parting) };
+fn shared(shutdown: Shutdown) -> (Supervisor, Instant) {
+    let limits = Limits { here: 2, others: Others::May, ..limits(2..=4, 0, shutdown) };
     let now = Instant::now();
     let (job, actions) = Supervisor::begin(&limits, now);
     assert_eq!(starts(&actions), [0, 1]);
@@ -337,16 +336,16 @@ fn shared(parting: Parting) -> (Supervisor, Instant) {
 
 #[test]
 fn one_of_several_launchers_waits_for_members_of_others() {
-    let (mut job, now) = shared(Parting::Leave);
+    let (mut job, now) = shared(Shutdown::Leave);
     job.on(epoch([0, 1]), now);
     let actions = job.on(ended(0, KILLED), now);
-    assert!(!actions.contains(&Action::Dissolve), "{actions:?}");
+    assert!(!actions.contains(&Action::Dismiss), "{actions:?}");
     assert!(job.is_running() && job.deadline().is_none());
 }
 
 #[test]
 fn one_of_several_launchers_starts_no_more_than_its_share() {
-    let (mut job, now) = shared(Parting::Leave);
+    let (mut job, now) = shared(Shutdown::Leave);
     job.on(Event::Epoch { members: BTreeSet::from([0, 1]), first: Some(0), others: 1 }, now);
     assert_eq!(starts(&job.on(Event::Resized { target: 4 }, now)), NONE);
     job.on(ended(1, End::Code(0)), now);
@@ -356,12 +355,141 @@ fn one_of_several_launchers_starts_no_more_than_its_share() {
 
 #[test]
 fn one_of_several_launchers_goes_alone_when_it_is_told_to_end() {
-    for (parting, signal) in
-        [(Parting::Leave, SIGTERM), (Parting::Leave, SIGINT), (Parting::Signal, SIGINT)]
+    for (shutdown, signal) in
+        [(Shutdown::Leave, SIGTERM), (Shutdown::Leave, SIGINT), (Shutdown::Signal, SIGINT)]
     {
-        let (mut job, now) = shared(parting);
+        let (mut job, now) = shared(shutdown);
         job.on(epoch([0, 1]), now);
         let leave = Action::Signal { members: vec![0, 1], signal: SIGTERM };
         assert_eq!(job.on(Event::Signal(signal), now), [leave, LEAVE]);
     }
+}
+
+/// A job of ranks that cannot do without each other.
+fn fixed(ranks: u32) -> (Supervisor, Instant) {
+    let now = Instant::now();
+    let (job, actions) = Supervisor::begin(&Limits::fixed(ranks), now);
+    assert_eq!(starts(&actions), (0..ranks).collect::<Vec<u32>>());
+    (job, now)
+}
+
+fn to<const N: usize>(members: [u32; N], signal: i32) -> [Action; 1] {
+    [Action::Signal { members: members.to_vec(), signal }]
+}
+
+#[test]
+fn a_fixed_job_is_done_when_every_rank_is() {
+    let (mut job, now) = fixed(2);
+    assert_eq!(job.on(ended(1, FINE), now), []);
+    assert!(job.is_running() && job.deadline().is_none());
+    job.on(ended(0, FINE), now);
+    assert!(!job.is_running());
+    assert_eq!(job.verdict(), Verdict::Done);
+}
+
+#[test]
+fn who_fails_after_others_are_done_fails_a_fixed_job() {
+    for end in [KILLED, End::Code(3), End::Signal(SIGTERM)] {
+        let (mut job, now) = fixed(2);
+        job.on(ended(0, FINE), now);
+        assert_eq!(job.on(ended(1, end), now), []);
+        assert!(!job.is_running());
+        assert_eq!(job.verdict(), Verdict::Failed { member: 1, end });
+    }
+}
+
+#[test]
+fn survivors_have_a_grace_and_the_first_failure_counts() {
+    let (mut job, now) = fixed(3);
+    job.on(ended(1, KILLED), now);
+    assert_eq!(job.on(Event::Tick, now + GRACE / 2), []);
+    job.on(ended(0, End::Code(2)), now);
+    let later = now + GRACE;
+    assert_eq!(job.on(Event::Tick, later), to([2], SIGTERM));
+    assert_eq!(job.on(Event::Tick, later), []);
+    assert_eq!(job.on(Event::Tick, later + LAST_WORDS), to([2], SIGKILL));
+    job.on(ended(2, KILLED), later);
+    assert_eq!(job.verdict(), Verdict::Failed { member: 1, end: KILLED });
+}
+
+#[test]
+fn who_was_killed_failed_first() {
+    let (mut job, now) = fixed(3);
+    job.on(ended(0, End::Code(2)), now);
+    job.on(ended(1, KILLED), now);
+    assert_eq!(job.verdict(), Verdict::Failed { member: 1, end: KILLED });
+    job.on(Event::Tick, now + GRACE);
+    job.on(ended(2, End::Signal(SIGTERM)), now);
+    assert_eq!(job.verdict(), Verdict::Failed { member: 1, end: KILLED });
+}
+
+#[test]
+fn who_is_stopped_is_the_cause_and_not_waited_for() {
+    let (mut job, now) = fixed(3);
+    job.on(ended(0, End::Code(2)), now);
+    job.on(Event::Stopped { member: 2 }, now);
+    assert_eq!(job.on(Event::Tick, now), []);
+    job.on(ended(1, End::Code(2)), now);
+    assert_eq!(job.on(Event::Tick, now), to([2], SIGKILL));
+    job.on(ended(2, KILLED), now);
+    assert!(!job.is_running());
+    assert_eq!(job.verdict(), Verdict::Failed { member: 2, end: End::Stopped });
+}
+
+#[test]
+fn a_signal_goes_to_fixed_ranks_and_a_second_one_kills() {
+    let (mut job, now) = fixed(2);
+    assert_eq!(job.on(Event::Signal(SIGINT), now), to([0, 1], SIGINT));
+    job.on(ended(0, End::Code(130)), now);
+    assert_eq!(job.on(Event::Signal(SIGINT), now), [Action::Kill]);
+    job.on(ended(1, KILLED), now);
+    assert_eq!(job.verdict(), Verdict::Interrupted(SIGINT));
+}
+
+#[test]
+fn a_signal_after_a_failure_reaches_the_rest_and_the_failure_counts() {
+    let (mut job, now) = fixed(2);
+    job.on(ended(1, End::Code(3)), now);
+    assert_eq!(job.on(Event::Signal(SIGINT), now), to([0], SIGINT));
+    assert_eq!(job.deadline(), Some(now + GRACE));
+    job.on(ended(0, End::Code(130)), now);
+    assert_eq!(job.verdict(), Verdict::Failed { member: 1, end: End::Code(3) });
+}
+
+#[test]
+fn a_reader_that_has_enough_of_rank_0_ends_a_fixed_job() {
+    let (mut job, now) = fixed(2);
+    job.on(ended(0, End::Signal(SIGPIPE)), now);
+    assert_eq!(job.on(Event::Tick, now), to([1], SIGKILL));
+    job.on(ended(1, KILLED), now);
+    assert_eq!(job.verdict(), Verdict::Interrupted(SIGPIPE));
+}
+
+#[test]
+fn a_signal_to_one_rank_stops_the_job_as_one_to_the_launcher_does() {
+    let (mut job, now) = fixed(2);
+    job.on(ended(1, End::Code(130)), now);
+    job.on(ended(0, End::Code(130)), now);
+    assert!(!job.is_running());
+    assert_eq!(job.verdict(), Verdict::Interrupted(SIGINT));
+}
+
+#[test]
+fn after_a_signal_to_fixed_ranks_patience_ends() {
+    let (mut job, now) = fixed(1);
+    job.on(Event::Signal(SIGTERM), now);
+    let later = now + PATIENCE + GRACE;
+    assert_eq!(job.on(Event::Tick, later - GRACE / 2), []);
+    assert_eq!(job.on(Event::Tick, later), to([0], SIGTERM));
+    assert_eq!(job.on(Event::Tick, later + LAST_WORDS), to([0], SIGKILL));
+}
+
+#[test]
+fn after_a_signal_and_an_end_the_rest_have_a_grace() {
+    let (mut job, now) = fixed(3);
+    job.on(Event::Signal(SIGINT), now);
+    job.on(ended(1, End::Code(130)), now);
+    job.on(ended(2, End::Code(130)), now + GRACE / 2);
+    assert_eq!(job.on(Event::Tick, now + GRACE), to([0], SIGTERM));
+    assert_eq!(job.on(Event::Tick, now + GRACE + LAST_WORDS), to([0], SIGKILL));
 }

@@ -10,14 +10,14 @@ use crate::size::Elastic;
 const HERE: &str = "127.0.0.1:0";
 
 /// The coordinator as a launcher sees it.
-pub enum Lead {
+pub enum CoordinatorHandle {
     /// Coordinator in this launcher, which ends with it.
     Own(Coordinator),
     /// Coordinator in one of several launchers.
     Shared(Candidate),
 }
 
-impl Lead {
+impl CoordinatorHandle {
     /// Begins to coordinate a job; `tell` is called with its events.
     ///
     /// # Errors
@@ -27,14 +27,16 @@ impl Lead {
         token: &str,
         options: Options,
         tell: impl FnMut(&Event) + Send + 'static,
-    ) -> Result<Lead> {
+    ) -> Result<CoordinatorHandle> {
         let address = job.coordinator.as_deref();
         let options = servers::job(options, job.servers > 0);
         Ok(match &job.store {
-            Some(store) => Lead::Shared(Candidate::begin(store, (address, token), options, tell)?),
+            Some(store) => {
+                CoordinatorHandle::Shared(Candidate::begin(store, (address, token), options, tell)?)
+            }
             None => {
                 let address = address.unwrap_or(HERE);
-                Lead::Own(Coordinator::bind(address, token, options, None, tell)?)
+                CoordinatorHandle::Own(Coordinator::bind(address, token, options, None, tell)?)
             }
         })
     }
@@ -42,29 +44,29 @@ impl Lead {
     /// Returns the address at which members find the coordinator.
     pub fn address(&self) -> String {
         match self {
-            Lead::Own(coordinator) => coordinator.address(),
-            Lead::Shared(candidate) => candidate.address(),
+            CoordinatorHandle::Own(coordinator) => coordinator.address(),
+            CoordinatorHandle::Shared(candidate) => candidate.address(),
         }
     }
 
     /// Notes that the process of a member has ended.
     pub fn ended(&self, id: Id) {
         match self {
-            Lead::Own(coordinator) => coordinator.ended(id),
-            Lead::Shared(candidate) => candidate.ended(id),
+            CoordinatorHandle::Own(coordinator) => coordinator.ended(id),
+            CoordinatorHandle::Shared(candidate) => candidate.ended(id),
         }
     }
 
     /// Lets all members leave.
     pub fn stop(&self) {
         match self {
-            Lead::Own(coordinator) => coordinator.stop(),
-            Lead::Shared(candidate) => candidate.stop(),
+            CoordinatorHandle::Own(coordinator) => coordinator.stop(),
+            CoordinatorHandle::Shared(candidate) => candidate.stop(),
         }
     }
 
     /// Whether other launchers may coordinate the job.
     pub const fn is_shared(&self) -> bool {
-        matches!(self, Lead::Shared(_))
+        matches!(self, CoordinatorHandle::Shared(_))
     }
 }

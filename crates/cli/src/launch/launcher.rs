@@ -1,0 +1,309 @@
+//! The processes of a job on this machine, as its state machine decides about them.
+
+use std::os::unix::process::ExitStatusExt;
+use std::process::{Child, ExitStatus, Stdio};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Error, Result, anyhow};
+use rustix::process::{Pid, Signal, kill_process_group};
+use thinwire_job::elastic;
+use thinwire_job::supervisor::{Action, End, Event, Notice, SIGKILL, SIGPIPE, Supervisor, Verdict};
+
+use super::elastic::Elastic;
+use super::errors::Errors;
+use super::fixed::Fixed;
+use super::forward;
+use super::process::{Outputs, Program, Speaker};
+use crate::failure::{self, hinted};
+use crate::output::say;
+
+/// Longest wait for another launcher to tell how the job has ended.
+const LAST_REPORT: Duration = Duration::from_secs(3);
+
+/// Report that reaches the launcher: of its processes and signals, of a server that has ended, or of the
+/// coordinator.
+pub enum Report {
+    Local(Event),
+    Server(u32, End),
+    Told(elastic::Event),
+}
+
+/// Way in which the processes of a job find each other.
+pub enum Job {
+    /// Ranks that cannot do without each other.
+    Fixed(Fixed),
+    /// Members of an elastic job.
+    Elastic(Box<Elastic>),
+}
+
+/// State of a job, and all that acts on it.
+pub struct Launcher {
+    /// Decisions.
+    pub supervisor: Supervisor,
+    /// The job's program.
+    pub program: Program,
+    /// Way in which its processes meet.
+    pub job: Job,
+    /// Process groups by number of the process. Those of an elastic job are forgotten when it has ended.
+    pub groups: Vec<Option<Pid>>,
+    /// Errors of the processes.
+    pub errors: Errors,
+    /// The process that speaks for the job.
+    pub speaker: Speaker,
+    /// Where reports come from.
+    pub sender: Sender<Report>,
+}
+
+impl Launcher {
+    /// Runs the job to its end, and returns the code to exit with: 0, or 128 + signal if a signal ended it.
+    ///
+    /// # Errors
+    /// If processes cannot be started, or the job fails: which process, how, and what it or its peers said.
+    pub fn run(mut self, begin: Vec<Action>, reports: &Receiver<Report>) -> Result<u8> {
+        self.perform(begin)?;
+        self.supervise(reports)?;
+        self.hear_of_the_end(reports)?;
+        self.verdict()
+    }
+
+    fn supervise(&mut self, reports: &Receiver<Report>) -> Result<()> {
+        while self.supervisor.is_running() {
+            let next = match self.supervisor.deadline() {
+                None => reports.recv().map_err(|_| RecvTimeoutError::Disconnected),
+                Some(deadline) => {
+                    reports.recv_timeout(deadline.saturating_duration_since(Instant::now()))
+                }
+            };
+            match next {
+                Ok(report) => self.reported(report)?,
+                Err(RecvTimeoutError::Timeout) => self.on(Event::Tick)?,
+                Err(RecvTimeoutError::Disconnected) => return Ok(()),
+            }
+        }
+        Ok(())
+    }
+
+    fn reported(&mut self, report: Report) -> Result<()> {
+        match (report, &mut self.job) {
+            (Report::Local(event), _) => self.on(event),
+            // Servers end with the job, too.
+            (Report::Server(number, end), Job::Elastic(job)) if !self.supervisor.is_decided() => {
+                job.servers.ended(number, end)
+            }
+            (Report::Told(event), Job::Elastic(_)) => self.told(&event),
+            (Report::Server(..) | Report::Told(_), _) => Ok(()),
+        }
+    }
+
+    /// Waits for the report that the job is over: members of a job that another launcher coordinates may end
+    /// before that launcher has told why.
+    fn hear_of_the_end(&mut self, reports: &Receiver<Report>) -> Result<()> {
+        let deadline = Instant::now() + LAST_REPORT;
+        while self.is_shared() && !self.supervisor.is_decided() {
+            match reports.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
+                Ok(Report::Told(event)) => self.told(&event)?,
+                Ok(Report::Local(_) | Report::Server(..)) => {}
+                Err(_) => return Ok(()),
+            }
+        }
+        Ok(())
+    }
+
+    fn is_shared(&self) -> bool {
+        matches!(&self.job, Job::Elastic(job) if job.coordinator.is_shared())
+    }
+
+    fn on(&mut self, event: Event) -> Result<()> {
+        let is_signal = matches!(event, Event::Signal(_));
+        // A job that is told to end fails by what happens from then on.
+        if is_signal && !self.supervisor.is_over() {
+            self.forget_dead();
+        }
+        if let Event::Ended { member, .. } = event {
+            self.clear(member);
+        }
+        let is_failure = matches!(event, Event::Ended { end, .. } if end != End::Code(0));
+        let actions = self.supervisor.on(event, Instant::now());
+        self.perform(actions)?;
+        let stopped = if is_failure { self.stopped() } else { Vec::new() };
+        stopped.into_iter().try_for_each(|member| self.on(Event::Stopped { member }))
+    }
+
+    /// Ends processes that a member has left behind: they may hold its device.
+    fn clear(&mut self, member: u32) {
+        if let Job::Elastic(job) = &mut self.job {
+            job.children.ended(member);
+            self.signal(member, SIGKILL);
+            self.groups[member as usize] = None;
+        }
+    }
+
+    fn told(&mut self, event: &elastic::Event) -> Result<()> {
+        let Job::Elastic(job) = &mut self.job else { return Ok(()) };
+        let events = job.children.note(&event.json);
+        say(job.children.named(&event.text));
+        if let Some(first) = job.children.first() {
+            self.speaker.set(first);
+        }
+        if events.iter().any(|event| matches!(event, Event::Epoch { .. })) {
+            self.forget_dead();
+        }
+        events.into_iter().try_for_each(|event| self.on(event))
+    }
+
+    /// Forgets the errors of members that have died: the job has survived them.
+    fn forget_dead(&self) {
+        let dead = (0..).zip(&self.groups).filter(|(_, group)| group.is_none());
+        dead.for_each(|(member, _)| self.errors.forget(member));
+    }
+
+    fn perform(&mut self, actions: Vec<Action>) -> Result<()> {
+        for action in actions {
+            match (action, &self.job) {
+                (Action::Start { member }, _) => self.start(member)?,
+                (Action::Lost { member }, Job::Elastic(job)) => {
+                    job.coordinator.ended(job.children.id(member));
+                }
+                (Action::Dismiss, Job::Elastic(job)) => job.coordinator.stop(),
+                (Action::Signal { members, signal }, _) => {
+                    members.into_iter().for_each(|member| self.signal(member, signal));
+                }
+                (Action::Kill, _) => self.kill(),
+                (Action::Say(notice), _) => self.say(notice),
+                // Ranks of a fixed job have no coordinator.
+                (Action::Lost { .. } | Action::Dismiss, Job::Fixed(_)) => {}
+            }
+        }
+        Ok(())
+    }
+
+    fn start(&mut self, number: u32) -> Result<()> {
+        let variables = match &mut self.job {
+            Job::Fixed(job) => job.variables(number),
+            Job::Elastic(job) => job.variables(number)?,
+        };
+        let mut command = self.program.start(variables, &self.errors.path(number))?;
+        // Rank 0 of a fixed job has the launcher's own terminal.
+        if number > 0 || matches!(self.job, Job::Elastic(_)) {
+            command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        }
+        let word = self.word();
+        let mut child = command.spawn().with_context(|| format!("starting {word} {number}"))?;
+        self.groups.push(Some(Pid::from_child(&child)));
+        let unread = self.sender.clone();
+        let prefix = format!("[{word} {number}] ");
+        let outputs = Outputs { number, prefix, speaker: self.speaker.clone() };
+        // The launcher is gone only when the job is over.
+        let outputs = outputs.forward(&mut child, move || {
+            let _ = unread.send(Report::Local(Event::Unread));
+        });
+        let ends = self.sender.clone();
+        watch_end(child, outputs, move |end| {
+            let _ = ends.send(Report::Local(Event::Ended { member: number, end }));
+        });
+        Ok(())
+    }
+
+    /// Returns the word for a process of this job.
+    const fn word(&self) -> &'static str {
+        match self.job {
+            Job::Fixed(_) => "rank",
+            Job::Elastic(_) => "member",
+        }
+    }
+
+    /// Returns the processes that a signal has stopped, where the system says so.
+    fn stopped(&self) -> Vec<u32> {
+        let is_stopped = |group: &Option<Pid>| {
+            let Some(group) = group else { return false };
+            let path = format!("/proc/{}/stat", group.as_raw_nonzero());
+            let stat = std::fs::read_to_string(path).unwrap_or_default();
+            stat.rsplit_once(") ").is_some_and(|(_, state)| state.starts_with(['T', 't']))
+        };
+        let stopped = (0..).zip(&self.groups).filter(|(_, group)| is_stopped(group));
+        stopped.map(|(member, _)| member).collect()
+    }
+
+    fn signal(&self, member: u32, signal: i32) {
+        if let (Some(group), Some(signal)) =
+            (self.groups[member as usize], Signal::from_named_raw(signal))
+        {
+            // A group that has ended cannot be signalled, and need not be.
+            let _ = kill_process_group(group, signal);
+        }
+    }
+
+    fn kill(&self) {
+        for group in self.groups.iter().flatten() {
+            let _ = kill_process_group(*group, Signal::KILL);
+        }
+    }
+
+    fn say(&self, notice: Notice) {
+        if let Notice::Died { member, .. } = notice
+            && let Some(message) = self.errors.message(member)
+        {
+            say(format!("member {member}: {message}"));
+        }
+        say(notice);
+    }
+
+    fn verdict(&self) -> Result<u8> {
+        match self.supervisor.verdict() {
+            Verdict::Done | Verdict::Interrupted(SIGPIPE) => Ok(0),
+            Verdict::Interrupted(signal) => {
+                self.errors.interrupted(self.word(), signal, self.supervisor.started())
+            }
+            Verdict::Failed { member, end } => Err(self.failure(member, end)),
+            Verdict::TooFew { have, min, cause } => Err(self.too_few(have, min, cause)),
+        }
+    }
+
+    fn failure(&self, first: u32, end: End) -> Error {
+        self.errors.failure(self.word(), (first, end), self.supervisor.started())
+    }
+
+    fn too_few(&self, have: u32, min: u32, cause: Option<(u32, End)>) -> Error {
+        let left =
+            if have == 1 { "1 rank is left".to_owned() } else { format!("{have} ranks are left") };
+        let left = format!("{left}, expected at least {min}");
+        let Some((first, end)) = cause else {
+            return anyhow!("{left}: the others were told to leave");
+        };
+        let (message, hint) = failure::lines(&self.failure(first, end));
+        let replaces = matches!(&self.job, Job::Elastic(job) if job.replaces);
+        let replace = "--restarts N starts replacements for ranks that die".to_owned();
+        let hints: Vec<String> = hint.into_iter().chain(replaces.then_some(replace)).collect();
+        let error = anyhow!("{left}: {message}");
+        if hints.is_empty() { error } else { hinted(error, hints.join("; ")) }
+    }
+}
+
+impl Drop for Launcher {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+/// Waits in a thread for the end of a process, and of its forwarded outputs.
+pub fn watch_end(
+    mut child: Child,
+    outputs: [Option<Receiver<()>>; 2],
+    report: impl FnOnce(End) + Send + 'static,
+) {
+    thread::spawn(move || {
+        let status = child.wait();
+        let end = status.map_or(End::Code(2), end_of);
+        forward::drain(outputs);
+        report(end);
+    });
+}
+
+fn end_of(status: ExitStatus) -> End {
+    match (status.signal(), status.code()) {
+        (Some(signal), _) => End::Signal(signal),
+        (None, code) => End::Code(code.unwrap_or(2)),
+    }
+}
