@@ -235,7 +235,7 @@ def auto_interrupted(file):
 
     whole, hook = fresh("whole")
     whole.run(20)
-    # A first trial may have to wait for the next planning, after the 50th step, where the link was measured again.
+    # A first trial may have to wait for the next planning, where the link was measured again.
     while trials(hook)["under_way"] is None:
         whole.run(4)
     results = []

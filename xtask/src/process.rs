@@ -20,6 +20,14 @@ pub fn cargo(arguments: &[&str]) -> Command {
     command
 }
 
+/// Features of the command that releases have. Everything is built with one set of features.
+const FEATURES: &str = "thinwire-cli/etcd,thinwire-cli/s3";
+
+/// The cargo that runs us, for all packages and the features of releases.
+pub fn cargo_of_all(subcommand: &str) -> Command {
+    cargo(&[subcommand, "--locked", "--workspace", "--features", FEATURES])
+}
+
 /// Returns the output of `cargo metadata`.
 pub fn metadata() -> Result<Value> {
     let arguments = ["metadata", "--format-version", "1", "--no-deps", "--locked"];

@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use anyhow::{Context, Result, bail};
 
-use crate::process::{cargo, succeed};
+use crate::process::{cargo, cargo_of_all, succeed};
 use crate::{python, test, tidy};
 
 /// A section of the checks.
@@ -54,13 +54,11 @@ fn fmt() -> Result<()> {
 }
 
 fn clippy() -> Result<()> {
-    let arguments = ["clippy", "--workspace", "--all-targets", "--locked", "--", "-D", "warnings"];
-    succeed(&mut cargo(&arguments))
+    succeed(cargo_of_all("clippy").args(["--all-targets", "--", "-D", "warnings"]))
 }
 
 fn doc() -> Result<()> {
-    let arguments = ["doc", "--workspace", "--no-deps", "--locked"];
-    succeed(cargo(&arguments).env("RUSTDOCFLAGS", "-D warnings"))
+    succeed(cargo_of_all("doc").arg("--no-deps").env("RUSTDOCFLAGS", "-D warnings"))
 }
 
 #[cfg(test)]

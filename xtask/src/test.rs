@@ -11,7 +11,7 @@ use std::thread::{self, ScopedJoinHandle};
 
 use anyhow::{Context, Result, bail};
 
-use crate::process::{cargo, follow};
+use crate::process::{cargo, cargo_of_all, follow};
 use crate::python;
 use crate::summary::Summary;
 
@@ -57,17 +57,16 @@ fn retry(summary: &mut Summary, run: impl FnOnce(&[String]) -> Result<Summary>) 
 
 /// Unit, integration and documentation tests of the workspace.
 fn rust(arguments: &[String]) -> Result<(Summary, ExitStatus)> {
-    let mut command = cargo(&["test", "--locked", "--no-fail-fast"]);
-    if !names_packages(arguments) {
-        command.arg("--workspace");
-    }
-    command.args(arguments).stdout(Stdio::piped());
+    let mut command = match names_packages(arguments) {
+        true => cargo(&["test", "--locked"]),
+        false => cargo_of_all("test"),
+    };
+    command.arg("--no-fail-fast").args(arguments).stdout(Stdio::piped());
     let mut child = command.spawn().context("cannot start cargo test")?;
     let (mut summary, mut open) = (Summary::default(), 0_i32);
     follow(&mut child, |line| {
         read(line, &mut summary);
-        open +=
-            i32::from(line.starts_with("running ")) - i32::from(line.starts_with("test result: "));
+        open += i32::from(begins_program(line)) - i32::from(line.starts_with("test result: "));
     })?;
     // The tests that a program which crashed did not reach are in no line.
     if open > 0 {

@@ -1,4 +1,4 @@
-//! Files that version 0.1 wrote go on where they were: `testdata/version-0.1/origin.sh` has the commands.
+//! Files that version 0.1 wrote go on where they were, or are refused with both versions: `testdata/version-0.1/origin.sh` has the commands.
 
 mod support;
 
@@ -110,4 +110,25 @@ fn graphs_are_read_and_their_trainings_go_on() {
     let lines = fs::read_to_string(old("graph.json")).unwrap();
     let expected: Vec<Value> = lines.lines().map(read).collect();
     assert_close(&[second(&found).unwrap()], &[second(&expected).unwrap()]);
+}
+
+#[test]
+fn states_of_coordinators_are_refused_with_both_versions() {
+    let folder = folder("compatibility-states");
+    let flags = ["coordinator", "--listen", "127.0.0.1:0", "--ranks", "1:3", "--state"];
+    for (name, more) in
+        [("coordinator.state", &[][..]), ("coordinator-servers.state", &["--servers"])]
+    {
+        // A coordinator makes a lock beside its state.
+        let state = folder.path().join(name);
+        fs::copy(old(name), &state).unwrap();
+        let before = fs::read(&state).unwrap();
+        let ended = folder.run(&[&flags[..], &[state.to_str().unwrap()], more].concat());
+        let said = format!(
+            "error: reading {}: coordinator state of version 1, expected 2",
+            state.display()
+        );
+        assert_eq!(ended.error(), said);
+        assert_eq!(fs::read(&state).unwrap(), before, "a refused state stays as it is");
+    }
 }

@@ -1,6 +1,8 @@
 //! Elastic jobs whose coordinator's state is in a real etcd: launchers and coordinators are killed and stopped,
 //! and etcd itself is. Without the program `etcd` these tests say so, and pass.
 
+#![cfg(feature = "etcd")]
+
 mod support;
 
 use std::fs::{File, read_to_string};

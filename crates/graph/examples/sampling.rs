@@ -32,6 +32,7 @@ fn main() -> Result<(), Error> {
 }
 
 fn measure(graph: &Adjacency, sampling: Sampling, seeds: &[u32]) -> Result<(), Error> {
+    let (fan_outs, frontier) = (sampling.fan_outs.clone(), sampling.frontier);
     let mut sampler = Sampler::new(graph, sampling)?;
     let mut sample = Sample::new();
     let (mut speeds, mut edges, mut vertices) = (Vec::new(), 0, 0);
@@ -52,9 +53,7 @@ fn measure(graph: &Adjacency, sampling: Sampling, seeds: &[u32]) -> Result<(), E
     speeds.sort_by(f64::total_cmp);
     let [least, median, most] = [0, speeds.len() / 2, speeds.len() - 1].map(|at| speeds[at] / 1e6);
     println!(
-        "{:?} {:?}: {median:.1} M edges/s ({least:.1}-{most:.1}), {:.1} k seeds/s; {edges} edges, {vertices} vertices",
-        sampler.sampling().fan_outs,
-        sampler.sampling().frontier,
+        "{fan_outs:?} {frontier:?}: {median:.1} M edges/s ({least:.1}-{most:.1}), {:.1} k seeds/s; {edges} edges, {vertices} vertices",
         median * 1e3 * seeds.len() as f64 / edges as f64,
     );
     Ok(())

@@ -125,14 +125,6 @@ impl Adjacency {
         &self.neighbors[self.range(vertex)]
     }
 
-    /// Returns the source of the edge at a position.
-    ///
-    /// # Panics
-    /// If there is no such edge.
-    pub fn neighbor(&self, edge: u64) -> u32 {
-        self.neighbors[edge as usize]
-    }
-
     /// Returns the positions of the edges that end in a vertex, in the order of its neighbours.
     ///
     /// # Panics

@@ -4,9 +4,7 @@
 //! |---|---|
 //! | [`Adjacency`] | in-neighbours of every vertex, in compressed sparse columns |
 //! | [`Sampler`], [`Sample`] | neighbour sampling: the blocks of a mini-batch |
-//! | [`LayerSampler`], [`walk`] | layer-wise sampling; random walks |
 //! | [`Batches`] | training vertices, dealt over passes, steps and ranks |
-//! | [`Order`], [`Forecast`] | which feature rows a cache should hold, and how many hits it will have |
 //! | [`Store`], [`write()`] | a graph with features, labels and a split in a file that ranks map and share |
 //! | [`read`] | graphs in the formats of others: edge lists, Matrix Market, NumPy, WebGraph |
 //! | [`generate`] | R-MAT, stochastic blocks, preferential attachment |
@@ -28,7 +26,6 @@ mod batches;
 mod error;
 pub mod generate;
 mod lists;
-mod order;
 pub mod partition;
 pub mod read;
 mod sample;
@@ -37,11 +34,7 @@ mod store;
 pub use adjacency::Adjacency;
 pub use batches::{Batches, Pass, Position};
 pub use error::{Error, Kind};
-pub use order::{Counts, Forecast, Order, PASSES, Survey, blend, inclusion, rows_within, survey};
-pub use sample::{
-    Block, Draw, FanOut, Frontier, Importance, LayerSampler, NO_VERTEX, Sample, Sampler, Sampling,
-    Weights, walk,
-};
+pub use sample::{Block, Draw, FanOut, Frontier, Sample, Sampler, Sampling, Weights};
 pub use store::{
     Contents, FeatureRows, Features, Id, Ids, NO_LABEL, Split, Store, TYPES_MAX, file_length,
     name_lost_pages, write,

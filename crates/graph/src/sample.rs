@@ -13,17 +13,13 @@
 
 mod block;
 mod draw;
-mod layerwise;
 mod numbering;
 mod sampler;
 mod stream;
-mod walk;
 mod weights;
 
 pub use block::{Block, Sample};
 pub use draw::{Draw, FanOut, Frontier, Sampling};
-pub use layerwise::{Importance, LayerSampler};
 pub use sampler::Sampler;
-pub use walk::{NO_VERTEX, walk};
 pub use weights::Weights;
 pub(crate) use weights::is_weight;

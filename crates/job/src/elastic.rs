@@ -58,7 +58,6 @@
 //! ```
 
 mod authority;
-mod bytes;
 mod candidate;
 mod coordinator;
 mod envelope;

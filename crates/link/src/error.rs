@@ -3,10 +3,11 @@
 use std::fmt;
 use std::io;
 
+use serde::{Deserialize, Serialize};
 use thinwire_wire::Rank;
 
-/// The sort of an [`Error`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// The sort of an [`Error`]. The order is part of the store's protocol: append new sorts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub enum Kind {
     /// A peer is gone or silent; `rank` names it.
@@ -175,6 +176,12 @@ impl std::error::Error for Error {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         self.source.as_ref().map(|source| source as _)
     }
+}
+
+/// Returns the error for received bytes that are no message of the expected kind.
+pub fn unreadable(expected: &str, bytes: &[u8], why: &dyn fmt::Display) -> Error {
+    let length = bytes.len();
+    Error::new(Kind::Corrupt, format!("sent {length} bytes, expected a {expected}: {why}"))
 }
 
 #[cfg(test)]

@@ -69,7 +69,7 @@ mod strangers;
 pub mod tcp;
 
 pub use bandwidth::{Bandwidth, InvalidBandwidth};
-pub use error::{Error, Kind};
+pub use error::{Error, Kind, unreadable};
 pub use limiter::Limiter;
 pub use port::{Counters, Place, Port};
 pub use secure::Token;

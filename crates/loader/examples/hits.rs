@@ -1,21 +1,17 @@
-//! Hit rates of caches of feature rows: every policy beside the best static content and Belady's bound.
+//! Hit rates of caches of feature rows: every policy beside the rows of highest degree, the best static content
+//! and Belady's bound.
 //!
-//! A cache of 1, 5, 10, 20 and 40 % of the rows, over passes that follow those that orders have counted. Static
-//! caches are filled in advance, the others start empty. The graph is R-MAT, or read from a file.
+//! A cache of 1, 5, 10, 20 and 40 % of the rows. Static caches are filled in advance, the others start empty. The graph is R-MAT, or read from a file.
 //!
 //! `cargo run --release -p thinwire-loader --example hits -- cnr-2000.graph-txt.gz`; behind a file of `indptr` and
 //! `indices` that does not say whose lists these are, `in` or `out`.
 
 use std::error::Error;
 use std::path::Path;
-use std::time::Instant;
 
 use thinwire_graph::generate::Rmat;
 use thinwire_graph::read::{self, Format};
-use thinwire_graph::{
-    Adjacency, Batches, Counts, Order, PASSES, Position, Sample, Sampler, Sampling, Survey, blend,
-    inclusion, survey,
-};
+use thinwire_graph::{Adjacency, Batches, Position, Sample, Sampler, Sampling};
 use thinwire_rows::{
     Cache, Foreseen, Lookup, Lru, Policy, SLOT_BYTES, Sieve, Start, Trace, belady, by_frequency,
 };
@@ -24,7 +20,8 @@ use thinwire_wire::random::{Key, permutation};
 const PERCENT: [u32; 5] = [1, 5, 10, 20, 40];
 /// Least number of batches that are measured, in whole passes.
 const MEASURED: u32 = 96;
-const COUNTED: u64 = 8;
+/// First pass that is measured, as in the tables of docs/graphs-loading.md.
+const FIRST: u64 = 8;
 const BATCH: u32 = 1024;
 /// Fan-outs, and one of how many vertices is a training vertex.
 const CONFIGURATIONS: [(&[u32], u32); 3] =
@@ -55,8 +52,7 @@ fn compare(graph: &Adjacency, fan_outs: &[u32], one_of: u32) -> Result<(), Box<d
     training.truncate((vertices / one_of) as usize);
     let batches = Batches::global(training, 1, BATCH, 1)?;
     let sampling = Sampling::new(fan_outs);
-    let plan = Survey { graph, sampling: &sampling, batches: &batches, rank: 0, threads: 2 };
-    let trace = trace(&plan)?;
+    let trace = trace(graph, &sampling, &batches)?;
     println!(
         "\nfan-outs {fan_outs:?}, {} batches a pass of up to {BATCH} seeds, {} accesses in {} batches",
         batches.steps(),
@@ -65,13 +61,12 @@ fn compare(graph: &Adjacency, fan_outs: &[u32], one_of: u32) -> Result<(), Box<d
     );
     println!("{:<24}{}", "% of rows", PERCENT.map(|percent| format!("{percent:>8}")).concat());
     let optimum = by_frequency(&trace);
-    for (name, order) in orders(&plan)? {
-        let mut uses = vec![0; vertices as usize];
-        optimum.iter().for_each(|(row, count)| uses[*row as usize] = *count);
-        print(&name, &trace, vertices, |slots| {
-            order.best_first()[..slots].iter().map(|vertex| uses[*vertex as usize]).sum()
-        });
-    }
+    let mut uses = vec![0; vertices as usize];
+    optimum.iter().for_each(|(row, count)| uses[*row as usize] = *count);
+    let best_first = by_degree(graph);
+    print("degree", &trace, vertices, |slots| {
+        best_first[..slots].iter().map(|vertex| uses[*vertex as usize]).sum()
+    });
     print("static optimum", &trace, vertices, |slots| {
         optimum.iter().take(slots).map(|(_, count)| count).sum()
     });
@@ -89,48 +84,33 @@ fn compare(graph: &Adjacency, fan_outs: &[u32], one_of: u32) -> Result<(), Box<d
     Ok(())
 }
 
-/// Returns the accesses of the passes after those that are counted.
-fn trace(plan: &Survey<'_>) -> Result<Trace, Box<dyn Error>> {
+/// Returns the accesses of whole passes.
+fn trace(
+    graph: &Adjacency,
+    sampling: &Sampling,
+    batches: &Batches,
+) -> Result<Trace, Box<dyn Error>> {
     let (mut trace, mut sample) = (Trace::new(), Sample::new());
-    let mut sampler = Sampler::new(plan.graph, plan.sampling.clone())?;
-    let passes = u64::from(MEASURED.div_ceil(plan.batches.steps()));
-    for number in COUNTED..COUNTED + passes {
-        let pass = plan.batches.shuffle(number);
-        for step in 0..plan.batches.steps() {
-            let key = plan.batches.key(Position { pass: number, step }, plan.rank);
-            sampler.sample(plan.graph, pass.seeds(step, plan.rank), key, &mut sample)?;
+    let mut sampler = Sampler::new(graph, sampling.clone())?;
+    let passes = u64::from(MEASURED.div_ceil(batches.steps()));
+    for number in FIRST..FIRST + passes {
+        let pass = batches.shuffle(number);
+        for step in 0..batches.steps() {
+            let key = batches.key(Position { pass: number, step }, 0);
+            sampler.sample(graph, pass.seeds(step, 0), key, &mut sample)?;
             trace.push(&sample.vertices.iter().map(|v| u64::from(*v)).collect::<Vec<_>>());
         }
     }
     Ok(trace)
 }
 
-fn orders(plan: &Survey<'_>) -> Result<Vec<(String, Order)>, Box<dyn Error>> {
-    let start = Instant::now();
-    let seeds = BATCH.min(plan.batches.part(0).len() as u32);
-    let chances = inclusion(plan.graph, plan.sampling, plan.batches.part(0), seeds);
-    println!("inclusion probabilities took {:.2} s", start.elapsed().as_secs_f64());
-    let mut orders = vec![
-        ("degree".to_owned(), Order::by_degree(plan.graph)),
-        ("inclusion".to_owned(), Order::by_score(&chances)),
-    ];
-    let mut counts = Counts::new(plan.graph.vertices());
-    let start = Instant::now();
-    for pass in 0..COUNTED {
-        counts.merge(&survey(plan, pass..pass + 1)?);
-        if [1, 3, 8].contains(&(pass + 1)) {
-            let passes = pass + 1;
-            orders.push((format!("counts of {passes}"), Order::by_score(&counts.scores())));
-            orders.push((format!("blend of {passes}"), Order::by_score(&blend(&counts, &chances))));
-        }
-    }
-    println!("{COUNTED} counted passes took {:.2} s", start.elapsed().as_secs_f64());
-    let (_, forecast) = Order::automatic(plan, PASSES)?;
-    let rates = PERCENT.map(|percent| {
-        format!("{:>8.1}", 100.0 * forecast.hit_rate(slots(plan.graph.vertices(), percent)))
-    });
-    println!("{:<24}{}", "forecast", rates.concat());
-    Ok(orders)
+/// Returns the vertices by their out-degree, the highest first: PaGraph's content (Lin et al., SoCC 2020).
+fn by_degree(graph: &Adjacency) -> Vec<u32> {
+    let mut degrees = vec![0_u32; graph.vertices() as usize];
+    graph.pairs().for_each(|(source, _)| degrees[source as usize] += 1);
+    let mut vertices: Vec<u32> = (0..graph.vertices()).collect();
+    vertices.sort_by_key(|vertex| std::cmp::Reverse(degrees[*vertex as usize]));
+    vertices
 }
 
 fn slots(vertices: u32, percent: u32) -> u32 {

@@ -1,17 +1,11 @@
 //! Cache of a loader: rows under one of the policies.
 
-use thinwire_rows::{
-    Cache, Error, Foreseen, Hits, Lookup, Lru, Policy, Prefix, SLOT_BYTES, Sieve, Source,
-};
+use thinwire_rows::{Cache, Error, Foreseen, Hits, Lookup, Lru, Policy, SLOT_BYTES, Sieve, Source};
 
 use crate::features::{self, Features};
 
-/// Rows that are read at a time to fill a prefix.
-const PRELOADED: u64 = 4096;
-
 /// Policy that was chosen.
 enum Chosen {
-    Prefix(Prefix),
     Foreseen(Box<Foreseen>),
     Sieve(Sieve),
     Lru(Lru),
@@ -35,9 +29,9 @@ struct Others {
 }
 
 impl RowCache {
-    /// Creates the cache of `features`, of which there are `rows`, and fills it if it is a prefix. A
-    /// foreseeing one is told at most `ahead` batches beyond the current one.
-    pub fn new(features: &Features, rows: u64, ahead: u32) -> Result<RowCache, Error> {
+    /// Creates the cache of `features`, of which there are `rows`. A foreseeing one is told at most `ahead`
+    /// batches beyond the current one.
+    pub fn new(features: &Features, rows: u64, ahead: u32) -> RowCache {
         let width = features.source.width();
         let ahead = ahead as usize;
         let cache = features.cache.map(|(bytes, policy)| {
@@ -45,14 +39,9 @@ impl RowCache {
             let bytes = bytes.min(rows.saturating_mul((width + SLOT_BYTES) as u64));
             Cache::new(width, bytes, |slots| Chosen::new(policy, slots, ahead))
         });
-        let mut cache =
-            RowCache { cache, lookup: Lookup::new(), ahead: 0, others: Others::default() };
-        match features.cache.map(|(_, policy)| policy) {
-            Some(features::Policy::Prefix) => cache.preload(features)?,
-            Some(features::Policy::Foreseen) => cache.ahead = ahead,
-            _ => {}
-        }
-        Ok(cache)
+        let foresees = matches!(features.cache, Some((_, features::Policy::Foreseen)));
+        let ahead = if foresees { ahead } else { 0 };
+        RowCache { cache, lookup: Lookup::new(), ahead, others: Others::default() }
     }
 
     /// Returns how many batches are told beyond the one that is read.
@@ -90,19 +79,6 @@ impl RowCache {
         }
         Ok(cache.hits())
     }
-
-    fn preload(&mut self, features: &Features) -> Result<(), Error> {
-        let Some(cache) = &mut self.cache else { return Ok(()) };
-        let (slots, width) = (cache.slots() as u64, features.source.width());
-        let mut values = Vec::new();
-        for first in (0..slots).step_by(PRELOADED as usize) {
-            let rows: Vec<u64> = (first..slots.min(first + PRELOADED)).collect();
-            values.resize(rows.len() * width, 0);
-            features.source.read(&rows, &mut values)?;
-            cache.preload(&rows, &values, 0)?;
-        }
-        Ok(())
-    }
 }
 
 impl Others {
@@ -132,7 +108,6 @@ impl Others {
 impl Chosen {
     fn new(policy: features::Policy, slots: u32, ahead: usize) -> Chosen {
         match policy {
-            features::Policy::Prefix => Chosen::Prefix(Prefix::new(slots)),
             features::Policy::Foreseen => {
                 Chosen::Foreseen(Box::new(Foreseen::new(slots, ahead as u32 + 1)))
             }
@@ -143,7 +118,6 @@ impl Chosen {
 
     fn policy(&mut self) -> &mut dyn Policy {
         match self {
-            Chosen::Prefix(policy) => policy,
             Chosen::Foreseen(policy) => &mut **policy,
             Chosen::Sieve(policy) => policy,
             Chosen::Lru(policy) => policy,
@@ -162,9 +136,5 @@ impl Policy for Chosen {
 
     fn begin(&mut self) {
         self.policy().begin();
-    }
-
-    fn is_direct(&self) -> bool {
-        matches!(self, Chosen::Prefix(_))
     }
 }

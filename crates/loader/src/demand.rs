@@ -57,8 +57,7 @@ impl Demand {
                 Policy::Foreseen,
             ),
         };
-        let mut cache = RowCache::new(&features, u64::from(graph.vertices()), self.ahead)
-            .map_err(|error| Error::options(error.to_string()))?;
+        let mut cache = RowCache::new(&features, u64::from(graph.vertices()), self.ahead);
         let mut samples = Samples::new(graph, batches, rank, &self.sampling)?;
         let (mut waiting, mut values) = (VecDeque::new(), Vec::new());
         for _ in 0..self.passes * u64::from(batches.steps()) {

@@ -3,7 +3,6 @@
 use std::fmt;
 use std::sync::Arc;
 
-use thinwire_graph::Order;
 use thinwire_rows::Source;
 
 use crate::remote::SharedSource;
@@ -17,16 +16,12 @@ const PROBE_BYTES: u64 = 16 << 20;
 #[derive(Clone)]
 pub struct Features {
     pub(crate) source: SharedSource,
-    pub(crate) order: Option<Arc<Order>>,
     pub(crate) cache: Option<(u64, Policy)>,
 }
 
 /// Policy of a loader's cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Policy {
-    /// The first rows, which is the best constant content where rows are stored in an
-    /// [`Order`](Features::ordered). They are read when the loader starts.
-    Prefix,
     /// The rows that the next batches use, as many batches ahead as
     /// [`Options::ahead`](crate::Options::ahead).
     Foreseen,
@@ -40,7 +35,7 @@ impl Features {
     /// Rows without a cache, which sampling threads read themselves: for rows in this process's memory, or in
     /// a file of its machine.
     pub fn direct(source: impl Source + Send + 'static) -> Features {
-        Features { source: Arc::new(source), order: None, cache: None }
+        Features { source: Arc::new(source), cache: None }
     }
 
     /// Rows behind a cache that takes at most `bytes_max` bytes, bookkeeping included.
@@ -49,12 +44,7 @@ impl Features {
         bytes_max: u64,
         policy: Policy,
     ) -> Features {
-        Features { source: Arc::new(source), order: None, cache: Some((bytes_max, policy)) }
-    }
-
-    /// Declares that the source has its rows in this order: the row of a vertex is its place.
-    pub fn ordered(self, order: Arc<Order>) -> Features {
-        Features { order: Some(order), ..self }
+        Features { source: Arc::new(source), cache: Some((bytes_max, policy)) }
     }
 
     /// Reads some of the first `count` rows, evenly spaced, as a sample of what all of them hold: at most
@@ -75,10 +65,7 @@ impl Features {
     /// Writes the row numbers of vertices.
     pub(crate) fn number(&self, vertices: &[u32], ids: &mut Vec<u64>) {
         ids.clear();
-        match &self.order {
-            Some(order) => ids.extend(vertices.iter().map(|v| u64::from(order.place(*v)))),
-            None => ids.extend(vertices.iter().map(|vertex| u64::from(*vertex))),
-        }
+        ids.extend(vertices.iter().map(|vertex| u64::from(*vertex)));
     }
 }
 

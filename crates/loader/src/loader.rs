@@ -70,11 +70,10 @@ impl Options {
 }
 
 impl Loader {
-    /// Starts the threads. A prefix cache is filled before.
+    /// Starts the threads.
     ///
     /// # Errors
-    /// If there is no such rank or step, weights do not fit the graph, the rows of a prefix cannot be read, or a
-    /// thread cannot be started.
+    /// If there is no such rank or step, weights do not fit the graph, or a thread cannot be started.
     pub fn start(
         graph: Arc<Adjacency>,
         batches: Batches,
@@ -82,11 +81,10 @@ impl Loader {
         options: Options,
     ) -> Result<Loader, Error> {
         let threads = options.threads.max(1);
-        check(&graph, &batches, &features, &options)?;
+        check(&batches, &options)?;
         let invalid = |error: thinwire_graph::Error| Error::options(error.to_string());
         let sampler = Sampler::new(&graph, options.sampling).map_err(invalid)?;
-        let cache = RowCache::new(&features, u64::from(graph.vertices()), options.ahead)
-            .map_err(|error| Error::options(format!("cannot fill the cache: {error}")))?;
+        let cache = RowCache::new(&features, u64::from(graph.vertices()), options.ahead);
         let is_cached = features.cache.is_some();
         let in_flight = 2 * threads + LOADED + options.ahead as usize;
         let shared = Arc::new(Shared {
@@ -211,12 +209,7 @@ impl Shared {
     }
 }
 
-fn check(
-    graph: &Adjacency,
-    batches: &Batches,
-    features: &Features,
-    options: &Options,
-) -> Result<(), Error> {
+fn check(batches: &Batches, options: &Options) -> Result<(), Error> {
     let (rank, ranks) = (options.rank, batches.ranks());
     if rank >= ranks {
         return Err(Error::options(format!("rank {rank}, expected ranks of 0..{ranks}")));
@@ -224,15 +217,6 @@ fn check(
     let (step, steps) = (options.start.step, batches.steps());
     if step >= steps {
         return Err(Error::options(format!("start at step {step}, expected steps of 0..{steps}")));
-    }
-    let vertices = graph.vertices();
-    if let Some(order) = &features.order
-        && order.best_first().len() != vertices as usize
-    {
-        let found = order.best_first().len();
-        return Err(Error::options(format!(
-            "order of {found} rows, expected one per vertex, {vertices}"
-        )));
     }
     Ok(())
 }

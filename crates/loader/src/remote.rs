@@ -1,15 +1,8 @@
 //! Rows of other processes: a service that answers for the rows of one part, and the source of all rows.
 //!
 //! Rows `0..rows` lie in parts, which are consecutive ranges. Each process has one part and offers it as a
-//! [`RowService`] to those that prove the job's token; a [`Remote`] source asks all parts at once. Messages
-//! are little-endian:
-//!
-//! | message | bytes |
-//! |---|---|
-//! | description, asked | 0 |
-//! | description | version `u32`, width `u32`, first row `u64`, number of rows `u64` |
-//! | rows, asked | 1, then numbers of rows `u64`, counted from the first row of the part |
-//! | rows | the rows one after the other |
+//! [`RowService`] to those that prove the job's token; a [`Remote`] source asks all parts at once. The answer to
+//! a request for rows is these rows, one after the other.
 //!
 //! Laws: every row equals that of the part's own source; a peer that is lost or wrong is named in one line,
 //! or its part is read from a copy; nobody waits longer than the timeout.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use proptest::prelude::*;
 use thinwire_graph::{
-    Adjacency, Batches, Contents, Order, Position, Sample, Sampler, Sampling, Store, write,
+    Adjacency, Batches, Contents, Position, Sample, Sampler, Sampling, Store, write,
 };
 use thinwire_loader::{Features, Kind, Loader, Options, Policy, Stored};
 use thinwire_rows::{Error, Frozen, SLOT_BYTES, Source};
@@ -31,10 +31,9 @@ fn options(rank: u32) -> Options {
     Options { threads: 2, ahead: 3, ..Options::new(Sampling::new(&[3, 2]), rank) }
 }
 
-/// Row of every vertex, at the place that the vertex has in an order.
-fn rows(order: &Order) -> Frozen {
-    let rows = order.best_first().iter().flat_map(|vertex| row(*vertex)).collect();
-    Frozen::in_memory(rows, WIDTH).unwrap()
+/// Row of every vertex.
+fn rows() -> Frozen {
+    Frozen::in_memory((0..VERTICES).flat_map(row).collect(), WIDTH).unwrap()
 }
 
 /// Loads batches, and compares each with one that is sampled and copied here.
@@ -65,22 +64,21 @@ proptest! {
     fn batches_depend_on_their_position_alone(
         threads in 1_usize..5, ahead in 0_u32..9, rank in 0_u32..3, pass in 0_u64..3, step in 0_u32..7,
         policy in prop_oneof![
-            Just(None), Just(Some(Policy::Prefix)), Just(Some(Policy::Foreseen)),
+            Just(None), Just(Some(Policy::Foreseen)),
             Just(Some(Policy::Sieve)), Just(Some(Policy::Lru))
         ],
         slots in 0_u64..100,
         own in 0..=u64::from(VERTICES),
     ) {
-        let order = Arc::new(Order::by_degree(&graph()));
         let bytes = slots * (WIDTH + SLOT_BYTES) as u64;
-        let source = Partly { all: rows(&order), own };
+        let source = Partly { all: rows(), own };
         let features = match policy {
             Some(policy) => Features::cached(source, bytes, policy),
             None => Features::direct(source),
         };
         let start = Position { pass, step };
         let options = Options { threads, ahead, start, ..options(rank) };
-        assert_loads(features.ordered(order), options, 20);
+        assert_loads(features, options, 20);
     }
 }
 
@@ -106,9 +104,8 @@ impl Source for Partly {
 
 #[test]
 fn own_rows_pass_the_cache_by() {
-    let order = Order::by_degree(&graph());
     let looked_up = |own| {
-        let source = Partly { all: rows(&order), own };
+        let source = Partly { all: rows(), own };
         let features = Features::cached(source, 1 << 20, Policy::Foreseen);
         let mut loader = Loader::start(graph(), batches(), features, options(0)).unwrap();
         let batch = loader.next().unwrap();
@@ -140,7 +137,7 @@ fn a_source_that_fails_ends_the_loader_at_its_batch() {
     for features in [
         Features::direct(Failing(0)),
         Features::cached(Failing(0), 10_000, Policy::Foreseen),
-        Features::cached(Failing(0), 0, Policy::Prefix),
+        Features::cached(Failing(0), 0, Policy::Lru),
     ] {
         let start = Position { pass: 2, step: 3 };
         let options = Options { start, ..options(0) };
@@ -154,15 +151,11 @@ fn a_source_that_fails_ends_the_loader_at_its_batch() {
         );
         assert_eq!(loader.next().unwrap_err().kind(), Kind::Ended);
     }
-    let features = Features::cached(Failing(5), 10_000, Policy::Prefix);
-    let error = Loader::start(graph(), batches(), features, options(0)).unwrap_err();
-    assert_eq!(error.to_string(), "cannot fill the cache: row 5: no answer");
 }
 
 #[test]
 fn batches_outlive_their_loader_and_buffers_return() {
-    let order = Order::by_degree(&graph());
-    let features = Features::direct(rows(&order));
+    let features = Features::direct(rows());
     let mut loader = Loader::start(graph(), batches(), features, options(0)).unwrap();
     let batch = loader.next().unwrap();
     drop(loader);
@@ -171,8 +164,7 @@ fn batches_outlive_their_loader_and_buffers_return() {
 
 #[test]
 fn batches_that_are_kept_hold_up_no_later_ones() {
-    let order = Order::by_degree(&graph());
-    let features = Features::direct(rows(&order));
+    let features = Features::direct(rows());
     let mut loader = Loader::start(graph(), batches(), features, options(0)).unwrap();
     let kept: Vec<_> = (0..20).map(|_| loader.next().unwrap()).collect();
     assert!(kept.windows(2).all(|pair| pair[0].position() < pair[1].position()));
@@ -180,17 +172,13 @@ fn batches_that_are_kept_hold_up_no_later_ones() {
 
 #[test]
 fn options_that_do_not_fit_are_refused() {
-    let order = Arc::new(Order::by_degree(&graph()));
     let start = |batches: Batches, features: Features, options: Options| {
         Loader::start(graph(), batches, features, options).unwrap_err().to_string()
     };
-    let features = || Features::direct(rows(&order));
+    let features = || Features::direct(rows());
     assert_eq!(start(batches(), features(), options(3)), "rank 3, expected ranks of 0..3");
     let late = Options { start: Position { pass: 0, step: 7 }, ..options(0) };
     assert_eq!(start(batches(), features(), late), "start at step 7, expected steps of 0..7");
-    let short = Arc::new(Order::new(vec![0, 1]).unwrap());
-    let found = start(batches(), features().ordered(short), options(0));
-    assert_eq!(found, "order of 2 rows, expected one per vertex, 60");
     let unknown = Batches::global(vec![1, 60], 1, 4, 0).unwrap();
     let mut loader = Loader::start(graph(), unknown, features(), options(0)).unwrap();
     let error = loader.next().unwrap_err();

@@ -162,7 +162,7 @@ fn parts_that_do_not_fit_are_refused() {
 fn a_request_that_is_wrong_ends_its_connection_alone() {
     let parts = Parts::start(&[5], 3);
     let remote = parts.connect(None, false);
-    let beyond = [&[1][..], &5_u64.to_le_bytes()].concat();
+    let beyond = [&[1, 8][..], &5_u64.to_le_bytes()].concat();
     for request in [&[7][..], &[0, 0], &[1], &[1, 2, 3], &beyond] {
         let mut connection = Connection::connect(&parts.address(0), &token(), PATIENCE).unwrap();
         connection.send(request).unwrap();

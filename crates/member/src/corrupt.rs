@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use thinwire_wire::WORLD_SIZE_MAX;
+use thinwire_wire::{Malformed, WORLD_SIZE_MAX};
 
 use crate::epoch::NUMBER_MAX;
 
@@ -17,27 +17,8 @@ pub enum Corrupt {
         /// Most bytes.
         max: usize,
     },
-    /// Fewer bytes than the next field needs.
-    Short {
-        /// Number of bytes that are left.
-        found: usize,
-        /// Number of bytes of the field.
-        expected: usize,
-    },
-    /// Bytes behind the last field.
-    Long {
-        /// Number of them.
-        found: usize,
-    },
-    /// Code without a meaning.
-    Code {
-        /// Name of the field.
-        field: &'static str,
-        /// The code.
-        found: u8,
-        /// Largest code with a meaning.
-        max: u8,
-    },
+    /// Bytes that encode no message or no state.
+    Malformed(Malformed),
     /// First bytes that are not those of a saved state.
     Magic,
     /// Version that this build does not read.
@@ -46,11 +27,6 @@ pub enum Corrupt {
         found: u8,
         /// Version of this build.
         expected: u8,
-    },
-    /// Unknown flags.
-    Flags {
-        /// Flags of the bytes.
-        found: u8,
     },
     /// Checksum that does not match the bytes.
     Checksum {
@@ -64,12 +40,10 @@ pub enum Corrupt {
         /// The number.
         found: u32,
     },
-    /// Number of members that does not fit the bytes.
+    /// More members than an epoch can have.
     Members {
         /// Number of members.
-        found: u32,
-        /// Bytes for them.
-        bytes: usize,
+        found: usize,
     },
     /// Epoch with number 0, without members, with one named twice, with more holders than members, or with
     /// steps but no holder.
@@ -85,19 +59,10 @@ impl fmt::Display for Corrupt {
             Corrupt::Length { found, max } => {
                 write!(f, "{found} bytes, expected a whole state or message of at most {max}")
             }
-            Corrupt::Short { found, expected } => {
-                write!(f, "{found} bytes are left, expected a field of {expected}")
-            }
-            Corrupt::Long { found } => write!(f, "{found} bytes too many, expected none"),
-            Corrupt::Code { field, found, max } => {
-                write!(f, "{field} {found}, expected at most {max}")
-            }
+            Corrupt::Malformed(why) => why.fmt(f),
             Corrupt::Magic => write!(f, "no coordinator state, expected it to start with 'TWRO'"),
             Corrupt::Version { found, expected } => {
                 write!(f, "coordinator state of version {found}, expected {expected}")
-            }
-            Corrupt::Flags { found } => {
-                write!(f, "coordinator state with flags {found:#04x}, expected none but 0x3")
             }
             Corrupt::Checksum { found, expected } => {
                 write!(f, "coordinator state checksum {found:#010x}, expected {expected:#010x}")
@@ -105,11 +70,8 @@ impl fmt::Display for Corrupt {
             Corrupt::Number { found } => {
                 write!(f, "epoch number {found}, expected at most {NUMBER_MAX}")
             }
-            Corrupt::Members { found, bytes } => {
-                write!(
-                    f,
-                    "{found} members in {bytes} bytes, expected at most {WORLD_SIZE_MAX} of 8 bytes each"
-                )
+            Corrupt::Members { found } => {
+                write!(f, "{found} members, expected at most {WORLD_SIZE_MAX}")
             }
             Corrupt::Epoch { number } => {
                 write!(
@@ -123,3 +85,9 @@ impl fmt::Display for Corrupt {
 }
 
 impl std::error::Error for Corrupt {}
+
+impl From<Malformed> for Corrupt {
+    fn from(why: Malformed) -> Corrupt {
+        Corrupt::Malformed(why)
+    }
+}

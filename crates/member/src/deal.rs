@@ -6,24 +6,14 @@
 
 use std::ops::Range;
 
-use thinwire_wire::{Rank, World};
+use thinwire_wire::World;
 
 /// Returns the rows of one rank among those `position..position + batch` of the data; ranks with
 /// smaller numbers have the longer parts. With fewer rows than ranks, some parts are empty.
 pub fn deal(batch: usize, position: u64, world: World) -> Range<u64> {
-    let Range { start, end } = part(batch, world.rank(), world.size());
-    position + start as u64..position + end as u64
-}
-
-/// Returns the fraction of the batch's rows that a rank has, which weights its gradient in the mean.
-pub fn weight(batch: usize, world: World) -> f32 {
-    part(batch, world.rank(), world.size()).len() as f32 / batch as f32
-}
-
-fn part(batch: usize, rank: Rank, size: usize) -> Range<usize> {
-    let (least, longer) = (batch / size, batch % size);
-    let start = |place: usize| place * least + place.min(longer);
-    start(rank.index())..start(rank.index() + 1)
+    let (least, longer) = (batch / world.size(), batch % world.size());
+    let start = |rank: usize| position + (rank * least + rank.min(longer)) as u64;
+    start(world.rank().index())..start(world.rank().index() + 1)
 }
 
 #[cfg(test)]
@@ -40,7 +30,6 @@ mod tests {
     fn a_batch_of_510_goes_to_four_and_to_three() {
         assert_eq!(parts(510, 0, 4), [0..128, 128..256, 256..383, 383..510]);
         assert_eq!(parts(510, 5100, 3), [5100..5270, 5270..5440, 5440..5610]);
-        assert_eq!(weight(510, World::new(2, 4).unwrap()), 127.0 / 510.0);
     }
 
     proptest! {

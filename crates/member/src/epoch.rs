@@ -2,16 +2,22 @@
 
 use std::fmt;
 
+use serde::{Deserialize, Serialize};
 use thinwire_wire::{WORLD_SIZE_MAX, World};
+
+use crate::Corrupt;
 
 /// Largest number of an epoch; a peer that names a larger one is not believed.
 pub const NUMBER_MAX: u32 = 1 << 31;
+
+/// Most bytes of an epoch.
+pub(crate) const EPOCH_BYTES_MAX: usize = 48 + 10 * WORLD_SIZE_MAX as usize;
 
 /// Name of a process, drawn at random when it starts and never used again.
 ///
 /// Ranks are places in an epoch; a process keeps its id from epoch to epoch. The highest bit tells servers
 /// from workers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Id(pub u64);
 
 impl Id {
@@ -35,7 +41,7 @@ impl fmt::Display for Id {
 ///
 /// The order is that of age. A step of an epoch needs every member, so a state of a later epoch
 /// contains all steps that any survivor of the earlier ones may rely on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct State {
     /// Epoch in which the process got or last changed this state.
     pub epoch: u32,
@@ -44,7 +50,7 @@ pub struct State {
 }
 
 /// Commitment of a process to obey one coordinator alone, and no proposal with a smaller number.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Promise {
     /// Smallest number that the next epoch may have.
     pub number: u32,
@@ -58,7 +64,7 @@ impl Promise {
 }
 
 /// Version of the group: who trains together, and from which state.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Epoch {
     /// Number of the epoch, from 1; it grows whenever membership changes.
     pub number: u32,
@@ -95,6 +101,16 @@ impl Epoch {
         World::new(self.place(id)? as u32, self.members.len() as u32).ok()
     }
 
+    /// Checks an epoch that was read.
+    ///
+    /// # Errors
+    /// If there cannot be such an epoch.
+    pub(crate) fn check(&self) -> Result<(), Corrupt> {
+        check_number(self.number)?;
+        check_members(&self.members)?;
+        if self.is_sound() { Ok(()) } else { Err(Corrupt::Epoch { number: self.number }) }
+    }
+
     /// Returns whether the numbers can be those of an epoch and no member is named twice.
     pub(crate) fn is_sound(&self) -> bool {
         let mut sorted = self.members.clone();
@@ -105,6 +121,19 @@ impl Epoch {
             && sorted.len() == self.members.len()
             && self.holders as usize <= self.members.len()
             && (self.holders > 0 || self.done == 0)
+    }
+}
+
+/// Checks the number of an epoch.
+pub(crate) fn check_number(found: u32) -> Result<(), Corrupt> {
+    if found > NUMBER_MAX { Err(Corrupt::Number { found }) } else { Ok(()) }
+}
+
+/// Checks that there are at most as many processes as a world has ranks.
+pub(crate) fn check_members(ids: &[Id]) -> Result<(), Corrupt> {
+    match ids.len() {
+        found if found > WORLD_SIZE_MAX as usize => Err(Corrupt::Members { found }),
+        _ => Ok(()),
     }
 }
 

@@ -1,10 +1,9 @@
 //! Membership of an elastic job: who trains together, from which state, and what happens when it changes.
 //!
-//! Three state machines without clock, sockets or threads, each with `on(event, now) -> actions`:
-//! [`Roster`] is the coordinator and decides the epochs, [`Member`] is one process of the job, and
-//! [`Process`] is both in one, for jobs whose members host the coordinator. The edge delivers
-//! [`Message`]s, calls `on` with a tick at `deadline()`, and performs the actions in their order.
-//! [`deal`] divides a batch over the ranks of an epoch.
+//! Two state machines without clock, sockets or threads, each with `on(event, now) -> actions`:
+//! [`Roster`] is the coordinator and decides the epochs, and [`Member`] is one process of the job. The
+//! edge delivers [`Message`]s, calls `on` with a tick at `deadline()`, and performs the actions in their
+//! order. [`deal`] divides a batch over the ranks of an epoch.
 //!
 //! # One change
 //!
@@ -51,7 +50,7 @@
 //! let (options, now) = (Options::new(Authority::Saved, 1, 1), Duration::ZERO);
 //! let mut roster = Roster::found(Id(100), options);
 //! let mut member = Member::new(Id(1), options, 0);
-//! member.on(MemberEvent::Contacts(vec![Id(100)]), now);
+//! member.on(MemberEvent::Coordinator(Id(100)), now);
 //!
 //! let mut actions = member.on(MemberEvent::Tick, now);
 //! let epoch = loop {
@@ -72,7 +71,6 @@
 //! ```
 #![forbid(unsafe_code)]
 
-mod bytes;
 mod corrupt;
 mod deal;
 mod epoch;
@@ -80,16 +78,13 @@ mod member;
 mod message;
 mod note;
 mod options;
-mod process;
 mod roster;
 
-pub use bytes::Fields;
 pub use corrupt::Corrupt;
-pub use deal::{deal, weight};
+pub use deal::deal;
 pub use epoch::{Epoch, Id, NUMBER_MAX, Promise, State};
 pub use member::{Member, MemberAction, MemberEvent};
 pub use message::{Known, MESSAGE_BYTES_MAX, Manner, Message, Occasion, Reason, Report, Standing};
 pub use note::{Gone, Interruption, Note, Wait};
 pub use options::{Authority, Options};
-pub use process::{Process, ProcessAction, ProcessEvent};
 pub use roster::{Roster, RosterAction, RosterEvent, SAVED_BYTES_MAX};

@@ -1,11 +1,9 @@
 //! One process of the job: its epoch, its promise, its state.
 //!
 //! The edge runs the training and reports what happens to it; the machine says when to stop and what to
-//! run next. It reports to the coordinator once per beat, and stands for coordinator itself if that is
-//! lost and no older member is left to do so.
+//! run next. It reports to the coordinator once per beat.
 
 mod coordination;
-mod deadlines;
 
 use std::time::Duration;
 
@@ -41,8 +39,8 @@ pub enum MemberEvent {
     },
     /// The process wants to leave.
     Leave,
-    /// Processes that a newcomer may ask for the coordinator, or the coordinator itself.
-    Contacts(Vec<Id>),
+    /// Coordinator that there is a connection to; it has another id after a restart without state.
+    Coordinator(Id),
     /// The deadline has passed.
     Tick,
 }
@@ -66,8 +64,6 @@ pub enum MemberAction {
     },
     /// Ends the run at once; the step leaves no trace.
     Abort,
-    /// Becomes coordinator, if enough members agree.
-    Stand,
     /// Is not in epoch `number`, and joins again as a newcomer without state.
     Fenced {
         /// Number of the epoch that has started without it.
@@ -113,15 +109,16 @@ pub struct Member {
     coordinator: Option<Id>,
     /// When the coordinator was last heard.
     heard: Duration,
-    /// Time since which it is believed lost.
-    suspected: Option<Duration>,
-    contacts: Vec<Id>,
+    /// Whether it was lost since then.
+    is_suspected: bool,
+    /// Coordinator that there is a connection to.
+    contact: Option<Id>,
     beat: u64,
     next_beat: Duration,
 }
 
 impl Member {
-    /// Creates a newcomer, which reports to its contacts.
+    /// Creates a newcomer, which reports to the coordinator once it knows of one.
     pub fn new(id: Id, options: Options, fingerprint: u64) -> Member {
         Member {
             id,
@@ -136,8 +133,8 @@ impl Member {
             leaving: Leaving::No,
             coordinator: None,
             heard: Duration::ZERO,
-            suspected: None,
-            contacts: Vec::new(),
+            is_suspected: false,
+            contact: None,
             beat: 0,
             next_beat: Duration::ZERO,
         }
@@ -161,11 +158,6 @@ impl Member {
     /// Returns the training state that the process can give to others.
     pub fn state(&self) -> Option<State> {
         self.state
-    }
-
-    /// Returns the coordinator that reports go to.
-    pub fn coordinator(&self) -> Option<Id> {
-        self.coordinator
     }
 
     /// Returns the coordinator that this process promised to obey, and the number.
@@ -210,7 +202,7 @@ impl Member {
             MemberEvent::Halted => self.halted(now, &mut actions),
             MemberEvent::Synced { done } | MemberEvent::Applied { done } => self.advance(done),
             MemberEvent::Leave => self.leave(now, &mut actions),
-            MemberEvent::Contacts(contacts) => self.contacts = contacts,
+            MemberEvent::Coordinator(id) => self.contact = Some(id),
             MemberEvent::Tick => self.tick(now, &mut actions),
         }
         actions
@@ -218,6 +210,34 @@ impl Member {
 
     fn is_member(&self) -> bool {
         self.epoch.as_ref().is_some_and(|epoch| epoch.contains(self.id))
+    }
+
+    fn tick(&mut self, now: Duration, actions: &mut Vec<MemberAction>) {
+        if now < self.next_beat {
+            return;
+        }
+        self.next_beat = now + self.options.beat();
+        if let Leaving::Until(deadline) = self.leaving
+            && now >= deadline
+        {
+            self.abort(actions);
+            return self.left(actions);
+        }
+        self.is_suspected = self.is_suspect(now);
+        self.report(Occasion::Beat, now, actions);
+    }
+
+    /// Takes time in which this process itself did not run off the silence of its coordinator.
+    fn excuse_absence(&mut self, now: Duration) {
+        let late = now.saturating_sub(self.next_beat);
+        if late > self.options.beat() {
+            self.heard = self.heard.max((self.heard + late).min(now));
+            self.next_beat = now;
+        }
+    }
+
+    fn is_suspect(&self, now: Duration) -> bool {
+        self.coordinator.is_none() || self.is_suspected || now > self.heard + self.options.silence
     }
 
     fn advance(&mut self, done: u64) {
@@ -244,7 +264,7 @@ impl Member {
     /// Ends the run if a member of the epoch is lost: no step can be completed without it.
     fn lose(&mut self, peer: Id, now: Duration, actions: &mut Vec<MemberAction>) {
         if self.coordinator == Some(peer) {
-            self.suspect(now);
+            self.is_suspected = true;
         }
         let is_peer = self.epoch.as_ref().is_some_and(|epoch| epoch.contains(peer));
         if is_peer && self.is_member() && !self.lost.contains(&peer) {
@@ -252,7 +272,6 @@ impl Member {
             self.abort(actions);
             self.report(Occasion::News, now, actions);
         }
-        self.succeed(now, actions);
     }
 
     fn leave(&mut self, now: Duration, actions: &mut Vec<MemberAction>) {
@@ -273,26 +292,13 @@ impl Member {
         actions.push(MemberAction::Left);
     }
 
-    /// Sends a report to the coordinator, or to a contact if that is lost.
+    /// Sends a report to the coordinator, or to the one that there is a connection to if that is lost.
     fn report(&mut self, occasion: Occasion, now: Duration, actions: &mut Vec<MemberAction>) {
         let coordinator = self.coordinator.filter(|_| !self.is_suspect(now));
-        if let Some(to) = coordinator.or_else(|| self.contact()) {
+        if let Some(to) = coordinator.or(self.contact) {
             let report = Report { occasion, ..self.news() };
             actions.push(MemberAction::Send { to, message: Message::Report(report) });
         }
-    }
-
-    /// The next contact in turn.
-    fn contact(&self) -> Option<Id> {
-        let count = self.contacts.len().max(1);
-        self.contacts.get(self.beat as usize % count).copied()
-    }
-
-    /// Reports to a process that may know of a later epoch: the one named, or the next contact.
-    pub(crate) fn inquire(&mut self, at: Option<Id>) -> Option<MemberAction> {
-        let to = at.or_else(|| self.contact())?;
-        let report = Report { occasion: Occasion::Beat, ..self.news() };
-        Some(MemberAction::Send { to, message: Message::Report(report) })
     }
 
     fn report_to(&mut self, to: Id, known: Option<Box<Known>>, actions: &mut Vec<MemberAction>) {

@@ -2,15 +2,24 @@
 //!
 //! All are idempotent, and the coordinator answers each beat with whatever its sender lacks. Lost,
 //! repeated and reordered messages therefore cost a beat and nothing else.
+//!
+//! Law: `parse(to_bytes(m)) == m` for every message whose epochs are sound; any bytes are a message within
+//! limits or an error.
 
-mod wire;
+use serde::{Deserialize, Serialize};
+use thinwire_wire::{WORLD_SIZE_MAX, decode, encode};
 
-use crate::{Epoch, Id, Promise, State, Wait};
+use crate::epoch::{EPOCH_BYTES_MAX, check_members};
+use crate::{Corrupt, Epoch, Id, Promise, State, Wait};
 
-pub use wire::MESSAGE_BYTES_MAX;
+/// Bytes of a report without lists and epochs, at most.
+const REPORT_BYTES: usize = 96;
+/// Most bytes of a message.
+pub const MESSAGE_BYTES_MAX: usize =
+    REPORT_BYTES + 10 * WORLD_SIZE_MAX as usize + 2 * (1 + EPOCH_BYTES_MAX);
 
 /// Message from one process to another.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Message {
     /// State of the sender, to its coordinator; once per beat and at every change.
     Report(Report),
@@ -41,16 +50,50 @@ pub enum Message {
     Heard,
     /// Refusal of a newcomer, for now or for good.
     Refuse(Reason),
-    /// Answer of a process that is not the coordinator: ask this one.
-    Redirect(Id),
     /// Request of an operator for another number of ranks.
     Resize(u32),
-    /// Farewell of a process that ends, to its coordinator; from a coordinator to all.
+    /// Farewell of a process that ends.
     Bye,
 }
 
+impl Message {
+    /// Returns the message as it travels, in at most [`MESSAGE_BYTES_MAX`] bytes.
+    pub fn to_bytes(&self) -> Vec<u8> {
+        encode(self)
+    }
+
+    /// Reads a message.
+    ///
+    /// # Errors
+    /// If the bytes are no message, or an epoch or a list in them cannot be.
+    pub fn parse(bytes: &[u8]) -> Result<Message, Corrupt> {
+        if bytes.len() > MESSAGE_BYTES_MAX {
+            return Err(Corrupt::Length { found: bytes.len(), max: MESSAGE_BYTES_MAX });
+        }
+        let message: Message = decode(bytes)?;
+        message.check().map(|()| message)
+    }
+
+    /// Checks the epochs and the lists of a message that was read as a part of another one.
+    ///
+    /// # Errors
+    /// If an epoch or a list cannot be.
+    pub fn check(&self) -> Result<(), Corrupt> {
+        match self {
+            Message::Report(report) => {
+                let known = report.known.iter().flat_map(|it| [&it.epoch, &it.accepted]);
+                known.flatten().try_for_each(Epoch::check)?;
+                check_members(&report.lost)
+            }
+            Message::Stop { manner: Manner::Finish { leavers }, .. } => check_members(leavers),
+            Message::Propose { epoch, .. } | Message::Start(epoch) => epoch.check(),
+            _ => Ok(()),
+        }
+    }
+}
+
 /// State of a process, as it tells its coordinator.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Report {
     /// Number of the report, which tells newer reports from older ones.
     pub beat: u64,
@@ -77,7 +120,7 @@ pub struct Report {
 }
 
 /// Reason of a report.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Occasion {
     /// The time has come: the coordinator answers with whatever the process lacks.
     Beat,
@@ -86,7 +129,7 @@ pub enum Occasion {
 }
 
 /// Epochs that a process knows.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Known {
     /// Last epoch that has started.
     pub epoch: Option<Epoch>,
@@ -95,7 +138,7 @@ pub struct Known {
 }
 
 /// Activity of a process.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Standing {
     /// No member; wants to be one, and gets its state from the others.
     Newcomer,
@@ -106,7 +149,7 @@ pub enum Standing {
 }
 
 /// Manner in which an epoch ends.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Manner {
     /// After a step on which all agree by a flag in its messages, so that no work is lost. Leavers then
     /// hand on their residuals.
@@ -119,7 +162,7 @@ pub enum Manner {
 }
 
 /// Reason of a refusal.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Reason {
     /// The job has as many ranks as it should; the newcomer is a spare.
     Full {

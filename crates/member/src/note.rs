@@ -1,5 +1,7 @@
 //! Events that people are told: log, report and `--json`.
 
+use serde::{Deserialize, Serialize};
+
 use crate::Id;
 
 /// Event in the life of a job, as its coordinator sees it.
@@ -32,11 +34,6 @@ pub enum Note {
     },
     /// No epoch can be formed.
     Waiting(Wait),
-    /// Another coordinator has taken over.
-    Superseded {
-        /// The other coordinator.
-        by: Id,
-    },
 }
 
 /// Reason why a member is not in the next epoch.
@@ -76,7 +73,7 @@ pub enum Interruption {
 }
 
 /// Reason why no epoch can be formed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Wait {
     /// Fewer ranks than the job needs.
     Members {

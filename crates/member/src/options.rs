@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use thinwire_wire::WORLD_SIZE_MAX;
 
-/// Place where the coordinator lives, which determines how many members it needs for a decision.
+/// Whether the coordinator saves its state, which determines how many members it needs for a decision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Authority {
     /// A process that saves its state, in a file or in etcd, before it acts on it: no other
@@ -13,15 +13,12 @@ pub enum Authority {
     /// A process that may restart without its state. It needs half of the last epoch for a change,
     /// and after a restart more than half.
     Unsaved,
-    /// A member. If it is lost, the first living member succeeds it, with more than half of the last
-    /// epoch.
-    Elected,
 }
 
 /// Settings of a job's membership, equal on all its processes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Options {
-    /// Place of the coordinator.
+    /// Whether the coordinator saves its state.
     pub authority: Authority,
     /// Fewest ranks that train; with fewer, all wait.
     pub min: u32,

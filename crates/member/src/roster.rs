@@ -3,7 +3,7 @@
 //! An epoch passes through three phases. While it is *steady* the coordinator only listens. For a change
 //! it *stops* the epoch: every member promises the next number and reports its last step, which is
 //! final. It then *proposes* the next epoch and starts it once all new members, and enough old ones,
-//! know of it. A restarted or succeeding coordinator begins by *adopting* the last epoch.
+//! know of it. A coordinator that was restarted without its state begins by *adopting* the last epoch.
 
 mod adopt;
 mod answer;
@@ -60,20 +60,14 @@ pub enum RosterAction {
     },
     /// Tells people.
     Say(Note),
-    /// Ends: the other coordinator decides from now on.
-    StepDown {
-        /// The other coordinator.
-        to: Id,
-    },
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Phase {
-    Adopting { since: Duration },
+    Adopting,
     Steady,
     Stopping { manner: Manner, since: Duration },
     Proposed { epoch: Epoch, since: Duration },
-    Down,
 }
 
 /// State machine of the coordinator.
@@ -106,7 +100,7 @@ pub struct Roster {
 
 impl Roster {
     /// Creates the coordinator of a new job, which has no epoch yet. Only the process that starts the job may
-    /// do so: a coordinator that may replace another one begins with [`Roster::adopt`].
+    /// do so: a coordinator without state of a job that may have begun starts with [`Roster::adopt`].
     pub fn found(id: Id, options: Options) -> Roster {
         Roster {
             id,
@@ -160,15 +154,12 @@ impl Roster {
 
     /// Returns when [`RosterEvent::Tick`] is due.
     pub fn deadline(&self) -> Duration {
-        if self.phase == Phase::Down { Duration::MAX } else { self.next_tick }
+        self.next_tick
     }
 
     /// Handles an event at time `now`, and returns the actions that follow from it.
     pub fn on(&mut self, event: RosterEvent, now: Duration) -> Vec<RosterAction> {
         let mut actions = Vec::new();
-        if self.phase == Phase::Down {
-            return actions;
-        }
         self.excuse_absence(now);
         match event {
             RosterEvent::Report { id, report } => self.reported(id, report, now, &mut actions),
@@ -198,7 +189,7 @@ impl Roster {
         self.cuts.prune(now);
         self.peers.prune(now, self.options.silence, self.epoch.as_ref());
         match self.phase {
-            Phase::Adopting { since } => self.hail_again(since, now, actions),
+            Phase::Adopting => self.hail(actions),
             Phase::Stopping { .. } if self.waiting.is_some() => self.call_missing(now, actions),
             _ => {}
         }
@@ -208,11 +199,10 @@ impl Roster {
     /// Looks whether the phase is over.
     fn proceed(&mut self, now: Duration, actions: &mut Vec<RosterAction>) {
         match self.phase {
-            Phase::Adopting { .. } => self.adopt_if_possible(now, actions),
+            Phase::Adopting => self.adopt_if_possible(now, actions),
             Phase::Steady => self.change_if_needed(now, actions),
             Phase::Stopping { .. } => self.propose_if_stopped(now, actions),
             Phase::Proposed { .. } => self.start_if_known(now, actions),
-            Phase::Down => {}
         }
     }
 
@@ -271,7 +261,7 @@ mod tests {
     /// The knock of a newcomer.
     fn knock(id: u64, fingerprint: u64) -> RosterEvent {
         let mut member = Member::new(Id(id), Options::new(Authority::Saved, 1, 4), fingerprint);
-        member.on(MemberEvent::Contacts(vec![COORDINATOR]), Duration::ZERO);
+        member.on(MemberEvent::Coordinator(COORDINATOR), Duration::ZERO);
         let actions = member.on(MemberEvent::Tick, Duration::ZERO);
         let [MemberAction::Send { message: Message::Report(report), .. }] = &actions[..] else {
             panic!("{actions:?}");
@@ -312,7 +302,7 @@ mod tests {
     /// A process that knocks.
     fn newcomer(id: u64, options: Options) -> Member {
         let mut member = Member::new(Id(id), options, 7);
-        member.on(MemberEvent::Contacts(vec![COORDINATOR]), Duration::ZERO);
+        member.on(MemberEvent::Coordinator(COORDINATOR), Duration::ZERO);
         member
     }
 
@@ -340,7 +330,7 @@ mod tests {
                         let event = MemberEvent::Message { from: COORDINATOR, message };
                         tell(&mut done, to, event);
                     }
-                    RosterAction::Save | RosterAction::StepDown { .. } => {}
+                    RosterAction::Save => {}
                 }
             }
             if done.is_empty() {

@@ -129,11 +129,11 @@ fn report(beat: u64, known: Option<Known>) -> Report {
 #[test]
 fn a_promise_counts_only_with_the_epochs_that_its_giver_knows() {
     let known = Known { epoch: Some(epoch(1, &[1, 2, 3])), accepted: None };
-    let (mut roster, _) = Roster::adopt(NEW, options(), known.clone(), 1, NOW);
+    let mut roster = Roster::adopt(NEW, options(), NOW);
     let mut on = |id: u64, report| roster.on(RosterEvent::Report { id: Id(id), report }, NOW);
     on(1, report(1, Some(known.clone())));
     let answer = on(2, report(1, None));
-    let hail = RosterAction::Send { to: Id(2), message: Message::Hail { number: 2 } };
+    let hail = RosterAction::Send { to: Id(2), message: Message::Hail { number: 1 } };
     assert!(answer.contains(&hail), "{answer:?}");
     assert_eq!(roster.waiting(), Some(Wait::Quorum { have: 1, need: 2 }));
     roster.on(RosterEvent::Report { id: Id(2), report: report(2, Some(known)) }, NOW);

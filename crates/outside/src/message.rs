@@ -9,7 +9,7 @@ use thinwire_member::{
 const PROCESS: Id = Id(1);
 const COORDINATOR: Id = Id(2);
 
-/// Checks that any bytes are a message, which writes itself back and which a process and a coordinator
+/// Checks that any bytes are a message, which is read back and which a process and a coordinator
 /// take in, or a one-line error.
 pub fn message(bytes: &[u8]) {
     let message = match Message::parse(bytes) {
@@ -17,8 +17,8 @@ pub fn message(bytes: &[u8]) {
         Err(error) => return assert!(!error.to_string().contains('\n')),
     };
     assert!(bytes.len() <= MESSAGE_BYTES_MAX);
-    assert_eq!(message.to_bytes(), bytes);
-    let options = Options::new(Authority::Elected, 1, 4);
+    assert_eq!(Message::parse(&message.to_bytes()), Ok(message.clone()));
+    let options = Options::new(Authority::Unsaved, 1, 4);
     if let Message::Report(report) = &message {
         let mut roster = Roster::found(COORDINATOR, options);
         let event = RosterEvent::Report { id: PROCESS, report: report.clone() };
@@ -26,7 +26,7 @@ pub fn message(bytes: &[u8]) {
         (0..8).for_each(|second| drop(roster.on(RosterEvent::Tick, Duration::from_secs(second))));
     }
     let mut member = Member::new(PROCESS, options, 0);
-    member.on(MemberEvent::Contacts(vec![COORDINATOR]), Duration::ZERO);
+    member.on(MemberEvent::Coordinator(COORDINATOR), Duration::ZERO);
     member.on(MemberEvent::Message { from: COORDINATOR, message }, Duration::ZERO);
     (0..8).for_each(|second| drop(member.on(MemberEvent::Tick, Duration::from_secs(second))));
 }

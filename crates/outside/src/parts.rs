@@ -6,6 +6,7 @@ use std::time::Instant;
 use thinwire_link::service::{Action, ClientId, Outbox, Service};
 use thinwire_loader::RowService;
 use thinwire_rows::Frozen;
+use thinwire_wire::{decode, encode};
 
 use crate::draw::Draw;
 
@@ -31,10 +32,9 @@ pub fn parts(bytes: &[u8]) {
     let [Action::Send { to: ClientId(1), message }] = &actions[..] else {
         panic!("{actions:?}, expected one answer");
     };
-    let (kind, numbers) = request.split_first().expect("an empty request is refused");
-    if *kind == 0 {
-        return assert_eq!(message[8..], [first.to_le_bytes(), rows.to_le_bytes()].concat());
-    }
+    let Ok((1_u8, numbers)) = decode::<(u8, Vec<u8>)>(request) else {
+        return assert_eq!(*message, encode(&(width, first, rows)));
+    };
     let (numbers, _) = numbers.as_chunks::<8>();
     let expected = numbers.iter().map(|number| u64::from_le_bytes(*number) as usize);
     let expected: Vec<u8> = expected.flat_map(|row| all[row * width..][..width].to_vec()).collect();

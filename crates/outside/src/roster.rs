@@ -14,7 +14,7 @@ pub fn roster(bytes: &[u8]) {
     let mut bytes = draw.rest().to_vec();
     if sealed {
         // Random bytes never have the right magic, version and checksum.
-        bytes.splice(..bytes.len().min(5), *b"TWRO\x01");
+        bytes.splice(..bytes.len().min(5), *b"TWRO\x02");
         let sum = checksum(&bytes);
         bytes.extend(sum.to_le_bytes());
     }

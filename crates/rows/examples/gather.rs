@@ -11,8 +11,8 @@ use std::hint::black_box;
 
 use rustix::time::{ClockId, clock_gettime};
 use thinwire_rows::{
-    Cache, Foreseen, Frozen, Lookup, Lru, Policy, Prefix, SLOT_BYTES, Sieve, Start, Trace, Unique,
-    belady, by_frequency,
+    Cache, Foreseen, Frozen, Lookup, Lru, Policy, SLOT_BYTES, Sieve, Start, Trace, Unique, belady,
+    by_frequency,
 };
 use thinwire_wire::random::Key;
 
@@ -36,13 +36,15 @@ fn main() -> Result<(), thinwire_rows::Error> {
 fn gather() -> Result<(), thinwire_rows::Error> {
     println!("gather: {GATHER_ROWS} rows of {GATHER_WIDTH} bytes, batches of {BATCH} uniform ids");
     let table = table(GATHER_ROWS, GATHER_WIDTH);
+    let source = Frozen::in_memory(table.clone(), GATHER_WIDTH)?;
     let batches = uniform(GATHER_ROWS);
-    let mut out = vec![0; BATCH * GATHER_WIDTH];
+    let (mut lookup, mut out) = (Lookup::new(), vec![0; BATCH * GATHER_WIDTH]);
+    let mut whole = vec![0; table.len()];
     let mut caches = policies(GATHER_ROWS, GATHER_WIDTH);
     let all: Vec<u64> = (0..u64::from(GATHER_ROWS)).collect();
     for (name, cache) in &mut caches {
-        cache.preload(&all, &table, 0)?;
-        let (mut lookup, mut plain, mut cached) = (Lookup::new(), Vec::new(), Vec::new());
+        cache.read(&source, &all, &mut lookup, &mut whole)?;
+        let (mut plain, mut cached) = (Vec::new(), Vec::new());
         // The first round finds caches of the processor cold.
         for _ in 0..=ROUNDS {
             plain.push(timed(|| {
@@ -152,7 +154,6 @@ fn policies_told(
         Box::new(policy) as Box<dyn Policy>
     };
     vec![
-        ("prefix", cache(&|slots| Box::new(Prefix::new(slots)))),
         ("lru", cache(&|slots| Box::new(Lru::new(slots)))),
         ("sieve", cache(&|slots| Box::new(Sieve::new(slots)))),
         ("foreseen", cache(&foreseen)),

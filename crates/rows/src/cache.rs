@@ -59,7 +59,7 @@ impl<P: Policy> Cache<P> {
         Cache {
             width,
             slots: Slots::new(slots, width),
-            index: Index::new(if policy.is_direct() { 0 } else { slots }),
+            index: Index::new(slots),
             policy,
             seen: Seen::new(slots),
             hits: Hits::default(),
@@ -90,7 +90,7 @@ impl<P: Policy> Cache<P> {
         let blocks = ids.chunks(BLOCK).zip(out.chunks_mut(BLOCK * self.width));
         for (start, (ids, out)) in (0..).step_by(BLOCK).zip(blocks) {
             let slots = &mut slots[..ids.len()];
-            self.find_likely(ids, slots);
+            self.index.find_likely(ids, MISSING, slots);
             self.slots.read_heads(slots, &mut heads);
             self.check(ids, oldest, &heads, slots);
             self.copy(slots, out);
@@ -142,16 +142,6 @@ impl<P: Policy> Cache<P> {
         finished
     }
 
-    /// Offers rows to the policy before any lookup, for example a prefix that is loaded at the start.
-    ///
-    /// # Errors
-    /// If `values` does not have `width` bytes for each row.
-    pub fn preload(&mut self, rows: &[u64], values: &[u8], time: u64) -> Result<(), Error> {
-        check_length("values", values.len(), rows.len(), self.width)?;
-        self.keep(rows, values, time);
-        Ok(())
-    }
-
     /// Overwrites cached values of rows with new ones of `time`, except newer ones. Rows that are not cached
     /// are ignored.
     ///
@@ -177,14 +167,9 @@ impl<P: Policy> Cache<P> {
         }
     }
 
-    /// Returns the counters since the cache was created or the last [`Cache::take_hits`].
+    /// Returns the counters since the cache was created.
     pub fn hits(&self) -> Hits {
         self.hits
-    }
-
-    /// Returns the counters and resets them.
-    pub fn take_hits(&mut self) -> Hits {
-        std::mem::take(&mut self.hits)
     }
 
     /// Returns the number of slots.
@@ -200,16 +185,6 @@ impl<P: Policy> Cache<P> {
     /// Returns the policy, for example to tell it future batches.
     pub fn policy_mut(&mut self) -> &mut P {
         &mut self.policy
-    }
-
-    /// Writes the likely slot of each id; it belongs to another row with a probability of about 2^-32.
-    fn find_likely(&self, ids: &[u64], slots: &mut [u32]) {
-        if !self.policy.is_direct() {
-            return self.index.find_likely(ids, MISSING, slots);
-        }
-        let count = self.slots.count() as u64;
-        let slot = |id: u64| if id < count { id as u32 } else { MISSING };
-        slots.iter_mut().zip(ids).for_each(|(place, id)| *place = slot(*id));
     }
 
     /// Replaces slots that must not be used by [`MISSING`], and counts hits and misses.
@@ -274,21 +249,15 @@ impl<P: Policy> Cache<P> {
         let slot = self.policy.admit(row)?;
         let old = self.slots.assign(slot, row);
         self.hits.evictions += u64::from(old != NO_ROW);
-        if !self.policy.is_direct() {
-            if old != NO_ROW {
-                self.index.remove(old, slot);
-            }
-            self.index.insert(row, slot);
+        if old != NO_ROW {
+            self.index.remove(old, slot);
         }
+        self.index.insert(row, slot);
         Some(slot)
     }
 
     /// Returns the slot of a row, however old its value.
     fn slot(&self, row: u64) -> Option<u32> {
-        if self.policy.is_direct() {
-            let has = row < self.slots.count() as u64 && self.slots.head(row as u32).row == row;
-            return has.then_some(row as u32);
-        }
         self.index.find(row, |slot| self.slots.head(slot).row)
     }
 

@@ -9,7 +9,7 @@
 //! |---|---|
 //! | [`Unique`] | rows of a batch, each once; scatter of their values, sums of their gradients |
 //! | [`Cache`], [`Lookup`] | rows kept in bounded memory; a batch on its way through |
-//! | [`Policy`] | decision which rows are kept: [`Prefix`], [`Lru`], [`Sieve`], [`Foreseen`] |
+//! | [`Policy`] | decision which rows are kept: [`Lru`], [`Sieve`], [`Foreseen`] |
 //! | [`belady`], [`by_frequency`] | bounds on the hits of a [`Trace`] |
 //!
 //! The laws of the cache are in `cache.rs`; `tests/laws` checks them for every policy.
@@ -52,7 +52,7 @@ pub use format::Format;
 pub use frozen::Frozen;
 pub use hits::Hits;
 pub use lookup::Lookup;
-pub use policy::{Foreseen, Lru, Policy, Prefix, Sieve};
+pub use policy::{Foreseen, Lru, Policy, Sieve};
 pub use source::Source;
 pub use trace::{Start, Trace, belady, by_frequency};
 pub use unique::Unique;

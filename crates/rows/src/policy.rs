@@ -2,19 +2,16 @@
 //!
 //! | policy | keeps | from |
 //! |---|---|---|
-//! | [`Prefix`] | the rows `0..k`, for ids in the order of their worth | PaGraph, GNNLab, SALIENT++ order by degree, by frequency, by probability |
 //! | [`Lru`] | the rows used last | |
 //! | [`Sieve`] | rows that are used again while they wait to be replaced | Zhang et al., "SIEVE is Simpler than LRU" (NSDI 2024) |
 //! | [`Foreseen`] | the rows used soonest, where the accesses to come are known | Belady, "A study of replacement algorithms for a virtual-storage computer" (1966) |
 
 mod foreseen;
 mod lru;
-mod prefix;
 mod sieve;
 
 pub use foreseen::Foreseen;
 pub use lru::Lru;
-pub use prefix::Prefix;
 pub use sieve::Sieve;
 
 /// Replacement policy of a cache. Slots are numbered below the number that the policy was created for. A row
@@ -29,12 +26,6 @@ pub trait Policy {
 
     /// Records that the next batch begins.
     fn begin(&mut self) {}
-
-    /// Returns whether every cached row is in the slot of its own number, so that the cache needs no hash
-    /// table.
-    fn is_direct(&self) -> bool {
-        false
-    }
 }
 
 impl<P: Policy + ?Sized> Policy for Box<P> {
@@ -48,9 +39,5 @@ impl<P: Policy + ?Sized> Policy for Box<P> {
 
     fn begin(&mut self) {
         (**self).begin();
-    }
-
-    fn is_direct(&self) -> bool {
-        (**self).is_direct()
     }
 }

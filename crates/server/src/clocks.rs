@@ -6,16 +6,18 @@
 
 use std::collections::BTreeMap;
 
-use thinwire_member::{Fields, Id};
+use serde::{Deserialize, Deserializer, Serialize, de};
+use thinwire_member::Id;
 
 use crate::frontier::Frontier;
-use crate::wire::fields::{NUMBER_MAX, count, id, number, write_count, write_u64};
+use crate::wire::fields::{NUMBER_MAX, number};
 use crate::write::{PushName, Workers, Write};
 
 /// Progress of the workers, as told to one of them.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Pace {
     /// Step of the slowest worker.
+    #[serde(deserialize_with = "number")]
     pub step: u64,
     /// Number of workers that push, including the one that is told; 0 before the first step, when all workers
     /// are expected to.
@@ -23,21 +25,24 @@ pub struct Pace {
 }
 
 /// Clock and last push of every worker.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Clocks {
     version: u64,
     /// Greatest step of a push.
+    #[serde(deserialize_with = "number")]
     newest: u64,
     workers: BTreeMap<Id, Worker>,
     /// Last push numbers of workers that have left: a worker that returns may repeat a push.
     gone: BTreeMap<Id, u64>,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct Worker {
     /// Last step of the job that the worker made or skipped; `None` before its first push.
+    #[serde(deserialize_with = "number")]
     clock: Option<u64>,
     /// Number of the worker's last push.
+    #[serde(deserialize_with = "number")]
     pushed: u64,
 }
 
@@ -76,36 +81,15 @@ impl Clocks {
         self.version = workers.version;
     }
 
-    /// Appends the version, the greatest step, the workers by id, and the workers that left by id. A clock is
-    /// sent as the following step; 0 means none.
-    pub(crate) fn write(&self, bytes: &mut Vec<u8>) {
-        [self.version, self.newest].iter().for_each(|field| write_u64(*field, bytes));
-        write_count(self.workers.len(), bytes);
-        for (id, worker) in &self.workers {
-            let clock = worker.clock.map_or(0, |clock| clock + 1);
-            [id.0, clock, worker.pushed].iter().for_each(|field| write_u64(*field, bytes));
-        }
-        write_count(self.gone.len(), bytes);
-        for (id, pushed) in &self.gone {
-            [id.0, *pushed].iter().for_each(|field| write_u64(*field, bytes));
-        }
-    }
-
-    /// Reads the bytes of [`Clocks::write`]; `None` for any others.
-    pub(crate) fn read(fields: &mut Fields<'_>) -> Option<Clocks> {
-        let (version, newest) = (fields.u64().ok()?, number(fields)?);
-        let length = count(fields, 24)?;
-        let worker = |_| {
-            let (id, clock) = (id(fields)?, fields.u64().ok()?.checked_sub(1));
-            let is_sound = clock.is_none_or(|clock| clock <= NUMBER_MAX);
-            is_sound.then_some((id, Worker { clock, pushed: number(fields)? }))
-        };
-        let workers = ascending((0..length).map(worker).collect::<Option<Vec<_>>>()?)?;
-        let length = count(fields, 16)?;
-        let gone = |_| Some((id(fields)?, number(fields)?));
-        let gone = ascending((0..length).map(gone).collect::<Option<Vec<_>>>()?)?;
-        let is_sound = gone.keys().all(|id| !workers.contains_key(id));
-        is_sound.then_some(Clocks { version, newest, workers, gone })
+    /// Reads clocks in which every worker is there or has left.
+    pub(crate) fn sound<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Clocks, D::Error> {
+        let clocks = Clocks::deserialize(deserializer)?;
+        let is_sound =
+            |(id, pushed): (&Id, &u64)| !clocks.workers.contains_key(id) && *pushed <= NUMBER_MAX;
+        let is_sound = clocks.gone.iter().all(is_sound);
+        is_sound
+            .then_some(clocks)
+            .ok_or_else(|| de::Error::custom("a worker that is there has left"))
     }
 
     /// Returns the version of the list of workers.
@@ -154,11 +138,6 @@ impl Clocks {
         let worker = self.workers.get(&id)?;
         Some((worker.clock? + pushed).saturating_sub(worker.pushed))
     }
-}
-
-fn ascending<T>(items: Vec<(Id, T)>) -> Option<BTreeMap<Id, T>> {
-    let ascends = items.windows(2).all(|pair| pair[0].0 < pair[1].0);
-    ascends.then(|| items.into_iter().collect())
 }
 
 #[cfg(test)]

@@ -42,7 +42,7 @@ struct Rig {
 /// length (2 bytes, little-endian).
 ///
 /// # Panics
-/// If a parsed message or answer does not serialise to the same bytes.
+/// If a parsed message or answer is not read back from the bytes that it is written as.
 pub fn deliver(mut bytes: &[u8]) {
     let mut rig = Rig::new();
     while let Some(([connection, low, high], rest)) = bytes.split_first_chunk() {
@@ -111,8 +111,15 @@ impl Rig {
 
     fn deliver(&mut self, connection: u8, message: &[u8]) {
         match Received::parse(message) {
-            Ok(Received::Client(read)) => assert_eq!(read.to_bytes(), message),
-            Ok(Received::Peer(read)) => assert_eq!(read.to_bytes(), message),
+            // As bytes, because values may be NaN.
+            Ok(Received::Client(read)) => {
+                let bytes = read.to_bytes();
+                assert_eq!(FromClient::parse(&bytes).expect("written back").to_bytes(), bytes);
+            }
+            Ok(Received::Peer(read)) => {
+                let bytes = read.to_bytes();
+                assert_eq!(Peer::parse(&bytes).expect("written back").to_bytes(), bytes);
+            }
             Err(error) => assert!(!error.to_string().contains('\n')),
         }
         let client = ClientId(connection.into());
@@ -164,7 +171,7 @@ mod tests {
         #[test]
         fn any_messages_are_taken(
             letters in prop::collection::vec(
-                (0_u8..4, 0..24_u8, prop::collection::vec(0_u8..4, 0..40)), 0..6
+                (0_u8..4, 0..4_u8, prop::collection::vec(0_u8..4, 0..40)), 0..6
             )
         ) {
             let message = |(connection, kind, rest): &(u8, u8, Vec<u8>)| {

@@ -9,8 +9,6 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use thinwire_member::Id;
 
-use crate::hex;
-
 /// Number of the newest push of each worker in a snapshot.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Frontier {
@@ -44,10 +42,16 @@ impl<'de> Deserialize<'de> for Frontier {
         let named = BTreeMap::<String, u64>::deserialize(deserializer)?;
         let item = |(name, number): (String, u64)| {
             let no_id = || serde::de::Error::custom(format!("'{name}' is no id"));
-            Ok((hex::parse(&name).ok_or_else(no_id)?, number))
+            Ok((parse(&name).ok_or_else(no_id)?, number))
         };
         Ok(Frontier { pushes: named.into_iter().map(item).collect::<Result<_, _>>()? })
     }
+}
+
+/// Parses an id as messages show it: sixteen lower-case hexadecimal digits.
+fn parse(text: &str) -> Option<Id> {
+    let id = u64::from_str_radix(text, 16).ok().map(Id)?;
+    (id.to_string() == text).then_some(id)
 }
 
 #[cfg(test)]

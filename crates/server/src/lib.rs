@@ -70,7 +70,6 @@ mod cut;
 mod error;
 mod exposed;
 mod frontier;
-mod hex;
 mod log;
 mod mailbox;
 mod message;

@@ -2,10 +2,13 @@
 
 use std::fmt;
 
+use serde::{Deserialize, Serialize};
 use thinwire_member::Id;
 
+use crate::wire::fields::number;
+
 /// Push or pull of a client, by its number.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Request {
     /// A push.
     Push(u64),
@@ -14,11 +17,12 @@ pub enum Request {
 }
 
 /// Worker for which others wait.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Slowest {
     /// The worker.
     pub worker: Id,
     /// Step that it has reached.
+    #[serde(deserialize_with = "number")]
     pub step: u64,
 }
 
@@ -29,7 +33,7 @@ impl fmt::Display for Slowest {
 }
 
 /// Reason why a server refuses a request for now; the client may repeat it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub enum Reason {
     /// The server is not the primary of the shard.

@@ -2,9 +2,11 @@
 
 use std::sync::Arc;
 
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use thinwire_member::Id;
 
 use crate::values::Values;
+use crate::wire::fields::number;
 
 /// Gradients of some rows of a table.
 #[derive(Clone, Debug, PartialEq)]
@@ -18,13 +20,15 @@ pub struct Part {
 }
 
 /// Gradients of one worker for one shard in one step; without parts if the worker has none.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Push {
     /// The worker.
     pub client: Id,
     /// Number of the push among the worker's pushes, from 1; the same in all shards.
+    #[serde(deserialize_with = "number")]
     pub number: u64,
     /// Step of the job, from 1. Under `sync`, pushes of one step are one update.
+    #[serde(deserialize_with = "number")]
     pub step: u64,
     /// Gradients, at most one part per table, in the order of the tables.
     pub parts: Vec<Part>,
@@ -58,7 +62,7 @@ impl Pull {
 }
 
 /// List of the workers that push to the shards.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Workers {
     /// Version of the list: the epoch of the workers.
     pub version: u64,
@@ -67,18 +71,20 @@ pub struct Workers {
 }
 
 /// Push without its gradients.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PushName {
     /// The worker.
     pub client: Id,
     /// Number of the push among the worker's pushes, from 1.
+    #[serde(deserialize_with = "number")]
     pub number: u64,
     /// Step of the job, from 1.
+    #[serde(deserialize_with = "number")]
     pub step: u64,
 }
 
 /// Change of a shard, applied by all replicas in the same order.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Write {
     /// One update of some rows.
     Update {
@@ -92,12 +98,22 @@ pub enum Write {
 }
 
 /// Entry of a shard's log.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Entry {
     /// View in which a primary made the entry. View and position in the log identify an entry.
     pub view: u64,
     /// Write, shared with the messages that carry it.
+    #[serde(serialize_with = "write_shared", deserialize_with = "read_shared")]
     pub write: Arc<Write>,
+}
+
+/// Writes what is shared, as if it were not.
+fn write_shared<S: Serializer>(write: &Write, serializer: S) -> Result<S::Ok, S::Error> {
+    write.serialize(serializer)
+}
+
+fn read_shared<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Arc<Write>, D::Error> {
+    Write::deserialize(deserializer).map(Arc::new)
 }
 
 impl Write {

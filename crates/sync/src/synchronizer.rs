@@ -110,7 +110,7 @@ impl Synchronizer {
             first: None,
             aged: 0,
             last: None,
-            warm_up: WarmUp::new(options.warm_up_steps),
+            warm_up: WarmUp::new(&options),
             begun: Instant::now(),
             underway: 0,
             cpu_s: 0.0,

@@ -93,7 +93,12 @@ fn train(options: &Options, size: usize, plan: Option<&Plan>) -> Vec<u32> {
                 values.iter_mut().zip(averages).for_each(|(value, slope)| *value -= RATE * slope);
             }
         }
-        (hash(values.iter().map(Vec::as_slice)), hash_of_state(&sync.state()))
+        let mut state = sync.state();
+        // The record is older than the count of steps for the budget of `auto`.
+        if options.warm_up_steps == 0 {
+            state.tensors.remove(State::WARM_UP);
+        }
+        (hash(values.iter().map(Vec::as_slice)), hash_of_state(&state))
     });
     assert!(ranks.iter().all(|(values, _)| *values == ranks[0].0));
     let states = ranks.iter().map(|(_, state)| *state);

@@ -14,6 +14,7 @@
 #![forbid(unsafe_code)]
 
 mod dtype;
+mod encoding;
 mod exchange;
 mod header;
 pub mod random;
@@ -21,6 +22,9 @@ mod rank;
 mod tag;
 
 pub use dtype::{DType, UnknownDType};
+pub use encoding::{
+    Malformed, TEXT_BYTES_MAX, cut_text, decode, decode_head, encode, encode_after, raw,
+};
 pub use exchange::Exchange;
 pub use header::{
     HEADER_BYTES, Header, HeaderError, Kind, MAGIC, PAYLOAD_BYTES_MAX, VERSION, checksum,

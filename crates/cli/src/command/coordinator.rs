@@ -66,7 +66,7 @@ pub fn run(args: &Args) -> Result<u8> {
     let token = thinwire_job::token(&given, &address.unwrap_or_default(), &process)?;
     let metrics = CoordinatorMetrics::default();
     let shown = metrics.clone();
-    let _exported = args.metrics.export(0, move || shown.page())?;
+    args.metrics.export(0, move || shown.page())?;
     let (sender, news) = channel();
     let told = sender.clone();
     let tell = move |event: &elastic::Event| {

@@ -114,7 +114,7 @@ fn serve(args: &Args) -> Result<u8> {
     let shown = Arc::new(OnceLock::<Weak<Server>>::new());
     let there = Arc::clone(&shown);
     let page = move || metrics::server_page(there.get().and_then(Weak::upgrade).as_deref());
-    let _exported = args.metrics.export_at_next(page)?;
+    args.metrics.export_at_next(page)?;
     let options = ServerOptions {
         limits: args.limits.resolve(),
         snapshots: args.snapshot_dir.clone().map(Location::from),

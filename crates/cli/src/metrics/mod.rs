@@ -1,12 +1,9 @@
-//! Metrics of a process: for Prometheus as text at `/metrics` of an address, for OpenTelemetry sent to a
-//! collector.
+//! Metrics of a process, as text for Prometheus at `/metrics` of an address.
 //!
 //! The figures of servers, coordinators and ranks each have a file that turns them into a [`Page`]. One
-//! thread per process answers requests one after another, and one exports to the collector.
+//! thread per process answers requests one after another.
 
 mod coordinator;
-#[cfg(feature = "otlp")]
-mod otlp;
 mod page;
 mod rank;
 mod responder;
@@ -33,64 +30,15 @@ pub struct Flags {
     /// consecutive ports. Anyone who reaches the address can read the metrics
     #[arg(long, value_name = "ADDRESS:PORT")]
     metrics: Option<SocketAddr>,
-
-    /// Export metrics to an OpenTelemetry collector every 10 s and at the end, by OTLP over HTTP in JSON,
-    /// such as http://127.0.0.1:4318
-    #[cfg(feature = "otlp")]
-    #[arg(long, value_name = "URL", value_parser = otlp::Collector::parse)]
-    otlp: Option<otlp::Collector>,
-}
-
-/// Metrics of a process while they are exported. Dropping it exports the last figures to the collector.
-#[derive(Debug, Default)]
-pub struct Exported {
-    #[cfg(feature = "otlp")]
-    _exporter: Option<otlp::Exporter>,
 }
 
 impl Flags {
-    /// Starts to export a page as the flags ask: to a collector, and at the given port plus `offset`. Port 0
-    /// chooses a free port.
+    /// Starts to export a page if the flags ask for it, at the given port plus `offset`. Port 0 chooses a free
+    /// port.
     ///
     /// # Errors
     /// If the port is taken or the sum is larger than 65535.
-    pub fn export(
-        &self,
-        offset: u16,
-        page: impl Fn() -> Page + Clone + Send + 'static,
-    ) -> Result<Exported> {
-        self.show(offset, page.clone())?;
-        #[cfg(feature = "otlp")]
-        if let Some(collector) = self.otlp.clone() {
-            return Ok(Exported { _exporter: Some(otlp::Exporter::start(collector, page)?) });
-        }
-        Ok(Exported::default())
-    }
-
-    /// Starts to export a page as [`Flags::export`] does, at the first port from the given one on that is not
-    /// taken by another process.
-    ///
-    /// # Errors
-    /// If [`PORTS_MAX`] ports are taken.
-    pub fn export_at_next(
-        &self,
-        page: impl Fn() -> Page + Clone + Send + 'static,
-    ) -> Result<Exported> {
-        let is_taken = |error: &anyhow::Error| {
-            let io = error.chain().find_map(|cause| cause.downcast_ref::<std::io::Error>());
-            io.is_some_and(|error| error.kind() == std::io::ErrorKind::AddrInUse)
-        };
-        let last = PORTS_MAX - 1;
-        for offset in 0..last {
-            match self.export(offset, page.clone()) {
-                Err(error) if is_taken(&error) => {}
-                exported => return exported,
-            }
-        }
-        self.export(last, page)
-    }
-
-    fn show(&self, offset: u16, page: impl Fn() -> Page + Send + 'static) -> Result<()> {
+    pub fn export(&self, offset: u16, page: impl Fn() -> Page + Send + 'static) -> Result<()> {
         let Some(mut address) = self.metrics else { return Ok(()) };
         if address.port() > 0 {
             let port = address.port().checked_add(offset);
@@ -104,5 +52,25 @@ impl Flags {
             say(format!("metrics: http://{found}/metrics"));
         }
         Ok(())
+    }
+
+    /// Starts to export a page as [`Flags::export`] does, at the first port from the given one on that is not
+    /// taken by another process.
+    ///
+    /// # Errors
+    /// If [`PORTS_MAX`] ports are taken.
+    pub fn export_at_next(&self, page: impl Fn() -> Page + Clone + Send + 'static) -> Result<()> {
+        let is_taken = |error: &anyhow::Error| {
+            let io = error.chain().find_map(|cause| cause.downcast_ref::<std::io::Error>());
+            io.is_some_and(|error| error.kind() == std::io::ErrorKind::AddrInUse)
+        };
+        let last = PORTS_MAX - 1;
+        for offset in 0..last {
+            match self.export(offset, page.clone()) {
+                Err(error) if is_taken(&error) => {}
+                exported => return exported,
+            }
+        }
+        self.export(last, page)
     }
 }

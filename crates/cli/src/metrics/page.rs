@@ -75,11 +75,6 @@ impl Page {
         self.add(&[label], Value::Counts(kept));
     }
 
-    /// Returns the metrics in order.
-    pub fn families(&self) -> &[Family] {
-        &self.0
-    }
-
     fn add(&mut self, labels: &[(&str, &str)], value: Value) {
         let labels = labels.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
         let labels = labels.collect();

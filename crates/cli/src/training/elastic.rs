@@ -60,7 +60,7 @@ pub fn train(job: &TrainingJob, codecs: &[Option<&Policy>], seat: &elastic::Seat
         return Err(anyhow!("{} codecs in an elastic job, expected one", codecs.len()));
     };
     job.check(codecs)?;
-    let _exported = job.export_metrics(&place)?;
+    job.export_metrics(&place)?;
     let interrupt = Interrupt::listen()?;
     let mut facts = job.facts();
     // A process that joins later finds a newer checkpoint, and takes over the state of the others anyway.

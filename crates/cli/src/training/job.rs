@@ -21,7 +21,7 @@ use super::settings::{CheckpointPolicy, Settings, Typed};
 use super::{data, machine, rescue, trace};
 use crate::failure::{self, OrHint, hinted};
 use crate::file;
-use crate::metrics::{Exported, RankMetrics};
+use crate::metrics::RankMetrics;
 use crate::report::{Report, Run};
 use crate::size::Size;
 
@@ -215,7 +215,7 @@ impl TrainingJob {
     ///
     /// # Errors
     /// If the port is taken.
-    pub fn export_metrics(&self, place: &Place) -> Result<Exported> {
+    pub fn export_metrics(&self, place: &Place) -> Result<()> {
         let (metrics, offset) = (self.metrics.clone(), u16::try_from(place.local_rank));
         self.settings.metrics.export(offset.unwrap_or(u16::MAX), move || metrics.page())
     }

@@ -53,7 +53,6 @@ use thinwire_sync::{Channel, Policy};
 
 use crate::failure;
 use crate::file;
-use crate::metrics::Exported;
 use crate::output::{print, print_json, say};
 use crate::ranks::{self, Start};
 use crate::report::{self, Report, Run};
@@ -87,7 +86,7 @@ pub fn train(job: &TrainingJob, codecs: &[Option<&Policy>]) -> Result<u8> {
     if let Some(seat) = settings.place.member()? {
         return elastic::train(job, codecs, &seat);
     }
-    let (place, lock, _exported) = match ranks::prepared(&settings.place, || start(job, codecs))? {
+    let (place, lock) = match ranks::prepared(&settings.place, || start(job, codecs))? {
         Start::Rank(started) => started,
         Start::Done(code) => return Ok(code),
     };
@@ -169,12 +168,8 @@ fn show(report: &Report, json: bool) -> Result<()> {
     print(report::summary(report))
 }
 
-/// This rank, with the folder of its checkpoints and its exported metrics, or the code of ranks that have
-/// run elsewhere.
-fn start(
-    job: &TrainingJob,
-    codecs: &[Option<&Policy>],
-) -> Result<Start<(Place, FolderLock, Exported)>> {
+/// This rank, with the folder of its checkpoints, or the code of ranks that have run elsewhere.
+fn start(job: &TrainingJob, codecs: &[Option<&Policy>]) -> Result<Start<(Place, FolderLock)>> {
     let settings = &job.settings;
     job.check(codecs)?;
     let place = match ranks::start(
@@ -186,9 +181,9 @@ fn start(
         Start::Done(code) => return Ok(Start::Done(code)),
     };
     job.check_world(place.world, "the job has")?;
-    let exported = job.export_metrics(&place)?;
+    job.export_metrics(&place)?;
     let lock = folder::hold(job.policy.as_ref(), place.rank, job.resume.as_ref())?;
-    Ok(Start::Rank((place, lock, exported)))
+    Ok(Start::Rank((place, lock)))
 }
 
 fn runs(

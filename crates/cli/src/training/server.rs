@@ -53,7 +53,7 @@ const DONE: &str = "done";
 pub fn train(job: &TrainingJob, mode: &ServerMode, seat: &elastic::Seat) -> Result<u8> {
     let settings = &job.settings;
     let place = seat::of_member(seat);
-    let _exported = job.export_metrics(&place)?;
+    job.export_metrics(&place)?;
     let interrupt = Interrupt::listen()?;
     let links = settings.link.of_job(settings.limit(&place))?;
     let options = Options::new(Authority::Saved, 1, WORLD_SIZE_MAX);

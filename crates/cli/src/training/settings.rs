@@ -41,8 +41,8 @@ pub struct Settings {
     #[arg(long, value_name = "NAME")]
     pub algorithm: Option<AlgorithmFlag>,
     /// With auto, the relative error, squared or absolute, with twice its excess of energy, that one
-    /// encoding of a bucket may have; three times as much if it is gathered. With --parallel, the mean
-    /// error of all gradients, whatever the codec [default: 0.02]
+    /// encoding of a bucket may have; three times as much if it is gathered; less in the first 400 steps of a
+    /// training. With --parallel, the mean error of all gradients, whatever the codec [default: 0.02]
     #[arg(long, value_name = "ERROR", value_parser = within(0.0..=f64::MAX, "a number of 0 or more"))]
     pub error_budget: Option<f64>,
     /// Error feedback: the codec's error is added to the next gradient (classic), ef21,

@@ -1,4 +1,4 @@
-# Usage: gen.sh BINARY OUT: writes the files of version 0.1.
+# Usage: gen.sh BINARY OUT: writes the files of version 0.1, except coordinator*.state, which were composed in its format.
 set -e
 B=$1; D=$2; rm -rf $D; mkdir -p $D; cd $D
 python3 - <<'P'

@@ -20,9 +20,6 @@ pub struct Block {
     /// Position of every edge in the graph ([`Adjacency::range`](crate::Adjacency::range)), where its weight
     /// and features are.
     pub edges: Vec<u64>,
-    /// Factor of every message where the sampler corrects for its probabilities; else empty, which means
-    /// that all are 1.
-    pub weights: Vec<f32>,
 }
 
 impl Block {
@@ -39,7 +36,6 @@ impl Block {
         self.offsets.push(0);
         self.neighbors.clear();
         self.edges.clear();
-        self.weights.clear();
     }
 }
 

@@ -59,11 +59,6 @@ impl Sampler {
         Ok(Sampler { sampling, numbering, drawer: Drawer::default(), ranges: Vec::new() })
     }
 
-    /// Returns the options.
-    pub fn sampling(&self) -> &Sampling {
-        &self.sampling
-    }
-
     /// Expands seeds of the graph that the sampler was created for, and replaces `sample` by the result.
     ///
     /// # Errors
@@ -79,7 +74,7 @@ impl Sampler {
         sample: &mut Sample,
     ) -> Result<(), Error> {
         sample.clear(self.sampling.fan_outs.len());
-        plant((graph, &mut self.numbering), seeds, sample)?;
+        self.plant(graph, seeds, sample)?;
         let mut stream = Stream::new(key);
         let mut first = 0;
         for (hop, block) in sample.blocks.iter_mut().enumerate() {
@@ -92,6 +87,32 @@ impl Sampler {
                 first = end;
             }
         }
+        Ok(())
+    }
+
+    /// Numbers the seeds of a batch.
+    fn plant(
+        &mut self,
+        graph: &Adjacency,
+        seeds: &[u32],
+        sample: &mut Sample,
+    ) -> Result<(), Error> {
+        let numbering = &mut self.numbering;
+        assert_eq!(graph.vertices(), numbering.vertices(), "vertices of the sampler's graph");
+        numbering.clear();
+        for (place, seed) in seeds.iter().enumerate() {
+            if *seed >= numbering.vertices() {
+                let name = format!("seed {place}");
+                return Err(Error::vertex(&name, u64::from(*seed), numbering.vertices()));
+            }
+            if let Some(before) = numbering.get(*seed) {
+                return Err(Error::value(format!(
+                    "seed {place} is vertex {seed}, which seed {before} is already"
+                )));
+            }
+            numbering.number(&mut [*seed], &mut sample.vertices);
+        }
+        sample.seeds = seeds.len() as u32;
         Ok(())
     }
 
@@ -137,35 +158,8 @@ impl Sampler {
     }
 }
 
-/// Numbers the seeds of a batch.
-///
-/// # Panics
-/// If the graph has another number of vertices than the table.
-pub fn plant(
-    (graph, numbering): (&Adjacency, &mut Numbering),
-    seeds: &[u32],
-    sample: &mut Sample,
-) -> Result<(), Error> {
-    assert_eq!(graph.vertices(), numbering.vertices(), "vertices of the sampler's graph");
-    numbering.clear();
-    for (place, seed) in seeds.iter().enumerate() {
-        if *seed >= numbering.vertices() {
-            let name = format!("seed {place}");
-            return Err(Error::vertex(&name, u64::from(*seed), numbering.vertices()));
-        }
-        if let Some(before) = numbering.get(*seed) {
-            return Err(Error::value(format!(
-                "seed {place} is vertex {seed}, which seed {before} is already"
-            )));
-        }
-        numbering.number(&mut [*seed], &mut sample.vertices);
-    }
-    sample.seeds = seeds.len() as u32;
-    Ok(())
-}
-
 /// Checks that the edges of a block can be counted with 32 bits.
-pub fn check_edges(edges: usize) -> Result<(), Error> {
+fn check_edges(edges: usize) -> Result<(), Error> {
     if u32::try_from(edges).is_ok() {
         return Ok(());
     }

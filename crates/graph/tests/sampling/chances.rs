@@ -27,7 +27,7 @@ fn outcomes(degree: u32, count: u32, draw: Draw, draws: u64) -> BTreeMap<Vec<u32
 
 /// Asserts that outcomes have these probabilities: chi-square is at most its mean and 4.5 standard
 /// deviations.
-pub fn assert_chances(outcomes: &BTreeMap<Vec<u32>, u64>, chances: &BTreeMap<Vec<u32>, f64>) {
+fn assert_chances(outcomes: &BTreeMap<Vec<u32>, u64>, chances: &BTreeMap<Vec<u32>, f64>) {
     let draws = outcomes.values().sum::<u64>() as f64;
     assert!((chances.values().sum::<f64>() - 1.0).abs() < 1e-9);
     assert!(outcomes.keys().all(|outcome| chances.contains_key(outcome)));

@@ -2,5 +2,3 @@
 
 mod blocks;
 mod chances;
-mod layers;
-mod walks;

@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use thinwire_member::{Id, Known, Options, Roster, RosterAction, RosterEvent};
+use thinwire_member::{Id, Options, Roster, RosterAction, RosterEvent};
 
 /// Roster, or a coordinator that does not know yet whether there is a job.
 pub enum Authority {
@@ -76,25 +76,23 @@ impl Authority {
 
     /// Handles an event at time `now`, and returns the actions that follow from it.
     pub fn on(&mut self, event: RosterEvent, now: Duration) -> Vec<RosterAction> {
-        let mut actions = self.begin(&event, now);
-        if let Authority::Decided(roster) = self {
-            actions.extend(roster.on(event, now));
+        self.begin(&event, now);
+        match self {
+            Authority::Decided(roster) => roster.on(event, now),
+            Authority::Listening { .. } => Vec::new(),
         }
-        actions
     }
 
-    fn begin(&mut self, event: &RosterEvent, now: Duration) -> Vec<RosterAction> {
-        let Authority::Listening { id, options, since, next } = self else { return Vec::new() };
+    fn begin(&mut self, event: &RosterEvent, now: Duration) {
+        let Authority::Listening { id, options, since, next } = self else { return };
         let knows_epochs = match event {
             RosterEvent::Report { report, .. } => report.epoch > 0 || report.accepted > 0,
             _ => false,
         };
         let (id, options) = (*id, *options);
         if knows_epochs {
-            let known = Known { epoch: None, accepted: None };
-            let (roster, actions) = Roster::adopt(id, options, known, 0, now);
-            *self = Authority::Decided(Box::new(roster));
-            return actions;
+            *self = Authority::Decided(Box::new(Roster::adopt(id, options, now)));
+            return;
         }
         // Members of a running job come back within this time.
         if since.is_some_and(|since| now >= since + options.silence) {
@@ -102,6 +100,5 @@ impl Authority {
         } else {
             *next = now + options.beat();
         }
-        Vec::new()
     }
 }

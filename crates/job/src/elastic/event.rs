@@ -47,10 +47,6 @@ impl Event {
                     json!({ "event": "waiting", "reason": reason }),
                 )
             }
-            Note::Superseded { by } => Event::new(
-                format!("coordinator {by} has taken over"),
-                json!({ "event": "superseded", "by": by.to_string() }),
-            ),
         }
     }
 

@@ -3,9 +3,9 @@
 //! Facts are compared one by one, so that a refusal names the one that differs with both values. Their
 //! hash is the fingerprint that the coordinator keeps.
 
-use thinwire_member::Fields;
+use serde::{Deserialize, Serialize};
+use thinwire_wire::encode;
 
-use super::bytes::{read_text, write_text};
 use crate::error::Error;
 
 /// Most facts of a job.
@@ -16,7 +16,8 @@ pub const NAME_BYTES_MAX: usize = 64;
 pub const VALUE_BYTES_MAX: usize = 1024;
 
 /// Names and values, sorted by name; no name occurs twice.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "Vec<(String, String)>")]
 pub struct Facts {
     all: Vec<(String, String)>,
 }
@@ -50,9 +51,7 @@ impl Facts {
 
     /// Returns the hash of all names and values (64-bit FNV-1a).
     pub fn fingerprint(&self) -> u64 {
-        let mut bytes = Vec::new();
-        self.write(&mut bytes);
-        bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
+        encode(&self.all).iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
             (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)
         })
     }
@@ -69,23 +68,13 @@ impl Facts {
         let found = self.all.iter().find(|(known, _)| known == name);
         found.map_or("nothing", |(_, value)| value)
     }
+}
 
-    pub(super) fn write(&self, bytes: &mut Vec<u8>) {
-        bytes.push(self.all.len() as u8);
-        for (name, value) in &self.all {
-            write_text(name, bytes);
-            write_text(value, bytes);
-        }
-    }
+impl TryFrom<Vec<(String, String)>> for Facts {
+    type Error = Error;
 
-    pub(super) fn read(fields: &mut Fields<'_>) -> Option<Facts> {
-        let count = usize::from(fields.u8().ok()?);
-        let fact =
-            |_| Some((read_text(fields, NAME_BYTES_MAX)?, read_text(fields, VALUE_BYTES_MAX)?));
-        let all: Vec<(String, String)> = (0..count).map(fact).collect::<Option<_>>()?;
-        let facts = Facts::new(all.clone()).ok()?;
-        // Only the sorted form is canonical.
-        (facts.all == all).then_some(facts)
+    fn try_from(all: Vec<(String, String)>) -> Result<Facts, Error> {
+        Facts::new(all)
     }
 }
 

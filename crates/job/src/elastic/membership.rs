@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Map, Value, json};
 use thinwire_link::{self as link, Link};
-use thinwire_member::{Authority, Epoch, Id, Options};
+use thinwire_member::{Epoch, Id, Options};
 use thinwire_wire::{Rank, World};
 
 use super::envelope::FIGURES_BYTES_MAX;
@@ -107,11 +107,6 @@ impl Membership {
         options: Options,
         (facts, absence): (Vec<(String, String)>, Duration),
     ) -> Result<Membership, Error> {
-        if options.authority == Authority::Elected {
-            return Err(Error::invalid(
-                "an elected coordinator lives in a member, expected saved or unsaved",
-            ));
-        }
         let facts = Facts::new(facts)?;
         let fingerprint = facts.fingerprint();
         let caller = Arc::new(Caller::new(seat, facts)?);

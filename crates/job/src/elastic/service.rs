@@ -154,8 +154,6 @@ impl CoordinatorService {
                 RosterAction::Send { to: OPERATOR, message } => answer = Some(message),
                 RosterAction::Send { to, message } => self.send(to, message, out),
                 RosterAction::Say(note) => self.say(role, &note),
-                // Only a member that coordinates has a rival that it obeys.
-                RosterAction::StepDown { .. } => {}
             }
         }
         answer

@@ -99,13 +99,8 @@ impl Job {
     /// Checks the authority of the job's coordinator.
     ///
     /// # Errors
-    /// If it is elected, or the job has servers and it is not saved.
+    /// If the job has servers and its coordinator is not saved.
     pub(super) fn check(&self) -> Result<(), Error> {
-        if self.workers.authority == Authority::Elected {
-            return Err(Error::invalid(
-                "an elected coordinator lives in a member, expected saved or unsaved",
-            ));
-        }
         let is_saved = |options: &Options| options.authority == Authority::Saved;
         let is_lasting = |servers: &Servers| is_saved(&self.workers) && is_saved(&servers.options);
         // A coordinator that forgot which server keeps what would let others overwrite it.

@@ -48,7 +48,7 @@ impl KeyValueService {
         Ok(service)
     }
 
-    /// Whether a message is for a store, by its first byte: kinds below 16 are the store's.
+    /// Whether a message is for a store, by its first byte: those below 16 are the store's.
     pub fn is_request(message: &[u8]) -> bool {
         message.first().is_some_and(|kind| *kind < KINDS_END)
     }

@@ -1,42 +1,32 @@
-//! Requests and replies between clients and the server of a store, one record each.
+//! Requests and replies between clients and the server of a store.
 //!
-//! Request: operation (1 set, 2 get), length of the key, key; then the value, or how many
-//! milliseconds to wait as four bytes, little-endian. Reply: 0 and the value, or the code of an
-//! error and its text. Law: `parse(to_bytes(x)) == x`, and any bytes give an error or a request
-//! within limits.
+//! Laws: `parse(to_bytes(x)) == x`, and any bytes give an error or a request within limits.
 
 use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use thinwire_wire::{decode, encode, raw};
 
 use crate::store::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
 use crate::{Error, Kind};
 
-/// The longest message in bytes.
-pub const MESSAGE_BYTES_MAX: usize = 2 + KEY_BYTES_MAX + VALUE_BYTES_MAX;
-/// The first byte of a message from which on it is none of a store's, but of another service on the
-/// same port.
+/// The longest message in bytes: value, key and the numbers around them.
+pub const MESSAGE_BYTES_MAX: usize = VALUE_BYTES_MAX + KEY_BYTES_MAX + 8;
+/// First byte of the messages of other services on the same port; the messages of a store begin with a
+/// smaller one.
 pub const KINDS_END: u8 = 16;
 /// The longest wait that a client may ask for.
 pub const WAIT_MAX: Duration = Duration::from_secs(3600);
 
-/// The sorts of error that travel, in the order of their codes from 1.
-const KINDS: [Kind; 7] = [
-    Kind::Io,
-    Kind::RankTaken,
-    Kind::Timeout,
-    Kind::Limit,
-    Kind::Invalid,
-    Kind::TokenMismatch,
-    Kind::VersionMismatch,
-];
-
 /// Request of a client.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Request {
     /// Write a value.
     Set {
         /// The key.
         key: String,
         /// The value.
+        #[serde(with = "raw")]
         value: Vec<u8>,
     },
     /// Wait for a value.
@@ -51,54 +41,39 @@ pub enum Request {
 impl Request {
     /// The request as it travels.
     pub fn to_bytes(&self) -> Vec<u8> {
-        let (operation, key) = match self {
-            Request::Set { key, .. } => (1, key),
-            Request::Get { key, .. } => (2, key),
-        };
-        let mut bytes = vec![operation, u8::try_from(key.len()).expect("keys were checked")];
-        bytes.extend_from_slice(key.as_bytes());
-        match self {
-            Request::Set { value, .. } => bytes.extend_from_slice(value),
-            Request::Get { wait, .. } => {
-                let wait_ms = u32::try_from(wait.min(&WAIT_MAX).as_millis()).expect("an hour");
-                bytes.extend_from_slice(&wait_ms.to_le_bytes());
-            }
-        }
-        bytes
+        encode(self)
     }
 
     /// Reads a request.
     ///
     /// # Errors
-    /// If this is no request.
+    /// If this is no request, or its key or its value is too long.
     pub fn parse(bytes: &[u8]) -> Result<Request, Error> {
-        let invalid = || Error::new(Kind::Corrupt, "sent what is no request to a store");
-        let (&[operation, key_len], rest) = bytes.split_first_chunk().ok_or_else(invalid)?;
-        let (key, rest) = rest.split_at_checked(usize::from(key_len)).ok_or_else(invalid)?;
-        let key = String::from_utf8(key.to_vec()).map_err(|_| invalid())?;
-        match operation {
-            1 => Ok(Request::Set { key, value: rest.to_vec() }),
-            2 => {
-                let wait_ms = u32::from_le_bytes(rest.try_into().map_err(|_| invalid())?);
-                let wait = Duration::from_millis(u64::from(wait_ms)).min(WAIT_MAX);
-                Ok(Request::Get { key, wait })
+        let invalid = |why| Error::new(Kind::Corrupt, format!("sent a request to a store: {why}"));
+        let mut request = decode(bytes).map_err(|error| invalid(error.to_string()))?;
+        let (key, value_bytes) = match &mut request {
+            Request::Set { key, value } => (key, value.len()),
+            Request::Get { key, wait } => {
+                *wait = WAIT_MAX.min(*wait);
+                (key, 0)
             }
-            _ => Err(invalid()),
+        };
+        for (what, found, max) in
+            [("key", key.len(), KEY_BYTES_MAX), ("value", value_bytes, VALUE_BYTES_MAX)]
+        {
+            if found > max {
+                return Err(invalid(format!("{what} of {found} bytes, at most {max} allowed")));
+            }
         }
+        Ok(request)
     }
 }
 
-/// A reply as it travels.
+/// A reply as it travels: a value, which is empty after one was written, or the sort and the text of an error.
+/// The text of an error is cut at the length of the longest value.
 pub fn reply_to_bytes(reply: Result<&[u8], &Error>) -> Vec<u8> {
-    let (code, body) = match reply {
-        Ok(value) => (0, value),
-        Err(error) => {
-            let kind = KINDS.iter().position(|kind| *kind == error.kind).unwrap_or(0);
-            (kind as u8 + 1, error.context.as_bytes())
-        }
-    };
-    let body = &body[..body.len().min(VALUE_BYTES_MAX)];
-    [&[code], body].concat()
+    let cut = |error: &'_ Error| error.context.floor_char_boundary(VALUE_BYTES_MAX);
+    encode(&reply.map_err(|error| (error.kind, &error.context[..cut(error)])))
 }
 
 /// Reads a reply.
@@ -106,20 +81,15 @@ pub fn reply_to_bytes(reply: Result<&[u8], &Error>) -> Vec<u8> {
 /// # Errors
 /// The one that the reply carries, or that it is no reply.
 pub fn parse_reply(bytes: &[u8]) -> Result<Vec<u8>, Error> {
-    match bytes.split_first() {
-        Some((0, value)) => Ok(value.to_vec()),
-        Some((code, text)) => {
-            let kind = KINDS.get(usize::from(*code) - 1).copied().unwrap_or(Kind::Io);
-            let text = String::from_utf8_lossy(text).replace(char::is_control, " ");
-            Err(Error::new(kind, text))
-        }
-        None => Err(Error::new(Kind::Corrupt, "sent an empty reply")),
-    }
+    let reply: Result<Vec<u8>, (Kind, String)> = decode(bytes)
+        .map_err(|why| Error::new(Kind::Corrupt, format!("sent a reply of a store: {why}")))?;
+    reply.map_err(|(kind, text)| Error::new(kind, text.replace(char::is_control, " ")))
 }
 
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
+    use thinwire_wire::Rank;
 
     use super::*;
 
@@ -134,18 +104,41 @@ mod tests {
 
         #[test]
         fn any_bytes_are_a_request_or_an_error(bytes: Vec<u8>) {
-            let _ = Request::parse(&bytes);
+            if let Ok(request) = Request::parse(&bytes) {
+                prop_assert_eq!(Request::parse(&request.to_bytes()).unwrap(), request);
+            }
             let _ = parse_reply(&bytes);
         }
     }
 
     #[test]
     fn errors_keep_their_kind_and_text() {
-        for kind in KINDS {
+        for kind in [Kind::Io, Kind::RankTaken, Kind::Limit, Kind::Poisoned { by: Rank(2) }] {
             let sent = Error::new(kind, "why\u{1b}[2J");
             let error = parse_reply(&reply_to_bytes(Err(&sent))).unwrap_err();
             assert_eq!((error.kind, error.context.as_str()), (kind, "why [2J"));
         }
         assert_eq!(parse_reply(&reply_to_bytes(Ok(b"value"))).unwrap(), b"value");
+    }
+
+    #[test]
+    fn the_longest_messages_fit_and_longer_ones_name_both_lengths() {
+        let set = |key: usize, value: usize| {
+            let (key, value) = ("k".repeat(key), vec![1; value]);
+            Request::Set { key, value }
+        };
+        let bytes = set(KEY_BYTES_MAX, VALUE_BYTES_MAX).to_bytes();
+        assert!(bytes.len() <= MESSAGE_BYTES_MAX && Request::parse(&bytes).is_ok());
+        let said = |request: Request| Request::parse(&request.to_bytes()).unwrap_err().to_string();
+        let refused = "sent a request to a store: key of 201 bytes, at most 200 allowed";
+        assert_eq!(said(set(201, 0)), refused);
+        assert_eq!(said(Request::Get { key: "k".repeat(201), wait: Duration::ZERO }), refused);
+        let refused = "sent a request to a store: value of 16385 bytes, at most 16384 allowed";
+        assert_eq!(said(set(1, VALUE_BYTES_MAX + 1)), refused);
+        let text = Error::new(Kind::Io, "\u{e9}".repeat(VALUE_BYTES_MAX));
+        assert!(reply_to_bytes(Err(&text)).len() <= MESSAGE_BYTES_MAX);
+        let long = Request::Get { key: "k".to_owned(), wait: 2 * WAIT_MAX }.to_bytes();
+        let clamped = Request::Get { key: "k".to_owned(), wait: WAIT_MAX };
+        assert_eq!(Request::parse(&long).unwrap(), clamped);
     }
 }

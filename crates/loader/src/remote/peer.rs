@@ -5,20 +5,10 @@ use std::time::Duration;
 use thinwire_link::Token;
 use thinwire_link::service::Connection;
 use thinwire_rows::Error;
+use thinwire_wire::{decode, encode};
 
 use super::SharedSource;
-use super::service::{DESCRIBE, DESCRIPTION_BYTES, READ, VERSION, WINDOW, rows_max};
-
-/// What a process says of its part.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Description {
-    /// Bytes of a row.
-    pub width: usize,
-    /// First row.
-    pub first: u64,
-    /// Number of rows.
-    pub rows: u64,
-}
+use super::service::{Description, Request, WINDOW, rows_max};
 
 /// Process that has a part, and a copy of the part if there is one.
 pub struct Peer {
@@ -43,7 +33,7 @@ impl Peer {
         let lost = |error: thinwire_link::Error| failure(&name, error);
         let mut connection =
             Connection::connect_to("rows", &address, token, timeout).map_err(lost)?;
-        connection.send(&[DESCRIBE]).map_err(lost)?;
+        connection.send(&encode(&Request::Describe)).map_err(lost)?;
         let answer = connection.receive(timeout).map_err(lost)?;
         let answer = answer.ok_or_else(|| failure(&name, silence(timeout)))?;
         let about = description(&answer).map_err(|why| failure(&name, why))?;
@@ -85,11 +75,9 @@ impl Peer {
     }
 
     fn send(&mut self, rows: &[u64]) -> Result<(), Error> {
-        let mut request = Vec::with_capacity(1 + 8 * rows.len());
-        request.push(READ);
-        request.extend(rows.iter().flat_map(|row| row.to_le_bytes()));
+        let numbers: Vec<u8> = rows.iter().flat_map(|row| row.to_le_bytes()).collect();
         let Some(connection) = &mut self.connection else { return Err(self.failure(GONE)) };
-        let sent = connection.send(&request);
+        let sent = connection.send(&encode(&Request::Rows(&numbers)));
         sent.map_err(|error| self.failure(error))
     }
 
@@ -117,18 +105,12 @@ fn failure(name: &str, why: impl Into<Box<dyn std::error::Error + Send + Sync>>)
 
 /// Reads a description.
 fn description(bytes: &[u8]) -> Result<Description, String> {
-    let length = || format!("description of {} bytes, expected {DESCRIPTION_BYTES}", bytes.len());
-    let bytes: &[u8; DESCRIPTION_BYTES] = bytes.try_into().map_err(|_| length())?;
-    let (words, _) = bytes.as_chunks::<8>();
-    let [versions, first, rows] = [0, 1, 2].map(|at| u64::from_le_bytes(words[at]));
-    let (version, width) = (versions as u32, (versions >> 32) as usize);
-    if version != VERSION {
-        return Err(format!("version {version} of row services, expected {VERSION}"));
-    }
-    if width == 0 || first.checked_add(rows).is_none() {
+    let about = decode(bytes).map_err(|why| format!("description of a part: {why}"))?;
+    let Description { width, first, rows } = about;
+    if !(1..=u32::MAX as usize).contains(&width) || first.checked_add(rows).is_none() {
         return Err(format!("rows {first} and {rows} more of {width} bytes each"));
     }
-    Ok(Description { width, first, rows })
+    Ok(about)
 }
 
 #[cfg(test)]

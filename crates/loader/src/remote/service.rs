@@ -3,26 +3,40 @@
 use std::sync::Arc;
 use std::time::Instant;
 
+use serde::{Deserialize, Serialize};
 use thinwire_link::service::{ClientId, MESSAGE_BYTES_MAX, Outbox, Service};
 use thinwire_link::{Error, Kind};
 use thinwire_rows::Source;
+use thinwire_wire::{decode, encode, raw};
 
 use super::SharedSource;
 
-/// Version of the messages.
-pub const VERSION: u32 = 1;
-/// Size of a description.
-pub const DESCRIPTION_BYTES: usize = 24;
-/// Request for the description.
-pub const DESCRIBE: u8 = 0;
-/// Request for rows.
-pub const READ: u8 = 1;
 /// Requests that a client may have under way.
 pub const WINDOW: usize = 4;
 /// Size of an answer, unless a single row is larger.
 const ANSWER_BYTES: usize = 256 << 10;
-/// Bytes around an answer.
+/// Bytes around a request or an answer.
 const AROUND: usize = 64;
+
+/// Request for something of a part.
+#[derive(Serialize, Deserialize)]
+pub enum Request<'a> {
+    /// What the part is.
+    Describe,
+    /// Rows, by their numbers in the part: eight little-endian bytes each.
+    Rows(#[serde(borrow, with = "raw")] &'a [u8]),
+}
+
+/// What a process says of its part.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Description {
+    /// Bytes of a row.
+    pub width: usize,
+    /// First row.
+    pub first: u64,
+    /// Number of rows.
+    pub rows: u64,
+}
 
 /// Returns the most rows of a request.
 pub fn rows_max(width: usize) -> usize {
@@ -64,11 +78,8 @@ impl RowService {
     }
 
     fn describe(&mut self) {
-        self.answer.clear();
-        self.answer.extend(VERSION.to_le_bytes());
-        self.answer.extend((self.source.width() as u32).to_le_bytes());
-        self.answer.extend(self.first.to_le_bytes());
-        self.answer.extend(self.rows.to_le_bytes());
+        let (width, first, rows) = (self.source.width(), self.first, self.rows);
+        self.answer = encode(&Description { width, first, rows });
     }
 
     fn read(&mut self, numbers: &[u8]) -> Result<(), Error> {
@@ -98,17 +109,17 @@ impl Service for RowService {
         _now: Instant,
         out: &mut Outbox,
     ) -> Result<(), Error> {
-        match message.split_first() {
-            Some((&DESCRIBE, [])) => self.describe(),
-            Some((&READ, numbers)) => self.read(numbers)?,
-            _ => return Err(Error::new(Kind::Corrupt, "a request of no kind that there is")),
+        let strange = |why| Error::new(Kind::Corrupt, format!("a request for rows: {why}"));
+        match decode(message).map_err(strange)? {
+            Request::Describe => self.describe(),
+            Request::Rows(numbers) => self.read(numbers)?,
         }
         out.send(client, &self.answer);
         Ok(())
     }
 
     fn message_bytes_max(&self) -> usize {
-        1 + 8 * rows_max(self.source.width())
+        AROUND + 8 * rows_max(self.source.width())
     }
 
     fn output_bytes_max(&self) -> usize {

@@ -19,9 +19,8 @@ impl Member {
         now: Duration,
         actions: &mut Vec<MemberAction>,
     ) {
-        let is_farewell = matches!(message, Message::Bye | Message::Redirect(_));
-        if self.coordinator == Some(from) && !is_farewell {
-            (self.heard, self.suspected) = (now, None);
+        if self.coordinator == Some(from) {
+            (self.heard, self.is_suspected) = (now, false);
         }
         match message {
             Message::Hail { number } => self.hailed(from, number, now, actions),
@@ -35,11 +34,6 @@ impl Member {
             }
             Message::Start(epoch) => self.started(from, epoch, now, actions),
             Message::Refuse(reason) => actions.push(MemberAction::Refused(reason)),
-            Message::Redirect(to) => self.redirected(from, to, now),
-            Message::Bye if self.coordinator == Some(from) => {
-                self.suspect(now);
-                self.succeed(now, actions);
-            }
             Message::Bye | Message::Heard | Message::Report(_) | Message::Resize(_) => {}
         }
     }
@@ -63,9 +57,9 @@ impl Member {
     }
 
     /// Reports to a coordinator from now on, whose silence counts from `now`.
-    pub(crate) fn follow(&mut self, coordinator: Id, now: Duration) {
+    fn follow(&mut self, coordinator: Id, now: Duration) {
         self.coordinator = Some(coordinator);
-        (self.heard, self.suspected) = (now, None);
+        (self.heard, self.is_suspected) = (now, false);
     }
 
     fn stop(&mut self, by: (Id, u32), manner: Manner, actions: &mut Vec<MemberAction>) {
@@ -168,14 +162,5 @@ impl Member {
             actions.push(MemberAction::Fenced { number });
         }
         self.report_to(from, None, actions);
-    }
-
-    /// Follows the one that a contact names, or that the former coordinator has given way to.
-    fn redirected(&mut self, from: Id, to: Id, now: Duration) {
-        // A contact may not know yet that the coordinator is lost.
-        let is_other = to != self.id && self.coordinator != Some(to);
-        if is_other && (self.coordinator == Some(from) || self.is_suspect(now)) {
-            self.follow(to, now);
-        }
     }
 }

@@ -9,32 +9,22 @@
 use std::time::Duration;
 
 use super::{Phase, Roster, RosterAction};
-use crate::{Authority, Epoch, Id, Known, Message, Note, Options, Report, Wait};
+use crate::{Epoch, Id, Known, Message, Note, Options, Report, Wait};
 
 impl Roster {
-    /// Creates a coordinator that replaces another one, and returns it with its first actions. `known` and
-    /// `seen` are the epochs that the member in its process knows, and the largest number that it has seen;
-    /// without such a member, no epochs and 0.
-    pub fn adopt(
-        id: Id,
-        options: Options,
-        known: Known,
-        seen: u32,
-        now: Duration,
-    ) -> (Roster, Vec<RosterAction>) {
-        let mut roster = Roster { seen, ..Roster::found(id, options) };
-        roster.target = known.epoch.as_ref().map_or(options.max, |epoch| epoch.target);
-        (roster.epoch, roster.unstarted) = (known.epoch, known.accepted.into_iter().collect());
-        let mut actions = Vec::new();
-        roster.bid(now, &mut actions);
-        (roster, actions)
+    /// Creates a coordinator without state of a job that may have begun.
+    pub fn adopt(id: Id, options: Options, now: Duration) -> Roster {
+        let mut roster = Roster::found(id, options);
+        // Nobody is known yet whom it could ask.
+        roster.bid(now, &mut Vec::new());
+        roster
     }
 
     /// Asks all members for a promise with a number larger than any that was heard of.
     pub(super) fn bid(&mut self, now: Duration, actions: &mut Vec<RosterAction>) {
         self.number = self.number.max(self.seen) + 1;
         (self.floor, self.seen) = (self.number, self.number);
-        self.phase = Phase::Adopting { since: now };
+        self.phase = Phase::Adopting;
         self.await_promises(now);
         self.hail(actions);
     }
@@ -65,29 +55,10 @@ impl Roster {
         ids
     }
 
-    fn hail(&self, actions: &mut Vec<RosterAction>) {
+    pub(super) fn hail(&self, actions: &mut Vec<RosterAction>) {
         let mut to = self.askable();
         to.retain(|id| !self.has_promised(*id));
         self.send(&to, &Message::Hail { number: self.number }, actions);
-    }
-
-    /// Repeats the hail, or gives up if members still hear the coordinator that was believed lost.
-    pub(super) fn hail_again(
-        &mut self,
-        since: Duration,
-        now: Duration,
-        actions: &mut Vec<RosterAction>,
-    ) {
-        let is_late = now > since + self.options.silence;
-        let other = |id: &Id| {
-            let report = self.peers.report(*id).filter(|_| !self.is_gone(*id, now))?;
-            (report.promised.to != self.id).then_some(report.promised.to)
-        };
-        let other = self.members().iter().find_map(other);
-        match other.filter(|_| is_late && self.options.authority == Authority::Elected) {
-            Some(to) => self.step_down(to, actions),
-            None => self.hail(actions),
-        }
     }
 
     pub(super) fn learn(
@@ -105,13 +76,9 @@ impl Roster {
             self.outstanding.remove(&id);
             return;
         }
-        let is_member = self.members().contains(&id);
-        let is_outside =
-            self.options.authority == Authority::Elected && !self.members().contains(&self.id);
+        // Only a larger number than that of its promise moves a member to promise again.
         let is_rival = promised.to != self.id && promised.number >= self.number;
-        if is_member && (is_outside || (is_rival && self.yields_to(promised.to))) {
-            self.step_down(promised.to, actions);
-        } else if is_member && is_rival {
+        if self.members().contains(&id) && is_rival {
             self.bid(now, actions);
         }
     }
@@ -179,31 +146,5 @@ impl Roster {
     pub(super) fn is_contested(&self, id: Id, report: &Report) -> bool {
         let has_other = report.promised.to != self.id && report.promised.number > self.floor;
         report.epoch > self.epoch_number() || (has_other && self.members().contains(&id))
-    }
-
-    /// Steps down, or asks for all promises again: until then another coordinator may decide.
-    pub(super) fn contest(&mut self, rival: Id, now: Duration, actions: &mut Vec<RosterAction>) {
-        if self.epoch.is_some() && rival != self.id && self.yields_to(rival) {
-            self.step_down(rival, actions);
-        } else {
-            self.bid(now, actions);
-        }
-    }
-
-    /// Of two members that coordinate, the one with the smaller place goes on. A coordinator outside of
-    /// the epoch goes on asking: the promise may be to one that has ended.
-    fn yields_to(&self, rival: Id) -> bool {
-        let place = |id: Id| self.epoch.as_ref().and_then(|epoch| epoch.place(id));
-        match (place(self.id), place(rival)) {
-            (Some(mine), Some(theirs)) => theirs < mine,
-            (None, Some(_)) => true,
-            (_, None) => false,
-        }
-    }
-
-    fn step_down(&mut self, to: Id, actions: &mut Vec<RosterAction>) {
-        self.phase = Phase::Down;
-        actions.push(RosterAction::Say(Note::Superseded { by: to }));
-        actions.push(RosterAction::StepDown { to });
     }
 }

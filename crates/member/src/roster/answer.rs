@@ -29,11 +29,11 @@ impl Roster {
         self.seen = self.seen.max(largest);
         self.complain(id, &report, now);
         let is_beat = report.occasion == Occasion::Beat;
-        let is_adopting = matches!(self.phase, Phase::Adopting { .. });
+        let is_adopting = self.phase == Phase::Adopting;
         if is_adopting {
             self.learn(id, report, now, actions);
         } else if self.is_contested(id, &report) {
-            return self.contest(report.promised.to, now, actions);
+            return self.bid(now, actions);
         } else if matches!(self.phase, Phase::Stopping { .. }) && self.members().contains(&id) {
             self.await_unless_ready(id, now);
         } else if let Phase::Proposed { epoch, .. } = &self.phase
@@ -46,7 +46,7 @@ impl Roster {
         }
         let is_told =
             |action: &RosterAction| matches!(action, RosterAction::Send { to, .. } if *to == id);
-        if is_beat && self.phase != Phase::Down && !actions.iter().any(is_told) {
+        if is_beat && !actions.iter().any(is_told) {
             let message = self.answer(id, now);
             actions.push(RosterAction::Send { to: id, message });
         }
@@ -62,7 +62,7 @@ impl Roster {
                     && !report.leaving;
                 !is_calm
             }),
-            _ => self.outstanding.is_empty() || matches!(self.phase, Phase::Adopting { .. }),
+            _ => self.outstanding.is_empty() || self.phase == Phase::Adopting,
         }
     }
 
@@ -98,7 +98,7 @@ impl Roster {
         let Some(report) = self.peers.report(id) else { return Message::Heard };
         let is_mine = report.promised.to == self.id;
         let is_member = self.members().contains(&id);
-        if matches!(self.phase, Phase::Adopting { .. }) || (is_member && self.is_strange(report)) {
+        if self.phase == Phase::Adopting || (is_member && self.is_strange(report)) {
             return self.answer_stranger(id);
         }
         match (&self.phase, &self.epoch) {

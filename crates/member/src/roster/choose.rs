@@ -63,7 +63,7 @@ impl Roster {
     pub(super) fn check_quorum(&self, have: usize) -> Result<(), Wait> {
         let need = match self.options.authority {
             Authority::Saved => 0,
-            Authority::Unsaved | Authority::Elected => self.members().len().div_ceil(2),
+            Authority::Unsaved => self.members().len().div_ceil(2),
         };
         if have < need {
             return Err(Wait::Quorum { have: have as u32, need: need as u32 });

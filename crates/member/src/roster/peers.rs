@@ -164,7 +164,7 @@ mod tests {
     fn reports(count: usize) -> Vec<Report> {
         let options = Options::new(Authority::Saved, 1, 1);
         let mut member = Member::new(ID, options, 7);
-        member.on(MemberEvent::Contacts(vec![Id(100)]), Duration::ZERO);
+        member.on(MemberEvent::Coordinator(Id(100)), Duration::ZERO);
         let beats = (0..100).map(|beat| beat * options.silence);
         let said = beats.flat_map(|now| member.on(MemberEvent::Tick, now));
         let report = |action| match action {

@@ -1,42 +1,45 @@
-//! Saved state of a coordinator, as bytes.
-//!
-//! Little-endian: `TWRO`, version, flags, id, number, floor, target, fingerprint, the epoch, CRC-32. An
-//! epoch that was proposed but has not started need not be saved, only its number: the restored
-//! coordinator stops again and proposes another one.
+//! Saved state of a coordinator, as bytes: `TWRO`, version, a [`Saved`], CRC-32 in four little-endian bytes.
 
 use std::time::Duration;
 
-use thinwire_wire::checksum;
+use serde::{Deserialize, Serialize};
+use thinwire_wire::{checksum, decode, encode_after};
 
 use super::Roster;
-use crate::bytes::{EPOCH_BYTES_MAX, Fields, write_epoch};
-use crate::{Corrupt, Options};
+use crate::epoch::{EPOCH_BYTES_MAX, check_number};
+use crate::{Corrupt, Epoch, Id, Options};
 
 const MAGIC: [u8; 4] = *b"TWRO";
-const VERSION: u8 = 1;
-const HAS_FINGERPRINT: u8 = 1 << 0;
-const HAS_EPOCH: u8 = 1 << 1;
-const HEAD_BYTES: usize = 34;
+const VERSION: u8 = 2;
 const CHECKSUM_BYTES: usize = 4;
 
 /// Most bytes of a saved state.
-pub const SAVED_BYTES_MAX: usize = HEAD_BYTES + EPOCH_BYTES_MAX + CHECKSUM_BYTES;
+pub const SAVED_BYTES_MAX: usize = 64 + EPOCH_BYTES_MAX;
+
+/// State that a restarted coordinator needs. An epoch that was proposed but has not started need not be
+/// saved, only its number: the restored coordinator stops again and proposes another one.
+#[derive(Serialize, Deserialize)]
+struct Saved {
+    id: Id,
+    number: u32,
+    floor: u32,
+    target: u32,
+    fingerprint: Option<u64>,
+    epoch: Option<Epoch>,
+}
 
 impl Roster {
     /// Returns the state that a restarted coordinator needs to go on, as bytes.
     pub fn save(&self) -> Vec<u8> {
-        let flags = if self.fingerprint.is_some() { HAS_FINGERPRINT } else { 0 }
-            | if self.epoch.is_some() { HAS_EPOCH } else { 0 };
-        let mut bytes = MAGIC.to_vec();
-        bytes.extend([VERSION, flags]);
-        bytes.extend(self.id.0.to_le_bytes());
-        for number in [self.number, self.floor, self.target] {
-            bytes.extend(number.to_le_bytes());
-        }
-        bytes.extend(self.fingerprint.unwrap_or(0).to_le_bytes());
-        if let Some(epoch) = &self.epoch {
-            write_epoch(epoch, &mut bytes);
-        }
+        let saved = Saved {
+            id: self.id,
+            number: self.number,
+            floor: self.floor,
+            target: self.target,
+            fingerprint: self.fingerprint,
+            epoch: self.epoch.clone(),
+        };
+        let mut bytes = encode_after([&MAGIC[..], &[VERSION]].concat(), &saved);
         bytes.extend(checksum(&bytes).to_le_bytes());
         bytes
     }
@@ -52,15 +55,17 @@ impl Roster {
         now: Duration,
         (hurry, patience): (Duration, Duration),
     ) -> Result<Roster, Corrupt> {
-        let (flags, mut fields) = open(bytes)?;
-        let mut roster = Roster::found(fields.id()?, options);
-        (roster.number, roster.floor) = (fields.number()?, fields.number()?);
-        let target = fields.u32()?;
-        let fingerprint = fields.u64()?;
-        roster.fingerprint = (flags & HAS_FINGERPRINT != 0).then_some(fingerprint);
-        roster.epoch = if flags & HAS_EPOCH != 0 { Some(fields.epoch()?) } else { None };
-        fields.end()?;
-        roster.target = target.clamp(options.min, options.max);
+        let saved: Saved = decode(open(bytes)?)?;
+        [saved.number, saved.floor].into_iter().try_for_each(check_number)?;
+        saved.epoch.iter().try_for_each(Epoch::check)?;
+        let mut roster = Roster {
+            number: saved.number,
+            floor: saved.floor,
+            target: saved.target.clamp(options.min, options.max),
+            fingerprint: saved.fingerprint,
+            epoch: saved.epoch,
+            ..Roster::found(saved.id, options)
+        };
         for id in roster.members().to_vec() {
             roster.peers.await_return(id, now + hurry, now + patience);
         }
@@ -68,15 +73,15 @@ impl Roster {
     }
 }
 
-/// Returns the flags and the fields behind them, once magic, version and checksum are right.
-fn open(bytes: &[u8]) -> Result<(u8, Fields<'_>), Corrupt> {
+/// Returns what is saved, once magic, version and checksum are right.
+fn open(bytes: &[u8]) -> Result<&[u8], Corrupt> {
     let found = bytes.len();
     let (Some((content, tail)), true) =
         (bytes.split_last_chunk::<CHECKSUM_BYTES>(), found <= SAVED_BYTES_MAX)
     else {
         return Err(Corrupt::Length { found, max: SAVED_BYTES_MAX });
     };
-    let Some((&[a, b, c, d, version, flags], rest)) = content.split_first_chunk::<6>() else {
+    let Some((&[a, b, c, d, version], saved)) = content.split_first_chunk::<5>() else {
         return Err(Corrupt::Length { found, max: SAVED_BYTES_MAX });
     };
     if [a, b, c, d] != MAGIC {
@@ -90,10 +95,7 @@ fn open(bytes: &[u8]) -> Result<(u8, Fields<'_>), Corrupt> {
     if found != expected {
         return Err(Corrupt::Checksum { found, expected });
     }
-    if flags & !(HAS_FINGERPRINT | HAS_EPOCH) != 0 {
-        return Err(Corrupt::Flags { found: flags });
-    }
-    Ok((flags, Fields::new(rest)))
+    Ok(saved)
 }
 
 #[cfg(test)]
@@ -101,10 +103,9 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::bytes::EPOCH_BYTES;
     use crate::{
-        Authority, Epoch, Id, Message, Occasion, Promise, Reason, Report, RosterAction,
-        RosterEvent, Standing, State, Wait,
+        Authority, Message, Occasion, Promise, Reason, Report, RosterAction, RosterEvent, Standing,
+        State, Wait,
     };
 
     fn roster() -> Roster {
@@ -152,7 +153,7 @@ mod tests {
         let mut other = saved;
         other[4] = 9;
         let error = restored(&other, roster().options).unwrap_err();
-        assert_eq!(error.to_string(), "coordinator state of version 9, expected 1");
+        assert_eq!(error.to_string(), "coordinator state of version 9, expected 2");
     }
 
     /// The report of a member that has ended its run, and has lost these.
@@ -222,14 +223,10 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_fields_are_an_error_or_a_state_that_writes_itself_back(
-            flags in 0..4_u8, fields: [u8; 28], rest: Vec<u8>, members in 0..3_u32
+        fn any_fields_are_an_error_or_a_state_that_is_read_back(
+            head in prop::collection::vec(0..4_u8, 4..8), rest in prop::collection::vec(0..6_u8, 0..20)
         ) {
-            let mut bytes = [&MAGIC[..], &[VERSION, flags], &fields, &rest].concat();
-            if bytes.len() >= HEAD_BYTES + EPOCH_BYTES {
-                bytes[HEAD_BYTES + 28..HEAD_BYTES + 32].copy_from_slice(&members.to_le_bytes());
-                bytes.truncate(HEAD_BYTES + EPOCH_BYTES + 8 * members as usize);
-            }
+            let mut bytes = [&MAGIC[..], &[VERSION], &head, &rest].concat();
             bytes.extend(checksum(&bytes).to_le_bytes());
             let options = Options::new(Authority::Saved, 1, u32::MAX);
             if let Ok(roster) = restored(&bytes, options) {

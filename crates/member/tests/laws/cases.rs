@@ -2,24 +2,26 @@
 
 use std::time::Duration;
 
-use thinwire_member::{Authority, Gone, Id, Note, Options, Roster, Wait};
+use thinwire_member::{Authority, Gone, Id, Note, Options, Wait};
 use thinwire_testkit::net::{Fault, Weather};
 
 use crate::job::Job;
 use crate::worker::{Packet, Setup, Worker};
 
 const S: Duration = Duration::from_secs(1);
-const AUTHORITIES: [Authority; 3] = [Authority::Saved, Authority::Unsaved, Authority::Elected];
+const AUTHORITIES: [Authority; 2] = [Authority::Saved, Authority::Unsaved];
 
-/// A job of `workers` ranks that has trained for a while, and its first worker's node.
-fn job(authority: Authority, workers: usize, min: u32) -> (Job, usize) {
+/// Node of the first worker; node 0 is the coordinator.
+const FIRST: usize = 1;
+
+/// A job of `workers` ranks that has trained for a while.
+fn job(authority: Authority, workers: usize, min: u32) -> Job {
     let options = Options::new(authority, min, workers as u32);
-    let first = usize::from(authority != Authority::Elected);
-    let mut job = Job::new(Setup { options, seed: 7, nodes: workers + first }, Weather::calm());
+    let mut job = Job::new(Setup { options, seed: 7, nodes: workers + FIRST }, Weather::calm());
     job.run(3 * S);
     assert!(job.is_whole(), "{authority:?}");
     assert_eq!(job.ledger.records.len(), 1, "all ranks of a new job start together");
-    (job, first)
+    job
 }
 
 fn number(job: &Job) -> u32 {
@@ -57,11 +59,11 @@ fn gone(job: &Job) -> Vec<Gone> {
 #[test]
 fn survivors_of_a_killed_rank_step_within_a_second() {
     for authority in AUTHORITIES {
-        let (mut job, first) = job(authority, 4, 1);
-        job.fault(Fault::Kill(first + 2));
+        let mut job = job(authority, 4, 1);
+        job.fault(Fault::Kill(FIRST + 2));
         assert!(recovery(&mut job, 3) < S, "{authority:?}");
         assert_eq!(gone(&job), [Gone::Silent]);
-        job.fault(Fault::Boot(first + 2));
+        job.fault(Fault::Boot(FIRST + 2));
         assert!(recovery(&mut job, 4) < 2 * S, "{authority:?}: it joins again");
     }
 }
@@ -69,41 +71,19 @@ fn survivors_of_a_killed_rank_step_within_a_second() {
 #[test]
 fn two_ranks_killed_at_once_are_one_change() {
     for authority in AUTHORITIES {
-        let (mut job, first) = job(authority, 4, 1);
-        job.fault(Fault::Kill(first + 1));
-        job.fault(Fault::Kill(first + 3));
+        let mut job = job(authority, 4, 1);
+        job.fault(Fault::Kill(FIRST + 1));
+        job.fault(Fault::Kill(FIRST + 3));
         assert!(recovery(&mut job, 2) < S, "{authority:?}");
     }
-}
-
-#[test]
-fn rank_0_is_succeeded_within_a_second() {
-    let (mut job, _) = job(Authority::Elected, 4, 1);
-    job.fault(Fault::Kill(0));
-    assert!(recovery(&mut job, 3) < S);
-    let members = &job.ledger.records[&1].epoch.members;
-    assert_eq!(job.ledger.latest().unwrap().coordinator, members[1], "the first living one");
-}
-
-#[test]
-fn without_more_than_half_nobody_succeeds_and_that_is_said() {
-    let (mut job, _) = job(Authority::Elected, 4, 1);
-    job.fault(Fault::Kill(0));
-    job.fault(Fault::Kill(1));
-    job.run(20 * S);
-    assert_eq!(number(&job), 1);
-    let waiting = job.workers().filter_map(Worker::roster).find_map(Roster::waiting);
-    assert_eq!(waiting, Some(Wait::Quorum { have: 2, need: 3 }));
-    let is_said = |wait: &Wait| matches!(wait, Wait::Quorum { need: 3, .. });
-    assert!(job.ledger.waits.iter().any(is_said));
 }
 
 #[test]
 fn silence_of_two_seconds_is_noticed_within_three() {
     for authority in AUTHORITIES {
         for fault in [Fault::Pause, Fault::PowerOff] {
-            let (mut job, first) = job(authority, 4, 1);
-            job.fault(fault(first + 2));
+            let mut job = job(authority, 4, 1);
+            job.fault(fault(FIRST + 2));
             assert!(recovery(&mut job, 3) < 3 * S, "{authority:?}");
         }
     }
@@ -114,12 +94,12 @@ fn a_process_or_a_link_that_is_back_within_two_seconds_changes_nothing() {
     for authority in AUTHORITIES {
         for node in 0..4 {
             for pause in [S, S * 3 / 2, S * 19 / 10] {
-                let (mut job, first) = job(authority, 4, 1);
+                let mut job = job(authority, 4, 1);
                 job.fault(Fault::Pause(node));
                 job.net.fault(job.net.now() + pause, Fault::Resume(node));
                 job.run(job.net.now() + 10 * S);
                 assert_eq!(number(&job), 1, "{authority:?}: node {node} was stopped for {pause:?}");
-                assert!(job.is_whole() && first < 2);
+                assert!(job.is_whole());
             }
         }
     }
@@ -135,7 +115,7 @@ fn cut(job: &mut Job, groups: [&[usize]; 2]) {
 
 #[test]
 fn of_two_sides_that_reach_the_coordinator_one_goes_on_at_once() {
-    for authority in [Authority::Saved, Authority::Unsaved] {
+    for authority in AUTHORITIES {
         let sides: [(&[usize], &[usize], u32); 4] = [
             (&[1, 2], &[3, 4], 1),
             (&[1, 3], &[2, 4], 2),
@@ -144,7 +124,7 @@ fn of_two_sides_that_reach_the_coordinator_one_goes_on_at_once() {
         ];
         for (one, other, min) in sides {
             let workers = one.len() + other.len();
-            let (mut job, _) = job(authority, workers, min);
+            let mut job = job(authority, workers, min);
             let oldest = job.ledger.latest().unwrap().members[0];
             cut(&mut job, [one, other]);
             let has_oldest = one.iter().any(|node| id(&job, *node) == oldest);
@@ -170,10 +150,10 @@ fn of_two_sides_that_reach_the_coordinator_one_goes_on_at_once() {
 #[test]
 fn a_stopped_rank_is_fenced_and_comes_back() {
     for authority in AUTHORITIES {
-        let (mut job, first) = job(authority, 3, 1);
-        job.fault(Fault::Pause(first + 1));
+        let mut job = job(authority, 3, 1);
+        job.fault(Fault::Pause(FIRST + 1));
         recovery(&mut job, 2);
-        job.fault(Fault::Resume(first + 1));
+        job.fault(Fault::Resume(FIRST + 1));
         assert!(recovery(&mut job, 3) < 10 * S, "{authority:?}");
         assert!(job.run_until(job.net.now() + 5 * S, Job::is_whole).is_some());
     }
@@ -182,8 +162,8 @@ fn a_stopped_rank_is_fenced_and_comes_back() {
 #[test]
 fn of_a_cut_pair_one_goes_and_comes_back_when_the_link_does() {
     for authority in AUTHORITIES {
-        let (mut job, first) = job(authority, 4, 1);
-        let (a, b) = (first + 1, first + 2);
+        let mut job = job(authority, 4, 1);
+        let (a, b) = (FIRST + 1, FIRST + 2);
         job.fault(Fault::Cut { from: a, to: b });
         job.fault(Fault::Cut { from: b, to: a });
         assert!(recovery(&mut job, 3) < 6 * S, "{authority:?}");
@@ -198,8 +178,8 @@ fn of_a_cut_pair_one_goes_and_comes_back_when_the_link_does() {
 
 #[test]
 fn training_goes_on_without_the_coordinator_and_no_step_is_lost() {
-    for authority in [Authority::Saved, Authority::Unsaved] {
-        let (mut job, _) = job(authority, 4, 1);
+    for authority in AUTHORITIES {
+        let mut job = job(authority, 4, 1);
         job.fault(Fault::Kill(0));
         job.run(5 * S);
         let before = job.ledger.steps;
@@ -216,7 +196,7 @@ fn training_goes_on_without_the_coordinator_and_no_step_is_lost() {
 
 #[test]
 fn a_coordinator_without_state_waits_for_more_than_half() {
-    let (mut job, _) = job(Authority::Unsaved, 4, 1);
+    let mut job = job(Authority::Unsaved, 4, 1);
     for node in [0, 1, 2] {
         job.fault(Fault::Kill(node));
     }
@@ -229,7 +209,7 @@ fn a_coordinator_without_state_waits_for_more_than_half() {
 
 #[test]
 fn a_saved_coordinator_goes_on_with_any_survivor() {
-    let (mut job, _) = job(Authority::Saved, 4, 1);
+    let mut job = job(Authority::Saved, 4, 1);
     for node in [0, 1, 2, 3] {
         job.fault(Fault::Kill(node));
     }
@@ -240,13 +220,13 @@ fn a_saved_coordinator_goes_on_with_any_survivor() {
 #[test]
 fn fewer_than_the_least_wait_and_say_so() {
     for authority in AUTHORITIES {
-        let (mut job, first) = job(authority, 4, 3);
-        job.fault(Fault::Kill(first + 2));
-        job.fault(Fault::Kill(first + 3));
+        let mut job = job(authority, 4, 3);
+        job.fault(Fault::Kill(FIRST + 2));
+        job.fault(Fault::Kill(FIRST + 3));
         job.run(10 * S);
         assert_eq!(number(&job), 1, "{authority:?}");
         assert!(job.ledger.waits.contains(&Wait::Members { have: 2, min: 3 }), "{authority:?}");
-        job.fault(Fault::Boot(first + 3));
+        job.fault(Fault::Boot(FIRST + 3));
         assert!(recovery(&mut job, 3) < 2 * S, "{authority:?}");
     }
 }
@@ -255,14 +235,14 @@ fn fewer_than_the_least_wait_and_say_so() {
 fn a_leaver_goes_after_a_whole_step() {
     for authority in AUTHORITIES {
         for place in [0, 3] {
-            let (mut job, first) = job(authority, 4, 1);
-            job.order(first + place, Packet::Leave);
+            let mut job = job(authority, 4, 1);
+            job.order(FIRST + place, Packet::Leave);
             assert!(recovery(&mut job, 3) < S, "{authority:?}");
             assert_eq!(gone(&job), [Gone::Left]);
             let latest = job.ledger.latest().unwrap();
             assert_eq!(latest.holders, 3, "{authority:?}: all stopped after one step");
             job.run(job.net.now() + 5 * S);
-            assert!(job.net.node(first + place).is_none());
+            assert!(job.net.node(FIRST + place).is_none());
         }
     }
 }
@@ -270,11 +250,11 @@ fn a_leaver_goes_after_a_whole_step() {
 #[test]
 fn a_job_is_made_smaller_and_larger_while_it_trains() {
     for authority in AUTHORITIES {
-        let (mut job, first) = job(authority, 4, 1);
+        let mut job = job(authority, 4, 1);
         job.order(0, Packet::Resize(2));
         assert!(recovery(&mut job, 2) < S, "{authority:?}");
         assert_eq!(gone(&job), [Gone::Resized; 2]);
-        let kept = [id(&job, first), id(&job, first + 1)];
+        let kept = [id(&job, FIRST), id(&job, FIRST + 1)];
         let oldest: Vec<Id> = job.ledger.records[&1].epoch.members[..2].to_vec();
         assert_eq!(job.ledger.latest().unwrap().members, oldest, "{authority:?} {kept:?}");
         job.run(job.net.now() + 5 * S);
@@ -300,8 +280,8 @@ fn a_spare_takes_the_place_of_a_lost_rank() {
 
 #[test]
 fn without_holders_all_resume_from_the_checkpoint_and_that_is_said() {
-    let (mut job, first) = job(Authority::Saved, 2, 2);
-    for node in [first, first + 1] {
+    let mut job = job(Authority::Saved, 2, 2);
+    for node in [FIRST, FIRST + 1] {
         job.fault(Fault::Kill(node));
         job.net.fault(job.net.now() + S, Fault::Boot(node));
     }
@@ -319,11 +299,11 @@ fn changes() -> [Option<Packet>; 4] {
 /// Cuts the nodes whose bits are set in `side` off, `events` events after a change has begun, for five
 /// seconds, and kills the coordinator half of the time.
 fn interrupted(authority: Authority, change: &Option<Packet>, (side, events): (u64, usize)) {
-    let (mut job, first) = job(authority, 4, 1);
+    let mut job = job(authority, 4, 1);
     match change {
-        Some(Packet::Leave) => job.order(first + 1, Packet::Leave),
+        Some(Packet::Leave) => job.order(FIRST + 1, Packet::Leave),
         Some(packet) => job.order(0, packet.clone()),
-        None => job.fault(Fault::Kill(first + 1)),
+        None => job.fault(Fault::Kill(FIRST + 1)),
     }
     job.run_events(events);
     let cut = job.net.now();

@@ -95,7 +95,7 @@ impl Job {
 
     /// The processes that want to train.
     pub fn willing(&self) -> impl Iterator<Item = &Worker> {
-        self.workers().filter(|worker| worker.process().is_some() && !worker.is_leaving())
+        self.workers().filter(|worker| worker.member().is_some() && !worker.is_leaving())
     }
 
     /// Whether all that want to train do so in one epoch, as many as there may be, and no leaver is left.
@@ -137,7 +137,7 @@ impl Job {
     /// Whether a proposed epoch may have started, and half of its members or more have ended since.
     fn is_ambiguous(&self) -> bool {
         let proposed = |number: u32| {
-            let known = self.willing().filter_map(|worker| worker.process()?.member().accepted());
+            let known = self.willing().filter_map(|worker| worker.member()?.accepted());
             let mut known = known.filter(|epoch| epoch.number == number);
             known.next().is_some_and(|epoch| {
                 let living = epoch.members.iter().filter(|id| self.lives(**id)).count();
@@ -160,7 +160,7 @@ impl Job {
         }
         // The last epoch that anyone alive knows to have started; before the first, the founder decides.
         let decided = self.workers().filter_map(Worker::roster).filter_map(Roster::epoch);
-        let started = self.workers().filter_map(|worker| worker.process()?.member().epoch());
+        let started = self.workers().filter_map(|worker| worker.member()?.epoch());
         let Some(latest) = decided.chain(started).max_by_key(|epoch| epoch.number) else {
             return self.net.node(0).is_some_and(|founder| founder.id().0 >> 8 == 1);
         };

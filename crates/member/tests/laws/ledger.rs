@@ -177,7 +177,7 @@ impl Ledger {
         match &note {
             Note::Rewound { number, .. } => drop(self.rewound.insert(*number)),
             Note::Waiting(wait) => self.waits.push(*wait),
-            Note::Started { .. } | Note::Adopted { .. } | Note::Superseded { .. } => {}
+            Note::Started { .. } | Note::Adopted { .. } => {}
         }
         self.notes.push(note);
     }

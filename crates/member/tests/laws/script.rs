@@ -14,7 +14,7 @@ const RECOVERY: Duration = Duration::from_secs(30);
 const PATIENCE: Duration = Duration::from_secs(15);
 
 fn setup(seed: u64, random: &mut Random) -> Setup {
-    let authority = [Authority::Saved, Authority::Unsaved, Authority::Elected][seed as usize % 3];
+    let authority = [Authority::Saved, Authority::Unsaved][seed as usize % 2];
     let workers = 2 + random.below(4);
     let min = 1 + random.below(workers.min(3)) as u32;
     let max = if random.chance(0.2) { workers as u32 - 1 } else { workers as u32 };
@@ -22,8 +22,7 @@ fn setup(seed: u64, random: &mut Random) -> Setup {
     options.quarantine_max = Duration::from_secs(4);
     options.resume = Duration::from_secs(3);
     options.leave = Duration::from_secs(5);
-    let coordinators = u64::from(authority != Authority::Elected);
-    Setup { options, seed, nodes: (workers + coordinators) as usize }
+    Setup { options, seed, nodes: 1 + workers as usize }
 }
 
 fn weather(random: &mut Random) -> Weather {
@@ -142,7 +141,7 @@ pub fn describe(job: &Job) -> String {
             text += &format!("node {node} is down\n");
             continue;
         };
-        let member = worker.process().map(|process| process.member());
+        let member = worker.member();
         text += &format!(
             "node {node} {:?} done {} trains {:?} leaving {} {:?} roster {:?}\n",
             worker.id(),

@@ -1,4 +1,4 @@
-//! Nodes of the simulated job: a process that trains, or a coordinator of its own.
+//! Nodes of the simulated job: the coordinator, and processes that train.
 //!
 //! Training is a step that needs a message of every member, as an all-reduce does. A state is a hash of
 //! all epochs and steps that led to it, so that two states are equal only if their histories are.
@@ -9,8 +9,8 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use thinwire_member::{
-    Authority, Epoch, Id, Known, MemberAction, MemberEvent, Message, Note, Options, Process,
-    ProcessAction, ProcessEvent, Reason, Roster, RosterAction, RosterEvent, Standing,
+    Authority, Epoch, Id, Member, MemberAction, MemberEvent, Message, Note, Options, Reason,
+    Roster, RosterAction, RosterEvent, Standing,
 };
 use thinwire_testkit::net::{Action, Birth, Event, Node, Random};
 
@@ -75,15 +75,8 @@ pub struct Setup {
     pub nodes: usize,
 }
 
-impl Setup {
-    /// Whether the first node is a coordinator and nothing else.
-    pub fn has_coordinator(&self) -> bool {
-        self.options.authority != Authority::Elected
-    }
-}
-
 enum Body {
-    Process(Box<Process>),
+    Member(Box<Member>),
     Coordinator(Box<Roster>),
 }
 
@@ -140,21 +133,21 @@ impl Worker {
 
     pub fn id(&self) -> Id {
         match &self.body {
-            Body::Process(process) => process.member().id(),
+            Body::Member(member) => member.id(),
             Body::Coordinator(roster) => roster.id(),
         }
     }
 
-    pub fn process(&self) -> Option<&Process> {
+    pub fn member(&self) -> Option<&Member> {
         match &self.body {
-            Body::Process(process) => Some(process),
+            Body::Member(member) => Some(member),
             Body::Coordinator(_) => None,
         }
     }
 
     pub fn roster(&self) -> Option<&Roster> {
         match &self.body {
-            Body::Process(process) => process.roster(),
+            Body::Member(_) => None,
             Body::Coordinator(roster) => Some(roster),
         }
     }
@@ -179,9 +172,9 @@ impl Worker {
                 self.actions.push(Action::Send { to: node_of(from), message });
             }
             Packet::Echo { from, to } if to == self.id() => drop(self.echoes.insert(from, now)),
-            Packet::Leave if self.process().is_some() => {
+            Packet::Leave if self.member().is_some() => {
                 self.is_leaving = true;
-                self.member(MemberEvent::Leave, now);
+                self.on(MemberEvent::Leave, now);
             }
             Packet::Resize(target) => {
                 self.control(Id(OUTSIDE as u64), Message::Resize(target), now);
@@ -192,9 +185,8 @@ impl Worker {
 
     fn control(&mut self, from: Id, message: Message, now: Duration) {
         let actions = match (&mut self.body, message) {
-            (Body::Process(process), message) => {
-                let actions = process.on(ProcessEvent::Message { from, message }, now);
-                return self.perform(actions, now);
+            (Body::Member(_), message) => {
+                return self.on(MemberEvent::Message { from, message }, now);
             }
             (Body::Coordinator(roster), Message::Report(report)) => {
                 roster.on(RosterEvent::Report { id: from, report }, now)
@@ -214,7 +206,6 @@ impl Worker {
                 RosterAction::Send { to, message } => self.send(to, message),
                 RosterAction::Save => self.save(),
                 RosterAction::Say(note) => self.tell(Fact::Said(note)),
-                RosterAction::StepDown { .. } => {}
             }
         }
     }
@@ -238,27 +229,17 @@ impl Worker {
         }
     }
 
-    fn member(&mut self, event: MemberEvent, now: Duration) {
-        if let Body::Process(process) = &mut self.body {
-            let actions = process.on(ProcessEvent::Member(event), now);
-            self.perform(actions, now);
+    /// Handles an event of the member, if this is one.
+    fn on(&mut self, event: MemberEvent, now: Duration) {
+        if let Body::Member(member) = &mut self.body {
+            let actions = member.on(event, now);
+            actions.into_iter().for_each(|action| self.obey(action, now));
+            self.notice_proposal();
         }
-    }
-
-    fn perform(&mut self, actions: Vec<ProcessAction>, now: Duration) {
-        for action in actions {
-            match action {
-                ProcessAction::Send { to, message } => self.send(to, message),
-                ProcessAction::Save => self.save(),
-                ProcessAction::Say(note) => self.tell(Fact::Said(note)),
-                ProcessAction::Member(action) => self.obey(action, now),
-            }
-        }
-        self.notice_proposal();
     }
 
     fn notice_proposal(&mut self) {
-        let accepted = self.process().and_then(|process| process.member().accepted());
+        let accepted = self.member().and_then(Member::accepted);
         if let Some(epoch) = accepted.filter(|epoch| epoch.number != self.accepted).cloned() {
             self.accepted = epoch.number;
             self.tell(Fact::Accepted(epoch));
@@ -270,14 +251,14 @@ impl Worker {
             MemberAction::Run(epoch) => self.run(epoch, now),
             MemberAction::Finish { .. } => match &mut self.training {
                 Some(training) => training.finish(),
-                None => self.member(MemberEvent::Halted, now),
+                None => self.on(MemberEvent::Halted, now),
             },
             MemberAction::Abort => {
                 let silent = self.training.take().map(|training| training.silent(now));
                 for peer in silent.into_iter().flatten() {
-                    self.member(MemberEvent::Lost(peer), now);
+                    self.on(MemberEvent::Lost(peer), now);
                 }
-                self.member(MemberEvent::Halted, now);
+                self.on(MemberEvent::Halted, now);
             }
             MemberAction::Left => {
                 self.directory.borrow_mut().left[node_of(self.id())] = true;
@@ -286,13 +267,13 @@ impl Worker {
             MemberAction::Fenced { .. } => self.tell(Fact::Fenced),
             MemberAction::Refused(Reason::Unreachable { .. }) => self.probe(now),
             MemberAction::Refused(_) => {}
-            MemberAction::Send { .. } | MemberAction::Stand => unreachable!("the process does it"),
+            MemberAction::Send { to, message } => self.send(to, message),
         }
     }
 
     /// Asks the members of the last epoch for echoes, and tells which of them have sent none lately.
     fn probe(&mut self, now: Duration) {
-        let epoch = self.process().and_then(|process| process.member().epoch().cloned());
+        let epoch = self.member().and_then(|member| member.epoch().cloned());
         let (me, members) = (self.id(), epoch.map_or_else(Vec::new, |epoch| epoch.members));
         for to in &members {
             let message = Packet::Probe { from: me, to: *to };
@@ -300,7 +281,7 @@ impl Worker {
         }
         let is_silent = |id: &Id| self.echoes.get(id).is_none_or(|at| now > *at + ECHO);
         let silent = members.into_iter().filter(is_silent).collect();
-        self.member(MemberEvent::Unreachable(silent), now);
+        self.on(MemberEvent::Unreachable(silent), now);
     }
 
     fn run(&mut self, epoch: Epoch, now: Duration) {
@@ -343,19 +324,19 @@ impl Worker {
         if let Some((done, hash)) = output.synced {
             (self.done, self.hash) = (done, hash);
             self.tell(Fact::Synced(epoch, done, hash));
-            self.member(MemberEvent::Synced { done }, now);
+            self.on(MemberEvent::Synced { done }, now);
         }
         if let Some((done, hash)) = output.applied {
             (self.done, self.hash) = (done, hash);
             self.tell(Fact::Applied(epoch, done, hash));
-            self.member(MemberEvent::Applied { done }, now);
+            self.on(MemberEvent::Applied { done }, now);
         }
         if output.has_finished {
             self.training = None;
-            self.member(MemberEvent::Halted, now);
+            self.on(MemberEvent::Halted, now);
         }
         for peer in output.lost {
-            self.member(MemberEvent::Lost(peer), now);
+            self.on(MemberEvent::Lost(peer), now);
         }
     }
 
@@ -366,11 +347,10 @@ impl Worker {
                 let actions = roster.on(RosterEvent::Tick, now);
                 return self.coordinate(actions);
             }
-            Body::Process(process) => now >= process.deadline(),
+            Body::Member(member) => now >= member.deadline(),
         };
-        if let (true, Body::Process(process)) = (due, &mut self.body) {
-            let actions = process.on(ProcessEvent::Tick, now);
-            self.perform(actions, now);
+        if due {
+            self.on(MemberEvent::Tick, now);
         }
         let mut output = Output::default();
         if let Some(training) = &mut self.training {
@@ -386,13 +366,9 @@ impl Worker {
             return;
         }
         self.version = directory.version;
-        let me = self.id();
-        let contacts: Vec<Id> = match self.setup.has_coordinator() {
-            true => directory.ids[..1].to_vec(),
-            false => directory.ids.iter().copied().filter(|id| *id != me && id.0 > 0).collect(),
-        };
+        let coordinator = directory.ids[0];
         drop(directory);
-        self.member(MemberEvent::Contacts(contacts), now);
+        self.on(MemberEvent::Coordinator(coordinator), now);
     }
 
     /// Tells of every process of a node that is known here, since the network does not say which died.
@@ -403,16 +379,13 @@ impl Worker {
                 let actions = roster.on(RosterEvent::Closed(latest), now);
                 self.coordinate(actions);
             }
-            Body::Process(process) => {
-                let actions = process.on(ProcessEvent::Closed(latest), now);
-                self.perform(actions, now);
-            }
+            Body::Member(_) => self.on(MemberEvent::Lost(latest), now),
         }
     }
 
     fn next(&self) -> Duration {
         let deadline = match &self.body {
-            Body::Process(process) => process.deadline(),
+            Body::Member(member) => member.deadline(),
             Body::Coordinator(roster) => roster.deadline(),
         };
         self.training.as_ref().map_or(deadline, |training| training.deadline().min(deadline))
@@ -420,29 +393,21 @@ impl Worker {
 
     /// Whether it is a newcomer that trains nowhere.
     pub fn is_spare(&self) -> bool {
-        self.process().is_some_and(|process| process.member().standing() == Standing::Newcomer)
+        self.member().is_some_and(|member| member.standing() == Standing::Newcomer)
     }
 }
 
 fn body(setup: &Setup, birth: &Birth, id: Id) -> Body {
     let options = setup.options;
-    let is_first = birth.node == 0 && birth.life == 0;
-    if birth.node != 0 || !setup.has_coordinator() {
-        let process = match is_first && !setup.has_coordinator() {
-            true => Process::founder(id, options, 1),
-            false => Process::new(id, options, 1),
-        };
-        return Body::Process(Box::new(process));
+    if birth.node != 0 {
+        return Body::Member(Box::new(Member::new(id, options, 1)));
     }
     let roster = match (&birth.saved, options.authority) {
         (Some(saved), _) => {
             Roster::restore(saved, options, birth.now, (2 * options.beat(), Duration::ZERO))
                 .expect("what was saved")
         }
-        (None, Authority::Unsaved) if !is_first => {
-            let known = Known { epoch: None, accepted: None };
-            Roster::adopt(id, options, known, 0, birth.now).0
-        }
+        (None, Authority::Unsaved) if birth.life > 0 => Roster::adopt(id, options, birth.now),
         _ => Roster::found(id, options),
     };
     Body::Coordinator(Box::new(roster))

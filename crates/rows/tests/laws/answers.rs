@@ -1,7 +1,7 @@
 //! Answers are those of the source, and the cache keeps to its memory.
 
 use proptest::prelude::*;
-use thinwire_rows::{Cache, Kind, Lookup, Lru, Prefix, SLOT_BYTES, Sieve};
+use thinwire_rows::{Cache, Kind, Lookup, Lru, SLOT_BYTES, Sieve};
 
 use crate::cases::{ROWS, Versions, WIDTH, batches, bytes, caches, foreseen_hits, look_up};
 
@@ -77,9 +77,6 @@ fn a_full_cache_that_holds_all_misses_nothing() {
         look_up(&mut cache, &source, &all);
         assert_eq!(look_up(&mut cache, &source, &all), [], "{name}");
     }
-    let mut cache = Cache::new(WIDTH, bytes(3), Prefix::new);
-    cache.preload(&all, &source.values(&all), 0).unwrap();
-    assert_eq!(look_up(&mut cache, &source, &[5, 2, 3, 0, 2]), [3, 5]);
 }
 
 #[test]

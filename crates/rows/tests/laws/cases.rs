@@ -1,9 +1,7 @@
 //! Traces, sources and caches of all policies.
 
 use proptest::prelude::*;
-use thinwire_rows::{
-    Cache, Error, Foreseen, Hits, Lookup, Lru, Policy, Prefix, SLOT_BYTES, Sieve, Source,
-};
+use thinwire_rows::{Cache, Error, Foreseen, Hits, Lookup, Lru, Policy, SLOT_BYTES, Sieve, Source};
 
 /// Rows of the source.
 pub const ROWS: u64 = 24;
@@ -63,7 +61,6 @@ pub fn bytes(slots: usize) -> u64 {
 pub fn caches(slots: usize) -> Vec<(&'static str, AnyCache)> {
     let cache = |policy: fn(u32) -> Box<dyn Policy>| Cache::new(WIDTH, bytes(slots), policy);
     vec![
-        ("prefix", cache(|slots| Box::new(Prefix::new(slots)))),
         ("lru", cache(|slots| Box::new(Lru::new(slots)))),
         ("sieve", cache(|slots| Box::new(Sieve::new(slots)))),
         ("foreseen, untold", cache(|slots| Box::new(Foreseen::new(slots, 0)))),

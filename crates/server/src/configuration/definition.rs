@@ -73,6 +73,19 @@ pub struct Definition {
     pub restore: Option<String>,
 }
 
+/// Fields of a [`Definition`] as they travel. Files and fingerprints leave out a `restore` that is none; messages
+/// have no names of fields, so they need it.
+#[derive(Serialize, Deserialize)]
+#[serde(remote = "Definition")]
+pub(super) struct DefinitionFields {
+    tables: Vec<TableDefinition>,
+    consistency: String,
+    shards: u32,
+    backups: u32,
+    servers: u32,
+    restore: Option<String>,
+}
+
 /// Parsed form of a definition.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Layout {

@@ -2,11 +2,11 @@
 
 use serde::{Deserialize, Serialize};
 use thinwire_member::Id;
+use thinwire_wire::{decode, encode};
 
-use crate::configuration::definition::Definition;
+use crate::configuration::definition::{Definition, DefinitionFields};
 use crate::error::Error;
 use crate::frontier::Frontier;
-use crate::hex;
 
 /// Largest length of a server's address, of the name of the files with which it begins, or of the reason for which
 /// it leaves, in bytes.
@@ -14,10 +14,9 @@ pub const NAME_BYTES_MAX: usize = 300;
 
 /// Request of a process to the coordinator.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, rename_all = "snake_case")]
 pub enum ViewRequest {
     /// Defines the tables of the job. The first definition stands; equal ones are accepted.
-    Define(Definition),
+    Define(#[serde(with = "DefinitionFields")] Definition),
     /// Tells the name of the files with which the server that asks is to begin. It is told before the server's
     /// address, and repeated while the state of a job without servers lacks it.
     Origin(String),
@@ -42,7 +41,6 @@ pub enum ViewRequest {
         /// Number of the view.
         view: u64,
         /// The learner.
-        #[serde(with = "hex")]
         learner: Id,
     },
     /// Reports, from a replica of shards that no server of an epoch has, that it has come back with its copies. A
@@ -85,9 +83,9 @@ pub enum ViewRequest {
 }
 
 impl ViewRequest {
-    /// Returns the request as JSON.
+    /// Returns the request as it travels.
     pub fn to_bytes(&self) -> Vec<u8> {
-        serde_json::to_vec(self).expect("texts and numbers are JSON")
+        encode(self)
     }
 
     /// Parses a request.
@@ -95,7 +93,7 @@ impl ViewRequest {
     /// # Errors
     /// [`crate::Kind::Corrupt`] if the bytes are no valid request.
     pub fn parse(bytes: &[u8]) -> Result<ViewRequest, Error> {
-        let cannot = |error| Error::corrupt(format!("reading a request about shards: {error}"));
-        serde_json::from_slice(bytes).map_err(cannot)
+        decode(bytes)
+            .map_err(|why| Error::corrupt(format!("reading a request about shards: {why}")))
     }
 }

@@ -15,7 +15,6 @@ use thinwire_member::Id;
 use super::Configuration;
 use crate::error::line;
 use crate::frontier::Frontier;
-use crate::hex;
 use crate::shard::Order;
 use crate::view::View;
 
@@ -24,12 +23,10 @@ const TEXT_BYTES_MAX: usize = 1024;
 
 /// Snapshot of a job: under way, or the last one.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub struct SnapshotState {
     /// Number among the job's snapshots, from 1.
     pub number: u64,
     /// Process that asked for the snapshot.
-    #[serde(with = "hex")]
     pub asker: Id,
     /// Stage of the snapshot.
     pub stage: SnapshotStage,
@@ -37,7 +34,6 @@ pub struct SnapshotState {
 
 /// Stage of a snapshot.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, rename_all = "snake_case")]
 pub enum SnapshotStage {
     /// Primaries hold newer pushes and report the newest in their logs.
     Asked,

@@ -1,23 +1,21 @@
 //! State of a job's shards, which the coordinator saves and sends to all processes.
 //!
-//! The state is sent as JSON. Servers are listed once and referred to by index, so that thousands of shards
+//! Servers are listed once and referred to by index, so that thousands of shards
 //! fit in a message. Law: `parse(to_bytes(x)) == x`.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 use thinwire_member::Id;
+use thinwire_wire::{decode, encode};
 
-use crate::configuration::definition::Definition;
+use crate::configuration::definition::{Definition, DefinitionFields};
 use crate::configuration::snapshot::SnapshotState;
 use crate::error::Error;
-use crate::hex;
 use crate::placement::Placement;
 use crate::view::View;
 use crate::write::Workers;
 
-/// Version of the JSON format.
-const FORM: u32 = 1;
 /// Largest version or number in a state, so that the next one exists.
 const NUMBER_MAX: u64 = u64::MAX / 2;
 
@@ -55,36 +53,29 @@ pub struct JobState {
 }
 
 #[derive(Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
 struct Form {
-    form: u32,
     version: u64,
-    definition: Option<Definition>,
-    ids: Vec<Name>,
+    definition: Option<Sent>,
+    ids: Vec<Id>,
     addresses: Vec<(usize, String)>,
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     origins: Vec<(usize, String)>,
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     memories: Vec<(usize, u64)>,
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     failures: Vec<(usize, String)>,
     epoch: u32,
     servers: Vec<usize>,
     views: Vec<(u64, Vec<usize>, Vec<usize>)>,
     placement: Vec<Vec<usize>>,
-    workers: (u64, Vec<Name>),
+    workers: Workers,
     lost: Vec<u32>,
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     silent: Vec<u32>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     snapshot: Option<SnapshotState>,
 }
 
 #[derive(Serialize, Deserialize)]
-struct Name(#[serde(with = "hex")] Id);
+struct Sent(#[serde(with = "DefinitionFields")] Definition);
 
 impl JobState {
-    /// Returns the state as JSON.
+    /// Returns the state as it is saved and travels.
     pub fn to_bytes(&self) -> Vec<u8> {
         let ids = self.ids();
         let place = |id: &Id| ids.binary_search(id).expect("the list has all servers");
@@ -94,9 +85,8 @@ impl JobState {
             texts.iter().map(|(id, text)| (place(id), text.clone())).collect()
         };
         let form = Form {
-            form: FORM,
             version: self.version,
-            definition: self.definition.clone(),
+            definition: self.definition.clone().map(Sent),
             addresses: texts(&self.addresses),
             origins: texts(&self.origins),
             memories: self.memories.iter().map(|(id, bytes)| (place(id), *bytes)).collect(),
@@ -105,13 +95,13 @@ impl JobState {
             servers: places(&self.servers),
             views: self.views.iter().map(view).collect(),
             placement: self.placement.shards.iter().map(|ids| places(ids)).collect(),
-            workers: (self.workers.version, names(&self.workers.ids)),
+            workers: self.workers.clone(),
             lost: self.lost.clone(),
             silent: self.silent.clone(),
             snapshot: self.snapshot.clone(),
-            ids: names(&ids),
+            ids,
         };
-        serde_json::to_vec(&form).expect("texts and numbers are JSON")
+        encode(&form)
     }
 
     /// Parses a state.
@@ -121,7 +111,7 @@ impl JobState {
     pub fn parse(bytes: &[u8]) -> Result<JobState, Error> {
         let cannot =
             |error: String| Error::corrupt(format!("reading the state of shards: {error}"));
-        let form: Form = serde_json::from_slice(bytes).map_err(|e| cannot(e.to_string()))?;
+        let form: Form = decode(bytes).map_err(|why| cannot(why.to_string()))?;
         let state = form.state().map_err(cannot)?;
         state.check().map_err(cannot)?;
         Ok(state)
@@ -187,22 +177,17 @@ impl JobState {
 
 impl Form {
     fn state(self) -> Result<JobState, String> {
-        if self.form != FORM {
-            return Err(format!("form {}, expected {FORM}", self.form));
-        }
-        let ids: Vec<Id> = self.ids.into_iter().map(|name| name.0).collect();
         let id = |place: usize| {
-            let id = ids.get(place).copied();
-            id.ok_or_else(|| format!("server {place} of {}", ids.len()))
+            let id = self.ids.get(place).copied();
+            id.ok_or_else(|| format!("server {place} of {}", self.ids.len()))
         };
         let all = |places: Vec<usize>| places.into_iter().map(id).collect::<Result<Vec<Id>, _>>();
         let view = |(number, replicas, learners)| {
             Ok::<_, String>(View { number, replicas: all(replicas)?, learners: all(learners)? })
         };
-        let (version, workers) = self.workers;
         Ok(JobState {
             version: self.version,
-            definition: self.definition,
+            definition: self.definition.map(|sent| sent.0),
             addresses: by_id(self.addresses, id)?,
             origins: by_id(self.origins, id)?,
             memories: by_id(self.memories, id)?,
@@ -213,7 +198,7 @@ impl Form {
             placement: Placement {
                 shards: self.placement.into_iter().map(all).collect::<Result<_, _>>()?,
             },
-            workers: Workers { version, ids: workers.into_iter().map(|name| name.0).collect() },
+            workers: self.workers,
             lost: self.lost,
             silent: self.silent,
             snapshot: self.snapshot,
@@ -228,10 +213,6 @@ fn by_id<T>(
     items.into_iter().map(|(place, item)| Ok((id(place)?, item))).collect()
 }
 
-fn names(ids: &[Id]) -> Vec<Name> {
-    ids.iter().copied().map(Name).collect()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -240,20 +221,25 @@ mod tests {
     fn what_is_no_state_is_refused() {
         let state = JobState::default();
         assert_eq!(JobState::parse(&state.to_bytes()).unwrap(), state);
-        let text = String::from_utf8(state.to_bytes()).unwrap();
-        for (from, to, refusal) in [
-            ("\"form\":1", "\"form\":2", "form 2, expected 1"),
-            ("\"servers\":[]", "\"servers\":[3]", "server 3 of 0"),
-            ("\"lost\":[]", "\"lost\":[3]", "lost shard 3 of 0"),
-            ("\"views\":[]", "\"views\":[[1,[],[]]]", "1 views and 0 places for 0 shards"),
+        let refusal = |state: JobState| JobState::parse(&state.to_bytes()).unwrap_err().to_string();
+        let view = View { number: 1, ..View::default() };
+        for (state, why) in [
+            (JobState { lost: vec![3], ..state.clone() }, "lost shard 3 of 0"),
+            (JobState { views: vec![view], ..state.clone() }, "1 views and 0 places for 0 shards"),
             (
-                "\"version\":0",
-                "\"version\":18446744073709551615",
+                JobState { version: u64::MAX, ..state.clone() },
                 "number 18446744073709551615, expected at most 9223372036854775807",
             ),
         ] {
-            let error = JobState::parse(text.replace(from, to).as_bytes()).unwrap_err();
-            assert_eq!(error.to_string(), format!("reading the state of shards: {refusal}"));
+            assert_eq!(refusal(state), format!("reading the state of shards: {why}"));
         }
+        let servers = JobState { servers: vec![Id(7)], ..state.clone() };
+        let mut bytes = servers.to_bytes();
+        // Version, no definition, one id, no addresses, origins, memories or failures, epoch, one server.
+        assert_eq!(bytes[..10], [0, 0, 1, 7, 0, 0, 0, 0, 0, 1]);
+        bytes[10] = 3;
+        let error = JobState::parse(&bytes).unwrap_err().to_string();
+        assert_eq!(error, "reading the state of shards: server 3 of 1");
+        assert!(JobState::parse(&bytes[..bytes.len() - 1]).is_err());
     }
 }

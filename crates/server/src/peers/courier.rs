@@ -197,7 +197,7 @@ impl Route<'_> {
 /// Divides a letter into messages of bounded length where its entries allow; servers handle entries in
 /// several messages like those in one.
 fn messages(letter: Letter) -> impl Iterator<Item = Vec<u8>> {
-    let Letter { shard, message, tables } = letter;
+    let Letter { shard, message, mut tables } = letter;
     let parts = match message {
         Message::Forward { view, after, entries, committed } => {
             let part = |(after, entries): (u64, &[Entry])| Message::Forward {
@@ -210,10 +210,9 @@ fn messages(letter: Letter) -> impl Iterator<Item = Vec<u8>> {
         }
         other => vec![other],
     };
-    parts.into_iter().map(move |part| {
-        let mut bytes = Peer::head(shard, &part);
-        bytes.extend_from_slice(&tables);
-        bytes
+    // Only a snapshot has tables, and it is one message.
+    parts.into_iter().map(move |message| {
+        Peer::Message { shard, message, tables: std::mem::take(&mut tables) }.to_bytes()
     })
 }
 

@@ -19,7 +19,7 @@ use crate::shard::{Action, Event, Options, Shard};
 use crate::snapshot::{Captured, Task};
 use crate::table::{MemoryLimit, Tables};
 use crate::view::View;
-use crate::wire::{FromServer, answer_head, frames};
+use crate::wire::{FromServer, frames};
 use crate::write::{Pull, Push, Write};
 
 /// Largest size of the values of one answer, in bytes.
@@ -249,7 +249,8 @@ impl Keeper {
         let Some(tables) = &mut self.tables else { return Ok(()) };
         self.pulls += 1;
         let length = tables.answer_bytes(pull);
-        let mut bytes = answer_head(self.number, pull.request, pace, length);
+        let (shard, request, values) = (self.number, pull.request, Vec::new());
+        let mut bytes = FromServer::Answer { shard, request, pace, values }.head(length);
         tables.answer(pull, &mut bytes)?;
         exits.send(pull.client, &bytes);
         Ok(())

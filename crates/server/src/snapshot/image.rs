@@ -2,11 +2,9 @@
 
 use std::ops::Range;
 
-use thinwire_member::Fields;
-
 use crate::cut::Piece;
 use crate::table::TableOptions;
-use crate::wire::fields::{count, write_count};
+use crate::wire::fields::{Fields, write_count};
 
 /// Written rows in any order, with versions, values and optimiser state.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -44,23 +42,23 @@ impl Image {
         pieces: &[Piece],
         options: &[TableOptions],
     ) -> Option<Vec<Image>> {
-        let mut fields = Fields::new(bytes);
+        let mut fields = Fields(bytes);
         let read = |piece: &Piece| {
             Image::read(&mut fields, piece, Widths::of(&options[piece.table as usize]))
         };
         let images = pieces.iter().map(read).collect::<Option<Vec<_>>>()?;
-        fields.end().ok().map(|()| images)
+        fields.end().map(|()| images)
     }
 
     fn read(fields: &mut Fields<'_>, piece: &Piece, widths: Widths) -> Option<Image> {
-        (fields.u32().ok()? == piece.table).then_some(())?;
-        let written = count(fields, 8 + 4 * (widths.values + widths.state))?;
-        let order: Vec<u32> = bytemuck::pod_collect_to_vec(fields.bytes(4 * written).ok()?);
+        (fields.u32()? == piece.table).then_some(())?;
+        let written = fields.count(8 + 4 * (widths.values + widths.state))?;
+        let order: Vec<u32> = bytemuck::pod_collect_to_vec(fields.bytes(4 * written)?);
         Some(Image {
             rows: order.into_iter().map(|row| piece.rows.start + u64::from(row)).collect(),
-            versions: bytemuck::pod_collect_to_vec(fields.bytes(4 * written).ok()?),
-            values: bytemuck::pod_collect_to_vec(fields.bytes(4 * written * widths.values).ok()?),
-            state: bytemuck::pod_collect_to_vec(fields.bytes(4 * written * widths.state).ok()?),
+            versions: bytemuck::pod_collect_to_vec(fields.bytes(4 * written)?),
+            values: bytemuck::pod_collect_to_vec(fields.bytes(4 * written * widths.values)?),
+            state: bytemuck::pod_collect_to_vec(fields.bytes(4 * written * widths.state)?),
         })
     }
 

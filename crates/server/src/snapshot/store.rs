@@ -108,10 +108,13 @@ impl Location {
             #[cfg(feature = "s3")]
             Location::Bucket(bucket) => Ok(Arc::new(bucket::open(bucket, variables, patience)?)),
             #[cfg(not(feature = "s3"))]
-            Location::Bucket(_) => {
-                let context = format!("{self}: this build reaches no object store");
-                Err(Error::new(Kind::Invalid, context).with_hint("build with the feature s3"))
-            }
+            Location::Bucket(_) => Err(Error::new(
+                Kind::Invalid,
+                format!(
+                    "{self}: this build of thinwire reaches no object store, \
+                         cargo build --release --features s3 makes one that does"
+                ),
+            )),
         }
     }
 

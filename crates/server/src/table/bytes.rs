@@ -6,13 +6,11 @@
 
 use std::ops::Range;
 
-use thinwire_member::Fields;
-
 use super::pages::{MemoryLimit, Pages};
 use super::{Table, TableOptions, Tables};
 use crate::cut::Piece;
 use crate::error::Error;
-use crate::wire::fields::{count, write_count};
+use crate::wire::fields::{Fields, write_count};
 use crate::write::Pull;
 
 /// Bytes of a table's number and its number of rows.
@@ -49,13 +47,13 @@ impl Tables {
     ) -> Result<Option<Tables>, Error> {
         let mut tables = Tables::new(pieces, options);
         limit.map_or(Ok(()), |limit| tables.limit(limit))?;
-        let mut fields = Fields::new(bytes);
+        let mut fields = Fields(bytes);
         for table in &mut tables.tables {
             if table.fill(&mut fields, &mut tables.pages)?.is_none() {
                 return Ok(None);
             }
         }
-        Ok(fields.end().ok().map(|()| tables))
+        Ok(fields.end().map(|()| tables))
     }
 
     /// Returns the largest size in bytes of tables with these pieces and options.
@@ -141,16 +139,16 @@ impl Table {
 
     /// Assigns places to rows, and returns the bytes of their versions, values and state.
     fn take<'a>(&mut self, fields: &mut Fields<'a>) -> Option<[&'a [u8]; 3]> {
-        (fields.u32().ok()? == self.number).then_some(())?;
-        let written = count(fields, self.row_bytes())?;
+        (fields.u32()? == self.number).then_some(())?;
+        let written = fields.count(self.row_bytes())?;
         let [order, versions, values, state] = self.part_bytes(written);
-        let order: Vec<u32> = bytemuck::pod_collect_to_vec(fields.bytes(order).ok()?);
+        let order: Vec<u32> = bytemuck::pod_collect_to_vec(fields.bytes(order)?);
         for (place, row) in (1..).zip(order) {
             let known = self.places.get_mut(row as usize).filter(|known| **known == 0)?;
             *known = place;
         }
         self.written = written as u32;
-        let mut part = |length| fields.bytes(length).ok();
+        let mut part = |length| fields.bytes(length);
         Some([part(versions)?, part(values)?, part(state)?])
     }
 

@@ -1,49 +1,53 @@
-//! Fields of messages: numbers, counts and values.
+//! Numbers in messages, and fields of raw tables.
 
-use thinwire_link::{Error, Kind};
-use thinwire_member::{Fields, Id};
+use serde::{Deserialize, Deserializer, de};
 
 /// Largest number of a push, entry or clock; sums of two such numbers fit in 64 bits.
 pub const NUMBER_MAX: u64 = 1 << 62;
 
-/// Returns the error for bytes that are no message of the expected kind.
-pub fn strange(expected: &str, bytes: &[u8]) -> Error {
-    let (length, kind) = (bytes.len(), bytes.first().copied().unwrap_or_default());
-    let context = format!("sent {length} bytes of kind {kind}, expected a {expected}");
-    Error::new(Kind::Corrupt, context)
+/// Reads a number of at most [`NUMBER_MAX`], or no number: `#[serde(deserialize_with = "number")]`.
+///
+/// # Errors
+/// If the number is larger.
+pub fn number<'de, D: Deserializer<'de>, N: Deserialize<'de> + Copy + Into<Option<u64>>>(
+    deserializer: D,
+) -> Result<N, D::Error> {
+    let number = N::deserialize(deserializer)?;
+    let found = number.into().filter(|number| *number > NUMBER_MAX);
+    found.map_or(Ok(number), |found| {
+        Err(de::Error::custom(format!("number {found}, expected at most {NUMBER_MAX}")))
+    })
 }
 
-/// Returns the result of `read` if it consumes all bytes.
-pub fn whole<T>(bytes: &[u8], read: impl FnOnce(&mut Fields<'_>) -> Option<T>) -> Option<T> {
-    let mut fields = Fields::new(bytes);
-    let message = read(&mut fields)?;
-    fields.end().ok().map(|()| message)
-}
+/// Fields of raw tables that have not been read yet, little-endian; each is `None` if too few bytes are left.
+#[derive(Debug)]
+pub struct Fields<'a>(pub &'a [u8]);
 
-/// Reads an id.
-pub fn id(fields: &mut Fields<'_>) -> Option<Id> {
-    fields.u64().ok().map(Id)
-}
+impl<'a> Fields<'a> {
+    /// Reads `count` bytes.
+    pub fn bytes(&mut self, count: usize) -> Option<&'a [u8]> {
+        self.0.split_off(..count)
+    }
 
-/// Reads a number of at most [`NUMBER_MAX`].
-pub fn number(fields: &mut Fields<'_>) -> Option<u64> {
-    fields.u64().ok().filter(|number| *number <= NUMBER_MAX)
-}
+    /// Reads an integer of four bytes.
+    pub fn u32(&mut self) -> Option<u32> {
+        self.bytes(4)?.try_into().ok().map(u32::from_le_bytes)
+    }
 
-/// Reads a number of items, of at least `bytes` bytes each; `None` if the remaining bytes cannot hold so
-/// many.
-pub fn count(fields: &mut Fields<'_>, bytes: usize) -> Option<usize> {
-    let count = fields.u32().ok()? as usize;
-    (count <= fields.clone().rest().len() / bytes).then_some(count)
+    /// Reads a number of items, of at least `bytes` bytes each, which the remaining bytes can hold.
+    pub fn count(&mut self, bytes: usize) -> Option<usize> {
+        let count = self.u32()? as usize;
+        (count <= self.0.len() / bytes).then_some(count)
+    }
+
+    /// Checks that no byte is left.
+    pub fn end(&self) -> Option<()> {
+        self.0.is_empty().then_some(())
+    }
 }
 
 /// Appends a number of items as four bytes.
 pub fn write_count(count: usize, bytes: &mut Vec<u8>) {
     let count = u32::try_from(count).expect("fewer than 2^32 items");
     bytes.extend(count.to_le_bytes());
-}
-
-/// Appends a number as eight bytes.
-pub fn write_u64(number: u64, bytes: &mut Vec<u8>) {
-    bytes.extend(number.to_le_bytes());
 }

@@ -10,7 +10,7 @@ use std::borrow::Cow;
 
 use thinwire_link::{Error, Kind};
 
-use super::kind::FRAGMENT;
+use super::FRAGMENT;
 
 /// Largest number of message bytes in one frame.
 pub const FRAGMENT_BYTES: usize = 1 << 20;

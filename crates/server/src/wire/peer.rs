@@ -1,16 +1,19 @@
 //! Messages between servers.
 
+use serde::{Deserialize, Serialize};
 use thinwire_link::Error;
-use thinwire_member::{Fields, Id};
+use thinwire_member::Id;
+use thinwire_wire::encode_after;
 
-use super::entry::{read_entries, write_entries};
-use super::fields::{id, number, strange, whole, write_u64};
-use super::kind::{FORWARD, HAVE, PEER, SNAPSHOT, SUPERSEDED};
-use crate::clocks::Clocks;
+use super::{PEER, end, read_head, values_bytes};
 use crate::message::Message;
+use crate::write::Write;
+
+/// Expected message, for errors.
+const WHAT: &str = "message between parameter servers";
 
 /// Message of a server to another server.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Peer {
     /// First message of a connection.
     Hello {
@@ -25,7 +28,8 @@ pub enum Peer {
         shard: u32,
         /// The message.
         message: Message,
-        /// Tables of the shard; empty except with a snapshot.
+        /// Tables of the shard, the raw bytes behind the other fields; empty except with a snapshot.
+        #[serde(skip)]
         tables: Vec<u8>,
     },
 }
@@ -33,40 +37,21 @@ pub enum Peer {
 impl Peer {
     /// Serialises the message.
     pub fn to_bytes(&self) -> Vec<u8> {
-        match self {
-            Peer::Hello { server, definition } => {
-                let mut bytes = vec![PEER];
-                [server.0, *definition].iter().for_each(|field| write_u64(*field, &mut bytes));
-                bytes
+        let (values, tables) = match self {
+            Peer::Message { message: Message::Forward { entries, .. }, tables, .. } => {
+                let parts = |write: &Write| match write {
+                    Write::Update { parts, .. } => values_bytes(parts),
+                    Write::Workers(_) => 0,
+                };
+                (entries.iter().map(|entry| 64 + parts(&entry.write)).sum(), &tables[..])
             }
-            Peer::Message { shard, message, tables } => {
-                let mut bytes = Peer::head(*shard, message);
-                bytes.extend_from_slice(tables);
-                bytes
-            }
-        }
-    }
-
-    /// Serialises a message to another copy of a shard, without its tables. The tables of a snapshot are
-    /// appended unchanged.
-    pub(crate) fn head(shard: u32, message: &Message) -> Vec<u8> {
-        let mut bytes = vec![kind(message)];
-        bytes.extend(shard.to_le_bytes());
-        match message {
-            Message::Forward { view, after, entries, committed } => {
-                [view, after, committed].iter().for_each(|field| write_u64(**field, &mut bytes));
-                write_entries(entries, &mut bytes);
-            }
-            Message::Have { view, last, committed } => {
-                [view, committed].iter().for_each(|field| write_u64(**field, &mut bytes));
-                last.iter().for_each(|last| write_u64(*last, &mut bytes));
-            }
-            Message::Snapshot { view, last, clocks } => {
-                [view, last].iter().for_each(|field| write_u64(**field, &mut bytes));
-                clocks.write(&mut bytes);
-            }
-            Message::Superseded { view } => write_u64(*view, &mut bytes),
-        }
+            Peer::Message { tables, .. } => (0, &tables[..]),
+            Peer::Hello { .. } => (0, &[][..]),
+        };
+        let mut bytes = Vec::with_capacity(64 + values + tables.len());
+        bytes.push(PEER);
+        bytes = encode_after(bytes, self);
+        bytes.extend_from_slice(tables);
         bytes
     }
 
@@ -75,45 +60,11 @@ impl Peer {
     /// # Errors
     /// If the bytes are no valid message.
     pub fn parse(bytes: &[u8]) -> Result<Peer, Error> {
-        whole(bytes, read).ok_or_else(|| strange("message between parameter servers", bytes))
-    }
-}
-
-fn kind(message: &Message) -> u8 {
-    match message {
-        Message::Forward { .. } => FORWARD,
-        Message::Have { .. } => HAVE,
-        Message::Snapshot { .. } => SNAPSHOT,
-        Message::Superseded { .. } => SUPERSEDED,
-    }
-}
-
-fn read(fields: &mut Fields<'_>) -> Option<Peer> {
-    let kind = fields.u8().ok()?;
-    if kind == PEER {
-        return Some(Peer::Hello { server: id(fields)?, definition: fields.u64().ok()? });
-    }
-    let (shard, view) = (fields.u32().ok()?, fields.u64().ok()?);
-    let mut tables = Vec::new();
-    let message = match kind {
-        FORWARD => {
-            let (after, committed) = (number(fields)?, number(fields)?);
-            Message::Forward { view, after, entries: read_entries(fields)?, committed }
+        let (mut peer, rest) = read_head(PEER, WHAT, bytes)?;
+        if let Peer::Message { message: Message::Snapshot { .. }, tables, .. } = &mut peer {
+            *tables = rest.to_vec();
+            return Ok(peer);
         }
-        HAVE => {
-            let committed = number(fields)?;
-            let has_copy = !fields.clone().rest().is_empty();
-            let last = if has_copy { Some(number(fields)?) } else { None };
-            Message::Have { view, last, committed }
-        }
-        SNAPSHOT => {
-            let (last, clocks) = (number(fields)?, Clocks::read(fields)?);
-            let length = fields.clone().rest().len();
-            tables = fields.bytes(length).ok()?.to_vec();
-            Message::Snapshot { view, last, clocks }
-        }
-        SUPERSEDED => Message::Superseded { view },
-        _ => return None,
-    };
-    Some(Peer::Message { shard, message, tables })
+        end(WHAT, bytes, rest).map(|()| peer)
+    }
 }

@@ -1,30 +1,22 @@
 //! Messages from servers to clients.
 
-use thinwire_link::Error;
-use thinwire_member::{Fields, Id};
+use serde::{Deserialize, Serialize};
+use thinwire_link::{Error, Kind};
+use thinwire_member::Id;
+use thinwire_wire::{TEXT_BYTES_MAX, cut_text, encode_after};
 
-use super::fields::{id, number, strange, whole, write_u64};
-use super::kind::{ACKNOWLEDGE, ANSWER, DELAYED, MISFIT, REFUSED, STRANGER, WELCOME};
+use super::fields::number;
+use super::{SERVER, end, read_head};
 use crate::clocks::Pace;
 use crate::reason::{Reason, Request, Slowest};
 
-/// Largest size of a text from a server in bytes; longer texts are cut.
-pub const TEXT_BYTES_MAX: usize = 4096;
-
-/// Size of an answer without its values, in bytes.
-const ANSWER_HEAD_BYTES: usize = 25;
-
-const REQUEST_PUSH: u8 = 0;
-const REQUEST_PULL: u8 = 1;
-
-const ELSEWHERE: u8 = 0;
-const SOMEWHERE: u8 = 1;
-const UNKNOWN: u8 = 2;
-const EARLY: u8 = 3;
-const BUSY: u8 = 4;
+/// Size of an answer without its values, in bytes, at most.
+const ANSWER_HEAD_BYTES: usize = 32;
+/// Expected message, for errors.
+const WHAT: &str = "message of a parameter server";
 
 /// Message of a server to a client.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum FromServer {
     /// Answer to the hello of a client or another server.
     Welcome {
@@ -36,6 +28,7 @@ pub enum FromServer {
         /// Number of the shard.
         shard: u32,
         /// Number of the push.
+        #[serde(deserialize_with = "number")]
         number: u64,
         /// Progress of the workers.
         pace: Pace,
@@ -57,7 +50,9 @@ pub enum FromServer {
         request: u64,
         /// Progress of the workers.
         pace: Pace,
-        /// Values in the order of the pull, row by row, in the formats of their tables.
+        /// Values in the order of the pull, row by row, in the formats of their tables: the raw bytes behind
+        /// the other fields.
+        #[serde(skip)]
         values: Vec<u8>,
     },
     /// A request is refused; the client has to repeat it, to this server or another.
@@ -76,11 +71,13 @@ pub enum FromServer {
         /// The request.
         request: Request,
         /// The reason in one line.
+        #[serde(serialize_with = "cut_text")]
         text: String,
     },
     /// The client is not admitted, and the connection is closed.
     Stranger {
         /// The reason in one line.
+        #[serde(serialize_with = "cut_text")]
         text: String,
     },
 }
@@ -88,40 +85,21 @@ pub enum FromServer {
 impl FromServer {
     /// Serialises the message. Texts that are too long are cut.
     pub fn to_bytes(&self) -> Vec<u8> {
-        let mut bytes = Vec::new();
-        match self {
-            FromServer::Welcome { server } => {
-                bytes.push(WELCOME);
-                write_u64(server.0, &mut bytes);
-            }
-            FromServer::Acknowledge { shard, number, pace } => {
-                bytes.push(ACKNOWLEDGE);
-                bytes.extend(shard.to_le_bytes());
-                write_u64(*number, &mut bytes);
-                write_pace(*pace, &mut bytes);
-            }
-            FromServer::Delayed { shard, request, slowest } => {
-                write_request(DELAYED, *shard, *request, &mut bytes);
-                [slowest.worker.0, slowest.step].iter().for_each(|it| write_u64(*it, &mut bytes));
-            }
-            FromServer::Answer { shard, request, pace, values } => {
-                bytes = answer_head(*shard, *request, *pace, values.len());
-                bytes.extend_from_slice(values);
-            }
-            FromServer::Refused { shard, request, reason } => {
-                write_request(REFUSED, *shard, *request, &mut bytes);
-                write_reason(*reason, &mut bytes);
-            }
-            FromServer::Misfit { shard, request, text } => {
-                write_request(MISFIT, *shard, *request, &mut bytes);
-                write_text(text, &mut bytes);
-            }
-            FromServer::Stranger { text } => {
-                bytes.push(STRANGER);
-                write_text(text, &mut bytes);
-            }
-        }
+        let values = match self {
+            FromServer::Answer { values, .. } => &values[..],
+            _ => &[],
+        };
+        let mut bytes = self.head(values.len());
+        bytes.extend_from_slice(values);
         bytes
+    }
+
+    /// Serialises the message without its values, with capacity for `values` bytes of them. They are appended
+    /// unchanged.
+    pub(crate) fn head(&self, values: usize) -> Vec<u8> {
+        let mut bytes = Vec::with_capacity(ANSWER_HEAD_BYTES + values);
+        bytes.push(SERVER);
+        encode_after(bytes, self)
     }
 
     /// Returns the progress of the workers, if the message tells it.
@@ -137,113 +115,22 @@ impl FromServer {
     /// # Errors
     /// If the bytes are no valid message.
     pub fn parse(bytes: &[u8]) -> Result<FromServer, Error> {
-        whole(bytes, read).ok_or_else(|| strange("message of a parameter server", bytes))
+        let (mut message, rest) = read_head(SERVER, WHAT, bytes)?;
+        match &mut message {
+            FromServer::Answer { values, .. } => {
+                *values = rest.to_vec();
+                return Ok(message);
+            }
+            FromServer::Misfit { text, .. } | FromServer::Stranger { text }
+                if text.len() > TEXT_BYTES_MAX =>
+            {
+                let length = text.len();
+                let context =
+                    format!("sent a text of {length} bytes, expected at most {TEXT_BYTES_MAX}");
+                return Err(Error::new(Kind::Corrupt, context));
+            }
+            _ => {}
+        }
+        end(WHAT, bytes, rest).map(|()| message)
     }
-}
-
-/// Serialises an answer without its values, with capacity for `values` bytes of them. The values are appended
-/// unchanged.
-pub fn answer_head(shard: u32, request: u64, pace: Pace, values: usize) -> Vec<u8> {
-    let mut bytes = Vec::with_capacity(ANSWER_HEAD_BYTES + values);
-    bytes.push(ANSWER);
-    bytes.extend(shard.to_le_bytes());
-    write_u64(request, &mut bytes);
-    write_pace(pace, &mut bytes);
-    bytes
-}
-
-fn write_pace(pace: Pace, bytes: &mut Vec<u8>) {
-    write_u64(pace.step, bytes);
-    bytes.extend(pace.pushing.to_le_bytes());
-}
-
-fn read_pace(fields: &mut Fields<'_>) -> Option<Pace> {
-    Some(Pace { step: number(fields)?, pushing: fields.u32().ok()? })
-}
-
-fn write_request(kind: u8, shard: u32, request: Request, bytes: &mut Vec<u8>) {
-    bytes.push(kind);
-    bytes.extend(shard.to_le_bytes());
-    let (code, number) = match request {
-        Request::Push(number) => (REQUEST_PUSH, number),
-        Request::Pull(number) => (REQUEST_PULL, number),
-    };
-    bytes.push(code);
-    write_u64(number, bytes);
-}
-
-fn write_reason(reason: Reason, bytes: &mut Vec<u8>) {
-    let (code, number) = match reason {
-        Reason::Elsewhere { primary: None } => return bytes.push(ELSEWHERE),
-        Reason::Unknown => return bytes.push(UNKNOWN),
-        Reason::Elsewhere { primary: Some(id) } => (SOMEWHERE, id.0),
-        Reason::Early { expected } => (EARLY, expected),
-        Reason::Busy { waiting } => (BUSY, waiting as u64),
-    };
-    bytes.push(code);
-    write_u64(number, bytes);
-}
-
-fn write_text(text: &str, bytes: &mut Vec<u8>) {
-    let end = text.floor_char_boundary(TEXT_BYTES_MAX);
-    bytes.extend_from_slice(&text.as_bytes()[..end]);
-}
-
-fn read(fields: &mut Fields<'_>) -> Option<FromServer> {
-    Some(match fields.u8().ok()? {
-        WELCOME => FromServer::Welcome { server: id(fields)? },
-        ACKNOWLEDGE => {
-            let shard = fields.u32().ok()?;
-            FromServer::Acknowledge { shard, number: number(fields)?, pace: read_pace(fields)? }
-        }
-        ANSWER => {
-            let shard = fields.u32().ok()?;
-            let (request, pace) = (fields.u64().ok()?, read_pace(fields)?);
-            let length = fields.clone().rest().len();
-            let values = fields.bytes(length).ok()?.to_vec();
-            FromServer::Answer { shard, request, pace, values }
-        }
-        REFUSED => {
-            let (shard, request) = read_request(fields)?;
-            FromServer::Refused { shard, request, reason: read_reason(fields)? }
-        }
-        MISFIT => {
-            let (shard, request) = read_request(fields)?;
-            FromServer::Misfit { shard, request, text: read_text(fields)? }
-        }
-        DELAYED => {
-            let (shard, request) = read_request(fields)?;
-            let slowest = Slowest { worker: id(fields)?, step: number(fields)? };
-            FromServer::Delayed { shard, request, slowest }
-        }
-        STRANGER => FromServer::Stranger { text: read_text(fields)? },
-        _ => return None,
-    })
-}
-
-fn read_request(fields: &mut Fields<'_>) -> Option<(u32, Request)> {
-    let (shard, code, number) = (fields.u32().ok()?, fields.u8().ok()?, fields.u64().ok()?);
-    match code {
-        REQUEST_PUSH => Some((shard, Request::Push(number))),
-        REQUEST_PULL => Some((shard, Request::Pull(number))),
-        _ => None,
-    }
-}
-
-fn read_reason(fields: &mut Fields<'_>) -> Option<Reason> {
-    Some(match fields.u8().ok()? {
-        ELSEWHERE => Reason::Elsewhere { primary: None },
-        SOMEWHERE => Reason::Elsewhere { primary: Some(id(fields)?) },
-        UNKNOWN => Reason::Unknown,
-        EARLY => Reason::Early { expected: fields.u64().ok()? },
-        BUSY => Reason::Busy { waiting: usize::try_from(fields.u64().ok()?).ok()? },
-        _ => return None,
-    })
-}
-
-/// Reads the remaining bytes as text.
-fn read_text(fields: &mut Fields<'_>) -> Option<String> {
-    let length = fields.clone().rest().len();
-    let text = fields.bytes(length).ok().filter(|_| length <= TEXT_BYTES_MAX)?;
-    String::from_utf8(text.to_vec()).ok()
 }

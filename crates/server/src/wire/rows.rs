@@ -1,11 +1,14 @@
-//! Serialisation of rows and values.
+//! Rows and values in messages.
 //!
 //! Consecutive rows are sent as a run, its first row and its length, so a dense gradient has no row numbers.
+//! Other rows and all gradients are raw little-endian bytes.
 
-use thinwire_member::Fields;
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+use thinwire_member::Id;
 use thinwire_rows::Format;
+use thinwire_wire::raw;
 
-use super::fields::{count, id, number, write_count, write_u64};
+use super::fields::number;
 use crate::values::Values;
 use crate::write::{Part, Pull};
 
@@ -13,118 +16,114 @@ use crate::write::{Part, Pull};
 /// wire.
 pub const PULL_ROWS_MAX: usize = 1 << 18;
 
-const LIST: u8 = 0;
-const RUN: u8 = 1;
-
-/// Returns whether rows are consecutive, at most `max`, and below the largest 64-bit number.
-fn is_run(rows: &[u64], max: usize) -> bool {
-    let follows = |pair: &[u64]| pair[0].checked_add(1) == Some(pair[1]);
-    let ends = rows.last().is_some_and(|last| *last < u64::MAX);
-    ends && (2..=max).contains(&rows.len()) && rows.windows(2).all(follows)
+/// Rows as they travel.
+#[derive(Serialize, Deserialize)]
+pub enum Rows<'a> {
+    /// Eight bytes each.
+    List(#[serde(borrow, with = "raw")] &'a [u8]),
+    /// At least two consecutive rows.
+    Run { first: u64, length: u32 },
 }
 
-/// Appends rows, as a run if they are at most `max` consecutive rows.
-fn write_rows(rows: &[u64], max: usize, bytes: &mut Vec<u8>) {
-    if is_run(rows, max) {
-        bytes.push(RUN);
-        write_u64(rows[0], bytes);
-        return write_count(rows.len(), bytes);
-    }
-    bytes.push(LIST);
-    write_count(rows.len(), bytes);
-    bytes.extend_from_slice(bytemuck::must_cast_slice(rows));
-}
-
-fn read_rows(fields: &mut Fields<'_>, max: usize) -> Option<Vec<u64>> {
-    match fields.u8().ok()? {
-        RUN => {
-            let (first, length) = (fields.u64().ok()?, fields.u32().ok()?);
-            let end = first.checked_add(u64::from(length))?;
-            (2..=max).contains(&(length as usize)).then(|| (first..end).collect())
+impl<'a> Rows<'a> {
+    /// Returns rows as a run if they are at most `max` consecutive ones, below the largest 64-bit number.
+    fn of(rows: &'a [u64], max: usize) -> Rows<'a> {
+        let follows = |pair: &[u64]| pair[0].checked_add(1) == Some(pair[1]);
+        let ends = rows.last().is_some_and(|last| *last < u64::MAX);
+        match ends && (2..=max).contains(&rows.len()) && rows.windows(2).all(follows) {
+            true => Rows::Run { first: rows[0], length: rows.len() as u32 },
+            false => Rows::List(bytemuck::must_cast_slice(rows)),
         }
-        LIST => {
-            let length = count(fields, 8)?;
-            let rows: Vec<u64> = bytemuck::pod_collect_to_vec(fields.bytes(8 * length).ok()?);
-            (!is_run(&rows, max)).then_some(rows)
+    }
+
+    /// Returns the rows; `None` if a run has more than `max`.
+    fn rows(&self, max: usize) -> Option<Vec<u64>> {
+        match *self {
+            Rows::Run { first, length } => {
+                let end = first.checked_add(u64::from(length))?;
+                (2..=max).contains(&(length as usize)).then(|| (first..end).collect())
+            }
+            Rows::List(bytes) => {
+                bytes.len().is_multiple_of(8).then(|| bytemuck::pod_collect_to_vec(bytes))
+            }
         }
-        _ => None,
     }
 }
 
-/// Appends the parts of a push.
-pub fn write_parts(parts: &[Part], bytes: &mut Vec<u8>) {
-    let length: usize = parts.iter().map(part_bytes).sum();
-    bytes.reserve(length);
-    write_count(parts.len(), bytes);
-    for part in parts {
-        bytes.extend(part.table.to_le_bytes());
-        bytes.push(code(part.gradient.format()));
-        write_count(part.gradient.len(), bytes);
-        write_rows(&part.rows, rows_max(&part.gradient), bytes);
-        bytes.extend_from_slice(part.gradient.bytes());
-    }
+/// Part of a push as it travels.
+#[derive(Serialize, Deserialize)]
+struct PartFields<'a> {
+    table: u32,
+    format: Format,
+    #[serde(borrow)]
+    rows: Rows<'a>,
+    #[serde(borrow, with = "raw")]
+    values: &'a [u8],
 }
 
-/// Reads the parts of a push.
-pub fn read_parts(fields: &mut Fields<'_>) -> Option<Vec<Part>> {
-    let part = |fields: &mut Fields<'_>| {
-        let table = fields.u32().ok()?;
-        let format = format(fields.u8().ok()?)?;
-        let bytes = count(fields, format.item_bytes())? * format.item_bytes();
-        let rows = read_rows(fields, bytes / format.width(1))?;
-        let gradient = Values::from_bytes(format, fields.bytes(bytes).ok()?)?;
-        Some(Part { table, rows, gradient })
-    };
-    let parts = count(fields, 14)?;
-    (0..parts).map(|_| part(fields)).collect()
+impl PartFields<'_> {
+    /// Returns the part; `None` if there cannot be such a part.
+    fn part(&self) -> Option<Part> {
+        let rows = self.rows.rows(rows_max(self.format, self.values))?;
+        let gradient = Values::from_bytes(self.format, self.values)?;
+        Some(Part { table: self.table, rows, gradient })
+    }
 }
 
 /// Returns the largest number of rows that values can belong to, which bounds the length of a run.
-fn rows_max(gradient: &Values) -> usize {
-    gradient.bytes().len() / gradient.format().width(1)
+fn rows_max(format: Format, values: &[u8]) -> usize {
+    values.len() / format.width(1)
 }
 
-/// Returns the approximate size of a part in bytes.
-fn part_bytes(part: &Part) -> usize {
-    26 + 8 * part.rows.len() + part.gradient.bytes().len()
-}
-
-fn code(format: Format) -> u8 {
-    match format {
-        Format::F32 => 0,
-        Format::F16 => 1,
-        Format::Int8 => 2,
+impl Serialize for Part {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let (format, values) = (self.gradient.format(), self.gradient.bytes());
+        let rows = Rows::of(&self.rows, rows_max(format, values));
+        PartFields { table: self.table, format, rows, values }.serialize(serializer)
     }
 }
 
-fn format(found: u8) -> Option<Format> {
-    Format::ALL.into_iter().find(|format| code(*format) == found)
-}
-
-/// Appends a pull.
-pub fn write_pull(pull: &Pull, bytes: &mut Vec<u8>) {
-    [pull.client.0, pull.request, pull.after].iter().for_each(|field| write_u64(*field, bytes));
-    write_count(pull.rows.len(), bytes);
-    let mut max = PULL_ROWS_MAX;
-    for (table, rows) in &pull.rows {
-        bytes.extend(table.to_le_bytes());
-        write_rows(rows, max, bytes);
-        max = max.saturating_sub(rows.len());
+impl<'de> Deserialize<'de> for Part {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Part, D::Error> {
+        let part = PartFields::deserialize(deserializer)?.part();
+        part.ok_or_else(|| de::Error::custom("rows or values of a wrong length"))
     }
 }
 
-/// Reads a pull.
-pub fn read_pull(fields: &mut Fields<'_>) -> Option<Pull> {
-    let client = id(fields)?;
-    let (request, after) = (fields.u64().ok()?, number(fields)?);
-    let mut max = PULL_ROWS_MAX;
-    let mut table = |fields: &mut Fields<'_>| {
-        let table = fields.u32().ok()?;
-        let rows = read_rows(fields, max)?;
-        max = max.saturating_sub(rows.len());
-        Some((table, rows))
-    };
-    let tables = count(fields, 9)?;
-    let rows = (0..tables).map(|_| table(fields)).collect::<Option<_>>()?;
-    Some(Pull { client, request, after, rows })
+/// Pull as it travels.
+#[derive(Serialize, Deserialize)]
+pub struct PullFields<'a> {
+    pub client: Id,
+    pub request: u64,
+    #[serde(deserialize_with = "number")]
+    pub after: u64,
+    #[serde(borrow)]
+    pub rows: Vec<(u32, Rows<'a>)>,
+}
+
+impl Serialize for Pull {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let (mut max, mut lists) = (PULL_ROWS_MAX, Vec::with_capacity(self.rows.len()));
+        for (table, rows) in &self.rows {
+            lists.push((*table, Rows::of(rows, max)));
+            max = max.saturating_sub(rows.len());
+        }
+        let Pull { client, request, after, .. } = *self;
+        PullFields { client, request, after, rows: lists }.serialize(serializer)
+    }
+}
+
+impl<'de> Deserialize<'de> for Pull {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Pull, D::Error> {
+        let PullFields { client, request, after, rows } = PullFields::deserialize(deserializer)?;
+        let mut max = PULL_ROWS_MAX;
+        let table = |(table, sent): &(u32, Rows<'_>)| {
+            let rows = sent.rows(max)?;
+            max = max.saturating_sub(rows.len());
+            Some((*table, rows))
+        };
+        let rows = rows.iter().map(table).collect::<Option<_>>();
+        let rows = rows.ok_or_else(|| de::Error::custom("too many rows, or half of one"))?;
+        Ok(Pull { client, request, after, rows })
+    }
 }

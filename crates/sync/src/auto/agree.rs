@@ -132,6 +132,8 @@ impl Synchronizer {
     /// Returns on all ranks what rank 0 decides: the plan to follow, and after it those that are tried
     /// against it.
     fn decide(&mut self, reason: &str) -> Result<Vec<Plan>, Error> {
+        let steps = self.warm_up.kept();
+        self.planner_mut().permit_trial_after(steps);
         let mut json = Vec::new();
         if self.world.rank() == Rank(0) {
             let plans = self.plan_with(|planner, sync| {
@@ -159,6 +161,7 @@ impl Synchronizer {
     /// Runs `plan` with the planner and the buckets, and then names the buckets in the planner's record.
     fn plan_with<T>(&mut self, plan: impl FnOnce(&mut Planner, &Synchronizer) -> T) -> T {
         let mut planner = self.planner.take().expect("only auto plans");
+        planner.set_budget_after(self.warm_up.kept());
         let planned = plan(&mut planner, self);
         let buckets = self.buckets.iter();
         planner.name_buckets(

@@ -25,14 +25,20 @@ use crate::measure::link::LinkSpeed;
 use crate::measure::samples;
 use crate::options::Overrides;
 
-/// Steps since the buckets were laid out after which `auto` plans again with what it has seen; after these,
-/// it plans every hundred steps.
+/// Steps since the buckets were laid out after which `auto` plans again with what it has seen, and the steps
+/// between two plannings after these.
 const PLANNING_STEPS: [u64; 4] = [1, 4, 16, 50];
+const PLANNING_INTERVAL: u64 = 100;
 
 /// Least time on the wire that says something about the link: a share of the iteration, since shorter times
 /// are mostly those of threads that wait for cores, and at least the scatter of threads.
 const TELLING_SHARE: f64 = 0.2;
 const TELLING_S: f64 = 1e-3;
+
+/// Steps of a training from which on the whole error budget holds, and the share of it in the first step, which
+/// permits int8.
+const WHOLE_BUDGET_STEPS: u64 = 400;
+const FIRST_BUDGET: f64 = 0.05;
 
 /// Factor of bandwidth up to which a change of the link does not end a trial: the load of cores may cause it,
 /// and plans are compared within rounds anyway.
@@ -46,9 +52,25 @@ const FIGURES: usize = 3;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limits {
     pub(crate) overrides: Overrides,
+    /// The error budget of a training that has settled; the largest number for codecs that were named.
     pub(crate) error_budget: f64,
     /// Whether computing for the exchange takes cores away from backward.
     pub(crate) shares_cores: bool,
+}
+
+impl Limits {
+    /// Returns the error budget after some steps of a training.
+    ///
+    /// A loss that falls as a power of the steps has a slope that falls as one over them, or faster. What is lost
+    /// of a gradient reaches the parameters late, and costs as much as the loss falls meanwhile. So the budget
+    /// grows with the steps.
+    fn budget_after(&self, steps: u64) -> f64 {
+        if self.error_budget >= f64::MAX {
+            return self.error_budget;
+        }
+        let share = steps as f64 / WHOLE_BUDGET_STEPS as f64;
+        self.error_budget * share.clamp(FIRST_BUDGET, 1.0)
+    }
 }
 
 /// The state of planning.
@@ -57,6 +79,8 @@ pub(crate) struct Planner {
     candidates: Candidates,
     world: World,
     limits: Limits,
+    /// The error budget at this step of the training.
+    error_budget: f64,
     watch: Watch,
     trials: Trials,
     /// For every bucket the weighted error of each codec on its gradients, the mean of all ranks, then the
@@ -84,6 +108,7 @@ impl Planner {
             candidates: Candidates::new(calibration, world, limits.overrides),
             world,
             limits,
+            error_budget: limits.budget_after(0),
             watch: Watch::new(0, true),
             trials: Trials::new(bytes_per_s),
             errors: Vec::new(),
@@ -126,12 +151,26 @@ impl Planner {
 
     /// Returns whether a plan is due after a step that is `age` steps after the buckets were laid out.
     pub(crate) fn is_due(age: u64) -> bool {
-        PLANNING_STEPS.contains(&age) || (age > 0 && age.is_multiple_of(100))
+        PLANNING_STEPS.contains(&age) || (age > 0 && age.is_multiple_of(PLANNING_INTERVAL))
     }
 
     /// Returns whether ranks report to each other after such a step.
     pub(crate) fn reports(age: u64) -> bool {
         Planner::is_due(age) || age % INTERVAL == INTERVAL - 1
+    }
+
+    /// Sets the error budget to that after some steps of the training.
+    pub(crate) fn set_budget_after(&mut self, steps: u64) {
+        self.error_budget = self.limits.budget_after(steps);
+    }
+
+    /// Permits a trial of what came within the error budget since the last planning, if the budget has grown
+    /// meanwhile; called on all ranks alike, before they plan after some steps of the training.
+    pub(crate) fn permit_trial_after(&mut self, steps: u64) {
+        let before = self.limits.budget_after(steps.saturating_sub(PLANNING_INTERVAL));
+        if before < self.limits.budget_after(steps) {
+            self.trials.permit_one();
+        }
     }
 
     /// Keeps some of a bucket's gradients until the step's end.
@@ -322,14 +361,14 @@ impl Planner {
 
     /// Returns the candidates within the error budget; raw ones always are.
     fn usable(&self, all: &[Vec<Candidate>]) -> Vec<Vec<Candidate>> {
-        let budget = self.limits.error_budget;
+        let budget = self.error_budget;
         let within = |candidate: &&Candidate| candidate.error <= budget;
         all.iter().map(|of_bucket| of_bucket.iter().filter(within).cloned().collect()).collect()
     }
 
     /// Records why the first of `plans` is followed, and which others are tried against it.
     fn explain(&mut self, plans: &[Plan], all: &[Vec<Candidate>], reason: String, begin: Instant) {
-        let (budget, trials) = (self.limits.error_budget, self.trials.decided());
+        let (budget, trials) = (self.error_budget, self.trials.decided());
         let plan = &plans[0];
         let trying = explain::rivals(plans, all);
         let line = explain::line(plan, all, self.trials.saved_by(plan));

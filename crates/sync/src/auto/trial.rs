@@ -20,7 +20,7 @@
 //! - The trial ends when one arm is left; when its steps are used up, the arm that is ahead is kept.
 //!
 //! [`Allowance`] bounds the steps of trials: a first trial, then one step in a hundred, and some after the
-//! link has changed.
+//! link has changed or the error budget has grown.
 //!
 //! Laws: with noise of 20 percent and outliers, the arm that is kept is within two percent of the fastest
 //! in 94 of 100 trials; raw is kept where nothing is two percent faster; equal times lead to equal arms.
@@ -376,6 +376,11 @@ impl Allowance {
     /// Counts steps outside of trials.
     pub(crate) fn save(&mut self, steps: usize) {
         self.steps = (self.steps + Allowance::SHARE * steps as f64).min(Allowance::FIRST);
+    }
+
+    /// Grants at least so many steps.
+    pub(crate) fn grant(&mut self, steps: usize) {
+        self.steps = self.steps.max(steps as f64);
     }
 
     /// Grants steps for a trial under a changed link, under which earlier results do not hold: half as many

@@ -7,7 +7,8 @@
 //! are known. Its plans are the proposal of the cost model, the plan in force, everything raw, and the best
 //! fixed codecs. Another such trial follows when the link has become [`FAR`] times as fast or slow. Otherwise
 //! a prediction alone does not change the plan while that keeps to the error budget: a proposal that was not
-//! tried yet is tried against the plan in force, as soon as [`Allowance`] permits.
+//! tried yet is tried against the plan in force, as soon as [`Allowance`] permits: at once while the error budget
+//! of a young training grows.
 
 use serde::{Deserialize, Serialize};
 
@@ -75,6 +76,11 @@ impl Trials {
         self.bytes_per_s = bytes_per_s;
         self.ended_at = self.ended_at.filter(|at| (1.0 / FAR..FAR).contains(&(bytes_per_s / at)));
         (self.under_way, self.saved) = (None, None);
+    }
+
+    /// Grants the steps in which one plan is tried against the plan in force.
+    pub(crate) fn permit_one(&mut self) {
+        self.allowance.grant(2 * ARM_STEPS);
     }
 
     pub(crate) fn are_under_way(&self) -> bool {

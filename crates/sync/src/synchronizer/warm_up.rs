@@ -6,11 +6,12 @@
 //! residuals and with fresh factors, as in a training that begins there. Momentum is kept.
 //!
 //! Kept steps count and skipped ones do not, so all ranks count alike, and a skipped step leaves no
-//! trace. The count is part of the state. A state without a count comes from a training without a
-//! warm-up or from an older version, and counts as past the warm-up.
+//! trace. The count is part of the state. The error budget of `auto`, which grows in the first steps of a
+//! training, follows the same count. A state without a count comes from a training without either or from
+//! an older version, and counts as past both.
 
 use crate::options::WARM_UP_STEPS_MAX as STEPS_MAX;
-use crate::{Error, Parameter, Synchronizer};
+use crate::{Error, Options, Parameter, Synchronizer};
 
 /// The progress of a warm-up.
 #[derive(Clone, Copy, Debug)]
@@ -21,12 +22,20 @@ pub(crate) struct WarmUp {
     kept: u64,
     /// Whether the buckets are those of the warm-up.
     in_force: bool,
+    /// Whether `auto` keeps to an error budget, which follows the count.
+    has_budget: bool,
 }
 
 impl WarmUp {
-    /// A warm-up of `steps` steps, at its beginning.
-    pub(crate) fn new(steps: u64) -> WarmUp {
-        WarmUp { steps, kept: 0, in_force: false }
+    /// Returns the warm-up of a training at its beginning.
+    pub(crate) fn new(options: &Options) -> WarmUp {
+        let has_budget = options.policy.keeps_a_budget();
+        WarmUp { steps: options.warm_up_steps, kept: 0, in_force: false, has_budget }
+    }
+
+    /// Returns the number of steps of the training that were kept, at most [`STEPS_MAX`].
+    pub(crate) fn kept(&self) -> u64 {
+        self.kept
     }
 
     /// Whether the next step belongs to the warm-up.
@@ -49,15 +58,15 @@ impl WarmUp {
         self.kept = (self.kept + 1).min(STEPS_MAX);
     }
 
-    /// Returns the count for a state, if there is a warm-up.
+    /// Returns the count for a state, if anything follows it.
     pub(crate) fn saved(&self) -> Option<f32> {
-        (self.steps > 0).then_some(self.kept as f32)
+        (self.steps > 0 || self.has_budget).then_some(self.kept as f32)
     }
 
-    /// Goes on from the count of a state; without one, past the warm-up.
+    /// Continues from the count of a state; without one, past the first steps of any training.
     fn load(&mut self, saved: Option<&[f32]>) -> Result<(), Error> {
         let Some(values) = saved else {
-            self.kept = self.steps;
+            self.kept = STEPS_MAX;
             return Ok(());
         };
         let is_count = |kept: &f32| kept.fract() == 0.0 && (0.0..=STEPS_MAX as f32).contains(kept);

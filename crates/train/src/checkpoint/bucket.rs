@@ -52,7 +52,8 @@ impl Objects {
 
     /// Writes the manifest, and then removes the files of the one that it has replaced.
     pub fn publish(&self, manifest: Manifest) -> Result<PathBuf, String> {
-        let replaced = named_folder(&*self.store, &self.name);
+        // A store that does not answer now is not asked to write: the time to leave a checkpoint is short.
+        let replaced = named_folder(&*self.store, &self.name)?;
         let manifest = Manifest { folder: Some(self.token.clone()), ..manifest };
         // A store that fails to answer may have written it.
         self.is_named.set(true);
@@ -64,10 +65,10 @@ impl Objects {
     }
 }
 
-/// Returns the folder that the manifest of a checkpoint names, if there is a manifest that can be read.
-fn named_folder(store: &dyn Store, name: &str) -> Option<String> {
-    let text = store.read(name, MANIFEST, MANIFEST_BYTES_MAX).ok()?;
-    Manifest::from_text(&text).ok()?.folder
+/// Returns the folder that the manifest of a checkpoint names, if there is a manifest and it is one.
+fn named_folder(store: &dyn Store, name: &str) -> Result<Option<String>, String> {
+    let text = store.find(name, MANIFEST, MANIFEST_BYTES_MAX)?;
+    Ok(text.and_then(|text| Manifest::from_text(&text).ok()?.folder))
 }
 
 /// Returns a name that no other draft has.
@@ -101,7 +102,7 @@ pub(super) fn clean(store: &dyn Store) -> Result<(), Error> {
             continue;
         }
         if is_sealed {
-            let Some(named) = named_folder(store, step) else { continue };
+            let Ok(Some(named)) = named_folder(store, step) else { continue };
             tokens.remove(&*named);
         }
         tokens.iter().for_each(|token| store.discard(&format!("{step}/{token}")));

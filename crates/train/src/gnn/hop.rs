@@ -31,7 +31,6 @@ impl<'a> Hop<'a> {
     pub fn new(model: Model, sample: &'a Sample, layer: usize, graph: &Adjacency) -> Hop<'a> {
         let block = &sample.blocks[sample.blocks.len() - 1 - layer];
         assert!(block.destinations.start == 0, "destinations are the first sources");
-        assert!(block.weights.is_empty(), "messages without factors");
         let hop = Hop { block, edges: Vec::new(), own: Vec::new() };
         match model {
             Model::Sage => hop.averaged(),

@@ -7,8 +7,9 @@ use super::client::Failure;
 /// # Errors
 /// Always.
 pub fn post(_server: &str, _path: &str, _body: Vec<u8>) -> Result<Vec<u8>, Failure> {
-    let text = "this build of thinwire cannot use etcd".to_owned();
-    Err(Failure::Final { text, hint: "build it with the feature etcd" })
+    let text = "this build of thinwire has no etcd, cargo build --release --features etcd makes one that has";
+    let hint = "a coordinator can also keep its state in a file: thinwire coordinator --state FILE";
+    Err(Failure::Final { text: text.to_owned(), hint })
 }
 
 pub fn encode(_bytes: &[u8]) -> String {

@@ -29,10 +29,6 @@ impl Event {
                     json!({ "event": "servers_waiting", "reason": reason }),
                 )
             }
-            Note::Superseded { by } => Event::new(
-                format!("coordinator {by} of servers has taken over"),
-                json!({ "event": "servers_superseded", "by": by.to_string() }),
-            ),
         }
     }
 }

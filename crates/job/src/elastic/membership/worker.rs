@@ -114,7 +114,7 @@ impl Worker {
         self.shared.connected(Some(call.connection.waker()));
         let coordinator = call.coordinator;
         (self.call, self.heard) = (Some(call), Instant::now());
-        self.on(MemberEvent::Contacts(vec![coordinator]));
+        self.on(MemberEvent::Coordinator(coordinator));
         if let Some(figures) = self.figures.clone() {
             self.send(&Request::Figures(figures));
         }
@@ -362,9 +362,8 @@ impl Worker {
                 self.shared.hindered(event::waiting(role, wait), OBSTACLE_LASTS);
             }
             MemberAction::Refused(Reason::Unreachable { member }) => self.probe(member),
-            // A process that was refused for now or fenced knocks again, and only members of a job without a
-            // coordinator of its own stand for it.
-            MemberAction::Refused(_) | MemberAction::Fenced { .. } | MemberAction::Stand => {}
+            // A process that was refused for now or fenced knocks again.
+            MemberAction::Refused(_) | MemberAction::Fenced { .. } => {}
         }
     }
 

@@ -1,29 +1,32 @@
 //! Saved state of a coordinator with servers: three parts in one piece, so that they are of one moment.
 //!
-//! Little-endian: `TWJS`, version, then the roster of the workers, that of the servers and the views, each
-//! behind its length in four bytes, CRC-32. Laws: `parse(to_bytes(x)) == x` and `to_bytes(parse(b)) == b`.
+//! `TWJS`, version, the parts, CRC-32 in four little-endian bytes. Law: `parse(to_bytes(x)) == x`.
 
-use thinwire_member::{Fields, SAVED_BYTES_MAX};
-use thinwire_wire::checksum;
+use serde::{Deserialize, Serialize};
+use thinwire_member::SAVED_BYTES_MAX;
+use thinwire_wire::{checksum, decode, encode_after, raw};
 
 use crate::elastic::views::VIEWS_BYTES_MAX;
 
 const MAGIC: [u8; 4] = *b"TWJS";
-const VERSION: u8 = 1;
+const VERSION: u8 = 2;
 const CHECKSUM_BYTES: usize = 4;
 
 /// Most bytes of the state of a coordinator, with or without servers.
 pub const STATE_BYTES_MAX: usize =
-    MAGIC.len() + 1 + 3 * 4 + 2 * SAVED_BYTES_MAX + VIEWS_BYTES_MAX + CHECKSUM_BYTES;
+    MAGIC.len() + 1 + 3 * 5 + 2 * SAVED_BYTES_MAX + VIEWS_BYTES_MAX + CHECKSUM_BYTES;
 
 /// Parts of the state of a coordinator with servers.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Parts {
     /// Roster of the workers.
+    #[serde(with = "raw")]
     pub workers: Vec<u8>,
     /// Roster of the servers.
+    #[serde(with = "raw")]
     pub servers: Vec<u8>,
     /// State of the view service.
+    #[serde(with = "raw")]
     pub views: Vec<u8>,
 }
 
@@ -35,12 +38,7 @@ impl Parts {
 
     /// Returns the parts as they are saved.
     pub fn to_bytes(&self) -> Vec<u8> {
-        let mut bytes = [&MAGIC[..], &[VERSION]].concat();
-        for part in [&self.workers, &self.servers, &self.views] {
-            let length = u32::try_from(part.len()).expect("parts are far shorter");
-            bytes.extend(length.to_le_bytes());
-            bytes.extend(part);
-        }
+        let mut bytes = encode_after([&MAGIC[..], &[VERSION]].concat(), self);
         bytes.extend(checksum(&bytes).to_le_bytes());
         bytes
     }
@@ -56,21 +54,13 @@ impl Parts {
         let rest = content.strip_prefix(&MAGIC).ok_or_else(short)?;
         let (version, rest) = rest.split_first().ok_or_else(short)?;
         if *version != VERSION {
-            return Err(format!("state of version {version}, expected {VERSION}"));
+            return Err(format!("coordinator state of version {version}, expected {VERSION}"));
         }
         let (found, expected) = (u32::from_le_bytes(*tail), checksum(content));
         if found != expected {
             return Err(format!("state checksum {found:#010x}, expected {expected:#010x}"));
         }
-        let mut fields = Fields::new(rest);
-        let mut part = || {
-            let length = fields.u32().map_err(|error| error.to_string())?;
-            let part = fields.bytes(length as usize).map_err(|error| error.to_string())?;
-            Ok::<_, String>(part.to_vec())
-        };
-        let parts = Parts { workers: part()?, servers: part()?, views: part()? };
-        fields.end().map_err(|error| error.to_string())?;
-        Ok(parts)
+        decode(rest).map_err(|why| why.to_string())
     }
 }
 
@@ -96,7 +86,7 @@ mod tests {
         }
         let mut other = saved;
         other[4] = 9;
-        assert_eq!(Parts::parse(&other).unwrap_err(), "state of version 9, expected 1");
+        assert_eq!(Parts::parse(&other).unwrap_err(), "coordinator state of version 9, expected 2");
     }
 
     proptest! {
@@ -107,13 +97,13 @@ mod tests {
         }
 
         #[test]
-        fn any_fields_are_an_error_or_parts_that_write_themselves_back(
+        fn any_fields_are_an_error_or_parts_that_are_read_back(
             fields in prop::collection::vec(0..4_u8, 0..40)
         ) {
             let mut bytes = [&MAGIC[..], &[VERSION], &fields].concat();
             bytes.extend(checksum(&bytes).to_le_bytes());
             if let Ok(parts) = Parts::parse(&bytes) {
-                prop_assert_eq!(parts.to_bytes(), bytes);
+                prop_assert_eq!(Parts::parse(&parts.to_bytes()), Ok(parts));
             }
         }
     }

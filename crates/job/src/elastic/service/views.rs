@@ -173,7 +173,7 @@ mod tests {
             let [(_, Reply::Welcome { coordinator, .. })] = &welcome[..] else {
                 panic!("{welcome:?}")
             };
-            member.on(MemberEvent::Contacts(vec![*coordinator]), Duration::ZERO);
+            member.on(MemberEvent::Coordinator(*coordinator), Duration::ZERO);
             let mut events = vec![MemberEvent::Tick];
             let mut told = Vec::new();
             while let Some(event) = events.pop() {

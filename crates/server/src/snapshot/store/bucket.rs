@@ -5,6 +5,7 @@
 //! again; each has a time limit, and ends when the store is silent for too long.
 
 use std::io::Read;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -52,6 +53,8 @@ pub struct Bucket {
     prefix: String,
     /// Longest time for a request with all its attempts, without that for the bytes that it sends.
     patience: Duration,
+    /// Whether the last request was waited for in vain.
+    is_silent: AtomicBool,
 }
 
 /// Opens `BUCKET/PREFIX` as the variables `AWS_ENDPOINT_URL`, `AWS_REGION`, `AWS_ACCESS_KEY_ID`,
@@ -86,7 +89,7 @@ pub fn open(
         None => Credentials::new(key, secret),
     };
     let prefix = if prefix.is_empty() { String::new() } else { format!("{prefix}/") };
-    Ok(Bucket { bucket, credentials, prefix, patience })
+    Ok(Bucket { bucket, credentials, prefix, patience, is_silent: AtomicBool::new(false) })
 }
 
 /// Answer of an object store.
@@ -150,7 +153,10 @@ impl Bucket {
                 .with_follow_redirects(false)
                 .with_max_headers_size(HEAD_BYTES_MAX)
                 .with_max_status_line_length(HEAD_BYTES_MAX);
+            let asked = Instant::now();
             let answer = answered(request, bytes_max, silence);
+            let is_silent = answer.is_err() && asked.elapsed() >= silence;
+            self.is_silent.store(is_silent, Ordering::Relaxed);
             let again = answer.as_ref().map_or(true, |it| it.status >= 500 || it.status == 429);
             match waits.next() {
                 // The rest is for the answer to the last attempt.
@@ -381,6 +387,10 @@ impl Store for Bucket {
     }
 
     fn discard(&self, draft: &str) {
+        // A store that has just been silent would hold up the caller for as long again, who may have to end soon.
+        if self.is_silent.load(Ordering::Relaxed) {
+            return;
+        }
         let keys = self.keys(&self.key(draft, "")).unwrap_or_default();
         // No manifest names what could not be removed. A store that fails now would hold up the caller for each file.
         let _ = keys.iter().try_for_each(|key| self.delete(key));

@@ -17,6 +17,9 @@ const ELEMENTS: usize = 1 << 16;
 /// The link as it was at first: raw gradients hide behind backward.
 const FAST: f64 = 12.5e6;
 
+/// Steps of a training in which the error budget no longer grows.
+const SETTLED: u64 = WHOLE_BUDGET_STEPS + PLANNING_INTERVAL;
+
 /// Steps within which a change is answered.
 const ANSWERED: usize = 20;
 
@@ -43,10 +46,18 @@ struct Job {
     noise: f64,
     key: Key,
     age: u64,
+    /// Steps of the training.
+    trained: u64,
 }
 
 impl Job {
+    /// Returns a job of a training that has settled.
     fn new(noise: f64, seed: u64) -> Job {
+        Job::after(SETTLED, noise, seed)
+    }
+
+    /// Returns a job that continues a training after so many steps of it.
+    fn after(trained: u64, noise: f64, seed: u64) -> Job {
         let (world, overrides) = (World::new(0, 2).unwrap(), Overrides::default());
         let limits = Limits {
             overrides,
@@ -63,6 +74,7 @@ impl Job {
         let key = Key { seed, step: 0, tensor: 0 };
         let mut planner = Planner::new(calibration(), world, limits);
         planner.lay_out(BUCKETS);
+        planner.set_budget_after(trained);
         let buckets: Vec<BucketState> = (0..BUCKETS).map(bucket).collect();
         let plan = planner.propose(&buckets, &Plan::default(), String::new()).swap_remove(0);
         planner.switched(&plan);
@@ -75,6 +87,7 @@ impl Job {
             noise,
             key,
             age: 0,
+            trained,
         }
     }
 
@@ -82,12 +95,12 @@ impl Job {
     fn resumed(&self) -> Job {
         let text = serde_json::to_string(&self.planner.saved(7, self.age)).unwrap();
         let saved: Saved = serde_json::from_str(&text).unwrap();
-        let mut job = Job::new(self.noise, self.key.seed);
+        let mut job = Job::after(self.trained, self.noise, self.key.seed);
         job.truth.set_link(self.truth.calibration().link.clone());
         assert!(job.planner.takes(&saved));
         assert_eq!(job.planner.flaw(&saved, &self.plan), None);
         job.planner.resume(saved, &self.plan);
-        (job.plan, job.age) = (self.plan.clone(), self.age);
+        (job.plan, job.age, job.trained) = (self.plan.clone(), self.age, self.trained);
         assert_eq!(serde_json::to_string(&job.planner.saved(7, self.age)).unwrap(), text);
         job
     }
@@ -104,7 +117,7 @@ impl Job {
     /// Takes a step, as [`crate::Synchronizer`] does; whether it was planned anew for another link.
     fn step(&mut self) -> bool {
         let age = self.age;
-        self.age += 1;
+        (self.age, self.trained) = (self.age + 1, self.trained + 1);
         let record = self.record();
         self.planner.record(&record, &self.plan);
         if !Planner::reports(age) {
@@ -119,6 +132,8 @@ impl Job {
         let link = self.truth.calibration().link.clone();
         let changed = slowdown.is_some() && self.planner.learn(link);
         if changed || slowdown.is_none() && is_due && !self.planner.is_trying() {
+            self.planner.permit_trial_after(self.trained);
+            self.planner.set_budget_after(self.trained);
             let plans = self.planner.propose(&self.buckets, &self.plan, String::new());
             self.follow(plans[0].clone());
             self.planner.begin_trial(plans);
@@ -208,7 +223,7 @@ const TOLD: [usize; 6] = [2, 17, 28, 60, 120, 301];
 fn a_job_that_goes_on_from_a_state_decides_as_one_that_was_not_stopped() {
     for (noise, ages) in [(0.05, TOLD.to_vec()), (0.0, (0..64).step_by(7).collect())] {
         for age in ages {
-            let mut job = Job::new(noise, 3);
+            let mut job = Job::after(if age % 2 == 0 { 0 } else { SETTLED }, noise, 3);
             job.plans_of(age);
             let mut resumed = job.resumed();
             assert_eq!(job.planner.is_trying(), resumed.planner.is_trying(), "{age}");
@@ -282,6 +297,28 @@ fn trials_count_when_they_are_decided() {
     assert!(trials == 1 && trying.is_empty() && line.ends_with("; 1 trial"), "{line}");
     assert!(job.planner.news().is_some() && job.planner.news().is_none());
     assert_eq!(said(&job).line, line);
+}
+
+#[test]
+fn plans_keep_to_the_error_budget_which_grows_with_the_steps_of_a_training() {
+    let mut job = Job::after(0, 0.05, 1);
+    let slow = link(FAST / 16.0);
+    job.truth.set_link(slow.clone());
+    job.planner.learn(slow);
+    // Errors are known from the second step on.
+    job.plans_of(2);
+    let mut errors = Vec::new();
+    for _ in 0..SETTLED + 200 {
+        job.step();
+        // The plan has the sum over its buckets.
+        let error = job.plan.codec_error / BUCKETS as f64;
+        let budget = job.planner.limits.budget_after(job.trained);
+        assert!(error <= budget, "{error} of {budget}");
+        errors.push(error);
+    }
+    let whole = Options::default().error_budget;
+    let [first, last] = [errors[60], errors[errors.len() - 1]];
+    assert!(0.0 < first && first < 0.15 * whole && last > 0.3 * whole, "{first} {last}");
 }
 
 #[test]

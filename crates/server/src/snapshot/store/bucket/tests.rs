@@ -134,6 +134,21 @@ fn a_store_that_is_silent_or_refuses_fails_a_request_within_its_patience() {
 }
 
 #[test]
+fn nothing_is_removed_from_a_store_that_has_just_been_silent() {
+    let fake = ObjectStore::start();
+    let patience = Duration::from_secs(1);
+    let store = open("bucket/run", |name| fake.variable(name), patience).unwrap();
+    store.write("9", "a", &[&[7]]).unwrap();
+    fake.set_fault(Fault::Silent);
+    store.write("9", "b", &[&[7]]).unwrap_err();
+    fake.set_fault(Fault::None);
+    store.discard("9");
+    assert_eq!(store.list("9").unwrap(), ["9/a"]);
+    store.discard("9");
+    assert!(store.list("9").unwrap().is_empty());
+}
+
+#[test]
 fn a_refusal_is_quoted_in_one_line_of_bounded_length() {
     let (status, length) = (403, None);
     let refusal = |message: &str| {
