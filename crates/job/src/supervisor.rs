@@ -17,11 +17,13 @@ mod end;
 mod fatal;
 mod notice;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::RangeInclusive;
 use std::time::{Duration, Instant};
 
-pub use end::{End, SIGINT, SIGKILL, SIGPIPE, SIGTERM};
+use signal_hook::consts::{SIGKILL, SIGPIPE, SIGTERM};
+
+pub use end::End;
 pub use notice::Notice;
 
 /// Time that the others have after a member has failed, before they are told to end.
@@ -30,9 +32,9 @@ const GRACE: Duration = Duration::from_secs(4);
 const LAST_WORDS: Duration = Duration::from_secs(1);
 /// Time that members have to leave: to end a step, and to write a checkpoint.
 const LEAVING: Duration = Duration::from_secs(60);
-/// Time that members have to end a step in good order before the grace begins, where they get the launcher's
-/// signal.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// Time that ranks have to end a step in good order where they get the launcher's signal; a grace, once one has
+/// ended.
+const PATIENCE: Duration = Duration::from_secs(14);
 /// Time that members with servers have to leave. Under `sync`, one that is a step ahead of those that have
 /// left waits for them in vain.
 const LAST_PUSH: Duration = Duration::from_secs(5);
@@ -55,14 +57,7 @@ pub enum Event {
         end: End,
     },
     /// An epoch has started.
-    Epoch {
-        /// Members that this launcher has started.
-        members: BTreeSet<u32>,
-        /// Rank 0, if it is one of them.
-        first: Option<u32>,
-        /// Number of members that somebody else has started.
-        others: u32,
-    },
+    Epoch(Epoch),
     /// The job should have another number of ranks.
     Resized {
         /// Number of ranks.
@@ -81,6 +76,17 @@ pub enum Event {
     },
     /// The deadline has passed.
     Tick,
+}
+
+/// Members of an epoch.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Epoch {
+    /// Members that this launcher has started.
+    pub members: BTreeSet<u32>,
+    /// Rank 0, if it is one of them.
+    pub first: Option<u32>,
+    /// Number of members that somebody else has started.
+    pub others: u32,
 }
 
 /// Action of the launcher.
@@ -105,8 +111,6 @@ pub enum Action {
         /// Number of the signal.
         signal: i32,
     },
-    /// Kills all members that live.
-    Kill,
     /// Tells people.
     Say(Notice),
 }
@@ -204,85 +208,88 @@ pub enum Shutdown {
 /// The state of a job.
 #[derive(Debug)]
 pub struct Supervisor {
-    min: u32,
+    /// Bounds, with the restarts that are left and the ranks that the job should have now.
+    limits: Limits,
     target: u32,
-    restarts: u32,
-    here: u32,
-    launchers: Others,
-    loss: Loss,
-    shutdown: Shutdown,
     /// Number of the next member.
     next_member: u32,
     /// Members whose processes run, with the times of their starts.
-    live: Vec<(u32, Instant)>,
+    live: BTreeMap<u32, Instant>,
     /// Members that a signal has stopped, so that they cannot end by themselves.
     stopped: BTreeSet<u32>,
     /// Times at which replacements are started.
     due: Vec<Instant>,
     /// Members that died quickly, one after the other.
     quick_deaths: u32,
-    /// Members of the last epoch, once there was one.
-    epoch: Option<BTreeSet<u32>>,
-    /// Rank 0 of that epoch.
-    first: Option<u32>,
-    /// Members of that epoch that somebody else has started.
-    others: u32,
+    /// The last epoch, once there was one.
+    epoch: Option<Epoch>,
     /// First death since the last epoch started.
     cause: Option<(u32, End)>,
     /// Verdict, as soon as the job is to end.
     verdict: Option<Verdict>,
-    deadline: Option<(Instant, Last)>,
+    deadline: Option<Deadline>,
+    /// Actions that follow from the event at hand.
+    actions: Vec<Action>,
 }
 
-/// Means by which members that do not end are ended.
+/// Time at which members that have not ended get a signal: all, or spares alone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Last {
-    /// SIGTERM, to all or to spares alone.
-    Terminate,
-    Kill,
+struct Deadline {
+    at: Instant,
+    /// Begin of the wait.
+    since: Instant,
+    /// SIGTERM, or SIGKILL after it.
+    signal: i32,
 }
 
 impl Supervisor {
     /// Returns the state of a job that begins with as many members as it may have here, and their starts.
-    pub fn begin(limits: &Limits, now: Instant) -> (Supervisor, Vec<Action>) {
+    pub fn begin(limits: Limits, now: Instant) -> (Supervisor, Vec<Action>) {
         let mut supervisor = Supervisor {
-            min: *limits.ranks.start(),
             target: *limits.ranks.end(),
-            restarts: limits.restarts,
-            here: limits.here,
-            launchers: limits.others,
-            loss: limits.loss,
-            shutdown: limits.shutdown,
+            limits,
             next_member: 0,
-            live: Vec::new(),
+            live: BTreeMap::new(),
             stopped: BTreeSet::new(),
             due: Vec::new(),
             quick_deaths: 0,
             epoch: None,
-            first: None,
-            others: 0,
             cause: None,
             verdict: None,
             deadline: None,
+            actions: Vec::new(),
         };
-        let starts = (0..supervisor.here).map(|_| supervisor.start(now)).collect();
+        supervisor.start(supervisor.limits.here, now);
+        let starts = std::mem::take(&mut supervisor.actions);
         (supervisor, starts)
     }
 
     /// Whether any member runs or will be started.
     pub fn is_running(&self) -> bool {
-        !self.live.is_empty() || !self.due.is_empty()
+        self.have() > 0
     }
 
     /// Returns the number of members that were started so far.
-    pub fn started(&self) -> u32 {
+    pub const fn started(&self) -> u32 {
         self.next_member
+    }
+
+    /// Returns the word for a process of the job.
+    pub const fn word(&self) -> &'static str {
+        match self.limits.loss {
+            Loss::Fatal => "rank",
+            Loss::Survivable => "member",
+        }
     }
 
     /// Returns when [`Event::Tick`] is due.
     pub fn deadline(&self) -> Option<Instant> {
-        let last = self.deadline.map(|(deadline, _)| deadline);
-        self.due.iter().copied().chain(last).min()
+        self.due.iter().copied().chain(self.deadline.map(|deadline| deadline.at)).min()
+    }
+
+    /// Whether the job has an end, so that nobody is replaced.
+    pub const fn is_over(&self) -> bool {
+        self.verdict.is_some()
     }
 
     /// Whether the job's end is known, for better or worse.
@@ -303,73 +310,39 @@ impl Supervisor {
     pub fn on(&mut self, event: Event, now: Instant) -> Vec<Action> {
         match event {
             Event::Ended { member, end } => self.ended(member, end, now),
-            Event::Epoch { members, first, others } => {
-                (self.first, self.others) = (first, others);
-                self.epoch_started(members);
-                Vec::new()
-            }
-            Event::Complete => {
-                self.completed(now);
-                Vec::new()
-            }
+            Event::Stopped { member } => self.found_stopped(member),
+            Event::Epoch(epoch) => self.epoch_started(epoch),
+            Event::Complete => self.completed(now),
             Event::Resized { target } => self.resized(target, now),
             Event::Signal(signal) => self.signalled(signal, now),
             Event::Unread => {
                 self.conclude(Verdict::Interrupted(SIGPIPE));
-                vec![Action::Kill]
-            }
-            Event::Stopped { member } => {
-                self.found_stopped(member, now);
-                Vec::new()
+                self.kill();
             }
             Event::Tick => self.tick(now),
         }
+        std::mem::take(&mut self.actions)
     }
 
-    fn start(&mut self, now: Instant) -> Action {
-        let member = self.next_member;
-        self.next_member += 1;
-        self.live.push((member, now));
-        Action::Start { member }
-    }
-
-    fn ended(&mut self, member: u32, end: End, now: Instant) -> Vec<Action> {
-        let Some(place) = self.live.iter().position(|(live, _)| *live == member) else {
-            return Vec::new();
-        };
-        let (_, started) = self.live.remove(place);
-        if self.loss == Loss::Fatal {
-            self.ended_among_dependents(member, end, now);
-            return Vec::new();
+    fn start(&mut self, count: u32, now: Instant) {
+        for member in self.next_member..self.next_member + count {
+            self.live.insert(member, now);
+            self.actions.push(Action::Start { member });
         }
+        self.next_member += count;
+    }
+
+    fn ended(&mut self, member: u32, end: End, now: Instant) {
+        let Some(started) = self.live.remove(&member) else { return };
         match self.verdict {
-            None => {}
-            Some(Verdict::Done) => return self.ended_after_the_last_step(member, end, now),
-            Some(_) => return Vec::new(),
+            _ if self.limits.loss == Loss::Fatal => self.ended_among_dependents(member, end, now),
+            // A member that has done the last step reports so before its process ends.
+            None if end == End::Code(0) && self.epoch.is_none() => self.conclude(Verdict::Done),
+            None if end == End::Code(0) || end.was_asked() => self.left(member, now),
+            None => self.died(member, end, now.duration_since(started), now),
+            Some(Verdict::Done) => self.ended_after_the_last_step(member, end, now),
+            Some(_) => {}
         }
-        match self.meaning(end) {
-            Meaning::Finished => {
-                self.conclude(Verdict::Done);
-                Vec::new()
-            }
-            Meaning::Left => self.left(member, now),
-            Meaning::Died => self.died(member, end, started, now),
-        }
-    }
-
-    /// A member that has done the last step reports so before its process ends.
-    fn meaning(&self, end: End) -> Meaning {
-        match end {
-            End::Code(0) if self.epoch.is_none() => Meaning::Finished,
-            End::Code(0) => Meaning::Left,
-            _ if end.was_asked() => Meaning::Left,
-            _ => Meaning::Died,
-        }
-    }
-
-    /// Whether the job has an end, so that nobody is replaced.
-    pub const fn is_over(&self) -> bool {
-        self.verdict.is_some()
     }
 
     fn conclude(&mut self, verdict: Verdict) {
@@ -377,64 +350,63 @@ impl Supervisor {
         self.due.clear();
     }
 
+    /// Gives members some time to end, before they are told to by SIGTERM.
+    fn wait(&mut self, time: Duration, now: Instant) {
+        self.deadline = Some(Deadline { at: now + time, since: now, signal: SIGTERM });
+    }
+
     /// A member of the last epoch that exits with an error fails the job, and so does rank 0 if it is killed:
     /// it may have been writing the result.
-    fn ended_after_the_last_step(&mut self, member: u32, end: End, now: Instant) -> Vec<Action> {
-        let is_spare = self.epoch.as_ref().is_some_and(|epoch| !epoch.contains(&member));
-        let is_loss = matches!(end, End::Code(_)) || self.first == Some(member);
-        if let Some(signal) = end.stopped_by().filter(|_| !is_spare) {
+    fn ended_after_the_last_step(&mut self, member: u32, end: End, now: Instant) {
+        let first = self.epoch.as_ref().and_then(|epoch| epoch.first);
+        let is_loss = matches!(end, End::Code(_)) || first == Some(member);
+        if end == End::Code(0) || self.is_spare(member) {
+            return;
+        }
+        if let Some(signal) = end.stopped_by() {
             // A signal to one member has stopped all of them before the last step.
             self.conclude(Verdict::Interrupted(signal));
-        } else if end != End::Code(0) && !end.was_asked() && !is_spare && is_loss {
+        } else if is_loss && !end.was_asked() {
             self.conclude(Verdict::Failed { member, end });
-            self.deadline = Some((now + GRACE, Last::Terminate));
+            self.wait(GRACE, now);
         }
-        Vec::new()
     }
 
     /// The coordinator tells spares to leave; those that do not get a signal after a while.
     fn completed(&mut self, now: Instant) {
         if !self.is_over() {
             self.conclude(Verdict::Done);
-            self.deadline = Some((now + GRACE, Last::Terminate));
+            self.wait(GRACE, now);
         }
     }
 
-    /// Members that live and are not in the last epoch, if there was one.
-    fn spares(&self) -> Vec<u32> {
-        let Some(epoch) = &self.epoch else { return Vec::new() };
-        self.numbers().into_iter().filter(|member| !epoch.contains(member)).collect()
+    /// Whether there was an epoch, and a member is not in the last one.
+    fn is_spare(&self, member: u32) -> bool {
+        self.epoch.as_ref().is_some_and(|epoch| !epoch.members.contains(&member))
     }
 
-    fn numbers(&self) -> Vec<u32> {
-        self.live.iter().map(|(member, _)| *member).collect()
-    }
-
-    fn left(&mut self, member: u32, now: Instant) -> Vec<Action> {
+    fn left(&mut self, member: u32, now: Instant) {
         let left = Action::Say(Notice::Left { member, live: self.live.len() });
-        let mut actions = vec![Action::Lost { member }, left];
-        actions.extend(self.give_up_if_too_few(now));
-        actions
+        self.actions.extend([Action::Lost { member }, left]);
+        self.give_up_if_too_few(now);
     }
 
-    fn died(&mut self, member: u32, end: End, started: Instant, now: Instant) -> Vec<Action> {
+    fn died(&mut self, member: u32, end: End, lived: Duration, now: Instant) {
         self.cause.get_or_insert((member, end));
-        let is_replaced = self.restarts > 0 && self.missing() > 0;
-        let replaced = is_replaced.then(|| {
-            self.restarts -= 1;
-            let wait = self.backoff(now.duration_since(started));
+        let is_replaced = self.limits.restarts > 0 && self.missing() > 0;
+        let restarts = is_replaced.then(|| {
+            self.limits.restarts -= 1;
+            let wait = self.backoff(lived);
             self.due.push(now + wait);
-            (self.restarts, wait)
+            (self.limits.restarts, wait)
         });
-        let mut actions = vec![Action::Lost { member }];
-        if is_replaced || !self.live.is_empty() {
+        self.actions.push(Action::Lost { member });
+        if self.is_running() {
             let live = self.live.len();
-            let notice = Notice::Died { member, end, live, restarts: replaced };
-            actions.push(Action::Say(notice));
+            self.actions.push(Action::Say(Notice::Died { member, end, live, restarts }));
         }
-        actions.extend(self.start_due(now));
-        actions.extend(self.give_up_if_too_few(now));
-        actions
+        self.start_due(now);
+        self.give_up_if_too_few(now);
     }
 
     /// The first quick death may be chance; a program that always dies must not be started in a loop.
@@ -450,128 +422,146 @@ impl Supervisor {
         }
     }
 
-    /// Number of members that the job lacks, not counting replacements that are about to start.
-    fn missing(&self) -> u32 {
-        let have = (self.live.len() + self.due.len()) as u32;
-        self.target.saturating_sub(self.others).min(self.here).saturating_sub(have)
+    /// Number of members that live or are about to start.
+    fn have(&self) -> u32 {
+        (self.live.len() + self.due.len()) as u32
     }
 
-    fn start_due(&mut self, now: Instant) -> Vec<Action> {
-        let due = self.due.iter().filter(|time| **time <= now).count();
-        self.due.retain(|time| *time > now);
-        (0..due).map(|_| self.start(now)).collect()
+    /// Number of members in the last epoch that somebody else has started.
+    fn others(&self) -> u32 {
+        self.epoch.as_ref().map_or(0, |epoch| epoch.others)
+    }
+
+    /// Number of members that the job lacks here.
+    fn missing(&self) -> u32 {
+        let here = self.target.saturating_sub(self.others()).min(self.limits.here);
+        here.saturating_sub(self.have())
+    }
+
+    fn start_due(&mut self, now: Instant) {
+        let due = self.due.extract_if(.., |time| *time <= now).count();
+        self.start(due as u32, now);
     }
 
     /// Members that somebody else has started show that more of them may come.
-    fn give_up_if_too_few(&mut self, now: Instant) -> Vec<Action> {
-        let have = (self.live.len() + self.due.len()) as u32;
-        let may_come = self.others > 0 || self.launchers == Others::May;
-        if have == 0 || have >= self.min || may_come {
-            return Vec::new();
+    fn give_up_if_too_few(&mut self, now: Instant) {
+        let (have, min) = (self.have(), *self.limits.ranks.start());
+        let may_come = self.others() > 0 || self.limits.others == Others::May;
+        if have > 0 && have < min && !may_come {
+            self.conclude(Verdict::TooFew { have, min, cause: self.cause });
+            self.wait(self.leaving(), now);
+            self.dismiss(SIGTERM);
         }
-        self.conclude(Verdict::TooFew { have, min: self.min, cause: self.cause });
-        self.deadline = Some((now + self.leaving(), Last::Terminate));
-        self.dismiss(SIGTERM)
     }
 
     /// Returns the time that members have to leave.
-    fn leaving(&self) -> Duration {
-        match self.shutdown {
-            Shutdown::Forward => PATIENCE + GRACE,
+    const fn leaving(&self) -> Duration {
+        match self.limits.shutdown {
+            Shutdown::Forward => PATIENCE,
             Shutdown::Signal | Shutdown::Leave => LEAVING,
             Shutdown::Terminate => LAST_PUSH,
         }
     }
 
     /// Deaths before an epoch begins are not the cause of an end after it.
-    fn epoch_started(&mut self, members: BTreeSet<u32>) {
+    fn epoch_started(&mut self, epoch: Epoch) {
         if self.verdict == Some(Verdict::Done) {
             // A member that was late goes on alone: it will finish the job or die.
             (self.verdict, self.deadline) = (None, None);
         }
-        (self.epoch, self.cause) = (Some(members), None);
+        (self.epoch, self.cause) = (Some(epoch), None);
     }
 
-    fn resized(&mut self, target: u32, now: Instant) -> Vec<Action> {
+    fn resized(&mut self, target: u32, now: Instant) {
         self.target = target;
         let started = self.missing();
-        if self.is_over() || started == 0 {
-            return Vec::new();
+        if !self.is_over() && started > 0 {
+            self.actions.push(Action::Say(Notice::Growing { target, started }));
+            self.start(started, now);
         }
-        let mut actions = vec![Action::Say(Notice::Growing { target, started })];
-        actions.extend((0..started).map(|_| self.start(now)));
-        actions
     }
 
-    fn signalled(&mut self, signal: i32, now: Instant) -> Vec<Action> {
+    fn signalled(&mut self, signal: i32, now: Instant) {
         match self.verdict {
             Some(Verdict::Interrupted(_)) => {
-                let mut actions = self.say(Notice::Killed);
-                actions.push(Action::Kill);
-                return actions;
+                self.say_of_signal(Notice::Killed);
+                return self.kill();
             }
             Some(Verdict::Failed { .. } | Verdict::TooFew { cause: Some(_), .. }) => {
-                return vec![Action::Signal { members: self.numbers(), signal }];
+                return self.signal(self.live(), signal);
             }
             // All members were asked to leave, and so is the job.
             Some(Verdict::TooFew { cause: None, .. }) => {}
-            None | Some(Verdict::Done) => {
-                self.deadline = Some((now + self.leaving(), Last::Terminate));
-            }
+            None | Some(Verdict::Done) => self.wait(self.leaving(), now),
         }
         self.conclude(Verdict::Interrupted(signal));
-        let mut actions = self.dismiss(signal);
-        actions.extend(self.say(Notice::Leaving));
-        actions
+        self.dismiss(signal);
+        self.say_of_signal(Notice::Leaving);
     }
 
     /// Lines about signals are for elastic jobs, whose members may take a minute to leave.
-    fn say(&self, notice: Notice) -> Vec<Action> {
-        match self.loss {
-            Loss::Fatal => Vec::new(),
-            Loss::Survivable => vec![Action::Say(notice)],
+    fn say_of_signal(&mut self, notice: Notice) {
+        if self.limits.loss == Loss::Survivable {
+            self.actions.push(Action::Say(notice));
         }
     }
 
     /// Lets all members leave, or those of this launcher if there are others.
-    fn dismiss(&self, signal: i32) -> Vec<Action> {
-        let members = self.numbers();
-        if self.launchers == Others::May {
-            return vec![Action::Signal { members, signal: SIGTERM }];
+    fn dismiss(&mut self, signal: i32) {
+        let shutdown = match self.limits.others {
+            Others::Shown => self.limits.shutdown,
+            Others::May => Shutdown::Terminate,
+        };
+        if let Shutdown::Signal | Shutdown::Leave = shutdown {
+            self.actions.push(Action::Dismiss);
         }
-        match self.shutdown {
-            Shutdown::Forward => vec![Action::Signal { members, signal }],
-            Shutdown::Signal => vec![Action::Dismiss, Action::Signal { members, signal }],
-            Shutdown::Leave => vec![Action::Dismiss],
-            Shutdown::Terminate => vec![Action::Signal { members, signal: SIGTERM }],
+        match shutdown {
+            Shutdown::Forward | Shutdown::Signal => self.signal(self.live(), signal),
+            Shutdown::Terminate => self.signal(self.live(), SIGTERM),
+            Shutdown::Leave => {}
         }
     }
 
-    fn tick(&mut self, now: Instant) -> Vec<Action> {
-        let mut actions = self.start_due(now);
-        let Some((_, last)) = self.deadline.filter(|(deadline, _)| *deadline <= now) else {
-            return actions;
-        };
-        let is_done = self.verdict == Some(Verdict::Done);
-        let members = if is_done { self.spares() } else { self.numbers() };
-        let (signal, wait) = match last {
-            Last::Terminate if is_done => (SIGTERM, Some(GRACE)),
-            Last::Terminate => (SIGTERM, Some(LAST_WORDS)),
-            Last::Kill => (SIGKILL, None),
-        };
-        self.deadline = wait.map(|wait| (now + wait, Last::Kill));
+    fn live(&self) -> Vec<u32> {
+        self.live.keys().copied().collect()
+    }
+
+    fn signal(&mut self, members: Vec<u32>, signal: i32) {
         if !members.is_empty() {
-            actions.push(Action::Signal { members, signal });
+            self.actions.push(Action::Signal { members, signal });
         }
-        actions
     }
-}
 
-/// Meaning of the end of a member's process.
-enum Meaning {
-    Finished,
-    Left,
-    Died,
+    /// Kills all members that live, and waits for nothing more.
+    fn kill(&mut self) {
+        self.deadline = None;
+        self.signal(self.live(), SIGKILL);
+    }
+
+    fn tick(&mut self, now: Instant) {
+        self.start_due(now);
+        let Some(Deadline { since, signal, .. }) = self.deadline.take_if(|it| it.at <= now) else {
+            return;
+        };
+        let mut members = self.live();
+        let is_done = self.verdict == Some(Verdict::Done);
+        if is_done {
+            members.retain(|member| self.is_spare(*member));
+        }
+        if signal == SIGTERM {
+            let at = now + if is_done { GRACE } else { LAST_WORDS };
+            self.deadline = Some(Deadline { at, since, signal: SIGKILL });
+            let is_told =
+                matches!(self.verdict, Some(Verdict::Interrupted(_) | Verdict::TooFew { .. }));
+            if is_told && !members.is_empty() {
+                // They may be writing a checkpoint, which a second signal cuts short.
+                let (word, members) = (self.word(), members.clone());
+                let overdue = Notice::Overdue { word, members, waited: now.duration_since(since) };
+                self.actions.push(Action::Say(overdue));
+            }
+        }
+        self.signal(members, signal);
+    }
 }
 
 #[cfg(test)]

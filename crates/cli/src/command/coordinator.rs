@@ -5,11 +5,11 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
-use thinwire_job::elastic::{self, Authority, Candidate, Coordinator, Store};
+use thinwire_job::elastic::{self, Authority, Store};
 use thinwire_job::{Form, Given, process};
 
-use crate::launch::elastic::CoordinatorHandle;
-use crate::launch::watch_signals;
+use crate::launch;
+use crate::launch::elastic::{CoordinatorHandle, Site, with_servers};
 use crate::metrics::{self, CoordinatorMetrics};
 use crate::output::{print_json, say};
 use crate::size::{self, Size, ensure_bounds};
@@ -80,28 +80,15 @@ pub fn run(args: &Args) -> Result<u8> {
         "--servers without --state FILE or --store: a coordinator that forgot which server has which shard \
          would lose parameters"
     );
-    let options = crate::launch::elastic::options(authority, ranks.clone())?;
-    let job = crate::launch::elastic::with_servers(options, args.servers);
+    let options = launch::elastic::options(authority, ranks.clone())?;
+    let job = if args.servers { with_servers(options) } else { options.into() };
+    let (store, address) = (args.store.as_ref(), args.listen.as_deref());
+    let site = Site { store, address, token: &token, state: args.state.as_deref() };
     // It coordinates until it is dropped.
-    let lead = match &args.store {
-        Some(store) => {
-            let place = (args.listen.as_deref(), token.as_str());
-            CoordinatorHandle::Shared(Candidate::begin(store, place, job, tell)?)
-        }
-        None => {
-            let listen = args.listen.as_deref().unwrap_or_default();
-            CoordinatorHandle::Own(Coordinator::bind(
-                listen,
-                &token,
-                job,
-                args.state.as_deref(),
-                tell,
-            )?)
-        }
-    };
-    watch_signals(sender, News::Signal)?;
+    let coordinator = CoordinatorHandle::begin(&site, job, tell)?;
+    launch::watch_signals(sender, News::Signal)?;
     thinwire_job::unprotected(&token).into_iter().for_each(say);
-    let (min, max, address) = (ranks.start(), ranks.end(), lead.address());
+    let (min, max, address) = (ranks.start(), ranks.end(), coordinator.address());
     say(format!("coordinating {min} to {max} ranks at {address}"));
     let code = follow(&news, args.json)?;
     if let (0, Some(path)) = (code, &args.state) {

@@ -5,14 +5,12 @@
 use std::ffi::OsString;
 use std::net::TcpListener;
 use std::sync::mpsc::channel;
-use std::time::Instant;
 
 use anyhow::{Context, Result};
-use thinwire_job::supervisor::{Event, Limits, Supervisor};
+use thinwire_job::supervisor::{Event, Limits};
 
-use super::errors::Errors;
-use super::launcher::{Job, Launcher, Report};
-use super::process::{Program, Speaker, Variables};
+use super::launcher::{self, Job, Report};
+use super::process::Variables;
 use super::{reserve_descriptors, watch_signals};
 use crate::place::token_or_fresh;
 
@@ -35,21 +33,10 @@ pub fn run(command: Vec<OsString>, ranks: u32, token: Option<&String>) -> Result
     let token = token_or_fresh(token)?;
     let (_store, coordinator) = thinwire_job::open("127.0.0.1", 0, &token)?;
     reserve_descriptors(ranks, 0)?;
-    let errors = Errors::create()?;
     let job = Fixed { ranks, coordinator, token, torch_port: free_port()? };
     let (sender, reports) = channel();
     watch_signals(sender.clone(), |signal| Report::Local(Event::Signal(signal)))?;
-    let (supervisor, begin) = Supervisor::begin(&Limits::fixed(ranks), Instant::now());
-    let launcher = Launcher {
-        supervisor,
-        program: Program { command, most: ranks },
-        job: Job::Fixed(job),
-        groups: Vec::new(),
-        errors,
-        speaker: Speaker::default(),
-        sender,
-    };
-    launcher.run(begin, &reports)
+    launcher::run(command, Limits::fixed(ranks), Job::Fixed(job), sender, &reports)
 }
 
 fn free_port() -> Result<u16> {

@@ -1,22 +1,26 @@
 //! The processes of a job on this machine, as its state machine decides about them.
 
+use std::ffi::OsString;
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, ExitStatus, Stdio};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::mpsc::{Receiver, Sender};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Error, Result, anyhow};
 use rustix::process::{Pid, Signal, kill_process_group};
+use signal_hook::consts::{SIGKILL, SIGPIPE};
 use thinwire_job::elastic;
-use thinwire_job::supervisor::{Action, End, Event, Notice, SIGKILL, SIGPIPE, Supervisor, Verdict};
+use thinwire_job::supervisor::{Action, End, Event, Limits, Notice, Supervisor, Verdict};
 
 use super::elastic::Elastic;
-use super::errors::Errors;
+use super::errors::{self, Errors};
 use super::fixed::Fixed;
-use super::forward;
-use super::process::{Outputs, Program, Speaker};
-use crate::failure::{self, hinted};
+use super::process::Program;
+use super::{forward, process};
+use crate::failure;
 use crate::output::say;
 
 /// Longest wait for another launcher to tell how the job has ended.
@@ -38,48 +42,58 @@ pub enum Job {
     Elastic(Box<Elastic>),
 }
 
+/// Runs a program as the processes of a job to its end, and returns the code to exit with: 0, or 128 + signal if
+/// a signal ended it. `reports` receives what `sender` and its clones send.
+///
+/// # Errors
+/// If processes cannot be started, or the job fails: which process, how, and what it or its peers said.
+pub fn run(
+    command: Vec<OsString>,
+    limits: Limits,
+    job: Job,
+    sender: Sender<Report>,
+    reports: &Receiver<Report>,
+) -> Result<u8> {
+    let program = Program { command, most: limits.here };
+    let (supervisor, starts) = Supervisor::begin(limits, Instant::now());
+    let mut launcher = Launcher {
+        errors: Errors::create(supervisor.word())?,
+        supervisor,
+        program,
+        job,
+        groups: Vec::new(),
+        speaker: Arc::default(),
+        sender,
+    };
+    launcher.perform(starts)?;
+    launcher.supervise(reports)?;
+    launcher.hear_of_the_end(reports)?;
+    launcher.verdict()
+}
+
 /// State of a job, and all that acts on it.
-pub struct Launcher {
-    /// Decisions.
-    pub supervisor: Supervisor,
-    /// The job's program.
-    pub program: Program,
-    /// Way in which its processes meet.
-    pub job: Job,
+struct Launcher {
+    supervisor: Supervisor,
+    program: Program,
+    job: Job,
     /// Process groups by number of the process. Those of an elastic job are forgotten when it has ended.
-    pub groups: Vec<Option<Pid>>,
-    /// Errors of the processes.
-    pub errors: Errors,
+    groups: Vec<Option<Pid>>,
+    errors: Errors,
     /// The process that speaks for the job.
-    pub speaker: Speaker,
-    /// Where reports come from.
-    pub sender: Sender<Report>,
+    speaker: Arc<AtomicU32>,
+    sender: Sender<Report>,
 }
 
 impl Launcher {
-    /// Runs the job to its end, and returns the code to exit with: 0, or 128 + signal if a signal ended it.
-    ///
-    /// # Errors
-    /// If processes cannot be started, or the job fails: which process, how, and what it or its peers said.
-    pub fn run(mut self, begin: Vec<Action>, reports: &Receiver<Report>) -> Result<u8> {
-        self.perform(begin)?;
-        self.supervise(reports)?;
-        self.hear_of_the_end(reports)?;
-        self.verdict()
-    }
-
     fn supervise(&mut self, reports: &Receiver<Report>) -> Result<()> {
         while self.supervisor.is_running() {
-            let next = match self.supervisor.deadline() {
-                None => reports.recv().map_err(|_| RecvTimeoutError::Disconnected),
-                Some(deadline) => {
-                    reports.recv_timeout(deadline.saturating_duration_since(Instant::now()))
-                }
-            };
-            match next {
+            let wait = self.supervisor.deadline().map_or(Duration::MAX, |deadline| {
+                deadline.saturating_duration_since(Instant::now())
+            });
+            match reports.recv_timeout(wait) {
                 Ok(report) => self.reported(report)?,
-                Err(RecvTimeoutError::Timeout) => self.on(Event::Tick)?,
-                Err(RecvTimeoutError::Disconnected) => return Ok(()),
+                // Reports do not end: this launcher holds a sender itself.
+                Err(_) => self.on(Event::Tick)?,
             }
         }
         Ok(())
@@ -101,7 +115,10 @@ impl Launcher {
     /// before that launcher has told why.
     fn hear_of_the_end(&mut self, reports: &Receiver<Report>) -> Result<()> {
         let deadline = Instant::now() + LAST_REPORT;
-        while self.is_shared() && !self.supervisor.is_decided() {
+        while let Job::Elastic(job) = &self.job
+            && job.coordinator.is_shared()
+            && !self.supervisor.is_decided()
+        {
             match reports.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
                 Ok(Report::Told(event)) => self.told(&event)?,
                 Ok(Report::Local(_) | Report::Server(..)) => {}
@@ -111,14 +128,9 @@ impl Launcher {
         Ok(())
     }
 
-    fn is_shared(&self) -> bool {
-        matches!(&self.job, Job::Elastic(job) if job.coordinator.is_shared())
-    }
-
     fn on(&mut self, event: Event) -> Result<()> {
-        let is_signal = matches!(event, Event::Signal(_));
         // A job that is told to end fails by what happens from then on.
-        if is_signal && !self.supervisor.is_over() {
+        if matches!(event, Event::Signal(_)) && !self.supervisor.is_over() {
             self.forget_dead();
         }
         if let Event::Ended { member, .. } = event {
@@ -145,7 +157,7 @@ impl Launcher {
         let events = job.children.note(&event.json);
         say(job.children.named(&event.text));
         if let Some(first) = job.children.first() {
-            self.speaker.set(first);
+            self.speaker.store(first, Ordering::Relaxed);
         }
         if events.iter().any(|event| matches!(event, Event::Epoch { .. })) {
             self.forget_dead();
@@ -170,8 +182,7 @@ impl Launcher {
                 (Action::Signal { members, signal }, _) => {
                     members.into_iter().for_each(|member| self.signal(member, signal));
                 }
-                (Action::Kill, _) => self.kill(),
-                (Action::Say(notice), _) => self.say(notice),
+                (Action::Say(notice), _) => self.say(&notice),
                 // Ranks of a fixed job have no coordinator.
                 (Action::Lost { .. } | Action::Dismiss, Job::Fixed(_)) => {}
             }
@@ -189,29 +200,19 @@ impl Launcher {
         if number > 0 || matches!(self.job, Job::Elastic(_)) {
             command.stdout(Stdio::piped()).stderr(Stdio::piped());
         }
-        let word = self.word();
+        let word = self.supervisor.word();
         let mut child = command.spawn().with_context(|| format!("starting {word} {number}"))?;
         self.groups.push(Some(Pid::from_child(&child)));
-        let unread = self.sender.clone();
-        let prefix = format!("[{word} {number}] ");
-        let outputs = Outputs { number, prefix, speaker: self.speaker.clone() };
         // The launcher is gone only when the job is over.
-        let outputs = outputs.forward(&mut child, move || {
-            let _ = unread.send(Report::Local(Event::Unread));
+        let (unread, ends) = (self.sender.clone(), self.sender.clone());
+        let prefix = format!("[{word} {number}] ");
+        let outputs = process::forward(&mut child, number, prefix, &self.speaker, move || {
+            drop(unread.send(Report::Local(Event::Unread)));
         });
-        let ends = self.sender.clone();
         watch_end(child, outputs, move |end| {
-            let _ = ends.send(Report::Local(Event::Ended { member: number, end }));
+            drop(ends.send(Report::Local(Event::Ended { member: number, end })));
         });
         Ok(())
-    }
-
-    /// Returns the word for a process of this job.
-    const fn word(&self) -> &'static str {
-        match self.job {
-            Job::Fixed(_) => "rank",
-            Job::Elastic(_) => "member",
-        }
     }
 
     /// Returns the processes that a signal has stopped, where the system says so.
@@ -227,23 +228,16 @@ impl Launcher {
     }
 
     fn signal(&self, member: u32, signal: i32) {
-        if let (Some(group), Some(signal)) =
-            (self.groups[member as usize], Signal::from_named_raw(signal))
-        {
+        let group = self.groups.get(member as usize).copied().flatten();
+        if let (Some(group), Some(signal)) = (group, Signal::from_named_raw(signal)) {
             // A group that has ended cannot be signalled, and need not be.
             let _ = kill_process_group(group, signal);
         }
     }
 
-    fn kill(&self) {
-        for group in self.groups.iter().flatten() {
-            let _ = kill_process_group(*group, Signal::KILL);
-        }
-    }
-
-    fn say(&self, notice: Notice) {
+    fn say(&self, notice: &Notice) {
         if let Notice::Died { member, .. } = notice
-            && let Some(message) = self.errors.message(member)
+            && let Some(message) = self.errors.message(*member)
         {
             say(format!("member {member}: {message}"));
         }
@@ -251,39 +245,34 @@ impl Launcher {
     }
 
     fn verdict(&self) -> Result<u8> {
+        let started = self.supervisor.started();
         match self.supervisor.verdict() {
             Verdict::Done | Verdict::Interrupted(SIGPIPE) => Ok(0),
-            Verdict::Interrupted(signal) => {
-                self.errors.interrupted(self.word(), signal, self.supervisor.started())
+            Verdict::Interrupted(signal) => self.errors.interrupted(signal, started),
+            Verdict::Failed { member, end } => Err(self.errors.failure(member, end, started)),
+            Verdict::TooFew { have, min, cause } => {
+                let cause = cause.map(|(member, end)| self.errors.failure(member, end, started));
+                Err(self.too_few(have, min, cause))
             }
-            Verdict::Failed { member, end } => Err(self.failure(member, end)),
-            Verdict::TooFew { have, min, cause } => Err(self.too_few(have, min, cause)),
         }
     }
 
-    fn failure(&self, first: u32, end: End) -> Error {
-        self.errors.failure(self.word(), (first, end), self.supervisor.started())
-    }
-
-    fn too_few(&self, have: u32, min: u32, cause: Option<(u32, End)>) -> Error {
+    fn too_few(&self, have: u32, min: u32, cause: Option<Error>) -> Error {
         let left =
             if have == 1 { "1 rank is left".to_owned() } else { format!("{have} ranks are left") };
         let left = format!("{left}, expected at least {min}");
-        let Some((first, end)) = cause else {
-            return anyhow!("{left}: the others were told to leave");
-        };
-        let (message, hint) = failure::lines(&self.failure(first, end));
+        let Some(cause) = cause else { return anyhow!("{left}: the others were told to leave") };
+        let (message, hint) = failure::lines(&cause);
         let replaces = matches!(&self.job, Job::Elastic(job) if job.replaces);
         let replace = "--restarts N starts replacements for ranks that die".to_owned();
-        let hints: Vec<String> = hint.into_iter().chain(replaces.then_some(replace)).collect();
-        let error = anyhow!("{left}: {message}");
-        if hints.is_empty() { error } else { hinted(error, hints.join("; ")) }
+        let hints = hint.into_iter().chain(replaces.then_some(replace));
+        errors::advised(format!("{left}: {message}"), hints.collect())
     }
 }
 
 impl Drop for Launcher {
     fn drop(&mut self) {
-        self.kill();
+        (0..self.supervisor.started()).for_each(|member| self.signal(member, SIGKILL));
     }
 }
 

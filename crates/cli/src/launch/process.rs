@@ -61,58 +61,29 @@ pub fn start(words: &[OsString], error_file: &Path) -> Result<Command> {
     Ok(command)
 }
 
-/// The process that speaks for the job.
-#[derive(Clone, Debug, Default)]
-pub struct Speaker(Arc<AtomicU32>);
-
-impl Speaker {
-    /// Lets a process speak.
-    pub fn set(&self, number: u32) {
-        self.0.store(number, Ordering::Relaxed);
-    }
-
-    fn is(&self, number: u32) -> bool {
-        self.0.load(Ordering::Relaxed) == number
-    }
-}
-
-/// Outputs of a process that are forwarded.
-pub struct Outputs {
-    /// Number of the process.
-    pub number: u32,
-    /// Beginning of its lines.
-    pub prefix: String,
-    /// The process whose lines have no such beginning.
-    pub speaker: Speaker,
-}
-
-impl Outputs {
-    /// Forwards them; `unread` is called if nobody reads standard output any more.
-    pub fn forward(
-        self,
-        child: &mut Child,
-        unread: impl Fn() + Send + 'static,
-    ) -> [Option<Receiver<()>>; 2] {
-        let Outputs { number, prefix, speaker } = self;
-        let length = prefix.len();
-        let to_error = |line: &[u8]| drop(std::io::stderr().lock().write_all(line));
-        let speaks = speaker.clone();
-        let to_output = move |line: &[u8]| match speaks.is(number) {
-            true if !print(&line[length..]) => unread(),
-            true => {}
-            false => to_error(line),
-        };
-        let aside = move |line: &[u8]| match speaker.is(number) {
-            true => to_error(&line[length..]),
-            false => to_error(line),
-        };
-        let output = child.stdout.take();
-        let error = child.stderr.take();
-        [
-            output.map(|output| forward::each(output, prefix.clone(), to_output)),
-            error.map(|error| forward::each(error, prefix, aside)),
-        ]
-    }
+/// Forwards the outputs of a process. Lines begin with a prefix, unless the process is the one that speaks for the
+/// job. `unread` is called if nobody reads standard output any more.
+pub fn forward(
+    child: &mut Child,
+    number: u32,
+    prefix: String,
+    speaker: &Arc<AtomicU32>,
+    unread: impl Fn() + Send + 'static,
+) -> [Option<Receiver<()>>; 2] {
+    let (length, speaker) = (prefix.len(), speaker.clone());
+    let speaks = move || speaker.load(Ordering::Relaxed) == number;
+    let speaks_now = speaks.clone();
+    let to_output = move |line: &[u8]| match speaks_now() {
+        true if !print(&line[length..]) => unread(),
+        true => {}
+        false => forward::to_error(line),
+    };
+    let aside = move |line: &[u8]| forward::to_error(if speaks() { &line[length..] } else { line });
+    let (output, error) = (child.stdout.take(), child.stderr.take());
+    [
+        output.map(|output| forward::each(output, prefix.clone(), to_output)),
+        error.map(|error| forward::each(error, prefix, aside)),
+    ]
 }
 
 /// Writes a line to standard output; false if its reader has gone.

@@ -2,17 +2,8 @@
 
 use std::fmt;
 
+use signal_hook::consts::{SIGHUP, SIGINT, SIGKILL, SIGTERM};
 use signal_hook::low_level::signal_name;
-
-const SIGHUP: i32 = 1;
-/// Signal by which a person at a terminal interrupts a program.
-pub const SIGINT: i32 = 2;
-/// Signal that ends a program at once.
-pub const SIGKILL: i32 = 9;
-/// Signal that ends a program whose reader has gone.
-pub const SIGPIPE: i32 = 13;
-/// Signal that asks a program to end.
-pub const SIGTERM: i32 = 15;
 
 /// End of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

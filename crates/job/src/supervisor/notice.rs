@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::end::End;
 
 /// Line for people.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Notice {
     /// A member has died, and others live.
     Died {
@@ -37,6 +37,15 @@ pub enum Notice {
         /// Members that are started for it.
         started: u32,
     },
+    /// Members are told to end at once, and then killed, since they have not left in time.
+    Overdue {
+        /// Word for a process of the job.
+        word: &'static str,
+        /// Members that are killed.
+        members: Vec<u32>,
+        /// Time that they had.
+        waited: Duration,
+    },
 }
 
 impl fmt::Display for Notice {
@@ -44,19 +53,13 @@ impl fmt::Display for Notice {
         match self {
             Notice::Died { member, end, live, restarts } => {
                 write!(f, "member {member} {end}; {}", going_on(*live))?;
-                match restarts {
-                    None => Ok(()),
-                    Some((left, wait)) if wait.is_zero() => {
-                        write!(f, ", and one takes its place (restarts left: {left})")
-                    }
-                    Some((left, wait)) => {
-                        let seconds = wait.as_secs_f64().ceil();
-                        write!(
-                            f,
-                            ", and one takes its place in {seconds:.0} s, since the last ones died quickly (restarts left: {left})"
-                        )
-                    }
+                let Some((left, wait)) = restarts else { return Ok(()) };
+                f.write_str(", and one takes its place")?;
+                if !wait.is_zero() {
+                    let seconds = wait.as_secs_f64().ceil();
+                    write!(f, " in {seconds:.0} s, since the last ones died quickly")?;
                 }
+                write!(f, " (restarts left: {left})")
             }
             Notice::Leaving => {
                 f.write_str("told to end: the ranks leave; a second signal kills them at once")
@@ -65,11 +68,17 @@ impl fmt::Display for Notice {
             Notice::Left { member, live } => {
                 write!(f, "member {member} has left; {}", going_on(*live))
             }
-            Notice::Growing { target, started: 1 } => {
-                write!(f, "the job is to have {target} ranks: 1 more is started")
-            }
             Notice::Growing { target, started } => {
-                write!(f, "the job is to have {target} ranks: {started} more are started")
+                let are = if *started == 1 { "is" } else { "are" };
+                write!(f, "the job is to have {target} ranks: {started} more {are} started")
+            }
+            Notice::Overdue { word, members, waited } => {
+                let names: Vec<String> = members.iter().map(|it| format!("{word} {it}")).collect();
+                let (names, seconds) = (names.join(", "), waited.as_secs());
+                write!(
+                    f,
+                    "warning: killing {names}, not ended within {seconds} s: a last checkpoint may be missing"
+                )
             }
         }
     }

@@ -1,5 +1,8 @@
 //! Tests of a launcher's decisions.
 
+use proptest::prelude::*;
+use signal_hook::consts::SIGINT;
+
 use super::*;
 
 const FINE: End = End::Code(0);
@@ -15,7 +18,7 @@ fn limits(ranks: RangeInclusive<u32>, restarts: u32, shutdown: Shutdown) -> Limi
 
 fn job(ranks: RangeInclusive<u32>, restarts: u32) -> (Supervisor, Instant) {
     let now = Instant::now();
-    let (supervisor, actions) = Supervisor::begin(&limits(ranks, restarts, Shutdown::Signal), now);
+    let (supervisor, actions) = Supervisor::begin(limits(ranks, restarts, Shutdown::Signal), now);
     assert!(actions.iter().all(|action| matches!(action, Action::Start { .. })));
     (supervisor, now)
 }
@@ -25,7 +28,13 @@ fn ended(member: u32, end: End) -> Event {
 }
 
 fn epoch<const N: usize>(members: [u32; N]) -> Event {
-    Event::Epoch { first: members.first().copied(), members: BTreeSet::from(members), others: 0 }
+    shared_epoch(members, 0)
+}
+
+/// Epoch with members of somebody else.
+fn shared_epoch<const N: usize>(members: [u32; N], others: u32) -> Event {
+    let first = members.first().copied();
+    Event::Epoch(Epoch { first, members: BTreeSet::from(members), others })
 }
 
 fn starts(actions: &[Action]) -> Vec<u32> {
@@ -44,10 +53,24 @@ fn said(actions: &[Action]) -> Vec<String> {
     actions.iter().filter_map(said).collect()
 }
 
+fn to<const N: usize>(members: [u32; N], signal: i32) -> [Action; 1] {
+    [Action::Signal { members: members.to_vec(), signal }]
+}
+
+/// The line about members that are told to end after a wait, and are killed a second later.
+fn overdue<const N: usize>(job: &mut Supervisor, members: [u32; N], at: Instant) -> String {
+    let actions = job.on(Event::Tick, at);
+    let line = said(&actions).join("");
+    assert_eq!(actions[1..], to(members, SIGTERM), "{line}");
+    assert_eq!(job.on(Event::Tick, at), []);
+    assert_eq!(job.on(Event::Tick, at + LAST_WORDS), to(members, SIGKILL));
+    line
+}
+
 #[test]
 fn a_job_begins_with_as_many_members_as_it_may_have() {
     let limits = limits(2..=4, 0, Shutdown::Signal);
-    let (job, actions) = Supervisor::begin(&limits, Instant::now());
+    let (job, actions) = Supervisor::begin(limits, Instant::now());
     assert_eq!(starts(&actions), [0, 1, 2, 3]);
     assert!(job.is_running() && job.deadline().is_none());
 }
@@ -192,10 +215,11 @@ fn fewer_than_the_least_do_not_wait_for_nobody() {
     job.on(epoch([0, 1]), now);
     let actions = job.on(ended(0, End::Code(2)), now);
     let told = Action::Signal { members: vec![1], signal: SIGTERM };
-    assert_eq!(actions[2..], [Action::Dismiss, told.clone()]);
-    assert_eq!(job.on(Event::Tick, now + LEAVING), [told]);
-    let kill = Action::Signal { members: vec![1], signal: SIGKILL };
-    assert_eq!(job.on(Event::Tick, now + LEAVING + LAST_WORDS), [kill]);
+    assert_eq!(actions[2..], [Action::Dismiss, told]);
+    let line = overdue(&mut job, [1], now + LEAVING);
+    let expected =
+        "warning: killing member 1, not ended within 60 s: a last checkpoint may be missing";
+    assert_eq!(line, expected);
     job.on(ended(1, KILLED), now);
     let cause = Some((0, End::Code(2)));
     assert_eq!(job.verdict(), Verdict::TooFew { have: 1, min: 2, cause });
@@ -204,7 +228,7 @@ fn fewer_than_the_least_do_not_wait_for_nobody() {
 #[test]
 fn where_others_have_come_more_may_come() {
     let (mut job, now) = job(2..=3, 0);
-    job.on(Event::Epoch { members: BTreeSet::from([0, 1]), first: None, others: 1 }, now);
+    job.on(shared_epoch([0, 1], 1), now);
     job.on(ended(2, KILLED), now);
     let actions = job.on(ended(0, KILLED), now);
     assert_eq!(said(&actions), ["member 0 was killed by signal 9 (SIGKILL); 1 goes on"]);
@@ -231,8 +255,7 @@ fn a_larger_job_gets_what_is_missing() {
     let actions = job.on(Event::Resized { target: 4 }, now);
     assert_eq!(starts(&actions), [4, 5]);
     assert_eq!(said(&actions), ["the job is to have 4 ranks: 2 more are started"]);
-    let members = BTreeSet::from([0, 1, 4]);
-    job.on(Event::Epoch { members, first: Some(0), others: 1 }, now);
+    job.on(shared_epoch([0, 1, 4], 1), now);
     assert_eq!(starts(&job.on(Event::Resized { target: 4 }, now)), NONE);
 }
 
@@ -252,7 +275,8 @@ fn a_signal_lets_all_leave_and_a_second_one_kills() {
     // One that has nothing to save is soon gone, and the others have their time.
     assert_eq!(job.on(ended(0, KILLED), now), []);
     assert_eq!(job.deadline(), Some(now + LEAVING));
-    assert_eq!(job.on(Event::Signal(2), now), [Action::Say(Notice::Killed), Action::Kill]);
+    let kill = Action::Signal { members: vec![1], signal: SIGKILL };
+    assert_eq!(job.on(Event::Signal(2), now), [Action::Say(Notice::Killed), kill]);
     job.on(ended(1, KILLED), now);
     assert_eq!(job.verdict(), Verdict::Interrupted(2));
 }
@@ -260,7 +284,7 @@ fn a_signal_lets_all_leave_and_a_second_one_kills() {
 #[test]
 fn members_with_servers_leave_one_by_one_and_soon() {
     let now = Instant::now();
-    let (mut job, _) = Supervisor::begin(&limits(2..=2, 0, Shutdown::Terminate), now);
+    let (mut job, _) = Supervisor::begin(limits(2..=2, 0, Shutdown::Terminate), now);
     job.on(epoch([0, 1]), now);
     let told = Action::Signal { members: vec![0, 1], signal: SIGTERM };
     assert_eq!(job.on(Event::Signal(2), now), [told, LEAVE]);
@@ -271,13 +295,13 @@ fn members_with_servers_leave_one_by_one_and_soon() {
 fn members_that_write_a_checkpoint_get_no_second_signal() {
     let limits = limits(2..=2, 0, Shutdown::Leave);
     let now = Instant::now();
-    let (mut job, _) = Supervisor::begin(&limits, now);
+    let (mut job, _) = Supervisor::begin(limits.clone(), now);
     job.on(epoch([0, 1]), now);
     assert_eq!(job.on(Event::Signal(SIGTERM), now), [Action::Dismiss, LEAVE]);
     job.on(ended(1, FINE), now);
     job.on(ended(0, FINE), now);
     assert_eq!(job.verdict(), Verdict::Interrupted(SIGTERM));
-    let (mut job, _) = Supervisor::begin(&limits, now);
+    let (mut job, _) = Supervisor::begin(limits.clone(), now);
     job.on(epoch([0, 1]), now);
     let actions = job.on(ended(1, KILLED), now);
     assert_eq!(actions.last(), Some(&Action::Dismiss));
@@ -301,9 +325,7 @@ fn after_a_signal_patience_ends() {
     job.on(Event::Signal(15), now);
     let later = now + LEAVING;
     assert_eq!(job.on(Event::Tick, later - GRACE), []);
-    let end = |signal| [Action::Signal { members: vec![0], signal }];
-    assert_eq!(job.on(Event::Tick, later), end(SIGTERM));
-    assert_eq!(job.on(Event::Tick, later + LAST_WORDS), end(SIGKILL));
+    assert!(overdue(&mut job, [0], later).contains("killing member 0, not ended within 60 s"));
 }
 
 #[test]
@@ -319,7 +341,7 @@ fn a_signal_to_launcher_and_members_interrupts_in_any_order() {
 #[test]
 fn a_reader_that_has_enough_ends_the_job() {
     let (mut job, now) = job(1..=2, 5);
-    assert_eq!(job.on(Event::Unread, now), [Action::Kill]);
+    assert_eq!(job.on(Event::Unread, now), to([0, 1], SIGKILL));
     job.on(ended(0, KILLED), now);
     job.on(ended(1, KILLED), now);
     assert_eq!(job.verdict(), Verdict::Interrupted(SIGPIPE));
@@ -329,7 +351,7 @@ fn a_reader_that_has_enough_ends_the_job() {
 fn shared(shutdown: Shutdown) -> (Supervisor, Instant) {
     let limits = Limits { here: 2, others: Others::May, ..limits(2..=4, 0, shutdown) };
     let now = Instant::now();
-    let (job, actions) = Supervisor::begin(&limits, now);
+    let (job, actions) = Supervisor::begin(limits.clone(), now);
     assert_eq!(starts(&actions), [0, 1]);
     (job, now)
 }
@@ -346,7 +368,7 @@ fn one_of_several_launchers_waits_for_members_of_others() {
 #[test]
 fn one_of_several_launchers_starts_no_more_than_its_share() {
     let (mut job, now) = shared(Shutdown::Leave);
-    job.on(Event::Epoch { members: BTreeSet::from([0, 1]), first: Some(0), others: 1 }, now);
+    job.on(shared_epoch([0, 1], 1), now);
     assert_eq!(starts(&job.on(Event::Resized { target: 4 }, now)), NONE);
     job.on(ended(1, End::Code(0)), now);
     assert_eq!(starts(&job.on(Event::Resized { target: 2 }, now)), NONE);
@@ -368,13 +390,9 @@ fn one_of_several_launchers_goes_alone_when_it_is_told_to_end() {
 /// A job of ranks that cannot do without each other.
 fn fixed(ranks: u32) -> (Supervisor, Instant) {
     let now = Instant::now();
-    let (job, actions) = Supervisor::begin(&Limits::fixed(ranks), now);
+    let (job, actions) = Supervisor::begin(Limits::fixed(ranks), now);
     assert_eq!(starts(&actions), (0..ranks).collect::<Vec<u32>>());
     (job, now)
-}
-
-fn to<const N: usize>(members: [u32; N], signal: i32) -> [Action; 1] {
-    [Action::Signal { members: members.to_vec(), signal }]
 }
 
 #[test]
@@ -427,10 +445,9 @@ fn who_was_killed_failed_first() {
 fn who_is_stopped_is_the_cause_and_not_waited_for() {
     let (mut job, now) = fixed(3);
     job.on(ended(0, End::Code(2)), now);
-    job.on(Event::Stopped { member: 2 }, now);
+    assert_eq!(job.on(Event::Stopped { member: 2 }, now), []);
     assert_eq!(job.on(Event::Tick, now), []);
-    job.on(ended(1, End::Code(2)), now);
-    assert_eq!(job.on(Event::Tick, now), to([2], SIGKILL));
+    assert_eq!(job.on(ended(1, End::Code(2)), now), to([2], SIGKILL));
     job.on(ended(2, KILLED), now);
     assert!(!job.is_running());
     assert_eq!(job.verdict(), Verdict::Failed { member: 2, end: End::Stopped });
@@ -441,7 +458,7 @@ fn a_signal_goes_to_fixed_ranks_and_a_second_one_kills() {
     let (mut job, now) = fixed(2);
     assert_eq!(job.on(Event::Signal(SIGINT), now), to([0, 1], SIGINT));
     job.on(ended(0, End::Code(130)), now);
-    assert_eq!(job.on(Event::Signal(SIGINT), now), [Action::Kill]);
+    assert_eq!(job.on(Event::Signal(SIGINT), now), to([1], SIGKILL));
     job.on(ended(1, KILLED), now);
     assert_eq!(job.verdict(), Verdict::Interrupted(SIGINT));
 }
@@ -459,8 +476,7 @@ fn a_signal_after_a_failure_reaches_the_rest_and_the_failure_counts() {
 #[test]
 fn a_reader_that_has_enough_of_rank_0_ends_a_fixed_job() {
     let (mut job, now) = fixed(2);
-    job.on(ended(0, End::Signal(SIGPIPE)), now);
-    assert_eq!(job.on(Event::Tick, now), to([1], SIGKILL));
+    assert_eq!(job.on(ended(0, End::Signal(SIGPIPE)), now), to([1], SIGKILL));
     job.on(ended(1, KILLED), now);
     assert_eq!(job.verdict(), Verdict::Interrupted(SIGPIPE));
 }
@@ -478,18 +494,168 @@ fn a_signal_to_one_rank_stops_the_job_as_one_to_the_launcher_does() {
 fn after_a_signal_to_fixed_ranks_patience_ends() {
     let (mut job, now) = fixed(1);
     job.on(Event::Signal(SIGTERM), now);
-    let later = now + PATIENCE + GRACE;
+    let later = now + PATIENCE;
     assert_eq!(job.on(Event::Tick, later - GRACE / 2), []);
-    assert_eq!(job.on(Event::Tick, later), to([0], SIGTERM));
-    assert_eq!(job.on(Event::Tick, later + LAST_WORDS), to([0], SIGKILL));
+    assert!(overdue(&mut job, [0], later).contains("killing rank 0, not ended within 14 s"));
 }
 
 #[test]
 fn after_a_signal_and_an_end_the_rest_have_a_grace() {
-    let (mut job, now) = fixed(3);
-    job.on(Event::Signal(SIGINT), now);
+    let (mut job, now) = fixed(4);
+    job.on(Event::Signal(SIGINT), now - GRACE / 2);
     job.on(ended(1, End::Code(130)), now);
     job.on(ended(2, End::Code(130)), now + GRACE / 2);
-    assert_eq!(job.on(Event::Tick, now + GRACE), to([0], SIGTERM));
-    assert_eq!(job.on(Event::Tick, now + GRACE + LAST_WORDS), to([0], SIGKILL));
+    let line = overdue(&mut job, [0, 3], now + GRACE);
+    assert!(line.contains("killing rank 0, rank 3, not ended within 6 s"), "{line}");
+}
+
+/// Processes of a job that end when they are told to, or not before they are killed.
+struct World {
+    job: Supervisor,
+    now: Instant,
+    live: BTreeSet<u32>,
+    dying: BTreeSet<u32>,
+    started: u32,
+}
+
+impl World {
+    fn begin(limits: Limits) -> World {
+        let now = Instant::now();
+        let (job, starts) = Supervisor::begin(limits, now);
+        let (live, dying) = (BTreeSet::new(), BTreeSet::new());
+        let mut world = World { job, now, live, dying, started: 0 };
+        world.act(starts);
+        world
+    }
+
+    fn on(&mut self, event: Event) {
+        let actions = self.job.on(event, self.now);
+        self.act(actions);
+    }
+
+    fn act(&mut self, actions: Vec<Action>) {
+        for action in actions {
+            match action {
+                Action::Start { member } => {
+                    assert_eq!(member, self.started, "members are numbered in their order");
+                    self.started += 1;
+                    self.live.insert(member);
+                }
+                Action::Signal { members, signal } => {
+                    let is_live = |member| self.live.contains(member);
+                    assert!(!members.is_empty() && members.iter().all(is_live), "{members:?}");
+                    self.dying.extend(members.into_iter().filter(|_| signal == SIGKILL));
+                }
+                Action::Say(Notice::Overdue { members, .. }) => {
+                    assert!(members.iter().all(|member| self.live.contains(member)));
+                }
+                Action::Lost { member } => assert!(!self.live.contains(&member)),
+                Action::Dismiss | Action::Say(_) => {}
+            }
+        }
+    }
+
+    /// Whether the job ends, whatever happens. After the last step an epoch of one that was late may start.
+    fn is_final(&self) -> bool {
+        self.job.is_over() && self.job.verdict() != Verdict::Done
+    }
+
+    fn end(&mut self, member: u32, end: End) {
+        self.live.remove(&member);
+        self.dying.remove(&member);
+        self.on(Event::Ended { member, end });
+    }
+
+    fn end_the_dying(&mut self) {
+        while let Some(member) = self.dying.first().copied() {
+            self.end(member, KILLED);
+        }
+    }
+
+    /// Lets all time pass that the job asks for.
+    fn wait(&mut self) {
+        self.end_the_dying();
+        while let Some(deadline) = self.job.deadline().filter(|_| self.job.is_running()) {
+            self.now = self.now.max(deadline);
+            self.on(Event::Tick);
+            self.end_the_dying();
+        }
+    }
+
+    /// A member, counted from the first that lives; one that has ended where none does.
+    fn any(&self, number: usize) -> u32 {
+        self.live.iter().nth(number % self.live.len().max(1)).copied().unwrap_or_default()
+    }
+
+    fn step(&mut self, kind: u32, number: usize) {
+        let member = self.any(number);
+        let is_live = self.live.contains(&member);
+        let ends = [FINE, FINE, KILLED, End::Code(2), End::Code(130), End::Code(143)];
+        let ends = [&ends[..], &[End::Signal(SIGTERM), End::Signal(SIGPIPE)]].concat();
+        match kind {
+            0..6 if is_live => self.end(member, ends[number % ends.len()]),
+            6 => self.on(Event::Complete),
+            7 | 8 => {
+                // The coordinator may not know yet that some have ended.
+                let members = (0..self.started).filter(|it| number >> it & 1 == 1).collect();
+                let (first, others) = (self.live.first().copied(), (number % 5 / 4) as u32);
+                self.on(Event::Epoch(Epoch { members, first, others }));
+            }
+            9 => self.on(Event::Resized { target: number as u32 % 6 }),
+            10 => self.on(Event::Signal([SIGINT, SIGTERM][number % 2])),
+            11 => self.on(Event::Stopped { member }),
+            12 => self.now += Duration::from_millis(number as u64 % 20_000),
+            13 => self.on(Event::Tick),
+            14 => self.end_the_dying(),
+            15 if number % 8 == 0 => self.on(Event::Unread),
+            _ => {}
+        }
+    }
+}
+
+fn any_limits() -> impl Strategy<Value = Limits> {
+    use Shutdown::{Forward, Leave, Signal, Terminate};
+    let shutdown = prop::sample::select(vec![Forward, Signal, Leave, Terminate]);
+    let others = prop::sample::select(vec![Others::Shown, Others::May]);
+    let elastic = (1..3_u32, 0..3_u32, 0..4_u32, shutdown, others);
+    let elastic = elastic.prop_map(|(min, more, restarts, shutdown, others)| Limits {
+        others,
+        ..limits(min..=min + more, restarts, shutdown)
+    });
+    prop_oneof![(1..5_u32).prop_map(Limits::fixed), elastic]
+}
+
+proptest! {
+    #[test]
+    fn every_job_ends_and_nothing_runs_afterwards(
+        limits in any_limits(),
+        steps in prop::collection::vec((0..16_u32, 0..1000_usize), 0..60),
+    ) {
+        let is_fixed = limits.loss == Loss::Fatal;
+        let mut world = World::begin(limits);
+        for (kind, number) in steps {
+            // Nobody coordinates a fixed job, and its ranks write to the launcher's own output.
+            if is_fixed && [6, 7, 8, 9, 15].contains(&kind) {
+                continue;
+            }
+            let final_before = world.is_final();
+            let started = world.started;
+            world.step(kind, number);
+            prop_assert!(!final_before || world.started == started);
+            prop_assert!(world.job.is_running() || world.live.is_empty());
+        }
+        // Members that hang do not outlive a failure, or else a signal to the launcher.
+        let interrupted = matches!(world.job.verdict(), Verdict::Interrupted(_));
+        if !world.is_final() || (interrupted && !is_fixed) {
+            world.on(Event::Signal(SIGTERM));
+        }
+        world.wait();
+        prop_assert!(world.live.is_empty() && !world.job.is_running());
+        let verdict = world.job.verdict();
+        for event in [Event::Tick, Event::Resized { target: 9 }, Event::Stopped { member: 0 }] {
+            prop_assert_eq!(world.job.on(event, world.now + LEAVING), []);
+        }
+        prop_assert_eq!(world.job.on(ended(0, KILLED), world.now), []);
+        prop_assert_eq!(world.job.verdict(), verdict);
+    }
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use serde_json::Value;
 use thinwire_job::elastic::Id;
-use thinwire_job::supervisor::Event;
+use thinwire_job::supervisor::{Epoch, Event};
 
 /// Members that the launcher has started, in the order of their numbers, and the ranks of the last epoch.
 #[derive(Debug, Default)]
@@ -74,7 +74,7 @@ impl Children {
         self.ranks = ids.filter_map(Value::as_str).map(str::to_owned).collect();
         let members: BTreeSet<u32> = self.ranks.iter().filter_map(|id| self.number(id)).collect();
         let others = (self.ranks.len() - members.len()) as u32;
-        Event::Epoch { members, first: self.first(), others }
+        Event::Epoch(Epoch { members, first: self.first(), others })
     }
 
     fn number(&self, id: &str) -> Option<u32> {
@@ -107,7 +107,7 @@ mod tests {
         let mut children = children([70, 71, 72]);
         let epoch = |members: &[u32], first, others| {
             let members = members.iter().copied().collect();
-            Event::Epoch { members, first, others }
+            Event::Epoch(Epoch { members, first, others })
         };
         assert_eq!(children.first(), None);
         assert_eq!(children.note(&started(&[71, 9, 70])), [epoch(&[0, 1], Some(1), 1)]);

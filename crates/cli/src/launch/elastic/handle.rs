@@ -1,13 +1,25 @@
 //! The coordinator of a launcher's job: its own, or that of whichever launcher leads.
 
-use anyhow::Result;
-use thinwire_job::elastic::{Candidate, Coordinator, Event, Id, Options};
+use std::path::Path;
 
-use super::servers;
-use crate::size::Elastic;
+use anyhow::Result;
+use thinwire_job::elastic::{Candidate, Coordinator, Event, Id, Job, Store};
 
 /// Address of a coordinator that only processes on this machine reach.
 const HERE: &str = "127.0.0.1:0";
+
+/// Where a job is coordinated.
+#[derive(Debug)]
+pub struct Site<'a> {
+    /// Store of the coordinator's state, if several launchers share the job.
+    pub store: Option<&'a Store>,
+    /// Address of the coordinator, host:port; one on this machine unless given.
+    pub address: Option<&'a str>,
+    /// Secret of the job.
+    pub token: &'a str,
+    /// File of the state of a coordinator without a store.
+    pub state: Option<&'a Path>,
+}
 
 /// The coordinator as a launcher sees it.
 pub enum CoordinatorHandle {
@@ -21,22 +33,20 @@ impl CoordinatorHandle {
     /// Begins to coordinate a job; `tell` is called with its events.
     ///
     /// # Errors
-    /// If the address is taken, or the job's store cannot be used.
+    /// If the address is taken, or the job's store or state cannot be used.
     pub fn begin(
-        job: &Elastic,
-        token: &str,
-        options: Options,
+        site: &Site<'_>,
+        job: impl Into<Job>,
         tell: impl FnMut(&Event) + Send + 'static,
     ) -> Result<CoordinatorHandle> {
-        let address = job.coordinator.as_deref();
-        let options = servers::job(options, job.servers > 0);
-        Ok(match &job.store {
+        let Site { store, address, token, state } = *site;
+        Ok(match store {
             Some(store) => {
-                CoordinatorHandle::Shared(Candidate::begin(store, (address, token), options, tell)?)
+                CoordinatorHandle::Shared(Candidate::begin(store, (address, token), job, tell)?)
             }
             None => {
                 let address = address.unwrap_or(HERE);
-                CoordinatorHandle::Own(Coordinator::bind(address, token, options, None, tell)?)
+                CoordinatorHandle::Own(Coordinator::bind(address, token, job, state, tell)?)
             }
         })
     }

@@ -11,20 +11,18 @@ mod servers;
 use std::ffi::OsString;
 use std::ops::RangeInclusive;
 use std::sync::mpsc::channel;
-use std::time::Instant;
 
 use anyhow::Result;
 use thinwire_job::elastic::{self, Authority, NUMBER, Options, Seat};
 pub use thinwire_job::supervisor::Shutdown;
-use thinwire_job::supervisor::{Event, Limits, Loss, Others, Supervisor};
+use thinwire_job::supervisor::{Event, Limits, Loss, Others};
 
 use self::children::Children;
-pub use self::handle::CoordinatorHandle;
+pub use self::handle::{CoordinatorHandle, Site};
 use self::servers::Servers;
-pub use self::servers::job as with_servers;
-use super::errors::Errors;
-use super::launcher::{Job, Launcher, Report};
-use super::process::{Program, Speaker, Variables};
+pub use self::servers::with_servers;
+use super::launcher::{self, Job, Report};
+use super::process::Variables;
 use super::{reserve_descriptors, watch_signals};
 use crate::output::say;
 use crate::place::token_or_fresh;
@@ -87,15 +85,21 @@ pub fn run(
     };
     // Only ranks that start here are certain to come.
     reserve_descriptors(job.here.min(*job.ranks.end()), job.servers)?;
-    let told = sender.clone();
     let options = options(Authority::Saved, job.ranks.clone())?;
     let options = Options { silence: job.silence.unwrap_or(options.silence), ..options };
-    let coordinator = CoordinatorHandle::begin(job, &secret, options, move |event| {
-        // The launcher is gone only when the job is over.
-        let _ = told.send(Report::Told(event.clone()));
-    })?;
+    let options = if job.servers > 0 { with_servers(options) } else { options.into() };
+    let (store, address) = (job.store.as_ref(), job.coordinator.as_deref());
+    let site = Site { store, address, token: &secret, state: None };
+    // The launcher is gone only when the job is over.
+    let (told, ends) = (sender.clone(), sender.clone());
+    let tell = move |event: &elastic::Event| drop(told.send(Report::Told(event.clone())));
+    let coordinator = CoordinatorHandle::begin(&site, options, tell)?;
     watch_signals(sender.clone(), |signal| Report::Local(Event::Signal(signal)))?;
-    say(invitation(job, &coordinator.address(), token.is_some_and(|token| !token.is_empty())));
+    let address = coordinator.address();
+    say(invitation(job, &address, token.is_some_and(|token| !token.is_empty())));
+    let servers = Servers::start(job, &address, &secret, move |number, end| {
+        drop(ends.send(Report::Server(number, end)));
+    })?;
     let limits = Limits {
         ranks: job.ranks.clone(),
         restarts: job.restarts,
@@ -104,26 +108,9 @@ pub fn run(
         loss: Loss::Survivable,
         shutdown,
     };
-    let (supervisor, begin) = Supervisor::begin(&limits, Instant::now());
-    let of_servers = (job.servers, &job.server_arguments[..]);
-    let ends = sender.clone();
-    let servers =
-        Servers::start(of_servers, (&coordinator.address(), &secret), move |number, end| {
-            // The launcher is gone only when the job is over.
-            let _ = ends.send(Report::Server(number, end));
-        })?;
-    let children = Children::default();
-    let (token, replaces) = (secret, job.replaces);
-    let launcher = Launcher {
-        supervisor,
-        program: Program { command, most: job.here },
-        job: Job::Elastic(Box::new(Elastic { coordinator, children, servers, replaces, token })),
-        groups: Vec::new(),
-        errors: Errors::create()?,
-        speaker: Speaker::default(),
-        sender,
-    };
-    launcher.run(begin, &reports)
+    let (children, replaces, token) = (Children::default(), job.replaces, secret);
+    let job = Elastic { coordinator, children, servers, replaces, token };
+    launcher::run(command, limits, Job::Elastic(Box::new(job)), sender, &reports)
 }
 
 /// Returns the line that says how somebody else joins the job.

@@ -18,16 +18,17 @@ use crate::launch::errors::Errors;
 use crate::launch::launcher::watch_end;
 use crate::launch::{forward, process};
 use crate::output::say;
+use crate::size;
 
 /// Most servers of a job.
 const SERVERS_MAX: u32 = 1024;
 
 /// Returns a job whose coordinator also decides about servers.
-pub fn job(workers: Options, servers: bool) -> Job {
+pub fn with_servers(workers: Options) -> Job {
     let options =
         Options { silence: workers.silence, ..Options::new(workers.authority, 1, SERVERS_MAX) };
-    let servers = servers.then(|| elastic::Servers::new(options, Configuration::default));
-    Job { workers, servers }
+    let servers = elastic::Servers::new(options, Configuration::default);
+    Job { workers, servers: Some(servers) }
 }
 
 /// Server processes that this launcher has started.
@@ -40,24 +41,26 @@ pub struct Servers {
 }
 
 impl Servers {
-    /// Starts `count` servers of the job at `coordinator`, each with these arguments. `ended` is called with
-    /// the number of each that ends.
+    /// Starts the servers of a job at its coordinator. `ended` is called with the number of each that ends.
     ///
     /// # Errors
     /// If the system cannot start one.
     pub fn start(
-        (count, arguments): (u32, &[OsString]),
-        (coordinator, token): (&str, &str),
+        job: &size::Elastic,
+        coordinator: &str,
+        token: &str,
         ended: impl Fn(u32, End) + Clone + Send + 'static,
     ) -> Result<Servers> {
-        let mut servers = Servers { groups: Vec::new(), errors: Errors::create()?, failed: None };
-        for number in 0..count {
+        let errors = Errors::create("server")?;
+        let mut servers = Servers { groups: Vec::new(), errors, failed: None };
+        for number in 0..job.servers {
             let seat = Seat::server(coordinator, token)?;
-            let mut child = start(&seat, arguments, &servers.errors.path(number))
+            let mut child = start(&seat, &job.server_arguments, &servers.errors.path(number))
                 .with_context(|| format!("starting server {number}"))?;
             servers.groups.push(Some(Pid::from_child(&child)));
             let error = child.stderr.take();
-            let error = error.map(|it| forward::lines(it, format!("[server {number}] ")));
+            let prefix = format!("[server {number}] ");
+            let error = error.map(|it| forward::each(it, prefix, forward::to_error));
             let ended = ended.clone();
             watch_end(child, [None, error], move |end| ended(number, end));
         }
@@ -75,7 +78,7 @@ impl Servers {
             self.failed.get_or_insert((number, end));
         }
         match self.failed.filter(|_| self.groups.iter().all(Option::is_none)) {
-            Some(first) => Err(self.errors.failure("server", first, self.groups.len() as u32)),
+            Some((first, end)) => Err(self.errors.failure(first, end, self.groups.len() as u32)),
             None => {
                 message.into_iter().for_each(|it| say(format!("server {number}: {it}")));
                 Ok(())
