@@ -208,8 +208,9 @@ pub enum Shutdown {
 /// The state of a job.
 #[derive(Debug)]
 pub struct Supervisor {
-    /// Bounds, with the restarts that are left and the ranks that the job should have now.
+    /// Bounds, with the restarts that are left.
     limits: Limits,
+    /// Number of ranks that the job should have.
     target: u32,
     /// Number of the next member.
     next_member: u32,
@@ -401,8 +402,8 @@ impl Supervisor {
             (self.limits.restarts, wait)
         });
         self.actions.push(Action::Lost { member });
-        if self.is_running() {
-            let live = self.live.len();
+        let live = self.live.len();
+        if is_replaced || live > 0 {
             self.actions.push(Action::Say(Notice::Died { member, end, live, restarts }));
         }
         self.start_due(now);
