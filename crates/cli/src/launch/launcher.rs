@@ -1,12 +1,10 @@
 //! The processes of a job on this machine, as its state machine decides about them.
 
 use std::ffi::OsString;
-use std::os::unix::process::ExitStatusExt;
-use std::process::{Child, ExitStatus, Stdio};
+use std::process::Stdio;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc::{Receiver, Sender};
-use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Error, Result, anyhow};
@@ -17,27 +15,27 @@ use thinwire_job::supervisor::{Action, End, Event, Limits, Notice, Supervisor, V
 
 use super::elastic::Elastic;
 use super::errors::{self, Errors};
-use super::fixed::Fixed;
-use super::process::Program;
-use super::{forward, process};
+use super::process::{self, Program, Variables};
 use crate::failure;
 use crate::output::say;
 
 /// Longest wait for another launcher to tell how the job has ended.
 const LAST_REPORT: Duration = Duration::from_secs(3);
 
-/// Report that reaches the launcher: of its processes and signals, of a server that has ended, or of the
-/// coordinator.
+/// Report that reaches the launcher.
 pub enum Report {
+    /// About its processes, and signals.
     Local(Event),
+    /// A server with this number has ended.
     Server(u32, End),
+    /// Event of the coordinator.
     Told(elastic::Event),
 }
 
 /// Way in which the processes of a job find each other.
 pub enum Job {
-    /// Ranks that cannot do without each other.
-    Fixed(Fixed),
+    /// Ranks that cannot do without each other, with the variables that all of them get.
+    Fixed(Variables),
     /// Members of an elastic job.
     Elastic(Box<Elastic>),
 }
@@ -192,7 +190,10 @@ impl Launcher {
 
     fn start(&mut self, number: u32) -> Result<()> {
         let variables = match &mut self.job {
-            Job::Fixed(job) => job.variables(number),
+            Job::Fixed(shared) => {
+                let places = ["RANK", "LOCAL_RANK"].map(|name| (name, number.to_string()));
+                [&shared[..], &places[..]].concat()
+            }
             Job::Elastic(job) => job.variables(number)?,
         };
         let mut command = self.program.start(variables, &self.errors.path(number))?;
@@ -209,7 +210,7 @@ impl Launcher {
         let outputs = process::forward(&mut child, number, prefix, &self.speaker, move || {
             drop(unread.send(Report::Local(Event::Unread)));
         });
-        watch_end(child, outputs, move |end| {
+        process::watch_end(child, outputs, move |end| {
             drop(ends.send(Report::Local(Event::Ended { member: number, end })));
         });
         Ok(())
@@ -273,26 +274,5 @@ impl Launcher {
 impl Drop for Launcher {
     fn drop(&mut self) {
         (0..self.supervisor.started()).for_each(|member| self.signal(member, SIGKILL));
-    }
-}
-
-/// Waits in a thread for the end of a process, and of its forwarded outputs.
-pub fn watch_end(
-    mut child: Child,
-    outputs: [Option<Receiver<()>>; 2],
-    report: impl FnOnce(End) + Send + 'static,
-) {
-    thread::spawn(move || {
-        let status = child.wait();
-        let end = status.map_or(End::Code(2), end_of);
-        forward::drain(outputs);
-        report(end);
-    });
-}
-
-fn end_of(status: ExitStatus) -> End {
-    match (status.signal(), status.code()) {
-        (Some(signal), _) => End::Signal(signal),
-        (None, code) => End::Code(code.unwrap_or(2)),
     }
 }

@@ -5,14 +5,16 @@
 
 use std::ffi::OsString;
 use std::io::{ErrorKind, Write};
-use std::os::unix::process::CommandExt;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc::Receiver;
+use std::thread;
 
 use anyhow::{Context, Result};
+use thinwire_job::supervisor::End;
 
 use super::{child, errors, forward};
 
@@ -40,7 +42,7 @@ impl Program {
         });
         command.envs(variables).env("LOCAL_WORLD_SIZE", self.most.to_string());
         if std::env::var_os("RAYON_NUM_THREADS").is_none() {
-            let cores = std::thread::available_parallelism().map_or(1, usize::from);
+            let cores = thread::available_parallelism().map_or(1, usize::from);
             let threads = (cores / self.most as usize).max(1);
             command.env("RAYON_NUM_THREADS", threads.to_string());
         }
@@ -84,6 +86,27 @@ pub fn forward(
         output.map(|output| forward::each(output, prefix.clone(), to_output)),
         error.map(|error| forward::each(error, prefix, aside)),
     ]
+}
+
+/// Waits in a thread for the end of a process, and of its forwarded outputs.
+pub fn watch_end(
+    mut child: Child,
+    outputs: [Option<Receiver<()>>; 2],
+    report: impl FnOnce(End) + Send + 'static,
+) {
+    thread::spawn(move || {
+        let status = child.wait();
+        let end = status.map_or(End::Code(2), end_of);
+        forward::drain(outputs);
+        report(end);
+    });
+}
+
+fn end_of(status: ExitStatus) -> End {
+    match (status.signal(), status.code()) {
+        (Some(signal), _) => End::Signal(signal),
+        (None, code) => End::Code(code.unwrap_or(2)),
+    }
 }
 
 /// Writes a line to standard output; false if its reader has gone.

@@ -15,7 +15,6 @@ use thinwire_job::supervisor::End;
 use thinwire_server::Configuration;
 
 use crate::launch::errors::Errors;
-use crate::launch::launcher::watch_end;
 use crate::launch::{forward, process};
 use crate::output::say;
 use crate::size;
@@ -62,7 +61,7 @@ impl Servers {
             let prefix = format!("[server {number}] ");
             let error = error.map(|it| forward::each(it, prefix, forward::to_error));
             let ended = ended.clone();
-            watch_end(child, [None, error], move |end| ended(number, end));
+            process::watch_end(child, [None, error], move |end| ended(number, end));
         }
         Ok(servers)
     }
