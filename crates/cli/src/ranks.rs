@@ -6,7 +6,7 @@ use anyhow::{Context, Result, anyhow, ensure};
 use thinwire_job::{Form, Place, elastic};
 
 use crate::failure;
-use crate::launch::{self, elastic::Parting};
+use crate::launch::{self, elastic::Shutdown};
 use crate::memory;
 use crate::place::{Flags, ensure_ranks};
 use crate::size::Elastic;
@@ -101,8 +101,8 @@ fn launch_myself(flags: &Flags, ranks: u32) -> Result<u8> {
 /// # Errors
 /// If the job fails.
 pub fn launch_elastic(flags: &Flags, job: &Elastic) -> Result<u8> {
-    let parting = if job.servers > 0 { Parting::Terminate } else { Parting::Leave };
-    launch::elastic::run(myself()?, job, flags.token.as_ref(), parting)
+    let shutdown = if job.servers > 0 { Shutdown::Terminate } else { Shutdown::Leave };
+    launch::elastic::run(myself()?, job, flags.token.as_ref(), shutdown)
 }
 
 /// Whether this process is a member of an elastic job.

@@ -54,6 +54,7 @@ mod part;
 mod place;
 mod rendezvous;
 mod slurm;
+pub mod supervisor;
 
 /// State machine that reads bytes from outside, without its sockets, for fuzz targets; no part of the
 /// interface.

@@ -1,16 +1,15 @@
 //! `thinwire coordinator`: the coordinator of an elastic job whose ranks others start.
 
 use std::path::PathBuf;
-use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
-use signal_hook::iterator::Signals;
-use thinwire_job::elastic::{self, Authority, Candidate, Coordinator, Store};
+use thinwire_job::elastic::{self, Authority, Store};
 use thinwire_job::{Form, Given, process};
 
-use crate::launch::elastic::Lead;
+use crate::launch;
+use crate::launch::elastic::{CoordinatorHandle, Site, with_servers};
 use crate::metrics::{self, CoordinatorMetrics};
 use crate::output::{print_json, say};
 use crate::size::{self, Size, ensure_bounds};
@@ -81,22 +80,15 @@ pub fn run(args: &Args) -> Result<u8> {
         "--servers without --state FILE or --store: a coordinator that forgot which server has which shard \
          would lose parameters"
     );
-    let options = crate::launch::elastic::options(authority, ranks.clone())?;
-    let job = crate::launch::elastic::with_servers(options, args.servers);
+    let options = launch::elastic::options(authority, ranks.clone())?;
+    let job = if args.servers { with_servers(options) } else { options.into() };
+    let (store, address) = (args.store.as_ref(), args.listen.as_deref());
+    let site = Site { store, address, token: &token, state: args.state.as_deref() };
     // It coordinates until it is dropped.
-    let lead = match &args.store {
-        Some(store) => {
-            let place = (args.listen.as_deref(), token.as_str());
-            Lead::Shared(Candidate::begin(store, place, job, tell)?)
-        }
-        None => {
-            let listen = args.listen.as_deref().unwrap_or_default();
-            Lead::Own(Coordinator::bind(listen, &token, job, args.state.as_deref(), tell)?)
-        }
-    };
-    watch_signals(sender)?;
+    let coordinator = CoordinatorHandle::begin(&site, job, tell)?;
+    launch::watch_signals(sender, News::Signal)?;
     thinwire_job::unprotected(&token).into_iter().for_each(say);
-    let (min, max, address) = (ranks.start(), ranks.end(), lead.address());
+    let (min, max, address) = (ranks.start(), ranks.end(), coordinator.address());
     say(format!("coordinating {min} to {max} ranks at {address}"));
     let code = follow(&news, args.json)?;
     if let (0, Some(path)) = (code, &args.state) {
@@ -133,14 +125,4 @@ fn follow(news: &Receiver<News>, json: bool) -> Result<u8> {
             Err(_) => return Ok(0),
         }
     }
-}
-
-fn watch_signals(news: Sender<News>) -> Result<()> {
-    let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP]).context("listening for signals")?;
-    std::thread::spawn(move || {
-        for signal in signals.forever() {
-            let _ = news.send(News::Signal(signal));
-        }
-    });
-    Ok(())
 }

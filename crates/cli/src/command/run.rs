@@ -5,7 +5,7 @@ use std::ffi::OsString;
 use anyhow::{Result, anyhow};
 
 use crate::failure::hinted;
-use crate::launch::{self, elastic::Parting};
+use crate::launch::{self, elastic::Shutdown};
 use crate::output::say;
 use crate::place::{Flags, ensure_ranks};
 use crate::size::{self, ElasticFlags, Size};
@@ -44,7 +44,7 @@ pub fn run(args: &Args) -> Result<u8> {
     }
     if let Some(job) = args.elastic.resolve(args.ranks, &flags)? {
         let (program, token) = (args.program.clone(), args.token.as_ref());
-        return launch::elastic::run(program, &job, token, Parting::Signal);
+        return launch::elastic::run(program, &job, token, Shutdown::Signal);
     }
     let ranks = args.ranks.and_then(Size::fixed);
     let place = Flags { coordinator: None, ..flags }.find()?;

@@ -9,8 +9,8 @@ use std::path::PathBuf;
 
 use anyhow::{Context, Error, Result, anyhow};
 use serde::{Deserialize, Serialize};
+use thinwire_job::supervisor::End;
 
-use super::supervisor::{End, SIGPIPE, Supervisor, Verdict};
 use crate::failure::{self, hinted};
 
 /// The variable that names a rank's file.
@@ -19,18 +19,19 @@ pub const VARIABLE: &str = "THINWIRE_ERROR_FILE";
 /// A private folder with a file per rank that failed. It is removed when dropped.
 pub struct Errors {
     folder: PathBuf,
+    word: &'static str,
 }
 
 impl Errors {
-    /// A fresh folder.
+    /// A fresh folder. `word` is what a process is called.
     ///
     /// # Errors
     /// If the temporary folder is not writable.
-    pub fn create() -> Result<Errors> {
+    pub fn create(word: &'static str) -> Result<Errors> {
         let name = format!("thinwire-{}", thinwire_link::Token::random()?);
         let folder = std::env::temp_dir().join(name);
         fs::create_dir(&folder).with_context(|| format!("creating {}", folder.display()))?;
-        Ok(Errors { folder })
+        Ok(Errors { folder, word })
     }
 
     /// Where `rank` leaves its error.
@@ -38,36 +39,22 @@ impl Errors {
         self.folder.join(format!("rank-{rank}"))
     }
 
-    /// The exit code of a job, or its error in one line.
-    ///
-    /// # Errors
-    /// If a rank failed.
-    pub fn verdict(&self, supervisor: &Supervisor, ranks: u32) -> Result<u8> {
-        let (rank, end) = match supervisor.verdict() {
-            Verdict::Done | Verdict::Interrupted(SIGPIPE) => return Ok(0),
-            Verdict::Interrupted(signal) => return self.interrupted("rank", signal, ranks),
-            Verdict::Failed { rank, end } => (rank, end),
-        };
-        Err(self.failure("rank", (rank, end), ranks))
-    }
-
     /// Returns the exit code of a job of so many processes that a signal has ended.
     ///
     /// # Errors
     /// If a process has failed on the way, for instance to write the last checkpoint.
-    pub fn interrupted(&self, word: &str, signal: i32, processes: u32) -> Result<u8> {
+    pub fn interrupted(&self, signal: i32, processes: u32) -> Result<u8> {
         let failed = (0..processes).find(|process| self.said(*process).is_some_and(|it| !it.echo));
         match failed {
-            Some(process) => Err(self.failure(word, (process, End::Code(2)), processes)),
+            Some(process) => Err(self.failure(process, End::Code(2), processes)),
             None => Ok(128 + signal.clamp(0, 127) as u8),
         }
     }
 
-    /// Returns the error of a job of so many processes, of which `first` was the first to fail. `word` is what
-    /// a process is called.
-    pub fn failure(&self, word: &str, first: (u32, End), processes: u32) -> Error {
+    /// Returns the error of a job of so many processes, of which `first` was the first to fail.
+    pub fn failure(&self, first: u32, end: End, processes: u32) -> Error {
         let said: Vec<Option<Said>> = (0..processes).map(|process| self.said(process)).collect();
-        compose(word, first, &said)
+        compose(self.word, first, end, &said)
     }
 
     /// Returns the error that a process has left, in one line.
@@ -115,7 +102,7 @@ struct Said {
 /// Returns the error in one line: what the rank that knows the cause said, or else one that lost
 /// another. How the first rank ended comes before it, unless that rank said it itself, or ended with
 /// a code and the cause is known.
-fn compose(word: &str, (rank, end): (u32, End), said: &[Option<Said>]) -> Error {
+fn compose(word: &str, rank: u32, end: End, said: &[Option<Said>]) -> Error {
     let told = || said.iter().enumerate().filter_map(|(rank, said)| Some((rank, said.as_ref()?)));
     let causes = || told().filter(|(_, said)| !said.echo);
     let first = causes().find(|(teller, _)| *teller == rank as usize).or_else(|| causes().next());
@@ -135,11 +122,13 @@ fn compose(word: &str, (rank, end): (u32, End), said: &[Option<Said>]) -> Error 
         }
         None => (format!("{word} {rank} {end}"), [end.hint(), None]),
     };
-    let hints: Vec<&str> = hints.into_iter().flatten().collect();
-    match hints.is_empty() {
-        true => anyhow!(message),
-        false => hinted(anyhow!(message), hints.join("; ")),
-    }
+    advised(message, hints.into_iter().flatten().map(str::to_owned).collect())
+}
+
+/// Returns an error with hints, if there are any.
+pub fn advised(message: String, hints: Vec<String>) -> Error {
+    let error = anyhow!(message);
+    if hints.is_empty() { error } else { hinted(error, hints.join("; ")) }
 }
 
 #[cfg(test)]
@@ -180,7 +169,7 @@ mod tests {
             (0, End::Code(2), vec![said("lost rank 1"), None], "rank 0: lost rank 1"),
         ];
         for (rank, end, said, expected) in table {
-            assert_eq!(compose("rank", (rank, end), &said).to_string(), expected);
+            assert_eq!(compose("rank", rank, end, &said).to_string(), expected);
         }
     }
 }

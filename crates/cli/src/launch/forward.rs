@@ -14,12 +14,6 @@ const LINE_BYTES_MAX: u64 = 16 << 20;
 /// A program that a rank leaves behind may hold its output open; we do not wait for that.
 const DRAIN: Duration = Duration::from_millis(500);
 
-/// Forwards `output` in a thread; the receiver hangs up when all is forwarded.
-pub fn lines(output: impl Read + Send + 'static, prefix: String) -> Receiver<()> {
-    // Who closed our standard error does not want to read it; the rank goes on.
-    each(output, prefix, |line| drop(std::io::stderr().lock().write_all(line)))
-}
-
 /// Gives each line of `output`, after a prefix, to `write` in a thread; the receiver hangs up after the last one.
 pub fn each(
     output: impl Read + Send + 'static,
@@ -35,6 +29,12 @@ pub fn each(
         drop(done);
     });
     wait
+}
+
+/// Writes a line to standard error.
+pub fn to_error(line: &[u8]) {
+    // Who closed our standard error does not want to read it; the rank goes on.
+    let _ = std::io::stderr().lock().write_all(line);
 }
 
 /// Waits until the outputs of a rank that has ended are forwarded.

@@ -5,29 +5,29 @@
 //! error.
 
 use std::ffi::OsString;
-use std::os::unix::process::CommandExt;
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Stdio};
 
 use anyhow::{Context, Result};
 use rustix::process::{Pid, Signal, kill_process_group};
 use thinwire_job::elastic::{self, Job, Options, Seat};
+use thinwire_job::supervisor::End;
 use thinwire_server::Configuration;
 
-use crate::launch::errors::{self, Errors};
-use crate::launch::supervisor::End;
-use crate::launch::{child, forward, watch_end};
+use crate::launch::errors::Errors;
+use crate::launch::{forward, process};
 use crate::output::say;
+use crate::size;
 
 /// Most servers of a job.
 const SERVERS_MAX: u32 = 1024;
 
 /// Returns a job whose coordinator also decides about servers.
-pub fn job(workers: Options, servers: bool) -> Job {
+pub fn with_servers(workers: Options) -> Job {
     let options =
         Options { silence: workers.silence, ..Options::new(workers.authority, 1, SERVERS_MAX) };
-    let servers = servers.then(|| elastic::Servers::new(options, Configuration::default));
-    Job { workers, servers }
+    let servers = elastic::Servers::new(options, Configuration::default);
+    Job { workers, servers: Some(servers) }
 }
 
 /// Server processes that this launcher has started.
@@ -40,26 +40,28 @@ pub struct Servers {
 }
 
 impl Servers {
-    /// Starts `count` servers of the job at `coordinator`, each with these arguments. `ended` is called with
-    /// the number of each that ends.
+    /// Starts the servers of a job at its coordinator. `ended` is called with the number of each that ends.
     ///
     /// # Errors
     /// If the system cannot start one.
     pub fn start(
-        (count, arguments): (u32, &[OsString]),
-        (coordinator, token): (&str, &str),
+        job: &size::Elastic,
+        coordinator: &str,
+        token: &str,
         ended: impl Fn(u32, End) + Clone + Send + 'static,
     ) -> Result<Servers> {
-        let mut servers = Servers { groups: Vec::new(), errors: Errors::create()?, failed: None };
-        for number in 0..count {
+        let errors = Errors::create("server")?;
+        let mut servers = Servers { groups: Vec::new(), errors, failed: None };
+        for number in 0..job.servers {
             let seat = Seat::server(coordinator, token)?;
-            let mut child = start(&seat, arguments, &servers.errors.path(number))
+            let mut child = start(&seat, &job.server_arguments, &servers.errors.path(number))
                 .with_context(|| format!("starting server {number}"))?;
             servers.groups.push(Some(Pid::from_child(&child)));
             let error = child.stderr.take();
-            let error = error.map(|it| forward::lines(it, format!("[server {number}] ")));
+            let prefix = format!("[server {number}] ");
+            let error = error.map(|it| forward::each(it, prefix, forward::to_error));
             let ended = ended.clone();
-            watch_end(child, [None, error], move |end| ended(number, end));
+            process::watch_end(child, [None, error], move |end| ended(number, end));
         }
         Ok(servers)
     }
@@ -75,7 +77,7 @@ impl Servers {
             self.failed.get_or_insert((number, end));
         }
         match self.failed.filter(|_| self.groups.iter().all(Option::is_none)) {
-            Some(first) => Err(self.errors.failure("server", first, self.groups.len() as u32)),
+            Some((first, end)) => Err(self.errors.failure(first, end, self.groups.len() as u32)),
             None => {
                 message.into_iter().for_each(|it| say(format!("server {number}: {it}")));
                 Ok(())
@@ -94,9 +96,8 @@ impl Drop for Servers {
 
 fn start(seat: &Seat, arguments: &[OsString], error_file: &Path) -> Result<Child> {
     let me = std::env::current_exe().context("finding thinwire's own program file")?;
-    let words: [OsString; 2] = [me.clone().into_os_string(), "server".into()];
-    let mut command = Command::new(me);
-    command.arg(child::NAME).arg(std::process::id().to_string()).args(words).args(arguments);
-    command.process_group(0).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
-    Ok(command.envs(seat.variables()).env(errors::VARIABLE, error_file).spawn()?)
+    let words = [&[me.into_os_string(), "server".into()], arguments].concat();
+    let mut command = process::start(&words, error_file)?;
+    command.stdout(Stdio::null()).stderr(Stdio::piped());
+    Ok(command.envs(seat.variables()).spawn()?)
 }

@@ -4,12 +4,11 @@ use std::collections::BTreeSet;
 
 use serde_json::Value;
 use thinwire_job::elastic::Id;
-
-use super::supervisor::Event;
+use thinwire_job::supervisor::{Epoch, Event};
 
 /// Members that the launcher has started, in the order of their numbers, and the ranks of the last epoch.
 #[derive(Debug, Default)]
-pub struct Crew {
+pub struct Children {
     started: Vec<Started>,
     /// Ids of the last epoch's members, whoever started them, in the order of their ranks.
     ranks: Vec<String>,
@@ -23,7 +22,7 @@ struct Started {
     lives: bool,
 }
 
-impl Crew {
+impl Children {
     /// Adds a member, and returns its slot.
     pub fn start(&mut self, id: Id) -> u32 {
         let taken: BTreeSet<u32> =
@@ -75,7 +74,7 @@ impl Crew {
         self.ranks = ids.filter_map(Value::as_str).map(str::to_owned).collect();
         let members: BTreeSet<u32> = self.ranks.iter().filter_map(|id| self.number(id)).collect();
         let others = (self.ranks.len() - members.len()) as u32;
-        Event::Epoch { members, first: self.first(), others }
+        Event::Epoch(Epoch { members, first: self.first(), others })
     }
 
     fn number(&self, id: &str) -> Option<u32> {
@@ -90,12 +89,12 @@ mod tests {
 
     use super::*;
 
-    fn crew<const N: usize>(ids: [u64; N]) -> Crew {
-        let mut crew = Crew::default();
+    fn children<const N: usize>(ids: [u64; N]) -> Children {
+        let mut children = Children::default();
         for id in ids {
-            crew.start(Id(id));
+            children.start(Id(id));
         }
-        crew
+        children
     }
 
     fn started(members: &[u64]) -> Value {
@@ -105,37 +104,37 @@ mod tests {
 
     #[test]
     fn an_epoch_names_members_by_number_and_counts_others() {
-        let mut crew = crew([70, 71, 72]);
+        let mut children = children([70, 71, 72]);
         let epoch = |members: &[u32], first, others| {
             let members = members.iter().copied().collect();
-            Event::Epoch { members, first, others }
+            Event::Epoch(Epoch { members, first, others })
         };
-        assert_eq!(crew.first(), None);
-        assert_eq!(crew.note(&started(&[71, 9, 70])), [epoch(&[0, 1], Some(1), 1)]);
+        assert_eq!(children.first(), None);
+        assert_eq!(children.note(&started(&[71, 9, 70])), [epoch(&[0, 1], Some(1), 1)]);
         // Rank 0 was a step behind, and is no holder any more.
-        assert_eq!(crew.note(&started(&[70, 71])), [epoch(&[0, 1], Some(0), 0)]);
-        assert_eq!(crew.note(&started(&[8])), [epoch(&[], None, 1)]);
+        assert_eq!(children.note(&started(&[70, 71])), [epoch(&[0, 1], Some(0), 0)]);
+        assert_eq!(children.note(&started(&[8])), [epoch(&[], None, 1)]);
     }
 
     #[test]
     fn other_events_are_understood_or_ignored() {
-        let mut crew = crew([1]);
+        let mut children = children([1]);
         let resized = json!({ "event": "resized", "target": 3 });
-        assert_eq!(crew.note(&resized), [Event::Resized { target: 3 }]);
-        assert_eq!(crew.note(&json!({ "event": "complete" })), [Event::Complete]);
-        assert_eq!(crew.note(&json!({ "event": "waiting", "reason": "" })), []);
+        assert_eq!(children.note(&resized), [Event::Resized { target: 3 }]);
+        assert_eq!(children.note(&json!({ "event": "complete" })), [Event::Complete]);
+        assert_eq!(children.note(&json!({ "event": "waiting", "reason": "" })), []);
     }
 
     #[test]
     fn a_replacement_takes_the_slot_that_has_become_free() {
-        let mut crew = crew([1, 2, 3]);
-        crew.ended(1);
-        assert_eq!((crew.start(Id(4)), crew.start(Id(5))), (1, 3));
+        let mut children = children([1, 2, 3]);
+        children.ended(1);
+        assert_eq!((children.start(Id(4)), children.start(Id(5))), (1, 3));
     }
 
     #[test]
     fn people_read_numbers_instead_of_ids() {
         let text = format!("joined: {}, {}", Id(7), Id(10));
-        assert_eq!(crew([10]).named(&text), format!("joined: {}, member 0", Id(7)));
+        assert_eq!(children([10]).named(&text), format!("joined: {}, member 0", Id(7)));
     }
 }

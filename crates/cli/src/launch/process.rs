@@ -1,0 +1,117 @@
+//! Processes that a launcher starts, and their outputs.
+//!
+//! Rank 0 speaks for the job: its lines go where the launcher's own go, and those of the others to standard
+//! error, each after the name of its process. In an elastic job rank 0 may be another process in every epoch.
+
+use std::ffi::OsString;
+use std::io::{ErrorKind, Write};
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::Path;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::mpsc::Receiver;
+use std::thread;
+
+use anyhow::{Context, Result};
+use thinwire_job::supervisor::End;
+
+use super::{child, errors, forward};
+
+/// Program of a job, which starts several times on this machine.
+pub struct Program {
+    /// The program, and its arguments.
+    pub command: Vec<OsString>,
+    /// Most processes on this machine.
+    pub most: u32,
+}
+
+/// Names and values of environment variables.
+pub type Variables = Vec<(&'static str, String)>;
+
+impl Program {
+    /// Returns the start of a process of this program, with variables that say its place in the job.
+    ///
+    /// # Errors
+    /// If this program does not know its own file.
+    pub fn start(&self, variables: Variables, error_file: &Path) -> Result<Command> {
+        let mut command = start(&self.command, error_file)?;
+        // A rank that this process was given is that of none of its own.
+        ["RANK", "WORLD_SIZE", "THINWIRE_STORE"].iter().for_each(|name| {
+            command.env_remove(name);
+        });
+        command.envs(variables).env("LOCAL_WORLD_SIZE", self.most.to_string());
+        if std::env::var_os("RAYON_NUM_THREADS").is_none() {
+            let cores = thread::available_parallelism().map_or(1, usize::from);
+            let threads = (cores / self.most as usize).max(1);
+            command.env("RAYON_NUM_THREADS", threads.to_string());
+        }
+        Ok(command)
+    }
+}
+
+/// Returns the start of a process that ends with this one, as the head of a process group of its own. It leaves
+/// its error in a file.
+///
+/// # Errors
+/// If this program does not know its own file.
+pub fn start(words: &[OsString], error_file: &Path) -> Result<Command> {
+    let me = std::env::current_exe().context("finding thinwire's own program file")?;
+    let mut command = Command::new(me);
+    command.arg(child::NAME).arg(std::process::id().to_string()).args(words);
+    command.process_group(0).stdin(Stdio::null()).env(errors::VARIABLE, error_file);
+    Ok(command)
+}
+
+/// Forwards the outputs of a process. Lines begin with a prefix, unless the process is the one that speaks for the
+/// job. `unread` is called if nobody reads standard output any more.
+pub fn forward(
+    child: &mut Child,
+    number: u32,
+    prefix: String,
+    speaker: &Arc<AtomicU32>,
+    unread: impl Fn() + Send + 'static,
+) -> [Option<Receiver<()>>; 2] {
+    let (length, speaker) = (prefix.len(), speaker.clone());
+    let speaks = move || speaker.load(Ordering::Relaxed) == number;
+    let speaks_now = speaks.clone();
+    let to_output = move |line: &[u8]| match speaks_now() {
+        true if !print(&line[length..]) => unread(),
+        true => {}
+        false => forward::to_error(line),
+    };
+    let aside = move |line: &[u8]| forward::to_error(if speaks() { &line[length..] } else { line });
+    let (output, error) = (child.stdout.take(), child.stderr.take());
+    [
+        output.map(|output| forward::each(output, prefix.clone(), to_output)),
+        error.map(|error| forward::each(error, prefix, aside)),
+    ]
+}
+
+/// Waits in a thread for the end of a process, and of its forwarded outputs.
+pub fn watch_end(
+    mut child: Child,
+    outputs: [Option<Receiver<()>>; 2],
+    report: impl FnOnce(End) + Send + 'static,
+) {
+    thread::spawn(move || {
+        let status = child.wait();
+        let end = status.map_or(End::Code(2), end_of);
+        forward::drain(outputs);
+        report(end);
+    });
+}
+
+fn end_of(status: ExitStatus) -> End {
+    match (status.signal(), status.code()) {
+        (Some(signal), _) => End::Signal(signal),
+        (None, code) => End::Code(code.unwrap_or(2)),
+    }
+}
+
+/// Writes a line to standard output; false if its reader has gone.
+fn print(line: &[u8]) -> bool {
+    let mut output = std::io::stdout().lock();
+    let written = output.write_all(line).and_then(|()| output.flush());
+    !written.is_err_and(|error| error.kind() == ErrorKind::BrokenPipe)
+}

@@ -1,0 +1,93 @@
+//! Lines of a launcher for people.
+
+use std::fmt;
+use std::time::Duration;
+
+use super::end::End;
+
+/// Line for people.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Notice {
+    /// A member has died, and others live.
+    Died {
+        /// Member that died.
+        member: u32,
+        /// End of its process.
+        end: End,
+        /// Members that live.
+        live: usize,
+        /// Replacements that may still be started, and the wait before the one that takes its place, if one does.
+        restarts: Option<(u32, Duration)>,
+    },
+    /// A signal to the launcher ends the job.
+    Leaving,
+    /// A second signal to the launcher kills all members.
+    Killed,
+    /// A member has left, and others live.
+    Left {
+        /// Member that left.
+        member: u32,
+        /// Members that live.
+        live: usize,
+    },
+    /// The job was made larger.
+    Growing {
+        /// Number of ranks that it should have.
+        target: u32,
+        /// Members that are started for it.
+        started: u32,
+    },
+    /// Members are told to end at once, and then killed, since they have not left in time.
+    Overdue {
+        /// Word for a process of the job.
+        word: &'static str,
+        /// Members that are killed.
+        members: Vec<u32>,
+        /// Time that they had.
+        waited: Duration,
+    },
+}
+
+impl fmt::Display for Notice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Notice::Died { member, end, live, restarts } => {
+                write!(f, "member {member} {end}; {}", going_on(*live))?;
+                let Some((left, wait)) = restarts else { return Ok(()) };
+                f.write_str(", and one takes its place")?;
+                if !wait.is_zero() {
+                    let seconds = wait.as_secs_f64().ceil();
+                    write!(f, " in {seconds:.0} s, since the last ones died quickly")?;
+                }
+                write!(f, " (restarts left: {left})")
+            }
+            Notice::Leaving => {
+                f.write_str("told to end: the ranks leave; a second signal kills them at once")
+            }
+            Notice::Killed => f.write_str("ranks are killed at once, by a second signal"),
+            Notice::Left { member, live } => {
+                write!(f, "member {member} has left; {}", going_on(*live))
+            }
+            Notice::Growing { target, started } => {
+                let are = if *started == 1 { "is" } else { "are" };
+                write!(f, "the job is to have {target} ranks: {started} more {are} started")
+            }
+            Notice::Overdue { word, members, waited } => {
+                let names: Vec<String> = members.iter().map(|it| format!("{word} {it}")).collect();
+                let (names, seconds) = (names.join(", "), waited.as_secs());
+                write!(
+                    f,
+                    "warning: killing {names}, not ended within {seconds} s: a last checkpoint may be missing"
+                )
+            }
+        }
+    }
+}
+
+fn going_on(live: usize) -> String {
+    match live {
+        0 => "nobody goes on".to_owned(),
+        1 => "1 goes on".to_owned(),
+        _ => format!("{live} go on"),
+    }
+}
