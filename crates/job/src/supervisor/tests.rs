@@ -614,7 +614,7 @@ impl World {
                 self.on(Event::Tick);
             }
             14 => self.end_the_dying(),
-            15 if number % 8 == 0 => self.on(Event::Unread),
+            15 if number.is_multiple_of(8) => self.on(Event::Unread),
             _ => {}
         }
     }

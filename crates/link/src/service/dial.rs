@@ -22,13 +22,15 @@ pub struct Resolver {
     waker: Waker,
     /// Names for the thread, if it runs.
     names: Option<Sender<(ClientId, String)>>,
-    resolved: (Sender<(ClientId, Resolved)>, Receiver<(ClientId, Resolved)>),
+    sender: Sender<(ClientId, Resolved)>,
+    resolved: Receiver<(ClientId, Resolved)>,
 }
 
 impl Resolver {
     /// A resolver that uses `waker` when a name is resolved.
     pub fn new(waker: Waker) -> Resolver {
-        Resolver { waker, names: None, resolved: channel() }
+        let (sender, resolved) = channel();
+        Resolver { waker, names: None, sender, resolved }
     }
 
     /// Resolves `host:port`; [`Resolver::take`] returns the addresses, at once if the host is one.
@@ -47,17 +49,17 @@ impl Resolver {
 
     /// Takes the addresses of a name.
     pub fn take(&self) -> Option<(ClientId, Resolved)> {
-        self.resolved.1.try_recv().ok()
+        self.resolved.try_recv().ok()
     }
 
     fn put(&self, id: ClientId, resolved: Resolved) {
         // Both ends are here.
-        let _ = self.resolved.0.send((id, resolved));
+        let _ = self.sender.send((id, resolved));
     }
 
     fn start(&self) -> Option<Sender<(ClientId, String)>> {
         let (names, named) = channel::<(ClientId, String)>();
-        let (resolved, waker) = (self.resolved.0.clone(), self.waker.clone());
+        let (resolved, waker) = (self.sender.clone(), self.waker.clone());
         let run = move || {
             for (id, name) in named {
                 // The server may have ended.
