@@ -6,8 +6,8 @@
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-/// Time without a question after which one is asked.
-const IDLE: Duration = Duration::from_secs(1);
+/// Time without a question after which one is asked. Hundreds of services on one machine ask each other.
+const IDLE: Duration = Duration::from_secs(5);
 /// Time without a byte in either direction after which an answer is no longer waited for.
 pub const SILENCE: Duration = Duration::from_secs(10);
 
