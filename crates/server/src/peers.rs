@@ -17,11 +17,9 @@ use thinwire_member::Id;
 
 use crate::mailbox::{Letter, Mailbox, entry_bytes};
 use crate::message::Message;
-use crate::wire::{self, FRAGMENT_BYTES, FromServer, Peer as PeerMessage};
+use crate::wire::{FromServer, Outgoing, Peer as PeerMessage, send_some};
 use crate::write::Entry;
 
-/// Bytes that are sent at a time; the next ones follow when few of them are unsent.
-const SENT_BYTES: usize = FRAGMENT_BYTES;
 /// Bytes of entries per message; a larger entry is sent alone.
 const ENTRIES_BYTES_MAX: usize = 4 << 20;
 /// Number of failures to connect after which the peer is reported as lost again.
@@ -57,9 +55,8 @@ struct Peer {
 struct Sending {
     /// Parts of the letter being sent that are not serialised yet.
     parts: VecDeque<Letter>,
-    /// The message being sent, and the number of its frames that are sent.
-    message: Vec<u8>,
-    frames: usize,
+    /// The message being sent, if a letter is under way.
+    message: Option<Outgoing>,
     /// Letters sent after the last ping, and before it if its answer is still awaited.
     written: u64,
     asked: Option<u64>,
@@ -152,16 +149,9 @@ impl Peers {
     /// Sends the next messages to a peer.
     pub fn has_room(&mut self, connection: ClientId, out: &mut Outbox) {
         let Some((_, peer)) = self.peer(connection) else { return };
-        let mut bytes = 0;
-        while bytes < SENT_BYTES {
-            let Some(frame) = peer.sending.next(&mut peer.mailbox) else {
-                return peer.sending.ask(connection, out);
-            };
-            bytes += frame.len();
-            out.send(connection, &frame);
-        }
-        peer.sending.ask(connection, out);
-        out.when_room(connection);
+        let Peer { sending, mailbox, .. } = peer;
+        send_some(connection, out, |out| sending.send(mailbox, connection, out));
+        sending.ask(connection, out);
     }
 
     /// Notes that a peer has handled all messages up to the last ping.
@@ -199,23 +189,20 @@ impl fmt::Debug for Peers {
 }
 
 impl Sending {
-    /// Returns the next frame, from the mailbox if no letter is being sent.
-    fn next(&mut self, mailbox: &mut Mailbox) -> Option<Vec<u8>> {
-        if let Some(frame) = wire::frame(&self.message, self.frames) {
-            let frame = frame.into_owned();
-            self.frames += 1;
-            return Some(frame);
+    /// Sends the next frame, from the mailbox if no letter is under way. Returns its length in bytes, or `None` if
+    /// nothing is left.
+    fn send(&mut self, mailbox: &mut Mailbox, to: ClientId, out: &mut Outbox) -> Option<usize> {
+        if let Some(sent) = self.message.as_mut().and_then(|message| message.send(to, out)) {
+            return Some(sent);
         }
         if self.parts.is_empty() {
-            self.written += u64::from(!self.message.is_empty());
             // A message may be as large as a shard.
-            self.message = Vec::new();
+            self.written += u64::from(self.message.take().is_some());
             self.parts = divided(mailbox.take()?);
         }
         let Letter { shard, message, tables } = self.parts.pop_front()?;
-        (self.message, self.frames) =
-            (PeerMessage::Message { shard, message, tables }.to_bytes(), 0);
-        self.next(mailbox)
+        let bytes = PeerMessage::Message { shard, message, tables }.to_bytes();
+        self.message.insert(Outgoing::new(Arc::new(bytes))).send(to, out)
     }
 
     /// Asks whether the letters so far have arrived, if no answer is awaited.

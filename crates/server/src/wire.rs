@@ -20,7 +20,7 @@ use thinwire_link::{Error, unreadable};
 use thinwire_wire::decode_head;
 
 pub use fields::NUMBER_MAX;
-pub use fragments::{FRAGMENT_BYTES, Fragments, frame, frames};
+pub use fragments::{FRAGMENT_BYTES, Fragments, Outgoing, frames, send_some};
 pub use peer::Peer;
 pub use reply::FromServer;
 pub use request::FromClient;

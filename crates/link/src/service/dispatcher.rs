@@ -23,6 +23,7 @@ pub struct Dispatcher<S> {
     service: S,
     token: Token,
     limits: Limits,
+    keeps_alive: bool,
     outbox: Outbox,
     clients: BTreeMap<ClientId, Client>,
     /// Connections to dial that have no socket yet.
@@ -95,6 +96,7 @@ impl<S: Service> Dispatcher<S> {
                 message_bytes_max: service.message_bytes_max(),
                 output_bytes_max: service.output_bytes_max(),
             },
+            keeps_alive: service.keeps_alive(),
             service,
             token: token.clone(),
             outbox: Outbox::new(),
@@ -284,7 +286,7 @@ impl<S: Service> Dispatcher<S> {
     }
 
     fn deliver(&mut self, id: ClientId, message: &[u8], first: bool, now: Instant) {
-        let keeps_alive = self.service.keeps_alive();
+        let keeps_alive = self.keeps_alive;
         let Some(client) = self.living(id) else { return };
         let is_dialled = client.visitor.is_dialled();
         if is_dialled && first {

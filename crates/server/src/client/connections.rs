@@ -16,7 +16,7 @@ use crate::client::desk::Letter;
 use crate::client::inbox::{Inbox, News};
 use crate::error::{Error, Kind};
 use crate::reason::Request;
-use crate::wire::{FRAGMENT_BYTES, Fragments, FromClient, FromServer, frame};
+use crate::wire::{FRAGMENT_BYTES, Fragments, FromClient, FromServer, Outgoing, send_some};
 
 /// Longest time until a server has learned the job's definition.
 const WELCOME: Duration = Duration::from_secs(10);
@@ -42,8 +42,7 @@ struct Connection {
     fragments: Fragments,
     pulls: VecDeque<Letter>,
     pushes: VecDeque<Letter>,
-    /// The message being sent, and the number of its frames that are sent.
-    sending: Option<(Letter, usize)>,
+    sending: Outgoing,
 }
 
 #[derive(Debug, PartialEq)]
@@ -83,7 +82,7 @@ impl Connections {
             fragments: Fragments::default(),
             pulls: VecDeque::new(),
             pushes: VecDeque::new(),
-            sending: None,
+            sending: Outgoing::default(),
         };
         self.connections.insert(number, connection);
     }
@@ -157,20 +156,14 @@ impl Connection {
         }
     }
 
-    /// Returns the next frame to send.
-    fn next(&mut self) -> Option<Vec<u8>> {
-        let (letter, at) = match self.sending.take() {
-            Some(sending) => sending,
-            None => (self.pulls.pop_front().or_else(|| self.pushes.pop_front())?, 0),
-        };
-        match frame(&letter, at) {
-            Some(frame) => {
-                let frame = frame.into_owned();
-                self.sending = Some((letter, at + 1));
-                Some(frame)
-            }
-            None => self.next(),
+    /// Sends the next frame. Returns its length in bytes, or `None` if no request is left.
+    fn send(&mut self, out: &mut Outbox) -> Option<usize> {
+        if let Some(sent) = self.sending.send(self.id, out) {
+            return Some(sent);
         }
+        let letter = self.pulls.pop_front().or_else(|| self.pushes.pop_front())?;
+        self.sending = Outgoing::new(letter);
+        self.sending.send(self.id, out)
     }
 }
 
@@ -210,14 +203,7 @@ impl Service for Connections {
 
     fn has_room(&mut self, id: ClientId, _now: Instant, out: &mut Outbox) {
         let Some(connection) = self.connection(id) else { return };
-        // Several small requests leave together.
-        let mut bytes = 0;
-        while bytes < FRAGMENT_BYTES {
-            let Some(frame) = connection.next() else { return };
-            bytes += frame.len();
-            out.send(id, &frame);
-        }
-        out.when_room(id);
+        send_some(id, out, |out| connection.send(out));
     }
 
     fn deadline(&self) -> Option<Instant> {

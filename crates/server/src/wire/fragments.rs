@@ -7,7 +7,9 @@
 //! allows.
 
 use std::borrow::Cow;
+use std::sync::Arc;
 
+use thinwire_link::service::{ClientId, Outbox};
 use thinwire_link::{Error, Kind};
 
 use super::FRAGMENT;
@@ -21,7 +23,7 @@ pub fn frames(message: &[u8]) -> impl Iterator<Item = Cow<'_, [u8]>> {
 }
 
 /// Returns frame `at` of a message, if there is one.
-pub fn frame(message: &[u8], at: usize) -> Option<Cow<'_, [u8]>> {
+fn frame(message: &[u8], at: usize) -> Option<Cow<'_, [u8]>> {
     let rest = message.get(at * FRAGMENT_BYTES..).filter(|rest| !rest.is_empty())?;
     if message.len() <= FRAGMENT_BYTES {
         return Some(Cow::Borrowed(rest));
@@ -29,6 +31,43 @@ pub fn frame(message: &[u8], at: usize) -> Option<Cow<'_, [u8]>> {
     let is_last = rest.len() <= FRAGMENT_BYTES;
     let chunk = &rest[..rest.len().min(FRAGMENT_BYTES)];
     Some(Cow::Owned([&[FRAGMENT, u8::from(is_last)], chunk].concat()))
+}
+
+/// Message of which some frames are sent.
+#[derive(Debug, Default)]
+pub struct Outgoing {
+    message: Arc<Vec<u8>>,
+    sent: usize,
+}
+
+impl Outgoing {
+    /// Begins to send a message.
+    pub fn new(message: Arc<Vec<u8>>) -> Outgoing {
+        Outgoing { message, sent: 0 }
+    }
+
+    /// Sends the next frame. Returns its length in bytes, or `None` if all frames are sent.
+    pub fn send(&mut self, to: ClientId, out: &mut Outbox) -> Option<usize> {
+        let frame = frame(&self.message, self.sent)?;
+        self.sent += 1;
+        out.send(to, &frame);
+        Some(frame.len())
+    }
+}
+
+/// Sends frames by `next`, which returns the length of each, until they are as long as a fragment, and asks for room
+/// for more then.
+pub fn send_some(
+    to: ClientId,
+    out: &mut Outbox,
+    mut next: impl FnMut(&mut Outbox) -> Option<usize>,
+) {
+    let mut bytes = 0;
+    while bytes < FRAGMENT_BYTES {
+        let Some(sent) = next(out) else { return };
+        bytes += sent;
+    }
+    out.when_room(to);
 }
 
 /// Partly received message of a connection.
