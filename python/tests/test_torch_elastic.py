@@ -42,12 +42,12 @@ class Scripted:
             members, address = self.epochs[self.number - 1]
             if self.me in members:
                 break
-        members, holders = self.arranged(members)
+        members, state_sources = self.arranged(members)
         self.members = members
         rank, world = members.index(self.me), len(members)
         place = (rank, world, address, TOKEN) if world > 1 else (0, 1)
         self.groups.append(Group.join(*place, launched=world > 1, timeout_s=300.0))
-        return Epoch.of(self.groups[-1], self.number, holders)
+        return Epoch.of(self.groups[-1], self.number, state_sources)
 
     def arranged(self, members):
         """The members in order, and how many of them have the newest state."""
@@ -61,8 +61,8 @@ class Scripted:
                     said[each] = int(self.folder.joinpath(f"{self.number}-{each}").read_text())
             time.sleep(0.005)
         newest = max(said.values())
-        holders = sum(steps == newest for steps in said.values()) if newest >= 0 else 0
-        return sorted(members, key=lambda each: -said[each]), holders
+        state_sources = sum(steps == newest for steps in said.values()) if newest >= 0 else 0
+        return sorted(members, key=lambda each: -said[each]), state_sources
 
     def wants_end(self):
         return self.steps + 1 == self.ends_at.get(self.number)
@@ -83,7 +83,7 @@ class Scripted:
     def leave(self):
         return True
 
-    def heirs(self):
+    def successors(self):
         """Who is not in the next epoch hands on what it owes to the first that is."""
         members, later = self.members, self.epochs[self.number : self.number + 1]
         going = [each for each in members if later and each not in later[0][0]]
@@ -195,9 +195,9 @@ def note_owed(elastic, file):
                 found[name] = sum(struct.unpack(f"{len(values) // 4}f", values))
         return found
 
-    def noted(heirs):
+    def noted(successors):
         before = owed()
-        part(heirs)
+        part(successors)
         with file.open("a") as lines:
             print(json.dumps([elastic.rank, before, owed()]), file=lines)
 

@@ -180,7 +180,7 @@ class Membership:
         """Notes that so many steps were applied."""
     def halted(self) -> None:
         """Notes that the epoch has ended for this process, which applies no step until `next` returns."""
-    def heirs(self) -> list[tuple[int, int]]:
+    def successors(self) -> list[tuple[int, int]]:
         """The ranks that leave when the epoch ends, each with the rank that takes on its residuals."""
     def leave(self) -> bool:
         """Asks to leave after a step that all agree on. False, and nothing is done, between epochs, when
@@ -195,7 +195,7 @@ class Epoch:
     """Ranks of an elastic job that train together until membership changes; calls are collective."""
 
     @staticmethod
-    def of(group: Group, number: int = 1, holders: int = 1) -> Epoch:
+    def of(group: Group, number: int = 1, state_sources: int = 1) -> Epoch:
         """The ranks of a group as an epoch, over connections of its own."""
     @property
     def number(self) -> int: ...
@@ -204,11 +204,11 @@ class Epoch:
     @property
     def world(self) -> int: ...
     @property
-    def holders(self) -> int:
+    def state_sources(self) -> int:
         """How many ranks, the first ones, have the newest state; none at a job's beginning."""
-    def hand_over(self, holders: int, address: int, bytes: int) -> bytes:
-        """The bytes of the first `holders` ranks, which are the same, on all ranks; the others' addresses
-        do not count."""
+    def hand_over(self, state_sources: int, address: int, bytes: int) -> bytes:
+        """The bytes of the first `state_sources` ranks, which are the same, on all ranks; the others'
+        addresses do not count."""
     def pass_on(self, source: int, target: int, mine: bytes) -> bytes:
         """The bytes of rank `source`, on it and on rank `target`; these two call it."""
     def gather(self, mine: bytes) -> list[bytes]:

@@ -10,6 +10,7 @@ mod layers;
 mod prose;
 mod source;
 mod text;
+mod words;
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -46,6 +47,7 @@ pub fn run() -> Result<()> {
         complaints.extend(files::check(path, content));
         if Path::new(path).extension().is_some_and(|extension| extension == "rs") {
             complaints.extend(source::check(path, content));
+            complaints.extend(words::check(path, content));
         }
     }
     let crates = crates(texts);

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use anyhow::{Result, anyhow};
-use thinwire_job::elastic::{Operator, Seat, Store};
-use thinwire_job::{Form, Given, Kind, process};
+use thinwire_job::elastic::{JobAddress, Operator, Store};
+use thinwire_job::{Form, Kind, Overrides, process};
 use thinwire_link as link;
 
 use crate::failure::hinted;
@@ -36,7 +36,7 @@ impl Flags {
     /// # Errors
     /// If its address is not known, it does not answer, or the token is another or missing.
     pub fn connect(&self) -> Result<Operator> {
-        let Seat { coordinator, token, .. } = self.seat()?;
+        let JobAddress { coordinator, token, .. } = self.job_address()?;
         let line = format!("no answer yet from the coordinator at {coordinator}: still trying");
         let _patience = Patience::new(EXPLAINED_AFTER, move || say(line));
         let operator = Operator::connect(&coordinator, &token, TIMEOUT);
@@ -49,11 +49,11 @@ impl Flags {
         })
     }
 
-    /// Returns the seat of a process that talks with the coordinator and has no place in the job.
+    /// Returns the job address of a process that talks with the coordinator and has no place in the job.
     ///
     /// # Errors
     /// If its address is not known, or the token is missing.
-    pub fn seat(&self) -> Result<Seat> {
+    pub fn job_address(&self) -> Result<JobAddress> {
         let given = self.store.as_ref().map(Store::to_string).or_else(|| self.coordinator.clone());
         let given = given.or_else(|| process("THINWIRE_COORDINATOR"));
         let address = given.ok_or_else(|| {
@@ -61,8 +61,9 @@ impl Flags {
                         or set THINWIRE_COORDINATOR";
             hinted(anyhow!("no coordinator to talk with"), hint)
         })?;
-        let given = Given { token: self.token.clone(), form: Form::Flags, ..Given::default() };
+        let given =
+            Overrides { token: self.token.clone(), form: Form::Flags, ..Overrides::default() };
         let token = thinwire_job::token(&given, &address, &process)?;
-        Ok(Seat::new(address, token)?)
+        Ok(JobAddress::new(address, token)?)
     }
 }

@@ -1,7 +1,7 @@
 //! Flags that say which rank of which job this process is.
 
 use anyhow::{Result, anyhow};
-use thinwire_job::{Form, Given, Place, elastic, fresh_token, process};
+use thinwire_job::{Form, Overrides, Place, elastic, fresh_token, process};
 
 use crate::failure::hinted;
 
@@ -32,12 +32,12 @@ impl Flags {
         Ok(thinwire_job::find(&self.given(), &process)?)
     }
 
-    /// The seat of this process in an elastic job; none if its job is not elastic.
+    /// The job address of this process in an elastic job; none if its job is not elastic.
     ///
     /// # Errors
     /// If its id is none, or the address or the token of the coordinator are missing.
-    pub fn member(&self) -> Result<Option<elastic::Seat>> {
-        Ok(elastic::seat(&self.given(), &process)?)
+    pub fn member(&self) -> Result<Option<elastic::JobAddress>> {
+        Ok(elastic::job_address(&self.given(), &process)?)
     }
 
     /// The job's secret for a place.
@@ -48,14 +48,14 @@ impl Flags {
         Ok(thinwire_job::token(&self.given(), &place.coordinator, &process)?)
     }
 
-    fn given(&self) -> Given {
-        Given {
+    fn given(&self) -> Overrides {
+        Overrides {
             rank: self.rank,
             world: self.world,
             coordinator: self.coordinator.clone(),
             token: self.token.clone(),
             form: Form::Flags,
-            ..Given::default()
+            ..Overrides::default()
         }
     }
 }

@@ -13,7 +13,7 @@ use support::{
     Ended, Folder, SILENCE, Talker, cluster, eventually, finish, finish_all, kill, losses, rank_of,
     signal, train_arguments,
 };
-use thinwire_job::elastic::{Authority, Coordinator, Event, Options, Seat};
+use thinwire_job::elastic::{Coordinator, CoordinatorMode, Event, JobAddress, Options};
 use thinwire_testkit::objects::{Fault, ObjectStore};
 
 const BUCKET: [&str; 2] = ["--checkpoint-dir", "s3://bucket/run"];
@@ -215,13 +215,13 @@ fn elastic_and_planned_trainings_use_a_bucket() {
 fn a_process_joins_an_elastic_training_whose_bucket_is_away() {
     let (folder, store) = (Folder::new("bucket-joined"), ObjectStore::start());
     let (sender, events) = channel();
-    let options = Options { silence: SILENCE, ..Options::new(Authority::Saved, 1, 2) };
+    let options = Options { silence: SILENCE, ..Options::new(CoordinatorMode::Saved, 1, 2) };
     let tell = move |event: &Event| drop(sender.send(event.clone()));
     let coordinator = Coordinator::bind("127.0.0.1:0", "", options, None, tell).unwrap();
     let member = || {
-        let seat = Seat::new(coordinator.address(), "").unwrap();
+        let job_address = JobAddress::new(coordinator.address(), "").unwrap();
         let flags = train_arguments(&[&ENDLESS[..], &BUCKET].concat());
-        command(&folder, &store, &flags).envs(seat.variables()).spawn().unwrap()
+        command(&folder, &store, &flags).envs(job_address.variables()).spawn().unwrap()
     };
     let first = member();
     wait_for_a_checkpoint(&store, "000500");

@@ -11,7 +11,7 @@ use support::{
     Ended, Folder, SILENCE, assert_same_rows, assert_same_rows_from, child_with, eventually,
     finish, finish_all, kill, losses, signal, train_arguments,
 };
-use thinwire_job::elastic::{Authority, Coordinator, Event, Operator, Options, Seat};
+use thinwire_job::elastic::{Coordinator, CoordinatorMode, Event, JobAddress, Operator, Options};
 
 /// Long enough for any epoch to begin on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(300);
@@ -42,7 +42,8 @@ struct Job {
 impl Job {
     fn new(name: &str, min: u32, max: u32) -> Job {
         let (sender, events) = channel();
-        let options = Options { silence: SILENCE, ..Options::new(Authority::Saved, min, max) };
+        let options =
+            Options { silence: SILENCE, ..Options::new(CoordinatorMode::Saved, min, max) };
         let tell = move |event: &Event| drop(sender.send(event.clone()));
         let coordinator = Coordinator::bind("127.0.0.1:0", "", options, None, tell).unwrap();
         Job { coordinator, events, folder: Folder::new(name) }
@@ -53,9 +54,9 @@ impl Job {
     }
 
     fn start(&self, token: &str, arguments: &[&str]) -> Child {
-        let seat = Seat::new(self.coordinator.address(), token).unwrap();
+        let job_address = JobAddress::new(self.coordinator.address(), token).unwrap();
         let mut command = self.folder.command(arguments);
-        command.envs(seat.variables()).spawn().unwrap()
+        command.envs(job_address.variables()).spawn().unwrap()
     }
 
     /// Waits for the begin of an epoch of so many ranks; returns its first step.

@@ -9,8 +9,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use thinwire_job::elastic::{Authority, Membership, Next, Options, seat};
-use thinwire_job::{Given, Settings, process};
+use thinwire_job::elastic::{CoordinatorMode, Membership, Next, Options, job_address};
+use thinwire_job::{Overrides, Settings, process};
 
 use support::{Ended, Folder, child_with, eventually, kill, lives, signal, train_arguments};
 
@@ -169,10 +169,11 @@ fn a_signal_to_the_launcher_ends_all_and_a_second_one_kills() {
 #[test]
 #[ignore = "a member that other tests start"]
 fn member() {
-    let seat = seat(&Given::default(), &process).unwrap().expect("started by a launcher");
-    let options = Options::new(Authority::Saved, 1, 3);
+    let job_address =
+        job_address(&Overrides::default(), &process).unwrap().expect("started by a launcher");
+    let options = Options::new(CoordinatorMode::Saved, 1, 3);
     let mut membership =
-        Membership::join(&seat, &Settings::default(), options, Vec::new()).unwrap();
+        Membership::join(&job_address, &Settings::default(), options, Vec::new()).unwrap();
     let mut done = 0;
     while let Next::Run(run) = membership.next().unwrap() {
         let over = Arc::new(AtomicBool::new(false));

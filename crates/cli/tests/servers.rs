@@ -11,7 +11,9 @@ use support::{
     Folder, SILENCE, eventually, finish, finish_all, free_port, kill, losses, signal,
     train_arguments,
 };
-use thinwire_job::elastic::{Authority, Coordinator, Job, Operator, Options, Seat, Servers};
+use thinwire_job::elastic::{
+    Coordinator, CoordinatorMode, Job, JobAddress, Operator, Options, Servers,
+};
 use thinwire_server::Configuration;
 
 /// Flags of a training with two servers.
@@ -110,25 +112,27 @@ struct Started {
 
 impl Started {
     fn new(name: &str, ranks: u32) -> Started {
-        let options =
-            |min, max| Options { silence: SILENCE, ..Options::new(Authority::Saved, min, max) };
+        let options = |min, max| Options {
+            silence: SILENCE,
+            ..Options::new(CoordinatorMode::Saved, min, max)
+        };
         let servers = Some(Servers::new(options(1, 8), Configuration::default));
         let job = Job { workers: options(ranks, 2), servers };
         let coordinator = Coordinator::bind("127.0.0.1:0", "", job, None, |_event| {}).unwrap();
         Started { coordinator, folder: Folder::new(name) }
     }
 
-    fn start(&self, seat: Seat, arguments: &[&str]) -> Child {
-        self.folder.command(arguments).envs(seat.variables()).spawn().unwrap()
+    fn start(&self, job_address: JobAddress, arguments: &[&str]) -> Child {
+        self.folder.command(arguments).envs(job_address.variables()).spawn().unwrap()
     }
 
     fn server(&self) -> Child {
-        self.start(Seat::server(self.coordinator.address(), "").unwrap(), &["server"])
+        self.start(JobAddress::server(self.coordinator.address(), "").unwrap(), &["server"])
     }
 
     fn worker(&self, flags: &[&str]) -> Child {
-        let seat = Seat::new(self.coordinator.address(), "").unwrap();
-        self.start(seat, &train_arguments(&[&FLAGS[..], flags].concat()))
+        let job_address = JobAddress::new(self.coordinator.address(), "").unwrap();
+        self.start(job_address, &train_arguments(&[&FLAGS[..], flags].concat()))
     }
 
     fn status(&self) -> serde_json::Value {
@@ -161,10 +165,10 @@ impl Started {
 fn a_worker_that_is_started_by_hand_makes_the_folder_of_its_checkpoints() {
     let job = Started::new("servers-by-hand", 1);
     let server = job.server();
-    let seat = Seat::new(job.coordinator.address(), "").unwrap();
+    let job_address = JobAddress::new(job.coordinator.address(), "").unwrap();
     let flags = ["--mode", "server", "--servers", "1", "--steps", "3", "--checkpoint-dir", "a/b"];
     let flags = [&flags[..], &["--ranks", "1:2", "--validation-batches", "0"]].concat();
-    let ended = finish(job.start(seat, &train_arguments(&flags)));
+    let ended = finish(job.start(job_address, &train_arguments(&flags)));
     assert_eq!(ended.code, Some(0), "{ended:?}");
     assert!(job.folder.path().join("a/b/step-000003").is_dir());
     kill(server.id());
@@ -205,11 +209,11 @@ fn a_server_among_six_has_no_more_threads_than_one_of_two() {
     let threads = [2, 6].map(|count: usize| {
         let job = Started::new("servers-threads", 1);
         let mut children: Vec<Child> = (0..count).map(|_| job.server()).collect();
-        let seat = Seat::new(job.coordinator.address(), "").unwrap();
+        let job_address = JobAddress::new(job.coordinator.address(), "").unwrap();
         let servers = ["--servers", &count.to_string(), "--replicas", "1"];
         let flags = ["--mode", "server", "--ranks", "1:2", "--steps", "1000000"];
         let flags = train_arguments(&[&FLAGS[4..], &servers, &flags].concat());
-        children.push(job.start(seat, &flags));
+        children.push(job.start(job_address, &flags));
         eventually(|| (job.writes() > 20).then_some(()));
         let of = |it: &Child| std::fs::read_dir(format!("/proc/{}/task", it.id())).unwrap().count();
         let threads = children[..count].iter().map(of).max().unwrap();
@@ -227,8 +231,8 @@ fn a_killed_sole_server_ends_its_worker_with_the_name_of_a_lost_shard() {
     let job = Started::new("servers-sole", 1);
     let server = job.server();
     let flags = ["--mode", "server", "--servers", "1", "--ranks", "1:2", "--steps", "1000000"];
-    let seat = Seat::new(job.coordinator.address(), "").unwrap();
-    let worker = job.start(seat, &train_arguments(&[&FLAGS[4..], &flags].concat()));
+    let job_address = JobAddress::new(job.coordinator.address(), "").unwrap();
+    let worker = job.start(job_address, &train_arguments(&[&FLAGS[4..], &flags].concat()));
     eventually(|| (job.writes() > 20).then_some(()));
     kill(server.id());
     finish(server);
@@ -319,8 +323,8 @@ fn free_address() -> String {
 fn servers_and_ranks_show_what_they_do() {
     let job = Started::new("servers-shown", 1);
     let (at_server, at_rank) = (free_address(), free_address());
-    let seat = || Seat::server(job.coordinator.address(), "").unwrap();
-    let servers = [job.start(seat(), &["server", "--metrics", &at_server]), job.server()];
+    let job_address = || JobAddress::server(job.coordinator.address(), "").unwrap();
+    let servers = [job.start(job_address(), &["server", "--metrics", &at_server]), job.server()];
     let flags = ["--steps", "100000", "--ranks", "1:2", "--metrics", &at_rank];
     let rank = job.worker(&flags);
     let text = metrics(&at_rank, "thinwire_rank_step 1");
@@ -340,7 +344,7 @@ fn servers_and_ranks_show_what_they_do() {
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let taken_at = taken.local_addr().unwrap();
     let port = taken_at.port();
-    let next = job.start(seat(), &["server", "--metrics", &taken_at.to_string()]);
+    let next = job.start(job_address(), &["server", "--metrics", &taken_at.to_string()]);
     let at_next = |port: u16| page(&format!("127.0.0.1:{port}"), "thinwire_server_shards");
     eventually(|| (1..16).find_map(|step| at_next(port.checked_add(step)?)));
     for child in servers.into_iter().chain([rank, next]) {

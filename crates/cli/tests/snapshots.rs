@@ -11,7 +11,9 @@ use std::time::Duration;
 
 use support::{Folder, SILENCE, finish, kill, losses};
 use thinwire_job::Settings;
-use thinwire_job::elastic::{Authority, Coordinator, Job, Options, Presence, Seat, Servers};
+use thinwire_job::elastic::{
+    Coordinator, CoordinatorMode, Job, JobAddress, Options, Presence, Servers,
+};
 use thinwire_server::{
     Client, Configuration, Definition, Gradient, Kind, Origin, Reader, Snapshot, TableDefinition,
 };
@@ -33,13 +35,13 @@ impl Started {
     }
 
     fn with(servers: usize, command: impl Fn() -> Command) -> Started {
-        let options = || Options { silence: SILENCE, ..Options::new(Authority::Saved, 1, 8) };
+        let options = || Options { silence: SILENCE, ..Options::new(CoordinatorMode::Saved, 1, 8) };
         let views = Some(Servers::new(options(), Configuration::default));
         let job = Job { workers: options(), servers: views };
         let coordinator = Coordinator::bind("127.0.0.1:0", "", job, None, |_event| {}).unwrap();
         let server = |_| {
-            let seat = Seat::server(coordinator.address(), "").unwrap();
-            command().envs(seat.variables()).spawn().unwrap()
+            let job_address = JobAddress::server(coordinator.address(), "").unwrap();
+            command().envs(job_address.variables()).spawn().unwrap()
         };
         let servers = (0..servers).map(server).collect();
         Started { coordinator, servers }
@@ -86,10 +88,10 @@ fn definition(servers: u32, restore: Option<String>) -> Definition {
 
 /// Joins the job as a worker and pushes ones to all rows of all tables, until `stops`.
 fn train(address: &str, definition: &Definition, stops: impl Fn(u64) -> bool) {
-    let seat = Seat::new(address, "").unwrap();
-    let options = Options::new(Authority::Saved, 1, 8);
-    let presence = Presence::join(&seat, &Settings::default(), options, Vec::new()).unwrap();
-    let mut client = Client::open(&seat, definition, LONG).unwrap();
+    let job_address = JobAddress::new(address, "").unwrap();
+    let options = Options::new(CoordinatorMode::Saved, 1, 8);
+    let presence = Presence::join(&job_address, &Settings::default(), options, Vec::new()).unwrap();
+    let mut client = Client::open(&job_address, definition, LONG).unwrap();
     let (rows, values) = ((0..ROWS).collect::<Vec<_>>(), vec![1.0; ROWS as usize]);
     while !stops(client.pushes()) {
         let gradient = |table| Gradient { table, rows: &rows, values: &values };
@@ -240,11 +242,11 @@ fn servers_and_ranks_go_on_from_one_snapshot() {
     let name = Snapshot::open(&folder.path().join("snapshots").into()).unwrap().name();
     let ended = |flags: &[&str], restore: Option<String>| {
         let mut job = Started::new(&folder, 1, flags);
-        let seat = Seat::new(job.address(), "").unwrap();
+        let job_address = JobAddress::new(job.address(), "").unwrap();
         let definition = Definition { restore, ..one() };
         let mut server = job.servers.remove(0);
         support::eventually(|| {
-            let _ = Client::open(&seat, &definition, Duration::from_secs(1));
+            let _ = Client::open(&job_address, &definition, Duration::from_secs(1));
             server.try_wait().unwrap()
         });
         let server = finish(server);
@@ -256,8 +258,8 @@ fn servers_and_ranks_go_on_from_one_snapshot() {
     assert!(all.contains("hint: give it: --restore PATH"), "{all}");
     let mut job = Started::new(&folder, 1, &["--restore", "snapshots"]);
     let open = |restore: Option<String>, patience| {
-        let seat = Seat::new(job.address(), "").unwrap();
-        Client::open(&seat, &Definition { restore, ..one() }, patience)
+        let job_address = JobAddress::new(job.address(), "").unwrap();
+        Client::open(&job_address, &Definition { restore, ..one() }, patience)
     };
     for (restore, found) in [(None, "nothing"), (Some("another".to_owned()), "another")] {
         let refused = support::eventually(|| {
@@ -288,8 +290,8 @@ fn a_server_without_a_folder_is_refused_where_others_have_one() {
     let mut job = Started::new(&folder, 1, &["--snapshot-dir", "snapshots"]);
     let lines = job.listen();
     while !lines.recv_timeout(LONG).expect("a server begins").contains("serving the job") {}
-    let seat = Seat::server(job.address(), "").unwrap();
-    let other = finish(folder.command(&["server"]).envs(seat.variables()).spawn().unwrap());
+    let job_address = JobAddress::server(job.address(), "").unwrap();
+    let other = finish(folder.command(&["server"]).envs(job_address.variables()).spawn().unwrap());
     let said =
         "error: servers disagree on --snapshot-dir: this server has none, the job has a folder";
     assert_eq!(other.error(), said);

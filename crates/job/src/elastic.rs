@@ -24,16 +24,16 @@
 //! ```
 //! use std::thread;
 //! use thinwire_job::Settings;
-//! use thinwire_job::elastic::{Authority, Coordinator, Membership, Next, Options, Seat};
+//! use thinwire_job::elastic::{CoordinatorMode, Coordinator, Membership, Next, Options, JobAddress};
 //!
-//! let options = Options::new(Authority::Saved, 2, 2);
+//! let options = Options::new(CoordinatorMode::Saved, 2, 2);
 //! let coordinator = Coordinator::bind("127.0.0.1:0", "secret", options, None, |_event| {})?;
 //!
 //! let processes = [0, 1].map(|_| {
-//!     let seat = Seat::new(coordinator.address(), "secret").unwrap();
+//!     let address = JobAddress::new(coordinator.address(), "secret").unwrap();
 //!     thread::spawn(move || -> Result<u64, thinwire_job::Error> {
-//!         let facts = vec![("model".to_owned(), "gpt".to_owned())];
-//!         let mut membership = Membership::join(&seat, &Settings::default(), options, facts)?;
+//!         let spec = vec![("model".to_owned(), "gpt".to_owned())];
+//!         let mut membership = Membership::join(&address, &Settings::default(), options, spec)?;
 //!         let mut done = 0;
 //!         while let Next::Run(run) = membership.next()? {
 //!             // A group over `run.link` would sum gradients here.
@@ -57,23 +57,23 @@
 //! # Ok::<(), thinwire_job::Error>(())
 //! ```
 
-mod authority;
 mod candidate;
 mod coordinator;
+mod coordinator_state;
 mod envelope;
 mod etcd;
 mod event;
-mod facts;
 pub(crate) mod fuzzing;
+mod job_address;
+mod job_spec;
 mod membership;
 mod operator;
+mod persistence;
 mod presence;
 mod role;
-mod saving;
-mod seat;
+mod role_registry;
+mod role_state;
 mod service;
-mod side;
-mod sides;
 mod status;
 mod store;
 mod views;
@@ -81,13 +81,13 @@ mod views;
 pub use candidate::Candidate;
 pub use coordinator::Coordinator;
 pub use event::Event;
+pub use job_address::{JobAddress, VARIABLE, job_address};
 pub use membership::{Membership, NUMBER, Next, Run};
 pub use operator::Operator;
 pub use presence::Presence;
 pub use role::Role;
-pub use seat::{Seat, VARIABLE, seat};
 pub use store::Store;
-pub use thinwire_member::{Authority, Epoch, Id, Options};
+pub use thinwire_member::{CoordinatorMode, Epoch, Id, Options};
 pub use views::{
     Job, Servers, VIEWS_BYTES_MAX, VIEWS_REQUEST_BYTES_MAX, ViewService, Views, ViewsConnection,
 };

@@ -9,7 +9,7 @@
 use crate::address::{self, PORT};
 use crate::dialect::{DIALECTS, unsaid};
 use crate::error::Error;
-use crate::given::Given;
+use crate::overrides::Overrides;
 use crate::place::{Host, Place, Source};
 use crate::slurm;
 
@@ -26,19 +26,22 @@ pub fn process(name: &str) -> Option<String> {
 /// # Errors
 /// If what is given or the variables are incomplete or contradict each other, or
 /// [`crate::Kind::NoRank`] if this process is the scheduler that msrun starts beside the ranks.
-pub fn find(given: &Given, variables: Variables<'_>) -> Result<Option<Place>, Error> {
-    let found = match by_hand(given, variables)? {
+pub fn find(overrides: &Overrides, variables: Variables<'_>) -> Result<Option<Place>, Error> {
+    let found = match by_hand(overrides, variables)? {
         Some(place) => Some(place),
         None => joined(variables)?,
     };
     let Some(mut place) = found else {
-        return given.coordinator.as_ref().map_or(Ok(None), |_| Err(lone_coordinator(given)));
+        return overrides
+            .coordinator
+            .as_ref()
+            .map_or(Ok(None), |_| Err(lone_coordinator(overrides)));
     };
-    if let Some(coordinator) = &given.coordinator {
+    if let Some(coordinator) = &overrides.coordinator {
         place.coordinator = coordinator.clone();
         place.host = Host::RankZero;
     }
-    if given.host == Host::Launcher {
+    if overrides.host == Host::Launcher {
         place.host = Host::Launcher;
     }
     place.world()?;
@@ -53,24 +56,24 @@ pub fn local_ranks(variables: Variables<'_>) -> u32 {
     joined(variables).ok().flatten().map_or(1, |place| place.local_world)
 }
 
-fn lone_coordinator(given: &Given) -> Error {
+fn lone_coordinator(overrides: &Overrides) -> Error {
     let [coordinator, rank, world] =
-        ["coordinator", "rank", "world"].map(|name| given.form.name(name));
+        ["coordinator", "rank", "world"].map(|name| overrides.form.name(name));
     Error::invalid(format!("{coordinator} without {rank} and {world}"))
 }
 
-fn by_hand(given: &Given, variables: Variables<'_>) -> Result<Option<Place>, Error> {
-    let form = given.form;
-    let without = |given: String, missing| {
-        Err(Error::invalid(format!("{given} without {}", form.name(missing))))
+fn by_hand(overrides: &Overrides, variables: Variables<'_>) -> Result<Option<Place>, Error> {
+    let form = overrides.form;
+    let without = |overrides: String, missing| {
+        Err(Error::invalid(format!("{overrides} without {}", form.name(missing))))
     };
-    let (rank, world) = match (given.rank, given.world) {
+    let (rank, world) = match (overrides.rank, overrides.world) {
         (None, None) => return Ok(None),
         (Some(rank), Some(world)) => (rank, world),
         (Some(rank), None) => return without(form.value("rank", rank), "world"),
         (None, Some(world)) => return without(form.value("world", world), "rank"),
     };
-    let coordinator = match (&given.coordinator, variables("THINWIRE_COORDINATOR")) {
+    let coordinator = match (&overrides.coordinator, variables("THINWIRE_COORDINATOR")) {
         (Some(address), _) => address.clone(),
         (None, Some(address)) => address,
         (None, None) if world == 1 => format!("127.0.0.1:{PORT}"),
@@ -84,7 +87,7 @@ fn by_hand(given: &Given, variables: Variables<'_>) -> Result<Option<Place>, Err
     // Whoever names ranks may still have been launched: the launcher knows who shares this machine.
     let launched = joined(variables).ok().flatten().map(|place| place.local_world.min(world));
     let local_world = launched.unwrap_or_else(|| unsaid(&coordinator, world));
-    let source = Source::Given(form);
+    let source = Source::Overrides(form);
     let job = slurm::step_of(variables, rank, world).map(|step| step.to_string());
     Ok(Some(Place { rank, world, local_world, coordinator, source, job, ..Place::alone(form) }))
 }

@@ -17,18 +17,18 @@ const SILENCE_MAX: Duration = Duration::from_secs(86_400);
 /// The shortest heartbeat timeout: a busy machine may be silent for less.
 const SHORTEST: Duration = Duration::from_secs(1);
 
-/// The heartbeat timeout: as `given`, else as the environment says, else 10 s. A longer one than
+/// The heartbeat timeout: as the caller says, else as the environment says, else 10 s. A longer one than
 /// `timeout` is refused, since every wait fails after `timeout`.
 ///
 /// # Errors
 /// If the requested timeout is shorter than a second, longer than `timeout`, or not a number.
 pub fn heartbeat_timeout(
-    given: Option<Duration>,
+    overrides: Option<Duration>,
     timeout: Duration,
     variables: Variables<'_>,
 ) -> Result<Duration, Error> {
-    let (name, asked) = match given {
-        Some(given) => ("heartbeat timeout", given),
+    let (name, asked) = match overrides {
+        Some(overrides) => ("heartbeat timeout", overrides),
         None => match variables(VARIABLE) {
             Some(text) => (VARIABLE, parse(&text)?),
             None => return Ok(USUAL),
@@ -63,10 +63,10 @@ fn parse(text: &str) -> Result<Duration, Error> {
 mod tests {
     use super::*;
 
-    fn found(given: Option<f64>, timeout_s: u64, said: Option<&str>) -> Result<f64, String> {
+    fn found(overrides: Option<f64>, timeout_s: u64, said: Option<&str>) -> Result<f64, String> {
         let said = |name: &str| said.filter(|_| name == VARIABLE).map(str::to_owned);
-        let given = given.map(Duration::from_secs_f64);
-        let found = heartbeat_timeout(given, Duration::from_secs(timeout_s), &said);
+        let overrides = overrides.map(Duration::from_secs_f64);
+        let found = heartbeat_timeout(overrides, Duration::from_secs(timeout_s), &said);
         found.map(|found| found.as_secs_f64()).map_err(|error| error.to_string())
     }
 

@@ -8,23 +8,23 @@
 //! ```
 //! use std::thread;
 //! use std::time::Duration;
-//! use thinwire_job::{Given, Host, Meeting, Settings, find, open, process, token};
+//! use thinwire_job::{Overrides, Host, Meeting, Settings, find, open, process, token};
 //!
 //! // Somebody hosts the store; without this, rank 0 does.
 //! let (store, coordinator) = open("127.0.0.1", 0, "secret")?;
 //!
 //! let ranks = [0, 1].map(|rank| {
-//!     let given = Given {
+//!     let overrides = Overrides {
 //!         rank: Some(rank),
 //!         world: Some(2),
 //!         coordinator: Some(coordinator.clone()),
 //!         host: Host::Launcher,
 //!         token: Some("secret".to_owned()),
-//!         ..Given::default()
+//!         ..Overrides::default()
 //!     };
 //!     thread::spawn(move || -> Result<String, thinwire_job::Error> {
-//!         let place = find(&given, &process)?.expect("it was given");
-//!         let token = token(&given, &place.coordinator, &process)?;
+//!         let place = find(&overrides, &process)?.expect("it was given");
+//!         let token = token(&overrides, &place.coordinator, &process)?;
 //!         let meeting = Meeting::new(&place, &token, &Settings::default())?;
 //!         let mut link = meeting.link()?;
 //!         link.finish(Duration::from_secs(5))?;
@@ -40,18 +40,18 @@
 //! ```
 #![forbid(unsafe_code)]
 
-mod absence;
 mod address;
+mod decline;
 mod dialect;
 pub mod elastic;
 mod environment;
 mod error;
-mod given;
 mod heartbeat;
 mod identity;
 mod meeting;
-mod part;
+mod overrides;
 mod place;
+mod prefixed_store;
 mod rendezvous;
 mod slurm;
 pub mod supervisor;
@@ -63,15 +63,15 @@ pub mod fuzzing {
     pub use crate::elastic::fuzzing::{check_reply, coordinator};
 }
 
-pub use absence::decline;
 pub use address::{PORT, is_loopback};
+pub use decline::decline;
 pub use environment::{Variables, find, local_ranks, process};
 pub use error::{Error, Kind};
-pub use given::{Form, Given};
 pub use heartbeat::{heartbeat_timeout, silence};
 pub use meeting::{Meeting, Settings};
-pub use part::Part;
+pub use overrides::{Form, Overrides};
 pub use place::{Host, Place, Source};
+pub use prefixed_store::PrefixedStore;
 pub use rendezvous::{
     TOKEN_BYTES_MIN, fresh_token, open, secret, serve, token, unprotected, warning,
 };

@@ -19,8 +19,8 @@ use thinwire_wire::{Rank, World};
 
 use crate::error::Error;
 use crate::identity::Identity;
-use crate::part::Part;
 use crate::place::{Host, Place};
+use crate::prefixed_store::PrefixedStore;
 use crate::rendezvous::{host, secret};
 
 /// The longest name of a link in bytes, so that its keys fit into a store.
@@ -132,7 +132,7 @@ impl Meeting {
     /// # Errors
     /// If a rank does not appear.
     pub fn link(&self) -> Result<Link, Error> {
-        self.link_in(part, String::new(), None)
+        self.link_in(prefix, String::new(), None)
     }
 
     /// A fresh link to all other ranks that make one of the same name; every rank makes equally
@@ -175,14 +175,14 @@ impl Meeting {
 
     fn link_in(
         &self,
-        part: impl FnOnce(u32) -> String,
+        prefix: impl FnOnce(u32) -> String,
         name: String,
         watch: Option<tcp::Watch>,
     ) -> Result<Link, Error> {
         let Some(handle) = &self.store else { return Ok(mem::alone()) };
-        let part = part(self.count(name));
+        let prefix = prefix(self.count(name));
         let options = tcp::Options { watch, ..self.options.clone() };
-        match self.connect(handle, &part, &options) {
+        match self.connect(handle, &prefix, &options) {
             Ok(link) => Ok(link),
             Err(error) => {
                 let error = explained(error, self.world, &options);
@@ -200,7 +200,7 @@ impl Meeting {
     fn connect(
         &self,
         handle: &StoreHandle,
-        part: &str,
+        prefix: &str,
         options: &tcp::Options,
     ) -> Result<Link, link::Error> {
         let address = &self.place.coordinator;
@@ -208,7 +208,7 @@ impl Meeting {
         let of_store = tcp::Options { token: handle.secret.clone(), ..options.clone() };
         let client = client(address, self.world, &of_store)?;
         handle.identity.check(&client, address)?;
-        tcp::connect(self.world, &Part::new(&client, part), options)
+        tcp::connect(self.world, &PrefixedStore::new(&client, prefix), options)
     }
 
     /// Returns the number of earlier uses of this name.
@@ -254,7 +254,7 @@ fn explained(error: link::Error, world: World, options: &tcp::Options) -> link::
 }
 
 /// The part of the store where the ranks of a link without a name meet.
-pub(crate) fn part(uses: u32) -> String {
+pub(crate) fn prefix(uses: u32) -> String {
     format!("link/{uses}")
 }
 

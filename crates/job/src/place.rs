@@ -6,7 +6,7 @@ use thinwire_wire::World;
 
 use crate::address::PORT;
 use crate::error::Error;
-use crate::given::Form;
+use crate::overrides::Form;
 
 /// The place of a rank in a job.
 #[derive(Clone, Debug, PartialEq)]
@@ -39,7 +39,7 @@ impl Place {
             local_world: 1,
             coordinator: format!("127.0.0.1:{PORT}"),
             host: Host::RankZero,
-            source: Source::Given(form),
+            source: Source::Overrides(form),
             job: None,
         }
     }
@@ -84,7 +84,7 @@ pub enum Host {
 #[non_exhaustive]
 pub enum Source {
     /// A person.
-    Given(Form),
+    Overrides(Form),
     /// thinwire's own launcher.
     Thinwire,
     /// torchrun, or anything that sets RANK and WORLD_SIZE.
@@ -102,8 +102,8 @@ pub enum Source {
 impl fmt::Display for Source {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Source::Given(Form::Flags) => "--rank and --world",
-            Source::Given(Form::Arguments) => "rank and world",
+            Source::Overrides(Form::Flags) => "--rank and --world",
+            Source::Overrides(Form::Arguments) => "rank and world",
             Source::Thinwire => "thinwire run",
             Source::Torchrun => "RANK and WORLD_SIZE",
             Source::Msrun => "msrun",

@@ -8,8 +8,8 @@ use thinwire_link::{self as link, Token};
 use crate::address::{check_reachable, is_loopback, joined, listening};
 use crate::environment::Variables;
 use crate::error::Error;
-use crate::given::Given;
 use crate::identity::Identity;
+use crate::overrides::Overrides;
 use crate::place::{Host, Place, Source};
 
 /// The shortest token, in bytes, of a job that meets beyond this machine: a recorded handshake
@@ -71,9 +71,13 @@ pub fn host(place: &Place, token: &Token) -> Result<Server, Error> {
 ///
 /// # Errors
 /// If ranks are to meet beyond loopback and there is no token, or one shorter than 16 bytes.
-pub fn token(given: &Given, coordinator: &str, variables: Variables<'_>) -> Result<String, Error> {
-    let given = given.token.clone().filter(|token| !token.is_empty());
-    let token = given.or_else(|| variables("THINWIRE_TOKEN")).unwrap_or_default();
+pub fn token(
+    overrides: &Overrides,
+    coordinator: &str,
+    variables: Variables<'_>,
+) -> Result<String, Error> {
+    let overrides = overrides.token.clone().filter(|token| !token.is_empty());
+    let token = overrides.or_else(|| variables("THINWIRE_TOKEN")).unwrap_or_default();
     secret(&token, coordinator).map(|_| token)
 }
 
@@ -108,7 +112,7 @@ pub fn without_token(error: Error, token: &str) -> Error {
 
 /// A warning for a rendezvous host that was started by hand without a token.
 pub fn warning(place: &Place, token: &str) -> Option<&'static str> {
-    let by_hand = matches!(place.source, Source::Given(_));
+    let by_hand = matches!(place.source, Source::Overrides(_));
     let hosts = place.world > 1 && place.rank == 0 && place.host == Host::RankZero;
     if by_hand && hosts { unprotected(token) } else { None }
 }
@@ -140,24 +144,24 @@ mod tests {
 
     #[test]
     fn beyond_loopback_a_token_is_needed() {
-        let (none, unset) = (Given::default(), |_: &str| None);
+        let (none, unset) = (Overrides::default(), |_: &str| None);
         for address in ["127.0.0.1:1", "localhost:1", "[::1]:1", "127.3.2.1:9"] {
             assert_eq!(token(&none, address, &unset).unwrap(), "", "{address}");
         }
         for address in ["10.0.0.1:1", "node7:1", "[fe80::1]:1"] {
             assert!(token(&none, address, &unset).is_err(), "{address}");
-            let given = Given { token: Some(GIVEN.to_owned()), ..Given::default() };
-            assert_eq!(token(&given, address, &unset).unwrap(), GIVEN);
+            let overrides = Overrides { token: Some(GIVEN.to_owned()), ..Overrides::default() };
+            assert_eq!(token(&overrides, address, &unset).unwrap(), GIVEN);
             let set = |name: &str| (name == "THINWIRE_TOKEN").then(|| SET.to_owned());
             assert_eq!(token(&none, address, &set).unwrap(), SET);
-            assert_eq!(token(&given, address, &set).unwrap(), GIVEN);
+            assert_eq!(token(&overrides, address, &set).unwrap(), GIVEN);
         }
         assert!(open("node7", 0, "").is_err());
     }
 
     #[test]
     fn an_empty_token_is_none() {
-        let empty = Given { token: Some(String::new()), ..Given::default() };
+        let empty = Overrides { token: Some(String::new()), ..Overrides::default() };
         let error = token(&empty, "node7:1", &|_| None).unwrap_err();
         assert_eq!(error.to_string(), "no token for a job that meets at node7:1");
         let set = |name: &str| (name == "THINWIRE_TOKEN").then(|| SET.to_owned());
@@ -167,7 +171,7 @@ mod tests {
 
     #[test]
     fn beyond_loopback_a_short_token_is_refused_with_the_command_that_makes_one() {
-        let short = Given { token: Some(SET[1..].to_owned()), ..Given::default() };
+        let short = Overrides { token: Some(SET[1..].to_owned()), ..Overrides::default() };
         let said = "token of 15 bytes for a job that meets at 10.0.0.1:7, expected at least 16";
         let refused = [
             token(&short, "10.0.0.1:7", &|_| None).unwrap_err(),

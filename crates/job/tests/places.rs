@@ -2,15 +2,15 @@
 
 use std::collections::BTreeMap;
 
-use thinwire_job::{Error, Form, Given, Host, Kind, Place, Source, find, local_ranks};
+use thinwire_job::{Error, Form, Host, Kind, Overrides, Place, Source, find, local_ranks};
 use thinwire_wire::Hint;
 
 fn found(variables: &str) -> Result<Option<Place>, Error> {
-    with(&Given::default(), variables)
+    with(&Overrides::default(), variables)
 }
 
-fn with(given: &Given, variables: &str) -> Result<Option<Place>, Error> {
-    find(given, &lookup(variables))
+fn with(overrides: &Overrides, variables: &str) -> Result<Option<Place>, Error> {
+    find(overrides, &lookup(variables))
 }
 
 /// An environment of `NAME=value` and spaces.
@@ -116,9 +116,9 @@ fn a_job_has_the_name_that_its_launcher_gives_it() {
         let place = found(&variables).unwrap().unwrap();
         assert_eq!(place.job.as_deref(), expected, "{variables}");
     }
-    let given = Given { rank: Some(1), world: Some(2), ..Given::default() };
-    let given = Given { coordinator: Some("h:9".to_owned()), ..given };
-    assert_eq!(with(&given, step).unwrap().unwrap().job.as_deref(), Some(named));
+    let overrides = Overrides { rank: Some(1), world: Some(2), ..Overrides::default() };
+    let overrides = Overrides { coordinator: Some("h:9".to_owned()), ..overrides };
+    assert_eq!(with(&overrides, step).unwrap().unwrap().job.as_deref(), Some(named));
 
     let error = found(&step.replace("PROCID=1", "PROCID=2")).unwrap_err();
     let hint = error.hint().unwrap();
@@ -240,8 +240,9 @@ fn how_many_ranks_share_the_machine_is_what_the_launcher_says_or_all_on_loopback
     }
     for (coordinator, expected) in [("127.0.0.1:9", 3), ("[::1]:9", 3), ("10.0.0.1:9", 1)] {
         let coordinator = Some(coordinator.to_owned());
-        let given = Given { rank: Some(0), world: Some(3), coordinator, ..Given::default() };
-        assert_eq!(with(&given, "").unwrap().unwrap().local_world, expected);
+        let overrides =
+            Overrides { rank: Some(0), world: Some(3), coordinator, ..Overrides::default() };
+        assert_eq!(with(&overrides, "").unwrap().unwrap().local_world, expected);
     }
 }
 
@@ -249,24 +250,25 @@ fn how_many_ranks_share_the_machine_is_what_the_launcher_says_or_all_on_loopback
 fn what_is_given_comes_before_the_environment() {
     let torchrun = "RANK=1 WORLD_SIZE=4 MASTER_ADDR=n0 MASTER_PORT=500";
     let coordinator = Some("h:9".to_owned());
-    let given = Given { rank: Some(0), world: Some(2), coordinator, ..Given::default() };
-    let place = with(&given, torchrun).unwrap().unwrap();
+    let overrides =
+        Overrides { rank: Some(0), world: Some(2), coordinator, ..Overrides::default() };
+    let place = with(&overrides, torchrun).unwrap().unwrap();
     assert_eq!((place.rank, place.world, place.coordinator.as_str()), (0, 2, "h:9"));
-    assert_eq!((place.host, place.source), (Host::RankZero, Source::Given(Form::Arguments)));
+    assert_eq!((place.host, place.source), (Host::RankZero, Source::Overrides(Form::Arguments)));
     // The launcher still knows how many ranks share the machine.
     assert_eq!(place.local_world, 1);
     for (local, expected) in [("1", 1), ("2", 2), ("4", 2)] {
         let variables = format!("{torchrun} LOCAL_RANK=0 LOCAL_WORLD_SIZE={local}");
-        assert_eq!(with(&given, &variables).unwrap().unwrap().local_world, expected, "{local}");
+        assert_eq!(with(&overrides, &variables).unwrap().unwrap().local_world, expected, "{local}");
     }
 
-    let given = Given { rank: None, world: None, ..given };
-    let place = with(&given, torchrun).unwrap().unwrap();
+    let overrides = Overrides { rank: None, world: None, ..overrides };
+    let place = with(&overrides, torchrun).unwrap().unwrap();
     assert_eq!((place.rank, place.world, place.coordinator.as_str()), (1, 4, "h:9"));
-    assert!(with(&given, "").is_err());
-    assert!(with(&Given { rank: Some(0), ..Given::default() }, torchrun).is_err());
+    assert!(with(&overrides, "").is_err());
+    assert!(with(&Overrides { rank: Some(0), ..Overrides::default() }, torchrun).is_err());
 
-    let hosted = Given { host: Host::Launcher, ..given };
+    let hosted = Overrides { host: Host::Launcher, ..overrides };
     assert_eq!(with(&hosted, torchrun).unwrap().unwrap().host, Host::Launcher);
 }
 
@@ -274,8 +276,8 @@ fn what_is_given_comes_before_the_environment() {
 fn messages_name_what_was_given_as_it_was_written() {
     let said = |form, rank, world, coordinator: Option<&str>| {
         let coordinator = coordinator.map(str::to_owned);
-        let given = Given { rank, world, coordinator, form, ..Given::default() };
-        let error = with(&given, "").unwrap_err();
+        let overrides = Overrides { rank, world, coordinator, form, ..Overrides::default() };
+        let error = with(&overrides, "").unwrap_err();
         (error.to_string(), error.hint().map(str::to_owned))
     };
     assert_eq!(said(Form::Flags, Some(1), None, None).0, "--rank 1 without --world");

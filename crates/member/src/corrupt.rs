@@ -50,8 +50,8 @@ pub enum Corrupt {
         /// Number of members.
         found: usize,
     },
-    /// Epoch with number 0, without members, with one named twice, with more holders than members, or with
-    /// steps but no holder.
+    /// Epoch with number 0, without members, with one named twice, with more state sources than members, or with
+    /// steps but no state source.
     #[error(
         "epoch {number} is not sound: number 0, no members, a repeated one, more holders than members, or \
          steps without a holder"

@@ -70,11 +70,11 @@ pub struct Epoch {
     pub number: u32,
     /// Coordinator that proposed the epoch.
     pub coordinator: Id,
-    /// Members: a member's place is its rank. Holders come first, then older members before younger.
+    /// Members: a member's place is its rank. State sources come first, then older members before younger.
     pub members: Vec<Id>,
     /// Number of members that have the newest state. Without any, all load the last checkpoint.
-    pub holders: u32,
-    /// Last step that the holders have applied; 0 without holders.
+    pub state_sources: u32,
+    /// Last step that the state sources have applied; 0 without state sources.
     pub done: u64,
     /// Number of ranks that the job should have.
     pub target: u32,
@@ -92,8 +92,8 @@ impl Epoch {
     }
 
     /// Returns whether a member already has the newest state when the epoch starts.
-    pub fn holds(&self, id: Id) -> bool {
-        self.place(id).is_some_and(|place| place < self.holders as usize)
+    pub fn has_state(&self, id: Id) -> bool {
+        self.place(id).is_some_and(|place| place < self.state_sources as usize)
     }
 
     /// Returns a member's rank and the number of ranks.
@@ -119,8 +119,8 @@ impl Epoch {
         (1..=NUMBER_MAX).contains(&self.number)
             && (1..=WORLD_SIZE_MAX as usize).contains(&self.members.len())
             && sorted.len() == self.members.len()
-            && self.holders as usize <= self.members.len()
-            && (self.holders > 0 || self.done == 0)
+            && self.state_sources as usize <= self.members.len()
+            && (self.state_sources > 0 || self.done == 0)
     }
 }
 
@@ -147,13 +147,13 @@ mod tests {
             number: 3,
             coordinator: Id(9),
             members: vec![Id(5), Id(2), Id(7)],
-            holders: 2,
+            state_sources: 2,
             done: 40,
             target: 4,
         };
         assert_eq!(epoch.world(Id(2)), World::new(1, 3).ok());
         assert_eq!(epoch.world(Id(9)), None);
-        assert!(epoch.holds(Id(2)) && !epoch.holds(Id(7)) && !epoch.holds(Id(9)));
+        assert!(epoch.has_state(Id(2)) && !epoch.has_state(Id(7)) && !epoch.has_state(Id(9)));
         assert!(epoch.is_sound());
         let twice = Epoch { members: vec![Id(5), Id(5)], ..epoch };
         assert!(!twice.is_sound());

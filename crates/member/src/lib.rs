@@ -10,8 +10,8 @@
 //! | | coordinator | member |
 //! |--:|---|---|
 //! | 1 | notices a loss, a leaver, newcomers or another size; sends `Stop` with the next number | promises the number; ends the run (after the step that all agree on, or at once) and reports its last step, which is final |
-//! | 2 | has heard of all that live; chooses the members, holders of the newest state first; saves; sends `Propose` | accepts |
-//! | 3 | all members and enough of the last epoch have accepted; saves; sends `Start` | runs: meets the others, takes over the state from the holders, trains; or is fenced, and joins again as a newcomer |
+//! | 2 | has heard of all that live; chooses the members, sources of the newest state first; saves; sends `Propose` | accepts |
+//! | 3 | all members and enough of the last epoch have accepted; saves; sends `Start` | runs: meets the others, takes over the state from the state sources, trains; or is fenced, and joins again as a newcomer |
 //!
 //! A step that a change interrupts is skipped, and done again in the next epoch by whoever is in it.
 //! Between changes the coordinator only listens: while it is away, training goes on.
@@ -22,7 +22,7 @@
 //!    members, and at most one starts.
 //! 2. All members of an epoch begin with one state, and apply equal steps one after another. A process
 //!    that is left behind applies at most the step that was under way, and loses its state.
-//! 3. The step count does not go back, unless no holder of the newest state is left, which is said.
+//! 3. The step count does not go back, unless no source of the newest state is left, which is said.
 //! 4. When faults end, all processes that want to train and may do so are in one epoch within bounded
 //!    time: joiners, fenced processes and both sides of a partition. Leavers are gone.
 //! 5. With fewer ranks than the minimum, or too few members of the last epoch to decide, a job waits and
@@ -38,16 +38,16 @@
 //! either it has promised to the new coordinator first, and the old one cannot decide, or it tells the new
 //! one of the epoch that was proposed. Of that epoch, too, the new coordinator needs more than half, since
 //! the old one may have started it and go on with the other half. A coordinator that saves its state
-//! before it acts on it is the only one, and needs neither ([`Authority`]).
+//! before it acts on it is the only one, and needs neither ([`CoordinatorMode`]).
 //!
 //! ```
 //! use std::time::Duration;
 //! use thinwire_member::{
-//!     Authority, Id, Member, MemberAction, MemberEvent, Message, Options, Roster, RosterAction,
+//!     CoordinatorMode, Id, Member, MemberAction, MemberEvent, Message, Options, Roster, RosterAction,
 //!     RosterEvent,
 //! };
 //!
-//! let (options, now) = (Options::new(Authority::Saved, 1, 1), Duration::ZERO);
+//! let (options, now) = (Options::new(CoordinatorMode::Saved, 1, 1), Duration::ZERO);
 //! let mut roster = Roster::found(Id(100), options);
 //! let mut member = Member::new(Id(1), options, 0);
 //! member.on(MemberEvent::Coordinator(Id(100)), now);
@@ -86,5 +86,5 @@ pub use epoch::{Epoch, Id, NUMBER_MAX, Promise, State};
 pub use member::{Member, MemberAction, MemberEvent};
 pub use message::{Known, MESSAGE_BYTES_MAX, Manner, Message, Occasion, Reason, Report, Standing};
 pub use note::{Gone, Interruption, Note, Wait};
-pub use options::{Authority, Options};
+pub use options::{CoordinatorMode, Options};
 pub use roster::{Roster, RosterAction, RosterEvent, SAVED_BYTES_MAX};

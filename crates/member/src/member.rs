@@ -1,7 +1,7 @@
 //! One process of the job: its epoch, its promise, its state.
 //!
 //! The edge runs the training and reports what happens to it; the machine says when to stop and what to
-//! run next. It reports to the coordinator once per beat.
+//! run next. It reports to the coordinator once per heartbeat.
 
 mod coordination;
 
@@ -113,8 +113,8 @@ pub struct Member {
     is_suspected: bool,
     /// Coordinator that there is a connection to.
     contact: Option<Id>,
-    beat: u64,
-    next_beat: Duration,
+    heartbeat: u64,
+    next_heartbeat: Duration,
 }
 
 impl Member {
@@ -135,8 +135,8 @@ impl Member {
             heard: Duration::ZERO,
             is_suspected: false,
             contact: None,
-            beat: 0,
-            next_beat: Duration::ZERO,
+            heartbeat: 0,
+            next_heartbeat: Duration::ZERO,
         }
     }
 
@@ -181,7 +181,7 @@ impl Member {
 
     /// Returns when [`MemberEvent::Tick`] is due.
     pub fn deadline(&self) -> Duration {
-        if self.leaving == Leaving::Left { Duration::MAX } else { self.next_beat }
+        if self.leaving == Leaving::Left { Duration::MAX } else { self.next_heartbeat }
     }
 
     /// Handles an event at time `now`, and returns the actions that follow from it.
@@ -190,7 +190,7 @@ impl Member {
         if self.leaving == Leaving::Left {
             return actions;
         }
-        self.excuse_absence(now);
+        self.excuse_pause(now);
         match event {
             MemberEvent::Message { from, message } => {
                 self.receive(from, message, now, &mut actions)
@@ -213,10 +213,10 @@ impl Member {
     }
 
     fn tick(&mut self, now: Duration, actions: &mut Vec<MemberAction>) {
-        if now < self.next_beat {
+        if now < self.next_heartbeat {
             return;
         }
-        self.next_beat = now + self.options.beat();
+        self.next_heartbeat = now + self.options.heartbeat();
         if let Leaving::Until(deadline) = self.leaving
             && now >= deadline
         {
@@ -224,15 +224,15 @@ impl Member {
             return self.left(actions);
         }
         self.is_suspected = self.is_suspect(now);
-        self.report(Occasion::Beat, now, actions);
+        self.report(Occasion::Heartbeat, now, actions);
     }
 
     /// Takes time in which this process itself did not run off the silence of its coordinator.
-    fn excuse_absence(&mut self, now: Duration) {
-        let late = now.saturating_sub(self.next_beat);
-        if late > self.options.beat() {
+    fn excuse_pause(&mut self, now: Duration) {
+        let late = now.saturating_sub(self.next_heartbeat);
+        if late > self.options.heartbeat() {
             self.heard = self.heard.max((self.heard + late).min(now));
-            self.next_beat = now;
+            self.next_heartbeat = now;
         }
     }
 
@@ -307,10 +307,10 @@ impl Member {
     }
 
     fn news(&mut self) -> Report {
-        self.beat += 1;
+        self.heartbeat += 1;
         let number = |epoch: &Option<Epoch>| epoch.as_ref().map_or(0, |epoch| epoch.number);
         Report {
-            beat: self.beat,
+            heartbeat: self.heartbeat,
             occasion: Occasion::News,
             standing: self.standing(),
             promised: self.promised,

@@ -1,7 +1,7 @@
 //! Messages between processes and their coordinator.
 //!
-//! All are idempotent, and the coordinator answers each beat with whatever its sender lacks. Lost,
-//! repeated and reordered messages therefore cost a beat and nothing else.
+//! All are idempotent, and the coordinator answers each heartbeat with whatever its sender lacks. Lost,
+//! repeated and reordered messages therefore cost a heartbeat and nothing else.
 //!
 //! Law: `parse(to_bytes(m)) == m` for every message whose epochs are sound; any bytes are a message within
 //! limits or an error.
@@ -21,10 +21,10 @@ pub const MESSAGE_BYTES_MAX: usize =
 /// Message from one process to another.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Message {
-    /// State of the sender, to its coordinator; once per beat and at every change.
+    /// State of the sender, to its coordinator; once per heartbeat and at every change.
     Report(Report),
     /// Request of a coordinator without state to obey it; training goes on.
-    Hail {
+    Prepare {
         /// Number that the promise is to have.
         number: u32,
     },
@@ -96,8 +96,8 @@ impl Message {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Report {
     /// Number of the report, which tells newer reports from older ones.
-    pub beat: u64,
-    /// Reason why it is sent. Only beats are answered, so that answers do not cause further reports.
+    pub heartbeat: u64,
+    /// Reason why it is sent. Only heartbeats are answered, so that answers do not cause further reports.
     pub occasion: Occasion,
     /// What the process does.
     pub standing: Standing,
@@ -115,7 +115,7 @@ pub struct Report {
     pub lost: Vec<Id>,
     /// Whether the process wants to leave.
     pub leaving: bool,
-    /// Epochs in full, as answer to a hail.
+    /// Epochs in full, as answer to a prepare message.
     pub known: Option<Box<Known>>,
 }
 
@@ -123,7 +123,7 @@ pub struct Report {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Occasion {
     /// The time has come: the coordinator answers with whatever the process lacks.
-    Beat,
+    Heartbeat,
     /// Something has changed, or the coordinator has asked.
     News,
 }

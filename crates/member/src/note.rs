@@ -18,7 +18,7 @@ pub enum Note {
         /// Reason why the epoch before was ended in the middle of a step, if it was.
         interruption: Option<Interruption>,
     },
-    /// No holder of the newest state is left; the job goes on from an older one.
+    /// No source of the newest state is left; the job goes on from an older one.
     Rewound {
         /// Number of the epoch that goes on.
         number: u32,
@@ -90,7 +90,7 @@ pub enum Wait {
         need: u32,
     },
     /// No reachable member has the newest state.
-    Holder {
+    StateSource {
         /// Last step of that state.
         done: u64,
     },

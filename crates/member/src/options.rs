@@ -6,7 +6,7 @@ use thinwire_wire::WORLD_SIZE_MAX;
 
 /// Whether the coordinator saves its state, which determines how many members it needs for a decision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Authority {
+pub enum CoordinatorMode {
     /// A process that saves its state, in a file or in etcd, before it acts on it: no other
     /// coordinator can decide, so any survivors may go on.
     Saved,
@@ -19,7 +19,7 @@ pub enum Authority {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Options {
     /// Whether the coordinator saves its state.
-    pub authority: Authority,
+    pub mode: CoordinatorMode,
     /// Fewest ranks that train; with fewer, all wait.
     pub min: u32,
     /// Most ranks that train; more are spares.
@@ -29,7 +29,7 @@ pub struct Options {
     pub silence: Duration,
     /// Time that newcomers wait for others, so that they join together.
     pub settle: Duration,
-    /// Time that a job without a holder of its state waits for one before it resumes from the last
+    /// Time that a job without a source of its state waits for one before it resumes from the last
     /// checkpoint.
     pub resume: Duration,
     /// Longest time for which two processes that cannot reach each other are kept apart.
@@ -40,9 +40,9 @@ pub struct Options {
 
 impl Options {
     /// Returns the usual times, for any number of ranks from `min` to `max`.
-    pub fn new(authority: Authority, min: u32, max: u32) -> Options {
+    pub fn new(mode: CoordinatorMode, min: u32, max: u32) -> Options {
         Options {
-            authority,
+            mode,
             min: min.max(1),
             max: max.clamp(min.max(1), WORLD_SIZE_MAX),
             silence: Duration::from_secs(2),
@@ -54,16 +54,16 @@ impl Options {
     }
 
     /// Returns the time between two reports of a process.
-    pub fn beat(&self) -> Duration {
+    pub fn heartbeat(&self) -> Duration {
         self.silence / 8
     }
 
     /// Returns the age of the last report above which a process counts as silent.
     ///
-    /// The last report may be one beat old when the process falls silent, and a process that comes back
-    /// after [`Options::silence`] has a beat to say so.
+    /// The last report may be one heartbeat old when the process falls silent, and a process that comes back
+    /// after [`Options::silence`] has a heartbeat to say so.
     pub fn patience(&self) -> Duration {
-        self.silence + 2 * self.beat()
+        self.silence + 2 * self.heartbeat()
     }
 
     /// Returns the silence after which a member counts another as unreachable over their link.

@@ -42,7 +42,7 @@ pub enum RosterEvent {
         /// Number of ranks.
         target: u32,
     },
-    /// A beat has passed.
+    /// A heartbeat has passed.
     Tick,
 }
 
@@ -78,7 +78,7 @@ pub struct Roster {
     phase: Phase,
     /// Number of the last promise that was asked for.
     number: u32,
-    /// Number of the hail, or of the epoch, since which this coordinator is the only one.
+    /// Number of the prepare message, or of the epoch, since which this coordinator is the only one.
     floor: u32,
     /// Largest number that was heard of.
     seen: u32,
@@ -160,7 +160,7 @@ impl Roster {
     /// Handles an event at time `now`, and returns the actions that follow from it.
     pub fn on(&mut self, event: RosterEvent, now: Duration) -> Vec<RosterAction> {
         let mut actions = Vec::new();
-        self.excuse_absence(now);
+        self.excuse_pause(now);
         match event {
             RosterEvent::Report { id, report } => self.reported(id, report, now, &mut actions),
             RosterEvent::Closed(id) => self.peers.closed(id, now),
@@ -173,9 +173,9 @@ impl Roster {
 
     /// Takes time in which this process itself did not run off the silence of all: it has heard nobody, and
     /// messages of that time may still wait.
-    fn excuse_absence(&mut self, now: Duration) {
+    fn excuse_pause(&mut self, now: Duration) {
         let late = now.saturating_sub(self.next_tick);
-        if late > self.options.beat() {
+        if late > self.options.heartbeat() {
             self.peers.excuse(late, now);
             self.next_tick = now;
         }
@@ -185,11 +185,11 @@ impl Roster {
         if now < self.next_tick {
             return;
         }
-        self.next_tick = now + self.options.beat();
+        self.next_tick = now + self.options.heartbeat();
         self.cuts.prune(now);
         self.peers.prune(now, self.options.silence, self.epoch.as_ref());
         match self.phase {
-            Phase::Adopting => self.hail(actions),
+            Phase::Adopting => self.prepare(actions),
             Phase::Stopping { .. } if self.waiting.is_some() => self.call_missing(now, actions),
             _ => {}
         }
@@ -254,13 +254,14 @@ impl Roster {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Authority, Member, MemberAction, MemberEvent};
+    use crate::{CoordinatorMode, Member, MemberAction, MemberEvent};
 
     const COORDINATOR: Id = Id(100);
 
-    /// The knock of a newcomer.
-    fn knock(id: u64, fingerprint: u64) -> RosterEvent {
-        let mut member = Member::new(Id(id), Options::new(Authority::Saved, 1, 4), fingerprint);
+    /// The join request of a newcomer.
+    fn join_request(id: u64, fingerprint: u64) -> RosterEvent {
+        let mut member =
+            Member::new(Id(id), Options::new(CoordinatorMode::Saved, 1, 4), fingerprint);
         member.on(MemberEvent::Coordinator(COORDINATOR), Duration::ZERO);
         let actions = member.on(MemberEvent::Tick, Duration::ZERO);
         let [MemberAction::Send { message: Message::Report(report), .. }] = &actions[..] else {
@@ -279,11 +280,11 @@ mod tests {
 
     #[test]
     fn a_newcomer_with_another_model_is_refused_and_the_job_goes_on() {
-        let mut roster = Roster::found(COORDINATOR, Options::new(Authority::Saved, 2, 4));
-        roster.on(knock(1, 7), Duration::ZERO);
+        let mut roster = Roster::found(COORDINATOR, Options::new(CoordinatorMode::Saved, 2, 4));
+        roster.on(join_request(1, 7), Duration::ZERO);
         let refusal = Message::Refuse(Reason::Fingerprint { found: 8, expected: 7 });
-        assert_eq!(answers(roster.on(knock(2, 8), Duration::ZERO), 2), [refusal]);
-        roster.on(knock(3, 7), Duration::ZERO);
+        assert_eq!(answers(roster.on(join_request(2, 8), Duration::ZERO), 2), [refusal]);
+        roster.on(join_request(3, 7), Duration::ZERO);
         let actions = roster.on(RosterEvent::Tick, Duration::from_secs(1));
         let [Message::Propose { epoch, .. }] = &answers(actions, 1)[..] else { panic!("no epoch") };
         assert_eq!(epoch.members, [Id(1), Id(3)]);
@@ -291,7 +292,7 @@ mod tests {
 
     #[test]
     fn a_size_beyond_the_limits_is_refused() {
-        let mut roster = Roster::found(COORDINATOR, Options::new(Authority::Saved, 2, 4));
+        let mut roster = Roster::found(COORDINATOR, Options::new(CoordinatorMode::Saved, 2, 4));
         let resize = |target| RosterEvent::Resize { id: Id(9), target };
         let refusal = Message::Refuse(Reason::Size { found: 5, min: 2, max: 4 });
         assert_eq!(answers(roster.on(resize(5), Duration::ZERO), 9), [refusal]);
@@ -299,14 +300,14 @@ mod tests {
         assert_eq!(roster.target(), 3);
     }
 
-    /// A process that knocks.
+    /// A process that asks to join.
     fn newcomer(id: u64, options: Options) -> Member {
         let mut member = Member::new(Id(id), options, 7);
         member.on(MemberEvent::Coordinator(COORDINATOR), Duration::ZERO);
         member
     }
 
-    /// A beat: delivers messages until nobody has more to say, and ends runs that are to end. Returns what
+    /// A heartbeat: delivers messages until nobody has more to say, and ends runs that are to end. Returns what
     /// people are told, and the leavers of runs that were to finish.
     fn converse(
         roster: &mut Roster,
@@ -357,30 +358,31 @@ mod tests {
 
     #[test]
     fn a_coordinator_that_did_not_run_counts_nobody_as_silent() {
-        let (options, knocked) = (Options::new(Authority::Saved, 1, 1), Duration::from_secs(100));
+        let (options, asked) =
+            (Options::new(CoordinatorMode::Saved, 1, 1), Duration::from_secs(100));
         let mut roster = Roster::found(COORDINATOR, options);
-        converse(&mut roster, &mut [newcomer(1, options)], knocked);
+        converse(&mut roster, &mut [newcomer(1, options)], asked);
         assert_eq!(roster.epoch().unwrap().number, 1);
         let stops = |roster: &mut Roster, now| {
             let told = answers(roster.on(RosterEvent::Tick, now), 1);
             told.iter().any(|message| matches!(message, Message::Stop { .. }))
         };
-        roster.on(RosterEvent::Tick, knocked + options.beat());
-        let woken = knocked + 10 * options.silence;
+        roster.on(RosterEvent::Tick, asked + options.heartbeat());
+        let woken = asked + 10 * options.silence;
         assert!(!stops(&mut roster, woken));
         // From then on its silence counts.
-        let mut ticks = (1..=11).map(|beat| woken + beat * options.beat());
+        let mut ticks = (1..=11).map(|heartbeat| woken + heartbeat * options.heartbeat());
         assert!(ticks.any(|now| stops(&mut roster, now)));
     }
 
     #[test]
     fn an_epoch_that_ends_without_a_loss_names_the_member_whose_run_has_ended() {
-        let (options, now) = (Options::new(Authority::Saved, 1, 1), Duration::from_secs(1));
+        let (options, now) = (Options::new(CoordinatorMode::Saved, 1, 1), Duration::from_secs(1));
         let mut roster = Roster::found(COORDINATOR, options);
         let mut members = [newcomer(1, options)];
         converse(&mut roster, &mut members, now);
         members[0].on(MemberEvent::Halted, now);
-        let (notes, _) = converse(&mut roster, &mut members, now + options.beat());
+        let (notes, _) = converse(&mut roster, &mut members, now + options.heartbeat());
         let interruption = Some(Interruption::Halted(Id(1)));
         let (joined, gone) = (Vec::new(), Vec::new());
         assert_eq!(notes, [Note::Started { number: 2, joined, gone, interruption }]);
@@ -388,7 +390,8 @@ mod tests {
 
     #[test]
     fn when_all_leave_newcomers_get_their_state_first() {
-        let (options, mut now) = (Options::new(Authority::Saved, 1, 2), Duration::from_secs(1));
+        let (options, mut now) =
+            (Options::new(CoordinatorMode::Saved, 1, 2), Duration::from_secs(1));
         let mut roster = Roster::found(COORDINATOR, options);
         let mut members = vec![newcomer(1, options)];
         converse(&mut roster, &mut members, now);
@@ -397,20 +400,20 @@ mod tests {
         assert_eq!(roster.epoch().unwrap().members, [Id(1)]);
         members[0].on(MemberEvent::Synced { done: 5 }, now);
         members.push(newcomer(2, options));
-        now += options.beat();
+        now += options.heartbeat();
         converse(&mut roster, &mut members, now);
         members[0].on(MemberEvent::Leave, now);
-        now += options.beat();
+        now += options.heartbeat();
         let (_, finished) = converse(&mut roster, &mut members, now);
         assert_eq!(finished[0], []);
         let epoch = roster.epoch().unwrap();
-        assert_eq!((&epoch.members[..], epoch.holders, epoch.done), (&[Id(2)][..], 1, 5));
+        assert_eq!((&epoch.members[..], epoch.state_sources, epoch.done), (&[Id(2)][..], 1, 5));
     }
 
     #[test]
     fn an_epoch_is_saved_before_it_is_proposed_and_before_it_starts() {
-        let mut roster = Roster::found(COORDINATOR, Options::new(Authority::Saved, 1, 1));
-        let actions = roster.on(knock(1, 7), Duration::ZERO);
+        let mut roster = Roster::found(COORDINATOR, Options::new(CoordinatorMode::Saved, 1, 1));
+        let actions = roster.on(join_request(1, 7), Duration::ZERO);
         let position = |is: fn(&RosterAction) -> bool| actions.iter().position(is);
         let save = position(|action| *action == RosterAction::Save);
         let propose = position(|action| {

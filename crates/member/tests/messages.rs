@@ -15,17 +15,17 @@ fn id() -> impl Strategy<Value = Id> {
 fn epoch() -> impl Strategy<Value = Epoch> {
     let members = prop::collection::btree_set(any::<u64>(), 1..6);
     (1..=1_u32 << 31, id(), members, 0..6_usize, any::<u64>(), any::<u32>()).prop_map(
-        |(number, coordinator, members, holders, done, target)| {
+        |(number, coordinator, members, state_sources, done, target)| {
             let members: Vec<Id> = members.into_iter().rev().map(Id).collect();
-            let holders = holders.min(members.len()) as u32;
-            let done = if holders > 0 { done } else { 0 };
-            Epoch { number, coordinator, members, holders, done, target }
+            let state_sources = state_sources.min(members.len()) as u32;
+            let done = if state_sources > 0 { done } else { 0 };
+            Epoch { number, coordinator, members, state_sources, done, target }
         },
     )
 }
 
 fn report() -> impl Strategy<Value = Report> {
-    let occasion = prop_oneof![Just(Occasion::Beat), Just(Occasion::News)];
+    let occasion = prop_oneof![Just(Occasion::Heartbeat), Just(Occasion::News)];
     let standing =
         prop_oneof![Just(Standing::Newcomer), Just(Standing::Running), Just(Standing::Halted)];
     let state = option::of(any::<(u32, u64)>().prop_map(|(epoch, done)| State { epoch, done }));
@@ -37,9 +37,9 @@ fn report() -> impl Strategy<Value = Report> {
     let rest = (vec(id(), 0..5), any::<bool>(), known);
     (occasion, standing, promised, state, numbers, rest).prop_map(
         |(occasion, standing, promised, state, numbers, (lost, leaving, known))| {
-            let (beat, epoch, accepted, fingerprint) = numbers;
+            let (heartbeat, epoch, accepted, fingerprint) = numbers;
             Report {
-                beat,
+                heartbeat,
                 occasion,
                 standing,
                 promised,
@@ -59,7 +59,7 @@ fn wait() -> impl Strategy<Value = Wait> {
     prop_oneof![
         any::<(u32, u32)>().prop_map(|(have, min)| Wait::Members { have, min }),
         any::<(u32, u32)>().prop_map(|(have, need)| Wait::Quorum { have, need }),
-        any::<u64>().prop_map(|done| Wait::Holder { done }),
+        any::<u64>().prop_map(|done| Wait::StateSource { done }),
         any::<u32>().prop_map(|number| Wait::Proposed { number }),
         Just(Wait::Unknown),
     ]
@@ -82,7 +82,7 @@ fn message() -> impl Strategy<Value = Message> {
     ];
     prop_oneof![
         report().prop_map(Message::Report),
-        any::<u32>().prop_map(|number| Message::Hail { number }),
+        any::<u32>().prop_map(|number| Message::Prepare { number }),
         (any::<u32>(), any::<u32>(), manner).prop_map(|(number, last, manner)| Message::Stop {
             number,
             last,
@@ -133,9 +133,9 @@ proptest! {
 
 fn epoch_of(members: u64) -> Epoch {
     let members: Vec<Id> = (0..members).map(|id| Id(u64::MAX - id)).collect();
-    let (number, holders) = (1 << 31, members.len() as u32);
+    let (number, state_sources) = (1 << 31, members.len() as u32);
     let (coordinator, done, target) = (Id(u64::MAX), u64::MAX, u32::MAX);
-    Epoch { number, coordinator, members, holders, done, target }
+    Epoch { number, coordinator, members, state_sources, done, target }
 }
 
 #[test]
@@ -144,7 +144,7 @@ fn the_longest_message_is_within_the_bound_and_a_longer_one_is_refused() {
     let lost = epoch.members.clone();
     let known = Known { epoch: Some(epoch.clone()), accepted: Some(epoch) };
     let report = Report {
-        beat: u64::MAX,
+        heartbeat: u64::MAX,
         occasion: Occasion::News,
         standing: Standing::Halted,
         promised: Promise { number: u32::MAX, to: Id(u64::MAX) },

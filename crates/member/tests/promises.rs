@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use thinwire_member::{
-    Authority, Epoch, Id, Known, Manner, Member, MemberAction, MemberEvent, Message, Occasion,
-    Options, Promise, Report, Roster, RosterAction, RosterEvent, Standing, State, Wait,
+    CoordinatorMode, Epoch, Id, Known, Manner, Member, MemberAction, MemberEvent, Message,
+    Occasion, Options, Promise, Report, Roster, RosterAction, RosterEvent, Standing, State, Wait,
 };
 
 const NOW: Duration = Duration::from_secs(10);
@@ -13,12 +13,12 @@ const OLD: Id = Id(100);
 const NEW: Id = Id(200);
 
 fn options() -> Options {
-    Options::new(Authority::Unsaved, 1, 8)
+    Options::new(CoordinatorMode::Unsaved, 1, 8)
 }
 
 fn epoch(number: u32, members: &[u64]) -> Epoch {
     let members = members.iter().copied().map(Id).collect();
-    Epoch { number, coordinator: OLD, members, holders: 0, done: 0, target: 8 }
+    Epoch { number, coordinator: OLD, members, state_sources: 0, done: 0, target: 8 }
 }
 
 fn tell(member: &mut Member, from: Id, message: Message) -> Vec<MemberAction> {
@@ -46,14 +46,14 @@ fn halted() -> Member {
 #[test]
 fn a_hail_is_obeyed_only_with_a_larger_number_and_without_a_coordinator() {
     let mut member = halted();
-    tell(&mut member, NEW, Message::Hail { number: 9 });
+    tell(&mut member, NEW, Message::Prepare { number: 9 });
     assert_eq!(member.promised().to, OLD, "it has just heard of its coordinator");
     member.on(MemberEvent::Lost(OLD), NOW);
     for number in [0, 1, 2] {
-        tell(&mut member, NEW, Message::Hail { number });
+        tell(&mut member, NEW, Message::Prepare { number });
         assert_eq!(member.promised(), Promise { number: 2, to: OLD });
     }
-    tell(&mut member, NEW, Message::Hail { number: 3 });
+    tell(&mut member, NEW, Message::Prepare { number: 3 });
     assert_eq!(member.promised(), Promise { number: 3, to: NEW });
 }
 
@@ -74,7 +74,7 @@ fn an_epoch_does_not_start_after_a_promise_to_another_coordinator() {
     let mut member = halted();
     tell(&mut member, OLD, propose(epoch(2, &[1, 2]), 1));
     member.on(MemberEvent::Lost(OLD), NOW);
-    tell(&mut member, NEW, Message::Hail { number: 3 });
+    tell(&mut member, NEW, Message::Prepare { number: 3 });
     let actions = tell(&mut member, OLD, Message::Start(epoch(2, &[1, 2])));
     assert!(!actions.iter().any(|action| matches!(action, MemberAction::Run(_))), "{actions:?}");
     assert_eq!((member.standing(), member.epoch().unwrap().number), (Standing::Halted, 1));
@@ -110,10 +110,10 @@ fn a_fenced_process_has_no_state_and_no_step_of_it_counts() {
 }
 
 /// A report of a member of epoch 1 that has promised to the new coordinator.
-fn report(beat: u64, known: Option<Known>) -> Report {
+fn report(heartbeat: u64, known: Option<Known>) -> Report {
     Report {
-        beat,
-        occasion: Occasion::Beat,
+        heartbeat,
+        occasion: Occasion::Heartbeat,
         standing: Standing::Running,
         promised: Promise { number: 2, to: NEW },
         epoch: 1,
@@ -133,8 +133,8 @@ fn a_promise_counts_only_with_the_epochs_that_its_giver_knows() {
     let mut on = |id: u64, report| roster.on(RosterEvent::Report { id: Id(id), report }, NOW);
     on(1, report(1, Some(known.clone())));
     let answer = on(2, report(1, None));
-    let hail = RosterAction::Send { to: Id(2), message: Message::Hail { number: 1 } };
-    assert!(answer.contains(&hail), "{answer:?}");
+    let prepare = RosterAction::Send { to: Id(2), message: Message::Prepare { number: 1 } };
+    assert!(answer.contains(&prepare), "{answer:?}");
     assert_eq!(roster.waiting(), Some(Wait::Quorum { have: 1, need: 2 }));
     roster.on(RosterEvent::Report { id: Id(2), report: report(2, Some(known)) }, NOW);
     assert_eq!(roster.waiting(), None);

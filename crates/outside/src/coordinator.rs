@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use thinwire_job::elastic::{Authority, Options};
+use thinwire_job::elastic::{CoordinatorMode, Options};
 use thinwire_job::fuzzing::{check_reply, coordinator as service};
 use thinwire_link::service::{Action, ClientId, Outbox, Service};
 
@@ -15,7 +15,7 @@ const CLIENTS: usize = 3;
 /// refuses them, tells people one line per event, and sends messages that write themselves back.
 pub fn coordinator(bytes: &[u8]) {
     let (mut draw, base) = (Draw::new(bytes), Instant::now());
-    let mut service = service(Options::new(Authority::Saved, 1, 3), base);
+    let mut service = service(Options::new(CoordinatorMode::Saved, 1, 3), base);
     let (mut now, mut out) = (base, Outbox::new());
     let mut clients: Vec<ClientId> = (0..CLIENTS as u64).map(ClientId).collect();
     let mut next = CLIENTS as u64;

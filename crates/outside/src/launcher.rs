@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use thinwire_job::{Given, find, token};
+use thinwire_job::{Overrides, find, token};
 
 /// Checks that any lines `NAME=VALUE` are the place of a rank within its world, no place, or an error.
 pub fn launcher(bytes: &[u8]) {
@@ -11,7 +11,7 @@ pub fn launcher(bytes: &[u8]) {
         text.lines().filter_map(|line| line.split_once('=')).collect();
     let read = |name: &str| variables.get(name).map(|value| (*value).to_owned());
     let coordinator = read("--coordinator");
-    for given in [Given::default(), Given { coordinator, ..Given::default() }] {
+    for given in [Overrides::default(), Overrides { coordinator, ..Overrides::default() }] {
         let Ok(Some(place)) = find(&given, &read) else { continue };
         assert!(place.rank < place.world, "{place:?}");
         let _ = token(&given, &place.coordinator, &read);

@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use thinwire_member::{
-    Authority, Id, MESSAGE_BYTES_MAX, Member, MemberEvent, Message, Options, Roster, RosterEvent,
+    CoordinatorMode, Id, MESSAGE_BYTES_MAX, Member, MemberEvent, Message, Options, Roster,
+    RosterEvent,
 };
 
 const PROCESS: Id = Id(1);
@@ -18,7 +19,7 @@ pub fn message(bytes: &[u8]) {
     };
     assert!(bytes.len() <= MESSAGE_BYTES_MAX);
     assert_eq!(Message::parse(&message.to_bytes()), Ok(message.clone()));
-    let options = Options::new(Authority::Unsaved, 1, 4);
+    let options = Options::new(CoordinatorMode::Unsaved, 1, 4);
     if let Message::Report(report) = &message {
         let mut roster = Roster::found(COORDINATOR, options);
         let event = RosterEvent::Report { id: PROCESS, report: report.clone() };

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use thinwire_member::{Authority, Options, Roster, RosterEvent};
+use thinwire_member::{CoordinatorMode, Options, Roster, RosterEvent};
 use thinwire_wire::checksum;
 
 use crate::draw::Draw;
@@ -18,7 +18,7 @@ pub fn roster(bytes: &[u8]) {
         let sum = checksum(&bytes);
         bytes.extend(sum.to_le_bytes());
     }
-    let options = Options::new(Authority::Saved, 1, 4096);
+    let options = Options::new(CoordinatorMode::Saved, 1, 4096);
     match Roster::restore(&bytes, options, Duration::ZERO, (Duration::ZERO, Duration::ZERO)) {
         Ok(mut roster) => {
             let saved = roster.save();

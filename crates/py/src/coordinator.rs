@@ -4,7 +4,7 @@ use std::mem::ManuallyDrop;
 use std::path::PathBuf;
 
 use pyo3::prelude::*;
-use thinwire_job::elastic::{self, Authority, Job, Options, Seat, Servers};
+use thinwire_job::elastic::{self, CoordinatorMode, Job, JobAddress, Options, Servers};
 use thinwire_server::Configuration;
 use thinwire_wire::WORLD_SIZE_MAX;
 
@@ -41,11 +41,11 @@ impl Coordinator {
         servers: bool,
     ) -> PyResult<Coordinator> {
         let (min, max) = (ints::to("min_ranks", min_ranks)?, ints::to("max_ranks", max_ranks)?);
-        let authority = match state {
-            Some(_) => Authority::Saved,
-            None => Authority::Unsaved,
+        let mode = match state {
+            Some(_) => CoordinatorMode::Saved,
+            None => CoordinatorMode::Unsaved,
         };
-        let usual = Options::new(authority, min, max);
+        let usual = Options::new(mode, min, max);
         let silence = thinwire_job::silence(usual.silence, &thinwire_job::process);
         let options = Options { silence: silence.map_err(Failure::from)?, ..usual };
         let job = job(options, servers)?;
@@ -62,9 +62,10 @@ impl Coordinator {
     }
 
     /// The environment variables of a new process of the job.
-    fn seat(&self) -> PyResult<Vec<(&'static str, String)>> {
-        let seat = Seat::new(self.inner().address(), self.token.clone()).map_err(Failure::from)?;
-        Ok(seat.variables().into())
+    fn job_address(&self) -> PyResult<Vec<(&'static str, String)>> {
+        let job_address =
+            JobAddress::new(self.inner().address(), self.token.clone()).map_err(Failure::from)?;
+        Ok(job_address.variables().into())
     }
 
     /// Sets the number of ranks that are wanted.
@@ -84,13 +85,13 @@ fn job(workers: Options, servers: bool) -> Result<Job, Failure> {
     if !servers {
         return Ok(workers.into());
     }
-    if workers.authority != Authority::Saved {
+    if workers.mode != CoordinatorMode::Saved {
         return Err(Failure::invalid(
             "a coordinator of servers without a state file, in which it keeps who has which rows (hint: \
              state=\"FILE\")",
         ));
     }
-    let usual = Options::new(Authority::Saved, 1, WORLD_SIZE_MAX);
+    let usual = Options::new(CoordinatorMode::Saved, 1, WORLD_SIZE_MAX);
     let options = Options { silence: workers.silence, ..usual };
     Ok(Job { workers, servers: Some(Servers::new(options, Configuration::new)) })
 }

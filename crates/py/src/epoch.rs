@@ -26,18 +26,18 @@ pub(crate) struct Epoch {
     context: Arc<Context>,
     world: World,
     number: u32,
-    holders: u32,
+    state_sources: u32,
     cell: Arc<Cell<Channel>>,
     background: Background,
 }
 
 impl Epoch {
-    /// The epoch of this number over a link; the first `holders` ranks have the newest state.
-    pub(crate) fn new(context: Arc<Context>, link: Link, number: u32, holders: u32) -> Epoch {
+    /// The epoch of this number over a link; the first `state_sources` ranks have the newest state.
+    pub(crate) fn new(context: Arc<Context>, link: Link, number: u32, state_sources: u32) -> Epoch {
         let group = thinwire_collective::Group::new(link).with_timeout(context.timeout);
         let (world, stop) = (group.world(), group.stop());
         let cell = Cell::new(&context.lifetime, stop, Channel::new(group));
-        Epoch { context, world, number, holders, cell, background: Background::start() }
+        Epoch { context, world, number, state_sources, cell, background: Background::start() }
     }
 
     pub(crate) fn context(&self) -> &Arc<Context> {
@@ -75,12 +75,13 @@ impl Epoch {
 impl Epoch {
     /// Ranks of a group as an epoch, over connections of its own.
     #[staticmethod]
-    #[pyo3(signature = (group, number = 1, holders = 1))]
-    fn of(py: Python<'_>, group: &Group, number: i128, holders: i128) -> PyResult<Epoch> {
-        let (number, holders) = (ints::to("number", number)?, ints::to("holders", holders)?);
+    #[pyo3(signature = (group, number = 1, state_sources = 1))]
+    fn of(py: Python<'_>, group: &Group, number: i128, state_sources: i128) -> PyResult<Epoch> {
+        let (number, state_sources) =
+            (ints::to("number", number)?, ints::to("state_sources", state_sources)?);
         let context = Arc::clone(group.context());
         let connect = group.connect("epoch".to_owned())?;
-        wait::for_work(py, move || Ok(Epoch::new(context, connect()?, number, holders)))
+        wait::for_work(py, move || Ok(Epoch::new(context, connect()?, number, state_sources)))
     }
 
     #[getter]
@@ -99,23 +100,23 @@ impl Epoch {
     }
 
     #[getter]
-    fn holders(&self) -> u32 {
-        self.holders
+    fn state_sources(&self) -> u32 {
+        self.state_sources
     }
 
-    /// Gives `bytes` at `address` of the first `holders` ranks, which are the same, to all others.
+    /// Gives `bytes` at `address` of the first `state_sources` ranks, which are the same, to all others.
     fn hand_over<'py>(
         &self,
         py: Python<'py>,
-        holders: i128,
+        state_sources: i128,
         address: usize,
         bytes: usize,
     ) -> PyResult<Bound<'py, PyBytes>> {
-        let holders = ints::to("holders", holders)?;
-        let holds = self.world.rank().0 < holders;
+        let state_sources = ints::to("state_sources", state_sources)?;
+        let holds = self.world.rank().0 < state_sources;
         let state = holds.then(|| Memory::new(address, bytes)).transpose()?;
         let state = state.map(|memory| memory.bytes().to_vec());
-        let state = self.call(py, move |ranks| Ok(ranks.hand_over(holders, state)?))?;
+        let state = self.call(py, move |ranks| Ok(ranks.hand_over(state_sources, state)?))?;
         Ok(PyBytes::new(py, &state))
     }
 

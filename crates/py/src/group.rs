@@ -6,7 +6,7 @@ use std::sync::mpsc::channel;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use thinwire_collective::Driver;
-use thinwire_job::{Form, Given, Host, Meeting, Place, find, process, token};
+use thinwire_job::{Form, Host, Meeting, Overrides, Place, find, process, token};
 use thinwire_link::Link;
 use thinwire_wire::World;
 
@@ -130,7 +130,7 @@ impl Group {
         let world = world.map(|world| ints::to("world", world)).transpose()?;
         let connections = ints::to("connections", connections)?;
         let host = if launched { Host::Launcher } else { Host::RankZero };
-        let given = Given { rank, world, coordinator, host, token, form: Form::Arguments };
+        let given = Overrides { rank, world, coordinator, host, token, form: Form::Arguments };
         let settings = settings(encryption, connections, link, timeout_s, heartbeat_timeout_s)?;
         let watch = || watch.as_ref().map_or(Ok(()), |watch| watch.call0(py).map(drop));
         wait::for_work_beside(py, watch, move || {

@@ -4,8 +4,8 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use pyo3::prelude::*;
-use thinwire_job::elastic::{self, Authority, Next, Options, Seat};
-use thinwire_job::{Form, Given, Host, Meeting, Place, Settings, local_ranks, process};
+use thinwire_job::elastic::{self, CoordinatorMode, JobAddress, Next, Options};
+use thinwire_job::{Form, Host, Meeting, Overrides, Place, Settings, local_ranks, process};
 use thinwire_sync::Channel;
 use thinwire_wire::WORLD_SIZE_MAX;
 
@@ -56,10 +56,10 @@ impl Membership {
         let connections = ints::to("connections", connections)?;
         let settings = settings(encryption, connections, link, timeout_s, heartbeat_timeout_s)?;
         wait::for_work(py, move || {
-            let seat = seat(coordinator, token)?;
-            let options = Options::new(Authority::Saved, 1, WORLD_SIZE_MAX);
-            let context = context(&seat, &settings)?;
-            let inner = elastic::Membership::join(&seat, &settings, options, facts)?;
+            let job_address = job_address(coordinator, token)?;
+            let options = Options::new(CoordinatorMode::Saved, 1, WORLD_SIZE_MAX);
+            let context = context(&job_address, &settings)?;
+            let inner = elastic::Membership::join(&job_address, &settings, options, facts)?;
             let inner = Arc::new(Mutex::new(inner));
             Ok(Membership { inner, context, run: Mutex::default() })
         })
@@ -79,7 +79,7 @@ impl Membership {
         let found = wait::for_work(py, move || {
             let mut inner = inner.lock().expect("no holder panics");
             let Next::Run(run) = next(&mut inner)? else { return Ok(None) };
-            let epoch = Epoch::new(context, run.link, run.epoch.number, run.epoch.holders);
+            let epoch = Epoch::new(context, run.link, run.epoch.number, run.epoch.state_sources);
             let stop = epoch.stop();
             inner.on_abort(move || stop.stop("the members of the job change"));
             Ok(Some(epoch))
@@ -90,12 +90,12 @@ impl Membership {
     }
 
     /// Returns the ranks that leave when the epoch ends, each with the rank that takes on its residuals.
-    fn heirs(&self, py: Python<'_>) -> PyResult<Vec<(u32, u32)>> {
+    fn successors(&self, py: Python<'_>) -> PyResult<Vec<(u32, u32)>> {
         self.context.lifetime.check()?;
         let inner = Arc::clone(&self.inner);
         let pairs =
-            wait::for_work(py, move || Ok(inner.lock().expect("no holder panics").heirs()))?;
-        Ok(pairs.into_iter().map(|(leaver, heir)| (leaver.0, heir.0)).collect())
+            wait::for_work(py, move || Ok(inner.lock().expect("no holder panics").successors()))?;
+        Ok(pairs.into_iter().map(|(leaver, successor)| (leaver.0, successor.0)).collect())
     }
 
     /// Whether the epoch is to end after a step that all agree on.
@@ -183,12 +183,15 @@ fn next(membership: &mut elastic::Membership) -> Result<Next, Failure> {
     }
 }
 
-/// The seat that the environment names, or a fresh one at the coordinator that is given.
-pub(crate) fn seat(coordinator: Option<String>, token: Option<String>) -> Result<Seat, Failure> {
+/// The job address that the environment names, or a fresh one at the coordinator that is given.
+pub(crate) fn job_address(
+    coordinator: Option<String>,
+    token: Option<String>,
+) -> Result<JobAddress, Failure> {
     let (host, form) = (Host::Launcher, Form::Arguments);
-    let given = Given { rank: None, world: None, coordinator, host, token, form };
-    if let Some(seat) = elastic::seat(&given, &process)? {
-        return Ok(seat);
+    let given = Overrides { rank: None, world: None, coordinator, host, token, form };
+    if let Some(job_address) = elastic::job_address(&given, &process)? {
+        return Ok(job_address);
     }
     let Some(coordinator) = given.coordinator.clone() else {
         return Err(Failure::invalid(
@@ -197,15 +200,15 @@ pub(crate) fn seat(coordinator: Option<String>, token: Option<String>) -> Result
         ));
     };
     let token = thinwire_job::token(&given, &coordinator, &process)?;
-    Ok(Seat::new(coordinator, token)?)
+    Ok(JobAddress::new(coordinator, token)?)
 }
 
 /// The context of all epochs of a process.
-fn context(seat: &Seat, settings: &Settings) -> Result<Arc<Context>, Failure> {
+fn context(job_address: &JobAddress, settings: &Settings) -> Result<Arc<Context>, Failure> {
     let alone = Place::alone(Form::Arguments);
     let meeting = Arc::new(Meeting::new(&alone, "", settings)?);
     let local_world = local_ranks(&process);
-    let place = Place { coordinator: seat.coordinator.clone(), local_world, ..alone };
+    let place = Place { coordinator: job_address.coordinator.clone(), local_world, ..alone };
     let timeout = settings.timeout;
     Ok(Arc::new(Context { place, meeting, timeout, lifetime: Lifetime::new() }))
 }

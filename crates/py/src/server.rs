@@ -4,7 +4,7 @@ use std::mem::ManuallyDrop;
 use std::path::PathBuf;
 
 use pyo3::prelude::*;
-use thinwire_job::elastic::Seat;
+use thinwire_job::elastic::JobAddress;
 use thinwire_server::{Location, ServerOptions};
 
 use crate::error::Failure;
@@ -40,12 +40,13 @@ impl Server {
         restore: Option<PathBuf>,
     ) -> PyResult<Server> {
         let settings = settings("auto", 1, None, timeout_s, None)?;
-        let seat = Seat::server(coordinator, token).map_err(Failure::from)?;
+        let job_address = JobAddress::server(coordinator, token).map_err(Failure::from)?;
         let listen = listen.to_owned();
         wait::for_work(py, move || {
             let (snapshots, restore) = (snapshots.map(Location::from), restore.map(Location::from));
             let options = ServerOptions { snapshots, restore, ..ServerOptions::default() };
-            let inner = thinwire_server::Server::with_options(&seat, &listen, &settings, options)?;
+            let inner =
+                thinwire_server::Server::with_options(&job_address, &listen, &settings, options)?;
             Ok(Server { inner: Some(inner), process: std::process::id() })
         })
     }

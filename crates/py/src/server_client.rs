@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use pyo3::prelude::*;
-use thinwire_job::elastic::{Authority, Epoch, Options, Presence};
+use thinwire_job::elastic::{CoordinatorMode, Epoch, Options, Presence};
 use thinwire_server::{Caching, Client, Definition, Gradient, Origin};
 use thinwire_sync::{ExternalBuffer, Live, Time};
 use thinwire_wire::{DType, WORLD_SIZE_MAX, World};
@@ -93,11 +93,11 @@ impl ServerClient {
                 Some(path) => Origin::open(&path.into())?.begin(definition)?,
                 None => definition,
             };
-            let seat = membership::seat(coordinator, token)?;
+            let job_address = membership::job_address(coordinator, token)?;
             // Who is refused for its tables was never a worker that others wait for.
-            let client = Mutex::new(Client::open(&seat, &definition, settings.timeout)?);
-            let options = Options::new(Authority::Saved, 1, WORLD_SIZE_MAX);
-            let presence = Presence::join(&seat, &settings, options, facts)?;
+            let client = Mutex::new(Client::open(&job_address, &definition, settings.timeout)?);
+            let options = Options::new(CoordinatorMode::Saved, 1, WORLD_SIZE_MAX);
+            let presence = Presence::join(&job_address, &settings, options, facts)?;
             wait_for_epoch(&presence, settings.timeout)?;
             let worker = Arc::new(Worker { client, presence });
             Ok(ServerClient { worker, lifetime: Lifetime::new() })

@@ -12,7 +12,9 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use thinwire_job::Settings;
-use thinwire_job::elastic::{Authority, Coordinator, Job, Options, Presence, Seat, Servers};
+use thinwire_job::elastic::{
+    Coordinator, CoordinatorMode, Job, JobAddress, Options, Presence, Servers,
+};
 use thinwire_server::{Client, Configuration, Definition, Gradient, Server, TableDefinition};
 
 const TOKEN: &str = "paces";
@@ -67,12 +69,12 @@ fn main() -> Outcome<()> {
 
 /// Returns the steps per second of all workers together.
 fn throughput(consistency: &str, (workers, slow): (usize, Slow), length: Duration) -> Outcome<f64> {
-    let options = |min| Options::new(Authority::Saved, min, 8);
+    let options = |min| Options::new(CoordinatorMode::Saved, min, 8);
     let servers = Some(Servers::new(options(1), Configuration::new));
     let job = Job { workers: options(workers as u32), servers };
     let coordinator = Coordinator::bind("127.0.0.1:0", TOKEN, job, None, |_| {})?;
-    let seat = Seat::server(coordinator.address(), TOKEN)?;
-    let _server = Server::start(&seat, "127.0.0.1:0", &Settings::default())?;
+    let job_address = JobAddress::server(coordinator.address(), TOKEN)?;
+    let _server = Server::start(&job_address, "127.0.0.1:0", &Settings::default())?;
     let (begin, address) = (Barrier::new(workers), coordinator.address());
     let train = |worker| train(&address, consistency, (worker, slow), (&begin, length));
     let steps = thread::scope(|scope| {
@@ -95,10 +97,10 @@ fn train(
     (worker, slow): (usize, Slow),
     (begin, length): (&Barrier, Duration),
 ) -> Outcome<usize> {
-    let seat = Seat::new(address, TOKEN)?;
-    let options = Options::new(Authority::Saved, 1, 8);
-    let presence = Presence::join(&seat, &Settings::default(), options, Vec::new())?;
-    let mut client = Client::open(&seat, &definition(consistency), TIMEOUT)?;
+    let job_address = JobAddress::new(address, TOKEN)?;
+    let options = Options::new(CoordinatorMode::Saved, 1, 8);
+    let presence = Presence::join(&job_address, &Settings::default(), options, Vec::new())?;
+    let mut client = Client::open(&job_address, &definition(consistency), TIMEOUT)?;
     presence.wait(0, TIMEOUT).ok_or("no epoch")?;
     let rows: Vec<u64> = (0..ROWS).collect();
     let mut values = vec![1.0; rows.len() * WIDTH as usize];

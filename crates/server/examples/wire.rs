@@ -14,7 +14,9 @@ use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
 use thinwire_job::Settings;
-use thinwire_job::elastic::{Authority, Coordinator, Job, Options, Presence, Seat, Servers};
+use thinwire_job::elastic::{
+    Coordinator, CoordinatorMode, Job, JobAddress, Options, Presence, Servers,
+};
 use thinwire_server::{Client, Configuration, Definition, Gradient, Server, TableDefinition};
 use thinwire_wire::random::Key;
 
@@ -68,7 +70,7 @@ impl Bench {
         if self.rank > 0 {
             return Ok(None);
         }
-        let options = |min| Options::new(Authority::Saved, min, 64);
+        let options = |min| Options::new(CoordinatorMode::Saved, min, 64);
         let servers = Some(Servers::new(options(1), Configuration::new));
         let job = Job { workers: options(self.workers), servers };
         Ok(Some(Coordinator::bind(&self.place, &self.token, job, None, |_| {})?))
@@ -77,9 +79,9 @@ impl Bench {
     /// Serves until the coordinator ends.
     fn serve(&self) -> Outcome {
         wait_until(|| TcpStream::connect(&self.place).is_ok())?;
-        let seat = Seat::server(&self.place, &self.token)?;
+        let job_address = JobAddress::server(&self.place, &self.token)?;
         let host = TcpStream::connect(&self.place)?.local_addr()?.ip();
-        let _server = Server::start(&seat, &format!("{host}:0"), &Settings::default())?;
+        let _server = Server::start(&job_address, &format!("{host}:0"), &Settings::default())?;
         while TcpStream::connect(&self.place).is_ok() {
             std::thread::sleep(Duration::from_millis(300));
         }
@@ -112,10 +114,10 @@ impl Bench {
     /// Joins the job as a worker.
     fn worker(&self, definition: &Definition) -> Result<(Client, Presence), Box<dyn Error>> {
         wait_until(|| TcpStream::connect(&self.place).is_ok())?;
-        let seat = Seat::new(&self.place, &self.token)?;
-        let options = Options::new(Authority::Saved, 1, 64);
-        let presence = Presence::join(&seat, &Settings::default(), options, Vec::new())?;
-        let client = Client::open(&seat, definition, LONG)?;
+        let job_address = JobAddress::new(&self.place, &self.token)?;
+        let options = Options::new(CoordinatorMode::Saved, 1, 64);
+        let presence = Presence::join(&job_address, &Settings::default(), options, Vec::new())?;
+        let client = Client::open(&job_address, definition, LONG)?;
         presence.wait(0, LONG).ok_or("no epoch")?;
         Ok((client, presence))
     }

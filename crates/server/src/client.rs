@@ -19,7 +19,7 @@ mod watch;
 
 use std::time::Duration;
 
-use thinwire_job::elastic::Seat;
+use thinwire_job::elastic::JobAddress;
 use thinwire_rows::Hits;
 
 use crate::configuration::Definition;
@@ -42,7 +42,7 @@ pub use split::Gradient;
 #[derive(Debug)]
 pub struct Client {
     session: Session,
-    seat: Seat,
+    job_address: JobAddress,
     /// Number of the last push.
     pushes: u64,
     /// Step of the last push.
@@ -60,14 +60,25 @@ impl Client {
     /// # Errors
     /// If the definition is invalid or differs from the job's, the coordinator has another token, or the
     /// servers are not ready within `timeout`.
-    pub fn open(seat: &Seat, definition: &Definition, timeout: Duration) -> Result<Client, Error> {
-        if seat.id.0 == 0 || seat.id.is_server() {
-            let message = format!("client {} is no worker, expected the id of one", seat.id);
+    pub fn open(
+        job_address: &JobAddress,
+        definition: &Definition,
+        timeout: Duration,
+    ) -> Result<Client, Error> {
+        if job_address.id.0 == 0 || job_address.id.is_server() {
+            let message = format!("client {} is no worker, expected the id of one", job_address.id);
             return Err(Error::invalid(message));
         }
-        let session = Session::open(seat, Some(definition), timeout)?;
-        let rounding = Rounding::new(seat.id);
-        Ok(Client { session, seat: seat.clone(), pushes: 0, step: 0, push: None, rounding })
+        let session = Session::open(job_address, Some(definition), timeout)?;
+        let rounding = Rounding::new(job_address.id);
+        Ok(Client {
+            session,
+            job_address: job_address.clone(),
+            pushes: 0,
+            step: 0,
+            push: None,
+            rounding,
+        })
     }
 
     /// Returns the number of the table with this name.
@@ -149,7 +160,7 @@ impl Client {
 
     fn add_push(&mut self, ticket: u64, shard: u32, parts: Vec<Part>) {
         let (number, step) = (self.pushes, self.step);
-        let push = Push { client: self.seat.id, number, step, parts };
+        let push = Push { client: self.job_address.id, number, step, parts };
         let key = (shard, Request::Push(number));
         self.session.add(ticket, key, &FromClient::Push { shard, push }, 0);
     }
@@ -208,6 +219,6 @@ impl Client {
     /// As [`take_snapshot`].
     pub fn snapshot(&mut self) -> Result<String, Error> {
         self.finish_push()?;
-        take_snapshot(&self.seat, self.session.timeout())
+        take_snapshot(&self.job_address, self.session.timeout())
     }
 }

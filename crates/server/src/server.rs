@@ -11,7 +11,7 @@ use std::sync::mpsc::channel;
 use std::thread::{self, JoinHandle};
 use std::time::Instant;
 
-use thinwire_job::elastic::{Authority, Options, Presence, Seat};
+use thinwire_job::elastic::{CoordinatorMode, JobAddress, Options, Presence};
 use thinwire_job::{Settings, secret, serve};
 use thinwire_link::service;
 use thinwire_member::Id;
@@ -50,14 +50,18 @@ pub struct Server {
 
 impl Server {
     /// Joins a job as a server and listens at `listen`, the host:port at which other processes reach it (port
-    /// 0 chooses a free one). The seat's id must be a server's.
+    /// 0 chooses a free one). The job address's id must be a server's.
     ///
     /// # Errors
     /// If the address is unknown or taken, the token is missing or too short for other machines to connect,
     /// or the coordinator does not answer within the timeout of `settings`, refuses this server, or runs a
     /// job without servers.
-    pub fn start(seat: &Seat, listen: &str, settings: &Settings) -> Result<Server, Error> {
-        Server::with_options(seat, listen, settings, ServerOptions::default())
+    pub fn start(
+        job_address: &JobAddress,
+        listen: &str,
+        settings: &Settings,
+    ) -> Result<Server, Error> {
+        Server::with_options(job_address, listen, settings, ServerOptions::default())
     }
 
     /// Joins a job as [`Server::start`] does, with limits.
@@ -66,11 +70,16 @@ impl Server {
     /// As [`Server::with_options`].
     pub fn start_within(
         limits: Limits,
-        seat: &Seat,
+        job_address: &JobAddress,
         listen: &str,
         settings: &Settings,
     ) -> Result<Server, Error> {
-        Server::with_options(seat, listen, settings, ServerOptions { limits, ..Default::default() })
+        Server::with_options(
+            job_address,
+            listen,
+            settings,
+            ServerOptions { limits, ..Default::default() },
+        )
     }
 
     /// Joins a job as [`Server::start`] does, with limits and folders of files.
@@ -79,35 +88,35 @@ impl Server {
     /// As [`Server::start`]; if there is nothing to restore; [`Kind::Disk`] if no file can be created in the
     /// folder of spilled rows.
     pub fn with_options(
-        seat: &Seat,
+        job_address: &JobAddress,
         listen: &str,
         settings: &Settings,
         options: ServerOptions,
     ) -> Result<Server, Error> {
         let ServerOptions { limits, snapshots, restore } = options;
         limits.memory.as_ref().map_or(Ok(()), MemoryLimit::check)?;
-        if !seat.id.is_server() {
-            let id = seat.id;
+        if !job_address.id.is_server() {
+            let id = job_address.id;
             return Err(Error::new(
                 Kind::Invalid,
                 format!("{id} is the id of a worker, expected a server's"),
             ));
         }
         let restore = restore.as_ref().map(Origin::open).transpose()?;
-        secret(&seat.token, &seat.coordinator)?;
+        secret(&job_address.token, &job_address.coordinator)?;
         let reports = Arc::new(Reports::default());
-        let service = ServerService::new(seat.id, Arc::clone(&reports), Instant::now());
+        let service = ServerService::new(job_address.id, Arc::clone(&reports), Instant::now());
         let memory = limits.memory.as_ref().map(|limit| limit.bytes_max).or(limits.free_bytes);
         let service = service.within(limits);
-        let (service, address) = serve(listen, &seat.token, service)?;
+        let (service, address) = serve(listen, &job_address.token, service)?;
         let service = Arc::new(service);
-        let roster = Options::new(Authority::Saved, 1, u32::MAX);
-        let presence = Arc::new(Presence::join(seat, settings, roster, facts(&snapshots))?);
+        let roster = Options::new(CoordinatorMode::Saved, 1, u32::MAX);
+        let presence = Arc::new(Presence::join(job_address, settings, roster, facts(&snapshots))?);
         let shared = Arc::new(Shared::default());
         start_archive(snapshots.as_ref(), &reports)?;
-        let duty = Duty::new(seat.id, snapshots, Arc::clone(&reports), Instant::now());
+        let duty = Duty::new(job_address.id, snapshots, Arc::clone(&reports), Instant::now());
         let coordination = Coordination::new(
-            (seat.clone(), address.clone()),
+            (job_address.clone(), address.clone()),
             (Arc::clone(&service), Arc::clone(&presence)),
             (Arc::clone(&reports), Arc::clone(&shared)),
             (duty, restore, memory),

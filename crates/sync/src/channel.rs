@@ -65,13 +65,13 @@ impl Channel {
         self.driver.stop()
     }
 
-    /// Gives the bytes of the first `holders` ranks, which are the same, to all other ranks of the channel; see
+    /// Gives the bytes of the first `state_sources` ranks, which are the same, to all other ranks of the channel; see
     /// `thinwire_collective::hand_over`. Nothing of any rank may be on its way.
     ///
     /// # Errors
-    /// If holders have different bytes, or a peer is lost.
-    pub fn hand_over(&self, holders: u32, state: Option<Vec<u8>>) -> Result<Vec<u8>, Error> {
-        self.call(move |group| hand_over(group, holders, state))
+    /// If state sources have different bytes, or a peer is lost.
+    pub fn hand_over(&self, state_sources: u32, state: Option<Vec<u8>>) -> Result<Vec<u8>, Error> {
+        self.call(move |group| hand_over(group, state_sources, state))
     }
 
     /// Runs `call` among the channel's ranks and waits for it. Nothing of this rank may be on its way.

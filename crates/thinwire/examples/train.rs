@@ -19,7 +19,7 @@ use std::path::Path;
 
 use thinwire::checkpoint::State;
 use thinwire::codec::Key;
-use thinwire::job::{Given, Meeting, Settings, find, process, token};
+use thinwire::job::{Meeting, Overrides, Settings, find, process, token};
 use thinwire::link::{Link, mem};
 use thinwire::{Options, Outcome, Parameter, Rank, Synchronizer, World};
 
@@ -36,7 +36,7 @@ const RATE: f32 = 0.1;
 fn main() -> Result<(), Failure> {
     let folder = std::env::args().nth(1);
     let folder = folder.as_deref().map(Path::new);
-    let given = Given::default();
+    let given = Overrides::default();
     let Some(place) = find(&given, &process)? else {
         return threads(folder);
     };

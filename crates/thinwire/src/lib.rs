@@ -93,9 +93,9 @@
 //! [`job::Meeting`], which reads a launcher's environment (`thinwire run`, torchrun, mpirun, srun):
 //!
 //! ```no_run
-//! use thinwire::job::{Given, Meeting, Settings, find, process, token};
+//! use thinwire::job::{Overrides, Meeting, Settings, find, process, token};
 //!
-//! let given = Given::default();
+//! let given = Overrides::default();
 //! let place = find(&given, &process)?.expect("started by a launcher");
 //! let token = token(&given, &place.coordinator, &process)?;
 //! let meeting = Meeting::new(&place, &token, &Settings::default())?;
@@ -150,7 +150,7 @@ pub mod collective {
 pub mod job {
     #[doc(inline)]
     pub use thinwire_job::{
-        Error, Form, Given, Host, Kind, Meeting, Place, Settings, Source, Variables, find,
+        Error, Form, Host, Kind, Meeting, Overrides, Place, Settings, Source, Variables, find,
         fresh_token, local_ranks, open, process, token,
     };
 }

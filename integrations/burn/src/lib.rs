@@ -69,7 +69,7 @@ impl Averager {
     ) -> Result<Option<GradientsParams>, Error> {
         self.sync.begin(step)?;
         let left = self.indices.clone();
-        let mut given = Given { sync: &mut self.sync, left, gradients, result: Ok(()) };
+        let mut given = Overrides { sync: &mut self.sync, left, gradients, result: Ok(()) };
         module.visit(&mut given);
         given.result?;
         if self.sync.finish()? == Outcome::Skipped {

@@ -111,24 +111,24 @@ class Exchange:
         """
         self.gather(b"")
 
-    def part(self, heirs: Callable[[], Iterable[tuple[int, int]]]) -> None:
-        """Ends the epoch in good order: leavers hand on their residuals, each to its heir, and all let go
-        of each other. `heirs` returns pairs of ranks."""
+    def part(self, successors: Callable[[], Iterable[tuple[int, int]]]) -> None:
+        """Ends the epoch in good order: leavers hand on their residuals, each to its successor, and all let
+        go of each other. `successors` returns pairs of ranks."""
         try:
-            for leaver, heir in heirs():
-                self._hand_on(leaver, heir)
+            for leaver, successor in successors():
+                self._hand_on(leaver, successor)
         except PeerError:
             return  # the residuals of a lost rank are lost with it
         self.sync.release()
         if self._epoch is not None:
             self._epoch.close()
 
-    def _hand_on(self, leaver: int, heir: int) -> None:
+    def _hand_on(self, leaver: int, successor: int) -> None:
         epoch = self._epoch
-        if epoch is None or epoch.rank not in (leaver, heir):
+        if epoch is None or epoch.rank not in (leaver, successor):
             return
-        owed = epoch.pass_on(leaver, heir, self.sync.owed() if epoch.rank == leaver else b"")
-        if epoch.rank == heir:
+        owed = epoch.pass_on(leaver, successor, self.sync.owed() if epoch.rank == leaver else b"")
+        if epoch.rank == successor:
             self.sync.take_on(owed)
 
     def abort(self, reason: str) -> None:

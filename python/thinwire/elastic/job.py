@@ -96,7 +96,7 @@ class Job(abc.ABC):
         if self._exchange.void is None and not self._exchange.ends:
             return
         if self._exchange.void is None:
-            self._exchange.part(self._members.heirs)
+            self._exchange.part(self._members.successors)
         self._members.halted()
         self._enter()
 
@@ -158,8 +158,8 @@ class Job(abc.ABC):
         """Returns the result of `_notice` of rank 0, on all ranks."""
 
     @abc.abstractmethod
-    def _receive(self, epoch: Epoch, holders: int, said: dict[str, Any]) -> None:
-        """Takes over the state of the first `holders` ranks, of which rank 0 has said `said`."""
+    def _receive(self, epoch: Epoch, state_sources: int, said: dict[str, Any]) -> None:
+        """Takes over the state of the first `state_sources` ranks, of which rank 0 has said `said`."""
 
     def _notice(self) -> dict[str, Any]:
         """Returns the small part of the state that is not the framework's: steps and positions."""
@@ -215,19 +215,19 @@ class Job(abc.ABC):
         self._comparison.drop()
         self._compares = True
         said = self._heard(epoch)
-        if epoch.holders == 0 and self.steps > said["steps"]:
+        if epoch.state_sources == 0 and self.steps > said["steps"]:
             raise InvalidError(
                 f"no rank has the newest state any more, rank 0 is at step {said['steps']} and this one at "
                 f"step {self.steps} (hint: start this process again, so that all ranks load one checkpoint)"
             )
         self._exchange.start(epoch, said["count"], said["steps"] - self.steps)
-        self._receive(epoch, max(epoch.holders, 1), said)
+        self._receive(epoch, max(epoch.state_sources, 1), said)
         self._members.synced(self.steps)
         self._place = Place(epoch.number, epoch.rank, epoch.world)
-        self._change = changed(self._place, epoch.holders) if epoch.rank == 0 else None
+        self._change = changed(self._place, epoch.state_sources) if epoch.rank == 0 else None
         for source in self._sources:
             source.seek()
-        if epoch.rank >= epoch.holders > 0:
+        if epoch.rank >= epoch.state_sources > 0:
             self.keep()
         self._told = (self.steps, time.monotonic())
 
@@ -281,8 +281,8 @@ class Job(abc.ABC):
             raise SystemExit(0)
 
 
-def changed(place: Place, holders: int) -> str:
+def changed(place: Place, state_sources: int) -> str:
     """Describes the beginning of an epoch in words."""
-    joined = place.world - holders if holders else 0
+    joined = place.world - state_sources if state_sources else 0
     ranks = f"{place.world} rank{'s' * (place.world > 1)}"
     return f"epoch {place.epoch}: {ranks}" + f", {joined} of them new" * (joined > 0)

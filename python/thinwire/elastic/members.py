@@ -28,7 +28,7 @@ class Members(Protocol):
     def halted(self) -> None:
         """The epoch has ended for this rank, which applies nothing any more."""
 
-    def heirs(self) -> list[tuple[int, int]]:
+    def successors(self) -> list[tuple[int, int]]:
         """Ranks that leave when the epoch ends, each with the rank that takes on its residuals."""
 
     def leave(self) -> bool:

@@ -41,7 +41,7 @@ pub fn check(path: &str, content: &str) -> Vec<String> {
 }
 
 /// The lines that hold code, numbered from 1, without comments.
-fn code_lines(content: &str) -> impl Iterator<Item = (usize, &str)> {
+pub fn code_lines(content: &str) -> impl Iterator<Item = (usize, &str)> {
     let numbered = content.lines().enumerate().map(|(index, line)| (index + 1, line));
     numbered
         .filter(|(_, line)| !line.trim_start().starts_with("//"))
@@ -64,7 +64,7 @@ fn without_strings(line: &str) -> String {
 }
 
 /// `lines` without the items under `#[cfg(test)]`: up to the brace that closes at their own indent.
-fn outside_tests<'a>(
+pub fn outside_tests<'a>(
     lines: impl Iterator<Item = (usize, &'a str)>,
 ) -> impl Iterator<Item = (usize, &'a str)> {
     let mut closing: Option<String> = None;

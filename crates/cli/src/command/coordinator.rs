@@ -5,8 +5,8 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
-use thinwire_job::elastic::{self, Authority, Store};
-use thinwire_job::{Form, Given, process};
+use thinwire_job::elastic::{self, CoordinatorMode, Store};
+use thinwire_job::{Form, Overrides, process};
 
 use crate::launch;
 use crate::launch::elastic::{CoordinatorHandle, Site, with_servers};
@@ -61,7 +61,7 @@ enum News {
 /// If the address is taken, or the state cannot be read or written.
 pub fn run(args: &Args) -> Result<u8> {
     let ranks = ensure_bounds(args.ranks, "a coordinator")?;
-    let given = Given { token: args.token.clone(), form: Form::Flags, ..Given::default() };
+    let given = Overrides { token: args.token.clone(), form: Form::Flags, ..Overrides::default() };
     let address = args.store.as_ref().map(Store::to_string).or_else(|| args.listen.clone());
     let token = thinwire_job::token(&given, &address.unwrap_or_default(), &process)?;
     let metrics = CoordinatorMetrics::default();
@@ -74,13 +74,13 @@ pub fn run(args: &Args) -> Result<u8> {
         let _ = told.send(News::Told(event.clone()));
     };
     let is_saved = args.state.is_some() || args.store.is_some();
-    let authority = if is_saved { Authority::Saved } else { Authority::Unsaved };
+    let mode = if is_saved { CoordinatorMode::Saved } else { CoordinatorMode::Unsaved };
     ensure!(
         is_saved || !args.servers,
         "--servers without --state FILE or --store: a coordinator that forgot which server has which shard \
          would lose parameters"
     );
-    let options = launch::elastic::options(authority, ranks.clone())?;
+    let options = launch::elastic::options(mode, ranks.clone())?;
     let job = if args.servers { with_servers(options) } else { options.into() };
     let (store, address) = (args.store.as_ref(), args.listen.as_deref());
     let site = Site { store, address, token: &token, state: args.state.as_deref() };

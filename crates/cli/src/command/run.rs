@@ -38,9 +38,9 @@ pub struct Args {
 pub fn run(args: &Args) -> Result<u8> {
     let (coordinator, token) = (args.coordinator.clone(), args.token.clone());
     let flags = Flags { coordinator, token, ..Flags::default() };
-    if let Some(seat) = flags.member()? {
-        say(format!("joining the elastic job at {}", seat.coordinator));
-        return launch::join_elastic(&seat, &args.program);
+    if let Some(job_address) = flags.member()? {
+        say(format!("joining the elastic job at {}", job_address.coordinator));
+        return launch::join_elastic(&job_address, &args.program);
     }
     if let Some(job) = args.elastic.resolve(args.ranks, &flags)? {
         let (program, token) = (args.program.clone(), args.token.as_ref());

@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use anyhow::{Result, anyhow};
 use clap::Subcommand;
-use thinwire_job::elastic::{self, Seat};
-use thinwire_job::{Form, Given, process};
+use thinwire_job::elastic::{self, JobAddress};
+use thinwire_job::{Form, Overrides, process};
 use thinwire_link::Bandwidth;
 use thinwire_link::tcp::address_towards;
 use thinwire_server::{Limits, Location, MemoryLimit, Server, ServerOptions};
@@ -109,8 +109,8 @@ pub fn run(args: &Args) -> Result<u8> {
 fn serve(args: &Args) -> Result<u8> {
     args.snapshot_dir.as_deref().map_or(Ok(()), ensure_snapshots)?;
     let interrupt = Interrupt::listen()?;
-    let seat = seat(args)?;
-    let listen = args.listen.clone().map_or_else(|| usual_address(&seat.coordinator), Ok)?;
+    let job_address = job_address(args)?;
+    let listen = args.listen.clone().map_or_else(|| usual_address(&job_address.coordinator), Ok)?;
     let shown = Arc::new(OnceLock::<Weak<Server>>::new());
     let there = Arc::clone(&shown);
     let page = move || metrics::server_page(there.get().and_then(Weak::upgrade).as_deref());
@@ -121,12 +121,12 @@ fn serve(args: &Args) -> Result<u8> {
         restore: args.restore.clone().map(Location::from),
     };
     let settings = thinwire_job::Settings::default();
-    let server = Server::with_options(&seat, &listen, &settings, options)?;
+    let server = Server::with_options(&job_address, &listen, &settings, options)?;
     let server = Arc::new(server);
     shown.get_or_init(|| Arc::downgrade(&server));
     interrupt.remember();
     if !is_launched() {
-        say(format!("serving the job at {} from {}", seat.coordinator, server.address()));
+        say(format!("serving the job at {} from {}", job_address.coordinator, server.address()));
     }
     loop {
         if interrupt.signal().is_some() {
@@ -164,16 +164,18 @@ fn usual_address(coordinator: &str) -> Result<String> {
     Ok(SocketAddr::from((address, 0)).to_string())
 }
 
-/// Returns the seat that a launcher gave to this server, or a new one.
-fn seat(args: &Args) -> Result<Seat> {
-    let given = Given {
+/// Returns the job address that a launcher gave to this server, or a new one.
+fn job_address(args: &Args) -> Result<JobAddress> {
+    let given = Overrides {
         coordinator: args.coordinator.clone(),
         token: args.token.clone(),
         form: Form::Flags,
-        ..Given::default()
+        ..Overrides::default()
     };
-    if let Some(seat) = elastic::seat(&given, &process)?.filter(|seat| seat.id.is_server()) {
-        return Ok(seat);
+    if let Some(job_address) =
+        elastic::job_address(&given, &process)?.filter(|job_address| job_address.id.is_server())
+    {
+        return Ok(job_address);
     }
     let coordinator = given.coordinator.clone().or_else(|| process("THINWIRE_COORDINATOR"));
     let coordinator = coordinator.ok_or_else(|| {
@@ -183,5 +185,5 @@ fn seat(args: &Args) -> Result<Seat> {
         )
     })?;
     let token = thinwire_job::token(&given, &coordinator, &process)?;
-    Ok(Seat::server(coordinator, token)?)
+    Ok(JobAddress::server(coordinator, token)?)
 }

@@ -20,7 +20,7 @@ pub struct Args {
 /// # Errors
 /// If the coordinator cannot be reached, or the snapshot fails.
 pub fn run(args: &Args) -> Result<u8> {
-    let name = take_snapshot(&args.operator.seat()?, SNAPSHOT_PATIENCE)?;
+    let name = take_snapshot(&args.operator.job_address()?, SNAPSHOT_PATIENCE)?;
     print(format_args!("{name}\n"))?;
     Ok(0)
 }

@@ -20,7 +20,7 @@ use anyhow::{Context, Result};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use thinwire_job::Place;
-use thinwire_job::elastic::Seat;
+use thinwire_job::elastic::JobAddress;
 use thinwire_link::descriptors;
 
 pub use errors::{is_launched, leave};
@@ -36,8 +36,8 @@ fn reserve_descriptors(ranks: u32, servers: u32) -> Result<()> {
 ///
 /// # Errors
 /// If there is no such program.
-pub fn join_elastic(seat: &Seat, program: &[OsString]) -> Result<u8> {
-    child::become_program(program, seat.variables().to_vec())
+pub fn join_elastic(job_address: &JobAddress, program: &[OsString]) -> Result<u8> {
+    child::become_program(program, job_address.variables().to_vec())
 }
 
 /// Becomes `program`, as the rank that another launcher made us, in torchrun's words. Ranks meet where that

@@ -2,7 +2,7 @@
 //!
 //! Each epoch is a [`Session`] among its members. It ends after a step that all agree on, or with the loss of
 //! a peer; this process keeps its [`Course`] and its replica as a [`Carried`]. The next epoch begins with the
-//! state of its holders, which re-form their exchange; joiners take over the state. Without holders all begin
+//! state of its state sources, which re-form their exchange; joiners take over the state. Without state sources all begin
 //! with the last checkpoint, or from the start.
 //!
 //! When all members leave, they save their state together in their last step. If nobody goes on after a
@@ -19,7 +19,7 @@ use thinwire_collective::{Group, all_gather};
 use thinwire_job::Place;
 use thinwire_job::elastic::{self, Membership, Next, Run as EpochRun};
 use thinwire_link::mem;
-use thinwire_member::{Authority, Epoch, Id, Options};
+use thinwire_member::{CoordinatorMode, Epoch, Id, Options};
 use thinwire_sync::{Channel, Policy};
 use thinwire_train::checkpoint::{Checkpoint, latest};
 use thinwire_train::spmd::{Carried, Snapshot};
@@ -53,7 +53,11 @@ const TURN: Duration = Duration::from_secs(20);
 ///
 /// # Errors
 /// If the job cannot be elastic or refuses this process, or this process fails by itself.
-pub fn train(job: &TrainingJob, codecs: &[Option<&Policy>], seat: &elastic::Seat) -> Result<u8> {
+pub fn train(
+    job: &TrainingJob,
+    codecs: &[Option<&Policy>],
+    seat: &elastic::JobAddress,
+) -> Result<u8> {
     let settings = &job.settings;
     let place = seat::of_member(seat);
     let [codec] = codecs else {
@@ -75,7 +79,7 @@ pub fn train(job: &TrainingJob, codecs: &[Option<&Policy>], seat: &elastic::Seat
     let exchange = job.exchange.resolved(*codec, job.recipe.steps).described().into_iter();
     facts.extend(exchange.map(|(name, value)| (name.to_owned(), value)));
     let (min, max) = (1, thinwire_wire::WORLD_SIZE_MAX);
-    let options = Options::new(Authority::Saved, min, max);
+    let options = Options::new(CoordinatorMode::Saved, min, max);
     let links = settings.link.of_job(settings.limit(&place))?;
     // The others do not wait for what this process can do before it joins.
     if let (Some(policy), Parallelism::Replicas(model)) = (codec, &job.parallelism) {
@@ -295,11 +299,11 @@ impl<'a> Elastic<'a> {
         let place_of = (&seat, channel.clone());
         let (engine, course) = self.begin(membership, &epoch, place_of, &built)?;
         membership.synced(course.done());
-        if !epoch.holds(membership.id()) {
+        if !epoch.has_state(membership.id()) {
             by_hand::joined((epoch.number, world), course.done());
         }
-        let title = (epoch.holders == 0).then(|| engine.title(job, self.codec, &seat));
-        let change = (epoch.holders > 0).then(|| change(&epoch, &self.members));
+        let title = (epoch.state_sources == 0).then(|| engine.title(job, self.codec, &seat));
+        let change = (epoch.state_sources > 0).then(|| change(&epoch, &self.members));
         self.members = epoch.members;
         let session = Session::resume((job, title.as_deref()), engine, &seat, course)?;
         let mut session = session.of_epoch(Standing::Member(membership), change);
@@ -336,7 +340,7 @@ impl<'a> Elastic<'a> {
         (seat, channel): (&Seat<'_>, Channel),
         built: &'b Built,
     ) -> Result<(Engine<'b>, Course)> {
-        if epoch.holders == 0 {
+        if epoch.state_sources == 0 {
             self.kept = None;
             return self.found(epoch, (seat, channel), built);
         }
@@ -344,11 +348,11 @@ impl<'a> Elastic<'a> {
         self.kept.take_if(|(_, carried)| {
             !(epoch.done.saturating_sub(1)..=epoch.done).contains(&carried.step())
         });
-        let holds = epoch.holds(membership.id());
+        let holds = epoch.has_state(membership.id());
         if self.kept.is_none() && holds {
             return Err(anyhow!("the job counts on a state that this process does not have"));
         }
-        // Joiners make their replica while holders write their state down.
+        // Joiners make their replica while state sources write their state down.
         let joined = match &mut self.kept {
             Some((_, carried)) => {
                 carried.settle(epoch.done)?;
@@ -358,10 +362,10 @@ impl<'a> Elastic<'a> {
             None => Some(Engine::join(self.job, self.codec, (seat, channel.clone()), built)?),
         };
         let mut state = None;
-        if (epoch.holders as usize) < epoch.members.len() {
+        if (epoch.state_sources as usize) < epoch.members.len() {
             let held = self.kept.as_ref().filter(|_| holds);
             let held = held.map(|(course, it)| it.snapshot(&json!(course.about()).to_string()));
-            state = Some(channel.hand_over(epoch.holders, held.transpose()?)?);
+            state = Some(channel.hand_over(epoch.state_sources, held.transpose()?)?);
         }
         let (mut engine, mut course) = match joined {
             Some(engine) => (engine, self.course(epoch, 0)),
@@ -381,7 +385,7 @@ impl<'a> Elastic<'a> {
         Ok((engine, course))
     }
 
-    /// Returns the replica of an epoch without holders, which begins with a checkpoint, or at the
+    /// Returns the replica of an epoch without state sources, which begins with a checkpoint, or at the
     /// beginning.
     fn found<'b>(
         &self,
@@ -430,7 +434,7 @@ impl<'a> Elastic<'a> {
     }
 }
 
-/// Says with which checkpoint an epoch without holders begins, or that it begins at step 0 although it is not
+/// Says with which checkpoint an epoch without state sources begins, or that it begins at step 0 although it is not
 /// the first.
 fn tell_origin(epoch: u32, checkpoint: Option<&Checkpoint>) {
     match checkpoint {
@@ -459,11 +463,11 @@ fn tell_completion(membership: &Membership, rank: u32) {
 /// Hands the residuals of each leaver to a rank that stays, at the end of an epoch.
 fn hand_on(membership: &Membership, channel: &Channel, carried: &mut Carried) -> Result<()> {
     let me = channel.world().rank();
-    for (leaver, heir) in membership.heirs() {
-        let Some(pair) = channel.among(&[leaver, heir]) else { continue };
+    for (leaver, successor) in membership.successors() {
+        let Some(pair) = channel.among(&[leaver, successor]) else { continue };
         let owed = (me == leaver).then(|| carried.owed()).transpose()?;
         let owed = pair.hand_over(1, owed)?;
-        if me == heir {
+        if me == successor {
             carried.take_on(&owed)?;
         }
     }

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, anyhow};
 use serde_json::Value;
-use thinwire_job::elastic::{Operator, Presence, Seat};
+use thinwire_job::elastic::{JobAddress, Operator, Presence};
 use thinwire_member::Epoch;
 
 use super::by_hand;
@@ -20,7 +20,7 @@ const PATIENCE: Duration = Duration::from_secs(1);
 /// If the job is over or refuses this process, or no such epoch begins within `timeout`.
 pub fn first_epoch(
     presence: &Presence,
-    (seat, ranks): (&Seat, Option<u32>),
+    (seat, ranks): (&JobAddress, Option<u32>),
     timeout: Duration,
 ) -> Result<Epoch> {
     let (begun, mut seen, mut explained) = (Instant::now(), 0, false);
@@ -50,7 +50,7 @@ pub fn first_epoch(
 }
 
 /// Returns why no epoch begins, and which members of the last one are not there.
-fn why_waiting(seat: &Seat) -> String {
+fn why_waiting(seat: &JobAddress) -> String {
     let operator = Operator::connect(&seat.coordinator, &seat.token, PATIENCE);
     let status = operator.and_then(|mut operator| operator.status());
     let Ok(status) = status else { return "the coordinator does not answer".to_owned() };

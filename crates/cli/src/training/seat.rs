@@ -16,7 +16,7 @@ pub struct Seat<'a> {
 }
 
 /// Returns the place of a member of an elastic job, but for its rank and the number of ranks.
-pub fn of_member(member: &elastic::Seat) -> Place {
+pub fn of_member(member: &elastic::JobAddress) -> Place {
     Place {
         coordinator: member.coordinator.clone(),
         host: Host::Launcher,

@@ -6,7 +6,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use anyhow::Result;
-use thinwire_job::elastic::Seat;
+use thinwire_job::elastic::JobAddress;
 use thinwire_model::{Graph, Initial, Role, Tensor, TensorId};
 use thinwire_server::{Client, Error, Format, Gradient, Origin, TableDefinition};
 use thinwire_train::spmd::{Handover, Machine, Remote};
@@ -47,7 +47,7 @@ impl Served {
     pub fn open(
         ((mode, origin), names, seed): ((&ServerMode, Option<&Origin>), &[String], u64),
         (machine, graph): (&Machine<'_>, &Graph),
-        (seat, timeout): (&Seat, Duration),
+        (seat, timeout): (&JobAddress, Duration),
     ) -> Result<Served> {
         let ids = machine.program().parameters.iter().map(|parameter| parameter.tensor);
         let tensors = ids.map(|id| (id, &graph.tensors[id]));

@@ -17,7 +17,7 @@ use thinwire_collective::Group;
 use thinwire_job::Place;
 use thinwire_job::elastic::{self, Operator, Presence};
 use thinwire_link::mem;
-use thinwire_member::{Authority, Epoch, Id, Options};
+use thinwire_member::{CoordinatorMode, Epoch, Id, Options};
 use thinwire_server::Origin;
 use thinwire_sync::{Channel, Policy};
 use thinwire_train::spmd::Carried;
@@ -50,13 +50,13 @@ const DONE: &str = "done";
 ///
 /// # Errors
 /// If the job or its servers refuse this process, a shard is lost, or in hybrid mode another rank is lost.
-pub fn train(job: &TrainingJob, mode: &ServerMode, seat: &elastic::Seat) -> Result<u8> {
+pub fn train(job: &TrainingJob, mode: &ServerMode, seat: &elastic::JobAddress) -> Result<u8> {
     let settings = &job.settings;
     let place = seat::of_member(seat);
     job.export_metrics(&place)?;
     let interrupt = Interrupt::listen()?;
     let links = settings.link.of_job(settings.limit(&place))?;
-    let options = Options::new(Authority::Saved, 1, WORLD_SIZE_MAX);
+    let options = Options::new(CoordinatorMode::Saved, 1, WORLD_SIZE_MAX);
     let mut facts = job.facts();
     facts.extend(mode.facts());
     if mode.is_hybrid() {
@@ -90,7 +90,7 @@ struct Worker<'a> {
     mode: &'a ServerMode,
     /// Files with which the job begins, if there are any.
     origin: Option<&'a Origin>,
-    seat: &'a elastic::Seat,
+    seat: &'a elastic::JobAddress,
     presence: &'a Presence,
     interrupt: &'a Interrupt,
     /// Codec of gradients between ranks; raw if all parameters are on servers.
@@ -110,7 +110,7 @@ struct Kept {
 impl<'a> Worker<'a> {
     fn new(
         (job, mode, origin): (&'a TrainingJob, &'a ServerMode, Option<&'a Origin>),
-        (seat, presence): (&'a elastic::Seat, &'a Presence),
+        (seat, presence): (&'a elastic::JobAddress, &'a Presence),
         interrupt: &'a Interrupt,
     ) -> Result<Worker<'a>> {
         let codec = job.codec.clone().filter(|_| mode.is_hybrid());

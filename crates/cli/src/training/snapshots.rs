@@ -6,7 +6,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use anyhow::{Result, anyhow};
-use thinwire_job::elastic::Seat;
+use thinwire_job::elastic::JobAddress;
 use thinwire_server::{Definition, Initial, Location, Origin, take_snapshot};
 
 use crate::failure::{self, OrHint, hinted};
@@ -94,7 +94,7 @@ impl Snapshots {
     }
 
     /// Returns the requester of snapshots, or `None` without `--snapshot-every`.
-    pub fn asker(&self, seat: &Seat) -> Option<Asker> {
+    pub fn asker(&self, seat: &JobAddress) -> Option<Asker> {
         let every = self.every?;
         Some(Asker { every, seat: seat.clone(), thread: None })
     }
@@ -149,7 +149,7 @@ pub fn ensure_writable(place: &Path) -> Result<()> {
 #[derive(Debug)]
 pub struct Asker {
     every: u64,
-    seat: Seat,
+    seat: JobAddress,
     thread: Option<JoinHandle<()>>,
 }
 

@@ -76,12 +76,12 @@ impl Standing<'_> {
 }
 
 /// Returns the report of a new epoch. Ranks that were not members of the last epoch, `before`, count as
-/// joined. The number of holders does not tell this: a member that lacks the last step also takes over the
+/// joined. The number of state sources does not tell this: a member that lacks the last step also takes over the
 /// state.
 pub fn change(epoch: &Epoch, before: &[Id]) -> Change {
     let ranks = epoch.members.len();
     let joined = match before.is_empty() {
-        true => ranks - epoch.holders as usize,
+        true => ranks - epoch.state_sources as usize,
         false => epoch.members.iter().filter(|id| !before.contains(id)).count(),
     };
     Change { epoch: epoch.number, ranks, joined, ..Change::default() }

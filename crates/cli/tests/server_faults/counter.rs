@@ -4,8 +4,8 @@
 
 use std::time::{Duration, Instant};
 
-use thinwire_job::elastic::{Authority, Options, Presence, Seat};
-use thinwire_job::{Given, Settings};
+use thinwire_job::elastic::{CoordinatorMode, JobAddress, Options, Presence};
+use thinwire_job::{Overrides, Settings};
 use thinwire_server::{Client, Definition, Gradient, Reader, TableDefinition};
 
 /// Pushes of each worker.
@@ -57,12 +57,12 @@ fn definition(servers: u32, backups: u32) -> Definition {
 }
 
 fn push(servers: u32, backups: u32) {
-    let given = Given::default();
-    let seat = thinwire_job::elastic::seat(&given, &thinwire_job::process).unwrap();
-    let seat: Seat = seat.expect("the seat of this process");
-    let options = Options::new(Authority::Saved, 1, 2);
-    let presence = Presence::join(&seat, &Settings::default(), options, Vec::new()).unwrap();
-    let mut client = Client::open(&seat, &definition(servers, backups), TIMEOUT).unwrap();
+    let given = Overrides::default();
+    let job_address = thinwire_job::elastic::job_address(&given, &thinwire_job::process).unwrap();
+    let job_address: JobAddress = job_address.expect("the seat of this process");
+    let options = Options::new(CoordinatorMode::Saved, 1, 2);
+    let presence = Presence::join(&job_address, &Settings::default(), options, Vec::new()).unwrap();
+    let mut client = Client::open(&job_address, &definition(servers, backups), TIMEOUT).unwrap();
     let (rows, values) = ((0..ROWS).collect::<Vec<_>>(), [1.0; WIDTH * ROWS as usize]);
     let gradient = Gradient { table: 0, rows: &rows, values: &values };
     for _ in 0..PUSHES {

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use thinwire_job::elastic::Seat;
+use thinwire_job::elastic::JobAddress;
 
 use crate::counter::{COUNTS, PUSHED, TOKEN, VARIABLE};
 use crate::network::{Network, Place};
@@ -154,8 +154,8 @@ impl<'a> CountedJob<'a> {
 
     fn worker(&self, servers: u32, backups: u32) -> Worker {
         let mut command = self.counter(&format!("push {servers} {backups}"));
-        let seat = Seat::new(&self.address, TOKEN).unwrap();
-        command.envs(seat.variables()).stdout(Stdio::piped());
+        let job_address = JobAddress::new(&self.address, TOKEN).unwrap();
+        command.envs(job_address.variables()).stdout(Stdio::piped());
         Worker::read(self.run(command))
     }
 

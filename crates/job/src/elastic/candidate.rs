@@ -4,7 +4,7 @@
 //! decides. If the leader's process ends, its machine refuses connections at once: then another candidate
 //! leads, without waiting for the lease. After any other loss they wait until the lease has run out.
 
-mod campaign;
+mod leader_election;
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use thinwire_member::{Authority, Id};
+use thinwire_member::{CoordinatorMode, Id};
 
 use super::coordinator::Coordinator;
 use super::etcd::Directory;
@@ -21,7 +21,7 @@ use super::store::Store;
 use super::views::Job;
 use crate::error::Error;
 use crate::rendezvous::secret;
-use campaign::Campaign;
+use leader_election::LeaderElection;
 
 /// Longest wait for the first answer of a store.
 const PATIENCE: Duration = Duration::from_secs(3);
@@ -30,18 +30,18 @@ const PATIENCE: Duration = Duration::from_secs(3);
 /// leads.
 pub struct Candidate {
     store: Store,
-    seat: Arc<Seat>,
+    hosted: Arc<HostedCoordinator>,
     thread: Option<JoinHandle<()>>,
 }
 
 /// Place of the coordinator in this process.
 #[derive(Debug, Default)]
-struct Seat {
+struct HostedCoordinator {
     coordinator: Mutex<Option<Coordinator>>,
     is_over: AtomicBool,
 }
 
-impl Seat {
+impl HostedCoordinator {
     fn lock(&self) -> MutexGuard<'_, Option<Coordinator>> {
         self.coordinator.lock().expect("no holder panics")
     }
@@ -60,7 +60,7 @@ impl Candidate {
     ///
     /// # Errors
     /// If the store does not answer or asks for TLS or a user, the token is missing or too short, or the
-    /// authority of the job is not [`Authority::Saved`].
+    /// mode of the job is not [`CoordinatorMode::Saved`].
     pub fn begin(
         store: &Store,
         (listen, token): (Option<&str>, &str),
@@ -69,22 +69,23 @@ impl Candidate {
     ) -> Result<Candidate, Error> {
         let job = job.into();
         job.check()?;
-        if job.workers.authority != Authority::Saved {
-            return Err(Error::invalid("authority of a candidate is not Authority::Saved"));
+        if job.workers.mode != CoordinatorMode::Saved {
+            return Err(Error::invalid("mode of a candidate is not CoordinatorMode::Saved"));
         }
         secret(token, &store.to_string())?;
         let mut directory = Directory::new(store);
         directory.wait(PATIENCE)?;
         let listen = listen.map_or_else(|| directory.own_address(), |it| Ok(it.to_owned()))?;
-        let seat = Arc::new(Seat::default());
+        let hosted = Arc::new(HostedCoordinator::default());
         let tell = Arc::new(Mutex::new(tell));
         let place = (listen, token.to_owned());
-        let campaign = Campaign::new(directory, place, job, (Arc::clone(&seat), tell));
+        let leader_election =
+            LeaderElection::new(directory, place, job, (Arc::clone(&hosted), tell));
         let thread = thread::Builder::new()
             .name("thinwire candidate".to_owned())
-            .spawn(move || campaign.run())
+            .spawn(move || leader_election.run())
             .map_err(|error| Error::because("starting the thread of a candidate", error))?;
-        Ok(Candidate { store: store.clone(), seat, thread: Some(thread) })
+        Ok(Candidate { store: store.clone(), hosted, thread: Some(thread) })
     }
 
     /// Returns the address at which processes find the coordinator, whoever hosts it.
@@ -95,12 +96,12 @@ impl Candidate {
     /// Notes that the process `id` has ended. Only a coordinator in this process hears of it; any other
     /// learns of the loss from the process's peers.
     pub fn ended(&self, id: Id) {
-        self.seat.lock().iter().for_each(|coordinator| coordinator.ended(id));
+        self.hosted.lock().iter().for_each(|coordinator| coordinator.ended(id));
     }
 
     /// Lets all processes leave, if this process leads.
     pub fn stop(&self) {
-        self.seat.lock().iter().for_each(Coordinator::stop);
+        self.hosted.lock().iter().for_each(Coordinator::stop);
     }
 }
 
@@ -112,7 +113,7 @@ impl fmt::Debug for Candidate {
 
 impl Drop for Candidate {
     fn drop(&mut self) {
-        self.seat.is_over.store(true, Ordering::Release);
+        self.hosted.is_over.store(true, Ordering::Release);
         if let Some(thread) = self.thread.take() {
             thread.thread().unpark();
             let _ = thread.join();

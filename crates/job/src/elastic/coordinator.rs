@@ -13,9 +13,9 @@ use thinwire_member::Id;
 
 use super::envelope::End;
 use super::event::Event;
-use super::saving::{FileRegistry, Saving};
+use super::persistence::{FileRegistry, Persistence};
+use super::role_registry::RoleRegistry;
 use super::service::{CoordinatorService, Tell};
-use super::sides::Sides;
 use super::views::Job;
 use crate::error::Error;
 use crate::rendezvous::serve;
@@ -35,8 +35,8 @@ impl Coordinator {
     /// Listens on `address`, host:port as processes reach it (port 0 for any that is free).
     ///
     /// With a `state` file the coordinator goes on from there, and keeps its state in it. Without one, a
-    /// coordinator with [`Authority::Saved`](thinwire_member::Authority::Saved) founds a job at once, since
-    /// no other coordinator can exist; one with [`Authority::Unsaved`](thinwire_member::Authority::Unsaved)
+    /// coordinator with [`CoordinatorMode::Saved`](thinwire_member::CoordinatorMode::Saved) founds a job at once, since
+    /// no other coordinator can exist; one with [`CoordinatorMode::Unsaved`](thinwire_member::CoordinatorMode::Unsaved)
     /// first looks whether processes of a running job come.
     ///
     /// `tell` is called with every event, from the coordinator's thread, and must not block.
@@ -53,32 +53,32 @@ impl Coordinator {
     ) -> Result<Coordinator, Error> {
         let mut job = job.into();
         job.check()?;
-        let saving = match state {
-            Some(path) => Saving::to(FileRegistry::open(path)?),
-            None => Saving::default(),
+        let persistence = match state {
+            Some(path) => Persistence::to(FileRegistry::open(path)?),
+            None => Persistence::default(),
         };
-        Coordinator::begin((address, token), &mut job, saving, Box::new(tell))
+        Coordinator::begin((address, token), &mut job, persistence, Box::new(tell))
     }
 
     /// Listens on an address with a token, and goes on with a state.
     pub(super) fn begin(
         (address, token): (&str, &str),
         job: &mut Job,
-        mut saving: Saving,
+        mut persistence: Persistence,
         mut tell: Tell,
     ) -> Result<Coordinator, Error> {
         // Each process has a connection of its own, and one more while it meets the others. Not all need come.
         let _ = descriptors::reserve("a coordinator", 2 * u64::from(job.workers.max));
-        let sides = Sides::begin(&mut saving, job)?;
-        saving.check()?;
-        if let (Some(place), None) = (saving.place(), saving.over()) {
-            for (role, epoch) in sides.epochs() {
+        let roles = RoleRegistry::begin(&mut persistence, job)?;
+        persistence.check()?;
+        if let (Some(place), None) = (persistence.place(), persistence.over()) {
+            for (role, epoch) in roles.epochs() {
                 tell(&Event::resumed(role, &place, epoch.number));
             }
         }
         let target = Arc::new(AtomicU32::new(0));
         let service =
-            CoordinatorService::new(sides, saving, Arc::clone(&target), tell, Instant::now());
+            CoordinatorService::new(roles, persistence, Arc::clone(&target), tell, Instant::now());
         let (server, address) = serve(address, token, service)?;
         Ok(Coordinator { server, address, target })
     }

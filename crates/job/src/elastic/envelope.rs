@@ -10,7 +10,7 @@ use thinwire_link::{self as link, unreadable};
 use thinwire_member::{Id, MESSAGE_BYTES_MAX, Message};
 use thinwire_wire::{TEXT_BYTES_MAX, cut_text, decode, encode, encode_after, raw};
 
-use super::facts::{FACTS_MAX, Facts, NAME_BYTES_MAX, VALUE_BYTES_MAX};
+use super::job_spec::{ENTRIES_MAX, JobSpec, NAME_BYTES_MAX, VALUE_BYTES_MAX};
 use super::views::{VIEWS_BYTES_MAX, VIEWS_REQUEST_BYTES_MAX};
 
 /// Most bytes of the figures of a process.
@@ -21,7 +21,7 @@ const REQUEST: u8 = 16;
 const NUMBERS_BYTES_MAX: usize = 16;
 /// Most bytes of a request, except one about views.
 pub const REQUEST_BYTES_MAX: usize = {
-    let join = NUMBERS_BYTES_MAX + FACTS_MAX * (4 + NAME_BYTES_MAX + VALUE_BYTES_MAX);
+    let join = NUMBERS_BYTES_MAX + ENTRIES_MAX * (4 + NAME_BYTES_MAX + VALUE_BYTES_MAX);
     let member = NUMBERS_BYTES_MAX + MESSAGE_BYTES_MAX;
     if join > member { join } else { member }
 };
@@ -36,7 +36,7 @@ pub enum Request {
         /// Id of the process.
         id: Id,
         /// Everything that it must have in common with the others.
-        facts: Facts,
+        spec: JobSpec,
     },
     /// Message of the member.
     Member(Message),
@@ -160,9 +160,9 @@ mod tests {
 
     fn requests() -> Vec<Request> {
         let fact = |name: &str| (name.to_owned(), format!("the {name}"));
-        let facts = Facts::new(vec![fact("model"), fact("data")]).unwrap();
+        let spec = JobSpec::new(vec![fact("model"), fact("data")]).unwrap();
         vec![
-            Request::Join { id: Id(7), facts },
+            Request::Join { id: Id(7), spec },
             Request::Member(Message::Heard),
             Request::Figures("{\"step\":1}".to_owned()),
             Request::Status,
@@ -176,7 +176,7 @@ mod tests {
     fn replies() -> Vec<Reply> {
         vec![
             Reply::Welcome { coordinator: Id(7), silence_ms: 2000 },
-            Reply::Member(Message::Hail { number: 4 }),
+            Reply::Member(Message::Prepare { number: 4 }),
             Reply::Refused("another model".to_owned()),
             Reply::Status("{}".to_owned()),
             Reply::Resized(3),
@@ -249,8 +249,8 @@ mod tests {
             )
         );
         let fact = |name: u32| (name.to_string(), "x".to_owned());
-        for facts in [(0..65).map(fact).collect::<Vec<_>>(), vec![fact(1), fact(1)]] {
-            let join = encode_after(vec![REQUEST], &(0_u8, Id(7), facts));
+        for spec in [(0..65).map(fact).collect::<Vec<_>>(), vec![fact(1), fact(1)]] {
+            let join = encode_after(vec![REQUEST], &(0_u8, Id(7), spec));
             assert!(said(&join).ends_with("a field with a value that its type forbids"));
         }
     }

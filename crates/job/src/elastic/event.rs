@@ -163,9 +163,9 @@ fn started(number: u32, change: Change<'_>, epoch: Option<&Epoch>) -> Event {
     let members = epoch.map_or(&[][..], |epoch| &epoch.members);
     let ranks = members.len();
     let done = epoch.map_or(0, |epoch| epoch.done);
-    let holders = epoch.map_or(0, |epoch| epoch.holders);
-    // Without holders, ranks find out by themselves whether there is a checkpoint.
-    let from = if holders > 0 { format!(" from step {done}") } else { String::new() };
+    let state_sources = epoch.map_or(0, |epoch| epoch.state_sources);
+    // Without state sources, ranks find out by themselves whether there is a checkpoint.
+    let from = if state_sources > 0 { format!(" from step {done}") } else { String::new() };
     let changes = changes(change);
     let text = format!("epoch {number}{from}: {}{changes}", count(ranks, "rank"));
     let interruption = interruption.map(interrupted);
@@ -175,7 +175,7 @@ fn started(number: u32, change: Change<'_>, epoch: Option<&Epoch>) -> Event {
         "epoch": number,
         "ranks": ranks,
         "step": done,
-        "holders": holders,
+        "holders": state_sources,
         "members": members.iter().map(Id::to_string).collect::<Vec<_>>(),
         "joined": joined.iter().map(Id::to_string).collect::<Vec<_>>(),
         "gone": gone.collect::<Vec<_>>(),
@@ -259,8 +259,8 @@ pub(super) fn waiting(role: Role, wait: Wait) -> String {
                  may go on without them"
             )
         }
-        Wait::Holder { done: 0 } => "no member of the last epoch is reachable".to_owned(),
-        Wait::Holder { done } => {
+        Wait::StateSource { done: 0 } => "no member of the last epoch is reachable".to_owned(),
+        Wait::StateSource { done } => {
             format!("no reachable member has the state of step {done} or later")
         }
         Wait::Proposed { number } => {
@@ -296,7 +296,7 @@ mod tests {
             number: 3,
             coordinator: Id(9),
             members: vec![Id(1), Id(3)],
-            holders: 1,
+            state_sources: 1,
             done: 40,
             target: 2,
         };
@@ -342,7 +342,7 @@ mod tests {
             number: 1,
             coordinator: Id(9),
             members: vec![Id(1)],
-            holders: 0,
+            state_sources: 0,
             done: 0,
             target: 1,
         };
@@ -350,7 +350,7 @@ mod tests {
             Note::Started { number: 1, joined: vec![Id(1)], gone: Vec::new(), interruption: None };
         let event = Event::of(&note, Some(&epoch));
         assert_eq!(event.text, "epoch 1: 1 rank; joined: 0000000000000001");
-        let waiting = Event::of(&Note::Waiting(Wait::Holder { done: 0 }), None);
+        let waiting = Event::of(&Note::Waiting(Wait::StateSource { done: 0 }), None);
         assert_eq!(waiting.text, "waiting: no member of the last epoch is reachable");
     }
 

@@ -8,18 +8,24 @@ use thinwire_link::service::Service;
 use thinwire_link::store::KeyValueService;
 use thinwire_member::{Id, Options, Roster};
 
-use super::authority::Authority;
+use super::coordinator_state::CoordinatorState;
 use super::envelope::Reply;
-use super::saving::Saving;
+use super::persistence::Persistence;
+use super::role_registry::RoleRegistry;
 use super::service::CoordinatorService;
-use super::sides::Sides;
 
 /// Returns the coordinator of a new job, which began at `base`.
 pub fn coordinator(options: Options, base: Instant) -> impl Service {
-    let authority = Authority::Decided(Box::new(Roster::found(Id(7), options)));
+    let coordinator_state = CoordinatorState::Decided(Box::new(Roster::found(Id(7), options)));
     let tell = Box::new(|event: &super::Event| assert!(!event.text.contains('\n'), "{event:?}"));
     let target = Arc::new(AtomicU32::new(0));
-    CoordinatorService::new(Sides::of_workers(authority), Saving::default(), target, tell, base)
+    CoordinatorService::new(
+        RoleRegistry::of_workers(coordinator_state),
+        Persistence::default(),
+        target,
+        tell,
+        base,
+    )
 }
 
 /// Checks that the answer to a message writes itself back.

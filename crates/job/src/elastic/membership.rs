@@ -22,9 +22,9 @@ use thinwire_member::{Epoch, Id, Options};
 use thinwire_wire::{Rank, World};
 
 use super::envelope::FIGURES_BYTES_MAX;
-use super::facts::Facts;
+use super::job_address::JobAddress;
+use super::job_spec::JobSpec;
 use super::role::Role;
-use super::seat::Seat;
 use crate::environment::process;
 use crate::error::Error;
 use crate::meeting::Settings;
@@ -82,7 +82,7 @@ pub struct Membership {
 }
 
 impl Membership {
-    /// Joins a job: tells its coordinator the `facts`, which must be equal on all its processes, and from
+    /// Joins a job: tells its coordinator the `spec`, which must be equal on all its processes, and from
     /// then on asks to be in its epochs.
     ///
     /// The coordinator's time of silence replaces that in `options`.
@@ -91,44 +91,45 @@ impl Membership {
     /// If the coordinator does not answer within the timeout of `settings`, has another token, or has
     /// facts that differ.
     pub fn join(
-        seat: &Seat,
+        job_address: &JobAddress,
         settings: &Settings,
         options: Options,
-        facts: Vec<(String, String)>,
+        spec: Vec<(String, String)>,
     ) -> Result<Membership, Error> {
-        Membership::enter(seat, settings, options, (facts, settings.timeout))
+        Membership::enter(job_address, settings, options, (spec, settings.timeout))
     }
 
     /// Joins a job as [`Membership::join`] does; a wait for an epoch fails when the coordinator has been away
     /// for the time `absence`.
     pub(super) fn enter(
-        seat: &Seat,
+        job_address: &JobAddress,
         settings: &Settings,
         options: Options,
-        (facts, absence): (Vec<(String, String)>, Duration),
+        (spec, absence): (Vec<(String, String)>, Duration),
     ) -> Result<Membership, Error> {
-        let facts = Facts::new(facts)?;
-        let fingerprint = facts.fingerprint();
-        let caller = Arc::new(Caller::new(seat, facts)?);
+        let spec = JobSpec::new(spec)?;
+        let fingerprint = spec.fingerprint();
+        let caller = Arc::new(Caller::new(job_address, spec)?);
         let call = caller.call(settings.timeout);
-        let call = call.map_err(|error| without_token(error, &seat.token))?;
+        let call = call.map_err(|error| without_token(error, &job_address.token))?;
         let options = Options { silence: call.silence, ..options };
         let shared = Arc::new(Shared::new(absence));
         let (sender, receiver) = channel();
         let mut worker = Worker::new(
-            (seat.id, options, fingerprint),
+            (job_address.id, options, fingerprint),
             Arc::clone(&shared),
             (sender.clone(), receiver),
             Arc::clone(&caller),
         );
-        shared.meetings(Meeting::new(settings, &options, &caller, Role::of(seat.id)));
+        shared.meetings(Meeting::new(settings, &options, &caller, Role::of(job_address.id)));
         worker.connected(call);
         let thread = thread::Builder::new()
             .name("thinwire member".to_owned())
             .spawn(move || worker.run())
             .map_err(|error| Error::because("starting the thread of a membership", error))?;
         let commands = Some(sender);
-        let membership = Membership { id: seat.id, shared, commands, caller, thread: Some(thread) };
+        let membership =
+            Membership { id: job_address.id, shared, commands, caller, thread: Some(thread) };
         // Host and process are worth knowing before there are other figures.
         membership.tell(Map::new());
         Ok(membership)
@@ -254,9 +255,9 @@ impl Membership {
     /// Returns each leaver of an epoch that ends after a step that all agree on, with the rank that takes
     /// over its residuals. Waits until the coordinator has named the leavers, since another rank may have
     /// said first that the epoch ends; returns none if it does not name them within two seconds.
-    pub fn heirs(&self) -> Vec<(Rank, Rank)> {
+    pub fn successors(&self) -> Vec<(Rank, Rank)> {
         let leavers = self.shared.wait_for_leavers(Instant::now() + NOTICE);
-        heirs(&self.shared.members(), &leavers)
+        successors(&self.shared.members(), &leavers)
     }
 
     /// Notes that the state of the epoch was received or loaded, with `done` as its last step.
@@ -368,7 +369,7 @@ impl Drop for Membership {
 }
 
 /// Pairs leavers with members that stay, by turns, so that all ranks find the same pairs.
-fn heirs(members: &[Id], leavers: &[Id]) -> Vec<(Rank, Rank)> {
+fn successors(members: &[Id], leavers: &[Id]) -> Vec<(Rank, Rank)> {
     let ranks = (0..).map(Rank).zip(members);
     let (going, staying): (Vec<_>, Vec<_>) = ranks.partition(|(_, id)| leavers.contains(id));
     let pairs = going.iter().zip(staying.iter().cycle());
@@ -389,7 +390,7 @@ mod tests {
     fn every_leaver_has_an_heir_that_stays() {
         let members = [Id(5), Id(9), Id(2), Id(7), Id(4)];
         let pairs = |leavers: &[Id]| {
-            heirs(&members, leavers).iter().map(|(a, b)| (a.0, b.0)).collect::<Vec<_>>()
+            successors(&members, leavers).iter().map(|(a, b)| (a.0, b.0)).collect::<Vec<_>>()
         };
         assert_eq!(pairs(&[]), []);
         assert_eq!(pairs(&[Id(9)]), [(1, 0)]);

@@ -3,7 +3,7 @@
 //! Servers, and workers that exchange nothing with each other, or only in one epoch, need to know who is
 //! there and have nothing to stop for a change of members: a thread goes from epoch to epoch for them.
 
-mod life;
+mod presence_task;
 
 use std::fmt;
 use std::sync::Arc;
@@ -14,11 +14,11 @@ use serde_json::{Map, Value};
 use thinwire_link::Link;
 use thinwire_member::{Epoch, Id, Options};
 
+use super::job_address::JobAddress;
 use super::membership::Membership;
-use super::seat::Seat;
 use crate::error::Error;
 use crate::meeting::Settings;
-use life::Life;
+use presence_task::PresenceTask;
 
 /// Longest time that a farewell takes, beyond that after which a leaver goes by itself.
 const DEPARTURE: Duration = Duration::from_secs(2);
@@ -30,13 +30,13 @@ const DEPARTURE: Duration = Duration::from_secs(2);
 /// process that was killed.
 pub struct Presence {
     membership: Arc<Membership>,
-    life: Arc<Life>,
+    presence_task: Arc<PresenceTask>,
     leave: Duration,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Presence {
-    /// Joins a job with the role of the seat's id: tells its coordinator the `facts`, which must be equal on
+    /// Joins a job with the role of the job address's id: tells its coordinator the `spec`, which must be equal on
     /// all its processes of that role, and from then on asks to be in its epochs.
     ///
     /// The coordinator's time of silence replaces that in `options`.
@@ -45,20 +45,20 @@ impl Presence {
     /// If the coordinator does not answer within the timeout of `settings`, has another token, has no servers
     /// although this process is one, or has facts that differ.
     pub fn join(
-        seat: &Seat,
+        job_address: &JobAddress,
         settings: &Settings,
         options: Options,
-        facts: Vec<(String, String)>,
+        spec: Vec<(String, String)>,
     ) -> Result<Presence, Error> {
         // It waits for as long as it takes: the process has other things to do meanwhile.
-        let membership = Membership::enter(seat, settings, options, (facts, Duration::MAX))?;
-        let (membership, life) = (Arc::new(membership), Arc::new(Life::default()));
-        let (member, living) = (Arc::clone(&membership), Arc::clone(&life));
+        let membership = Membership::enter(job_address, settings, options, (spec, Duration::MAX))?;
+        let (membership, presence_task) = (Arc::new(membership), Arc::new(PresenceTask::default()));
+        let (member, living) = (Arc::clone(&membership), Arc::clone(&presence_task));
         let thread = thread::Builder::new()
             .name("thinwire presence".to_owned())
             .spawn(move || living.live(&member))
             .map_err(|error| Error::because("starting the thread of a presence", error))?;
-        Ok(Presence { membership, life, leave: options.leave, thread: Some(thread) })
+        Ok(Presence { membership, presence_task, leave: options.leave, thread: Some(thread) })
     }
 
     /// Returns the id of this process.
@@ -68,19 +68,19 @@ impl Presence {
 
     /// Returns the last epoch that has started with this process, if there was one.
     pub fn epoch(&self) -> Option<Epoch> {
-        self.life.epoch()
+        self.presence_task.epoch()
     }
 
     /// Waits until an epoch after `seen` (0 for any) has started with this process; none when `timeout` has
     /// passed, or the presence is over.
     pub fn wait(&self, seen: u32, timeout: Duration) -> Option<Epoch> {
-        self.life.wait(seen, timeout)
+        self.presence_task.wait(seen, timeout)
     }
 
     /// Sets what is called, from another thread, when an epoch starts and when the presence is over; it must
     /// not block. It is called at once if an epoch has started already.
     pub fn on_change(&self, change: impl Fn() + Send + Sync + 'static) {
-        self.life.on_change(Arc::new(change));
+        self.presence_task.on_change(Arc::new(change));
     }
 
     /// Connects to the other members of an epoch, for processes that do exchange something in it; returns
@@ -95,7 +95,7 @@ impl Presence {
     /// Notes that this process has done `done` steps of the job. The next epoch names the largest such number
     /// of its members.
     pub fn applied(&self, done: u64) {
-        let begun = self.life.epoch().map_or(0, |epoch| epoch.done);
+        let begun = self.presence_task.epoch().map_or(0, |epoch| epoch.done);
         self.membership.applied(done.max(begun));
     }
 
@@ -112,12 +112,12 @@ impl Presence {
 
     /// Returns whether the job is over or this process has left it: no epoch follows.
     pub fn is_over(&self) -> bool {
-        self.life.is_over()
+        self.presence_task.is_over()
     }
 
     /// Returns why the coordinator refuses this process, if it does: no epoch follows.
     pub fn refusal(&self) -> Option<String> {
-        self.life.refusal()
+        self.presence_task.refusal()
     }
 
     /// Tells that all steps of all processes are done: the job is over for every one of them.
@@ -132,7 +132,7 @@ impl Presence {
     /// go for longer than [`Options::leave`].
     pub fn leave(&self) {
         self.membership.leave();
-        if !self.life.wait_for_end(Instant::now() + self.leave + DEPARTURE) {
+        if !self.presence_task.wait_for_end(Instant::now() + self.leave + DEPARTURE) {
             self.membership.depart();
         }
     }
@@ -146,7 +146,7 @@ impl fmt::Debug for Presence {
 
 impl Drop for Presence {
     fn drop(&mut self) {
-        self.life.quit();
+        self.presence_task.quit();
         self.membership.abandon();
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();

@@ -34,7 +34,7 @@ impl Role {
     }
 
     /// Returns the part of the store where the members of an epoch meet.
-    pub(super) fn part(self, number: u32) -> String {
+    pub(super) fn prefix(self, number: u32) -> String {
         match self {
             Role::Worker => format!("meeting/{number}"),
             Role::Server => format!("servers/meeting/{number}"),
@@ -58,7 +58,7 @@ mod tests {
 
     #[test]
     fn epochs_of_both_roles_meet_in_parts_of_their_own() {
-        assert_eq!(Role::Worker.part(3), "meeting/3");
-        assert!(!Role::Server.part(3).starts_with("meeting"));
+        assert_eq!(Role::Worker.prefix(3), "meeting/3");
+        assert!(!Role::Server.prefix(3).starts_with("meeting"));
     }
 }

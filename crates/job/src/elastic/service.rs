@@ -1,7 +1,7 @@
 //! The coordinator as a service: roster and store behind one port.
 //!
 //! A connection belongs to a process once this has joined. Everything that a process has to know comes
-//! from the roster, which answers each beat with whatever is missing, so that nothing here is repeated
+//! from the roster, which answers each heartbeat with whatever is missing, so that nothing here is repeated
 //! or remembered for a process that is away.
 
 mod views;
@@ -18,10 +18,10 @@ use thinwire_member::{Id, Message, Note, Reason, RosterAction, RosterEvent};
 
 use super::envelope::{End, REQUEST_BYTES_MAX, Reply, Request, VIEWS_MESSAGE_BYTES_MAX};
 use super::event::Event;
-use super::facts::Facts;
+use super::job_spec::JobSpec;
+use super::persistence::Persistence;
 use super::role::Role;
-use super::saving::Saving;
-use super::sides::Sides;
+use super::role_registry::RoleRegistry;
 use super::status;
 
 /// Name under which operators ask the roster; no process has it.
@@ -34,8 +34,8 @@ pub type Tell = Box<dyn FnMut(&Event) + Send>;
 
 /// State machine of the coordinator's port.
 pub struct CoordinatorService {
-    sides: Sides,
-    saving: Saving,
+    roles: RoleRegistry,
+    persistence: Persistence,
     store: KeyValueService,
     processes: BTreeMap<ClientId, Id>,
     clients: BTreeMap<Id, ClientId>,
@@ -50,20 +50,20 @@ pub struct CoordinatorService {
 
 impl CoordinatorService {
     pub fn new(
-        sides: Sides,
-        saving: Saving,
+        roles: RoleRegistry,
+        persistence: Persistence,
         target: Arc<AtomicU32>,
         tell: Tell,
         base: Instant,
     ) -> CoordinatorService {
-        target.store(sides.workers.authority.target(), Ordering::Relaxed);
+        target.store(roles.workers.coordinator_state.target(), Ordering::Relaxed);
         CoordinatorService {
-            sides,
+            roles,
             store: KeyValueService::new(),
             processes: BTreeMap::new(),
             clients: BTreeMap::new(),
-            end: saving.over(),
-            saving,
+            end: persistence.over(),
+            persistence,
             watchers: BTreeSet::new(),
             target,
             tell,
@@ -103,7 +103,7 @@ impl CoordinatorService {
             return;
         }
         self.end = Some(end);
-        self.saving.finish(end);
+        self.persistence.finish(end);
         (self.tell)(&Event::over(end));
         for client in self.processes.keys().chain(&self.watchers) {
             out.send(*client, &Reply::End(end).to_bytes());
@@ -122,17 +122,17 @@ impl CoordinatorService {
         now: Instant,
         out: &mut Outbox,
     ) -> Option<Message> {
-        if self.end.is_some() || self.saving.is_superseded() {
+        if self.end.is_some() || self.persistence.is_superseded() {
             return None;
         }
         let at = self.roster_now(now);
-        let actions = self.sides.of(role)?.authority.on(event, at);
+        let actions = self.roles.of(role)?.coordinator_state.on(event, at);
         // Before anything is saved, so that an epoch and the views of it are saved together.
-        self.sides.note_epochs();
-        self.sides.note_deaths(at);
+        self.roles.note_epochs();
+        self.roles.note_deaths(at);
         let answer = self.perform(role, actions, out);
         self.publish(None, out);
-        self.target.store(self.sides.workers.authority.target(), Ordering::Relaxed);
+        self.target.store(self.roles.workers.coordinator_state.target(), Ordering::Relaxed);
         answer
     }
 
@@ -143,7 +143,7 @@ impl CoordinatorService {
         out: &mut Outbox,
     ) -> Option<Message> {
         let mut answer = None;
-        if !actions.is_empty() && self.saving.is_due() && !self.save() {
+        if !actions.is_empty() && self.persistence.is_due() && !self.save() {
             return None;
         }
         for action in actions {
@@ -160,10 +160,10 @@ impl CoordinatorService {
     }
 
     fn save(&mut self) -> bool {
-        let Some(state) = self.sides.save() else { return true };
-        let saved = self.saving.save(&state);
+        let Some(state) = self.roles.save() else { return true };
+        let saved = self.persistence.save(&state);
         match &saved {
-            Ok(()) => self.sides.views().into_iter().for_each(|views| views.saved()),
+            Ok(()) => self.roles.views().into_iter().for_each(|views| views.saved()),
             Err(event) => event.iter().for_each(|event| (self.tell)(event)),
         }
         saved.is_ok()
@@ -171,8 +171,8 @@ impl CoordinatorService {
 
     fn send(&mut self, to: Id, message: Message, out: &mut Outbox) {
         if let Message::Propose { epoch, .. } = &message {
-            let side = self.sides.of(Role::of(to));
-            side.into_iter().for_each(|side| side.proposed(epoch.number));
+            let role_state = self.roles.of(Role::of(to));
+            role_state.into_iter().for_each(|role_state| role_state.proposed(epoch.number));
         }
         if let Some(client) = self.clients.get(&to) {
             out.send(*client, &Reply::Member(message).to_bytes());
@@ -180,16 +180,16 @@ impl CoordinatorService {
     }
 
     fn say(&mut self, role: Role, note: &Note) {
-        let Some(side) = self.sides.of(role) else { return };
+        let Some(role_state) = self.roles.of(role) else { return };
         (self.tell)(&match role {
-            Role::Worker => Event::of(note, side.epoch()),
-            Role::Server => Event::of_servers(note, side.epoch()),
+            Role::Worker => Event::of(note, role_state.epoch()),
+            Role::Server => Event::of_servers(note, role_state.epoch()),
         });
         if let Note::Started { .. } = note {
-            for part in side.forget_epochs() {
-                self.store.remove_under(&part);
+            for prefix in role_state.forget_epochs() {
+                self.store.remove_under(&prefix);
             }
-            side.forget_processes(|id| self.clients.contains_key(id));
+            role_state.forget_processes(|id| self.clients.contains_key(id));
         }
     }
 
@@ -205,10 +205,10 @@ impl CoordinatorService {
                 let context = format!("wanted to join as {id}, expected one id, which is not zero");
                 return Err(link::Error::new(link::Kind::Corrupt, context));
             }
-            Request::Join { id, facts } => self.join(client, (id, facts), now, out),
+            Request::Join { id, spec } => self.join(client, (id, spec), now, out),
             Request::Status => {
                 self.watchers.insert(client);
-                let json = status::describe(&self.sides, self.end, now);
+                let json = status::describe(&self.roles, self.end, now);
                 out.send(client, &Reply::Status(json).to_bytes());
             }
             Request::Resize(target) => {
@@ -230,10 +230,16 @@ impl CoordinatorService {
         Ok(())
     }
 
-    fn join(&mut self, client: ClientId, (id, facts): (Id, Facts), now: Instant, out: &mut Outbox) {
+    fn join(
+        &mut self,
+        client: ClientId,
+        (id, spec): (Id, JobSpec),
+        now: Instant,
+        out: &mut Outbox,
+    ) {
         let at = self.roster_now(now);
-        let objection = match self.sides.of(Role::of(id)) {
-            Some(side) => side.objection(&facts),
+        let objection = match self.roles.of(Role::of(id)) {
+            Some(role_state) => role_state.objection(&spec),
             None => Some((NO_SERVERS.to_owned(), NO_SERVERS.to_owned())),
         };
         if let Some((here, there)) = objection {
@@ -246,11 +252,11 @@ impl CoordinatorService {
             out.close(before);
         }
         self.processes.insert(client, id);
-        let Some(side) = self.sides.of(Role::of(id)) else { return };
-        side.joined(id, facts, now, at);
-        let silence = side.authority.options().silence;
+        let Some(role_state) = self.roles.of(Role::of(id)) else { return };
+        role_state.joined(id, spec, now, at);
+        let silence = role_state.coordinator_state.options().silence;
         let silence_ms = u32::try_from(silence.as_millis()).unwrap_or(u32::MAX);
-        let coordinator = side.authority.id();
+        let coordinator = role_state.coordinator_state.id();
         out.send(client, &Reply::Welcome { coordinator, silence_ms }.to_bytes());
         if let Some(end) = self.end {
             out.send(client, &Reply::End(end).to_bytes());
@@ -265,10 +271,10 @@ impl CoordinatorService {
         out: &mut Outbox,
     ) {
         let role = Role::of(id);
-        let Some(side) = self.sides.of(role) else { return };
+        let Some(role_state) = self.roles.of(role) else { return };
         match request {
             Request::Member(Message::Report(report)) => {
-                side.heard(id, &report, now);
+                role_state.heard(id, &report, now);
                 self.decide(role, RosterEvent::Report { id, report }, now, out);
             }
             Request::Member(Message::Bye) => {
@@ -277,7 +283,7 @@ impl CoordinatorService {
                 out.close(client);
             }
             Request::Figures(json) => {
-                if let Some(known) = side.known.get_mut(&id) {
+                if let Some(known) = role_state.known.get_mut(&id) {
                     known.figures = serde_json::from_str(&json).ok();
                 }
             }
@@ -308,17 +314,17 @@ impl Service for CoordinatorService {
     fn closed(&mut self, client: ClientId, now: Instant, out: &mut Outbox) {
         self.store.closed(client, now, out);
         self.watchers.remove(&client);
-        self.sides.views().into_iter().for_each(|views| views.closed(client));
+        self.roles.views().into_iter().for_each(|views| views.closed(client));
         let Some(id) = self.processes.remove(&client) else { return };
         self.clients.remove(&id);
         self.decide(Role::of(id), RosterEvent::Closed(id), now, out);
-        let Some(side) = self.sides.of(Role::of(id)) else { return };
-        side.known.get_mut(&id).into_iter().for_each(|known| known.heard = None);
-        side.forget_processes(|id| self.clients.contains_key(id));
+        let Some(role_state) = self.roles.of(Role::of(id)) else { return };
+        role_state.known.get_mut(&id).into_iter().for_each(|known| known.heard = None);
+        role_state.forget_processes(|id| self.clients.contains_key(id));
     }
 
     fn deadline(&self) -> Option<Instant> {
-        let roster = self.sides.deadline().filter(|_| self.end.is_none());
+        let roster = self.roles.deadline().filter(|_| self.end.is_none());
         let roster = roster.and_then(|deadline| self.base.checked_add(deadline));
         [self.store.deadline(), roster].into_iter().flatten().min()
     }
@@ -328,14 +334,14 @@ impl Service for CoordinatorService {
             self.store.tick(now, out);
         }
         for role in [Role::Worker, Role::Server] {
-            if self.sides.of(role).is_some_and(|side| side.has_begun) {
+            if self.roles.of(role).is_some_and(|role_state| role_state.has_begun) {
                 self.decide(role, RosterEvent::Tick, now, out);
             }
         }
     }
 
     fn message_bytes_max(&self) -> usize {
-        let views = self.sides.servers.as_ref().map_or(0, |_| VIEWS_MESSAGE_BYTES_MAX);
+        let views = self.roles.servers.as_ref().map_or(0, |_| VIEWS_MESSAGE_BYTES_MAX);
         REQUEST_BYTES_MAX.max(self.store.message_bytes_max()).max(views)
     }
 }

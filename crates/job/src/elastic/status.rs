@@ -8,8 +8,8 @@ use thinwire_member::{Id, Standing};
 
 use super::envelope::End;
 use super::event::waiting;
-use super::side::Side;
-use super::sides::{ServerSide, Sides};
+use super::role_registry::{RoleRegistry, ServerRole};
+use super::role_state::RoleState;
 
 /// Last news of a process.
 #[derive(Clone, Debug, Default)]
@@ -46,8 +46,8 @@ const BYTES_MAX: usize = MESSAGE_BYTES_MAX / 2;
 /// `newcomers`, each with `id`, `rank` (null for a newcomer), `standing` (`newcomer`, `running`, `halted`,
 /// `silent` or `lost`), `step` and `figures`; `servers` (null for a job without) with the same fields except
 /// `end`, and the figures of the view service.
-pub fn describe(sides: &Sides, end: Option<End>, now: Instant) -> String {
-    let text = |shown| state(sides, shown, end, now).to_string();
+pub fn describe(roles: &RoleRegistry, end: Option<End>, now: Instant) -> String {
+    let text = |shown| state(roles, shown, end, now).to_string();
     let all = text(Shown::All);
     if all.len() > BYTES_MAX { text(Shown::Rank0) } else { all }
 }
@@ -59,29 +59,29 @@ enum Shown {
     Rank0,
 }
 
-fn state(sides: &Sides, shown: Shown, end: Option<End>, now: Instant) -> Value {
-    let mut state = side(&sides.workers, shown, now);
+fn state(roles: &RoleRegistry, shown: Shown, end: Option<End>, now: Instant) -> Value {
+    let mut state = role_state(&roles.workers, shown, now);
     state["end"] = json!(end.map(|end| match end {
         End::Complete => "complete",
         End::Stop => "stop",
     }));
-    state["servers"] = json!(sides.servers.as_ref().map(|it| servers(it, shown, now)));
+    state["servers"] = json!(roles.servers.as_ref().map(|it| servers(it, shown, now)));
     state
 }
 
-fn servers(servers: &ServerSide, shown: Shown, now: Instant) -> Value {
-    let mut state = side(&servers.side, shown, now);
+fn servers(servers: &ServerRole, shown: Shown, now: Instant) -> Value {
+    let mut state = role_state(&servers.role_state, shown, now);
     servers.views.figures().into_iter().for_each(|(name, figure)| state[name] = figure);
     state
 }
 
-fn side(side: &Side, shown: Shown, now: Instant) -> Value {
-    let (authority, epoch) = (&side.authority, side.epoch());
+fn role_state(role_state: &RoleState, shown: Shown, now: Instant) -> Value {
+    let (coordinator_state, epoch) = (&role_state.coordinator_state, role_state.epoch());
     let members = epoch.map_or(&[][..], |epoch| &epoch.members);
-    let options = authority.options();
+    let options = coordinator_state.options();
     let unknown = Known::default();
     let process = |id: Id, rank: Option<usize>| {
-        let known = side.known.get(&id).unwrap_or(&unknown);
+        let known = role_state.known.get(&id).unwrap_or(&unknown);
         json!({
             "id": id.to_string(),
             "rank": rank,
@@ -92,15 +92,15 @@ fn side(side: &Side, shown: Shown, now: Instant) -> Value {
     };
     let ranks = members.iter().enumerate().map(|(rank, id)| process(*id, Some(rank)));
     let newcomers =
-        side.known.keys().filter(|id| !members.contains(id)).map(|id| process(*id, None));
-    let wait = authority.roster().and_then(|roster| roster.waiting());
+        role_state.known.keys().filter(|id| !members.contains(id)).map(|id| process(*id, None));
+    let wait = coordinator_state.roster().and_then(|roster| roster.waiting());
     json!({
         "epoch": epoch.map_or(0, |epoch| epoch.number),
         "step": epoch.map_or(0, |epoch| epoch.done),
-        "target": authority.target(),
+        "target": coordinator_state.target(),
         "min": options.min,
         "max": options.max,
-        "waiting": wait.map(|wait| waiting(side.role, wait)),
+        "waiting": wait.map(|wait| waiting(role_state.role, wait)),
         "members": ranks.collect::<Vec<_>>(),
         "newcomers": newcomers.collect::<Vec<_>>(),
     })

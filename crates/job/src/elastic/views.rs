@@ -11,7 +11,7 @@ mod publication;
 use std::fmt;
 
 use serde_json::{Map, Value};
-use thinwire_member::{Authority, Id, Options};
+use thinwire_member::{CoordinatorMode, Id, Options};
 
 use super::role::Role;
 use crate::error::Error;
@@ -64,7 +64,7 @@ pub type Views = Box<dyn FnMut() -> Box<dyn ViewService> + Send>;
 
 /// Servers of a job, and what decides about them.
 pub struct Servers {
-    /// Settings of the servers' roster, whose authority must be [`Authority::Saved`].
+    /// Settings of the servers' roster, whose mode must be [`CoordinatorMode::Saved`].
     pub options: Options,
     /// Maker of the view service.
     pub views: Views,
@@ -96,17 +96,17 @@ pub struct Job {
 }
 
 impl Job {
-    /// Checks the authority of the job's coordinator.
+    /// Checks the mode of the job's coordinator.
     ///
     /// # Errors
     /// If the job has servers and its coordinator is not saved.
     pub(super) fn check(&self) -> Result<(), Error> {
-        let is_saved = |options: &Options| options.authority == Authority::Saved;
+        let is_saved = |options: &Options| options.mode == CoordinatorMode::Saved;
         let is_lasting = |servers: &Servers| is_saved(&self.workers) && is_saved(&servers.options);
         // A coordinator that forgot which server keeps what would let others overwrite it.
         if !self.servers.as_ref().is_none_or(is_lasting) {
             return Err(Error::invalid(
-                "the coordinator of a job with servers is one whose state is saved, expected Authority::Saved",
+                "the coordinator of a job with servers is one whose state is saved, expected CoordinatorMode::Saved",
             ));
         }
         Ok(())

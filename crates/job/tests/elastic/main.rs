@@ -9,7 +9,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use thinwire_job::elastic::{
-    Authority, Coordinator, Event, Id, Membership, Next, Operator, Options, Seat,
+    Coordinator, CoordinatorMode, Event, Id, JobAddress, Membership, Next, Operator, Options,
 };
 use thinwire_job::{Kind, Settings};
 use thinwire_link as link;
@@ -22,7 +22,7 @@ type Events = Arc<Mutex<Vec<Event>>>;
 const SILENCE: Duration = Duration::from_secs(8);
 
 fn options(min: u32, max: u32) -> Options {
-    Options { silence: SILENCE, ..Options::new(Authority::Saved, min, max) }
+    Options { silence: SILENCE, ..Options::new(CoordinatorMode::Saved, min, max) }
 }
 
 fn bind(options: Options) -> (Coordinator, Events) {
@@ -41,7 +41,7 @@ fn job(options: Options, processes: usize) -> (Coordinator, Events, Processes) {
     (coordinator, events, job)
 }
 
-fn facts(model: &str) -> Vec<(String, String)> {
+fn spec(model: &str) -> Vec<(String, String)> {
     vec![("data".to_owned(), "a.txt".to_owned()), ("model".to_owned(), model.to_owned())]
 }
 
@@ -69,7 +69,7 @@ fn survivors_of_a_killed_process_train_on_together() {
     let before = job.wait_for_steps(&[0, 1, 2], 5);
     job.order(1, Order::Die);
     let after = job.wait_for_epoch(&[0, 2], before[0].epoch);
-    // Holders have all steps but perhaps the one that was interrupted.
+    // State sources have all steps but perhaps the one that was interrupted.
     assert!(after.iter().all(|news| news.from + 1 >= before[1].done), "{before:?} {after:?}");
     let mut operator = Operator::connect(&coordinator.address(), "secret", LONG).unwrap();
     assert!(!operator.status().unwrap().contains(&job.id(1).to_string()));
@@ -81,9 +81,9 @@ fn survivors_of_a_killed_process_train_on_together() {
 fn a_process_learns_once_why_no_epoch_begins() {
     let options = options(2, 2);
     let (coordinator, _events) = bind(options);
-    let seat = Seat::new(coordinator.address(), "secret").unwrap();
+    let job_address = JobAddress::new(coordinator.address(), "secret").unwrap();
     let mut membership =
-        Membership::join(&seat, &Settings::default(), options, facts("gpt")).unwrap();
+        Membership::join(&job_address, &Settings::default(), options, spec("gpt")).unwrap();
     let begun = Instant::now();
     let mut look = || {
         assert!(begun.elapsed() < LONG);
@@ -240,7 +240,7 @@ fn training_goes_on_without_the_coordinator_and_a_restarted_one_goes_on_too() {
 
 #[test]
 fn a_coordinator_without_state_adopts_the_job_that_comes_to_it() {
-    let options = Options { authority: Authority::Unsaved, ..options(1, 3) };
+    let options = Options { mode: CoordinatorMode::Unsaved, ..options(1, 3) };
     let (first, _events) = bind(options);
     let address = first.address();
     let mut job = Processes::new(options);
@@ -264,8 +264,8 @@ fn a_coordinator_without_state_adopts_the_job_that_comes_to_it() {
 fn a_fact_that_differs_is_named_with_both_values_on_both_sides() {
     let (coordinator, events) = bind(options(2, 2));
     let join = |model: &str| {
-        let seat = Seat::new(coordinator.address(), "secret").unwrap();
-        Membership::join(&seat, &Settings::default(), options(2, 2), facts(model))
+        let job_address = JobAddress::new(coordinator.address(), "secret").unwrap();
+        Membership::join(&job_address, &Settings::default(), options(2, 2), spec(model))
     };
     let _first = join("gpt").unwrap();
     let error = join("mlp").unwrap_err();
@@ -279,8 +279,8 @@ fn a_fact_that_differs_is_named_with_both_values_on_both_sides() {
 #[test]
 fn another_token_is_refused() {
     let (coordinator, _events) = bind(options(1, 1));
-    let seat = Seat::new(coordinator.address(), "another").unwrap();
-    let joined = Membership::join(&seat, &Settings::default(), options(1, 1), facts("gpt"));
+    let job_address = JobAddress::new(coordinator.address(), "another").unwrap();
+    let joined = Membership::join(&job_address, &Settings::default(), options(1, 1), spec("gpt"));
     assert_eq!(joined.unwrap_err().kind, Kind::Link(link::Kind::TokenMismatch));
 }
 
@@ -290,9 +290,9 @@ fn a_coordinator_that_was_away_hears_of_the_last_step_when_it_is_back() {
     let (state, options) = (folder.0.join("state"), options(1, 1));
     let first = Coordinator::bind("127.0.0.1:0", "secret", options, Some(&state), |_| {}).unwrap();
     let address = first.address();
-    let seat = Seat::new(&address, "secret").unwrap();
+    let job_address = JobAddress::new(&address, "secret").unwrap();
     let mut membership =
-        Membership::join(&seat, &Settings::default(), options, facts("gpt")).unwrap();
+        Membership::join(&job_address, &Settings::default(), options, spec("gpt")).unwrap();
     assert!(matches!(membership.next().unwrap(), Next::Run(_)));
     drop(first);
     let completion = thread::spawn(move || membership.complete());
@@ -324,9 +324,9 @@ fn a_process_that_leaves_alone_is_told_that_nobody_goes_on() {
 
 /// A process that has joined and does not come to the meeting of its epoch.
 fn absent(coordinator: &Coordinator, options: Options) -> (Id, Membership) {
-    let seat = Seat::new(coordinator.address(), "secret").unwrap();
-    let facts = vec![("model".to_owned(), "gpt".to_owned())];
-    (seat.id, Membership::join(&seat, &Settings::default(), options, facts).unwrap())
+    let job_address = JobAddress::new(coordinator.address(), "secret").unwrap();
+    let spec = vec![("model".to_owned(), "gpt".to_owned())];
+    (job_address.id, Membership::join(&job_address, &Settings::default(), options, spec).unwrap())
 }
 
 #[test]
@@ -379,9 +379,10 @@ fn a_job_whose_steps_are_done_is_over_for_spares_too() {
 #[test]
 fn a_process_whose_coordinator_never_comes_back_gives_up_when_it_has_nothing_to_do() {
     let (coordinator, _events) = bind(options(2, 2));
-    let seat = Seat::new(coordinator.address(), "secret").unwrap();
+    let job_address = JobAddress::new(coordinator.address(), "secret").unwrap();
     let settings = Settings { timeout: Duration::from_secs(1), ..Settings::default() };
-    let mut membership = Membership::join(&seat, &settings, options(2, 2), facts("gpt")).unwrap();
+    let mut membership =
+        Membership::join(&job_address, &settings, options(2, 2), spec("gpt")).unwrap();
     drop(coordinator);
     let error = membership.next().map(|next| matches!(next, Next::Left)).unwrap_err();
     assert_eq!(error.to_string(), "the coordinator was away for 1 s");

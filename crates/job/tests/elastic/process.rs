@@ -7,7 +7,7 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use thinwire_job::elastic::{Id, Membership, Next, Options, Run, Seat};
+use thinwire_job::elastic::{Id, JobAddress, Membership, Next, Options, Run};
 use thinwire_job::{Error, Settings};
 
 use crate::training::Training;
@@ -65,14 +65,14 @@ impl Processes {
 
     /// Starts the process `name`.
     pub fn start(&mut self, name: usize, coordinator: &str) {
-        let seat = Seat::new(coordinator, "secret").unwrap();
+        let job_address = JobAddress::new(coordinator, "secret").unwrap();
         let (sender, orders) = channel();
         self.orders.insert(name, sender);
-        self.ids.insert(name, seat.id);
+        self.ids.insert(name, job_address.id);
         let reporter = Reporter { name, view: Arc::clone(&self.view) };
         let (options, settings) = (self.options, self.settings.clone());
         thread::spawn(move || {
-            let ended = train(&seat, &settings, options, &orders, &reporter);
+            let ended = train(&job_address, &settings, options, &orders, &reporter);
             reporter.tell(|news| news.end = Some(ended.map_err(|error| error.to_string())));
         });
     }
@@ -86,14 +86,19 @@ impl Processes {
     }
 
     /// Waits until `what` holds for these processes.
-    pub fn wait(&self, names: &[usize], what: &str, holds: impl Fn(&News) -> bool) -> Vec<News> {
+    pub fn wait(
+        &self,
+        names: &[usize],
+        what: &str,
+        has_state: impl Fn(&News) -> bool,
+    ) -> Vec<News> {
         let deadline = Instant::now() + LONG;
         let (view, changed) = &*self.view;
         let mut view = view.lock().unwrap();
         loop {
             let news = names.iter().map(|name| view.get(name).cloned().unwrap_or_default());
             let news: Vec<News> = news.collect();
-            if news.iter().all(&holds) {
+            if news.iter().all(&has_state) {
                 return news;
             }
             let left = deadline.saturating_duration_since(Instant::now());
@@ -151,14 +156,14 @@ enum End {
 }
 
 fn train(
-    seat: &Seat,
+    job_address: &JobAddress,
     settings: &Settings,
     options: Options,
     orders: &Receiver<Order>,
     reporter: &Reporter,
 ) -> Result<(), Error> {
-    let facts = vec![("model".to_owned(), "gpt".to_owned())];
-    let mut membership = Membership::join(seat, settings, options, facts)?;
+    let spec = vec![("model".to_owned(), "gpt".to_owned())];
+    let mut membership = Membership::join(job_address, settings, options, spec)?;
     while let Next::Run(run) = membership.next()? {
         match train_epoch(*run, &membership, orders, reporter) {
             End::Halted => membership.halted(),

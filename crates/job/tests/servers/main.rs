@@ -9,10 +9,10 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use thinwire_job::elastic::{
-    Authority, Coordinator, Event, Id, Job, Membership, Next, Operator, Options, Presence, Role,
-    Seat, Servers, ViewsConnection, seat,
+    Coordinator, CoordinatorMode, Event, Id, Job, JobAddress, Membership, Next, Operator, Options,
+    Presence, Role, Servers, ViewsConnection, job_address,
 };
-use thinwire_job::{Given, Settings};
+use thinwire_job::{Overrides, Settings};
 
 use ledger::Ledger;
 use process::Process;
@@ -25,7 +25,7 @@ const SILENCE: Duration = Duration::from_secs(8);
 type Events = Arc<Mutex<Vec<Event>>>;
 
 fn options(min: u32, max: u32) -> Options {
-    Options { silence: SILENCE, ..Options::new(Authority::Saved, min, max) }
+    Options { silence: SILENCE, ..Options::new(CoordinatorMode::Saved, min, max) }
 }
 
 /// A job whose servers have these settings.
@@ -42,16 +42,16 @@ fn bind(servers: Options) -> (Coordinator, Events) {
 }
 
 fn server(address: &str) -> Presence {
-    join(&Seat::server(address, "secret").unwrap(), "tables")
+    join(&JobAddress::server(address, "secret").unwrap(), "tables")
 }
 
 fn worker(address: &str) -> Presence {
-    join(&Seat::new(address, "secret").unwrap(), "gpt")
+    join(&JobAddress::new(address, "secret").unwrap(), "gpt")
 }
 
-fn join(seat: &Seat, model: &str) -> Presence {
-    let facts = vec![("model".to_owned(), model.to_owned())];
-    Presence::join(seat, &Settings::default(), options(1, 8), facts).unwrap()
+fn join(job_address: &JobAddress, model: &str) -> Presence {
+    let spec = vec![("model".to_owned(), model.to_owned())];
+    Presence::join(job_address, &Settings::default(), options(1, 8), spec).unwrap()
 }
 
 /// Waits until these are the members of the last epoch of each; returns its number.
@@ -108,13 +108,13 @@ fn servers_and_workers_have_epochs_of_their_own() {
     wait_for_epoch(&[&servers[0], &servers[1]]);
     wait_for_epoch(&[&workers[0], &workers[1]]);
     let (found, roles) = (status(&address), [&servers, &workers]);
-    for (side, role) in [&found["servers"], &found].into_iter().zip(roles) {
-        let mut members: Vec<_> = side["members"].as_array().unwrap().iter().collect();
+    for (role_state, role) in [&found["servers"], &found].into_iter().zip(roles) {
+        let mut members: Vec<_> = role_state["members"].as_array().unwrap().iter().collect();
         members.sort_by_key(|member| member["id"].to_string());
         let mut ids: Vec<String> = role.iter().map(|it| it.id().to_string()).collect();
         ids.sort_unstable();
         assert!(members.iter().map(|member| &member["id"]).eq(&ids), "{found}");
-        assert!(side["newcomers"].as_array().unwrap().is_empty(), "{found}");
+        assert!(role_state["newcomers"].as_array().unwrap().is_empty(), "{found}");
     }
     assert_eq!(found["servers"]["waiting"], serde_json::Value::Null);
     let events = events.lock().unwrap();
@@ -203,9 +203,10 @@ fn the_last_step_of_the_workers_ends_the_servers() {
     let address = coordinator.address();
     let presence = server(&address);
     let number = wait_for_epoch(&[&presence]);
-    let seat = Seat::new(&address, "secret").unwrap();
+    let job_address = JobAddress::new(&address, "secret").unwrap();
     let settings = Settings::default();
-    let mut membership = Membership::join(&seat, &settings, options(1, 1), Vec::new()).unwrap();
+    let mut membership =
+        Membership::join(&job_address, &settings, options(1, 1), Vec::new()).unwrap();
     assert!(matches!(membership.next().unwrap(), Next::Run(_)));
     membership.complete().unwrap();
     assert_eq!(presence.wait(number, LONG), None);
@@ -217,14 +218,14 @@ fn facts_are_those_of_a_role() {
     let (coordinator, events) = bind(options(1, 4));
     let address = coordinator.address();
     let (_server, _worker) = (server(&address), worker(&address));
-    let refused = |seat: Seat| {
-        let facts = vec![("model".to_owned(), "other".to_owned())];
-        let joined = Presence::join(&seat, &Settings::default(), options(1, 8), facts);
+    let refused = |job_address: JobAddress| {
+        let spec = vec![("model".to_owned(), "other".to_owned())];
+        let joined = Presence::join(&job_address, &Settings::default(), options(1, 8), spec);
         joined.unwrap_err().to_string()
     };
-    let said = refused(Seat::server(&address, "secret").unwrap());
+    let said = refused(JobAddress::server(&address, "secret").unwrap());
     assert_eq!(said, "servers disagree on model: this server has other, the job has tables");
-    let said = refused(Seat::new(&address, "secret").unwrap());
+    let said = refused(JobAddress::new(&address, "secret").unwrap());
     assert_eq!(said, "ranks disagree on model: this rank has other, the job has gpt");
     assert!(events.lock().unwrap().iter().any(|event| event.text.starts_with("refused server ")));
 }
@@ -235,8 +236,8 @@ fn a_job_without_servers_has_neither_them_nor_views() {
         Coordinator::bind("127.0.0.1:0", "secret", options(1, 2), None, |_| {}).unwrap();
     let address = coordinator.address();
     let said = "the job has no servers: its coordinator was started without";
-    let seat = Seat::server(&address, "secret").unwrap();
-    let joined = Presence::join(&seat, &Settings::default(), options(1, 8), Vec::new());
+    let job_address = JobAddress::server(&address, "secret").unwrap();
+    let joined = Presence::join(&job_address, &Settings::default(), options(1, 8), Vec::new());
     assert_eq!(joined.unwrap_err().to_string(), said);
     let mut views = views(&address, Id(0));
     views.send(b"").unwrap();
@@ -246,12 +247,15 @@ fn a_job_without_servers_has_neither_them_nor_views() {
 
 #[test]
 fn a_coordinator_that_may_forget_what_servers_keep_is_refused() {
-    let unsaved = Options { authority: Authority::Unsaved, ..options(1, 2) };
+    let unsaved = Options { mode: CoordinatorMode::Unsaved, ..options(1, 2) };
     let jobs = [Job { workers: unsaved, ..job(options(1, 2)) }, job(unsaved)];
     for job in jobs {
         let bound = Coordinator::bind("127.0.0.1:0", "secret", job, None, |_| {});
         let error = bound.unwrap_err().to_string();
-        assert!(error.ends_with("whose state is saved, expected Authority::Saved"), "{error}");
+        assert!(
+            error.ends_with("whose state is saved, expected CoordinatorMode::Saved"),
+            "{error}"
+        );
     }
 }
 
@@ -360,8 +364,11 @@ fn a_restarted_coordinator_goes_on_with_its_servers_and_views() {
 #[test]
 #[ignore = "a process that other tests start"]
 fn present() {
-    let Some(seat) = seat(&Given::default(), &thinwire_job::process).unwrap() else { return };
-    let _presence = join(&seat, "tables");
+    let Some(job_address) = job_address(&Overrides::default(), &thinwire_job::process).unwrap()
+    else {
+        return;
+    };
+    let _presence = join(&job_address, "tables");
     // The test has ended, or the process is killed before.
     let _ = std::io::stdin().read_to_end(&mut Vec::new());
 }
@@ -371,9 +378,9 @@ fn a_killed_process_is_out_of_the_next_epoch() {
     let (coordinator, _events) = bind(options(1, 4));
     let address = coordinator.address();
     let [first, second] = [server(&address), server(&address)];
-    let mut third = Process::start(Seat::server(&address, "secret").unwrap());
-    assert_eq!(Role::of(third.seat.id), Role::Server);
-    let mut members = vec![first.id(), second.id(), third.seat.id];
+    let mut third = Process::start(JobAddress::server(&address, "secret").unwrap());
+    assert_eq!(Role::of(third.job_address.id), Role::Server);
+    let mut members = vec![first.id(), second.id(), third.job_address.id];
     members.sort_unstable();
     wait_for_members(&first, &members);
     let killed = Instant::now();
@@ -387,8 +394,8 @@ fn a_stopped_process_is_left_out_and_comes_back_when_it_goes_on() {
     let brisk = Options { silence: Duration::from_secs(4), ..options(1, 4) };
     let (coordinator, _events) = bind(brisk);
     let first = server(&coordinator.address());
-    let second = Process::start(Seat::server(coordinator.address(), "secret").unwrap());
-    let mut members = vec![first.id(), second.seat.id];
+    let second = Process::start(JobAddress::server(coordinator.address(), "secret").unwrap());
+    let mut members = vec![first.id(), second.job_address.id];
     members.sort_unstable();
     wait_for_members(&first, &members);
     let stopped = Instant::now();

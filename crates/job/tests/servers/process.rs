@@ -3,22 +3,24 @@
 use std::process::{Child, Command, Stdio};
 
 use rustix::process::{Pid, Signal, kill_process};
-use thinwire_job::elastic::Seat;
+use thinwire_job::elastic::JobAddress;
 
 /// A process that is present in a job until it is dropped.
 pub struct Process {
-    pub seat: Seat,
+    pub job_address: JobAddress,
     child: Child,
 }
 
 impl Process {
     /// Starts this program again, as the test `present`.
-    pub fn start(seat: Seat) -> Process {
+    pub fn start(job_address: JobAddress) -> Process {
         let mut command = Command::new(std::env::current_exe().unwrap());
-        command.args(["--ignored", "--exact", "present", "--nocapture"]).envs(seat.variables());
+        command
+            .args(["--ignored", "--exact", "present", "--nocapture"])
+            .envs(job_address.variables());
         // It ends with the other end of this pipe.
         let child = command.stdin(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
-        Process { seat, child }
+        Process { job_address, child }
     }
 
     /// Kills it without a word.

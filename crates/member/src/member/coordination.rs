@@ -1,7 +1,7 @@
 //! Messages of a coordinator, and when a member obeys them.
 //!
 //! A member obeys one coordinator at a time, and never an older promise. It promises to another one only in
-//! answer to a hail with a larger number, and only if it has not heard from its own lately. An epoch that was
+//! answer to a prepare message with a larger number, and only if it has not heard from its own lately. An epoch that was
 //! proposed starts only while the promise that it was accepted with is still the last: whoever has promised
 //! to another coordinator since then prevents it for ever, which that coordinator relies on.
 
@@ -23,7 +23,7 @@ impl Member {
             (self.heard, self.is_suspected) = (now, false);
         }
         match message {
-            Message::Hail { number } => self.hailed(from, number, now, actions),
+            Message::Prepare { number } => self.prepared(from, number, now, actions),
             Message::Stop { number, last, manner } => {
                 self.catch_up(from, last, now, actions);
                 self.stop((from, number), manner, actions);
@@ -38,7 +38,7 @@ impl Member {
         }
     }
 
-    fn hailed(&mut self, from: Id, number: u32, now: Duration, actions: &mut Vec<MemberAction>) {
+    fn prepared(&mut self, from: Id, number: u32, now: Duration, actions: &mut Vec<MemberAction>) {
         let mine = self.promised;
         let is_newer = number > mine.number || (number == mine.number && from == mine.to);
         let may_follow = from == mine.to || self.coordinator == Some(from) || self.is_free(now);
@@ -121,9 +121,9 @@ impl Member {
     }
 
     fn enter(&mut self, epoch: Epoch) {
-        if epoch.holds(self.id) {
+        if epoch.has_state(self.id) {
             self.state = Some(State { epoch: epoch.number, done: epoch.done });
-        } else if epoch.holders == 0 {
+        } else if epoch.state_sources == 0 {
             self.state = None;
         }
         self.accepted = None;

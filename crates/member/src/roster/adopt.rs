@@ -26,7 +26,7 @@ impl Roster {
         (self.floor, self.seen) = (self.number, self.number);
         self.phase = Phase::Adopting;
         self.await_promises(now);
-        self.hail(actions);
+        self.prepare(actions);
     }
 
     fn await_promises(&mut self, now: Duration) {
@@ -55,10 +55,10 @@ impl Roster {
         ids
     }
 
-    pub(super) fn hail(&self, actions: &mut Vec<RosterAction>) {
+    pub(super) fn prepare(&self, actions: &mut Vec<RosterAction>) {
         let mut to = self.askable();
         to.retain(|id| !self.has_promised(*id));
-        self.send(&to, &Message::Hail { number: self.number }, actions);
+        self.send(&to, &Message::Prepare { number: self.number }, actions);
     }
 
     pub(super) fn learn(
@@ -100,7 +100,7 @@ impl Roster {
         }
         if is_new {
             self.await_promises(now);
-            self.hail(actions);
+            self.prepare(actions);
         }
     }
 

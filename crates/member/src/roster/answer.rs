@@ -28,7 +28,7 @@ impl Roster {
         }
         self.seen = self.seen.max(largest);
         self.complain(id, &report, now);
-        let is_beat = report.occasion == Occasion::Beat;
+        let is_heartbeat = report.occasion == Occasion::Heartbeat;
         let is_adopting = self.phase == Phase::Adopting;
         if is_adopting {
             self.learn(id, report, now, actions);
@@ -46,7 +46,7 @@ impl Roster {
         }
         let is_told =
             |action: &RosterAction| matches!(action, RosterAction::Send { to, .. } if *to == id);
-        if is_beat && !actions.iter().any(is_told) {
+        if is_heartbeat && !actions.iter().any(is_told) {
             let message = self.answer(id, now);
             actions.push(RosterAction::Send { to: id, message });
         }
@@ -139,7 +139,7 @@ impl Roster {
         if report.promised.to != self.id {
             self.number = self.number.max(report.promised.number + 1);
         }
-        Message::Hail { number: self.number }
+        Message::Prepare { number: self.number }
     }
 
     fn receipt(&self, id: Id, now: Duration) -> Message {
@@ -167,7 +167,7 @@ impl Roster {
             let is_heard = members.iter().any(|member| self.peers.report(*member).is_some());
             return match is_heard {
                 true => Message::Refuse(Reason::Full { target: self.target }),
-                false => waits(Wait::Holder { done: epoch.done }),
+                false => waits(Wait::StateSource { done: epoch.done }),
             };
         }
         Message::Heard

@@ -56,10 +56,11 @@ impl Roster {
             members.iter().copied().filter(|id| self.is_leaving(*id)).collect();
         let staying = || members.iter().filter(|id| !self.is_leaving(**id));
         leavers.extend(staying().skip(target));
-        let knock = self.last_knock(now);
-        let has_settled = knock.is_some_and(|knock| now >= knock + self.options.settle);
+        let join_request = self.last_join_request(now);
+        let has_settled =
+            join_request.is_some_and(|join_request| now >= join_request + self.options.settle);
         let is_wanted = staying().count() < target && has_settled;
-        if leavers.len() == members.len() && members.len() < target && knock.is_some() {
+        if leavers.len() == members.len() && members.len() < target && join_request.is_some() {
             // They stay for one more epoch, in which newcomers get their state.
             return Some(Manner::Finish { leavers: Vec::new() });
         }
@@ -76,23 +77,24 @@ impl Roster {
         })
     }
 
-    /// Returns when the last of the newcomers that may join has knocked.
-    fn last_knock(&self, now: Duration) -> Option<Duration> {
+    /// Returns when the last of the newcomers that may join has asked to join.
+    fn last_join_request(&self, now: Duration) -> Option<Duration> {
         let members = self.members();
         let may_join = |id: Id| {
             !members.contains(&id) && !members.iter().any(|of| self.is_parted(id, *of, now))
         };
         let newcomers = self.peers.newcomers(&self.options, now);
-        newcomers.iter().filter(|(id, _)| may_join(*id)).map(|(_, knocked)| *knocked).max()
+        newcomers.iter().filter(|(id, _)| may_join(*id)).map(|(_, asked)| *asked).max()
     }
 
-    /// Proposes the first epoch when enough processes have knocked, and all or no more are to come.
+    /// Proposes the first epoch when enough processes have asked to join, and all or no more are to come.
     fn found_if_complete(&mut self, now: Duration, actions: &mut Vec<RosterAction>) {
         let have = self.peers.newcomers(&self.options, now).len() as u32;
         if have < self.options.min {
             return self.wait(Wait::Members { have, min: self.options.min }, now, actions);
         }
-        let settled = self.last_knock(now).map(|knock| knock + self.options.settle);
+        let settled =
+            self.last_join_request(now).map(|join_request| join_request + self.options.settle);
         if have >= self.target || settled.is_some_and(|settled| now >= settled) {
             self.number = self.number.max(self.seen) + 1;
             if let Ok(epoch) = self.choose(now) {
@@ -155,7 +157,7 @@ impl Roster {
         let Phase::Stopping { manner, .. } = &self.phase else { return };
         let message = self.stop_message(manner);
         self.send(&own, &message, actions);
-        self.send(&strangers, &Message::Hail { number: self.number }, actions);
+        self.send(&strangers, &Message::Prepare { number: self.number }, actions);
     }
 
     fn propose(&mut self, epoch: Epoch, now: Duration, actions: &mut Vec<RosterAction>) {
@@ -229,7 +231,7 @@ impl Roster {
             interruption: self.interruption,
         }];
         if let Some(last) = self.epoch.as_ref().filter(|last| loses_steps(last, epoch)) {
-            let to = (epoch.holders > 0).then_some(epoch.done);
+            let to = (epoch.state_sources > 0).then_some(epoch.done);
             let told = |id: &Id| self.peers.report(*id)?.state.map(|state| state.done);
             let from = last.members.iter().filter_map(told).fold(last.done, u64::max);
             notes.push(Note::Rewound { number: epoch.number, from, to });
@@ -253,10 +255,10 @@ impl Roster {
 /// Whether `next` starts from an older state than `last` may have had.
 fn loses_steps(last: &Epoch, next: &Epoch) -> bool {
     let has_witness = last.members.iter().any(|id| next.contains(*id));
-    match (last.holders, next.holders) {
+    match (last.state_sources, next.state_sources) {
         // Without a member that has no state, steps may have been applied.
         (0, 0) => !has_witness,
         (0, _) => false,
-        _ => next.holders == 0 || next.done < last.done,
+        _ => next.state_sources == 0 || next.done < last.done,
     }
 }

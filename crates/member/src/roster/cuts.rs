@@ -83,9 +83,9 @@ fn sorted((a, b): (Id, Id)) -> (Id, Id) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Authority;
+    use crate::CoordinatorMode;
 
-    const OPTIONS: fn() -> Options = || Options::new(Authority::Saved, 1, 8);
+    const OPTIONS: fn() -> Options = || Options::new(CoordinatorMode::Saved, 1, 8);
 
     fn separated(complaints: &[(u64, u64)]) -> Vec<u64> {
         let mut cuts = Cuts::default();
@@ -110,9 +110,9 @@ mod tests {
         let mut now = Duration::ZERO;
         for (epoch, factor) in [(1, 1), (2, 2), (3, 4)] {
             cuts.complain(pair, epoch, &options, now);
-            cuts.complain(pair, epoch, &options, now + options.beat());
+            cuts.complain(pair, epoch, &options, now + options.heartbeat());
             now += factor * options.silence;
-            assert!(cuts.parts(pair, now - options.beat()) && !cuts.parts(pair, now));
+            assert!(cuts.parts(pair, now - options.heartbeat()) && !cuts.parts(pair, now));
         }
         for epoch in 4..40 {
             cuts.complain(pair, epoch, &options, now);

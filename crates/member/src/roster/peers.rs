@@ -13,8 +13,8 @@ pub(super) struct Peer {
     /// From when on a coordinator that was restored does not wait for it in a broken epoch.
     awaited: Option<Duration>,
     ended: bool,
-    /// When it first knocked, since it was last a member.
-    pub(super) knocked: Duration,
+    /// When it first asked to join, since it was last a member.
+    pub(super) asked: Duration,
     pub(super) report: Option<Report>,
     /// Numbers of the epochs that it has told in full.
     told: Option<(u32, u32)>,
@@ -33,7 +33,7 @@ impl Peers {
             closed: None,
             awaited: None,
             ended: false,
-            knocked: now,
+            asked: now,
             report: None,
             told: None,
         };
@@ -49,14 +49,15 @@ impl Peers {
     /// Takes a report; false if it is older than one that is known, or of a process that has ended.
     pub(super) fn hear(&mut self, id: Id, report: Report, now: Duration) -> bool {
         let peer = self.expect(id, now);
-        let is_stale = peer.report.as_ref().is_some_and(|known| known.beat >= report.beat);
+        let is_stale =
+            peer.report.as_ref().is_some_and(|known| known.heartbeat >= report.heartbeat);
         if is_stale || peer.ended {
             return false;
         }
         let was_newcomer =
             peer.report.as_ref().is_some_and(|known| known.standing == Standing::Newcomer);
         if !was_newcomer {
-            peer.knocked = now;
+            peer.asked = now;
         }
         if report.known.is_some() {
             peer.told = Some((report.epoch, report.accepted));
@@ -101,8 +102,8 @@ impl Peers {
         self.all.get(&id)?.report.as_ref()
     }
 
-    /// Whether a process is lost at time `now`: ended, silent, or without a connection for a beat. A
-    /// member that cannot reach it either (`is_missed`) spares the wait for that beat.
+    /// Whether a process is lost at time `now`: ended, silent, or without a connection for a heartbeat. A
+    /// member that cannot reach it either (`is_missed`) spares the wait for that heartbeat.
     pub(super) fn is_gone(
         &self,
         id: Id,
@@ -112,7 +113,7 @@ impl Peers {
     ) -> bool {
         let Some(peer) = self.all.get(&id) else { return true };
         let is_closed =
-            peer.closed.is_some_and(|closed| is_missed || now > closed + options.beat());
+            peer.closed.is_some_and(|closed| is_missed || now > closed + options.heartbeat());
         peer.ended || is_closed || now > peer.heard + options.patience()
     }
 
@@ -130,19 +131,19 @@ impl Peers {
         awaited.is_some_and(|awaited| now >= awaited)
     }
 
-    /// Newcomers that have knocked lately, in the order of their first knocks.
+    /// Newcomers that have asked to join lately, in the order of their first join requests.
     pub(super) fn newcomers(&self, options: &Options, now: Duration) -> Vec<(Id, Duration)> {
         let is_newcomer = |peer: &Peer| {
             let report = peer.report.as_ref();
             report.is_some_and(|report| report.standing == Standing::Newcomer && !report.leaving)
         };
-        let knocking = self.all.iter().filter(|(_, peer)| is_newcomer(peer));
-        let mut knocking: Vec<_> = knocking
+        let asking = self.all.iter().filter(|(_, peer)| is_newcomer(peer));
+        let mut asking: Vec<_> = asking
             .filter(|(id, _)| !self.is_gone(**id, false, options, now))
-            .map(|(id, peer)| (*id, peer.knocked))
+            .map(|(id, peer)| (*id, peer.asked))
             .collect();
-        knocking.sort_by_key(|(id, knocked)| (*knocked, *id));
-        knocking
+        asking.sort_by_key(|(id, asked)| (*asked, *id));
+        asking
     }
 
     /// Forgets processes outside of the epoch that have been silent for long.
@@ -156,17 +157,17 @@ impl Peers {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Authority, Member, MemberAction, MemberEvent, Message};
+    use crate::{CoordinatorMode, Member, MemberAction, MemberEvent, Message};
 
     const ID: Id = Id(1);
 
-    /// First reports of a process that knocks.
+    /// First reports of a process that asks to join.
     fn reports(count: usize) -> Vec<Report> {
-        let options = Options::new(Authority::Saved, 1, 1);
+        let options = Options::new(CoordinatorMode::Saved, 1, 1);
         let mut member = Member::new(ID, options, 7);
         member.on(MemberEvent::Coordinator(Id(100)), Duration::ZERO);
-        let beats = (0..100).map(|beat| beat * options.silence);
-        let said = beats.flat_map(|now| member.on(MemberEvent::Tick, now));
+        let heartbeats = (0..100).map(|heartbeat| heartbeat * options.silence);
+        let said = heartbeats.flat_map(|now| member.on(MemberEvent::Tick, now));
         let report = |action| match action {
             MemberAction::Send { message: Message::Report(report), .. } => Some(report),
             _ => None,

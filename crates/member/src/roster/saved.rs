@@ -104,17 +104,17 @@ mod tests {
 
     use super::*;
     use crate::{
-        Authority, Message, Occasion, Promise, Reason, Report, RosterAction, RosterEvent, Standing,
-        State, Wait,
+        CoordinatorMode, Message, Occasion, Promise, Reason, Report, RosterAction, RosterEvent,
+        Standing, State, Wait,
     };
 
     fn roster() -> Roster {
-        let options = Options::new(Authority::Saved, 1, 8);
+        let options = Options::new(CoordinatorMode::Saved, 1, 8);
         let epoch = Epoch {
             number: 7,
             coordinator: Id(99),
             members: vec![Id(1), Id(2), Id(3)],
-            holders: 2,
+            state_sources: 2,
             done: 41,
             target: 4,
         };
@@ -157,10 +157,10 @@ mod tests {
     }
 
     /// The report of a member that has ended its run, and has lost these.
-    fn halted(id: u64, beat: u64, number: u32, lost: &[Id]) -> RosterEvent {
+    fn halted(id: u64, heartbeat: u64, number: u32, lost: &[Id]) -> RosterEvent {
         let report = Report {
-            beat,
-            occasion: Occasion::Beat,
+            heartbeat,
+            occasion: Occasion::Heartbeat,
             standing: Standing::Halted,
             promised: Promise { number, to: Id(99) },
             epoch: 7,
@@ -197,11 +197,11 @@ mod tests {
 
     #[test]
     fn newcomers_of_a_restarted_coordinator_are_spares_only_of_members_that_are_back() {
-        let options = Options::new(Authority::Saved, 1, 4);
+        let options = Options::new(CoordinatorMode::Saved, 1, 4);
         let full = Roster { target: 3, ..roster() };
         let mut roster = restored(&full.save(), options).unwrap();
-        let knock = |beat| {
-            let RosterEvent::Report { report, .. } = halted(9, beat, 0, &[]) else {
+        let join_request = |heartbeat| {
+            let RosterEvent::Report { report, .. } = halted(9, heartbeat, 0, &[]) else {
                 unreachable!()
             };
             let promised = Promise { number: 0, to: Id(0) };
@@ -209,11 +209,13 @@ mod tests {
                 Report { standing: Standing::Newcomer, promised, epoch: 0, state: None, ..report };
             RosterEvent::Report { id: Id(9), report }
         };
-        let answer = |roster: &mut Roster, beat| match &roster.on(knock(beat), Duration::ZERO)[..] {
+        let answer = |roster: &mut Roster, heartbeat| match &roster
+            .on(join_request(heartbeat), Duration::ZERO)[..]
+        {
             [.., RosterAction::Send { to: Id(9), message: Message::Refuse(reason) }] => *reason,
             actions => panic!("{actions:?}"),
         };
-        let nobody = Reason::Waiting { wait: Wait::Holder { done: 41 } };
+        let nobody = Reason::Waiting { wait: Wait::StateSource { done: 41 } };
         assert_eq!(answer(&mut roster, 1), nobody);
         let RosterEvent::Report { id, report } = halted(1, 1, 7, &[]) else { unreachable!() };
         let report = Report { standing: Standing::Running, ..report };
@@ -228,7 +230,7 @@ mod tests {
         ) {
             let mut bytes = [&MAGIC[..], &[VERSION], &head, &rest].concat();
             bytes.extend(checksum(&bytes).to_le_bytes());
-            let options = Options::new(Authority::Saved, 1, u32::MAX);
+            let options = Options::new(CoordinatorMode::Saved, 1, u32::MAX);
             if let Ok(roster) = restored(&bytes, options) {
                 let saved = roster.save();
                 let again = restored(&saved, options).unwrap();

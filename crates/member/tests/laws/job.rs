@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::rc::Rc;
 use std::time::Duration;
 
-use thinwire_member::{Authority, Id, Roster, Wait};
+use thinwire_member::{CoordinatorMode, Id, Roster, Wait};
 use thinwire_testkit::net::{Fault, Net, Weather};
 
 use crate::ledger::Ledger;
@@ -126,7 +126,7 @@ impl Job {
         };
         if !self.can_decide() {
             // Whatever it waits for: promises of members that have ended since may count.
-            let is_right = |wait: &Wait| !matches!(wait, Wait::Holder { .. });
+            let is_right = |wait: &Wait| !matches!(wait, Wait::StateSource { .. });
             return rosters().next().is_none() || waits(is_right);
         }
         let has_few = self.willing().count() < self.setup.options.min as usize;
@@ -155,7 +155,7 @@ impl Job {
 
     /// Whether more than half of the last epoch live, or need not.
     fn can_decide(&self) -> bool {
-        if self.setup.options.authority == Authority::Saved {
+        if self.setup.options.mode == CoordinatorMode::Saved {
             return true;
         }
         // The last epoch that anyone alive knows to have started; before the first, the founder decides.

@@ -79,14 +79,14 @@ impl Ledger {
         assert!(epoch.contains(id), "{id:?} starts epoch {} of others", epoch.number);
         self.believes(id, &epoch);
         let before = self.done.get(&id).copied().unwrap_or(0);
-        let may_lose = epoch.holders == 0 || self.is_rewound(epoch.number);
+        let may_lose = epoch.state_sources == 0 || self.is_rewound(epoch.number);
         assert!(before <= epoch.done || may_lose, "{id:?} goes back from {before} to {epoch:?}");
         if !self.records.contains_key(&epoch.number) {
             self.opens(&epoch);
         }
         let record = self.records.get_mut(&epoch.number).expect("it was opened");
         assert_eq!(record.epoch, epoch, "two memberships have started");
-        if epoch.holds(id) || epoch.holders == 0 {
+        if epoch.has_state(id) || epoch.state_sources == 0 {
             assert_eq!(done, epoch.done, "{id:?} does not hold the state of {epoch:?}");
             let first = *record.states.entry(done).or_insert(hash);
             assert_eq!(hash, first, "holders of epoch {} differ", epoch.number);
@@ -128,10 +128,10 @@ impl Ledger {
 
     /// Law: the state of an epoch is one of those of the epoch before, unless the loss was said.
     fn descends(&self, number: u32, done: u64, hash: u64) {
-        // An epoch may end before any holder has started it.
+        // An epoch may end before any state source has started it.
         let has_states = |(_, record): &(&u32, &Record)| !record.states.is_empty();
         let Some((_, last)) = self.records.range(..number).rev().find(has_states) else { return };
-        if self.is_rewound(number) || self.records[&number].epoch.holders == 0 {
+        if self.is_rewound(number) || self.records[&number].epoch.state_sources == 0 {
             return;
         }
         let known = last.states.get(&done).copied();
@@ -144,7 +144,7 @@ impl Ledger {
         );
     }
 
-    /// Law: all members begin with the state of the holders.
+    /// Law: all members begin with the state of the state sources.
     fn synced(&mut self, id: Id, number: u32, done: u64, hash: u64) {
         self.done.insert(id, done);
         let record = self.records.get_mut(&number).expect("it has started");

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use thinwire_member::{Authority, Options};
+use thinwire_member::{CoordinatorMode, Options};
 use thinwire_testkit::net::{Fault, Random, Weather};
 
 use crate::job::Job;
@@ -14,11 +14,11 @@ const RECOVERY: Duration = Duration::from_secs(30);
 const PATIENCE: Duration = Duration::from_secs(15);
 
 fn setup(seed: u64, random: &mut Random) -> Setup {
-    let authority = [Authority::Saved, Authority::Unsaved][seed as usize % 2];
+    let mode = [CoordinatorMode::Saved, CoordinatorMode::Unsaved][seed as usize % 2];
     let workers = 2 + random.below(4);
     let min = 1 + random.below(workers.min(3)) as u32;
     let max = if random.chance(0.2) { workers as u32 - 1 } else { workers as u32 };
-    let mut options = Options::new(authority, min, max.max(min));
+    let mut options = Options::new(mode, min, max.max(min));
     options.quarantine_max = Duration::from_secs(4);
     options.resume = Duration::from_secs(3);
     options.leave = Duration::from_secs(5);

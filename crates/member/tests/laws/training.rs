@@ -9,7 +9,7 @@ use thinwire_testkit::net::Random;
 /// Message of the training.
 #[derive(Clone, Debug)]
 pub enum Data {
-    /// State of a holder.
+    /// State of a state source.
     State { epoch: u32, done: u64, hash: u64 },
     /// Share of a step's sum, made from the state `hash`.
     Share { epoch: u32, step: u64, hash: u64, is_last: bool },
@@ -73,14 +73,14 @@ impl Training {
         now: Duration,
         output: &mut Output,
     ) -> Training {
-        let is_synced = epoch.holds(me) || epoch.holders == 0;
+        let is_synced = epoch.has_state(me) || epoch.state_sources == 0;
         if is_synced {
             output.synced = Some((done, hash));
         }
-        if let Some(place) = epoch.place(me).filter(|_| epoch.holds(me)) {
-            let holders = epoch.holders as usize;
-            let heirs = epoch.members.iter().enumerate().skip(holders);
-            for (_, to) in heirs.filter(|(heir, _)| heir % holders == place) {
+        if let Some(place) = epoch.place(me).filter(|_| epoch.has_state(me)) {
+            let state_sources = epoch.state_sources as usize;
+            let heirs = epoch.members.iter().enumerate().skip(state_sources);
+            for (_, to) in heirs.filter(|(heir, _)| heir % state_sources == place) {
                 output.sends.push((*to, Data::State { epoch: epoch.number, done, hash }));
             }
         }
@@ -178,7 +178,7 @@ impl Training {
             true => others().find(|id| !has_share(id)),
             false => {
                 let place = self.epoch.place(self.me).expect("it is a member");
-                Some(self.epoch.members[place % self.epoch.holders as usize])
+                Some(self.epoch.members[place % self.epoch.state_sources as usize])
             }
         }
     }

@@ -9,7 +9,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use thinwire_member::{
-    Authority, Epoch, Id, Member, MemberAction, MemberEvent, Message, Note, Options, Reason,
+    CoordinatorMode, Epoch, Id, Member, MemberAction, MemberEvent, Message, Note, Options, Reason,
     Roster, RosterAction, RosterEvent, Standing,
 };
 use thinwire_testkit::net::{Action, Birth, Event, Node, Random};
@@ -215,7 +215,7 @@ impl Worker {
     }
 
     fn save(&mut self) {
-        if let (Authority::Saved, Some(roster)) = (self.setup.options.authority, self.roster()) {
+        if let (CoordinatorMode::Saved, Some(roster)) = (self.setup.options.mode, self.roster()) {
             let bytes = roster.save();
             self.actions.push(Action::Save(bytes));
         }
@@ -285,7 +285,7 @@ impl Worker {
     }
 
     fn run(&mut self, epoch: Epoch, now: Duration) {
-        if epoch.holders == 0 {
+        if epoch.state_sources == 0 {
             (self.done, self.hash) = (0, 0);
         }
         self.tell(Fact::Started(epoch.clone(), self.done, self.hash));
@@ -402,12 +402,12 @@ fn body(setup: &Setup, birth: &Birth, id: Id) -> Body {
     if birth.node != 0 {
         return Body::Member(Box::new(Member::new(id, options, 1)));
     }
-    let roster = match (&birth.saved, options.authority) {
+    let roster = match (&birth.saved, options.mode) {
         (Some(saved), _) => {
-            Roster::restore(saved, options, birth.now, (2 * options.beat(), Duration::ZERO))
+            Roster::restore(saved, options, birth.now, (2 * options.heartbeat(), Duration::ZERO))
                 .expect("what was saved")
         }
-        (None, Authority::Unsaved) if birth.life > 0 => Roster::adopt(id, options, birth.now),
+        (None, CoordinatorMode::Unsaved) if birth.life > 0 => Roster::adopt(id, options, birth.now),
         _ => Roster::found(id, options),
     };
     Body::Coordinator(Box::new(roster))

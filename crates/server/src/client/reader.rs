@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use thinwire_job::elastic::Seat;
+use thinwire_job::elastic::JobAddress;
 use thinwire_member::Id;
 
 use crate::client::session::Session;
@@ -24,8 +24,8 @@ impl Reader {
     /// coordinator has another token.
     pub fn open(coordinator: &str, token: &str, timeout: Duration) -> Result<Reader, Error> {
         let (coordinator, token) = (coordinator.to_owned(), token.to_owned());
-        let seat = Seat { coordinator, token, id: Id(0) };
-        Ok(Reader { session: Session::open(&seat, None, timeout)? })
+        let job_address = JobAddress { coordinator, token, id: Id(0) };
+        Ok(Reader { session: Session::open(&job_address, None, timeout)? })
     }
 
     /// Returns the number of the table with this name.

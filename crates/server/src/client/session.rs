@@ -7,7 +7,7 @@ use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use thinwire_job as job;
-use thinwire_job::elastic::Seat;
+use thinwire_job::elastic::JobAddress;
 use thinwire_link as link;
 use thinwire_link::Token;
 use thinwire_link::service::Server;
@@ -60,7 +60,7 @@ pub struct Session {
 impl Session {
     /// Waits until the job has servers. Without a definition, the job's definition is used.
     pub fn open(
-        seat: &Seat,
+        job_address: &JobAddress,
         definition: Option<&Definition>,
         timeout: Duration,
     ) -> Result<Session, Error> {
@@ -68,21 +68,21 @@ impl Session {
         let define = |definition: &Definition| ViewRequest::Define(definition.clone()).to_bytes();
         let request = definition.map(define).unwrap_or_default();
         let inbox = Arc::new(Inbox::default());
-        let watch = Watch::start(seat, request, &inbox)?;
-        let state = wait_for_servers(&inbox, seat, timeout)?;
+        let watch = Watch::start(job_address, request, &inbox)?;
+        let state = wait_for_servers(&inbox, job_address, timeout)?;
         let job = state.definition.as_ref().expect("a job with servers has a definition");
         let layout = job.layout()?;
         Ok(Session {
             atlas: Atlas::new(job, &layout),
             caches: Caches::default(),
             fetched: Vec::new(),
-            id: seat.id,
+            id: job_address.id,
             timeout,
             state,
             away: None,
             connections: Server::dialling(
-                &Token::new(&seat.token),
-                Connections::new(seat.id, layout.fingerprint, &inbox),
+                &Token::new(&job_address.token),
+                Connections::new(job_address.id, layout.fingerprint, &inbox),
             )?,
             inbox,
             desk: Desk::default(),
@@ -304,7 +304,11 @@ fn is_final(error: &Error) -> bool {
     is_invalid || matches!(link, Some(TokenMismatch | VersionMismatch))
 }
 
-fn wait_for_servers(inbox: &Inbox, seat: &Seat, timeout: Duration) -> Result<JobState, Error> {
+fn wait_for_servers(
+    inbox: &Inbox,
+    job_address: &JobAddress,
+    timeout: Duration,
+) -> Result<JobState, Error> {
     let deadline = Instant::now() + timeout;
     let (mut last, mut away) = (None, None);
     while let Some(news) = inbox.take(deadline) {
@@ -319,7 +323,7 @@ fn wait_for_servers(inbox: &Inbox, seat: &Seat, timeout: Duration) -> Result<Job
     }
     let missing = match (last, away) {
         (_, Some(error)) => error.to_string(),
-        (None, None) => format!("the coordinator at {} does not answer", seat.coordinator),
+        (None, None) => format!("the coordinator at {} does not answer", job_address.coordinator),
         (Some(state), None) => lacking(&state),
     };
     Err(Error::new(Kind::Timeout, format!("{missing}, after {:.0} s", timeout.as_secs_f64())))

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use thinwire_job::elastic::{Seat, ViewsConnection};
+use thinwire_job::elastic::{JobAddress, ViewsConnection};
 
 use crate::configuration::{JobState, SnapshotStage, ViewRequest};
 use crate::error::{Error, Kind};
@@ -17,10 +17,15 @@ const CONNECT: Duration = Duration::from_secs(10);
 /// # Errors
 /// [`Kind::Refused`] if the job has no servers or a snapshot is under way, [`Kind::Snapshot`] if the snapshot
 /// failed, [`Kind::Timeout`] if it has not ended within `timeout`.
-pub fn take_snapshot(seat: &Seat, timeout: Duration) -> Result<String, Error> {
+pub fn take_snapshot(job_address: &JobAddress, timeout: Duration) -> Result<String, Error> {
     let (deadline, connecting) = (Instant::now() + timeout, timeout.min(CONNECT));
     let mut demand = Demand {
-        connection: ViewsConnection::connect(&seat.coordinator, &seat.token, seat.id, connecting)?,
+        connection: ViewsConnection::connect(
+            &job_address.coordinator,
+            &job_address.token,
+            job_address.id,
+            connecting,
+        )?,
         deadline,
         timeout,
     };
@@ -35,7 +40,7 @@ pub fn take_snapshot(seat: &Seat, timeout: Duration) -> Result<String, Error> {
     loop {
         let snapshot = demand.state()?.snapshot.filter(|snapshot| snapshot.number >= number);
         let Some(snapshot) = snapshot else { continue };
-        if (snapshot.number, snapshot.asker) != (number, seat.id) {
+        if (snapshot.number, snapshot.asker) != (number, job_address.id) {
             let message = format!("snapshot {number} is somebody else's");
             return Err(Error::new(Kind::Refused, message).with_hint("ask again"));
         }

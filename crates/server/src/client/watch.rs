@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use thinwire_job::elastic::{Seat, ViewsConnection};
+use thinwire_job::elastic::{JobAddress, ViewsConnection};
 use thinwire_link::Waker;
 
 use crate::client::inbox::{Inbox, News};
@@ -32,10 +32,14 @@ impl Watch {
     ///
     /// # Errors
     /// If the system refuses a thread.
-    pub fn start(seat: &Seat, request: Vec<u8>, inbox: &Arc<Inbox>) -> Result<Watch, Error> {
+    pub fn start(
+        job_address: &JobAddress,
+        request: Vec<u8>,
+        inbox: &Arc<Inbox>,
+    ) -> Result<Watch, Error> {
         let waker = Arc::new(Mutex::new(None));
         let mut watcher = Watcher {
-            seat: seat.clone(),
+            job_address: job_address.clone(),
             request,
             inbox: Arc::clone(inbox),
             waker: Arc::clone(&waker),
@@ -60,7 +64,7 @@ impl Drop for Watch {
 }
 
 struct Watcher {
-    seat: Seat,
+    job_address: JobAddress,
     request: Vec<u8>,
     inbox: Arc<Inbox>,
     waker: Arc<Mutex<Option<Waker>>>,
@@ -79,7 +83,7 @@ impl Watcher {
 
     /// Receives states on one connection until it fails.
     fn follow(&mut self) -> Result<(), Error> {
-        let Seat { coordinator, token, id } = &self.seat;
+        let JobAddress { coordinator, token, id } = &self.job_address;
         let mut connection = ViewsConnection::connect(coordinator, token, *id, CONNECT)?;
         *self.waker.lock().expect("no holder panics") = Some(connection.waker());
         connection.send(&self.request)?;

@@ -11,7 +11,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
-use thinwire_job::elastic::{Presence, Seat, ViewsConnection};
+use thinwire_job::elastic::{JobAddress, Presence, ViewsConnection};
 use thinwire_link::Backoff;
 use thinwire_link::service::Server;
 
@@ -81,7 +81,7 @@ impl Shared {
 
 /// Connection of a server with the coordinator, and what it needs.
 pub struct Coordination {
-    seat: Seat,
+    job_address: JobAddress,
     address: String,
     service: Arc<Server<ServerService>>,
     presence: Arc<Presence>,
@@ -108,13 +108,13 @@ pub struct Coordination {
 impl Coordination {
     /// Creates the connection state of a server that has not yet heard from the coordinator.
     pub fn new(
-        (seat, address): (Seat, String),
+        (job_address, address): (JobAddress, String),
         (service, presence): (Arc<Server<ServerService>>, Arc<Presence>),
         (reports, shared): (Arc<Reports>, Arc<Shared>),
         (duty, origin, memory): (Duty, Option<Origin>, Option<u64>),
     ) -> Coordination {
         Coordination {
-            seat,
+            job_address,
             address,
             service,
             presence,
@@ -136,8 +136,11 @@ impl Coordination {
     pub fn run(mut self) {
         let mut backoff = Backoff::default();
         while !self.is_over() {
-            let (to, token) = (self.seat.coordinator.clone(), self.seat.token.clone());
-            if let Ok(connection) = ViewsConnection::connect(&to, &token, self.seat.id, CONNECT) {
+            let (to, token) =
+                (self.job_address.coordinator.clone(), self.job_address.token.clone());
+            if let Ok(connection) =
+                ViewsConnection::connect(&to, &token, self.job_address.id, CONNECT)
+            {
                 backoff.reset();
                 // An error ends only this connection; the loop opens the next one.
                 let _ = self.talk(connection);
@@ -185,7 +188,7 @@ impl Coordination {
         let end = Instant::now() + AGAIN;
         while Instant::now() < end {
             let Some(Ok(state)) = connection.receive(WAIT_MAX)? else { continue };
-            if JobState::parse(&state)?.failures.contains_key(&self.seat.id) {
+            if JobState::parse(&state)?.failures.contains_key(&self.job_address.id) {
                 break;
             }
         }
@@ -237,7 +240,7 @@ impl Coordination {
             (Some(name), _) => name,
         };
         let views = (0..).zip(&self.state.views);
-        let mine = views.filter(|(_, view)| view.replicas.contains(&self.seat.id));
+        let mine = views.filter(|(_, view)| view.replicas.contains(&self.job_address.id));
         let mine: Vec<u32> = mine.map(|(shard, _)| shard).collect();
         let Some(layout) = self.layout.as_ref().filter(|_| !mine.is_empty()) else {
             return Ok(());
@@ -260,14 +263,14 @@ impl Coordination {
     fn request(&mut self, connection: &mut ViewsConnection) -> Result<(), Error> {
         let mut requests = Vec::new();
         let origin = self.origin.as_ref().map(Origin::name).filter(|_| !self.state.is_founded());
-        if origin.is_some() && self.state.origins.get(&self.seat.id) != origin.as_ref() {
+        if origin.is_some() && self.state.origins.get(&self.job_address.id) != origin.as_ref() {
             requests.extend(origin.map(ViewRequest::Origin));
         }
         let memory = self.memory.filter(|_| !self.state.is_founded());
-        if memory.is_some() && self.state.memories.get(&self.seat.id) != memory.as_ref() {
+        if memory.is_some() && self.state.memories.get(&self.job_address.id) != memory.as_ref() {
             requests.extend(memory.map(|bytes| ViewRequest::Memory { bytes }));
         }
-        if self.state.addresses.get(&self.seat.id) != Some(&self.address) {
+        if self.state.addresses.get(&self.job_address.id) != Some(&self.address) {
             requests.push(ViewRequest::Address(self.address.clone()));
         }
         for ((shard, learner), view) in self.reports.take() {

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use thinwire_job::elastic::{Coordinator, Seat};
+use thinwire_job::elastic::{Coordinator, JobAddress};
 use thinwire_server::{Client, Definition, Error, Gradient, Kind, Reader};
 use thinwire_wire::Hint;
 
@@ -19,7 +19,7 @@ fn check(coordinator: &Coordinator, expected: f32) {
 }
 
 fn open(worker: &Worker, definition: &Definition) -> Client {
-    Client::open(&worker.seat, definition, LONG).unwrap()
+    Client::open(&worker.job_address, definition, LONG).unwrap()
 }
 
 fn refusal<T: std::fmt::Debug>(result: Result<T, Error>) -> String {
@@ -77,16 +77,16 @@ fn mistakes_are_one_line_and_the_others_go_on() {
     let worker = workers(&coordinator, 1).remove(0);
     let mut client = open(&worker, &job);
 
-    let mut seat = Seat::new(coordinator.address(), "another").unwrap();
-    let text = refusal(Client::open(&seat, &job, LONG));
+    let mut job_address = JobAddress::new(coordinator.address(), "another").unwrap();
+    let text = refusal(Client::open(&job_address, &job, LONG));
     assert!(text.ends_with("has another job token than this side"), "{text}");
-    seat.token = TOKEN.to_owned();
+    job_address.token = TOKEN.to_owned();
     let mut other = job.clone();
     other.tables[0].width = 4;
-    let text = refusal(Client::open(&seat, &other, LONG));
+    let text = refusal(Client::open(&job_address, &other, LONG));
     assert_eq!(text, "table 'rows' with width 4, in the job 3");
     other.tables[0].width = 0;
-    let text = refusal(Client::open(&seat, &other, LONG));
+    let text = refusal(Client::open(&job_address, &other, LONG));
     assert_eq!(text, "0 values per row of table 'rows', expected 1 to 65536");
 
     let gradient =
@@ -113,7 +113,7 @@ fn who_waits_in_vain_is_told_what_is_missing_and_may_wait_on() {
     let mut second = open(&both[1], &job);
     // After a read of every shard, all servers have their shards and know the workers.
     second.pull_all(0).unwrap();
-    let mut first = Client::open(&both[0].seat, &job, Duration::from_secs(5)).unwrap();
+    let mut first = Client::open(&both[0].job_address, &job, Duration::from_secs(5)).unwrap();
     let (rows, values) = ([5], [-1.0; WIDTH]);
     let gradient = [Gradient { table: 0, rows: &rows, values: &values }];
     let error = first.push(&gradient).unwrap_err();
@@ -121,7 +121,7 @@ fn who_waits_in_vain_is_told_what_is_missing_and_may_wait_on() {
     let text = error.to_string();
     let waits =
         format!("no answer within 5 s: {SHARDS} requests wait, the first a push of shard 0");
-    let slowest = format!(": it waits for worker {}, which is at step 0", both[1].seat.id);
+    let slowest = format!(": it waits for worker {}, which is at step 0", both[1].job_address.id);
     assert!(text.starts_with(&waits) && text.ends_with(&slowest), "{text}");
 
     assert_eq!(first.finish_push().unwrap_err().kind(), Kind::Timeout, "it is still under way");
@@ -219,6 +219,6 @@ fn a_job_without_servers_is_told_so() {
     let worker = workers(&coordinator, 1).remove(0);
     let job = definition("async", "sgd:lr=1", 0);
     let soon = Duration::from_secs(5);
-    let text = refusal(Client::open(&worker.seat, &job, soon));
+    let text = refusal(Client::open(&worker.job_address, &job, soon));
     assert_eq!(text, "1 of 2 servers are there, after 5 s");
 }

@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use thinwire_job::Settings;
-use thinwire_job::elastic::{Authority, Coordinator, Job, Options, Presence, Seat, Servers};
+use thinwire_job::elastic::{
+    Coordinator, CoordinatorMode, Job, JobAddress, Options, Presence, Servers,
+};
 use thinwire_server::{Client, Configuration, Definition, Gradient, Server, TableDefinition};
 
 /// Time limit of every wait.
@@ -16,7 +18,7 @@ pub const WIDTH: usize = 3;
 fn options(min: u32) -> Options {
     // Longer than usual: the machine may do more than these tests.
     let silence = Duration::from_secs(8);
-    Options { silence, ..Options::new(Authority::Saved, min, 8) }
+    Options { silence, ..Options::new(CoordinatorMode::Saved, min, 8) }
 }
 
 /// Starts a coordinator whose epochs have at least this many workers.
@@ -28,8 +30,8 @@ pub fn coordinator(workers: u32) -> Coordinator {
 
 pub fn servers(coordinator: &Coordinator, count: usize) -> Vec<Server> {
     let server = |_| {
-        let seat = Seat::server(coordinator.address(), TOKEN).unwrap();
-        Server::start(&seat, "127.0.0.1:0", &Settings::default()).unwrap()
+        let job_address = JobAddress::server(coordinator.address(), TOKEN).unwrap();
+        Server::start(&job_address, "127.0.0.1:0", &Settings::default()).unwrap()
     };
     (0..count).map(server).collect()
 }
@@ -59,20 +61,20 @@ pub fn definition(consistency: &str, optimizer: &str, backups: u32) -> Definitio
 
 /// Worker that is in the job until it is dropped.
 pub struct Worker {
-    pub seat: Seat,
+    pub job_address: JobAddress,
     _presence: Presence,
 }
 
 /// Returns workers in one epoch, in the order of their ids.
 pub fn workers(coordinator: &Coordinator, count: usize) -> Vec<Worker> {
     let worker = |_| {
-        let seat = Seat::new(coordinator.address(), TOKEN).unwrap();
+        let job_address = JobAddress::new(coordinator.address(), TOKEN).unwrap();
         let settings = Settings::default();
-        let presence = Presence::join(&seat, &settings, options(1), Vec::new()).unwrap();
-        Worker { seat, _presence: presence }
+        let presence = Presence::join(&job_address, &settings, options(1), Vec::new()).unwrap();
+        Worker { job_address, _presence: presence }
     };
     let mut workers: Vec<Worker> = (0..count).map(worker).collect();
-    workers.sort_by_key(|worker| worker.seat.id);
+    workers.sort_by_key(|worker| worker.job_address.id);
     for worker in &workers {
         worker._presence.wait(0, LONG).expect("an epoch");
     }

@@ -64,7 +64,7 @@ fn sync_is_the_plain_sum_bit_for_bit() {
     let found = workers(&coordinator, 3).into_iter().enumerate().map(|(worker, it)| {
         let definition = definition.clone();
         thread::spawn(move || {
-            let mut client = Client::open(&it.seat, &definition, LONG).unwrap();
+            let mut client = Client::open(&it.job_address, &definition, LONG).unwrap();
             for step in 0..12 {
                 let (rows, values) = gradient(worker, step);
                 client.push(&[Gradient { table: 0, rows: &rows, values: &values }]).unwrap();
@@ -92,7 +92,7 @@ fn bounded_and_async_count_every_push_once() {
         let threads = workers(&coordinator, 2).into_iter().map(|it| {
             let definition = definition.clone();
             thread::spawn(move || {
-                let mut client = Client::open(&it.seat, &definition, LONG).unwrap();
+                let mut client = Client::open(&it.job_address, &definition, LONG).unwrap();
                 for step in 1..=20 {
                     it.push_ones(&mut client);
                     // The worker's own pushes are always visible.
@@ -119,7 +119,7 @@ fn large_pulls_and_pushes_are_whole() {
     (definition.tables[0].rows, definition.tables[0].width) = (100_003, 48);
     definition.tables[0].initial = "uniform:0.5".to_owned();
     let worker = workers(&coordinator, 1).remove(0);
-    let mut client = Client::open(&worker.seat, &definition, LONG).unwrap();
+    let mut client = Client::open(&worker.job_address, &definition, LONG).unwrap();
 
     let layout = definition.layout().unwrap();
     let mut tables = Tables::new(&[Piece { table: 0, rows: 0..100_003 }], &layout.tables);
@@ -146,7 +146,7 @@ fn a_cache_gives_rows_that_others_have_changed_for_some_steps_and_own_pushes_at_
     let _servers = servers(&coordinator, 2);
     let definition = definition("async", "sgd:lr=1", 1);
     let workers = workers(&coordinator, 2);
-    let open = |worker: &Worker| Client::open(&worker.seat, &definition, LONG).unwrap();
+    let open = |worker: &Worker| Client::open(&worker.job_address, &definition, LONG).unwrap();
     let (mut one, mut other) = (open(&workers[0]), open(&workers[1]));
     one.cache(0, Caching { bytes_max: 1 << 20, staleness: 2 }).unwrap();
     let mut look = |one: &mut Client| {
@@ -183,7 +183,7 @@ fn values_travel_rounded_and_replicas_stay_equal() {
         let threads = workers(&coordinator, 2).into_iter().map(|it| {
             let definition = definition.clone();
             thread::spawn(move || {
-                let mut client = Client::open(&it.seat, &definition, LONG).unwrap();
+                let mut client = Client::open(&it.job_address, &definition, LONG).unwrap();
                 let rows: Vec<u64> = (0..ROWS).collect();
                 let values: Vec<f32> =
                     (0..rows.len() * WIDTH).map(|at| -0.01 * (at % 7) as f32).collect();

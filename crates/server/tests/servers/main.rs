@@ -8,7 +8,7 @@ mod worker;
 use std::time::{Duration, Instant};
 
 use thinwire_job::Settings;
-use thinwire_job::elastic::{Authority, Coordinator, Id, Job, Options, Seat, Servers};
+use thinwire_job::elastic::{Coordinator, CoordinatorMode, Id, Job, JobAddress, Options, Servers};
 use thinwire_server::{
     Configuration, Definition, Figures, JobState, Limits, MemoryLimit, Server, TableDefinition,
 };
@@ -24,7 +24,7 @@ const ROWS: u64 = 40;
 fn options(max: u32) -> Options {
     // Longer than usual: the machine may do more than these tests.
     let silence = Duration::from_secs(8);
-    Options { silence, ..Options::new(Authority::Saved, 1, max) }
+    Options { silence, ..Options::new(CoordinatorMode::Saved, 1, max) }
 }
 
 fn coordinator() -> Coordinator {
@@ -34,8 +34,8 @@ fn coordinator() -> Coordinator {
 }
 
 fn server(coordinator: &Coordinator) -> Server {
-    let seat = Seat::server(coordinator.address(), TOKEN).unwrap();
-    Server::start(&seat, "127.0.0.1:0", &Settings::default()).unwrap()
+    let job_address = JobAddress::server(coordinator.address(), TOKEN).unwrap();
+    Server::start(&job_address, "127.0.0.1:0", &Settings::default()).unwrap()
 }
 
 fn definition(consistency: &str, backups: u32) -> Definition {
@@ -160,8 +160,8 @@ fn a_worker_beyond_its_rate_is_slower_and_loses_nothing() {
     let coordinator = coordinator();
     let limits = || Limits { client_rate: "1mbit".parse().ok(), ..Limits::default() };
     let start = || {
-        let seat = Seat::server(coordinator.address(), TOKEN).unwrap();
-        Server::start_within(limits(), &seat, "127.0.0.1:0", &Settings::default()).unwrap()
+        let job_address = JobAddress::server(coordinator.address(), TOKEN).unwrap();
+        Server::start_within(limits(), &job_address, "127.0.0.1:0", &Settings::default()).unwrap()
     };
     let servers = [start(), start()];
     let mut worker = Worker::join(&coordinator.address(), definition("async", 1));
@@ -177,8 +177,8 @@ fn rows_beyond_the_memory_of_a_server_survive_servers_that_go_and_come() {
     let start = || {
         let memory = MemoryLimit { bytes_max: 40_000, folder: std::env::temp_dir() };
         let limits = Limits { memory: Some(memory), ..Limits::default() };
-        let seat = Seat::server(coordinator.address(), TOKEN).unwrap();
-        Server::start_within(limits, &seat, "127.0.0.1:0", &Settings::default()).unwrap()
+        let job_address = JobAddress::server(coordinator.address(), TOKEN).unwrap();
+        Server::start_within(limits, &job_address, "127.0.0.1:0", &Settings::default()).unwrap()
     };
     let (first, second) = (start(), start());
     let mut definition = definition("async", 1);
@@ -204,8 +204,8 @@ fn rows_beyond_the_memory_of_a_server_survive_servers_that_go_and_come() {
 #[test]
 fn a_worker_s_id_is_no_server_s() {
     let coordinator = coordinator();
-    let seat = Seat::new(coordinator.address(), TOKEN).unwrap();
-    let error = Server::start(&seat, "127.0.0.1:0", &Settings::default()).unwrap_err();
-    let id = seat.id;
+    let job_address = JobAddress::new(coordinator.address(), TOKEN).unwrap();
+    let error = Server::start(&job_address, "127.0.0.1:0", &Settings::default()).unwrap_err();
+    let id = job_address.id;
     assert_eq!(error.to_string(), format!("{id} is the id of a worker, expected a server's"));
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use thinwire_job::Settings;
-use thinwire_job::elastic::{Presence, Seat, ViewsConnection};
+use thinwire_job::elastic::{JobAddress, Presence, ViewsConnection};
 use thinwire_link::Token;
 use thinwire_link::service::Connection;
 use thinwire_member::Id;
@@ -30,9 +30,10 @@ pub struct Worker {
 impl Worker {
     /// Joins a job as a worker, with these tables.
     pub fn join(address: &str, definition: Definition) -> Worker {
-        let seat = Seat::new(address, TOKEN).unwrap();
-        let presence = Presence::join(&seat, &Settings::default(), options(8), Vec::new()).unwrap();
-        let mut worker = Worker::new(address, seat.id);
+        let job_address = JobAddress::new(address, TOKEN).unwrap();
+        let presence =
+            Presence::join(&job_address, &Settings::default(), options(8), Vec::new()).unwrap();
+        let mut worker = Worker::new(address, job_address.id);
         worker.views.send(&ViewRequest::Define(definition).to_bytes()).unwrap();
         worker._presence = Some(presence);
         let id = worker.id;

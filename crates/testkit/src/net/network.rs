@@ -19,7 +19,7 @@ enum Entry<M> {
     Fault(Fault),
 }
 
-struct Seat<N: Node> {
+struct JobAddress<N: Node> {
     node: Option<N>,
     life: u32,
     saved: Option<Vec<u8>>,
@@ -35,7 +35,7 @@ struct Seat<N: Node> {
 
 /// Network of up to 64 nodes.
 pub struct Net<N: Node> {
-    seats: Vec<Seat<N>>,
+    seats: Vec<JobAddress<N>>,
     make: Box<dyn FnMut(Birth) -> N>,
     queue: Queue<Entry<N::Message>>,
     random: Random,
@@ -59,7 +59,7 @@ impl<N: Node> Net<N> {
         make: impl FnMut(Birth) -> N + 'static,
     ) -> Net<N> {
         assert!(nodes <= NODES_MAX, "{nodes} nodes, expected at most {NODES_MAX}");
-        let seat = || Seat {
+        let job_address = || JobAddress {
             node: None,
             life: 0,
             saved: None,
@@ -70,7 +70,7 @@ impl<N: Node> Net<N> {
             cut: 0,
         };
         let mut net = Net {
-            seats: (0..nodes).map(|_| seat()).collect(),
+            seats: (0..nodes).map(|_| job_address()).collect(),
             make: Box::new(make),
             queue: Queue::new(),
             random: Random::new(seed),
@@ -170,14 +170,17 @@ impl<N: Node> Net<N> {
 
     /// Hands an event to a node in this life, or keeps it until the node goes on.
     fn reach(&mut self, node: usize, life: u32, event: Event<N::Message>) -> Option<usize> {
-        let seat = &mut self.seats[node];
+        let job_address = &mut self.seats[node];
         let is_blocked = matches!(event, Event::Message { from, .. } | Event::Closed { peer: from }
-            if seat.cut >> from & 1 == 1);
-        if seat.node.is_none() || (life != u32::MAX && life != seat.life) || is_blocked {
+            if job_address.cut >> from & 1 == 1);
+        if job_address.node.is_none()
+            || (life != u32::MAX && life != job_address.life)
+            || is_blocked
+        {
             return None;
         }
-        if seat.is_paused {
-            seat.held.push(event);
+        if job_address.is_paused {
+            job_address.held.push(event);
             return None;
         }
         self.note(node, &event);
@@ -229,9 +232,9 @@ impl<N: Node> Net<N> {
     }
 
     fn wake(&mut self, node: usize, at: Duration) {
-        let seat = &mut self.seats[node];
-        seat.wish += 1;
-        let entry = Entry::Wake { node, life: seat.life, wish: seat.wish };
+        let job_address = &mut self.seats[node];
+        job_address.wish += 1;
+        let entry = Entry::Wake { node, life: job_address.life, wish: job_address.wish };
         self.queue.push((at.as_nanos() as u64).max(self.now), entry);
     }
 
@@ -248,7 +251,7 @@ impl<N: Node> Net<N> {
             Fault::Resume(node) => self.resume(node),
             Fault::Cut { from, to } => self.seats[to].cut |= 1 << from,
             Fault::Split { side } => self.split(side),
-            Fault::Heal => self.seats.iter_mut().for_each(|seat| seat.cut = 0),
+            Fault::Heal => self.seats.iter_mut().for_each(|job_address| job_address.cut = 0),
             Fault::Weather(weather) => self.weather = weather,
         }
         None
@@ -270,36 +273,36 @@ impl<N: Node> Net<N> {
     }
 
     fn power_off(&mut self, node: usize) {
-        let seat = &mut self.seats[node];
-        (seat.node, seat.falters, seat.is_paused) = (None, None, false);
-        seat.held.clear();
-        seat.life += 1;
+        let job_address = &mut self.seats[node];
+        (job_address.node, job_address.falters, job_address.is_paused) = (None, None, false);
+        job_address.held.clear();
+        job_address.life += 1;
     }
 
     fn boot(&mut self, node: usize) -> Option<usize> {
-        let seat = &mut self.seats[node];
-        if seat.node.is_some() {
+        let job_address = &mut self.seats[node];
+        if job_address.node.is_some() {
             return None;
         }
-        let (life, now) = (seat.life, Duration::from_nanos(self.now));
-        let birth = Birth { node, life, now, saved: seat.saved.clone() };
-        seat.node = Some((self.make)(birth));
+        let (life, now) = (job_address.life, Duration::from_nanos(self.now));
+        let birth = Birth { node, life, now, saved: job_address.saved.clone() };
+        job_address.node = Some((self.make)(birth));
         self.reach(node, life, Event::Boot)
     }
 
     fn resume(&mut self, node: usize) {
-        let seat = &mut self.seats[node];
-        seat.is_paused = false;
-        let life = seat.life;
-        for event in std::mem::take(&mut seat.held) {
+        let job_address = &mut self.seats[node];
+        job_address.is_paused = false;
+        let life = job_address.life;
+        for event in std::mem::take(&mut job_address.held) {
             self.queue.push(self.now, Entry::Node { node, life, event });
         }
     }
 
     fn split(&mut self, side: u64) {
-        for (node, seat) in self.seats.iter_mut().enumerate() {
+        for (node, job_address) in self.seats.iter_mut().enumerate() {
             let is_set = side >> node & 1 == 1;
-            seat.cut |= if is_set { !side } else { side };
+            job_address.cut |= if is_set { !side } else { side };
         }
     }
 

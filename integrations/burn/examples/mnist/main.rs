@@ -16,7 +16,7 @@ use burn::optim::{AdamConfig, GradientsParams};
 use burn::tensor::{Device, Tensor};
 use clap::Parser;
 use thinwire::codec::Key;
-use thinwire::job::{Form, Given, Meeting, Place, Settings, find, process, token};
+use thinwire::job::{Form, Meeting, Overrides, Place, Settings, find, process, token};
 use thinwire::link::Link;
 use thinwire::{Options, Policy};
 use thinwire_burn::Averager;
@@ -58,7 +58,7 @@ fn main() -> ExitCode {
 /// Meets the other ranks, or trains alone where no launcher started this process.
 fn run(arguments: &Arguments) -> Result<(), Failure> {
     let data = Mnist::load(&arguments.data)?;
-    let given = Given::default();
+    let given = Overrides::default();
     let place = find(&given, &process)?.unwrap_or_else(|| Place::alone(Form::Arguments));
     let token = token(&given, &place.coordinator, &process)?;
     let meeting = Meeting::new(&place, &token, &Settings::default())?;

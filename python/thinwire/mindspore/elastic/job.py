@@ -14,7 +14,7 @@ from mindspore import nn
 
 from thinwire import arguments
 from thinwire._core import Epoch, InvalidError, Membership, __version__, measure_codecs
-from thinwire.elastic.hand_over import from_holders, from_oldest
+from thinwire.elastic.hand_over import from_oldest, from_state_sources
 from thinwire.elastic.job import Job
 from thinwire.elastic.members import Members, refuse_agent
 from thinwire.elastic.stream import Stream
@@ -175,30 +175,32 @@ class Elastic(Job):
         found: dict[str, Any] = json.loads(from_oldest(epoch, json.dumps(mine).encode()))
         return found
 
-    def _receive(self, epoch: Epoch, holders: int, said: dict[str, Any]) -> None:
-        if holders < epoch.world:
-            self._hand_over(epoch, holders)
+    def _receive(self, epoch: Epoch, state_sources: int, said: dict[str, Any]) -> None:
+        if state_sources < epoch.world:
+            self._hand_over(epoch, state_sources)
         if self._state.own:
             own = state.arrays(self._state.own)
-            flat = from_holders(epoch, 1, state.packed(own))
+            flat = from_state_sources(epoch, 1, state.packed(own))
             state.store(self._state.own, state.unpacked(flat, [each.nbytes for each in own]))
-        if epoch.rank >= holders:
+        if epoch.rank >= state_sources:
             self._follow_notice(said)
             ms.set_rng_state(ms.Tensor(said["random"], ms.uint8))
 
-    def _hand_over(self, epoch: Epoch, holders: int) -> None:
-        """Gives the state that is equal on the first `holders` ranks to the others."""
+    def _hand_over(self, epoch: Epoch, state_sources: int) -> None:
+        """Gives the state that is equal on the first `state_sources` ranks to the others."""
         plan, tensors = self._averager.sync.shared_state()
         mine = {name: (shape, len(values)) for name, (shape, values) in sorted(tensors.items())}
         form = json.loads(from_oldest(epoch, json.dumps([plan, mine]).encode()))
-        if epoch.rank < holders:
+        if epoch.rank < state_sources:
             factors = [np.frombuffer(tensors[name][1], np.uint8) for name in mine]
-            from_holders(epoch, holders, state.packed([*state.arrays(self._state.alike), *factors]))
+            from_state_sources(
+                epoch, state_sources, state.packed([*state.arrays(self._state.alike), *factors])
+            )
             return
         plan, theirs = form
         sizes = [each.nbytes for each in state.arrays(self._state.alike)]
         sizes += [size for _, size in theirs.values()]
-        values = state.unpacked(from_holders(epoch, holders, None), sizes)
+        values = state.unpacked(from_state_sources(epoch, state_sources, None), sizes)
         state.store(self._state.alike, values)
         factors = values[len(self._state.alike) :]
         found = {

@@ -1,8 +1,8 @@
-"""The hand-over of a job's state, from the holders to the joiners of an epoch.
+"""The hand-over of a job's state, from the state sources to the joiners of an epoch.
 
 Rank 0 sends all that is small: steps, positions, schedulers, and the form of everything else. Parameters,
-moments and the factors of codecs are bit-identical on all holders, each of which sends a part. Buffers
-differ between ranks; all take those of rank 0, the oldest holder.
+moments and the factors of codecs are bit-identical on all state sources, each of which sends a part.
+Buffers differ between ranks; all take those of rank 0, the oldest state source.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from thinwire._core import Epoch, InvalidError
-from thinwire.elastic.hand_over import from_holders, from_oldest
+from thinwire.elastic.hand_over import from_oldest, from_state_sources
 from thinwire.torch.elastic import tree
 from thinwire.torch.elastic.tree import Shapes, Tensors
 
@@ -34,21 +34,21 @@ def shapes(tensors: Tensors) -> dict[str, tuple[torch.dtype, list[int]]]:
     return {path: (each.dtype, list(each.shape)) for path, each in tree.described(tensors).items()}
 
 
-def taken(epoch: Epoch, holders: int, said: Mapping[str, Any], mine: Tensors) -> Tensors:
-    """Returns the tensors that `said` describes, from the first `holders` ranks; these keep their own.
+def taken(epoch: Epoch, state_sources: int, said: Mapping[str, Any], mine: Tensors) -> Tensors:
+    """Returns the tensors that `said` describes, from the first `state_sources` ranks; those keep theirs.
 
     # Errors
 
-    InvalidError if a holder has others than rank 0.
+    InvalidError if a state source has others than rank 0.
     """
     form: Shapes = {
         path: tree.Described(dtype, tuple(shape)) for path, (dtype, shape) in said.items()
     }
-    if epoch.rank < holders and tree.described(mine) != form:
+    if epoch.rank < state_sources and tree.described(mine) != form:
         differs = min(set(form.items()) ^ set(tree.described(mine).items()), key=str)
         raise InvalidError(f"this rank and rank 0 differ in {differs[0]}")
     if not form:
         return {}
-    holds = epoch.rank < holders
-    flat = from_holders(epoch, holders, tree.packed(mine).numpy() if holds else None)
+    holds = epoch.rank < state_sources
+    flat = from_state_sources(epoch, state_sources, tree.packed(mine).numpy() if holds else None)
     return mine if holds else tree.viewed(torch.from_numpy(flat), form)

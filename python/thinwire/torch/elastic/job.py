@@ -205,21 +205,21 @@ class Elastic(Job):
         random = random_to_hand_over(self._module)
         return hand_over.notice(epoch, {**self._notice(), "random": random})
 
-    def _receive(self, epoch: Epoch, holders: int, said: dict[str, Any]) -> None:
-        handed = self._handed(epoch, holders) if holders < epoch.world else {}
+    def _receive(self, epoch: Epoch, state_sources: int, said: dict[str, Any]) -> None:
+        handed = self._handed(epoch, state_sources) if state_sources < epoch.world else {}
         buffers = plain(self._module.named_buffers())
         buffers = hand_over.taken(epoch, 1, hand_over.shapes(buffers), buffers)
-        if epoch.rank >= holders:
+        if epoch.rank >= state_sources:
             self._take_over({**handed, **said})
             take_random(said["random"], self._module)
         load_buffers(self._module, buffers)
 
-    def _handed(self, epoch: Epoch, holders: int) -> dict[str, Any]:
-        """What the first `holders` ranks have alike, on all ranks."""
+    def _handed(self, epoch: Epoch, state_sources: int) -> dict[str, Any]:
+        """What the first `state_sources` ranks have alike, on all ranks."""
         rest, mine = tree.split(self._alike())
         form = hand_over.notice(epoch, {"rest": rest, "shapes": hand_over.shapes(mine)})
         whole: dict[str, Any] = tree.join(
-            form["rest"], hand_over.taken(epoch, holders, form["shapes"], mine)
+            form["rest"], hand_over.taken(epoch, state_sources, form["shapes"], mine)
         )
         return whole
 
@@ -228,7 +228,7 @@ class Elastic(Job):
         return {**super()._notice(), "followed": followed}
 
     def _alike(self) -> dict[str, Any]:
-        """Returns the part of the state that is equal on all holders."""
+        """Returns the part of the state that is equal on all state sources."""
         return {
             "model": plain(self._module.named_parameters()),
             "optimizer": carried(self._optimizer.state_dict(), "optimizer"),

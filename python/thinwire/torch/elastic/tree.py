@@ -1,7 +1,8 @@
 """State dicts taken apart: their tensors by path, and the rest with places for them.
 
 Holders of one state have equal tensors, but not always equal numbers beside them, and their dicts may
-differ in order. So tensors travel from all holders, in the order of their paths, and the rest from one.
+differ in order. So tensors travel from all state sources, in the order of their paths, and the
+rest from one.
 
 Law: `join(*split(tree))` is the tree.
 """

@@ -4,9 +4,9 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use anyhow::{Context, Error, Result, anyhow};
 use thinwire_job::Place;
-use thinwire_job::elastic::{Presence, Seat};
+use thinwire_job::elastic::{JobAddress, Presence};
 use thinwire_link::Link;
-use thinwire_member::{Authority, Options};
+use thinwire_member::{CoordinatorMode, Options};
 use thinwire_server::{Client, Gradient};
 use thinwire_train::gnn::{Initial, ROWS, ServedRows};
 use thinwire_update::{AdamOptions, Optimizer, Rule};
@@ -98,7 +98,7 @@ pub fn or_lost(error: Error) -> Error {
 
 /// One rank of a job with servers.
 pub struct Member {
-    seat: Seat,
+    job_address: JobAddress,
     presence: Presence,
     /// Place in the only epoch.
     pub place: Place,
@@ -110,21 +110,21 @@ impl Member {
     /// # Errors
     /// If the job refuses this process, or the ranks do not come in time.
     pub fn join(
-        seat: Seat,
+        job_address: JobAddress,
         mode: &ServerMode,
         settings: &link::Settings,
     ) -> Result<(Member, Link)> {
         let links = settings.of_job(settings.limit())?;
-        let options = Options::new(Authority::Saved, 1, WORLD_SIZE_MAX);
-        let presence = Presence::join(&seat, &links, options, mode.facts().collect())?;
+        let options = Options::new(CoordinatorMode::Saved, 1, WORLD_SIZE_MAX);
+        let presence = Presence::join(&job_address, &links, options, mode.facts().collect())?;
         let ranks = Some(mode.ranks);
-        let epoch = training::first_epoch(&presence, (&seat, ranks), settings.timeout())?;
+        let epoch = training::first_epoch(&presence, (&job_address, ranks), settings.timeout())?;
         let world = epoch.world(presence.id()).context("an epoch without this process")?;
         let link = presence.meet(&epoch)?;
         let link = link.context("the first epoch has ended before its ranks had met")?;
         let (rank, world) = (world.rank().0, world.size() as u32);
-        let place = Place { rank, world, ..training::of_member(&seat) };
-        Ok((Member { seat, presence, place }, link))
+        let place = Place { rank, world, ..training::of_member(&job_address) };
+        Ok((Member { job_address, presence, place }, link))
     }
 
     /// Defines the table of rows, and waits for the servers.
@@ -149,7 +149,7 @@ impl Member {
             stream,
         };
         let definition = mode.definition(&[table], seed);
-        let client = Client::open(&self.seat, &definition, settings.timeout())?;
+        let client = Client::open(&self.job_address, &definition, settings.timeout())?;
         let row_bytes = size_of::<u64>() + mode.values.width(width);
         Ok(Rows { client: Mutex::new(client), row_bytes: row_bytes as u64 })
     }

@@ -172,10 +172,10 @@ fn with_servers(args: &Args) -> Result<u8> {
     ranks::check_parts(&args.place, args.ranks, parts)?;
     let ranks = args.ranks.unwrap_or(parts);
     let mode = args.served.resolve(args.features, (ranks, args.lr))?;
-    let Some(seat) = args.place.member()? else {
+    let Some(job_address) = args.place.member()? else {
         return served::launch(&args.place, &mode, &args.link);
     };
-    let (member, link) = Member::join(seat, &mode, &args.link)?;
+    let (member, link) = Member::join(job_address, &mode, &args.link)?;
     let (vertices, columns) = (started.task.graph.vertices(), started.task.rows.columns());
     let rows = member.rows(&mode, (vertices, columns), (args.seed, &args.link))?;
     started.task.rows = Rows::Served { columns, rows: Arc::new(rows) };

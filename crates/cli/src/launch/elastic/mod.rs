@@ -13,7 +13,7 @@ use std::ops::RangeInclusive;
 use std::sync::mpsc::channel;
 
 use anyhow::Result;
-use thinwire_job::elastic::{self, Authority, NUMBER, Options, Seat};
+use thinwire_job::elastic::{self, CoordinatorMode, JobAddress, NUMBER, Options};
 pub use thinwire_job::supervisor::Shutdown;
 use thinwire_job::supervisor::{Event, Limits, Loss, Others};
 
@@ -42,14 +42,14 @@ pub struct Elastic {
 }
 
 impl Elastic {
-    /// Returns the variables that say a new member its seat, and its place among the members of this machine.
+    /// Returns the variables that say a new member its job address, and its place among the members of this machine.
     ///
     /// # Errors
     /// If the system has no random numbers.
     pub fn variables(&mut self, number: u32) -> Result<Variables> {
-        let seat = Seat::new(self.coordinator.address(), self.token.clone())?;
-        let mut variables = seat.variables().to_vec();
-        variables.push(("LOCAL_RANK", self.children.start(seat.id).to_string()));
+        let job_address = JobAddress::new(self.coordinator.address(), self.token.clone())?;
+        let mut variables = job_address.variables().to_vec();
+        variables.push(("LOCAL_RANK", self.children.start(job_address.id).to_string()));
         variables.push((NUMBER, number.to_string()));
         Ok(variables)
     }
@@ -59,8 +59,8 @@ impl Elastic {
 ///
 /// # Errors
 /// If the variable is not a time of at least one second.
-pub fn options(authority: Authority, ranks: RangeInclusive<u32>) -> Result<Options> {
-    let usual = Options::new(authority, *ranks.start(), *ranks.end());
+pub fn options(mode: CoordinatorMode, ranks: RangeInclusive<u32>) -> Result<Options> {
+    let usual = Options::new(mode, *ranks.start(), *ranks.end());
     let silence = thinwire_job::silence(usual.silence, &thinwire_job::process)?;
     Ok(Options { silence, ..usual })
 }
@@ -85,7 +85,7 @@ pub fn run(
     };
     // Only ranks that start here are certain to come.
     reserve_descriptors(job.here.min(*job.ranks.end()), job.servers)?;
-    let options = options(Authority::Saved, job.ranks.clone())?;
+    let options = options(CoordinatorMode::Saved, job.ranks.clone())?;
     let options = Options { silence: job.silence.unwrap_or(options.silence), ..options };
     let options = if job.servers > 0 { with_servers(options) } else { options.into() };
     let (store, address) = (job.store.as_ref(), job.coordinator.as_deref());

@@ -10,7 +10,7 @@ use std::process::{Child, Stdio};
 
 use anyhow::{Context, Result};
 use rustix::process::{Pid, Signal, kill_process_group};
-use thinwire_job::elastic::{self, Job, Options, Seat};
+use thinwire_job::elastic::{self, Job, JobAddress, Options};
 use thinwire_job::supervisor::End;
 use thinwire_server::Configuration;
 
@@ -25,7 +25,7 @@ const SERVERS_MAX: u32 = 1024;
 /// Returns a job whose coordinator also decides about servers.
 pub fn with_servers(workers: Options) -> Job {
     let options =
-        Options { silence: workers.silence, ..Options::new(workers.authority, 1, SERVERS_MAX) };
+        Options { silence: workers.silence, ..Options::new(workers.mode, 1, SERVERS_MAX) };
     let servers = elastic::Servers::new(options, Configuration::default);
     Job { workers, servers: Some(servers) }
 }
@@ -53,9 +53,10 @@ impl Servers {
         let errors = Errors::create("server")?;
         let mut servers = Servers { groups: Vec::new(), errors, failed: None };
         for number in 0..job.servers {
-            let seat = Seat::server(coordinator, token)?;
-            let mut child = start(&seat, &job.server_arguments, &servers.errors.path(number))
-                .with_context(|| format!("starting server {number}"))?;
+            let job_address = JobAddress::server(coordinator, token)?;
+            let mut child =
+                start(&job_address, &job.server_arguments, &servers.errors.path(number))
+                    .with_context(|| format!("starting server {number}"))?;
             servers.groups.push(Some(Pid::from_child(&child)));
             let error = child.stderr.take();
             let prefix = format!("[server {number}] ");
@@ -94,10 +95,10 @@ impl Drop for Servers {
     }
 }
 
-fn start(seat: &Seat, arguments: &[OsString], error_file: &Path) -> Result<Child> {
+fn start(job_address: &JobAddress, arguments: &[OsString], error_file: &Path) -> Result<Child> {
     let me = std::env::current_exe().context("finding thinwire's own program file")?;
     let words = [&[me.into_os_string(), "server".into()], arguments].concat();
     let mut command = process::start(&words, error_file)?;
     command.stdout(Stdio::null()).stderr(Stdio::piped());
-    Ok(command.envs(seat.variables()).spawn()?)
+    Ok(command.envs(job_address.variables()).spawn()?)
 }

@@ -10,7 +10,7 @@ use super::answer::Outcome;
 use super::client::{Failure, delete, put, was_created, was_modified};
 use super::directory::Directory;
 use crate::elastic::envelope::End;
-use crate::elastic::saving::{Registry, Unsaved};
+use crate::elastic::persistence::{Registry, Unsaved};
 use crate::error::Error;
 
 /// Time of a lease in seconds. It is the shortest that etcd grants with its usual election timeout of one
@@ -247,7 +247,7 @@ impl Registry for EtcdRegistry {
 
     /// Members ask etcd many times per second.
     fn way(&self, options: &Options) -> Duration {
-        2 * options.beat()
+        2 * options.heartbeat()
     }
 
     fn finish(&mut self, end: End) {

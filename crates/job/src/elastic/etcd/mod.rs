@@ -12,7 +12,7 @@ mod leadership;
 #[cfg(feature = "etcd")]
 mod transport;
 #[cfg(not(feature = "etcd"))]
-#[path = "absent.rs"]
+#[path = "unavailable.rs"]
 mod transport;
 
 pub use client::Failure;

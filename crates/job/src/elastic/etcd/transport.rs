@@ -6,7 +6,7 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 
 use super::client::Failure;
-use crate::elastic::saving::STATE_BYTES_MAX;
+use crate::elastic::persistence::STATE_BYTES_MAX;
 
 /// Longest time of a request in seconds. A coordinator that saves hears nobody meanwhile; it then takes in
 /// what members have sent before it looks who is silent.
@@ -38,7 +38,7 @@ pub fn post(server: &str, path: &str, body: Vec<u8>) -> Result<Vec<u8>, Failure>
         .with_max_headers_size(HEADERS_BYTES_MAX)
         .with_max_status_line_length(STATUS_BYTES_MAX)
         .send_lazy();
-    let response = sent.map_err(|error| absence(server, &error))?;
+    let response = sent.map_err(|error| unreachable(server, &error))?;
     let status = response.status_code;
     if status == NO_STATUS && response.headers.is_empty() {
         let text = format!("{server} does not speak HTTP");
@@ -59,7 +59,7 @@ pub fn post(server: &str, path: &str, body: Vec<u8>) -> Result<Vec<u8>, Failure>
     }
 }
 
-fn absence(server: &str, error: &minreq::Error) -> Failure {
+fn unreachable(server: &str, error: &minreq::Error) -> Failure {
     let minreq::Error::IoError(error) = error else {
         let text = format!("{server} does not speak HTTP: {error}");
         return Failure::Final { text, hint: TLS_HINT };

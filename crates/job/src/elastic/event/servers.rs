@@ -68,7 +68,7 @@ mod tests {
     fn an_epoch_of_servers_is_told_apart_from_one_of_workers() {
         let (first, second) = (Role::Server.id(1), Role::Server.id(2));
         let (coordinator, members) = (Id(9), vec![first]);
-        let epoch = Epoch { number: 2, coordinator, members, holders: 1, done: 0, target: 4 };
+        let epoch = Epoch { number: 2, coordinator, members, state_sources: 1, done: 0, target: 4 };
         let gone = vec![(second, Gone::Ended)];
         let note = Note::Started { number: 2, joined: Vec::new(), gone, interruption: None };
         let event = Event::of_servers(&note, Some(&epoch));

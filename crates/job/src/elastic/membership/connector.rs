@@ -11,8 +11,8 @@ use thinwire_member::Id;
 
 use crate::elastic::envelope::{Reply, Request};
 use crate::elastic::etcd::{self, Directory};
-use crate::elastic::facts::Facts;
-use crate::elastic::seat::Seat;
+use crate::elastic::job_address::JobAddress;
+use crate::elastic::job_spec::JobSpec;
 use crate::elastic::store::Store;
 use crate::error::{Error, Kind};
 
@@ -54,16 +54,16 @@ enum Place {
 }
 
 impl Caller {
-    /// Returns a caller for this seat.
+    /// Returns a caller for the job at this address.
     ///
     /// # Errors
     /// If the token is missing or too short beyond this machine, or the coordinator's address is malformed.
-    pub fn new(seat: &Seat, facts: Facts) -> Result<Caller, Error> {
-        let join = Request::Join { id: seat.id, facts }.to_bytes();
-        let token = seat.secret()?;
-        let place = match Store::is_meant(&seat.coordinator) {
-            true => Place::Store(seat.coordinator.parse()?),
-            false => Place::Address(seat.coordinator.clone()),
+    pub fn new(job_address: &JobAddress, spec: JobSpec) -> Result<Caller, Error> {
+        let join = Request::Join { id: job_address.id, spec }.to_bytes();
+        let token = job_address.secret()?;
+        let place = match Store::is_meant(&job_address.coordinator) {
+            true => Place::Store(job_address.coordinator.parse()?),
+            false => Place::Address(job_address.coordinator.clone()),
         };
         let (address, cancelled) = (Mutex::default(), AtomicBool::new(false));
         Ok(Caller { place, address, token, join, cancelled })
@@ -144,7 +144,7 @@ impl Caller {
             match Connection::connect(&address, &self.token, left().min(attempt)) {
                 Ok(connection) => return Ok((address, connection)),
                 // The one at this address may have gone meanwhile, or is far away.
-                Err(error) if is_absent(&error) && !left().is_zero() => attempt *= 2,
+                Err(error) if is_declined(&error) && !left().is_zero() => attempt *= 2,
                 Err(error) => return Err(error.into()),
             }
         }
@@ -159,7 +159,7 @@ impl Caller {
         let call = move || {
             while !caller.cancelled.load(Ordering::Relaxed) {
                 match caller.call(ATTEMPT) {
-                    Err(error) if is_absence(&error) => {}
+                    Err(error) if is_decline(&error) => {}
                     // A store may answer strangely for a while, for instance through a proxy.
                     Err(error) if error.kind == Kind::Invalid => thread::sleep(PAUSE),
                     answered => return answer(answered),
@@ -172,11 +172,11 @@ impl Caller {
 }
 
 /// Whether the coordinator may still come back.
-fn is_absence(error: &Error) -> bool {
-    error.link().is_some_and(is_absent)
+fn is_decline(error: &Error) -> bool {
+    error.link().is_some_and(is_declined)
 }
 
-fn is_absent(error: &link::Error) -> bool {
+fn is_declined(error: &link::Error) -> bool {
     use link::Kind::{Io, Timeout, Unreachable};
     matches!(error.kind, Io | Timeout | Unreachable)
 }

@@ -14,7 +14,7 @@ use thinwire_wire::{Rank, World};
 use super::connector::Caller;
 use crate::elastic::role::Role;
 use crate::meeting::Settings;
-use crate::part::Part;
+use crate::prefixed_store::PrefixedStore;
 
 /// Shortest time after which a member that has not appeared counts as lost.
 const ABSENCE_MIN: Duration = Duration::from_secs(5);
@@ -69,16 +69,16 @@ impl Meeting {
         let client =
             Client::connect(&self.caller.address(), &self.options.token, self.options.timeout)?;
         self.options.bind = tcp::address_towards(client.address())?;
-        tcp::connect(world, &Part::new(&client, self.role.part(number)), &self.options)
+        tcp::connect(world, &PrefixedStore::new(&client, self.role.prefix(number)), &self.options)
     }
 
     /// Returns a member of an epoch that this process, which is none of them, cannot connect to.
     pub fn unreachable(&self, epoch: &Epoch) -> Option<Id> {
         let (token, address) = (&self.options.token, self.caller.address());
         let client = Client::connect(&address, token, PROBE).ok()?;
-        let part = Part::new(&client, self.role.part(epoch.number));
+        let prefix = PrefixedStore::new(&client, self.role.prefix(epoch.number));
         let ranks = (0..).map(Rank).take(epoch.members.len());
-        let missed = tcp::unreachable(ranks, &part, epoch.number, PROBE)?;
+        let missed = tcp::unreachable(ranks, &prefix, epoch.number, PROBE)?;
         Some(epoch.members[missed.index()])
     }
 }

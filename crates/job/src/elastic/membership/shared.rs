@@ -400,7 +400,7 @@ impl Shared {
     }
 
     /// Notes why this process is in no epoch, which people are told once it has lasted for `patience`. The
-    /// coordinator says so once per beat.
+    /// coordinator says so once per heartbeat.
     pub fn hindered(&self, reason: String, patience: Duration) {
         let mut state = self.lock();
         if state.obstacle.as_ref().is_none_or(|obstacle| obstacle.reason != reason) {

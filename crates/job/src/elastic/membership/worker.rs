@@ -362,7 +362,7 @@ impl Worker {
                 self.shared.hindered(event::waiting(role, wait), OBSTACLE_LASTS);
             }
             MemberAction::Refused(Reason::Unreachable { member }) => self.probe(member),
-            // A process that was refused for now or fenced knocks again.
+            // A process that was refused for now or fenced asks to join again.
             MemberAction::Refused(_) | MemberAction::Fenced { .. } => {}
         }
     }

@@ -20,7 +20,7 @@ impl CoordinatorService {
             out.send(client, &Reply::ViewsRefused(reason).to_bytes());
         };
         let is_saved = self.are_views_saved();
-        let Some(views) = self.sides.views() else { return refuse(NO_SERVERS.to_owned(), out) };
+        let Some(views) = self.roles.views() else { return refuse(NO_SERVERS.to_owned(), out) };
         views.subscribe(client);
         let answer = match request.is_empty() {
             true => Ok(()),
@@ -38,17 +38,17 @@ impl CoordinatorService {
     /// Sends views that have changed to all subscribers, and the present ones to `asker`, once they are saved.
     pub(super) fn publish(&mut self, asker: Option<ClientId>, out: &mut Outbox) {
         if self.are_views_saved() {
-            self.sides.views().into_iter().for_each(|views| views.publish(asker, out));
+            self.roles.views().into_iter().for_each(|views| views.publish(asker, out));
         }
     }
 
     /// Saves the views if they have changed; returns whether they are saved, and this coordinator's to tell.
     fn are_views_saved(&mut self) -> bool {
-        let Some(views) = self.sides.views() else { return true };
+        let Some(views) = self.roles.views() else { return true };
         let is_due = views.is_due();
         // The state of a job that is over is that it is over.
         let may_save = self.end.is_none();
-        !self.saving.is_superseded() && (!is_due || (may_save && self.save()))
+        !self.persistence.is_superseded() && (!is_due || (may_save && self.save()))
     }
 }
 
@@ -59,14 +59,14 @@ mod tests {
     use std::time::{Duration, Instant};
 
     use thinwire_link::service::{Action, Service};
-    use thinwire_member::{Authority, Member, MemberAction, MemberEvent, Options, Roster};
+    use thinwire_member::{CoordinatorMode, Member, MemberAction, MemberEvent, Options, Roster};
 
     use super::*;
     use crate::elastic::envelope::{End, Request};
-    use crate::elastic::facts::Facts;
+    use crate::elastic::job_spec::JobSpec;
+    use crate::elastic::persistence::{Parts, Persistence, Registry, Unsaved};
     use crate::elastic::role::Role;
-    use crate::elastic::saving::{Parts, Registry, Saving, Unsaved};
-    use crate::elastic::sides::Sides;
+    use crate::elastic::role_registry::RoleRegistry;
     use crate::elastic::views::{Job, Servers, ViewService};
     use crate::error::Error;
 
@@ -133,7 +133,7 @@ mod tests {
     }
 
     fn job() -> Job {
-        let options = Options::new(Authority::Saved, 1, 1);
+        let options = Options::new(CoordinatorMode::Saved, 1, 1);
         Job { workers: options, servers: Some(Servers::new(options, Count::default)) }
     }
 
@@ -145,10 +145,11 @@ mod tests {
 
     impl Coordinator {
         fn new(memory: &Memory) -> Coordinator {
-            let mut saving = Saving::to(memory.clone());
-            let sides = Sides::begin(&mut saving, &mut job()).unwrap();
+            let mut persistence = Persistence::to(memory.clone());
+            let roles = RoleRegistry::begin(&mut persistence, &mut job()).unwrap();
             let (base, target) = (Instant::now(), Arc::new(AtomicU32::new(0)));
-            let service = CoordinatorService::new(sides, saving, target, Box::new(|_| {}), base);
+            let service =
+                CoordinatorService::new(roles, persistence, target, Box::new(|_| {}), base);
             Coordinator { service, base }
         }
 
@@ -166,10 +167,10 @@ mod tests {
 
         /// Lets a process join and knock; returns what leaves then.
         fn join(&mut self, client: u64, id: Id) -> Vec<(u64, Reply)> {
-            let facts = Facts::default();
-            let (fingerprint, options) = (facts.fingerprint(), job().workers);
+            let spec = JobSpec::default();
+            let (fingerprint, options) = (spec.fingerprint(), job().workers);
             let mut member = Member::new(id, options, fingerprint);
-            let welcome = self.hear(client, &Request::Join { id, facts });
+            let welcome = self.hear(client, &Request::Join { id, spec });
             let [(_, Reply::Welcome { coordinator, .. })] = &welcome[..] else {
                 panic!("{welcome:?}")
             };
@@ -251,7 +252,7 @@ mod tests {
         assert_eq!(restarted.ask(9, b""), [(9, views(4))]);
         let epochs: Vec<_> = restarted
             .service
-            .sides
+            .roles
             .epochs()
             .map(|(role, epoch)| (role, epoch.members.clone()))
             .collect();
@@ -272,13 +273,14 @@ mod tests {
         let memory = Memory::default();
         Coordinator::new(&memory).ask(1, b"more");
         let mut plain = Job::from(job().workers);
-        let mut saving = Saving::to(memory.clone());
-        let error = Sides::begin(&mut saving, &mut plain).map(drop).unwrap_err();
+        let mut persistence = Persistence::to(memory.clone());
+        let error = RoleRegistry::begin(&mut persistence, &mut plain).map(drop).unwrap_err();
         let said = "reading memory: it is the state of a job with servers, expected one without";
         assert_eq!(error.to_string(), said);
         // The other way round, servers are new to the job.
-        *memory.state.lock().unwrap() =
-            Some(Sides::begin(&mut Saving::default(), &mut plain).unwrap().save().unwrap());
+        *memory.state.lock().unwrap() = Some(
+            RoleRegistry::begin(&mut Persistence::default(), &mut plain).unwrap().save().unwrap(),
+        );
         assert_eq!(Coordinator::new(&memory).ask(1, b""), [(1, views(0))]);
     }
 }

@@ -5,19 +5,19 @@ use std::time::Duration;
 use thinwire_link::store::Store;
 
 /// A store whose keys all begin with a name, so that several users of one store do not meet.
-pub struct Part<'a> {
+pub struct PrefixedStore<'a> {
     store: &'a dyn Store,
     name: String,
 }
 
-impl Part<'_> {
+impl PrefixedStore<'_> {
     /// The part `name` of `store`: words of `a-z 0-9 . _ -` between slashes.
-    pub fn new(store: &dyn Store, name: impl Into<String>) -> Part<'_> {
-        Part { store, name: name.into() }
+    pub fn new(store: &dyn Store, name: impl Into<String>) -> PrefixedStore<'_> {
+        PrefixedStore { store, name: name.into() }
     }
 }
 
-impl Store for Part<'_> {
+impl Store for PrefixedStore<'_> {
     fn set(&self, key: &str, value: &[u8]) -> Result<(), thinwire_link::Error> {
         self.store.set(&format!("{}/{key}", self.name), value)
     }

@@ -68,18 +68,18 @@ pub enum Unsaved {
     Superseded,
 }
 
-/// Saving of a coordinator's state, if anything keeps it.
+/// Persistence of a coordinator's state, if anything keeps it.
 #[derive(Default)]
-pub struct Saving {
+pub struct Persistence {
     registry: Option<Box<dyn Registry>>,
     /// The last state could not be written.
     is_due: bool,
     is_superseded: bool,
 }
 
-impl Saving {
-    pub fn to(registry: impl Registry + 'static) -> Saving {
-        Saving { registry: Some(Box::new(registry)), ..Saving::default() }
+impl Persistence {
+    pub fn to(registry: impl Registry + 'static) -> Persistence {
+        Persistence { registry: Some(Box::new(registry)), ..Persistence::default() }
     }
 
     /// Returns the saved state, if there is one.

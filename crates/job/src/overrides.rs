@@ -6,7 +6,7 @@ use crate::place::Host;
 
 /// Explicit values, which come before the environment.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Given {
+pub struct Overrides {
     /// My rank; needs `world`.
     pub rank: Option<u32>,
     /// Number of ranks; needs `rank`.

@@ -1,6 +1,6 @@
-//! Facts: everything that the processes of an elastic job must have in common.
+//! Job spec: everything that the processes of an elastic job must have in common.
 //!
-//! Facts are compared one by one, so that a refusal names the one that differs with both values. Their
+//! Entries are compared one by one, so that a refusal names the one that differs with both values. Their
 //! hash is the fingerprint that the coordinator keeps.
 
 use serde::{Deserialize, Serialize};
@@ -9,7 +9,7 @@ use thinwire_wire::encode;
 use crate::error::Error;
 
 /// Most facts of a job.
-pub const FACTS_MAX: usize = 64;
+pub const ENTRIES_MAX: usize = 64;
 /// Most bytes of a fact's name.
 pub const NAME_BYTES_MAX: usize = 64;
 /// Most bytes of a fact's value.
@@ -18,20 +18,22 @@ pub const VALUE_BYTES_MAX: usize = 1024;
 /// Names and values, sorted by name; no name occurs twice.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "Vec<(String, String)>")]
-pub struct Facts {
+pub struct JobSpec {
     all: Vec<(String, String)>,
 }
 
-impl Facts {
+impl JobSpec {
     /// Returns facts in the order of their names.
     ///
     /// # Errors
     /// If there are too many, one is too long, or a name occurs twice.
-    pub fn new(mut all: Vec<(String, String)>) -> Result<Facts, Error> {
+    pub fn new(mut all: Vec<(String, String)>) -> Result<JobSpec, Error> {
         all.sort();
         let found = all.len();
-        if found > FACTS_MAX {
-            return Err(Error::invalid(format!("{found} facts, expected at most {FACTS_MAX}")));
+        if found > ENTRIES_MAX {
+            return Err(Error::invalid(format!(
+                "{found} entries of a job spec, expected at most {ENTRIES_MAX}"
+            )));
         }
         if let Some(pair) = all.windows(2).find(|pair| pair[0].0 == pair[1].0) {
             let (name, first, second) = (&pair[0].0, &pair[0].1, &pair[1].1);
@@ -41,12 +43,12 @@ impl Facts {
             if name.len() > NAME_BYTES_MAX || value.len() > VALUE_BYTES_MAX {
                 let (name_bytes, value_bytes) = (name.len(), value.len());
                 return Err(Error::invalid(format!(
-                    "fact of {name_bytes} + {value_bytes} bytes, expected at most \
+                    "job spec entry of {name_bytes} + {value_bytes} bytes, expected at most \
                      {NAME_BYTES_MAX} + {VALUE_BYTES_MAX}"
                 )));
             }
         }
-        Ok(Facts { all })
+        Ok(JobSpec { all })
     }
 
     /// Returns the hash of all names and values (64-bit FNV-1a).
@@ -57,7 +59,7 @@ impl Facts {
     }
 
     /// Returns the first fact that differs from those of the job: its name, the value here, the value there.
-    pub fn difference<'a>(&'a self, job: &'a Facts) -> Option<(&'a str, &'a str, &'a str)> {
+    pub fn difference<'a>(&'a self, job: &'a JobSpec) -> Option<(&'a str, &'a str, &'a str)> {
         let names = self.all.iter().chain(&job.all).map(|(name, _)| name.as_str());
         let mut differing = names.filter(|name| self.value(name) != job.value(name));
         let name = differing.next()?;
@@ -70,11 +72,11 @@ impl Facts {
     }
 }
 
-impl TryFrom<Vec<(String, String)>> for Facts {
+impl TryFrom<Vec<(String, String)>> for JobSpec {
     type Error = Error;
 
-    fn try_from(all: Vec<(String, String)>) -> Result<Facts, Error> {
-        Facts::new(all)
+    fn try_from(all: Vec<(String, String)>) -> Result<JobSpec, Error> {
+        JobSpec::new(all)
     }
 }
 
@@ -82,36 +84,36 @@ impl TryFrom<Vec<(String, String)>> for Facts {
 mod tests {
     use super::*;
 
-    fn facts(all: &[(&str, &str)]) -> Facts {
+    fn spec(all: &[(&str, &str)]) -> JobSpec {
         let all = all.iter().map(|(name, value)| (name.to_string(), value.to_string()));
-        Facts::new(all.collect()).unwrap()
+        JobSpec::new(all.collect()).unwrap()
     }
 
     #[test]
     fn the_first_difference_is_named_with_both_values() {
-        let job = facts(&[("data", "a.txt"), ("model", "gpt")]);
-        assert_eq!(facts(&[("model", "gpt"), ("data", "a.txt")]).difference(&job), None);
-        let other = facts(&[("data", "a.txt"), ("model", "mlp")]);
+        let job = spec(&[("data", "a.txt"), ("model", "gpt")]);
+        assert_eq!(spec(&[("model", "gpt"), ("data", "a.txt")]).difference(&job), None);
+        let other = spec(&[("data", "a.txt"), ("model", "mlp")]);
         assert_eq!(other.difference(&job), Some(("model", "mlp", "gpt")));
-        let fewer = facts(&[("model", "gpt")]);
+        let fewer = spec(&[("model", "gpt")]);
         assert_eq!(fewer.difference(&job), Some(("data", "nothing", "a.txt")));
         assert_eq!(job.difference(&fewer), Some(("data", "a.txt", "nothing")));
     }
 
     #[test]
     fn the_fingerprint_is_that_of_names_and_values_in_any_order() {
-        let one = facts(&[("data", "a"), ("model", "b")]);
-        assert_eq!(one.fingerprint(), facts(&[("model", "b"), ("data", "a")]).fingerprint());
-        assert_ne!(one.fingerprint(), facts(&[("data", "am"), ("odel", "b")]).fingerprint());
-        assert_ne!(one.fingerprint(), facts(&[("data", "a")]).fingerprint());
+        let one = spec(&[("data", "a"), ("model", "b")]);
+        assert_eq!(one.fingerprint(), spec(&[("model", "b"), ("data", "a")]).fingerprint());
+        assert_ne!(one.fingerprint(), spec(&[("data", "am"), ("odel", "b")]).fingerprint());
+        assert_ne!(one.fingerprint(), spec(&[("data", "a")]).fingerprint());
     }
 
     #[test]
     fn repeated_names_and_long_values_are_refused() {
         let twice = vec![("seed".to_owned(), "1".to_owned()), ("seed".to_owned(), "2".to_owned())];
-        assert_eq!(Facts::new(twice).unwrap_err().to_string(), "seed is both 1 and 2");
+        assert_eq!(JobSpec::new(twice).unwrap_err().to_string(), "seed is both 1 and 2");
         let long = vec![("data".to_owned(), "x".repeat(2000))];
-        let said = "fact of 4 + 2000 bytes, expected at most 64 + 1024";
-        assert_eq!(Facts::new(long).unwrap_err().to_string(), said);
+        let said = "job spec entry of 4 + 2000 bytes, expected at most 64 + 1024";
+        assert_eq!(JobSpec::new(long).unwrap_err().to_string(), said);
     }
 }

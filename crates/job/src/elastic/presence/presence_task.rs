@@ -1,4 +1,4 @@
-//! Life of a presence: its thread, and what that tells the process.
+//! Task of a presence: its thread, and what that tells the process.
 
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
@@ -15,7 +15,7 @@ pub type Change = Arc<dyn Fn() + Send + Sync>;
 
 /// State that the thread of a presence and its process share.
 #[derive(Default)]
-pub struct Life {
+pub struct PresenceTask {
     state: Mutex<State>,
     changed: Condvar,
 }
@@ -31,7 +31,7 @@ struct State {
 }
 
 /// The side of the presence's thread.
-impl Life {
+impl PresenceTask {
     /// Goes from epoch to epoch until the process has left, is refused or drops the presence.
     pub fn live(&self, membership: &Membership) {
         while !self.lock().is_dropped {
@@ -62,7 +62,7 @@ impl Life {
 }
 
 /// The side of the process.
-impl Life {
+impl PresenceTask {
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().expect("no holder panics")
     }

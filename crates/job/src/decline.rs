@@ -12,9 +12,9 @@ use thinwire_link::tcp;
 
 use crate::error::Error;
 use crate::identity::Identity;
-use crate::meeting::{LINGER, part};
-use crate::part::Part;
+use crate::meeting::{LINGER, prefix};
 use crate::place::{Host, Place};
+use crate::prefixed_store::PrefixedStore;
 use crate::rendezvous::{host, secret};
 
 /// Time that a rank that does not come looks for the store.
@@ -34,7 +34,7 @@ pub fn decline(place: &Place, token: &str, why: &str) -> Result<(), Error> {
     let server = (place.rank == 0).then(|| host(place, &secret)).transpose()?;
     let client = Client::connect(&place.coordinator, &secret, PATIENCE)?;
     Identity::at(&client, place)?;
-    tcp::decline(world, &Part::new(&client, part(0)), 0, why)?;
+    tcp::decline(world, &PrefixedStore::new(&client, prefix(0)), 0, why)?;
     if server.is_some() {
         thread::sleep(LINGER);
     }

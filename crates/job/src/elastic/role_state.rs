@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 
 use thinwire_member::{Epoch, Id, Report};
 
-use super::authority::Authority;
-use super::facts::Facts;
+use super::coordinator_state::CoordinatorState;
+use super::job_spec::JobSpec;
 use super::role::Role;
 use super::status::Known;
 
@@ -14,11 +14,11 @@ use super::status::Known;
 const EPOCHS_KEPT: usize = 4;
 
 /// Processes of one role, as the coordinator knows them.
-pub struct Side {
+pub struct RoleState {
     pub role: Role,
-    pub authority: Authority,
-    /// Facts of the role, once a process with its fingerprint has joined.
-    facts: Option<Facts>,
+    pub coordinator_state: CoordinatorState,
+    /// Job spec of the role, once a process with its fingerprint has joined.
+    spec: Option<JobSpec>,
     pub known: BTreeMap<Id, Known>,
     /// Numbers of the epochs whose keys may be in the store.
     epochs: BTreeSet<u32>,
@@ -26,25 +26,25 @@ pub struct Side {
     pub has_begun: bool,
 }
 
-impl Side {
-    pub fn new(role: Role, authority: Authority) -> Side {
-        let has_begun = authority.roster().is_some_and(|roster| roster.epoch().is_some());
+impl RoleState {
+    pub fn new(role: Role, coordinator_state: CoordinatorState) -> RoleState {
+        let has_begun = coordinator_state.roster().is_some_and(|roster| roster.epoch().is_some());
         let (known, epochs) = (BTreeMap::new(), BTreeSet::new());
-        Side { role, authority, facts: None, known, epochs, has_begun }
+        RoleState { role, coordinator_state, spec: None, known, epochs, has_begun }
     }
 
     /// Returns the last epoch that has started.
     pub fn epoch(&self) -> Option<&Epoch> {
-        self.authority.roster().and_then(|roster| roster.epoch())
+        self.coordinator_state.roster().and_then(|roster| roster.epoch())
     }
 
     /// Returns when a tick is due, if anybody needs one.
     pub fn deadline(&self) -> Option<Duration> {
-        self.authority.deadline().filter(|_| self.has_begun)
+        self.coordinator_state.deadline().filter(|_| self.has_begun)
     }
 
     /// Returns the reason why a process cannot take part, as it is told to the process and to people here.
-    pub fn objection(&self, facts: &Facts) -> Option<(String, String)> {
+    pub fn objection(&self, spec: &JobSpec) -> Option<(String, String)> {
         let noun = self.role.noun();
         let (here, there) = (format!("this {noun}"), "it".to_owned());
         let say = |what: &str, found: &str, expected: &str| {
@@ -53,22 +53,23 @@ impl Side {
             };
             (say(here.as_str()), say(there.as_str()))
         };
-        if let Some(job) = &self.facts {
-            return facts.difference(job).map(|(name, found, expected)| say(name, found, expected));
+        if let Some(job) = &self.spec {
+            return spec.difference(job).map(|(name, found, expected)| say(name, found, expected));
         }
         // The coordinator was restarted, and knows the hash alone.
-        let (found, expected) = (facts.fingerprint(), self.authority.roster()?.fingerprint()?);
+        let (found, expected) =
+            (spec.fingerprint(), self.coordinator_state.roster()?.fingerprint()?);
         let said = |hash| format!("fingerprint {hash:016x}");
         let expected = (found != expected).then(|| format!("{expected:016x}"))?;
         Some(say("model, data or settings", &said(found), &expected))
     }
 
     /// Takes in a process with facts that are those of its role.
-    pub fn joined(&mut self, id: Id, facts: Facts, now: Instant, at: Duration) {
-        self.facts.get_or_insert(facts);
+    pub fn joined(&mut self, id: Id, spec: JobSpec, now: Instant, at: Duration) {
+        self.spec.get_or_insert(spec);
         self.known.entry(id).or_default().heard = Some(now);
         self.has_begun = true;
-        self.authority.arrived(at);
+        self.coordinator_state.arrived(at);
     }
 
     /// Takes note of the report of a process, for people.
@@ -90,14 +91,14 @@ impl Side {
         while self.epochs.len() > EPOCHS_KEPT
             && let Some(oldest) = self.epochs.pop_first()
         {
-            parts.push(self.role.part(oldest));
+            parts.push(self.role.prefix(oldest));
         }
         parts
     }
 
     /// Forgets what is known of processes that are neither here nor in the epoch.
     pub fn forget_processes(&mut self, is_here: impl Fn(&Id) -> bool) {
-        let epoch = self.authority.roster().and_then(|roster| roster.epoch());
+        let epoch = self.coordinator_state.roster().and_then(|roster| roster.epoch());
         let is_member = |id: &Id| epoch.is_some_and(|epoch| epoch.contains(*id));
         self.known.retain(|id, _| is_here(id) || is_member(id));
     }

@@ -8,7 +8,7 @@ use std::time::Duration;
 use thinwire_member::{Id, Options, Roster, RosterAction, RosterEvent};
 
 /// Roster, or a coordinator that does not know yet whether there is a job.
-pub enum Authority {
+pub enum CoordinatorState {
     /// The coordinator of a job.
     Decided(Box<Roster>),
     /// A coordinator that listens.
@@ -24,33 +24,33 @@ pub enum Authority {
     },
 }
 
-impl Authority {
+impl CoordinatorState {
     /// Returns a coordinator that finds out whether a job is under way.
-    pub fn listen(id: Id, options: Options) -> Authority {
-        Authority::Listening { id, options, since: None, next: Duration::ZERO }
+    pub fn listen(id: Id, options: Options) -> CoordinatorState {
+        CoordinatorState::Listening { id, options, since: None, next: Duration::ZERO }
     }
 
     /// Returns the id of the coordinator.
     pub fn id(&self) -> Id {
         match self {
-            Authority::Decided(roster) => roster.id(),
-            Authority::Listening { id, .. } => *id,
+            CoordinatorState::Decided(roster) => roster.id(),
+            CoordinatorState::Listening { id, .. } => *id,
         }
     }
 
     /// Returns the settings of the job.
     pub fn options(&self) -> Options {
         match self {
-            Authority::Decided(roster) => roster.options(),
-            Authority::Listening { options, .. } => *options,
+            CoordinatorState::Decided(roster) => roster.options(),
+            CoordinatorState::Listening { options, .. } => *options,
         }
     }
 
     /// Returns the roster, once there is one.
     pub fn roster(&self) -> Option<&Roster> {
         match self {
-            Authority::Decided(roster) => Some(roster),
-            Authority::Listening { .. } => None,
+            CoordinatorState::Decided(roster) => Some(roster),
+            CoordinatorState::Listening { .. } => None,
         }
     }
 
@@ -61,7 +61,7 @@ impl Authority {
 
     /// Notes that a process has joined.
     pub fn arrived(&mut self, now: Duration) {
-        if let Authority::Listening { since, .. } = self {
+        if let CoordinatorState::Listening { since, .. } = self {
             since.get_or_insert(now);
         }
     }
@@ -69,8 +69,8 @@ impl Authority {
     /// Returns when a tick is due.
     pub fn deadline(&self) -> Option<Duration> {
         match self {
-            Authority::Decided(roster) => Some(roster.deadline()),
-            Authority::Listening { since, next, .. } => since.map(|_| *next),
+            CoordinatorState::Decided(roster) => Some(roster.deadline()),
+            CoordinatorState::Listening { since, next, .. } => since.map(|_| *next),
         }
     }
 
@@ -78,27 +78,27 @@ impl Authority {
     pub fn on(&mut self, event: RosterEvent, now: Duration) -> Vec<RosterAction> {
         self.begin(&event, now);
         match self {
-            Authority::Decided(roster) => roster.on(event, now),
-            Authority::Listening { .. } => Vec::new(),
+            CoordinatorState::Decided(roster) => roster.on(event, now),
+            CoordinatorState::Listening { .. } => Vec::new(),
         }
     }
 
     fn begin(&mut self, event: &RosterEvent, now: Duration) {
-        let Authority::Listening { id, options, since, next } = self else { return };
+        let CoordinatorState::Listening { id, options, since, next } = self else { return };
         let knows_epochs = match event {
             RosterEvent::Report { report, .. } => report.epoch > 0 || report.accepted > 0,
             _ => false,
         };
         let (id, options) = (*id, *options);
         if knows_epochs {
-            *self = Authority::Decided(Box::new(Roster::adopt(id, options, now)));
+            *self = CoordinatorState::Decided(Box::new(Roster::adopt(id, options, now)));
             return;
         }
         // Members of a running job come back within this time.
         if since.is_some_and(|since| now >= since + options.silence) {
-            *self = Authority::Decided(Box::new(Roster::found(id, options)));
+            *self = CoordinatorState::Decided(Box::new(Roster::found(id, options)));
         } else {
-            *next = now + options.beat();
+            *next = now + options.heartbeat();
         }
     }
 }

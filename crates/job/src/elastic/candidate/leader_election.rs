@@ -6,13 +6,13 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-use super::Seat;
+use super::HostedCoordinator;
 use crate::elastic::coordinator::Coordinator;
 use crate::elastic::envelope::End;
 use crate::elastic::etcd::{Directory, Failure, Leader, Leadership, Novice, Upkeep, is_refused};
 use crate::elastic::event::Event;
 use crate::elastic::operator::Operator;
-use crate::elastic::saving::Saving;
+use crate::elastic::persistence::Persistence;
 use crate::elastic::views::Job;
 use crate::error::Error;
 
@@ -28,12 +28,12 @@ const TIMEOUT: Duration = Duration::from_secs(2);
 type Tell = Arc<Mutex<dyn FnMut(&Event) + Send>>;
 
 /// State of the thread.
-pub struct Campaign {
+pub struct LeaderElection {
     directory: Directory,
     /// Address at which a coordinator here listens, and the token.
     place: (String, String),
     job: Job,
-    seat: Arc<Seat>,
+    hosted: Arc<HostedCoordinator>,
     tell: Tell,
     novice: Novice,
     is_storeless: bool,
@@ -61,21 +61,21 @@ impl From<Failure> for Setback {
     }
 }
 
-impl Campaign {
+impl LeaderElection {
     pub fn new(
         directory: Directory,
         place: (String, String),
         job: Job,
-        (seat, tell): (Arc<Seat>, Tell),
-    ) -> Campaign {
+        (hosted, tell): (Arc<HostedCoordinator>, Tell),
+    ) -> LeaderElection {
         let seen = Seen::default();
         let (novice, is_storeless) = (Novice::Yes, false);
-        Campaign { directory, place, job, seat, tell, novice, is_storeless, seen }
+        LeaderElection { directory, place, job, hosted, tell, novice, is_storeless, seen }
     }
 
     /// Leads and follows until the candidate is dropped.
     pub fn run(mut self) {
-        while !self.seat.is_over() {
+        while !self.hosted.is_over() {
             let turn = self.turn();
             match turn {
                 Ok(()) => self.store_answers(),
@@ -108,15 +108,15 @@ impl Campaign {
     fn lead(&mut self, mut leadership: Leadership) -> Result<(), Setback> {
         let registry = leadership.registry(self.novice)?;
         self.novice = Novice::No;
-        let saving = Saving::to(registry);
-        let over = saving.over();
+        let persistence = Persistence::to(registry);
+        let over = persistence.over();
         let tell = Arc::clone(&self.tell);
         let tell = Box::new(move |event: &Event| (tell.lock().expect("no holder panics"))(event));
         let (listen, token) = (&self.place.0, &self.place.1);
-        let coordinator = Coordinator::begin((listen, token), &mut self.job, saving, tell)
+        let coordinator = Coordinator::begin((listen, token), &mut self.job, persistence, tell)
             .map_err(Setback::Here)?;
         let address = coordinator.address();
-        *self.seat.lock() = Some(coordinator);
+        *self.hosted.lock() = Some(coordinator);
         let published = leadership.publish(&address);
         if let Ok(true) = published {
             self.say(&Event::leading(&address));
@@ -124,7 +124,7 @@ impl Campaign {
             self.keep(&mut leadership);
         }
         // Members connect to the next coordinator once this one has let go of them.
-        let coordinator = self.seat.lock().take();
+        let coordinator = self.hosted.lock().take();
         drop(coordinator);
         self.seen.leader = None;
         published?;
@@ -135,7 +135,7 @@ impl Campaign {
     fn keep(&mut self, leadership: &mut Leadership) {
         let held = leadership.held();
         let mut due = Instant::now() + leadership.period();
-        while !self.seat.is_over() {
+        while !self.hosted.is_over() {
             if held.is_lost() {
                 return;
             }
@@ -170,7 +170,7 @@ impl Campaign {
         }
         while let Ok(status) = operator.status() {
             self.look(&status);
-            if self.seat.is_over() {
+            if self.hosted.is_over() {
                 return Ok(());
             }
             if operator.wait(PAUSE).is_err() {
@@ -184,7 +184,7 @@ impl Campaign {
     /// process may end a little after its connections.
     fn depose_if_dead(&mut self, leader: &Leader, address: &str) -> Result<(), Setback> {
         let until = Instant::now() + PAUSE;
-        while !self.seat.is_over() && Instant::now() < until {
+        while !self.hosted.is_over() && Instant::now() < until {
             if is_refused(address) {
                 return Ok(self.directory.depose(leader)?);
             }
@@ -244,7 +244,7 @@ impl Campaign {
 
     /// Waits, unless the candidate is dropped meanwhile.
     fn pause(&self, time: Duration) {
-        if !self.seat.is_over() {
+        if !self.hosted.is_over() {
             thread::park_timeout(time);
         }
     }

@@ -1,4 +1,4 @@
-//! The seat of a process in an elastic job: its id, and the coordinator's address and token.
+//! The job address of a process in an elastic job: its id, and the coordinator's address and token.
 
 use thinwire_link::Token;
 use thinwire_member::Id;
@@ -8,7 +8,7 @@ use super::store::Store;
 use crate::address;
 use crate::environment::Variables;
 use crate::error::Error;
-use crate::given::Given;
+use crate::overrides::Overrides;
 use crate::rendezvous;
 
 /// The environment variable with the id of a member, as sixteen hexadecimal digits, or `new` for a worker.
@@ -16,7 +16,7 @@ pub const VARIABLE: &str = "THINWIRE_MEMBER";
 
 /// A process of an elastic job before it joins.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Seat {
+pub struct JobAddress {
     /// Address of the coordinator as host:port, or of the store that knows it: `etcd://host:port/JOB`.
     pub coordinator: String,
     /// The job's secret.
@@ -25,26 +25,32 @@ pub struct Seat {
     pub id: Id,
 }
 
-impl Seat {
-    /// Returns the seat of a worker, with a random id.
+impl JobAddress {
+    /// Returns the job address of a worker, with a random id.
     ///
     /// # Errors
     /// If the system has no random numbers.
-    pub fn new(coordinator: impl Into<String>, token: impl Into<String>) -> Result<Seat, Error> {
+    pub fn new(
+        coordinator: impl Into<String>,
+        token: impl Into<String>,
+    ) -> Result<JobAddress, Error> {
         let id = fresh_id(Role::Worker)?;
-        Ok(Seat { coordinator: coordinator.into(), token: token.into(), id })
+        Ok(JobAddress { coordinator: coordinator.into(), token: token.into(), id })
     }
 
-    /// Returns the seat of a server, with a random id.
+    /// Returns the job address of a server, with a random id.
     ///
     /// # Errors
     /// If the system has no random numbers.
-    pub fn server(coordinator: impl Into<String>, token: impl Into<String>) -> Result<Seat, Error> {
+    pub fn server(
+        coordinator: impl Into<String>,
+        token: impl Into<String>,
+    ) -> Result<JobAddress, Error> {
         let id = fresh_id(Role::Server)?;
-        Ok(Seat { coordinator: coordinator.into(), token: token.into(), id })
+        Ok(JobAddress { coordinator: coordinator.into(), token: token.into(), id })
     }
 
-    /// Returns the environment variables in which a launcher gives this seat to a process.
+    /// Returns the environment variables in which a launcher gives this job address to a process.
     pub fn variables(&self) -> [(&'static str, String); 3] {
         [
             (VARIABLE, self.id.to_string()),
@@ -59,13 +65,16 @@ impl Seat {
     }
 }
 
-/// Returns the seat of this process, or none if `THINWIRE_MEMBER` is not set: then its job is not
+/// Returns the job address of this process, or none if `THINWIRE_MEMBER` is not set: then its job is not
 /// elastic. Address and token are those given, or else those of `THINWIRE_COORDINATOR` and `THINWIRE_TOKEN`.
 /// A store in `THINWIRE_COORDINATOR` takes precedence over a given address.
 ///
 /// # Errors
 /// If the id or the address is malformed, or address or token are missing.
-pub fn seat(given: &Given, variables: Variables<'_>) -> Result<Option<Seat>, Error> {
+pub fn job_address(
+    overrides: &Overrides,
+    variables: Variables<'_>,
+) -> Result<Option<JobAddress>, Error> {
     let Some(text) = variables(VARIABLE) else { return Ok(None) };
     let id = match text.as_str() {
         "new" => fresh_id(Role::Worker)?,
@@ -74,7 +83,7 @@ pub fn seat(given: &Given, variables: Variables<'_>) -> Result<Option<Seat>, Err
     let variable = variables("THINWIRE_COORDINATOR");
     // Where a store has the address, the given one is that at which this machine's launcher would listen.
     let store = variable.clone().filter(|address| Store::is_meant(address));
-    let coordinator = store.or_else(|| given.coordinator.clone()).or(variable);
+    let coordinator = store.or_else(|| overrides.coordinator.clone()).or(variable);
     let coordinator = coordinator.ok_or_else(|| {
         Error::invalid(format!("{VARIABLE} is {text}, but THINWIRE_COORDINATOR is not set"))
             .with_hint("set THINWIRE_COORDINATOR to host:port of the job's coordinator")
@@ -83,8 +92,8 @@ pub fn seat(given: &Given, variables: Variables<'_>) -> Result<Option<Seat>, Err
         true => drop(coordinator.parse::<Store>()?),
         false => address::check(&coordinator)?,
     }
-    let token = rendezvous::token(given, &coordinator, variables)?;
-    Ok(Some(Seat { coordinator, token, id }))
+    let token = rendezvous::token(overrides, &coordinator, variables)?;
+    Ok(Some(JobAddress { coordinator, token, id }))
 }
 
 /// Returns a random id of this role that is not zero.
@@ -108,42 +117,43 @@ mod tests {
 
     #[test]
     fn a_seat_is_read_back_from_its_variables() {
-        let expected = Seat::new("127.0.0.1:7", "secret").unwrap();
+        let expected = JobAddress::new("127.0.0.1:7", "secret").unwrap();
         let variables = expected.variables();
         let lookup = |name: &str| {
             variables.iter().find(|(known, _)| *known == name).map(|(_, value)| value.clone())
         };
-        assert_eq!(seat(&Given::default(), &lookup).unwrap(), Some(expected.clone()));
-        assert_eq!(seat(&Given::default(), &|_| None).unwrap(), None);
-        let given = Given { coordinator: Some("127.0.0.1:8".to_owned()), ..Given::default() };
-        assert_eq!(seat(&given, &lookup).unwrap().unwrap().coordinator, "127.0.0.1:8");
+        assert_eq!(job_address(&Overrides::default(), &lookup).unwrap(), Some(expected.clone()));
+        assert_eq!(job_address(&Overrides::default(), &|_| None).unwrap(), None);
+        let overrides =
+            Overrides { coordinator: Some("127.0.0.1:8".to_owned()), ..Overrides::default() };
+        assert_eq!(job_address(&overrides, &lookup).unwrap().unwrap().coordinator, "127.0.0.1:8");
         let store = |name: &str| match name {
             "THINWIRE_COORDINATOR" => Some("etcd://a:1/j".to_owned()),
             _ => lookup(name),
         };
         let token = "of 16 bytes and more";
-        let given = Given { token: Some(token.to_owned()), ..given };
-        assert_eq!(seat(&given, &store).unwrap().unwrap().coordinator, "etcd://a:1/j");
+        let overrides = Overrides { token: Some(token.to_owned()), ..overrides };
+        assert_eq!(job_address(&overrides, &store).unwrap().unwrap().coordinator, "etcd://a:1/j");
         let fresh = |name: &str| match name {
             VARIABLE => Some("new".to_owned()),
             _ => lookup(name),
         };
-        assert_ne!(seat(&Given::default(), &fresh).unwrap().unwrap().id, expected.id);
+        assert_ne!(job_address(&Overrides::default(), &fresh).unwrap().unwrap().id, expected.id);
     }
 
     #[test]
     fn an_id_says_its_role_wherever_it_comes_from() {
-        let server = Seat::server("127.0.0.1:7", "secret").unwrap();
+        let server = JobAddress::server("127.0.0.1:7", "secret").unwrap();
         let variables = server.variables();
         let lookup = |name: &str| {
             variables.iter().find(|(known, _)| *known == name).map(|(_, value)| value.clone())
         };
-        assert_eq!(seat(&Given::default(), &lookup).unwrap(), Some(server.clone()));
+        assert_eq!(job_address(&Overrides::default(), &lookup).unwrap(), Some(server.clone()));
         assert!(server.id.is_server());
         // Of random ids that were not of one role, some would be of the other.
         for _ in 0..32 {
-            assert!(!Seat::new("127.0.0.1:7", "secret").unwrap().id.is_server());
-            assert!(Seat::server("127.0.0.1:7", "secret").unwrap().id.is_server());
+            assert!(!JobAddress::new("127.0.0.1:7", "secret").unwrap().id.is_server());
+            assert!(JobAddress::server("127.0.0.1:7", "secret").unwrap().id.is_server());
         }
     }
 
@@ -151,7 +161,7 @@ mod tests {
     fn impossible_ids_and_missing_addresses_are_named() {
         let said = |id: &str| {
             let lookup = |name: &str| (name == VARIABLE).then(|| id.to_owned());
-            seat(&Given::default(), &lookup).unwrap_err().to_string()
+            job_address(&Overrides::default(), &lookup).unwrap_err().to_string()
         };
         for id in ["7", "0000000000000000", "+00000000000000f", "00000000000000000f"] {
             let expected = format!("{VARIABLE} is '{id}', expected 16 hexadecimal digits or 'new'");
