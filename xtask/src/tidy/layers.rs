@@ -42,6 +42,7 @@ const PLACES: &[(&str, Place)] = &[
     ("thinwire", Place::Facade),
     ("thinwire-testkit", Place::Testing),
     ("thinwire-outside", Place::Tool),
+    ("thinwire-bench", Place::Tool),
     ("xtask", Place::Tool),
 ];
 
