@@ -36,6 +36,7 @@ const PLACES: &[(&str, Place)] = &[
     ("thinwire-sync", Place::Layer(4)),
     ("thinwire-server", Place::Layer(4)),
     ("thinwire-loader", Place::Layer(4)),
+    ("thinwire-report", Place::Layer(4)),
     ("thinwire-train", Place::Layer(5)),
     ("thinwire-py", Place::Layer(6)),
     ("thinwire-cli", Place::Layer(6)),
