@@ -1,4 +1,5 @@
-//! Report of a training, as a table, as JSON and as report.html: one file, nothing from elsewhere, readable offline, in the dark and without script.
+//! Report of a training, as a table, as JSON and as report.html: one file, nothing from elsewhere, readable
+//! offline, in the dark and without script.
 
 mod bars;
 mod curves;
