@@ -20,7 +20,8 @@
 #   bench/run.sh codec | codecs | link
 #
 # Peers that are not installed are skipped with a line that says so. PYTHON names the interpreter
-# that has torch (python3 by default); THINWIRE the binary (target/release/thinwire by default).
+# that has torch (python3 by default); THINWIRE the binary (target/release/thinwire by default),
+# and THINWIRE_BENCH that of bench/native (target/release/thinwire-bench by default).
 
 set -u -o pipefail
 BENCH=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
@@ -46,6 +47,7 @@ source "$BENCH/python/time_to_loss.sh"
 
 PYTHON=${PYTHON:-python3}
 THINWIRE=${THINWIRE:-$ROOT/target/release/thinwire}
+THINWIRE_BENCH=${THINWIRE_BENCH:-$ROOT/target/release/thinwire-bench}
 MIB=1048576
 SCRATCH=$(mktemp -d)
 trap 'network_down; rm -rf "$SCRATCH"' EXIT
@@ -56,6 +58,12 @@ say() { echo "$*" >&2; }
 fail() { say "error: $*"; exit 2; }
 
 need_binary() { [ -x "$THINWIRE" ] || fail "no $THINWIRE, run cargo build --release"; }
+
+# The measurements of bench/native. Their ranks keep what they free, as those of `thinwire train` do.
+need_bench() {
+    [ -x "$THINWIRE_BENCH" ] || fail "no $THINWIRE_BENCH, run cargo build --release -p thinwire-bench"
+    export GLIBC_TUNABLES=glibc.malloc.arena_max=1:glibc.malloc.mmap_max=0:glibc.malloc.trim_threshold=18446744073709551615
+}
 
 need_plugin() {
     "$PYTHON" -c 'import torch, thinwire' 2>/dev/null || fail "$PYTHON has no torch or no thinwire (set PYTHON)"
@@ -165,12 +173,13 @@ codecs() {
 
 # Bits and errors of every codec but that of low rank, on gradients of three models, beside the best uniform quantiser.
 distortion() {
+    need_bench
     machine
     "$PYTHON" "$BENCH/python/gradients.py" "$SCRATCH" "$@" || fail "no gradients were recorded (set PYTHON)"
     local codecs=f16,bf16,lossless,lossless:bf16,int8,int4,int3,int2,onebit,vote,terngrad,qsgd:4,natural,e4m3,e5m2
     codecs+=,dynamic8,ecsq:0.25,ecsq:0.35,ecsq:0.5,ecsq:0.7,ecsq:1,ecsq:1.4
     codecs+=,tbq:0.5,topk:0.01,graddrop:0.01,dgc:0.01,randomk:0.01,dct:32
-    (cd "$SCRATCH" && "$THINWIRE" bench distortion --codecs "$codecs" -- *.f32)
+    (cd "$SCRATCH" && "$THINWIRE_BENCH" distortion --codecs "$codecs" -- *.f32) | "$PYTHON" "$BENCH/sync.py" --distortion
 }
 
 [ $# -ge 1 ] || fail "usage: bench/run.sh collective|codec|link|training|sync|choice|hosts|change|churn|failures|resize|server|codecs|distortion|ddp|accuracy|time-to-loss|mindspore"

@@ -1,9 +1,10 @@
-"""From `thinwire bench sync --json` lines on stdin to Markdown: a table per network, world and model.
+"""From `thinwire-bench sync` lines on stdin to Markdown: a table per network, world and model.
 
 With `--steps N`: from the lines of single steps a table of medians of N steps each, the steps after
 which the plan was another one, and how many steps after each of `--changes A,B` it was planned for another
 link.
-With `--matrix`: from `thinwire bench choice --json` lines the matrix of their cells. Standard library only.
+With `--matrix`: from `thinwire-bench choice` lines the matrix of their cells.
+With `--distortion`: from `thinwire-bench distortion` lines a table. Standard library only.
 """
 
 import argparse
@@ -21,10 +22,14 @@ def main() -> None:
     parser.add_argument("--steps", type=int)
     parser.add_argument("--changes", default="", help="steps after which the link was changed")
     parser.add_argument("--matrix", action="store_true")
+    parser.add_argument("--distortion", action="store_true")
     options = parser.parse_args()
     lines = [json.loads(line) for line in sys.stdin]
     if options.matrix:
         matrix(lines)
+        return
+    if options.distortion:
+        distortion(lines)
         return
     if options.steps:
         lines = [line for line in lines if "step" in line]
@@ -87,6 +92,21 @@ def matrix(cells: list) -> None:
         f"\n{within} of {len(cells)} cells at most {GOAL}; worst: {worst['over_fixed']:.2f}, "
         f"{worst['model']}, {worst['network']}, cores {worst['cores']}"
     )
+
+
+def distortion(lines: list) -> None:
+    """Bits and errors of codecs, and the bits of the best uniform quantiser with the same error."""
+    rows = [
+        [
+            line["gradients"],
+            line["codec"],
+            f"{line['bits']:.2f}",
+            f"{line['error']:.2e}",
+            f"{line['bound_bits']:.2f}" if line["bound_bits"] is not None else "-",
+        ]
+        for line in lines
+    ]
+    table(["gradients", "codec", "bits", "error", "uniform bound"], rows)
 
 
 def steps(lines: list, count: int) -> None:

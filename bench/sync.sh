@@ -6,7 +6,7 @@
 #   hosts     auto beside sums by flat and by hierarchical algorithms, on two hosts of two ranks each
 #   change    auto on a link that is cut to a quarter in mid-run, and recovers
 
-sync_bench() { # [--networks LIST] [--worlds LIST] [--models LIST] [--json FILE] [thinwire bench sync's flags]
+sync_bench() { # [--networks LIST] [--worlds LIST] [--models LIST] [--json FILE] [thinwire-bench sync's flags]
     local networks=1gbit,100mbit worlds=4 models=vgg19,bert-base json=$SCRATCH/sync.json flags=()
     while [ $# -gt 0 ]; do
         case "$1" in
@@ -18,7 +18,7 @@ sync_bench() { # [--networks LIST] [--worlds LIST] [--models LIST] [--json FILE]
         esac
         shift 2
     done
-    need_binary
+    need_bench
     machine
     : >"$json"
     local network world model
@@ -27,7 +27,7 @@ sync_bench() { # [--networks LIST] [--worlds LIST] [--models LIST] [--json FILE]
             network_up "$world" "$network" || { say "skipped network $network"; network_down; continue; }
             for model in ${models//,/ }; do
                 say "$network, $world ranks, $model"
-                NETWORK_SECONDS_MAX=3600 network_ranks "$THINWIRE" bench sync --json --timeout 600 \
+                NETWORK_SECONDS_MAX=3600 network_ranks "$THINWIRE_BENCH" sync --timeout 600 \
                     --model "$model" "${flags[@]}" 2>"$SCRATCH/errors" >>"$json" ||
                     say "failed: $(tail -n 3 "$SCRATCH/errors")"
             done
@@ -38,7 +38,7 @@ sync_bench() { # [--networks LIST] [--worlds LIST] [--models LIST] [--json FILE]
 }
 
 # A matrix of cells, in each auto over the fastest fixed codec within the error budget.
-choice() { # [--models LIST] [--networks LIST] [--cores LIST] [--json FILE] [thinwire bench choice's flags]
+choice() { # [--models LIST] [--networks LIST] [--cores LIST] [--json FILE] [thinwire-bench choice's flags]
     local models=gpt,lstm,cnn,layer,many networks=loopback,1gbit,100mbit,20mbit cores=shared,each
     local json=$SCRATCH/choice.json flags=()
     while [ $# -gt 0 ]; do
@@ -51,7 +51,7 @@ choice() { # [--models LIST] [--networks LIST] [--cores LIST] [--json FILE] [thi
         esac
         shift 2
     done
-    need_binary
+    need_bench
     machine
     : >"$json"
     local network model
@@ -60,8 +60,8 @@ choice() { # [--models LIST] [--networks LIST] [--cores LIST] [--json FILE] [thi
         for model in ${models//,/ }; do
             for NETWORK_CORES in ${cores//,/ }; do
                 say "$network, $model, cores: $NETWORK_CORES"
-                NETWORK_SECONDS_MAX=1800 network_ranks env NETWORK_CORES="$NETWORK_CORES" "$THINWIRE" \
-                    bench choice --json --timeout 300 --model "$model" --compute "$(compute_ms "$model")" \
+                NETWORK_SECONDS_MAX=1800 network_ranks env NETWORK_CORES="$NETWORK_CORES" "$THINWIRE_BENCH" \
+                    choice --timeout 300 --model "$model" --compute "$(compute_ms "$model")" \
                     "${flags[@]}" 2>"$SCRATCH/errors" >>"$json" || say "failed: $(tail -n 3 "$SCRATCH/errors")"
             done
         done
@@ -88,7 +88,7 @@ hosts() {
 }
 
 # Rank 0 tells of every step; after some of them the network is another.
-change() { # [--json FILE] [thinwire bench sync's flags]
+change() { # [--json FILE] [thinwire-bench sync's flags]
     local json=$SCRATCH/change.json flags=()
     while [ $# -gt 0 ]; do
         case "$1" in
@@ -97,11 +97,11 @@ change() { # [--json FILE] [thinwire bench sync's flags]
         esac
         shift 2
     done
-    need_binary
+    need_bench
     machine
     network_up 2 1gbit || fail "a network that changes needs root"
-    network_ranks "$THINWIRE" bench sync --model gpt --compute 500 --methods auto --steps 150 \
-        --every-step --json "${flags[@]}" 2>"$SCRATCH/errors" | while read -r line; do
+    network_ranks "$THINWIRE_BENCH" sync --model gpt --compute 500 --methods auto --steps 150 \
+        --every-step "${flags[@]}" 2>"$SCRATCH/errors" | while read -r line; do
         case "$line" in
             *'"step":58,'*) network_reshape 250mbit ;;
             *'"step":108,'*) network_reshape 1gbit ;;

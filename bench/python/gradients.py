@@ -1,4 +1,4 @@
-"""Gradients of the benchmarks' models for `thinwire bench distortion`: files of f32, little-endian.
+"""Gradients of the benchmarks' models for `thinwire-bench distortion`: files of f32, little-endian.
 
 For every model and step one file, FOLDER/MODEL-STEP.f32, with pieces of the gradients of all matrices
 in the order of the parameters, at most 2^20 elements in all.

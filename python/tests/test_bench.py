@@ -66,6 +66,7 @@ def test_a_short_round_ends_with_a_table(measurement, command):
         **os.environ,
         "PYTHON": sys.executable,
         "THINWIRE": str(command.program),
+        "THINWIRE_BENCH": str(command.program.parent / "thinwire-bench"),
         "SERVER_WIRE": str(command.program.parent / "examples/wire"),
     }
     ended = subprocess.run(

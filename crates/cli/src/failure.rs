@@ -6,9 +6,8 @@
 use std::io;
 
 use anyhow::Error;
+use thinwire_report::plain;
 use thinwire_wire::Hint;
-
-use crate::plain;
 
 /// Gives an error a hint.
 pub trait OrHint<T> {

@@ -8,7 +8,6 @@
 mod codings;
 mod command;
 mod failure;
-mod figures;
 mod file;
 mod launch;
 mod link;
@@ -18,14 +17,10 @@ mod operator;
 mod output;
 mod patience;
 mod place;
-mod plain;
-mod plan_page;
 mod ranks;
-mod report;
 mod samples;
 mod size;
 mod source;
-mod table;
 mod training;
 mod wrap;
 

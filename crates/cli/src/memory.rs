@@ -8,9 +8,9 @@
 use std::fs;
 
 use anyhow::{Result, anyhow};
+use thinwire_report::figures;
 
 use crate::failure::hinted;
-use crate::figures;
 
 /// Refuses work that needs more memory than is free. Where the system does not say how much is, the work is
 /// tried.

@@ -7,11 +7,11 @@ use std::process::ExitCode;
 use anyhow::{Context, Error, Result, anyhow};
 use clap::error::ErrorKind;
 use serde::Serialize;
+use thinwire_report::Table;
+use thinwire_report::plain;
 
 use crate::failure::{self, excerpted, hinted};
 use crate::launch;
-use crate::plain;
-use crate::table::Table;
 
 /// The exit code of an error.
 const ERROR: u8 = 2;

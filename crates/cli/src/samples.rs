@@ -19,18 +19,6 @@ pub fn median(samples: &mut [f64]) -> f64 {
     }
 }
 
-/// Returns each name once, with how often it is there, in the order of the first ones.
-pub fn tally(names: impl IntoIterator<Item = String>) -> Vec<(String, usize)> {
-    let mut all: Vec<(String, usize)> = Vec::new();
-    for name in names {
-        match all.iter_mut().find(|(known, _)| *known == name) {
-            Some((_, count)) => *count += 1,
-            None => all.push((name, 1)),
-        }
-    }
-    all
-}
-
 /// Returns the seconds that `work` takes.
 ///
 /// # Errors

@@ -58,6 +58,7 @@ pub use exchange::route::Target;
 pub use live::{Live, Time, Way};
 pub use measure::codecs::measure_codecs;
 pub use measure::link::LinkSpeed;
+pub use measure::median::median;
 pub use measure::pairs::{Pair, Unequal};
 pub use measure::processor::processor_time;
 pub use measure::units::Units;

@@ -36,12 +36,14 @@ const PLACES: &[(&str, Place)] = &[
     ("thinwire-sync", Place::Layer(4)),
     ("thinwire-server", Place::Layer(4)),
     ("thinwire-loader", Place::Layer(4)),
+    ("thinwire-report", Place::Layer(4)),
     ("thinwire-train", Place::Layer(5)),
     ("thinwire-py", Place::Layer(6)),
     ("thinwire-cli", Place::Layer(6)),
     ("thinwire", Place::Facade),
     ("thinwire-testkit", Place::Testing),
     ("thinwire-outside", Place::Tool),
+    ("thinwire-bench", Place::Tool),
     ("xtask", Place::Tool),
 ];
 

@@ -10,12 +10,12 @@ use thinwire_model::{
     Block, Declaration, Graph, NAMES, Node, Operator, SPELLED, Split, Summary, Tensor, classes,
     summary,
 };
+use thinwire_report::Table;
+use thinwire_report::figures::{binary, count, scaled};
 
-use crate::figures::{binary, count, scaled};
 use crate::file;
 use crate::output::{print, print_json};
 use crate::source::Source;
-use crate::table::Table;
 use crate::wrap::wrapped;
 
 /// Look at a model that a plan can be made for.

@@ -13,10 +13,10 @@ use thinwire_job::elastic::{self, JobAddress};
 use thinwire_job::{Form, Overrides, process};
 use thinwire_link::Bandwidth;
 use thinwire_link::tcp::address_towards;
+use thinwire_report::figures::parse_bytes;
 use thinwire_server::{Limits, Location, MemoryLimit, Server, ServerOptions};
 
 use crate::failure::hinted;
-use crate::figures::parse_bytes;
 use crate::launch::is_launched;
 use crate::metrics;
 use crate::output::say;

@@ -5,6 +5,7 @@ use std::time::Instant;
 
 use anyhow::{Result, anyhow};
 use thinwire_plan::report::{counted, devices};
+use thinwire_report::training::{Passed, Planned};
 use thinwire_sync::Error::Invalid;
 use thinwire_sync::{Channel, Policy, State, reshard};
 use thinwire_train::checkpoint::{Checkpoint, Draft};
@@ -21,7 +22,6 @@ use super::plan::{self, Built, Growth, KeptPlan, Measured};
 use super::seat::Seat;
 use super::settings::GradDtype;
 use crate::failure::hinted;
-use crate::report::{Passed, Planned};
 use crate::samples::timed;
 
 /// Key in the manifest of whether all ranks exchange every gradient whole.
@@ -148,7 +148,7 @@ impl<'a> Engine<'a> {
         let Some(file) = &self.built.file else {
             let parameters = self.built.training.graph.parameters();
             let elements: usize = parameters.map(|(_, tensor)| tensor.elements()).sum();
-            let millions = crate::figures::digits(elements as f64 / 1e6);
+            let millions = thinwire_report::figures::digits(elements as f64 / 1e6);
             let link = job.settings.link.describe(job.settings.limit(seat.place), seat.place);
             let data = &job.data;
             return format!(

@@ -6,6 +6,7 @@ use anyhow::{Result, anyhow};
 use thinwire_job::Place;
 use thinwire_link::Bandwidth;
 use thinwire_plan::report::{PlanFile, counted, devices};
+use thinwire_report::training::{Report, Run};
 use thinwire_server::{Checkpoint as Weights, Location};
 use thinwire_sync::{Policy, check_combination};
 use thinwire_train::Dataset;
@@ -22,7 +23,6 @@ use super::{data, machine, rescue, trace};
 use crate::failure::{self, OrHint, hinted};
 use crate::file;
 use crate::metrics::RankMetrics;
-use crate::report::{Report, Run};
 use crate::size::Size;
 
 /// Training job that all ranks follow.

@@ -2,9 +2,9 @@
 
 use std::collections::{BTreeSet, VecDeque};
 
+use thinwire_report::training::{Bucket, Change, Floors, Point, Run, Split};
 use thinwire_sync::{BucketRecord, StepRecord, Time};
 
-use crate::report::{Bucket, Change, Floors, Point, Run, Split};
 use crate::samples::median;
 
 /// No more steps than this are remembered in detail.

@@ -55,13 +55,13 @@ use crate::failure;
 use crate::file;
 use crate::output::{print, print_json, say};
 use crate::ranks::{self, Start};
-use crate::report::{self, Report, Run};
 use crate::size::Size;
 use engine::Engine;
 use folder::FolderLock;
 use plan::{Built, Parallelism};
 use seat::Seat;
 use session::Session;
+use thinwire_report::training::{self as report, Report, Run};
 use trace::Trace;
 
 const MIXED: &str = "warning: the plan was made for mixed precision, and training is in single: \

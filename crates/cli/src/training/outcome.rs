@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use anyhow::Result;
+use thinwire_report::training::Run;
 use thinwire_train::checkpoint::Checkpoint;
 use thinwire_train::spmd::{GraphModel, Modality, Sampled};
 use thinwire_train::{Sampling, validation_batches};
@@ -13,7 +14,6 @@ use thinwire_wire::World;
 use super::job::TrainingJob;
 use super::plan::Built;
 use crate::output::{harmless, say};
-use crate::report::Run;
 
 const SAMPLE_TEMPERATURE: f32 = 0.7;
 

@@ -1,9 +1,9 @@
 //! Progress of a training: a bar on a terminal, now and then a line elsewhere.
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use thinwire_report::figures::{bytes, seconds};
 use thinwire_sync::Planning;
 
-use crate::figures::{bytes, seconds};
 use crate::output::{is_lively, say};
 
 /// About so many lines are written where there is no bar.

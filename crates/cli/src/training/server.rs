@@ -18,6 +18,7 @@ use thinwire_job::Place;
 use thinwire_job::elastic::{self, Operator, Presence};
 use thinwire_link::mem;
 use thinwire_member::{CoordinatorMode, Epoch, Id, Options};
+use thinwire_report::figures;
 use thinwire_server::Origin;
 use thinwire_sync::{Channel, Policy};
 use thinwire_train::spmd::Carried;
@@ -38,7 +39,6 @@ use super::session::{About, Course, End, Session};
 use super::standing::{Standing, change};
 use super::trace::Trace;
 use super::{Trained, conclude, shared, snapshots};
-use crate::figures;
 use crate::output::say;
 
 /// Interval at which a rank that has finished asks whether the others have.

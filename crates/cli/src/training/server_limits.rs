@@ -4,10 +4,10 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 
 use anyhow::{Result, anyhow};
+use thinwire_report::figures::{bytes, parse_bytes};
 use thinwire_server::MemoryLimit;
 
 use crate::failure::hinted;
-use crate::figures::{bytes, parse_bytes};
 
 /// Flags of the limits of servers.
 #[derive(clap::Args, Clone, Debug, Default)]

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
 use thinwire_link::Bandwidth;
+use thinwire_report::training::{Change, Planned, Run};
 use thinwire_sync::{Live, Policy};
 use thinwire_train::spmd::{Carried, Modality};
 use thinwire_train::{Batch, Position, Sampler, validation_batches, whole_validation_batches};
@@ -22,7 +23,6 @@ use super::{checkpoints, machine, outcome, plan, rescue, shared};
 use crate::failure;
 use crate::metrics::Taken;
 use crate::output::say;
-use crate::report::{Change, Planned, Run};
 
 /// Number of measurements of the validation loss in a training.
 const VALIDATIONS: u64 = 10;

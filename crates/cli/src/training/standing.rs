@@ -3,8 +3,7 @@
 use serde_json::{Map, Value};
 use thinwire_job::elastic::{Membership, Presence};
 use thinwire_member::{Epoch, Id};
-
-use crate::report::Change;
+use thinwire_report::training::Change;
 
 /// Wish to end the epoch after this step. Larger than the number of any signal.
 pub const CHANGE: i32 = 1 << 10;

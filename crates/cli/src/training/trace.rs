@@ -7,11 +7,11 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
+use thinwire_report::training::Passed;
 use thinwire_sync::StepRecord;
 
 use crate::failure::OrHint;
 use crate::file::{self, Sort};
-use crate::report::Passed;
 
 /// A trace; one of a million steps whose gradients travel in some dozen buckets is shorter.
 const TRACE: Sort = Sort {

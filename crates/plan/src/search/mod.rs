@@ -172,7 +172,10 @@ impl Planner {
     }
 
     /// Returns the prepared model of a plan.
-    pub(crate) fn prepared_of(&self, outcome: &Outcome) -> Result<&Prepared, Error> {
+    ///
+    /// # Errors
+    /// If the planner has not made this plan.
+    pub fn prepared_of(&self, outcome: &Outcome) -> Result<&Prepared, Error> {
         let unplanned = || Error::impossible("the planner has not made this plan");
         self.prepared(&outcome.candidate).ok_or_else(unplanned)
     }

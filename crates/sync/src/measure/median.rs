@@ -1,7 +1,7 @@
 //! Middles of measurements, which outliers do not move.
 
 /// Returns the median of `values`, which are left sorted: the larger of two middle ones, 0 of none.
-pub(crate) fn median(values: &mut [f64]) -> f64 {
+pub fn median(values: &mut [f64]) -> f64 {
     values.sort_by(f64::total_cmp);
     values.get(values.len() / 2).copied().unwrap_or(0.0)
 }

@@ -3,8 +3,8 @@
 use anyhow::Result;
 use serde::Serialize;
 use thinwire_codec::{CODECS, Choice, speed};
+use thinwire_report::figures::{bytes, bytes_per_s, ratio};
 
-use crate::figures::{bytes, bytes_per_s, ratio};
 use crate::output::{print_lines, say};
 
 /// Encode and decode, beside a plain copy.

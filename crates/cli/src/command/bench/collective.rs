@@ -12,12 +12,12 @@ use anyhow::{Result, anyhow, ensure};
 use serde::Serialize;
 use thinwire_codec::Choice;
 use thinwire_collective::{Group, Options, all_gather, all_reduce, all_reduce_many, barrier};
+use thinwire_report::figures::{bytes, bytes_per_s, ratio, seconds};
 use thinwire_schedule::Summation;
 
 use super::floor::floor_s;
 use super::plain::Rates;
 use super::rates;
-use crate::figures::{bytes, bytes_per_s, ratio, seconds};
 use crate::link::Settings;
 use crate::output::{print_lines, say};
 use crate::place::Flags;

@@ -6,10 +6,10 @@ use anyhow::{Result, bail, ensure};
 use serde::Serialize;
 use thinwire_link::tcp::Encryption;
 use thinwire_link::{Error, Link, Place, Port};
+use thinwire_report::figures::{bytes_per_s, ratio, seconds};
 use thinwire_wire::{Header, Kind, Rank, Tag};
 
 use super::plain::{self, Plain, Rates};
-use crate::figures::{bytes_per_s, ratio, seconds};
 use crate::link::Settings;
 use crate::output::{print_lines, say};
 use crate::place::Flags;
@@ -98,7 +98,7 @@ fn show(lines: &[Line], json: bool) -> Result<u8> {
     ];
     print_lines((lines, json), header, |line| {
         [
-            crate::figures::bytes(line.message_bytes as f64),
+            thinwire_report::figures::bytes(line.message_bytes as f64),
             if line.encrypted { "yes" } else { "no" }.to_owned(),
             seconds(line.half_round_trip_s),
             seconds(line.plain_half_round_trip_s),

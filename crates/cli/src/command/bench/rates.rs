@@ -8,10 +8,10 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use thinwire_job::Meeting;
 use thinwire_link::store::Store;
+use thinwire_report::figures::bytes_per_s;
 
 use super::floor::pairs;
 use super::plain::{Plain, Rates};
-use crate::figures::bytes_per_s;
 
 /// A timeout that is longer than all pairs take.
 const TIMEOUT: Duration = Duration::from_secs(600);

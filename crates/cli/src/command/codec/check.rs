@@ -5,11 +5,11 @@ use std::sync::Arc;
 use anyhow::{Result, anyhow};
 use serde::Serialize;
 use thinwire_codec::{Bound, Choice, Codec, Exchange, Kind, contraction, laws, speed};
+use thinwire_report::Table;
+use thinwire_report::figures::bytes_per_s;
 
 use crate::failure::hinted;
-use crate::figures::bytes_per_s;
 use crate::output::{print, print_json, say, short};
-use crate::table::Table;
 
 /// Run every law on it, and say what it sends and what it loses.
 #[derive(clap::Args)]

@@ -6,11 +6,11 @@ use anyhow::Result;
 use clap::Subcommand;
 use thinwire_graph::generate::{Blocks, Rmat, barabasi_albert};
 use thinwire_graph::{Adjacency, Contents, write};
+use thinwire_report::figures::count;
 use thinwire_rows::Format;
 
 use super::features::with_features;
 use super::share;
-use crate::figures::count;
 use crate::file;
 use crate::output::say;
 

@@ -6,11 +6,11 @@ use anyhow::{Result, bail};
 use clap::ValueEnum;
 use thinwire_graph::read::{self, Columns, Header, Numbering, Orientation, Weighting};
 use thinwire_graph::{Adjacency, Contents, Ids, NO_LABEL, Weights, write};
+use thinwire_report::figures::count;
 use thinwire_rows::Format;
 
 use super::features::with_features;
 use super::{arrays, share};
-use crate::figures::count;
 use crate::file;
 use crate::output::say;
 

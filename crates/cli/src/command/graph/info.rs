@@ -5,11 +5,11 @@ use std::path::PathBuf;
 use anyhow::{Result, anyhow};
 use serde::Serialize;
 use thinwire_graph::{Adjacency, Id, Ids, Split, Store};
+use thinwire_report::Table;
+use thinwire_report::figures::{binary, count, digits};
 
 use crate::failure::hinted;
-use crate::figures::{binary, count, digits};
 use crate::output::{print, print_json, print_lines};
-use crate::table::Table;
 
 /// Show what a file has.
 #[derive(clap::Args)]

@@ -15,8 +15,9 @@ mod train;
 
 use anyhow::Result;
 use clap::Subcommand;
+use thinwire_report::figures;
 
-use crate::{figures, memory};
+use crate::memory;
 
 /// Memory that making a graph takes: places of each vertex's neighbours, twice while edges are sorted, its
 /// label and its use.

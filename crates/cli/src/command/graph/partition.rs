@@ -7,9 +7,9 @@ use anyhow::{Result, anyhow};
 use serde::Serialize;
 use thinwire_graph::partition::{Method, Options, Parts, Relabelling, Report, choose, partition};
 use thinwire_graph::{Contents, Features, Split, Store, write};
+use thinwire_report::figures::{count, seconds};
 
 use super::supply;
-use crate::figures::{count, seconds};
 use crate::file;
 use crate::output::{print_lines, say};
 

@@ -11,10 +11,10 @@ use serde::Serialize;
 use thinwire_graph::partition::{Parts, Report};
 use thinwire_graph::{Batches, FanOut, Frontier, Sampling, Split, Store};
 use thinwire_loader::{Demand, REQUEST_BYTES};
+use thinwire_report::figures::{bytes, parse_bytes};
 use thinwire_rows::SLOT_BYTES;
 
 use crate::failure::hinted;
-use crate::figures::{bytes, parse_bytes};
 use crate::output::print_lines;
 
 /// Batches that a foreseeing cache knows, as the loader of Python has them.

@@ -12,6 +12,7 @@ use thinwire_graph::{Batches, Draw, Split, Store};
 use thinwire_job::{Form, Place};
 use thinwire_link::Link;
 use thinwire_plan::report::counted;
+use thinwire_report::figures::{bytes, count, seconds};
 use thinwire_train::gnn::{Figures, Model, Network, Rows, Settings, Task, Trainer};
 
 use super::checkpoints::{self, Checkpoints};
@@ -20,7 +21,6 @@ use super::supply::fan_out;
 use super::task::{Learned, batches, dealt, held_out, parse_learned, task};
 use crate::codings::within;
 use crate::failure::hinted;
-use crate::figures::{bytes, count, seconds};
 use crate::file;
 use crate::launch::is_launched;
 use crate::link;

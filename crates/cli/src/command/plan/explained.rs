@@ -2,11 +2,11 @@
 
 use std::collections::BTreeMap;
 
+use thinwire_report::Table;
+use thinwire_report::figures;
 use thinwire_sync::{Assignment, Decision, LinkSpeed, Pair, Planning, Unequal, Units, Verdict};
 
 use super::sync::Explanation;
-use crate::figures;
-use crate::table::Table;
 
 /// Meaning of the tables' columns.
 const LEGEND: &str = "\

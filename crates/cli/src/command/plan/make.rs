@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use anyhow::{Result, anyhow};
 use serde::Serialize;
 use thinwire_plan::report::{PlanFile, Traffic, explain, plan_file, report, traffic};
+use thinwire_report::plan;
 
 use super::choices::Choices;
 use super::subject::Subject;
@@ -12,7 +13,6 @@ use crate::codings;
 use crate::failure::OrHint;
 use crate::file;
 use crate::output::{print, print_json};
-use crate::plan_page;
 use crate::training::command_line;
 use crate::wrap::wrapped;
 
@@ -56,7 +56,7 @@ pub fn run(args: &Args) -> Result<u8> {
     subject.write(&plan)?;
     if let Some(path) = &args.page {
         let command = command_line();
-        file::write(path, &plan_page::page(&plan, &planner, &cluster, &found, &command)?)?;
+        file::write(path, &plan::page(&plan, &planner, &cluster, &found, &command)?)?;
     }
     if subject.json {
         let moved = traffic(&planner, &cluster, &found)?;

@@ -1,8 +1,7 @@
 //! Links between ranks as a matrix: bandwidth above the diagonal, latency below it.
 
+use thinwire_report::figures::digits;
 use thinwire_sync::Pair;
-
-use crate::figures::digits;
 
 const RATES: [(f64, &str); 3] = [(1e9, "GB/s"), (1e6, "MB/s"), (1e3, "kB/s")];
 const TIMES: [(f64, &str); 3] = [(1.0, "s"), (1e-3, "ms"), (1e-6, "µs")];

@@ -1,14 +1,14 @@
 //! State of a job as one screen.
 
+use thinwire_report::Table;
+use thinwire_report::figures::{bytes, count, digits, percent, ratio, seconds};
+use thinwire_report::plain;
 use thinwire_sync::{Live, Time, Way};
 
 use super::bars::{LEGEND, bar};
 use super::links::matrix;
 use super::servers;
 use super::state::{Process, State};
-use crate::figures::{bytes, count, digits, percent, ratio, seconds};
-use crate::plain;
-use crate::table::Table;
 
 /// Digits of an id that tell processes apart.
 pub const ID: usize = 8;

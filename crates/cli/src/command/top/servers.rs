@@ -1,11 +1,11 @@
 //! Servers of a job as a table.
 
+use thinwire_report::Table;
+use thinwire_report::figures::{bytes, count, digits};
 use thinwire_server::Figures;
 
 use super::screen::{ID, place};
 use super::state::{Process, ServerFigures, Servers};
-use crate::figures::{bytes, count, digits};
-use crate::table::Table;
 
 const LEGEND: &str = "shards: as primary, of all copies; rows and memory: of all copies; \
                       ahead: steps ahead of the slowest worker, mean and most";

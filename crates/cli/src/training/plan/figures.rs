@@ -4,9 +4,8 @@ use anyhow::{Context, Result};
 use thinwire_plan::report::PlanFile;
 use thinwire_program::Plan;
 use thinwire_program::pipeline::Pass;
+use thinwire_report::training::{Passed, Planned, PlannedRank};
 use thinwire_train::spmd::{Machine, Times, Went};
-
-use crate::report::{Passed, Planned, PlannedRank};
 
 /// Of so many passes each rank tells at most: of more than a page draws.
 const PASSES_MAX: usize = 8192;

@@ -1,8 +1,8 @@
 //! Predictions of a planned training beside the counts.
 
-use super::html::{self, escape, section};
 use super::values::{Planned, PlannedRank, Report};
 use crate::figures::{binary, bytes, ratio, seconds};
+use crate::html::{self, escape, section};
 use crate::table::Table;
 
 /// Where a step takes so many times what was predicted, the reason is looked for.
@@ -82,7 +82,7 @@ fn drawn(planned: &Planned) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::report::Run;
+    use crate::training::Run;
 
     #[test]
     fn a_page_says_of_every_rank_what_was_predicted_and_counted() {

@@ -4,10 +4,9 @@ use std::fmt::Write;
 
 use serde_json::json;
 
-use super::axis::{Axis, label};
-use super::html::escape;
-use super::svg::{line, text};
 use super::values::{Point, Run};
+use crate::html::escape;
+use crate::svg::{Axis, label, line, text};
 
 /// Quantity along the horizontal axis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,15 +1,29 @@
 //! Who does what when: a row each, bars on a common axis of time.
 
-use super::axis::Axis;
-use super::bars::time_axis;
-use super::svg::{drawing, rect, text};
+use thinwire_plan::pipeline::Kind;
+
 use crate::figures;
+use crate::svg::{Axis, drawing, rect, text, time_axis};
 
 const LEFT: f64 = 116.0;
 const RIGHT: f64 = 930.0;
 const ROW: f64 = 20.0;
 /// Bars that a page draws at most; what comes later is left out and said.
 const BARS_MAX: usize = 6000;
+
+/// Colours of a pipeline's passes.
+pub const PASSES: [(&str, &str); 3] =
+    [("compute", "forward"), ("wire", "backward"), ("encode", "gradients of weights")];
+
+/// Returns the colour of a pass, and the text under the pointer.
+pub fn pass(kind: Kind, micro_batch: usize, chunk: usize) -> (&'static str, String) {
+    let (class, what) = match kind {
+        Kind::Forward => PASSES[0],
+        Kind::Backward => PASSES[1],
+        Kind::Weight => PASSES[2],
+    };
+    (class, format!("{what} of micro-batch {micro_batch}, chunk {chunk}"))
+}
 
 /// One bar.
 #[derive(Clone, Debug)]

@@ -1,14 +1,25 @@
-//! report.html: one file, nothing from elsewhere, readable offline, in the dark and without script.
+//! Report of a training, as a table, as JSON and as report.html: one file, nothing from elsewhere, readable
+//! offline, in the dark and without script.
 
-use super::curves::{self, Across};
-use super::html::{document, escape, header, legend, section, table};
-use super::summary::{chosen, figures as figures_of};
-use super::values::{Change, Report, Run};
-use super::{bars, planned, timeline};
-use crate::figures;
+mod bars;
+mod curves;
+mod planned;
+mod summary;
+mod timeline;
+mod values;
+
 use thinwire_plan::report::counted;
 
-/// The page.
+use crate::figures;
+use crate::html::{document, escape, header, legend, section, table};
+use curves::Across;
+pub use summary::summary;
+use summary::{chosen, figures as figures_of};
+pub use values::{
+    Bucket, Change, Floors, Line, Passed, Planned, PlannedRank, Point, Report, Run, Split, lines,
+};
+
+/// Returns the page of a training, or of several that are compared.
 pub fn page(report: &Report) -> String {
     let title = title(report);
     let sections = [
@@ -257,7 +268,6 @@ fn settings(report: &Report) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::report::{Bucket, Floors, Planned, Point, Split};
 
     /// A run as it might be: `speed` scales what the exchange costs.
     fn run(codec: &str, speed: f64) -> Run {

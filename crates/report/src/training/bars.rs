@@ -1,14 +1,11 @@
 //! Bars: where a step's time goes, and how many bytes a bucket sends.
 
-use super::axis::{Axis, label};
-use super::svg::{WIDTH, drawing, line, rect, text};
 use super::values::{Bucket, Run, Split};
 use crate::figures;
+use crate::svg::{Axis, drawing, line, rect, text, time_axis};
 
 const LEFT: f64 = 116.0;
 const RIGHT: f64 = 930.0;
-/// From here on an axis counts seconds.
-const SECONDS_FROM_MS: f64 = 3000.0;
 
 /// Per run two bars: the step as it passed, and below it what the communication thread did.
 pub fn step_time(runs: &[Run]) -> String {
@@ -62,22 +59,6 @@ fn stack(parts: &[(&str, f64, &str)], x: &Axis, top: f64, height: f64) -> String
         svg += &rect(class, [from, top, (to - from).max(0.5), height], &title);
     }
     svg
-}
-
-/// Milliseconds along the bottom, or seconds where they are many.
-pub fn time_axis(x: &Axis, bottom: f64) -> String {
-    let (ticks, mut svg) = (x.ticks(8), String::new());
-    let (scale, unit) = match ticks.last() {
-        Some(last) if *last >= SECONDS_FROM_MS => (1e-3, "s"),
-        _ => (1.0, "ms"),
-    };
-    let shown: Vec<f64> = ticks.iter().map(|tick| scale * tick).collect();
-    for (tick, value) in ticks.iter().zip(&shown) {
-        let at = x.at(*tick);
-        svg += &line("grid", [at, 0.0], [at, bottom], "");
-        svg += &text("tick", (at, bottom + 16.0), "middle", &label(*value, &shown));
-    }
-    svg + &text("axis-name", (WIDTH - 2.0, bottom + 16.0), "end", unit)
 }
 
 fn busy_s(time: &Split) -> f64 {

@@ -2,7 +2,6 @@
 
 use super::values::{Bucket, Report, Run};
 use crate::figures::{bytes, count, percent, ratio, seconds};
-use crate::samples::tally;
 use crate::table::Table;
 
 /// Every figure of every run, a column per run.
@@ -20,16 +19,28 @@ pub fn summary(report: &Report) -> String {
 }
 
 /// The codecs that were used, with how many buckets each: `auto` says here what it chose.
-pub fn chosen(run: &Run) -> Vec<(String, usize)> {
+pub(super) fn chosen(run: &Run) -> Vec<(String, usize)> {
     let name = |bucket: &Bucket| format!("{} {}", bucket.codec, bucket.algorithm);
     tally(run.buckets.iter().map(name))
 }
 
-pub type Figure = fn(&Run) -> String;
+/// Returns each name once, with how often it is there, in the order of the first ones.
+fn tally(names: impl IntoIterator<Item = String>) -> Vec<(String, usize)> {
+    let mut all: Vec<(String, usize)> = Vec::new();
+    for name in names {
+        match all.iter_mut().find(|(known, _)| *known == name) {
+            Some((_, count)) => *count += 1,
+            None => all.push((name, 1)),
+        }
+    }
+    all
+}
+
+pub(super) type Figure = fn(&Run) -> String;
 
 /// Returns the figures in order: the table on the terminal and the one on the page are the same.
 /// Under a plan the rank that computes the longest is not always rank 0.
-pub fn figures(report: &Report) -> Vec<(&'static str, Figure)> {
+pub(super) fn figures(report: &Report) -> Vec<(&'static str, Figure)> {
     let planned = report.is_planned();
     let limited = report.runs.iter().any(|run| run.floors.wire_s.is_some());
     let of_images = report.runs.iter().any(|run| run.is_of_images);

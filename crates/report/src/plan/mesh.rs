@@ -2,7 +2,7 @@
 
 use thinwire_plan::search::Outcome;
 
-use crate::report::{drawing, text};
+use crate::svg::{drawing, text};
 
 const WIDTH: usize = 960;
 /// Squares that a page draws at most; of larger meshes whole stages are left out and said.

@@ -1,4 +1,4 @@
-//! A way to synchronise, as `thinwire bench sync` compares them.
+//! A way to synchronise, as `thinwire-bench sync` compares them.
 //!
 //! The named ones are the stages of an ablation and the baselines that others have built:
 //!

@@ -1,4 +1,4 @@
-//! `thinwire bench sync`: the time that an iteration waits for its gradients, by method.
+//! `thinwire-bench sync`: the time that an iteration waits for its gradients, by method.
 //!
 //! The tensors are those of a known model; its arithmetic is a clock, as where a GPU does it: a
 //! tensor is ready when its share of the compute time has passed. The time to synchronise is the
@@ -6,23 +6,18 @@
 //! Each method is measured in the same group of processes, on the same links; a step takes what
 //! its slowest rank takes; medians after a warm-up.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
 use serde::Serialize;
 use thinwire_job::{Meeting, Place};
-use thinwire_sync::{Assignment, Plan, Synchronizer};
+use thinwire_sync::{Assignment, Plan, Synchronizer, median};
 
-use super::cores;
-use super::method::Method;
-use super::replay::{Computing, Replay};
-use super::shapes;
-use crate::figures::{bytes, ratio, seconds};
-use crate::link::Settings;
-use crate::output::{print_json, print_lines, say};
-use crate::place::Flags;
-use crate::ranks::{self, Start};
-use crate::samples::{median, tally};
+use crate::job::Flags;
+use crate::method::Method;
+use crate::replay::{Computing, Replay};
+use crate::{cores, print_json, shapes};
 
 /// Steps in which `auto` measures and memory is touched for the first time.
 const WARM_UP: u64 = 2;
@@ -30,9 +25,6 @@ const WARM_UP: u64 = 2;
 /// Time that an iteration waits for its gradients, by method.
 #[derive(clap::Args)]
 pub struct Args {
-    /// Number of ranks to start on this machine [default: 4]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(2..=64))]
-    ranks: Option<u32>,
     /// Model whose tensors are exchanged: any name that `thinwire model show` knows, or one of gpt, lstm,
     /// cnn, layer and many, which are those of the benchmarks of DDP
     #[arg(long, default_value = "vgg19")]
@@ -53,16 +45,11 @@ pub struct Args {
     /// Steps that are timed
     #[arg(long, default_value_t = 5, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1000))]
     steps: u64,
-    /// Also one JSON object per step, as it ends
+    /// Also print one JSON object per step, as it ends
     #[arg(long)]
     every_step: bool,
     #[command(flatten)]
-    link: Settings,
-    #[command(flatten)]
-    place: Flags,
-    /// One JSON object per line
-    #[arg(long)]
-    json: bool,
+    job: Flags,
 }
 
 #[derive(Serialize)]
@@ -85,53 +72,24 @@ struct Line {
     plan: Vec<Assignment>,
 }
 
-/// Measures; rank 0 prints.
+/// Measures; rank 0 prints one JSON object per method.
 ///
 /// # Errors
 /// If the ranks lose each other.
-pub fn run(args: &Args) -> Result<u8> {
+pub fn run(args: &Args) -> Result<()> {
     ensure!(!args.methods.is_empty(), "no method to measure");
     let tensors = shapes::tensors(&args.model)?;
-    let place = match ranks::start(&args.place, args.ranks, 4)? {
-        Start::Rank(place) => place,
-        Start::Done(code) => return Ok(code),
-    };
-    let meeting = args.link.meet(&place, &args.place, args.link.limit())?;
+    let (place, meeting) = args.job.meet()?;
     let compute = Duration::from_millis(args.compute);
     let replay = Replay::new(tensors, compute, args.computing, place.rank);
     let bench = Bench { args, place: &place, replay };
-    let mut lines = Vec::new();
     for method in &args.methods {
         let line = bench.measure(method, &meeting)?;
-        if place.rank == 0 && args.json {
+        if place.rank == 0 {
             print_json(&line)?;
-        } else if place.rank == 0 {
-            say(format!("{method}: {}", seconds(line.sync_s)));
         }
-        lines.push(line);
     }
-    if place.rank == 0 && !args.json {
-        show(&lines)?;
-    }
-    Ok(0)
-}
-
-fn show(lines: &[Line]) -> Result<()> {
-    let header =
-        ["method", "to synchronise", "× first", "step", "cores", "sent", "buckets", "codecs"];
-    print_lines((lines, false), header, |line| {
-        let codecs = line.codecs.iter().map(|(codec, count)| format!("{count} {codec}"));
-        [
-            line.method.clone(),
-            seconds(line.sync_s),
-            ratio(line.sync_s / lines[0].sync_s),
-            seconds(line.step_s),
-            line.cores_s.map_or("?".to_owned(), seconds),
-            bytes(line.sent_bytes as f64),
-            line.buckets.to_string(),
-            codecs.collect::<Vec<_>>().join(", "),
-        ]
-    })
+    Ok(())
 }
 
 /// One step, printed as it ends.
@@ -147,7 +105,11 @@ struct Watched {
 
 /// Returns the number of buckets by codec.
 pub fn codecs(plan: &Plan) -> Vec<(String, usize)> {
-    tally(plan.assignments.iter().map(|assignment| assignment.codec.clone()))
+    let mut counts = BTreeMap::<String, usize>::new();
+    for assignment in &plan.assignments {
+        *counts.entry(assignment.codec.clone()).or_default() += 1;
+    }
+    counts.into_iter().collect()
 }
 
 struct Bench<'a> {
@@ -158,7 +120,7 @@ struct Bench<'a> {
 
 impl Bench<'_> {
     fn measure(&self, method: &Method, meeting: &Meeting) -> Result<Line> {
-        let options = self.replay.options(method.options(self.args.link.timeout()));
+        let options = self.replay.options(method.options(self.args.job.timeout()));
         let mut sync = Synchronizer::start(meeting.link()?, self.replay.parameters(), options)?;
         let mut steps = Vec::new();
         let warm_up = WARM_UP + method.looks_around();
@@ -185,7 +147,7 @@ impl Bench<'_> {
             method: method.to_string(),
             model: self.args.model.to_string(),
             world: self.place.world,
-            network: self.args.link.network(),
+            network: self.args.job.network(),
             compute_s,
             step_s,
             sync_s: step_s - compute_s,

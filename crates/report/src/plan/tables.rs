@@ -6,7 +6,8 @@ use thinwire_plan::report::{
 use thinwire_plan::search::{Found, Outcome, StageOutcome};
 
 use crate::figures;
-use crate::report::{drawing, escape, legend, rect, table, text};
+use crate::html::{escape, legend, table};
+use crate::svg::{drawing, rect, text};
 
 const LEFT: f64 = 80.0;
 const RIGHT: f64 = 860.0;

@@ -1,4 +1,11 @@
-//! Axes: from values to places on the page, with round ticks.
+//! Drawings as inline SVG, whose classes are those of the page's style, and axes with round ticks.
+
+use crate::html::escape;
+
+/// Pixels of a drawing's width.
+pub const WIDTH: f64 = 960.0;
+/// From here on an axis counts seconds.
+const SECONDS_FROM_MS: f64 = 3000.0;
 
 /// A linear map from a range of values to a range of pixels.
 #[derive(Clone, Copy, Debug)]
@@ -46,6 +53,54 @@ pub fn label(tick: f64, ticks: &[f64]) -> String {
     };
     let decimals = (-(step * 1.001).log10().floor()).clamp(0.0, 9.0) as usize;
     format!("{tick:.decimals$}")
+}
+
+/// Milliseconds along the bottom, or seconds where they are many.
+pub fn time_axis(x: &Axis, bottom: f64) -> String {
+    let (ticks, mut svg) = (x.ticks(8), String::new());
+    let (scale, unit) = match ticks.last() {
+        Some(last) if *last >= SECONDS_FROM_MS => (1e-3, "s"),
+        _ => (1.0, "ms"),
+    };
+    let shown: Vec<f64> = ticks.iter().map(|tick| scale * tick).collect();
+    for (tick, value) in ticks.iter().zip(&shown) {
+        let at = x.at(*tick);
+        svg += &line("grid", [at, 0.0], [at, bottom], "");
+        svg += &text("tick", (at, bottom + 16.0), "middle", &label(*value, &shown));
+    }
+    svg + &text("axis-name", (WIDTH - 2.0, bottom + 16.0), "end", unit)
+}
+
+/// Returns a drawing of what is called `name`.
+pub fn drawing(name: &str, height: f64, body: &str) -> String {
+    format!(
+        "<svg class=\"chart\" viewBox=\"0 0 {WIDTH} {height}\" role=\"img\" aria-label=\"{name}\">\n{body}</svg>\n"
+    )
+}
+
+/// Returns a bar at x, y of a width and a height, with a text under the pointer.
+pub fn rect(class: &str, [x, y, width, height]: [f64; 4], title: &str) -> String {
+    let title = escape(title);
+    format!(
+        "<rect class=\"{class}\" x=\"{x:.1}\" y=\"{y}\" width=\"{width:.1}\" height=\"{height}\"><title>{title}</title></rect>\n"
+    )
+}
+
+/// Returns a text that has its start, middle or end at x.
+pub fn text(class: &str, (x, y): (f64, f64), anchor: &str, text: &str) -> String {
+    let text = escape(text);
+    format!(
+        "<text class=\"{class}\" x=\"{x:.1}\" y=\"{y:.1}\" text-anchor=\"{anchor}\">{text}</text>\n"
+    )
+}
+
+/// Returns a line from one point to another.
+pub fn line(class: &str, [x1, y1]: [f64; 2], [x2, y2]: [f64; 2], title: &str) -> String {
+    let title =
+        if title.is_empty() { String::new() } else { format!("<title>{}</title>", escape(title)) };
+    format!(
+        "<line class=\"{class}\" x1=\"{x1:.1}\" y1=\"{y1:.1}\" x2=\"{x2:.1}\" y2=\"{y2:.1}\">{title}</line>\n"
+    )
 }
 
 #[cfg(test)]

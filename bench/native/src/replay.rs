@@ -7,7 +7,7 @@ use anyhow::{Result, ensure};
 use thinwire_sync::{Options, Outcome, Parameter, Synchronizer, processor_time};
 use thinwire_wire::random::Key;
 
-use super::shapes::Tensor;
+use crate::shapes::Tensor;
 
 /// Arithmetic between two looks at the clock.
 const SPINS: u32 = 20_000;

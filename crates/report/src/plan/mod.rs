@@ -4,15 +4,15 @@
 mod mesh;
 mod stages;
 mod tables;
-mod timeline;
 
-use anyhow::Result;
-use thinwire_plan::Cluster;
+use thinwire_plan::pipeline;
 use thinwire_plan::report::{PlanFile, counted, describe, traffic};
-use thinwire_plan::search::{Found, Planner};
+use thinwire_plan::search::{Found, Outcome, Overlap, Planner, done_s, timeline as played};
+use thinwire_plan::{Cluster, Error};
 
 use crate::figures;
-use crate::report::{document, escape, header, section};
+use crate::gantt::{Bar, PASSES, Row, gantt, pass};
+use crate::html::{document, escape, header, legend, section};
 
 /// Returns the page of a plan that `command` made.
 ///
@@ -24,7 +24,7 @@ pub fn page(
     cluster: &Cluster,
     found: &Found,
     command: &str,
-) -> Result<String> {
+) -> Result<String, Error> {
     let overlap = planner.settings().overlap;
     let traffic = traffic(planner, cluster, found)?;
     let title = title(plan, cluster, found);
@@ -35,7 +35,7 @@ pub fn page(
         section(
             "Pipeline",
             "What every stage does in a step. Forward, backward, and gradients of weights where they are apart; numbers of micro-batches under the pointer.",
-            &timeline::timeline(&found.best, overlap),
+            &timeline(&found.best, overlap),
         ),
         section("Mesh", &mesh::caption(&found.best), &mesh::mesh(&found.best)),
         section(
@@ -110,4 +110,28 @@ fn headline(plan: &PlanFile, found: &Found, title: &str) -> String {
         (figures::binary(best.bytes()), "of the fullest device"),
     ];
     header(&escape(title), &escape(&lead), &tiles)
+}
+
+/// Work that follows the last pass.
+const END: (&str, &str) = ("decode", "gradients travel, optimiser");
+
+/// The timeline of a plan's step.
+fn timeline(plan: &Outcome, overlap: Overlap) -> String {
+    let Some(run) = played(plan, overlap) else { return String::new() };
+    let done_s = done_s(plan, overlap, &run);
+    let whole_s = done_s.iter().copied().fold(run.seconds, f64::max);
+    let stage = |(rank, (runs, done_s)): (usize, (&Vec<pipeline::Run>, &f64))| {
+        let (class, what) = END;
+        let from_s = runs.last().map_or(0.0, |run| run.end_s);
+        let end = Bar { class, from_s, to_s: *done_s, what: what.to_owned() };
+        let bars = runs.iter().map(bar).chain([end]).collect();
+        Row { name: format!("stage {rank}"), bars }
+    };
+    let rows: Vec<Row> = run.ranks.iter().zip(&done_s).enumerate().map(stage).collect();
+    legend(&[&PASSES[..], &[END]].concat()) + &gantt("pipeline", &rows, whole_s)
+}
+
+fn bar(run: &pipeline::Run) -> Bar {
+    let (class, what) = pass(run.pass.kind, run.pass.micro_batch, run.pass.chunk);
+    Bar { class, from_s: run.start_s, to_s: run.end_s, what }
 }

@@ -1,4 +1,4 @@
-//! `thinwire bench choice`: the step time of `auto` over that of the fastest fixed codec.
+//! `thinwire-bench choice`: the step time of `auto` over that of the fastest fixed codec.
 //!
 //! First `auto` runs until its first trial is over. Then every fixed codec within the error budget, as
 //! `auto` measured it on these gradients, runs for a few steps with each algorithm; those near the fastest
@@ -13,18 +13,14 @@ use anyhow::{Result, bail};
 use serde::Serialize;
 use thinwire_codec::Choice;
 use thinwire_job::Meeting;
-use thinwire_sync::{Assignment, Options, Planning, Policy, Synchronizer};
+use thinwire_sync::{Assignment, Options, Planning, Policy, Synchronizer, median};
 
-use super::method::Method;
-use super::replay::{Computing, Replay};
-use super::shapes;
-use super::sync::codecs;
-use crate::figures::{ratio, seconds};
-use crate::link::Settings;
-use crate::output::{print_json, print_lines, say};
-use crate::place::Flags;
-use crate::ranks::{self, Start};
-use crate::samples::median;
+use crate::job::Flags;
+use crate::method::Method;
+use crate::replay::{Computing, Replay};
+use crate::shapes;
+use crate::sync::codecs;
+use crate::{print_json, say};
 
 /// The algorithms that differ between two ranks, and those that do among more.
 const OF_TWO: [&str; 2] = ["two-shot", "gather"];
@@ -46,10 +42,7 @@ const FINALISTS: usize = 4;
 /// Step time of `auto`, beside that of the fastest fixed codec within its error budget.
 #[derive(clap::Args)]
 pub struct Args {
-    /// Number of ranks to start on this machine [default: 2]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(2..=64))]
-    ranks: Option<u32>,
-    /// Model whose tensors are exchanged, as in `thinwire bench sync`
+    /// Model whose tensors are exchanged, as in `thinwire-bench sync`
     #[arg(long, default_value = "gpt")]
     model: String,
     /// Time that an iteration computes, in milliseconds
@@ -72,12 +65,7 @@ pub struct Args {
     #[arg(long, default_value_t = 700, value_name = "MS")]
     turn: u64,
     #[command(flatten)]
-    link: Settings,
-    #[command(flatten)]
-    place: Flags,
-    /// One JSON object
-    #[arg(long)]
-    json: bool,
+    job: Flags,
 }
 
 /// The result; times in seconds.
@@ -109,36 +97,22 @@ struct Fixed {
     rounds: usize,
 }
 
-/// Measures; rank 0 prints.
+/// Measures; rank 0 prints one JSON object.
 ///
 /// # Errors
 /// If the ranks lose each other.
-pub fn run(args: &Args) -> Result<u8> {
+pub fn run(args: &Args) -> Result<()> {
     let tensors = shapes::tensors(&args.model)?;
-    let place = match ranks::start(&args.place, args.ranks, 2)? {
-        Start::Rank(place) => place,
-        Start::Done(code) => return Ok(code),
-    };
-    let meeting = args.link.meet(&place, &args.place, args.link.limit())?;
+    let (place, meeting) = args.job.meet()?;
     let compute = Duration::from_millis(args.compute);
     let replay = Replay::new(tensors, compute, args.computing, place.rank);
     let bench = Bench { args, meeting, replay, world: place.world };
     let found = bench.measure()?;
-    match (place.rank, args.json) {
-        (0, true) => print_json(&found)?,
-        (0, false) => show(&found)?,
-        _ => {}
+    if place.rank == 0 {
+        found.lines.iter().for_each(|line| say(line));
+        print_json(&found)?;
     }
-    Ok(0)
-}
-
-fn show(found: &Found) -> Result<()> {
-    found.lines.iter().for_each(say);
-    say(format!("settled after {} steps", found.settling));
-    say(format!("auto: {}, {} the fastest", seconds(found.auto_s), ratio(found.over_fixed)));
-    print_lines((&found.fixed, false), ["method", "step", "rounds"], |fixed| {
-        [fixed.method.clone(), seconds(fixed.step_s), fixed.rounds.to_string()]
-    })
+    Ok(())
 }
 
 /// A method at work.
@@ -186,7 +160,7 @@ impl Bench<'_> {
         Ok(Found {
             model: self.args.model.clone(),
             world: self.world,
-            network: self.args.link.network(),
+            network: self.args.job.network(),
             cores: env::var("NETWORK_CORES").unwrap_or_else(|_| "any".to_owned()),
             compute_s: self.args.compute as f64 / 1e3,
             auto_s: of_all(&auto.rounds),
@@ -199,7 +173,7 @@ impl Bench<'_> {
     }
 
     fn start(&self, method: &str) -> Result<Contender> {
-        let options = method.parse::<Method>()?.options(self.args.link.timeout());
+        let options = method.parse::<Method>()?.options(self.args.job.timeout());
         let (link, parameters) = (self.meeting.link()?, self.replay.parameters());
         let sync = Synchronizer::start(link, parameters, self.replay.options(options))?;
         Ok(Contender {

@@ -2,20 +2,19 @@
 
 use std::ops::Range;
 
-use anyhow::{Result, anyhow};
-use thinwire_plan::Cluster;
 use thinwire_plan::report::stage_blocks;
 use thinwire_plan::search::{Found, Planner};
+use thinwire_plan::{Cluster, Error};
 
-use crate::report::table;
+use crate::html::table;
 
 /// Returns a table with a row per stage.
 ///
 /// # Errors
 /// If the planner has not made this plan.
-pub fn stages(planner: &Planner, cluster: &Cluster, found: &Found) -> Result<String> {
+pub fn stages(planner: &Planner, cluster: &Cluster, found: &Found) -> Result<String, Error> {
     let candidate = &found.best.candidate;
-    let prepared = planner.prepared(candidate).ok_or_else(|| anyhow!("no plan was made"))?;
+    let prepared = planner.prepared_of(&found.best)?;
     let blocks = &prepared.graph.blocks;
     let named = |Range { start, end }: &Range<usize>| match end - start {
         1 => blocks[*start].name.clone(),

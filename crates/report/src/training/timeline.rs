@@ -1,24 +1,8 @@
 //! One step as it passes: compute above, every bucket's way below it; under a plan, every rank.
 
-use thinwire_plan::pipeline::Kind;
-
-use super::gantt::{Bar, Row, gantt};
-use super::html::legend;
 use super::values::{Bucket, Passed, Planned, PlannedRank, Run};
-
-/// Colours of a pipeline's passes.
-pub const PASSES: [(&str, &str); 3] =
-    [("compute", "forward"), ("wire", "backward"), ("encode", "gradients of weights")];
-
-/// Returns the colour of a pass, and the text under the pointer.
-pub fn pass(kind: Kind, micro_batch: usize, chunk: usize) -> (&'static str, String) {
-    let (class, what) = match kind {
-        Kind::Forward => PASSES[0],
-        Kind::Backward => PASSES[1],
-        Kind::Weight => PASSES[2],
-    };
-    (class, format!("{what} of micro-batch {micro_batch}, chunk {chunk}"))
-}
+use crate::gantt::{Bar, PASSES, Row, gantt, pass};
+use crate::html::legend;
 
 /// The timeline of a typical step of `run`, under a plan of the last one.
 pub fn timeline(run: &Run) -> String {
