@@ -110,6 +110,7 @@ fn library_hint(cause: &(dyn std::error::Error + 'static)) -> Option<String> {
         .or_else(|| hint_of::<thinwire_collective::Error>(cause))
         .or_else(|| hint_of::<thinwire_sync::Error>(cause))
         .or_else(|| hint_of::<thinwire_server::Error>(cause))
+        .or_else(|| hint_of::<thinwire_checkpoint::Error>(cause))
         .or_else(|| hint_of::<thinwire_graph::Error>(cause));
     found.map(str::to_owned)
 }

@@ -9,11 +9,12 @@ use std::time::Duration;
 
 use anyhow::{Result, anyhow};
 use clap::Subcommand;
+use thinwire_checkpoint::Location;
 use thinwire_job::elastic::{self, Seat};
 use thinwire_job::{Form, Given, process};
 use thinwire_link::Bandwidth;
 use thinwire_link::tcp::address_towards;
-use thinwire_server::{Limits, Location, MemoryLimit, Server, ServerOptions};
+use thinwire_server::{Limits, MemoryLimit, Server, ServerOptions};
 
 use crate::failure::hinted;
 use crate::figures::parse_bytes;

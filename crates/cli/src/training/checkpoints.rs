@@ -48,7 +48,7 @@ impl Saved for Replica<'_, '_> {
     }
 
     fn write(&mut self, draft: &Draft) -> Result<String> {
-        self.engine.write(draft, self.world().rank())
+        Ok(self.engine.write(draft, self.world().rank())?)
     }
 
     fn progress(&mut self, plan: String) -> Result<Progress> {
@@ -80,7 +80,7 @@ pub fn load(
         notice.into_iter().for_each(say);
         job.said_of_resuming(engine.built, world.size() as u32)?.into_iter().for_each(say);
     }
-    Ok(checkpoint.manifest().progress.position)
+    Ok(checkpoint.progress().position)
 }
 
 /// Settings of the training that a checkpoint keeps: of a planned one, the model as the plan names it

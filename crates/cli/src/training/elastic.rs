@@ -235,8 +235,8 @@ impl<'a> Elastic<'a> {
             .of_mark(self.mark.as_deref())
             .of_epoch(name, self.number);
         let newest = self.newest(name)?;
-        if let Some(found) = newest.filter(|found| found.manifest().progress.step >= step) {
-            return Ok((found.manifest().progress.step, Some(found.path().to_owned())));
+        if let Some(found) = newest.filter(|found| found.progress().step >= step) {
+            return Ok((found.progress().step, Some(found.path().to_owned())));
         }
         Ok((step, shared::save(replica, (policy, &lock), step)?))
     }
@@ -393,7 +393,7 @@ impl<'a> Elastic<'a> {
         let mut engine = Engine::start(self.job, self.codec, (seat, channel), built)?;
         let name = epoch.coordinator.to_string();
         let newest = if epoch.number > 1 { self.newest(&name)? } else { None };
-        let step_of = |found: &Checkpoint| found.manifest().progress.step;
+        let step_of = |found: &Checkpoint| found.progress().step;
         let checkpoint =
             newest.as_ref().into_iter().chain(&self.job.resume).max_by_key(|it| step_of(it));
         let step = checkpoint.map_or(0, step_of);
@@ -426,7 +426,7 @@ impl<'a> Elastic<'a> {
     fn newest(&self, job: &str) -> Result<Option<Checkpoint>> {
         let Some(policy) = &self.job.policy else { return Ok(None) };
         let newest = latest(&policy.folder)?.map(|path| Checkpoint::open(&path)).transpose()?;
-        Ok(newest.filter(|it| it.manifest().progress.config[checkpoints::JOB] == job))
+        Ok(newest.filter(|it| it.progress().config[checkpoints::JOB] == job))
     }
 }
 
@@ -435,7 +435,7 @@ impl<'a> Elastic<'a> {
 fn tell_origin(epoch: u32, checkpoint: Option<&Checkpoint>) {
     match checkpoint {
         Some(checkpoint) => {
-            let (step, path) = (checkpoint.manifest().progress.step, checkpoint.path().display());
+            let (step, path) = (checkpoint.progress().step, checkpoint.path().display());
             say(format!("epoch {epoch} goes on from step {step}: {path}"));
         }
         None if epoch > 1 => {

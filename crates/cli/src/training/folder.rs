@@ -18,10 +18,9 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Error, Result, anyhow};
+use thinwire_checkpoint::{Kind, Location, PATIENCE, clean};
 use thinwire_link::durable;
-use thinwire_server::Location;
-use thinwire_train::Kind;
-use thinwire_train::checkpoint::{self, Checkpoint, Draft, PATIENCE};
+use thinwire_train::checkpoint::{self, Checkpoint, Draft};
 
 use super::lease::Lease;
 use super::machine::go_on;
@@ -322,7 +321,7 @@ pub fn hold(
     };
     if let Location::Bucket(_) = Location::from(folder.as_path()) {
         let lease = Lease::take(folder)?;
-        checkpoint::clean(folder)?;
+        clean(folder)?;
         warn_of_others(folder, resumed)?;
         return Ok(FolderLock::Bucket(lease));
     }
@@ -331,7 +330,7 @@ pub fn hold(
         .with_context(|| format!("cannot write checkpoints to {}", folder.display()))?;
     let file = open(folder)?;
     match file.try_lock() {
-        Ok(()) => checkpoint::clean(folder)?,
+        Ok(()) => clean(folder)?,
         Err(TryLockError::WouldBlock) => return Err(taken(folder)),
         Err(TryLockError::Error(_)) => {}
     }
@@ -389,7 +388,7 @@ fn absence(place: &Path) -> Option<String> {
         }
         bucket @ Location::Bucket(_) => {
             let found = bucket.store_within(PATIENCE).ok()?.find("", OWNER, MARK_BYTES_MAX);
-            found.err()
+            found.err().map(|why| why.to_string())
         }
     }
 }
@@ -435,7 +434,7 @@ pub fn hold_alone(folder: &Path, patience: Duration) -> Result<FolderLock> {
 pub fn mark(folder: &Path) -> Result<String> {
     let store = Location::from(folder).store()?;
     let mark = &thinwire_link::Token::random()?[..MARK_LETTERS];
-    let created = store.create("", MARK, mark.as_bytes()).map_err(Error::msg);
+    let created = store.create("", MARK, mark.as_bytes());
     created.with_context(|| format!("cannot write checkpoints to {}", folder.display()))?;
     let begun = Instant::now();
     loop {
@@ -547,13 +546,13 @@ mod tests {
         let lock = hold(Some(&policy), 0, None).unwrap();
         let save = |step| {
             let draft = Draft::create(&policy.folder, step).unwrap();
-            draft.write_whole(&Tensors::new(), "").unwrap();
+            checkpoint::write_whole(&draft, &Tensors::new(), "").unwrap();
             let (data, plan) = (String::new(), String::new());
             let (position, config) = (Position::default(), serde_json::Value::Null);
             let (seed, world, updates) = (1, 1, step);
-            draft.write_exchange(Rank(0), &Tensors::new()).unwrap();
+            checkpoint::write_exchange(&draft, Rank(0), &Tensors::new()).unwrap();
             let progress = Progress { step, updates, position, seed, world, data, config, plan };
-            draft.commit(progress).unwrap()
+            checkpoint::commit(&draft, progress).unwrap()
         };
         lock.remember(&save(1));
         fs::rename(&policy.folder, root.join("away")).unwrap();

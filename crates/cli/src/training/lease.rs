@@ -13,8 +13,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow};
-use thinwire_server::{Location, Store};
-use thinwire_train::checkpoint::PATIENCE;
+use thinwire_checkpoint::{Error, Location, PATIENCE, Store};
 
 use super::folder::{OWNER, Owner, away, superseded, taken};
 use super::machine::seconds_of;
@@ -182,10 +181,10 @@ impl Shared {
     }
 
     /// Sends a request, and notes whether it failed.
-    fn ask<T>(&self, request: impl FnOnce() -> Result<T, String>) -> Result<T> {
+    fn ask<T>(&self, request: impl FnOnce() -> Result<T, Error>) -> Result<T> {
         let answer = request();
-        self.state().failed = answer.as_ref().err().cloned();
-        answer.map_err(away)
+        self.state().failed = answer.as_ref().err().map(ToString::to_string);
+        answer.map_err(|why| away(why.to_string()))
     }
 
     /// Returns the text of the object, if there is one.

@@ -5,8 +5,8 @@ use std::path::Path;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result};
+use thinwire_checkpoint::Location;
 use thinwire_link::durable;
-use thinwire_server::Location;
 use thinwire_wire::Hint;
 
 use crate::failure::{OrHint, hinted};

@@ -14,7 +14,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Error, Result, anyhow};
-use thinwire_train::checkpoint::{Draft, Progress};
+use thinwire_train::checkpoint::{Draft, Progress, commit};
 use thinwire_wire::{Rank, World};
 
 use super::folder::{is_away, is_superseded, is_taken};
@@ -231,12 +231,12 @@ fn write_all<S: Saved>(rank: &mut S, folder: &Path, step: u64) -> Result<PathBuf
     let mut others = Ok(());
     receive(rank, &BTreeMap::new(), |name, bytes| {
         if let (Ok((draft, _)), Ok(())) = (&written, &others) {
-            others = draft.add(name, bytes);
+            others = draft.write(name, &[bytes]);
         }
     })?;
     let (draft, plan) = written?;
     others?;
-    Ok(draft.commit(rank.progress(plan)?)?)
+    Ok(commit(&draft, rank.progress(plan)?)?)
 }
 
 /// Sends this rank's files to rank 0.

@@ -147,7 +147,7 @@ impl<'a> Session<'a> {
         trace: Trace,
     ) -> Result<Session<'a>> {
         let world = World::new(seat.place.rank, seat.place.world)?;
-        let first = job.resume.as_ref().map_or(0, |found| found.manifest().progress.step);
+        let first = job.resume.as_ref().map_or(0, |found| found.progress().step);
         let mut course = Course::new(codec, trace, first);
         if let Some(checkpoint) = &job.resume {
             course.position = checkpoints::load(job, checkpoint, &mut engine, world)?;

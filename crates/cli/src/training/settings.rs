@@ -9,10 +9,10 @@ use anyhow::{Result, anyhow};
 use clap::ValueEnum;
 use clap::builder::{OsStringValueParser, TypedValueParser};
 use serde::{Deserialize, Serialize};
+use thinwire_checkpoint::Location;
 use thinwire_job::{Place, Source, is_loopback};
 use thinwire_link::Bandwidth;
 use thinwire_schedule::Summation;
-use thinwire_server::Location;
 use thinwire_sync::{Feedback, Policy, UnknownPolicy};
 use thinwire_train::checkpoint::Checkpoint;
 

@@ -7,9 +7,9 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Error, Result, anyhow};
+use thinwire_checkpoint::Location;
 use thinwire_collective::{Group, all_gather, all_gather_bytes};
-use thinwire_server::Location;
-use thinwire_train::checkpoint::Draft;
+use thinwire_train::checkpoint::{Draft, seal};
 use thinwire_wire::Rank;
 
 use super::folder::{FolderLock, is_away};
@@ -42,7 +42,6 @@ pub fn check_folder(policy: Option<&CheckpointPolicy>, rank: u32, group: &mut Gr
     if rank == 0 {
         let _ = store.remove("", &name);
     }
-    let written = written.map_err(Error::msg);
     written.with_context(|| format!("cannot write checkpoints to {}", folder.display()))?;
     missed(folder, &all?)
 }
@@ -69,7 +68,7 @@ pub fn save(
     step: u64,
 ) -> Result<Option<PathBuf>> {
     let draft = begin(rank, place, step)?;
-    let written = write(rank, &draft, place.1);
+    let written = write(rank, &draft, place.1, step);
     written.inspect_err(|error| place.1.note_failure(error)).map_err(|error| {
         match place.1.discard(draft) {
             // What could not be written is then only a consequence.
@@ -79,17 +78,22 @@ pub fn save(
     })
 }
 
-fn write(rank: &mut impl Saved, draft: &Draft, lock: &FolderLock) -> Result<Option<PathBuf>> {
+fn write(
+    rank: &mut impl Saved,
+    draft: &Draft,
+    lock: &FolderLock,
+    step: u64,
+) -> Result<Option<PathBuf>> {
     let written = rank.write(draft);
     let plan = all_done(written, PART, |mine| rank.gather(mine))?;
     if rank.world().rank() != Rank(0) {
         return all_done(Ok(None), COMMIT, |mine| rank.gather(mine));
     }
     // Writing takes long, and others may have gone on meanwhile.
-    let sealed = rank.progress(plan).and_then(|progress| Ok(draft.sealed(progress)?));
+    let sealed = rank.progress(plan).and_then(|progress| Ok(seal(draft, progress)?));
     let committed = sealed.and_then(|manifest| {
         lock.check()?;
-        Ok(draft.publish(manifest)?)
+        Ok(draft.publish(step, manifest)?.unwrap_or_default())
     });
     if let Ok(path) = &committed {
         lock.remember(path);

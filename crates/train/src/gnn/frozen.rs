@@ -13,7 +13,9 @@ use thinwire_wire::{Rank, World};
 use super::table::Table;
 use super::task::Rows;
 use super::trainer::{Trainer, load};
-use crate::checkpoint::{Checkpoint, Draft, Progress, Tensors, Wanted};
+use crate::checkpoint::{
+    Checkpoint, Draft, Progress, Tensors, Wanted, write_exchange, write_whole,
+};
 use crate::error::{Error, Kind};
 
 /// Key of the settings in a manifest.
@@ -66,9 +68,9 @@ impl Trainer {
             return Err(Error::new(Kind::Invalid, message));
         }
         let (rank, state) = (self.world().rank(), self.sync.state());
-        draft.write_exchange(rank, &state.tensors)?;
+        write_exchange(draft, rank, &state.tensors)?;
         if rank == Rank(0) {
-            draft.write_whole(&self.tensors(), "a graph neural network by thinwire")?;
+            write_whole(draft, &self.tensors(), "a graph neural network by thinwire")?;
         }
         Ok(state.plan)
     }
@@ -109,7 +111,7 @@ impl Trainer {
                 all[index] = found.next().expect("three tensors for each parameter");
             }
         }
-        let progress = &checkpoint.manifest().progress;
+        let progress = checkpoint.progress();
         let tensors = checkpoint.exchange(self.world().rank())?;
         let state = State { tensors, plan: progress.plan.clone() };
         let loaded = match state.check(self.sync.options()) {
@@ -130,7 +132,7 @@ impl Trainer {
 
     /// Refuses the checkpoint of another training.
     fn check(&self, checkpoint: &Checkpoint) -> Result<(), Error> {
-        let progress = &checkpoint.manifest().progress;
+        let progress = checkpoint.progress();
         let path = checkpoint.path().display();
         let refused = |what: String| Err(Error::new(Kind::Checkpoint, format!("{path} {what}")));
         let Some(kept) = progress.config.get(SETTINGS).and_then(Value::as_object) else {

@@ -62,7 +62,7 @@ impl Checkpoints {
         let (resume, folder) = (flags.resume.as_deref(), flags.checkpoint_dir.as_deref());
         let resumed = folder::resolve(resume, folder, Duration::from_secs(flags.checkpoint_wait))?;
         if let Some(found) = &resumed {
-            let done = found.manifest().progress.position.pass;
+            let done = found.progress().position.pass;
             if done >= passes {
                 let path = found.path().display();
                 let error =
