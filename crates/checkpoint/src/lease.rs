@@ -64,8 +64,7 @@ impl Owner {
 
 pub(crate) fn taken(place: &Path) -> Error {
     let message = format!("another training writes its checkpoints to {}", place.display());
-    Error::new(Kind::Taken, message)
-        .with_hint("wait for its end, or give another --checkpoint-dir")
+    Error::new(Kind::Taken, message).with_hint("wait for its end, or give another --checkpoint-dir")
 }
 
 /// The bucket is this training's for as long as this lives. Dropping it gives the bucket back.
@@ -268,8 +267,7 @@ impl Shared {
 
     fn ensure_own(&self, found: &str) -> Result<(), Error> {
         let (found, state) = (Owner::parse(found), self.state());
-        let is_own =
-            |it: &Owner| it.job == state.owner.job || Some(it) == state.written.as_ref();
+        let is_own = |it: &Owner| it.job == state.owner.job || Some(it) == state.written.as_ref();
         let found = found.filter(is_own).ok_or_else(|| taken(&self.place))?;
         state.owner.ensure_not_superseded(&found, &self.place)
     }
@@ -323,8 +321,7 @@ pub(crate) fn seconds_of(variable: &str) -> Result<Option<Duration>, Error> {
     };
     let text = text.to_string_lossy();
     let time = text.parse().ok().and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
-    let wrong =
-        || Error::new(Kind::Invalid, format!("{variable} is '{text}', expected seconds"));
+    let wrong = || Error::new(Kind::Invalid, format!("{variable} is '{text}', expected seconds"));
     time.map(Some).ok_or_else(|| wrong().with_hint("unset it, or give a number such as 12"))
 }
 

@@ -134,10 +134,8 @@ impl FolderLock {
         let Some(policy) = policy.filter(|_| rank == 0) else { return FolderLock::None };
         if policy.is_in_bucket() {
             let lease = Lease::open(&policy.folder);
-            return lease.map_or_else(
-                |why| FolderLock::Unusable(why.to_string()),
-                FolderLock::Bucket,
-            );
+            return lease
+                .map_or_else(|why| FolderLock::Unusable(why.to_string()), FolderLock::Bucket);
         }
         let file = File::open(&policy.folder).ok();
         let is_locked = file.as_ref().is_some_and(locked);

@@ -179,8 +179,14 @@ pub(crate) fn folder_in(text: &[u8]) -> Option<String> {
     Some(value.get(FOLDER)?.as_str()?.to_owned())
 }
 
+/// Returns the checksum of a manifest, and so of the whole checkpoint, if it is sound.
+pub(crate) fn crc32_of(text: &[u8]) -> Option<u32> {
+    unsealed(serde_json::from_slice(text).ok()?).ok()?;
+    Some(checksum(text))
+}
+
 /// Returns a manifest without its own checksum, which is compared.
-pub(crate) fn unsealed(mut value: Value) -> Result<Value, String> {
+fn unsealed(mut value: Value) -> Result<Value, String> {
     let found = value.as_object_mut().and_then(|fields| fields.remove(CHECKSUM));
     let expected = checksum(value.to_string().as_bytes());
     match found == Some(expected.into()) {

@@ -2,12 +2,13 @@
 
 use std::sync::Arc;
 
+use thinwire_checkpoint::Saved;
 use thinwire_collective::Group;
 use thinwire_graph::{Adjacency, Batches, Draw, FanOut};
 use thinwire_loader::Features;
 use thinwire_rows::{Format, Frozen};
 use thinwire_testkit::{Network, spawn};
-use thinwire_train::checkpoint::{Checkpoint, Draft, commit};
+use thinwire_train::checkpoint::{Checkpoint, Draft};
 use thinwire_train::gnn::{Figures, Model, Rows, Settings, Task, Trainer};
 use thinwire_wire::random::Key;
 
@@ -144,8 +145,8 @@ fn a_training_that_goes_on_is_the_uninterrupted_one() {
             let plan = whole.write(&draft).unwrap();
             whole.gather(&[0.0]).unwrap();
             let kept = (whole.world().rank().0 == 0)
-                .then(|| commit(&draft, whole.progress(plan)).unwrap());
-            let kept = kept.unwrap_or_else(|| folder.join("step-000002"));
+                .then(|| whole.seal(&draft, plan).and_then(|it| draft.publish(2, it)).unwrap());
+            let kept = kept.flatten().unwrap_or_else(|| folder.join("step-000002"));
             whole.gather(&[0.0]).unwrap();
             let checkpoint = Checkpoint::open(&kept).unwrap();
             let first = bits(&whole);

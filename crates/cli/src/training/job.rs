@@ -18,8 +18,8 @@ use super::exchange::{self, Exchange};
 use super::model::Model;
 use super::plan::{Built, KeptPlan, Parallelism, checksum, own_codec, travels};
 use super::recipe::{Recipe, differences, ensure_or_hint};
-use super::settings::{CheckpointPolicy, Settings, Typed};
-use super::{data, machine, rescue, trace};
+use super::settings::{Settings, Typed};
+use super::{data, machine, trace};
 use crate::failure::{self, OrHint, hinted};
 use crate::file;
 use crate::metrics::RankMetrics;
@@ -47,7 +47,7 @@ pub struct TrainingJob {
     /// Where training goes on from.
     pub resume: Option<Checkpoint>,
     /// Whether and where it is frozen.
-    pub policy: Option<CheckpointPolicy>,
+    pub policy: Option<thinwire_checkpoint::Policy>,
     /// Metrics of this process as a rank.
     pub metrics: RankMetrics,
     /// The exchange that the checkpoint keeps.
@@ -179,7 +179,7 @@ impl TrainingJob {
             None => {}
         }
         if let Some(policy) = &self.policy {
-            rescue::check_variables()?;
+            thinwire_checkpoint::check_variables()?;
             let writable =
                 machine::ensure_writable(&policy.folder, ("checkpoints", "--checkpoint-dir"));
             // A replacement trains without a checkpoint of its own, which may find room or its bucket later.

@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use proptest::prelude::*;
-use thinwire_checkpoint::{Location, Series, Store};
+use thinwire_checkpoint::{Location, Store};
 use thinwire_member::Id;
 use thinwire_wire::Hint;
 

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::thread;
 use std::time::Duration;
 
-use thinwire_checkpoint::{MANIFEST, Sealed};
+use thinwire_checkpoint::{MANIFEST, Sealed, Series};
 use thinwire_testkit::objects::{Fault, ObjectStore};
 
 use super::*;
