@@ -10,14 +10,12 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use thinwire_link::Token;
-
 use crate::error::{Error, Kind};
 use crate::manifest::{
     FileCheck, MANIFEST, MANIFEST_BYTES_MAX, Manifest, Record, Series, TOKEN_LETTERS, folder_in,
-    is_token,
+    is_token, new_token,
 };
-use crate::store::{Location, PATIENCE, Start, Store};
+use crate::store::{Location, PATIENCE, Start, Store, newest};
 
 /// Beginning and end of the name of a draft's folder.
 const PARTIAL: [&str; 2] = [".", ".partial"];
@@ -32,18 +30,21 @@ pub struct Draft(Files);
 
 #[derive(Debug)]
 enum Files {
-    Stored {
-        store: Arc<dyn Store>,
-        series: Series,
-        /// Folder of the files in the store.
-        folder: String,
-        /// Name of the folder in a manifest, where the files stay in it.
-        noted: String,
-        /// Whether a manifest that names the files may be in the store.
-        is_named: Cell<bool>,
-    },
+    Stored(Stored),
     /// Bytes by name, of a rank whose files another one writes.
     Memory(RefCell<BTreeMap<String, Vec<u8>>>),
+}
+
+#[derive(Debug)]
+struct Stored {
+    store: Arc<dyn Store>,
+    series: Series,
+    /// Folder of the files in the store.
+    folder: String,
+    /// Name of the folder in a manifest, where the files stay in it.
+    noted: String,
+    /// Whether a manifest that names the files may be in the store.
+    is_named: Cell<bool>,
 }
 
 impl Draft {
@@ -60,11 +61,10 @@ impl Draft {
     /// # Errors
     /// If the folder cannot be made.
     pub fn create_in(store: Arc<dyn Store>, step: u64) -> Result<Draft, Error> {
-        let token = Token::random().map_err(|error| Error::new(Kind::Io, error.to_string()))?;
+        let token = new_token()?;
         let draft = Draft::of_step(store, step, &token[..TOKEN_LETTERS]);
-        if let Files::Stored { store, folder, .. } = &draft.0 {
-            store.begin(folder, Start::Alone)?;
-        }
+        let Stored { store, folder, .. } = draft.stored()?;
+        store.begin(folder, Start::Alone)?;
         Ok(draft)
     }
 
@@ -84,7 +84,7 @@ impl Draft {
             true => format!("{start}{name}{end}"),
             false => Series::Steps.files(&name, token),
         };
-        Draft::stored(store, Series::Steps, folder, noted)
+        Draft::new(store, Series::Steps, folder, noted)
     }
 
     /// Starts a snapshot unless another process has, and removes abandoned ones. All processes that take part give the
@@ -105,11 +105,21 @@ impl Draft {
         };
         // A draft that cannot be removed is left to the next snapshot.
         let _ = store.clean(&|name, age| is_draft(name) && age > STALE);
-        Ok(Draft::stored(store, Series::Snapshots, folder.clone(), folder))
+        Ok(Draft::new(store, Series::Snapshots, folder.clone(), folder))
     }
 
-    fn stored(store: Arc<dyn Store>, series: Series, folder: String, noted: String) -> Draft {
-        Draft(Files::Stored { store, series, folder, noted, is_named: Cell::new(false) })
+    fn new(store: Arc<dyn Store>, series: Series, folder: String, noted: String) -> Draft {
+        Draft(Files::Stored(Stored { store, series, folder, noted, is_named: Cell::new(false) }))
+    }
+
+    /// Returns the files in a store.
+    fn stored(&self) -> Result<&Stored, Error> {
+        match &self.0 {
+            Files::Stored(stored) => Ok(stored),
+            Files::Memory(_) => {
+                Err(Error::new(Kind::Invalid, "files in memory are no part of a checkpoint"))
+            }
+        }
     }
 
     /// Starts files in memory, for [`Draft::into_files`].
@@ -121,24 +131,18 @@ impl Draft {
     pub fn into_files(self) -> BTreeMap<String, Vec<u8>> {
         match self.0 {
             Files::Memory(files) => files.into_inner(),
-            Files::Stored { .. } => BTreeMap::new(),
+            Files::Stored(_) => BTreeMap::new(),
         }
     }
 
     /// Returns the name by which other ranks join the draft; empty in a folder, which has one draft of a step.
     pub fn token(&self) -> &str {
-        match &self.0 {
-            Files::Stored { noted, .. } => noted,
-            Files::Memory(_) => "",
-        }
+        self.stored().map_or("", |stored| &stored.noted)
     }
 
     /// Returns the path of a file, for messages.
     pub fn path(&self, name: &str) -> PathBuf {
-        match &self.0 {
-            Files::Stored { store, folder, .. } => store.path(folder, name).into(),
-            Files::Memory(_) => PathBuf::from(name),
-        }
+        self.stored().map_or(name.into(), |it| it.store.path(&it.folder, name).into())
     }
 
     /// Writes a new file from consecutive parts.
@@ -147,8 +151,8 @@ impl Draft {
     /// If it cannot be written, or is there in a folder.
     pub fn write(&self, name: &str, parts: &[&[u8]]) -> Result<(), Error> {
         match &self.0 {
-            Files::Stored { store, folder, .. } => {
-                store.write(folder, name, parts).map_err(|error| self.unwritten(error))
+            Files::Stored(it) => {
+                it.store.write(&it.folder, name, parts).map_err(|error| it.unwritten(error))
             }
             Files::Memory(files) => {
                 files.borrow_mut().insert(name.to_owned(), parts.concat());
@@ -167,12 +171,8 @@ impl Draft {
     /// # Errors
     /// If it cannot be read, or is longer.
     pub fn read(&self, name: &str, bytes_max: u64) -> Result<Vec<u8>, Error> {
-        match &self.0 {
-            Files::Stored { store, folder, .. } => {
-                store.read(folder, name, bytes_max).map_err(|error| self.unwritten(error))
-            }
-            Files::Memory(files) => Ok(files.borrow().get(name).cloned().unwrap_or_default()),
-        }
+        let it = self.stored()?;
+        it.store.read(&it.folder, name, bytes_max).map_err(|error| it.unwritten(error))
     }
 
     /// Returns the length of a file in bytes.
@@ -180,15 +180,8 @@ impl Draft {
     /// # Errors
     /// If there is none.
     pub fn length(&self, name: &str) -> Result<u64, Error> {
-        match &self.0 {
-            Files::Stored { store, folder, .. } => {
-                store.length(folder, name).map_err(|error| self.unwritten(error))
-            }
-            Files::Memory(files) => {
-                let length = files.borrow().get(name).map(|bytes| bytes.len() as u64);
-                length.ok_or_else(|| Error::new(Kind::Missing, format!("no file '{name}'")))
-            }
-        }
+        let it = self.stored()?;
+        it.store.length(&it.folder, name).map_err(|error| it.unwritten(error))
     }
 
     /// Removes a file.
@@ -196,13 +189,8 @@ impl Draft {
     /// # Errors
     /// If it cannot be removed.
     pub fn remove(&self, name: &str) -> Result<(), Error> {
-        match &self.0 {
-            Files::Stored { store, folder, .. } => store.remove(folder, name),
-            Files::Memory(files) => {
-                files.borrow_mut().remove(name);
-                Ok(())
-            }
-        }
+        let it = self.stored()?;
+        it.store.remove(&it.folder, name)
     }
 
     /// Reads files back, and returns their lengths and checksums.
@@ -231,9 +219,8 @@ impl Draft {
         number: u64,
         mut manifest: Manifest<T>,
     ) -> Result<Option<PathBuf>, Error> {
-        let Files::Stored { store, series, folder, noted, is_named } = &self.0 else {
-            return Ok(Some(PathBuf::new()));
-        };
+        let it = self.stored()?;
+        let Stored { store, series, folder, noted, is_named } = it;
         let name = series.name(number);
         manifest.folder = (!store.renames()).then(|| noted.clone());
         let publish = || {
@@ -250,44 +237,40 @@ impl Draft {
             }
             Ok(is_free.then(|| store.path(&name, "").into()))
         };
-        publish().map_err(|error| self.unwritten(error))
+        publish().map_err(|error| it.unwritten(error))
     }
 
     /// Removes what has been written so far; rank 0 alone does this, when it cannot be completed. Nothing is removed
     /// from a bucket once [`Draft::publish`] has begun: a request that fails may have been carried out.
     pub fn discard(&self) {
         // What is left is removed by the next one who writes here.
-        if let Files::Stored { store, folder, is_named, .. } = &self.0
-            && (store.renames() || !is_named.get())
+        if let Files::Stored(it) = &self.0
+            && (it.store.renames() || !it.is_named.get())
         {
-            store.discard(folder);
+            it.store.discard(&it.folder);
         }
     }
 
     /// Removes the draft of a snapshot, unless it is the newest one: whoever published it may not have got the store's
     /// answer.
     pub fn discard_unless_newest(&self) {
-        if let Files::Stored { store, series, noted, .. } = &self.0
-            && let Ok(newest) = crate::store::newest(&**store, *series)
-        {
-            let named = newest.map(|number| named_folder(&**store, &series.name(number)));
-            let is_own = match named.transpose() {
-                Ok(named) => named.flatten().as_ref() == Some(noted),
-                Err(_) => true,
-            };
-            if !is_own {
-                self.discard();
-            }
+        let is_own = |it: &Stored| {
+            let Some(number) = newest(&*it.store, it.series)? else { return Ok(false) };
+            let named = named_folder(&*it.store, &it.series.name(number))?;
+            Ok(named.as_ref() == Some(&it.noted))
+        };
+        if let Ok(false) = self.stored().and_then(is_own) {
+            self.discard();
         }
     }
+}
 
+impl Stored {
     /// Returns an error of the store as that of a checkpoint; a folder names the file in any case.
     fn unwritten(&self, error: Error) -> Error {
-        match &self.0 {
-            Files::Stored { store, series: Series::Steps, .. } if !store.renames() => {
-                error.context("cannot write the checkpoint")
-            }
-            _ => error,
+        match self.series {
+            Series::Steps if !self.store.renames() => error.context("cannot write the checkpoint"),
+            Series::Steps | Series::Snapshots => error,
         }
     }
 }

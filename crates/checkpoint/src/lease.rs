@@ -12,9 +12,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use thinwire_link::Token;
-
 use crate::error::{Error, Kind};
+use crate::manifest::new_token;
 use crate::store::{Location, PATIENCE, Store};
 
 /// File or object with the elastic job and the epoch whose rank 0 writes there.
@@ -119,7 +118,7 @@ impl Lease {
     }
 
     fn of(store: Arc<dyn Store>, place: &Path, term: Duration) -> Result<Lease, Error> {
-        let token = Token::random().map_err(|error| Error::new(Kind::Io, error.to_string()))?;
+        let token = new_token()?;
         let owner = Owner { job: token[..16].to_owned(), epoch: 0 };
         let state = State { owner, written: None, count: 0, failed: None, is_over: false };
         let (place, state, turn) = (place.to_owned(), Mutex::new(state), Mutex::default());

@@ -68,6 +68,6 @@ pub use lease::Lease;
 pub use lock::{FolderLock, Held, Policy, await_places, mark};
 pub use manifest::{FileCheck, MANIFEST, Manifest, Record, Series};
 pub use rescue::{check_variables, save_between, save_last};
-pub use save::{Saved, all_done, check_folder, save};
+pub use save::{Saved, all_done, check_folder, check_origin, save};
 pub use sealed::{Sealed, latest};
 pub use store::{Location, PATIENCE, Start, Store, length_of, newest};

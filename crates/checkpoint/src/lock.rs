@@ -16,12 +16,12 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use thinwire_link::{Token, durable};
+use thinwire_link::durable;
 
 use crate::draft::{Draft, clean};
 use crate::error::{Error, Kind};
 use crate::lease::{Lease, OWNER, Owner, taken};
-use crate::manifest::{MANIFEST, MANIFEST_BYTES_MAX, crc32_of};
+use crate::manifest::{MANIFEST, MANIFEST_BYTES_MAX, crc32_of, new_token};
 use crate::sealed::latest;
 use crate::store::{Location, PATIENCE};
 
@@ -391,8 +391,8 @@ fn absence(place: &Path) -> Option<String> {
 /// If it has no mark, and none can be written.
 pub fn mark(folder: &Path) -> Result<String, Error> {
     let store = Location::from(folder).store()?;
-    let token = Token::random().map_err(|error| Error::new(Kind::Io, error.to_string()))?;
-    let created = store.create("", MARK, token[..MARK_LETTERS].as_bytes());
+    let token = new_token()?;
+    let created = store.create("", MARK, &token.as_bytes()[..MARK_LETTERS]);
     let doing = format!("cannot write checkpoints to {}", folder.display());
     created.map_err(|error| error.context(&doing))?;
     let begun = Instant::now();

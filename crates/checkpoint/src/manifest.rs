@@ -8,8 +8,11 @@ use std::collections::BTreeMap;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use thinwire_link::Token;
 use thinwire_model::check_keys;
 use thinwire_wire::checksum;
+
+use crate::error::{Error, Kind};
 
 /// Name of the file.
 pub const MANIFEST: &str = "manifest.json";
@@ -197,6 +200,11 @@ fn unsealed(mut value: Value) -> Result<Value, String> {
 
 fn or_none(found: Option<&Value>) -> String {
     found.map_or("none".to_owned(), Value::to_string)
+}
+
+/// Returns hexadecimal digits that nobody else has.
+pub(crate) fn new_token() -> Result<String, Error> {
+    Token::random().map_err(|error| Error::new(Kind::Io, error.to_string()))
 }
 
 /// Returns whether a folder in a checkpoint may have this name.

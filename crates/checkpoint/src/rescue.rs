@@ -13,14 +13,13 @@ use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use thinwire_link::Token;
 use thinwire_wire::{Hint, Rank};
 
 use crate::draft::Draft;
 use crate::error::{Error, Kind};
 use crate::lease::{seconds_of, term};
 use crate::lock::Policy;
-use crate::manifest::Record;
+use crate::manifest::{Record, new_token};
 use crate::save::Saved;
 
 /// Variable with the folder for a checkpoint whose own folder cannot be written.
@@ -258,7 +257,7 @@ fn receive<S: Saved>(
 
 /// Makes a folder that only this user can read, as others may write to the temporary one.
 fn new_folder(parent: &Path) -> Result<PathBuf, Error> {
-    let token = Token::random().map_err(|error| Error::new(Kind::Io, error.to_string()))?;
+    let token = new_token()?;
     let folder = parent.join(format!("thinwire-rescue-{}", &token[..8]));
     let made = std::fs::create_dir_all(parent)
         .and_then(|()| DirBuilder::new().mode(0o700).create(&folder));

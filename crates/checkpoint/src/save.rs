@@ -5,13 +5,13 @@
 
 use std::path::{Path, PathBuf};
 
-use thinwire_link::Token;
 use thinwire_wire::{Rank, World};
 
 use crate::draft::Draft;
 use crate::error::{Error, Kind};
 use crate::lock::{FolderLock, Policy};
-use crate::manifest::{Manifest, Record};
+use crate::manifest::{Manifest, Record, new_token};
+use crate::sealed::Sealed;
 use crate::store::Location;
 
 /// What each rank does for a checkpoint.
@@ -64,7 +64,7 @@ pub fn check_folder(
     mut gather: impl FnMut(Vec<u8>) -> Result<Vec<Vec<u8>>, Error>,
 ) -> Result<(), Error> {
     let store = Location::from(folder).store()?;
-    let token = Token::random().map_err(|error| Error::new(Kind::Io, error.to_string()))?;
+    let token = new_token()?;
     let name = format!(".probe-{token}");
     let written = if rank == 0 { store.write("", &name, &[b"."]) } else { Ok(()) };
     let all = gather(name.clone().into_bytes()).and_then(|names| {
@@ -95,6 +95,27 @@ fn missed(folder: &Path, all: &[Vec<u8>]) -> Result<(), Error> {
             Err(Error::new(Kind::Invalid, message).with_hint(HINT))
         }
     }
+}
+
+/// Refuses ranks that go on from different checkpoints, or from one and from the beginning; all ranks call this.
+///
+/// # Errors
+/// If there are any, or a rank is lost.
+pub fn check_origin<T: Record>(
+    resumed: Option<&Sealed<T>>,
+    gather: impl FnOnce(&[f32]) -> Result<Vec<f32>, Error>,
+) -> Result<(), Error> {
+    // Halves, since a number of 32 bits is none of f32.
+    let halves = |sum: u32| [1.0, (sum >> 16) as f32, (sum & 0xffff) as f32];
+    let mine = resumed.map_or([0.0; 3], |found| halves(found.crc32()));
+    let all = gather(&mine)?;
+    let (ranks, _) = all.as_chunks::<3>();
+    let Some(rank) = ranks.iter().position(|other| *other != mine) else { return Ok(()) };
+    let other = if ranks[rank][0] == 0.0 { "the beginning" } else { "another checkpoint" };
+    let path = |found: &Sealed<T>| found.path("").display().to_string();
+    let mine = resumed.map_or("the beginning".to_owned(), path);
+    let message = format!("this rank goes on from {mine}, rank {rank} from {other}");
+    Err(Error::new(Kind::Invalid, message).with_hint("give every rank the same --resume"))
 }
 
 /// Writes the checkpoint of a step; all ranks call this. Returns its path on rank 0. What has been written of one that

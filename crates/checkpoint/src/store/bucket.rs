@@ -16,7 +16,7 @@ use rusty_s3::{Credentials, UrlStyle};
 
 use super::{SCHEME, Start, Store, endpoint, region};
 use crate::error::{Error, Kind};
-use crate::manifest::MANIFEST;
+use crate::manifest::{MANIFEST, new_token};
 
 /// Time for which a signed request may be used, longer than any request takes.
 const SIGNED_FOR: Duration = Duration::from_secs(60 * 60);
@@ -333,8 +333,7 @@ fn has_body(status: u16, bytes_max: u64) -> bool {
 
 impl Store for Bucket {
     fn check(&self) -> Result<(), Error> {
-        let token = thinwire_link::Token::random();
-        let token = token.map_err(|error| Error::new(Kind::Io, error.to_string()))?;
+        let token = new_token()?;
         let key = self.key("", &format!(".probe-{token}"));
         self.put(&key, b".", false)?;
         self.delete(&key)

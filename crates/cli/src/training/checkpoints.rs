@@ -81,7 +81,7 @@ impl Saved for Replica<'_, '_> {
 
 /// Returns where checkpoints go, and how often.
 pub fn policy(folder: PathBuf, every: Option<u64>) -> Policy {
-    Policy { folder, every, say: say, go_on }
+    Policy { folder, every, say, go_on }
 }
 
 /// Opens the checkpoint to resume, once it and the place of others are there or `patience` is over.

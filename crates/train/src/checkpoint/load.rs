@@ -28,6 +28,11 @@ impl Checkpoint {
         Ok(Sealed::open(Location::from(path).store()?, "")?.into())
     }
 
+    /// The checkpoint as crate `checkpoint` has it.
+    pub fn sealed(&self) -> &Sealed<Progress> {
+        &self.sealed
+    }
+
     /// Where training stands.
     pub fn progress(&self) -> &Progress {
         &self.sealed.manifest().record

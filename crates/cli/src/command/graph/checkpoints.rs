@@ -4,7 +4,9 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow};
-use thinwire_checkpoint::{FolderLock, Policy, check_variables, save, save_between, save_last};
+use thinwire_checkpoint::{
+    FolderLock, Policy, check_origin, check_variables, save, save_between, save_last,
+};
 use thinwire_collective::Group;
 use thinwire_train::checkpoint::Checkpoint;
 use thinwire_train::gnn::Trainer;
@@ -103,7 +105,8 @@ impl Checkpoints {
     /// # Errors
     /// If it is damaged, of another training, or not that of all ranks.
     pub fn restore(&self, trainer: &mut Trainer) -> Result<()> {
-        self.agree(trainer)?;
+        let sealed = self.resumed.as_ref().map(Checkpoint::sealed);
+        check_origin(sealed, |mine| Ok(trainer.gather(mine)?))?;
         let Some(checkpoint) = &self.resumed else { return Ok(()) };
         let notice = trainer.restore(checkpoint)?;
         if trainer.world().rank() == Rank(0) {
@@ -112,28 +115,6 @@ impl Checkpoints {
             notice.into_iter().for_each(say);
         }
         Ok(())
-    }
-
-    /// Refuses ranks that go on from different checkpoints, or from one and from the beginning.
-    fn agree(&self, trainer: &Trainer) -> Result<()> {
-        let mine = match &self.resumed {
-            None => [0.0; 3],
-            Some(found) => {
-                let sum = found.crc32();
-                // Halves, since a number of 32 bits is none of f32.
-                [1.0, (sum >> 16) as f32, (sum & 0xffff) as f32]
-            }
-        };
-        let all = trainer.gather(&mine)?;
-        let (ranks, _) = all.as_chunks::<3>();
-        let Some(rank) = ranks.iter().position(|other| *other != mine) else { return Ok(()) };
-        let other = if ranks[rank][0] == 0.0 { "the beginning" } else { "another checkpoint" };
-        let mine = match &self.resumed {
-            None => "the beginning".to_owned(),
-            Some(found) => found.path().display().to_string(),
-        };
-        let error = anyhow!("this rank goes on from {mine}, rank {rank} from {other}");
-        Err(hinted(error, "give every rank the same --resume"))
     }
 
     /// Writes a checkpoint, if there is a folder; all ranks call this. One that fails ends the training, and is
