@@ -102,7 +102,19 @@ impl Error {
     /// Returns the message, with the remedy in parentheses.
     pub(crate) fn with_remedy(&self) -> String {
         let hint = self.hint.as_ref().map_or(String::new(), |hint| format!(" (hint: {hint})"));
-        format!("{}{hint}", self.message)
+        format!("{}{hint}", self.without_number())
+    }
+
+    /// Returns the message without the operating system's number of an error, which says nothing that its words do not.
+    pub(crate) fn without_number(&self) -> String {
+        match self
+            .message
+            .split_once(" (os error ")
+            .map(|(start, rest)| (start, rest.split_once(')')))
+        {
+            Some((start, Some((_, rest)))) => format!("{start}{rest}"),
+            _ => self.message.clone(),
+        }
     }
 }
 

@@ -120,7 +120,10 @@ fn save<S: Saved, T>(
                 return Err(rescued(policy, error, written));
             }
             Some(next) if *next == Next::Skip as u8 as f32 => {
-                policy.warn_unsaved(&error, step);
+                // Rank 0 tells that the folder is away, of which a missing file is only a consequence.
+                if !error.is_of_missing_file() {
+                    policy.warn_unsaved(&error, step);
+                }
                 return Ok(None);
             }
             _ => return Err(error),
@@ -148,8 +151,8 @@ impl Policy {
 
 fn tell_retry(policy: &Policy, error: &Error, retry: Duration) {
     if error.kind() != Kind::Echo {
-        let seconds = retry.as_secs_f64();
-        (policy.say)(format!("warning: {error}; trying to save the checkpoint for {seconds} s"));
+        let (why, seconds) = (error.without_number(), retry.as_secs_f64());
+        (policy.say)(format!("warning: {why}; trying to save the checkpoint for {seconds} s"));
     }
 }
 
