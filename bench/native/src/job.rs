@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use thinwire_job::{Given, Meeting, Place, Settings, process};
+use thinwire_job::{Meeting, Overrides, Place, Settings, process};
 use thinwire_link::Bandwidth;
 use thinwire_link::tcp::Encryption;
 
@@ -38,11 +38,11 @@ impl Flags {
     /// # Errors
     /// If no launcher started this process, or the ranks do not find each other.
     pub fn meet(&self) -> Result<(Place, Meeting)> {
-        let given = Given::default();
-        let place = thinwire_job::find(&given, &process)?.context(
+        let overrides = Overrides::default();
+        let place = thinwire_job::find(&overrides, &process)?.context(
             "not a rank of a job, start it by `thinwire run --ranks N -- thinwire-bench …`",
         )?;
-        let token = thinwire_job::token(&given, &place.coordinator, &process)?;
+        let token = thinwire_job::token(&overrides, &place.coordinator, &process)?;
         let timeout = self.timeout();
         let settings = Settings {
             encryption: Encryption::Auto,

@@ -36,11 +36,6 @@ pub fn excerpted(error: impl Into<Error>, excerpt: impl Into<String>) -> Error {
     Error::new(note)
 }
 
-/// An error that only repeats what another rank knows better.
-pub fn echo(message: String) -> Error {
-    Error::new(Note { echoes: true, ..Note::of(Error::msg(message)) })
-}
-
 /// The line of a text that an error is about, with a caret below it, if it is about one.
 pub fn excerpt<'a>(cause: &'a (dyn std::error::Error + 'static)) -> Option<&'a str> {
     let note = cause.downcast_ref::<Note>().and_then(|note| note.excerpt.as_deref());
@@ -66,7 +61,8 @@ pub fn lines(error: &Error) -> (String, Option<String>) {
 /// Whether the error is the echo of another rank's: what that rank says is the cause.
 pub fn is_echo(error: &Error) -> bool {
     let echoes = |cause: &(dyn std::error::Error + 'static)| {
-        cause.downcast_ref::<Note>().is_some_and(|note| note.echoes)
+        let error = cause.downcast_ref::<thinwire_checkpoint::Error>();
+        error.is_some_and(|error| error.kind() == thinwire_checkpoint::Kind::Echo)
     };
     let of_another = |kind| is_loss(kind) || kind == thinwire_link::Kind::Absent;
     error.chain().any(echoes) || links_of(error).any(|error| of_another(error.kind))
@@ -109,6 +105,7 @@ fn library_hint(cause: &(dyn std::error::Error + 'static)) -> Option<String> {
         .or_else(|| hint_of::<thinwire_collective::Error>(cause))
         .or_else(|| hint_of::<thinwire_sync::Error>(cause))
         .or_else(|| hint_of::<thinwire_server::Error>(cause))
+        .or_else(|| hint_of::<thinwire_checkpoint::Error>(cause))
         .or_else(|| hint_of::<thinwire_graph::Error>(cause));
     found.map(str::to_owned)
 }
@@ -180,13 +177,11 @@ struct Note {
     error: Error,
     hint: Option<String>,
     excerpt: Option<String>,
-    /// Another rank's error is the cause.
-    echoes: bool,
 }
 
 impl Note {
     fn of(error: Error) -> Note {
-        Note { error, hint: None, excerpt: None, echoes: false }
+        Note { error, hint: None, excerpt: None }
     }
 }
 

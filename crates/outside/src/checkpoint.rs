@@ -77,7 +77,7 @@ fn file(header: &[u8]) -> Vec<u8> {
     [&(header.len() as u64).to_le_bytes()[..], header, &body].concat()
 }
 
-fn load() -> Result<(), thinwire_train::Error> {
+fn load() -> Result<(), thinwire_checkpoint::Error> {
     let checkpoint = Checkpoint::open(&FOLDER)?;
     let parameter =
         |name: &str, shape: &[usize]| Parameter { name: name.to_owned(), shape: shape.to_vec() };

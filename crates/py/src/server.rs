@@ -4,8 +4,9 @@ use std::mem::ManuallyDrop;
 use std::path::PathBuf;
 
 use pyo3::prelude::*;
+use thinwire_checkpoint::Location;
 use thinwire_job::elastic::JobAddress;
-use thinwire_server::{Location, ServerOptions};
+use thinwire_server::ServerOptions;
 
 use crate::error::Failure;
 use crate::settings::settings;

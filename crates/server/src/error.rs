@@ -86,6 +86,18 @@ pub(crate) fn line(text: &str) -> String {
     text.replace(|c: char| c.is_control(), " ")
 }
 
+impl From<thinwire_checkpoint::Error> for Error {
+    fn from(error: thinwire_checkpoint::Error) -> Error {
+        let kind = match error.kind() {
+            thinwire_checkpoint::Kind::Invalid => Kind::Invalid,
+            thinwire_checkpoint::Kind::Io => Kind::Disk,
+            _ => Kind::Snapshot,
+        };
+        let (message, hint) = (error.to_string(), error.hint().map(str::to_owned));
+        Error { hint, source: Some(Box::new(error)), ..Error::new(kind, message) }
+    }
+}
+
 impl From<thinwire_job::Error> for Error {
     fn from(error: thinwire_job::Error) -> Error {
         Error {

@@ -111,7 +111,7 @@ pub use reason::{Reason, Request, Slowest};
 pub use server::{Server, ServerOptions};
 pub use service::{ANSWER_BYTES_MAX, Figures, Limits};
 pub use shard::{Action, Event, Options, Order, Shard};
-pub use snapshot::{Checkpoint, Location, Origin, Snapshot, Store};
+pub use snapshot::{Checkpoint, Origin, Snapshot};
 pub use staleness::{STALENESS_MAX, Staleness};
 pub use table::{Initial, InvalidInitial, MemoryLimit, Misfit, Table, TableOptions, Tables};
 pub use thinwire_rows::{Format, Hits};

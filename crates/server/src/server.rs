@@ -11,6 +11,7 @@ use std::sync::mpsc::channel;
 use std::thread::{self, JoinHandle};
 use std::time::Instant;
 
+use thinwire_checkpoint::Location;
 use thinwire_job::elastic::{CoordinatorMode, JobAddress, Options, Presence};
 use thinwire_job::{Settings, secret, serve};
 use thinwire_link::service;
@@ -19,7 +20,7 @@ use thinwire_member::Id;
 use crate::error::{Error, Kind};
 use crate::reports::Reports;
 use crate::service::{Figures, Limits, ServerService};
-use crate::snapshot::{Location, Origin};
+use crate::snapshot::Origin;
 use crate::table::MemoryLimit;
 use archive::Archive;
 use coordination::{Coordination, Shared};

@@ -17,7 +17,6 @@ mod load;
 mod manifest;
 mod origin;
 mod shard_file;
-mod store;
 mod task;
 mod tensor_file;
 
@@ -25,10 +24,9 @@ pub use checkpoint::Checkpoint;
 pub use draft::Draft;
 pub(crate) use image::Image;
 pub use load::Snapshot;
-pub(crate) use manifest::{Manifest, number_of, snapshot_folder};
+pub(crate) use manifest::Manifest;
 pub use origin::Origin;
 pub(crate) use shard_file::Contents;
-pub use store::{Location, Store};
 pub use task::{Captured, Task};
 
 #[cfg(test)]

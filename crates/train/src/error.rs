@@ -5,6 +5,7 @@
 
 use std::path::Path;
 
+use thinwire_checkpoint::Kind as OfCheckpoint;
 use thinwire_wire::Hint;
 
 /// The sort of an [`Error`].
@@ -15,10 +16,8 @@ pub enum Kind {
     Invalid,
     /// The training text is missing, empty or too small.
     Data,
-    /// A checkpoint is damaged or of another model.
+    /// A checkpoint is missing, damaged or of another model, or cannot be written.
     Checkpoint,
-    /// There is no checkpoint, or its place cannot be reached.
-    Missing,
     /// The operating system refused to read or write.
     Io,
     /// The exchange of gradients failed; the source says how.
@@ -58,6 +57,21 @@ impl Error {
         self.kind
     }
 
+    /// Whether a rank was lost, or the group has ended with it.
+    fn is_of_lost_rank(&self) -> bool {
+        use thinwire_collective::Kind;
+        let mut cause: Option<&(dyn std::error::Error + 'static)> = Some(self);
+        while let Some(error) = cause {
+            let group = error.downcast_ref::<thinwire_collective::Error>();
+            let ends = |kind| matches!(kind, Kind::Peer | Kind::Timeout | Kind::Stopped);
+            if group.is_some_and(|error| ends(error.kind())) {
+                return true;
+            }
+            cause = error.source();
+        }
+        false
+    }
+
     pub(crate) fn io(doing: &str, path: &Path, source: std::io::Error) -> Error {
         let context = format!("cannot {doing} {}: {source}", path.display());
         Error { kind: Kind::Io, context, hint: None, source: Some(Box::new(source)) }
@@ -77,9 +91,20 @@ impl From<thinwire_program::Error> for Error {
     }
 }
 
-impl From<thinwire_server::Error> for Error {
-    fn from(error: thinwire_server::Error) -> Error {
-        let hint = error.hint().map(str::to_owned);
-        Error { hint, ..Error::new(Kind::Invalid, error.to_string()) }
+impl From<thinwire_checkpoint::Error> for Error {
+    fn from(error: thinwire_checkpoint::Error) -> Error {
+        let (context, hint) = (error.to_string(), error.hint().map(str::to_owned));
+        Error { kind: Kind::Checkpoint, context, hint, source: Some(Box::new(error)) }
+    }
+}
+
+impl From<Error> for thinwire_checkpoint::Error {
+    fn from(error: Error) -> thinwire_checkpoint::Error {
+        let kind = if error.is_of_lost_rank() { OfCheckpoint::Lost } else { OfCheckpoint::Failed };
+        let mut wrapped = thinwire_checkpoint::Error::new(kind, error.to_string());
+        if let Some(hint) = error.hint() {
+            wrapped = wrapped.with_hint(hint);
+        }
+        wrapped.with_source(error)
     }
 }

@@ -62,7 +62,7 @@ fn sealed(mut manifest: Value) -> String {
     manifest.to_string()
 }
 
-fn one_line(error: &thinwire_train::Error) -> String {
+fn one_line(error: &thinwire_checkpoint::Error) -> String {
     let line = error.to_string();
     assert!(!line.contains('\n') && line.len() < 1000, "{line}");
     line

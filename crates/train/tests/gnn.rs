@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use thinwire_checkpoint::Saved;
 use thinwire_collective::Group;
 use thinwire_graph::{Adjacency, Batches, Draw, FanOut};
 use thinwire_loader::Features;
@@ -143,9 +144,9 @@ fn a_training_that_goes_on_is_the_uninterrupted_one() {
             let draft = Draft::open(&folder, whole.steps(), "").unwrap();
             let plan = whole.write(&draft).unwrap();
             whole.gather(&[0.0]).unwrap();
-            let kept =
-                (whole.world().rank().0 == 0).then(|| draft.commit(whole.progress(plan)).unwrap());
-            let kept = kept.unwrap_or_else(|| folder.join("step-000002"));
+            let kept = (whole.world().rank().0 == 0)
+                .then(|| whole.seal(&draft, plan).and_then(|it| draft.publish(2, it)).unwrap());
+            let kept = kept.flatten().unwrap_or_else(|| folder.join("step-000002"));
             whole.gather(&[0.0]).unwrap();
             let checkpoint = Checkpoint::open(&kept).unwrap();
             let first = bits(&whole);

@@ -32,6 +32,7 @@ const PLACES: &[(&str, Place)] = &[
     ("thinwire-plan", Place::Layer(3)),
     ("thinwire-collective", Place::Layer(3)),
     ("thinwire-job", Place::Layer(3)),
+    ("thinwire-checkpoint", Place::Layer(3)),
     ("thinwire-rows", Place::Layer(3)),
     ("thinwire-sync", Place::Layer(4)),
     ("thinwire-server", Place::Layer(4)),

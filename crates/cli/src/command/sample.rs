@@ -60,7 +60,7 @@ pub fn run(args: &Args) -> Result<u8> {
     if args.json {
         print_json(&Line {
             checkpoint: checkpoint.path().display().to_string(),
-            step: checkpoint.manifest().progress.step,
+            step: checkpoint.progress().step,
             prompt: args.prompt.clone(),
             text: String::from_utf8_lossy(&text).into_owned(),
         })?;

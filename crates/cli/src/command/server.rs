@@ -9,12 +9,13 @@ use std::time::Duration;
 
 use anyhow::{Result, anyhow};
 use clap::Subcommand;
+use thinwire_checkpoint::Location;
 use thinwire_job::elastic::{self, JobAddress};
 use thinwire_job::{Form, Overrides, process};
 use thinwire_link::Bandwidth;
 use thinwire_link::tcp::address_towards;
 use thinwire_report::figures::parse_bytes;
-use thinwire_server::{Limits, Location, MemoryLimit, Server, ServerOptions};
+use thinwire_server::{Limits, MemoryLimit, Server, ServerOptions};
 
 use crate::failure::hinted;
 use crate::launch::is_launched;

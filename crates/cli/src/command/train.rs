@@ -9,10 +9,8 @@ use crate::failure::hinted;
 use crate::launch::is_launched;
 use crate::ranks;
 use crate::size::{Elastic, ElasticFlags, Size, ensure_fixed};
-use crate::training::folder;
 use crate::training::{
-    self, CheckpointPolicy, Codec, PathFlag, PlanFlags, ServerFlags, ServerMode, Settings,
-    TrainingJob, Typed,
+    self, Codec, PathFlag, PlanFlags, ServerFlags, ServerMode, Settings, TrainingJob, Typed,
 };
 
 /// Ranks of a training against servers, unless it is told.
@@ -147,12 +145,12 @@ fn resolved(args: &Args) -> Result<TrainingJob> {
         settings: &args.settings,
         codec: args.codec.as_ref(),
         plan: Some(&args.plan),
-        resume: folder::resolve(
+        resume: training::checkpoints::resolve(
             args.resume.as_deref(),
             args.checkpoint_dir.0.as_deref(),
             Duration::from_secs(args.checkpoint_wait),
         )?,
-        policy: kept.map(|folder| CheckpointPolicy { folder, every: args.checkpoint_every }),
+        policy: kept.map(|folder| training::checkpoints::policy(folder, args.checkpoint_every)),
     })?;
     if job.parallelism.is_planned() {
         ensure_fixed(size, "the plan of the checkpoint")?;

@@ -15,13 +15,14 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow};
 use serde_json::json;
-use thinwire_collective::{Group, all_gather};
+use thinwire_checkpoint::{FolderLock, latest, mark, save, save_last};
+use thinwire_collective::Group;
 use thinwire_job::Place;
 use thinwire_job::elastic::{self, Membership, Next, Run as EpochRun};
 use thinwire_link::mem;
 use thinwire_member::{CoordinatorMode, Epoch, Id, Options};
 use thinwire_sync::{Channel, Policy};
-use thinwire_train::checkpoint::{Checkpoint, latest};
+use thinwire_train::checkpoint::Checkpoint;
 use thinwire_train::spmd::{Carried, Snapshot};
 use thinwire_train::{Parameter, rows};
 use thinwire_wire::Rank;
@@ -29,16 +30,14 @@ use thinwire_wire::Rank;
 use super::by_hand;
 use super::checkpoints::Replica;
 use super::engine::Engine;
-use super::folder::FolderLock;
 use super::interrupt::Interrupt;
 use super::job::{CHECKPOINT_DIR, FIRST_STEP, TrainingJob};
 use super::plan::{Built, Parallelism};
 use super::seat::{self, Seat};
 use super::session::{About, Course, End, Session};
-use super::settings::CheckpointPolicy;
 use super::standing::{Standing, change};
 use super::trace::Trace;
-use super::{Trained, checkpoints, folder, machine, rescue, shared};
+use super::{Trained, checkpoints, machine};
 use crate::failure::{self, hinted};
 use crate::output::say;
 
@@ -71,7 +70,7 @@ pub fn train(
     facts.retain(|(name, _)| name != FIRST_STEP);
     // A bucket has one name everywhere, and a process may join while it is away.
     let folder = job.policy.as_ref().filter(|policy| !policy.is_in_bucket());
-    let mark = folder.map(|policy| folder::mark(&policy.folder)).transpose()?;
+    let mark = folder.map(|policy| mark(&policy.folder)).transpose()?;
     if let Some(mark) = &mark {
         facts.retain(|(name, _)| name != CHECKPOINT_DIR);
         facts.push((CHECKPOINT_DIR.to_owned(), format!("the folder with the mark {mark}")));
@@ -221,7 +220,8 @@ impl<'a> Elastic<'a> {
         let engine = &mut self.engine_alone(carried, &seat, &built)?;
         let (job, name) = (self.job, Some(name));
         let mut replica = Replica { job, name, engine, position, step: done };
-        let saved = rescue::last(&mut replica, done, |replica| self.save_in_turn(replica, policy));
+        let saved =
+            save_last(&mut replica, policy, done, |replica| self.save_in_turn(replica, policy));
         let (step, path) = saved.with_context(|| format!("saving step {done}"))?;
         self.say_stopped(step, path.as_deref());
         Ok(())
@@ -232,17 +232,17 @@ impl<'a> Elastic<'a> {
     fn save_in_turn(
         &self,
         replica: &mut Replica<'_, '_>,
-        policy: &CheckpointPolicy,
-    ) -> Result<(u64, Option<PathBuf>)> {
+        policy: &thinwire_checkpoint::Policy,
+    ) -> Result<(u64, Option<PathBuf>), thinwire_checkpoint::Error> {
         let (name, step) = (replica.name.unwrap_or_default(), replica.step);
-        let lock = folder::hold_alone(&policy.folder, TURN)?
+        let lock = FolderLock::hold_alone(policy, TURN)?
             .of_mark(self.mark.as_deref())
             .of_epoch(name, self.number);
         let newest = self.newest(name)?;
-        if let Some(found) = newest.filter(|found| found.manifest().progress.step >= step) {
-            return Ok((found.manifest().progress.step, Some(found.path().to_owned())));
+        if let Some(found) = newest.filter(|found| found.progress().step >= step) {
+            return Ok((found.progress().step, Some(found.path().to_owned())));
         }
-        Ok((step, shared::save(replica, (policy, &lock), step)?))
+        Ok((step, save(replica, (policy, &lock), step)?))
     }
 
     /// Says after which step the training has stopped, and how to resume it.
@@ -277,10 +277,10 @@ impl<'a> Elastic<'a> {
         let lock = match epoch.number {
             // If rank 0 cannot use the folder, no rank trains without it.
             1 => {
-                let held = folder::hold(policy, place.rank, self.job.resume.as_ref());
-                shared::all_done(held, FOLDER, |row| Ok(all_gather(&mut group, row)?))?
+                let resumed = self.job.resume.as_ref();
+                checkpoints::hold_in_all((policy, resumed), place.rank, &mut group, FOLDER)?
             }
-            _ => folder::hold_again(policy, place.rank),
+            _ => FolderLock::hold_again(policy, place.rank),
         };
         let lock = lock
             .of_mark(self.mark.as_deref())
@@ -397,7 +397,7 @@ impl<'a> Elastic<'a> {
         let mut engine = Engine::start(self.job, self.codec, (seat, channel), built)?;
         let name = epoch.coordinator.to_string();
         let newest = if epoch.number > 1 { self.newest(&name)? } else { None };
-        let step_of = |found: &Checkpoint| found.manifest().progress.step;
+        let step_of = |found: &Checkpoint| found.progress().step;
         let checkpoint =
             newest.as_ref().into_iter().chain(&self.job.resume).max_by_key(|it| step_of(it));
         let step = checkpoint.map_or(0, step_of);
@@ -427,10 +427,10 @@ impl<'a> Elastic<'a> {
     }
 
     /// Returns the newest checkpoint, if the job of this name has written it.
-    fn newest(&self, job: &str) -> Result<Option<Checkpoint>> {
+    fn newest(&self, job: &str) -> Result<Option<Checkpoint>, thinwire_checkpoint::Error> {
         let Some(policy) = &self.job.policy else { return Ok(None) };
         let newest = latest(&policy.folder)?.map(|path| Checkpoint::open(&path)).transpose()?;
-        Ok(newest.filter(|it| it.manifest().progress.config[checkpoints::JOB] == job))
+        Ok(newest.filter(|it| it.progress().config[checkpoints::JOB] == job))
     }
 }
 
@@ -439,7 +439,7 @@ impl<'a> Elastic<'a> {
 fn tell_origin(epoch: u32, checkpoint: Option<&Checkpoint>) {
     match checkpoint {
         Some(checkpoint) => {
-            let (step, path) = (checkpoint.manifest().progress.step, checkpoint.path().display());
+            let (step, path) = (checkpoint.progress().step, checkpoint.path().display());
             say(format!("epoch {epoch} goes on from step {step}: {path}"));
         }
         None if epoch > 1 => {

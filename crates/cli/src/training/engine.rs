@@ -8,7 +8,7 @@ use thinwire_plan::report::{counted, devices};
 use thinwire_report::training::{Passed, Planned};
 use thinwire_sync::Error::Invalid;
 use thinwire_sync::{Channel, Policy, State, reshard};
-use thinwire_train::checkpoint::{Checkpoint, Draft};
+use thinwire_train::checkpoint::{Checkpoint, Draft, write_exchange, write_shard, write_whole};
 use thinwire_train::spmd::{
     Agreed, Carried, Codecs, ExchangeOptions, Machine, Start, initial, part, zeros,
 };
@@ -239,15 +239,15 @@ impl<'a> Engine<'a> {
     ///
     /// # Errors
     /// If a file cannot be written.
-    pub fn write(&self, draft: &Draft, rank: Rank) -> Result<String> {
+    pub fn write(&self, draft: &Draft, rank: Rank) -> Result<String, thinwire_checkpoint::Error> {
         let state = self.machine.exchange_state();
-        draft.write_exchange(rank, &state.tensors)?;
+        write_exchange(draft, rank, &state.tensors)?;
         let model = &self.built.model;
         match self.is_planned() {
-            true => draft.write_shard(rank, &self.machine.shards())?,
+            true => write_shard(draft, rank, &self.machine.shards())?,
             false if rank == Rank(0) => {
                 let description = format!("a model by thinwire: {}", model.describe());
-                draft.write_whole(&self.machine.shards(), &description)?;
+                write_whole(draft, &self.machine.shards(), &description)?;
             }
             false => {}
         }
@@ -275,7 +275,7 @@ impl<'a> Engine<'a> {
             return Err(hinted(error, "give a plan for the same model"));
         }
         self.machine.restore(checkpoint)?;
-        let progress = &checkpoint.manifest().progress;
+        let progress = checkpoint.progress();
         let was_whole = !checkpoint.is_sharded() || progress.config[WHOLE] == true;
         let whole = was_whole && self.machine.exchanges_whole();
         let same_plan = match &self.built.file {

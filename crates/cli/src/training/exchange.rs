@@ -127,7 +127,7 @@ impl Exchange {
     /// # Errors
     /// If the checkpoint has an exchange that cannot be read.
     pub fn kept(checkpoint: &Checkpoint) -> Result<Option<Exchange>> {
-        let kept = &checkpoint.manifest().progress.config["exchange"];
+        let kept = &checkpoint.progress().config["exchange"];
         serde_json::from_value(kept.clone()).with_context(|| {
             let path = checkpoint.path().display();
             format!("{path} has no exchange options of this version")

@@ -3,11 +3,12 @@
 use std::path::PathBuf;
 
 use anyhow::{Result, anyhow};
+use thinwire_checkpoint::Location;
 use thinwire_job::Place;
 use thinwire_link::Bandwidth;
 use thinwire_plan::report::{PlanFile, counted, devices};
 use thinwire_report::training::{Report, Run};
-use thinwire_server::{Checkpoint as Weights, Location};
+use thinwire_server::Checkpoint as Weights;
 use thinwire_sync::{Policy, check_combination};
 use thinwire_train::Dataset;
 use thinwire_train::checkpoint::Checkpoint;
@@ -18,8 +19,8 @@ use super::exchange::{self, Exchange};
 use super::model::Model;
 use super::plan::{Built, KeptPlan, Parallelism, checksum, own_codec, travels};
 use super::recipe::{Recipe, differences, ensure_or_hint};
-use super::settings::{CheckpointPolicy, Settings, Typed};
-use super::{data, machine, rescue, trace};
+use super::settings::{Settings, Typed};
+use super::{data, machine, trace};
 use crate::failure::{self, OrHint, hinted};
 use crate::file;
 use crate::metrics::RankMetrics;
@@ -46,7 +47,7 @@ pub struct TrainingJob {
     /// Where training goes on from.
     pub resume: Option<Checkpoint>,
     /// Whether and where it is frozen.
-    pub policy: Option<CheckpointPolicy>,
+    pub policy: Option<thinwire_checkpoint::Policy>,
     /// Metrics of this process as a rank.
     pub metrics: RankMetrics,
     /// The exchange that the checkpoint keeps.
@@ -69,7 +70,7 @@ impl TrainingJob {
     pub fn resolve(typed: Typed<'_>) -> Result<TrainingJob> {
         let mut recipe = Recipe::resolve(&typed.settings.recipe, typed.resume.as_ref())?;
         let parallelism = Parallelism::resolve(&typed, &recipe)?;
-        let done = typed.resume.as_ref().map_or(0, |found| found.manifest().progress.step);
+        let done = typed.resume.as_ref().map_or(0, |found| found.progress().step);
         recipe.check_steps(done)?;
         if let Some(file) = parallelism.built().and_then(|built| built.file.as_ref()) {
             recipe.batch = file.batch;
@@ -122,7 +123,7 @@ impl TrainingJob {
         };
         let (was, is) = (Model::kept(checkpoint)?.context(), built.model.context());
         add("sequence", was.to_string(), is.to_string());
-        add("ranks", checkpoint.manifest().progress.world.to_string(), world.to_string());
+        add("ranks", checkpoint.progress().world.to_string(), world.to_string());
         if let (Some(file), Some(kept)) = (&built.file, KeptPlan::of(checkpoint)?) {
             add("plan", checksum(&kept.file), checksum(&file.text()));
         }
@@ -178,7 +179,7 @@ impl TrainingJob {
             None => {}
         }
         if let Some(policy) = &self.policy {
-            rescue::check_variables()?;
+            thinwire_checkpoint::check_variables()?;
             let writable =
                 machine::ensure_writable(&policy.folder, ("checkpoints", "--checkpoint-dir"));
             // A replacement trains without a checkpoint of its own, which may find room or its bucket later.
@@ -222,7 +223,7 @@ impl TrainingJob {
 
     /// Returns the facts, by name, that all ranks must have in common.
     pub fn facts(&self) -> Vec<(String, String)> {
-        let step = self.resume.as_ref().map_or(0, |checkpoint| checkpoint.manifest().progress.step);
+        let step = self.resume.as_ref().map_or(0, |checkpoint| checkpoint.progress().step);
         let every = self.policy.as_ref().and_then(|policy| policy.every);
         let folder = self.policy.as_ref().map(|policy| Location::from(policy.folder.as_path()));
         let folder = match folder {
@@ -325,7 +326,7 @@ fn read_data(
     modality: &Modality,
 ) -> Result<(Settings, Dataset, String)> {
     let kept = resume.and_then(|checkpoint| {
-        let text = &checkpoint.manifest().progress.config[TEXT];
+        let text = &checkpoint.progress().config[TEXT];
         text.as_str().map(PathBuf::from)
     });
     let given = settings.data.is_some();
@@ -338,7 +339,7 @@ fn read_data(
         _ => read?,
     };
     if let Some(checkpoint) = resume {
-        let (expected, found) = (&checkpoint.manifest().progress.data, dataset.fingerprint());
+        let (expected, found) = (&checkpoint.progress().data, dataset.fingerprint());
         let message =
             format!("the checkpoint was trained on other data: {expected}, this is {found}");
         ensure_or_hint(expected == found, message, "give the same --data as before")?;

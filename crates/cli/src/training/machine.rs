@@ -2,14 +2,13 @@
 
 use std::fs;
 use std::path::Path;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{SystemTime, UNIX_EPOCH};
 
-use anyhow::{Context, Result};
-use thinwire_link::durable;
-use thinwire_server::Location;
+use anyhow::Result;
+use thinwire_checkpoint::Location;
 use thinwire_wire::Hint;
 
-use crate::failure::{OrHint, hinted};
+use crate::failure::hinted;
 
 /// The processor and its cores.
 pub fn describe() -> String {
@@ -95,38 +94,21 @@ fn civil(day: u64) -> (u64, u64, u64) {
     (400 * era + year + u64::from(month <= 2), month, day)
 }
 
-/// Returns the time that an environment variable has in seconds, if it is set.
-///
-/// # Errors
-/// If it has something else.
-pub fn seconds_of(variable: &str) -> Result<Option<Duration>> {
-    let Some(text) = std::env::var_os(variable).filter(|text| !text.is_empty()) else {
-        return Ok(None);
-    };
-    let text = text.to_string_lossy();
-    let time = text.parse().ok().and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
-    let time = time.with_context(|| format!("{variable} is '{text}', expected seconds"));
-    time.map(Some).or_hint("unset it, or give a number such as 12")
-}
-
 /// Makes a folder of `what` where it is missing, and makes sure that files can be written to it, or to a bucket. It
 /// was given with `flag`.
 ///
 /// # Errors
 /// If it is no folder, or not a writable one, or the bucket cannot be reached or written.
 pub fn ensure_writable(place: &Path, (what, flag): (&str, &str)) -> Result<()> {
-    let Location::Folder(folder) = Location::from(place) else {
-        let checked = Location::from(place).check(what);
-        return checked.map_err(|error| match error.hint() {
-            Some(_) => error.into(),
-            None => {
-                hinted(error, format!("give a bucket that can be written with {flag}, or none"))
-            }
-        });
+    let place = Location::from(place);
+    let hint = match place {
+        Location::Folder(_) => format!("give a writable folder with {flag}, or none"),
+        Location::Bucket(_) => format!("give a bucket that can be written with {flag}, or none"),
     };
-    durable::check_folder(&folder)
-        .with_context(|| format!("cannot write {what} to {}", folder.display()))
-        .or_hint(format!("give a writable folder with {flag}, or none"))
+    place.check(what).map_err(|error| match error.hint() {
+        Some(_) => error.into(),
+        None => hinted(error, hint),
+    })
 }
 
 #[cfg(test)]

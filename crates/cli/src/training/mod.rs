@@ -2,16 +2,14 @@
 //! and what rank 0 saw becomes a report.
 
 mod by_hand;
-mod checkpoints;
+pub mod checkpoints;
 mod data;
 mod elastic;
 mod engine;
 mod exchange;
 mod first_epoch;
-pub mod folder;
 mod interrupt;
 mod job;
-mod lease;
 mod log;
 mod machine;
 mod model;
@@ -19,7 +17,6 @@ mod outcome;
 pub mod plan;
 mod progress;
 mod recipe;
-pub mod rescue;
 mod seat;
 mod served;
 mod server;
@@ -27,7 +24,6 @@ mod server_flags;
 mod server_limits;
 mod session;
 mod settings;
-pub mod shared;
 mod snapshots;
 mod standing;
 pub mod trace;
@@ -40,12 +36,11 @@ pub use machine::{command_line, ensure_writable};
 pub use model::Model;
 pub use seat::of_member;
 pub use server_flags::{ServerFlags, ServerMode, StoreFlags, Tabled};
-pub use settings::{
-    CheckpointPolicy, Codec, PathFlag, PlanFlags, Settings, Typed, folder as checkpoint_folder,
-};
+pub use settings::{Codec, PathFlag, PlanFlags, Settings, Typed, folder as checkpoint_folder};
 pub use snapshots::{PATIENCE as SNAPSHOT_PATIENCE, ensure_writable as ensure_snapshots};
 
 use anyhow::{Context, Result};
+use thinwire_checkpoint::FolderLock;
 use thinwire_collective::Group;
 use thinwire_job::{Meeting, Place};
 use thinwire_plan::report::{Numbers, PlanFile};
@@ -57,7 +52,6 @@ use crate::output::{print, print_json, say};
 use crate::ranks::{self, Start};
 use crate::size::Size;
 use engine::Engine;
-use folder::FolderLock;
 use plan::{Built, Parallelism};
 use seat::Seat;
 use session::Session;
@@ -138,7 +132,7 @@ fn conclude(
     let settings = &job.settings;
     let resume_hint = |error| {
         failure::or_resume_hint(error, || {
-            folder::resume_hint(job.policy.as_ref(), job.resume.as_ref())
+            checkpoints::resume_hint(job.policy.as_ref(), job.resume.as_ref())
         })
     };
     let Trained { runs, file, kept } = trained.map_err(resume_hint)?;
@@ -182,7 +176,7 @@ fn start(job: &TrainingJob, codecs: &[Option<&Policy>]) -> Result<Start<(Place, 
     };
     job.check_world(place.world, "the job has")?;
     job.export_metrics(&place)?;
-    let lock = folder::hold(job.policy.as_ref(), place.rank, job.resume.as_ref())?;
+    let lock = checkpoints::hold(job.policy.as_ref(), place.rank, job.resume.as_ref())?;
     Ok(Start::Rank((place, lock)))
 }
 
@@ -228,7 +222,7 @@ fn agreed(
     seat.interrupt.end_at_once();
     let mut group = Group::new(meeting.link()?).with_timeout(job.settings.link.timeout());
     thinwire_sync::agree(&mut group, &job.facts())?;
-    shared::check_folder(job.policy.as_ref(), seat.place.rank, &mut group)?;
+    checkpoints::check_folder(job.policy.as_ref(), seat.place.rank, &mut group)?;
     seat.interrupt.remember();
     if seat.place.rank == 0 {
         let limit = job.settings.limit(seat.place);

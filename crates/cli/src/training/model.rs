@@ -52,7 +52,7 @@ impl Model {
     /// # Errors
     /// If there is none that this version reads.
     pub fn kept(checkpoint: &Checkpoint) -> Result<Model> {
-        let config = &checkpoint.manifest().progress.config;
+        let config = &checkpoint.progress().config;
         // Of a planned training it lies beside the recipe.
         let kept = Some(&config["recipe"]["model"]).filter(|model| !model.is_null());
         serde_json::from_value(kept.unwrap_or(config).clone()).with_context(|| {

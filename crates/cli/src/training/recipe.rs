@@ -81,7 +81,7 @@ impl Recipe {
     /// # Errors
     /// If there is none that this version reads.
     pub fn kept(checkpoint: &Checkpoint) -> Result<Recipe> {
-        let config = checkpoint.manifest().progress.config["recipe"].clone();
+        let config = checkpoint.progress().config["recipe"].clone();
         serde_json::from_value(config).with_context(|| {
             format!("{} keeps no recipe of this version", checkpoint.path().display())
         })

@@ -1,8 +1,8 @@
 //! One process of a training.
 
+use thinwire_checkpoint::FolderLock;
 use thinwire_job::{Form, Host, Place, Source, elastic};
 
-use super::folder::FolderLock;
 use super::interrupt::Interrupt;
 
 /// One process of a training: its rank, and what all its runs or epochs share.

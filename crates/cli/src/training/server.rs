@@ -13,6 +13,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow};
 use serde_json::{Map, Value};
+use thinwire_checkpoint::FolderLock;
 use thinwire_collective::Group;
 use thinwire_job::Place;
 use thinwire_job::elastic::{self, Operator, Presence};
@@ -28,7 +29,6 @@ use thinwire_wire::{WORLD_SIZE_MAX, World};
 use super::by_hand;
 use super::engine::Engine;
 use super::first_epoch::first_epoch;
-use super::folder::{self, FolderLock};
 use super::interrupt::Interrupt;
 use super::job::TrainingJob;
 use super::plan::{Built, Parallelism};
@@ -38,7 +38,7 @@ use super::server_flags::{self, ServerMode};
 use super::session::{About, Course, End, Session};
 use super::standing::{Standing, change};
 use super::trace::Trace;
-use super::{Trained, conclude, shared, snapshots};
+use super::{Trained, checkpoints, conclude, snapshots};
 use crate::output::say;
 
 /// Interval at which a rank that has finished asks whether the others have.
@@ -254,7 +254,7 @@ impl<'a> Worker<'a> {
             format!("epoch {} has ended before its ranks had met", epoch.number)
         })?;
         let mut group = Group::new(link).with_timeout(timeout);
-        shared::check_folder(self.job.policy.as_ref(), rank, &mut group)?;
+        checkpoints::check_folder(self.job.policy.as_ref(), rank, &mut group)?;
         Ok(Channel::new(group))
     }
 
@@ -262,8 +262,8 @@ impl<'a> Worker<'a> {
     fn hold(&self, rank: u32, epoch: &Epoch) -> Result<FolderLock> {
         let policy = self.job.policy.as_ref();
         let lock = match epoch.number {
-            1 => folder::hold(policy, rank, None)?,
-            _ => folder::hold_again(policy, rank),
+            1 => FolderLock::hold(policy, rank, None)?,
+            _ => FolderLock::hold_again(policy, rank),
         };
         Ok(lock.of_epoch(&epoch.coordinator.to_string(), epoch.number))
     }

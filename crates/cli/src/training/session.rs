@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
+use thinwire_checkpoint::{save, save_between, save_last};
 use thinwire_link::Bandwidth;
 use thinwire_report::training::{Change, Planned, Run};
 use thinwire_sync::{Live, Policy};
@@ -19,8 +20,7 @@ use super::progress::{News, Progress};
 use super::seat::Seat;
 use super::standing::{CHANGE, STOP, Standing};
 use super::trace::Trace;
-use super::{checkpoints, machine, outcome, plan, rescue, shared};
-use crate::failure;
+use super::{checkpoints, machine, outcome, plan};
 use crate::metrics::Taken;
 use crate::output::say;
 
@@ -147,7 +147,7 @@ impl<'a> Session<'a> {
         trace: Trace,
     ) -> Result<Session<'a>> {
         let world = World::new(seat.place.rank, seat.place.world)?;
-        let first = job.resume.as_ref().map_or(0, |found| found.manifest().progress.step);
+        let first = job.resume.as_ref().map_or(0, |found| found.progress().step);
         let mut course = Course::new(codec, trace, first);
         if let Some(checkpoint) = &job.resume {
             course.position = checkpoints::load(job, checkpoint, &mut engine, world)?;
@@ -364,7 +364,7 @@ impl<'a> Session<'a> {
     }
 
     /// Writes a checkpoint where one is due. An error of the last one waits until the training has ended. One
-    /// that ends the training is saved elsewhere ([`rescue::last`]). Any other one is only told in an elastic job, whose ranks would otherwise end one after the other: the
+    /// that ends the training is saved elsewhere ([`save_last`]). Any other one is only told in an elastic job, whose ranks would otherwise end one after the other: the
     /// checkpoint before stays the newest, and the next one may find room.
     fn save(&mut self, over: bool) -> Result<()> {
         let (job, done) = (self.job, self.course.done);
@@ -385,19 +385,19 @@ impl<'a> Session<'a> {
         let mut replica =
             checkpoints::Replica { job, name, engine: &mut self.engine, position, step: done };
         // A training of fixed ranks ends with a checkpoint that fails, unless its place is away for a while.
-        let save = |replica: &mut _| shared::save(replica, place, done);
+        let attempt = |replica: &mut _| save(replica, place, done);
         let saved = match (over, is_elastic) {
-            (true, _) => rescue::last(&mut replica, done, save),
-            (_, true) => shared::save(&mut replica, place, done),
-            _ => rescue::between(&mut replica, policy, done, save).map(Option::flatten),
+            (true, _) => save_last(&mut replica, policy, done, attempt),
+            (_, true) => save(&mut replica, place, done),
+            _ => save_between(&mut replica, policy, done, attempt).map(Option::flatten),
         };
-        let saved = saved.with_context(|| format!("saving step {done}"));
+        let told = |saved: Result<_, _>| saved.with_context(|| format!("saving step {done}"));
         match saved {
-            saved if over => self.course.saved = saved,
-            Err(error) if is_elastic && failure::lost_rank(&error).is_none() => {
-                rescue::warn_unsaved(&error);
+            saved if over => self.course.saved = told(saved),
+            Err(error) if is_elastic && error.kind() != thinwire_checkpoint::Kind::Lost => {
+                policy.warn_unsaved(&error, done);
             }
-            saved => self.course.saved = Ok(saved?),
+            saved => self.course.saved = Ok(told(saved)?),
         }
         Ok(())
     }

@@ -12,7 +12,6 @@ use serde::{Deserialize, Serialize};
 use thinwire_job::{Place, Source, is_loopback};
 use thinwire_link::Bandwidth;
 use thinwire_schedule::Summation;
-use thinwire_server::Location;
 use thinwire_sync::{Feedback, Policy, UnknownPolicy};
 use thinwire_train::checkpoint::Checkpoint;
 
@@ -176,22 +175,6 @@ impl PlanFlags {
     }
 }
 
-/// Where and how often training is frozen.
-#[derive(Clone, Debug)]
-pub struct CheckpointPolicy {
-    /// The folder of the checkpoints, or their `s3://BUCKET/PREFIX`.
-    pub folder: PathBuf,
-    /// After how many steps one is written; the last step writes one anyway.
-    pub every: Option<u64>,
-}
-
-impl CheckpointPolicy {
-    /// Returns whether the checkpoints go to a bucket of an object store.
-    pub fn is_in_bucket(&self) -> bool {
-        matches!(Location::from(self.folder.as_path()), Location::Bucket(_))
-    }
-}
-
 /// Flags of a training, and the checkpoint that it resumes.
 pub struct Typed<'a> {
     /// Flags of every training.
@@ -203,7 +186,7 @@ pub struct Typed<'a> {
     /// Where training goes on from.
     pub resume: Option<Checkpoint>,
     /// Whether and where it is frozen.
-    pub policy: Option<CheckpointPolicy>,
+    pub policy: Option<thinwire_checkpoint::Policy>,
 }
 
 /// Extent of automatic planning.

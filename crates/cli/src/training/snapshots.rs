@@ -6,8 +6,9 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use anyhow::{Result, anyhow};
+use thinwire_checkpoint::Location;
 use thinwire_job::elastic::JobAddress;
-use thinwire_server::{Definition, Initial, Location, Origin, take_snapshot};
+use thinwire_server::{Definition, Initial, Origin, take_snapshot};
 
 use crate::failure::{self, OrHint, hinted};
 use crate::output::say;

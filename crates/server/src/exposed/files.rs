@@ -3,11 +3,12 @@
 //! Checksums and lengths are corrected, since random bytes would not get past them.
 
 use serde_json::Value;
+use thinwire_checkpoint::Series;
 use thinwire_wire::checksum;
 
 use super::definition;
 use crate::configuration::Layout;
-use crate::snapshot::{Contents, Image, Manifest, number_of, snapshot_folder};
+use crate::snapshot::{Contents, Image, Manifest};
 use crate::table::Tables;
 
 /// Byte that ends the header of a shard's file, since no JSON has it.
@@ -35,7 +36,7 @@ fn take_manifest(text: &[u8]) {
     let again = Manifest::from_text(written.as_bytes()).expect("a manifest writes itself back");
     assert_eq!(again, manifest);
     assert_eq!(again.checksum(), manifest.checksum());
-    if let Err(error) = manifest.layout() {
+    if let Err(error) = manifest.record.layout() {
         assert!(!error.contains('\n'), "{error}");
     }
 }
@@ -106,8 +107,8 @@ fn file(bytes: &[u8]) -> Vec<u8> {
 /// # Panics
 /// If the number is that of a folder with another name.
 pub fn snapshot_number(name: &str) -> Option<u64> {
-    let number = number_of(name)?;
-    assert_eq!(snapshot_folder(number), name);
+    let number = Series::Snapshots.number_of(name)?;
+    assert_eq!(Series::Snapshots.name(number), name);
     Some(number)
 }
 
@@ -145,7 +146,7 @@ mod tests {
             let text = seed(name);
             assert!(Manifest::from_text(&text).unwrap_err().starts_with("checksum 0, expected"));
             let manifest = Manifest::from_text(&sealed(&text).unwrap()).unwrap();
-            assert_eq!(manifest.layout().unwrap().shards.len(), 2);
+            assert_eq!(manifest.record.layout().unwrap().shards.len(), 2);
         }
     }
 }

@@ -3,9 +3,11 @@
 use std::sync::Arc;
 use std::sync::mpsc::Receiver;
 
+use thinwire_checkpoint::{Error, Kind, Store};
+
 use crate::frontier::Frontier;
 use crate::reports::Reports;
-use crate::snapshot::{Captured, Draft, Store, Task};
+use crate::snapshot::{Captured, Draft, Task};
 
 /// Writer of snapshots.
 pub struct Archive {
@@ -31,12 +33,12 @@ impl Archive {
             let done = self.perform(task);
             self.reports.performed();
             if let Err(reason) = done {
-                self.reports.of_snapshot(snapshot, |report| report.fail(reason));
+                self.reports.of_snapshot(snapshot, |report| report.fail(reason.to_string()));
             }
         }
     }
 
-    fn perform(&mut self, task: Task) -> Result<(), String> {
+    fn perform(&mut self, task: Task) -> Result<(), Error> {
         match task {
             Task::Prepare { snapshot, asker, layout, definition } => {
                 let about = (definition, layout);
@@ -54,7 +56,7 @@ impl Archive {
         Ok(())
     }
 
-    fn write(&self, captured: &Captured) -> Result<(), String> {
+    fn write(&self, captured: &Captured) -> Result<(), Error> {
         let Captured { snapshot, shard, tables } = captured;
         let draft = self.draft.as_ref().filter(|(number, _)| number == snapshot);
         let (_, draft) = draft.ok_or_else(|| none(*snapshot))?;
@@ -65,7 +67,7 @@ impl Archive {
         Ok(())
     }
 
-    fn seal(&mut self, snapshot: u64, frontier: Frontier) -> Result<(), String> {
+    fn seal(&mut self, snapshot: u64, frontier: Frontier) -> Result<(), Error> {
         let draft = self.draft.take_if(|(number, _)| *number == snapshot);
         let (_, draft) = draft.ok_or_else(|| none(snapshot))?;
         let name = draft.seal(frontier)?;
@@ -74,6 +76,6 @@ impl Archive {
     }
 }
 
-fn none(snapshot: u64) -> String {
-    format!("snapshot {snapshot} was not begun here")
+fn none(snapshot: u64) -> Error {
+    Error::new(Kind::Missing, format!("snapshot {snapshot} was not begun here"))
 }

@@ -7,11 +7,12 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use thinwire_checkpoint::Location;
 use thinwire_member::Id;
 
 use crate::configuration::{JobState, Layout, SnapshotStage, SnapshotState, ViewRequest};
 use crate::reports::{Reports, SnapshotReport};
-use crate::snapshot::{Location, Task};
+use crate::snapshot::Task;
 
 /// Time after which an incomplete snapshot is abandoned.
 const LONGEST: Duration = Duration::from_secs(600);

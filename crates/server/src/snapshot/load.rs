@@ -1,32 +1,27 @@
 //! Reader of snapshots, which trusts none of their bytes.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::time::Duration;
 
+use thinwire_checkpoint::{Location, MANIFEST, Sealed, Series};
 use thinwire_update::Optimizer;
-use thinwire_wire::checksum;
 
 use super::image::Image;
-use super::manifest::{FileCheck, MANIFEST, Manifest, number_of, snapshot_folder};
+use super::manifest::Contained;
 use super::shard_file::Contents;
-use super::store::{Location, Store, newest};
 use crate::configuration::{Definition, Layout};
 use crate::cut::Piece;
 use crate::error::{Error, Kind};
 use crate::frontier::Frontier;
 use crate::table::{Initial, Tables};
 
-pub(super) const MANIFEST_BYTES_MAX: u64 = 64 << 20;
-const HINT: &str =
-    "give a folder snapshot-NNNNNN, the place that holds them, or a safetensors file";
+/// Longest time for a request that looks for a snapshot in a bucket.
+const PATIENCE: Duration = Duration::from_secs(90);
 
 /// Snapshot of a job's tables, with a checked manifest.
 #[derive(Clone, Debug)]
 pub struct Snapshot {
-    store: Arc<dyn Store>,
-    /// Folder of the manifest in the store; empty if the store is that folder.
-    folder: String,
-    manifest: Manifest,
+    sealed: Sealed<Contained>,
     layout: Layout,
 }
 
@@ -36,46 +31,35 @@ impl Snapshot {
     /// # Errors
     /// If there is no snapshot, or its manifest is damaged.
     pub fn open(location: &Location) -> Result<Snapshot, Error> {
-        match location.split().filter(|(_, name)| number_of(name).is_some()) {
-            Some((parent, name)) => Snapshot::of(parent.store()?, name),
-            None => Snapshot::of(location.store()?, String::new()),
-        }
+        Snapshot::of(Sealed::resolve(location, PATIENCE)?)
     }
 
-    /// Opens the snapshot in a folder of a store; without a folder the store itself, or the newest one in it.
-    pub(super) fn of(store: Arc<dyn Store>, folder: String) -> Result<Snapshot, Error> {
-        let is_one = !folder.is_empty() || store.length("", MANIFEST).is_ok();
-        let newest = if is_one { None } else { newest(&*store).ok().flatten() };
-        let folder = newest.map_or(folder, snapshot_folder);
-        let file = store.path(&folder, MANIFEST);
-        let text = store.read(&folder, MANIFEST, MANIFEST_BYTES_MAX).map_err(|why| {
-            let context = format!("no snapshot at {}: {why}", store.path(&folder, ""));
-            Error::new(Kind::Snapshot, context).with_hint(HINT)
-        })?;
-        let manifest = Manifest::from_text(&text).map_err(|why| corrupt(&file, &why))?;
-        let layout = manifest.layout().map_err(|why| corrupt(&file, &why))?;
-        Ok(Snapshot { store, folder, manifest, layout })
+    pub(super) fn of(sealed: Sealed<Contained>) -> Result<Snapshot, Error> {
+        let layout = sealed.manifest().record.layout();
+        let layout = layout.map_err(|why| sealed.damaged(MANIFEST, &why))?;
+        Ok(Snapshot { sealed, layout })
     }
 
     /// Returns the name that identifies the snapshot in a definition: its number and the checksum of its
     /// manifest.
     pub fn name(&self) -> String {
-        format!("{} ({:08x})", snapshot_folder(self.manifest.number), self.manifest.checksum())
+        let manifest = self.sealed.manifest();
+        format!("{} ({:08x})", Series::Snapshots.name(manifest.record.number), manifest.checksum())
     }
 
     /// Returns the path of the snapshot, for messages.
     pub fn path(&self) -> String {
-        self.store.path(&self.folder, "")
+        self.sealed.path("").display().to_string()
     }
 
     /// Returns the number of the newest push of each worker in the snapshot.
     pub fn frontier(&self) -> &Frontier {
-        &self.manifest.frontier
+        &self.sealed.manifest().record.frontier
     }
 
     /// Returns the definition of the job that took the snapshot.
     pub fn definition(&self) -> &Definition {
-        &self.manifest.definition
+        &self.sealed.manifest().record.definition
     }
 
     /// Checks that a job with this definition can restore the snapshot. Tables must be equal except for the
@@ -136,7 +120,7 @@ impl Snapshot {
             let mut bytes = Vec::new();
             pieces.iter().zip(images).for_each(|(piece, image)| image.write(piece, &mut bytes));
             let tables = Tables::read_from(&bytes, pieces, &layout.tables, None)?;
-            let twice = || corrupt(&self.path(), "a row is there twice, expected once");
+            let twice = || self.sealed.damaged("", "a row is there twice, expected once").into();
             tables.map(|tables| (shard, tables)).ok_or_else(twice)
         };
         images.into_iter().map(tables).collect()
@@ -146,25 +130,10 @@ impl Snapshot {
         Contents { definition: self.definition(), layout: &self.layout, shard }
     }
 
-    /// Reads the file of a shard, after checking its length and checksum against the manifest.
     fn read(&self, contents: &Contents<'_>) -> Result<Vec<Image>, Error> {
         let name = contents.file();
-        let folder = self.manifest.folder.as_ref().unwrap_or(&self.folder);
-        let path = self.store.path(folder, &name);
-        let wrong = |why: String| corrupt(&path, &why);
-        let expected = self.manifest.files.get(&name).copied();
-        let FileCheck { bytes: length, crc32 } =
-            expected.ok_or_else(|| wrong("it is not in the manifest".to_owned()))?;
-        let bytes = self.store.read(folder, &name, length);
-        let bytes = bytes.map_err(|why| corrupt_file(&why))?;
-        if bytes.len() as u64 != length {
-            return Err(wrong(format!("{} bytes, expected {length}", bytes.len())));
-        }
-        let found = checksum(&bytes);
-        if found != crc32 {
-            return Err(wrong(format!("checksum {found:#010x}, expected {crc32:#010x}")));
-        }
-        contents.read(&bytes).map_err(wrong)
+        let images = contents.read(&self.sealed.read(&name)?);
+        Ok(images.map_err(|why| self.sealed.damaged(&name, &why))?)
     }
 }
 
@@ -193,14 +162,4 @@ fn deal(contents: &Contents<'_>, rows: &[Image], pieces: &[Piece], images: &mut 
             }
         }
     }
-}
-
-fn corrupt(path: &str, why: &str) -> Error {
-    corrupt_file(&format!("{path}: {why}"))
-}
-
-fn corrupt_file(why: &str) -> Error {
-    let why = why.lines().next().unwrap_or_default();
-    let context = format!("corrupt snapshot: {why}");
-    Error::new(Kind::Snapshot, context).with_hint("go back to an earlier snapshot")
 }

@@ -5,7 +5,9 @@
 
 use std::collections::BTreeMap;
 
-use super::{Checkpoint, Location, Snapshot};
+use thinwire_checkpoint::Location;
+
+use super::{Checkpoint, Snapshot};
 use crate::configuration::{Definition, Layout};
 use crate::error::Error;
 use crate::table::Tables;

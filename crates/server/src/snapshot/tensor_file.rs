@@ -11,10 +11,10 @@ use std::path::{Path, PathBuf};
 
 use safetensors::Dtype;
 use safetensors::tensor::{Metadata, TensorInfo};
+use thinwire_checkpoint::length_of;
 use thinwire_rows::Format;
 use thinwire_wire::checksum;
 
-use super::store::length_of;
 use crate::error::{Error, Kind};
 
 /// Largest size of a header in bytes.

@@ -1,156 +1,135 @@
-//! The files of a checkpoint while it is written: in a folder, in a bucket of an object store, or in memory.
-//!
-//! Memory is for a rank whose files another one writes, because the folder that all share cannot be written
-//! and no other one is known to be shared.
+//! Files of tensors in a checkpoint: their names, and how they are written.
 
-use std::cell::{Cell, RefCell};
-use std::collections::BTreeMap;
-use std::fs;
-use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Display;
+use std::path::PathBuf;
 
-use thinwire_link::durable;
-use thinwire_server::Store;
+use safetensors::tensor::{Dtype, TensorView};
+use thinwire_checkpoint::{Draft, Error, Kind, Manifest};
+use thinwire_wire::Rank;
 
-use super::bucket::{Objects, unwritten};
-use super::manifest::{FileCheck, Manifest};
-use super::names::MANIFEST;
-use super::place::place;
-use crate::error::Error;
+use super::manifest::Progress;
 
-/// Files of one checkpoint before it has its name.
-#[derive(Debug)]
-pub(super) enum Files {
-    /// A folder that is renamed to `target` once it is whole.
-    Folder { path: PathBuf, target: PathBuf },
-    /// Objects of a bucket.
-    Bucket(Objects),
-    /// Bytes by name.
-    Memory(RefCell<BTreeMap<String, Vec<u8>>>),
+/// Named tensors: shape, and elements in row-major order.
+pub type Tensors = BTreeMap<String, (Vec<usize>, Vec<f32>)>;
+
+pub(super) const MODEL: &str = "model.safetensors";
+pub(super) const OPTIMIZER: &str = "optimizer.safetensors";
+/// Endings of the optimiser's tensors.
+const MEAN: &str = ".mean";
+const SQUARE: &str = ".square";
+/// Description of the optimiser's file.
+const OF_OPTIMIZER: &str = "AdamW: running means of gradients and of their squares";
+
+/// Writes what one rank's exchange carries over.
+///
+/// # Errors
+/// If the file cannot be written.
+pub fn write_exchange(draft: &Draft, rank: Rank, tensors: &Tensors) -> Result<(), Error> {
+    write(draft, &exchange_file(rank), tensors, "what the exchange of gradients carries over")
 }
 
-impl Files {
-    /// Returns the files of the checkpoint `name` in `folder`.
-    pub fn in_folder(folder: &Path, name: &str) -> Files {
-        Files::Folder { path: folder.join(format!(".{name}.partial")), target: folder.join(name) }
-    }
-
-    /// Returns the files of the checkpoint `name` in a bucket, in the folder `token` of it.
-    pub fn in_bucket(store: Arc<dyn Store>, name: &str, token: &str) -> Files {
-        let (name, token) = (name.to_owned(), token.to_owned());
-        Files::Bucket(Objects { store, name, token, is_named: Cell::new(false) })
-    }
-
-    /// Returns what tells a draft from others of its step, if several may be written at once.
-    pub fn token(&self) -> &str {
-        match self {
-            Files::Bucket(objects) => &objects.token,
-            Files::Folder { .. } | Files::Memory(_) => "",
-        }
-    }
-
-    /// Returns files in memory, none yet.
-    pub fn in_memory() -> Files {
-        Files::Memory(RefCell::default())
-    }
-
-    /// Returns the bytes of files in memory.
-    pub fn into_memory(self) -> BTreeMap<String, Vec<u8>> {
-        match self {
-            Files::Memory(files) => files.into_inner(),
-            Files::Folder { .. } | Files::Bucket(_) => BTreeMap::new(),
-        }
-    }
-
-    /// Makes an empty place for files.
-    pub fn create(&self) -> Result<(), Error> {
-        let Files::Folder { path, target } = self else { return Ok(()) };
-        let folder = target.parent().unwrap_or(Path::new(""));
-        if path.exists() {
-            fs::remove_dir_all(path).map_err(|e| Error::io("remove", path, e))?;
-        }
-        // The folder itself must be new: through a link, files would go elsewhere.
-        fs::create_dir_all(folder)
-            .and_then(|()| fs::create_dir(path))
-            .map_err(|e| Error::io("create", path, e))
-    }
-
-    /// Removes all files, unless they may be those of a checkpoint by now.
-    pub fn discard(&self) {
-        // What is left is removed by the next one who writes here.
-        match self {
-            Files::Folder { path, .. } => drop(fs::remove_dir_all(path)),
-            Files::Bucket(objects) => objects.discard(),
-            Files::Memory(_) => {}
-        }
-    }
-
-    /// Returns the path of a file, for messages.
-    pub fn path(&self, name: &str) -> PathBuf {
-        match self {
-            Files::Folder { path, .. } => path.join(name),
-            Files::Bucket(objects) => objects.store.path(&objects.folder(), name).into(),
-            Files::Memory(_) => PathBuf::from(name),
-        }
-    }
-
-    /// Writes a new file.
-    pub fn write(&self, name: &str, parts: &[&[u8]]) -> Result<(), Error> {
-        match self {
-            Files::Folder { path, .. } => {
-                let path = path.join(name);
-                durable::create(&path, parts).map_err(|e| Error::io("write", &path, e))
-            }
-            Files::Bucket(objects) => {
-                objects.store.write(&objects.folder(), name, parts).map_err(unwritten)
-            }
-            Files::Memory(files) => {
-                files.borrow_mut().insert(name.to_owned(), parts.concat());
-                Ok(())
-            }
-        }
-    }
-
-    /// Returns whether a file is there.
-    pub fn has(&self, name: &str) -> bool {
-        match self {
-            Files::Folder { path, .. } => path.join(name).exists(),
-            Files::Bucket(objects) => objects.store.length(&objects.folder(), name).is_ok(),
-            Files::Memory(files) => files.borrow().contains_key(name),
-        }
-    }
-
-    /// Reads a file back; returns its length and checksum.
-    pub fn check(&self, name: &str) -> Result<FileCheck, Error> {
-        let path = self.path(name);
-        let bytes = match self {
-            Files::Folder { .. } => fs::read(&path),
-            Files::Bucket(objects) => return objects.check(name).map_err(unwritten),
-            Files::Memory(files) => {
-                files.borrow().get(name).cloned().ok_or(std::io::ErrorKind::NotFound.into())
-            }
-        };
-        let bytes = bytes.map_err(|e| Error::io("read back", &path, e))?;
-        Ok(FileCheck::of(&bytes))
-    }
-
-    /// Writes the manifest, and gives the checkpoint its name. Returns its path.
-    pub fn publish(&self, manifest: Manifest) -> Result<PathBuf, Error> {
-        match self {
-            Files::Folder { path, target } => {
-                self.write(MANIFEST, &[manifest.to_text().as_bytes()])?;
-                sync(path)?;
-                place(path, target)?;
-                target.parent().map_or(Ok(()), sync)?;
-                Ok(target.clone())
-            }
-            Files::Bucket(objects) => objects.publish(manifest).map_err(unwritten),
-            Files::Memory(_) => Ok(PathBuf::new()),
-        }
-    }
+/// Writes a rank's parts of parameters and of the optimiser's state.
+///
+/// # Errors
+/// If the file cannot be written.
+pub fn write_shard(draft: &Draft, rank: Rank, tensors: &Tensors) -> Result<(), Error> {
+    write(draft, &shard_file(rank), tensors, "parts of a model, by where they begin")
 }
 
-/// Syncs a folder to disk, so that new names in it survive a power cut.
-fn sync(folder: &Path) -> Result<(), Error> {
-    durable::sync_folder(folder).map_err(|e| Error::io("write", folder, e))
+/// Writes parameters and the optimiser's state of a rank that has all of them, under the names that
+/// [`write_shard`] would give them as parts.
+///
+/// # Errors
+/// If a file cannot be written.
+pub fn write_whole(draft: &Draft, tensors: &Tensors, description: &str) -> Result<(), Error> {
+    let all = tensors.keys().map(|part| tensor_of(part)).collect::<BTreeSet<_>>();
+    let of_optimizer = |name: &str| {
+        let of = name.strip_suffix(MEAN).or(name.strip_suffix(SQUARE));
+        of.is_some_and(|parameter| all.contains(parameter))
+    };
+    let named = tensors.iter().map(|(part, tensor)| (tensor_of(part), tensor));
+    let (optimizer, model): (Vec<_>, Vec<_>) = named.partition(|(name, _)| of_optimizer(name));
+    write(draft, MODEL, model, description)?;
+    write(draft, OPTIMIZER, optimizer, OF_OPTIMIZER)
+}
+
+/// Reads all files of a draft back, and returns the manifest with their lengths and checksums; rank 0 alone does this,
+/// when all have written.
+///
+/// # Errors
+/// If a file is missing or cannot be read back.
+pub fn seal(draft: &Draft, progress: Progress) -> Result<Manifest<Progress>, Error> {
+    let ranks = || (0..progress.world).map(Rank);
+    let model: Vec<String> = match draft.has(MODEL) {
+        true => vec![MODEL.to_owned(), OPTIMIZER.to_owned()],
+        false => ranks().map(shard_file).collect(),
+    };
+    // Parts of a model may have been written by nobody who exchanges gradients.
+    let exchanged = model[0] == MODEL || draft.has(&exchange_file(Rank(0)));
+    let exchanges = ranks().filter(|_| exchanged).map(exchange_file);
+    let files = draft.read_back(model.into_iter().chain(exchanges))?;
+    Ok(Manifest::new(progress, files))
+}
+
+/// Seals the checkpoint and gives it its name. Returns its path.
+///
+/// # Errors
+/// If a file is missing or cannot be read back, or the manifest cannot be written.
+pub fn commit(draft: &Draft, progress: Progress) -> Result<PathBuf, Error> {
+    let step = progress.step;
+    Ok(draft.publish(step, seal(draft, progress)?)?.unwrap_or_default())
+}
+
+fn write<'a, N: AsRef<str> + Ord + Display>(
+    draft: &Draft,
+    name: &str,
+    tensors: impl IntoIterator<Item = (N, &'a (Vec<usize>, Vec<f32>))>,
+    description: &str,
+) -> Result<(), Error> {
+    let path = draft.path(name);
+    let invalid = |e| Error::new(Kind::Invalid, format!("cannot write {}: {e}", path.display()));
+    let view = |(name, (shape, values)): (N, &'a (Vec<usize>, Vec<f32>))| {
+        let view = TensorView::new(Dtype::F32, shape.clone(), bytemuck::cast_slice(values));
+        view.map(|view| (name, view))
+    };
+    let tensors = tensors.into_iter().map(view).collect::<Result<Vec<_>, _>>();
+    let tensors = tensors.map_err(invalid)?;
+    let metadata = [("format", "pt"), ("writer", "thinwire"), ("description", description)];
+    let bytes = safetensors::serialize(tensors, None).map_err(invalid)?;
+    let (header, body) = described(&bytes, &BTreeMap::from(metadata));
+    draft.write(name, &[&header, body])
+}
+/// The header of a file of tensors with these metadata, and the tensors. The library keeps metadata in
+/// a map without an order, and two files of the same tensors would differ.
+fn described<'a>(bytes: &'a [u8], metadata: &BTreeMap<&str, &str>) -> (Vec<u8>, &'a [u8]) {
+    let (length, rest) = bytes.split_first_chunk::<8>().expect("a file begins with a length");
+    let (header, body) = rest.split_at(u64::from_le_bytes(*length) as usize);
+    let tensors = header.trim_ascii().strip_prefix(b"{").expect("a header is an object");
+    let metadata = serde_json::to_string(metadata).expect("text is text");
+    let comma = if tensors == b"}" { "" } else { "," };
+    let mut header = [format!("{{\"__metadata__\":{metadata}{comma}").as_bytes(), tensors].concat();
+    header.resize(header.len().next_multiple_of(8), b' ');
+    ([&(header.len() as u64).to_le_bytes()[..], &header].concat(), body)
+}
+
+/// Returns the file of a rank's residuals.
+pub(super) fn exchange_file(rank: Rank) -> String {
+    format!("exchange-{}.safetensors", rank.0)
+}
+
+/// Returns the file of a rank's parts under a plan.
+pub(super) fn shard_file(rank: Rank) -> String {
+    format!("shard-{}.safetensors", rank.0)
+}
+
+/// Returns the name of a part of a tensor in a file: the tensor's name, and where the part begins.
+pub fn part_name(tensor: &str, start: &[usize]) -> String {
+    let start: Vec<String> = start.iter().map(usize::to_string).collect();
+    format!("{tensor}@{}", start.join(","))
+}
+
+/// Returns the tensor that a part belongs to.
+fn tensor_of(part: &str) -> &str {
+    part.rsplit_once('@').map_or(part, |(tensor, _)| tensor)
 }

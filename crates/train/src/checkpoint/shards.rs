@@ -6,13 +6,13 @@
 
 use std::ops::Range;
 
+use thinwire_checkpoint::Error;
 use thinwire_model::Part;
 use thinwire_wire::Rank;
 
-use super::load::{Checkpoint, corrupt};
-use super::names::{MODEL, OPTIMIZER, Tensors, part_name, shard_file};
+use super::files::{MODEL, OPTIMIZER, Tensors, part_name, shard_file};
+use super::load::Checkpoint;
 use crate::Parameter;
-use crate::error::Error;
 
 /// A part of a tensor that is wanted.
 #[derive(Clone, Debug, PartialEq)]
@@ -95,21 +95,19 @@ impl Checkpoint {
     /// If a file is damaged, or a part is not in them as a whole.
     pub fn fill(&self, wanted: &mut [Wanted]) -> Result<(), Error> {
         let files: Vec<String> = match self.is_sharded() {
-            true => {
-                (0..self.manifest().progress.world).map(|rank| shard_file(Rank(rank))).collect()
-            }
+            true => (0..self.progress().world).map(|rank| shard_file(Rank(rank))).collect(),
             false => vec![MODEL.to_owned(), OPTIMIZER.to_owned()],
         };
         for file in files {
             let tensors = self.read(&file)?;
             let parts = if self.is_sharded() { tensors } else { as_parts(tensors) };
-            take_all(wanted, &parts).map_err(|why| corrupt(&self.path().join(&file), &why))?;
+            take_all(wanted, &parts).map_err(|why| self.damaged(&file, &why))?;
         }
         let missing = wanted.iter().find(|part| part.found != part.values.len());
         missing.map_or(Ok(()), |part| {
             let (found, expected) = (part.found, part.values.len());
             let why = format!("{found} elements of {}, expected {expected}", part.name);
-            Err(corrupt(self.path(), &why))
+            Err(self.damaged("", &why))
         })
     }
 }

@@ -5,12 +5,15 @@ mod places;
 
 use std::fs;
 
-use super::names::MANIFEST;
+use std::path::{Path, PathBuf};
+
+use super::files::{MODEL, OPTIMIZER};
 use super::*;
 use crate::spmd::{GraphModel, Machine};
 use crate::testing::{Folder, alone, model, start, step};
 use crate::{Config, Corpus, Position, Sampler, Sampling};
-use thinwire_wire::{Hint, World};
+use thinwire_checkpoint::{MANIFEST, clean};
+use thinwire_wire::{Hint, Rank, World};
 
 fn sampler() -> Sampler {
     let text: Vec<u8> = (0..4000_u32).map(|i| (i * i / 7 % 256) as u8).collect();
@@ -34,11 +37,11 @@ fn progress(step: u64, updates: u64, position: Position) -> Progress {
 
 fn save(folder: &Path, machine: &Machine<'_>, sampler: &Sampler) -> PathBuf {
     let draft = Draft::create(folder, machine.next_step()).unwrap();
-    draft.write_whole(&machine.shards(), "a test").unwrap();
+    write_whole(&draft, &machine.shards(), "a test").unwrap();
     let residual = (vec![2, 1], vec![f32::MIN_POSITIVE / 3.0, -0.0]);
-    draft.write_exchange(Rank(0), &Tensors::from([("residual".to_owned(), residual)])).unwrap();
+    write_exchange(&draft, Rank(0), &Tensors::from([("residual".to_owned(), residual)])).unwrap();
     let position = sampler.position();
-    draft.commit(progress(machine.next_step(), machine.updates(), position)).unwrap()
+    commit(&draft, progress(machine.next_step(), machine.updates(), position)).unwrap()
 }
 
 /// Training on, and training again from a checkpoint, end with the same bits.
@@ -60,7 +63,7 @@ fn training_goes_on_bit_for_bit() {
     assert_eq!(checkpoint.path(), path);
     let mut resumed = alone(&model, None, 99);
     resumed.restore(&checkpoint).unwrap();
-    sampler.seek(checkpoint.manifest().progress.position);
+    sampler.seek(checkpoint.progress().position);
     assert_eq!(train(&mut resumed, &mut sampler), losses);
 
     let bits = |machine: &Machine<'_>| {
@@ -97,7 +100,7 @@ fn everything_comes_back() {
     let (_folder, path) = saved("everything");
     assert_eq!(complaint(&path), None);
     let checkpoint = Checkpoint::open(&path).unwrap();
-    assert_eq!(checkpoint.manifest().progress, progress(0, 0, Position::default()));
+    assert_eq!(checkpoint.progress(), &progress(0, 0, Position::default()));
     let (shape, values) = &checkpoint.exchange(Rank(0)).unwrap()["residual"];
     assert_eq!(shape, &[2, 1]);
     let expected = [f32::MIN_POSITIVE / 3.0, -0.0].map(f32::to_bits);
@@ -181,16 +184,14 @@ fn the_newest_whole_checkpoint_is_the_latest() {
     let shards = alone(&model, None, 1).shards();
     for step in [9, 1_000_000, 100, 100] {
         let draft = Draft::create(folder.path(), step).unwrap();
-        draft.write_whole(&shards, "").unwrap();
-        Draft::open(folder.path(), step, "")
-            .unwrap()
-            .write_exchange(Rank(0), &Tensors::new())
-            .unwrap();
-        draft.commit(progress(step, 0, Position::default())).unwrap();
+        write_whole(&draft, &shards, "").unwrap();
+        let draft = Draft::open(folder.path(), step, "").unwrap();
+        write_exchange(&draft, Rank(0), &Tensors::new()).unwrap();
+        commit(&draft, progress(step, 0, Position::default())).unwrap();
     }
     Draft::create(folder.path(), 2_000_000).unwrap();
     fs::create_dir(folder.path().join("step-3000000")).unwrap();
-    assert_eq!(resolve(folder.path()).unwrap().manifest().progress.step, 1_000_000);
+    assert_eq!(resolve(folder.path()).unwrap().progress().step, 1_000_000);
 }
 
 #[test]
@@ -199,9 +200,9 @@ fn a_checkpoint_lacking_a_ranks_file_is_not_committed() {
     let (_other, path) = saved("lacking-source");
     let draft = Draft::create(folder.path(), 1).unwrap();
     for name in [MODEL, OPTIMIZER] {
-        fs::copy(path.join(name), draft.0.path(name)).unwrap();
+        fs::copy(path.join(name), draft.path(name)).unwrap();
     }
-    let error = draft.commit(progress(1, 0, Position::default())).unwrap_err();
+    let error = commit(&draft, progress(1, 0, Position::default())).unwrap_err();
     assert!(error.to_string().contains("exchange-0.safetensors"));
     assert_eq!(latest(folder.path()).unwrap(), None);
 }
@@ -243,7 +244,7 @@ fn nothing_is_written_through_a_planted_link() {
     let victim = folder.path().join("victim");
     fs::write(&victim, "kept").unwrap();
     let draft = Draft::create(folder.path(), 1).unwrap();
-    std::os::unix::fs::symlink(&victim, draft.0.path("exchange-1.safetensors")).unwrap();
-    assert!(draft.write_exchange(Rank(1), &Tensors::new()).is_err());
+    std::os::unix::fs::symlink(&victim, draft.path("exchange-1.safetensors")).unwrap();
+    assert!(write_exchange(&draft, Rank(1), &Tensors::new()).is_err());
     assert_eq!(fs::read_to_string(&victim).unwrap(), "kept");
 }

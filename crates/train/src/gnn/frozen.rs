@@ -5,6 +5,7 @@
 use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
+use thinwire_checkpoint::{self as checkpoint, Manifest, Saved};
 use thinwire_graph::Position;
 use thinwire_model::Part;
 use thinwire_sync::State;
@@ -13,7 +14,9 @@ use thinwire_wire::{Rank, World};
 use super::table::Table;
 use super::task::Rows;
 use super::trainer::{Trainer, load};
-use crate::checkpoint::{Checkpoint, Draft, Progress, Tensors, Wanted};
+use crate::checkpoint::{
+    Checkpoint, Draft, Progress, Tensors, Wanted, seal, write_exchange, write_whole,
+};
 use crate::error::{Error, Kind};
 
 /// Key of the settings in a manifest.
@@ -22,6 +25,58 @@ const SETTINGS: &str = "graph";
 const CODEC: &str = "codec";
 /// Endings of the names of what Adam keeps for a parameter.
 const OF_ADAM: [&str; 2] = [".mean", ".square"];
+
+impl Saved for Trainer {
+    type Record = Progress;
+
+    fn world(&self) -> World {
+        self.sync.world()
+    }
+
+    fn gather(&mut self, mine: &[f32]) -> Result<Vec<f32>, checkpoint::Error> {
+        Ok(Trainer::gather(self, mine)?)
+    }
+
+    fn gather_bytes(&mut self, mine: Vec<u8>) -> Result<Vec<Vec<u8>>, checkpoint::Error> {
+        Ok(self.sync.gather_bytes(mine).map_err(Error::exchange)?)
+    }
+
+    /// Writes this rank's part of a checkpoint: what its exchange keeps, and on rank 0 values, trained rows and
+    /// the state of Adam. All ranks call this between passes. Returns the plan of the exchange.
+    fn write(&mut self, draft: &Draft) -> Result<String, checkpoint::Error> {
+        if let Rows::Served { .. } = self.task.rows {
+            let message = "a checkpoint would lack the rows that are on servers";
+            return Err(checkpoint::Error::new(checkpoint::Kind::Invalid, message));
+        }
+        let (rank, state) = (self.world().rank(), self.sync.state());
+        write_exchange(draft, rank, &state.tensors)?;
+        if rank == Rank(0) {
+            write_whole(draft, &self.tensors(), "a graph neural network by thinwire")?;
+        }
+        Ok(state.plan)
+    }
+
+    fn seal(
+        &mut self,
+        draft: &Draft,
+        plan: String,
+    ) -> Result<Manifest<Progress>, checkpoint::Error> {
+        let Position { pass, step } = self.position;
+        let position = crate::Position { pass, index: u64::from(step) };
+        let settings: BTreeMap<String, String> = self.facts.iter().cloned().collect();
+        let progress = Progress {
+            step: self.step,
+            updates: self.adam.updates,
+            position,
+            seed: self.settings.seed,
+            world: self.world().size() as u32,
+            data: settings.get("the graph").cloned().unwrap_or_default(),
+            config: json!({ SETTINGS: settings, CODEC: self.codec }),
+            plan,
+        };
+        seal(draft, progress)
+    }
+}
 
 impl Trainer {
     /// Returns this rank and the number of ranks.
@@ -37,14 +92,6 @@ impl Trainer {
         self.sync.gather(mine).map_err(Error::exchange)
     }
 
-    /// Returns the bytes of all ranks, in their order.
-    ///
-    /// # Errors
-    /// If a peer is lost.
-    pub fn gather_bytes(&self, mine: Vec<u8>) -> Result<Vec<Vec<u8>>, Error> {
-        self.sync.gather_bytes(mine).map_err(Error::exchange)
-    }
-
     /// Returns the number of steps so far.
     pub fn steps(&self) -> u64 {
         self.step
@@ -53,41 +100,6 @@ impl Trainer {
     /// Returns the position of the next batch.
     pub fn position(&self) -> Position {
         self.position
-    }
-
-    /// Writes this rank's part of a checkpoint: what its exchange keeps, and on rank 0 values, trained rows and
-    /// the state of Adam. All ranks call this between passes. Returns the plan of the exchange.
-    ///
-    /// # Errors
-    /// If a file cannot be written, or rows are on servers.
-    pub fn write(&self, draft: &Draft) -> Result<String, Error> {
-        if let Rows::Served { .. } = self.task.rows {
-            let message = "a checkpoint would lack the rows that are on servers".to_owned();
-            return Err(Error::new(Kind::Invalid, message));
-        }
-        let (rank, state) = (self.world().rank(), self.sync.state());
-        draft.write_exchange(rank, &state.tensors)?;
-        if rank == Rank(0) {
-            draft.write_whole(&self.tensors(), "a graph neural network by thinwire")?;
-        }
-        Ok(state.plan)
-    }
-
-    /// Returns where the training stands, for a checkpoint whose parts all ranks have written.
-    pub fn progress(&self, plan: String) -> Progress {
-        let Position { pass, step } = self.position;
-        let position = crate::Position { pass, index: u64::from(step) };
-        let settings: BTreeMap<String, String> = self.facts.iter().cloned().collect();
-        Progress {
-            step: self.step,
-            updates: self.adam.updates,
-            position,
-            seed: self.settings.seed,
-            world: self.world().size() as u32,
-            data: settings.get("the graph").cloned().unwrap_or_default(),
-            config: json!({ SETTINGS: settings, CODEC: self.codec }),
-            plan,
-        }
     }
 
     /// Goes on from a checkpoint; all ranks call this before their first step. Returns a
@@ -109,7 +121,7 @@ impl Trainer {
                 all[index] = found.next().expect("three tensors for each parameter");
             }
         }
-        let progress = &checkpoint.manifest().progress;
+        let progress = checkpoint.progress();
         let tensors = checkpoint.exchange(self.world().rank())?;
         let state = State { tensors, plan: progress.plan.clone() };
         let loaded = match state.check(self.sync.options()) {
@@ -130,7 +142,7 @@ impl Trainer {
 
     /// Refuses the checkpoint of another training.
     fn check(&self, checkpoint: &Checkpoint) -> Result<(), Error> {
-        let progress = &checkpoint.manifest().progress;
+        let progress = checkpoint.progress();
         let path = checkpoint.path().display();
         let refused = |what: String| Err(Error::new(Kind::Checkpoint, format!("{path} {what}")));
         let Some(kept) = progress.config.get(SETTINGS).and_then(Value::as_object) else {

@@ -108,7 +108,7 @@ impl Machine<'_> {
                 }
             }
         }
-        let progress = &checkpoint.manifest().progress;
+        let progress = checkpoint.progress();
         self.optimizer.state.updates = progress.updates;
         (self.step, self.first) = (progress.step, progress.step);
         Ok(())

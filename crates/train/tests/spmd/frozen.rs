@@ -7,7 +7,9 @@ use thinwire_collective::Group;
 use thinwire_program::pipeline::Schedule;
 use thinwire_program::{Plan, Sharding};
 use thinwire_testkit::{Network, spawn};
-use thinwire_train::checkpoint::{Checkpoint, Draft, Progress};
+use thinwire_train::checkpoint::{
+    Checkpoint, Draft, Progress, commit, write_exchange, write_shard,
+};
 use thinwire_train::spmd::{ExchangeOptions, Machine, initial};
 use thinwire_train::{AdamWOptions, Pace, Parameter, Position};
 use thinwire_wire::Rank;
@@ -55,10 +57,11 @@ fn frozen(plan: &Plan, folder: &Path) -> (Vec<Vec<f32>>, Vec<Whole>) {
         }
         let whole = machine.whole().unwrap();
         machine.settle().unwrap();
-        Draft::open(folder, 2, "").unwrap().write_shard(rank, &machine.shards()).unwrap();
+        let draft = Draft::open(folder, 2, "").unwrap();
+        write_shard(&draft, rank, &machine.shards()).unwrap();
         whole
     });
-    let checkpoint = Checkpoint::open(&draft.commit(progress(plan)).unwrap()).unwrap();
+    let checkpoint = Checkpoint::open(&commit(&draft, progress(plan)).unwrap()).unwrap();
     assert!(checkpoint.exchange(Rank(0)).is_err(), "it is in parts");
     (checkpoint.values(&parameters()).unwrap(), ranks)
 }
@@ -129,13 +132,13 @@ fn residuals_of_micro_batches_go_on() {
         let state = machine.exchange_state().tensors;
         assert!(state.keys().any(|name| name.starts_with("owed.")), "int4 owes something");
         let draft = Draft::open(&folder, 2, "").unwrap();
-        draft.write_shard(rank, &machine.shards()).unwrap();
-        draft.write_exchange(rank, &state).unwrap();
+        write_shard(&draft, rank, &machine.shards()).unwrap();
+        write_exchange(&draft, rank, &state).unwrap();
         (2..4).for_each(|moment| step(&mut machine, moment, plan.micro_batches));
         machine.settle().unwrap();
         machine.parameters()
     });
-    let checkpoint = Checkpoint::open(&draft.commit(progress(&plan)).unwrap()).unwrap();
+    let checkpoint = Checkpoint::open(&commit(&draft, progress(&plan)).unwrap()).unwrap();
     let resumed = spawn(Network::Mem, 2, |link| {
         let (rank, mut machine) = (link.world().rank(), machine(link));
         machine.restore(&checkpoint).unwrap();

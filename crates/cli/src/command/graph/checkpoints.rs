@@ -4,16 +4,17 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow};
+use thinwire_checkpoint::{
+    FolderLock, Policy, check_origin, check_variables, save, save_between, save_last,
+};
 use thinwire_collective::Group;
-use thinwire_train::checkpoint::{Checkpoint, Draft, Progress};
+use thinwire_train::checkpoint::Checkpoint;
 use thinwire_train::gnn::Trainer;
-use thinwire_wire::{Rank, World};
+use thinwire_wire::Rank;
 
 use crate::failure::hinted;
 use crate::output::say;
-use crate::training::folder::{self, FolderLock};
-use crate::training::rescue::{self, Saved};
-use crate::training::{CheckpointPolicy, checkpoint_folder, ensure_writable, shared};
+use crate::training::{checkpoint_folder, checkpoints, ensure_writable};
 
 /// Flags of checkpoints.
 #[derive(clap::Args)]
@@ -48,7 +49,7 @@ impl Flags {
 /// Checkpoint to go on from, and where others go.
 pub struct Checkpoints {
     resumed: Option<Checkpoint>,
-    policy: Option<CheckpointPolicy>,
+    policy: Option<Policy>,
     /// Passes after which the training is over.
     passes: u64,
 }
@@ -60,9 +61,10 @@ impl Checkpoints {
     /// If there is no such checkpoint, it has no passes left, or the folder cannot be written.
     pub fn resolve(flags: &Flags, passes: u64) -> Result<Checkpoints> {
         let (resume, folder) = (flags.resume.as_deref(), flags.checkpoint_dir.as_deref());
-        let resumed = folder::resolve(resume, folder, Duration::from_secs(flags.checkpoint_wait))?;
+        let resumed =
+            checkpoints::resolve(resume, folder, Duration::from_secs(flags.checkpoint_wait))?;
         if let Some(found) = &resumed {
-            let done = found.manifest().progress.position.pass;
+            let done = found.progress().position.pass;
             if done >= passes {
                 let path = found.path().display();
                 let error =
@@ -71,9 +73,9 @@ impl Checkpoints {
             }
         }
         let policy = flags.checkpoint_dir.clone();
-        let policy = policy.map(|folder| CheckpointPolicy { folder, every: None });
+        let policy = policy.map(|folder| checkpoints::policy(folder, None));
         if let Some(policy) = &policy {
-            rescue::check_variables()?;
+            check_variables()?;
             ensure_writable(&policy.folder, ("checkpoints", "--checkpoint-dir"))?;
         }
         Ok(Checkpoints { resumed, policy, passes })
@@ -92,11 +94,9 @@ impl Checkpoints {
             let error = anyhow!("rank {with} has --checkpoint-dir, rank {without} has not");
             return Err(hinted(error, "give every rank the same one"));
         }
-        let lock = folder::hold(self.policy.as_ref(), rank, self.resumed.as_ref());
-        let lock = shared::all_done(lock, "take the folder of checkpoints", |mine| {
-            Ok(thinwire_collective::all_gather(group, mine)?)
-        })?;
-        shared::check_folder(self.policy.as_ref(), rank, group)?;
+        let place = (self.policy.as_ref(), self.resumed.as_ref());
+        let lock = checkpoints::hold_in_all(place, rank, group, "take the folder of checkpoints")?;
+        checkpoints::check_folder(self.policy.as_ref(), rank, group)?;
         Ok(lock)
     }
 
@@ -105,7 +105,8 @@ impl Checkpoints {
     /// # Errors
     /// If it is damaged, of another training, or not that of all ranks.
     pub fn restore(&self, trainer: &mut Trainer) -> Result<()> {
-        self.agree(trainer)?;
+        let sealed = self.resumed.as_ref().map(Checkpoint::sealed);
+        check_origin(sealed, |mine| Ok(trainer.gather(mine)?))?;
         let Some(checkpoint) = &self.resumed else { return Ok(()) };
         let notice = trainer.restore(checkpoint)?;
         if trainer.world().rank() == Rank(0) {
@@ -116,28 +117,6 @@ impl Checkpoints {
         Ok(())
     }
 
-    /// Refuses ranks that go on from different checkpoints, or from one and from the beginning.
-    fn agree(&self, trainer: &Trainer) -> Result<()> {
-        let mine = match &self.resumed {
-            None => [0.0; 3],
-            Some(found) => {
-                let sum = found.crc32();
-                // Halves, since a number of 32 bits is none of f32.
-                [1.0, (sum >> 16) as f32, (sum & 0xffff) as f32]
-            }
-        };
-        let all = trainer.gather(&mine)?;
-        let (ranks, _) = all.as_chunks::<3>();
-        let Some(rank) = ranks.iter().position(|other| *other != mine) else { return Ok(()) };
-        let other = if ranks[rank][0] == 0.0 { "the beginning" } else { "another checkpoint" };
-        let mine = match &self.resumed {
-            None => "the beginning".to_owned(),
-            Some(found) => found.path().display().to_string(),
-        };
-        let error = anyhow!("this rank goes on from {mine}, rank {rank} from {other}");
-        Err(hinted(error, "give every rank the same --resume"))
-    }
-
     /// Writes a checkpoint, if there is a folder; all ranks call this. One that fails ends the training, and is
     /// saved elsewhere, unless passes are left and the folder is away for a while.
     ///
@@ -146,33 +125,11 @@ impl Checkpoints {
     pub fn save(&self, lock: &FolderLock, trainer: &mut Trainer) -> Result<()> {
         let Some(policy) = &self.policy else { return Ok(()) };
         let step = trainer.steps();
-        let save = |trainer: &mut Trainer| shared::save(trainer, (policy, lock), step).map(drop);
+        let attempt = |trainer: &mut Trainer| save(trainer, (policy, lock), step).map(drop);
         let saved = match trainer.position().pass >= self.passes {
-            true => rescue::last(trainer, step, save),
-            false => rescue::between(trainer, policy, step, save).map(drop),
+            true => save_last(trainer, policy, step, attempt),
+            false => save_between(trainer, policy, step, attempt).map(drop),
         };
         saved.with_context(|| format!("saving step {step}"))
-    }
-}
-
-impl Saved for Trainer {
-    fn world(&self) -> World {
-        Trainer::world(self)
-    }
-
-    fn gather(&mut self, mine: &[f32]) -> Result<Vec<f32>> {
-        Ok(Trainer::gather(self, mine)?)
-    }
-
-    fn gather_bytes(&mut self, mine: Vec<u8>) -> Result<Vec<Vec<u8>>> {
-        Ok(Trainer::gather_bytes(self, mine)?)
-    }
-
-    fn write(&mut self, draft: &Draft) -> Result<String> {
-        Ok(Trainer::write(self, draft)?)
-    }
-
-    fn progress(&mut self, plan: String) -> Result<Progress> {
-        Ok(Trainer::progress(self, plan))
     }
 }

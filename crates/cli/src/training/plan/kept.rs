@@ -32,7 +32,7 @@ impl KeptPlan {
     /// # Errors
     /// If the checkpoint has a plan that cannot be read.
     pub fn of(checkpoint: &Checkpoint) -> Result<Option<KeptPlan>> {
-        let kept = checkpoint.manifest().progress.config[PLANNED].clone();
+        let kept = checkpoint.progress().config[PLANNED].clone();
         serde_json::from_value(kept)
             .with_context(|| format!("{} has no plan of this version", checkpoint.path().display()))
     }

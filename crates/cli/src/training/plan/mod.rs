@@ -114,7 +114,7 @@ impl Parallelism {
     pub fn usual_ranks(&self, resume: Option<&Checkpoint>) -> u32 {
         let ranks = match self {
             Parallelism::Replicas(_) => {
-                resume.map_or(2, |checkpoint| checkpoint.manifest().progress.world as usize)
+                resume.map_or(2, |checkpoint| checkpoint.progress().world as usize)
             }
             Parallelism::Planned(_, built, _) => built.plan.ranks(),
             Parallelism::Made(request) => request.cluster.as_ref().map_or(2, |it| it.devices),

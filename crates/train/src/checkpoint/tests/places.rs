@@ -2,11 +2,10 @@
 
 use std::sync::Arc;
 
-use thinwire_server::Store;
+use thinwire_checkpoint::{Error, Location, PATIENCE, Sealed, Series, Store, clean_store, newest};
 use thinwire_testkit::objects::{Fault, ObjectStore};
 
 use super::*;
-use crate::checkpoint::load::newest;
 
 enum Place {
     Folder(Folder),
@@ -34,26 +33,19 @@ impl Place {
     }
 
     fn draft(&self, step: u64) -> Draft {
-        let token = bucket::new_token().unwrap();
-        match self {
-            Place::Folder(folder) => Draft::create(folder.path(), step).unwrap(),
-            Place::Bucket(_) => {
-                Draft(Files::in_bucket(self.store(""), &names::step_name(step), &token))
-            }
-        }
+        Draft::create_in(self.store(""), step).unwrap()
     }
 
     fn save(&self, step: u64, seed: u64) -> PathBuf {
         let model = model(2);
         let draft = self.draft(step);
-        draft.write_whole(&alone(&model, None, seed).shards(), "").unwrap();
-        draft.write_exchange(Rank(0), &Tensors::new()).unwrap();
-        draft.commit(progress(step, 0, Position::default())).unwrap()
+        write_whole(&draft, &alone(&model, None, seed).shards(), "").unwrap();
+        write_exchange(&draft, Rank(0), &Tensors::new()).unwrap();
+        commit(&draft, progress(step, 0, Position::default())).unwrap()
     }
 
     fn open(&self, step: u64) -> Result<Checkpoint, Error> {
-        let name = names::step_name(step);
-        Checkpoint::of(self.store(&name), &self.path(&name))
+        Ok(Sealed::open(self.store(&Series::Steps.name(step)), "")?.into())
     }
 
     fn values(&self, step: u64) -> Result<Vec<Vec<f32>>, Error> {
@@ -61,27 +53,25 @@ impl Place {
     }
 
     fn newest(&self) -> Option<String> {
-        newest(&*self.store("")).unwrap()
+        let number = newest(&*self.store(""), Series::Steps).unwrap();
+        number.map(|number| Series::Steps.name(number))
     }
 
     fn clean(&self) {
-        match self {
-            Place::Folder(folder) => clean(folder.path()).unwrap(),
-            Place::Bucket(_) => bucket::clean(&*self.store("")).unwrap(),
-        }
+        clean_store(&*self.store("")).unwrap();
     }
 
     /// Changes the bytes of a file of a checkpoint.
     fn change(&self, step: u64, name: &str, change: impl Fn(&mut Vec<u8>)) {
         match self {
             Place::Folder(_) => {
-                let path = self.path(&names::step_name(step)).join(name);
+                let path = self.path(&Series::Steps.name(step)).join(name);
                 let mut bytes = fs::read(&path).unwrap();
                 change(&mut bytes);
                 fs::write(&path, bytes).unwrap();
             }
             Place::Bucket(store) => {
-                let start = format!("run/{}/", names::step_name(step));
+                let start = format!("run/{}/", Series::Steps.name(step));
                 let mut objects = store.objects();
                 let mut found = objects
                     .iter_mut()
@@ -98,15 +88,15 @@ fn a_checkpoint_is_there_whole_or_not_at_all_and_may_be_replaced() {
     for place in Place::all("places-whole") {
         assert_eq!(place.newest(), None);
         let draft = place.draft(7);
-        draft.write_whole(&alone(&model, None, 1).shards(), "").unwrap();
-        let error = draft.commit(progress(7, 0, Position::default())).unwrap_err().to_string();
+        write_whole(&draft, &alone(&model, None, 1).shards(), "").unwrap();
+        let error = commit(&draft, progress(7, 0, Position::default())).unwrap_err().to_string();
         assert!(error.contains("exchange-0.safetensors") && error.lines().count() == 1, "{error}");
         assert_eq!(place.newest(), None);
         draft.discard();
         for seed in [1, 2] {
             let path = place.save(7, seed);
             assert_eq!(path, place.path("step-000007"));
-            assert_eq!(place.open(7).unwrap().manifest().progress.step, 7);
+            assert_eq!(place.open(7).unwrap().progress().step, 7);
             assert_eq!(place.values(7).unwrap(), start(&model, seed));
         }
         place.save(1_000_000, 3);
@@ -124,7 +114,7 @@ fn what_was_begun_is_removed_and_what_is_whole_stays() {
     for place in Place::all("places-clean") {
         place.save(3, 1);
         for step in [3, 4] {
-            place.draft(step).write_whole(&alone(&model, None, 2).shards(), "").unwrap();
+            write_whole(&place.draft(step), &alone(&model, None, 2).shards(), "").unwrap();
         }
         assert_eq!(place.newest().as_deref(), Some("step-000003"));
         place.clean();
@@ -164,9 +154,9 @@ fn files_that_a_manifest_may_name_are_not_removed() {
     store.set_fault(Fault::Denied(MANIFEST));
     for seed in [1, 2] {
         let draft = place.draft(7);
-        draft.write_whole(&alone(&model, None, seed).shards(), "").unwrap();
-        draft.write_exchange(Rank(0), &Tensors::new()).unwrap();
-        let error = draft.commit(progress(7, 0, Position::default())).unwrap_err().to_string();
+        write_whole(&draft, &alone(&model, None, seed).shards(), "").unwrap();
+        write_exchange(&draft, Rank(0), &Tensors::new()).unwrap();
+        let error = commit(&draft, progress(7, 0, Position::default())).unwrap_err().to_string();
         assert!(error.ends_with("answers 503"), "{error}");
         draft.discard();
         assert_eq!(place.newest().as_deref(), Some("step-000007"));

@@ -13,15 +13,14 @@ use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Error, Result, anyhow};
-use thinwire_train::checkpoint::{Draft, Progress};
-use thinwire_wire::{Rank, World};
+use thinwire_wire::{Hint, Rank};
 
-use super::folder::{is_away, is_superseded, is_taken};
-use super::settings::CheckpointPolicy;
-use super::{lease, machine};
-use crate::failure::{self, hinted};
-use crate::output::say;
+use crate::draft::Draft;
+use crate::error::{Error, Kind};
+use crate::lease::{seconds_of, term};
+use crate::lock::Policy;
+use crate::manifest::{Record, new_token};
+use crate::save::Saved;
 
 /// Variable with the folder for a checkpoint whose own folder cannot be written.
 const FOLDER_VARIABLE: &str = "THINWIRE_RESCUE_DIR";
@@ -34,36 +33,6 @@ const PAUSE: Duration = Duration::from_millis(500);
 /// Most bytes of a file that ranks send at once.
 const PIECE_BYTES: usize = 1 << 20;
 
-/// Rank whose state a checkpoint keeps.
-pub trait Saved {
-    /// Returns this rank among those that write the checkpoint.
-    fn world(&self) -> World;
-
-    /// Returns the numbers of all ranks, in their order.
-    ///
-    /// # Errors
-    /// If a rank is lost.
-    fn gather(&mut self, mine: &[f32]) -> Result<Vec<f32>>;
-
-    /// Returns the bytes of all ranks, in their order.
-    ///
-    /// # Errors
-    /// If a rank is lost.
-    fn gather_bytes(&mut self, mine: Vec<u8>) -> Result<Vec<Vec<u8>>>;
-
-    /// Writes this rank's files. Returns the plan of its exchange.
-    ///
-    /// # Errors
-    /// If a file cannot be written.
-    fn write(&mut self, draft: &Draft) -> Result<String>;
-
-    /// Returns where the training stands, on rank 0.
-    ///
-    /// # Errors
-    /// If the model has no name.
-    fn progress(&mut self, plan: String) -> Result<Progress>;
-}
-
 /// Next action after an attempt has failed; rank 0 decides.
 #[derive(Clone, Copy, PartialEq)]
 enum Next {
@@ -74,10 +43,10 @@ enum Next {
 }
 
 /// Moment at which a checkpoint is written.
-#[derive(Clone, Copy)]
-enum Moment<'p> {
+#[derive(Clone, Copy, PartialEq)]
+enum Moment {
     Last,
-    Between(&'p CheckpointPolicy),
+    Between,
 }
 
 /// Saves the last checkpoint of a training by `attempt`, which is repeated for a while, and else in another folder;
@@ -86,54 +55,55 @@ enum Moment<'p> {
 /// # Errors
 /// If no attempt succeeds, also where the checkpoint is in another folder, which the error names; or if a rank is
 /// lost.
-pub fn last<S: Saved, T>(
+pub fn save_last<S: Saved, T>(
     rank: &mut S,
+    policy: &Policy,
     step: u64,
-    attempt: impl FnMut(&mut S) -> Result<T>,
-) -> Result<T> {
-    let saved = save(rank, (step, Moment::Last), attempt)?;
-    saved.context("a last checkpoint is not left out")
+    attempt: impl FnMut(&mut S) -> Result<T, Error>,
+) -> Result<T, Error> {
+    let saved = save((rank, policy), (step, Moment::Last), attempt)?;
+    saved.ok_or_else(|| Error::new(Kind::Failed, "a last checkpoint is not left out"))
 }
 
-/// Saves a checkpoint by `attempt` as [`last`] does, unless its folder is away for a while or its bucket does not take
-/// it: then none is returned, and training goes on; all ranks call this.
+/// Saves a checkpoint by `attempt` as [`save_last`] does, unless its folder is away for a while or its bucket does not
+/// take it: then none is returned, and training goes on; all ranks call this.
 ///
 /// # Errors
-/// As [`last`].
-pub fn between<S: Saved, T>(
+/// As [`save_last`].
+pub fn save_between<S: Saved, T>(
     rank: &mut S,
-    policy: &CheckpointPolicy,
+    policy: &Policy,
     step: u64,
-    attempt: impl FnMut(&mut S) -> Result<T>,
-) -> Result<Option<T>> {
-    save(rank, (step, Moment::Between(policy)), attempt)
+    attempt: impl FnMut(&mut S) -> Result<T, Error>,
+) -> Result<Option<T>, Error> {
+    save((rank, policy), (step, Moment::Between), attempt)
 }
 
 /// Refuses a variable of these that has no time, before the first step.
 ///
 /// # Errors
 /// If one has something else.
-pub fn check_variables() -> Result<()> {
-    lease::term()?;
-    machine::seconds_of(RETRY_VARIABLE).map(drop)
+pub fn check_variables() -> Result<(), Error> {
+    term()?;
+    seconds_of(RETRY_VARIABLE).map(drop)
 }
 
 fn save<S: Saved, T>(
-    rank: &mut S,
-    (step, moment): (u64, Moment<'_>),
-    mut attempt: impl FnMut(&mut S) -> Result<T>,
-) -> Result<Option<T>> {
-    let retry = machine::seconds_of(RETRY_VARIABLE).ok().flatten().unwrap_or(RETRY);
+    (rank, policy): (&mut S, &Policy),
+    (step, moment): (u64, Moment),
+    mut attempt: impl FnMut(&mut S) -> Result<T, Error>,
+) -> Result<Option<T>, Error> {
+    let retry = seconds_of(RETRY_VARIABLE).ok().flatten().unwrap_or(RETRY);
     let (began, mut is_told) = (Instant::now(), false);
     loop {
         let error = match attempt(rank) {
-            Err(error) if failure::lost_rank(&error).is_none() => error,
+            Err(error) if error.kind() != Kind::Lost => error,
             done => return done.map(Some),
         };
         let next = match moment {
             // Another process has a newer state.
-            _ if is_superseded(&error) => Next::GiveUp,
-            Moment::Between(policy) if may_skip(policy, &error) => Next::Skip,
+            _ if error.kind() == Kind::Superseded => Next::GiveUp,
+            Moment::Between if may_skip(policy, &error) => Next::Skip,
             // A store that was silent for all this time would be so again, and the launcher waits no longer.
             _ if began.elapsed() < retry => Next::Again,
             _ => Next::Rescue,
@@ -141,15 +111,19 @@ fn save<S: Saved, T>(
         match rank.gather(&[next as u8 as f32])?.first() {
             Some(next) if *next == Next::Again as u8 as f32 => {
                 if !std::mem::replace(&mut is_told, true) {
-                    tell_retry(&error, retry);
+                    tell_retry(policy, &error, retry);
                 }
                 thread::sleep(PAUSE);
             }
             Some(next) if *next == Next::Rescue as u8 as f32 => {
-                return Err(rescued(error, elsewhere(rank, step)));
+                let written = elsewhere(rank, step);
+                return Err(rescued(policy, error, written));
             }
             Some(next) if *next == Next::Skip as u8 as f32 => {
-                warn_unsaved(&error.context(format!("saving step {step}")));
+                // Rank 0 tells that the folder is away, of which a missing file is only a consequence.
+                if !error.is_of_missing_file() {
+                    policy.warn_unsaved(&error, step);
+                }
                 return Ok(None);
             }
             _ => return Err(error),
@@ -159,54 +133,55 @@ fn save<S: Saved, T>(
 
 /// Returns whether training goes on without a checkpoint that failed. A bucket takes the next one, unless it is another
 /// training's by now.
-fn may_skip(policy: &CheckpointPolicy, error: &Error) -> bool {
-    is_away(error) || (policy.is_in_bucket() && !is_taken(error))
+fn may_skip(policy: &Policy, error: &Error) -> bool {
+    error.kind() == Kind::Away || (policy.is_in_bucket() && error.kind() != Kind::Taken)
 }
 
-/// Tells that a checkpoint could not be written; the rank that cannot write it tells why.
-pub fn warn_unsaved(error: &Error) {
-    if failure::is_echo(error) {
-        return;
+impl Policy {
+    /// Tells that a checkpoint could not be written; the rank that cannot write it tells why.
+    pub fn warn_unsaved(&self, error: &Error, step: u64) {
+        if error.kind() != Kind::Echo {
+            let why = error.with_remedy();
+            (self.say)(format!(
+                "warning: saving step {step}: {why}; the training goes on without this checkpoint"
+            ));
+        }
     }
-    let (message, hint) = failure::lines(error);
-    let hint = hint.map_or(String::new(), |hint| format!(" (hint: {hint})"));
-    say(format!("warning: {message}{hint}; the training goes on without this checkpoint"));
 }
 
-fn tell_retry(error: &Error, retry: Duration) {
-    if !failure::is_echo(error) {
-        let (message, _) = failure::lines(error);
-        let seconds = retry.as_secs_f64();
-        say(format!("warning: {message}; trying to save the checkpoint for {seconds} s"));
+fn tell_retry(policy: &Policy, error: &Error, retry: Duration) {
+    if error.kind() != Kind::Echo {
+        let (why, seconds) = (error.without_number(), retry.as_secs_f64());
+        (policy.say)(format!("warning: {why}; trying to save the checkpoint for {seconds} s"));
     }
 }
 
 /// Adds to an error where the checkpoint is now, if this rank has written it.
-fn rescued(error: Error, written: Result<Option<PathBuf>>) -> Error {
-    let (message, hint) = failure::lines(&error);
+fn rescued(policy: &Policy, error: Error, written: Result<Option<PathBuf>, Error>) -> Error {
     match written {
         Ok(None) => error,
         Ok(Some(path)) => {
-            let saved = format!("{message}; the checkpoint is in {} instead", path.display());
-            hinted(anyhow!(saved), machine::go_on(&path))
+            let saved = format!("{error}; the checkpoint is in {} instead", path.display());
+            Error::new(Kind::Failed, saved).with_hint((policy.go_on)(&path))
         }
-        Err(lost) if failure::lost_rank(&lost).is_some() => lost,
+        Err(lost) if lost.kind() == Kind::Lost => lost,
         Err(other) => {
-            let (other, _) = failure::lines(&other);
-            let hint =
-                hint.unwrap_or_else(|| format!("set {FOLDER_VARIABLE} to a folder with room"));
-            hinted(anyhow!("{message}; nor is the checkpoint saved elsewhere: {other}"), hint)
+            let message = format!("{error}; nor is the checkpoint saved elsewhere: {other}");
+            let room = || format!("set {FOLDER_VARIABLE} to a folder with room");
+            let hint = error.hint().map_or_else(room, str::to_owned);
+            Error::new(Kind::Failed, message).with_hint(hint)
         }
     }
 }
 
 /// Writes the checkpoint to another folder. Returns its path on rank 0.
-fn elsewhere<S: Saved>(rank: &mut S, step: u64) -> Result<Option<PathBuf>> {
+fn elsewhere<S: Saved>(rank: &mut S, step: u64) -> Result<Option<PathBuf>, Error> {
     let named = std::env::var_os(FOLDER_VARIABLE).filter(|folder| !folder.is_empty());
     let folders = named.map(PathBuf::from).into_iter().chain([std::env::temp_dir()]);
     let is_first = rank.world().rank() == Rank(0);
     let mut folders = folders.filter(|_| is_first);
-    let mut written = if is_first { Err(anyhow!("no folder takes it")) } else { Ok(None) };
+    let mut written =
+        if is_first { Err(Error::new(Kind::Io, "no folder takes it")) } else { Ok(None) };
     loop {
         let folder = if written.is_err() { folders.next() } else { None };
         let goes = rank.gather(&[f32::from(u8::from(folder.is_some()))])?;
@@ -221,7 +196,7 @@ fn elsewhere<S: Saved>(rank: &mut S, step: u64) -> Result<Option<PathBuf>> {
 }
 
 /// Writes the files of all ranks to a new folder in `folder`; rank 0 calls this.
-fn write_all<S: Saved>(rank: &mut S, folder: &Path, step: u64) -> Result<PathBuf> {
+fn write_all<S: Saved>(rank: &mut S, folder: &Path, step: u64) -> Result<PathBuf, Error> {
     let written = new_folder(folder).and_then(|folder| {
         let draft = Draft::create(&folder, step)?;
         let plan = rank.write(&draft)?;
@@ -231,16 +206,23 @@ fn write_all<S: Saved>(rank: &mut S, folder: &Path, step: u64) -> Result<PathBuf
     let mut others = Ok(());
     receive(rank, &BTreeMap::new(), |name, bytes| {
         if let (Ok((draft, _)), Ok(())) = (&written, &others) {
-            others = draft.add(name, bytes);
+            others = match S::Record::is_file(name) {
+                true => draft.write(name, &[bytes]),
+                false => {
+                    let message = format!("'{name}' is no file of a checkpoint");
+                    Err(Error::new(Kind::Invalid, message))
+                }
+            };
         }
     })?;
     let (draft, plan) = written?;
     others?;
-    Ok(draft.commit(rank.progress(plan)?)?)
+    let manifest = rank.seal(&draft, plan)?;
+    Ok(draft.publish(step, manifest)?.unwrap_or_default())
 }
 
 /// Sends this rank's files to rank 0.
-fn send<S: Saved>(rank: &mut S) -> Result<()> {
+fn send<S: Saved>(rank: &mut S) -> Result<(), Error> {
     let draft = Draft::in_memory();
     rank.write(&draft)?;
     receive(rank, &draft.into_files(), |_, _| {})
@@ -251,13 +233,15 @@ fn receive<S: Saved>(
     rank: &mut S,
     mine: &BTreeMap<String, Vec<u8>>,
     mut take: impl FnMut(&str, &[u8]),
-) -> Result<()> {
+) -> Result<(), Error> {
     let own = rank.world().rank().index();
     let names: Vec<(&String, usize)> = mine.iter().map(|(name, it)| (name, it.len())).collect();
-    let all = rank.gather_bytes(serde_json::to_vec(&names)?)?;
+    let names = serde_json::to_vec(&names).expect("names and numbers are JSON");
+    let all = rank.gather_bytes(names)?;
     for (sender, names) in all.iter().enumerate().skip(1) {
+        let wrong = |error| format!("names of the files of rank {sender}: {error}");
         let files: Vec<(String, usize)> = serde_json::from_slice(names)
-            .with_context(|| format!("names of the files of rank {sender}"))?;
+            .map_err(|error| Error::new(Kind::Failed, wrong(error)))?;
         for (name, length) in files {
             let mut bytes = Vec::new();
             for start in (0..length).step_by(PIECE_BYTES) {
@@ -275,11 +259,11 @@ fn receive<S: Saved>(
 }
 
 /// Makes a folder that only this user can read, as others may write to the temporary one.
-fn new_folder(parent: &Path) -> Result<PathBuf> {
-    let token = thinwire_link::Token::random()?;
+fn new_folder(parent: &Path) -> Result<PathBuf, Error> {
+    let token = new_token()?;
     let folder = parent.join(format!("thinwire-rescue-{}", &token[..8]));
     let made = std::fs::create_dir_all(parent)
         .and_then(|()| DirBuilder::new().mode(0o700).create(&folder));
-    made.with_context(|| format!("cannot create {}", folder.display()))?;
+    made.map_err(|e| Error::io("create", &folder, e))?;
     Ok(folder)
 }

@@ -12,15 +12,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, anyhow};
-use thinwire_server::{Location, Store};
-use thinwire_train::checkpoint::PATIENCE;
+use crate::error::{Error, Kind};
+use crate::manifest::new_token;
+use crate::store::{Location, PATIENCE, Store};
 
-use super::folder::{OWNER, Owner, away, superseded, taken};
-use super::machine::seconds_of;
-use crate::failure::hinted;
-use crate::output::say;
-
+/// File or object with the elastic job and the epoch whose rank 0 writes there.
+pub(crate) const OWNER: &str = ".thinwire-job";
 /// Interval at which the owner shows that it lives.
 const BEAT: Duration = Duration::from_secs(3);
 /// Time after which an owner that does not show it has lost its lease.
@@ -35,6 +32,39 @@ const LOOK: Duration = Duration::from_millis(250);
 const RACE: Duration = Duration::from_secs(2);
 /// Longest object of an owner that is read.
 const OWNER_BYTES_MAX: u64 = 1024;
+
+/// Epoch of an elastic job, whose rank 0 writes to the folder or bucket.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Owner {
+    /// Name of the job.
+    pub job: String,
+    /// Number of the epoch.
+    pub epoch: u32,
+}
+
+impl Owner {
+    /// Reads job and epoch at the beginning of a text.
+    pub fn parse(text: &str) -> Option<Owner> {
+        let mut words = text.split_whitespace();
+        let (job, epoch) = (words.next()?.to_owned(), words.next()?.parse().ok()?);
+        Some(Owner { job, epoch })
+    }
+
+    /// Refuses a place whose owner is a later epoch of this job.
+    pub fn ensure_not_superseded(&self, found: &Owner, place: &Path) -> Result<(), Error> {
+        if found.job != self.job || found.epoch <= self.epoch {
+            return Ok(());
+        }
+        let place = place.display();
+        let message = format!("a later epoch of this job writes its checkpoints to {place}");
+        Err(Error::new(Kind::Superseded, message))
+    }
+}
+
+pub(crate) fn taken(place: &Path) -> Error {
+    let message = format!("another training writes its checkpoints to {}", place.display());
+    Error::new(Kind::Taken, message).with_hint("wait for its end, or give another --checkpoint-dir")
+}
 
 /// The bucket is this training's for as long as this lives. Dropping it gives the bucket back.
 #[derive(Debug)]
@@ -71,9 +101,9 @@ impl Lease {
     ///
     /// # Errors
     /// If another one does, or the bucket cannot be reached.
-    pub fn take(place: &Path) -> Result<Lease> {
+    pub fn take(place: &Path, say: fn(String)) -> Result<Lease, Error> {
         let mut lease = Lease::open(place)?;
-        lease.acquire()?;
+        lease.acquire(say)?;
         lease.keep_up();
         Ok(lease)
     }
@@ -82,14 +112,14 @@ impl Lease {
     ///
     /// # Errors
     /// If it has no address or credentials.
-    pub fn open(place: &Path) -> Result<Lease> {
+    pub fn open(place: &Path) -> Result<Lease, Error> {
         let store = Location::from(place).store_within(PATIENCE)?;
         Lease::of(store, place, term()?)
     }
 
-    fn of(store: Arc<dyn Store>, place: &Path, term: Duration) -> Result<Lease> {
-        let job = thinwire_link::Token::random()?[..16].to_owned();
-        let owner = Owner { job, epoch: 0 };
+    fn of(store: Arc<dyn Store>, place: &Path, term: Duration) -> Result<Lease, Error> {
+        let token = new_token()?;
+        let owner = Owner { job: token[..16].to_owned(), epoch: 0 };
         let state = State { owner, written: None, count: 0, failed: None, is_over: false };
         let (place, state, turn) = (place.to_owned(), Mutex::new(state), Mutex::default());
         let shared = Arc::new(Shared { store, place, state, turn });
@@ -97,7 +127,7 @@ impl Lease {
     }
 
     /// Gives the lease to an epoch of an elastic job, which keeps it up from now on.
-    pub fn set_owner(&mut self, owner: Owner) {
+    pub(crate) fn set_owner(&mut self, owner: Owner) {
         self.shared.state().owner = owner;
         self.keep_up();
     }
@@ -107,7 +137,7 @@ impl Lease {
     ///
     /// # Errors
     /// If another training or a later epoch has it, or the bucket cannot be reached.
-    pub fn check(&self) -> Result<()> {
+    pub fn check(&self) -> Result<(), Error> {
         self.ensure_answers()?;
         let _turn = guard(&self.shared.turn);
         // A beat that was under way may have failed.
@@ -115,9 +145,9 @@ impl Lease {
         self.shared.renew()
     }
 
-    fn ensure_answers(&self) -> Result<()> {
+    fn ensure_answers(&self) -> Result<(), Error> {
         let failed = self.shared.state().failed.clone();
-        failed.filter(|_| self.beats.is_some()).map_or(Ok(()), |why| Err(away(why)))
+        failed.filter(|_| self.beats.is_some()).map_or(Ok(()), |why| Err(Error::away(why)))
     }
 
     /// Notes that a request to the bucket has failed, until the next one.
@@ -142,15 +172,15 @@ impl Lease {
         self.beats = Some(sender);
     }
 
-    fn acquire(&self) -> Result<()> {
+    fn acquire(&self, say: fn(String)) -> Result<(), Error> {
         let shared = &self.shared;
-        let place = shared.place.display();
-        let acquired =
-            shared.await_end_of_others(self.term).and_then(|abandoned| match abandoned {
-                true => shared.replace(),
-                false => shared.create(),
-            });
-        acquired.with_context(|| format!("cannot write checkpoints to {place}"))
+        let acquired = match shared.await_end_of_others(self.term, say) {
+            Ok(true) => shared.replace(),
+            Ok(false) => shared.create(),
+            Err(error) => Err(error),
+        };
+        let doing = format!("cannot write checkpoints to {}", shared.place.display());
+        acquired.map_err(|error| error.context(&doing))
     }
 }
 
@@ -182,14 +212,14 @@ impl Shared {
     }
 
     /// Sends a request, and notes whether it failed.
-    fn ask<T>(&self, request: impl FnOnce() -> Result<T, String>) -> Result<T> {
-        let answer = request();
-        self.state().failed = answer.as_ref().err().cloned();
-        answer.map_err(away)
+    fn ask<T>(&self, request: impl FnOnce() -> Result<T, Error>) -> Result<T, Error> {
+        let answer = request().map_err(Error::away);
+        self.state().failed = answer.as_ref().err().map(ToString::to_string);
+        answer
     }
 
     /// Returns the text of the object, if there is one.
-    fn found(&self) -> Result<Option<String>> {
+    fn found(&self) -> Result<Option<String>, Error> {
         let text = self.ask(|| self.store.find("", OWNER, OWNER_BYTES_MAX))?;
         Ok(text.map(|text| String::from_utf8_lossy(&text).into_owned()))
     }
@@ -205,7 +235,7 @@ impl Shared {
     }
 
     /// Writes the object anew, unless it is another training's or a later epoch's; whoever calls this has the turn.
-    fn renew(&self) -> Result<()> {
+    fn renew(&self) -> Result<(), Error> {
         if self.state().is_over {
             return Ok(());
         }
@@ -216,7 +246,7 @@ impl Shared {
     }
 
     /// Writes the object if there is none.
-    fn create(&self) -> Result<()> {
+    fn create(&self) -> Result<(), Error> {
         let text = self.next();
         if self.ask(|| self.store.create("", OWNER, text.as_bytes()))? {
             return Ok(());
@@ -227,28 +257,22 @@ impl Shared {
 
     /// Writes the object in the place of that of a training that was killed, and makes sure that no other one does so
     /// as well.
-    fn replace(&self) -> Result<()> {
+    fn replace(&self) -> Result<(), Error> {
         let text = self.next();
         self.ask(|| self.store.write("", OWNER, &[text.as_bytes()]))?;
         thread::sleep(RACE);
         self.found()?.map_or(Ok(()), |found| self.ensure_own(&found))
     }
 
-    fn ensure_own(&self, found: &str) -> Result<()> {
+    fn ensure_own(&self, found: &str) -> Result<(), Error> {
         let (found, state) = (Owner::parse(found), self.state());
-        match found
-            .filter(|found| found.job == state.owner.job || Some(found) == state.written.as_ref())
-        {
-            None => Err(taken(&self.place)),
-            Some(found) if found.job == state.owner.job && found.epoch > state.owner.epoch => {
-                Err(superseded(&self.place))
-            }
-            Some(_) => Ok(()),
-        }
+        let is_own = |it: &Owner| it.job == state.owner.job || Some(it) == state.written.as_ref();
+        let found = found.filter(is_own).ok_or_else(|| taken(&self.place))?;
+        state.owner.ensure_not_superseded(&found, &self.place)
     }
 
     /// Waits until the object is gone, or has stood still for `term`; returns whether it is there.
-    fn await_end_of_others(&self, term: Duration) -> Result<bool> {
+    fn await_end_of_others(&self, term: Duration, say: fn(String)) -> Result<bool, Error> {
         let (first, begun) = (self.found()?, Instant::now());
         if first.is_none() {
             return Ok(false);
@@ -275,14 +299,29 @@ fn guard<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 ///
 /// # Errors
 /// If the variable for it has no time, or too short a one.
-pub fn term() -> Result<Duration> {
+pub(crate) fn term() -> Result<Duration, Error> {
     let term = seconds_of(LEASE_VARIABLE)?.unwrap_or(LEASE);
     if term >= LEASE_MIN {
         return Ok(term);
     }
     let (found, least) = (term.as_secs_f64(), LEASE_MIN.as_secs());
-    let error = anyhow!("{LEASE_VARIABLE} is {found} s, expected at least {least} s");
-    Err(hinted(error, "unset it, or give all trainings of a bucket the same"))
+    let message = format!("{LEASE_VARIABLE} is {found} s, expected at least {least} s");
+    Err(Error::new(Kind::Invalid, message)
+        .with_hint("unset it, or give all trainings of a bucket the same"))
+}
+
+/// Returns the time that an environment variable has in seconds, if it is set.
+///
+/// # Errors
+/// If it has something else.
+pub(crate) fn seconds_of(variable: &str) -> Result<Option<Duration>, Error> {
+    let Some(text) = std::env::var_os(variable).filter(|text| !text.is_empty()) else {
+        return Ok(None);
+    };
+    let text = text.to_string_lossy();
+    let time = text.parse().ok().and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
+    let wrong = || Error::new(Kind::Invalid, format!("{variable} is '{text}', expected seconds"));
+    time.map(Some).ok_or_else(|| wrong().with_hint("unset it, or give a number such as 12"))
 }
 
 #[cfg(feature = "s3")]
@@ -310,7 +349,7 @@ mod tests {
             let rival = || {
                 let mut lease = open(fake);
                 start.wait();
-                lease.acquire().map(|()| {
+                lease.acquire(drop).map(|()| {
                     lease.keep_up();
                     lease
                 })
@@ -337,7 +376,7 @@ mod tests {
     fn a_lease_whose_answers_are_lost_is_still_its_own() {
         let fake = ObjectStore::faltering(Fault::Denied(OWNER));
         let lease = open(&fake);
-        lease.acquire().unwrap();
+        lease.acquire(drop).unwrap();
         lease.check().unwrap();
         assert!(open(&fake).check().unwrap_err().to_string().starts_with("another training"));
         drop(lease);
@@ -348,7 +387,7 @@ mod tests {
     fn a_store_that_is_silent_holds_up_one_request_and_no_check_after_it() {
         let fake = ObjectStore::start();
         let mut lease = open(&fake);
-        lease.acquire().unwrap();
+        lease.acquire(drop).unwrap();
         lease.keep_up();
         fake.set_fault(Fault::Silent);
         let begun = Instant::now();

@@ -1,8 +1,8 @@
 //! Places that all processes of a job share, where snapshots and checkpoints are kept: a folder, or a bucket of an
 //! object store.
 //!
-//! Law: whoever lists a store finds a snapshot whole or not at all; two jobs that publish at the same moment get
-//! different numbers.
+//! Law: whoever lists a store finds a checkpoint whole or not at all; two jobs that publish snapshots at the same
+//! moment get different numbers.
 
 #[cfg(feature = "s3")]
 mod bucket;
@@ -14,14 +14,17 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::manifest::{MANIFEST, Manifest, number_of};
-use crate::error::{Error, Kind};
+use crate::error::Error;
+use crate::manifest::{MANIFEST, Series};
 use folder::Folder;
-pub(super) use folder::length_of;
+pub use folder::length_of;
 
 const SCHEME: &str = "s3://";
 /// Longest time for a request to a bucket with all its attempts, unless somebody says another one.
-const PATIENCE: Duration = Duration::from_secs(90);
+const REQUEST: Duration = Duration::from_secs(90);
+/// Longest time for a request to a bucket that holds up a training, without that for the bytes that it sends: a
+/// launcher waits for ranks about three times as long after a signal.
+pub const PATIENCE: Duration = Duration::from_secs(5);
 /// Longest time for a request that checks whether a place can be written.
 const CHECK: Duration = Duration::from_secs(20);
 
@@ -64,8 +67,8 @@ impl Location {
     /// # Errors
     /// If nothing can be written, or a bucket's endpoint or credentials are missing.
     pub fn check(&self, what: &str) -> Result<(), Error> {
-        let cannot = |why| Error::new(Kind::Disk, format!("cannot write {what} to {self}: {why}"));
-        self.store_within(CHECK)?.check().map_err(cannot)
+        let doing = format!("cannot write {what} to {self}");
+        self.store_within(CHECK)?.check().map_err(|error| error.context(&doing))
     }
 
     /// Returns the place with the address of its object store, if it is in one.
@@ -81,7 +84,7 @@ impl Location {
     /// # Errors
     /// If a variable is missing, or this build has no object stores.
     pub fn store(&self) -> Result<Arc<dyn Store>, Error> {
-        self.store_within(PATIENCE)
+        self.store_within(REQUEST)
     }
 
     /// Opens the store as [`Location::store`] does. A request to a bucket fails after about `patience`, and the time
@@ -109,7 +112,7 @@ impl Location {
             Location::Bucket(bucket) => Ok(Arc::new(bucket::open(bucket, variables, patience)?)),
             #[cfg(not(feature = "s3"))]
             Location::Bucket(_) => Err(Error::new(
-                Kind::Invalid,
+                crate::error::Kind::Invalid,
                 format!(
                     "{self}: this build of thinwire reaches no object store, \
                          cargo build --release --features s3 makes one that does"
@@ -118,52 +121,118 @@ impl Location {
         }
     }
 
-    /// Splits the last part of the name off.
-    pub(crate) fn split(&self) -> Option<(Location, String)> {
+    /// Splits the last part off the name in a bucket.
+    pub fn split(&self) -> Option<(Location, String)> {
         let Location::Bucket(bucket) = self else { return None };
         let (parent, name) = bucket.rsplit_once('/')?;
         Some((Location::Bucket(parent.to_owned()), name.to_owned()))
     }
 }
 
-/// Store of snapshots or checkpoints. Files are named by a folder and a name in it. Errors are one line and name the file.
+/// How a draft begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Start {
+    /// Its folder is made anew by one process, before the others write to it.
+    Alone,
+    /// Every process makes the folder, unless another one has.
+    Shared,
+}
+
+/// Store of snapshots or checkpoints. Files are named by a folder and a name in it. Errors name the file.
 pub trait Store: fmt::Debug + Send + Sync {
     /// Checks that a file can be written.
-    fn check(&self) -> Result<(), String>;
+    ///
+    /// # Errors
+    /// If it cannot.
+    fn check(&self) -> Result<(), Error>;
 
-    /// Begins a draft and returns its folder. Every server that takes part calls this with the same name, which no
-    /// other draft has.
-    fn begin(&self, draft: &str) -> Result<String, String>;
+    /// Returns whether a draft has a folder of its own that is renamed in the end. Otherwise its files stay, and the
+    /// manifest names their folder.
+    fn renames(&self) -> bool;
+
+    /// Begins a draft in this folder.
+    ///
+    /// # Errors
+    /// If the folder cannot be made.
+    fn begin(&self, draft: &str, start: Start) -> Result<(), Error>;
 
     /// Writes a new file; returns whether there was none of its name.
-    fn create(&self, folder: &str, file: &str, bytes: &[u8]) -> Result<bool, String>;
+    ///
+    /// # Errors
+    /// If it cannot be written.
+    fn create(&self, folder: &str, file: &str, bytes: &[u8]) -> Result<bool, Error>;
 
     /// Writes a new file from consecutive parts; a bucket replaces one that is there.
-    fn write(&self, folder: &str, file: &str, parts: &[&[u8]]) -> Result<(), String>;
+    ///
+    /// # Errors
+    /// If it cannot be written, or is in the folder.
+    fn write(&self, folder: &str, file: &str, parts: &[&[u8]]) -> Result<(), Error>;
 
     /// Reads a file of at most `bytes_max` bytes, if there is one.
-    fn find(&self, folder: &str, file: &str, bytes_max: u64) -> Result<Option<Vec<u8>>, String>;
+    ///
+    /// # Errors
+    /// If it cannot be read or is longer.
+    fn find(&self, folder: &str, file: &str, bytes_max: u64) -> Result<Option<Vec<u8>>, Error>;
 
     /// Reads a file of at most `bytes_max` bytes.
-    fn read(&self, folder: &str, file: &str, bytes_max: u64) -> Result<Vec<u8>, String>;
+    ///
+    /// # Errors
+    /// If it cannot be read or is longer.
+    fn read(&self, folder: &str, file: &str, bytes_max: u64) -> Result<Vec<u8>, Error>;
 
     /// Returns the length of a file in bytes.
-    fn length(&self, folder: &str, file: &str) -> Result<u64, String>;
+    ///
+    /// # Errors
+    /// If there is none.
+    fn length(&self, folder: &str, file: &str) -> Result<u64, Error>;
 
     /// Removes a file.
-    fn remove(&self, folder: &str, file: &str) -> Result<(), String>;
+    ///
+    /// # Errors
+    /// If it cannot be removed.
+    fn remove(&self, folder: &str, file: &str) -> Result<(), Error>;
 
-    /// Makes the files of a draft the snapshot with the manifest's number; returns whether that was free.
-    fn publish(&self, draft: &str, manifest: &mut Manifest) -> Result<bool, String>;
+    /// Writes the manifest, and so makes the files of a draft the checkpoint `name`; returns whether there was none.
+    /// Files of one that may be replaced are told by `is_file`; without it none is.
+    ///
+    /// # Errors
+    /// If the manifest cannot be written, or the checkpoint cannot get its name.
+    fn publish(
+        &self,
+        draft: &str,
+        name: &str,
+        manifest: &str,
+        is_file: Option<fn(&str) -> bool>,
+    ) -> Result<bool, Error>;
 
     /// Removes a draft, up to the first file that cannot be removed.
     fn discard(&self, draft: &str);
 
+    /// Removes files and folders whose drafts were abandoned, as `is_abandoned` says of a name and an age; a bucket has
+    /// none.
+    ///
+    /// # Errors
+    /// If they cannot be listed or removed.
+    fn clean(&self, is_abandoned: &dyn Fn(&str, Duration) -> bool) -> Result<(), Error>;
+
     /// Lists the files in the store and in its folders whose names, such as `FOLDER/FILE`, begin with `start`.
-    fn list(&self, start: &str) -> Result<Vec<String>, String>;
+    ///
+    /// # Errors
+    /// If they cannot be listed.
+    fn list(&self, start: &str) -> Result<Vec<String>, Error>;
 
     /// Returns the path of a file, or of a folder if the file's name is empty, for messages.
     fn path(&self, folder: &str, file: &str) -> String;
+}
+
+/// Returns the number of the newest checkpoint in a store.
+///
+/// # Errors
+/// If its files cannot be listed.
+pub fn newest(store: &dyn Store, series: Series) -> Result<Option<u64>, Error> {
+    let files = store.list(series.prefix())?;
+    let names = files.iter().filter_map(|file| file.strip_suffix(MANIFEST)?.strip_suffix('/'));
+    Ok(names.filter_map(|name| series.number_of(name)).max())
 }
 
 /// Returns the address of the object store that these variables name.
@@ -178,13 +247,6 @@ fn region(variables: impl Fn(&str) -> Option<String>) -> String {
     let variable = |name: &str| variables(name).filter(|value| !value.is_empty());
     let region = variable("AWS_REGION").or_else(|| variable("AWS_DEFAULT_REGION"));
     region.unwrap_or_else(|| "us-east-1".to_owned())
-}
-
-/// Returns the number of the newest snapshot in a store.
-pub(super) fn newest(store: &dyn Store) -> Result<Option<u64>, String> {
-    let files = store.list("snapshot-")?;
-    let folders = files.iter().filter_map(|file| file.strip_suffix(MANIFEST)?.strip_suffix('/'));
-    Ok(folders.filter_map(number_of).max())
 }
 
 #[cfg(test)]

@@ -14,12 +14,10 @@ use minreq::Request;
 use rusty_s3::actions::{ListObjectsV2, S3Action};
 use rusty_s3::{Credentials, UrlStyle};
 
-use super::{SCHEME, Store, endpoint, region};
+use super::{SCHEME, Start, Store, endpoint, region};
 use crate::error::{Error, Kind};
-use crate::snapshot::manifest::{MANIFEST, Manifest, snapshot_folder};
+use crate::manifest::{MANIFEST, new_token};
 
-/// Place of drafts' files among the objects.
-const FILES: &str = "files";
 /// Time for which a signed request may be used, longer than any request takes.
 const SIGNED_FOR: Duration = Duration::from_secs(60 * 60);
 /// Longest silence of the store in an attempt.
@@ -135,6 +133,11 @@ impl Bucket {
         format!("{SCHEME}{}/{key}", self.bucket.name())
     }
 
+    /// Returns the error of a request about an object.
+    fn failed(&self, key: &str, why: &str) -> Error {
+        Error::new(Kind::Io, format!("{}: {why}", self.uri(key)))
+    }
+
     /// Sends a request until it is answered by something else than a failure of the store, or for too long.
     fn send(
         &self,
@@ -173,33 +176,31 @@ impl Bucket {
         &self,
         (key, url): (&str, String),
         (method, bytes_max): (fn(String) -> Request, u64),
-    ) -> Result<Answer, String> {
+    ) -> Result<Answer, Error> {
         let answer = self.send(|| method(url.clone()), (0, bytes_max));
-        self.good(key, answer.map_err(|why| format!("{}: {why}", self.uri(key)))?)
+        self.good(key, answer.map_err(|why| self.failed(key, &why))?)
     }
 
-    fn get(&self, key: &str, bytes_max: u64) -> Result<Answer, String> {
+    fn get(&self, key: &str, bytes_max: u64) -> Result<Answer, Error> {
         let url = self.bucket.get_object(Some(&self.credentials), key).sign(SIGNED_FOR).to_string();
         let answer = self.send(|| minreq::get(url.clone()), (0, bytes_max.max(1)));
-        answer.map_err(|why| format!("{}: {why}", self.uri(key)))
+        answer.map_err(|why| self.failed(key, &why))
     }
 
     /// Returns an answer about an object unless it is a refusal.
-    fn good(&self, key: &str, answer: Answer) -> Result<Answer, String> {
+    fn good(&self, key: &str, answer: Answer) -> Result<Answer, Error> {
         match answer.is_good() {
             true => Ok(answer),
-            false => Err(format!("{}: {}", self.uri(key), answer.reason())),
+            false => Err(self.failed(key, &answer.reason())),
         }
     }
 
     /// Writes an object; returns whether it could be, which is always so unless it must be new.
-    fn put(&self, key: &str, bytes: &[u8], is_new: bool) -> Result<bool, String> {
+    fn put(&self, key: &str, bytes: &[u8], is_new: bool) -> Result<bool, Error> {
         let length = bytes.len() as u64;
         if length > OBJECT_BYTES_MAX {
-            return Err(format!(
-                "{}: {length} bytes, expected at most {OBJECT_BYTES_MAX}",
-                self.uri(key)
-            ));
+            let why = format!("{length} bytes, expected at most {OBJECT_BYTES_MAX}");
+            return Err(self.failed(key, &why));
         }
         let mut action = self.bucket.put_object(Some(&self.credentials), key);
         let condition = is_new.then_some(("if-none-match", "*"));
@@ -210,22 +211,21 @@ impl Bucket {
             condition.iter().fold(put, |put, (name, value)| put.with_header(*name, *value))
         };
         let answer = self.send(request, (length, ANSWER_BYTES_MAX));
-        let answer = answer.map_err(|why| format!("{}: {why}", self.uri(key)))?;
+        let answer = answer.map_err(|why| self.failed(key, &why))?;
         match answer.status {
             // Somebody has written it, or is writing it.
             409 | 412 if is_new => Ok(false),
-            _ if answer.is_good() => Ok(true),
-            _ => Err(format!("{}: {}", self.uri(key), answer.reason())),
+            _ => self.good(key, answer).map(|_| true),
         }
     }
 
-    fn delete(&self, key: &str) -> Result<(), String> {
+    fn delete(&self, key: &str) -> Result<(), Error> {
         let url = self.bucket.delete_object(Some(&self.credentials), key).sign(SIGNED_FOR);
         self.ask((key, url.to_string()), (minreq::delete, ANSWER_BYTES_MAX)).map(drop)
     }
 
     /// Lists the keys that begin with a prefix.
-    fn keys(&self, prefix: &str) -> Result<Vec<String>, String> {
+    fn keys(&self, prefix: &str) -> Result<Vec<String>, Error> {
         let (mut keys, mut token) = (Vec::new(), None);
         loop {
             let mut action = self.bucket.list_objects_v2(Some(&self.credentials));
@@ -241,7 +241,7 @@ impl Bucket {
                 true => Ok(page),
                 false => Err("a list of objects without its end".to_owned()),
             });
-            let page = page.map_err(|why| format!("{}: {why}", self.uri(prefix)))?;
+            let page = page.map_err(|why| self.failed(prefix, &why))?;
             keys.extend(page.contents.into_iter().map(|object| object.key));
             token = page.next_continuation_token;
             if token.is_none() {
@@ -332,26 +332,30 @@ fn has_body(status: u16, bytes_max: u64) -> bool {
 }
 
 impl Store for Bucket {
-    fn check(&self) -> Result<(), String> {
-        let token = thinwire_link::Token::random().map_err(|error| error.to_string())?;
+    fn check(&self) -> Result<(), Error> {
+        let token = new_token()?;
         let key = self.key("", &format!(".probe-{token}"));
         self.put(&key, b".", false)?;
         self.delete(&key)
     }
 
-    fn begin(&self, draft: &str) -> Result<String, String> {
-        Ok(format!("{FILES}-{draft}"))
+    fn renames(&self) -> bool {
+        false
     }
 
-    fn create(&self, folder: &str, file: &str, bytes: &[u8]) -> Result<bool, String> {
+    fn begin(&self, _draft: &str, _start: Start) -> Result<(), Error> {
+        Ok(())
+    }
+
+    fn create(&self, folder: &str, file: &str, bytes: &[u8]) -> Result<bool, Error> {
         self.put(&self.key(folder, file), bytes, true)
     }
 
-    fn write(&self, folder: &str, file: &str, parts: &[&[u8]]) -> Result<(), String> {
+    fn write(&self, folder: &str, file: &str, parts: &[&[u8]]) -> Result<(), Error> {
         self.put(&self.key(folder, file), &parts.concat(), false).map(drop)
     }
 
-    fn find(&self, folder: &str, file: &str, bytes_max: u64) -> Result<Option<Vec<u8>>, String> {
+    fn find(&self, folder: &str, file: &str, bytes_max: u64) -> Result<Option<Vec<u8>>, Error> {
         let key = self.key(folder, file);
         let answer = self.get(&key, bytes_max)?;
         match answer.status {
@@ -360,30 +364,36 @@ impl Store for Bucket {
         }
     }
 
-    fn read(&self, folder: &str, file: &str, bytes_max: u64) -> Result<Vec<u8>, String> {
+    fn read(&self, folder: &str, file: &str, bytes_max: u64) -> Result<Vec<u8>, Error> {
         let key = self.key(folder, file);
         let answer = self.get(&key, bytes_max)?;
         Ok(self.good(&key, answer)?.body)
     }
 
-    fn length(&self, folder: &str, file: &str) -> Result<u64, String> {
+    fn length(&self, folder: &str, file: &str) -> Result<u64, Error> {
         let key = self.key(folder, file);
         let url = self.bucket.head_object(Some(&self.credentials), &key).sign(SIGNED_FOR);
         let answer = self.ask((&key, url.to_string()), (minreq::head, 0))?;
-        answer.length.ok_or_else(|| format!("{}: no length", self.path(folder, file)))
+        answer.length.ok_or_else(|| self.failed(&key, "no length"))
     }
 
-    fn remove(&self, folder: &str, file: &str) -> Result<(), String> {
+    fn remove(&self, folder: &str, file: &str) -> Result<(), Error> {
         self.delete(&self.key(folder, file))
     }
 
-    fn publish(&self, draft: &str, manifest: &mut Manifest) -> Result<bool, String> {
-        manifest.folder = Some(draft.to_owned());
-        let (folder, text) = (snapshot_folder(manifest.number), manifest.to_text());
-        let is_new = self.put(&self.key(&folder, MANIFEST), text.as_bytes(), true)?;
+    fn publish(
+        &self,
+        _draft: &str,
+        name: &str,
+        manifest: &str,
+        is_file: Option<fn(&str) -> bool>,
+    ) -> Result<bool, Error> {
+        let (key, text) = (self.key(name, MANIFEST), manifest.as_bytes());
+        let must_be_new = is_file.is_none();
+        let is_written = self.put(&key, text, must_be_new)?;
         // An attempt whose answer was lost may have written it.
-        let is_own = || self.find(&folder, MANIFEST, text.len() as u64);
-        Ok(is_new || is_own().is_ok_and(|found| found.as_deref() == Some(text.as_bytes())))
+        let is_own = || self.find(name, MANIFEST, text.len() as u64);
+        Ok(is_written || is_own().is_ok_and(|found| found.as_deref() == Some(text)))
     }
 
     fn discard(&self, draft: &str) {
@@ -396,7 +406,11 @@ impl Store for Bucket {
         let _ = keys.iter().try_for_each(|key| self.delete(key));
     }
 
-    fn list(&self, start: &str) -> Result<Vec<String>, String> {
+    fn clean(&self, _is_abandoned: &dyn Fn(&str, Duration) -> bool) -> Result<(), Error> {
+        Ok(())
+    }
+
+    fn list(&self, start: &str) -> Result<Vec<String>, Error> {
         let keys = self.keys(&format!("{}{start}", self.prefix))?;
         let names = keys.iter().filter_map(|key| key.strip_prefix(&self.prefix));
         Ok(names.map(str::to_owned).collect())
