@@ -60,7 +60,7 @@ impl Server {
 
     /// Figures for people, as JSON, at most a second old.
     fn figures(&self) -> String {
-        serde_json::to_string(&self.inner().figures()).expect("numbers are JSON")
+        serde_json::to_string(&self.inner().stats()).expect("numbers are JSON")
     }
 
     /// Why the coordinator refuses this server, if it does.

@@ -7,8 +7,8 @@
 
 mod caches;
 mod connections;
-mod desk;
 mod inbox;
+mod pending_requests;
 mod pulling;
 mod reader;
 mod rounding;
@@ -83,7 +83,7 @@ impl Client {
 
     /// Returns the number of the table with this name.
     pub fn table(&self, name: &str) -> Option<u32> {
-        self.session.atlas.number(name)
+        self.session.partition_map.number(name)
     }
 
     /// Caches rows of a table from now on. Cached rows contain all pushes of this client. With a staleness of
@@ -93,8 +93,8 @@ impl Client {
     /// # Errors
     /// [`Kind::Invalid`] if there is no such table.
     pub fn cache(&mut self, table: u32, caching: Caching) -> Result<(), Error> {
-        self.session.atlas.size(table)?;
-        let format = self.session.atlas.format(table);
+        self.session.partition_map.size(table)?;
+        let format = self.session.partition_map.format(table);
         self.session.caches.add(table, format, caching);
         Ok(())
     }
@@ -137,7 +137,7 @@ impl Client {
     /// # Errors
     /// As [`Client::push`].
     pub fn begin_push(&mut self, gradients: &[Gradient<'_>]) -> Result<(), Error> {
-        let mut shards = match self.session.atlas.parts(gradients) {
+        let mut shards = match self.session.partition_map.parts(gradients) {
             Ok(shards) => shards,
             Err(error) => {
                 self.begin_push(&[])?;
@@ -148,7 +148,7 @@ impl Client {
         self.pushes += 1;
         // A worker that joins or returns continues at the step of the slowest other worker.
         self.step = self.step.max(self.session.pace().step) + 1;
-        self.session.atlas.round(self.pushes, &mut shards, &mut self.rounding);
+        self.session.partition_map.round(self.pushes, &mut shards, &mut self.rounding);
         self.session.caches.pushed(gradients);
         let ticket = self.session.ticket();
         for (shard, parts) in (0..).zip(shards) {

@@ -10,8 +10,24 @@ use serde::{Deserialize, Deserializer, Serialize, de};
 use thinwire_member::Id;
 
 use crate::frontier::Frontier;
-use crate::wire::fields::{NUMBER_MAX, number};
 use crate::write::{PushName, Workers, Write};
+
+/// Largest number of a push, entry or clock; sums of two such numbers fit in 64 bits.
+pub const NUMBER_MAX: u64 = 1 << 62;
+
+/// Reads a number of at most [`NUMBER_MAX`], or no number: `#[serde(deserialize_with = "number")]`.
+///
+/// # Errors
+/// If the number is larger.
+pub fn number<'de, D: Deserializer<'de>, N: Deserialize<'de> + Copy + Into<Option<u64>>>(
+    deserializer: D,
+) -> Result<N, D::Error> {
+    let number = N::deserialize(deserializer)?;
+    let found = number.into().filter(|number| *number > NUMBER_MAX);
+    found.map_or(Ok(number), |found| {
+        Err(de::Error::custom(format!("number {found}, expected at most {NUMBER_MAX}")))
+    })
+}
 
 /// Progress of the workers, as told to one of them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

@@ -12,11 +12,11 @@
 //! of its last view reports its copy; when all learners have reported, each other shard has as many replicas as
 //! the definition requires, or as there are servers; a restored configuration continues exactly as the saved one.
 
-mod away;
 mod definition;
 mod request;
 mod snapshot;
 mod state;
+mod unavailable;
 
 use std::collections::BTreeMap;
 
@@ -167,7 +167,7 @@ impl Configuration {
             return Err(format!("shard {shard}, expected one of {shards}"));
         };
         // A report about another view is void, and a copy that was away is reported first.
-        if view.number != report.0 || self.state.is_away(shard) {
+        if view.number != report.0 || self.state.is_unavailable(shard) {
             return Ok(());
         }
         if view.primary() != Some(from) {
@@ -216,7 +216,7 @@ impl Configuration {
         let before = self.state.views.clone();
         self.change(|state| state.placement = placement);
         for shard in 0..self.state.views.len() as u32 {
-            if self.state.is_away(shard) {
+            if self.state.is_unavailable(shard) {
                 continue;
             }
             match self.next_view(shard, None) {
@@ -227,8 +227,8 @@ impl Configuration {
         }
         let views = before.iter().zip(&self.state.views);
         let changed = views.into_iter().position(|(before, view)| before != view);
-        let away = self.state.away().next().map(|shard| shard as usize);
-        if let Some(shard) = changed.or(away) {
+        let unavailable = self.state.unavailable().next().map(|shard| shard as usize);
+        if let Some(shard) = changed.or(unavailable) {
             self.interrupt(|| format!("the servers of shard {shard} have changed"));
         }
     }
@@ -281,7 +281,7 @@ impl ViewService for Configuration {
             ViewRequest::Address(address) => self.address(from, address),
             ViewRequest::Ready { shard, view, learner } => self.ready(from, shard, (view, learner)),
             ViewRequest::Kept { views } => {
-                self.kept(from, &views);
+                self.recovered(from, &views);
                 Ok(())
             }
             ViewRequest::Snapshot { number } => self.begin_snapshot(from, number),
@@ -292,7 +292,7 @@ impl ViewService for Configuration {
         }
     }
 
-    fn figures(&self) -> Map<String, Value> {
+    fn stats(&self) -> Map<String, Value> {
         let JobState { views, silent, lost, .. } = &self.state;
         let counts = [("shards", views.len()), ("silent", silent.len()), ("lost", lost.len())];
         counts.into_iter().map(|(name, count)| (name.to_owned(), count.into())).collect()

@@ -68,8 +68,9 @@ mod configuration;
 mod consistency;
 mod cut;
 mod error;
-mod exposed;
 mod frontier;
+#[doc(hidden)]
+pub mod fuzzing;
 mod log;
 mod mailbox;
 mod message;
@@ -88,13 +89,6 @@ mod view;
 pub mod wire;
 mod write;
 
-/// Entry points of fuzz targets: state machines and parsers without sockets and disk. Not part of the public
-/// interface.
-#[doc(hidden)]
-pub mod fuzzing {
-    pub use crate::exposed::{decide, deliver, letter, manifest, shard_file, snapshot_number};
-}
-
 pub use client::{Caching, Client, Gradient, Pulling, Reader, take_snapshot};
 pub use clocks::{Clocks, Pace};
 pub use configuration::{
@@ -109,11 +103,11 @@ pub use message::Message;
 pub use placement::{Placement, Share};
 pub use reason::{Reason, Request, Slowest};
 pub use server::{Server, ServerOptions};
-pub use service::{ANSWER_BYTES_MAX, Figures, Limits};
+pub use service::{ANSWER_BYTES_MAX, Limits, Stats};
 pub use shard::{Action, Event, Options, Order, Shard};
 pub use snapshot::{Checkpoint, Origin, Snapshot};
 pub use staleness::{STALENESS_MAX, Staleness};
-pub use table::{Initial, InvalidInitial, MemoryLimit, Misfit, Table, TableOptions, Tables};
+pub use table::{Initial, InvalidInitial, MemoryLimit, SchemaError, Table, TableOptions, Tables};
 pub use thinwire_rows::{Format, Hits};
 pub use values::Values;
 pub use view::{Change, Lost, View};

@@ -12,13 +12,13 @@ use crate::write::{Entry, Write};
 /// Queued bytes at which new messages are dropped.
 const BYTES_MAX: usize = 64 << 20;
 /// Number of queued messages at which new ones are dropped.
-const LETTERS_MAX: usize = 4096;
+const MESSAGES_MAX: usize = 4096;
 /// Largest size in bytes of a message without its entries and tables.
-const LETTER_BYTES: usize = 64;
+const MESSAGE_BYTES: usize = 64;
 
 /// Message to a server with another copy of the shard.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Letter {
+pub struct Outbound {
     /// Number of the shard.
     pub shard: u32,
     /// The message.
@@ -30,26 +30,26 @@ pub struct Letter {
 /// Queue of messages to one peer.
 #[derive(Debug, Default)]
 pub struct Mailbox {
-    letters: VecDeque<Letter>,
-    /// Bytes of the queued letters.
+    messages: VecDeque<Outbound>,
+    /// Bytes of the queued messages.
     bytes: usize,
     /// Whether there is a connection.
     is_open: bool,
-    /// Letters put in on this connection, and letters among them known to have arrived.
+    /// Messages put in on this connection, and messages among them known to have arrived.
     put: u64,
     left: u64,
     /// What is under way to the peer, by shard.
     flights: BTreeMap<u32, Flight>,
 }
 
-/// Last entry, or snapshot, of a shard that was put in, and the number of its letter.
+/// Last entry, or snapshot, of a shard that was put in, and the number of its message.
 #[derive(Clone, Copy, Debug)]
 struct Flight {
     view: u64,
     last: u64,
     committed: u64,
     is_snapshot: bool,
-    letter: u64,
+    message: u64,
 }
 
 impl Mailbox {
@@ -64,26 +64,26 @@ impl Mailbox {
         message: Message,
         tables: impl FnOnce() -> Result<Vec<u8>, E>,
     ) -> Result<bool, E> {
-        if !self.is_open || self.bytes >= BYTES_MAX || self.letters.len() >= LETTERS_MAX {
+        if !self.is_open || self.bytes >= BYTES_MAX || self.messages.len() >= MESSAGES_MAX {
             return Ok(false);
         }
         let Some(message) = self.without_repetition(shard, message) else { return Ok(false) };
         let is_snapshot = matches!(message, Message::Snapshot { .. });
         let tables = if is_snapshot { tables()? } else { Vec::new() };
-        self.append(Letter { shard, message, tables });
+        self.append(Outbound { shard, message, tables });
         Ok(true)
     }
 
     /// Takes the next message out.
-    pub fn take(&mut self) -> Option<Letter> {
-        let letter = self.letters.pop_front()?;
-        self.bytes -= letter.bytes();
-        Some(letter)
+    pub fn take(&mut self) -> Option<Outbound> {
+        let message = self.messages.pop_front()?;
+        self.bytes -= message.bytes();
+        Some(message)
     }
 
-    /// Counts this many taken letters as arrived.
-    pub fn left(&mut self, letters: u64) {
-        self.left += letters;
+    /// Counts this many taken messages as arrived.
+    pub fn left(&mut self, messages: u64) {
+        self.left += messages;
     }
 
     /// Starts over on a new connection, empty.
@@ -103,7 +103,7 @@ impl Mailbox {
 
     /// Returns the message without the part that is already under way, or `None` if nothing is left.
     fn without_repetition(&self, shard: u32, message: Message) -> Option<Message> {
-        let flight = self.flights.get(&shard).filter(|flight| flight.letter > self.left);
+        let flight = self.flights.get(&shard).filter(|flight| flight.message > self.left);
         let Some(flight) = flight else { return Some(message) };
         match message {
             Message::Snapshot { view, .. } if flight.is_snapshot && flight.view == view => None,
@@ -112,41 +112,41 @@ impl Mailbox {
             {
                 let known = (flight.last - after).min(entries.len() as u64);
                 entries.drain(..known as usize);
-                let is_news = !entries.is_empty() || committed > flight.committed;
+                let is_event = !entries.is_empty() || committed > flight.committed;
                 let after = after + known;
-                is_news.then_some(Message::Forward { view, after, entries, committed })
+                is_event.then_some(Message::Forward { view, after, entries, committed })
             }
             other => Some(other),
         }
     }
 
-    fn append(&mut self, letter: Letter) {
+    fn append(&mut self, message: Outbound) {
         self.put += 1;
         let number = self.put;
-        if let Some(flight) = letter.flight(number) {
-            self.flights.insert(letter.shard, flight);
+        if let Some(flight) = message.flight(number) {
+            self.flights.insert(message.shard, flight);
         }
-        self.bytes += letter.bytes();
-        self.letters.push_back(letter);
+        self.bytes += message.bytes();
+        self.messages.push_back(message);
     }
 }
 
-impl Letter {
-    fn flight(&self, letter: u64) -> Option<Flight> {
+impl Outbound {
+    fn flight(&self, message: u64) -> Option<Flight> {
         match &self.message {
             Message::Forward { view, after, entries, committed } => Some(Flight {
                 view: *view,
                 last: after + entries.len() as u64,
                 committed: *committed,
                 is_snapshot: false,
-                letter,
+                message,
             }),
             Message::Snapshot { view, last, .. } => Some(Flight {
                 view: *view,
                 last: *last,
                 committed: *last,
                 is_snapshot: true,
-                letter,
+                message,
             }),
             Message::Have { .. } | Message::Superseded { .. } => None,
         }
@@ -158,7 +158,7 @@ impl Letter {
             Message::Forward { entries, .. } => entries.iter().map(entry_bytes).sum(),
             _ => 0,
         };
-        LETTER_BYTES + entries + self.tables.len()
+        MESSAGE_BYTES + entries + self.tables.len()
     }
 }
 
@@ -167,19 +167,19 @@ pub fn entry_bytes(entry: &Entry) -> usize {
     match &*entry.write {
         Write::Update { pushes, parts } => {
             let values = parts.iter().map(|part| 8 * part.rows.len() + part.gradient.bytes().len());
-            LETTER_BYTES + 24 * pushes.len() + values.sum::<usize>()
+            MESSAGE_BYTES + 24 * pushes.len() + values.sum::<usize>()
         }
-        Write::Workers(workers) => LETTER_BYTES + 8 * workers.ids.len(),
+        Write::Workers(workers) => MESSAGE_BYTES + 8 * workers.ids.len(),
     }
 }
 
 #[cfg(test)]
 impl Mailbox {
     /// Takes all messages out and counts them as arrived.
-    pub fn drain(&mut self) -> Vec<Letter> {
-        let letters: Vec<Letter> = std::iter::from_fn(|| self.take()).collect();
-        self.left(letters.len() as u64);
-        letters
+    pub fn drain(&mut self) -> Vec<Outbound> {
+        let messages: Vec<Outbound> = std::iter::from_fn(|| self.take()).collect();
+        self.left(messages.len() as u64);
+        messages
     }
 }
 
@@ -208,7 +208,7 @@ mod tests {
     }
 
     fn messages(mailbox: &mut Mailbox) -> Vec<Message> {
-        mailbox.drain().into_iter().map(|letter| letter.message).collect()
+        mailbox.drain().into_iter().map(|message| message.message).collect()
     }
 
     #[test]
@@ -257,8 +257,8 @@ mod tests {
     #[test]
     fn a_full_mailbox_drops_what_comes() {
         let mut mailbox = open();
-        (0..2 * LETTERS_MAX).for_each(|_| put(&mut mailbox, Message::Superseded { view: 1 }));
-        assert_eq!(mailbox.drain().len(), LETTERS_MAX);
+        (0..2 * MESSAGES_MAX).for_each(|_| put(&mut mailbox, Message::Superseded { view: 1 }));
+        assert_eq!(mailbox.drain().len(), MESSAGES_MAX);
         for shard in 0..3 {
             let message = Message::Snapshot { view: 1, last: 1, clocks: Clocks::default() };
             mailbox.put(shard, message, || Ok::<_, Infallible>(vec![0; BYTES_MAX])).unwrap();

@@ -5,7 +5,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::clocks::Clocks;
-use crate::wire::fields::number;
+use crate::clocks::number;
 use crate::write::Entry;
 
 /// Message between two servers of a shard.

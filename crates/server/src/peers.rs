@@ -15,7 +15,7 @@ use thinwire_link::service::{ClientId, Outbox};
 use thinwire_link::{Error, Kind};
 use thinwire_member::Id;
 
-use crate::mailbox::{Letter, Mailbox, entry_bytes};
+use crate::mailbox::{Mailbox, Outbound, entry_bytes};
 use crate::message::Message;
 use crate::wire::{FromServer, Outgoing, Peer as PeerMessage, send_some};
 use crate::write::Entry;
@@ -53,11 +53,11 @@ struct Peer {
 /// Messages that have left a mailbox.
 #[derive(Debug, Default)]
 struct Sending {
-    /// Parts of the letter being sent that are not serialised yet.
-    parts: VecDeque<Letter>,
-    /// The message being sent, if a letter is under way.
+    /// Parts of the message being sent that are not serialised yet.
+    parts: VecDeque<Outbound>,
+    /// The message being sent, if one is.
     message: Option<Outgoing>,
-    /// Letters sent after the last ping, and before it if its answer is still awaited.
+    /// Messages sent after the last ping, and before it if its answer is still awaited.
     written: u64,
     asked: Option<u64>,
 }
@@ -103,12 +103,12 @@ impl Peers {
     pub fn put<E>(
         &mut self,
         to: Id,
-        letter: (u32, Message),
+        message: (u32, Message),
         tables: impl FnOnce() -> Result<Vec<u8>, E>,
         out: &mut Outbox,
     ) -> Result<(), E> {
         let Some(peer) = self.peers.get_mut(&to) else { return Ok(()) };
-        let (shard, message) = letter;
+        let (shard, message) = message;
         if peer.mailbox.put(shard, message, tables)? {
             out.when_room(peer.connection);
         }
@@ -189,7 +189,7 @@ impl fmt::Debug for Peers {
 }
 
 impl Sending {
-    /// Sends the next frame, from the mailbox if no letter is under way. Returns its length in bytes, or `None` if
+    /// Sends the next frame, from the mailbox if none is under way. Returns its length in bytes, or `None` if
     /// nothing is left.
     fn send(&mut self, mailbox: &mut Mailbox, to: ClientId, out: &mut Outbox) -> Option<usize> {
         if let Some(sent) = self.message.as_mut().and_then(|message| message.send(to, out)) {
@@ -200,12 +200,12 @@ impl Sending {
             self.written += u64::from(self.message.take().is_some());
             self.parts = divided(mailbox.take()?);
         }
-        let Letter { shard, message, tables } = self.parts.pop_front()?;
+        let Outbound { shard, message, tables } = self.parts.pop_front()?;
         let bytes = PeerMessage::Message { shard, message, tables }.to_bytes();
         self.message.insert(Outgoing::new(Arc::new(bytes))).send(to, out)
     }
 
-    /// Asks whether the letters so far have arrived, if no answer is awaited.
+    /// Asks whether the messages so far have arrived, if no answer is awaited.
     fn ask(&mut self, connection: ClientId, out: &mut Outbox) {
         if self.asked.is_none() && self.written > 0 {
             self.asked = Some(std::mem::take(&mut self.written));
@@ -214,16 +214,16 @@ impl Sending {
     }
 }
 
-/// Divides a letter into messages of bounded length where its entries allow; servers handle entries in
+/// Divides a message into parts of bounded length where its entries allow; servers handle entries in
 /// several messages like those in one.
-fn divided(letter: Letter) -> VecDeque<Letter> {
-    let Letter { shard, message, tables } = letter;
+fn divided(message: Outbound) -> VecDeque<Outbound> {
+    let Outbound { shard, message, tables } = message;
     let Message::Forward { view, mut after, entries, committed } = message else {
-        return VecDeque::from([Letter { shard, message, tables }]);
+        return VecDeque::from([Outbound { shard, message, tables }]);
     };
-    let mut letters = VecDeque::new();
+    let mut messages = VecDeque::new();
     let mut entries = &entries[..];
-    while letters.is_empty() || !entries.is_empty() {
+    while messages.is_empty() || !entries.is_empty() {
         let mut bytes = 0;
         let fits = |entry: &&Entry| {
             bytes += entry_bytes(entry);
@@ -232,10 +232,10 @@ fn divided(letter: Letter) -> VecDeque<Letter> {
         let count = entries.iter().take_while(fits).count().max(1).min(entries.len());
         let (part, rest) = entries.split_at(count);
         let message = Message::Forward { view, after, entries: part.to_vec(), committed };
-        letters.push_back(Letter { shard, message, tables: Vec::new() });
+        messages.push_back(Outbound { shard, message, tables: Vec::new() });
         (after, entries) = (after + count as u64, rest);
     }
-    letters
+    messages
 }
 
 #[cfg(test)]
@@ -247,7 +247,7 @@ impl Peers {
     }
 
     /// Takes out the messages for a peer and counts them as arrived.
-    pub fn drain(&mut self, to: Id) -> Vec<Letter> {
+    pub fn drain(&mut self, to: Id) -> Vec<Outbound> {
         self.peers.get_mut(&to).map_or(Vec::new(), |peer| peer.mailbox.drain())
     }
 }

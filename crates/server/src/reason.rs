@@ -5,7 +5,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 use thinwire_member::Id;
 
-use crate::wire::fields::number;
+use crate::clocks::number;
 
 /// Push or pull of a client, by its number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]

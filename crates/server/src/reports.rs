@@ -60,7 +60,7 @@ struct State {
     snapshot: SnapshotReport,
     /// Channel to the thread that writes snapshots, and the number of its unfinished tasks: at most one per
     /// shard, plus three.
-    archive: Option<Sender<Task>>,
+    writer: Option<Sender<Task>>,
     tasks: usize,
     waker: Option<Waker>,
     is_over: bool,
@@ -116,7 +116,7 @@ impl Reports {
     }
 
     /// Returns the last report of kept copies.
-    pub fn kept(&self) -> Vec<(u32, u64)> {
+    pub fn recovered(&self) -> Vec<(u32, u64)> {
         self.lock().kept.clone()
     }
 
@@ -138,7 +138,7 @@ impl Reports {
     /// Hands a task to the thread that writes snapshots; dropped if there is none.
     pub fn perform(&self, task: Task) {
         let mut state = self.lock();
-        let is_taken = state.archive.as_ref().is_some_and(|archive| archive.send(task).is_ok());
+        let is_taken = state.writer.as_ref().is_some_and(|writer| writer.send(task).is_ok());
         state.tasks += usize::from(is_taken);
     }
 
@@ -153,8 +153,8 @@ impl Reports {
     }
 
     /// Sets the channel to the thread that writes snapshots.
-    pub fn on_task(&self, archive: Sender<Task>) {
-        self.lock().archive = Some(archive);
+    pub fn on_task(&self, writer: Sender<Task>) {
+        self.lock().writer = Some(writer);
     }
 
     /// Sets the waker of the thread that takes reports.
@@ -165,7 +165,7 @@ impl Reports {
     /// Tells the threads that take reports and tasks to end.
     pub fn end(&self) {
         let mut state = self.lock();
-        (state.is_over, state.archive) = (true, None);
+        (state.is_over, state.writer) = (true, None);
         state.waker.iter().for_each(Waker::wake);
     }
 

@@ -1,9 +1,9 @@
 //! Server of a job: its listening port, its membership in epochs, and its connections to coordinator and
 //! peers.
 
-mod archive;
-mod coordination;
-mod duty;
+mod coordinator_client;
+mod snapshot_participant;
+mod snapshot_writer;
 
 use std::fmt;
 use std::sync::Arc;
@@ -19,12 +19,12 @@ use thinwire_member::Id;
 
 use crate::error::{Error, Kind};
 use crate::reports::Reports;
-use crate::service::{Figures, Limits, ServerService};
+use crate::service::{Limits, ServerService, Stats};
 use crate::snapshot::Origin;
 use crate::table::MemoryLimit;
-use archive::Archive;
-use coordination::{Coordination, Shared};
-use duty::Duty;
+use coordinator_client::{CoordinatorClient, Shared};
+use snapshot_participant::SnapshotParticipant;
+use snapshot_writer::SnapshotWriter;
 
 /// Limits and files of a server.
 #[derive(Clone, Debug, Default)]
@@ -114,17 +114,22 @@ impl Server {
         let roster = Options::new(CoordinatorMode::Saved, 1, u32::MAX);
         let presence = Arc::new(Presence::join(job_address, settings, roster, facts(&snapshots))?);
         let shared = Arc::new(Shared::default());
-        start_archive(snapshots.as_ref(), &reports)?;
-        let duty = Duty::new(job_address.id, snapshots, Arc::clone(&reports), Instant::now());
-        let coordination = Coordination::new(
+        start_writer(snapshots.as_ref(), &reports)?;
+        let participant = SnapshotParticipant::new(
+            job_address.id,
+            snapshots,
+            Arc::clone(&reports),
+            Instant::now(),
+        );
+        let coordinator_client = CoordinatorClient::new(
             (job_address.clone(), address.clone()),
             (Arc::clone(&service), Arc::clone(&presence)),
             (Arc::clone(&reports), Arc::clone(&shared)),
-            (duty, restore, memory),
+            (participant, restore, memory),
         );
         let thread = thread::Builder::new()
             .name("thinwire views".to_owned())
-            .spawn(move || coordination.run())
+            .spawn(move || coordinator_client.run())
             .map_err(no_thread)?;
         Ok(Server { address, service, presence, reports, shared, thread: Some(thread) })
     }
@@ -139,9 +144,9 @@ impl Server {
         &self.address
     }
 
-    /// Returns figures for monitoring, at most one second old.
-    pub fn figures(&self) -> Figures {
-        self.shared.figures()
+    /// Returns stats for monitoring, at most one second old.
+    pub fn stats(&self) -> Stats {
+        self.shared.stats()
     }
 
     /// Returns the number of the last epoch that this server was in; 0 before the first.
@@ -168,8 +173,8 @@ impl Server {
     }
 
     /// Returns the next line for the user about the end of a snapshot.
-    pub fn news(&self) -> Option<String> {
-        self.shared.news()
+    pub fn notice(&self) -> Option<String> {
+        self.shared.notice()
     }
 
     /// Returns whether the job has ended or this server has left it.
@@ -191,14 +196,14 @@ fn facts(snapshots: &Option<Location>) -> Vec<(String, String)> {
 
 /// Starts the thread that writes snapshots; it ends with `reports`. It is never joined, since a disk may
 /// hang.
-fn start_archive(place: Option<&Location>, reports: &Arc<Reports>) -> Result<(), Error> {
+fn start_writer(place: Option<&Location>, reports: &Arc<Reports>) -> Result<(), Error> {
     let Some(place) = place else { return Ok(()) };
     let store = place.store()?;
     let (sender, tasks) = channel();
     reports.on_task(sender);
-    let archive = Archive::new(store, Arc::clone(reports));
+    let writer = SnapshotWriter::new(store, Arc::clone(reports));
     let thread = thread::Builder::new().name("thinwire snapshots".to_owned());
-    thread.spawn(move || archive.run(&tasks)).map(drop).map_err(no_thread)
+    thread.spawn(move || writer.run(&tasks)).map(drop).map_err(no_thread)
 }
 
 fn no_thread(error: std::io::Error) -> Error {

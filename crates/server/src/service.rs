@@ -12,7 +12,7 @@
 //! | | at most | then |
 //! |---|---|---|
 //! | input of a connection | a frame (1 MiB) and a read-ahead | it stays in the socket |
-//! | long messages of clients that are not whole | [`UNFINISHED_BYTES_MAX`](visitors::UNFINISHED_BYTES_MAX) on all connections, or one message | refused as busy, and the rest of the message is dropped |
+//! | long messages of clients that are not whole | [`UNFINISHED_BYTES_MAX`](sessions::UNFINISHED_BYTES_MAX) on all connections, or one message | refused as busy, and the rest of the message is dropped |
 //! | the message of another server that is not whole | the largest shard and 16 MiB, per server | the connection ends |
 //! | pushes that wait | the next one of each worker, per shard | a later one is refused as early |
 //! | pulls that wait | [`Options::pulls_max`](crate::Options::pulls_max) per shard, and [`Options::pull_bytes_max`](crate::Options::pull_bytes_max) of them per client, or one pull | refused as busy |
@@ -30,12 +30,12 @@
 //! does not send or exceeds its rate delays nobody else, except where [`Consistency`](crate::Consistency)
 //! makes others wait for a slow worker.
 
-mod figures;
-mod keeper;
 mod limits;
 mod memory;
 mod meter;
-mod visitors;
+mod sessions;
+mod shard_replica;
+mod stats;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -53,11 +53,11 @@ use crate::reports::Reports;
 use crate::shard::Event;
 use crate::table::Tables;
 use crate::wire::{FRAGMENT_BYTES, FromClient, FromServer, Peer, Received};
-pub use figures::Figures;
-pub use keeper::ANSWER_BYTES_MAX;
-use keeper::{Exits, Keeper, kept};
 pub use limits::Limits;
-use visitors::{Claim, Frame, Visitor, Visitors};
+use sessions::{ClientIdentity, Frame, Session, Sessions};
+pub use shard_replica::ANSWER_BYTES_MAX;
+use shard_replica::{Effects, ShardReplica, recovered};
+pub use stats::Stats;
 
 /// Unread bytes at which a connection is closed: twice the answers that a client requests at a time.
 const OUTPUT_BYTES_MAX: usize = 8 << 20;
@@ -76,8 +76,8 @@ pub struct ServerService {
     begun: Instant,
     layout: Option<Arc<Layout>>,
     /// Shards by number; empty before the definition is known.
-    keepers: Vec<Keeper>,
-    visitors: Visitors,
+    replicas: Vec<ShardReplica>,
+    sessions: Sessions,
     peers: Peers,
     reports: Arc<Reports>,
     /// Largest accepted message, in bytes.
@@ -94,8 +94,8 @@ impl ServerService {
             id,
             begun,
             layout: None,
-            keepers: Vec::new(),
-            visitors: Visitors::default(),
+            replicas: Vec::new(),
+            sessions: Sessions::default(),
             peers: Peers::default(),
             reports,
             message_bytes_max: 0,
@@ -118,11 +118,12 @@ impl ServerService {
         }
         self.peers.introduce(self.id, layout.fingerprint, lost);
         self.layout = Some(Arc::clone(layout));
-        self.keepers =
-            (0..layout.shards.len() as u32).map(|it| Keeper::new(self.id, it, layout)).collect();
+        self.replicas = (0..layout.shards.len() as u32)
+            .map(|it| ShardReplica::new(self.id, it, layout))
+            .collect();
         let most = layout.shards.iter().map(|shard| Tables::bytes_max(shard, &layout.tables)).max();
         self.message_bytes_max = HEAD_BYTES_MAX + most.unwrap_or(0);
-        for (connection, claims, definition) in self.visitors.waiting() {
+        for (connection, claims, definition) in self.sessions.waiting() {
             self.admit(connection, (claims, definition), now, out);
             out.release(connection);
         }
@@ -131,7 +132,7 @@ impl ServerService {
     /// Sets the rows with which shards begin; called before the first views.
     pub fn restore(&mut self, tables: BTreeMap<u32, Tables>) {
         for (shard, tables) in tables {
-            self.keepers[shard as usize].restored = Some(tables);
+            self.replicas[shard as usize].restored = Some(tables);
         }
     }
 
@@ -143,26 +144,26 @@ impl ServerService {
             return;
         }
         for (shard, view) in state.views.iter().enumerate() {
-            let known = self.keepers.get(shard).map(|keeper| keeper.shard.view().number);
+            let known = self.replicas.get(shard).map(|replica| replica.shard.view().number);
             if known.is_some_and(|known| known < view.number) {
                 self.on(shard, Event::View(view.clone()), now, out);
             }
         }
-        for shard in 0..self.keepers.len() {
+        for shard in 0..self.replicas.len() {
             self.on(shard, Event::Workers(state.workers.clone()), now, out);
         }
-        self.reports.keep(kept(&self.keepers, state));
+        self.reports.keep(recovered(&self.replicas, state));
         let Some(snapshot) = &state.snapshot else { return };
         let (number, order) = (snapshot.number, snapshot.order());
-        for shard in 0..self.keepers.len() {
+        for shard in 0..self.replicas.len() {
             let order = order.clone();
             self.on(shard, Event::Snapshot { snapshot: number, order }, now, out);
         }
     }
 
-    /// Returns figures for monitoring.
-    pub fn figures(&self) -> Figures {
-        Figures::of(&self.keepers, self.id)
+    /// Returns stats for monitoring.
+    pub fn stats(&self) -> Stats {
+        Stats::of(&self.replicas, self.id)
     }
 
     fn time(&self, now: Instant) -> Duration {
@@ -170,21 +171,21 @@ impl ServerService {
     }
 
     fn on(&mut self, shard: usize, event: Event, now: Instant, out: &mut Outbox) {
-        self.with(shard, out, now, |keeper, now, exits| keeper.on(event, now, exits));
+        self.with(shard, out, now, |replica, now, effects| replica.on(event, now, effects));
     }
 
-    /// Calls `call` with the keeper of a shard, if there is one.
+    /// Calls `call` with the replica of a shard, if there is one.
     fn with<T>(
         &mut self,
         shard: usize,
         out: &mut Outbox,
         now: Instant,
-        call: impl FnOnce(&mut Keeper, Duration, &mut Exits<'_>) -> T,
+        call: impl FnOnce(&mut ShardReplica, Duration, &mut Effects<'_>) -> T,
     ) -> Option<T> {
         let time = self.time(now);
-        let ServerService { keepers, visitors, peers, reports, .. } = self;
-        let mut exits = Exits { out, visitors, now, peers, reports };
-        let done = keepers.get_mut(shard).map(|keeper| call(keeper, time, &mut exits));
+        let ServerService { replicas, sessions, peers, reports, .. } = self;
+        let mut effects = Effects { out, sessions, now, peers, reports };
+        let done = replicas.get_mut(shard).map(|replica| call(replica, time, &mut effects));
         self.heed(shard, out);
         done
     }
@@ -193,17 +194,17 @@ impl ServerService {
     fn greet(
         &mut self,
         connection: ClientId,
-        (claims, definition): (Claim, u64),
+        (claims, definition): (ClientIdentity, u64),
         now: Instant,
         out: &mut Outbox,
     ) -> Result<(), Error> {
-        match self.visitors.visitor(connection) {
-            Visitor::Known(known) if known == claims => self.welcome(connection, out),
-            Visitor::Unknown if self.layout.is_none() => {
-                self.visitors.set(connection, Visitor::Waiting { claims, definition });
+        match self.sessions.session(connection) {
+            Session::Known(known) if known == claims => self.welcome(connection, out),
+            Session::Unknown if self.layout.is_none() => {
+                self.sessions.set(connection, Session::Waiting { claims, definition });
                 out.hold(connection);
             }
-            Visitor::Unknown => self.admit(connection, (claims, definition), now, out),
+            Session::Unknown => self.admit(connection, (claims, definition), now, out),
             _ => return Err(corrupt("sent two hellos that differ".to_owned())),
         }
         Ok(())
@@ -217,7 +218,7 @@ impl ServerService {
     fn admit(
         &mut self,
         connection: ClientId,
-        (claims, definition): (Claim, u64),
+        (claims, definition): (ClientIdentity, u64),
         now: Instant,
         out: &mut Outbox,
     ) {
@@ -225,25 +226,21 @@ impl ServerService {
         if definition != expected {
             let text =
                 format!("definition with fingerprint {definition:016x}, expected {expected:016x}");
-            return turn_away(connection, text, out);
+            return reject(connection, text, out);
         }
         let (id, is_right) = match claims {
-            Claim::Client { said, .. } => (said, !said.is_server()),
-            Claim::Peer(id) => (id, id.is_server() && id != self.id),
+            ClientIdentity::Client { said, .. } => (said, !said.is_server()),
+            ClientIdentity::Peer(id) => (id, id.is_server() && id != self.id),
         };
         if !is_right {
-            return turn_away(
-                connection,
-                format!("id {id} does not have the role of its hello"),
-                out,
-            );
+            return reject(connection, format!("id {id} does not have the role of its hello"), out);
         }
-        if let Some(before) = self.visitors.set(connection, Visitor::Known(claims)) {
-            self.visitors.close(before);
-            turn_away(before, format!("client {id} has connected again"), out);
+        if let Some(before) = self.sessions.set(connection, Session::Known(claims)) {
+            self.sessions.close(before);
+            reject(before, format!("client {id} has connected again"), out);
         }
-        if let (Claim::Client { .. }, Some(rate)) = (claims, self.limits.client_rate) {
-            self.visitors.limit(connection, rate, now);
+        if let (ClientIdentity::Client { .. }, Some(rate)) = (claims, self.limits.client_rate) {
+            self.sessions.limit(connection, rate, now);
         }
         self.welcome(connection, out);
     }
@@ -258,13 +255,18 @@ impl ServerService {
         match message {
             FromClient::Hello { client, definition } => {
                 let id = if client == Id(0) { Id(READER | connection.0) } else { client };
-                self.greet(connection, (Claim::Client { id, said: client }, definition), now, out)
+                self.greet(
+                    connection,
+                    (ClientIdentity::Client { id, said: client }, definition),
+                    now,
+                    out,
+                )
             }
             FromClient::Push { shard, push } => {
                 self.check(connection, push.client)?;
                 let request = Request::Push(push.number);
-                let done = self.with(shard as usize, out, now, |keeper, now, exits| {
-                    keeper.push(push, now, exits);
+                let done = self.with(shard as usize, out, now, |replica, now, effects| {
+                    replica.push(push, now, effects);
                 });
                 done.unwrap_or_else(|| self.no_shard(connection, shard, request, out));
                 Ok(())
@@ -272,8 +274,8 @@ impl ServerService {
             FromClient::Pull { shard, mut pull } => {
                 pull.client = self.check(connection, pull.client)?;
                 let request = Request::Pull(pull.request);
-                let done = self.with(shard as usize, out, now, |keeper, now, exits| {
-                    keeper.pull(pull, now, exits);
+                let done = self.with(shard as usize, out, now, |replica, now, effects| {
+                    replica.pull(pull, now, effects);
                 });
                 done.unwrap_or_else(|| self.no_shard(connection, shard, request, out));
                 Ok(())
@@ -283,9 +285,9 @@ impl ServerService {
 
     /// Returns the id by which the shards know a client, after checking the id in its request.
     fn check(&self, connection: ClientId, said: Id) -> Result<Id, Error> {
-        match self.visitors.visitor(connection) {
-            Visitor::Known(Claim::Client { id, said: known }) if known == said => Ok(id),
-            Visitor::Known(Claim::Client { said: known, .. }) => {
+        match self.sessions.session(connection) {
+            Session::Known(ClientIdentity::Client { id, said: known }) if known == said => Ok(id),
+            Session::Known(ClientIdentity::Client { said: known, .. }) => {
                 Err(corrupt(format!("sent a request of client {said}, expected one of {known}")))
             }
             _ => Err(corrupt(format!("sent a request of client {said} without a hello"))),
@@ -293,8 +295,8 @@ impl ServerService {
     }
 
     fn no_shard(&self, connection: ClientId, shard: u32, request: Request, out: &mut Outbox) {
-        let text = format!("shard {shard}, expected one of {}", self.keepers.len());
-        let message = FromServer::Misfit { shard, request, text };
+        let text = format!("shard {shard}, expected one of {}", self.replicas.len());
+        let message = FromServer::SchemaError { shard, request, text };
         out.send(connection, &message.to_bytes());
     }
 
@@ -307,16 +309,21 @@ impl ServerService {
     ) -> Result<(), Error> {
         let (shard, message, tables) = match message {
             Peer::Hello { server, definition } => {
-                return self.greet(connection, (Claim::Peer(server), definition), now, out);
+                return self.greet(
+                    connection,
+                    (ClientIdentity::Peer(server), definition),
+                    now,
+                    out,
+                );
             }
             Peer::Message { shard, message, tables } => (shard, message, tables),
         };
-        let Visitor::Known(Claim::Peer(from)) = self.visitors.visitor(connection) else {
+        let Session::Known(ClientIdentity::Peer(from)) = self.sessions.session(connection) else {
             return Err(corrupt("sent a message of a server without a hello".to_owned()));
         };
         let fits = self.replicate((shard, from), (message, &tables), now, out);
-        let misfit = || format!("sent entries or tables that do not fit shard {shard}");
-        if fits { Ok(()) } else { Err(corrupt(misfit())) }
+        let schema_error = || format!("sent entries or tables that do not fit shard {shard}");
+        if fits { Ok(()) } else { Err(corrupt(schema_error())) }
     }
 
     fn replicate(
@@ -326,8 +333,8 @@ impl ServerService {
         now: Instant,
         out: &mut Outbox,
     ) -> bool {
-        let fits = self.with(shard as usize, out, now, |keeper, now, exits| {
-            keeper.hear(from, message, now, exits)
+        let fits = self.with(shard as usize, out, now, |replica, now, effects| {
+            replica.hear(from, message, now, effects)
         });
         fits.unwrap_or(false)
     }
@@ -337,7 +344,7 @@ impl Service for ServerService {
     fn opened(&mut self, client: ClientId, _now: Instant, out: &mut Outbox) {
         match self.peers.knows(client) {
             true => self.peers.opened(client, out),
-            false => self.visitors.open(client),
+            false => self.sessions.open(client),
         }
     }
 
@@ -354,16 +361,16 @@ impl Service for ServerService {
         if self.peers.knows(client) {
             return self.peers.received(client, message);
         }
-        let is_known = matches!(self.visitors.visitor(client), Visitor::Known(_));
+        let is_known = matches!(self.sessions.session(client), Session::Known(_));
         let bytes_max = if is_known { self.message_bytes_max } else { 0 };
-        if self.visitors.count(client, message.len(), now) {
+        if self.sessions.count(client, message.len(), now) {
             out.hold(client);
         }
-        let message = match self.visitors.assemble(client, message, bytes_max)? {
+        let message = match self.sessions.assemble(client, message, bytes_max)? {
             Frame::Whole(message) => message,
             Frame::Part => return Ok(()),
             Frame::NoRoom(shard, request) => {
-                let reason = Reason::Busy { waiting: self.visitors.unfinished() };
+                let reason = Reason::Busy { waiting: self.sessions.unfinished() };
                 out.send(client, &FromServer::Refused { shard, request, reason }.to_bytes());
                 return Ok(());
             }
@@ -375,7 +382,7 @@ impl Service for ServerService {
     }
 
     fn closed(&mut self, client: ClientId, now: Instant, out: &mut Outbox) {
-        self.visitors.close(client);
+        self.sessions.close(client);
         self.peers.closed(client, now, out);
     }
 
@@ -391,16 +398,16 @@ impl Service for ServerService {
         if self.has_failed {
             return None;
         }
-        let next = self.keepers.iter().map(|keeper| keeper.shard.deadline()).min();
+        let next = self.replicas.iter().map(|replica| replica.shard.deadline()).min();
         let next = next.and_then(|next| self.begun.checked_add(next));
-        [next, self.visitors.deadline()].into_iter().flatten().min()
+        [next, self.sessions.deadline()].into_iter().flatten().min()
     }
 
     fn tick(&mut self, now: Instant, out: &mut Outbox) {
-        self.visitors.released(now).into_iter().for_each(|client| out.release(client));
+        self.sessions.released(now).into_iter().for_each(|client| out.release(client));
         let time = self.time(now);
-        for shard in 0..self.keepers.len() {
-            if self.keepers[shard].shard.deadline() <= time {
+        for shard in 0..self.replicas.len() {
+            if self.replicas[shard].shard.deadline() <= time {
                 self.on(shard, Event::Tick, now, out);
             }
         }
@@ -424,7 +431,7 @@ fn others(state: &JobState, own: Id) -> BTreeMap<Id, &str> {
     others.map(|(id, address)| (*id, &address[..])).collect()
 }
 
-fn turn_away(connection: ClientId, text: String, out: &mut Outbox) {
+fn reject(connection: ClientId, text: String, out: &mut Outbox) {
     out.send(connection, &FromServer::Stranger { text }.to_bytes());
     out.close(connection);
 }

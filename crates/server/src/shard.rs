@@ -7,8 +7,8 @@ mod action;
 mod copy;
 mod follow;
 mod followers;
-mod hold;
 mod lead;
+mod write_barrier;
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -22,8 +22,8 @@ use crate::view::{Part, View};
 use crate::write::{Pull, Push, Workers};
 pub use action::Action;
 use copy::Copy;
-pub use hold::Order;
 use lead::Lead;
+pub use write_barrier::Order;
 
 /// Settings of a shard, equal on all its servers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -7,9 +7,9 @@
 
 mod bytes;
 mod initial;
-mod misfit;
 mod page_file;
 mod pages;
+mod schema_error;
 mod shape;
 mod tables;
 
@@ -22,10 +22,11 @@ use thinwire_wire::random::Key;
 use crate::cut::Piece;
 use crate::error::Error;
 use crate::write::Part;
+pub(crate) use bytes::{Fields, write_count};
 pub use initial::{Initial, InvalidInitial};
-pub use misfit::Misfit;
 pub use pages::MemoryLimit;
 use pages::Pages;
+pub use schema_error::SchemaError;
 use shape::Shape;
 pub use tables::Tables;
 
@@ -183,30 +184,30 @@ impl Table {
         self.places[(row - self.range.start) as usize].checked_sub(1)
     }
 
-    fn check_rows(&self, rows: &[u64]) -> Result<(), Misfit> {
+    fn check_rows(&self, rows: &[u64]) -> Result<(), SchemaError> {
         let ascends = |at: usize| at == 0 || rows[at - 1] < rows[at];
         let fits = |at: &usize| self.range.contains(&rows[*at]) && ascends(*at);
         match (0..rows.len()).find(|at| !fits(at)) {
             None => Ok(()),
             Some(at) => {
                 let expected = self.range.clone();
-                Err(Misfit::Row { table: self.number, row: rows[at], expected })
+                Err(SchemaError::Row { table: self.number, row: rows[at], expected })
             }
         }
     }
 
-    fn check_part(&self, part: &Part) -> Result<(), Misfit> {
+    fn check_part(&self, part: &Part) -> Result<(), SchemaError> {
         let table = self.number;
         self.check_rows(&part.rows)?;
         let format = part.gradient.format();
         let row = format.width(self.options.width) / format.item_bytes();
         let (found, expected) = (part.gradient.len(), part.rows.len() * row);
         if found != expected {
-            return Err(Misfit::Length { table, found, expected });
+            return Err(SchemaError::Length { table, found, expected });
         }
         let (found, expected) = (part.rows.len(), self.places.len());
         if !self.options.optimizer.rule.is_lazy() && found != expected {
-            return Err(Misfit::Partial { table, found, expected });
+            return Err(SchemaError::Partial { table, found, expected });
         }
         Ok(())
     }

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use thinwire_member::Id;
 
+use crate::clocks::number;
 use crate::values::Values;
-use crate::wire::fields::number;
 
 /// Gradients of some rows of a table.
 #[derive(Clone, Debug, PartialEq)]

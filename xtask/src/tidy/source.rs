@@ -99,7 +99,7 @@ fn crate_root(path: &str) -> bool {
     matches!(parts[..], ["crates", _, "src", "lib.rs" | "main.rs"])
 }
 
-fn is_test_file(path: &str) -> bool {
+pub fn is_test_file(path: &str) -> bool {
     let folders = ["/tests/", "/benches/", "/examples/"];
     folders.iter().any(|folder| path.contains(folder))
         || path.ends_with("/tests.rs")

@@ -134,7 +134,7 @@ fn serve(args: &Args) -> Result<u8> {
             server.leave();
             return Ok(interrupt.exit_code());
         }
-        server.news().into_iter().for_each(say);
+        server.notice().into_iter().for_each(say);
         if let Some(error) = server.exclusion() {
             return Err(error.into());
         }

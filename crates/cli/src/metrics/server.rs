@@ -1,15 +1,15 @@
 //! Metrics of a parameter server.
 
-use thinwire_server::{Figures, STALENESS_MAX, Server};
+use thinwire_server::{STALENESS_MAX, Server, Stats};
 
 use super::page::{Kind, Page};
 
 /// Returns the metrics of a server; the page is empty before the server has started and after it has ended.
 pub fn server_page(server: Option<&Server>) -> Page {
-    server.map_or_else(Page::default, |server| page(&server.figures(), server.epoch()))
+    server.map_or_else(Page::default, |server| page(&server.stats(), server.epoch()))
 }
 
-fn page(figures: &Figures, epoch: u32) -> Page {
+fn page(figures: &Stats, epoch: u32) -> Page {
     let mut page = Page::default();
     page.family("thinwire_server_shards", Kind::Gauge, "Shards of which the server has a copy.");
     let backups = figures.copies.saturating_sub(figures.primaries);
@@ -57,12 +57,12 @@ mod tests {
 
     #[test]
     fn backups_are_the_copies_that_are_no_primaries() {
-        let figures = Figures {
+        let figures = Stats {
             primaries: 3,
             copies: 5,
             pushes: 7,
             staleness: [("00aa".to_owned(), vec![4, 0, 2])].into(),
-            ..Figures::default()
+            ..Stats::default()
         };
         let text = page(&figures, 2).to_string();
         for line in [

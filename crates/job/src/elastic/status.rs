@@ -71,7 +71,7 @@ fn state(roles: &RoleRegistry, shown: Shown, end: Option<End>, now: Instant) -> 
 
 fn servers(servers: &ServerRole, shown: Shown, now: Instant) -> Value {
     let mut state = role_state(&servers.role_state, shown, now);
-    servers.views.figures().into_iter().for_each(|(name, figure)| state[name] = figure);
+    servers.views.stats().into_iter().for_each(|(name, figure)| state[name] = figure);
     state
 }
 

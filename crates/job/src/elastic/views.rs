@@ -41,7 +41,7 @@ pub trait ViewService: Send {
     fn request(&mut self, from: Id, request: &[u8]) -> Result<(), String>;
 
     /// Returns figures for people, which are added to those of the servers in the coordinator's status.
-    fn figures(&self) -> Map<String, Value> {
+    fn stats(&self) -> Map<String, Value> {
         Map::new()
     }
 

@@ -12,8 +12,8 @@ use thinwire_link as link;
 use thinwire_link::service::{ClientId, Outbox, Service};
 use thinwire_member::Id;
 
-use crate::client::desk::Letter;
-use crate::client::inbox::{Inbox, News};
+use crate::client::inbox::{Event, Inbox};
+use crate::client::pending_requests::Outbound;
 use crate::error::{Error, Kind};
 use crate::reason::Request;
 use crate::wire::{FRAGMENT_BYTES, Fragments, FromClient, FromServer, Outgoing, send_some};
@@ -40,8 +40,8 @@ struct Connection {
     id: ClientId,
     stage: Stage,
     fragments: Fragments,
-    pulls: VecDeque<Letter>,
-    pushes: VecDeque<Letter>,
+    pulls: VecDeque<Outbound>,
+    pushes: VecDeque<Outbound>,
     sending: Outgoing,
 }
 
@@ -96,11 +96,11 @@ impl Connections {
     }
 
     /// Sends a request on a connection.
-    pub fn send(&mut self, number: u64, request: Request, letter: Letter, out: &mut Outbox) {
+    pub fn send(&mut self, number: u64, request: Request, message: Outbound, out: &mut Outbox) {
         let Some(connection) = self.connections.get_mut(&number) else { return };
         match request {
-            Request::Pull(_) => connection.pulls.push_back(letter),
-            Request::Push(_) => connection.pushes.push_back(letter),
+            Request::Pull(_) => connection.pulls.push_back(message),
+            Request::Push(_) => connection.pushes.push_back(message),
         }
         if connection.stage == Stage::Ready {
             out.when_room(connection.id);
@@ -116,7 +116,7 @@ impl Connections {
     fn broke(&mut self, id: ClientId, error: Error) {
         let Some(number) = self.numbers.remove(&id) else { return };
         if let Some(connection) = self.connections.remove(&number) {
-            self.inbox.put(News::Broken(connection.server, number, error));
+            self.inbox.put(Event::Broken(connection.server, number, error));
         }
     }
 
@@ -134,7 +134,7 @@ impl Connections {
             connection.check(message)?;
             connection.stage = Stage::Ready;
             out.when_room(id);
-        } else if self.inbox.put(News::Reply(message)) {
+        } else if self.inbox.put(Event::Reply(message)) {
             out.hold(id);
         }
         Ok(())
@@ -161,8 +161,8 @@ impl Connection {
         if let Some(sent) = self.sending.send(self.id, out) {
             return Some(sent);
         }
-        let letter = self.pulls.pop_front().or_else(|| self.pushes.pop_front())?;
-        self.sending = Outgoing::new(letter);
+        let message = self.pulls.pop_front().or_else(|| self.pushes.pop_front())?;
+        self.sending = Outgoing::new(message);
         self.sending.send(self.id, out)
     }
 }

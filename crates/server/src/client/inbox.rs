@@ -1,6 +1,6 @@
 //! Queue of messages from a client's connections to its thread.
 //!
-//! Law: once [`NEWS_MAX`] messages are queued, each connection adds at most one; besides them there are one state and
+//! Law: once [`EVENTS_MAX`] messages are queued, each connection adds at most one; besides them there are one state and
 //! one error of the coordinator. Connections with further messages wait until half of the queue is taken.
 
 use std::collections::VecDeque;
@@ -14,11 +14,11 @@ use crate::error::Error;
 use crate::wire::FromServer;
 
 /// Largest number of queued messages; the sizes of their answers are bounded by what was requested.
-const NEWS_MAX: usize = 1024;
+const EVENTS_MAX: usize = 1024;
 
 /// Message of a connection to the client's thread.
 #[derive(Debug)]
-pub enum News {
+pub enum Event {
     /// The coordinator has another state.
     State(Box<JobState>),
     /// The coordinator refuses a request.
@@ -40,19 +40,19 @@ pub struct Inbox {
 
 #[derive(Debug, Default)]
 struct State {
-    news: VecDeque<News>,
+    news: VecDeque<Event>,
     job: Option<Box<JobState>>,
     /// Why the coordinator is away; newer than the queued state.
-    away: Option<Error>,
+    unavailable: Option<Error>,
     /// Whether connections wait for room.
     is_full: bool,
     is_over: bool,
 }
 
 impl State {
-    fn next(&mut self) -> Option<News> {
-        let job = self.job.take().map(News::State);
-        job.or_else(|| self.away.take().map(News::Away)).or_else(|| self.news.pop_front())
+    fn next(&mut self) -> Option<Event> {
+        let job = self.job.take().map(Event::State);
+        job.or_else(|| self.unavailable.take().map(Event::Away)).or_else(|| self.news.pop_front())
     }
 }
 
@@ -63,15 +63,15 @@ impl Inbox {
 
     /// Queues a message. A state replaces an older one in the queue. Returns whether the queue is full, so that the
     /// connection has to wait for [`Inbox::has_room`].
-    pub fn put(&self, news: News) -> bool {
+    pub fn put(&self, news: Event) -> bool {
         let mut state = self.lock();
         match news {
-            News::State(job) => (state.job, state.away) = (Some(job), None),
-            News::Away(error) => state.away = Some(error),
+            Event::State(job) => (state.job, state.unavailable) = (Some(job), None),
+            Event::Away(error) => state.unavailable = Some(error),
             _ if state.is_over => {}
             news => state.news.push_back(news),
         }
-        state.is_full |= state.news.len() >= NEWS_MAX;
+        state.is_full |= state.news.len() >= EVENTS_MAX;
         let is_full = state.is_full;
         drop(state);
         self.changed.notify_all();
@@ -81,13 +81,13 @@ impl Inbox {
     /// Returns, once, that connections that wait may go on.
     pub fn has_room(&self) -> bool {
         let mut state = self.lock();
-        let has_room = state.is_full && state.news.len() <= NEWS_MAX / 2;
+        let has_room = state.is_full && state.news.len() <= EVENTS_MAX / 2;
         state.is_full &= !has_room;
         has_room
     }
 
     /// Takes the next message, waiting until `deadline`.
-    pub fn take(&self, deadline: Instant) -> Option<News> {
+    pub fn take(&self, deadline: Instant) -> Option<Event> {
         let mut state = self.lock();
         loop {
             if let Some(news) = state.next() {
@@ -126,14 +126,14 @@ impl Inbox {
 mod tests {
     use super::*;
 
-    fn state(version: u64) -> News {
-        News::State(Box::new(JobState { version, ..JobState::default() }))
+    fn state(version: u64) -> Event {
+        Event::State(Box::new(JobState { version, ..JobState::default() }))
     }
 
     fn names(inbox: &Inbox) -> Vec<String> {
         let name = |news| match news {
-            News::State(state) => format!("state {}", state.version),
-            News::Away(error) => error.to_string(),
+            Event::State(state) => format!("state {}", state.version),
+            Event::Away(error) => error.to_string(),
             other => format!("{other:?}"),
         };
         std::iter::from_fn(|| inbox.take(Instant::now())).map(name).collect()
@@ -143,29 +143,29 @@ mod tests {
     fn the_newest_word_of_the_coordinator_is_kept() {
         let inbox = Inbox::default();
         inbox.put(state(1));
-        inbox.put(News::Away(Error::invalid("away")));
+        inbox.put(Event::Away(Error::invalid("away")));
         inbox.put(state(2));
         assert_eq!(names(&inbox), ["state 2"]);
         inbox.put(state(3));
-        inbox.put(News::Away(Error::invalid("away")));
+        inbox.put(Event::Away(Error::invalid("away")));
         assert_eq!(names(&inbox), ["state 3", "away"]);
     }
 
     #[test]
     fn connections_wait_while_the_queue_is_more_than_half_full() {
         let inbox = Inbox::default();
-        let refused = |at: usize| News::Refused(at.to_string());
-        let full: Vec<bool> = (0..NEWS_MAX).map(|at| inbox.put(refused(at))).collect();
-        assert_eq!(full.iter().position(|full| *full), Some(NEWS_MAX - 1));
+        let refused = |at: usize| Event::Refused(at.to_string());
+        let full: Vec<bool> = (0..EVENTS_MAX).map(|at| inbox.put(refused(at))).collect();
+        assert_eq!(full.iter().position(|full| *full), Some(EVENTS_MAX - 1));
         assert!(!inbox.has_room());
-        for at in 0..NEWS_MAX / 2 {
+        for at in 0..EVENTS_MAX / 2 {
             let news = inbox.take(Instant::now());
-            assert!(matches!(news, Some(News::Refused(text)) if text == at.to_string()));
+            assert!(matches!(news, Some(Event::Refused(text)) if text == at.to_string()));
         }
         assert!(inbox.has_room() && !inbox.has_room(), "once");
         assert!(!inbox.put(refused(0)));
         inbox.end();
-        (0..2 * NEWS_MAX).for_each(|at| _ = inbox.put(refused(at)));
+        (0..2 * EVENTS_MAX).for_each(|at| _ = inbox.put(refused(at)));
         assert!(names(&inbox).is_empty(), "nobody takes them");
     }
 }

@@ -39,7 +39,7 @@ impl Session {
     pub fn begin_pull(&mut self, ids: &[(u32, &[u64])], after: u64) -> Result<Pulling, Error> {
         let mut values = 0;
         for (table, rows) in ids {
-            values += rows.len() * self.atlas.size(*table)?.1;
+            values += rows.len() * self.partition_map.size(*table)?.1;
         }
         let look_up = |(table, rows): &(u32, &[u64])| {
             let batch = self.caches.begin(*table, rows, after);
@@ -50,7 +50,7 @@ impl Session {
         for (group, (table, rows)) in groups.iter().zip(ids) {
             asked.push((*table, group.batch.as_ref().map_or(*rows, Batch::missing)));
         }
-        let mut plan = self.atlas.plan(&asked)?;
+        let mut plan = self.partition_map.plan(&asked)?;
         let ticket = self.add_pull(&mut plan, after);
         if let Err(error) = self.send() {
             self.forget(ticket);
@@ -90,14 +90,15 @@ impl Session {
 
     /// Returns whether answers are copied directly to their places in the output.
     fn is_plain(&self, pulling: &Pulling) -> bool {
-        let is_plain = |group: &Group| group.batch.is_none() && self.atlas.is_exact(group.table);
+        let is_plain =
+            |group: &Group| group.batch.is_none() && self.partition_map.is_exact(group.table);
         pulling.groups.iter().all(is_plain)
     }
 
     /// Decodes fetched and cached rows into the output.
     fn spread(&mut self, groups: Vec<Group>, pushes: u64, mut fetched: &[u8], mut out: &mut [f32]) {
         for group in groups {
-            let (format, width) = self.atlas.format(group.table);
+            let (format, width) = self.partition_map.format(group.table);
             let (mine, rest) = fetched.split_at(group.asked() * format.width(width));
             let (values, after) = out.split_at_mut(group.rows * width);
             (fetched, out) = (rest, after);
@@ -123,7 +124,7 @@ impl Session {
 
     /// Reads all rows of a table.
     pub fn pull_all(&mut self, table: u32, after: u64) -> Result<Vec<f32>, Error> {
-        let (rows, width) = self.atlas.size(table)?;
+        let (rows, width) = self.partition_map.size(table)?;
         let rows: Vec<u64> = (0..rows).collect();
         let mut out = vec![0.0; rows.len() * width];
         self.pull(&[(table, &rows)], after, &mut out)?;

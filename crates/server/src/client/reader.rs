@@ -30,7 +30,7 @@ impl Reader {
 
     /// Returns the number of the table with this name.
     pub fn table(&self, name: &str) -> Option<u32> {
-        self.session.atlas.number(name)
+        self.session.partition_map.number(name)
     }
 
     /// Reads rows into `out`, group after group and row by row. A group is a table and its row numbers, in

@@ -15,9 +15,9 @@ use thinwire_member::Id;
 
 use crate::client::caches::Caches;
 use crate::client::connections::Connections;
-use crate::client::desk::{Desk, Done, Key, Letter};
-use crate::client::inbox::{Inbox, News};
-use crate::client::split::{Atlas, Plan};
+use crate::client::inbox::{Event, Inbox};
+use crate::client::pending_requests::{Done, Key, Outbound, PendingRequests};
+use crate::client::split::{PartitionMap, Plan};
 use crate::client::watch::Watch;
 use crate::clocks::Pace;
 use crate::configuration::{Definition, JobState, ViewRequest};
@@ -29,7 +29,7 @@ use crate::wire::FromClient;
 #[derive(Debug)]
 pub struct Session {
     /// Tables and the shards of their rows.
-    pub atlas: Atlas,
+    pub partition_map: PartitionMap,
     /// Caches of the client's rows.
     pub caches: Caches,
     /// Buffer for answers that are not copied directly to their places.
@@ -38,9 +38,9 @@ pub struct Session {
     timeout: Duration,
     state: JobState,
     /// Why the coordinator is unreachable, if it is.
-    away: Option<Error>,
+    unavailable: Option<Error>,
     inbox: Arc<Inbox>,
-    desk: Desk,
+    pending_requests: PendingRequests,
     connections: Server<Connections>,
     /// Number and address of each server's connection.
     connected: BTreeMap<Id, (u64, String)>,
@@ -73,19 +73,19 @@ impl Session {
         let job = state.definition.as_ref().expect("a job with servers has a definition");
         let layout = job.layout()?;
         Ok(Session {
-            atlas: Atlas::new(job, &layout),
+            partition_map: PartitionMap::new(job, &layout),
             caches: Caches::default(),
             fetched: Vec::new(),
             id: job_address.id,
             timeout,
             state,
-            away: None,
+            unavailable: None,
             connections: Server::dialling(
                 &Token::new(&job_address.token),
                 Connections::new(job_address.id, layout.fingerprint, &inbox),
             )?,
             inbox,
-            desk: Desk::default(),
+            pending_requests: PendingRequests::default(),
             connected: BTreeMap::new(),
             number: 0,
             tickets: 0,
@@ -115,17 +115,17 @@ impl Session {
 
     /// Adds a request to a ticket; `bytes` is the size of the answer's values. [`Session::send`] sends it.
     pub fn add(&mut self, ticket: u64, key: Key, message: &FromClient, bytes: usize) {
-        self.desk.add(ticket, key, Arc::new(message.to_bytes()), bytes);
+        self.pending_requests.add(ticket, key, Arc::new(message.to_bytes()), bytes);
     }
 
     /// Adds the requests of a pull; answers must contain the client's first `after` pushes.
     pub fn add_pull(&mut self, plan: &mut Plan, after: u64) -> u64 {
         let (ticket, first) = (self.ticket(), self.pulls);
-        self.pulls += plan.portions.len() as u64;
-        for (request, portion) in (first..).zip(&mut plan.portions) {
-            let (shard, pull) = (portion.shard, portion.pull(self.id, request, after));
+        self.pulls += plan.ranges.len() as u64;
+        for (request, range) in (first..).zip(&mut plan.ranges) {
+            let (shard, pull) = (range.shard, range.pull(self.id, request, after));
             let message = FromClient::Pull { shard, pull };
-            self.add(ticket, (shard, Request::Pull(request)), &message, portion.bytes);
+            self.add(ticket, (shard, Request::Pull(request)), &message, range.bytes);
         }
         plan.first = first;
         ticket
@@ -137,12 +137,12 @@ impl Session {
         loop {
             match self.next(ticket) {
                 Ok(Some(Done { key: (_, Request::Pull(request)), values })) => {
-                    plan.portions[(request - plan.first) as usize].copy(&values, out);
+                    plan.ranges[(request - plan.first) as usize].copy(&values, out);
                 }
                 Ok(Some(_)) => {}
                 Ok(None) => break,
                 Err(error) => {
-                    self.desk.forget(ticket);
+                    self.pending_requests.forget(ticket);
                     return Err(error);
                 }
             }
@@ -171,22 +171,22 @@ impl Session {
     /// whose owners are gone.
     pub fn keep(&mut self, ticket: u64, alive: &Arc<()>) {
         let gone = self.pulling.extract_if(.., |(_, alive)| alive.strong_count() == 0);
-        gone.for_each(|(ticket, _)| self.desk.forget(ticket));
+        gone.for_each(|(ticket, _)| self.pending_requests.forget(ticket));
         self.pulling.push((ticket, Arc::downgrade(alive)));
     }
 
     /// Drops the requests and answers of a ticket.
     pub fn forget(&mut self, ticket: u64) {
-        self.desk.forget(ticket);
+        self.pending_requests.forget(ticket);
     }
 
     /// Waits for the next answer of a ticket; `None` once all have been returned.
     fn next(&mut self, ticket: u64) -> Result<Option<Done>, Error> {
         loop {
-            if let Some(done) = self.desk.take(ticket) {
+            if let Some(done) = self.pending_requests.take(ticket) {
                 return Ok(Some(done));
             }
-            if self.desk.open(ticket) == 0 {
+            if self.pending_requests.open(ticket) == 0 {
                 return Ok(None);
             }
             self.dispatch()?;
@@ -194,7 +194,7 @@ impl Session {
             if now >= end {
                 return Err(self.stuck());
             }
-            let deadline = self.desk.deadline().map_or(end, |time| time.min(end));
+            let deadline = self.pending_requests.deadline().map_or(end, |time| time.min(end));
             self.take_until(deadline)?;
         }
     }
@@ -209,14 +209,14 @@ impl Session {
     }
 
     fn dispatch(&mut self) -> Result<(), Error> {
-        for (server, request, letter) in self.desk.due(Instant::now(), &self.state)? {
-            self.carry(server, (request, letter));
+        for (server, request, message) in self.pending_requests.due(Instant::now(), &self.state)? {
+            self.carry(server, (request, message));
         }
         Ok(())
     }
 
     /// Sends a message to a server, connecting first if there is no connection.
-    fn carry(&mut self, server: Id, (request, letter): (Request, Letter)) {
+    fn carry(&mut self, server: Id, (request, message): (Request, Outbound)) {
         let address = self.state.addresses.get(&server).map_or("", |address| address);
         let number = match self.connected.get(&server) {
             Some((number, known)) if known == address => *number,
@@ -233,30 +233,30 @@ impl Session {
             }
         };
         self.connections.call(move |connections, _now, out| {
-            connections.send(number, request, letter, out);
+            connections.send(number, request, message, out);
         });
     }
 
-    fn take_in(&mut self, news: News) -> Result<(), Error> {
+    fn take_in(&mut self, news: Event) -> Result<(), Error> {
         let now = Instant::now();
         match news {
-            News::State(state) => self.follow(*state),
-            News::Away(error) => self.away = Some(error),
+            Event::State(state) => self.follow(*state),
+            Event::Away(error) => self.unavailable = Some(error),
             // The definition was accepted before, so this is the coordinator of another job.
-            News::Refused(text) => self.away = Some(Error::refused(&text)),
-            News::Reply(reply) => {
+            Event::Refused(text) => self.unavailable = Some(Error::refused(&text)),
+            Event::Reply(reply) => {
                 if let Some(Pace { step, pushing }) = reply.pace() {
                     self.pace = Pace { step: self.pace.step.max(step), pushing };
                 }
-                if self.desk.hear(reply, now)? {
+                if self.pending_requests.hear(reply, now)? {
                     self.progress = now;
                 }
             }
-            News::Broken(server, number, error) => {
+            Event::Broken(server, number, error) => {
                 // A newer connection may have replaced it.
                 if self.connected.get(&server).is_some_and(|(known, _)| *known == number) {
                     self.connected.remove(&server);
-                    self.desk.broke(server, &error.to_string(), now);
+                    self.pending_requests.broke(server, &error.to_string(), now);
                     return if is_final(&error) { Err(error) } else { Ok(()) };
                 }
             }
@@ -265,7 +265,7 @@ impl Session {
     }
 
     fn follow(&mut self, state: JobState) {
-        self.away = None;
+        self.unavailable = None;
         if state.version <= self.state.version || !state.is_founded() {
             return;
         }
@@ -277,19 +277,23 @@ impl Session {
         let gone: Vec<(Id, (u64, String))> = gone.collect();
         let now = Instant::now();
         for (id, (number, _)) in gone {
-            self.desk.broke(id, "the server has left", now);
+            self.pending_requests.broke(id, "the server has left", now);
             self.connections.call(move |connections, _now, out| connections.close(number, out));
         }
-        self.desk.follow(&self.state);
+        self.pending_requests.follow(&self.state);
     }
 
     fn stuck(&self) -> Error {
-        let (seconds, missing) = (self.timeout.as_secs_f64(), self.desk.missing(&self.state));
-        let away = match &self.away {
+        let (seconds, missing) =
+            (self.timeout.as_secs_f64(), self.pending_requests.missing(&self.state));
+        let unavailable = match &self.unavailable {
             Some(error) => format!("; the coordinator is away: {error}"),
             None => String::new(),
         };
-        Error::new(Kind::Timeout, format!("no answer within {seconds:.0} s: {missing}{away}"))
+        Error::new(
+            Kind::Timeout,
+            format!("no answer within {seconds:.0} s: {missing}{unavailable}"),
+        )
     }
 }
 
@@ -310,18 +314,18 @@ fn wait_for_servers(
     timeout: Duration,
 ) -> Result<JobState, Error> {
     let deadline = Instant::now() + timeout;
-    let (mut last, mut away) = (None, None);
+    let (mut last, mut unavailable) = (None, None);
     while let Some(news) = inbox.take(deadline) {
         match news {
-            News::State(state) if state.is_founded() => return Ok(*state),
-            News::State(state) => (last, away) = (Some(state), None),
-            News::Refused(text) => return Err(Error::refused(&text)),
-            News::Away(error) if is_final(&error) => return Err(error),
-            News::Away(error) => away = Some(error),
-            News::Reply(_) | News::Broken(..) => {}
+            Event::State(state) if state.is_founded() => return Ok(*state),
+            Event::State(state) => (last, unavailable) = (Some(state), None),
+            Event::Refused(text) => return Err(Error::refused(&text)),
+            Event::Away(error) if is_final(&error) => return Err(error),
+            Event::Away(error) => unavailable = Some(error),
+            Event::Reply(_) | Event::Broken(..) => {}
         }
     }
-    let missing = match (last, away) {
+    let missing = match (last, unavailable) {
         (_, Some(error)) => error.to_string(),
         (None, None) => format!("the coordinator at {} does not answer", job_address.coordinator),
         (Some(state), None) => lacking(&state),

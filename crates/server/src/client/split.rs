@@ -1,7 +1,7 @@
 //! Division of a caller's rows over shards.
 //!
 //! Callers pass rows in any order and with repetitions. A push has each row once, with the sum of its
-//! gradients; a pull is divided into portions, each the size of one answer. Law: dividing a pull and joining
+//! gradients; a pull is divided into ranges, each the size of one answer. Law: dividing a pull and joining
 //! the answers equals a plain gather, and a push equals the plain sum in the caller's order.
 
 use std::collections::BTreeMap;
@@ -17,8 +17,8 @@ use crate::error::Error;
 use crate::wire::FRAGMENT_BYTES;
 use crate::write::{Part, Pull};
 
-/// Largest size of a portion in bytes, so that its answer fits in one frame.
-const PORTION_BYTES_MAX: usize = FRAGMENT_BYTES - 32;
+/// Largest size of a range in bytes, so that its answer fits in one frame.
+const RANGE_BYTES_MAX: usize = FRAGMENT_BYTES - 32;
 
 /// Gradients of some rows of a table.
 #[derive(Clone, Copy, Debug)]
@@ -33,15 +33,15 @@ pub struct Gradient<'a> {
 
 /// Tables of a job, and the shards of their rows.
 #[derive(Debug)]
-pub struct Atlas {
-    tables: Vec<Chart>,
+pub struct PartitionMap {
+    tables: Vec<TablePartition>,
     shards: usize,
     /// Whether all pushes of a step are one update.
     is_sync: bool,
 }
 
 #[derive(Debug)]
-struct Chart {
+struct TablePartition {
     name: String,
     rows: u64,
     width: usize,
@@ -55,7 +55,7 @@ struct Chart {
 
 /// Part of a pull that one shard answers in one message.
 #[derive(Debug, Default, PartialEq)]
-pub struct Portion {
+pub struct PullRange {
     /// Number of the shard.
     pub shard: u32,
     /// Rows, by table number.
@@ -66,27 +66,27 @@ pub struct Portion {
     pub places: Vec<Range<usize>>,
 }
 
-/// Pull of a caller, divided into portions.
+/// Pull of a caller, divided into ranges.
 #[derive(Debug, Default)]
 pub struct Plan {
-    /// Portions, which contain each row once.
-    pub portions: Vec<Portion>,
+    /// Ranges, which contain each row once.
+    pub ranges: Vec<PullRange>,
     /// Copies within the buffer for repeated rows: source range and target position.
     pub repeats: Vec<(Range<usize>, usize)>,
     /// Length of the buffer in bytes.
     pub length: usize,
-    /// Number of the first portion's request; the others follow consecutively.
+    /// Number of the first range's request; the others follow consecutively.
     pub first: u64,
 }
 
-impl Atlas {
+impl PartitionMap {
     /// Creates the atlas of a definition and its layout.
-    pub fn new(definition: &Definition, layout: &Layout) -> Atlas {
-        let mut tables: Vec<Chart> = Vec::new();
+    pub fn new(definition: &Definition, layout: &Layout) -> PartitionMap {
+        let mut tables: Vec<TablePartition> = Vec::new();
         for (table, options) in definition.tables.iter().zip(&layout.tables) {
             let (name, is_lazy) = (table.name.clone(), options.optimizer.rule.is_lazy());
             let (rows, width, format) = (table.rows, options.width, options.values);
-            tables.push(Chart { name, rows, width, format, is_lazy, pieces: Vec::new() });
+            tables.push(TablePartition { name, rows, width, format, is_lazy, pieces: Vec::new() });
         }
         for (shard, pieces) in (0..).zip(&layout.shards) {
             for piece in pieces {
@@ -94,7 +94,7 @@ impl Atlas {
             }
         }
         let is_sync = layout.consistency == Consistency::Sync;
-        Atlas { tables, shards: layout.shards.len(), is_sync }
+        PartitionMap { tables, shards: layout.shards.len(), is_sync }
     }
 
     /// Returns the number of the table with this name.
@@ -167,18 +167,18 @@ impl Atlas {
             sort(&mut rows);
             self.tables[number as usize].divide(number, &rows, &mut open, &mut plan);
         }
-        plan.portions.extend(open.into_values());
+        plan.ranges.extend(open.into_values());
         Ok(plan)
     }
 
-    fn table(&self, number: u32) -> Result<&Chart, Error> {
+    fn table(&self, number: u32) -> Result<&TablePartition, Error> {
         let count = self.tables.len();
         let none = || Error::invalid(format!("table {number}, expected one of 0..{count}"));
         self.tables.get(number as usize).ok_or_else(none)
     }
 }
 
-impl Chart {
+impl TablePartition {
     /// Returns the size of a row on the wire, in bytes.
     fn row_bytes(&self) -> usize {
         self.format.width(self.width)
@@ -283,12 +283,12 @@ impl Chart {
         pieces.next().map_or(0, |(start, piece)| piece.0 - start)
     }
 
-    /// Appends ascending rows to the portions of their shards. `open` has the portions with room.
+    /// Appends ascending rows to the ranges of their shards. `open` has the ranges with room.
     fn divide(
         &self,
         table: u32,
         rows: &[(u64, usize)],
-        open: &mut BTreeMap<u32, Portion>,
+        open: &mut BTreeMap<u32, PullRange>,
         plan: &mut Plan,
     ) {
         let mut pieces = self.pieces.iter().copied();
@@ -303,17 +303,17 @@ impl Chart {
             while row >= piece.0 {
                 piece = pieces.next().expect("every row has a shard");
             }
-            let portion = open.entry(piece.1).or_default();
-            if portion.bytes + self.row_bytes() > PORTION_BYTES_MAX {
-                plan.portions.push(std::mem::take(portion));
+            let range = open.entry(piece.1).or_default();
+            if range.bytes + self.row_bytes() > RANGE_BYTES_MAX {
+                plan.ranges.push(std::mem::take(range));
             }
-            portion.shard = piece.1;
-            portion.append(table, row, start..start + self.row_bytes());
+            range.shard = piece.1;
+            range.append(table, row, start..start + self.row_bytes());
         }
     }
 }
 
-impl Portion {
+impl PullRange {
     fn append(&mut self, table: u32, row: u64, place: Range<usize>) {
         self.bytes += place.len();
         match self.places.last_mut() {

@@ -9,7 +9,7 @@ use std::time::Duration;
 use thinwire_job::elastic::{JobAddress, ViewsConnection};
 use thinwire_link::Waker;
 
-use crate::client::inbox::{Inbox, News};
+use crate::client::inbox::{Event, Inbox};
 use crate::configuration::JobState;
 use crate::error::Error;
 
@@ -75,7 +75,7 @@ impl Watcher {
     fn run(&mut self) {
         while !self.inbox.is_over() {
             if let Err(error) = self.follow() {
-                self.inbox.put(News::Away(error));
+                self.inbox.put(Event::Away(error));
                 self.inbox.pause(PAUSE);
             }
         }
@@ -90,7 +90,7 @@ impl Watcher {
         while !self.inbox.is_over() {
             match connection.receive(WAIT_MAX)? {
                 Some(Ok(bytes)) => self.state(&bytes, &mut connection)?,
-                Some(Err(text)) => _ = self.inbox.put(News::Refused(text)),
+                Some(Err(text)) => _ = self.inbox.put(Event::Refused(text)),
                 None => {}
             }
         }
@@ -106,7 +106,7 @@ impl Watcher {
         }
         if self.version.is_none_or(|version| version < state.version) {
             self.version = Some(state.version);
-            self.inbox.put(News::State(Box::new(state)));
+            self.inbox.put(Event::State(Box::new(state)));
         }
         Ok(())
     }

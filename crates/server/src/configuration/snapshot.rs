@@ -65,7 +65,7 @@ impl SnapshotState {
     /// Returns the order to primaries in this stage.
     pub fn order(&self) -> Order {
         match &self.stage {
-            SnapshotStage::Asked => Order::Hold,
+            SnapshotStage::Asked => Order::WriteBarrier,
             SnapshotStage::Agreed(frontier) => Order::Take(Arc::new(frontier.clone())),
             _ => Order::Release,
         }

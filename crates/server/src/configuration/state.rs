@@ -123,12 +123,12 @@ impl JobState {
     }
 
     /// Returns whether no replica of a shard is in the epoch.
-    pub fn is_away(&self, shard: u32) -> bool {
+    pub fn is_unavailable(&self, shard: u32) -> bool {
         [&self.lost, &self.silent].iter().any(|list| list.binary_search(&shard).is_ok())
     }
 
     /// Returns the shards of which no replica is in the epoch.
-    pub fn away(&self) -> impl Iterator<Item = u32> {
+    pub fn unavailable(&self) -> impl Iterator<Item = u32> {
         self.lost.iter().chain(&self.silent).copied()
     }
 

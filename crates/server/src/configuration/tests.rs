@@ -44,7 +44,7 @@ fn start(job: &mut Configuration, epoch: u32, numbers: impl IntoIterator<Item = 
 /// Reports one of the learners as ready, selected by `choice`. Returns false if there is none.
 fn report(job: &mut Configuration, choice: usize) -> bool {
     let views = (0..).zip(&job.job_state().views);
-    let views = views.filter(|(shard, _)| !job.job_state().is_away(*shard));
+    let views = views.filter(|(shard, _)| !job.job_state().is_unavailable(*shard));
     let all: Vec<(u32, Id, u64, Id)> = views
         .flat_map(|(shard, view)| {
             let primary = view.primary().expect("a view has a primary");
@@ -62,7 +62,7 @@ fn report(job: &mut Configuration, choice: usize) -> bool {
 fn keep(job: &mut Configuration, id: Id) {
     let state = job.job_state();
     let has = |shard: &u32| state.views[*shard as usize].replicas.contains(&id);
-    let kept = state.away().filter(has);
+    let kept = state.unavailable().filter(has);
     let views = kept.map(|shard| (shard, state.views[shard as usize].number)).collect();
     ask(job, id, &ViewRequest::Kept { views }).unwrap();
 }
@@ -83,8 +83,8 @@ fn check_views(before: &JobState, step: &Step, after: &JobState) -> Result<(), T
             continue;
         }
         prop_assert!(new.number > old.number, "shard {shard}: {old:?} {new:?}");
-        let is_kept = matches!(step, Step::Kept(_)) && !after.is_away(shard as u32);
-        prop_assert!(is_kept || !before.is_away(shard as u32));
+        let is_kept = matches!(step, Step::Kept(_)) && !after.is_unavailable(shard as u32);
+        prop_assert!(is_kept || !before.is_unavailable(shard as u32));
         let strangers: Vec<&Id> =
             new.replicas.iter().filter(|id| !old.replicas.contains(id)).collect();
         prop_assert!(strangers.iter().all(|id| old.learners.contains(id)));
@@ -99,7 +99,8 @@ fn check_rest(state: &JobState, backups: usize) -> Result<(), TestCaseError> {
     let servers = state.servers.len();
     let copies = (backups + 1).min(servers);
     let mut counts = vec![0; servers];
-    for (shard, view) in (0..).zip(&state.views).filter(|(shard, _)| !state.is_away(*shard)) {
+    for (shard, view) in (0..).zip(&state.views).filter(|(shard, _)| !state.is_unavailable(*shard))
+    {
         prop_assert!(view.learners.is_empty());
         prop_assert_eq!(view.replicas.len(), copies, "shard {}", shard);
         for id in &view.replicas {
@@ -111,7 +112,7 @@ fn check_rest(state: &JobState, backups: usize) -> Result<(), TestCaseError> {
     let exact = f64::from(SHARDS) * copies as f64 / servers as f64;
     let is_even = |count: &i32| (f64::from(*count) - exact).abs() <= (0.1 * exact).max(1.0);
     prop_assert!(
-        state.away().next().is_some() || counts.iter().all(is_even),
+        state.unavailable().next().is_some() || counts.iter().all(is_even),
         "{counts:?} of {exact}"
     );
     Ok(())
@@ -223,7 +224,7 @@ fn a_shard_is_silent_until_its_last_replica_reports_it_or_is_dead() {
     let mut other = job.clone();
     let has_all = |job: &Configuration| {
         let has = |shard: &u32| job.job_state().views[*shard as usize].replicas == [server(1)];
-        job.job_state().away().next().is_none() && silent.iter().all(has)
+        job.job_state().unavailable().next().is_none() && silent.iter().all(has)
     };
     keep(&mut job, server(1));
     assert!(has_all(&job));

@@ -72,10 +72,10 @@ fn forward(after: u64, entries: Vec<Entry>) -> Message {
 #[test]
 fn entries_are_divided_into_messages_and_none_is_missing() {
     let entries = entries(8, 300_000);
-    let letter = |message| Letter { shard: 3, message, tables: Vec::new() };
-    let cut = |at: usize, count| letter(forward(9 + at as u64, entries[at..at + count].to_vec()));
-    assert_eq!(divided(letter(forward(9, entries.clone()))), [cut(0, 3), cut(3, 3), cut(6, 2)]);
-    let empty = letter(forward(9, Vec::new()));
+    let message = |message| Outbound { shard: 3, message, tables: Vec::new() };
+    let cut = |at: usize, count| message(forward(9 + at as u64, entries[at..at + count].to_vec()));
+    assert_eq!(divided(message(forward(9, entries.clone()))), [cut(0, 3), cut(3, 3), cut(6, 2)]);
+    let empty = message(forward(9, Vec::new()));
     assert_eq!(divided(empty.clone()), [empty]);
 }
 

@@ -2,7 +2,7 @@
 
 use thinwire_link::service::Outbox;
 
-use super::{Keeper, ServerService};
+use super::{ServerService, ShardReplica};
 use crate::table::{MemoryLimit, Tables};
 use crate::view::{Part, View};
 
@@ -16,7 +16,7 @@ impl ServerService {
         let shards = views.iter().zip(&layout.shards).filter(|(view, _)| own(view));
         let least = shards.map(|(_, pieces)| Tables::least_bytes(pieces, &layout.tables));
         let (copies, least) = least.fold((0, 0), |(count, sum), bytes| (count + 1, sum + bytes));
-        let has_none = self.keepers.iter().all(|keeper| keeper.tables().is_none());
+        let has_none = self.replicas.iter().all(|replica| replica.tables().is_none());
         // A server that takes over copies from others may exceed the limit a little, rather than fail.
         if has_none && least > limit.bytes_max {
             let most = limit.bytes_max;
@@ -24,13 +24,13 @@ impl ServerService {
             return self.fail(reason, out);
         }
         let share = MemoryLimit { bytes_max: limit.bytes_max / copies.max(1), ..limit };
-        self.keepers.iter_mut().for_each(|keeper| keeper.limit(share.clone()));
-        (0..self.keepers.len()).for_each(|shard| self.heed(shard, out));
+        self.replicas.iter_mut().for_each(|replica| replica.limit(share.clone()));
+        (0..self.replicas.len()).for_each(|shard| self.heed(shard, out));
     }
 
     /// Checks whether the copy of a shard is lost, which fails the server.
     pub(super) fn heed(&mut self, shard: usize, out: &mut Outbox) {
-        if let Some(error) = self.keepers.get(shard).and_then(Keeper::failure) {
+        if let Some(error) = self.replicas.get(shard).and_then(ShardReplica::failure) {
             self.fail(error.to_string(), out);
         }
     }
@@ -40,7 +40,7 @@ impl ServerService {
         if !self.has_failed {
             self.has_failed = true;
             self.reports.fail(reason);
-            self.visitors.connections().for_each(|connection| out.close(connection));
+            self.sessions.connections().for_each(|connection| out.close(connection));
         }
     }
 }

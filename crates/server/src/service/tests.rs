@@ -7,7 +7,7 @@ use thinwire_link::service::Action;
 use super::*;
 use crate::clocks::Pace;
 use crate::configuration::{Definition, TableDefinition};
-use crate::mailbox::Letter;
+use crate::mailbox::Outbound;
 use crate::view::View;
 use crate::wire::frames;
 use crate::write::{Entry, Part, Pull, Push, Workers, Write};
@@ -134,7 +134,7 @@ impl Rig {
         self.service.tick(self.now, &mut self.out);
     }
 
-    fn letters(&mut self, to: Id) -> Vec<Letter> {
+    fn messages(&mut self, to: Id) -> Vec<Outbound> {
         self.service.peers.drain(to)
     }
 }
@@ -173,10 +173,10 @@ fn a_push_is_acknowledged_and_counts_once() {
     let answer = FromServer::Answer { shard: 0, request: 9, pace, values };
     let expected = [rig.welcome(), acknowledge(1), acknowledge(1), answer];
     assert_eq!(rig.told(), expected.map(|message| (FIRST, message)));
-    let figures = rig.service.figures();
-    assert_eq!((figures.primaries, figures.copies, figures.rows), (2, 2, 2));
-    assert_eq!((figures.updates, figures.pulls), (1, 1));
-    assert_eq!(figures.staleness, BTreeMap::from([(WORKER.to_string(), vec![1])]));
+    let stats = rig.service.stats();
+    assert_eq!((stats.primaries, stats.copies, stats.rows), (2, 2, 2));
+    assert_eq!((stats.updates, stats.pulls), (1, 1));
+    assert_eq!(stats.staleness, BTreeMap::from([(WORKER.to_string(), vec![1])]));
 }
 
 #[test]
@@ -218,7 +218,7 @@ fn nobody_speaks_for_another_or_without_a_hello() {
     assert_eq!(error.unwrap_err().context, "sent a message of a server without a hello");
     let definition = rig.layout.fingerprint;
     assert!(rig.send(SECOND, &FromClient::Hello { client: Id(9), definition }).is_err());
-    assert_eq!(rig.service.figures().updates, 0);
+    assert_eq!(rig.service.stats().updates, 0);
 }
 
 #[test]
@@ -247,13 +247,16 @@ fn a_misfit_is_answered_and_the_connection_stays() {
     }
     rig.send(FIRST, &elsewhere).unwrap();
     rig.send(FIRST, &push(1, &[3])).unwrap();
-    let misfit =
-        |shard, request, text: &str| FromServer::Misfit { shard, request, text: text.to_owned() };
+    let schema_error = |shard, request, text: &str| FromServer::SchemaError {
+        shard,
+        request,
+        text: text.to_owned(),
+    };
     let row = "row 4 of table 0, expected ascending rows of 0..4";
     let expected = [
-        misfit(0, Request::Push(1), row),
-        misfit(0, Request::Pull(5), row),
-        misfit(2, Request::Push(1), "shard 2, expected one of 2"),
+        schema_error(0, Request::Push(1), row),
+        schema_error(0, Request::Pull(5), row),
+        schema_error(2, Request::Push(1), "shard 2, expected one of 2"),
         acknowledge(1),
     ];
     assert_eq!(rig.told(), expected.map(|message| (FIRST, message)));
@@ -272,7 +275,7 @@ fn a_pull_of_too_much_is_a_misfit() {
     rig.send(FIRST, &pull(Id(0), 2, 0, &more)).unwrap();
     let told = rig.told();
     assert!(matches!(&told[0].1, FromServer::Answer { values, .. } if values.len() == 1 << 20));
-    assert!(matches!(&told[1].1, FromServer::Misfit { request: Request::Pull(2), .. }));
+    assert!(matches!(&told[1].1, FromServer::SchemaError { request: Request::Pull(2), .. }));
 }
 
 #[test]
@@ -352,7 +355,7 @@ fn what_peers_send_is_checked_before_the_shard_sees_it() {
     assert!(rig.frame(FIRST, b"\xffnonsense").is_err());
 }
 
-/// Carries letters between servers until there are none.
+/// Carries messages between servers until there are none.
 fn carry(rigs: &mut [Rig]) {
     loop {
         let mut count = 0;
@@ -360,9 +363,9 @@ fn carry(rigs: &mut [Rig]) {
             for to in 0..rigs.len() {
                 let name = rigs[to].service.id;
                 let connection = ClientId(100 + from as u64);
-                let letters = if from == to { Vec::new() } else { rigs[from].letters(name) };
-                count += letters.len();
-                for Letter { shard, message, tables } in letters {
+                let messages = if from == to { Vec::new() } else { rigs[from].messages(name) };
+                count += messages.len();
+                for Outbound { shard, message, tables } in messages {
                     let message = Peer::Message { shard, message, tables };
                     rigs[to].peer(connection, &message).unwrap();
                 }
@@ -399,7 +402,7 @@ fn a_push_is_acknowledged_when_the_backup_has_it() {
     // A commit is sent with the next message, or with the tick after next.
     (0..2).for_each(|_| rigs[0].tick());
     carry(&mut rigs);
-    assert_eq!(rigs[1].service.figures().rows, 2);
+    assert_eq!(rigs[1].service.stats().rows, 2);
 }
 
 #[test]
@@ -422,7 +425,7 @@ fn a_learner_takes_the_tables_over_and_is_reported() {
     let pace = Pace { step: count, pushing: 1 };
     let answer = FromServer::Answer { shard: 0, request: 1, pace, values };
     assert_eq!(rigs[1].told(), [(FIRST, answer)]);
-    assert_eq!(rigs[0].service.figures().copies, 0);
+    assert_eq!(rigs[0].service.stats().copies, 0);
 }
 
 #[test]
@@ -432,7 +435,7 @@ fn what_is_lost_is_sent_again_in_time() {
     rigs[0].hello(FIRST, WORKER);
     rigs[0].send(FIRST, &push(1, &[0])).unwrap();
     rigs[0].told();
-    assert_eq!(rigs[0].letters(TWO).len(), 1);
+    assert_eq!(rigs[0].messages(TWO).len(), 1);
     (0..3).for_each(|_| rigs[0].tick());
     carry(&mut rigs);
     assert_eq!(rigs[0].told(), [(FIRST, acknowledge(1))]);

@@ -17,7 +17,7 @@ impl Shard {
         (entries, committed): (Vec<Entry>, u64),
         actions: &mut Vec<Action>,
     ) {
-        let kept = self.kept();
+        let kept = self.entries_max();
         if let Some(copy) = &mut self.copy {
             for (number, entry) in (after + 1..).zip(entries) {
                 // Entries after a gap are sent again.
@@ -36,8 +36,8 @@ impl Shard {
 
     /// Adopts the state after entry `last`.
     pub(super) fn load(&mut self, from: Id, last: u64, clocks: Clocks, actions: &mut Vec<Action>) {
-        let is_news = self.copy.as_ref().is_none_or(|copy| copy.log.committed() < last);
-        if is_news && matches!(self.view.part(self.id), Part::Backup | Part::Learner) {
+        let is_event = self.copy.as_ref().is_none_or(|copy| copy.log.committed() < last);
+        if is_event && matches!(self.view.part(self.id), Part::Backup | Part::Learner) {
             let copy = self.copy.get_or_insert_default();
             copy.log.advance(last);
             (copy.clocks, copy.matched) = (clocks, copy.matched.max(last));
@@ -55,7 +55,7 @@ impl Shard {
 
     /// Number of committed entries that servers keep. A replica with all entries may lag by this many
     /// commits, since each entry carries the commits that made room for it.
-    pub(super) fn kept(&self) -> u64 {
+    pub(super) fn entries_max(&self) -> u64 {
         self.options.uncommitted_max + 1
     }
 }

@@ -11,7 +11,7 @@ use crate::consistency::Consistency;
 use crate::reason::{Reason, Request, Slowest};
 use crate::shard::copy::Copy;
 use crate::shard::followers::{Follower, Sender};
-use crate::shard::hold::Hold;
+use crate::shard::write_barrier::WriteBarrier;
 use crate::shard::{Action, Options, Shard};
 use crate::view::View;
 use crate::write::{Entry, Pull, Push, Write};
@@ -34,7 +34,7 @@ pub struct Lead {
     /// Time at which workers are told for whom their requests wait; `None` while no request waits.
     next_delay: Option<Duration>,
     /// Snapshot for which pushes are held, if there is one.
-    pub(super) hold: Option<Hold>,
+    pub(super) hold: Option<WriteBarrier>,
 }
 
 impl Lead {
@@ -63,7 +63,7 @@ impl Lead {
     }
 
     pub fn deadline(&self) -> Duration {
-        let hold = self.hold.as_ref().map(Hold::deadline);
+        let hold = self.hold.as_ref().map(WriteBarrier::deadline);
         [hold, self.next_delay].into_iter().flatten().fold(self.next_tick, Duration::min)
     }
 
@@ -96,7 +96,7 @@ impl Lead {
         if consistency == Consistency::Sync {
             return self.next_step();
         }
-        let is_free = self.hold.as_ref().is_some_and(Hold::is_agreed);
+        let is_free = self.hold.as_ref().is_some_and(WriteBarrier::is_agreed);
         let slowest = self.slowest(&self.logged);
         let may_go = |push: &Push| {
             let lead = push.step.saturating_sub(slowest + 1);
@@ -216,7 +216,7 @@ impl Shard {
     }
 
     fn commit(&mut self, actions: &mut Vec<Action>) {
-        let kept = self.kept();
+        let kept = self.entries_max();
         let (Some(lead), Some(copy)) = (&self.lead, &mut self.copy) else { return };
         while copy.log.committed() < lead.common(copy) {
             let write = copy.commit();

@@ -59,7 +59,11 @@ impl Checkpoint {
         let names = [name.to_owned()];
         let (name, tensor) = self.0.find(&names)?;
         if tensor.shape != shape {
-            return Err(self.0.misfit(name, &format!("{:?}", tensor.shape), &format!("{shape:?}")));
+            return Err(self.0.schema_error(
+                name,
+                &format!("{:?}", tensor.shape),
+                &format!("{shape:?}"),
+            ));
         }
         let (start, end) = tensor.data_offsets;
         let mut values = vec![0.0; shape.iter().product()];
@@ -128,7 +132,7 @@ impl Checkpoint {
         let found = || format!("{:?}", tensor.shape);
         match fits {
             true => Ok(tensor),
-            false => Err(self.0.misfit(name, &found(), &format!("[{rows}, {width}]"))),
+            false => Err(self.0.schema_error(name, &found(), &format!("[{rows}, {width}]"))),
         }
     }
 }

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use crate::cut::Piece;
 use crate::table::TableOptions;
-use crate::wire::fields::{Fields, write_count};
+use crate::table::{Fields, write_count};
 
 /// Written rows in any order, with versions, values and optimiser state.
 #[derive(Clone, Debug, Default, PartialEq)]

@@ -71,12 +71,12 @@ impl TensorFile {
         };
         match tensor.dtype {
             Dtype::F32 | Dtype::F16 | Dtype::BF16 => Ok((name, tensor)),
-            found => Err(self.misfit(name, &found.to_string(), "F32, F16 or BF16")),
+            found => Err(self.schema_error(name, &found.to_string(), "F32, F16 or BF16")),
         }
     }
 
     /// Returns the error for a tensor of another shape or type than expected.
-    pub fn misfit(&self, name: &str, found: &str, expected: &str) -> Error {
+    pub fn schema_error(&self, name: &str, found: &str, expected: &str) -> Error {
         let path = self.path.display();
         let message = format!("tensor '{name}' in {path} is {found}, expected {expected}");
         Error::new(Kind::Snapshot, message)

@@ -10,7 +10,6 @@ use super::pages::{MemoryLimit, Pages};
 use super::{Table, TableOptions, Tables};
 use crate::cut::Piece;
 use crate::error::Error;
-use crate::wire::fields::{Fields, write_count};
 use crate::write::Pull;
 
 /// Bytes of a table's number and its number of rows.
@@ -162,6 +161,39 @@ impl Table {
             call(page, start..self.written().min(start + self.shape.rows))
         })
     }
+}
+
+/// Fields of raw tables that have not been read yet, little-endian; each is `None` if too few bytes are left.
+#[derive(Debug)]
+pub struct Fields<'a>(pub &'a [u8]);
+
+impl<'a> Fields<'a> {
+    /// Reads `count` bytes.
+    pub fn bytes(&mut self, count: usize) -> Option<&'a [u8]> {
+        self.0.split_off(..count)
+    }
+
+    /// Reads an integer of four bytes.
+    pub fn u32(&mut self) -> Option<u32> {
+        self.bytes(4)?.try_into().ok().map(u32::from_le_bytes)
+    }
+
+    /// Reads a number of items, of at least `bytes` bytes each, which the remaining bytes can hold.
+    pub fn count(&mut self, bytes: usize) -> Option<usize> {
+        let count = self.u32()? as usize;
+        (count <= self.0.len() / bytes).then_some(count)
+    }
+
+    /// Checks that no byte is left.
+    pub fn end(&self) -> Option<()> {
+        self.0.is_empty().then_some(())
+    }
+}
+
+/// Appends a number of items as four bytes.
+pub fn write_count(count: usize, bytes: &mut Vec<u8>) {
+    let count = u32::try_from(count).expect("fewer than 2^32 items");
+    bytes.extend(count.to_le_bytes());
 }
 
 #[cfg(test)]

@@ -41,7 +41,7 @@ pub struct Pages {
     /// Bytes of pages in memory.
     bytes: usize,
     /// Bytes of pages that are only in the file.
-    away_bytes: u64,
+    evicted_bytes: u64,
     spill: Option<Spill>,
     /// Why rows are lost, if they are.
     failure: Option<String>,
@@ -91,8 +91,8 @@ impl Pages {
     }
 
     /// Returns the bytes of pages that are only in the file.
-    pub fn away_bytes(&self) -> u64 {
-        self.away_bytes
+    pub fn evicted_bytes(&self) -> u64 {
+        self.evicted_bytes
     }
 
     /// Returns whether there is a memory limit.
@@ -124,7 +124,7 @@ impl Pages {
     /// # Errors
     /// If the disk fails.
     pub fn read(&mut self, page: u32, words: usize) -> Result<&[u32], Error> {
-        self.hold(page, words).map(|(words, _)| &*words)
+        self.reserve(page, words).map(|(words, _)| &*words)
     }
 
     /// Returns a page of `words` words for writing, bringing it into memory.
@@ -132,7 +132,7 @@ impl Pages {
     /// # Errors
     /// If the disk fails.
     pub fn edit(&mut self, page: u32, words: usize) -> Result<&mut [u32], Error> {
-        let (words, is_changed) = self.hold(page, words)?;
+        let (words, is_changed) = self.reserve(page, words)?;
         *is_changed = true;
         Ok(words)
     }
@@ -164,7 +164,7 @@ impl Pages {
     }
 
     /// Brings a page into memory. Returns its words and the flag whether it differs from the file.
-    fn hold(&mut self, page: u32, words: usize) -> Result<(&mut [u32], &mut bool), Error> {
+    fn reserve(&mut self, page: u32, words: usize) -> Result<(&mut [u32], &mut bool), Error> {
         self.check()?;
         match &self.pages[page as usize] {
             Page::Held { .. } => self.spill.iter_mut().for_each(|spill| spill.queue.hit(page)),
@@ -187,7 +187,7 @@ impl Pages {
         let place = &mut self.pages[page as usize];
         let is_changed = matches!(place, Page::Unmade);
         if !is_changed {
-            self.away_bytes -= 4 * words as u64;
+            self.evicted_bytes -= 4 * words as u64;
         }
         *place = Page::Held { words: content, is_changed };
         self.spill.iter_mut().for_each(|spill| spill.queue.put(page));
@@ -221,7 +221,7 @@ impl Pages {
                 spill.file.write(page, words)?;
             }
             self.bytes -= 4 * words.len();
-            self.away_bytes += 4 * words.len() as u64;
+            self.evicted_bytes += 4 * words.len() as u64;
             *place = Page::Away { checksum: sum(words) };
         }
         Ok(())

@@ -4,7 +4,7 @@ use thinwire_rows::Format;
 
 use super::pages::{MemoryLimit, Pages};
 use super::shape::Shape;
-use super::{Misfit, Table, TableOptions};
+use super::{SchemaError, Table, TableOptions};
 use crate::cut::Piece;
 use crate::error::Error;
 use crate::write::{Part, Pull, Write};
@@ -62,10 +62,10 @@ impl Tables {
     ///
     /// # Errors
     /// If a table, a row or a length does not fit.
-    pub fn check_push(&self, parts: &[Part]) -> Result<(), Misfit> {
+    pub fn check_push(&self, parts: &[Part]) -> Result<(), SchemaError> {
         let descends = |pair: &&[Part]| pair[0].table >= pair[1].table;
         if let Some(pair) = parts.windows(2).find(descends) {
-            return Err(Misfit::Table(pair[1].table));
+            return Err(SchemaError::Table(pair[1].table));
         }
         parts.iter().try_for_each(|part| self.table(part.table)?.check_part(part))
     }
@@ -74,7 +74,7 @@ impl Tables {
     ///
     /// # Errors
     /// If a table or a row does not fit.
-    pub fn check_pull(&self, pull: &Pull) -> Result<(), Misfit> {
+    pub fn check_pull(&self, pull: &Pull) -> Result<(), SchemaError> {
         pull.rows.iter().try_for_each(|(table, rows)| self.table(*table)?.check_rows(rows))
     }
 
@@ -163,15 +163,15 @@ impl Tables {
 
     /// Returns the bytes of rows that are only in a file.
     pub fn spilled_bytes(&self) -> u64 {
-        self.pages.away_bytes()
+        self.pages.evicted_bytes()
     }
 
     fn place_bytes(&self) -> usize {
         4 * self.tables.iter().map(|table| table.places.len()).sum::<usize>()
     }
 
-    pub(super) fn table(&self, number: u32) -> Result<&Table, Misfit> {
-        self.tables.iter().find(|table| table.number == number).ok_or(Misfit::Table(number))
+    pub(super) fn table(&self, number: u32) -> Result<&Table, SchemaError> {
+        self.tables.iter().find(|table| table.number == number).ok_or(SchemaError::Table(number))
     }
 }
 

@@ -8,7 +8,7 @@ use thinwire_member::Id;
 use thinwire_rows::Format;
 use thinwire_wire::raw;
 
-use super::fields::number;
+use crate::clocks::number;
 use crate::values::Values;
 use crate::write::{Part, Pull};
 

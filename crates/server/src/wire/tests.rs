@@ -12,7 +12,7 @@ use thinwire_wire::{TEXT_BYTES_MAX, encode};
 
 use super::rows::Rows;
 use super::*;
-use crate::clocks::{Clocks, Pace};
+use crate::clocks::{Clocks, NUMBER_MAX, Pace};
 use crate::message::Message;
 use crate::reason::{Reason, Request, Slowest};
 use crate::values::Values;
@@ -108,11 +108,8 @@ fn reply() -> impl Strategy<Value = FromServer> {
             request,
             reason
         }),
-        (any::<u32>(), name(), ".{0,9}").prop_map(|(shard, request, text)| FromServer::Misfit {
-            shard,
-            request,
-            text
-        }),
+        (any::<u32>(), name(), ".{0,9}")
+            .prop_map(|(shard, request, text)| FromServer::SchemaError { shard, request, text }),
         ".{0,9}".prop_map(|text| FromServer::Stranger { text }),
     ]
 }

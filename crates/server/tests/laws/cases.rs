@@ -83,7 +83,7 @@ fn a_shard_goes_on_when_servers_come_back_that_were_all_silent() {
         let pushes = job.ledger.borrow().pushes();
         [1, 2].into_iter().for_each(|server| job.fault(Fault::Pause(server)));
         job.run(job.net.now() + 60 * MS);
-        assert!(job.saved.borrow().is_away && job.saved.borrow().members.is_empty());
+        assert!(job.saved.borrow().is_unavailable && job.saved.borrow().members.is_empty());
         job.fault(Fault::Resume(1));
         let goes_on = |job: &Job| job.ledger.borrow().pushes() > pushes + 20;
         let end = job.net.now() + 150 * MS;

@@ -20,7 +20,7 @@ pub struct Saved {
     pub view: Option<View>,
     pub workers: Workers,
     /// Whether no replica of the last view is in the epoch.
-    pub is_away: bool,
+    pub is_unavailable: bool,
     /// Number of times that a replica of such a view came back.
     pub returns: u64,
 }
@@ -68,8 +68,8 @@ impl Coordinator {
                 let saved = self.saved.borrow();
                 if let Some(view) = saved.view.clone() {
                     let workers = saved.workers.clone();
-                    let is_away = saved.is_away;
-                    actions.push(send(id, Packet::Told { view, workers, is_away }));
+                    let is_unavailable = saved.is_unavailable;
+                    actions.push(send(id, Packet::Told { view, workers, is_unavailable }));
                 }
             }
             Packet::Leave { id } => {
@@ -119,8 +119,8 @@ impl Coordinator {
         let mut saved = self.saved.borrow_mut();
         let is_replica = |view: &View| view.number == number && view.replicas.contains(&id);
         let is_last = saved.view.as_ref().is_some_and(is_replica);
-        if saved.is_away && is_last && saved.members.contains(&id) {
-            saved.is_away = false;
+        if saved.is_unavailable && is_last && saved.members.contains(&id) {
+            saved.is_unavailable = false;
             saved.returns += 1;
         }
         drop(saved);
@@ -141,7 +141,7 @@ impl Coordinator {
 
     fn decide(&mut self, ready: Option<(u64, Id)>) {
         let saved = &mut *self.saved.borrow_mut();
-        let Saved { epoch, members, target, view, is_away, .. } = saved;
+        let Saved { epoch, members, target, view, is_unavailable, .. } = saved;
         target.retain(|id| members.contains(id));
         let others = members.iter().filter(|id| !target.contains(id)).copied().collect::<Vec<_>>();
         target.extend(others.into_iter().take(self.copies.saturating_sub(target.len())));
@@ -151,14 +151,14 @@ impl Coordinator {
             }
             return;
         };
-        if *is_away {
+        if *is_unavailable {
             return;
         }
         match before.next(&Change { epoch: *epoch, members, target, ready }) {
             Ok(Some(next)) => *view = Some(next),
             Ok(None) => {}
             // One of the replicas may only be silent.
-            Err(_) => *is_away = true,
+            Err(_) => *is_unavailable = true,
         }
     }
 }

@@ -33,7 +33,7 @@ pub enum Packet {
         view: View,
         workers: Workers,
         /// Whether no replica of the view is in the epoch.
-        is_away: bool,
+        is_unavailable: bool,
     },
     /// A replica of a view that no server of the epoch is in has come back with its copy.
     Kept {

@@ -79,8 +79,8 @@ impl Server {
 
     fn hear(&mut self, packet: Packet, now: Duration, actions: &mut Actions) {
         match packet {
-            Packet::Told { view, workers, is_away } => {
-                if is_away && self.shard.keeps(&view) {
+            Packet::Told { view, workers, is_unavailable } => {
+                if is_unavailable && self.shard.keeps(&view) {
                     let message = Packet::Kept { id: self.id, view: view.number };
                     actions.push(Action::Send { to: COORDINATOR, message });
                 }

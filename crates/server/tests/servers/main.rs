@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use thinwire_job::Settings;
 use thinwire_job::elastic::{Coordinator, CoordinatorMode, Id, Job, JobAddress, Options, Servers};
 use thinwire_server::{
-    Configuration, Definition, Figures, JobState, Limits, MemoryLimit, Server, TableDefinition,
+    Configuration, Definition, JobState, Limits, MemoryLimit, Server, Stats, TableDefinition,
 };
 
 use worker::Worker;
@@ -104,10 +104,10 @@ fn acknowledged_pushes_survive_servers_that_go_and_come() {
     push(&mut worker);
     worker.wait(|state| is_settled(state, &[&third], 1));
     check(&mut worker, 41.0 + pushes as f32);
-    // Figures may be a second old.
-    let told = |figures: Figures| (figures.copies, figures.rows) == (SHARDS.into(), 2 * ROWS);
-    while !told(third.figures()) {
-        assert!(gone.elapsed() < LONG, "{:?}", third.figures());
+    // Stats may be a second old.
+    let told = |stats: Stats| (stats.copies, stats.rows) == (SHARDS.into(), 2 * ROWS);
+    while !told(third.stats()) {
+        assert!(gone.elapsed() < LONG, "{:?}", third.stats());
         std::thread::park_timeout(Duration::from_millis(10));
     }
 }
@@ -194,9 +194,9 @@ fn rows_beyond_the_memory_of_a_server_survive_servers_that_go_and_come() {
     (0..5).for_each(|_| push(&mut worker));
     check(&mut worker, 10.0);
     let begun = Instant::now();
-    let is_spilled = |figures: Figures| figures.spilled > 0 && figures.bytes <= 40_000;
-    while !is_spilled(third.figures()) {
-        assert!(begun.elapsed() < LONG, "{:?}", third.figures());
+    let is_spilled = |stats: Stats| stats.spilled > 0 && stats.bytes <= 40_000;
+    while !is_spilled(third.stats()) {
+        assert!(begun.elapsed() < LONG, "{:?}", third.stats());
         std::thread::park_timeout(Duration::from_millis(10));
     }
 }

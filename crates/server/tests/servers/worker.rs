@@ -179,7 +179,7 @@ impl Worker {
             let Some(frame) = connection.receive(AGAIN).ok()? else { continue };
             let Some(bytes) = fragments.take(&frame, usize::MAX).unwrap() else { continue };
             let reply = FromServer::parse(&bytes).unwrap();
-            assert!(!matches!(reply, FromServer::Misfit { .. } | FromServer::Stranger { .. }));
+            assert!(!matches!(reply, FromServer::SchemaError { .. } | FromServer::Stranger { .. }));
             if let Some(answer) = answer(&reply) {
                 self.connections.insert(primary, connection);
                 return Some(answer);

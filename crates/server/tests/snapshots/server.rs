@@ -165,7 +165,7 @@ impl Server {
     fn kept(&self) -> Option<ViewRequest> {
         let view = |shard: u32| (shard, &self.state.views[shard as usize]);
         let is_here = |(shard, view): &(u32, &View)| self.copies[*shard as usize].shard.keeps(view);
-        let kept = self.state.away().map(view).filter(is_here);
+        let kept = self.state.unavailable().map(view).filter(is_here);
         let views: Vec<(u32, u64)> = kept.map(|(shard, view)| (shard, view.number)).collect();
         (!views.is_empty()).then_some(ViewRequest::Kept { views })
     }

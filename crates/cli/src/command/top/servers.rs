@@ -2,7 +2,7 @@
 
 use thinwire_report::Table;
 use thinwire_report::figures::{bytes, count, digits};
-use thinwire_server::Figures;
+use thinwire_server::Stats;
 
 use super::screen::{ID, place};
 use super::state::{Process, ServerFigures, Servers};
@@ -74,7 +74,7 @@ fn row(process: &Process<ServerFigures>) -> [String; 8] {
 }
 
 /// Returns the mean staleness of all answers and the highest one.
-fn ahead(figures: &Figures) -> String {
+fn ahead(figures: &Stats) -> String {
     let all = || figures.staleness.values().flat_map(|counts| (0_u64..).zip(counts));
     let answers: u64 = all().map(|(_, count)| count).sum();
     let steps: u64 = all().map(|(steps, count)| steps * count).sum();

@@ -4,7 +4,7 @@ use anyhow::{Context, Result};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Deserializer};
 use serde_json::Value;
-use thinwire_server::Figures;
+use thinwire_server::Stats;
 use thinwire_sync::Live;
 
 /// State of the job.
@@ -61,7 +61,7 @@ pub struct ServerFigures {
     pub pid: Option<u32>,
     /// What it has and does.
     #[serde(flatten)]
-    pub figures: Figures,
+    pub figures: Stats,
 }
 
 /// Process of the job.

@@ -55,8 +55,8 @@ impl Publication {
     }
 
     /// Returns figures of the service for people.
-    pub fn figures(&self) -> Map<String, Value> {
-        self.service.figures()
+    pub fn stats(&self) -> Map<String, Value> {
+        self.service.stats()
     }
 
     /// Hands a request to the service.

@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::configuration::TableDefinition;
 
-fn atlas(shards: u32, optimizer: &str) -> Atlas {
+fn partition_map(shards: u32, optimizer: &str) -> PartitionMap {
     let table = |name: &str, rows, width| TableDefinition {
         name: name.to_owned(),
         rows,
@@ -24,7 +24,7 @@ fn atlas(shards: u32, optimizer: &str) -> Atlas {
         servers: 1,
         restore: None,
     };
-    Atlas::new(&definition, &definition.layout().unwrap())
+    PartitionMap::new(&definition, &definition.layout().unwrap())
 }
 
 fn refusal<T: std::fmt::Debug>(result: Result<T, Error>) -> String {
@@ -33,17 +33,20 @@ fn refusal<T: std::fmt::Debug>(result: Result<T, Error>) -> String {
 
 #[test]
 fn refusals_name_both_values() {
-    let atlas = atlas(3, "adam:lr=1");
-    assert_eq!(refusal(atlas.plan(&[(2, &[])])), "table 2, expected one of 0..2");
-    assert_eq!(refusal(atlas.plan(&[(0, &[3, 40])])), "row 40 of table 'a', expected below 40");
+    let partition_map = partition_map(3, "adam:lr=1");
+    assert_eq!(refusal(partition_map.plan(&[(2, &[])])), "table 2, expected one of 0..2");
+    assert_eq!(
+        refusal(partition_map.plan(&[(0, &[3, 40])])),
+        "row 40 of table 'a', expected below 40"
+    );
     let gradient = Gradient { table: 1, rows: &[1, 2], values: &[0.0; 4] };
     assert_eq!(
-        refusal(atlas.parts(&[gradient])),
+        refusal(partition_map.parts(&[gradient])),
         "gradient of 4 values for 2 rows of table 'b', expected 3 for each row"
     );
     let gradient = Gradient { table: 0, rows: &[1, 1], values: &[0.0; 4] };
     assert_eq!(
-        refusal(atlas.parts(&[gradient])),
+        refusal(partition_map.parts(&[gradient])),
         "1 rows of table 'a', expected all 40, as its optimiser moves all"
     );
 }
@@ -59,14 +62,14 @@ proptest! {
             let width = if table == 0 { 2 } else { 3 };
             rows.iter().flat_map(|row| (0..width).map(|c| value(table, *row, c))).collect()
         };
-        let plan = atlas(shards, "sgd:lr=1").plan(&[(1, &b), (0, &a), (1, &a)]).unwrap();
+        let plan = partition_map(shards, "sgd:lr=1").plan(&[(1, &b), (0, &a), (1, &a)]).unwrap();
         let mut out = vec![1; plan.length];
-        for portion in &plan.portions {
+        for range in &plan.ranges {
             let answer: Vec<f32> =
-                portion.rows.iter().flat_map(|(table, rows)| values(*table, rows)).collect();
+                range.rows.iter().flat_map(|(table, rows)| values(*table, rows)).collect();
             let answer = bytemuck::must_cast_slice(&answer);
-            prop_assert_eq!(answer.len(), portion.bytes);
-            portion.copy(answer, &mut out);
+            prop_assert_eq!(answer.len(), range.bytes);
+            range.copy(answer, &mut out);
         }
         for (from, to) in &plan.repeats {
             out.copy_within(from.clone(), *to);
@@ -99,7 +102,7 @@ proptest! {
             }
         }
         let mut found = BTreeMap::new();
-        for parts in atlas(shards, "sgd:lr=1").parts(&gradients).unwrap() {
+        for parts in partition_map(shards, "sgd:lr=1").parts(&gradients).unwrap() {
             prop_assert!(parts.windows(2).all(|pair| pair[0].table < pair[1].table));
             for part in parts {
                 prop_assert!(part.rows.windows(2).all(|pair| pair[0] < pair[1]));

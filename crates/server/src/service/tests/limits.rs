@@ -34,9 +34,9 @@ fn a_server_within_a_limit_of_memory_answers_alike() {
         rig.told()
     });
     assert_eq!(told[0], told[1]);
-    let figures = rigs.map(|rig| rig.service.figures());
-    assert_eq!((figures[0].spilled, figures[0].rows), (0, figures[1].rows));
-    assert!(figures[1].spilled > 0 && figures[1].bytes <= 700_000, "{:?}", figures[1]);
+    let stats = rigs.map(|rig| rig.service.stats());
+    assert_eq!((stats[0].spilled, stats[0].rows), (0, stats[1].rows));
+    assert!(stats[1].spilled > 0 && stats[1].bytes <= 700_000, "{:?}", stats[1]);
 }
 
 #[test]
@@ -59,7 +59,7 @@ fn a_push_that_a_full_disk_does_not_take_is_not_acknowledged() {
     let mut rig = within(Limits::default(), 1 << 16, "async");
     rig.hello(FIRST, WORKER);
     rig.told();
-    rig.service.keepers[0].tables_mut().fill_disk();
+    rig.service.replicas[0].tables_mut().fill_disk();
     let rows: Vec<u64> = (0..3000).collect();
     rig.send(FIRST, &push(1, &rows)).unwrap();
     assert_eq!(rig.out.take(), [Action::Close(FIRST)]);
@@ -92,7 +92,7 @@ fn a_client_beyond_its_rate_is_held_and_then_released() {
     rig.now += Duration::from_secs(1);
     rig.send(FIRST, &pull(WORKER, 1, 2, &rows)).unwrap();
     assert!(matches!(rig.out.take()[..], [Action::Send { .. }, Action::Hold(FIRST)]));
-    let until = rig.service.visitors.deadline().unwrap() - rig.now;
+    let until = rig.service.sessions.deadline().unwrap() - rig.now;
     assert!((1..5).contains(&until.as_millis()), "{until:?}");
 }
 
@@ -100,7 +100,7 @@ fn a_client_beyond_its_rate_is_held_and_then_released() {
 fn messages_that_are_not_whole_take_bounded_memory() {
     let (rows, bound) = (1 << 20, 3 << 20);
     let mut rig = within(Limits::default(), rows, "async");
-    rig.service.visitors.bound(bound);
+    rig.service.sessions.bound(bound);
     // Longer than the bound on all incomplete messages together.
     let all: Vec<u64> = (0..rows / 2).collect();
     let long = |client: u64| {
@@ -117,7 +117,7 @@ fn messages_that_are_not_whole_take_bounded_memory() {
     rig.frame(FIRST, &first.next().unwrap()).unwrap();
     for frame in frames(&other) {
         rig.frame(SECOND, &frame).unwrap();
-        assert!(rig.service.visitors.unfinished_bytes() <= bound);
+        assert!(rig.service.sessions.unfinished_bytes() <= bound);
     }
     let reason = crate::reason::Reason::Busy { waiting: 1 };
     let refused = FromServer::Refused { shard: 0, request: Request::Push(1), reason };
@@ -127,7 +127,7 @@ fn messages_that_are_not_whole_take_bounded_memory() {
     assert!(matches!(&rig.told()[..], [(SECOND, FromServer::Answer { request: 7, .. })]));
     first.for_each(|frame| rig.frame(FIRST, &frame).unwrap());
     assert_eq!(rig.told(), [(FIRST, acknowledge(1))]);
-    assert_eq!(rig.service.visitors.unfinished_bytes(), 0);
+    assert_eq!(rig.service.sessions.unfinished_bytes(), 0);
 }
 
 #[test]

@@ -19,7 +19,7 @@ const LONGEST: Duration = Duration::from_secs(600);
 
 /// Part of a server in snapshots.
 #[derive(Debug)]
-pub struct Duty {
+pub struct SnapshotParticipant {
     own: Id,
     /// Place of snapshots, if configured.
     place: Option<Location>,
@@ -31,10 +31,15 @@ pub struct Duty {
     ended: u64,
 }
 
-impl Duty {
+impl SnapshotParticipant {
     /// Creates the state of a server that knows of no snapshot.
-    pub fn new(own: Id, place: Option<Location>, reports: Arc<Reports>, now: Instant) -> Duty {
-        Duty { own, place, reports, begun: (0, now), sealed: 0, ended: 0 }
+    pub fn new(
+        own: Id,
+        place: Option<Location>,
+        reports: Arc<Reports>,
+        now: Instant,
+    ) -> SnapshotParticipant {
+        SnapshotParticipant { own, place, reports, begun: (0, now), sealed: 0, ended: 0 }
     }
 
     /// Returns the next request to the coordinator, if there is one.
@@ -67,7 +72,7 @@ impl Duty {
 
     /// Returns a line for the user about the end of a snapshot, once per snapshot. Removes the draft of a
     /// failed one.
-    pub fn news(&mut self, state: &JobState) -> Option<String> {
+    pub fn notice(&mut self, state: &JobState) -> Option<String> {
         let snapshot = state.snapshot.as_ref().filter(|snapshot| !snapshot.is_under_way())?;
         let number = snapshot.number;
         if number <= self.ended {
@@ -157,7 +162,7 @@ mod tests {
     const OTHER: Id = Id(Id::SERVER_BIT | 2);
 
     struct Rig {
-        duty: Duty,
+        participant: SnapshotParticipant,
         reports: Arc<Reports>,
         state: JobState,
         layout: Arc<Layout>,
@@ -191,18 +196,18 @@ mod tests {
             let (reports, now) = (Arc::new(Reports::default()), Instant::now());
             let (sender, tasks) = channel();
             reports.on_task(sender);
-            let duty = Duty::new(
+            let participant = SnapshotParticipant::new(
                 OWN,
                 folder.map(|it| Location::from(Path::new(it))),
                 Arc::clone(&reports),
                 now,
             );
-            Rig { duty, reports, state, layout, tasks, now }
+            Rig { participant, reports, state, layout, tasks, now }
         }
 
         fn at(&mut self, number: u64, stage: SnapshotStage) -> Option<ViewRequest> {
             self.state.snapshot = Some(SnapshotState { number, asker: Id(5), stage });
-            self.duty.request(&self.state, &self.layout, self.now)
+            self.participant.request(&self.state, &self.layout, self.now)
         }
 
         fn reason(&mut self, number: u64) -> String {
@@ -244,8 +249,8 @@ mod tests {
         assert_eq!(rig.at(1, SnapshotStage::Written(frontier(5))), Some(sealed));
         assert_eq!(rig.at(1, SnapshotStage::Done("name".to_owned())), None);
         let line = "snapshot 1 is in folder/name".to_owned();
-        assert_eq!(rig.duty.news(&rig.state), Some(line));
-        assert_eq!(rig.duty.news(&rig.state), None);
+        assert_eq!(rig.participant.notice(&rig.state), Some(line));
+        assert_eq!(rig.participant.notice(&rig.state), None);
     }
 
     #[test]
@@ -263,7 +268,7 @@ mod tests {
         rig.reports.of_snapshot(1, |it| it.fail("the disk is full".to_owned()));
         assert_eq!(rig.reason(1), "the disk is full");
         assert_eq!(rig.at(1, SnapshotStage::Failed("full".to_owned())), None);
-        assert_eq!(rig.duty.news(&rig.state).as_deref(), Some("snapshot 1 failed: full"));
+        assert_eq!(rig.participant.notice(&rig.state).as_deref(), Some("snapshot 1 failed: full"));
         assert_eq!(rig.reason(2), format!("{own} is still writing an earlier snapshot"));
         (0..2).for_each(|_| rig.reports.performed());
         assert_eq!(rig.at(3, SnapshotStage::Asked), None);

@@ -5,7 +5,7 @@ use std::ops::Range;
 /// Error for rows or gradients that do not fit the tables.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
-pub enum Misfit {
+pub enum SchemaError {
     /// The shard has no rows of this table, or the tables are not in ascending order.
     #[error("table {0}, expected tables of the shard in ascending order")]
     Table(u32),

@@ -17,7 +17,7 @@ use crate::write::Push;
 #[derive(Clone, Debug, PartialEq)]
 pub enum Order {
     /// Admit no pushes newer than those in the log, and report which they are.
-    Hold,
+    WriteBarrier,
     /// Admit exactly the pushes up to a frontier, and capture the tables.
     Take(Arc<Frontier>),
     /// Admit all pushes: the snapshot has ended or needs nothing more from shards.
@@ -27,7 +27,7 @@ pub enum Order {
 impl Order {
     pub(super) fn rank(&self) -> u8 {
         match self {
-            Order::Hold => 0,
+            Order::WriteBarrier => 0,
             Order::Take(_) => 1,
             Order::Release => 2,
         }
@@ -36,7 +36,7 @@ impl Order {
 
 /// Snapshot for which a primary holds pushes.
 #[derive(Clone, Debug)]
-pub struct Hold {
+pub struct WriteBarrier {
     number: u64,
     stage: Stage,
     /// Time at which the snapshot is abandoned.
@@ -53,7 +53,7 @@ enum Stage {
     Agreed(Arc<Frontier>),
 }
 
-impl Hold {
+impl WriteBarrier {
     pub fn deadline(&self) -> Duration {
         self.until
     }
@@ -123,8 +123,8 @@ impl Shard {
         let until = now + self.options.hold;
         let Some(lead) = &mut self.lead else { return };
         match order {
-            Order::Hold => {
-                lead.hold = Some(Hold { number: snapshot, stage: Stage::Begun, until });
+            Order::WriteBarrier => {
+                lead.hold = Some(WriteBarrier { number: snapshot, stage: Stage::Begun, until });
             }
             Order::Take(frontier) => {
                 // A shard that has not reported its log is not part of the frontier.

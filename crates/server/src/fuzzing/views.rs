@@ -89,7 +89,7 @@ mod tests {
             moved.lost.is_empty() && moved.views.iter().all(|view| view.replicas == [ASKERS[2]])
         );
         assert_eq!(state("lost", 1).lost, [0, 1]);
-        assert!(state("returned", 0).away().next().is_none());
+        assert!(state("returned", 0).unavailable().next().is_none());
         let stage = |name| state(name, 0).snapshot.unwrap().stage;
         assert_eq!(stage("snapshot"), SnapshotStage::Failed("the disk is full".to_owned()));
         assert!(matches!(stage("restored"), SnapshotStage::Failed(_)));

@@ -22,7 +22,7 @@ const PAUSE_MIN: Duration = Duration::from_millis(10);
 const PAUSE_MAX: Duration = Duration::from_millis(500);
 
 /// Serialised message, kept until it is answered.
-pub type Letter = Arc<Vec<u8>>;
+pub type Outbound = Arc<Vec<u8>>;
 
 /// Shard and request.
 pub type Key = (u32, Request);
@@ -38,7 +38,7 @@ pub struct Done {
 
 /// Open requests and their answers.
 #[derive(Debug, Default)]
-pub struct Desk {
+pub struct PendingRequests {
     asks: BTreeMap<Key, Ask>,
     /// Bytes of answers that each server owes.
     owed: BTreeMap<Id, usize>,
@@ -51,7 +51,7 @@ pub struct Desk {
 #[derive(Debug)]
 struct Ask {
     ticket: u64,
-    letter: Letter,
+    message: Outbound,
     answer_bytes: usize,
     stage: Stage,
     pause: Duration,
@@ -66,11 +66,11 @@ enum Stage {
     Sent(Id),
 }
 
-impl Desk {
+impl PendingRequests {
     /// Adds a request to a ticket. `answer_bytes` is the size of the answer's values.
-    pub fn add(&mut self, ticket: u64, key: Key, letter: Letter, answer_bytes: usize) {
+    pub fn add(&mut self, ticket: u64, key: Key, message: Outbound, answer_bytes: usize) {
         let (stage, pause) = (Stage::Due(None), PAUSE_MIN);
-        let ask = Ask { ticket, letter, answer_bytes, stage, pause, vain: None };
+        let ask = Ask { ticket, message, answer_bytes, stage, pause, vain: None };
         self.asks.insert(key, ask);
         *self.open.entry(ticket).or_default() += 1;
     }
@@ -110,8 +110,8 @@ impl Desk {
         &mut self,
         now: Instant,
         state: &JobState,
-    ) -> Result<Vec<(Id, Request, Letter)>, Error> {
-        let mut letters = Vec::new();
+    ) -> Result<Vec<(Id, Request, Outbound)>, Error> {
+        let mut messages = Vec::new();
         for ((shard, request), ask) in &mut self.asks {
             if state.lost.binary_search(shard).is_ok() {
                 return Err(lost(*shard, state));
@@ -127,13 +127,13 @@ impl Desk {
             if has_room {
                 *owed += ask.answer_bytes;
                 ask.stage = Stage::Sent(server);
-                letters.push((server, *request, Arc::clone(&ask.letter)));
+                messages.push((server, *request, Arc::clone(&ask.message)));
             }
         }
-        Ok(letters)
+        Ok(messages)
     }
 
-    /// Returns the time at which to call [`Desk::due`] next if no message arrives earlier: the earliest end
+    /// Returns the time at which to call [`PendingRequests::due`] next if no message arrives earlier: the earliest end
     /// of a pause that no call has seen yet.
     pub fn deadline(&self) -> Option<Instant> {
         let time = |ask: &Ask| match ask.stage {
@@ -174,7 +174,7 @@ impl Desk {
                 self.again((shard, request), &reason.to_string(), now);
                 Ok(false)
             }
-            FromServer::Misfit { shard, request, text } => {
+            FromServer::SchemaError { shard, request, text } => {
                 let Some(ask) = self.asks.get(&(shard, request)) else { return Ok(false) };
                 self.forget(ask.ticket);
                 Err(Error::invalid(text))
@@ -296,16 +296,16 @@ mod tests {
         JobState { views, addresses, ..JobState::default() }
     }
 
-    fn desk(asks: &[(Key, usize)]) -> Desk {
-        let mut desk = Desk::default();
+    fn pending_requests(asks: &[(Key, usize)]) -> PendingRequests {
+        let mut pending_requests = PendingRequests::default();
         for (key, bytes) in asks {
-            desk.add(7, *key, Arc::default(), *bytes);
+            pending_requests.add(7, *key, Arc::default(), *bytes);
         }
-        desk
+        pending_requests
     }
 
-    fn servers(desk: &mut Desk, now: Instant, state: &JobState) -> Vec<u64> {
-        desk.due(now, state).unwrap().into_iter().map(|(server, ..)| server.0).collect()
+    fn servers(pending_requests: &mut PendingRequests, now: Instant, state: &JobState) -> Vec<u64> {
+        pending_requests.due(now, state).unwrap().into_iter().map(|(server, ..)| server.0).collect()
     }
 
     const PUSH: Key = (0, Request::Push(3));
@@ -313,20 +313,20 @@ mod tests {
     #[test]
     fn a_refused_request_pauses_or_follows_its_shard() {
         let (now, at_first, later) = (Instant::now(), state(&[1]), state(&[2]));
-        let mut desk = desk(&[(PUSH, 0)]);
-        assert_eq!(servers(&mut desk, now, &at_first), [1]);
+        let mut pending_requests = pending_requests(&[(PUSH, 0)]);
+        assert_eq!(servers(&mut pending_requests, now, &at_first), [1]);
         let reason = Reason::Elsewhere { primary: None };
         let refused = FromServer::Refused { shard: 0, request: PUSH.1, reason };
-        assert!(!desk.hear(refused, now).unwrap());
-        assert!(servers(&mut desk, now, &at_first).is_empty());
-        assert_eq!(desk.deadline(), Some(now + PAUSE_MIN));
-        assert_eq!(servers(&mut desk, now + PAUSE_MIN, &at_first), [1]);
-        desk.follow(&later);
-        assert_eq!(servers(&mut desk, now, &later), [2], "its primary is another");
-        desk.follow(&later);
-        assert!(servers(&mut desk, now, &later).is_empty(), "it is the same");
+        assert!(!pending_requests.hear(refused, now).unwrap());
+        assert!(servers(&mut pending_requests, now, &at_first).is_empty());
+        assert_eq!(pending_requests.deadline(), Some(now + PAUSE_MIN));
+        assert_eq!(servers(&mut pending_requests, now + PAUSE_MIN, &at_first), [1]);
+        pending_requests.follow(&later);
+        assert_eq!(servers(&mut pending_requests, now, &later), [2], "its primary is another");
+        pending_requests.follow(&later);
+        assert!(servers(&mut pending_requests, now, &later).is_empty(), "it is the same");
         assert_eq!(
-            desk.missing(&later),
+            pending_requests.missing(&later),
             "1 requests wait, the first a push of shard 0 for server 0000000000000002 at host:2: \
              the primary is not known here"
         );
@@ -335,74 +335,83 @@ mod tests {
     #[test]
     fn a_request_is_done_once() {
         let (now, state) = (Instant::now(), state(&[1]));
-        let mut desk = desk(&[(PUSH, 0)]);
-        servers(&mut desk, now, &state);
-        desk.broke(Id(1), "connection closed", now);
-        servers(&mut desk, now + PAUSE_MIN, &state);
+        let mut pending_requests = pending_requests(&[(PUSH, 0)]);
+        servers(&mut pending_requests, now, &state);
+        pending_requests.broke(Id(1), "connection closed", now);
+        servers(&mut pending_requests, now + PAUSE_MIN, &state);
         let acknowledge = FromServer::Acknowledge { shard: 0, number: 3, pace: Pace::default() };
-        assert!(desk.hear(acknowledge.clone(), now).unwrap());
-        assert!(!desk.hear(acknowledge, now).unwrap());
-        assert_eq!(desk.take(7), Some(Done { key: PUSH, values: Vec::new() }));
-        assert_eq!((desk.take(7), desk.open(7)), (None, 0));
+        assert!(pending_requests.hear(acknowledge.clone(), now).unwrap());
+        assert!(!pending_requests.hear(acknowledge, now).unwrap());
+        assert_eq!(pending_requests.take(7), Some(Done { key: PUSH, values: Vec::new() }));
+        assert_eq!((pending_requests.take(7), pending_requests.open(7)), (None, 0));
     }
 
     #[test]
     fn a_server_owes_no_more_than_a_window() {
         let (now, state) = (Instant::now(), state(&[1, 2]));
         let pull = |name, shard| ((shard, Request::Pull(name)), 3 << 20);
-        let mut desk = desk(&[pull(1, 0), pull(2, 0), pull(3, 1)]);
-        assert_eq!(servers(&mut desk, now, &state), [1, 2]);
-        assert!(servers(&mut desk, now, &state).is_empty());
+        let mut pending_requests = pending_requests(&[pull(1, 0), pull(2, 0), pull(3, 1)]);
+        assert_eq!(servers(&mut pending_requests, now, &state), [1, 2]);
+        assert!(servers(&mut pending_requests, now, &state).is_empty());
         let values = vec![0; 3 << 20];
-        desk.hear(FromServer::Answer { shard: 0, request: 1, pace: Pace::default(), values }, now)
+        pending_requests
+            .hear(FromServer::Answer { shard: 0, request: 1, pace: Pace::default(), values }, now)
             .unwrap();
-        assert_eq!(servers(&mut desk, now, &state), [1]);
+        assert_eq!(servers(&mut pending_requests, now, &state), [1]);
     }
 
     #[test]
     fn a_delayed_request_stays_and_says_for_whom_it_waits() {
         let (now, state) = (Instant::now(), state(&[1]));
-        let mut desk = desk(&[(PUSH, 0)]);
-        servers(&mut desk, now, &state);
+        let mut pending_requests = pending_requests(&[(PUSH, 0)]);
+        servers(&mut pending_requests, now, &state);
         let slowest = Slowest { worker: Id(9), step: 2 };
         let delayed = FromServer::Delayed { shard: 0, request: PUSH.1, slowest };
-        assert!(!desk.hear(delayed, now).unwrap());
-        assert!(servers(&mut desk, now + PAUSE_MAX, &state).is_empty(), "it is not sent again");
+        assert!(!pending_requests.hear(delayed, now).unwrap());
+        assert!(
+            servers(&mut pending_requests, now + PAUSE_MAX, &state).is_empty(),
+            "it is not sent again"
+        );
         let said = "it waits for worker 0000000000000009, which is at step 2";
-        assert!(desk.missing(&state).ends_with(said), "{}", desk.missing(&state));
+        assert!(
+            pending_requests.missing(&state).ends_with(said),
+            "{}",
+            pending_requests.missing(&state)
+        );
     }
 
     /// A pause that ends between two calls, however far apart, is still a deadline.
     #[test]
     fn no_pause_ends_unseen() {
         let (now, state) = (Instant::now(), state(&[1]));
-        let mut desk = desk(&[(PUSH, 0)]);
-        servers(&mut desk, now, &state);
-        desk.broke(Id(1), "connection closed", now);
+        let mut pending_requests = pending_requests(&[(PUSH, 0)]);
+        servers(&mut pending_requests, now, &state);
+        pending_requests.broke(Id(1), "connection closed", now);
         let just_before = now + PAUSE_MIN - Duration::from_nanos(1);
-        assert!(servers(&mut desk, just_before, &state).is_empty());
-        assert_eq!(desk.deadline(), Some(now + PAUSE_MIN));
-        assert_eq!(servers(&mut desk, now + PAUSE_MAX, &state), [1]);
-        assert_eq!(desk.deadline(), None, "it waits for an answer alone");
+        assert!(servers(&mut pending_requests, just_before, &state).is_empty());
+        assert_eq!(pending_requests.deadline(), Some(now + PAUSE_MIN));
+        assert_eq!(servers(&mut pending_requests, now + PAUSE_MAX, &state), [1]);
+        assert_eq!(pending_requests.deadline(), None, "it waits for an answer alone");
     }
 
     #[test]
     fn errors_are_one_line() {
         let (now, mut state) = (Instant::now(), state(&[1]));
-        let mut desk = desk(&[(PUSH, 0), ((0, Request::Pull(1)), 8)]);
+        let mut pending_requests = pending_requests(&[(PUSH, 0), ((0, Request::Pull(1)), 8)]);
         let answer =
             FromServer::Answer { shard: 0, request: 1, pace: Pace::default(), values: vec![0; 4] };
-        let error = desk.hear(answer, now).unwrap_err();
+        let error = pending_requests.hear(answer, now).unwrap_err();
         assert_eq!(error.to_string(), "answer of 4 bytes, expected 8");
         state.lost = vec![0];
-        let error = desk.due(now, &state).unwrap_err();
+        let error = pending_requests.due(now, &state).unwrap_err();
         assert_eq!(error.to_string(), "shard 0 is lost: its last servers were 0000000000000001");
         state.failures.insert(Id(1), "disk full".to_owned());
-        let error = desk.due(now, &state).unwrap_err();
+        let error = pending_requests.due(now, &state).unwrap_err();
         let said = "shard 0 is lost: its last servers were 0000000000000001 (disk full)";
         assert_eq!(error.to_string(), said);
         let text = "table 9".to_owned();
-        let error = desk.hear(FromServer::Misfit { shard: 0, request: PUSH.1, text }, now);
-        assert_eq!((error.unwrap_err().kind(), desk.open(7)), (Kind::Invalid, 0));
+        let error =
+            pending_requests.hear(FromServer::SchemaError { shard: 0, request: PUSH.1, text }, now);
+        assert_eq!((error.unwrap_err().kind(), pending_requests.open(7)), (Kind::Invalid, 0));
     }
 }

@@ -56,7 +56,7 @@ pub fn deliver(mut bytes: &[u8]) {
 }
 
 /// Returns a message in the format of [`deliver`].
-pub fn letter(connection: u8, message: &[u8]) -> Vec<u8> {
+pub fn message(connection: u8, message: &[u8]) -> Vec<u8> {
     let length = u16::try_from(message.len()).expect("a short message");
     [&[connection][..], &length.to_le_bytes(), message].concat()
 }
@@ -170,14 +170,14 @@ mod tests {
     proptest! {
         #[test]
         fn any_messages_are_taken(
-            letters in prop::collection::vec(
+            messages in prop::collection::vec(
                 (0_u8..4, 0..4_u8, prop::collection::vec(0_u8..4, 0..40)), 0..6
             )
         ) {
             let message = |(connection, kind, rest): &(u8, u8, Vec<u8>)| {
-                letter(*connection, &[&[*kind], &rest[..]].concat())
+                message(*connection, &[&[*kind], &rest[..]].concat())
             };
-            deliver(&letters.iter().flat_map(message).collect::<Vec<u8>>());
+            deliver(&messages.iter().flat_map(message).collect::<Vec<u8>>());
         }
     }
 
@@ -189,8 +189,8 @@ mod tests {
         rig.deliver(0, &FromClient::Push { shard: 0, push }.to_bytes());
         let pull = Pull { client: Id(0), request: 1, after: 0, rows: vec![(0, vec![1])] };
         rig.deliver(2, &FromClient::Pull { shard: 0, pull }.to_bytes());
-        let figures = rig.service.figures();
-        assert_eq!((figures.updates, figures.pulls, figures.rows), (1, 1, 1));
+        let stats = rig.service.stats();
+        assert_eq!((stats.updates, stats.pulls, stats.rows), (1, 1, 1));
     }
 
     #[test]
@@ -202,8 +202,8 @@ mod tests {
             rig.deliver(*connection, message);
             seed = rest;
         }
-        let figures = rig.service.figures();
-        assert_eq!((figures.updates, figures.pulls, figures.rows), (2, 1, 2));
+        let stats = rig.service.stats();
+        assert_eq!((stats.updates, stats.pulls, stats.rows), (2, 1, 2));
     }
 
     #[test]
@@ -211,7 +211,7 @@ mod tests {
         let seed = include_bytes!("../../../fuzz/seeds/rows/snapshot");
         let mut rig = Rig::new();
         rig.deliver(seed[0], &seed[3..]);
-        assert_eq!(rig.service.figures().rows, 1);
+        assert_eq!(rig.service.stats().rows, 1);
     }
 
     #[test]

@@ -20,23 +20,23 @@ pub const UNFINISHED_BYTES_MAX: usize = 256 << 20;
 
 /// Process behind a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Visitor {
+pub enum Session {
     /// No hello was received.
     Unknown,
     /// A hello was received, and waits until the server knows the definition.
     Waiting {
         /// Identity, if the definition is the same.
-        claims: Claim,
+        claims: ClientIdentity,
         /// Fingerprint of the process's definition.
         definition: u64,
     },
     /// The process was admitted.
-    Known(Claim),
+    Known(ClientIdentity),
 }
 
 /// Identity that a process claims.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Claim {
+pub enum ClientIdentity {
     /// A client; a reader gets an id of its own, which no worker has.
     Client {
         /// Id by which the shards know the client.
@@ -62,8 +62,8 @@ pub enum Frame<'a> {
 
 /// Connections, and the clients behind them.
 #[derive(Debug)]
-pub struct Visitors {
-    visitors: BTreeMap<ClientId, Place>,
+pub struct Sessions {
+    sessions: BTreeMap<ClientId, Place>,
     clients: BTreeMap<Id, ClientId>,
     /// Bytes of clients' incomplete messages, and their limit.
     unfinished: usize,
@@ -73,30 +73,30 @@ pub struct Visitors {
 /// Connection, with its process and the message being received.
 #[derive(Debug)]
 struct Place {
-    visitor: Visitor,
+    session: Session,
     fragments: Fragments,
     /// Meter of the client's bytes, if rates are limited.
     meter: Option<Meter>,
 }
 
-impl Default for Visitors {
-    fn default() -> Visitors {
-        let (visitors, clients) = (BTreeMap::new(), BTreeMap::new());
-        Visitors { visitors, clients, unfinished: 0, unfinished_max: UNFINISHED_BYTES_MAX }
+impl Default for Sessions {
+    fn default() -> Sessions {
+        let (sessions, clients) = (BTreeMap::new(), BTreeMap::new());
+        Sessions { sessions, clients, unfinished: 0, unfinished_max: UNFINISHED_BYTES_MAX }
     }
 }
 
-impl Visitors {
+impl Sessions {
     /// Adds a connection.
     pub fn open(&mut self, connection: ClientId) {
-        let (visitor, fragments) = (Visitor::Unknown, Fragments::default());
-        self.visitors.insert(connection, Place { visitor, fragments, meter: None });
+        let (session, fragments) = (Session::Unknown, Fragments::default());
+        self.sessions.insert(connection, Place { session, fragments, meter: None });
     }
 
     /// Removes a connection.
     pub fn close(&mut self, connection: ClientId) {
-        let Some(place) = self.visitors.remove(&connection) else { return };
-        if let Visitor::Known(Claim::Client { id, .. }) = place.visitor {
+        let Some(place) = self.sessions.remove(&connection) else { return };
+        if let Session::Known(ClientIdentity::Client { id, .. }) = place.session {
             self.unfinished -= place.fragments.bytes();
             if self.clients.get(&id) == Some(&connection) {
                 self.clients.remove(&id);
@@ -105,19 +105,19 @@ impl Visitors {
     }
 
     /// Returns the process behind a connection.
-    pub fn visitor(&self, connection: ClientId) -> Visitor {
-        self.visitors.get(&connection).map_or(Visitor::Unknown, |place| place.visitor)
+    pub fn session(&self, connection: ClientId) -> Session {
+        self.sessions.get(&connection).map_or(Session::Unknown, |place| place.session)
     }
 
     /// Returns all connections.
     pub fn connections(&self) -> impl Iterator<Item = ClientId> {
-        self.visitors.keys().copied()
+        self.sessions.keys().copied()
     }
 
     /// Returns the number of clients' incomplete messages.
     pub fn unfinished(&self) -> usize {
         let is_unfinished = |place: &&Place| place.fragments.bytes() > 0;
-        self.visitors.values().filter(is_unfinished).count()
+        self.sessions.values().filter(is_unfinished).count()
     }
 
     /// Receives a frame.
@@ -131,11 +131,11 @@ impl Visitors {
         bytes_max: usize,
     ) -> Result<Frame<'a>, Error> {
         // The server opens every connection before its first message.
-        let Some(place) = self.visitors.get_mut(&connection) else { return Ok(Frame::Part) };
+        let Some(place) = self.sessions.get_mut(&connection) else { return Ok(Frame::Part) };
         let before = place.fragments.bytes();
         let whole = place.fragments.take(frame, bytes_max)?;
         // Messages of other servers have no limit: servers are few, and their messages cannot be refused.
-        if matches!(place.visitor, Visitor::Known(Claim::Client { .. })) {
+        if matches!(place.session, Session::Known(ClientIdentity::Client { .. })) {
             let own = place.fragments.bytes();
             self.unfinished = self.unfinished - before + own;
             if self.unfinished > self.unfinished_max && own < self.unfinished {
@@ -149,20 +149,20 @@ impl Visitors {
 
     /// Limits the rate of a client from now on.
     pub fn limit(&mut self, connection: ClientId, rate: Bandwidth, now: Instant) {
-        let place = self.visitors.get_mut(&connection);
+        let place = self.sessions.get_mut(&connection);
         place.into_iter().for_each(|place| place.meter = Some(Meter::new(rate, now)));
     }
 
     /// Counts bytes from or to a client. Returns whether the client has to be held from now on.
     pub fn count(&mut self, connection: ClientId, bytes: usize, now: Instant) -> bool {
-        let meter = self.visitors.get_mut(&connection).and_then(|place| place.meter.as_mut());
+        let meter = self.sessions.get_mut(&connection).and_then(|place| place.meter.as_mut());
         meter.is_some_and(|meter| meter.count(bytes, now))
     }
 
     /// Returns the earliest time at which a client is no longer held.
     pub fn deadline(&self) -> Option<Instant> {
         let until = |place: &Place| place.meter.as_ref().and_then(Meter::held_until);
-        self.visitors.values().filter_map(until).min()
+        self.sessions.values().filter_map(until).min()
     }
 
     /// Returns the clients that are no longer held.
@@ -171,13 +171,13 @@ impl Visitors {
             let is_released = place.meter.as_mut().is_some_and(|meter| meter.release(now));
             is_released.then_some(*connection)
         };
-        self.visitors.iter_mut().filter_map(is_released).collect()
+        self.sessions.iter_mut().filter_map(is_released).collect()
     }
 
     /// Sets the process behind a connection. Returns the previous connection of the same client.
-    pub fn set(&mut self, connection: ClientId, visitor: Visitor) -> Option<ClientId> {
-        self.visitors.get_mut(&connection)?.visitor = visitor;
-        let Visitor::Known(Claim::Client { id, .. }) = visitor else { return None };
+    pub fn set(&mut self, connection: ClientId, session: Session) -> Option<ClientId> {
+        self.sessions.get_mut(&connection)?.session = session;
+        let Session::Known(ClientIdentity::Client { id, .. }) = session else { return None };
         self.clients.insert(id, connection).filter(|before| *before != connection)
     }
 
@@ -187,17 +187,17 @@ impl Visitors {
     }
 
     /// Returns all connections that wait for the definition.
-    pub fn waiting(&self) -> Vec<(ClientId, Claim, u64)> {
+    pub fn waiting(&self) -> Vec<(ClientId, ClientIdentity, u64)> {
         let waiting = |(connection, place): (&ClientId, &Place)| {
-            let Visitor::Waiting { claims, definition } = place.visitor else { return None };
+            let Session::Waiting { claims, definition } = place.session else { return None };
             Some((*connection, claims, definition))
         };
-        self.visitors.iter().filter_map(waiting).collect()
+        self.sessions.iter().filter_map(waiting).collect()
     }
 }
 
 #[cfg(test)]
-impl Visitors {
+impl Sessions {
     /// Sets the limit on clients' incomplete messages, in bytes.
     pub fn bound(&mut self, unfinished_max: usize) {
         self.unfinished_max = unfinished_max;

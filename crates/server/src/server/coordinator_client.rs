@@ -15,11 +15,11 @@ use thinwire_job::elastic::{JobAddress, Presence, ViewsConnection};
 use thinwire_link::Backoff;
 use thinwire_link::service::Server;
 
-use super::duty::Duty;
+use super::snapshot_participant::SnapshotParticipant;
 use crate::configuration::{Definition, JobState, Layout, NAME_BYTES_MAX, ViewRequest};
 use crate::error::{Error, Kind};
 use crate::reports::Reports;
-use crate::service::{Figures, ServerService};
+use crate::service::{ServerService, Stats};
 use crate::snapshot::Origin;
 
 /// Longest time to connect.
@@ -29,21 +29,21 @@ const WAIT_MAX: Duration = Duration::from_millis(250);
 /// Time after which a request without effect is repeated.
 const AGAIN: Duration = Duration::from_secs(1);
 /// Largest number of queued lines for the user.
-const NEWS_MAX: usize = 16;
+const EVENTS_MAX: usize = 16;
 
 /// State that the thread shares with its server.
 #[derive(Debug, Default)]
 pub struct Shared {
-    figures: Mutex<Figures>,
+    stats: Mutex<Stats>,
     refusal: Mutex<Option<String>>,
     exclusion: Mutex<Option<Error>>,
     news: Mutex<VecDeque<String>>,
 }
 
 impl Shared {
-    /// Returns the latest figures.
-    pub fn figures(&self) -> Figures {
-        self.figures.lock().expect("no holder panics").clone()
+    /// Returns the latest stats.
+    pub fn stats(&self) -> Stats {
+        self.stats.lock().expect("no holder panics").clone()
     }
 
     /// Returns the latest refusal by the coordinator.
@@ -57,7 +57,7 @@ impl Shared {
     }
 
     /// Takes the next line for the user.
-    pub fn news(&self) -> Option<String> {
+    pub fn notice(&self) -> Option<String> {
         self.news.lock().expect("no holder panics").pop_front()
     }
 
@@ -65,7 +65,7 @@ impl Shared {
         let mut news = self.news.lock().expect("no holder panics");
         news.push_back(line);
         // Nobody reads the lines if a program hosts the server.
-        if news.len() > NEWS_MAX {
+        if news.len() > EVENTS_MAX {
             news.pop_front();
         }
     }
@@ -80,7 +80,7 @@ impl Shared {
 }
 
 /// Connection of a server with the coordinator, and what it needs.
-pub struct Coordination {
+pub struct CoordinatorClient {
     job_address: JobAddress,
     address: String,
     service: Arc<Server<ServerService>>,
@@ -89,7 +89,7 @@ pub struct Coordination {
     shared: Arc<Shared>,
     /// Snapshot from which the job begins, if this server has it.
     origin: Option<Origin>,
-    duty: Duty,
+    participant: SnapshotParticipant,
     /// The layout, once the definition is known.
     layout: Option<Arc<Layout>>,
     /// Whether the shards have servers, and this server has loaded the rows with which its shards begin.
@@ -98,22 +98,22 @@ pub struct Coordination {
     state: JobState,
     /// Requests, with the time before which they are not repeated.
     requested: BTreeMap<Vec<u8>, Instant>,
-    next_figures: Instant,
+    next_stats: Instant,
     /// Memory for the job's tables in bytes, if it is known.
     memory: Option<u64>,
     /// Why this server cannot load its rows, if it cannot.
     failure: Option<String>,
 }
 
-impl Coordination {
+impl CoordinatorClient {
     /// Creates the connection state of a server that has not yet heard from the coordinator.
     pub fn new(
         (job_address, address): (JobAddress, String),
         (service, presence): (Arc<Server<ServerService>>, Arc<Presence>),
         (reports, shared): (Arc<Reports>, Arc<Shared>),
-        (duty, origin, memory): (Duty, Option<Origin>, Option<u64>),
-    ) -> Coordination {
-        Coordination {
+        (participant, origin, memory): (SnapshotParticipant, Option<Origin>, Option<u64>),
+    ) -> CoordinatorClient {
+        CoordinatorClient {
             job_address,
             address,
             service,
@@ -121,12 +121,12 @@ impl Coordination {
             reports,
             shared,
             origin,
-            duty,
+            participant,
             layout: None,
             has_begun: false,
             state: JobState::default(),
             requested: BTreeMap::new(),
-            next_figures: Instant::now(),
+            next_stats: Instant::now(),
             memory,
             failure: None,
         }
@@ -173,7 +173,7 @@ impl Coordination {
                 None => {}
             }
             self.request(&mut connection)?;
-            self.tell_figures();
+            self.tell_stats();
         }
         self.explain(&mut connection)
     }
@@ -276,14 +276,17 @@ impl Coordination {
         for ((shard, learner), view) in self.reports.take() {
             requests.push(ViewRequest::Ready { shard, view, learner });
         }
-        let views = self.reports.kept();
+        let views = self.reports.recovered();
         if !views.is_empty() {
             requests.push(ViewRequest::Kept { views });
         }
         let now = Instant::now();
         if let Some(layout) = &self.layout {
-            requests.extend(self.duty.request(&self.state, layout, now));
-            self.duty.news(&self.state).into_iter().for_each(|line| self.shared.tell(line));
+            requests.extend(self.participant.request(&self.state, layout, now));
+            self.participant
+                .notice(&self.state)
+                .into_iter()
+                .for_each(|line| self.shared.tell(line));
         }
         self.requested.retain(|_, until| *until > now);
         for request in requests {
@@ -295,18 +298,18 @@ impl Coordination {
         Ok(())
     }
 
-    fn tell_figures(&mut self) {
-        if Instant::now() < self.next_figures {
+    fn tell_stats(&mut self) {
+        if Instant::now() < self.next_stats {
             return;
         }
-        self.next_figures = Instant::now() + AGAIN;
+        self.next_stats = Instant::now() + AGAIN;
         let shared = Arc::clone(&self.shared);
         self.service.call(move |service, _now, _out| {
-            *shared.figures.lock().expect("no holder panics") = service.figures();
+            *shared.stats.lock().expect("no holder panics") = service.stats();
         });
-        // These may be the figures of the previous call: the service updates them in its own thread.
-        if let Ok(Value::Object(figures)) = serde_json::to_value(self.shared.figures()) {
-            self.presence.tell(figures);
+        // These may be the stats of the previous call: the service updates them in its own thread.
+        if let Ok(Value::Object(stats)) = serde_json::to_value(self.shared.stats()) {
+            self.presence.tell(stats);
         }
     }
 }

@@ -1,19 +1,19 @@
-//! Figures of a server, for monitoring.
+//! Stats of a server, for monitoring.
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 use thinwire_member::Id;
 
-use super::keeper::Keeper;
+use super::shard_replica::ShardReplica;
 
-/// Largest number of workers with a histogram, which bounds the size of the figures.
+/// Largest number of workers with a histogram, which bounds the size of the stats.
 const WORKERS_MAX: usize = 64;
 
-/// Figures of a server.
+/// Stats of a server.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
-pub struct Figures {
+pub struct Stats {
     /// Shards of which the server is the primary.
     pub primaries: u64,
     /// Shards of which the server has a copy.
@@ -35,29 +35,29 @@ pub struct Figures {
     pub staleness: BTreeMap<String, Vec<u64>>,
 }
 
-impl Figures {
-    pub(super) fn of(keepers: &[Keeper], id: Id) -> Figures {
-        let mut figures = Figures::default();
+impl Stats {
+    pub(super) fn of(replicas: &[ShardReplica], id: Id) -> Stats {
+        let mut stats = Stats::default();
         let mut staleness: BTreeMap<Id, Vec<u64>> = BTreeMap::new();
-        for keeper in keepers {
-            figures.count(keeper, id);
-            for (worker, histogram) in keeper.shard.staleness() {
+        for replica in replicas {
+            stats.count(replica, id);
+            for (worker, histogram) in replica.shard.staleness() {
                 let sum = staleness.entry(*worker).or_default();
                 sum.resize(histogram.counts().len(), 0);
                 sum.iter_mut().zip(histogram.counts()).for_each(|(sum, count)| *sum += count);
             }
         }
         let told = staleness.into_iter().take(WORKERS_MAX);
-        figures.staleness = told.map(|(id, counts)| (id.to_string(), trimmed(counts))).collect();
-        figures
+        stats.staleness = told.map(|(id, counts)| (id.to_string(), trimmed(counts))).collect();
+        stats
     }
 
-    fn count(&mut self, keeper: &Keeper, id: Id) {
-        self.primaries += u64::from(keeper.shard.view().primary() == Some(id));
-        self.updates += keeper.updates;
-        self.pushes += keeper.pushes;
-        self.pulls += keeper.pulls;
-        let Some(tables) = keeper.tables() else { return };
+    fn count(&mut self, replica: &ShardReplica, id: Id) {
+        self.primaries += u64::from(replica.shard.view().primary() == Some(id));
+        self.updates += replica.updates;
+        self.pushes += replica.pushes;
+        self.pulls += replica.pulls;
+        let Some(tables) = replica.tables() else { return };
         self.copies += 1;
         self.rows += tables.tables().iter().map(|table| table.written() as u64).sum::<u64>();
         self.bytes += tables.bytes();

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use thinwire_link::service::Outbox;
 use thinwire_member::Id;
 
-use super::visitors::Visitors;
+use super::sessions::Sessions;
 use crate::clocks::Pace;
 use crate::configuration::{JobState, Layout};
 use crate::error::Error;
@@ -25,11 +25,11 @@ use crate::write::{Pull, Push, Write};
 pub const ANSWER_BYTES_MAX: usize = 1 << 20;
 
 /// Receivers of a shard's actions.
-pub struct Exits<'a> {
+pub struct Effects<'a> {
     /// Messages to clients.
     pub out: &'a mut Outbox,
     /// Connections of the clients.
-    pub visitors: &'a mut Visitors,
+    pub sessions: &'a mut Sessions,
     /// Current time, by which clients' rates are limited.
     pub now: Instant,
     /// Messages to other servers.
@@ -40,7 +40,7 @@ pub struct Exits<'a> {
 
 /// Copy of a shard: its state machine and its tables.
 #[derive(Debug)]
-pub struct Keeper {
+pub struct ShardReplica {
     number: u32,
     layout: Arc<Layout>,
     /// State machine of the copy.
@@ -63,12 +63,12 @@ pub struct Keeper {
     pub pulls: u64,
 }
 
-impl Keeper {
+impl ShardReplica {
     /// Creates shard `number` on a server that is in none of its views.
-    pub fn new(server: Id, number: u32, layout: &Arc<Layout>) -> Keeper {
+    pub fn new(server: Id, number: u32, layout: &Arc<Layout>) -> ShardReplica {
         let shard = Shard::new(server, Options::new(layout.consistency));
         let layout = Arc::clone(layout);
-        Keeper {
+        ShardReplica {
             number,
             layout,
             shard,
@@ -113,25 +113,31 @@ impl Keeper {
     }
 
     /// Handles a push. If it does not fit the tables, the client gets the reason.
-    pub fn push(&mut self, push: Push, now: Duration, exits: &mut Exits<'_>) {
+    pub fn push(&mut self, push: Push, now: Duration, effects: &mut Effects<'_>) {
         let checked = self.tables.as_ref().map_or(Ok(()), |tables| tables.check_push(&push.parts));
         match checked {
-            Ok(()) => self.on(Event::Push(push), now, exits),
-            Err(misfit) => {
+            Ok(()) => self.on(Event::Push(push), now, effects),
+            Err(schema_error) => {
                 let request = Request::Push(push.number);
-                let text = misfit.to_string();
-                exits.tell(push.client, &FromServer::Misfit { shard: self.number, request, text });
+                let text = schema_error.to_string();
+                effects.tell(
+                    push.client,
+                    &FromServer::SchemaError { shard: self.number, request, text },
+                );
             }
         }
     }
 
     /// Handles a pull. If it does not fit the tables, the client gets the reason.
-    pub fn pull(&mut self, pull: Pull, now: Duration, exits: &mut Exits<'_>) {
-        match self.tables.as_ref().and_then(|tables| misfit(tables, &pull)) {
-            None => self.on(Event::Pull(pull), now, exits),
+    pub fn pull(&mut self, pull: Pull, now: Duration, effects: &mut Effects<'_>) {
+        match self.tables.as_ref().and_then(|tables| schema_error(tables, &pull)) {
+            None => self.on(Event::Pull(pull), now, effects),
             Some(text) => {
                 let request = Request::Pull(pull.request);
-                exits.tell(pull.client, &FromServer::Misfit { shard: self.number, request, text });
+                effects.tell(
+                    pull.client,
+                    &FromServer::SchemaError { shard: self.number, request, text },
+                );
             }
         }
     }
@@ -143,7 +149,7 @@ impl Keeper {
         from: Id,
         (message, tables): (Message, &[u8]),
         now: Duration,
-        exits: &mut Exits<'_>,
+        effects: &mut Effects<'_>,
     ) -> bool {
         match &message {
             Message::Forward { entries, .. } => {
@@ -171,22 +177,26 @@ impl Keeper {
             }
             Message::Have { .. } | Message::Superseded { .. } => {}
         }
-        self.on(Event::Message { from, message }, now, exits);
+        self.on(Event::Message { from, message }, now, effects);
         self.incoming = None;
         true
     }
 
     /// Passes an event to the shard and performs its actions.
-    pub fn on(&mut self, event: Event, now: Duration, exits: &mut Exits<'_>) {
+    pub fn on(&mut self, event: Event, now: Duration, effects: &mut Effects<'_>) {
         if self.failure.is_some() {
             return;
         }
         let actions = self.shard.on(event, now);
-        let done = self.perform_all(actions, exits);
+        let done = self.perform_all(actions, effects);
         self.note(done);
     }
 
-    fn perform_all(&mut self, actions: Vec<Action>, exits: &mut Exits<'_>) -> Result<(), Error> {
+    fn perform_all(
+        &mut self,
+        actions: Vec<Action>,
+        effects: &mut Effects<'_>,
+    ) -> Result<(), Error> {
         let begins = self.tables.is_none() && self.shard.committed().is_some();
         if begins && !actions.contains(&Action::Load) {
             let pieces = &self.layout.shards[self.number as usize];
@@ -195,13 +205,13 @@ impl Keeper {
             self.limit.as_ref().map_or(Ok(()), |limit| tables.limit(limit))?;
             self.tables = Some(tables);
         }
-        actions.into_iter().try_for_each(|action| self.perform(action, exits))
+        actions.into_iter().try_for_each(|action| self.perform(action, effects))
     }
 
-    fn perform(&mut self, action: Action, exits: &mut Exits<'_>) -> Result<(), Error> {
+    fn perform(&mut self, action: Action, effects: &mut Effects<'_>) -> Result<(), Error> {
         let shard = self.number;
         match action {
-            Action::Forward { to, message } => return self.forward(to, message, exits),
+            Action::Forward { to, message } => return self.forward(to, message, effects),
             Action::Load => (self.tables, self.restored) = (self.incoming.take(), None),
             Action::Drop => self.tables = None,
             Action::Apply(write) => {
@@ -210,33 +220,33 @@ impl Keeper {
             }
             Action::Acknowledge { client, number, pace } => {
                 self.pushes += 1;
-                exits.tell(client, &FromServer::Acknowledge { shard, number, pace });
+                effects.tell(client, &FromServer::Acknowledge { shard, number, pace });
             }
             Action::Delay { client, request, slowest } => {
-                exits.tell(client, &FromServer::Delayed { shard, request, slowest });
+                effects.tell(client, &FromServer::Delayed { shard, request, slowest });
             }
             Action::Refuse { client, request, reason } => {
-                exits.tell(client, &FromServer::Refused { shard, request, reason });
+                effects.tell(client, &FromServer::Refused { shard, request, reason });
             }
-            Action::Answer { pull, pace, .. } => return self.answer(&pull, pace, exits),
-            Action::Ready { view, learner } => exits.reports.ready(shard, view, learner),
+            Action::Answer { pull, pace, .. } => return self.answer(&pull, pace, effects),
+            Action::Ready { view, learner } => effects.reports.ready(shard, view, learner),
             Action::Logged { snapshot, pushes } => {
-                exits.reports.of_snapshot(snapshot, |report| report.logged(shard, &pushes));
+                effects.reports.of_snapshot(snapshot, |report| report.logged(shard, &pushes));
             }
             Action::Capture { snapshot } => {
                 let tables = self.tables_as_bytes()?;
-                exits.reports.perform(Task::Write(Captured { snapshot, shard, tables }));
+                effects.reports.perform(Task::Write(Captured { snapshot, shard, tables }));
             }
             Action::Abandon { snapshot, missing } => {
                 let reason = late(shard, missing);
-                exits.reports.of_snapshot(snapshot, |report| report.fail(reason));
+                effects.reports.of_snapshot(snapshot, |report| report.fail(reason));
             }
         }
         Ok(())
     }
 
-    fn forward(&self, to: Id, message: Message, exits: &mut Exits<'_>) -> Result<(), Error> {
-        let Exits { peers, out, .. } = exits;
+    fn forward(&self, to: Id, message: Message, effects: &mut Effects<'_>) -> Result<(), Error> {
+        let Effects { peers, out, .. } = effects;
         peers.put(to, (self.number, message), || self.tables_as_bytes(), out)
     }
 
@@ -244,23 +254,23 @@ impl Keeper {
         self.tables.as_ref().map_or(Ok(Vec::new()), Tables::to_bytes)
     }
 
-    fn answer(&mut self, pull: &Pull, pace: Pace, exits: &mut Exits<'_>) -> Result<(), Error> {
+    fn answer(&mut self, pull: &Pull, pace: Pace, effects: &mut Effects<'_>) -> Result<(), Error> {
         let Some(tables) = &mut self.tables else { return Ok(()) };
         self.pulls += 1;
         let length = tables.answer_bytes(pull);
         let (shard, request, values) = (self.number, pull.request, Vec::new());
         let mut bytes = FromServer::Answer { shard, request, pace, values }.head(length);
         tables.answer(pull, &mut bytes)?;
-        exits.send(pull.client, &bytes);
+        effects.send(pull.client, &bytes);
         Ok(())
     }
 }
 
 /// Returns the shards that no server of the epoch has and whose copies are here, with their last views.
-pub fn kept(keepers: &[Keeper], state: &JobState) -> Vec<(u32, u64)> {
-    let kept = state.away().filter_map(|shard| {
-        let (keeper, view) = (keepers.get(shard as usize)?, state.views.get(shard as usize)?);
-        keeper.keeps(view).then_some((shard, view.number))
+pub fn recovered(replicas: &[ShardReplica], state: &JobState) -> Vec<(u32, u64)> {
+    let kept = state.unavailable().filter_map(|shard| {
+        let (replica, view) = (replicas.get(shard as usize)?, state.views.get(shard as usize)?);
+        replica.keeps(view).then_some((shard, view.number))
     });
     kept.collect()
 }
@@ -276,32 +286,32 @@ fn late(shard: u32, missing: Option<(Id, u64)>) -> String {
 }
 
 /// Returns why a pull does not fit the tables, in one line, or `None` if it does.
-fn misfit(tables: &Tables, pull: &Pull) -> Option<String> {
-    if let Err(misfit) = tables.check_pull(pull) {
-        return Some(misfit.to_string());
+fn schema_error(tables: &Tables, pull: &Pull) -> Option<String> {
+    if let Err(schema_error) = tables.check_pull(pull) {
+        return Some(schema_error.to_string());
     }
     let bytes = tables.answer_bytes(pull);
     let is_long = bytes > ANSWER_BYTES_MAX;
     is_long.then(|| format!("pull of {bytes} bytes, expected at most {ANSWER_BYTES_MAX}"))
 }
 
-impl Exits<'_> {
+impl Effects<'_> {
     fn tell(&mut self, client: Id, message: &FromServer) {
         self.send(client, &message.to_bytes());
     }
 
     fn send(&mut self, client: Id, message: &[u8]) {
         // A client without a connection repeats its request after reconnecting.
-        let Some(connection) = self.visitors.connection(client) else { return };
+        let Some(connection) = self.sessions.connection(client) else { return };
         frames(message).for_each(|frame| self.out.send(connection, &frame));
-        if self.visitors.count(connection, message.len(), self.now) {
+        if self.sessions.count(connection, message.len(), self.now) {
             self.out.hold(connection);
         }
     }
 }
 
 #[cfg(test)]
-impl Keeper {
+impl ShardReplica {
     /// Returns the tables of a copy, for tests that damage them.
     pub fn tables_mut(&mut self) -> &mut Tables {
         self.tables.as_mut().unwrap()

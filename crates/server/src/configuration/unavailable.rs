@@ -12,7 +12,7 @@ use super::{Configuration, JobState};
 impl Configuration {
     /// Takes shards up again that no server of the epoch had: a replica of their last view has come back. Every
     /// replica has all acknowledged writes, and there has been no later view in which others could have been made.
-    pub(super) fn kept(&mut self, from: Id, kept: &[(u32, u64)]) {
+    pub(super) fn recovered(&mut self, from: Id, kept: &[(u32, u64)]) {
         // A server that is not in the epoch yet repeats its report.
         if !self.state.servers.contains(&from) {
             return;
@@ -21,7 +21,7 @@ impl Configuration {
             let view = self.state.views.get(*shard as usize);
             let is_last =
                 view.is_some_and(|it| it.number == *number && it.replicas.contains(&from));
-            is_last && self.state.is_away(*shard)
+            is_last && self.state.is_unavailable(*shard)
         };
         let kept: BTreeSet<u32> = kept.iter().filter(is_kept).map(|(shard, _)| *shard).collect();
         if kept.is_empty() {

@@ -10,17 +10,17 @@ use crate::reports::Reports;
 use crate::snapshot::{Captured, Draft, Task};
 
 /// Writer of snapshots.
-pub struct Archive {
+pub struct SnapshotWriter {
     store: Arc<dyn Store>,
     reports: Arc<Reports>,
     /// Snapshot being written, and its number.
     draft: Option<(u64, Draft)>,
 }
 
-impl Archive {
+impl SnapshotWriter {
     /// Creates a writer into a store.
-    pub fn new(store: Arc<dyn Store>, reports: Arc<Reports>) -> Archive {
-        Archive { store, reports, draft: None }
+    pub fn new(store: Arc<dyn Store>, reports: Arc<Reports>) -> SnapshotWriter {
+        SnapshotWriter { store, reports, draft: None }
     }
 
     /// Performs tasks until the channel or the server ends.
