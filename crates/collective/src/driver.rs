@@ -35,11 +35,11 @@ pub enum Next<V> {
 }
 
 /// The continuation of a run, called when it is done or has failed.
-pub type Then<V> = Box<dyn FnOnce(Result<Run<V>, Broken<V>>) -> Next<V> + Send>;
+pub type Then<V> = Box<dyn FnOnce(Result<Run<V>, FailedRun<V>>) -> Next<V> + Send>;
 
 /// A run that has failed with its group.
 #[derive(Debug)]
-pub struct Broken<V> {
+pub struct FailedRun<V> {
     /// The error that has ended the group.
     pub error: Error,
     /// The run as it was then: its residual is that of before the run, its values are undefined.
@@ -272,7 +272,7 @@ impl<V: Buffer> Loop<V> {
         let _ = self.failure.set(error.clone());
         drop(self.group);
         for (then, run) in self.thens.into_iter().zip(self.runs) {
-            then(Err(Broken { error: error.clone(), run }));
+            then(Err(FailedRun { error: error.clone(), run }));
         }
         while let Ok(request) = inbox.recv() {
             refuse(request, error.clone());

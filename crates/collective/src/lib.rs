@@ -41,7 +41,7 @@ pub mod start;
 mod stop;
 
 pub use buffer::{Buffer, Element, Number};
-pub use driver::{Broken, Driver, Next, Then};
+pub use driver::{Driver, FailedRun, Next, Then};
 pub use error::{Error, Kind};
 pub use group::Group;
 pub use operations::{

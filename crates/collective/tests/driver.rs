@@ -5,8 +5,8 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use thinwire_collective::{
-    Address, Broken, Driver, Error, Group, Kind, Next, Options, Program, Run, barrier, broadcast,
-    start,
+    Address, Driver, Error, FailedRun, Group, Kind, Next, Options, Program, Run, barrier,
+    broadcast, start,
 };
 use thinwire_link::{Link, Token, mem, store, tcp};
 use thinwire_schedule::{Algorithm, Shape, all_reduce};
@@ -130,11 +130,11 @@ fn a_run_may_follow_a_run() {
         };
         driver.run(move |_| {
             let first = run(0, vec![1.0; 5]);
-            let end = move |done: Result<Run<Values>, Broken<Values>>| {
+            let end = move |done: Result<Run<Values>, FailedRun<Values>>| {
                 reply.send(done.unwrap().into_parts().0).unwrap();
                 Next::End
             };
-            let again = move |done: Result<Run<Values>, Broken<Values>>| {
+            let again = move |done: Result<Run<Values>, FailedRun<Values>>| {
                 Next::Run(run(1, done.unwrap().into_parts().0), Box::new(end))
             };
             Next::Run(first, Box::new(again))

@@ -66,8 +66,8 @@ mod port;
 mod secure;
 pub mod service;
 pub mod store;
-mod strangers;
 pub mod tcp;
+mod unauthenticated_peers;
 
 pub use backoff::Backoff;
 pub use bandwidth::{Bandwidth, InvalidBandwidth};

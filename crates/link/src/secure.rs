@@ -2,7 +2,7 @@
 //!
 //! Every connection, of ranks and of stores, begins the same way: a [`preamble`] in clear, then a
 //! Noise handshake (`NNpsk0`, Perrin's "The Noise Protocol Framework", section 9) whose
-//! pre-shared key is made of the job's [`Token`]. Nothing else that a stranger sends is parsed.
+//! pre-shared key is made of the job's [`Token`]. Nothing else that an unauthenticated peer sends is parsed.
 //! No I/O here: bytes in, bytes out.
 
 mod handshake;

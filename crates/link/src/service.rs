@@ -2,7 +2,7 @@
 //!
 //! A [`Service`] is a state machine: messages of clients and the time in, messages to clients out. It may also
 //! [dial](Outbox::dial) other services. A [`Server`] runs one on a thread of its own behind the handshake that proves the job token, and
-//! keeps clients apart: strangers have few places and little time, a client that floods the server
+//! keeps clients apart: unauthenticated peers have few places and little time, a client that floods the server
 //! gets its share and no more, and one that does not read what it is sent is closed. The rendezvous
 //! store is such a service. A [`Connection`] is the other end.
 //!
@@ -35,8 +35,8 @@
 //! # Ok::<(), Error>(())
 //! ```
 
+pub(crate) mod client_connection;
 mod connection;
-pub(crate) mod conversation;
 mod dial;
 pub(crate) mod dispatcher;
 mod event_loop;
@@ -45,7 +45,7 @@ mod listener;
 pub(crate) mod messages;
 mod outbox;
 mod server;
-pub(crate) mod visitor;
+pub(crate) mod server_connection;
 
 use std::time::Instant;
 
@@ -53,7 +53,7 @@ pub use connection::{Connection, MESSAGE_BYTES_MAX};
 pub(crate) use listener::listen;
 pub use outbox::{Action, Outbox};
 pub use server::Server;
-pub use visitor::OUTPUT_BYTES_MAX;
+pub use server_connection::OUTPUT_BYTES_MAX;
 
 use crate::Error;
 

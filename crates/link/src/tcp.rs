@@ -10,7 +10,6 @@ mod cancel;
 mod connect;
 pub(crate) mod connection;
 mod control;
-mod farewell;
 mod hello;
 mod mesh;
 mod options;
@@ -19,6 +18,7 @@ mod pending;
 mod polling;
 mod reader;
 mod replay;
+mod shutdown;
 pub(crate) mod traffic;
 mod transfer;
 pub(crate) mod wake;
@@ -38,10 +38,10 @@ use std::time::{Duration, Instant};
 use thinwire_wire::{Header, Kind as Frame, Rank, World};
 
 use crate::gate::BulkGate;
-use crate::strangers::ACCEPTS_MAX;
 use crate::tcp::peer::Peer;
 use crate::tcp::transfer::{Turn, receive, transmit};
 use crate::tcp::wake::Wake;
+use crate::unauthenticated_peers::ACCEPTS_MAX;
 use crate::{Counters, Error, Limiter, Port};
 
 /// Time that a result of poll is trusted, so that a message costs few system calls.

@@ -36,7 +36,7 @@ impl Script {
     fn send(&self, to: ClientId, message: &[u8], out: &mut Outbox) {
         out.send(to, message);
         let mut expected = self.expected.lock().expect("no holder panics");
-        // What is sent to a stranger is dropped.
+        // What is sent to an unauthenticated peer is dropped.
         if let Some(under) = expected.get_mut(&to).filter(|under| under.opened) {
             under.to_client.push_back(message.to_vec());
         }
@@ -143,13 +143,13 @@ impl Talk {
     fn new(server: &mut Dispatcher<Script>, expected: &Expected) -> Talk {
         let id = server.accept();
         let mut other = Handshake::new(Role::Initiator, &token(), Preamble { encrypt: true });
-        let visitor = server.visitor_mut(id).expect("it has just come");
+        let connection = server.server_connection_mut(id).expect("it has just come");
         let session = loop {
-            let done = other.advance(&mut visitor.output, &mut visitor.input);
+            let done = other.advance(&mut connection.output, &mut connection.input);
             if let Some((session, _)) = done.expect("both have one token") {
                 break session;
             }
-            assert!(visitor.receive().expect("a handshake").is_none());
+            assert!(connection.receive().expect("a handshake").is_none());
         };
         let (mut messages, mut wire) = (Messages::new(session), Vec::new());
         messages.seal(&[], &mut wire);
@@ -172,20 +172,22 @@ impl Talk {
 
     /// Passes on bytes, at most as many as the server reads ahead.
     fn pass(&mut self, count: usize, server: &mut Dispatcher<Script>) {
-        let visitor = server.visitor_mut(self.id).expect("a connection that has not ended");
-        let room = visitor.input_bytes_max().saturating_sub(visitor.input.len());
+        let connection =
+            server.server_connection_mut(self.id).expect("a connection that has not ended");
+        let room = connection.input_bytes_max().saturating_sub(connection.input.len());
         let count = count.min(room).min(self.wire.len());
-        visitor.input.extend(self.wire.drain(..count));
+        connection.input.extend(self.wire.drain(..count));
         server.moved(self.id, Ok(()), Instant::now());
     }
 
     fn read(&mut self, server: &mut Dispatcher<Script>) {
-        let visitor = server.visitor_mut(self.id).expect("a connection that has not ended");
+        let connection =
+            server.server_connection_mut(self.id).expect("a connection that has not ended");
         let mut expected = self.expected.lock().expect("no holder panics");
         let under = expected.get_mut(&self.id).expect("a connection that has not ended");
         while let Some(message) = self
             .messages
-            .receive(&mut visitor.output, usize::MAX / 2)
+            .receive(&mut connection.output, usize::MAX / 2)
             .expect("the server's records")
         {
             assert_eq!(under.to_client.pop_front(), Some(message));
@@ -196,15 +198,16 @@ impl Talk {
 
     /// Checks what the server holds of this connection, and begins another if it is over.
     fn check(&mut self, server: &mut Dispatcher<Script>, now: Instant) {
-        let visitor = server.visitor(self.id).expect("a connection that has not ended");
-        let (input, output) = (visitor.input.len(), visitor.output.len());
-        assert!(input <= visitor.input_bytes_max(), "{input}");
+        let connection =
+            server.server_connection(self.id).expect("a connection that has not ended");
+        let (input, output) = (connection.input.len(), connection.output.len());
+        assert!(input <= connection.input_bytes_max(), "{input}");
         let most = thinwire_link::service::OUTPUT_BYTES_MAX + MESSAGE_BYTES_MAX + 100;
         assert!(output <= most, "{output}");
         if server.ended().contains(&self.id) {
             let ended = server.remove(self.id, now).expect("it was there");
             let was_told = !self.expected.lock().expect("no holder panics").contains_key(&self.id);
-            assert_eq!(was_told, !ended.is_stranger, "the end of a client is told");
+            assert_eq!(was_told, !ended.is_unauthenticated, "the end of a client is told");
             self.expected.lock().expect("no holder panics").remove(&self.id);
             *self = Talk::new(server, &self.expected.clone());
         }

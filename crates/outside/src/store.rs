@@ -35,7 +35,7 @@ enum Other {
 }
 
 /// Checks, for any bytes from clients and strangers in any order, that the buffers of the server stay
-/// bounded, that a client without an authenticated record stays a stranger, and that every reply is
+/// bounded, that a client without an authenticated record stays an unauthenticated peer, and that every reply is
 /// well formed.
 pub fn store(bytes: &[u8]) {
     let (mut draw, mut now) = (Draw::new(bytes), Instant::now());
@@ -92,17 +92,19 @@ impl Talk {
 
     /// Sends as many bytes as the server reads ahead.
     fn send(&mut self, bytes: &[u8], server: &mut Server) {
-        let visitor = server.visitor_mut(self.id).expect("a connection that has not ended");
-        let room = visitor.input_bytes_max().saturating_sub(visitor.input.len());
-        visitor.input.extend_from_slice(&bytes[..bytes.len().min(room)]);
+        let connection =
+            server.server_connection_mut(self.id).expect("a connection that has not ended");
+        let room = connection.input_bytes_max().saturating_sub(connection.input.len());
+        connection.input.extend_from_slice(&bytes[..bytes.len().min(room)]);
         server.moved(self.id, Ok(()), Instant::now());
     }
 
     fn shake(&mut self, server: &mut Server) {
         let Other::Shaking(other) = &mut self.other else { return };
-        let visitor = server.visitor_mut(self.id).expect("a connection that has not ended");
+        let connection =
+            server.server_connection_mut(self.id).expect("a connection that has not ended");
         let mut said = Vec::new();
-        match other.advance(&mut visitor.output, &mut said) {
+        match other.advance(&mut connection.output, &mut said) {
             Ok(None) => {}
             Ok(Some((session, _))) => self.other = Other::Shaken(session),
             Err(_) => self.other = Other::Over,
@@ -121,9 +123,10 @@ impl Talk {
 
     fn read(&mut self, server: &mut Server) {
         let Other::Shaken(session) = &mut self.other else { return };
-        let visitor = server.visitor_mut(self.id).expect("a connection that has not ended");
+        let connection =
+            server.server_connection_mut(self.id).expect("a connection that has not ended");
         while let Some(reply) = session
-            .receive(&mut visitor.output, MESSAGE_BYTES_MAX)
+            .receive(&mut connection.output, MESSAGE_BYTES_MAX)
             .expect("the server's own record")
         {
             let _ = parse_reply(&reply);
@@ -133,11 +136,12 @@ impl Talk {
 
     /// Checks what the server holds of this connection, and begins another if it is over.
     fn check(&mut self, server: &mut Server, now: Instant) {
-        let visitor = server.visitor(self.id).expect("a connection that has not ended");
-        let (input, output) = (visitor.input.len(), visitor.output.len());
-        assert!(input <= visitor.input_bytes_max(), "{input}");
+        let connection =
+            server.server_connection(self.id).expect("a connection that has not ended");
+        let (input, output) = (connection.input.len(), connection.output.len());
+        assert!(input <= connection.input_bytes_max(), "{input}");
         assert!(output <= 2 * MESSAGE_BYTES_MAX + 64, "{output}");
-        assert!(visitor.is_stranger() || self.sealed, "known without a record");
+        assert!(connection.is_unauthenticated() || self.sealed, "known without a record");
         if server.ended().contains(&self.id) {
             server.remove(self.id, now);
             *self = Talk::new(server);

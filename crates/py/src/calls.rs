@@ -1,7 +1,9 @@
 //! Collectives on addresses, prepared: what is checked before anybody is met, how the run begins, and
 //! what becomes of its buffer.
 
-use thinwire_collective::{Broken, Buffer as _, Driver, Error, Group, Next, Options, Run, start};
+use thinwire_collective::{
+    Buffer as _, Driver, Error, FailedRun, Group, Next, Options, Run, start,
+};
 use thinwire_wire::{DType, Rank, World};
 
 use crate::error::Failure;
@@ -44,7 +46,7 @@ impl Call {
                     Some(words) => run.called(words),
                     None => run,
                 };
-                let then = move |run: Result<Run<Buffer>, Broken<Buffer>>| {
+                let then = move |run: Result<Run<Buffer>, FailedRun<Buffer>>| {
                     let run = run.map_err(|broken| Failure::from(broken.error));
                     reply(run.map(|run| end(run.into_parts().0)));
                     Next::End
@@ -95,7 +97,7 @@ pub(crate) fn all_reduce(
     let scale = sum.scale(world);
     let begin =
         move |group: &mut Group| start::all_reduce(group, scaled(memory, dtype, scale), &options);
-    let call = Call::new(begin, move |buffer| take_back(memory, dtype, &buffer));
+    let call = Call::new(begin, move |buffer| reclaim(memory, dtype, &buffer));
     Ok(call.called(sum.words("all_reduce", elements), sum.call))
 }
 
@@ -239,7 +241,7 @@ fn scaled(mut memory: Memory, dtype: DType, scale: f32) -> Buffer {
     Buffer::BorrowedValues(memory)
 }
 
-fn take_back(mut memory: Memory, dtype: DType, buffer: &Buffer) {
+fn reclaim(mut memory: Memory, dtype: DType, buffer: &Buffer) {
     if let Buffer::Values(values) = buffer {
         memory.write(dtype, values);
     }

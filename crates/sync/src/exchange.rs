@@ -28,7 +28,7 @@ pub(crate) trait Exchange: Debug + Send {
 
     /// Takes back a run that has failed. The step is then to be committed as skipped. An exchange whose runs
     /// have no more than a message needs nothing of it.
-    fn take_back(&mut self, _run: Run<Tensor>) {}
+    fn reclaim(&mut self, _run: Run<Tensor>) {}
 
     /// Ends a step: returns the sum over ranks and the new residual, empty without feedback. After a
     /// skipped step the sum is undefined and the residual is that of before the step.

@@ -55,7 +55,7 @@ pub use channel::Channel;
 pub use checkpoint::{State, Tensors, reshard};
 pub use error::Error;
 pub use exchange::route::Target;
-pub use live::{Live, Time, Way};
+pub use live::{BucketSummary, Live, Time};
 pub use measure::codecs::measure_codecs;
 pub use measure::link::LinkSpeed;
 pub use measure::median::median;

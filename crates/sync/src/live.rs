@@ -39,7 +39,7 @@ pub struct Live {
     pub links: Vec<Pair>,
     /// Ways in which the gradients of buckets travel.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub buckets: Vec<Way>,
+    pub buckets: Vec<BucketSummary>,
 }
 
 /// Time of a step lately in seconds, by medians: `compute + wait + other == step`.
@@ -72,7 +72,7 @@ impl Time {
 /// Buckets whose gradients travel in the same way, and their sums.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
-pub struct Way {
+pub struct BucketSummary {
     /// First and last bucket of each span of such buckets, in the order in which they become ready.
     pub buckets: Vec<(u32, u32)>,
     /// Codec, as `--codec` takes it.
@@ -92,7 +92,7 @@ impl Live {
     #[must_use]
     pub fn with_exchange(self, link: Option<LinkSpeed>, record: Option<&StepRecord>) -> Live {
         let links = link.map_or(Vec::new(), |link| link.pairs);
-        Live { links, buckets: record.map_or(Vec::new(), |it| ways(&it.buckets)), ..self }
+        Live { links, buckets: record.map_or(Vec::new(), |it| summaries(&it.buckets)), ..self }
     }
 
     /// Returns the figures as a JSON object.
@@ -105,32 +105,32 @@ impl Live {
 }
 
 /// Returns the ways in which buckets travelled, in the order of their first buckets.
-fn ways(buckets: &[BucketRecord]) -> Vec<Way> {
-    let mut ways: Vec<Way> = Vec::new();
+fn summaries(buckets: &[BucketRecord]) -> Vec<BucketSummary> {
+    let mut summaries: Vec<BucketSummary> = Vec::new();
     for (at, bucket) in (0..).zip(buckets) {
-        let is_alike = |way: &&mut Way| {
-            way.codec == bucket.codec
-                && way.algorithm == bucket.algorithm
-                && way.partitions == bucket.partitions
+        let is_alike = |summary: &&mut BucketSummary| {
+            summary.codec == bucket.codec
+                && summary.algorithm == bucket.algorithm
+                && summary.partitions == bucket.partitions
         };
-        match ways.iter_mut().find(is_alike) {
-            Some(way) => way.add(at, bucket),
+        match summaries.iter_mut().find(is_alike) {
+            Some(summary) => summary.add(at, bucket),
             None => {
-                let mut way = Way {
+                let mut summary = BucketSummary {
                     codec: bucket.codec.clone(),
                     algorithm: bucket.algorithm.clone(),
                     partitions: bucket.partitions,
-                    ..Way::default()
+                    ..BucketSummary::default()
                 };
-                way.add(at, bucket);
-                ways.push(way);
+                summary.add(at, bucket);
+                summaries.push(summary);
             }
         }
     }
-    ways
+    summaries
 }
 
-impl Way {
+impl BucketSummary {
     fn add(&mut self, at: u32, bucket: &BucketRecord) {
         self.raw_bytes += bucket.raw_bytes;
         self.sent_bytes += bucket.sent_bytes;
@@ -156,7 +156,7 @@ mod tests {
     fn buckets_that_travel_alike_are_one_way() {
         let codecs = ["int8", "int8", "none", "int8", "none", "none"];
         let buckets: Vec<BucketRecord> = codecs.iter().map(|codec| bucket(codec, 40)).collect();
-        let found = ways(&buckets);
+        let found = summaries(&buckets);
         assert_eq!(found.len(), 2);
         assert_eq!((&found[0].buckets[..], found[0].raw_bytes), (&[(0, 1), (3, 3)][..], 120));
         assert_eq!((&found[1].buckets[..], found[1].sent_bytes), (&[(2, 2), (4, 5)][..], 30));

@@ -5,7 +5,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant};
 
 use thinwire_codec::Finite;
-use thinwire_collective::{Address, Broken, Error as Failure, Next, Program, Run, Times};
+use thinwire_collective::{Address, Error as Failure, FailedRun, Next, Program, Run, Times};
 
 use crate::buffer::Tensor;
 use crate::exchange::{Departure, Exchange, Progress};
@@ -17,10 +17,10 @@ use crate::{Channel, Error};
 pub(crate) struct Worker {
     pub(crate) channel: Channel,
     outbox: Outbox,
-    arrivals: Receiver<Result<Arrival, Box<Loss>>>,
+    arrivals: Receiver<Result<Arrival, Box<LostRun>>>,
 }
 
-type Outbox = Sender<Result<Arrival, Box<Loss>>>;
+type Outbox = Sender<Result<Arrival, Box<LostRun>>>;
 
 /// A full bucket for the thread.
 #[derive(Debug)]
@@ -45,7 +45,7 @@ pub(crate) struct Arrival {
 
 /// A bucket whose exchange has failed, and all that it had before the step.
 #[derive(Debug)]
-pub(crate) struct Loss {
+pub(crate) struct LostRun {
     pub(crate) bucket: usize,
     pub(crate) exchange: Box<dyn Exchange>,
     /// There if the exchange had not begun.
@@ -105,7 +105,7 @@ impl Worker {
     ///
     /// # Panics
     /// If no bucket is on its way.
-    pub(crate) fn arrival(&self) -> Result<Arrival, Box<Loss>> {
+    pub(crate) fn arrival(&self) -> Result<Arrival, Box<LostRun>> {
         self.arrivals.recv().expect("this end has a sender, too")
     }
 }
@@ -154,19 +154,19 @@ impl Underway {
         }
     }
 
-    fn lose(mut self, broken: Broken<Tensor>) -> Next<Tensor> {
-        self.exchange.take_back(broken.run);
+    fn lose(mut self, broken: FailedRun<Tensor>) -> Next<Tensor> {
+        self.exchange.reclaim(broken.run);
         self.fail(None, Error::Collective(broken.error))
     }
 
     fn fail(self, departure: Option<Departure>, error: Error) -> Next<Tensor> {
         let Underway { bucket, exchange, outbox, .. } = self;
-        deliver(&outbox, Err(Box::new(Loss { bucket, exchange, departure, error })))
+        deliver(&outbox, Err(Box::new(LostRun { bucket, exchange, departure, error })))
     }
 }
 
 /// Hands an arrival to the trainer's thread, which may be gone already.
-fn deliver(outbox: &Outbox, arrival: Result<Arrival, Box<Loss>>) -> Next<Tensor> {
+fn deliver(outbox: &Outbox, arrival: Result<Arrival, Box<LostRun>>) -> Next<Tensor> {
     let _ = outbox.send(arrival);
     Next::End
 }

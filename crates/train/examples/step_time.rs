@@ -6,7 +6,7 @@ use std::error::Error;
 use std::time::Instant;
 
 use thinwire_collective::Group;
-use thinwire_train::spmd::{ExchangeOptions, GraphModel, Machine, initial};
+use thinwire_train::spmd::{ExchangeOptions, Executor, GraphModel, initial};
 use thinwire_train::{
     AdamWOptions, Config, Corpus, LearningRate, Pace, Sampler, Sampling, threads,
 };
@@ -37,23 +37,23 @@ fn measure(config: Config, steps: usize, rows: usize) -> Result<(), Box<dyn Erro
     let group = Group::new(thinwire_link::mem::alone());
     let (training, start) = (model.training(), initial(&model.training().graph, 1));
     let exchange = ExchangeOptions::default();
-    let machine = Machine::new(training, &model.plan(1), group, &start, exchange)?;
-    let mut machine = machine.with_gradient_norm_max(Some(1.0));
+    let executor = Executor::new(training, &model.plan(1), group, &start, exchange)?;
+    let mut executor = executor.with_gradient_norm_max(Some(1.0));
 
     let (mut forwards, mut phases, mut losses) = (Vec::new(), Vec::new(), Vec::new());
     for step in 0..steps {
         let inputs = model.micro_batches(&sampler.next_batch());
         let started = Instant::now();
-        machine.evaluate(&inputs)?;
+        executor.evaluate(&inputs)?;
         forwards.push(started.elapsed().as_secs_f64());
         let started = Instant::now();
         let pace = Pace { learning_rate: rate.at(step as u64), gradient_scale: 1.0 };
-        machine.step(&inputs, pace, &AdamWOptions::default())?;
+        executor.step(&inputs, pace, &AdamWOptions::default())?;
         let step_s = started.elapsed().as_secs_f64();
-        let [handover_s, wait_s] = machine.exchange_s();
-        let optimizer_s = machine.optimizer_s();
+        let [handover_s, wait_s] = executor.exchange_s();
+        let optimizer_s = executor.optimizer_s();
         phases.push([step_s - handover_s - wait_s - optimizer_s, handover_s, optimizer_s, step_s]);
-        losses.push(machine.agreed().loss);
+        losses.push(executor.agreed().loss);
     }
     let elements: usize = model.parameters().iter().map(|parameter| parameter.elements()).sum();
     println!("{}: {elements} parameters, {rows} rows", config.name());

@@ -1,13 +1,13 @@
 //! The native trainer.
 //!
-//! A [`spmd::Machine`] trains a graph of crate `model`, by a plan that cuts it or as one of several
+//! An [`spmd::Executor`] trains a graph of crate `model`, by a plan that cuts it or as one of several
 //! ranks that have the whole model each. [`spmd::GraphModel`] is a graph that reads text or images, with the plan
 //! of such a rank. A [`Sampler`] deals the text of a [`Corpus`], or [`Images`], to ranks, and
 //! [`checkpoint`] saves it all.
 //!
 //! ```
 //! use thinwire_collective::Group;
-//! use thinwire_train::spmd::{GraphModel, Machine, initial};
+//! use thinwire_train::spmd::{GraphModel, Executor, initial};
 //! use thinwire_train::*;
 //!
 //! let text = b"she sells sea shells by the sea shore. ".repeat(50);
@@ -20,15 +20,15 @@
 //! let (training, plan) = (model.training(), model.plan(1));
 //! let group = Group::new(thinwire_link::mem::alone());
 //! let start = initial(&training.graph, 1);
-//! let mut machine = Machine::new(training, &plan, group, &start, Default::default())?;
+//! let mut executor = Executor::new(training, &plan, group, &start, Default::default())?;
 //!
 //! let rate = LearningRate { peak: 0.02, floor: 0.002, warmup_steps: 5, steps: 60 };
 //! for step in 0..60 {
 //!     let inputs = model.micro_batches(&sampler.next_batch());
 //!     let pace = Pace { learning_rate: rate.at(step), gradient_scale: 1.0 };
-//!     machine.step(&inputs, pace, &AdamWOptions::default())?;
+//!     executor.(&inputs, pace, &AdamWOptions::default())?;
 //! }
-//! assert!(machine.evaluate(&model.micro_batches(&sampler.next_batch()))? < 2.5);
+//! assert!(executor.evaluate(&model.micro_batches(&sampler.next_batch()))? < 2.5);
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 #![deny(unsafe_code)]

@@ -5,7 +5,7 @@ use thinwire_link::Link;
 use thinwire_model::Part;
 use thinwire_wire::random::Key;
 
-use crate::spmd::{ExchangeOptions, GraphModel, Machine, initial};
+use crate::spmd::{ExchangeOptions, Executor, GraphModel, initial};
 use crate::{AdamWOptions, Batch, Config, Gradients, LearningRate, Pace, Parameter, Windows};
 
 /// `rows` windows of `context + 1` random letters.
@@ -28,24 +28,24 @@ pub fn start(model: &GraphModel, seed: u64) -> Vec<Vec<f32>> {
 }
 
 /// Parameters of a machine with the whole model, in the model's order.
-pub fn values(model: &GraphModel, machine: &mut Machine<'_>) -> Vec<Vec<f32>> {
-    let mut all = machine.whole().unwrap().unwrap();
+pub fn values(model: &GraphModel, executor: &mut Executor<'_>) -> Vec<Vec<f32>> {
+    let mut all = executor.whole().unwrap().unwrap();
     model.parameters().iter().map(|parameter| all.remove(&parameter.name).unwrap()).collect()
 }
 
-/// Machine of one rank that starts at these values, or at those of a seed.
-pub fn alone<'a>(model: &'a GraphModel, values: Option<&[Vec<f32>]>, seed: u64) -> Machine<'a> {
+/// Executor of one rank that starts at these values, or at those of a seed.
+pub fn alone<'a>(model: &'a GraphModel, values: Option<&[Vec<f32>]>, seed: u64) -> Executor<'a> {
     let link = thinwire_link::mem::alone();
-    machine(model, link, (values, seed), (1, Gradients::F32))
+    executor(model, link, (values, seed), (1, Gradients::F32))
 }
 
-/// Machine of a rank of replicas, whose steps have so many micro-batches.
-pub fn machine<'a>(
+/// Executor of a rank of replicas, whose steps have so many micro-batches.
+pub fn executor<'a>(
     model: &'a GraphModel,
     link: Link,
     (values, seed): (Option<&[Vec<f32>]>, u64),
     (micro_batches, gradients): (usize, Gradients),
-) -> Machine<'a> {
+) -> Executor<'a> {
     let graph = &model.training().graph;
     let first = initial(graph, seed);
     let start = |id: usize, parts: &[Part]| match values {
@@ -57,17 +57,17 @@ pub fn machine<'a>(
     };
     let exchange = ExchangeOptions { gradients, ..ExchangeOptions::default() };
     let plan = model.plan(micro_batches);
-    let machine =
-        Machine::new(model.training(), &plan, Group::new(link), &start, exchange).unwrap();
-    machine.with_gradient_norm_max(Some(1.0))
+    let executor =
+        Executor::new(model.training(), &plan, Group::new(link), &start, exchange).unwrap();
+    executor.with_gradient_norm_max(Some(1.0))
 }
 
 /// Takes a step that trains a small model fast; returns the loss.
-pub fn step(model: &GraphModel, machine: &mut Machine<'_>, batch: &Batch) -> f32 {
+pub fn step(model: &GraphModel, executor: &mut Executor<'_>, batch: &Batch) -> f32 {
     let rate = LearningRate { peak: 2e-2, floor: 2e-3, warmup_steps: 2, steps: 60 };
-    let pace = Pace { learning_rate: rate.at(machine.next_step()), gradient_scale: 1.0 };
-    machine.step(&model.micro_batches(batch), pace, &AdamWOptions::default()).unwrap();
-    machine.agreed().loss as f32
+    let pace = Pace { learning_rate: rate.at(executor.next_step()), gradient_scale: 1.0 };
+    executor.step(&model.micro_batches(batch), pace, &AdamWOptions::default()).unwrap();
+    executor.agreed().loss as f32
 }
 
 /// Returns the loss and every gradient at some values.
@@ -75,9 +75,9 @@ pub fn gradients(model: &GraphModel, values: &[Vec<f32>], batch: &Batch) -> (f32
     let link = thinwire_link::mem::alone();
     let micro_batches = batch.rows() / model.rows();
     let options = (micro_batches, Gradients::F32);
-    let mut machine = machine(model, link, (Some(values), 1), options);
-    let loss = step(model, &mut machine, batch);
-    let gradient = |index| machine.sync().gradient(index).to_vec();
+    let mut executor = executor(model, link, (Some(values), 1), options);
+    let loss = step(model, &mut executor, batch);
+    let gradient = |index| executor.sync().gradient(index).to_vec();
     (loss, (0..values.len()).map(gradient).collect())
 }
 

@@ -7,7 +7,9 @@ use std::thread;
 use thinwire_collective::Group;
 use thinwire_link::{Link, mem};
 use thinwire_sync::Channel;
-use thinwire_train::spmd::{Carried, ExchangeOptions, GraphModel, Machine, Snapshot, initial};
+use thinwire_train::spmd::{
+    DetachedReplica, ExchangeOptions, Executor, GraphModel, Snapshot, initial,
+};
 use thinwire_train::{AdamWOptions, Config, Corpus, Pace, Position, Sampler, Sampling};
 use thinwire_wire::World;
 
@@ -47,41 +49,41 @@ impl Rank {
     }
 
     /// A rank of the first epoch, or one that joins a later one.
-    fn start(&self, link: Link, codec: &str) -> Machine<'_> {
+    fn start(&self, link: Link, codec: &str) -> Executor<'_> {
         let training = self.model.training();
         let start = initial(&training.graph, 9);
         let (plan, group) = (self.model.plan(1), Group::new(link));
-        let machine = Machine::new(training, &plan, group, &start, options(codec)).unwrap();
-        let mut machine = machine.with_gradient_norm_max(Some(1.0));
-        machine.set_share(self.share).unwrap();
-        machine
+        let executor = Executor::new(training, &plan, group, &start, options(codec)).unwrap();
+        let mut executor = executor.with_gradient_norm_max(Some(1.0));
+        executor.set_share(self.share).unwrap();
+        executor
     }
 
     /// A rank that goes on.
-    fn resume(&self, link: Link, mut carried: Carried, codec: &str) -> Machine<'_> {
+    fn resume(&self, link: Link, mut detached: DetachedReplica, codec: &str) -> Executor<'_> {
         let channel = Channel::new(Group::new(link));
-        carried.reform(&channel).unwrap();
+        detached.reform(&channel).unwrap();
         let plan = self.model.plan(1);
-        let machine =
-            Machine::resume(self.model.training(), &plan, channel, carried, options(codec))
+        let executor =
+            Executor::resume(self.model.training(), &plan, channel, detached, options(codec))
                 .unwrap();
-        let mut machine = machine.with_gradient_norm_max(Some(1.0));
-        machine.set_share(self.share).unwrap();
-        machine
+        let mut executor = executor.with_gradient_norm_max(Some(1.0));
+        executor.set_share(self.share).unwrap();
+        executor
     }
 
-    fn step(&self, machine: &mut Machine<'_>) -> Result<(), thinwire_train::Error> {
+    fn step(&self, executor: &mut Executor<'_>) -> Result<(), thinwire_train::Error> {
         let inputs = self.model.micro_batches(&self.sampler.borrow_mut().next_batch());
         let pace = Pace { learning_rate: 5e-3, gradient_scale: 1.0 };
-        machine.step(&inputs, pace, &AdamWOptions::default()).map(|_| ())
+        executor.step(&inputs, pace, &AdamWOptions::default()).map(|_| ())
     }
 
     /// Takes the steps up to a number; returns what each has led to.
-    fn steps(&self, machine: &mut Machine<'_>, until: u64) -> Vec<(f64, u32)> {
+    fn steps(&self, executor: &mut Executor<'_>, until: u64) -> Vec<(f64, u32)> {
         let mut history = Vec::new();
-        while machine.next_step() < until {
-            self.step(machine).unwrap();
-            history.push((machine.agreed().loss, bits(machine)));
+        while executor.next_step() < until {
+            self.step(executor).unwrap();
+            history.push((executor.agreed().loss, bits(executor)));
         }
         history
     }
@@ -93,8 +95,8 @@ fn options(codec: &str) -> ExchangeOptions {
     ExchangeOptions { sync, ..ExchangeOptions::default() }
 }
 
-fn bits(machine: &mut Machine<'_>) -> u32 {
-    let parameters = machine.whole().unwrap().unwrap();
+fn bits(executor: &mut Executor<'_>) -> u32 {
+    let parameters = executor.whole().unwrap().unwrap();
     let bytes: Vec<u8> = parameters.values().flatten().flat_map(|x| x.to_le_bytes()).collect();
     thinwire_wire::checksum(&bytes)
 }
@@ -110,24 +112,24 @@ fn shrunk(codec: &str, killed: bool) -> Vec<Vec<(f64, u32)>> {
             scope.spawn(move || {
                 let world = link.world();
                 let rank = Rank::new(world, Position::default());
-                let mut machine = rank.start(link, codec);
-                rank.steps(&mut machine, LOST);
+                let mut executor = rank.start(link, codec);
+                rank.steps(&mut executor, LOST);
                 let position = rank.sampler.borrow().position();
                 calm.wait();
                 if world.rank().0 == 2 {
-                    machine.sync().stop().stop("killed");
+                    executor.sync().stop().stop("killed");
                     return None;
                 }
                 if killed {
-                    rank.step(&mut machine).unwrap_err();
+                    rank.step(&mut executor).unwrap_err();
                 }
-                let mut carried = machine.into_carried();
-                assert_eq!(carried.step(), LOST);
-                carried.settle(LOST).unwrap();
+                let mut detached = executor.into_detached();
+                assert_eq!(detached.step(), LOST);
+                detached.settle(LOST).unwrap();
                 let link = later[world.rank().index()].lock().unwrap().take().unwrap();
                 let rank = Rank::new(link.world(), position);
-                let mut machine = rank.resume(link, carried, codec);
-                Some(rank.steps(&mut machine, STEPS))
+                let mut executor = rank.resume(link, detached, codec);
+                Some(rank.steps(&mut executor, STEPS))
             })
         });
         let ranks: Vec<_> = ranks.collect();
@@ -162,18 +164,18 @@ fn who_joins_has_the_parameters_of_the_others() {
                 scope.spawn(move || {
                     let world = link.world();
                     let rank = Rank::new(world, Position::default());
-                    let mut machine = rank.start(link, codec);
-                    rank.steps(&mut machine, LOST);
-                    let mut carried = machine.into_carried();
-                    carried.settle(LOST).unwrap();
+                    let mut executor = rank.start(link, codec);
+                    rank.steps(&mut executor, LOST);
+                    let mut detached = executor.into_detached();
+                    detached.settle(LOST).unwrap();
                     let position =
                         serde_json::to_string(&rank.sampler.borrow().position()).unwrap();
-                    handed.lock().unwrap().push(carried.snapshot(&position).unwrap());
+                    handed.lock().unwrap().push(detached.snapshot(&position).unwrap());
                     ready.wait();
                     let link = take(world.rank().index());
                     let rank = Rank::new(link.world(), rank.sampler.borrow().position());
-                    let mut machine = rank.resume(link, carried, codec);
-                    rank.steps(&mut machine, STEPS)
+                    let mut executor = rank.resume(link, detached, codec);
+                    rank.steps(&mut executor, STEPS)
                 })
             });
             let mut ranks: Vec<_> = stay.collect();
@@ -185,9 +187,9 @@ fn who_joins_has_the_parameters_of_the_others() {
                 let position = serde_json::from_str(&snapshot.about).unwrap();
                 let link = take(2);
                 let rank = Rank::new(link.world(), position);
-                let mut machine = rank.start(link, codec);
-                machine.take_over(snapshot).unwrap();
-                rank.steps(&mut machine, STEPS)
+                let mut executor = rank.start(link, codec);
+                executor.take_over(snapshot).unwrap();
+                rank.steps(&mut executor, STEPS)
             }));
             ranks.into_iter().map(|rank| rank.join().unwrap()).collect()
         });

@@ -4,7 +4,7 @@ use std::sync::{Barrier, Mutex};
 
 use thinwire_collective::Group;
 use thinwire_testkit::{Network, spawn};
-use thinwire_train::spmd::{ExchangeOptions, GraphModel, Machine, Remote, initial};
+use thinwire_train::spmd::{ExchangeOptions, Executor, GraphModel, Remote, initial};
 use thinwire_train::{AdamW, AdamWOptions, Config, Corpus, Pace, Parameter, Sampler, Sampling};
 
 const CONTEXT: usize = 16;
@@ -83,24 +83,24 @@ fn train(ranks: usize, names: &[String], clip: Option<f32>) -> Vec<Vec<(f64, u32
         let start = initial(&model.training().graph, 9);
         let options = ExchangeOptions { remote: names.to_vec(), ..ExchangeOptions::default() };
         let group = Group::new(link);
-        let machine =
-            Machine::new(model.training(), &model.plan(1), group, &start, options).unwrap();
-        let mut machine = machine.with_gradient_norm_max(clip);
-        machine.set_share(sampling.share()).unwrap();
+        let executor =
+            Executor::new(model.training(), &model.plan(1), group, &start, options).unwrap();
+        let mut executor = executor.with_gradient_norm_max(clip);
+        executor.set_share(sampling.share()).unwrap();
         if !names.is_empty() {
             let remote = Remote::new(|step| {
                 let gradients = step.gradients.expect("finite gradients");
                 step.values.clone_from_slice(&server.step(gradients, step.scale * share));
                 Ok(0)
             });
-            machine = machine.with_remote(remote, server.values()).unwrap();
+            executor = executor.with_remote(remote, server.values()).unwrap();
         }
         let step = |_| {
             let inputs = model.micro_batches(&sampler.next_batch());
-            machine.step(&inputs, PACE, &AdamWOptions::default()).unwrap();
-            let whole = machine.whole().unwrap().unwrap();
+            executor.step(&inputs, PACE, &AdamWOptions::default()).unwrap();
+            let whole = executor.whole().unwrap().unwrap();
             let bytes: Vec<u8> = whole.values().flatten().flat_map(|x| x.to_le_bytes()).collect();
-            (machine.agreed().loss, thinwire_wire::checksum(&bytes))
+            (executor.agreed().loss, thinwire_wire::checksum(&bytes))
         };
         (0..STEPS).map(step).collect()
     })
@@ -145,17 +145,17 @@ fn ranks_clip_alike_though_none_knows_the_norm_of_what_is_elsewhere() {
 #[test]
 fn gradients_that_nobody_takes_and_values_of_other_lengths_are_refused() {
     let (model, names) = (small(2), names("embedding"));
-    let machine = || {
+    let executor = || {
         let start = initial(&model.training().graph, 9);
         let options = ExchangeOptions { remote: names.clone(), ..ExchangeOptions::default() };
         let group = Group::new(thinwire_link::mem::alone());
-        Machine::new(model.training(), &model.plan(1), group, &start, options).unwrap()
+        Executor::new(model.training(), &model.plan(1), group, &start, options).unwrap()
     };
     let batch = thinwire_train::Windows::new(vec![7; 2 * (CONTEXT + 1)], CONTEXT).into();
     let inputs = model.micro_batches(&batch);
-    let error = machine().step(&inputs, PACE, &AdamWOptions::default()).unwrap_err();
+    let error = executor().step(&inputs, PACE, &AdamWOptions::default()).unwrap_err();
     assert!(error.to_string().ends_with("gradients stay here, and nobody takes them"), "{error}");
     let remote = Remote::new(|_| Ok(0));
-    let error = machine().with_remote(remote, vec![vec![0.0]]).unwrap_err();
+    let error = executor().with_remote(remote, vec![vec![0.0]]).unwrap_err();
     assert!(error.to_string().contains("lengths [1], expected ["), "{error}");
 }

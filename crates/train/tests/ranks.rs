@@ -2,7 +2,7 @@
 
 use thinwire_collective::Group;
 use thinwire_testkit::{Network, spawn};
-use thinwire_train::spmd::{ExchangeOptions, GraphModel, Machine, initial};
+use thinwire_train::spmd::{ExchangeOptions, Executor, GraphModel, initial};
 use thinwire_train::{AdamWOptions, Config, Corpus, LearningRate, Pace, Sampler, Sampling};
 
 const CONTEXT: usize = 16;
@@ -39,17 +39,17 @@ fn train(
             (model.training(), ExchangeOptions { sync, ..Default::default() });
         let start = initial(&training.graph, 9);
         let group = Group::new(link);
-        let machine = Machine::new(training, &model.plan(1), group, &start, exchange).unwrap();
-        let mut machine = machine.with_gradient_norm_max(Some(1.0));
-        machine.set_share(sampling.share()).unwrap();
+        let executor = Executor::new(training, &model.plan(1), group, &start, exchange).unwrap();
+        let mut executor = executor.with_gradient_norm_max(Some(1.0));
+        executor.set_share(sampling.share()).unwrap();
         let (mut losses, mut bits) = (Vec::new(), Vec::new());
         for step in 0..steps {
             let pace = Pace { learning_rate: rate.at(step), gradient_scale: 1.0 };
             let inputs = model.micro_batches(&sampler.next_batch());
-            machine.step(&inputs, pace, &AdamWOptions::default()).unwrap();
-            assert!(machine.gradient_norm().is_finite());
-            losses.push(machine.agreed().loss);
-            let parameters = machine.whole().unwrap().unwrap();
+            executor.step(&inputs, pace, &AdamWOptions::default()).unwrap();
+            assert!(executor.gradient_norm().is_finite());
+            losses.push(executor.agreed().loss);
+            let parameters = executor.whole().unwrap().unwrap();
             let state: Vec<u8> =
                 parameters.values().flatten().flat_map(|x| x.to_le_bytes()).collect();
             bits.push(thinwire_wire::checksum(&state));

@@ -6,7 +6,8 @@
 use super::source::{code_lines, is_test_file, outside_tests};
 
 /// Crates, and the words that no function, type or module of theirs has in its name.
-const RETIRED: [(&str, &[&str]); 3] = [
+const RETIRED: [(&str, &[&str]); 7] = [
+    ("collective", &["broken"]),
     (
         "job",
         &[
@@ -51,7 +52,16 @@ const RETIRED: [(&str, &[&str]); 3] = [
             "kept",
         ],
     ),
+    (
+        "link",
+        &["stranger", "strangers", "visitor", "visitors", "conversation", "farewell", "patience"],
+    ),
     ("member", &["hail", "knock", "beat", "heir", "holder", "holders", "authority"]),
+    ("sync", &["ways", "broken", "wires", "carried", "haste"]),
+    (
+        "train",
+        &["machine", "wires", "carried", "frozen", "haste", "voice", "leg", "legs", "moment"],
+    ),
 ];
 
 /// Keywords before the name of an item.

@@ -1,7 +1,7 @@
 //! Training as a member of an elastic job, from epoch to epoch.
 //!
 //! Each epoch is a [`Session`] among its members. It ends after a step that all agree on, or with the loss of
-//! a peer; this process keeps its [`Course`] and its replica as a [`Carried`]. The next epoch begins with the
+//! a peer; this process keeps its [`Course`] and its replica as a [`DetachedReplica`]. The next epoch begins with the
 //! state of its state sources, which re-form their exchange; joiners take over the state. Without state sources all begin
 //! with the last checkpoint, or from the start.
 //!
@@ -23,7 +23,7 @@ use thinwire_link::mem;
 use thinwire_member::{CoordinatorMode, Epoch, Id, Options};
 use thinwire_sync::{Channel, Policy};
 use thinwire_train::checkpoint::Checkpoint;
-use thinwire_train::spmd::{Carried, Snapshot};
+use thinwire_train::spmd::{DetachedReplica, Snapshot};
 use thinwire_train::{Parameter, rows};
 use thinwire_wire::Rank;
 
@@ -112,7 +112,7 @@ struct Elastic<'a> {
     place: &'a Place,
     interrupt: &'a Interrupt,
     /// State of the training in this process; none before its first epoch.
-    kept: Option<(Course, Carried)>,
+    kept: Option<(Course, DetachedReplica)>,
     /// Mark of the folder of checkpoints when this process joined.
     mark: Option<String>,
     /// Number of the last epoch.
@@ -208,7 +208,7 @@ impl<'a> Elastic<'a> {
     /// # Errors
     /// If it cannot be written.
     fn save_alone(&mut self) -> Result<()> {
-        let (Some((course, carried)), Some(policy)) = (self.kept.take(), &self.job.policy) else {
+        let (Some((course, detached)), Some(policy)) = (self.kept.take(), &self.job.policy) else {
             return Ok(());
         };
         let done = course.done();
@@ -217,7 +217,7 @@ impl<'a> Elastic<'a> {
         let seat = Seat { place: &place, interrupt: self.interrupt, lock: &FolderLock::default() };
         let Parallelism::Replicas(model) = &self.job.parallelism else { return Ok(()) };
         let built = Built::replica(model, model.unit()?)?;
-        let engine = &mut self.engine_alone(carried, &seat, &built)?;
+        let engine = &mut self.engine_alone(detached, &seat, &built)?;
         let (job, name) = (self.job, Some(name));
         let mut replica = Replica { job, name, engine, position, step: done };
         let saved =
@@ -255,15 +255,15 @@ impl<'a> Elastic<'a> {
     /// Returns the replica of this process as a world of its own.
     fn engine_alone<'b>(
         &self,
-        mut carried: Carried,
+        mut detached: DetachedReplica,
         seat: &Seat<'_>,
         built: &'b Built,
     ) -> Result<Engine<'b>> {
         let timeout = self.job.settings.link.timeout();
         let channel = Channel::new(Group::new(mem::alone()).with_timeout(timeout));
-        carried.settle(carried.step())?;
-        carried.reform(&channel)?;
-        Engine::resume(self.job, self.codec, (seat, channel), (built, carried))
+        detached.settle(detached.step())?;
+        detached.reform(&channel)?;
+        Engine::resume(self.job, self.codec, (seat, channel), (built, detached))
     }
 
     /// Trains in one epoch; returns the end of the training if it is over.
@@ -318,14 +318,13 @@ impl<'a> Elastic<'a> {
                 Ok(Some(Ended::Over(place, Box::new(trained))))
             }
             ended => {
-                let (course, mut carried) = session.leave();
+                let (course, mut detached) = session.leave();
                 let handed = match ended {
-                    Ok(_) => {
-                        hand_on(membership, &channel, &mut carried).inspect(|()| carried.release())
-                    }
+                    Ok(_) => hand_on(membership, &channel, &mut detached)
+                        .inspect(|()| detached.release()),
                     Err(error) => Err(error),
                 };
-                self.kept = Some((course, carried));
+                self.kept = Some((course, detached));
                 handed.map(|()| None)
             }
         }
@@ -345,8 +344,8 @@ impl<'a> Elastic<'a> {
             return self.found(epoch, (seat, channel), built);
         }
         // The residuals of a rank belong to the others' state only if it lacks at most the last step.
-        self.kept.take_if(|(_, carried)| {
-            !(epoch.done.saturating_sub(1)..=epoch.done).contains(&carried.step())
+        self.kept.take_if(|(_, detached)| {
+            !(epoch.done.saturating_sub(1)..=epoch.done).contains(&detached.step())
         });
         let holds = epoch.has_state(membership.id());
         if self.kept.is_none() && holds {
@@ -354,9 +353,9 @@ impl<'a> Elastic<'a> {
         }
         // Joiners make their replica while state sources write their state down.
         let joined = match &mut self.kept {
-            Some((_, carried)) => {
-                carried.settle(epoch.done)?;
-                carried.reform(&channel)?;
+            Some((_, detached)) => {
+                detached.settle(epoch.done)?;
+                detached.reform(&channel)?;
                 None
             }
             None => Some(Engine::join(self.job, self.codec, (seat, channel.clone()), built)?),
@@ -370,9 +369,9 @@ impl<'a> Elastic<'a> {
         let (mut engine, mut course) = match joined {
             Some(engine) => (engine, self.course(epoch, 0)),
             None => {
-                let (course, carried) = self.kept.take().expect("who does not join has a state");
+                let (course, detached) = self.kept.take().expect("who does not join has a state");
                 let place = (seat, channel);
-                (Engine::resume(self.job, self.codec, place, (built, carried))?, course)
+                (Engine::resume(self.job, self.codec, place, (built, detached))?, course)
             }
         };
         if let Some(state) = state.filter(|_| !holds) {
@@ -461,14 +460,18 @@ fn tell_completion(membership: &Membership, rank: u32) {
 }
 
 /// Hands the residuals of each leaver to a rank that stays, at the end of an epoch.
-fn hand_on(membership: &Membership, channel: &Channel, carried: &mut Carried) -> Result<()> {
+fn hand_on(
+    membership: &Membership,
+    channel: &Channel,
+    detached: &mut DetachedReplica,
+) -> Result<()> {
     let me = channel.world().rank();
     for (leaver, successor) in membership.successors() {
         let Some(pair) = channel.among(&[leaver, successor]) else { continue };
-        let owed = (me == leaver).then(|| carried.owed()).transpose()?;
+        let owed = (me == leaver).then(|| detached.owed()).transpose()?;
         let owed = pair.hand_over(1, owed)?;
         if me == successor {
-            carried.take_on(&owed)?;
+            detached.take_on(&owed)?;
         }
     }
     Ok(())

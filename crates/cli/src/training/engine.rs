@@ -10,7 +10,7 @@ use thinwire_sync::Error::Invalid;
 use thinwire_sync::{Channel, Policy, State, reshard};
 use thinwire_train::checkpoint::{Checkpoint, Draft, write_exchange, write_shard, write_whole};
 use thinwire_train::spmd::{
-    Agreed, Carried, Codecs, ExchangeOptions, Machine, Start, initial, part, zeros,
+    Agreed, Codecs, DetachedReplica, ExchangeOptions, Executor, Start, initial, part, zeros,
 };
 use thinwire_train::{AdamWOptions, Batch, Gradients, LearningRate, Pace, Sampling};
 use thinwire_wire::{Rank, World};
@@ -36,7 +36,7 @@ const REORDERED: &str =
 /// Rank at work.
 pub struct Engine<'a> {
     /// The executor.
-    pub machine: Machine<'a>,
+    pub machine: Executor<'a>,
     /// Model and plan.
     pub built: &'a Built,
     rate: LearningRate,
@@ -106,7 +106,7 @@ impl<'a> Engine<'a> {
         (built, start): (&'a Built, Start<'_>),
     ) -> Result<Engine<'a>> {
         let exchange = exchange(job, codec, seat, built);
-        let machine = Machine::over(&built.training, &built.plan, channel, start, exchange)?;
+        let machine = Executor::over(&built.training, &built.plan, channel, start, exchange)?;
         Engine::of(job, machine, built)
     }
 
@@ -118,14 +118,14 @@ impl<'a> Engine<'a> {
         job: &TrainingJob,
         codec: Option<&Policy>,
         (seat, channel): (&Seat<'_>, Channel),
-        (built, carried): (&'a Built, Carried),
+        (built, detached): (&'a Built, DetachedReplica),
     ) -> Result<Engine<'a>> {
         let (training, plan) = (&built.training, &built.plan);
         let exchange = exchange(job, codec, seat, built);
-        Engine::of(job, Machine::resume(training, plan, channel, carried, exchange)?, built)
+        Engine::of(job, Executor::resume(training, plan, channel, detached, exchange)?, built)
     }
 
-    fn of(job: &TrainingJob, machine: Machine<'a>, built: &'a Built) -> Result<Engine<'a>> {
+    fn of(job: &TrainingJob, machine: Executor<'a>, built: &'a Built) -> Result<Engine<'a>> {
         let machine = machine.with_gradient_norm_max(job.recipe.gradient_norm_max());
         let adamw = job.recipe.adamw(job.exchange.momentum().is_some());
         let mut engine = Engine {

@@ -1,4 +1,4 @@
-//! Machine and time of a report, and the places that outputs go to.
+//! Executor and time of a report, and the places that outputs go to.
 
 use std::fs;
 use std::path::Path;

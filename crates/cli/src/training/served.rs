@@ -9,7 +9,7 @@ use anyhow::Result;
 use thinwire_job::elastic::JobAddress;
 use thinwire_model::{Graph, Initial, Role, Tensor, TensorId};
 use thinwire_server::{Client, Error, Format, Gradient, Origin, TableDefinition};
-use thinwire_train::spmd::{Handover, Machine, Remote};
+use thinwire_train::spmd::{Executor, Handover, Remote};
 
 use super::server_flags::{ServerMode, Tabled};
 use super::snapshots::{self, Asker};
@@ -46,7 +46,7 @@ impl Served {
     /// If the job has other tables, or its servers are not ready in time.
     pub fn open(
         ((mode, origin), names, seed): ((&ServerMode, Option<&Origin>), &[String], u64),
-        (machine, graph): (&Machine<'_>, &Graph),
+        (machine, graph): (&Executor<'_>, &Graph),
         (seat, timeout): (&JobAddress, Duration),
     ) -> Result<Served> {
         let ids = machine.program().parameters.iter().map(|parameter| parameter.tensor);
@@ -111,7 +111,7 @@ impl Served {
     ///
     /// # Errors
     /// If a shard is lost or the servers do not answer.
-    pub fn attach<'a>(&self, machine: Machine<'a>, share: f32) -> Result<Machine<'a>> {
+    pub fn attach<'a>(&self, machine: Executor<'a>, share: f32) -> Result<Executor<'a>> {
         let link = Rc::clone(&self.0);
         let values = {
             let mut link = link.borrow_mut();

@@ -22,7 +22,7 @@ use thinwire_member::{CoordinatorMode, Epoch, Id, Options};
 use thinwire_report::figures;
 use thinwire_server::Origin;
 use thinwire_sync::{Channel, Policy};
-use thinwire_train::spmd::Carried;
+use thinwire_train::spmd::DetachedReplica;
 use thinwire_train::{Sampler, rows};
 use thinwire_wire::{WORLD_SIZE_MAX, World};
 
@@ -101,7 +101,7 @@ struct Worker<'a> {
 #[derive(Default)]
 struct Kept {
     /// Replica and progress of the training; `None` before the first epoch.
-    replica: Option<(Course, Carried)>,
+    replica: Option<(Course, DetachedReplica)>,
     /// Parameters on servers; `None` before the first epoch.
     served: Option<Served>,
     members: Vec<Id>,
@@ -217,13 +217,13 @@ impl<'a> Worker<'a> {
         (epoch, world): (&Epoch, World),
         (seat, channel): (&Seat<'_>, Channel),
         built: &'b Built,
-        replica: Option<(Course, Carried)>,
+        replica: Option<(Course, DetachedReplica)>,
     ) -> Result<(Engine<'b>, Course)> {
         let (job, codec) = (self.job, Some(&self.codec));
-        if let Some((course, mut carried)) = replica {
-            carried.settle(carried.step())?;
-            carried.reform(&channel)?;
-            return Ok((Engine::resume(job, codec, (seat, channel), (built, carried))?, course));
+        if let Some((course, mut detached)) = replica {
+            detached.settle(detached.step())?;
+            detached.reform(&channel)?;
+            return Ok((Engine::resume(job, codec, (seat, channel), (built, detached))?, course));
         }
         let is_hybrid = self.mode.is_hybrid();
         let mut engine = match self.origin.filter(|_| is_hybrid) {

@@ -9,7 +9,7 @@ use thinwire_checkpoint::{save, save_between, save_last};
 use thinwire_link::Bandwidth;
 use thinwire_report::training::{Change, Planned, Run};
 use thinwire_sync::{Live, Policy};
-use thinwire_train::spmd::{Carried, Modality};
+use thinwire_train::spmd::{DetachedReplica, Modality};
 use thinwire_train::{Batch, Position, Sampler, validation_batches, whole_validation_batches};
 use thinwire_wire::{Rank, World};
 
@@ -272,8 +272,8 @@ impl<'a> Session<'a> {
     }
 
     /// Ends the epoch of a replica, after any step or the loss of a peer.
-    pub fn leave(self) -> (Course, Carried) {
-        (self.course, self.engine.machine.into_carried())
+    pub fn leave(self) -> (Course, DetachedReplica) {
+        (self.course, self.engine.machine.into_detached())
     }
 
     /// Does what is due after a step: validation, news, measurements and a checkpoint.

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use crate::error::refuse_if;
 use crate::service::OUTPUT_BYTES_MAX;
-use crate::service::conversation::{COORDINATOR, Conversation, Greeting};
+use crate::service::client_connection::{COORDINATOR, ClientConnection, Greeting};
 use crate::tcp::wake::Wake;
 use crate::{Error, Kind, Token, Waker};
 
@@ -16,7 +16,7 @@ pub const MESSAGE_BYTES_MAX: usize = 4 << 20;
 /// for messages, deadlines and wake-ups. The server may send without having been asked.
 #[derive(Debug)]
 pub struct Connection {
-    conversation: Conversation,
+    client_connection: ClientConnection,
     wake: Wake,
 }
 
@@ -41,13 +41,13 @@ impl Connection {
         timeout: Duration,
     ) -> Result<Connection, Error> {
         let greeting = Greeting { name, message: &[], limit: MESSAGE_BYTES_MAX };
-        let conversation = Conversation::connect(address, token, timeout, greeting)?;
-        Ok(Connection { conversation, wake: Wake::new()? })
+        let client_connection = ClientConnection::connect(address, token, timeout, greeting)?;
+        Ok(Connection { client_connection, wake: Wake::new()? })
     }
 
     /// Returns the address at which the server answered.
     pub fn address(&self) -> SocketAddr {
-        self.conversation.address()
+        self.client_connection.address()
     }
 
     /// Queues a message, and writes as much as the socket takes without blocking. The rest is
@@ -61,12 +61,12 @@ impl Connection {
     /// If the message is empty.
     pub fn send(&mut self, message: &[u8]) -> Result<(), Error> {
         assert!(!message.is_empty(), "a message of a client has at least one byte");
-        let unsent = self.conversation.unsent_bytes();
+        let unsent = self.client_connection.unsent_bytes();
         refuse_if(unsent > OUTPUT_BYTES_MAX, Kind::Limit, || {
-            let (name, address) = (self.conversation.name(), self.address());
+            let (name, address) = (self.client_connection.name(), self.address());
             format!("{name} at {address} takes no messages: {unsent} bytes are queued")
         })?;
-        self.conversation.send(message)
+        self.client_connection.send(message)
     }
 
     /// Waits for a message: `None` when `timeout` has passed or a [`Waker`] was used.
@@ -75,7 +75,7 @@ impl Connection {
     /// [`Kind::Unreachable`] if the server has ended, [`Kind::Corrupt`] or [`Kind::Limit`] if it
     /// sends what no server does. The connection is then over.
     pub fn receive(&mut self, timeout: Duration) -> Result<Option<Vec<u8>>, Error> {
-        self.conversation.receive(Instant::now() + timeout, Some(&self.wake))
+        self.client_connection.receive(Instant::now() + timeout, Some(&self.wake))
     }
 
     /// Waits for a message as [`Connection::receive`] does, but no longer than until at most `unsent_max`
@@ -89,12 +89,12 @@ impl Connection {
         unsent_max: usize,
     ) -> Result<Option<Vec<u8>>, Error> {
         let deadline = Instant::now() + timeout;
-        self.conversation.receive_or_send(deadline, Some(&self.wake), unsent_max)
+        self.client_connection.receive_or_send(deadline, Some(&self.wake), unsent_max)
     }
 
     /// Returns the number of bytes that are queued, because the server has not taken them yet.
     pub fn unsent_bytes(&self) -> usize {
-        self.conversation.unsent_bytes()
+        self.client_connection.unsent_bytes()
     }
 
     /// Returns a handle that ends [`Connection::receive`] from another thread.

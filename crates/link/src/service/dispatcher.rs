@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::time::Instant;
 
 use crate::service::keep_alive::KeepAlive;
-use crate::service::visitor::{Limits, Visitor};
+use crate::service::server_connection::{Limits, ServerConnection};
 use crate::service::{Action, ClientId, Outbox, Service};
 use crate::{Error, Kind, Token};
 
@@ -43,7 +43,7 @@ struct Dial {
 /// A connection and what is to be done about it.
 #[derive(Debug)]
 struct Client {
-    visitor: Visitor,
+    server_connection: ServerConnection,
     /// A message may be there to be taken.
     runnable: bool,
     /// The other side sends no more: the end, once what it sent has been taken.
@@ -57,23 +57,25 @@ struct Client {
 }
 
 impl Client {
-    fn new(visitor: Visitor) -> Client {
+    fn new(server_connection: ServerConnection) -> Client {
         // It gets this side's preamble, though nothing has come from it.
         let (runnable, hung_up, end) = (true, None, None);
-        Client { visitor, runnable, hung_up, end, wants_room: false, keep_alive: None }
+        Client { server_connection, runnable, hung_up, end, wants_room: false, keep_alive: None }
     }
 
     /// Asks a dialled service that is open for an answer.
     fn ask(&mut self, is_for_service: bool, now: Instant) {
         let Some(alive) = &mut self.keep_alive else { return };
         alive.ask(is_for_service, now);
-        if let Err(error) = self.visitor.send(&[]) {
+        if let Err(error) = self.server_connection.send(&[]) {
             self.end.get_or_insert(error);
         }
     }
 
     fn is_waited_for_with_room(&self) -> bool {
-        self.wants_room && !self.visitor.is_stranger() && self.visitor.output.len() <= ROOM_BYTES
+        self.wants_room
+            && !self.server_connection.is_unauthenticated()
+            && self.server_connection.output.len() <= ROOM_BYTES
     }
 }
 
@@ -83,7 +85,7 @@ pub struct Ended {
     /// Why it has ended.
     pub error: Error,
     /// Whether it had not proven the token.
-    pub is_stranger: bool,
+    pub is_unauthenticated: bool,
     /// Whether this server had dialled it.
     pub is_dialled: bool,
 }
@@ -110,10 +112,10 @@ impl<S: Service> Dispatcher<S> {
         self.service.gives_way()
     }
 
-    /// Takes in a stranger.
+    /// Takes in an unauthenticated peer.
     pub fn accept(&mut self) -> ClientId {
         let id = self.outbox.next_id();
-        self.clients.insert(id, Client::new(Visitor::new(&self.token, self.limits)));
+        self.clients.insert(id, Client::new(ServerConnection::new(&self.token, self.limits)));
         id
     }
 
@@ -132,7 +134,8 @@ impl<S: Service> Dispatcher<S> {
         let is_wanted = self.dials.get(&id).is_some_and(|dial| dial.end.is_none());
         if is_wanted {
             self.dials.remove(&id);
-            self.clients.insert(id, Client::new(Visitor::dialled(&self.token, self.limits)));
+            self.clients
+                .insert(id, Client::new(ServerConnection::dialled(&self.token, self.limits)));
         }
         is_wanted
     }
@@ -145,18 +148,18 @@ impl<S: Service> Dispatcher<S> {
     }
 
     /// Returns all connections in the order of their numbers.
-    pub fn visitors(&self) -> impl Iterator<Item = &Visitor> {
-        self.clients.values().map(|client| &client.visitor)
+    pub fn server_connections(&self) -> impl Iterator<Item = &ServerConnection> {
+        self.clients.values().map(|client| &client.server_connection)
     }
 
     /// Returns a connection as it is.
-    pub fn visitor(&self, id: ClientId) -> Option<&Visitor> {
-        self.clients.get(&id).map(|client| &client.visitor)
+    pub fn server_connection(&self, id: ClientId) -> Option<&ServerConnection> {
+        self.clients.get(&id).map(|client| &client.server_connection)
     }
 
     /// Returns a connection, for its buffers.
-    pub fn visitor_mut(&mut self, id: ClientId) -> Option<&mut Visitor> {
-        self.clients.get_mut(&id).map(|client| &mut client.visitor)
+    pub fn server_connection_mut(&mut self, id: ClientId) -> Option<&mut ServerConnection> {
+        self.clients.get_mut(&id).map(|client| &mut client.server_connection)
     }
 
     /// Returns the outbox, which has the reasons why connections were refused.
@@ -167,7 +170,7 @@ impl<S: Service> Dispatcher<S> {
     /// Notes that bytes of a connection were read or written, or that it ended with `result`.
     pub fn moved(&mut self, id: ClientId, result: Result<(), Error>, now: Instant) {
         let Some(client) = self.clients.get_mut(&id) else { return };
-        client.runnable |= !client.visitor.input.is_empty();
+        client.runnable |= !client.server_connection.input.is_empty();
         client.keep_alive.iter_mut().for_each(|alive| alive.moved(now));
         if let Err(error) = result {
             client.hung_up.get_or_insert(error);
@@ -256,16 +259,17 @@ impl<S: Service> Dispatcher<S> {
     /// Takes out a connection and tells the service, if it was a client's.
     pub fn remove(&mut self, id: ClientId, now: Instant) -> Option<Ended> {
         let client = self.clients.remove(&id)?;
-        let (is_stranger, is_dialled) = (client.visitor.is_stranger(), client.visitor.is_dialled());
+        let (is_unauthenticated, is_dialled) =
+            (client.server_connection.is_unauthenticated(), client.server_connection.is_dialled());
         let error = client
             .end
             .unwrap_or_else(|| Error::new(Kind::Timeout, "did not prove the job token in time"));
         if is_dialled {
             self.call(now, |service, now, out| service.hung_up(id, &error, now, out));
-        } else if !is_stranger {
+        } else if !is_unauthenticated {
             self.call(now, |service, now, out| service.closed(id, now, out));
         }
-        Some(Ended { error, is_stranger, is_dialled })
+        Some(Ended { error, is_unauthenticated, is_dialled })
     }
 
     /// Hands over messages of one client, at most its share.
@@ -273,12 +277,12 @@ impl<S: Service> Dispatcher<S> {
         for _ in 0..TURN_MESSAGES_MAX {
             // It may have been closed by its last message.
             let Some(client) = self.living(id) else { return };
-            let was_stranger = client.visitor.is_stranger();
-            match client.visitor.receive() {
-                Ok(Some(message)) => self.deliver(id, &message, was_stranger, now),
+            let was_unauthenticated = client.server_connection.is_unauthenticated();
+            match client.server_connection.receive() {
+                Ok(Some(message)) => self.deliver(id, &message, was_unauthenticated, now),
                 Ok(None) => {
                     client.runnable = false;
-                    return client.visitor.shrink();
+                    return client.server_connection.shrink();
                 }
                 Err(error) => return self.end(id, error),
             }
@@ -288,7 +292,7 @@ impl<S: Service> Dispatcher<S> {
     fn deliver(&mut self, id: ClientId, message: &[u8], first: bool, now: Instant) {
         let keeps_alive = self.keeps_alive;
         let Some(client) = self.living(id) else { return };
-        let is_dialled = client.visitor.is_dialled();
+        let is_dialled = client.server_connection.is_dialled();
         if is_dialled && first {
             client.keep_alive = Some(KeepAlive::new(now, keeps_alive));
         } else if is_dialled && message.is_empty() {
@@ -327,18 +331,18 @@ impl<S: Service> Dispatcher<S> {
             }
             Action::Close(id) if self.dials.contains_key(&id) => self.not_dialled(id, closed()),
             Action::Send { to, message } => {
-                let sent = self.living(to).map(|client| client.visitor.send(&message));
+                let sent = self.living(to).map(|client| client.server_connection.send(&message));
                 if let Some(Err(error)) = sent {
                     self.end(to, error);
                 }
             }
             Action::Close(id) => self.end(id, closed()),
             Action::Hold(id) => {
-                self.living(id).into_iter().for_each(|client| client.visitor.hold(true));
+                self.living(id).into_iter().for_each(|client| client.server_connection.hold(true));
             }
             Action::Release(id) => {
                 let Some(client) = self.living(id) else { return };
-                client.visitor.hold(false);
+                client.server_connection.hold(false);
                 client.runnable = true;
             }
         }

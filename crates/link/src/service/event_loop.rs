@@ -1,6 +1,6 @@
-//! The loop of a server: its sockets, and places for strangers.
+//! The loop of a server: its sockets, and places for unauthenticated peers.
 //!
-//! A server listens as long as it lives, because clients may come at any time. Strangers have few
+//! A server listens as long as it lives, because clients may come at any time. Unauthenticated peers have few
 //! places ([`Places`]) and little time. Connections that it dials have [`DIAL`] until they are open.
 
 use std::collections::{BTreeMap, VecDeque};
@@ -15,19 +15,19 @@ use crate::duplex::{fill, flush, set_up, timespec};
 use crate::gate::Answers;
 use crate::service::dial::{self, Resolver};
 use crate::service::dispatcher::Dispatcher;
-use crate::service::visitor::Visitor;
+use crate::service::server_connection::ServerConnection;
 use crate::service::{ClientId, Outbox, Service};
-use crate::strangers::{ACCEPTS_MAX, Places, REFUSED_PAUSE, Stranger};
 use crate::tcp::wake::Wake;
+use crate::unauthenticated_peers::{ACCEPTS_MAX, Places, REFUSED_PAUSE, UnauthenticatedPeer};
 use crate::{Error, Kind};
 
-/// The most connections at a time: every rank of the largest world, and some strangers.
-const CLIENTS_MAX: usize = 4096 + STRANGERS.total;
+/// The most connections at a time: every rank of the largest world, and some unauthenticated peers.
+const CLIENTS_MAX: usize = 4096 + UNAUTHENTICATED_PEERS.total;
 /// The most of them that have not proven the token.
-const STRANGERS: Places = Places { total: 256, per_address: 64 };
+const UNAUTHENTICATED_PEERS: Places = Places { total: 256, per_address: 64 };
 /// The longest time to open a connection, with its handshake.
 const DIAL: Duration = Duration::from_secs(2);
-/// The most refusals to print: a stranger may connect any number of times.
+/// The most refusals to print: an unauthenticated peer may connect any number of times.
 const SAID_MAX: usize = 8;
 
 /// Bytes that hold up no frame, such as those of a handshake.
@@ -130,11 +130,11 @@ impl<S: Service> EventLoop<S> {
         let mut fds = vec![self.wake.poll_fd()];
         fds.extend(self.listener.as_ref().map(|listener| PollFd::new(listener, accept)));
         let first = fds.len();
-        let connections = self.sockets.values().zip(self.dispatcher.visitors());
-        fds.extend(connections.map(|(socket, visitor)| {
+        let connections = self.sockets.values().zip(self.dispatcher.server_connections());
+        fds.extend(connections.map(|(socket, server_connection)| {
             let interest = match socket.connecting {
                 Some(_) => PollFlags::OUT,
-                None => interest(visitor, self.writes_to(visitor)),
+                None => interest(server_connection, self.writes_to(server_connection)),
             };
             PollFd::new(&socket.stream, interest)
         }));
@@ -153,9 +153,13 @@ impl<S: Service> EventLoop<S> {
 
     /// The time of the next turn if no socket has anything.
     fn deadline(&self, now: Instant) -> Option<Instant> {
-        let patience = STRANGERS.patience(self.strangers().count());
-        let strangers = self.strangers().map(|(_, stranger)| stranger.since + patience);
-        let late = strangers.chain(self.unopened().map(|(_, since)| since + DIAL)).min();
+        let handshake_timeout =
+            UNAUTHENTICATED_PEERS.handshake_timeout(self.unauthenticated_peers().count());
+        let unauthenticated_peers = self
+            .unauthenticated_peers()
+            .map(|(_, unauthenticated_peer)| unauthenticated_peer.since + handshake_timeout);
+        let late =
+            unauthenticated_peers.chain(self.unopened().map(|(_, since)| since + DIAL)).min();
         let resume = (self.has_room() && now < self.resume).then_some(self.resume);
         let held = (!self.held.is_zero()).then(|| now + self.held);
         [late, resume, held, self.dispatcher.deadline(now)].into_iter().flatten().min()
@@ -173,19 +177,26 @@ impl<S: Service> EventLoop<S> {
         }
     }
 
-    fn strangers(&self) -> impl Iterator<Item = (ClientId, Stranger)> {
-        self.sockets.iter().zip(self.dispatcher.visitors()).filter_map(|((id, socket), visitor)| {
-            let (address, silent) = (socket.peer.ip(), !socket.has_read);
-            let stranger = Stranger { address, since: socket.since, silent };
-            (visitor.is_stranger() && !visitor.is_dialled()).then_some((*id, stranger))
-        })
+    fn unauthenticated_peers(&self) -> impl Iterator<Item = (ClientId, UnauthenticatedPeer)> {
+        self.sockets.iter().zip(self.dispatcher.server_connections()).filter_map(
+            |((id, socket), server_connection)| {
+                let (address, silent) = (socket.peer.ip(), !socket.has_read);
+                let unauthenticated_peer =
+                    UnauthenticatedPeer { address, since: socket.since, silent };
+                (server_connection.is_unauthenticated() && !server_connection.is_dialled())
+                    .then_some((*id, unauthenticated_peer))
+            },
+        )
     }
 
     /// Returns the dialled connections that are not open yet, and since when they are dialled.
     fn unopened(&self) -> impl Iterator<Item = (ClientId, Instant)> {
-        self.sockets.iter().zip(self.dispatcher.visitors()).filter_map(|((id, socket), visitor)| {
-            (visitor.is_stranger() && visitor.is_dialled()).then_some((*id, socket.since))
-        })
+        self.sockets.iter().zip(self.dispatcher.server_connections()).filter_map(
+            |((id, socket), server_connection)| {
+                (server_connection.is_unauthenticated() && server_connection.is_dialled())
+                    .then_some((*id, socket.since))
+            },
+        )
     }
 
     /// Begins the connections that are due.
@@ -206,7 +217,8 @@ impl<S: Service> EventLoop<S> {
     }
 
     fn has_room(&self) -> bool {
-        self.strangers().count() < STRANGERS.total && self.sockets.len() < CLIENTS_MAX
+        self.unauthenticated_peers().count() < UNAUTHENTICATED_PEERS.total
+            && self.sockets.len() < CLIENTS_MAX
     }
 
     fn accept(&mut self, now: Instant) {
@@ -229,7 +241,9 @@ impl<S: Service> EventLoop<S> {
     }
 
     fn greet(&mut self, stream: TcpStream, peer: SocketAddr, now: Instant) {
-        if let Some(evicted) = STRANGERS.evicted(self.strangers(), peer.ip()) {
+        if let Some(evicted) =
+            UNAUTHENTICATED_PEERS.evicted(self.unauthenticated_peers(), peer.ip())
+        {
             self.remove(evicted, now);
         }
         if set_up(&stream).is_ok() {
@@ -255,14 +269,17 @@ impl<S: Service> EventLoop<S> {
                 }
                 continue;
             }
-            let Some(visitor) = self.dispatcher.visitor_mut(*id) else { continue };
-            let (before, most) = (visitor.input.len(), visitor.input_bytes_max());
-            let mut filled = fill(&mut &socket.stream, &mut visitor.input, most);
+            let Some(server_connection) = self.dispatcher.server_connection_mut(*id) else {
+                continue;
+            };
+            let (before, most) =
+                (server_connection.input.len(), server_connection.input_bytes_max());
+            let mut filled = fill(&mut &socket.stream, &mut server_connection.input, most);
             if before >= most && socket.ended {
                 // Nothing is read from whoever is held, which would tell that it is gone.
                 filled = Err(Error::new(Kind::Io, "closed the connection"));
             }
-            let has_read = visitor.input.len() > before;
+            let has_read = server_connection.input.len() > before;
             socket.has_read |= has_read;
             if has_read || filled.is_err() {
                 self.dispatcher.moved(*id, filled, now);
@@ -274,38 +291,43 @@ impl<S: Service> EventLoop<S> {
     fn hold_back(&mut self) {
         let Some(answers) = &mut self.answers else { return };
         self.held = Duration::ZERO;
-        match self.dispatcher.visitors().any(|visitor| visitor.output.len() > SMALL_BYTES) {
+        match self
+            .dispatcher
+            .server_connections()
+            .any(|server_connection| server_connection.output.len() > SMALL_BYTES)
+        {
             true => self.held = answers.wait(Instant::now()),
             false => answers.written(),
         }
     }
 
     /// Whether something is to be written to a connection now.
-    fn writes_to(&self, visitor: &Visitor) -> bool {
-        let length = visitor.output.len();
+    fn writes_to(&self, server_connection: &ServerConnection) -> bool {
+        let length = server_connection.output.len();
         length > 0 && (self.held.is_zero() || length <= SMALL_BYTES)
     }
 
     /// Writes to every socket that something is to be sent on.
     fn write(&mut self, now: Instant) {
-        let connections = self.sockets.keys().zip(self.dispatcher.visitors());
-        let filled = connections.filter(|(id, visitor)| {
-            self.sockets[id].connecting.is_none() && self.writes_to(visitor)
+        let connections = self.sockets.keys().zip(self.dispatcher.server_connections());
+        let filled = connections.filter(|(id, server_connection)| {
+            self.sockets[id].connecting.is_none() && self.writes_to(server_connection)
         });
         for id in filled.map(|(id, _)| *id).collect::<Vec<_>>() {
-            let (socket, visitor) = (&self.sockets[&id], self.dispatcher.visitor_mut(id));
-            let visitor = visitor.expect("it is listed");
-            let before = visitor.output.len();
-            let flushed = flush(&mut &socket.stream, &mut visitor.output);
-            let has_written = visitor.output.len() < before;
-            visitor.shrink();
+            let (socket, server_connection) =
+                (&self.sockets[&id], self.dispatcher.server_connection_mut(id));
+            let server_connection = server_connection.expect("it is listed");
+            let before = server_connection.output.len();
+            let flushed = flush(&mut &socket.stream, &mut server_connection.output);
+            let has_written = server_connection.output.len() < before;
+            server_connection.shrink();
             if has_written || flushed.is_err() {
                 self.dispatcher.moved(id, flushed, now);
             }
         }
     }
 
-    /// Closes what is to be closed, and strangers whose time is over.
+    /// Closes what is to be closed, and unauthenticated peers whose time is over.
     fn close(&mut self, now: Instant) {
         let unopened = self.unopened().filter(|(_, since)| now >= *since + DIAL);
         for id in unopened.map(|(id, _)| id).collect::<Vec<_>>() {
@@ -314,8 +336,11 @@ impl<S: Service> EventLoop<S> {
                 Error::new(Kind::Unreachable, format!("does not answer within {seconds} s"));
             self.dispatcher.give_up(id, error);
         }
-        let patience = STRANGERS.patience(self.strangers().count());
-        let late = self.strangers().filter(|(_, stranger)| now >= stranger.since + patience);
+        let handshake_timeout =
+            UNAUTHENTICATED_PEERS.handshake_timeout(self.unauthenticated_peers().count());
+        let late = self.unauthenticated_peers().filter(|(_, unauthenticated_peer)| {
+            now >= unauthenticated_peer.since + handshake_timeout
+        });
         let late: Vec<_> = late.map(|(id, _)| id).collect();
         for id in self.dispatcher.ended().into_iter().chain(late) {
             self.remove(id, now);
@@ -333,7 +358,7 @@ impl<S: Service> EventLoop<S> {
             error if matches!(error.kind, Kind::TokenMismatch | Kind::VersionMismatch) => {
                 self.refuse(error.by(socket.peer));
             }
-            _ if ended.is_stranger => {
+            _ if ended.is_unauthenticated => {
                 self.dispatcher.outbox().refusals.count(socket.peer.ip());
             }
             _ => {}
@@ -371,9 +396,9 @@ fn unreachable(error: io::Error) -> Error {
 }
 
 /// Returns the events to poll for, to write among them if `writes`.
-fn interest(visitor: &Visitor, writes: bool) -> PollFlags {
+fn interest(server_connection: &ServerConnection, writes: bool) -> PollFlags {
     let mut flags = PollFlags::empty();
-    flags.set(PollFlags::IN, visitor.input.len() < visitor.input_bytes_max());
+    flags.set(PollFlags::IN, server_connection.input.len() < server_connection.input_bytes_max());
     flags.set(PollFlags::OUT, writes);
     flags
 }

@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use crate::Error;
 use crate::service::{ClientId, MESSAGE_BYTES_MAX};
-use crate::strangers::Refusals;
+use crate::unauthenticated_peers::Refusals;
 
 /// One request of a service to its server.
 #[derive(Clone, Debug, PartialEq, Eq)]

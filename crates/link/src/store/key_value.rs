@@ -141,7 +141,7 @@ mod tests {
     use super::*;
     use crate::service::dispatcher::Dispatcher;
     use crate::service::messages::Messages;
-    use crate::service::visitor::tests::{shake, token};
+    use crate::service::server_connection::tests::{shake, token};
     use crate::store::VALUE_BYTES_MAX;
 
     /// A store and its clients, whose messages are passed on by hand.
@@ -156,7 +156,7 @@ mod tests {
             let mut server = Dispatcher::new(KeyValueService::new(), &token());
             let mut client = || {
                 let id = server.accept();
-                (id, shake(server.visitor_mut(id).unwrap()).0)
+                (id, shake(server.server_connection_mut(id).unwrap()).0)
             };
             let clients = (0..clients).map(|_| client()).collect();
             Talk { server, clients, now: Instant::now() }
@@ -164,7 +164,10 @@ mod tests {
 
         fn ask(&mut self, client: usize, request: &Request) {
             let (id, messages) = &mut self.clients[client];
-            messages.seal(&request.to_bytes(), &mut self.server.visitor_mut(*id).unwrap().input);
+            messages.seal(
+                &request.to_bytes(),
+                &mut self.server.server_connection_mut(*id).unwrap().input,
+            );
             self.server.moved(*id, Ok(()), self.now);
         }
 
@@ -175,7 +178,7 @@ mod tests {
         /// Returns the next answer to a client, if there is one.
         fn answer(&mut self, client: usize) -> Option<Result<Vec<u8>, Error>> {
             let (id, messages) = &mut self.clients[client];
-            let output = &mut self.server.visitor_mut(*id).unwrap().output;
+            let output = &mut self.server.server_connection_mut(*id).unwrap().output;
             let reply = messages.receive(output, MESSAGE_BYTES_MAX).unwrap()?;
             self.server.moved(*id, Ok(()), self.now);
             Some(message::parse_reply(&reply))
@@ -204,13 +207,13 @@ mod tests {
         (0..500).for_each(|_| talk.ask(0, &get("large", Duration::ZERO)));
         for answered in 0..500 {
             talk.turn();
-            let visitor = talk.server.visitor(talk.clients[0].0).unwrap();
-            assert!(visitor.output.len() < 2 * MESSAGE_BYTES_MAX, "{answered}");
+            let server_connection = talk.server.server_connection(talk.clients[0].0).unwrap();
+            assert!(server_connection.output.len() < 2 * MESSAGE_BYTES_MAX, "{answered}");
             assert_eq!(talk.answer(0).unwrap().unwrap(), value);
         }
         talk.turn();
-        let visitor = talk.server.visitor(talk.clients[0].0).unwrap();
-        assert!(visitor.input.is_empty() && visitor.output.is_empty());
+        let server_connection = talk.server.server_connection(talk.clients[0].0).unwrap();
+        assert!(server_connection.input.is_empty() && server_connection.output.is_empty());
     }
 
     #[test]
@@ -255,8 +258,8 @@ mod tests {
         talk.ask(0, &get("rank/1", Duration::ZERO));
         talk.turn();
         let said = talk.answer(0).unwrap().unwrap_err().to_string();
-        let strangers = "300 connections did not prove the job token, from 10.0.0.7";
-        assert_eq!(said, format!("nobody wrote rank/1 within 0.0 s; {strangers}"));
+        let unauthenticated_peers = "300 connections did not prove the job token, from 10.0.0.7";
+        assert_eq!(said, format!("nobody wrote rank/1 within 0.0 s; {unauthenticated_peers}"));
     }
 
     #[test]

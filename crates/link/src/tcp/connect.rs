@@ -57,7 +57,7 @@ pub fn unreachable(
     mut ranks: impl Iterator<Item = Rank>,
     store: &dyn Store,
     epoch: u32,
-    patience: Duration,
+    handshake_timeout: Duration,
 ) -> Option<Rank> {
     ranks.find(|rank| {
         let value = store.get(&key(epoch, *rank), Duration::ZERO).ok();
@@ -65,10 +65,12 @@ pub fn unreachable(
             String::from_utf8_lossy(&value).split(' ').nth(1)?.parse::<SocketAddr>().ok()
         });
         // A rank without an entry has met others since, and may have another address.
-        address.is_some_and(|address| match TcpStream::connect_timeout(&address, patience) {
-            Ok(_) => false,
-            // Its host answers, and its link may be another one by now.
-            Err(error) => error.kind() != ErrorKind::ConnectionRefused,
+        address.is_some_and(|address| {
+            match TcpStream::connect_timeout(&address, handshake_timeout) {
+                Ok(_) => false,
+                // Its host answers, and its link may be another one by now.
+                Err(error) => error.kind() != ErrorKind::ConnectionRefused,
+            }
         })
     })
 }

@@ -9,7 +9,7 @@ use thinwire_wire::{Rank, WORLD_SIZE_MAX};
 use crate::tcp::options::CONNECTIONS_MAX;
 use crate::{Error, Kind};
 
-/// The longest record of this conversation in bytes.
+/// The longest record of this connection in bytes.
 pub const HELLO_BYTES_MAX: usize = 512;
 
 /// The refusals that travel, in the order of their codes from 1.

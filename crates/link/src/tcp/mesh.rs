@@ -1,6 +1,6 @@
 //! Making the mesh: every rank connects to all lower ones and is connected to by all higher ones.
 //!
-//! One non-blocking loop for all of them. Strangers have a short deadline and a bounded number of
+//! One non-blocking loop for all of them. Unauthenticated peers have a short deadline and a bounded number of
 //! places ([`Places`]); what they do wrong is remembered, in case that it explains why a rank is
 //! missing.
 
@@ -13,7 +13,6 @@ use thinwire_wire::{Rank, World};
 
 use crate::duplex::timespec;
 use crate::error::refuse_if;
-use crate::strangers::{ACCEPTS_MAX, Places, REFUSED_PAUSE, Refusals, Stranger};
 use crate::tcp::agreement::mismatch;
 use crate::tcp::connection::{Connection, Parts};
 use crate::tcp::hello::{CONTROL, Hello};
@@ -21,10 +20,13 @@ use crate::tcp::options::Options;
 use crate::tcp::peer::Peer;
 use crate::tcp::pending::Pending;
 use crate::tcp::traffic::Traffic;
+use crate::unauthenticated_peers::{
+    ACCEPTS_MAX, Places, REFUSED_PAUSE, Refusals, UnauthenticatedPeer,
+};
 use crate::{Error, Kind};
 
 /// The most connections that have not said who they are, besides those that are expected.
-const STRANGERS: Places = Places { total: 64, per_address: 16 };
+const UNAUTHENTICATED_PEERS: Places = Places { total: 64, per_address: 16 };
 /// Pause before a failed connection is tried again: the peer may not listen yet.
 const RETRY: Duration = Duration::from_millis(50);
 
@@ -145,18 +147,18 @@ impl<'a> Mesh<'a> {
     /// All ranks may be on one host, so that expected connections count there, too.
     fn places(&self) -> Places {
         let expected = self.made.len() * (1 + usize::from(self.options.connections));
-        let Places { total, per_address } = STRANGERS;
+        let Places { total, per_address } = UNAUTHENTICATED_PEERS;
         Places { total: total + expected, per_address: per_address + expected }
     }
 
-    /// The strangers and their places among all that is pending.
-    fn strangers(&self) -> impl Iterator<Item = (usize, Stranger)> {
+    /// The unauthenticated peers and their places among all that is pending.
+    fn unauthenticated_peers(&self) -> impl Iterator<Item = (usize, UnauthenticatedPeer)> {
         let pending = self.pending.iter().enumerate();
-        pending.filter_map(|(place, pending)| Some((place, pending.stranger()?)))
+        pending.filter_map(|(place, pending)| Some((place, pending.unauthenticated_peer()?)))
     }
 
     fn has_room(&self) -> bool {
-        self.strangers().count() < self.places().total
+        self.unauthenticated_peers().count() < self.places().total
     }
 
     fn accept(&mut self) {
@@ -167,7 +169,7 @@ impl<'a> Mesh<'a> {
             match self.listener.accept() {
                 Ok((stream, address)) => self.greet(stream, address),
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return,
-                // The stranger hung up before it was accepted.
+                // The unauthenticated peer hung up before it was accepted.
                 Err(error) if error.kind() == ErrorKind::ConnectionAborted => {}
                 Err(error) => {
                     self.resume = Instant::now() + REFUSED_PAUSE;
@@ -179,7 +181,7 @@ impl<'a> Mesh<'a> {
     }
 
     fn greet(&mut self, stream: TcpStream, address: SocketAddr) {
-        if let Some(place) = self.places().evicted(self.strangers(), address.ip()) {
+        if let Some(place) = self.places().evicted(self.unauthenticated_peers(), address.ip()) {
             let evicted = self.pending.swap_remove(place);
             self.refusals.count(evicted.address.ip());
         }
@@ -189,11 +191,13 @@ impl<'a> Mesh<'a> {
     }
 
     fn advance(&mut self, now: Instant) -> Result<(), Error> {
-        let patience = self.places().patience(self.strangers().count());
+        let handshake_timeout =
+            self.places().handshake_timeout(self.unauthenticated_peers().count());
         for mut pending in std::mem::take(&mut self.pending) {
-            // The fuller the places, the less time strangers have.
-            if let Some(stranger) = pending.stranger() {
-                pending.deadline = (stranger.since + patience).min(self.deadline);
+            // The fuller the places, the less time unauthenticated peers have.
+            if let Some(unauthenticated_peer) = pending.unauthenticated_peer() {
+                pending.deadline =
+                    (unauthenticated_peer.since + handshake_timeout).min(self.deadline);
             }
             match pending.advance(now, |hello| self.admit(hello)) {
                 Ok(false) => self.pending.push(pending),
@@ -230,7 +234,7 @@ impl<'a> Mesh<'a> {
 
     fn finish(&mut self, pending: Pending) {
         let hello = pending.hello.expect("both sides know each other");
-        let rank = match pending.is_stranger() {
+        let rank = match pending.is_unauthenticated() {
             true => hello.rank,
             false => self.rank_at(&pending),
         };
@@ -245,9 +249,9 @@ impl<'a> Mesh<'a> {
     }
 
     /// Handles a failed connection: ends with an error, schedules another try, or forgets a
-    /// stranger.
+    /// unauthenticated peer.
     fn fail(&mut self, pending: &Pending, error: Error) -> Result<(), Error> {
-        if pending.is_stranger() {
+        if pending.is_unauthenticated() {
             let error = error.by(pending.address);
             match error.kind {
                 // Both know the token, so the job itself is wrong: no point in waiting.

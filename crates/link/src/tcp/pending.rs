@@ -7,10 +7,10 @@ use rustix::event::{PollFd, PollFlags};
 
 use crate::duplex::Duplex;
 use crate::secure::{Handshake, Preamble, Role, Session, Token};
-use crate::strangers::Stranger;
 use crate::tcp::connection::Parts;
 use crate::tcp::hello::{self, HELLO_BYTES_MAX, Hello};
 use crate::tcp::options::Encryption;
+use crate::unauthenticated_peers::UnauthenticatedPeer;
 use crate::{Error, Kind};
 
 /// Bytes that may be read ahead before the other end is known.
@@ -55,7 +55,7 @@ impl Pending {
         Pending::new(stream, address, Role::Initiator, Some(hello), (rule, token, deadline))
     }
 
-    /// A connection that was accepted from `address`. It stays a stranger's until its hello has
+    /// A connection that was accepted from `address`. It stays an unauthenticated peer's until its hello has
     /// opened: anybody who has recorded the first message of a handshake can replay it.
     ///
     /// # Errors
@@ -95,14 +95,18 @@ impl Pending {
     }
 
     /// Whether I have accepted it.
-    pub fn is_stranger(&self) -> bool {
+    pub fn is_unauthenticated(&self) -> bool {
         self.role == Role::Responder
     }
 
-    /// The connection as a stranger, if this side has accepted it.
-    pub fn stranger(&self) -> Option<Stranger> {
+    /// The connection as an unauthenticated peer, if this side has accepted it.
+    pub fn unauthenticated_peer(&self) -> Option<UnauthenticatedPeer> {
         let (address, silent) = (self.address.ip(), !self.duplex.has_read);
-        self.is_stranger().then_some(Stranger { address, since: self.since, silent })
+        self.is_unauthenticated().then_some(UnauthenticatedPeer {
+            address,
+            since: self.since,
+            silent,
+        })
     }
 
     pub fn poll_fd(&self) -> PollFd<'_> {
@@ -114,7 +118,7 @@ impl Pending {
     }
 
     /// Goes on as far as possible; true once both sides know each other. `admit` decides about
-    /// the hello of a stranger.
+    /// the hello of an unauthenticated peer.
     ///
     /// # Errors
     /// If the connection breaks, the other end is none of ours, or one refuses the other.

@@ -105,7 +105,7 @@ impl Exchange for Bytes {
         Progress::Done(finite)
     }
 
-    fn take_back(&mut self, run: Run<Tensor>) {
+    fn reclaim(&mut self, run: Run<Tensor>) {
         self.arrived = Some(run);
     }
 

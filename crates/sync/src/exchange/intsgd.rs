@@ -115,7 +115,7 @@ impl Exchange for Integers {
         Progress::Done(finite)
     }
 
-    fn take_back(&mut self, run: Run<Tensor>) {
+    fn reclaim(&mut self, run: Run<Tensor>) {
         self.arrived = Some(run);
     }
 

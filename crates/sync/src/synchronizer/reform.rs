@@ -96,7 +96,7 @@ impl Synchronizer {
                 "{name} is exchanged by {ranks:?} alone, expected all ranks: a part without a replica cannot be re-formed"
             )));
         }
-        self.take_back()?;
+        self.reclaim()?;
         check_combination(&self.options, channel.world())?;
         channel.agree(&identity(&self.parameters, &self.options))?;
         self.planner = Synchronizer::planner(&channel, &self.parameters, &self.options)?;
@@ -111,7 +111,7 @@ impl Synchronizer {
     ///
     /// # Errors
     /// If what peers sent is no encoding.
-    pub fn take_back(&mut self) -> Result<(), Error> {
+    pub fn reclaim(&mut self) -> Result<(), Error> {
         if self.underway > 0 || self.absence.is_underway() {
             // Between steps others may still wait for a message, and are left in good order.
             self.stop().stop("the group is formed anew");

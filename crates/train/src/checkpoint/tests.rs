@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use super::files::{MODEL, OPTIMIZER};
 use super::*;
-use crate::spmd::{GraphModel, Machine};
+use crate::spmd::{Executor, GraphModel};
 use crate::testing::{Folder, alone, model, start, step};
 use crate::{Config, Corpus, Position, Sampler, Sampling};
 use thinwire_checkpoint::{MANIFEST, clean};
@@ -35,13 +35,13 @@ fn progress(step: u64, updates: u64, position: Position) -> Progress {
     }
 }
 
-fn save(folder: &Path, machine: &Machine<'_>, sampler: &Sampler) -> PathBuf {
-    let draft = Draft::create(folder, machine.next_step()).unwrap();
-    write_whole(&draft, &machine.shards(), "a test").unwrap();
+fn save(folder: &Path, executor: &Executor<'_>, sampler: &Sampler) -> PathBuf {
+    let draft = Draft::create(folder, executor.next_step()).unwrap();
+    write_whole(&draft, &executor.shards(), "a test").unwrap();
     let residual = (vec![2, 1], vec![f32::MIN_POSITIVE / 3.0, -0.0]);
     write_exchange(&draft, Rank(0), &Tensors::from([("residual".to_owned(), residual)])).unwrap();
     let position = sampler.position();
-    commit(&draft, progress(machine.next_step(), machine.updates(), position)).unwrap()
+    commit(&draft, progress(executor.next_step(), executor.updates(), position)).unwrap()
 }
 
 /// Training on, and training again from a checkpoint, end with the same bits.
@@ -51,13 +51,13 @@ fn training_goes_on_bit_for_bit() {
     let config = Config { context: 8, width: 8, layers: 2, heads: 2 };
     let graph = thinwire_model::named(&config.name(), 4, 8).unwrap();
     let model = GraphModel::new(&graph, None).unwrap();
-    let (mut sampler, mut machine) = (sampler(), alone(&model, None, 1));
-    let train = |machine: &mut Machine<'_>, sampler: &mut Sampler| {
-        (0..7).map(|_| step(&model, machine, &sampler.next_batch())).collect::<Vec<f32>>()
+    let (mut sampler, mut executor) = (sampler(), alone(&model, None, 1));
+    let train = |executor: &mut Executor<'_>, sampler: &mut Sampler| {
+        (0..7).map(|_| step(&model, executor, &sampler.next_batch())).collect::<Vec<f32>>()
     };
-    train(&mut machine, &mut sampler);
-    let path = save(folder.path(), &machine, &sampler);
-    let losses = train(&mut machine, &mut sampler);
+    train(&mut executor, &mut sampler);
+    let path = save(folder.path(), &executor, &sampler);
+    let losses = train(&mut executor, &mut sampler);
 
     let checkpoint = resolve(folder.path()).unwrap();
     assert_eq!(checkpoint.path(), path);
@@ -66,11 +66,11 @@ fn training_goes_on_bit_for_bit() {
     sampler.seek(checkpoint.progress().position);
     assert_eq!(train(&mut resumed, &mut sampler), losses);
 
-    let bits = |machine: &Machine<'_>| {
+    let bits = |executor: &Executor<'_>| {
         let bits = |values: &Vec<f32>| values.iter().map(|x| x.to_bits()).collect::<Vec<u32>>();
-        machine.shards().values().map(|(_, values)| bits(values)).collect::<Vec<_>>()
+        executor.shards().values().map(|(_, values)| bits(values)).collect::<Vec<_>>()
     };
-    assert!(bits(&machine) == bits(&resumed) && machine.updates() == resumed.updates());
+    assert!(bits(&executor) == bits(&resumed) && executor.updates() == resumed.updates());
 }
 
 /// A small checkpoint.
@@ -170,9 +170,9 @@ fn another_model_is_refused() {
     let text = checkpoint.values(model(3).parameters()).unwrap_err().to_string();
     assert!(text.ends_with("head.weight has shape [2, 256], expected [3, 256]"), "{text}");
     let other = model(3);
-    let mut machine = alone(&other, None, 1);
-    assert!(machine.restore(&checkpoint).is_err());
-    assert_eq!(machine.next_step(), 0);
+    let mut executor = alone(&other, None, 1);
+    assert!(executor.restore(&checkpoint).is_err());
+    assert_eq!(executor.next_step(), 0);
 }
 
 #[test]

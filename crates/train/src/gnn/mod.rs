@@ -7,9 +7,9 @@
 //! in-neighbours are taken and nothing is dropped.
 
 mod attention;
+mod checkpoint;
 mod convolution;
 mod dropout;
-mod frozen;
 mod hop;
 mod layer;
 mod loss;

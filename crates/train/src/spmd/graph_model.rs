@@ -15,9 +15,9 @@ use thinwire_program::pipeline::Schedule;
 use thinwire_program::{Instruction, Plan, Program, Slot, insert_frees, program};
 use thinwire_wire::Rank;
 
+use super::executor::completion_order;
 use super::inputs::Inputs;
 use super::invalid;
-use super::machine::completion_order;
 use super::modality::Modality;
 
 use super::value::Value;

@@ -2,17 +2,18 @@
 //!
 //! `model` has derived the gradients as nodes, so a step is one list of nodes. A plan says where
 //! each node works, and crate `program` derives from it the program of one rank, as a value: what is
-//! sent is known before anything runs. A [`Machine`] runs it.
+//! sent is known before anything runs. An [`Executor`] runs it.
 //!
 //! Law: under every plan a step is what it is on one rank, within the precision of f32.
 
-mod carried;
-mod frozen;
+mod async_exchanges;
+mod checkpoint;
+mod detached;
+mod executor;
 mod graph_model;
 mod images;
 mod inputs;
 pub mod kernel;
-mod machine;
 mod modality;
 mod optimizer;
 mod probe;
@@ -24,15 +25,14 @@ mod start;
 pub(crate) mod strided;
 mod text;
 mod value;
-mod wires;
 
 use crate::error::{Error, Kind};
 
-pub use carried::Carried;
+pub use detached::DetachedReplica;
+pub use executor::{Agreed, Codecs, ExchangeOptions, Executor, Handover, Remote, Times, Went};
 pub use graph_model::{GraphModel, Sampled};
 pub use images::ImageInputs;
 pub use inputs::Inputs;
-pub use machine::{Agreed, Codecs, ExchangeOptions, Handover, Machine, Remote, Times, Went};
 pub use modality::Modality;
 pub use probe::Probe;
 pub use snapshot::Snapshot;

@@ -1,4 +1,4 @@
-//! The wires of a rank under test: what exchanges take beside nothing, and beside computing.
+//! The async exchanges of a rank under test: what exchanges take beside nothing, and beside computing.
 //!
 //! These are the executor's own exchanges, on the thread on which it has them.
 
@@ -8,27 +8,31 @@ use thinwire_program::Transfer;
 use thinwire_sync::Channel;
 use thinwire_wire::{Rank, World};
 
+use super::async_exchanges::{AsyncExchanges, BoundPhase, Exchange, Priority, Ticket, finish};
 use super::value::Value;
-use super::wires::{Exchange, Haste, Leg, Ticket, Wires, finish};
 use crate::error::Error;
 
 /// Links under test.
 #[derive(Debug)]
 pub struct Probe {
-    wires: Wires,
+    exchanges: AsyncExchanges,
     world: World,
-    moment: u64,
+    micro_batch_number: u64,
 }
 
 impl Probe {
     /// The links of all ranks.
     pub fn new(group: Group) -> Probe {
-        Probe { world: group.world(), wires: Wires::new(Channel::new(group)), moment: 0 }
+        Probe {
+            world: group.world(),
+            exchanges: AsyncExchanges::new(Channel::new(group)),
+            micro_batch_number: 0,
+        }
     }
 
     /// Begins to sum so many tensors of so many elements over all ranks, one beside the other.
     pub fn begin(&mut self, tensors: usize, elements: usize) -> Vec<Ticket> {
-        self.moment += 1;
+        self.micro_batch_number += 1;
         let (at, size) = (self.world.rank().index(), self.world.size());
         let everybody: Vec<Rank> = (0..size as u32).map(Rank).collect();
         let sum = Collective::AllReduce { reduction: Reduction::Sum };
@@ -38,19 +42,19 @@ impl Probe {
             let transfer = Transfer::new(sum, &[elements], (size, at), &raw);
             let before = transfer.before.iter();
             let values = before.fold(value.floats().to_vec(), |values, one| one.apply(values));
-            let (count, tensor) = (self.moment, tensor as u32);
+            let (count, tensor) = (self.micro_batch_number, tensor as u32);
             let exchange = Exchange {
                 address: Address::counted(count, tensor, "a measurement of links"),
-                voice: self.world,
-                legs: transfer
+                random_group: self.world,
+                phases: transfer
                     .phases
                     .into_iter()
-                    .map(|phase| Leg::of_phase(phase, &everybody))
+                    .map(|phase| BoundPhase::of_phase(phase, &everybody))
                     .collect(),
                 residual: None,
-                haste: Haste::Later,
+                priority: Priority::Later,
             };
-            self.wires.start(values, exchange).0
+            self.exchanges.start(values, exchange).0
         };
         (0..tensors).map(start).collect()
     }
@@ -68,13 +72,13 @@ impl Probe {
     /// # Errors
     /// If a peer is lost.
     pub fn gather(&mut self, mine: &[f32]) -> Result<Vec<f32>, Error> {
-        self.moment += 1;
-        finish(&self.wires.gather(mine, self.moment))
+        self.micro_batch_number += 1;
+        finish(&self.exchanges.gather(mine, self.micro_batch_number))
     }
 
     /// Bytes handed to the links so far, headers included, by exchanges that are over.
     pub fn sent_bytes(&self) -> u64 {
-        self.wires.sent_bytes()
+        self.exchanges.sent_bytes()
     }
 
     /// The group, whose links these were.
@@ -82,6 +86,6 @@ impl Probe {
     /// # Errors
     /// If a peer was lost.
     pub fn into_group(self) -> Result<Group, Error> {
-        self.wires.into_group()
+        self.exchanges.into_group()
     }
 }

@@ -6,7 +6,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use super::wires::{Ticket, finish};
+use super::async_exchanges::{Ticket, finish};
 use crate::error::Error;
 
 /// Residuals by the number of an exchange.

@@ -14,9 +14,9 @@ use thinwire_schedule as schedule;
 use thinwire_sync::Channel;
 use thinwire_wire::Rank;
 
+use super::async_exchanges::{AsyncExchanges, BoundPhase, Exchange, Priority, Ticket, finish};
 use super::residuals::Residuals;
 use super::value::Value;
-use super::wires::{Exchange, Haste, Leg, Ticket, Wires, finish};
 use crate::error::Error;
 
 /// Content of a slot.
@@ -32,20 +32,20 @@ pub enum Content {
 #[derive(Clone, Copy, Debug)]
 pub struct When {
     /// A number for this, equal on all ranks.
-    pub moment: u64,
+    pub micro_batch_number: u64,
     /// Who waits for it.
-    pub haste: Haste,
+    pub priority: Priority,
 }
 
 impl When {
     /// For what is computed next.
-    pub fn next(moment: u64) -> When {
-        When { moment, haste: Haste::Next }
+    pub fn next(micro_batch_number: u64) -> When {
+        When { micro_batch_number, priority: Priority::Next }
     }
 
     /// For the end of the step, or the next one.
-    pub fn later(moment: u64) -> When {
-        When { moment, haste: Haste::Later }
+    pub fn later(micro_batch_number: u64) -> When {
+        When { micro_batch_number, priority: Priority::Later }
     }
 }
 
@@ -53,7 +53,7 @@ impl When {
 #[derive(Debug)]
 pub struct Slots {
     /// The links.
-    pub wires: Wires,
+    pub exchanges: AsyncExchanges,
     /// Contents of micro-batches.
     held: HashMap<(usize, Slot), Content>,
     /// Contents that last from step to step.
@@ -72,7 +72,7 @@ impl Slots {
     /// No slot holds anything yet.
     pub fn new(channel: Channel) -> Slots {
         Slots {
-            wires: Wires::new(channel),
+            exchanges: AsyncExchanges::new(channel),
             held: HashMap::new(),
             lasting: HashMap::new(),
             residuals: Residuals::default(),
@@ -99,7 +99,7 @@ impl Slots {
     /// If a peer is lost or disagrees.
     pub fn gather(&mut self, mine: &[f32]) -> Result<Vec<f32>, Error> {
         self.gathers += 1;
-        finish(&self.wires.gather(mine, self.gathers))
+        finish(&self.exchanges.gather(mine, self.gathers))
     }
 
     /// Fills a slot of a micro-batch.
@@ -184,13 +184,21 @@ impl Slots {
         let members = program.mesh.group(convert.step.mesh_dim);
         let residual = owed.map(|elements| self.residuals.take(convert.number, elements));
         let exchange = Exchange {
-            address: Address::counted(when.moment, convert.number, "a change of layout"),
-            voice: program.mesh.random_group(&program.slots[convert.from].layout),
-            legs: transfer.phases.into_iter().map(|phase| Leg::of_phase(phase, &members)).collect(),
+            address: Address::counted(
+                when.micro_batch_number,
+                convert.number,
+                "a change of layout",
+            ),
+            random_group: program.mesh.random_group(&program.slots[convert.from].layout),
+            phases: transfer
+                .phases
+                .into_iter()
+                .map(|phase| BoundPhase::of_phase(phase, &members))
+                .collect(),
             residual: residual.transpose()?,
-            haste: when.haste,
+            priority: when.priority,
         };
-        let (values, residual) = self.wires.start(values, exchange);
+        let (values, residual) = self.exchanges.start(values, exchange);
         if owed.is_some() {
             self.residuals.put(convert.number, residual);
         }
@@ -226,9 +234,13 @@ impl Slots {
         let schedule = schedule::send(to, values.len());
         let bound = Bound::plain(schedule, values.len(), program.message_codec(slot, to));
         // Nobody wants them back, and many messages may be under way.
-        let leg = Leg { program: Arc::new(bound), own: None, after: vec![Rearrange::Take(0..0)] };
-        let sent = (Address::counted(when.moment, number, "a message between stages"), when.haste);
-        let ticket = self.message((program, slot), values, leg, sent);
+        let phase =
+            BoundPhase { program: Arc::new(bound), own: None, after: vec![Rearrange::Take(0..0)] };
+        let sent = (
+            Address::counted(when.micro_batch_number, number, "a message between stages"),
+            when.priority,
+        );
+        let ticket = self.message((program, slot), values, phase, sent);
         self.outgoing.push(ticket);
     }
 
@@ -245,27 +257,28 @@ impl Slots {
         &self,
         (program, slot): (&Program, Slot),
         (from, number): (Rank, u32),
-        moment: u64,
+        micro_batch_number: u64,
     ) -> Content {
         let elements = program.slots[slot].shape.iter().product();
         let schedule = schedule::recv(from, elements);
         let bound = Bound::plain(schedule, elements, program.message_codec(slot, from));
-        let leg = Leg { program: Arc::new(bound), own: None, after: Vec::new() };
-        let address = Address::counted(moment, number, "a message between stages");
-        let awaited = (address, Haste::Next);
-        Content::Coming(self.message((program, slot), vec![0.0; elements], leg, awaited))
+        let phase = BoundPhase { program: Arc::new(bound), own: None, after: Vec::new() };
+        let address = Address::counted(micro_batch_number, number, "a message between stages");
+        let awaited = (address, Priority::Next);
+        Content::Coming(self.message((program, slot), vec![0.0; elements], phase, awaited))
     }
 
     fn message(
         &self,
         (program, slot): (&Program, Slot),
         values: Vec<f32>,
-        leg: Leg,
-        (address, haste): (Address, Haste),
+        phase: BoundPhase,
+        (address, priority): (Address, Priority),
     ) -> Ticket {
-        let voice = program.mesh.random_group(&program.slots[slot].layout);
-        let exchange = Exchange { address, voice, legs: vec![leg], residual: None, haste };
-        self.wires.start(values, exchange).0
+        let random_group = program.mesh.random_group(&program.slots[slot].layout);
+        let exchange =
+            Exchange { address, random_group, phases: vec![phase], residual: None, priority };
+        self.exchanges.start(values, exchange).0
     }
 }
 

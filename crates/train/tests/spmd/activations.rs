@@ -10,7 +10,7 @@ use thinwire_model::{Collective, Element, Reduction, Role, TensorId, Training};
 use thinwire_program::pipeline::Schedule;
 use thinwire_program::{Instruction, Plan, Sharding, Transfer, Transport, program};
 use thinwire_testkit::{Network, spawn};
-use thinwire_train::spmd::{ExchangeOptions, Inputs, Machine, initial};
+use thinwire_train::spmd::{ExchangeOptions, Executor, Inputs, initial};
 use thinwire_train::{AdamWOptions, Pace};
 use thinwire_wire::random::Key;
 use thinwire_wire::{HEADER_BYTES, Rank};
@@ -112,17 +112,17 @@ type Parts = HashMap<(TensorId, Vec<usize>), Vec<f64>>;
 fn trained(training: &Training, plan: &Plan) -> Vec<Parts> {
     let start = initial(&training.graph, 3);
     spawn(Network::Mem, plan.ranks(), |link| {
-        let mut machine =
-            Machine::new(training, plan, Group::new(link), &start, ExchangeOptions::default())
+        let mut executor =
+            Executor::new(training, plan, Group::new(link), &start, ExchangeOptions::default())
                 .unwrap();
         for step in 0..3 {
             let pace = Pace { learning_rate: 0.01, gradient_scale: 1.0 };
             let inputs =
                 (0..plan.micro_batches).map(|at| data(&training.graph, 10 * step + at as u64));
-            machine.step(&inputs.collect::<Vec<_>>(), pace, &AdamWOptions::default()).unwrap();
+            executor.step(&inputs.collect::<Vec<_>>(), pace, &AdamWOptions::default()).unwrap();
         }
-        machine.settle().unwrap();
-        let parts = machine.parameters().into_iter();
+        executor.settle().unwrap();
+        let parts = executor.parameters().into_iter();
         parts.map(|(id, start, part)| ((id, start), part.values().to_vec())).collect()
     })
 }

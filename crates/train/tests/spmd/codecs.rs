@@ -8,7 +8,7 @@ use thinwire_program::pipeline::Schedule;
 use thinwire_program::{Plan, Program, Sharding, Transport, program};
 use thinwire_testkit::{Network, spawn};
 use thinwire_train::checkpoint::Tensors;
-use thinwire_train::spmd::{ExchangeOptions, Inputs, Machine, initial};
+use thinwire_train::spmd::{ExchangeOptions, Executor, Inputs, initial};
 use thinwire_train::{AdamWOptions, Pace};
 use thinwire_wire::Rank;
 
@@ -138,22 +138,22 @@ pub fn around(
 ) -> Vec<[Tensors; 3]> {
     let start = initial(&training.graph, 3);
     spawn(Network::Mem, plan.ranks(), |link| {
-        let mut machine =
-            Machine::new(training, plan, Group::new(link), &start, ExchangeOptions::default())
+        let mut executor =
+            Executor::new(training, plan, Group::new(link), &start, ExchangeOptions::default())
                 .unwrap();
-        machine = machine.with_gradient_norm_max(clip);
+        executor = executor.with_gradient_norm_max(clip);
         let mut states = Vec::new();
-        for moment in 0..3 {
-            let mut inputs = data(&training.graph, moment);
-            if moment == 1 {
+        for micro_batch_number in 0..3 {
+            let mut inputs = data(&training.graph, micro_batch_number);
+            if micro_batch_number == 1 {
                 spoil(&mut inputs);
             }
             let pace = Pace { learning_rate: 0.01, gradient_scale: 1.0 };
             let inputs = vec![inputs; plan.micro_batches];
-            machine.step(&inputs, pace, &AdamWOptions::default()).unwrap();
-            machine.settle().unwrap();
-            let mut state = machine.shards();
-            let exchange = machine.exchange_state().tensors.into_iter();
+            executor.step(&inputs, pace, &AdamWOptions::default()).unwrap();
+            executor.settle().unwrap();
+            let mut state = executor.shards();
+            let exchange = executor.exchange_state().tensors.into_iter();
             state.extend(exchange.map(|(name, values)| {
                 (format!("owed.{}", name.trim_start_matches("owed.")), values)
             }));
@@ -217,7 +217,7 @@ fn replicas_stay_equal() {
     let plan = encoded(&GPT.training, plan, &transport("int8:stochastic", 1));
     let start = initial(&GPT.graph, 3);
     let all = spawn(Network::Mem, 4, |link| {
-        let mut machine = Machine::new(
+        let mut executor = Executor::new(
             &GPT.training,
             &plan,
             Group::new(link),
@@ -225,13 +225,13 @@ fn replicas_stay_equal() {
             ExchangeOptions::default(),
         )
         .unwrap();
-        for moment in 0..3 {
+        for micro_batch_number in 0..3 {
             let pace = Pace { learning_rate: 0.01, gradient_scale: 1.0 };
-            let inputs = [data(&GPT.graph, moment)];
-            machine.step(&inputs, pace, &AdamWOptions::default()).unwrap();
+            let inputs = [data(&GPT.graph, micro_batch_number)];
+            executor.step(&inputs, pace, &AdamWOptions::default()).unwrap();
         }
-        machine.settle().unwrap();
-        machine.parameters()
+        executor.settle().unwrap();
+        executor.parameters()
     });
     for other in &all[1..] {
         assert!(all[0] == *other);

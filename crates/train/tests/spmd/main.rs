@@ -1,9 +1,9 @@
 //! Under every plan a step is what it is on one rank.
 
 mod activations;
+mod checkpoint;
 mod codecs;
 mod files;
-mod frozen;
 mod golden;
 mod kernels;
 mod laws;

@@ -6,7 +6,7 @@ use thinwire_program::pipeline::Schedule;
 use thinwire_program::{Plan, Sharding};
 use thinwire_sync::{Feedback, Momentum, Options};
 use thinwire_testkit::{Network, spawn};
-use thinwire_train::spmd::{Codecs, ExchangeOptions, Machine, initial};
+use thinwire_train::spmd::{Codecs, ExchangeOptions, Executor, initial};
 use thinwire_train::{AdamWOptions, Gradients, Pace};
 
 use crate::laws::GPT;
@@ -28,20 +28,20 @@ fn train(plan: &Plan, ranks: usize, sync: &Options) -> Vec<Ended> {
     spawn(Network::Mem, ranks, |link| {
         let (codecs, gradients) = (Codecs::OfPolicy, Gradients::F32);
         let options = ExchangeOptions { sync: sync.clone(), codecs, gradients, remote: Vec::new() };
-        let mut machine =
-            Machine::new(&GPT.training, plan, Group::new(link), &start, options).unwrap();
+        let mut executor =
+            Executor::new(&GPT.training, plan, Group::new(link), &start, options).unwrap();
         let adamw = AdamWOptions { epsilon: 1e-3, ..AdamWOptions::default() };
         let mut losses = Vec::new();
-        for moment in 0..STEPS {
-            let batch = vec![inputs(&GPT.graph, moment % 2); plan.micro_batches];
+        for micro_batch_number in 0..STEPS {
+            let batch = vec![inputs(&GPT.graph, micro_batch_number % 2); plan.micro_batches];
             let pace = Pace { learning_rate: 0.01, gradient_scale: 1.0 };
-            machine.step(&batch, pace, &adamw).unwrap();
-            losses.push(machine.agreed().loss);
+            executor.step(&batch, pace, &adamw).unwrap();
+            losses.push(executor.agreed().loss);
         }
-        machine.settle().unwrap();
-        let parts = machine.parameters().into_iter();
+        executor.settle().unwrap();
+        let parts = executor.parameters().into_iter();
         let parts = parts.map(|(tensor, start, part)| (tensor, start, part.values().to_vec()));
-        (losses, parts.collect(), [machine.sent_bytes(), machine.predicted_bytes()])
+        (losses, parts.collect(), [executor.sent_bytes(), executor.predicted_bytes()])
     })
 }
 
@@ -122,8 +122,8 @@ fn a_codec_that_cannot_carry_them_is_refused() {
             gradients: Gradients::F32,
             remote: Vec::new(),
         };
-        let machine = Machine::new(&GPT.training, &plan, Group::new(link), &start, options);
-        machine.unwrap_err().to_string()
+        let executor = Executor::new(&GPT.training, &plan, Group::new(link), &start, options);
+        executor.unwrap_err().to_string()
     });
     for refusal in refusals {
         assert!(

@@ -6,7 +6,7 @@ use thinwire_collective::Group;
 use thinwire_model::{Array, Element, Graph, Initial, Part, Role, TensorId, Training};
 use thinwire_program::Plan;
 use thinwire_testkit::{Network, spawn};
-use thinwire_train::spmd::{ExchangeOptions, Machine};
+use thinwire_train::spmd::{ExchangeOptions, Executor};
 use thinwire_train::{AdamWOptions, Pace};
 use thinwire_wire::random::Key;
 
@@ -42,10 +42,10 @@ pub fn initial(graph: &Graph) -> Vec<Array> {
 }
 
 /// The inputs of one micro-batch.
-pub fn data(graph: &Graph, moment: u64) -> HashMap<TensorId, Array> {
+pub fn data(graph: &Graph, micro_batch_number: u64) -> HashMap<TensorId, Array> {
     let inputs = graph.tensors.iter().enumerate().filter(|(_, tensor)| tensor.role == Role::Input);
     let fill = |(id, tensor): (TensorId, &thinwire_model::Tensor)| {
-        let key = Key { seed: 8, step: moment, tensor: id as u32 };
+        let key = Key { seed: 8, step: micro_batch_number, tensor: id as u32 };
         let mut place = 0;
         let values = Array::from_fn(&tensor.shape[..], |_| {
             place += 1;
@@ -73,12 +73,12 @@ pub fn train(training: &Training, plan: &Plan, steps: usize) -> Outcome {
         whole[at].slice(parts).values().iter().map(|value| *value as f32).collect()
     };
     let results = spawn(Network::Mem, plan.ranks(), |link| {
-        let mut machine =
-            Machine::new(training, plan, Group::new(link), &start, ExchangeOptions::default())
+        let mut executor =
+            Executor::new(training, plan, Group::new(link), &start, ExchangeOptions::default())
                 .unwrap();
         // So small that it always clips: every plan must find the same norm.
-        machine = machine.with_gradient_norm_max(Some(0.05));
-        let expected = machine.program().sent_bytes();
+        executor = executor.with_gradient_norm_max(Some(0.05));
+        let expected = executor.program().sent_bytes();
         let mut losses = Vec::new();
         for step in 0..steps {
             let count = plan.micro_batches;
@@ -88,13 +88,13 @@ pub fn train(training: &Training, plan: &Plan, steps: usize) -> Outcome {
             // AdamW would make steps of that.
             let options = AdamWOptions { epsilon: 1e-3, ..AdamWOptions::default() };
             let pace = Pace { learning_rate: 0.003, gradient_scale: 1.0 };
-            let stepped = machine.step(&batches, pace, &options).unwrap();
+            let stepped = executor.step(&batches, pace, &options).unwrap();
             losses.extend(stepped);
         }
-        machine.settle().unwrap();
-        let sent = machine.sent_bytes();
+        executor.settle().unwrap();
+        let sent = executor.sent_bytes();
         assert_eq!(sent, expected * steps as u64, "bytes sent in {steps} steps");
-        (losses, machine.parameters(), machine.elements_max())
+        (losses, executor.parameters(), executor.elements_max())
     });
     let elements_max = results[0].2;
     let mut parameters: HashMap<TensorId, Array> = HashMap::new();

@@ -21,9 +21,9 @@ fn sent(transfer: &Transfer) -> usize {
     let tasks = transfer
         .phases
         .iter()
-        .flat_map(|leg| leg.schedule.tasks.iter().zip(std::iter::repeat(leg)));
-    let sends = tasks.filter_map(|(task, leg)| match task.operation {
-        Operation::Send { slot, .. } => Some(leg.schedule.slots[slot.index()]),
+        .flat_map(|phase| phase.schedule.tasks.iter().zip(std::iter::repeat(phase)));
+    let sends = tasks.filter_map(|(task, phase)| match task.operation {
+        Operation::Send { slot, .. } => Some(phase.schedule.slots[slot.index()]),
         _ => None,
     });
     sends.sum()

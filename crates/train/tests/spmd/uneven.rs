@@ -4,7 +4,7 @@ use thinwire_collective::Group;
 use thinwire_program::pipeline::Schedule;
 use thinwire_program::{Plan, Sharding, Share, program};
 use thinwire_testkit::{Network, spawn};
-use thinwire_train::spmd::{ExchangeOptions, Machine, initial};
+use thinwire_train::spmd::{ExchangeOptions, Executor, initial};
 use thinwire_wire::Rank;
 
 use crate::laws::{GPT, LLAMA, Model};
@@ -67,7 +67,7 @@ fn shares_that_cannot_be_are_refused() {
 fn evaluated(model: &Model, plan: &Plan) -> [f32; 2] {
     let start = initial(&model.graph, 3);
     let found = spawn(Network::Mem, plan.ranks(), |link| {
-        let mut machine = Machine::new(
+        let mut executor = Executor::new(
             &model.training,
             plan,
             Group::new(link),
@@ -78,13 +78,13 @@ fn evaluated(model: &Model, plan: &Plan) -> [f32; 2] {
         let count = plan.micro_batches as u64;
         let inputs: Vec<_> = (0..count).map(|at| data(&model.graph, at)).collect();
         let held_out: Vec<_> = (0..count).map(|at| data(&model.graph, 100 + at)).collect();
-        let first = machine.evaluate(&held_out).unwrap();
+        let first = executor.evaluate(&held_out).unwrap();
         let pace = thinwire_train::Pace { learning_rate: 0.01, gradient_scale: 1.0 };
         let options = thinwire_train::AdamWOptions { epsilon: 1e-3, ..Default::default() };
-        machine.step(&inputs, pace, &options).unwrap();
-        let second = machine.evaluate(&held_out).unwrap();
-        machine.settle().unwrap();
-        assert_eq!(machine.sent_bytes(), machine.program().sent_bytes(), "evaluation counts");
+        executor.step(&inputs, pace, &options).unwrap();
+        let second = executor.evaluate(&held_out).unwrap();
+        executor.settle().unwrap();
+        assert_eq!(executor.sent_bytes(), executor.program().sent_bytes(), "evaluation counts");
         [first as f32, second as f32]
     });
     assert!(found.iter().all(|losses| *losses == found[0]), "all ranks know");

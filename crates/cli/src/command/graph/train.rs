@@ -68,7 +68,7 @@ pub struct Args {
         value_parser = clap::value_parser!(i64).range(-1..=i64::from(u32::MAX))
     )]
     fan_outs: Vec<i64>,
-    /// Way to draw in-neighbours: uniform, or weighted, in proportion to the weights of edges
+    /// BucketSummary to draw in-neighbours: uniform, or weighted, in proportion to the weights of edges
     #[arg(long, value_name = "SAMPLER", default_value = "uniform")]
     sampler: Sampler,
     /// Seeds of a batch on a rank

@@ -3,7 +3,7 @@
 use thinwire_report::Table;
 use thinwire_report::figures::{bytes, count, digits, percent, ratio, seconds};
 use thinwire_report::plain;
-use thinwire_sync::{Live, Time, Way};
+use thinwire_sync::{BucketSummary, Live, Time};
 
 use super::bars::{LEGEND, bar};
 use super::links::matrix;
@@ -159,7 +159,7 @@ fn links(first: &Live, ranks: usize, width: usize) -> Vec<String> {
 }
 
 /// Returns a line for each way in which gradients travel.
-fn plan(ways: &[Way]) -> Vec<String> {
+fn plan(ways: &[BucketSummary]) -> Vec<String> {
     if ways.is_empty() {
         return Vec::new();
     }

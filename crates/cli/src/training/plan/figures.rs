@@ -5,7 +5,7 @@ use thinwire_plan::report::PlanFile;
 use thinwire_program::Plan;
 use thinwire_program::pipeline::Pass;
 use thinwire_report::training::{Passed, Planned, PlannedRank};
-use thinwire_train::spmd::{Machine, Times, Went};
+use thinwire_train::spmd::{Executor, Times, Went};
 
 /// Of so many passes each rank tells at most: of more than a page draws.
 const PASSES_MAX: usize = 8192;
@@ -28,7 +28,7 @@ pub struct Measured {
 /// # Errors
 /// If a peer is lost.
 pub fn gather(
-    machine: &Machine<'_>,
+    machine: &Executor<'_>,
     (file, plan): (&PlanFile, &Plan),
     measured: &Measured,
 ) -> Result<Planned> {

@@ -8,7 +8,7 @@ use thinwire_plan::report::{PlanFile, plan_file};
 use thinwire_plan::search::{Candidate, Planner, Rule, Settings};
 use thinwire_plan::{Cluster, Error};
 use thinwire_program::Plan;
-use thinwire_train::spmd::{ExchangeOptions, Inputs, Machine, initial};
+use thinwire_train::spmd::{ExchangeOptions, Executor, Inputs, initial};
 use thinwire_train::{AdamWOptions, Pace};
 
 use super::memory::Growth;
@@ -65,7 +65,7 @@ fn train((model, sequence): (&'static str, usize)) -> Result<f64> {
     let training = backward(&graph)?;
     let start = initial(&graph, 1);
     let group = Group::new(thinwire_link::mem::mesh(1).remove(0));
-    let mut machine = Machine::new(
+    let mut executor = Executor::new(
         &training,
         &Plan::of_file(&file, &graph)?,
         group,
@@ -78,7 +78,7 @@ fn train((model, sequence): (&'static str, usize)) -> Result<f64> {
     let inputs: Inputs = inputs.map(|(id, tensor)| (id, zeros(&tensor.shape))).collect();
     let pace = Pace { learning_rate: 1e-3, gradient_scale: 1.0 };
     for _ in 0..STEPS {
-        machine.step(&vec![inputs.clone(); MICRO_BATCHES], pace, &AdamWOptions::default())?;
+        executor.step(&vec![inputs.clone(); MICRO_BATCHES], pace, &AdamWOptions::default())?;
     }
     Ok(file.stage[0].memory_bytes as f64)
 }

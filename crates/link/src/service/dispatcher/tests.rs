@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::*;
 use crate::service::OUTPUT_BYTES_MAX;
 use crate::service::messages::Messages;
-use crate::service::visitor::tests::{shake, token};
+use crate::service::server_connection::tests::{shake, token};
 
 /// Event that a service was told of.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -82,7 +82,7 @@ impl Talk {
         let mut server = Dispatcher::new(Recorder::default(), &token());
         let mut client = || {
             let id = server.accept();
-            (id, shake(server.visitor_mut(id).unwrap()).0)
+            (id, shake(server.server_connection_mut(id).unwrap()).0)
         };
         let clients = (0..clients).map(|_| client()).collect();
         Talk { server, clients, now: Instant::now() }
@@ -90,7 +90,7 @@ impl Talk {
 
     fn say(&mut self, client: usize, message: &[u8]) {
         let (id, messages) = &mut self.clients[client];
-        messages.seal(message, &mut self.server.visitor_mut(*id).unwrap().input);
+        messages.seal(message, &mut self.server.server_connection_mut(*id).unwrap().input);
         self.server.moved(*id, Ok(()), self.now);
     }
 
@@ -104,7 +104,7 @@ impl Talk {
 
     fn hear(&mut self, client: usize) -> Option<Vec<u8>> {
         let (id, messages) = &mut self.clients[client];
-        let output = &mut self.server.visitor_mut(*id)?.output;
+        let output = &mut self.server.server_connection_mut(*id)?.output;
         messages.receive(output, usize::MAX / 2).unwrap()
     }
 
@@ -133,7 +133,7 @@ fn a_client_is_opened_before_its_first_message_and_closed_after_its_last() {
     talk.server.moved(B, Err(Error::new(Kind::Io, "closed the connection")), talk.now);
     talk.turn();
     assert_eq!(talk.told(), [Told::Received(A, vec![KEEP, 9]), Told::Closed(A)]);
-    assert!(talk.server.visitor(B).is_none(), "a stranger goes without a word");
+    assert!(talk.server.server_connection(B).is_none(), "a stranger goes without a word");
     talk.turn();
     assert!(talk.server.remove(A, talk.now).is_none());
     assert_eq!(talk.told(), []);
@@ -194,7 +194,10 @@ fn a_client_that_does_not_read_is_closed_and_others_are_sent_all() {
     for sent in 0..8 {
         talk.server
             .call(talk.now, |_, _, out| [A, B].iter().for_each(|id| out.send(*id, &message)));
-        let unread = talk.server.visitor(A).map_or(0, |visitor| visitor.output.len());
+        let unread = talk
+            .server
+            .server_connection(A)
+            .map_or(0, |server_connection| server_connection.output.len());
         assert!(unread < OUTPUT_BYTES_MAX + message.len() + 100, "{sent}: {unread}");
         assert_eq!(talk.hear(1).unwrap(), message);
         talk.turn();
@@ -206,7 +209,7 @@ fn a_client_that_does_not_read_is_closed_and_others_are_sent_all() {
 fn strangers_are_sent_nothing() {
     let mut talk = Talk::new(1);
     talk.server.call(talk.now, |_, _, out| out.send(A, b"secret"));
-    assert!(talk.server.visitor(A).unwrap().output.is_empty());
+    assert!(talk.server.server_connection(A).unwrap().output.is_empty());
 }
 
 #[test]

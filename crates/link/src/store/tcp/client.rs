@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
-use crate::service::conversation::{COORDINATOR, Conversation, Greeting};
+use crate::service::client_connection::{COORDINATOR, ClientConnection, Greeting};
 use crate::store::message::{self, MESSAGE_BYTES_MAX, Request};
 use crate::store::{self, Store};
 use crate::{Error, Kind, Token};
@@ -16,7 +16,7 @@ const REPLY_GRACE: Duration = Duration::from_secs(5);
 #[derive(Debug)]
 pub struct Client {
     address: SocketAddr,
-    conversation: Mutex<Conversation>,
+    client_connection: Mutex<ClientConnection>,
 }
 
 impl Client {
@@ -28,8 +28,11 @@ impl Client {
     pub fn connect(address: &str, token: &Token, timeout: Duration) -> Result<Client, Error> {
         let hello = Request::Get { key: "hello".to_owned(), wait: Duration::ZERO }.to_bytes();
         let greeting = Greeting { name: COORDINATOR, message: &hello, limit: MESSAGE_BYTES_MAX };
-        let conversation = Conversation::connect(address, token, timeout, greeting)?;
-        Ok(Client { address: conversation.address(), conversation: Mutex::new(conversation) })
+        let client_connection = ClientConnection::connect(address, token, timeout, greeting)?;
+        Ok(Client {
+            address: client_connection.address(),
+            client_connection: Mutex::new(client_connection),
+        })
     }
 
     /// Returns the address at which the coordinator answered.
@@ -39,9 +42,9 @@ impl Client {
 
     fn ask(&self, request: &Request, wait: Duration) -> Result<Vec<u8>, Error> {
         let deadline = Instant::now() + wait + REPLY_GRACE;
-        let mut conversation = self.conversation.lock().expect("no holder panics");
-        conversation.send(&request.to_bytes())?;
-        let reply = conversation.receive(deadline, None)?.ok_or_else(|| {
+        let mut client_connection = self.client_connection.lock().expect("no holder panics");
+        client_connection.send(&request.to_bytes())?;
+        let reply = client_connection.receive(deadline, None)?.ok_or_else(|| {
             let context = format!("the coordinator at {} does not answer", self.address);
             Error::new(Kind::Unreachable, context)
         })?;

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::testing::{
-    alone, assert_differences_agree, batch, gradients, loss, machine, start as initial, step,
+    alone, assert_differences_agree, batch, executor, gradients, loss, start as initial, step,
 };
 use crate::{Config, Gradients, Windows};
 use thinwire_testkit::{Network, spawn};
@@ -86,9 +86,9 @@ fn twenty_steps_are_those_of_pytorch() {
     let golden = Golden::new();
     let derived = model(&TINY.name(), Golden::ROWS, TINY.context);
     let values = golden.start(derived.parameters());
-    let mut machine = alone(&derived, Some(&values), 3);
+    let mut executor = alone(&derived, Some(&values), 3);
     for (at, expected) in golden.losses.iter().enumerate() {
-        let loss = step(&derived, &mut machine, &Golden::batch(at));
+        let loss = step(&derived, &mut executor, &Golden::batch(at));
         assert!((loss - expected).abs() < 1e-4, "step {at}: {loss}, not {expected}");
     }
 }
@@ -190,8 +190,8 @@ fn every_rank_has_random_numbers_of_its_own() {
     // Ranks that drop out the same elements of the same batch have one loss.
     let loss = |model: &GraphModel, ranks: usize| {
         let losses = spawn(Network::Mem, ranks, |link| {
-            let mut machine = machine(model, link, (None, 4), (1, Gradients::F32));
-            step(model, &mut machine, &batch(2, 8, 1))
+            let mut executor = executor(model, link, (None, 4), (1, Gradients::F32));
+            step(model, &mut executor, &batch(2, 8, 1))
         });
         losses[0]
     };
@@ -203,10 +203,10 @@ fn every_rank_has_random_numbers_of_its_own() {
 fn only_matrices_are_rounded_to_bf16() {
     let model = crate::testing::model(4);
     let link = thinwire_link::mem::alone();
-    let mut machine = machine(&model, link, (None, 1), (1, Gradients::MixedBf16));
-    step(&model, &mut machine, &batch(4, 8, 2));
+    let mut executor = executor(&model, link, (None, 1), (1, Gradients::MixedBf16));
+    step(&model, &mut executor, &batch(4, 8, 2));
     for (index, parameter) in model.parameters().iter().enumerate() {
-        let gradient = machine.sync().gradient(index);
+        let gradient = executor.sync().gradient(index);
         let rounded = gradient.iter().all(|value| value.to_bits() & 0xffff == 0);
         assert_eq!(rounded, parameter.is_matrix(), "{}", parameter.name);
     }

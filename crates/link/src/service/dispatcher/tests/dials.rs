@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::super::*;
 use crate::service::keep_alive::SILENCE;
-use crate::service::visitor::tests::token;
+use crate::service::server_connection::tests::token;
 
 /// Event that a service was told of.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -91,7 +91,9 @@ impl Pair {
                 side.remove(id, self.now);
             }
         }
-        if let (Some(from), Some(to)) = (self.from.visitor_mut(a), self.to.visitor_mut(b)) {
+        if let (Some(from), Some(to)) =
+            (self.from.server_connection_mut(a), self.to.server_connection_mut(b))
+        {
             let bytes = [std::mem::take(&mut from.output), std::mem::take(&mut to.output)];
             to.input.extend_from_slice(&bytes[0]);
             from.input.extend_from_slice(&bytes[1]);
@@ -145,7 +147,7 @@ fn much_is_sent_as_room_allows() {
     let mut most = 0;
     while pair.from.deadline(pair.now) == Some(pair.now) || pair.to.service.told.len() < count {
         pair.from.turn(pair.now);
-        most = most.max(pair.from.visitor(a).unwrap().output.len());
+        most = most.max(pair.from.server_connection(a).unwrap().output.len());
         pair.turn();
     }
     assert!(most < ROOM_BYTES + 2 * MESSAGE_BYTES, "{most}");

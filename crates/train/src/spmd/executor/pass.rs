@@ -5,7 +5,7 @@ use thinwire_program::pipeline::{Kind, Pass};
 use thinwire_program::{Instruction, Mesh, Slot, freed, parts_of};
 use thinwire_wire::Rank;
 
-use super::Machine;
+use super::Executor;
 use crate::error::Error;
 use crate::spmd::inputs::Inputs;
 use crate::spmd::kernel;
@@ -15,7 +15,7 @@ use crate::spmd::value::Value;
 /// Evaluations' moments begin here, where no training comes.
 const EVALUATIONS: u64 = 1 << 52;
 
-impl Machine<'_> {
+impl Executor<'_> {
     pub(super) fn pass(&mut self, pass: Pass, data: &Inputs) -> Result<(), Error> {
         let list = std::mem::take(self.list(pass));
         let sends = |instruction: &Instruction| matches!(instruction, Instruction::Send { .. });
@@ -46,7 +46,7 @@ impl Machine<'_> {
         micro_batch: usize,
         data: &Inputs,
     ) -> Result<(), Error> {
-        let moment = self.moment(micro_batch);
+        let micro_batch_number = self.micro_batch_number(micro_batch);
         match instruction {
             Instruction::Load { to } => {
                 let held = &self.program.slots[*to];
@@ -60,14 +60,23 @@ impl Machine<'_> {
             }
             Instruction::Convert(convert) => {
                 let value = self.value(micro_batch, convert.from)?;
-                let content =
-                    self.slots.convert(&self.program, convert, &value, When::next(moment))?;
+                let content = self.slots.convert(
+                    &self.program,
+                    convert,
+                    &value,
+                    When::next(micro_batch_number),
+                )?;
                 self.slots.put(micro_batch, convert.to, content);
             }
             Instruction::Send { slot, to, number } => {
                 let value = self.value(micro_batch, *slot)?;
                 let place = (&self.program, *slot);
-                self.slots.send(place, value.into_floats(), (*to, *number), When::next(moment));
+                self.slots.send(
+                    place,
+                    value.into_floats(),
+                    (*to, *number),
+                    When::next(micro_batch_number),
+                );
             }
             Instruction::Recv { slot, from, number } => {
                 self.recv(micro_batch, *slot, (*from, *number));
@@ -100,7 +109,11 @@ impl Machine<'_> {
     /// Begins to receive a message, unless that has begun.
     fn recv(&mut self, micro_batch: usize, slot: Slot, message: (Rank, u32)) {
         if !self.slots.is_filled(micro_batch, slot) {
-            let content = self.slots.recv((&self.program, slot), message, self.moment(micro_batch));
+            let content = self.slots.recv(
+                (&self.program, slot),
+                message,
+                self.micro_batch_number(micro_batch),
+            );
             self.slots.put(micro_batch, slot, content);
         }
     }
@@ -117,9 +130,10 @@ impl Machine<'_> {
         // Their last reader has them for itself.
         last_read.iter().for_each(|slot| self.slots.free(micro_batch, *slot));
         let (source, part) = self.source(micro_batch);
-        let moment = self.step * self.program.micro_batches_of_all as u64 + source as u64;
+        let micro_batch_number =
+            self.step * self.program.micro_batches_of_all as u64 + source as u64;
         let region = Region::new(&self.declarations[node], self.parts[part][node].clone())
-            .with_random(self.seed, moment);
+            .with_random(self.seed, micro_batch_number);
         let operator = &self.training.graph.nodes[node].operator;
         let results = match operator {
             Operator::Dropout(_) if self.evaluating => values,
@@ -132,7 +146,7 @@ impl Machine<'_> {
     }
 
     /// A number for a micro-batch of this step that no other one has.
-    pub(super) fn moment(&self, micro_batch: usize) -> u64 {
+    pub(super) fn micro_batch_number(&self, micro_batch: usize) -> u64 {
         match self.evaluating {
             true => EVALUATIONS + self.evaluations + micro_batch as u64,
             false => self.step * self.program.micro_batches_max as u64 + micro_batch as u64,

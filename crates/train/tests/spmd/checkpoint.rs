@@ -10,7 +10,7 @@ use thinwire_testkit::{Network, spawn};
 use thinwire_train::checkpoint::{
     Checkpoint, Draft, Progress, commit, write_exchange, write_shard,
 };
-use thinwire_train::spmd::{ExchangeOptions, Machine, initial};
+use thinwire_train::spmd::{ExchangeOptions, Executor, initial};
 use thinwire_train::{AdamWOptions, Pace, Parameter, Position};
 use thinwire_wire::Rank;
 
@@ -22,11 +22,11 @@ use crate::ranks::data;
 /// What a rank has of all parameters, by their names, if it has the whole of each.
 type Whole = Option<BTreeMap<String, Vec<f32>>>;
 
-fn step(machine: &mut Machine<'_>, moment: u64, micro_batches: usize) {
-    let inputs = vec![data(&GPT.graph, moment); micro_batches];
+fn step(executor: &mut Executor<'_>, micro_batch_number: u64, micro_batches: usize) {
+    let inputs = vec![data(&GPT.graph, micro_batch_number); micro_batches];
     let pace = Pace { learning_rate: 0.01, gradient_scale: 1.0 };
     let options = AdamWOptions { epsilon: 1e-3, ..AdamWOptions::default() };
-    machine.step(&inputs, pace, &options).unwrap();
+    executor.step(&inputs, pace, &options).unwrap();
 }
 
 /// The manifest of a checkpoint after two steps.
@@ -50,15 +50,15 @@ fn frozen(plan: &Plan, folder: &Path) -> (Vec<Vec<f32>>, Vec<Whole>) {
     let ranks = spawn(Network::Mem, plan.ranks(), |link| {
         let group = Group::new(link);
         let rank = group.world().rank();
-        let mut machine =
-            Machine::new(&GPT.training, plan, group, &start, ExchangeOptions::default()).unwrap();
-        for moment in 0..2 {
-            step(&mut machine, moment, plan.micro_batches);
+        let mut executor =
+            Executor::new(&GPT.training, plan, group, &start, ExchangeOptions::default()).unwrap();
+        for micro_batch_number in 0..2 {
+            step(&mut executor, micro_batch_number, plan.micro_batches);
         }
-        let whole = machine.whole().unwrap();
-        machine.settle().unwrap();
+        let whole = executor.whole().unwrap();
+        executor.settle().unwrap();
         let draft = Draft::open(folder, 2, "").unwrap();
-        write_shard(&draft, rank, &machine.shards()).unwrap();
+        write_shard(&draft, rank, &executor.shards()).unwrap();
         whole
     });
     let checkpoint = Checkpoint::open(&commit(&draft, progress(plan)).unwrap()).unwrap();
@@ -120,32 +120,38 @@ fn summed_often() -> Plan {
 fn residuals_of_micro_batches_go_on() {
     let folder = std::env::temp_dir().join(format!("thinwire-owed-{}", std::process::id()));
     let (plan, start) = (summed_often(), initial(&GPT.graph, 3));
-    let machine = |link| {
+    let executor = |link| {
         let (group, options) = (Group::new(link), ExchangeOptions::default());
-        Machine::new(&GPT.training, &plan, group, &start, options).unwrap()
+        Executor::new(&GPT.training, &plan, group, &start, options).unwrap()
     };
     let draft = Draft::create(&folder, 2).unwrap();
     let whole = spawn(Network::Mem, 2, |link| {
-        let (rank, mut machine) = (link.world().rank(), machine(link));
-        (0..2).for_each(|moment| step(&mut machine, moment, plan.micro_batches));
-        machine.settle().unwrap();
-        let state = machine.exchange_state().tensors;
+        let (rank, mut executor) = (link.world().rank(), executor(link));
+        (0..2).for_each(|micro_batch_number| {
+            step(&mut executor, micro_batch_number, plan.micro_batches)
+        });
+        executor.settle().unwrap();
+        let state = executor.exchange_state().tensors;
         assert!(state.keys().any(|name| name.starts_with("owed.")), "int4 owes something");
         let draft = Draft::open(&folder, 2, "").unwrap();
-        write_shard(&draft, rank, &machine.shards()).unwrap();
+        write_shard(&draft, rank, &executor.shards()).unwrap();
         write_exchange(&draft, rank, &state).unwrap();
-        (2..4).for_each(|moment| step(&mut machine, moment, plan.micro_batches));
-        machine.settle().unwrap();
-        machine.parameters()
+        (2..4).for_each(|micro_batch_number| {
+            step(&mut executor, micro_batch_number, plan.micro_batches)
+        });
+        executor.settle().unwrap();
+        executor.parameters()
     });
     let checkpoint = Checkpoint::open(&commit(&draft, progress(&plan)).unwrap()).unwrap();
     let resumed = spawn(Network::Mem, 2, |link| {
-        let (rank, mut machine) = (link.world().rank(), machine(link));
-        machine.restore(&checkpoint).unwrap();
-        machine.restore_residuals(&checkpoint.exchange(rank).unwrap()).unwrap();
-        (2..4).for_each(|moment| step(&mut machine, moment, plan.micro_batches));
-        machine.settle().unwrap();
-        machine.parameters()
+        let (rank, mut executor) = (link.world().rank(), executor(link));
+        executor.restore(&checkpoint).unwrap();
+        executor.restore_residuals(&checkpoint.exchange(rank).unwrap()).unwrap();
+        (2..4).for_each(|micro_batch_number| {
+            step(&mut executor, micro_batch_number, plan.micro_batches)
+        });
+        executor.settle().unwrap();
+        executor.parameters()
     });
     assert!(whole == resumed);
     std::fs::remove_dir_all(folder).unwrap();

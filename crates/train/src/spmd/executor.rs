@@ -44,7 +44,7 @@ pub struct Agreed {
 
 /// One rank.
 #[derive(Debug)]
-pub struct Machine<'a> {
+pub struct Executor<'a> {
     pub(super) training: &'a Training,
     pub(super) program: Program,
     declarations: Vec<Declaration>,
@@ -80,7 +80,7 @@ pub struct Machine<'a> {
     share: Option<f32>,
 }
 
-impl<'a> Machine<'a> {
+impl<'a> Executor<'a> {
     /// A rank of a plan, whose parameters start as `initial` says. A plan of one rank is followed by every
     /// rank of the group: they are replicas, whose gradients are averaged.
     ///
@@ -92,22 +92,22 @@ impl<'a> Machine<'a> {
         group: Group,
         initial: Start<'_>,
         options: ExchangeOptions,
-    ) -> Result<Machine<'a>, Error> {
-        Machine::over(training, plan, Channel::new(group), initial, options)
+    ) -> Result<Executor<'a>, Error> {
+        Executor::over(training, plan, Channel::new(group), initial, options)
     }
 
-    /// A rank of a plan among the ranks of a channel, as [`Machine::new`].
+    /// A rank of a plan among the ranks of a channel, as [`Executor::new`].
     ///
     /// # Errors
-    /// As [`Machine::new`].
+    /// As [`Executor::new`].
     pub fn over(
         training: &'a Training,
         plan: &Plan,
         channel: Channel,
         initial: Start<'_>,
         options: ExchangeOptions,
-    ) -> Result<Machine<'a>, Error> {
-        Machine::build(training, plan, channel, initial, (options, None))
+    ) -> Result<Executor<'a>, Error> {
+        Executor::build(training, plan, channel, initial, (options, None))
     }
 
     /// A rank of a plan, perhaps with a synchroniser that was re-formed over the channel.
@@ -117,7 +117,7 @@ impl<'a> Machine<'a> {
         channel: Channel,
         initial: Start<'_>,
         (options, earlier): (ExchangeOptions, Option<Synchronizer>),
-    ) -> Result<Machine<'a>, Error> {
+    ) -> Result<Executor<'a>, Error> {
         plan.check(training)?;
         let world = channel.world();
         let (rank, seed) = match plan.ranks() {
@@ -155,7 +155,7 @@ impl<'a> Machine<'a> {
             Owner::There { .. } => None,
         };
         let optimizer = Optimizer::new(&training.graph, &program, owned);
-        Ok(Machine {
+        Ok(Executor {
             training,
             sums: program.parameters.iter().map(|_| Sum::default()).collect(),
             complete: Vec::new(),
@@ -202,8 +202,8 @@ impl<'a> Machine<'a> {
     /// Clips the gradient of all parameters together to this norm. All ranks tell each other their
     /// part of it, once a step; a step whose gradient is not finite is left out, clipped or not.
     #[must_use]
-    pub fn with_gradient_norm_max(self, gradient_norm_max: Option<f32>) -> Machine<'a> {
-        Machine { gradient_norm_max, ..self }
+    pub fn with_gradient_norm_max(self, gradient_norm_max: Option<f32>) -> Executor<'a> {
+        Executor { gradient_norm_max, ..self }
     }
 
     /// Lets other processes update the parameters of [`ExchangeOptions::remote`], from this rank's gradients: the
@@ -215,7 +215,7 @@ impl<'a> Machine<'a> {
         mut self,
         remote: Remote<'a>,
         values: Vec<Vec<f32>>,
-    ) -> Result<Machine<'a>, Error> {
+    ) -> Result<Executor<'a>, Error> {
         let places: Vec<usize> = self.exchange.remote().collect();
         let lengths = |all: &[Vec<f32>]| all.iter().map(Vec::len).collect::<Vec<_>>();
         let held = places.iter().map(|index| self.optimizer.values[*index].len());
@@ -235,7 +235,7 @@ impl<'a> Machine<'a> {
         Ok(self)
     }
 
-    /// Whether every gradient is exchanged whole by all ranks, as replicas do: then [`Machine::exchange_state`]
+    /// Whether every gradient is exchanged whole by all ranks, as replicas do: then [`Executor::exchange_state`]
     /// goes on under any other such training, with any number of ranks.
     pub fn exchanges_whole(&self) -> bool {
         self.exchange.is_whole
@@ -243,7 +243,7 @@ impl<'a> Machine<'a> {
 
     /// This rank among all that exchange anything with it; under pipeline stages, the synchroniser has fewer.
     pub fn world(&self) -> World {
-        self.slots.wires.world()
+        self.slots.exchanges.world()
     }
 
     /// The synchroniser of this rank's gradients.
@@ -293,9 +293,9 @@ impl<'a> Machine<'a> {
         &self.program
     }
 
-    /// Bytes handed to the links so far, headers included; of [`Machine::gather`], nothing.
+    /// Bytes handed to the links so far, headers included; of [`Executor::gather`], nothing.
     pub fn sent_bytes(&self) -> u64 {
-        self.slots.wires.sent_bytes() + self.exchange.sent_bytes
+        self.slots.exchanges.sent_bytes() + self.exchange.sent_bytes
     }
 
     /// Bytes that all steps so far should have handed to the links, by the program and by how gradients
@@ -322,12 +322,12 @@ impl<'a> Machine<'a> {
         self.slots.gather(mine)
     }
 
-    /// The bytes of all ranks, in their order. Nothing may be on its way: see [`Machine::settle`].
+    /// The bytes of all ranks, in their order. Nothing may be on its way: see [`Executor::settle`].
     ///
     /// # Errors
     /// If a peer is lost.
     pub fn gather_bytes(&self, mine: Vec<u8>) -> Result<Vec<Vec<u8>>, Error> {
-        self.slots.wires.gather_bytes(mine)
+        self.slots.exchanges.gather_bytes(mine)
     }
 
     /// When this rank did what in the last step.
@@ -355,7 +355,7 @@ impl<'a> Machine<'a> {
         self.slots.flush()?;
         self.exchange.begin(self.step)?;
         // What the last step's messages met after its end, their receivers have told then.
-        self.slots.wires.take_finite();
+        self.slots.exchanges.take_finite();
         let (order, mut watch) = (self.program.order.clone(), Watch::start());
         for (at, pass) in order.iter().enumerate() {
             // What the next pass awaits may come while this one computes.

@@ -1,7 +1,7 @@
 //! Replicas that go on in another epoch of an elastic job.
 //!
-//! A replica leaves an epoch as a [`Carried`]: its last step was taken, or was lost with a peer and left no trace.
-//! In the next epoch it re-forms its exchange and becomes a [`Machine`] again, for as many rows as it then
+//! A replica leaves an epoch as a [`DetachedReplica`]: its last step was taken, or was lost with a peer and left no trace.
+//! In the next epoch it re-forms its exchange and becomes an [`Executor`] again, for as many rows as it then
 //! has. Ranks that join begin with a machine of their own and take over a [`Snapshot`], which every rank
 //! that has the newest state makes, all of them the same bytes.
 //!
@@ -11,8 +11,8 @@ use thinwire_model::{Part, TensorId, Training};
 use thinwire_program::Plan;
 use thinwire_sync::{Channel, Synchronizer};
 
+use super::executor::{ExchangeOptions, Executor};
 use super::invalid;
-use super::machine::{ExchangeOptions, Machine};
 use super::slots::Content;
 use super::snapshot::{Replica, Snapshot};
 use super::value::Value;
@@ -21,7 +21,7 @@ use crate::{AdamW, Parameter};
 
 /// Replica between two epochs: parameters, moments, and its synchroniser with what is owed.
 #[derive(Debug)]
-pub struct Carried {
+pub struct DetachedReplica {
     parameters: Vec<Parameter>,
     values: Vec<Vec<f32>>,
     moments: AdamW,
@@ -29,7 +29,7 @@ pub struct Carried {
     step: u64,
 }
 
-impl Carried {
+impl DetachedReplica {
     /// Returns the number of steps that were taken.
     pub fn step(&self) -> u64 {
         self.step
@@ -44,10 +44,10 @@ impl Carried {
         if steps > self.step {
             self.sync.keep_lost().map_err(Error::exchange)?;
         }
-        self.sync.take_back().map_err(Error::exchange)
+        self.sync.reclaim().map_err(Error::exchange)
     }
 
-    /// Returns what this replica alone owes, as bytes for [`Carried::take_on`].
+    /// Returns what this replica alone owes, as bytes for [`DetachedReplica::take_on`].
     ///
     /// # Errors
     /// If it is too large for its format.
@@ -58,7 +58,7 @@ impl Carried {
     /// Takes on what a replica owes that leaves.
     ///
     /// # Errors
-    /// If the bytes are not what [`Carried::owed`] gives, or are of another model.
+    /// If the bytes are not what [`DetachedReplica::owed`] gives, or are of another model.
     pub fn take_on(&mut self, owed: &[u8]) -> Result<(), Error> {
         self.sync.take_on(owed).map_err(Error::exchange)
     }
@@ -68,7 +68,7 @@ impl Carried {
         self.sync.release();
     }
 
-    /// Goes on with the exchange among the ranks of a channel; all of them call this or [`Machine::new`].
+    /// Goes on with the exchange among the ranks of a channel; all of them call this or [`Executor::new`].
     ///
     /// # Errors
     /// If a peer of the channel is lost, or disagrees: the call may be made again with another channel.
@@ -90,16 +90,16 @@ impl Carried {
     }
 }
 
-impl<'a> Machine<'a> {
+impl<'a> Executor<'a> {
     /// Ends this replica's epoch, after any step or the loss of a peer.
-    pub fn into_carried(self) -> Carried {
+    pub fn into_detached(self) -> DetachedReplica {
         let step = self.next_step();
         let (optimizer, sync) = self.into_parts();
         let (parameters, values, moments) = optimizer.into_parts();
-        Carried { parameters, values, moments, sync, step }
+        DetachedReplica { parameters, values, moments, sync, step }
     }
 
-    /// A replica that goes on in the next epoch, after [`Carried::reform`] over the same channel. The graph may
+    /// A replica that goes on in the next epoch, after [`DetachedReplica::reform`] over the same channel. The graph may
     /// be for another number of rows.
     ///
     /// # Errors
@@ -108,10 +108,10 @@ impl<'a> Machine<'a> {
         training: &'a Training,
         plan: &Plan,
         channel: Channel,
-        carried: Carried,
+        detached: DetachedReplica,
         options: ExchangeOptions,
-    ) -> Result<Machine<'a>, Error> {
-        let Carried { parameters, values, moments, sync, step } = carried;
+    ) -> Result<Executor<'a>, Error> {
+        let DetachedReplica { parameters, values, moments, sync, step } = detached;
         let place = |id: TensorId| {
             let tensor = &training.graph.tensors[id];
             let is_it = |parameter: &Parameter| {
@@ -124,10 +124,10 @@ impl<'a> Machine<'a> {
             return Err(invalid("a replica goes on in an epoch with another model".to_owned()));
         }
         let start = |id: TensorId, _: &[Part]| values[place(id).expect("it is known")].clone();
-        let mut machine = Machine::build(training, plan, channel, &start, (options, Some(sync)))?;
-        machine.optimizer.state = moments;
-        (machine.step, machine.first) = (step, step);
-        Ok(machine)
+        let mut executor = Executor::build(training, plan, channel, &start, (options, Some(sync)))?;
+        executor.optimizer.state = moments;
+        (executor.step, executor.first) = (step, step);
+        Ok(executor)
     }
 
     /// Takes over the state of the ranks that have the newest one; what this rank owes itself stays.

@@ -9,7 +9,7 @@ use thinwire_model::{Part, Placement};
 use thinwire_program::{Owner, Parameter, Slot, parts_of};
 use thinwire_sync::State;
 
-use super::machine::Machine;
+use super::executor::Executor;
 use super::optimizer::Optimizer;
 use super::slots::Content;
 use super::snapshot::SUFFIXES;
@@ -22,7 +22,7 @@ fn owed_name(number: u32) -> String {
     format!("owed.{number}")
 }
 
-impl Machine<'_> {
+impl Executor<'_> {
     /// Returns the parts that this rank saves: of parts that lie on several ranks, the first one's.
     pub fn shards(&self) -> Tensors {
         let mut tensors = Tensors::new();

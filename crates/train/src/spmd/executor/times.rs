@@ -18,7 +18,7 @@ pub struct Went {
 }
 
 /// A step, as it went. Times are seconds since all ranks had told each other of their gradients, before
-/// parameters changed: a moment that comes to all of them at about the same time, whatever their
+/// parameters changed: a micro-batch number that comes to all of them at about the same time, whatever their
 /// clocks say. Times before it are negative.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Times {

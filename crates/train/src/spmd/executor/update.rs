@@ -7,7 +7,7 @@ use thinwire_model::{Layout, Placement};
 use thinwire_program::{Mesh, Owner, Parameter, Program};
 
 use super::gradients::Exchange;
-use super::{Agreed, Handover, Machine, Watch, known_loss};
+use super::{Agreed, Executor, Handover, Watch, known_loss};
 use crate::error::Error;
 use crate::spmd::invalid;
 use crate::spmd::slots::{Content, Slots, When};
@@ -21,7 +21,7 @@ pub(super) struct Sum {
     total: Option<Vec<f32>>,
 }
 
-impl Machine<'_> {
+impl Executor<'_> {
     /// Adds a share of a gradient; after the last one of a step it is to be reduced.
     pub(super) fn share(&mut self, index: usize, value: Value) {
         if self.muted {
@@ -41,7 +41,7 @@ impl Machine<'_> {
 
     /// Hands over the gradients of which all shares are there.
     pub(super) fn reduce(&mut self) -> Result<(), Error> {
-        let when = When::later(self.moment(0));
+        let when = When::later(self.micro_batch_number(0));
         for index in std::mem::take(&mut self.complete) {
             let parameter = &self.program.parameters[index];
             let total = self.sums[index].total.take().expect("all its shares have come");
@@ -86,9 +86,10 @@ impl Machine<'_> {
             self.update_remotely(None)?;
         }
         self.optimizer_s = started.elapsed().as_secs_f64() - (self.slots.waited_s.get() - waited_s);
-        let (moment, slots, program) = (self.moment(0), &mut self.slots, &self.program);
+        let (micro_batch_number, slots, program) =
+            (self.micro_batch_number(0), &mut self.slots, &self.program);
         for (parameter, values) in program.parameters.iter().zip(&self.optimizer.values) {
-            let home = bring_home(slots, program, (parameter, values), moment)?;
+            let home = bring_home(slots, program, (parameter, values), micro_batch_number)?;
             slots.put_lasting(parameter.home, home);
         }
         self.step += 1;
@@ -98,7 +99,7 @@ impl Machine<'_> {
     /// Gathers one row per rank in a step: whether what this rank knows is finite, its share of the loss,
     /// and the number that it says. Returns whether all ranks keep the step.
     fn tell(&mut self, finite: bool) -> Result<bool, Error> {
-        let finite = finite && self.slots.wires.take_finite();
+        let finite = finite && self.slots.exchanges.take_finite();
         let [known, loss] = self.told_loss();
         let row = [f32::from(u8::from(finite)), known, loss, self.said];
         let all = self.slots.gather_waiting(&row)?;
@@ -114,10 +115,15 @@ impl Machine<'_> {
 
     /// Brings all sums to their owners, clips them, and lets the optimisers work.
     fn optimize(&mut self, pace: Pace, options: &AdamWOptions) -> Result<(), Error> {
-        let moment = self.moment(0);
+        let micro_batch_number = self.micro_batch_number(0);
         let (slots, program, exchange) = (&mut self.slots, &self.program, &self.exchange);
         let gradients = program.parameters.iter().enumerate().map(|(index, parameter)| {
-            whole_gradient(slots, program, (exchange.gradient(index), parameter), moment)
+            whole_gradient(
+                slots,
+                program,
+                (exchange.gradient(index), parameter),
+                micro_batch_number,
+            )
         });
         let gradients = gradients.collect::<Result<Vec<_>, Error>>()?;
         let norm = match exchange.is_replica {
@@ -231,17 +237,19 @@ fn whole_gradient<'g>(
     slots: &mut Slots,
     program: &Program,
     (sum, parameter): (&'g [f32], &Parameter),
-    moment: u64,
+    micro_batch_number: u64,
 ) -> Result<Cow<'g, [f32]>, Error> {
     if let Owner::There { rank, sum: number, .. } = parameter.owner {
         let place = (program, parameter.reduced);
-        slots.send(place, sum.to_vec(), (rank, number), When::later(moment));
+        slots.send(place, sum.to_vec(), (rank, number), When::later(micro_batch_number));
         return Ok(Cow::Borrowed(&[]));
     }
     let mut total = Cow::Borrowed(sum);
     for other in &parameter.others {
-        let content = slots.recv((program, other.slot), (other.peer, other.number), moment);
-        let content = slots.chain(program, &other.converts, content, When::later(moment))?;
+        let content =
+            slots.recv((program, other.slot), (other.peer, other.number), micro_batch_number);
+        let content =
+            slots.chain(program, &other.converts, content, When::later(micro_batch_number))?;
         let sum = slots.arrived(content, &program.slots[parameter.reduced].shape)?.into_floats();
         total.to_mut().iter_mut().zip(sum).for_each(|(a, b)| *a += b);
     }
@@ -253,21 +261,27 @@ fn bring_home(
     slots: &mut Slots,
     program: &Program,
     (parameter, values): (&Parameter, &[f32]),
-    moment: u64,
+    micro_batch_number: u64,
 ) -> Result<Content, Error> {
     let (restore, copies) = match &parameter.owner {
         Owner::Here { restore, copies } => (restore, copies),
         Owner::There { rank, values, .. } => {
-            return Ok(slots.recv((program, parameter.home), (*rank, *values), moment));
+            return Ok(slots.recv((program, parameter.home), (*rank, *values), micro_batch_number));
         }
     };
     let shape = &program.slots[parameter.reduced].shape;
     let value = Value::new(shape, values.to_vec());
     for copy in copies {
         let content = Content::Here(value.clone());
-        let content = slots.chain(program, &copy.converts, content, When::later(moment))?;
+        let content =
+            slots.chain(program, &copy.converts, content, When::later(micro_batch_number))?;
         let values = slots.arrived(content, &program.slots[copy.slot].shape)?.into_floats();
-        slots.send((program, copy.slot), values, (copy.peer, copy.number), When::later(moment));
+        slots.send(
+            (program, copy.slot),
+            values,
+            (copy.peer, copy.number),
+            When::later(micro_batch_number),
+        );
     }
-    slots.chain(program, restore, Content::Here(value), When::later(moment))
+    slots.chain(program, restore, Content::Here(value), When::later(micro_batch_number))
 }

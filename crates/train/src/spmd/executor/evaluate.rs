@@ -4,11 +4,11 @@
 
 use thinwire_program::pipeline::{Kind, Pass};
 
-use super::{Machine, known_loss};
+use super::{Executor, known_loss};
 use crate::error::Error;
 use crate::spmd::inputs::Inputs;
 
-impl Machine<'_> {
+impl Executor<'_> {
     /// The mean loss of some micro-batches; all ranks call this.
     ///
     /// # Errors
@@ -17,12 +17,12 @@ impl Machine<'_> {
         self.loss = None;
         self.slots.flush()?;
         let waited_s = self.slots.waited_s.get();
-        self.slots.wires.counts = false;
+        self.slots.exchanges.counts = false;
         self.evaluating = true;
         let done = self.forward(data);
         self.evaluating = false;
         self.evaluations += data.len() as u64;
-        self.slots.wires.counts = true;
+        self.slots.exchanges.counts = true;
         self.slots.waited_s.set(waited_s);
         done?;
         let told = self.told_loss();

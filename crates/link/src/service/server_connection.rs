@@ -1,8 +1,8 @@
 //! One connection to a server as the server sees it: bytes in, messages out, and back.
 //!
-//! A connection begins as a stranger's, and becomes a client's when its first record opens: the
+//! A connection begins as an unauthenticated peer's, and becomes a client's when its first record opens: the
 //! handshake alone proves nothing, since anybody who has recorded its first message can replay it.
-//! Law: for any input, no buffer outgrows [`Visitor::input_bytes_max`] or its limit of unread
+//! Law: for any input, no buffer outgrows [`ServerConnection::input_bytes_max`] or its limit of unread
 //! bytes and one message; a client that does not read its answers has no further messages taken.
 
 use crate::error::refuse_if;
@@ -10,10 +10,10 @@ use crate::secure::{Handshake, Preamble, RECORD_PLAIN_BYTES_MAX, Role, Token};
 use crate::service::messages::Messages;
 use crate::{Error, Kind};
 
-/// Bytes read ahead from a stranger: more than a handshake and a first message take.
-pub const STRANGER_INPUT_BYTES_MAX: usize = 512;
+/// Bytes read ahead from an unauthenticated peer: more than a handshake and a first message take.
+pub const UNAUTHENTICATED_INPUT_BYTES_MAX: usize = 512;
 /// The longest plaintext of a first record: a client that only announces itself needs few bytes.
-pub const FIRST_BYTES_MAX: usize = STRANGER_INPUT_BYTES_MAX / 2;
+pub const FIRST_BYTES_MAX: usize = UNAUTHENTICATED_INPUT_BYTES_MAX / 2;
 /// Bytes read ahead from a client beyond its longest record.
 const READ_AHEAD_BYTES: usize = 4096;
 /// An idle client keeps no larger buffers than this.
@@ -22,9 +22,9 @@ const IDLE_BYTES_MAX: usize = 1024;
 /// otherwise.
 pub const OUTPUT_BYTES_MAX: usize = 1 << 20;
 
-/// A client of a server, or a stranger that may become one.
+/// A client of a server, or an unauthenticated peer that may become one.
 #[derive(Debug)]
-pub struct Visitor {
+pub struct ServerConnection {
     /// Bytes that were received; those that are understood are removed.
     pub input: Vec<u8>,
     /// Bytes to send.
@@ -57,21 +57,21 @@ enum Stage {
     },
 }
 
-impl Visitor {
-    /// A stranger who is to prove `token`, and then becomes a client within `limits`.
-    pub fn new(token: &Token, limits: Limits) -> Visitor {
-        Visitor::with_role(Role::Responder, token, limits)
+impl ServerConnection {
+    /// An unauthenticated peer that has to prove `token`, and then becomes a client within `limits`.
+    pub fn new(token: &Token, limits: Limits) -> ServerConnection {
+        ServerConnection::with_role(Role::Responder, token, limits)
     }
 
     /// A service that is dialled, and is to prove `token`.
-    pub fn dialled(token: &Token, limits: Limits) -> Visitor {
-        Visitor::with_role(Role::Initiator, token, limits)
+    pub fn dialled(token: &Token, limits: Limits) -> ServerConnection {
+        ServerConnection::with_role(Role::Initiator, token, limits)
     }
 
-    fn with_role(role: Role, token: &Token, limits: Limits) -> Visitor {
+    fn with_role(role: Role, token: &Token, limits: Limits) -> ServerConnection {
         let handshake = Handshake::new(role, token, Preamble { encrypt: true });
         let stage = Stage::Shaking(Box::new(handshake));
-        Visitor { input: Vec::new(), output: Vec::new(), limits, stage, role, held: false }
+        ServerConnection { input: Vec::new(), output: Vec::new(), limits, stage, role, held: false }
     }
 
     /// Whether this server has dialled it.
@@ -80,14 +80,14 @@ impl Visitor {
     }
 
     /// Whether it has not proven the token.
-    pub fn is_stranger(&self) -> bool {
+    pub fn is_unauthenticated(&self) -> bool {
         !matches!(self.stage, Stage::Shaken { proven: true, .. })
     }
 
     /// The number of bytes to read ahead.
     pub fn input_bytes_max(&self) -> usize {
-        match self.is_stranger() {
-            true => STRANGER_INPUT_BYTES_MAX,
+        match self.is_unauthenticated() {
+            true => UNAUTHENTICATED_INPUT_BYTES_MAX,
             false => self.limits.message_bytes_max.min(RECORD_PLAIN_BYTES_MAX) + READ_AHEAD_BYTES,
         }
     }
@@ -136,7 +136,7 @@ impl Visitor {
         Ok(message)
     }
 
-    /// Appends a message to the output; nothing is sent to strangers.
+    /// Appends a message to the output; nothing is sent to unauthenticated peers.
     ///
     /// # Errors
     /// [`Kind::Limit`] if it does not read what it has been sent.
@@ -165,78 +165,80 @@ pub(crate) mod tests {
         Token::new("visitors")
     }
 
-    /// Completes the handshake of a visitor; returns the messages of the other end and the bytes that
+    /// Completes the handshake of a connection; returns the messages of the other end and the bytes that
     /// it sent.
-    pub(crate) fn shake(visitor: &mut Visitor) -> (Messages, Vec<u8>) {
+    pub(crate) fn shake(server_connection: &mut ServerConnection) -> (Messages, Vec<u8>) {
         let mut other = Handshake::new(Role::Initiator, &token(), Preamble { encrypt: true });
         let mut said = Vec::new();
         loop {
-            let before = visitor.input.len();
-            let done = other.advance(&mut visitor.output, &mut visitor.input).unwrap();
-            said.extend_from_slice(&visitor.input[before..]);
+            let before = server_connection.input.len();
+            let done =
+                other.advance(&mut server_connection.output, &mut server_connection.input).unwrap();
+            said.extend_from_slice(&server_connection.input[before..]);
             if let Some((session, _)) = done {
                 return (Messages::new(session), said);
             }
-            assert_eq!(visitor.receive().unwrap(), None);
+            assert_eq!(server_connection.receive().unwrap(), None);
         }
     }
 
     const LIMITS: Limits =
         Limits { message_bytes_max: MESSAGE_BYTES_MAX, output_bytes_max: OUTPUT_BYTES_MAX };
 
-    fn stranger() -> Visitor {
-        Visitor::new(&token(), LIMITS)
+    fn unauthenticated_peer() -> ServerConnection {
+        ServerConnection::new(&token(), LIMITS)
     }
 
-    fn service() -> Visitor {
-        Visitor::dialled(&token(), LIMITS)
+    fn service() -> ServerConnection {
+        ServerConnection::dialled(&token(), LIMITS)
     }
 
     #[test]
     fn only_a_record_that_opens_makes_a_stranger_known() {
-        let mut visitor = stranger();
-        let (mut messages, _) = shake(&mut visitor);
-        assert_eq!(visitor.receive().unwrap(), None);
-        assert!(visitor.is_stranger());
-        messages.seal(b"it is me", &mut visitor.input);
-        assert_eq!(visitor.receive().unwrap().unwrap(), b"it is me");
-        assert!(!visitor.is_stranger());
+        let mut server_connection = unauthenticated_peer();
+        let (mut messages, _) = shake(&mut server_connection);
+        assert_eq!(server_connection.receive().unwrap(), None);
+        assert!(server_connection.is_unauthenticated());
+        messages.seal(b"it is me", &mut server_connection.input);
+        assert_eq!(server_connection.receive().unwrap().unwrap(), b"it is me");
+        assert!(!server_connection.is_unauthenticated());
     }
 
     #[test]
     fn a_repeated_handshake_leaves_a_stranger() {
-        let (_, said) = shake(&mut stranger());
-        let mut visitor = stranger();
-        visitor.input = said;
-        visitor.receive().unwrap();
-        assert!(visitor.input.is_empty() && visitor.is_stranger());
-        assert_eq!(visitor.input_bytes_max(), STRANGER_INPUT_BYTES_MAX);
-        visitor.input = vec![16, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16];
-        assert_eq!(visitor.receive().unwrap_err().kind, Kind::Corrupt);
-        assert!(visitor.is_stranger());
+        let (_, said) = shake(&mut unauthenticated_peer());
+        let mut server_connection = unauthenticated_peer();
+        server_connection.input = said;
+        server_connection.receive().unwrap();
+        assert!(server_connection.input.is_empty() && server_connection.is_unauthenticated());
+        assert_eq!(server_connection.input_bytes_max(), UNAUTHENTICATED_INPUT_BYTES_MAX);
+        server_connection.input =
+            vec![16, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16];
+        assert_eq!(server_connection.receive().unwrap_err().kind, Kind::Corrupt);
+        assert!(server_connection.is_unauthenticated());
     }
 
     #[test]
     fn a_stranger_cannot_announce_a_long_record() {
-        let mut visitor = stranger();
-        let (mut messages, _) = shake(&mut visitor);
-        messages.seal(&[2; FIRST_BYTES_MAX + 1], &mut visitor.input);
-        assert_eq!(visitor.receive().unwrap_err().kind, Kind::Limit);
+        let mut server_connection = unauthenticated_peer();
+        let (mut messages, _) = shake(&mut server_connection);
+        messages.seal(&[2; FIRST_BYTES_MAX + 1], &mut server_connection.input);
+        assert_eq!(server_connection.receive().unwrap_err().kind, Kind::Limit);
     }
 
     #[test]
     fn a_held_client_has_no_message_taken_and_fills_no_buffer() {
-        let mut visitor = stranger();
-        let (mut messages, _) = shake(&mut visitor);
-        (0..3).for_each(|number| messages.seal(&[number], &mut visitor.input));
-        assert_eq!(visitor.receive().unwrap().unwrap(), [0]);
-        visitor.hold(true);
-        assert_eq!(visitor.receive().unwrap(), None);
-        visitor.hold(false);
-        assert_eq!(visitor.receive().unwrap().unwrap(), [1]);
-        visitor.hold(true);
-        visitor.input.resize(visitor.input_bytes_max(), 0);
-        assert_eq!(visitor.receive().unwrap(), None);
+        let mut server_connection = unauthenticated_peer();
+        let (mut messages, _) = shake(&mut server_connection);
+        (0..3).for_each(|number| messages.seal(&[number], &mut server_connection.input));
+        assert_eq!(server_connection.receive().unwrap().unwrap(), [0]);
+        server_connection.hold(true);
+        assert_eq!(server_connection.receive().unwrap(), None);
+        server_connection.hold(false);
+        assert_eq!(server_connection.receive().unwrap().unwrap(), [1]);
+        server_connection.hold(true);
+        server_connection.input.resize(server_connection.input_bytes_max(), 0);
+        assert_eq!(server_connection.receive().unwrap(), None);
     }
 
     proptest! {
@@ -245,16 +247,16 @@ pub(crate) mod tests {
         fn strangers_fill_no_buffers(
             said: bool, dialled: bool, chunks in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..600), 1..20)
         ) {
-            let mut visitor = if dialled { service() } else { stranger() };
+            let mut server_connection = if dialled { service() } else { unauthenticated_peer() };
             if said {
-                visitor.input = shake(&mut stranger()).1;
+                server_connection.input = shake(&mut unauthenticated_peer()).1;
             }
             for chunk in chunks {
-                let room = visitor.input_bytes_max() - visitor.input.len();
-                visitor.input.extend(chunk.into_iter().take(room));
-                let received = visitor.receive();
-                let held = visitor.input.capacity() + visitor.output.capacity();
-                prop_assert!(visitor.is_stranger() && held <= 4 * STRANGER_INPUT_BYTES_MAX);
+                let room = server_connection.input_bytes_max() - server_connection.input.len();
+                server_connection.input.extend(chunk.into_iter().take(room));
+                let received = server_connection.receive();
+                let held = server_connection.input.capacity() + server_connection.output.capacity();
+                prop_assert!(server_connection.is_unauthenticated() && held <= 4 * UNAUTHENTICATED_INPUT_BYTES_MAX);
                 if received.is_err() {
                     break;
                 }

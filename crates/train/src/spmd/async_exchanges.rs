@@ -1,4 +1,4 @@
-//! The wires of a rank: collectives and messages under way, on a thread of their own.
+//! The async exchanges of a rank: collectives and messages under way, on a thread of their own.
 //!
 //! An exchange goes on while this rank computes; whoever wants the result waits for it. Every
 //! exchange has an address made of the step and of its number in the program, so nothing depends on
@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 
 use thinwire_collective::{
-    Address, Broken, Error as Failure, Group, Next, Program, Run, all_gather_bytes,
+    Address, Error as Failure, FailedRun, Group, Next, Program, Run, all_gather_bytes,
 };
 use thinwire_program::{Phase, Rearrange};
 use thinwire_schedule::{self as schedule, Shape};
@@ -24,7 +24,7 @@ pub type Ticket = Receiver<Result<Vec<f32>, Failure>>;
 
 /// One schedule of an exchange, and what becomes of the values after it.
 #[derive(Debug)]
-pub struct Leg {
+pub struct BoundPhase {
     /// The schedule with its codec.
     pub program: Arc<Program>,
     /// Of a reduce-scatter, the elements that stay here: nobody encodes them.
@@ -33,15 +33,15 @@ pub struct Leg {
     pub after: Vec<Rearrange>,
 }
 
-impl Leg {
+impl BoundPhase {
     /// Binds a phase of a collective to the ranks of the whole job that are the group's.
-    pub fn of_phase(phase: Phase, members: &[Rank]) -> Leg {
+    pub fn of_phase(phase: Phase, members: &[Rank]) -> BoundPhase {
         let Phase { schedule, elements, codec, feedback, own, after } = phase.among(members);
         let program = match feedback {
             true => Program::new(schedule, elements, codec),
             false => Program::plain(schedule, elements, codec),
         };
-        Leg { program: Arc::new(program), own, after }
+        BoundPhase { program: Arc::new(program), own, after }
     }
 }
 
@@ -51,18 +51,18 @@ pub struct Exchange {
     /// Address of the exchange.
     pub address: Address,
     /// Random group: ranks with equal values draw the same numbers for codecs.
-    pub voice: World,
+    pub random_group: World,
     /// The schedules.
-    pub legs: Vec<Leg>,
+    pub phases: Vec<BoundPhase>,
     /// Residual, if a leg has feedback.
     pub residual: Option<Vec<f32>>,
     /// Who waits for it.
-    pub haste: Haste,
+    pub priority: Priority,
 }
 
 /// Who waits for an exchange.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Haste {
+pub enum Priority {
     /// Priority: an exchange whose result is computed with next overtakes the others.
     Next,
     /// The end of the step, or the next one: gradients and new parameters.
@@ -79,23 +79,23 @@ struct Tally {
 }
 
 /// The legs of an exchange are this far apart in their addresses' steps.
-const LEG: u64 = 1 << 56;
+const PHASE: u64 = 1 << 56;
 /// The number of what all ranks tell each other, which no other exchange has.
 const GATHER: u32 = 3 << 30;
 
 /// The links of a rank.
 #[derive(Debug)]
-pub struct Wires {
+pub struct AsyncExchanges {
     channel: Channel,
     tally: Tally,
     /// Whether what is started from now on counts.
     pub counts: bool,
 }
 
-impl Wires {
-    /// The wires of a channel that has all ranks of the job.
-    pub fn new(channel: Channel) -> Wires {
-        Wires { channel, tally: Tally::default(), counts: true }
+impl AsyncExchanges {
+    /// The async exchanges of a channel that has all ranks of the job.
+    pub fn new(channel: Channel) -> AsyncExchanges {
+        AsyncExchanges { channel, tally: Tally::default(), counts: true }
     }
 
     /// This rank among those of the channel.
@@ -108,17 +108,23 @@ impl Wires {
         self.counted(values, exchange, self.tally())
     }
 
-    /// The numbers of all ranks, which count for nothing. Every rank gives another moment each time.
-    pub fn gather(&self, mine: &[f32], moment: u64) -> Ticket {
+    /// The numbers of all ranks, which count for nothing. Every rank gives another micro-batch number each time.
+    pub fn gather(&self, mine: &[f32], micro_batch_number: u64) -> Ticket {
         let world = self.channel.world();
         let all = mine.len() * world.size();
         let shape = Shape { length: all, block: 1, partitions: 1 };
         let program = Program::new(schedule::all_gather(world, &shape), all, thinwire_codec::raw());
         let mut values = vec![0.0; all];
         values[world.rank().index() * mine.len()..][..mine.len()].copy_from_slice(mine);
-        let address = Address::counted(moment, GATHER, "an exchange of all ranks");
-        let legs = vec![Leg { program: Arc::new(program), own: None, after: Vec::new() }];
-        let exchange = Exchange { address, voice: world, legs, residual: None, haste: Haste::Next };
+        let address = Address::counted(micro_batch_number, GATHER, "an exchange of all ranks");
+        let phases = vec![BoundPhase { program: Arc::new(program), own: None, after: Vec::new() }];
+        let exchange = Exchange {
+            address,
+            random_group: world,
+            phases,
+            residual: None,
+            priority: Priority::Next,
+        };
         self.counted(values, exchange, Tally::default()).0
     }
 
@@ -133,9 +139,10 @@ impl Wires {
 
     fn counted(&self, values: Vec<f32>, exchange: Exchange, tally: Tally) -> (Ticket, Ticket) {
         let ((done, ticket), (owes, owed)) = (channel(), channel());
-        let Exchange { address, voice, legs, residual, haste } = exchange;
-        let legs = legs.into_iter();
-        let under_way = UnderWay { legs, address, voice, residual, haste, done, owes, tally };
+        let Exchange { address, random_group, phases, residual, priority } = exchange;
+        let phases = phases.into_iter();
+        let under_way =
+            UnderWay { phases, address, random_group, residual, priority, done, owes, tally };
         self.channel
             .driver()
             .run(move |group: Result<&mut Group, Failure>| under_way.next(group.map(|_| values)));
@@ -179,11 +186,11 @@ pub fn finish(ticket: &Ticket) -> Result<Vec<f32>, Error> {
 
 /// An exchange between two legs.
 struct UnderWay {
-    legs: std::vec::IntoIter<Leg>,
+    phases: std::vec::IntoIter<BoundPhase>,
     address: Address,
-    voice: World,
+    random_group: World,
     residual: Option<Vec<f32>>,
-    haste: Haste,
+    priority: Priority,
     done: Sender<Result<Vec<f32>, Failure>>,
     owes: Sender<Result<Vec<f32>, Failure>>,
     tally: Tally,
@@ -192,8 +199,8 @@ struct UnderWay {
 impl UnderWay {
     /// The next leg, or the end.
     fn next(mut self, values: Result<Vec<f32>, Failure>) -> Next<Tensor> {
-        let (values, leg) = match (values, self.legs.next()) {
-            (Ok(values), Some(leg)) => (values, leg),
+        let (values, phase) = match (values, self.phases.next()) {
+            (Ok(values), Some(phase)) => (values, phase),
             (values, _) => {
                 // Nobody waits for what was sent, nor on a rank that has failed.
                 let _ = self.residual.take().map(|residual| self.owes.send(Ok(residual)));
@@ -201,13 +208,13 @@ impl UnderWay {
                 return Next::End;
             }
         };
-        let Leg { program, own, after } = leg;
+        let BoundPhase { program, own, after } = phase;
         let residual = if program.feedback() { self.residual.take() } else { None };
         let (values, residual) = (Tensor::Owned(values), residual.map(Tensor::Owned));
-        let run = Run::new(program, self.address, self.voice, values, residual);
-        let run = if self.haste == Haste::Later { run.bulk() } else { run };
-        self.address.step += LEG;
-        let then = move |run: Result<Run<Tensor>, Broken<Tensor>>| {
+        let run = Run::new(program, self.address, self.random_group, values, residual);
+        let run = if self.priority == Priority::Later { run.bulk() } else { run };
+        self.address.step += PHASE;
+        let then = move |run: Result<Run<Tensor>, FailedRun<Tensor>>| {
             let ended = run.map_err(|broken| broken.error).and_then(|run| self.end(run, own));
             let reform = |values| after.iter().fold(values, |values, reform| reform.apply(values));
             self.next(ended.map(reform))

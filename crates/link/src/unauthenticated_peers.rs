@@ -3,7 +3,7 @@
 //! Anybody can connect to an open port. Every address has separate places: a new connection from an
 //! address without a free place displaces one of that address, a silent one first, since ranks
 //! speak at once, and the oldest of several. The more places are taken in all, the less time each
-//! stranger has. Law: strangers from one address never take a place that another address needs, and
+//! unauthenticated peer has. Law: unauthenticated peers from one address never take a place that another address needs, and
 //! silent ones never take a place that a rank at their own address needs.
 
 use std::collections::BTreeMap;
@@ -12,18 +12,18 @@ use std::time::{Duration, Instant};
 
 use crate::Error;
 
-/// The time that a stranger has while at most half of the places are taken.
-pub const PATIENCE_MAX: Duration = Duration::from_secs(5);
-/// The time that a stranger has when all places are taken.
-pub const PATIENCE_MIN: Duration = Duration::from_secs(1);
+/// The time that an unauthenticated peer has while at most half of the places are taken.
+pub const HANDSHAKE_TIMEOUT_MAX: Duration = Duration::from_secs(5);
+/// The time that an unauthenticated peer has when all places are taken.
+pub const HANDSHAKE_TIMEOUT_MIN: Duration = Duration::from_secs(1);
 /// The most connections to accept before present ones get a turn.
 pub const ACCEPTS_MAX: usize = 32;
 /// The pause after a failed accept, which mostly means that file descriptors ran out.
 pub const REFUSED_PAUSE: Duration = Duration::from_millis(100);
-/// Addresses whose strangers are counted one by one.
+/// Addresses whose unauthenticated peers are counted one by one.
 const SITES_MAX: usize = 64;
 
-/// The most strangers at a time.
+/// The most unauthenticated peers at a time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Places {
     /// The most from all addresses.
@@ -34,7 +34,7 @@ pub struct Places {
 
 /// A connection that has not proven the token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Stranger {
+pub struct UnauthenticatedPeer {
     /// The other end.
     pub address: IpAddr,
     /// The time at which it was accepted.
@@ -44,31 +44,35 @@ pub struct Stranger {
 }
 
 impl Places {
-    /// The time that strangers have when `taken` places are taken.
-    pub fn patience(&self, taken: usize) -> Duration {
+    /// The time that unauthenticated peers have when `taken` places are taken.
+    pub fn handshake_timeout(&self, taken: usize) -> Duration {
         let half = self.total / 2;
         let pressure = taken.saturating_sub(half) as f64 / (self.total - half).max(1) as f64;
-        PATIENCE_MAX - (PATIENCE_MAX - PATIENCE_MIN).mul_f64(pressure.min(1.0))
+        HANDSHAKE_TIMEOUT_MAX
+            - (HANDSHAKE_TIMEOUT_MAX - HANDSHAKE_TIMEOUT_MIN).mul_f64(pressure.min(1.0))
     }
 
-    /// The name in `strangers` of the one that a new connection from `address` displaces.
+    /// The name in `unauthenticated_peers` of the one that a new connection from `address` displaces.
     pub fn evicted<I: Copy>(
         &self,
-        strangers: impl Iterator<Item = (I, Stranger)>,
+        unauthenticated_peers: impl Iterator<Item = (I, UnauthenticatedPeer)>,
         address: IpAddr,
     ) -> Option<I> {
         let site = Site::of(address);
-        let there: Vec<_> =
-            strangers.filter(|(_, stranger)| Site::of(stranger.address) == site).collect();
+        let there: Vec<_> = unauthenticated_peers
+            .filter(|(_, unauthenticated_peer)| Site::of(unauthenticated_peer.address) == site)
+            .collect();
         if there.len() < self.per_address {
             return None;
         }
-        let first = there.iter().min_by_key(|(_, stranger)| (!stranger.silent, stranger.since));
+        let first = there.iter().min_by_key(|(_, unauthenticated_peer)| {
+            (!unauthenticated_peer.silent, unauthenticated_peer.since)
+        });
         first.map(|(place, _)| *place)
     }
 }
 
-/// Counts of strangers that left without having proven the token, by address.
+/// Counts of unauthenticated peers that left without having proven the token, by address.
 #[derive(Debug, Default)]
 pub struct Tally {
     total: u64,
@@ -102,7 +106,7 @@ impl Tally {
 pub struct Refusals {
     /// The last one with a reason that its process can mend.
     last: Option<Error>,
-    strangers: Tally,
+    unauthenticated_peers: Tally,
 }
 
 impl Refusals {
@@ -113,14 +117,14 @@ impl Refusals {
 
     /// Counts a connection that did not prove the token.
     pub fn count(&mut self, address: IpAddr) {
-        self.strangers.add(address);
+        self.unauthenticated_peers.add(address);
     }
 
     /// Adds the probable cause to an error about a missing process: it was refused, or never got
     /// through.
     pub fn explain(&self, mut error: Error) -> Error {
-        if let Some(strangers) = self.strangers.describe() {
-            error.context = format!("{}; {strangers}", error.context);
+        if let Some(unauthenticated_peers) = self.unauthenticated_peers.describe() {
+            error.context = format!("{}; {unauthenticated_peers}", error.context);
         }
         match &self.last {
             Some(last) => Error::new(last.kind, format!("{}; {}", error.context, last.context)),
@@ -164,14 +168,14 @@ mod tests {
         text.parse().unwrap()
     }
 
-    /// Strangers in the order in which they came.
-    fn strangers(list: &[(&str, bool)]) -> Vec<(usize, Stranger)> {
+    /// Unauthenticated peers in the order in which they came.
+    fn unauthenticated_peers(list: &[(&str, bool)]) -> Vec<(usize, UnauthenticatedPeer)> {
         let start = Instant::now();
-        let stranger = |(place, (from, silent)): (usize, &(&str, bool))| {
+        let unauthenticated_peer = |(place, (from, silent)): (usize, &(&str, bool))| {
             let since = start + Duration::from_millis(place as u64);
-            (place, Stranger { address: address(from), since, silent: *silent })
+            (place, UnauthenticatedPeer { address: address(from), since, silent: *silent })
         };
-        list.iter().enumerate().map(stranger).collect()
+        list.iter().enumerate().map(unauthenticated_peer).collect()
     }
 
     #[test]
@@ -185,15 +189,19 @@ mod tests {
             (&[("::ffff:10.0.0.1", true), ("10.0.0.1", true), ("10.0.0.1", true)], Some(0)),
         ];
         for (list, gone) in table {
-            let found = PLACES.evicted(strangers(list).into_iter(), address("10.0.0.1"));
+            let found =
+                PLACES.evicted(unauthenticated_peers(list).into_iter(), address("10.0.0.1"));
             assert_eq!(found, gone, "{list:?}");
         }
     }
 
     #[test]
     fn a_network_of_one_host_counts_as_one_address() {
-        let there =
-            strangers(&[("2001:db8::1", true), ("2001:db8::2", true), ("2001:db8::3", true)]);
+        let there = unauthenticated_peers(&[
+            ("2001:db8::1", true),
+            ("2001:db8::2", true),
+            ("2001:db8::3", true),
+        ]);
         let evicted = |from| PLACES.evicted(there.iter().copied(), address(from));
         assert_eq!(evicted("2001:db8::99"), Some(0));
         assert_eq!(evicted("2001:db8:0:1::99"), None);
@@ -201,9 +209,18 @@ mod tests {
 
     #[test]
     fn patience_shrinks_when_more_than_half_of_the_places_are_taken() {
-        let patience = [0, 4, 6, 8, 99].map(|taken| PLACES.patience(taken));
-        let middle = (PATIENCE_MAX + PATIENCE_MIN) / 2;
-        assert_eq!(patience, [PATIENCE_MAX, PATIENCE_MAX, middle, PATIENCE_MIN, PATIENCE_MIN]);
+        let handshake_timeout = [0, 4, 6, 8, 99].map(|taken| PLACES.handshake_timeout(taken));
+        let middle = (HANDSHAKE_TIMEOUT_MAX + HANDSHAKE_TIMEOUT_MIN) / 2;
+        assert_eq!(
+            handshake_timeout,
+            [
+                HANDSHAKE_TIMEOUT_MAX,
+                HANDSHAKE_TIMEOUT_MAX,
+                middle,
+                HANDSHAKE_TIMEOUT_MIN,
+                HANDSHAKE_TIMEOUT_MIN
+            ]
+        );
     }
 
     #[test]

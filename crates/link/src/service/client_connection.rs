@@ -18,7 +18,7 @@ const ATTEMPT: Duration = Duration::from_secs(5);
 
 /// Messages to and from the server at an address.
 #[derive(Debug)]
-pub struct Conversation {
+pub struct ClientConnection {
     name: &'static str,
     address: SocketAddr,
     duplex: Duplex,
@@ -26,7 +26,7 @@ pub struct Conversation {
     limit: usize,
 }
 
-/// The first words of a client, which prove its token at once: until then it is a stranger with
+/// The first words of a client, which prove its token at once: until then it is an unauthenticated peer with
 /// little time.
 #[derive(Clone, Copy, Debug)]
 pub struct Greeting<'a> {
@@ -38,7 +38,7 @@ pub struct Greeting<'a> {
     pub limit: usize,
 }
 
-impl Conversation {
+impl ClientConnection {
     /// Connects to the server at `address`, `host:port`; tries again until `timeout`.
     ///
     /// # Errors
@@ -49,12 +49,12 @@ impl Conversation {
         token: &Token,
         timeout: Duration,
         greeting: Greeting<'_>,
-    ) -> Result<Conversation, Error> {
+    ) -> Result<ClientConnection, Error> {
         let deadline = Instant::now() + timeout;
         let mut backoff = Backoff::default();
         loop {
             let error = match attempt(address, token, deadline, greeting) {
-                Ok(conversation) => return Ok(conversation),
+                Ok(client_connection) => return Ok(client_connection),
                 Err(error) => error,
             };
             if !matches!(error.kind, Kind::Io | Kind::Timeout) {
@@ -114,11 +114,11 @@ impl Conversation {
         self.hear(deadline, wake, None).map_err(|error| self.named(error))
     }
 
-    /// Waits as [`Conversation::receive`] does, but no longer than until at most `unsent_max` bytes are
+    /// Waits as [`ClientConnection::receive`] does, but no longer than until at most `unsent_max` bytes are
     /// unsent.
     ///
     /// # Errors
-    /// As [`Conversation::receive`].
+    /// As [`ClientConnection::receive`].
     pub fn receive_or_send(
         &mut self,
         deadline: Instant,
@@ -166,7 +166,7 @@ fn attempt(
     token: &Token,
     deadline: Instant,
     greeting: Greeting<'_>,
-) -> Result<Conversation, Error> {
+) -> Result<ClientConnection, Error> {
     let addresses: Vec<_> = address.to_socket_addrs().map_err(Error::broken)?.collect();
     let mut failure = Error::new(Kind::Io, "the name has no address");
     for address in addresses {
@@ -192,16 +192,16 @@ fn greet(
     token: &Token,
     deadline: Instant,
     greeting: Greeting<'_>,
-) -> Result<Conversation, Error> {
+) -> Result<ClientConnection, Error> {
     let mut duplex = Duplex::new(stream, RECORD_BYTES_MAX)?;
     let handshake = Handshake::new(Role::Initiator, token, Preamble { encrypt: true });
     let (session, _) = duplex.shake(handshake, deadline)?;
     let (messages, limit) = (Messages::new(session), greeting.limit);
     let name = greeting.name;
-    let mut conversation = Conversation { name, address, duplex, messages, limit };
-    conversation.messages.seal(greeting.message, &mut conversation.duplex.output);
-    match conversation.hear(deadline, None, None)? {
-        Some(_) => Ok(conversation),
+    let mut client_connection = ClientConnection { name, address, duplex, messages, limit };
+    client_connection.messages.seal(greeting.message, &mut client_connection.duplex.output);
+    match client_connection.hear(deadline, None, None)? {
+        Some(_) => Ok(client_connection),
         None => Err(Error::new(Kind::Timeout, "does not answer")),
     }
 }
