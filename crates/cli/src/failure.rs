@@ -6,7 +6,7 @@
 use std::io;
 
 use anyhow::Error;
-use thinwire_report::plain;
+use thinwire_report::escaping;
 use thinwire_wire::Hint;
 
 /// Gives an error a hint.
@@ -53,8 +53,8 @@ pub fn lines(error: &Error) -> (String, Option<String>) {
     let known = || error.chain().find_map(library_hint);
     let hint = own.or_else(known).or_else(|| links_of(error).find_map(loss_hint));
     (
-        plain::text(&plain::shortened(&one_line(error), LETTERS_MAX)),
-        hint.as_deref().map(plain::text),
+        escaping::text(&escaping::shortened(&one_line(error), LETTERS_MAX)),
+        hint.as_deref().map(escaping::text),
     )
 }
 

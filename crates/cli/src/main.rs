@@ -22,7 +22,7 @@ mod samples;
 mod size;
 mod source;
 mod training;
-mod wrap;
+mod word_wrap;
 
 use std::ffi::OsString;
 use std::process::ExitCode;

@@ -8,7 +8,7 @@ use anyhow::{Context, Error, Result, anyhow};
 use clap::error::ErrorKind;
 use serde::Serialize;
 use thinwire_report::Table;
-use thinwire_report::plain;
+use thinwire_report::escaping;
 
 use crate::failure::{self, excerpted, hinted};
 use crate::launch;
@@ -21,7 +21,7 @@ const ERROR: u8 = 2;
 /// # Errors
 /// If standard output is closed.
 pub fn print(text: impl Display) -> Result<()> {
-    write_out(plain::text(&text.to_string()))
+    write_out(escaping::text(&text.to_string()))
 }
 
 fn write_out(text: impl Display) -> Result<()> {
@@ -37,7 +37,7 @@ fn write_out(text: impl Display) -> Result<()> {
 pub fn draw(text: impl Display) -> Result<()> {
     // To the upper left; then every line is cleared behind its end, and the screen below the last one.
     let [home, line_end, below] = ["\x1b[H", "\x1b[K\n", "\x1b[J"];
-    let lines = plain::text(&text.to_string()).replace('\n', line_end);
+    let lines = escaping::text(&text.to_string()).replace('\n', line_end);
     write_out(format!("{home}{lines}{below}"))
 }
 
@@ -68,14 +68,14 @@ pub fn print_lines<const N: usize, L: Serialize>(
 
 /// Text that a model wrote, harmless on a terminal: what moves the cursor becomes a dot.
 pub fn harmless(bytes: &[u8]) -> String {
-    let shown = |letter: char| !plain::drives(letter) || letter == '\n' || letter == '\t';
+    let shown = |letter: char| !escaping::drives(letter) || letter == '\n' || letter == '\t';
     let text = String::from_utf8_lossy(bytes);
     text.chars().map(|letter| if shown(letter) { letter } else { '·' }).collect()
 }
 
 /// Says a line to whoever watches; if nobody listens, that is fine.
 pub fn say(line: impl Display) {
-    let _ = writeln!(std::io::stderr().lock(), "{}", plain::line(&line.to_string()));
+    let _ = writeln!(std::io::stderr().lock(), "{}", escaping::line(&line.to_string()));
 }
 
 /// Whether to draw: standard error is a terminal, and nobody asked for plain text.
@@ -142,7 +142,7 @@ const WORD_MAX: usize = 200;
 
 /// Returns a typed word, cut off where nobody reads on.
 pub fn short(word: &str) -> String {
-    plain::shortened(word, WORD_MAX)
+    escaping::shortened(word, WORD_MAX)
 }
 
 #[cfg(test)]

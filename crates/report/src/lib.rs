@@ -12,10 +12,10 @@
 //! ```
 #![forbid(unsafe_code)]
 
+pub mod escaping;
 pub mod figures;
 mod gantt;
 mod html;
-pub mod plain;
 pub mod plan;
 mod svg;
 mod table;

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::plain;
+use crate::escaping;
 
 /// A header and rows of as many cells.
 #[derive(Clone, Debug, Default)]
@@ -19,7 +19,7 @@ impl Table {
     /// Adds a row.
     pub fn row<T: Into<String>>(&mut self, cells: impl IntoIterator<Item = T>) {
         // A name from a file may hold what would look like a row of its own.
-        self.rows.push(cells.into_iter().map(|cell| plain::line(&cell.into())).collect());
+        self.rows.push(cells.into_iter().map(|cell| escaping::line(&cell.into())).collect());
     }
 
     fn widths(&self) -> Vec<usize> {

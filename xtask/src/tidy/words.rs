@@ -6,7 +6,8 @@
 use super::source::{code_lines, is_test_file, outside_tests};
 
 /// Crates, and the words that no function, type or module of theirs has in its name.
-const RETIRED: [(&str, &[&str]); 7] = [
+const RETIRED: [(&str, &[&str]); 9] = [
+    ("cli", &["crew", "parting", "standing", "course"]),
     ("collective", &["broken"]),
     (
         "job",
@@ -57,6 +58,7 @@ const RETIRED: [(&str, &[&str]); 7] = [
         &["stranger", "strangers", "visitor", "visitors", "conversation", "farewell", "patience"],
     ),
     ("member", &["hail", "knock", "beat", "heir", "holder", "holders", "authority"]),
+    ("program", &["home"]),
     ("sync", &["ways", "broken", "wires", "carried", "haste"]),
     (
         "train",

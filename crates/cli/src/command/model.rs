@@ -16,7 +16,7 @@ use thinwire_report::figures::{binary, count, scaled};
 use crate::file;
 use crate::output::{print, print_json};
 use crate::source::Source;
-use crate::wrap::wrapped;
+use crate::word_wrap::wrapped;
 
 /// Look at a model that a plan can be made for.
 #[derive(Subcommand)]

@@ -1,7 +1,7 @@
 //! Training as a member of an elastic job, from epoch to epoch.
 //!
 //! Each epoch is a [`Session`] among its members. It ends after a step that all agree on, or with the loss of
-//! a peer; this process keeps its [`Course`] and its replica as a [`DetachedReplica`]. The next epoch begins with the
+//! a peer; this process keeps its [`TrainingProgress`] and its replica as a [`DetachedReplica`]. The next epoch begins with the
 //! state of its state sources, which re-form their exchange; joiners take over the state. Without state sources all begin
 //! with the last checkpoint, or from the start.
 //!
@@ -27,15 +27,15 @@ use thinwire_train::spmd::{DetachedReplica, Snapshot};
 use thinwire_train::{Parameter, rows};
 use thinwire_wire::Rank;
 
-use super::by_hand;
 use super::checkpoints::Replica;
 use super::engine::Engine;
 use super::interrupt::Interrupt;
 use super::job::{CHECKPOINT_DIR, FIRST_STEP, TrainingJob};
+use super::job_role::{JobRole, change};
+use super::messages;
 use super::plan::{Built, Parallelism};
 use super::seat::{self, Seat};
-use super::session::{About, Course, End, Session};
-use super::standing::{Standing, change};
+use super::session::{About, End, Session, TrainingProgress};
 use super::trace::Trace;
 use super::{Trained, checkpoints, machine};
 use crate::failure::{self, hinted};
@@ -86,10 +86,10 @@ pub fn train(
         let elements = model.parameters().iter().map(Parameter::elements);
         thinwire_sync::measure_codecs(policy, elements.max().unwrap_or(0));
     }
-    let joining = by_hand::joining(&seat.coordinator);
+    let joining = messages::joining(&seat.coordinator);
     let mut membership = Membership::join(seat, &links, options, facts)?;
     drop(joining);
-    by_hand::waiting(&seat.coordinator, seat.id);
+    messages::waiting(&seat.coordinator, seat.id);
     let elastic = Elastic { mark, ..Elastic::new(job, *codec, &place, &interrupt) };
     let threads = settings.threads(&place);
     let ended = thinwire_train::threads::run(threads, || elastic.train(&mut membership))?;
@@ -98,7 +98,7 @@ pub fn train(
         Ended::Alone => Ok(interrupt.exit_code()),
         Ended::Over(place, trained) => {
             if place.rank > 0 {
-                by_hand::over(place.rank);
+                messages::over(place.rank);
             }
             super::conclude(job, &place, Ok(*trained), &interrupt)
         }
@@ -112,7 +112,7 @@ struct Elastic<'a> {
     place: &'a Place,
     interrupt: &'a Interrupt,
     /// State of the training in this process; none before its first epoch.
-    kept: Option<(Course, DetachedReplica)>,
+    kept: Option<(TrainingProgress, DetachedReplica)>,
     /// Mark of the folder of checkpoints when this process joined.
     mark: Option<String>,
     /// Number of the last epoch.
@@ -152,8 +152,8 @@ impl<'a> Elastic<'a> {
             let run = match self.next(membership) {
                 Ok(Next::Run(run)) => run,
                 Ok(Next::Left) => {
-                    let done = self.kept.as_ref().map(|(course, _)| course.done());
-                    by_hand::left(done, membership.is_over());
+                    let done = self.kept.as_ref().map(|(reached, _)| reached.done());
+                    messages::left(done, membership.is_over());
                     return Ok(Ended::Left);
                 }
                 Ok(Next::Stopped) => {
@@ -190,11 +190,11 @@ impl<'a> Elastic<'a> {
                 return Ok(next);
             }
             if let Some(reason) = membership.obstacle() {
-                by_hand::obstacle(&reason);
+                messages::obstacle(&reason);
             }
-            let away = membership.away().is_some_and(|away| away > by_hand::EXPLAINED_AFTER);
+            let away = membership.away().is_some_and(|away| away > messages::EXPLAINED_AFTER);
             if away && !std::mem::replace(&mut is_away, true) {
-                by_hand::away();
+                messages::away();
             }
             if self.kept.is_some() && self.interrupt.signal().is_some() {
                 membership.leave();
@@ -208,11 +208,11 @@ impl<'a> Elastic<'a> {
     /// # Errors
     /// If it cannot be written.
     fn save_alone(&mut self) -> Result<()> {
-        let (Some((course, detached)), Some(policy)) = (self.kept.take(), &self.job.policy) else {
+        let (Some((reached, detached)), Some(policy)) = (self.kept.take(), &self.job.policy) else {
             return Ok(());
         };
-        let done = course.done();
-        let (Some(name), position, true) = course.kept() else { return Ok(()) };
+        let done = reached.done();
+        let (Some(name), position, true) = reached.kept() else { return Ok(()) };
         let place = Place { rank: 0, world: 1, ..self.place.clone() };
         let seat = Seat { place: &place, interrupt: self.interrupt, lock: &FolderLock::default() };
         let Parallelism::Replicas(model) = &self.job.parallelism else { return Ok(()) };
@@ -297,16 +297,16 @@ impl<'a> Elastic<'a> {
         let rows = rows(job.recipe.batch, model.unit()?, world);
         let built = Built::replica(model, rows.len())?;
         let place_of = (&seat, channel.clone());
-        let (engine, course) = self.begin(membership, &epoch, place_of, &built)?;
-        membership.synced(course.done());
+        let (engine, reached) = self.begin(membership, &epoch, place_of, &built)?;
+        membership.synced(reached.done());
         if !epoch.has_state(membership.id()) {
-            by_hand::joined((epoch.number, world), course.done());
+            messages::joined((epoch.number, world), reached.done());
         }
         let title = (epoch.state_sources == 0).then(|| engine.title(job, self.codec, &seat));
         let change = (epoch.state_sources > 0).then(|| change(&epoch, &self.members));
         self.members = epoch.members;
-        let session = Session::resume((job, title.as_deref()), engine, &seat, course)?;
-        let mut session = session.of_epoch(Standing::Member(membership), change);
+        let session = Session::resume((job, title.as_deref()), engine, &seat, reached)?;
+        let mut session = session.of_epoch(JobRole::Member(membership), change);
         match session.steps().and_then(|end| session.meet(end)) {
             Ok(end @ (End::Over | End::Stopped)) => {
                 match end {
@@ -318,13 +318,13 @@ impl<'a> Elastic<'a> {
                 Ok(Some(Ended::Over(place, Box::new(trained))))
             }
             ended => {
-                let (course, mut detached) = session.leave();
+                let (reached, mut detached) = session.leave();
                 let handed = match ended {
                     Ok(_) => hand_on(membership, &channel, &mut detached)
                         .inspect(|()| detached.release()),
                     Err(error) => Err(error),
                 };
-                self.kept = Some((course, detached));
+                self.kept = Some((reached, detached));
                 handed.map(|()| None)
             }
         }
@@ -338,7 +338,7 @@ impl<'a> Elastic<'a> {
         epoch: &Epoch,
         (seat, channel): (&Seat<'_>, Channel),
         built: &'b Built,
-    ) -> Result<(Engine<'b>, Course)> {
+    ) -> Result<(Engine<'b>, TrainingProgress)> {
         if epoch.state_sources == 0 {
             self.kept = None;
             return self.found(epoch, (seat, channel), built);
@@ -363,25 +363,25 @@ impl<'a> Elastic<'a> {
         let mut state = None;
         if (epoch.state_sources as usize) < epoch.members.len() {
             let held = self.kept.as_ref().filter(|_| holds);
-            let held = held.map(|(course, it)| it.snapshot(&json!(course.about()).to_string()));
+            let held = held.map(|(reached, it)| it.snapshot(&json!(reached.about()).to_string()));
             state = Some(channel.hand_over(epoch.state_sources, held.transpose()?)?);
         }
-        let (mut engine, mut course) = match joined {
-            Some(engine) => (engine, self.course(epoch, 0)),
+        let (mut engine, mut reached) = match joined {
+            Some(engine) => (engine, self.reached(epoch, 0)),
             None => {
-                let (course, detached) = self.kept.take().expect("who does not join has a state");
+                let (reached, detached) = self.kept.take().expect("who does not join has a state");
                 let place = (seat, channel);
-                (Engine::resume(self.job, self.codec, place, (built, detached))?, course)
+                (Engine::resume(self.job, self.codec, place, (built, detached))?, reached)
             }
         };
         if let Some(state) = state.filter(|_| !holds) {
             let snapshot = Snapshot::parse(&state)?;
             let about = serde_json::from_str(&snapshot.about)
                 .context("the position in the data that another rank has sent")?;
-            course.seek(snapshot.step, about);
+            reached.seek(snapshot.step, about);
             engine.machine.take_over(snapshot)?;
         }
-        Ok((engine, course))
+        Ok((engine, reached))
     }
 
     /// Returns the replica of an epoch without state sources, which begins with a checkpoint, or at the
@@ -391,7 +391,7 @@ impl<'a> Elastic<'a> {
         epoch: &Epoch,
         (seat, channel): (&Seat<'_>, Channel),
         built: &'b Built,
-    ) -> Result<(Engine<'b>, Course)> {
+    ) -> Result<(Engine<'b>, TrainingProgress)> {
         let world = channel.world();
         let mut engine = Engine::start(self.job, self.codec, (seat, channel), built)?;
         let name = epoch.coordinator.to_string();
@@ -413,16 +413,17 @@ impl<'a> Elastic<'a> {
         if world.rank() == Rank(0) {
             tell_origin(epoch.number, checkpoint);
         }
-        let mut course = self.course(epoch, step);
+        let mut reached = self.reached(epoch, step);
         if let Some(checkpoint) = checkpoint {
             let position = checkpoints::load(self.job, checkpoint, &mut engine, world)?;
-            course.seek(step, About { first: step, position });
+            reached.seek(step, About { first: step, position });
         }
-        Ok((engine, course))
+        Ok((engine, reached))
     }
 
-    fn course(&self, epoch: &Epoch, first: u64) -> Course {
-        Course::new(self.codec, Trace::default(), first).of_job(epoch.coordinator.to_string())
+    fn reached(&self, epoch: &Epoch, first: u64) -> TrainingProgress {
+        TrainingProgress::new(self.codec, Trace::default(), first)
+            .of_job(epoch.coordinator.to_string())
     }
 
     /// Returns the newest checkpoint, if the job of this name has written it.

@@ -7,7 +7,7 @@ use serde_json::Value;
 use thinwire_job::elastic::{JobAddress, Operator, Presence};
 use thinwire_member::Epoch;
 
-use super::by_hand;
+use super::messages;
 
 /// Interval at which a waiting process checks for refusals.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
@@ -26,8 +26,8 @@ pub fn first_epoch(
     let (begun, mut seen, mut explained) = (Instant::now(), 0, false);
     let deadline = begun + timeout;
     loop {
-        if begun.elapsed() > by_hand::EXPLAINED_AFTER && !std::mem::replace(&mut explained, true) {
-            by_hand::delayed(&why_waiting(seat), timeout);
+        if begun.elapsed() > messages::EXPLAINED_AFTER && !std::mem::replace(&mut explained, true) {
+            messages::delayed(&why_waiting(seat), timeout);
         }
         if let Some(epoch) = presence.wait(seen, LOOK_EVERY) {
             seen = epoch.number;

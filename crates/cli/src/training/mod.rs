@@ -1,7 +1,6 @@
 //! Training as the command does it: what was typed becomes a training job, which every rank follows,
 //! and what rank 0 saw becomes a report.
 
-mod by_hand;
 pub mod checkpoints;
 mod data;
 mod elastic;
@@ -10,8 +9,10 @@ mod exchange;
 mod first_epoch;
 mod interrupt;
 mod job;
+mod job_role;
 mod log;
 mod machine;
+mod messages;
 mod model;
 mod outcome;
 pub mod plan;
@@ -25,7 +26,6 @@ mod server_limits;
 mod session;
 mod settings;
 mod snapshots;
-mod standing;
 pub mod trace;
 
 pub use exchange::usual_warm_up_steps;

@@ -26,17 +26,17 @@ use thinwire_train::spmd::DetachedReplica;
 use thinwire_train::{Sampler, rows};
 use thinwire_wire::{WORLD_SIZE_MAX, World};
 
-use super::by_hand;
 use super::engine::Engine;
 use super::first_epoch::first_epoch;
 use super::interrupt::Interrupt;
 use super::job::TrainingJob;
+use super::job_role::{JobRole, change};
+use super::messages;
 use super::plan::{Built, Parallelism};
 use super::seat::{self, Seat};
 use super::served::Served;
 use super::server_flags::{self, ServerMode};
-use super::session::{About, Course, End, Session};
-use super::standing::{Standing, change};
+use super::session::{About, End, Session, TrainingProgress};
 use super::trace::Trace;
 use super::{Trained, checkpoints, conclude, snapshots};
 use crate::output::say;
@@ -64,10 +64,10 @@ pub fn train(job: &TrainingJob, mode: &ServerMode, seat: &elastic::JobAddress) -
         facts.extend(exchange.map(|(name, value)| (name.to_owned(), value)));
     }
     let origin = mode.snapshots.origin()?;
-    let joining = by_hand::joining(&seat.coordinator);
+    let joining = messages::joining(&seat.coordinator);
     let presence = Presence::join(seat, &links, options, facts)?;
     drop(joining);
-    by_hand::waiting(&seat.coordinator, seat.id);
+    messages::waiting(&seat.coordinator, seat.id);
     let ranks = mode.is_hybrid().then_some(mode.ranks);
     let epoch = first_epoch(&presence, (seat, ranks), settings.link.timeout())?;
     interrupt.remember();
@@ -101,7 +101,7 @@ struct Worker<'a> {
 #[derive(Default)]
 struct Kept {
     /// Replica and progress of the training; `None` before the first epoch.
-    replica: Option<(Course, DetachedReplica)>,
+    replica: Option<(TrainingProgress, DetachedReplica)>,
     /// Parameters on servers; `None` before the first epoch.
     served: Option<Served>,
     members: Vec<Id>,
@@ -156,7 +156,7 @@ impl<'a> Worker<'a> {
         built.served = self.mode.served(&names)?;
         let channel = self.channel(epoch, place.rank)?;
         let is_first = kept.replica.is_none();
-        let (mut engine, course) =
+        let (mut engine, reached) =
             self.begin((epoch, world), (&seat, channel), &built, kept.replica.take())?;
         let served = match kept.served.take() {
             Some(served) => served,
@@ -173,14 +173,14 @@ impl<'a> Worker<'a> {
         served.ask(self.mode.snapshots.asker(self.seat).filter(|_| place.rank == 0));
         engine.machine = served.attach(engine.machine, mine as f32 / job.recipe.batch as f32)?;
         let title =
-            (is_first && course.done() == 0).then(|| engine.title(job, Some(&self.codec), &seat));
+            (is_first && reached.done() == 0).then(|| engine.title(job, Some(&self.codec), &seat));
         if title.is_some() && place.rank == 0 {
             self.tell_begin(&names, (&built.served, served.raw_bytes()));
         }
         let change = title.is_none().then(|| change(epoch, &kept.members));
-        let mut session = Session::resume((job, title.as_deref()), engine, &seat, course)?;
+        let mut session = Session::resume((job, title.as_deref()), engine, &seat, reached)?;
         if !self.mode.is_hybrid() {
-            session = session.of_epoch(Standing::Worker(self.presence, epoch.number), change);
+            session = session.of_epoch(JobRole::Worker(self.presence, epoch.number), change);
         }
         (kept.members, kept.served) = (epoch.members.clone(), Some(served.clone()));
         if session.steps()? == End::Changed {
@@ -188,7 +188,7 @@ impl<'a> Worker<'a> {
             return Ok(None);
         }
         if self.interrupt.signal().is_none() {
-            by_hand::done(session.done());
+            messages::done(session.done());
         }
         let (mut run, saved) = session.finish()?;
         run.raw_bytes += served.raw_bytes() as f64;
@@ -217,13 +217,13 @@ impl<'a> Worker<'a> {
         (epoch, world): (&Epoch, World),
         (seat, channel): (&Seat<'_>, Channel),
         built: &'b Built,
-        replica: Option<(Course, DetachedReplica)>,
-    ) -> Result<(Engine<'b>, Course)> {
+        replica: Option<(TrainingProgress, DetachedReplica)>,
+    ) -> Result<(Engine<'b>, TrainingProgress)> {
         let (job, codec) = (self.job, Some(&self.codec));
-        if let Some((course, mut detached)) = replica {
+        if let Some((reached, mut detached)) = replica {
             detached.settle(detached.step())?;
             detached.reform(&channel)?;
-            return Ok((Engine::resume(job, codec, (seat, channel), (built, detached))?, course));
+            return Ok((Engine::resume(job, codec, (seat, channel), (built, detached))?, reached));
         }
         let is_hybrid = self.mode.is_hybrid();
         let mut engine = match self.origin.filter(|_| is_hybrid) {
@@ -231,15 +231,15 @@ impl<'a> Worker<'a> {
             _ => Engine::start(job, codec, (seat, channel), built)?,
         };
         let done = if is_hybrid { 0 } else { epoch.done.min(job.recipe.steps) };
-        let mut course = Course::new(codec, Trace::default(), done);
+        let mut reached = TrainingProgress::new(codec, Trace::default(), done);
         if done > 0 {
             let mut sampler = Sampler::new(job.dataset.clone(), engine.sampling(job, world))?;
             sampler.skip(done);
-            course.seek(done, About { first: done, position: sampler.position() });
+            reached.seek(done, About { first: done, position: sampler.position() });
             engine.machine.seek(done);
-            by_hand::joined((epoch.number, world), done);
+            messages::joined((epoch.number, world), done);
         }
-        Ok((engine, course))
+        Ok((engine, reached))
     }
 
     /// Returns the channel among the ranks of an epoch, or one of this rank alone if all parameters are on

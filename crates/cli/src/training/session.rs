@@ -15,10 +15,10 @@ use thinwire_wire::{Rank, World};
 
 use super::engine::Engine;
 use super::job::TrainingJob;
+use super::job_role::{CHANGE, JobRole, STOP};
 use super::log::Log;
 use super::progress::{News, Progress};
 use super::seat::Seat;
-use super::standing::{CHANGE, STOP, Standing};
 use super::trace::Trace;
 use super::{checkpoints, machine, outcome, plan};
 use crate::metrics::Taken;
@@ -40,8 +40,8 @@ pub struct Session<'a> {
     sampler: Sampler,
     validation: Vec<Batch>,
     progress: Progress,
-    course: Course,
-    standing: Standing<'a>,
+    reached: TrainingProgress,
+    job_role: JobRole<'a>,
     /// The change that this epoch began with, until its first step has ended.
     change: Option<Change>,
     /// The time of the last figures.
@@ -50,8 +50,8 @@ pub struct Session<'a> {
     is_stopped: bool,
 }
 
-/// Course of a training as one process has seen it, through all epochs.
-pub struct Course {
+/// TrainingProgress of a training as one process has seen it, through all epochs.
+pub struct TrainingProgress {
     log: Log,
     trace: Trace,
     name: String,
@@ -89,12 +89,12 @@ pub enum End {
     Changed,
 }
 
-impl Course {
+impl TrainingProgress {
     /// A training that begins after `first` steps.
-    pub fn new(codec: Option<&Policy>, trace: Trace, first: u64) -> Course {
+    pub fn new(codec: Option<&Policy>, trace: Trace, first: u64) -> TrainingProgress {
         let name = codec.map_or(plan::NAME.to_owned(), Policy::to_string);
         let (log, position) = (Log::default(), Position::default());
-        Course {
+        TrainingProgress {
             log,
             trace,
             name,
@@ -109,8 +109,8 @@ impl Course {
 
     /// The course of a training that is an elastic job of this name.
     #[must_use]
-    pub fn of_job(self, job: String) -> Course {
-        Course { job: Some(job), ..self }
+    pub fn of_job(self, job: String) -> TrainingProgress {
+        TrainingProgress { job: Some(job), ..self }
     }
 
     /// Returns the number of steps that are done.
@@ -148,15 +148,15 @@ impl<'a> Session<'a> {
     ) -> Result<Session<'a>> {
         let world = World::new(seat.place.rank, seat.place.world)?;
         let first = job.resume.as_ref().map_or(0, |found| found.progress().step);
-        let mut course = Course::new(codec, trace, first);
+        let mut reached = TrainingProgress::new(codec, trace, first);
         if let Some(checkpoint) = &job.resume {
-            course.position = checkpoints::load(job, checkpoint, &mut engine, world)?;
+            reached.position = checkpoints::load(job, checkpoint, &mut engine, world)?;
         }
         let speaks = world.rank() == Rank(0);
         let warnings = codec.filter(|_| speaks).map_or(Vec::new(), Policy::warnings);
         warnings.into_iter().for_each(|warning| say(format!("warning: {warning}")));
         let title = engine.title(job, codec, seat);
-        Session::resume((job, Some(&title)), engine, seat, course)
+        Session::resume((job, Some(&title)), engine, seat, reached)
     }
 
     /// A rank that goes on with a training.
@@ -167,12 +167,12 @@ impl<'a> Session<'a> {
         (job, title): (&'a TrainingJob, Option<&str>),
         engine: Engine<'a>,
         seat: &'a Seat<'a>,
-        course: Course,
+        reached: TrainingProgress,
     ) -> Result<Session<'a>> {
         let world = World::new(seat.place.rank, seat.place.world)?;
         let sampling = engine.sampling(job, world);
         let mut sampler = Sampler::new(job.dataset.clone(), sampling)?;
-        sampler.seek(course.position);
+        sampler.seek(reached.position);
         let most = usize::from(job.settings.validation_batches);
         // Ranks that exchange nothing cannot add up their parts of the loss.
         let is_apart = engine.machine.world().size() == 1 && sampling.world.size() > 1;
@@ -181,13 +181,13 @@ impl<'a> Session<'a> {
             false => validation_batches(&job.dataset, &sampling, most),
         };
         let speaks = world.rank() == Rank(0);
-        let progress = Progress::new(title, course.done, job.recipe.steps, speaks);
+        let progress = Progress::new(title, reached.done, job.recipe.steps, speaks);
         // Once: later epochs of an elastic job have no title.
         if speaks && title.is_some() && most > 0 && validation.is_empty() {
             let batch = job.recipe.batch;
             say(format!("no validation: the data held out does not fill a batch of {batch}"));
         }
-        let (standing, change, told) = (Standing::Fixed, None, Instant::now());
+        let (job_role, change, told) = (JobRole::Fixed, None, Instant::now());
         Ok(Session {
             job,
             seat,
@@ -196,8 +196,8 @@ impl<'a> Session<'a> {
             sampler,
             validation,
             progress,
-            course,
-            standing,
+            reached,
+            job_role,
             change,
             told,
             is_stopped: false,
@@ -206,8 +206,8 @@ impl<'a> Session<'a> {
 
     /// The session as one epoch of a job whose ranks come and go, perhaps after another one.
     #[must_use]
-    pub fn of_epoch(self, standing: Standing<'a>, change: Option<Change>) -> Session<'a> {
-        Session { standing, change, ..self }
+    pub fn of_epoch(self, job_role: JobRole<'a>, change: Option<Change>) -> Session<'a> {
+        Session { job_role, change, ..self }
     }
 
     /// Takes all steps. The run is complete on rank 0 only; beside it stands whether the last
@@ -227,11 +227,11 @@ impl<'a> Session<'a> {
     /// As [`Session::run`].
     pub fn steps(&mut self) -> Result<End> {
         let steps = self.job.recipe.steps;
-        if self.course.done > self.course.first {
-            self.rest(None, self.course.done == steps)?;
+        if self.reached.done > self.reached.first {
+            self.rest(None, self.reached.done == steps)?;
         }
-        while self.course.done < steps {
-            let done = self.course.done;
+        while self.reached.done < steps {
+            let done = self.reached.done;
             let (batch, news, said) = self.step().map_err(|error| in_step(error, done))?;
             match said {
                 CHANGE => return Ok(End::Changed),
@@ -239,7 +239,7 @@ impl<'a> Session<'a> {
                 0 => {}
                 signal => self.seat.interrupt.follow(signal),
             }
-            let over = said != 0 || self.course.done == steps;
+            let over = said != 0 || self.reached.done == steps;
             self.rest(Some((&batch, news)), over)?;
             if said != 0 {
                 self.say_stopped();
@@ -251,7 +251,7 @@ impl<'a> Session<'a> {
 
     /// Prepares for the last checkpoint of all members of an elastic job.
     fn close(&mut self) {
-        self.standing.closing();
+        self.job_role.closing();
         self.is_stopped = true;
     }
 
@@ -268,12 +268,12 @@ impl<'a> Session<'a> {
 
     /// Returns the number of steps that are done.
     pub fn done(&self) -> u64 {
-        self.course.done
+        self.reached.done
     }
 
     /// Ends the epoch of a replica, after any step or the loss of a peer.
-    pub fn leave(self) -> (Course, DetachedReplica) {
-        (self.course, self.engine.machine.into_detached())
+    pub fn leave(self) -> (TrainingProgress, DetachedReplica) {
+        (self.reached, self.engine.machine.into_detached())
     }
 
     /// Does what is due after a step: validation, news, measurements and a checkpoint.
@@ -285,8 +285,8 @@ impl<'a> Session<'a> {
             if self.is_measured_alone() {
                 let measured = self.engine.alone_s(batch);
                 let seconds = measured
-                    .with_context(|| format!("measuring after step {}", self.course.done))?;
-                seconds.into_iter().for_each(|seconds| self.course.log.alone(seconds));
+                    .with_context(|| format!("measuring after step {}", self.reached.done))?;
+                seconds.into_iter().for_each(|seconds| self.reached.log.alone(seconds));
             }
         }
         self.save(over)
@@ -297,49 +297,49 @@ impl<'a> Session<'a> {
     fn step(&mut self) -> Result<(Batch, News, i32)> {
         let begun = Instant::now();
         let batch = self.sampler.next_batch();
-        let wish = self.standing.wish(self.seat.interrupt.signal(), self.world.size());
+        let wish = self.job_role.wish(self.seat.interrupt.signal(), self.world.size());
         let taken = self.engine.step(&batch, begun, wish);
         // A peer that is lost while ranks plan anew takes nothing back.
-        if self.engine.machine.next_step() > self.course.done {
-            (self.course.done, self.course.position) =
-                (self.course.done + 1, self.sampler.position());
-            self.standing.applied(self.course.done);
+        if self.engine.machine.next_step() > self.reached.done {
+            (self.reached.done, self.reached.position) =
+                (self.reached.done + 1, self.sampler.position());
+            self.job_role.applied(self.reached.done);
         }
         let (step, said) = taken?;
-        self.course.trace.step(&step.record, || self.engine.passes())?;
+        self.reached.trace.step(&step.record, || self.engine.passes())?;
         step.record.planning.iter().for_each(|planning| self.progress.planned(planning));
         let (loss, sent_bytes) = (step.loss, step.sent_bytes);
         let (step_s, wait_s) = (step.step_s, step.wait_s);
-        let taken = Taken { step: self.course.done, loss, steps: 1, step_s, wait_s, sent_bytes };
+        let taken = Taken { step: self.reached.done, loss, steps: 1, step_s, wait_s, sent_bytes };
         self.job.metrics.add(taken);
-        self.course.log.step(step);
-        let step_s = self.course.log.recent_step_s();
+        self.reached.log.step(step);
+        let step_s = self.reached.log.recent_step_s();
         self.tell(loss);
-        let news = News { done: self.course.done, loss, step_s, sent_bytes, validation: None };
+        let news = News { done: self.reached.done, loss, step_s, sent_bytes, validation: None };
         Ok((batch, news, said))
     }
 
     /// Tells people of an elastic job: of the change before an epoch's first step, and of figures now and then.
     fn tell(&mut self, loss: f64) {
-        let (done, pause) = (self.course.done, self.course.at.elapsed());
-        self.course.at = Instant::now();
+        let (done, pause) = (self.reached.done, self.reached.at.elapsed());
+        self.reached.at = Instant::now();
         if let Some(change) = self.change.take() {
             let change = Change { step: done - 1, pause_s: pause.as_secs_f64(), ..change };
             self.progress.say(&change.to_string());
-            self.course.log.changed(change);
+            self.reached.log.changed(change);
         }
-        if self.standing.is_elastic() && self.told.elapsed() > FIGURES_EVERY {
+        if self.job_role.is_elastic() && self.told.elapsed() > FIGURES_EVERY {
             self.told = Instant::now();
-            self.standing.tell(self.live(loss).object());
+            self.job_role.tell(self.live(loss).object());
         }
     }
 
     /// Returns the figures of this rank after a step.
     fn live(&self, loss: f64) -> Live {
-        let (recipe, log) = (&self.job.recipe, &self.course.log);
+        let (recipe, log) = (&self.job.recipe, &self.reached.log);
         let time = log.recent();
         let live = Live {
-            step: Some(self.course.done),
+            step: Some(self.reached.done),
             steps: Some(recipe.steps),
             loss: Some(loss),
             samples_per_s: Some(recipe.batch as f64 / time.step_s),
@@ -358,8 +358,8 @@ impl<'a> Session<'a> {
             return Ok(None);
         }
         let loss = self.engine.evaluate(&self.validation);
-        let loss = loss.with_context(|| format!("validating after step {}", self.course.done))?;
-        self.course.log.validated(self.course.done, loss);
+        let loss = loss.with_context(|| format!("validating after step {}", self.reached.done))?;
+        self.reached.log.validated(self.reached.done, loss);
         Ok(Some(loss))
     }
 
@@ -367,7 +367,7 @@ impl<'a> Session<'a> {
     /// that ends the training is saved elsewhere ([`save_last`]). Any other one is only told in an elastic job, whose ranks would otherwise end one after the other: the
     /// checkpoint before stays the newest, and the next one may find room.
     fn save(&mut self, over: bool) -> Result<()> {
-        let (job, done) = (self.job, self.course.done);
+        let (job, done) = (self.job, self.reached.done);
         let due = |every: u64| done.is_multiple_of(every);
         let Some(policy) = job.policy.as_ref().filter(|it| over || it.every.is_some_and(due))
         else {
@@ -378,10 +378,10 @@ impl<'a> Session<'a> {
         if world.size() < self.world.size() && self.world.rank() != Rank(0) {
             return Ok(());
         }
-        self.course.log.pause();
-        let is_elastic = self.standing.is_elastic();
+        self.reached.log.pause();
+        let is_elastic = self.job_role.is_elastic();
         let place = (policy, self.seat.lock);
-        let (name, position) = (self.course.job.as_deref(), self.course.position);
+        let (name, position) = (self.reached.job.as_deref(), self.reached.position);
         let mut replica =
             checkpoints::Replica { job, name, engine: &mut self.engine, position, step: done };
         // A training of fixed ranks ends with a checkpoint that fails, unless its place is away for a while.
@@ -393,29 +393,29 @@ impl<'a> Session<'a> {
         };
         let told = |saved: Result<_, _>| saved.with_context(|| format!("saving step {done}"));
         match saved {
-            saved if over => self.course.saved = told(saved),
+            saved if over => self.reached.saved = told(saved),
             Err(error) if is_elastic && error.kind() != thinwire_checkpoint::Kind::Lost => {
                 policy.warn_unsaved(&error, done);
             }
-            saved => self.course.saved = Ok(told(saved)?),
+            saved => self.reached.saved = Ok(told(saved)?),
         }
         Ok(())
     }
 
     fn take_saved(&mut self) -> Result<Option<PathBuf>> {
-        std::mem::replace(&mut self.course.saved, Ok(None))
+        std::mem::replace(&mut self.reached.saved, Ok(None))
     }
 
     fn is_validated(&self) -> bool {
         // After each validation of a planned training a step follows that counts for its figures.
         let least = if self.engine.is_planned() { 2 } else { 1 };
-        let every = (self.job.recipe.steps - self.course.first).div_ceil(VALIDATIONS).max(least);
-        (self.course.done - self.course.first).is_multiple_of(every)
+        let every = (self.job.recipe.steps - self.reached.first).div_ceil(VALIDATIONS).max(least);
+        (self.reached.done - self.reached.first).is_multiple_of(every)
     }
 
     fn is_measured_alone(&self) -> bool {
         let (steps, done) =
-            (self.job.recipe.steps - self.course.first, self.course.done - self.course.first);
+            (self.job.recipe.steps - self.reached.first, self.reached.done - self.reached.first);
         let every = (steps / 2 / ALONE_RUNS).max(1);
         2 * done > steps && done.is_multiple_of(every)
     }
@@ -427,9 +427,9 @@ impl<'a> Session<'a> {
             let by =
                 name.map_or(String::new(), |name| format!(" by {}", name.unwrap_or("a signal")));
             let steps = self.job.recipe.steps;
-            let saved = self.course.saved.as_ref().ok().and_then(Option::as_ref);
+            let saved = self.reached.saved.as_ref().ok().and_then(Option::as_ref);
             let saved = saved.map_or(String::new(), |path| format!("; {}", machine::go_on(path)));
-            say(format!("stopped{by} after step {} of {steps}{saved}", self.course.done));
+            say(format!("stopped{by} after step {} of {steps}{saved}", self.reached.done));
         }
     }
 
@@ -439,9 +439,9 @@ impl<'a> Session<'a> {
     /// If a rank is lost.
     pub fn finish(mut self) -> Result<(Run, Result<()>)> {
         let times = (
-            self.course.done - self.course.first,
-            self.course.log.settled_step_s(),
-            self.course.log.settled_busy_s(),
+            self.reached.done - self.reached.first,
+            self.reached.log.settled_step_s(),
+            self.reached.log.settled_busy_s(),
         );
         let figures = self.engine.figures(times);
         // Who was lost while the last checkpoint was written is told of there.
@@ -452,8 +452,8 @@ impl<'a> Session<'a> {
         let is_over = self.seat.interrupt.signal().is_none() && !self.is_stopped;
         let writes = self.world.rank() == Rank(0) && is_over;
         let whole = if writes { self.engine.machine.whole()? } else { None };
-        let Session { job, seat, world, engine, course, progress, .. } = self;
-        let Course { log, name, saved, .. } = course;
+        let Session { job, seat, world, engine, reached, progress, .. } = self;
+        let TrainingProgress { log, name, saved, .. } = reached;
         drop(progress);
         let (built, raw_bytes) = (engine.built, engine.machine.program().raw_bytes() as f64);
         // The others may leave while rank 0 goes on to write.

@@ -94,7 +94,7 @@ impl<'a> Bounds<'a> {
     /// have one get the sum.
     fn share(&self, tensor: TensorId, (stage, share): (usize, End)) -> f64 {
         let sizes = &self.assignment.sizes;
-        let whole = self.assignment.whole_home(tensor, stage);
+        let whole = self.assignment.whole_resident_layout(tensor, stage);
         let gradient = self.assignment.produced(share);
         let summed = gradient.0.iter().zip(&whole.0).zip(sizes).filter(|((from, to), _)| {
             matches!(from, Placement::Partial(_)) && **to == Placement::Replicated

@@ -163,7 +163,9 @@ impl<'a> Step<'a> {
     fn had(&self, end: End, tensor: TensorId) -> f64 {
         let stage = self.assignment.stage_of(end.0);
         match (self.role(tensor), self.assignment.producers[tensor]) {
-            (Role::Parameter(_), _) => self.local(tensor, &self.assignment.home(tensor, stage)),
+            (Role::Parameter(_), _) => {
+                self.local(tensor, &self.assignment.resident_layout(tensor, stage))
+            }
             (Role::Activation, Some(made)) => self.local(tensor, &self.made(tensor, made, stage)),
             _ => self.local(tensor, &self.assignment.required(end)),
         }

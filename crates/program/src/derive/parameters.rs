@@ -19,7 +19,7 @@ impl Derivation<'_> {
     fn parameter(&mut self, index: usize, tensor: TensorId) -> Result<Parameter, Error> {
         let (assignment, stage) = (self.assignment, self.mesh.stage);
         let gradient = assignment.training.gradients[tensor].expect("it is trained");
-        let home = self.slot(tensor, assignment.home(tensor, stage));
+        let home = self.slot(tensor, assignment.resident_layout(tensor, stage));
         let sum = self.slot(gradient, assignment.summed(tensor, stage));
         let updated = assignment.updated(tensor, stage);
         let reduce = self.convert(sum, &updated, Some(index))?;
@@ -54,7 +54,7 @@ impl Derivation<'_> {
         let layout = self.slots[home].layout.clone();
         let restore = self.convert(worked, &layout, None)?;
         let copy = |user: &usize| {
-            let layout = self.assignment.home(tensor, *user);
+            let layout = self.assignment.resident_layout(tensor, *user);
             let converts = self.convert(worked, &layout, None)?;
             let slot = converts.last().map_or(worked, |convert| convert.to);
             let number = self.number(tensor, *user);

@@ -216,31 +216,31 @@ impl<'a> Assignment<'a> {
     }
 
     /// Returns where a parameter lies on a stage before it is cut for the optimiser's sake.
-    pub fn whole_home(&self, parameter: TensorId, stage: usize) -> Layout {
+    pub fn whole_resident_layout(&self, parameter: TensorId, stage: usize) -> Layout {
         let user = self.forward_users(parameter).find(|(node, _)| self.stage_of(*node) == stage);
         without_partial(&self.required(user.expect("a user of the parameter")))
     }
 
     /// Returns the resident layout of a parameter on a stage, from step to step.
-    pub fn home(&self, parameter: TensorId, stage: usize) -> Layout {
+    pub fn resident_layout(&self, parameter: TensorId, stage: usize) -> Layout {
         match self.sharding(parameter) >= Sharding::Parameters {
-            true => self.sharded_home(parameter, stage),
-            false => self.whole_home(parameter, stage),
+            true => self.sharded_resident_layout(parameter, stage),
+            false => self.whole_resident_layout(parameter, stage),
         }
     }
 
     /// Returns the layout of a parameter's part on which the optimiser works.
     pub fn updated(&self, parameter: TensorId, stage: usize) -> Layout {
         match self.sharding(parameter) >= Sharding::Optimizer {
-            true => self.sharded_home(parameter, stage),
-            false => self.whole_home(parameter, stage),
+            true => self.sharded_resident_layout(parameter, stage),
+            false => self.whole_resident_layout(parameter, stage),
         }
     }
 
     /// Returns the layout in which shares of a parameter's gradient are summed.
     pub fn summed(&self, parameter: TensorId, stage: usize) -> Layout {
-        let sharded = self.sharded_home(parameter, stage);
-        let cut = sharded != self.whole_home(parameter, stage);
+        let sharded = self.sharded_resident_layout(parameter, stage);
+        let cut = sharded != self.whole_resident_layout(parameter, stage);
         match cut && self.sharding(parameter) >= Sharding::Gradients {
             true => sharded,
             false => self.share_layout(parameter, stage),
@@ -301,13 +301,13 @@ impl<'a> Assignment<'a> {
     fn share_layout(&self, parameter: TensorId, stage: usize) -> Layout {
         let shares = self.shares(parameter);
         let here = shares.into_iter().find(|(node, _)| self.stage_of(*node) == stage);
-        here.map_or_else(|| self.whole_home(parameter, stage), |end| self.produced(end))
+        here.map_or_else(|| self.whole_resident_layout(parameter, stage), |end| self.produced(end))
     }
 
     /// The home cut along the dimensions of the mesh on which it is replicated and its gradient is
     /// partial, each in the first dimension of the tensor that can be cut so.
-    fn sharded_home(&self, parameter: TensorId, stage: usize) -> Layout {
-        let mut layout = self.whole_home(parameter, stage);
+    fn sharded_resident_layout(&self, parameter: TensorId, stage: usize) -> Layout {
+        let mut layout = self.whole_resident_layout(parameter, stage);
         let gradient = self.share_layout(parameter, stage);
         let shape = &self.training.graph.tensors[parameter].shape;
         for at in 0..self.sizes.len() {

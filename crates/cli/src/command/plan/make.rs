@@ -14,7 +14,7 @@ use crate::failure::OrHint;
 use crate::file;
 use crate::output::{print, print_json};
 use crate::training::command_line;
-use crate::wrap::wrapped;
+use crate::word_wrap::wrapped;
 
 /// Decides which part of a model runs on which device.
 #[derive(clap::Args)]

@@ -14,7 +14,7 @@ use super::subject::Subject;
 use crate::codings::{self, at_least_one, one_of};
 use crate::failure::OrHint;
 use crate::output::{print, print_json, say};
-use crate::wrap::wrapped;
+use crate::word_wrap::wrapped;
 
 /// Plans only how operators are cut, and says what that takes. Members of the cluster stand in the
 /// order of its file.

@@ -12,7 +12,7 @@ use crate::output::{print, print_json};
 use crate::samples::median;
 use crate::training::plan;
 use crate::training::trace::{self, Line};
-use crate::wrap::wrapped;
+use crate::word_wrap::wrapped;
 
 /// Explains the plan of a training with --codec auto.
 #[derive(clap::Args)]

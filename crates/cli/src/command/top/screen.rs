@@ -1,8 +1,8 @@
 //! State of a job as one screen.
 
 use thinwire_report::Table;
+use thinwire_report::escaping;
 use thinwire_report::figures::{bytes, count, digits, percent, ratio, seconds};
-use thinwire_report::plain;
 use thinwire_sync::{BucketSummary, Live, Time};
 
 use super::bars::{LEGEND, bar};
@@ -41,7 +41,7 @@ pub fn screen(state: &State, width: usize) -> String {
         lines.extend(links(first, state.members.len(), width));
         lines.extend(plan(&first.buckets));
     }
-    lines.iter().map(|line| format!("{}\n", plain::line(line).trim_end())).collect()
+    lines.iter().map(|line| format!("{}\n", escaping::line(line).trim_end())).collect()
 }
 
 /// Cuts off what a terminal has no room for.
@@ -51,7 +51,7 @@ pub fn clipped(text: &str, size: Size) -> String {
     let room = size.rows.saturating_sub(1).max(1);
     let kept = if lines.len() > room { room - 1 } else { lines.len() };
     let line = |line: &&str| match line.chars().count() > size.columns {
-        true => plain::shortened(line, size.columns.saturating_sub(1)) + "\n",
+        true => escaping::shortened(line, size.columns.saturating_sub(1)) + "\n",
         false => format!("{line}\n"),
     };
     let mut clipped: String = lines[..kept].iter().map(line).collect();
@@ -96,7 +96,7 @@ fn ranks(state: &State, width: usize) -> Vec<String> {
     let mut table = Table::new(with_hits(header, "cache hits".to_owned()));
     for process in state.processes() {
         let hits = process.figures.cache_hits.map_or_else(|| "-".to_owned(), percent);
-        table.row(with_hits(row(process, state.standing(process)), hits));
+        table.row(with_hits(row(process, state.state_of(process)), hits));
     }
     let mut lines: Vec<String> = table.to_string().lines().map(str::to_owned).collect();
     let length = lines.iter().map(|line| line.chars().count()).max().unwrap_or(0);
@@ -122,7 +122,7 @@ fn shown_time(process: &Process) -> Option<Time> {
 
 /// Returns host and number of a process.
 pub fn place(host: Option<&String>, pid: Option<u32>) -> String {
-    let host = host.map(|host| plain::shortened(host, HOST));
+    let host = host.map(|host| escaping::shortened(host, HOST));
     let place = host.zip(pid).map(|(host, pid)| format!("{host}:{pid}"));
     place.unwrap_or_else(|| "-".to_owned())
 }
@@ -168,7 +168,7 @@ fn plan(ways: &[BucketSummary]) -> Vec<String> {
     for way in ways {
         let spans: Vec<String> = way.buckets.iter().map(span).collect();
         table.row([
-            plain::shortened(&spans.join(","), SPANS),
+            escaping::shortened(&spans.join(","), SPANS),
             way.codec.clone(),
             way.algorithm.clone(),
             way.partitions.to_string(),

@@ -116,7 +116,7 @@ mod tests {
                                   "silent": silent, "lost": lost });
             let state = json!({ "epoch": 1, "members": [rank], "servers": servers });
             let state = State::of(state).unwrap();
-            let standing = state.standing(&state.members[0]).to_owned();
+            let standing = state.state_of(&state.members[0]).to_owned();
             (standing, lines(&state.servers.unwrap())[1].clone())
         };
         assert_eq!(shown(0, 0, "running").0, "running");

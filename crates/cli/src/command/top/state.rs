@@ -107,7 +107,7 @@ impl State {
 
     /// Returns the standing of a process: `waiting` if it runs and the servers of some shards are away,
     /// `spare` if it waits until the job wants more ranks, `joining` if it waits for the next epoch.
-    pub fn standing<'a>(&self, process: &'a Process) -> &'a str {
+    pub fn state_of<'a>(&self, process: &'a Process) -> &'a str {
         let waits = self.servers.as_ref().is_some_and(Servers::are_away);
         match process.standing.as_str() {
             "newcomer" if self.is_full() => "spare",

@@ -1,4 +1,4 @@
-//! Standing of a rank in its job, on which its signals to other ranks and the end of its epoch depend.
+//! JobRole of a rank in its job, on which its signals to other ranks and the end of its epoch depend.
 
 use serde_json::{Map, Value};
 use thinwire_job::elastic::{Membership, Presence};
@@ -10,9 +10,9 @@ pub const CHANGE: i32 = 1 << 10;
 /// Wish to end the epoch after this step because all ranks leave.
 pub const STOP: i32 = 1 << 11;
 
-/// Standing of a rank in its job.
+/// JobRole of a rank in its job.
 #[derive(Clone, Copy, Debug)]
-pub enum Standing<'a> {
+pub enum JobRole<'a> {
     /// Rank of a job with a fixed number of ranks.
     Fixed,
     /// Member of an elastic job.
@@ -21,35 +21,35 @@ pub enum Standing<'a> {
     Worker(&'a Presence, u32),
 }
 
-impl Standing<'_> {
+impl JobRole<'_> {
     /// Reports that a step was applied.
     pub fn applied(self, done: u64) {
         match self {
-            Standing::Fixed => {}
-            Standing::Member(membership) => membership.applied(done),
-            Standing::Worker(presence, _) => presence.applied(done),
+            JobRole::Fixed => {}
+            JobRole::Member(membership) => membership.applied(done),
+            JobRole::Worker(presence, _) => presence.applied(done),
         }
     }
 
     /// Sends figures for display to the coordinator, if there is one.
     pub fn tell(self, figures: Map<String, Value>) {
         match self {
-            Standing::Fixed => {}
-            Standing::Member(membership) => membership.tell(figures),
-            Standing::Worker(presence, _) => presence.tell(figures),
+            JobRole::Fixed => {}
+            JobRole::Member(membership) => membership.tell(figures),
+            JobRole::Worker(presence, _) => presence.tell(figures),
         }
     }
 
     /// Prepares for the last checkpoint that all members write.
     pub fn closing(self) {
-        if let Standing::Member(membership) = self {
+        if let JobRole::Member(membership) = self {
             membership.closing();
         }
     }
 
     /// Returns whether ranks may join and leave.
     pub fn is_elastic(self) -> bool {
-        !matches!(self, Standing::Fixed)
+        !matches!(self, JobRole::Fixed)
     }
 
     /// Returns this rank's wish in a step of `ranks` ranks: the number of a signal that ends the training,
@@ -57,7 +57,7 @@ impl Standing<'_> {
     /// leave.
     pub fn wish(self, signal: Option<i32>, ranks: usize) -> i32 {
         match self {
-            Standing::Member(membership) => {
+            JobRole::Member(membership) => {
                 signal.iter().for_each(|_| membership.leave());
                 match membership.finishing() {
                     Some(leavers) if leavers.len() == ranks => STOP,
@@ -65,11 +65,11 @@ impl Standing<'_> {
                     None => 0,
                 }
             }
-            Standing::Worker(presence, number) if signal.is_none() => {
+            JobRole::Worker(presence, number) if signal.is_none() => {
                 let is_over = presence.epoch().is_some_and(|epoch| epoch.number > number);
                 if is_over { CHANGE } else { 0 }
             }
-            Standing::Worker(..) | Standing::Fixed => signal.unwrap_or(0),
+            JobRole::Worker(..) | JobRole::Fixed => signal.unwrap_or(0),
         }
     }
 }
