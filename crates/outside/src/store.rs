@@ -34,7 +34,7 @@ enum Other {
     Over,
 }
 
-/// Checks, for any bytes from clients and strangers in any order, that the buffers of the server stay
+/// Checks, for any bytes from clients and unauthenticated peers in any order, that the buffers of the server stay
 /// bounded, that a client without an authenticated record stays an unauthenticated peer, and that every reply is
 /// well formed.
 pub fn store(bytes: &[u8]) {

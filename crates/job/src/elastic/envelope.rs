@@ -31,7 +31,7 @@ pub const VIEWS_MESSAGE_BYTES_MAX: usize = NUMBERS_BYTES_MAX + VIEWS_REQUEST_BYT
 /// Message to the coordinator.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Request {
-    /// Id and facts of the process, which it sends before anything else.
+    /// Id and job spec of the process, which it sends before anything else.
     Join {
         /// Id of the process.
         id: Id,

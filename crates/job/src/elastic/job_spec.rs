@@ -8,11 +8,11 @@ use thinwire_wire::encode;
 
 use crate::error::Error;
 
-/// Most facts of a job.
+/// Most entries of a job spec.
 pub const ENTRIES_MAX: usize = 64;
-/// Most bytes of a fact's name.
+/// Most bytes of an entry's name.
 pub const NAME_BYTES_MAX: usize = 64;
-/// Most bytes of a fact's value.
+/// Most bytes of an entry's value.
 pub const VALUE_BYTES_MAX: usize = 1024;
 
 /// Names and values, sorted by name; no name occurs twice.
@@ -23,7 +23,7 @@ pub struct JobSpec {
 }
 
 impl JobSpec {
-    /// Returns facts in the order of their names.
+    /// Returns a job spec with its entries in the order of their names.
     ///
     /// # Errors
     /// If there are too many, one is too long, or a name occurs twice.
@@ -58,7 +58,7 @@ impl JobSpec {
         })
     }
 
-    /// Returns the first fact that differs from those of the job: its name, the value here, the value there.
+    /// Returns the first entry that differs from that of the job: its name, the value here, the value there.
     pub fn difference<'a>(&'a self, job: &'a JobSpec) -> Option<(&'a str, &'a str, &'a str)> {
         let names = self.all.iter().chain(&job.all).map(|(name, _)| name.as_str());
         let mut differing = names.filter(|name| self.value(name) != job.value(name));

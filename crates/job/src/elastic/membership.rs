@@ -89,7 +89,7 @@ impl Membership {
     ///
     /// # Errors
     /// If the coordinator does not answer within the timeout of `settings`, has another token, or has
-    /// facts that differ.
+    /// another job spec.
     pub fn join(
         job_address: &JobAddress,
         settings: &Settings,

@@ -43,7 +43,7 @@ impl Presence {
     ///
     /// # Errors
     /// If the coordinator does not answer within the timeout of `settings`, has another token, has no servers
-    /// although this process is one, or has facts that differ.
+    /// although this process is one, or has another job spec.
     pub fn join(
         job_address: &JobAddress,
         settings: &Settings,

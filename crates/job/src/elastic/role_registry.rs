@@ -1,5 +1,5 @@
-//! Roles that a coordinator decides about, and their saved form: the workers, and the
-//! servers with their views if the job has any.
+//! Roles that a coordinator decides about, and their saved form: the workers, and the servers
+//! with their views if the job has any.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ use crate::error::Error;
 
 const UNREADABLE: &str = "name the state of this job, or remove it once its ranks have ended";
 
-/// Both sides of a coordinator.
+/// Roles that a coordinator decides about.
 pub struct RoleRegistry {
     pub workers: RoleState,
     pub servers: Option<ServerRole>,
@@ -28,12 +28,12 @@ pub struct ServerRole {
 }
 
 impl RoleRegistry {
-    /// Returns the sides of a job without servers.
+    /// Returns the roles of a job without servers.
     pub fn of_workers(coordinator_state: CoordinatorState) -> RoleRegistry {
         RoleRegistry { workers: RoleState::new(Role::Worker, coordinator_state), servers: None }
     }
 
-    /// Returns the side of a role; none if the job has no servers.
+    /// Returns the state of a role; none if the job has no servers.
     pub fn of(&mut self, role: Role) -> Option<&mut RoleState> {
         match role {
             Role::Worker => Some(&mut self.workers),
@@ -83,7 +83,7 @@ impl RoleRegistry {
         Some(Parts { workers, servers, views: views.state() }.to_bytes())
     }
 
-    /// Returns the sides of a job that begins, or that goes on from what was saved.
+    /// Returns the roles of a job that begins, or that goes on from what was saved.
     ///
     /// # Errors
     /// If the saved state cannot be read, or is not that of such a job.
@@ -124,7 +124,7 @@ fn read(persistence: &mut Persistence, has_servers: bool) -> Result<Option<Saved
     Ok(Some((parts.workers, Some((parts.servers, parts.views)))))
 }
 
-/// Returns the authority that goes on from a saved roster, or that of a new job.
+/// Returns the coordinator that continues from a saved roster, or that of a new job.
 fn coordinator_state(
     persistence: &Persistence,
     saved: Option<Vec<u8>>,

@@ -1,4 +1,4 @@
-//! One side of a coordinator: the roster of a role, and what is known of its processes.
+//! State of one role, as the coordinator knows it: its roster, and what is known of its processes.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
@@ -64,7 +64,7 @@ impl RoleState {
         Some(say("model, data or settings", &said(found), &expected))
     }
 
-    /// Takes in a process with facts that are those of its role.
+    /// Takes in a process whose job spec is that of its role.
     pub fn joined(&mut self, id: Id, spec: JobSpec, now: Instant, at: Duration) {
         self.spec.get_or_insert(spec);
         self.known.entry(id).or_default().heard = Some(now);

@@ -80,7 +80,7 @@ pub struct Plan {
 }
 
 impl PartitionMap {
-    /// Creates the atlas of a definition and its layout.
+    /// Creates the partition map of a definition and its layout.
     pub fn new(definition: &Definition, layout: &Layout) -> PartitionMap {
         let mut tables: Vec<TablePartition> = Vec::new();
         for (table, options) in definition.tables.iter().zip(&layout.tables) {

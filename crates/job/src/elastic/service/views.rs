@@ -165,7 +165,7 @@ mod tests {
             self.hear(client, &Request::Views { from: Id(0), request: request.to_vec() })
         }
 
-        /// Lets a process join and knock; returns what leaves then.
+        /// Lets a process join and ask to be in the next epoch; returns what leaves then.
         fn join(&mut self, client: u64, id: Id) -> Vec<(u64, Reply)> {
             let spec = JobSpec::default();
             let (fingerprint, options) = (spec.fingerprint(), job().workers);
