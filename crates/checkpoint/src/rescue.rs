@@ -1,7 +1,7 @@
 //! The last checkpoint of a training, which is not lost with its folder.
 //!
 //! The folder may be full, unmounted or removed when the training ends. Ranks try again until [`RETRY`], or
-//! as many seconds as [`RETRY_VARIABLE`] says, have passed since the first attempt began. Then rank 0 writes the
+//! [`RETRY_IN_BUCKET`], or as many seconds as [`RETRY_VARIABLE`] says, have passed since the first attempt began. Then rank 0 writes the
 //! checkpoint to a new folder in the one that [`FOLDER_VARIABLE`] names, or in the temporary one. Other ranks send it
 //! their files: no folder but the lost one is known to be shared. The error that follows names the path. Law: a
 //! checkpoint that was saved so equals the one that the folder would have got.
@@ -28,6 +28,9 @@ const FOLDER_VARIABLE: &str = "THINWIRE_RESCUE_DIR";
 const RETRY_VARIABLE: &str = "THINWIRE_RESCUE_AFTER_S";
 /// Time for which a last checkpoint is tried, from its first attempt on: less than a launcher waits for ranks after a signal.
 const RETRY: Duration = Duration::from_secs(5);
+/// Time for which a last checkpoint is tried in a bucket. One that is silent takes five seconds of the checkpoint before
+/// and five more of the last attempt, and a launcher waits for fourteen.
+const RETRY_IN_BUCKET: Duration = Duration::from_secs(2);
 /// Pause before it is tried again.
 const PAUSE: Duration = Duration::from_millis(500);
 /// Most bytes of a file that ranks send at once.
@@ -93,7 +96,8 @@ fn save<S: Saved, T>(
     (step, moment): (u64, Moment),
     mut attempt: impl FnMut(&mut S) -> Result<T, Error>,
 ) -> Result<Option<T>, Error> {
-    let retry = seconds_of(RETRY_VARIABLE).ok().flatten().unwrap_or(RETRY);
+    let usual = if policy.is_in_bucket() { RETRY_IN_BUCKET } else { RETRY };
+    let retry = seconds_of(RETRY_VARIABLE).ok().flatten().unwrap_or(usual);
     let (began, mut is_told) = (Instant::now(), false);
     loop {
         let error = match attempt(rank) {

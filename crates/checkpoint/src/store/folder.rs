@@ -94,7 +94,7 @@ impl Store for Folder {
         match is_file {
             _ if !target.exists() => {}
             None => return Ok(false),
-            Some(is_file) => {
+            Some(is_file) if target.is_dir() => {
                 remove_files(&target, is_file).map_err(|e| Error::io("replace", &target, e))?;
                 // Files of the user stay where they are, beside the new ones.
                 if fs::remove_dir(&target).is_err() {
@@ -103,10 +103,12 @@ impl Store for Folder {
                     return Ok(true);
                 }
             }
+            // A file in the way stays there, and the draft cannot get its name.
+            Some(_) => {}
         }
         match fs::rename(&draft, &target) {
             Ok(()) => {}
-            Err(_) if target.exists() => return Ok(false),
+            Err(_) if is_file.is_none() && target.exists() => return Ok(false),
             Err(error) => return Err(Error::io("rename", &draft, error)),
         }
         durable::sync_folder(&self.0).map_err(|e| Error::io("write", &self.0, e))?;
