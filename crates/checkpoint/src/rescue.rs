@@ -1,10 +1,10 @@
 //! The last checkpoint of a training, which is not lost with its folder.
 //!
-//! The folder may be full, unmounted or removed when the training ends. Ranks try again until [`RETRY`], or
-//! [`RETRY_IN_BUCKET`], or as many seconds as [`RETRY_VARIABLE`] says, have passed since the first attempt began. Then rank 0 writes the
-//! checkpoint to a new folder in the one that [`FOLDER_VARIABLE`] names, or in the temporary one. Other ranks send it
-//! their files: no folder but the lost one is known to be shared. The error that follows names the path. Law: a
-//! checkpoint that was saved so equals the one that the folder would have got.
+//! The folder may be full, unmounted or removed when the training ends. Ranks try again until [`RETRY`] or
+//! [`RETRY_IN_BUCKET`], or as many seconds as [`RETRY_VARIABLE`] says, have passed since the first attempt began. Then
+//! rank 0 writes the checkpoint to a new folder in the one that [`FOLDER_VARIABLE`] names, or in the temporary one.
+//! Other ranks send it their files: no folder but the lost one is known to be shared. The error that follows names the
+//! path. Law: a checkpoint that was saved so equals the one that the folder would have got.
 
 use std::collections::BTreeMap;
 use std::fs::DirBuilder;
