@@ -62,7 +62,7 @@ impl Coordinator {
     }
 
     /// The environment variables of a new process of the job.
-    fn job_address(&self) -> PyResult<Vec<(&'static str, String)>> {
+    fn seat(&self) -> PyResult<Vec<(&'static str, String)>> {
         let job_address =
             JobAddress::new(self.inner().address(), self.token.clone()).map_err(Failure::from)?;
         Ok(job_address.variables().into())
