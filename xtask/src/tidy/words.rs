@@ -67,7 +67,9 @@ const RETIRED: [(&str, &[&str]); 9] = [
 ];
 
 /// Keywords before the name of an item.
-const ITEMS: [&str; 6] = ["fn ", "struct ", "enum ", "type ", "trait ", "mod "];
+const ITEMS: [&str; 6] = ["fn", "struct", "enum", "type", "trait", "mod"];
+/// Words before such a keyword, besides those about visibility.
+const QUALIFIERS: [&str; 5] = ["const", "async", "unsafe", "extern", "\"C\""];
 
 /// Returns the complaints about one Rust file.
 pub fn check(path: &str, content: &str) -> Vec<String> {
@@ -80,7 +82,8 @@ pub fn check(path: &str, content: &str) -> Vec<String> {
     let modules = file.trim_end_matches(".rs").split('/').map(|name| (1, name));
     let items =
         outside_tests(code_lines(content)).filter_map(|(line, code)| Some((line, item(code)?)));
-    let retired = |name: &str| words_of(name).find(|word| words.contains(&word.as_str()));
+    let retired =
+        |name: &str| words_of(name).into_iter().find(|word| words.contains(&word.as_str()));
     let found = modules.chain(items).filter_map(|(line, name)| Some((line, name, retired(name)?)));
     let complain =
         |(line, name, word)| format!("{path}:{line}: '{word}' in {name}, see docs/glossary.md");
@@ -89,20 +92,15 @@ pub fn check(path: &str, content: &str) -> Vec<String> {
 
 /// Returns the name of the item that a line begins, if it begins one.
 fn item(line: &str) -> Option<&str> {
-    let start =
-        ITEMS.iter().filter_map(|keyword| Some((line.find(keyword)?, keyword.len()))).min()?;
-    let (before, name) = (&line[..start.0], &line[start.0 + start.1..]);
-    let is_item = before.split_whitespace().all(|word| {
-        ["const", "async", "unsafe", "extern", "\"C\""].contains(&word)
-            || word.starts_with("pub")
-            || word.ends_with(')')
-    });
-    let end = name.find(|letter: char| !letter.is_alphanumeric() && letter != '_');
-    is_item.then(|| &name[..end.unwrap_or(name.len())])
+    let is_qualifier =
+        |word: &&str| QUALIFIERS.contains(word) || word.starts_with("pub") || word.ends_with(')');
+    let mut words = line.split_whitespace().skip_while(is_qualifier);
+    words.next().filter(|word| ITEMS.contains(word))?;
+    words.next()?.split(|letter: char| !letter.is_alphanumeric() && letter != '_').next()
 }
 
 /// Returns the words of a name in snake or camel case, in small letters.
-fn words_of(name: &str) -> impl Iterator<Item = String> {
+fn words_of(name: &str) -> Vec<String> {
     let mut spaced = String::new();
     for letter in name.chars() {
         if letter.is_uppercase() {
@@ -110,7 +108,7 @@ fn words_of(name: &str) -> impl Iterator<Item = String> {
         }
         spaced.extend(letter.to_lowercase());
     }
-    spaced.split('_').map(str::to_owned).collect::<Vec<_>>().into_iter()
+    spaced.split('_').map(str::to_owned).collect()
 }
 
 #[cfg(test)]
