@@ -13,6 +13,7 @@ mod shapes;
 mod sync;
 
 use std::io::Write;
+use std::process::ExitCode;
 
 use anyhow::{Context, Result};
 use clap::Parser;
@@ -30,11 +31,18 @@ enum Command {
     Sync(sync::Args),
 }
 
-fn main() -> Result<()> {
-    match Command::parse() {
+fn main() -> ExitCode {
+    let result = match Command::parse() {
         Command::Choice(args) => choice::run(&args),
         Command::Distortion(args) => distortion::run(&args),
         Command::Sync(args) => sync::run(&args),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            say(&format!("error: {error:#}"));
+            ExitCode::FAILURE
+        }
     }
 }
 

@@ -2,7 +2,7 @@
 //!
 //! An [`spmd::Executor`] trains a graph of crate `model`, by a plan that cuts it or as one of several
 //! ranks that have the whole model each. [`spmd::GraphModel`] is a graph that reads text or images, with the plan
-//! of such a rank. A [`Sampler`] deals the text of a [`Corpus`], or [`Images`], to ranks, and
+//! of such a rank. A [`Sampler`] splits the text of a [`Corpus`], or [`Images`], to ranks, and
 //! [`checkpoint`] saves it all.
 //!
 //! ```
@@ -26,7 +26,7 @@
 //! for step in 0..60 {
 //!     let inputs = model.micro_batches(&sampler.next_batch());
 //!     let pace = Pace { learning_rate: rate.at(step), gradient_scale: 1.0 };
-//!     executor.(&inputs, pace, &AdamWOptions::default())?;
+//!     executor.step(&inputs, pace, &AdamWOptions::default())?;
 //! }
 //! assert!(executor.evaluate(&model.micro_batches(&sampler.next_batch()))? < 2.5);
 //! # Ok::<(), Box<dyn std::error::Error>>(())
