@@ -8,6 +8,7 @@ mod files;
 mod imports;
 mod layers;
 mod prose;
+mod shapes;
 mod source;
 mod text;
 mod words;
@@ -48,6 +49,7 @@ pub fn run() -> Result<()> {
         if Path::new(path).extension().is_some_and(|extension| extension == "rs") {
             complaints.extend(source::check(path, content));
             complaints.extend(words::check(path, content));
+            complaints.extend(shapes::check(path, content)?);
         }
     }
     let crates = crates(texts);
