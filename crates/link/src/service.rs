@@ -50,6 +50,7 @@ pub(crate) mod server_connection;
 use std::time::Instant;
 
 pub use connection::{Connection, MESSAGE_BYTES_MAX};
+pub use dial::{Resolve, system_addresses};
 pub(crate) use listener::listen;
 pub use outbox::{Action, Outbox};
 pub use server::Server;
@@ -109,14 +110,19 @@ pub trait Service: Send + 'static {
     /// No further message of a client is read while as many bytes wait to be read by it.
     fn message_bytes_max(&self) -> usize;
 
+    /// Returns what finds the addresses of services that are dialled: the system by default. Asked once.
+    fn resolve(&self) -> Resolve {
+        system_addresses
+    }
+
     /// Returns the number of unread bytes of a client at which it is closed instead of sent more; asked once.
     fn output_bytes_max(&self) -> usize {
         OUTPUT_BYTES_MAX
     }
 
-    /// Returns whether services that were dialled are asked for signs of life, and closed if they give none for ten
-    /// seconds. Asked once.
-    fn keeps_alive(&self) -> bool {
+    /// Returns whether a service that was dialled is asked for signs of life, and closed if it gives none for ten
+    /// seconds. Asked when it is opened.
+    fn keeps_alive(&self, _client: ClientId) -> bool {
         true
     }
 

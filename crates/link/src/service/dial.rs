@@ -16,9 +16,18 @@ use crate::service::ClientId;
 /// Addresses of a host, or why it has none.
 pub type Resolved = io::Result<VecDeque<SocketAddr>>;
 
+/// What returns the addresses of the service that a text names; it may block.
+pub type Resolve = fn(&str) -> io::Result<Vec<SocketAddr>>;
+
+/// Returns the addresses of `host:port`, as the system knows them.
+pub fn system_addresses(name: &str) -> io::Result<Vec<SocketAddr>> {
+    name.to_socket_addrs().map(Iterator::collect)
+}
+
 /// Resolution of names, which may take long and has a thread of its own from the first name on.
 #[derive(Debug)]
 pub struct Resolver {
+    resolve: Resolve,
     waker: Waker,
     /// Names for the thread, if it runs.
     names: Option<Sender<(ClientId, String)>>,
@@ -27,13 +36,13 @@ pub struct Resolver {
 }
 
 impl Resolver {
-    /// A resolver that uses `waker` when a name is resolved.
-    pub fn new(waker: Waker) -> Resolver {
+    /// A resolver that calls `resolve`, and uses `waker` when a name is resolved.
+    pub fn new(resolve: Resolve, waker: Waker) -> Resolver {
         let (sender, resolved) = channel();
-        Resolver { waker, names: None, sender, resolved }
+        Resolver { resolve, waker, names: None, sender, resolved }
     }
 
-    /// Resolves `host:port`; [`Resolver::take`] returns the addresses, at once if the host is one.
+    /// Resolves a name; [`Resolver::take`] returns the addresses, at once if the name is an address and a port.
     pub fn resolve(&mut self, id: ClientId, address: String) {
         if let Ok(address) = address.parse() {
             return self.put(id, Ok(VecDeque::from([address])));
@@ -59,11 +68,11 @@ impl Resolver {
 
     fn start(&self) -> Option<Sender<(ClientId, String)>> {
         let (names, named) = channel::<(ClientId, String)>();
-        let (resolved, waker) = (self.sender.clone(), self.waker.clone());
+        let (resolve, resolved, waker) = (self.resolve, self.sender.clone(), self.waker.clone());
         let run = move || {
             for (id, name) in named {
                 // The server may have ended.
-                let _ = resolved.send((id, name.to_socket_addrs().map(Iterator::collect)));
+                let _ = resolved.send((id, resolve(&name).map(VecDeque::from)));
                 waker.wake();
             }
         };

@@ -9,7 +9,7 @@ use std::time::Instant;
 
 use crate::service::keep_alive::KeepAlive;
 use crate::service::server_connection::{Limits, ServerConnection};
-use crate::service::{Action, ClientId, Outbox, Service};
+use crate::service::{Action, ClientId, Outbox, Resolve, Service};
 use crate::{Error, Kind, Token};
 
 /// The most messages that are taken from one client in one turn.
@@ -23,7 +23,6 @@ pub struct Dispatcher<S> {
     service: S,
     token: Token,
     limits: Limits,
-    keeps_alive: bool,
     outbox: Outbox,
     clients: BTreeMap<ClientId, Client>,
     /// Connections to dial that have no socket yet.
@@ -98,13 +97,17 @@ impl<S: Service> Dispatcher<S> {
                 message_bytes_max: service.message_bytes_max(),
                 output_bytes_max: service.output_bytes_max(),
             },
-            keeps_alive: service.keeps_alive(),
             service,
             token: token.clone(),
             outbox: Outbox::new(),
             clients: BTreeMap::new(),
             dials: BTreeMap::new(),
         }
+    }
+
+    /// Returns what finds the addresses to dial.
+    pub fn resolve(&self) -> Resolve {
+        self.service.resolve()
     }
 
     /// Returns whether answers give way to the frames of links.
@@ -290,7 +293,7 @@ impl<S: Service> Dispatcher<S> {
     }
 
     fn deliver(&mut self, id: ClientId, message: &[u8], first: bool, now: Instant) {
-        let keeps_alive = self.keeps_alive;
+        let keeps_alive = self.service.keeps_alive(id);
         let Some(client) = self.living(id) else { return };
         let is_dialled = client.server_connection.is_dialled();
         if is_dialled && first {

@@ -86,7 +86,7 @@ impl<S: Service> EventLoop<S> {
         (wake, calls): (Wake, Receiver<Call<S>>),
     ) -> EventLoop<S> {
         let answers = dispatcher.gives_way().then(Answers::default);
-        let resolver = Resolver::new(wake.waker());
+        let resolver = Resolver::new(dispatcher.resolve(), wake.waker());
         EventLoop {
             resolver,
             dispatcher,

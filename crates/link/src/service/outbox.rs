@@ -27,7 +27,7 @@ pub enum Action {
     Dial {
         /// The connection.
         id: ClientId,
-        /// Address of the other service, host:port.
+        /// Address of the other service, as [`Outbox::dial`] takes it.
         address: String,
         /// The earliest time at which to connect.
         at: Instant,
@@ -82,7 +82,7 @@ impl Outbox {
         self.actions.push(Action::Release(client));
     }
 
-    /// Connects to the service at `address`, host:port, which has the same token; not before `at`, so that a pause
+    /// Connects to the service at `address`, host:port or what [`super::Service::resolve`] takes, which has the same token; not before `at`, so that a pause
     /// of [`crate::Backoff`] can be added. The connection is like a client's from then on: it is
     /// [opened](super::Service::opened) once the other service has proven the token, and
     /// [hung up](super::Service::hung_up) in any case, also if it was never opened.

@@ -72,6 +72,11 @@ impl<S: Service> Server<S> {
 }
 
 impl<S> Server<S> {
+    /// Returns a handle that makes the service's thread look at its deadline again.
+    pub fn waker(&self) -> Waker {
+        self.waker.clone()
+    }
+
     /// Returns the address that the server listens on; `0.0.0.0:0` if it only dials.
     pub fn address(&self) -> SocketAddr {
         self.address

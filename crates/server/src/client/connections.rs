@@ -234,7 +234,7 @@ impl Service for Connections {
         4 * FRAGMENT_BYTES
     }
 
-    fn keeps_alive(&self) -> bool {
+    fn keeps_alive(&self, _id: ClientId) -> bool {
         // A server does not answer a client that exceeds its rate, and the coordinator notices servers that are gone.
         false
     }
