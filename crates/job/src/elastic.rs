@@ -89,5 +89,6 @@ pub use role::Role;
 pub use store::Store;
 pub use thinwire_member::{CoordinatorMode, Epoch, Id, Options};
 pub use views::{
-    Job, Servers, VIEWS_BYTES_MAX, VIEWS_REQUEST_BYTES_MAX, ViewService, Views, ViewsConnection,
+    Job, Servers, Subscription, VIEWS_BYTES_MAX, VIEWS_REQUEST_BYTES_MAX, ViewService, Views,
+    ViewsConnection, coordinator_addresses,
 };

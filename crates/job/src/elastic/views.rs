@@ -7,6 +7,7 @@
 
 mod connection;
 mod publication;
+mod subscription;
 
 use std::fmt;
 
@@ -17,6 +18,7 @@ use super::role::Role;
 use crate::error::Error;
 pub use connection::ViewsConnection;
 pub(super) use publication::Publication;
+pub use subscription::{Subscription, coordinator_addresses};
 
 /// Most bytes of a request to a view service.
 pub const VIEWS_REQUEST_BYTES_MAX: usize = 256 << 10;

@@ -1,4 +1,4 @@
-//! Connections of a client to the job's servers, all in one thread.
+//! Connections of a client to the job's servers and its coordinator, all in one thread.
 //!
 //! The client's thread numbers the connections, and hears in its [`Inbox`] of answers and of connections that have
 //! ended. Pulls overtake pushes: pulls are short, and a server answers one as soon as it has the required push,
@@ -8,12 +8,14 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use thinwire_job::elastic::coordinator_addresses;
 use thinwire_link as link;
-use thinwire_link::service::{ClientId, Outbox, Service};
+use thinwire_link::service::{ClientId, Outbox, Resolve, Service};
 use thinwire_member::Id;
 
 use crate::client::inbox::{Event, Inbox};
 use crate::client::pending_requests::Outbound;
+use crate::client::watch::Watch;
 use crate::error::{Error, Kind};
 use crate::reason::Request;
 use crate::wire::{FRAGMENT_BYTES, Fragments, FromClient, FromServer, Outgoing, send_some};
@@ -26,8 +28,10 @@ const MESSAGE_BYTES_MAX: usize = 2 << 20;
 /// Connections to servers, by their numbers.
 #[derive(Debug)]
 pub struct Connections {
-    /// First message on each connection.
+    client: Id,
+    /// First message on each connection to a server; none before the job's definition is known.
     hello: Vec<u8>,
+    watch: Watch,
     inbox: Arc<Inbox>,
     connections: BTreeMap<u64, Connection>,
     numbers: BTreeMap<ClientId, u64>,
@@ -54,14 +58,26 @@ enum Stage {
 }
 
 impl Connections {
-    /// Connections of a client with this id, or of a reader with `Id(0)`, and this fingerprint of the definition.
-    pub fn new(client: Id, definition: u64, inbox: &Arc<Inbox>) -> Connections {
+    /// Connections of a client with this id, or of a reader with `Id(0)`.
+    pub fn new(client: Id, watch: Watch, inbox: &Arc<Inbox>) -> Connections {
         Connections {
-            hello: FromClient::Hello { client, definition }.to_bytes(),
+            client,
+            hello: Vec::new(),
+            watch,
             inbox: Arc::clone(inbox),
             connections: BTreeMap::new(),
             numbers: BTreeMap::new(),
         }
+    }
+
+    /// Dials the coordinator.
+    pub fn start(&mut self, now: Instant, out: &mut Outbox) {
+        self.watch.start(now, out);
+    }
+
+    /// Sets the fingerprint of the job's definition; called before the first connection is opened.
+    pub fn define(&mut self, definition: u64) {
+        self.hello = FromClient::Hello { client: self.client, definition }.to_bytes();
     }
 
     /// Opens connection `number` to a server.
@@ -169,6 +185,9 @@ impl Connection {
 
 impl Service for Connections {
     fn opened(&mut self, id: ClientId, now: Instant, out: &mut Outbox) {
+        if self.watch.has(id) {
+            return self.watch.opened(out);
+        }
         if let Some(number) = self.numbers.get(&id) {
             out.send(id, &self.hello);
             let connection = self.connections.get_mut(number).into_iter();
@@ -183,6 +202,11 @@ impl Service for Connections {
         _now: Instant,
         out: &mut Outbox,
     ) -> Result<(), link::Error> {
+        if self.watch.has(id) {
+            let received = self.watch.received(message, out);
+            return received
+                .map_err(|error| link::Error::new(link::Kind::Corrupt, error.to_string()));
+        }
         // The client hears the error itself; the connection is closed with a shorter one.
         self.take(id, message, out).or_else(|error| {
             self.broke(id, error);
@@ -191,7 +215,10 @@ impl Service for Connections {
         })
     }
 
-    fn hung_up(&mut self, id: ClientId, why: &link::Error, _now: Instant, _out: &mut Outbox) {
+    fn hung_up(&mut self, id: ClientId, why: &link::Error, now: Instant, out: &mut Outbox) {
+        if self.watch.has(id) {
+            return self.watch.hung_up(why, now, out);
+        }
         let Some(connection) = self.connection(id) else { return };
         let kind = match why.kind {
             link::Kind::Io | link::Kind::Timeout => link::Kind::Unreachable,
@@ -226,7 +253,12 @@ impl Service for Connections {
     }
 
     fn message_bytes_max(&self) -> usize {
-        MESSAGE_BYTES_MAX
+        // The job's state is longer than an answer of a server may be.
+        MESSAGE_BYTES_MAX.max(link::service::MESSAGE_BYTES_MAX)
+    }
+
+    fn resolve(&self) -> Resolve {
+        coordinator_addresses
     }
 
     fn output_bytes_max(&self) -> usize {
@@ -234,8 +266,8 @@ impl Service for Connections {
         4 * FRAGMENT_BYTES
     }
 
-    fn keeps_alive(&self, _id: ClientId) -> bool {
+    fn keeps_alive(&self, id: ClientId) -> bool {
         // A server does not answer a client that exceeds its rate, and the coordinator notices servers that are gone.
-        false
+        self.watch.has(id)
     }
 }

@@ -46,7 +46,6 @@ struct State {
     unavailable: Option<Error>,
     /// Whether connections wait for room.
     is_full: bool,
-    is_over: bool,
 }
 
 impl State {
@@ -68,7 +67,6 @@ impl Inbox {
         match news {
             Event::State(job) => (state.job, state.unavailable) = (Some(job), None),
             Event::Away(error) => state.unavailable = Some(error),
-            _ if state.is_over => {}
             news => state.news.push_back(news),
         }
         state.is_full |= state.news.len() >= EVENTS_MAX;
@@ -99,26 +97,6 @@ impl Inbox {
             }
             (state, _) = self.changed.wait_timeout(state, left).expect("no holder panics");
         }
-    }
-
-    /// Ends all waits, and drops everything queued.
-    pub fn end(&self) {
-        let mut state = self.lock();
-        state.is_over = true;
-        state.news.clear();
-        drop(state);
-        self.changed.notify_all();
-    }
-
-    /// Returns whether [`Inbox::end`] was called.
-    pub fn is_over(&self) -> bool {
-        self.lock().is_over
-    }
-
-    /// Waits for a time, or until [`Inbox::end`].
-    pub fn pause(&self, time: Duration) {
-        let waits = |state: &mut State| !state.is_over;
-        drop(self.changed.wait_timeout_while(self.lock(), time, waits));
     }
 }
 
@@ -164,8 +142,5 @@ mod tests {
         }
         assert!(inbox.has_room() && !inbox.has_room(), "once");
         assert!(!inbox.put(refused(0)));
-        inbox.end();
-        (0..2 * EVENTS_MAX).for_each(|at| _ = inbox.put(refused(at)));
-        assert!(names(&inbox).is_empty(), "nobody takes them");
     }
 }

@@ -9,7 +9,6 @@ use std::time::{Duration, Instant};
 use thinwire_job as job;
 use thinwire_job::elastic::JobAddress;
 use thinwire_link as link;
-use thinwire_link::Token;
 use thinwire_link::service::Server;
 use thinwire_member::Id;
 
@@ -54,7 +53,6 @@ pub struct Session {
     pulling: Vec<(u64, Weak<()>)>,
     /// Time of the last answer, or of the beginning of the current wait.
     progress: Instant,
-    _watch: Watch,
 }
 
 impl Session {
@@ -68,10 +66,16 @@ impl Session {
         let define = |definition: &Definition| ViewRequest::Define(definition.clone()).to_bytes();
         let request = definition.map(define).unwrap_or_default();
         let inbox = Arc::new(Inbox::default());
-        let watch = Watch::start(job_address, request, &inbox)?;
+        let watch = Watch::new(job_address, request, &inbox);
+        let token = job::secret(&job_address.token, &job_address.coordinator)?;
+        let connections =
+            Server::dialling(&token, Connections::new(job_address.id, watch, &inbox))?;
+        connections.call(Connections::start);
         let state = wait_for_servers(&inbox, job_address, timeout)?;
         let job = state.definition.as_ref().expect("a job with servers has a definition");
         let layout = job.layout()?;
+        let fingerprint = layout.fingerprint;
+        connections.call(move |connections, _now, _out| connections.define(fingerprint));
         Ok(Session {
             partition_map: PartitionMap::new(job, &layout),
             caches: Caches::default(),
@@ -80,10 +84,7 @@ impl Session {
             timeout,
             state,
             unavailable: None,
-            connections: Server::dialling(
-                &Token::new(&job_address.token),
-                Connections::new(job_address.id, layout.fingerprint, &inbox),
-            )?,
+            connections,
             inbox,
             pending_requests: PendingRequests::default(),
             connected: BTreeMap::new(),
@@ -93,7 +94,6 @@ impl Session {
             pace: Pace::default(),
             pulling: Vec::new(),
             progress: Instant::now(),
-            _watch: watch,
         })
     }
 

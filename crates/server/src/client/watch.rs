@@ -1,108 +1,74 @@
-//! Thread that receives the state of the job's shards from the coordinator.
+//! State of the job's shards, as the coordinator publishes it.
 //!
 //! While the coordinator is away, the client continues with the last state.
 
-use std::sync::{Arc, Mutex};
-use std::thread::{self, JoinHandle};
-use std::time::Duration;
+use std::sync::Arc;
+use std::time::Instant;
 
-use thinwire_job::elastic::{JobAddress, ViewsConnection};
-use thinwire_link::Waker;
+use thinwire_job::elastic::{JobAddress, Subscription};
+use thinwire_link as link;
+use thinwire_link::service::{ClientId, Outbox};
 
 use crate::client::inbox::{Event, Inbox};
 use crate::configuration::JobState;
 use crate::error::Error;
 
-/// Longest time to connect to the coordinator.
-const CONNECT: Duration = Duration::from_secs(1);
-const PAUSE: Duration = Duration::from_millis(200);
-/// Longest wait for a state before a look whether the client has ended.
-const WAIT_MAX: Duration = Duration::from_secs(2);
-
-/// Thread that receives the state of the job.
+/// Subscription of a client to the job's state, part of the node that has its connections.
 #[derive(Debug)]
 pub struct Watch {
-    waker: Arc<Mutex<Option<Waker>>>,
-    inbox: Arc<Inbox>,
-    thread: Option<JoinHandle<()>>,
-}
-
-impl Watch {
-    /// Starts the thread. It sends `request` on every new connection; an empty request asks nothing.
-    ///
-    /// # Errors
-    /// If the system refuses a thread.
-    pub fn start(
-        job_address: &JobAddress,
-        request: Vec<u8>,
-        inbox: &Arc<Inbox>,
-    ) -> Result<Watch, Error> {
-        let waker = Arc::new(Mutex::new(None));
-        let mut watcher = Watcher {
-            job_address: job_address.clone(),
-            request,
-            inbox: Arc::clone(inbox),
-            waker: Arc::clone(&waker),
-            version: None,
-        };
-        let thread = thread::Builder::new().name("thinwire watch".to_owned());
-        let thread = thread.spawn(move || watcher.run()).map_err(|error| {
-            thinwire_link::Error::io("starting the thread of a connection", error)
-        })?;
-        Ok(Watch { waker, inbox: Arc::clone(inbox), thread: Some(thread) })
-    }
-}
-
-impl Drop for Watch {
-    fn drop(&mut self) {
-        self.inbox.end();
-        self.waker.lock().expect("no holder panics").iter().for_each(Waker::wake);
-        if let Some(thread) = self.thread.take() {
-            let _ = thread.join();
-        }
-    }
-}
-
-struct Watcher {
-    job_address: JobAddress,
+    subscription: Subscription,
+    /// First request on each connection; an empty request asks nothing.
     request: Vec<u8>,
     inbox: Arc<Inbox>,
-    waker: Arc<Mutex<Option<Waker>>>,
     version: Option<u64>,
 }
 
-impl Watcher {
-    fn run(&mut self) {
-        while !self.inbox.is_over() {
-            if let Err(error) = self.follow() {
-                self.inbox.put(Event::Away(error));
-                self.inbox.pause(PAUSE);
-            }
-        }
+impl Watch {
+    /// Returns the watch of a client that sends `request` on every new connection.
+    pub fn new(job_address: &JobAddress, request: Vec<u8>, inbox: &Arc<Inbox>) -> Watch {
+        let (subscription, inbox) = (Subscription::new(job_address), Arc::clone(inbox));
+        Watch { subscription, request, inbox, version: None }
     }
 
-    /// Receives states on one connection until it fails.
-    fn follow(&mut self) -> Result<(), Error> {
-        let JobAddress { coordinator, token, id } = &self.job_address;
-        let mut connection = ViewsConnection::connect(coordinator, token, *id, CONNECT)?;
-        *self.waker.lock().expect("no holder panics") = Some(connection.waker());
-        connection.send(&self.request)?;
-        while !self.inbox.is_over() {
-            match connection.receive(WAIT_MAX)? {
-                Some(Ok(bytes)) => self.state(&bytes, &mut connection)?,
-                Some(Err(text)) => _ = self.inbox.put(Event::Refused(text)),
-                None => {}
-            }
+    /// Dials the coordinator.
+    pub fn start(&mut self, now: Instant, out: &mut Outbox) {
+        self.subscription.dial(now, out);
+    }
+
+    /// Returns whether a connection is the one to the coordinator.
+    pub fn has(&self, id: ClientId) -> bool {
+        self.subscription.has(id)
+    }
+
+    /// Notes that the connection is open.
+    pub fn opened(&mut self, out: &mut Outbox) {
+        self.subscription.opened(&self.request, out);
+    }
+
+    /// Passes on a message of the coordinator.
+    ///
+    /// # Errors
+    /// If it is malformed.
+    pub fn received(&mut self, message: &[u8], out: &mut Outbox) -> Result<(), Error> {
+        match self.subscription.received(message)? {
+            Ok(bytes) => self.state(&bytes, out)?,
+            Err(text) => _ = self.inbox.put(Event::Refused(text)),
         }
         Ok(())
     }
 
+    /// Tells the client that the coordinator is away, and dials again.
+    pub fn hung_up(&mut self, why: &link::Error, now: Instant, out: &mut Outbox) {
+        let error = self.subscription.hung_up(why, now, out);
+        self.inbox.put(Event::Away(error.into()));
+    }
+
     /// Passes on a state that is newer than the last one.
-    fn state(&mut self, bytes: &[u8], connection: &mut ViewsConnection) -> Result<(), Error> {
+    fn state(&mut self, bytes: &[u8], out: &mut Outbox) -> Result<(), Error> {
         let state = JobState::parse(bytes)?;
         if state.definition.is_none() && !self.request.is_empty() {
             // The job's definition was dropped. If it was this one, the answer says why.
-            connection.send(&self.request)?;
+            self.subscription.send(&self.request, out);
         }
         if self.version.is_none_or(|version| version < state.version) {
             self.version = Some(state.version);

@@ -107,7 +107,7 @@ impl ViewsConnection {
 }
 
 /// Returns the state or the refusal in a message.
-fn state(message: &[u8]) -> Result<Result<Vec<u8>, String>, Error> {
+pub(super) fn state(message: &[u8]) -> Result<Result<Vec<u8>, String>, Error> {
     match Reply::parse(message)? {
         Reply::Views(state) => Ok(Ok(state)),
         Reply::ViewsRefused(reason) => Ok(Err(reason)),
