@@ -110,6 +110,11 @@ pub trait Service: Send + 'static {
     /// No further message of a client is read while as many bytes wait to be read by it.
     fn message_bytes_max(&self) -> usize;
 
+    /// Returns the length of the longest message of a service that was dialled, in bytes; asked once.
+    fn dialled_message_bytes_max(&self) -> usize {
+        self.message_bytes_max()
+    }
+
     /// Returns what finds the addresses of services that are dialled: the system by default. Asked once.
     fn resolve(&self) -> Resolve {
         system_addresses

@@ -63,12 +63,19 @@ struct State {
     writer: Option<Sender<Task>>,
     tasks: usize,
     waker: Option<Waker>,
+    /// Whether a report has come since the last look.
+    is_due: bool,
     is_over: bool,
     /// Reason why this server lost its rows, if it did.
     failure: Option<String>,
 }
 
 impl State {
+    fn wake(&mut self) {
+        self.is_due = true;
+        self.waker.iter().for_each(Waker::wake);
+    }
+
     /// Changes the report about a snapshot, unless a later one has begun.
     fn of_snapshot(&mut self, number: u64, change: impl FnOnce(&mut SnapshotReport)) {
         if number > self.snapshot.number {
@@ -76,7 +83,7 @@ impl State {
         }
         if number == self.snapshot.number {
             change(&mut self.snapshot);
-            self.waker.iter().for_each(Waker::wake);
+            self.wake();
         }
     }
 }
@@ -90,14 +97,14 @@ impl Reports {
     pub fn ready(&self, shard: u32, view: u64, learner: Id) {
         let mut state = self.lock();
         state.ready.insert((shard, learner), view);
-        state.waker.iter().for_each(Waker::wake);
+        state.wake();
     }
 
     /// Reports that this server lost its rows, with a one-line reason.
     pub fn fail(&self, reason: String) {
         let mut state = self.lock();
         state.failure.get_or_insert(reason);
-        state.waker.iter().for_each(Waker::wake);
+        state.wake();
     }
 
     /// Returns the reason why this server lost its rows, if it did.
@@ -111,7 +118,7 @@ impl Reports {
         let mut state = self.lock();
         if state.kept != views {
             state.kept = views;
-            state.waker.iter().for_each(Waker::wake);
+            state.wake();
         }
     }
 
@@ -157,6 +164,21 @@ impl Reports {
         self.lock().writer = Some(writer);
     }
 
+    /// Returns whether there is something to look at.
+    pub fn is_due(&self) -> bool {
+        self.lock().is_due
+    }
+
+    /// Notes that all reports so far are looked at.
+    pub fn looked(&self) {
+        self.lock().is_due = false;
+    }
+
+    /// Asks for a look.
+    pub fn wake(&self) {
+        self.lock().wake();
+    }
+
     /// Sets the waker of the thread that takes reports.
     pub fn on_report(&self, waker: Waker) {
         self.lock().waker = Some(waker);
@@ -166,7 +188,7 @@ impl Reports {
     pub fn end(&self) {
         let mut state = self.lock();
         (state.is_over, state.writer) = (true, None);
-        state.waker.iter().for_each(Waker::wake);
+        state.wake();
     }
 
     /// Returns whether the thread that takes reports has to end.

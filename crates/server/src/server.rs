@@ -2,13 +2,14 @@
 //! peers.
 
 mod coordinator_client;
+mod node;
 mod snapshot_participant;
 mod snapshot_writer;
 
 use std::fmt;
 use std::sync::Arc;
 use std::sync::mpsc::channel;
-use std::thread::{self, JoinHandle};
+use std::thread;
 use std::time::Instant;
 
 use thinwire_checkpoint::Location;
@@ -22,7 +23,8 @@ use crate::reports::Reports;
 use crate::service::{Limits, ServerService, Stats};
 use crate::snapshot::Origin;
 use crate::table::MemoryLimit;
-use coordinator_client::{CoordinatorClient, Shared};
+use coordinator_client::{CoordinatorClient, Parts, Shared};
+use node::Node;
 use snapshot_participant::SnapshotParticipant;
 use snapshot_writer::SnapshotWriter;
 
@@ -42,11 +44,10 @@ pub struct ServerOptions {
 /// processes, dropping it looks as if the process was killed.
 pub struct Server {
     address: String,
-    service: Arc<service::Server<ServerService>>,
+    service: service::Server<Node>,
     presence: Arc<Presence>,
     reports: Arc<Reports>,
     shared: Arc<Shared>,
-    thread: Option<JoinHandle<()>>,
 }
 
 impl Server {
@@ -103,14 +104,14 @@ impl Server {
                 format!("{id} is the id of a worker, expected a server's"),
             ));
         }
-        let restore = restore.as_ref().map(Origin::open).transpose()?;
+        let origin = restore.as_ref().map(Origin::open).transpose()?.map(Arc::new);
         secret(&job_address.token, &job_address.coordinator)?;
         let reports = Arc::new(Reports::default());
         let service = ServerService::new(job_address.id, Arc::clone(&reports), Instant::now());
         let memory = limits.memory.as_ref().map(|limit| limit.bytes_max).or(limits.free_bytes);
         let service = service.within(limits);
-        let (service, address) = serve(listen, &job_address.token, service)?;
-        let service = Arc::new(service);
+        let (service, address) = serve(listen, &job_address.token, Node::new(service))?;
+        reports.on_report(service.waker());
         let roster = Options::new(CoordinatorMode::Saved, 1, u32::MAX);
         let presence = Arc::new(Presence::join(job_address, settings, roster, facts(&snapshots))?);
         let shared = Arc::new(Shared::default());
@@ -121,17 +122,19 @@ impl Server {
             Arc::clone(&reports),
             Instant::now(),
         );
-        let coordinator_client = CoordinatorClient::new(
-            (job_address.clone(), address.clone()),
-            (Arc::clone(&service), Arc::clone(&presence)),
-            (Arc::clone(&reports), Arc::clone(&shared)),
-            (participant, restore, memory),
-        );
-        let thread = thread::Builder::new()
-            .name("thinwire views".to_owned())
-            .spawn(move || coordinator_client.run())
-            .map_err(no_thread)?;
-        Ok(Server { address, service, presence, reports, shared, thread: Some(thread) })
+        let parts = Parts {
+            job_address: job_address.clone(),
+            address: address.clone(),
+            presence: Arc::clone(&presence),
+            reports: Arc::clone(&reports),
+            shared: Arc::clone(&shared),
+            participant,
+            origin,
+            memory,
+        };
+        let coordinator = CoordinatorClient::new(parts, Instant::now());
+        service.call(move |node, now, out| node.join(coordinator, now, out));
+        Ok(Server { address, service, presence, reports, shared })
     }
 
     /// Returns the id of the server.
@@ -221,10 +224,11 @@ impl fmt::Debug for Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        self.reports.end();
-        if let Some(thread) = self.thread.take() {
-            thread.thread().unpark();
-            let _ = thread.join();
+        self.shared.wait_for_explanation(&self.reports);
+        if self.reports.failure().is_some() {
+            // The others continue without this server, as if it had died.
+            self.presence.leave();
         }
+        self.reports.end();
     }
 }

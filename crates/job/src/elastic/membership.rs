@@ -12,13 +12,13 @@ mod worker;
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::mpsc::{Sender, channel};
+use std::sync::mpsc::Sender;
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use serde_json::{Map, Value, json};
 use thinwire_link::{self as link, Link};
-use thinwire_member::{Epoch, Id, Options};
+use thinwire_member::{Epoch, Id, Member, Options};
 use thinwire_wire::{Rank, World};
 
 use super::envelope::FIGURES_BYTES_MAX;
@@ -31,8 +31,8 @@ use crate::meeting::Settings;
 use crate::rendezvous::without_token;
 use connector::Caller;
 use meeting::Meeting;
-pub(super) use shared::Found;
-use shared::{Left, Shared};
+pub(super) use shared::Part;
+use shared::{Found, Shared};
 use worker::{Command, Worker};
 
 /// The environment variable with the number by which a launcher names the process in what it says.
@@ -96,16 +96,17 @@ impl Membership {
         options: Options,
         spec: Vec<(String, String)>,
     ) -> Result<Membership, Error> {
-        Membership::enter(job_address, settings, options, (spec, settings.timeout))
+        Membership::enter(Part::Trains, job_address, settings, options, spec)
     }
 
-    /// Joins a job as [`Membership::join`] does; a wait for an epoch fails when the coordinator has been away
-    /// for the time `absence`.
+    /// Joins a job as [`Membership::join`] does. A process that follows the epochs waits for the coordinator for
+    /// as long as it takes.
     pub(super) fn enter(
+        part: Part,
         job_address: &JobAddress,
         settings: &Settings,
         options: Options,
-        (spec, absence): (Vec<(String, String)>, Duration),
+        spec: Vec<(String, String)>,
     ) -> Result<Membership, Error> {
         let spec = JobSpec::new(spec)?;
         let fingerprint = spec.fingerprint();
@@ -113,21 +114,20 @@ impl Membership {
         let call = caller.call(settings.timeout);
         let call = call.map_err(|error| without_token(error, &job_address.token))?;
         let options = Options { silence: call.silence, ..options };
-        let shared = Arc::new(Shared::new(absence));
-        let (sender, receiver) = channel();
-        let mut worker = Worker::new(
-            (job_address.id, options, fingerprint),
-            Arc::clone(&shared),
-            (sender.clone(), receiver),
-            Arc::clone(&caller),
-        );
+        let shared = Arc::new(Shared::new(match part {
+            Part::Trains => settings.timeout,
+            Part::Follows => Duration::MAX,
+        }));
+        let member = Member::new(job_address.id, options, fingerprint);
+        let (to_worker, to_caller) = (Arc::clone(&shared), Arc::clone(&caller));
+        let mut worker = Worker::new(member, options, part, to_worker, to_caller);
+        let commands = Some(worker.sender());
         shared.meetings(Meeting::new(settings, &options, &caller, Role::of(job_address.id)));
         worker.connected(call);
         let thread = thread::Builder::new()
             .name("thinwire member".to_owned())
             .spawn(move || worker.run())
             .map_err(|error| Error::because("starting the thread of a membership", error))?;
-        let commands = Some(sender);
         let membership =
             Membership { id: job_address.id, shared, commands, caller, thread: Some(thread) };
         // Host and process are worth knowing before there are other figures.
@@ -187,17 +187,9 @@ impl Membership {
         }
     }
 
-    /// Waits until an epoch has started, without meeting its members; returns none if none has within
-    /// `timeout`. The state of the epoch counts as received at once.
-    ///
-    /// # Errors
-    /// If the coordinator refuses this process.
-    pub(super) fn next_epoch(&self, timeout: Duration) -> Result<Option<Found>, Error> {
-        let found = self.shared.wait_for_epoch(Instant::now().checked_add(timeout))?;
-        if let Some(Found::Epoch(epoch)) = &found {
-            self.synced(epoch.done);
-        }
-        Ok(found)
+    /// Returns the state that the process and the thread share.
+    pub(super) fn shared(&self) -> &Shared {
+        &self.shared
     }
 
     /// Connects to the other members of an epoch; none if the run is to end before.
@@ -206,21 +198,6 @@ impl Membership {
             Error::invalid(format!("epoch {} without process {}", epoch.number, self.id))
         })?;
         self.shared.meet(epoch, world)?.transpose().map_err(Error::from)
-    }
-
-    /// Waits until the run of an epoch without meeting is to end, and ends it; returns false if it is not to
-    /// end within `timeout`.
-    pub(super) fn halt_if_told(&self, timeout: Duration) -> bool {
-        let is_told = self.shared.wait_for_halt(Instant::now() + timeout);
-        if is_told {
-            self.halted();
-        }
-        is_told
-    }
-
-    /// Ends the waits of other threads: this membership is about to be dropped.
-    pub(super) fn abandon(&self) {
-        self.shared.left(Left::Alone);
     }
 
     /// Sets the callback that ends the present run at once, so that whatever waits in it fails. `stop` is

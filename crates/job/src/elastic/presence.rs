@@ -1,13 +1,10 @@
 //! Presence of a process that is in every epoch without meeting its other members.
 //!
 //! Servers, and workers that exchange nothing with each other, or only in one epoch, need to know who is
-//! there and have nothing to stop for a change of members: a thread goes from epoch to epoch for them.
-
-mod presence_task;
+//! there and have nothing to stop for a change of members.
 
 use std::fmt;
 use std::sync::Arc;
-use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use serde_json::{Map, Value};
@@ -15,24 +12,21 @@ use thinwire_link::Link;
 use thinwire_member::{Epoch, Id, Options};
 
 use super::job_address::JobAddress;
-use super::membership::Membership;
+use super::membership::{Membership, Part};
 use crate::error::Error;
 use crate::meeting::Settings;
-use presence_task::PresenceTask;
 
 /// Longest time that a farewell takes, beyond that after which a leaver goes by itself.
 const DEPARTURE: Duration = Duration::from_secs(2);
 
-/// Presence of a process in a job: a thread that takes part in every epoch, without connections to its other
-/// members and without a state that it shares with them.
+/// Presence of a process in a job: it takes part in every epoch, without connections to its other members and
+/// without a state that it shares with them.
 ///
 /// It survives a coordinator that is away. Dropped without [`Presence::leave`], it looks to the others like a
 /// process that was killed.
 pub struct Presence {
-    membership: Arc<Membership>,
-    presence_task: Arc<PresenceTask>,
+    membership: Membership,
     leave: Duration,
-    thread: Option<JoinHandle<()>>,
 }
 
 impl Presence {
@@ -50,15 +44,8 @@ impl Presence {
         options: Options,
         spec: Vec<(String, String)>,
     ) -> Result<Presence, Error> {
-        // It waits for as long as it takes: the process has other things to do meanwhile.
-        let membership = Membership::enter(job_address, settings, options, (spec, Duration::MAX))?;
-        let (membership, presence_task) = (Arc::new(membership), Arc::new(PresenceTask::default()));
-        let (member, living) = (Arc::clone(&membership), Arc::clone(&presence_task));
-        let thread = thread::Builder::new()
-            .name("thinwire presence".to_owned())
-            .spawn(move || living.live(&member))
-            .map_err(|error| Error::because("starting the thread of a presence", error))?;
-        Ok(Presence { membership, presence_task, leave: options.leave, thread: Some(thread) })
+        let membership = Membership::enter(Part::Follows, job_address, settings, options, spec)?;
+        Ok(Presence { membership, leave: options.leave })
     }
 
     /// Returns the id of this process.
@@ -68,19 +55,19 @@ impl Presence {
 
     /// Returns the last epoch that has started with this process, if there was one.
     pub fn epoch(&self) -> Option<Epoch> {
-        self.presence_task.epoch()
+        self.membership.shared().epoch()
     }
 
     /// Waits until an epoch after `seen` (0 for any) has started with this process; none when `timeout` has
     /// passed, or the presence is over.
     pub fn wait(&self, seen: u32, timeout: Duration) -> Option<Epoch> {
-        self.presence_task.wait(seen, timeout)
+        self.membership.shared().wait_for_epoch_after(seen, Instant::now().checked_add(timeout))
     }
 
     /// Sets what is called, from another thread, when an epoch starts and when the presence is over; it must
     /// not block. It is called at once if an epoch has started already.
     pub fn on_change(&self, change: impl Fn() + Send + Sync + 'static) {
-        self.presence_task.on_change(Arc::new(change));
+        self.membership.shared().on_change(Arc::new(change));
     }
 
     /// Connects to the other members of an epoch, for processes that do exchange something in it; returns
@@ -95,7 +82,7 @@ impl Presence {
     /// Notes that this process has done `done` steps of the job. The next epoch names the largest such number
     /// of its members.
     pub fn applied(&self, done: u64) {
-        let begun = self.presence_task.epoch().map_or(0, |epoch| epoch.done);
+        let begun = self.membership.shared().epoch().map_or(0, |epoch| epoch.done);
         self.membership.applied(done.max(begun));
     }
 
@@ -112,12 +99,12 @@ impl Presence {
 
     /// Returns whether the job is over or this process has left it: no epoch follows.
     pub fn is_over(&self) -> bool {
-        self.presence_task.is_over()
+        self.membership.shared().has_left()
     }
 
     /// Returns why the coordinator refuses this process, if it does: no epoch follows.
     pub fn refusal(&self) -> Option<String> {
-        self.presence_task.refusal()
+        self.membership.shared().refusal()
     }
 
     /// Tells that all steps of all processes are done: the job is over for every one of them.
@@ -128,11 +115,16 @@ impl Presence {
         self.membership.complete()
     }
 
+    /// Asks to leave: the others go on without this process, which need not wait for it.
+    pub fn begin_leave(&self) {
+        self.membership.leave();
+    }
+
     /// Leaves, and returns when the others go on without this process, or when the coordinator has not let it
     /// go for longer than [`Options::leave`].
     pub fn leave(&self) {
         self.membership.leave();
-        if !self.presence_task.wait_for_end(Instant::now() + self.leave + DEPARTURE) {
+        if !self.membership.shared().wait_for_departure(Instant::now() + self.leave + DEPARTURE) {
             self.membership.depart();
         }
     }
@@ -141,15 +133,5 @@ impl Presence {
 impl fmt::Debug for Presence {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Presence").field("id", &self.id()).finish_non_exhaustive()
-    }
-}
-
-impl Drop for Presence {
-    fn drop(&mut self) {
-        self.presence_task.quit();
-        self.membership.abandon();
-        if let Some(thread) = self.thread.take() {
-            let _ = thread.join();
-        }
     }
 }

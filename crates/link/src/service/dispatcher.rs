@@ -23,6 +23,7 @@ pub struct Dispatcher<S> {
     service: S,
     token: Token,
     limits: Limits,
+    dialled_limits: Limits,
     outbox: Outbox,
     clients: BTreeMap<ClientId, Client>,
     /// Connections to dial that have no socket yet.
@@ -97,6 +98,10 @@ impl<S: Service> Dispatcher<S> {
                 message_bytes_max: service.message_bytes_max(),
                 output_bytes_max: service.output_bytes_max(),
             },
+            dialled_limits: Limits {
+                message_bytes_max: service.dialled_message_bytes_max(),
+                output_bytes_max: service.output_bytes_max(),
+            },
             service,
             token: token.clone(),
             outbox: Outbox::new(),
@@ -137,8 +142,10 @@ impl<S: Service> Dispatcher<S> {
         let is_wanted = self.dials.get(&id).is_some_and(|dial| dial.end.is_none());
         if is_wanted {
             self.dials.remove(&id);
-            self.clients
-                .insert(id, Client::new(ServerConnection::dialled(&self.token, self.limits)));
+            self.clients.insert(
+                id,
+                Client::new(ServerConnection::dialled(&self.token, self.dialled_limits)),
+            );
         }
         is_wanted
     }

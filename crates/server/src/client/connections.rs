@@ -253,8 +253,12 @@ impl Service for Connections {
     }
 
     fn message_bytes_max(&self) -> usize {
-        // The job's state is longer than an answer of a server may be.
-        MESSAGE_BYTES_MAX.max(link::service::MESSAGE_BYTES_MAX)
+        MESSAGE_BYTES_MAX
+    }
+
+    fn dialled_message_bytes_max(&self) -> usize {
+        // The job's state is longer than a message of a server.
+        link::service::MESSAGE_BYTES_MAX
     }
 
     fn resolve(&self) -> Resolve {

@@ -1,19 +1,19 @@
-//! Thread that talks to the coordinator about views and snapshots.
+//! Part of a server's node that talks to the coordinator about views and snapshots.
 //!
-//! The thread tells the coordinator this server's address and which learners are ready, and passes the
-//! coordinator's decisions to the service. While the coordinator is away, the server continues in its last
-//! views.
+//! It tells the coordinator this server's address and which learners are ready, and passes the coordinator's
+//! decisions to the service. While the coordinator is away, the server continues in its last views.
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::{Arc, Mutex};
+use std::sync::mpsc::{Receiver, channel};
+use std::sync::{Arc, Condvar, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
-use thinwire_job::elastic::{JobAddress, Presence, ViewsConnection};
-use thinwire_link::Backoff;
-use thinwire_link::service::Server;
+use thinwire_job::elastic::{JobAddress, Presence, Subscription};
+use thinwire_link as link;
+use thinwire_link::service::{ClientId, Outbox};
 
 use super::snapshot_participant::SnapshotParticipant;
 use crate::configuration::{Definition, JobState, Layout, NAME_BYTES_MAX, ViewRequest};
@@ -21,23 +21,35 @@ use crate::error::{Error, Kind};
 use crate::reports::Reports;
 use crate::service::{ServerService, Stats};
 use crate::snapshot::Origin;
+use crate::table::Tables;
 
-/// Longest time to connect.
-const CONNECT: Duration = Duration::from_secs(2);
-/// Longest wait for the coordinator before looking at other work.
-const WAIT_MAX: Duration = Duration::from_millis(250);
+/// Longest time between two looks at what the coordinator lacks.
+const LOOK_EVERY: Duration = Duration::from_millis(250);
 /// Time after which a request without effect is repeated.
 const AGAIN: Duration = Duration::from_secs(1);
 /// Largest number of queued lines for the user.
 const EVENTS_MAX: usize = 16;
 
-/// State that the thread shares with its server.
+/// State that the node shares with its server.
 #[derive(Debug, Default)]
 pub struct Shared {
     stats: Mutex<Stats>,
     refusal: Mutex<Option<String>>,
     exclusion: Mutex<Option<Error>>,
     news: Mutex<VecDeque<String>>,
+    explanation: Mutex<Explanation>,
+    explained: Condvar,
+}
+
+/// What the others can know of why this server leaves.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Explanation {
+    /// It does not leave.
+    #[default]
+    None,
+    UnderWay,
+    /// They know, or have had their time.
+    Given,
 }
 
 impl Shared {
@@ -61,6 +73,22 @@ impl Shared {
         self.news.lock().expect("no holder panics").pop_front()
     }
 
+    /// Waits until the others can know why this server leaves, if it does.
+    pub fn wait_for_explanation(&self, reports: &Reports) {
+        let explanation = self.explanation.lock().expect("no holder panics");
+        let waits = |explanation: &mut Explanation| match explanation {
+            Explanation::None => reports.failure().is_some(),
+            Explanation::UnderWay => true,
+            Explanation::Given => false,
+        };
+        drop(self.explained.wait_timeout_while(explanation, 2 * AGAIN, waits));
+    }
+
+    fn explains(&self, explanation: Explanation) {
+        *self.explanation.lock().expect("no holder panics") = explanation;
+        self.explained.notify_all();
+    }
+
     fn tell(&self, line: String) {
         let mut news = self.news.lock().expect("no holder panics");
         news.push_back(line);
@@ -79,124 +107,148 @@ impl Shared {
     }
 }
 
-/// Connection of a server with the coordinator, and what it needs.
+/// What a server needs to take part in a job.
+pub struct Parts {
+    pub job_address: JobAddress,
+    /// Address at which other processes reach the server, as host:port.
+    pub address: String,
+    pub presence: Arc<Presence>,
+    pub reports: Arc<Reports>,
+    pub shared: Arc<Shared>,
+    pub participant: SnapshotParticipant,
+    /// Files with which the job begins, if this server has them.
+    pub origin: Option<Arc<Origin>>,
+    /// Memory for the job's tables in bytes, if it is known.
+    pub memory: Option<u64>,
+}
+
+/// Connection of a server with the coordinator, and what the server knows of the job.
 pub struct CoordinatorClient {
-    job_address: JobAddress,
-    address: String,
-    service: Arc<Server<ServerService>>,
-    presence: Arc<Presence>,
-    reports: Arc<Reports>,
-    shared: Arc<Shared>,
-    /// Snapshot from which the job begins, if this server has it.
-    origin: Option<Origin>,
-    participant: SnapshotParticipant,
-    /// The layout, once the definition is known.
-    layout: Option<Arc<Layout>>,
-    /// Whether the shards have servers, and this server has loaded the rows with which its shards begin.
-    has_begun: bool,
+    parts: Parts,
+    subscription: Subscription,
     /// Last state from the coordinator.
     state: JobState,
+    /// The layout, once the definition is known.
+    layout: Option<Arc<Layout>>,
+    rows: Rows,
     /// Requests, with the time before which they are not repeated.
     requested: BTreeMap<Vec<u8>, Instant>,
+    next_look: Instant,
     next_stats: Instant,
-    /// Memory for the job's tables in bytes, if it is known.
-    memory: Option<u64>,
-    /// Why this server cannot load its rows, if it cannot.
-    failure: Option<String>,
+    leaving: Option<Leaving>,
+}
+
+/// Rows with which the shards of this server begin.
+enum Rows {
+    /// The shards have no servers yet.
+    Unknown,
+    /// A thread loads them.
+    Loading(Receiver<Result<BTreeMap<u32, Tables>, Error>>),
+    /// The service has them.
+    Ready,
+}
+
+/// A server that has failed, and tells the others why.
+struct Leaving {
+    reason: String,
+    /// Time at which it leaves although they may not know.
+    until: Instant,
+    is_over: bool,
 }
 
 impl CoordinatorClient {
-    /// Creates the connection state of a server that has not yet heard from the coordinator.
-    pub fn new(
-        (job_address, address): (JobAddress, String),
-        (service, presence): (Arc<Server<ServerService>>, Arc<Presence>),
-        (reports, shared): (Arc<Reports>, Arc<Shared>),
-        (participant, origin, memory): (SnapshotParticipant, Option<Origin>, Option<u64>),
-    ) -> CoordinatorClient {
+    /// Creates the state of a server that has not yet heard from the coordinator.
+    pub fn new(parts: Parts, now: Instant) -> CoordinatorClient {
         CoordinatorClient {
-            job_address,
-            address,
-            service,
-            presence,
-            reports,
-            shared,
-            origin,
-            participant,
-            layout: None,
-            has_begun: false,
+            subscription: Subscription::new(&parts.job_address),
+            parts,
             state: JobState::default(),
+            layout: None,
+            rows: Rows::Unknown,
             requested: BTreeMap::new(),
-            next_stats: Instant::now(),
-            memory,
-            failure: None,
+            next_look: now,
+            next_stats: now,
+            leaving: None,
         }
     }
 
-    /// Talks to the coordinator until the server ends.
-    pub fn run(mut self) {
-        let mut backoff = Backoff::default();
-        while !self.is_over() {
-            let (to, token) =
-                (self.job_address.coordinator.clone(), self.job_address.token.clone());
-            if let Ok(connection) =
-                ViewsConnection::connect(&to, &token, self.job_address.id, CONNECT)
-            {
-                backoff.reset();
-                // An error ends only this connection; the loop opens the next one.
-                let _ = self.talk(connection);
-            }
-            if !self.is_over() {
-                thread::park_timeout(backoff.pause());
-            }
-        }
-        if self.reports.failure().is_some() {
-            // The others continue without this server, as if it had died.
-            self.presence.leave();
-        }
+    /// Dials the coordinator.
+    pub fn start(&mut self, now: Instant, out: &mut Outbox) {
+        self.subscription.dial(now, out);
     }
 
-    fn is_over(&self) -> bool {
-        self.reports.is_over() || self.failure.is_some()
+    /// Returns whether a connection is the one to the coordinator.
+    pub fn has(&self, client: ClientId) -> bool {
+        self.subscription.has(client)
     }
 
-    fn talk(&mut self, mut connection: ViewsConnection) -> Result<(), Error> {
-        self.reports.on_report(connection.waker());
+    /// Subscribes on a new connection. The coordinator may be another one, which has lost requests.
+    pub fn opened(&mut self, out: &mut Outbox) {
         self.requested.clear();
-        connection.send(&[])?;
-        while !self.is_over() {
-            match connection.receive(WAIT_MAX)? {
-                Some(Ok(state)) => {
-                    self.shared.refused(None);
-                    self.decided(JobState::parse(&state)?)?;
-                }
-                Some(Err(text)) => self.shared.refused(Some(text)),
-                None => {}
-            }
-            self.request(&mut connection)?;
-            self.tell_stats();
-        }
-        self.explain(&mut connection)
+        self.subscription.opened(&[], out);
+        self.explain(out);
     }
 
-    /// Tells the others why this server leaves, if it has failed, and waits until they can know.
-    fn explain(&mut self, connection: &mut ViewsConnection) -> Result<(), Error> {
-        let Some(reason) = self.failure.clone().or_else(|| self.reports.failure()) else {
-            return Ok(());
-        };
-        let reason = reason[..reason.floor_char_boundary(NAME_BYTES_MAX)].to_owned();
-        connection.send(&ViewRequest::Failed { reason }.to_bytes())?;
-        let end = Instant::now() + AGAIN;
-        while Instant::now() < end {
-            let Some(Ok(state)) = connection.receive(WAIT_MAX)? else { continue };
-            if JobState::parse(&state)?.failures.contains_key(&self.job_address.id) {
-                break;
+    /// Adopts what the coordinator has decided.
+    ///
+    /// # Errors
+    /// If its message is malformed.
+    pub fn received(
+        &mut self,
+        message: &[u8],
+        service: &mut ServerService,
+        now: Instant,
+        out: &mut Outbox,
+    ) -> Result<(), Error> {
+        match self.subscription.received(message)? {
+            Ok(state) => {
+                self.parts.shared.refused(None);
+                self.decided(JobState::parse(&state)?, service, now, out)?;
             }
+            Err(text) => self.parts.shared.refused(Some(text)),
         }
+        self.look(service, now, out);
         Ok(())
     }
 
+    /// Dials again. The shards continue in their last views.
+    pub fn hung_up(&mut self, why: &link::Error, now: Instant, out: &mut Outbox) {
+        self.subscription.hung_up(why, now, out);
+    }
+
+    /// Returns the time of the next look.
+    pub fn deadline(&self) -> Option<Instant> {
+        let is_over = self.leaving.as_ref().is_some_and(|leaving| leaving.is_over);
+        let is_due = self.parts.reports.is_due();
+        let next = if is_due { self.next_look - LOOK_EVERY } else { self.next_look };
+        (!is_over).then_some(next)
+    }
+
+    /// Looks at what the shards and the snapshot writer have reported, and asks for what the coordinator lacks.
+    pub fn look(&mut self, service: &mut ServerService, now: Instant, out: &mut Outbox) {
+        self.next_look = now + LOOK_EVERY;
+        self.parts.reports.looked();
+        if let Some(reason) = self.parts.reports.failure() {
+            self.leave(reason, now, out);
+        }
+        if self.leaving.is_some() {
+            return self.end_if_known(now, out);
+        }
+        if let Err(error) = self.take_rows(service, now, out) {
+            return self.exclude(error, now, out);
+        }
+        self.request(now, out);
+        self.tell_stats(service, now);
+    }
+
     /// Adopts a new state of the job.
-    fn decided(&mut self, state: JobState) -> Result<(), Error> {
+    fn decided(
+        &mut self,
+        state: JobState,
+        service: &mut ServerService,
+        now: Instant,
+        out: &mut Outbox,
+    ) -> Result<(), Error> {
         // A coordinator that has been replaced may still send an old state.
         if state.version < self.state.version {
             return Ok(());
@@ -207,30 +259,29 @@ impl CoordinatorClient {
         let Some(definition) = definition else { return Ok(()) };
         if self.layout.is_none() {
             let layout = Arc::new(definition.layout()?);
-            let presence = Arc::clone(&self.presence);
+            let presence = Arc::clone(&self.parts.presence);
             let lost = Arc::new(move |id| presence.lost(id));
             self.layout = Some(Arc::clone(&layout));
-            self.service.call(move |service, now, out| service.define(&layout, lost, now, out));
+            service.define(&layout, lost, now, out);
         }
-        if !self.has_begun {
-            if let Err(error) = self.begin(&definition) {
-                self.failure = Some(error.to_string());
-                self.shared.refused(self.failure.clone());
-                self.shared.exclude(error);
-                return Ok(());
+        if matches!(self.rows, Rows::Unknown) && self.leaving.is_none() {
+            match self.load(&definition) {
+                Ok(rows) => self.rows = rows,
+                Err(error) => self.exclude(error, now, out),
             }
-            self.has_begun = true;
         }
-        let state = self.state.clone();
-        self.service.call(move |service, now, out| service.renew(&state, now, out));
+        if matches!(self.rows, Rows::Ready) && self.leaving.is_none() {
+            service.renew(&self.state, now, out);
+        }
         Ok(())
     }
 
-    /// Loads the rows with which new shards begin, if the job begins with files.
-    fn begin(&self, definition: &Definition) -> Result<(), Error> {
+    /// Loads the rows with which new shards begin, if the job begins with files. A thread of its own does it: the
+    /// peers wait for signs of life meanwhile.
+    fn load(&self, definition: &Definition) -> Result<Rows, Error> {
         let other = |message: String| Error::new(Kind::Snapshot, message);
-        let name = match (&definition.restore, &self.origin) {
-            (None, None) => return Ok(()),
+        let name = match (&definition.restore, &self.parts.origin) {
+            (None, None) => return Ok(Rows::Ready),
             (None, Some(origin)) => {
                 let name = origin.name();
                 let message =
@@ -239,13 +290,13 @@ impl CoordinatorClient {
             }
             (Some(name), _) => name,
         };
-        let views = (0..).zip(&self.state.views);
-        let mine = views.filter(|(_, view)| view.replicas.contains(&self.job_address.id));
+        let (views, own) = ((0..).zip(&self.state.views), self.parts.job_address.id);
+        let mine = views.filter(|(_, view)| view.replicas.contains(&own));
         let mine: Vec<u32> = mine.map(|(shard, _)| shard).collect();
-        let Some(layout) = self.layout.as_ref().filter(|_| !mine.is_empty()) else {
-            return Ok(());
+        let Some(layout) = self.layout.clone().filter(|_| !mine.is_empty()) else {
+            return Ok(Rows::Ready);
         };
-        let Some(origin) = &self.origin else {
+        let Some(origin) = self.parts.origin.clone() else {
             let message = format!("the job goes on from {name}, which this server does not have");
             return Err(other(message).with_hint("give it: --restore PATH"));
         };
@@ -254,62 +305,121 @@ impl CoordinatorClient {
             return Err(other(format!("a server with {found}, the job goes on from {name}")));
         }
         origin.check(definition)?;
-        let tables = origin.tables((definition, layout), &mine)?;
-        self.service.call(move |service, _now, _out| service.restore(tables));
+        let (definition, reports) = (definition.clone(), Arc::clone(&self.parts.reports));
+        let (sender, loaded) = channel();
+        let load = move || {
+            // The server may have ended.
+            let _ = sender.send(origin.tables((&definition, &layout), &mine));
+            reports.wake();
+        };
+        let thread = thread::Builder::new().name("thinwire restore".to_owned());
+        thread.spawn(load).map_err(|error| other(format!("starting a thread: {error}")))?;
+        Ok(Rows::Loading(loaded))
+    }
+
+    /// Gives the service the rows that were loaded, and the views that waited for them.
+    fn take_rows(
+        &mut self,
+        service: &mut ServerService,
+        now: Instant,
+        out: &mut Outbox,
+    ) -> Result<(), Error> {
+        let Rows::Loading(loaded) = &self.rows else { return Ok(()) };
+        let Ok(tables) = loaded.try_recv() else { return Ok(()) };
+        service.restore(tables?);
+        self.rows = Rows::Ready;
+        service.renew(&self.state, now, out);
         Ok(())
     }
 
+    /// Leaves the job, whose rows this server cannot load.
+    fn exclude(&mut self, error: Error, now: Instant, out: &mut Outbox) {
+        let text = error.to_string();
+        self.parts.shared.refused(Some(text.clone()));
+        self.leave(text, now, out);
+        self.parts.shared.exclude(error);
+    }
+
+    /// Begins to leave, unless this server does already.
+    fn leave(&mut self, reason: String, now: Instant, out: &mut Outbox) {
+        if self.leaving.is_none() {
+            let reason = reason[..reason.floor_char_boundary(NAME_BYTES_MAX)].to_owned();
+            self.leaving = Some(Leaving { reason, until: now + AGAIN, is_over: false });
+            self.parts.shared.explains(Explanation::UnderWay);
+            self.explain(out);
+        }
+    }
+
+    /// Tells the others why this server leaves, if it does.
+    fn explain(&mut self, out: &mut Outbox) {
+        if let Some(Leaving { reason, .. }) = &self.leaving {
+            let request = ViewRequest::Failed { reason: reason.clone() };
+            self.subscription.send(&request.to_bytes(), out);
+        }
+    }
+
+    /// Ends the connection once the others can know why this server leaves, or have had their time.
+    fn end_if_known(&mut self, now: Instant, out: &mut Outbox) {
+        let is_known = self.state.failures.contains_key(&self.parts.job_address.id);
+        let Some(leaving) = &mut self.leaving else { return };
+        if leaving.is_over || !(is_known || now >= leaving.until) {
+            return;
+        }
+        leaving.is_over = true;
+        self.subscription.close(out);
+        if self.parts.reports.failure().is_some() {
+            // The others continue without this server, as if it had died.
+            self.parts.presence.begin_leave();
+        }
+        self.parts.shared.explains(Explanation::Given);
+    }
+
     /// Sends requests for everything that the coordinator lacks.
-    fn request(&mut self, connection: &mut ViewsConnection) -> Result<(), Error> {
+    fn request(&mut self, now: Instant, out: &mut Outbox) {
+        let Parts { job_address, address, reports, shared, participant, origin, memory, .. } =
+            &mut self.parts;
         let mut requests = Vec::new();
-        let origin = self.origin.as_ref().map(Origin::name).filter(|_| !self.state.is_founded());
-        if origin.is_some() && self.state.origins.get(&self.job_address.id) != origin.as_ref() {
+        let origin = origin.as_ref().map(|origin| origin.name());
+        let origin = origin.filter(|_| !self.state.is_founded());
+        if origin.is_some() && self.state.origins.get(&job_address.id) != origin.as_ref() {
             requests.extend(origin.map(ViewRequest::Origin));
         }
-        let memory = self.memory.filter(|_| !self.state.is_founded());
-        if memory.is_some() && self.state.memories.get(&self.job_address.id) != memory.as_ref() {
+        let memory = memory.filter(|_| !self.state.is_founded());
+        if memory.is_some() && self.state.memories.get(&job_address.id) != memory.as_ref() {
             requests.extend(memory.map(|bytes| ViewRequest::Memory { bytes }));
         }
-        if self.state.addresses.get(&self.job_address.id) != Some(&self.address) {
-            requests.push(ViewRequest::Address(self.address.clone()));
+        if self.state.addresses.get(&job_address.id) != Some(address) {
+            requests.push(ViewRequest::Address(address.clone()));
         }
-        for ((shard, learner), view) in self.reports.take() {
+        for ((shard, learner), view) in reports.take() {
             requests.push(ViewRequest::Ready { shard, view, learner });
         }
-        let views = self.reports.recovered();
+        let views = reports.recovered();
         if !views.is_empty() {
             requests.push(ViewRequest::Kept { views });
         }
-        let now = Instant::now();
         if let Some(layout) = &self.layout {
-            requests.extend(self.participant.request(&self.state, layout, now));
-            self.participant
-                .notice(&self.state)
-                .into_iter()
-                .for_each(|line| self.shared.tell(line));
+            requests.extend(participant.request(&self.state, layout, now));
+            participant.notice(&self.state).into_iter().for_each(|line| shared.tell(line));
         }
         self.requested.retain(|_, until| *until > now);
         for request in requests {
             if let Entry::Vacant(new) = self.requested.entry(request.to_bytes()) {
-                connection.send(new.key())?;
+                self.subscription.send(new.key(), out);
                 new.insert(now + AGAIN);
             }
         }
-        Ok(())
     }
 
-    fn tell_stats(&mut self) {
-        if Instant::now() < self.next_stats {
+    fn tell_stats(&mut self, service: &ServerService, now: Instant) {
+        if now < self.next_stats {
             return;
         }
-        self.next_stats = Instant::now() + AGAIN;
-        let shared = Arc::clone(&self.shared);
-        self.service.call(move |service, _now, _out| {
-            *shared.stats.lock().expect("no holder panics") = service.stats();
-        });
-        // These may be the stats of the previous call: the service updates them in its own thread.
-        if let Ok(Value::Object(stats)) = serde_json::to_value(self.shared.stats()) {
-            self.presence.tell(stats);
+        self.next_stats = now + AGAIN;
+        let stats = service.stats();
+        if let Ok(Value::Object(shown)) = serde_json::to_value(&stats) {
+            self.parts.presence.tell(shown);
         }
+        *self.parts.shared.stats.lock().expect("no holder panics") = stats;
     }
 }

@@ -18,6 +18,17 @@ pub const NOTHING_DONE: u64 = u64::MAX;
 
 /// Callback that ends a run.
 pub type Stop = Box<dyn Fn() + Send>;
+/// Callback for changes of a process that follows the epochs.
+pub type Change = Arc<dyn Fn() + Send + Sync>;
+
+/// What a process does in its epochs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Part {
+    /// It waits for each epoch, meets the other members, and ends its run when it is told.
+    Trains,
+    /// It is in every epoch at once, shares no state, and has nothing to end.
+    Follows,
+}
 
 /// Result of waiting for an epoch.
 pub enum Found {
@@ -56,6 +67,7 @@ struct State {
     /// The run is to end at once.
     is_aborted: bool,
     stop: Option<Stop>,
+    change: Option<Change>,
     meeting: Option<Meeting>,
     met: Option<Met>,
     has_left: bool,
@@ -97,9 +109,9 @@ enum Run {
 }
 
 impl State {
-    fn is_to_halt(&self) -> bool {
-        let is_over = self.has_left || self.is_over || self.refusal.is_some();
-        is_over || self.is_aborted || self.finishing.is_some()
+    /// Whether the process is in no further epoch.
+    fn is_at_end(&self) -> bool {
+        self.has_left || self.refusal.is_some()
     }
 }
 
@@ -154,19 +166,6 @@ impl Shared {
                 None => self.changed.wait(state).expect("no holder panics"),
             };
         }
-    }
-
-    /// Waits until the run is to end, in whichever manner; returns whether it is so by the deadline.
-    pub fn wait_for_halt(&self, deadline: Instant) -> bool {
-        let mut state = self.lock();
-        while !state.is_to_halt() {
-            let left = deadline.saturating_duration_since(Instant::now());
-            if left.is_zero() {
-                return false;
-            }
-            state = self.changed.wait_timeout(state, left).expect("no holder panics").0;
-        }
-        true
     }
 
     /// Meets the members of an epoch; none if the epoch ends before.
@@ -327,17 +326,83 @@ impl Shared {
     }
 }
 
+/// The side of a process that follows the epochs.
+impl Shared {
+    /// Returns the last epoch that has started.
+    pub fn epoch(&self) -> Option<Epoch> {
+        self.lock().epoch.clone()
+    }
+
+    /// Waits until an epoch after `seen` has started; none at the deadline, or when no epoch follows.
+    pub fn wait_for_epoch_after(&self, seen: u32, deadline: Option<Instant>) -> Option<Epoch> {
+        let mut state = self.lock();
+        loop {
+            let newer = state.epoch.as_ref().filter(|epoch| epoch.number > seen).cloned();
+            if newer.is_some() || state.is_at_end() {
+                return newer;
+            }
+            state = match deadline.map(|at| at.saturating_duration_since(Instant::now())) {
+                Some(Duration::ZERO) => return None,
+                Some(left) => self.changed.wait_timeout(state, left).expect("no holder panics").0,
+                None => self.changed.wait(state).expect("no holder panics"),
+            };
+        }
+    }
+
+    /// Waits until no epoch follows for this process; returns whether it is so by the deadline.
+    pub fn wait_for_departure(&self, deadline: Instant) -> bool {
+        let left = deadline.saturating_duration_since(Instant::now());
+        let waits = |state: &mut State| !state.is_at_end();
+        let waited = self.changed.wait_timeout_while(self.lock(), left, waits);
+        waited.expect("no holder panics").0.is_at_end()
+    }
+
+    /// Sets what is called when an epoch starts and when no epoch follows.
+    pub fn on_change(&self, change: Change) {
+        let has_news = {
+            let mut state = self.lock();
+            state.change = Some(Arc::clone(&change));
+            state.epoch.is_some() || state.is_at_end()
+        };
+        if has_news {
+            change();
+        }
+    }
+
+    /// Returns whether the process has left.
+    pub fn has_left(&self) -> bool {
+        self.lock().has_left
+    }
+
+    /// Returns why the coordinator refuses the process, if it does.
+    pub fn refusal(&self) -> Option<String> {
+        self.lock().refusal.as_ref().map(Error::to_string)
+    }
+
+    /// Tells the process of a change.
+    fn notify(&self, state: MutexGuard<'_, State>) {
+        let change = state.change.clone();
+        drop(state);
+        self.changed.notify_all();
+        change.into_iter().for_each(|change| change());
+    }
+}
+
 /// The side of the membership's thread.
 impl Shared {
     /// Notes that an epoch has started.
-    pub fn start(&self, epoch: Epoch) {
+    pub fn start(&self, epoch: Epoch, part: Part) {
         let mut state = self.lock();
-        self.done.store(NOTHING_DONE, Ordering::Release);
-        (state.run, state.epoch, state.is_aborted) = (Run::Pending, Some(epoch), false);
+        let (run, done) = match part {
+            Part::Trains => (Run::Pending, NOTHING_DONE),
+            Part::Follows => (Run::Active, epoch.done),
+        };
+        self.done.store(done, Ordering::Release);
+        (state.run, state.epoch, state.is_aborted) = (run, Some(epoch), false);
         (state.finishing, state.stop, state.met) = (None, None, None);
         state.unreachable.clear();
         state.obstacle = None;
-        self.changed.notify_all();
+        self.notify(state);
     }
 
     /// Asks the process to end its run after a step that all agree on.
@@ -389,8 +454,7 @@ impl Shared {
             state.is_succeeded = after == Left::Succeeded;
         }
         state.has_left = true;
-        drop(state);
-        self.changed.notify_all();
+        self.notify(state);
     }
 
     /// Notes that the job is over.
@@ -415,8 +479,9 @@ impl Shared {
     }
 
     pub fn refused(&self, error: Error) {
-        self.lock().refusal = Some(error);
-        self.changed.notify_all();
+        let mut state = self.lock();
+        state.refusal = Some(error);
+        self.notify(state);
     }
 
     /// Notes that the coordinator is here, or that it is away.

@@ -3,13 +3,13 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, TryRecvError};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, TryRecvError, channel};
 use std::time::{Duration, Instant};
 
 use thinwire_member::{Id, Member, MemberAction, MemberEvent, Message, Options, Reason};
 
 use super::connector::{Call, Caller};
-use super::shared::{Left, NOTHING_DONE, Shared};
+use super::shared::{Left, NOTHING_DONE, Part, Shared};
 use crate::elastic::envelope::{End, Reply, Request};
 use crate::elastic::event;
 use crate::elastic::role::Role;
@@ -74,6 +74,7 @@ pub struct Worker {
     end: Option<End>,
     /// Time at which the run is aborted if the job is to stop and the process has not ended it by then.
     stopping: Option<Instant>,
+    part: Part,
     /// Time of the last look for members that cannot be reached; none while one is under way.
     probed: Option<Instant>,
     /// Time zero of the state machine.
@@ -82,14 +83,17 @@ pub struct Worker {
 
 impl Worker {
     pub fn new(
-        (id, options, fingerprint): (Id, Options, u64),
+        member: Member,
+        options: Options,
+        part: Part,
         shared: Arc<Shared>,
-        (sender, commands): (Sender<Command>, Receiver<Command>),
         caller: Arc<Caller>,
     ) -> Worker {
+        let (sender, commands) = channel();
         Worker {
-            member: Member::new(id, options, fingerprint),
+            member,
             options,
+            part,
             shared,
             sender,
             commands,
@@ -107,6 +111,11 @@ impl Worker {
             probed: Some(Instant::now()),
             base: Instant::now(),
         }
+    }
+
+    /// Returns what sends commands to this thread.
+    pub fn sender(&self) -> Sender<Command> {
+        self.sender.clone()
     }
 
     /// Goes on with a connection on which the process was welcomed.
@@ -304,6 +313,7 @@ impl Worker {
         self.end = Some(end);
         self.shared.over();
         let Some(members) = self.shared.running() else { return self.go() };
+        self.halt_if_following();
         // A process that still trains when all steps are done is about to finish them.
         if end == End::Stop {
             self.shared.finish(members);
@@ -336,11 +346,12 @@ impl Worker {
             }
             MemberAction::Run(epoch) => {
                 self.leavers.clear();
-                self.shared.start(epoch);
+                self.shared.start(epoch, self.part);
             }
             MemberAction::Finish { leavers } => {
                 self.leavers.clone_from(&leavers);
                 self.shared.finish(leavers);
+                self.halt_if_following();
             }
             MemberAction::Abort => self.abort(),
             MemberAction::Refused(Reason::Fingerprint { found, expected }) => {
@@ -390,6 +401,15 @@ impl Worker {
         // Peers that are told the same at the same time are not lost.
         self.suspects.clear();
         if self.shared.abort() {
+            self.has_halted = true;
+        }
+        self.halt_if_following();
+    }
+
+    /// Notes that the run has ended, if nobody else does.
+    fn halt_if_following(&mut self) {
+        if self.part == Part::Follows {
+            self.shared.run_ended();
             self.has_halted = true;
         }
     }
