@@ -12,9 +12,9 @@ use thinwire_link::tcp;
 
 use crate::error::Error;
 use crate::identity::Identity;
+use crate::meeting::PrefixedStore;
 use crate::meeting::{LINGER, prefix};
 use crate::place::{Host, Place};
-use crate::prefixed_store::PrefixedStore;
 use crate::rendezvous::{host, secret};
 
 /// Time that a rank that does not come looks for the store.

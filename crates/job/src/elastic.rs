@@ -63,7 +63,6 @@ mod coordinator_state;
 mod envelope;
 mod etcd;
 mod event;
-pub(crate) mod fuzzing;
 mod job_address;
 mod job_spec;
 mod membership;
@@ -80,6 +79,10 @@ mod views;
 
 pub use candidate::Candidate;
 pub use coordinator::Coordinator;
+#[doc(hidden)]
+pub use coordinator::new_coordinator;
+#[doc(hidden)]
+pub use envelope::check_reply;
 pub use event::Event;
 pub use job_address::{JobAddress, VARIABLE, job_address};
 pub use membership::{Membership, NUMBER, Next, Run};

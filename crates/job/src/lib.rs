@@ -51,7 +51,6 @@ mod identity;
 mod meeting;
 mod overrides;
 mod place;
-mod prefixed_store;
 mod rendezvous;
 mod slurm;
 pub mod supervisor;
@@ -60,7 +59,7 @@ pub mod supervisor;
 /// interface.
 #[doc(hidden)]
 pub mod fuzzing {
-    pub use crate::elastic::fuzzing::{check_reply, coordinator};
+    pub use crate::elastic::{check_reply, new_coordinator as coordinator};
 }
 
 pub use address::{PORT, is_loopback};
@@ -68,10 +67,9 @@ pub use decline::decline;
 pub use environment::{Variables, find, local_ranks, process};
 pub use error::{Error, Kind};
 pub use heartbeat::{heartbeat_timeout, silence};
-pub use meeting::{Meeting, Settings};
+pub use meeting::{Meeting, PrefixedStore, Settings};
 pub use overrides::{Form, Overrides};
 pub use place::{Host, Place, Source};
-pub use prefixed_store::PrefixedStore;
 pub use rendezvous::{
     TOKEN_BYTES_MIN, fresh_token, open, secret, serve, token, unprotected, warning,
 };

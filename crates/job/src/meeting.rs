@@ -20,7 +20,6 @@ use thinwire_wire::{Rank, World};
 use crate::error::Error;
 use crate::identity::Identity;
 use crate::place::{Host, Place};
-use crate::prefixed_store::PrefixedStore;
 use crate::rendezvous::{host, secret};
 
 /// The longest name of a link in bytes, so that its keys fit into a store.
@@ -268,4 +267,28 @@ fn word(name: &str) -> String {
         }
     }
     word
+}
+
+/// A store whose keys all begin with a name, so that several users of one store, such as several links between
+/// the same ranks, do not meet.
+pub struct PrefixedStore<'a> {
+    store: &'a dyn Store,
+    name: String,
+}
+
+impl PrefixedStore<'_> {
+    /// The part `name` of `store`: words of `a-z 0-9 . _ -` between slashes.
+    pub fn new(store: &dyn Store, name: impl Into<String>) -> PrefixedStore<'_> {
+        PrefixedStore { store, name: name.into() }
+    }
+}
+
+impl Store for PrefixedStore<'_> {
+    fn set(&self, key: &str, value: &[u8]) -> Result<(), link::Error> {
+        self.store.set(&format!("{}/{key}", self.name), value)
+    }
+
+    fn get(&self, key: &str, timeout: Duration) -> Result<Vec<u8>, link::Error> {
+        self.store.get(&format!("{}/{key}", self.name), timeout)
+    }
 }

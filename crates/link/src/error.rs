@@ -146,15 +146,6 @@ impl Hint for Error {
     }
 }
 
-/// Returns an error of `kind` if something is wrong.
-pub(crate) fn refuse_if(
-    wrong: bool,
-    kind: Kind,
-    context: impl FnOnce() -> String,
-) -> Result<(), Error> {
-    if wrong { Err(Error::new(kind, context())) } else { Ok(()) }
-}
-
 /// Returns the message of an I/O error without the operating system's number.
 pub(crate) fn plain(error: &io::Error) -> String {
     let text = error.to_string().to_lowercase();

@@ -37,6 +37,17 @@ pub struct BulkGate {
     until: Arc<AtomicU64>,
 }
 
+/// Frames besides bulk that are queued.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Urgent {
+    /// None.
+    None,
+    /// Some wait, as before.
+    Waits,
+    /// Some have moved or have just been queued.
+    Moves,
+}
+
 impl BulkGate {
     /// Returns an open gate that counts among those of the process.
     pub fn new() -> BulkGate {
@@ -52,12 +63,11 @@ impl BulkGate {
         self.until.load(Ordering::Relaxed) == 0
     }
 
-    /// Records whether anything but bulk is queued now, and whether some of it has moved or has just
-    /// been queued.
-    pub fn record(&self, queued: bool, moved: bool, now: Instant) {
-        if !queued {
+    /// Records what is queued now besides bulk.
+    pub fn record(&self, urgent: Urgent, now: Instant) {
+        if urgent == Urgent::None {
             self.until.store(0, Ordering::Relaxed);
-        } else if moved || self.until.load(Ordering::Relaxed) == 0 {
+        } else if urgent == Urgent::Moves || self.until.load(Ordering::Relaxed) == 0 {
             let until = now.saturating_duration_since(*START) + PATIENCE;
             self.until.store(until.as_nanos() as u64, Ordering::Relaxed);
         }
@@ -144,17 +154,17 @@ mod tests {
         let (gate, start) = (BulkGate::new(), Instant::now());
         let after = |part: u32| start + PATIENCE * part / 4;
         assert!(gate.wait(start).is_zero());
-        gate.record(true, false, start);
+        gate.record(Urgent::Waits, start);
         assert_eq!(gate.wait(start), PATIENCE);
-        gate.record(true, true, after(3));
+        gate.record(Urgent::Moves, after(3));
         assert_eq!(gate.wait(after(3)), PATIENCE);
-        gate.record(true, false, after(5));
+        gate.record(Urgent::Waits, after(5));
         assert_eq!(gate.wait(after(5)), PATIENCE / 2);
-        gate.record(true, false, after(7));
+        gate.record(Urgent::Waits, after(7));
         assert!(gate.wait(after(7)).is_zero());
-        gate.record(true, true, after(8));
+        gate.record(Urgent::Moves, after(8));
         assert_eq!(gate.wait(after(8)), PATIENCE);
-        gate.record(false, true, after(9));
+        gate.record(Urgent::None, after(9));
         assert!(gate.wait(after(9)).is_zero());
     }
 
@@ -164,10 +174,10 @@ mod tests {
         let later = Instant::now() + Duration::from_secs(1000);
         let (first, second) = (BulkGate::new(), BulkGate::new());
         assert!(wait_of_process(later).is_zero());
-        first.record(true, true, later);
-        second.record(false, true, later);
+        first.record(Urgent::Moves, later);
+        second.record(Urgent::None, later);
         assert_eq!(wait_of_process(later), PATIENCE);
-        second.record(true, true, later + PATIENCE);
+        second.record(Urgent::Moves, later + PATIENCE);
         assert_eq!(wait_of_process(later + PATIENCE), PATIENCE);
         drop((first, second));
         assert!(wait_of_process(later).is_zero());
@@ -194,7 +204,7 @@ mod tests {
         let server = Server::bind("127.0.0.1:0".parse().unwrap(), &token, Patient).unwrap();
         let (address, timeout) = (server.address().to_string(), Duration::from_secs(60));
         let gate = BulkGate::new();
-        gate.record(true, true, Instant::now() + HELD_MAX * 100);
+        gate.record(Urgent::Moves, Instant::now() + HELD_MAX * 100);
         let mut connection = Connection::connect(&address, &token, timeout).unwrap();
         let start = Instant::now();
         connection.send(b"rows").unwrap();

@@ -13,7 +13,7 @@ use thinwire_wire::{Rank, World};
 use crate::Token;
 use crate::tcp::connection::{Connection, Parts};
 use crate::tcp::peer::Peer;
-use crate::tcp::traffic::Traffic;
+use crate::tcp::reader::Traffic;
 use crate::tcp::{Link, Options};
 
 /// Returns a world of `size` ranks, one link each, in epoch 0.

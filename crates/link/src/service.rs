@@ -41,7 +41,6 @@ mod dial;
 pub(crate) mod dispatcher;
 mod event_loop;
 mod keep_alive;
-mod listener;
 pub(crate) mod messages;
 mod outbox;
 mod server;
@@ -51,9 +50,9 @@ use std::time::Instant;
 
 pub use connection::{Connection, MESSAGE_BYTES_MAX};
 pub use dial::{Resolve, system_addresses};
-pub(crate) use listener::listen;
 pub use outbox::{Action, Outbox};
 pub use server::Server;
+pub(crate) use server::listen;
 pub use server_connection::OUTPUT_BYTES_MAX;
 
 use crate::Error;

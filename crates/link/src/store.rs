@@ -13,7 +13,6 @@ use std::time::Duration;
 
 pub use key_value::KeyValueService;
 
-use crate::error::refuse_if;
 use crate::{Error, Kind};
 
 /// The longest key in bytes.
@@ -50,15 +49,21 @@ fn check(key: &str, value: &[u8]) -> Result<(), Error> {
         let letters = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || "._-".contains(c);
         !word.is_empty() && !word.starts_with('.') && word.chars().all(letters)
     };
-    refuse_if(key.len() > KEY_BYTES_MAX, Kind::Limit, || {
-        format!("key of {} bytes, at most {KEY_BYTES_MAX} allowed", key.len())
-    })?;
+    if key.len() > KEY_BYTES_MAX {
+        return Err(Error::new(
+            Kind::Limit,
+            format!("key of {} bytes, at most {KEY_BYTES_MAX} allowed", key.len()),
+        ));
+    }
     if !key.split('/').all(word) {
         return Err(Error::new(Kind::Invalid, format!("'{}' is no key", key.escape_debug())));
     }
-    refuse_if(value.len() > VALUE_BYTES_MAX, Kind::Limit, || {
-        format!("value of {} bytes, at most {VALUE_BYTES_MAX} allowed", value.len())
-    })?;
+    if value.len() > VALUE_BYTES_MAX {
+        return Err(Error::new(
+            Kind::Limit,
+            format!("value of {} bytes, at most {VALUE_BYTES_MAX} allowed", value.len()),
+        ));
+    }
     Ok(())
 }
 

@@ -17,9 +17,7 @@ pub(crate) mod peer;
 mod pending;
 mod polling;
 mod reader;
-mod replay;
 mod shutdown;
-pub(crate) mod traffic;
 mod transfer;
 pub(crate) mod wake;
 mod writer;
@@ -29,7 +27,7 @@ pub use cancel::{Cancel, Unreachable, Watch};
 pub use connect::{connect, unreachable};
 pub use options::{CONNECTIONS_MAX, Encryption, Options, address_towards};
 #[doc(hidden)]
-pub use replay::replay;
+pub use reader::replay;
 pub use wake::Waker;
 
 use std::net::TcpListener;
@@ -138,7 +136,7 @@ impl Link {
     pub fn send(&mut self, to: Rank, header: Header) {
         self.peer(to, &header).send(header);
         if self.gate.is_open() {
-            self.gate.record(true, false, Instant::now());
+            self.gate.record(Urgent::Waits, Instant::now());
         }
     }
 
@@ -182,7 +180,7 @@ impl Link {
             if !rest.is_zero() {
                 std::thread::sleep(rest);
             }
-            self.poll(timeout.min(delay), true)?;
+            self.poll(timeout.min(delay), Wakers::EndIt)?;
             self.wake.take();
         }
         Ok(())
@@ -215,7 +213,7 @@ impl Link {
         let now = Instant::now();
         // Readiness is remembered between rounds, so that small messages share one system call.
         if now >= self.polled + FRESH {
-            self.poll(Duration::ZERO, false)?;
+            self.poll(Duration::ZERO, Wakers::Wait)?;
         }
         // Control first, of all peers: a poison explains the broken data connections that follow it.
         for peer in self.peers.iter_mut().flatten() {
@@ -239,7 +237,7 @@ impl Link {
         }
         self.round = now;
         self.serve_port(now);
-        self.record_urgent(urgent_moved, now);
+        self.record_urgent(if urgent_moved { Urgent::Moves } else { Urgent::Waits }, now);
         Ok(moved | urgent_moved | self.transmit_bulk(port, now)?)
     }
 
@@ -287,11 +285,12 @@ impl Link {
         Ok(moved)
     }
 
-    /// Takes note of whether anything but bulk is queued, and has just moved.
-    fn record_urgent(&mut self, moved: bool, now: Instant) {
+    /// Takes note of whether anything but bulk is queued, of which this round has found `urgent`.
+    fn record_urgent(&mut self, urgent: Urgent, now: Instant) {
         // Whatever has been queued since the last round has closed the gate.
         if !self.gate.is_open() {
-            self.gate.record(self.peers.iter().flatten().any(Peer::is_urgent), moved, now);
+            let is_queued = self.peers.iter().flatten().any(Peer::is_urgent);
+            self.gate.record(if is_queued { urgent } else { Urgent::None }, now);
         }
     }
 }

@@ -94,8 +94,8 @@ impl Client {
     /// [`Kind::Invalid`] if there is no such table.
     pub fn cache(&mut self, table: u32, caching: Caching) -> Result<(), Error> {
         self.session.partition_map.size(table)?;
-        let format = self.session.partition_map.format(table);
-        self.session.caches.add(table, format, caching);
+        let (format, width) = self.session.partition_map.format(table);
+        self.session.caches.add(table, format.width(width), caching);
         Ok(())
     }
 

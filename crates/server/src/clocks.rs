@@ -156,6 +156,27 @@ impl Clocks {
     }
 }
 
+/// Staleness in steps from which on all answers share one count.
+pub const STALENESS_MAX: usize = 16;
+
+/// Histogram of staleness, by how many steps a worker was ahead of the slowest when its pull was answered.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Staleness {
+    counts: [u64; STALENESS_MAX + 1],
+}
+
+impl Staleness {
+    pub(crate) fn record(&mut self, steps: u64) {
+        self.counts[steps.min(STALENESS_MAX as u64) as usize] += 1;
+    }
+
+    /// Returns the number of answers with a staleness of 0, 1, ... steps; the last count is for
+    /// [`STALENESS_MAX`] and more.
+    pub fn counts(&self) -> &[u64] {
+        &self.counts
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -225,5 +246,14 @@ mod tests {
         clocks.apply(&workers(2, &[2]));
         clocks.apply(&workers(3, &[1, 2]));
         assert_eq!((clocks.pushed(Id(1)), clocks.after(Id(1), 2)), (Some(2), None));
+    }
+
+    #[test]
+    fn the_last_count_has_no_upper_end() {
+        let mut staleness = Staleness::default();
+        [0, 0, 3, 16, 1 << 40].into_iter().for_each(|steps| staleness.record(steps));
+        let counts = staleness.counts();
+        assert_eq!((counts[0], counts[3], counts[STALENESS_MAX]), (2, 1, 2));
+        assert_eq!(counts.iter().sum::<u64>(), 5);
     }
 }

@@ -161,19 +161,19 @@ impl Configuration {
         make_room(memories, from, servers)
     }
 
-    fn ready(&mut self, from: Id, shard: u32, report: (u64, Id)) -> Result<(), String> {
+    fn ready(&mut self, from: Id, shard: u32, number: u64, learner: Id) -> Result<(), String> {
         let shards = self.state.views.len();
         let Some(view) = self.state.views.get(shard as usize) else {
             return Err(format!("shard {shard}, expected one of {shards}"));
         };
         // A report about another view is void, and a copy that was away is reported first.
-        if view.number != report.0 || self.state.is_unavailable(shard) {
+        if view.number != number || self.state.is_unavailable(shard) {
             return Ok(());
         }
         if view.primary() != Some(from) {
             return Err(format!("server {from} is not the primary of shard {shard}"));
         }
-        if let Ok(Some(next)) = self.next_view(shard, Some(report)) {
+        if let Ok(Some(next)) = self.next_view(shard, Some((number, learner))) {
             self.change(|state| state.views[shard as usize] = next);
             self.interrupt(|| format!("the servers of shard {shard} have changed"));
         }
@@ -279,7 +279,7 @@ impl ViewService for Configuration {
             ViewRequest::Memory { bytes } => self.memory(from, bytes),
             ViewRequest::Failed { reason } => self.failed(from, &reason),
             ViewRequest::Address(address) => self.address(from, address),
-            ViewRequest::Ready { shard, view, learner } => self.ready(from, shard, (view, learner)),
+            ViewRequest::Ready { shard, view, learner } => self.ready(from, shard, view, learner),
             ViewRequest::Kept { views } => {
                 self.recovered(from, &views);
                 Ok(())

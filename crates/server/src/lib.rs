@@ -82,7 +82,6 @@ mod server;
 mod service;
 mod shard;
 mod snapshot;
-mod staleness;
 mod table;
 mod values;
 mod view;
@@ -90,7 +89,7 @@ pub mod wire;
 mod write;
 
 pub use client::{Caching, Client, Gradient, Pulling, Reader, take_snapshot};
-pub use clocks::{Clocks, Pace};
+pub use clocks::{Clocks, Pace, STALENESS_MAX, Staleness};
 pub use configuration::{
     Configuration, Definition, JobState, Layout, SnapshotStage, SnapshotState, TableDefinition,
     ViewRequest,
@@ -106,7 +105,6 @@ pub use server::{Server, ServerOptions};
 pub use service::{ANSWER_BYTES_MAX, Limits, Stats};
 pub use shard::{Action, Event, Options, Order, Shard};
 pub use snapshot::{Checkpoint, Origin, Snapshot};
-pub use staleness::{STALENESS_MAX, Staleness};
 pub use table::{Initial, InvalidInitial, MemoryLimit, SchemaError, Table, TableOptions, Tables};
 pub use thinwire_rows::{Format, Hits};
 pub use values::Values;

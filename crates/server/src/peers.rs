@@ -103,12 +103,12 @@ impl Peers {
     pub fn put<E>(
         &mut self,
         to: Id,
-        message: (u32, Message),
+        shard: u32,
+        message: Message,
         tables: impl FnOnce() -> Result<Vec<u8>, E>,
         out: &mut Outbox,
     ) -> Result<(), E> {
         let Some(peer) = self.peers.get_mut(&to) else { return Ok(()) };
-        let (shard, message) = message;
         if peer.mailbox.put(shard, message, tables)? {
             out.when_room(peer.connection);
         }

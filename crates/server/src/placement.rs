@@ -161,8 +161,7 @@ fn level(
 ) {
     for from in quota.keys().copied() {
         while room(quota, &load, from) < 0 {
-            let Some(to) = pass(shards, from, |id| room(quota, &load, id) > 0, (quota, &give))
-            else {
+            let Some(to) = pass(shards, from, |id| room(quota, &load, id) > 0, quota, &give) else {
                 break;
             };
             *load.entry(from).or_default() -= 1;
@@ -177,7 +176,8 @@ fn pass(
     shards: &mut [Vec<Id>],
     from: Id,
     takes: impl Fn(Id) -> bool,
-    (servers, give): (&BTreeMap<Id, usize>, &impl Fn(&mut Vec<Id>, Id, Id) -> bool),
+    servers: &BTreeMap<Id, usize>,
+    give: &impl Fn(&mut Vec<Id>, Id, Id) -> bool,
 ) -> Option<Id> {
     let mut before: BTreeMap<Id, (Id, usize)> = BTreeMap::new();
     let mut queue = VecDeque::from([from]);

@@ -30,7 +30,6 @@
 //! does not send or exceeds its rate delays nobody else, except where [`Consistency`](crate::Consistency)
 //! makes others wait for a slow worker.
 
-mod limits;
 mod memory;
 mod meter;
 mod sessions;
@@ -42,7 +41,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use thinwire_link::service::{ClientId, Outbox, Service};
-use thinwire_link::{Error, Kind};
+use thinwire_link::{Bandwidth, Error, Kind};
 use thinwire_member::Id;
 
 use crate::configuration::{JobState, Layout};
@@ -51,9 +50,8 @@ use crate::peers::{Lost, Peers};
 use crate::reason::{Reason, Request};
 use crate::reports::Reports;
 use crate::shard::Event;
-use crate::table::Tables;
+use crate::table::{MemoryLimit, Tables};
 use crate::wire::{FRAGMENT_BYTES, FromClient, FromServer, Peer, Received};
-pub use limits::Limits;
 use sessions::{ClientIdentity, Frame, Session, Sessions};
 pub use shard_replica::ANSWER_BYTES_MAX;
 use shard_replica::{Effects, ShardReplica, recovered};
@@ -67,6 +65,19 @@ const FRAME_BYTES_MAX: usize = 2 + FRAGMENT_BYTES;
 const HEAD_BYTES_MAX: usize = 16 << 20;
 /// Bit in the ids of readers, which no worker's id has.
 const READER: u64 = Id::SERVER_BIT;
+
+/// Limits of a server; none by default.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Limits {
+    /// Memory limit of rows, and the folder for spilled rows.
+    pub memory: Option<MemoryLimit>,
+    /// Memory that the server may use without a limit of rows, in bytes; `None` if it is not known. A job whose
+    /// tables need more is refused.
+    pub free_bytes: Option<u64>,
+    /// Limit on the rate of each client's requests and their answers together. The server reads more slowly
+    /// from a client that exceeds it.
+    pub client_rate: Option<Bandwidth>,
+}
 
 /// State machine of a server, without its sockets.
 #[derive(Debug)]
@@ -124,7 +135,7 @@ impl ServerService {
         let most = layout.shards.iter().map(|shard| Tables::bytes_max(shard, &layout.tables)).max();
         self.message_bytes_max = HEAD_BYTES_MAX + most.unwrap_or(0);
         for (connection, claims, definition) in self.sessions.waiting() {
-            self.admit(connection, (claims, definition), now, out);
+            self.admit(connection, claims, definition, now, out);
             out.release(connection);
         }
     }
@@ -194,7 +205,8 @@ impl ServerService {
     fn greet(
         &mut self,
         connection: ClientId,
-        (claims, definition): (ClientIdentity, u64),
+        claims: ClientIdentity,
+        definition: u64,
         now: Instant,
         out: &mut Outbox,
     ) -> Result<(), Error> {
@@ -204,7 +216,7 @@ impl ServerService {
                 self.sessions.set(connection, Session::Waiting { claims, definition });
                 out.hold(connection);
             }
-            Session::Unknown => self.admit(connection, (claims, definition), now, out),
+            Session::Unknown => self.admit(connection, claims, definition, now, out),
             _ => return Err(corrupt("sent two hellos that differ".to_owned())),
         }
         Ok(())
@@ -218,7 +230,8 @@ impl ServerService {
     fn admit(
         &mut self,
         connection: ClientId,
-        (claims, definition): (ClientIdentity, u64),
+        claims: ClientIdentity,
+        definition: u64,
         now: Instant,
         out: &mut Outbox,
     ) {
@@ -255,12 +268,8 @@ impl ServerService {
         match message {
             FromClient::Hello { client, definition } => {
                 let id = if client == Id(0) { Id(READER | connection.0) } else { client };
-                self.greet(
-                    connection,
-                    (ClientIdentity::Client { id, said: client }, definition),
-                    now,
-                    out,
-                )
+                let claims = ClientIdentity::Client { id, said: client };
+                self.greet(connection, claims, definition, now, out)
             }
             FromClient::Push { shard, push } => {
                 self.check(connection, push.client)?;
@@ -309,34 +318,20 @@ impl ServerService {
     ) -> Result<(), Error> {
         let (shard, message, tables) = match message {
             Peer::Hello { server, definition } => {
-                return self.greet(
-                    connection,
-                    (ClientIdentity::Peer(server), definition),
-                    now,
-                    out,
-                );
+                let claims = ClientIdentity::Peer(server);
+                return self.greet(connection, claims, definition, now, out);
             }
             Peer::Message { shard, message, tables } => (shard, message, tables),
         };
         let Session::Known(ClientIdentity::Peer(from)) = self.sessions.session(connection) else {
             return Err(corrupt("sent a message of a server without a hello".to_owned()));
         };
-        let fits = self.replicate((shard, from), (message, &tables), now, out);
+        let fits = self.with(shard as usize, out, now, |replica, now, effects| {
+            replica.hear(from, message, &tables, now, effects)
+        });
+        let fits = fits.unwrap_or(false);
         let schema_error = || format!("sent entries or tables that do not fit shard {shard}");
         if fits { Ok(()) } else { Err(corrupt(schema_error())) }
-    }
-
-    fn replicate(
-        &mut self,
-        (shard, from): (u32, Id),
-        message: (Message, &[u8]),
-        now: Instant,
-        out: &mut Outbox,
-    ) -> bool {
-        let fits = self.with(shard as usize, out, now, |replica, now, effects| {
-            replica.hear(from, message, now, effects)
-        });
-        fits.unwrap_or(false)
     }
 }
 

@@ -4,7 +4,6 @@
 //! stores no parameters: the caller has the tables, and performs the returned actions in order.
 
 mod action;
-mod copy;
 mod follow;
 mod followers;
 mod lead;
@@ -17,11 +16,9 @@ use thinwire_member::Id;
 
 use crate::consistency::Consistency;
 use crate::message::Message;
-use crate::staleness::Staleness;
 use crate::view::{Part, View};
 use crate::write::{Pull, Push, Workers};
 pub use action::Action;
-use copy::Copy;
 use lead::Lead;
 pub use write_barrier::Order;
 
@@ -145,7 +142,7 @@ impl Shard {
             Event::Push(push) => self.push(push, now, &mut actions),
             Event::Pull(pull) => self.pull(pull, &mut actions),
             Event::Message { from, message } => self.hear(from, message, now, &mut actions),
-            Event::Snapshot { snapshot, order } => self.obey((snapshot, order), now, &mut actions),
+            Event::Snapshot { snapshot, order } => self.obey(snapshot, order, now, &mut actions),
             Event::Tick => {
                 self.give_up(now, &mut actions);
                 self.tick(now, &mut actions);
@@ -202,11 +199,11 @@ impl Shard {
             | Message::Snapshot { view, .. }
                 if view != self.view.number => {}
             Message::Forward { after, entries, committed, .. } => {
-                self.follow(from, after, (entries, committed), actions);
+                self.follow(from, after, entries, committed, actions);
             }
             Message::Snapshot { last, clocks, .. } => self.load(from, last, clocks, actions),
             Message::Have { last, committed, .. } => {
-                self.has(from, (last, committed), now, actions);
+                self.has(from, last, committed, now, actions);
             }
             Message::Superseded { view } => self.step_down(view, now, actions),
         }
@@ -221,5 +218,30 @@ impl Shard {
             pushes.into_iter().for_each(|push| self.push(push, now, actions));
             pulls.into_iter().for_each(|pull| self.pull(pull, actions));
         }
+    }
+}
+
+/// Replicated state of one server without its tables: log, clocks, and how much of the log equals the primary's.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Copy {
+    pub log: Log,
+    /// Clocks of all committed pushes, which are the pushes in the tables.
+    pub clocks: Clocks,
+    /// Last entry up to which the log is known to equal the primary's in this view. Committed entries are
+    /// equal on all replicas.
+    pub matched: u64,
+}
+
+impl Copy {
+    /// Resets `matched` to the committed entries: a new primary may have others after them.
+    pub fn doubt(&mut self) {
+        self.matched = self.log.committed();
+    }
+
+    /// Commits the next entry and returns its write.
+    pub fn commit(&mut self) -> Arc<Write> {
+        let write = self.log.commit();
+        self.clocks.apply(&write);
+        write
     }
 }

@@ -128,7 +128,8 @@ impl Table {
     /// Writes the values of rows, which must have been checked, in the given order and format.
     fn read(
         &self,
-        (rows, format): (&[u64], Format),
+        rows: &[u64],
+        format: Format,
         pages: &mut Pages,
         out: &mut [u8],
     ) -> Result<(), Error> {

@@ -117,7 +117,7 @@ proptest! {
         checkpoint.check(&definition).unwrap();
         let layout = definition.layout().unwrap();
         let all: Vec<u32> = (0..shards).collect();
-        let mut all = checkpoint.tables((&definition, &layout), &all).unwrap();
+        let mut all = checkpoint.tables(&definition, &layout, &all).unwrap();
         let values = numbers(ROWS as usize * WIDTH);
         for number in 0..ROWS {
             let expected = &values[number as usize * WIDTH..][..WIDTH];
@@ -143,7 +143,7 @@ proptest! {
         let layout = definition.layout().unwrap();
         let loaded = folder.checkpoint(&bytes).and_then(|checkpoint| {
             checkpoint.check(&definition)?;
-            checkpoint.tables((&definition, &layout), &[0, 1, 2])
+            checkpoint.tables(&definition, &layout, &[0, 1, 2])
         });
         if let Err(error) = loaded {
             prop_assert!(!error.to_string().contains('\n'), "{}", error);
@@ -159,7 +159,7 @@ fn an_optimiser_goes_on_from_the_values_without_any_state() {
     let checkpoint = folder.checkpoint(&bytes).unwrap();
     let definition = definition(1);
     let layout = definition.layout().unwrap();
-    let mut all = checkpoint.tables((&definition, &layout), &[0]).unwrap();
+    let mut all = checkpoint.tables(&definition, &layout, &[0]).unwrap();
     let part = Part { table: 0, rows: vec![1], gradient: vec![2.0; WIDTH].into() };
     let write = Write::Update { pushes: Vec::new(), parts: vec![part] };
     all.get_mut(&0).unwrap().apply(&write).unwrap();

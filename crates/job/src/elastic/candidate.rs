@@ -21,7 +21,7 @@ use super::store::Store;
 use super::views::Job;
 use crate::error::Error;
 use crate::rendezvous::secret;
-use leader_election::LeaderElection;
+use leader_election::{LeaderElection, Place};
 
 /// Longest wait for the first answer of a store.
 const PATIENCE: Duration = Duration::from_secs(3);
@@ -63,7 +63,8 @@ impl Candidate {
     /// mode of the job is not [`CoordinatorMode::Saved`].
     pub fn begin(
         store: &Store,
-        (listen, token): (Option<&str>, &str),
+        listen: Option<&str>,
+        token: &str,
         job: impl Into<Job>,
         tell: impl FnMut(&Event) + Send + 'static,
     ) -> Result<Candidate, Error> {
@@ -78,9 +79,8 @@ impl Candidate {
         let listen = listen.map_or_else(|| directory.own_address(), |it| Ok(it.to_owned()))?;
         let hosted = Arc::new(HostedCoordinator::default());
         let tell = Arc::new(Mutex::new(tell));
-        let place = (listen, token.to_owned());
-        let leader_election =
-            LeaderElection::new(directory, place, job, (Arc::clone(&hosted), tell));
+        let place = Place { listen, token: token.to_owned() };
+        let leader_election = LeaderElection::new(directory, place, job, Arc::clone(&hosted), tell);
         let thread = thread::Builder::new()
             .name("thinwire candidate".to_owned())
             .spawn(move || leader_election.run())

@@ -8,9 +8,10 @@ use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
 
 use thinwire_link::descriptors;
-use thinwire_link::service::Server;
-use thinwire_member::Id;
+use thinwire_link::service::{Server, Service};
+use thinwire_member::{Id, Options, Roster};
 
+use super::coordinator_state::CoordinatorState;
 use super::envelope::End;
 use super::event::Event;
 use super::persistence::{FileRegistry, Persistence};
@@ -57,12 +58,13 @@ impl Coordinator {
             Some(path) => Persistence::to(FileRegistry::open(path)?),
             None => Persistence::default(),
         };
-        Coordinator::begin((address, token), &mut job, persistence, Box::new(tell))
+        Coordinator::begin(address, token, &mut job, persistence, Box::new(tell))
     }
 
     /// Listens on an address with a token, and goes on with a state.
     pub(super) fn begin(
-        (address, token): (&str, &str),
+        address: &str,
+        token: &str,
         job: &mut Job,
         mut persistence: Persistence,
         mut tell: Tell,
@@ -123,4 +125,18 @@ impl fmt::Debug for Coordinator {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Coordinator").field("address", &self.address).finish_non_exhaustive()
     }
+}
+
+/// Returns the coordinator of a new job, which began at `base`, without its sockets: for fuzz targets.
+pub fn new_coordinator(options: Options, base: Instant) -> impl Service {
+    let coordinator_state = CoordinatorState::Decided(Box::new(Roster::found(Id(7), options)));
+    let tell = Box::new(|event: &Event| assert!(!event.text.contains('\n'), "{event:?}"));
+    let target = Arc::new(AtomicU32::new(0));
+    CoordinatorService::new(
+        RoleRegistry::of_workers(coordinator_state),
+        Persistence::default(),
+        target,
+        tell,
+        base,
+    )
 }

@@ -6,6 +6,7 @@
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
+use thinwire_link::store::KeyValueService;
 use thinwire_link::{self as link, unreadable};
 use thinwire_member::{Id, MESSAGE_BYTES_MAX, Message};
 use thinwire_wire::{TEXT_BYTES_MAX, cut_text, decode, encode, encode_after, raw};
@@ -150,6 +151,16 @@ fn limit(what: &str, found: usize, max: usize) -> Result<(), link::Error> {
     }
     let context = format!("sent {what} of {found} bytes, expected at most {max}");
     Err(link::Error::new(link::Kind::Corrupt, context))
+}
+
+/// Checks that the answer to a message writes itself back.
+///
+/// # Panics
+/// If it does not.
+pub fn check_reply(message: &[u8], reply: &[u8]) {
+    if !KeyValueService::is_request(message) {
+        assert_eq!(Reply::parse(reply).expect("a reply").to_bytes(), reply);
+    }
 }
 
 #[cfg(test)]

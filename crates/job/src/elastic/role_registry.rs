@@ -88,7 +88,7 @@ impl RoleRegistry {
     /// # Errors
     /// If the saved state cannot be read, or is not that of such a job.
     pub fn begin(persistence: &mut Persistence, job: &mut Job) -> Result<RoleRegistry, Error> {
-        let (workers, servers) = read(persistence, job.servers.is_some())?.unzip();
+        let (workers, servers) = read(persistence, job)?.unzip();
         let mut roles =
             RoleRegistry::of_workers(coordinator_state(persistence, workers, job.workers)?);
         if let Some(Servers { options, views }) = &mut job.servers {
@@ -110,12 +110,12 @@ impl RoleRegistry {
 /// Saved roster of the workers; that of the servers and the state of the views, if there were any.
 type Saved = (Vec<u8>, Option<(Vec<u8>, Vec<u8>)>);
 
-fn read(persistence: &mut Persistence, has_servers: bool) -> Result<Option<Saved>, Error> {
+fn read(persistence: &mut Persistence, job: &Job) -> Result<Option<Saved>, Error> {
     let Some(bytes) = persistence.load()? else { return Ok(None) };
     if !Parts::are_meant(&bytes) {
         return Ok(Some((bytes, None)));
     }
-    if !has_servers {
+    if job.servers.is_none() {
         let error =
             unreadable(persistence, "it is the state of a job with servers, expected one without");
         return Err(error.with_hint("begin the coordinator with servers, or in another place"));

@@ -205,7 +205,7 @@ impl CoordinatorService {
                 let context = format!("wanted to join as {id}, expected one id, which is not zero");
                 return Err(link::Error::new(link::Kind::Corrupt, context));
             }
-            Request::Join { id, spec } => self.join(client, (id, spec), now, out),
+            Request::Join { id, spec } => self.join(client, id, spec, now, out),
             Request::Status => {
                 self.watchers.insert(client);
                 let json = status::describe(&self.roles, self.end, now);
@@ -218,25 +218,19 @@ impl CoordinatorService {
                 };
                 out.send(client, &reply.to_bytes());
             }
-            Request::Views { from, request } => self.answer_views(client, (from, &request), out),
+            Request::Views { from, request } => self.answer_views(client, from, &request, out),
             request => {
                 let Some(id) = self.processes.get(&client).copied() else {
                     let context = "sent a message of a member before it joined";
                     return Err(link::Error::new(link::Kind::Corrupt, context));
                 };
-                self.answer_process(client, (id, request), now, out);
+                self.answer_process(client, id, request, now, out);
             }
         }
         Ok(())
     }
 
-    fn join(
-        &mut self,
-        client: ClientId,
-        (id, spec): (Id, JobSpec),
-        now: Instant,
-        out: &mut Outbox,
-    ) {
+    fn join(&mut self, client: ClientId, id: Id, spec: JobSpec, now: Instant, out: &mut Outbox) {
         let at = self.roster_now(now);
         let objection = match self.roles.of(Role::of(id)) {
             Some(role_state) => role_state.objection(&spec),
@@ -266,7 +260,8 @@ impl CoordinatorService {
     fn answer_process(
         &mut self,
         client: ClientId,
-        (id, request): (Id, Request),
+        id: Id,
+        request: Request,
         now: Instant,
         out: &mut Outbox,
     ) {

@@ -6,7 +6,6 @@
 //! counted on both sides, so a key that leaks opens no earlier traffic and AES-GCM stays far below
 //! its limits. Law: `open(seal(x)) == x` in order, anything else is an error.
 
-use crate::error::refuse_if;
 use crate::{Error, Kind};
 
 /// The longest record in bytes, its length field included.
@@ -129,9 +128,12 @@ pub fn take_record(input: &mut Vec<u8>, limit: usize) -> Result<Option<Vec<u8>>,
 fn record(input: &[u8], limit: usize) -> Result<Option<&[u8]>, Error> {
     let Some(prefix) = input.first_chunk::<2>() else { return Ok(None) };
     let length = usize::from(u16::from_le_bytes(*prefix));
-    refuse_if(length > limit, Kind::Limit, || {
-        format!("announces {length} bytes, at most {limit} are allowed here")
-    })?;
+    if length > limit {
+        return Err(Error::new(
+            Kind::Limit,
+            format!("announces {length} bytes, at most {limit} are allowed here"),
+        ));
+    }
     Ok(input.get(2..2 + length))
 }
 

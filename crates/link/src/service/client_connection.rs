@@ -175,7 +175,7 @@ fn attempt(
         match TcpStream::connect_timeout(&address, left) {
             Ok(stream) => {
                 let deadline = deadline.min(Instant::now() + ATTEMPT);
-                let greeted = greet((stream, address), token, deadline, greeting);
+                let greeted = greet(stream, address, token, deadline, greeting);
                 return greeted.map_err(|error| match error.kind {
                     Kind::Io | Kind::Timeout => error,
                     _ => error.by(format_args!("{} at {address}", greeting.name)),
@@ -188,7 +188,8 @@ fn attempt(
 }
 
 fn greet(
-    (stream, address): (TcpStream, SocketAddr),
+    stream: TcpStream,
+    address: SocketAddr,
     token: &Token,
     deadline: Instant,
     greeting: Greeting<'_>,

@@ -3,7 +3,6 @@
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-use crate::error::refuse_if;
 use crate::service::OUTPUT_BYTES_MAX;
 use crate::service::client_connection::{COORDINATOR, ClientConnection, Greeting};
 use crate::tcp::wake::Wake;
@@ -62,10 +61,13 @@ impl Connection {
     pub fn send(&mut self, message: &[u8]) -> Result<(), Error> {
         assert!(!message.is_empty(), "a message of a client has at least one byte");
         let unsent = self.client_connection.unsent_bytes();
-        refuse_if(unsent > OUTPUT_BYTES_MAX, Kind::Limit, || {
-            let (name, address) = (self.client_connection.name(), self.address());
-            format!("{name} at {address} takes no messages: {unsent} bytes are queued")
-        })?;
+        if unsent > OUTPUT_BYTES_MAX {
+            let context = {
+                let (name, address) = (self.client_connection.name(), self.address());
+                format!("{name} at {address} takes no messages: {unsent} bytes are queued")
+            };
+            return Err(Error::new(Kind::Limit, context));
+        }
         self.client_connection.send(message)
     }
 

@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 use std::time::Instant;
 
-use crate::service::keep_alive::KeepAlive;
+use crate::service::keep_alive::{Asker, KeepAlive};
 use crate::service::server_connection::{Limits, ServerConnection};
 use crate::service::{Action, ClientId, Outbox, Resolve, Service};
 use crate::{Error, Kind, Token};
@@ -64,9 +64,9 @@ impl Client {
     }
 
     /// Asks a dialled service that is open for an answer.
-    fn ask(&mut self, is_for_service: bool, now: Instant) {
+    fn ask(&mut self, asker: Asker, now: Instant) {
         let Some(alive) = &mut self.keep_alive else { return };
-        alive.ask(is_for_service, now);
+        alive.ask(asker, now);
         if let Err(error) = self.server_connection.send(&[]) {
             self.end.get_or_insert(error);
         }
@@ -247,7 +247,7 @@ impl<S: Service> Dispatcher<S> {
                 client.hung_up.get_or_insert(silent);
                 client.runnable = false;
             } else if alive.is_due(now) {
-                client.ask(false, now);
+                client.ask(Asker::Server, now);
             }
         }
     }
@@ -287,9 +287,10 @@ impl<S: Service> Dispatcher<S> {
         for _ in 0..TURN_MESSAGES_MAX {
             // It may have been closed by its last message.
             let Some(client) = self.living(id) else { return };
-            let was_unauthenticated = client.server_connection.is_unauthenticated();
+            let is_first = client.server_connection.is_unauthenticated();
             match client.server_connection.receive() {
-                Ok(Some(message)) => self.deliver(id, &message, was_unauthenticated, now),
+                Ok(Some(message)) if is_first => self.open(id, &message, now),
+                Ok(Some(message)) => self.deliver(id, &message, now),
                 Ok(None) => {
                     client.runnable = false;
                     return client.server_connection.shrink();
@@ -299,24 +300,40 @@ impl<S: Service> Dispatcher<S> {
         }
     }
 
-    fn deliver(&mut self, id: ClientId, message: &[u8], first: bool, now: Instant) {
+    /// Takes the first message of a connection, which has proven the token by it.
+    fn open(&mut self, id: ClientId, message: &[u8], now: Instant) {
         let keeps_alive = self.service.keeps_alive(id);
         let Some(client) = self.living(id) else { return };
-        let is_dialled = client.server_connection.is_dialled();
-        if is_dialled && first {
-            client.keep_alive = Some(KeepAlive::new(now, keeps_alive));
-        } else if is_dialled && message.is_empty() {
-            // An answer to this side's empty message.
-            if client.keep_alive.as_mut().is_some_and(|alive| alive.answered(now)) {
-                self.call(now, |service, now, out| service.answered(id, now, out));
-            }
+        if client.server_connection.is_dialled() {
+            client.keep_alive = Some(match keeps_alive {
+                true => KeepAlive::new(now),
+                false => KeepAlive::of_silent(now),
+            });
         } else if message.is_empty() {
-            // It only asks for an answer: whether this is a server that takes it in.
-            self.act(Action::Send { to: id, message: Vec::new() }, now);
+            self.answer(id, now);
         }
-        if first {
-            self.call(now, |service, now, out| service.opened(id, now, out));
+        self.call(now, |service, now, out| service.opened(id, now, out));
+        self.hand_over(id, message, now);
+    }
+
+    fn deliver(&mut self, id: ClientId, message: &[u8], now: Instant) {
+        let Some(client) = self.living(id) else { return };
+        if !message.is_empty() {
+            self.hand_over(id, message, now);
+        } else if !client.server_connection.is_dialled() {
+            self.answer(id, now);
+        } else if client.keep_alive.as_mut().is_some_and(|alive| alive.answered(now)) {
+            self.call(now, |service, now, out| service.answered(id, now, out));
         }
+    }
+
+    /// Answers an empty message, which only asks for an answer: whether this is a server that takes it in.
+    fn answer(&mut self, id: ClientId, now: Instant) {
+        self.act(Action::Send { to: id, message: Vec::new() }, now);
+    }
+
+    /// Gives a message to the service, unless it is empty.
+    fn hand_over(&mut self, id: ClientId, message: &[u8], now: Instant) {
         // It may have been closed as soon as it was opened.
         if message.is_empty() || self.living(id).is_none() {
             return;
@@ -337,7 +354,7 @@ impl<S: Service> Dispatcher<S> {
                 self.living(id).into_iter().for_each(|client| client.wants_room = true);
             }
             Action::Ping(id) => {
-                self.living(id).into_iter().for_each(|client| client.ask(true, now));
+                self.living(id).into_iter().for_each(|client| client.ask(Asker::Service, now));
             }
             Action::Close(id) if self.dials.contains_key(&id) => self.not_dialled(id, closed()),
             Action::Send { to, message } => {
@@ -348,11 +365,11 @@ impl<S: Service> Dispatcher<S> {
             }
             Action::Close(id) => self.end(id, closed()),
             Action::Hold(id) => {
-                self.living(id).into_iter().for_each(|client| client.server_connection.hold(true));
+                self.living(id).into_iter().for_each(|client| client.server_connection.hold());
             }
             Action::Release(id) => {
                 let Some(client) = self.living(id) else { return };
-                client.server_connection.hold(false);
+                client.server_connection.release();
                 client.runnable = true;
             }
         }

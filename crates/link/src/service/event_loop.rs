@@ -83,7 +83,8 @@ impl<S: Service> EventLoop<S> {
     pub fn new(
         dispatcher: Dispatcher<S>,
         listener: Option<TcpListener>,
-        (wake, calls): (Wake, Receiver<Call<S>>),
+        wake: Wake,
+        calls: Receiver<Call<S>>,
     ) -> EventLoop<S> {
         let answers = dispatcher.gives_way().then(Answers::default);
         let resolver = Resolver::new(dispatcher.resolve(), wake.waker());
@@ -134,7 +135,7 @@ impl<S: Service> EventLoop<S> {
         fds.extend(connections.map(|(socket, server_connection)| {
             let interest = match socket.connecting {
                 Some(_) => PollFlags::OUT,
-                None => interest(server_connection, self.writes_to(server_connection)),
+                None => self.interest(server_connection),
             };
             PollFd::new(&socket.stream, interest)
         }));
@@ -307,6 +308,15 @@ impl<S: Service> EventLoop<S> {
         length > 0 && (self.held.is_zero() || length <= SMALL_BYTES)
     }
 
+    /// Returns the events of an open connection to poll for.
+    fn interest(&self, server_connection: &ServerConnection) -> PollFlags {
+        let mut flags = PollFlags::empty();
+        let has_room = server_connection.input.len() < server_connection.input_bytes_max();
+        flags.set(PollFlags::IN, has_room);
+        flags.set(PollFlags::OUT, self.writes_to(server_connection));
+        flags
+    }
+
     /// Writes to every socket that something is to be sent on.
     fn write(&mut self, now: Instant) {
         let connections = self.sockets.keys().zip(self.dispatcher.server_connections());
@@ -393,12 +403,4 @@ fn begin(mut addresses: VecDeque<SocketAddr>) -> io::Result<Begun> {
 
 fn unreachable(error: io::Error) -> Error {
     Error::io("cannot be reached", error).of(Kind::Unreachable)
-}
-
-/// Returns the events to poll for, to write among them if `writes`.
-fn interest(server_connection: &ServerConnection, writes: bool) -> PollFlags {
-    let mut flags = PollFlags::empty();
-    flags.set(PollFlags::IN, server_connection.input.len() < server_connection.input_bytes_max());
-    flags.set(PollFlags::OUT, writes);
-    flags
 }

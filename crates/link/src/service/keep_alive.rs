@@ -14,8 +14,8 @@ pub const SILENCE: Duration = Duration::from_secs(10);
 /// What a service that was dialled has been asked.
 #[derive(Debug)]
 pub struct KeepAlive {
-    /// Questions that are not answered yet, in their order, and whether this server's service asked.
-    asked: VecDeque<bool>,
+    /// Who has asked the questions that are not answered yet, in their order.
+    asked: VecDeque<Asker>,
     /// Time of the last question or answer.
     last: Instant,
     /// Time of the last byte, or of the first question since.
@@ -24,10 +24,24 @@ pub struct KeepAlive {
     is_kept: bool,
 }
 
+/// Who has asked for an answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Asker {
+    /// The server, for a sign of life.
+    Server,
+    /// Its service, which waits for the answer.
+    Service,
+}
+
 impl KeepAlive {
-    /// A connection that was opened at time `now`, on which silence counts if `is_kept`.
-    pub fn new(now: Instant, is_kept: bool) -> KeepAlive {
-        KeepAlive { asked: VecDeque::new(), last: now, moved: now, is_kept }
+    /// A connection that was opened at time `now`, on which silence counts.
+    pub fn new(now: Instant) -> KeepAlive {
+        KeepAlive { asked: VecDeque::new(), last: now, moved: now, is_kept: true }
+    }
+
+    /// A connection that was opened at time `now`, and may be silent.
+    pub fn of_silent(now: Instant) -> KeepAlive {
+        KeepAlive { is_kept: false, ..KeepAlive::new(now) }
     }
 
     /// Notes that bytes were read or written.
@@ -36,18 +50,18 @@ impl KeepAlive {
     }
 
     /// Notes that an empty message is sent at time `now`.
-    pub fn ask(&mut self, is_for_service: bool, now: Instant) {
+    pub fn ask(&mut self, asker: Asker, now: Instant) {
         if self.asked.is_empty() {
             self.moved = now;
         }
-        self.asked.push_back(is_for_service);
+        self.asked.push_back(asker);
         self.last = now;
     }
 
     /// Takes an answer. Returns whether the service waits for it.
     pub fn answered(&mut self, now: Instant) -> bool {
         self.last = now;
-        self.asked.pop_front().unwrap_or(false)
+        self.asked.pop_front() == Some(Asker::Service)
     }
 
     /// Returns whether a question is due.
@@ -77,22 +91,22 @@ mod tests {
     #[test]
     fn silence_fails_a_connection_and_slowness_does_not() {
         let now = Instant::now();
-        let mut alive = KeepAlive::new(now, true);
+        let mut alive = KeepAlive::new(now);
         assert!(!alive.is_due(now) && alive.is_due(now + IDLE));
         assert_eq!(alive.deadline(), Some(now + IDLE));
         // Nothing was asked for long: the answer has its full time.
         let asked = now + 5 * SILENCE;
-        alive.ask(false, asked);
+        alive.ask(Asker::Server, asked);
         assert!(!alive.has_failed(asked) && alive.has_failed(asked + SILENCE));
         alive.moved(asked + SILENCE / 2);
-        alive.ask(true, asked + SILENCE / 2);
+        alive.ask(Asker::Service, asked + SILENCE / 2);
         assert!(!alive.has_failed(asked + SILENCE));
         assert_eq!(alive.deadline(), Some(asked + SILENCE / 2 + SILENCE));
         assert!(!alive.answered(asked + SILENCE) && alive.answered(asked + SILENCE));
         assert!(!alive.answered(asked + SILENCE), "an answer to nothing");
         assert!(!alive.has_failed(asked + 9 * SILENCE));
-        let mut other = KeepAlive::new(now, false);
-        other.ask(true, now);
+        let mut other = KeepAlive::of_silent(now);
+        other.ask(Asker::Service, now);
         assert!(!other.has_failed(now + 9 * SILENCE) && other.deadline().is_none());
     }
 }

@@ -1,6 +1,7 @@
 //! The server of a service: one thread, non-blocking, everything bounded.
 
 use std::fmt;
+use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
 use std::sync::mpsc::{self, Sender};
 use std::thread::{self, JoinHandle};
@@ -8,10 +9,12 @@ use std::time::Instant;
 
 use crate::service::dispatcher::Dispatcher;
 use crate::service::event_loop::{Call, EventLoop};
-use crate::service::{Outbox, Service, listen};
+use crate::service::{Outbox, Service};
 use crate::tcp::wake::Wake;
-use crate::{Error, Token, Waker};
+use crate::{Error, Kind, Token, Waker, forks};
 
+/// Connections that the operating system keeps until they are accepted.
+const BACKLOG: i32 = 1024;
 /// Address of a service that nobody connects to.
 const NOWHERE: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0);
 
@@ -54,7 +57,7 @@ impl<S: Service> Server<S> {
         let (calls, called) = mpsc::channel();
         let (listener, address) = listener.unzip();
         let mut event_loop =
-            EventLoop::new(Dispatcher::new(service, token), listener, (wake, called));
+            EventLoop::new(Dispatcher::new(service, token), listener, wake, called);
         let thread = thread::Builder::new()
             .name("thinwire server".to_owned())
             .spawn(move || event_loop.run())
@@ -98,4 +101,25 @@ impl<S> Drop for Server<S> {
             let _ = thread.join();
         }
     }
+}
+
+/// A non-blocking listener on `address`.
+///
+/// # Errors
+/// [`Kind::AddressInUse`], or what else the operating system has against it.
+pub fn listen(address: SocketAddr) -> Result<TcpListener, Error> {
+    let bound = TcpListener::bind(address).and_then(|listener| {
+        forks::record(&listener);
+        listener.set_nonblocking(true)?;
+        // Once more, for a longer queue.
+        rustix::net::listen(&listener, BACKLOG)?;
+        Ok(listener)
+    });
+    bound.map_err(|error| {
+        let kind = match error.kind() {
+            io::ErrorKind::AddrInUse => Kind::AddressInUse,
+            _ => Kind::Io,
+        };
+        Error::io(format_args!("cannot listen on {address}"), error).of(kind)
+    })
 }

@@ -5,7 +5,6 @@
 //! Law: for any input, no buffer outgrows [`ServerConnection::input_bytes_max`] or its limit of unread
 //! bytes and one message; a client that does not read its answers has no further messages taken.
 
-use crate::error::refuse_if;
 use crate::secure::{Handshake, Preamble, RECORD_PLAIN_BYTES_MAX, Role, Token};
 use crate::service::messages::Messages;
 use crate::{Error, Kind};
@@ -101,9 +100,14 @@ impl ServerConnection {
         }
     }
 
-    /// Takes messages again, or no more of them for now.
-    pub fn hold(&mut self, held: bool) {
-        self.held = held;
+    /// Takes no more messages for now.
+    pub fn hold(&mut self) {
+        self.held = true;
+    }
+
+    /// Takes messages again.
+    pub fn release(&mut self) {
+        self.held = false;
     }
 
     /// Takes the next message from the input, if it is there and may be taken now.
@@ -142,9 +146,12 @@ impl ServerConnection {
     /// [`Kind::Limit`] if it does not read what it has been sent.
     pub fn send(&mut self, message: &[u8]) -> Result<(), Error> {
         let (unread, most) = (self.output.len(), self.limits.output_bytes_max);
-        refuse_if(unread >= most, Kind::Limit, || {
-            format!("leaves {unread} bytes unread, at most {most} are kept for it")
-        })?;
+        if unread >= most {
+            return Err(Error::new(
+                Kind::Limit,
+                format!("leaves {unread} bytes unread, at most {most} are kept for it"),
+            ));
+        }
         if let Stage::Shaken { messages, proven: true } = &mut self.stage {
             messages.seal(message, &mut self.output);
         }
@@ -232,11 +239,11 @@ pub(crate) mod tests {
         let (mut messages, _) = shake(&mut server_connection);
         (0..3).for_each(|number| messages.seal(&[number], &mut server_connection.input));
         assert_eq!(server_connection.receive().unwrap().unwrap(), [0]);
-        server_connection.hold(true);
+        server_connection.hold();
         assert_eq!(server_connection.receive().unwrap(), None);
-        server_connection.hold(false);
+        server_connection.release();
         assert_eq!(server_connection.receive().unwrap().unwrap(), [1]);
-        server_connection.hold(true);
+        server_connection.hold();
         server_connection.input.resize(server_connection.input_bytes_max(), 0);
         assert_eq!(server_connection.receive().unwrap(), None);
     }

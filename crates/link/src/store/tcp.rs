@@ -1,8 +1,101 @@
-//! The store of ranks on several hosts: a [`Server`] inside rank 0 or the launcher, and one
-//! [`Client`] per rank. Everything after the handshake is sealed.
+//! The store of ranks on several hosts: a [`Server`] inside rank 0 or the launcher, and one [`Client`] per
+//! rank. Everything after the handshake is sealed.
 
-mod client;
-mod server;
+use std::net::SocketAddr;
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
 
-pub use client::Client;
-pub use server::Server;
+use crate::service::client_connection::{COORDINATOR, ClientConnection, Greeting};
+use crate::store::message::{self, MESSAGE_BYTES_MAX, Request};
+use crate::store::{self, KeyValueService, Store};
+use crate::{Error, Kind, Token, service};
+
+/// Delay beyond the promised time that a reply may have.
+const REPLY_GRACE: Duration = Duration::from_secs(5);
+
+/// A store that other processes reach; it ends when it is dropped.
+#[derive(Debug)]
+pub struct Server {
+    server: service::Server<KeyValueService>,
+}
+
+impl Server {
+    /// Listens on `address` (port 0 for any) for clients with the same token.
+    ///
+    /// # Errors
+    /// [`crate::Kind::AddressInUse`] if another process listens there.
+    pub fn bind(address: SocketAddr, token: &Token) -> Result<Server, Error> {
+        Server::bind_with(address, token, KeyValueService::new())
+    }
+
+    /// Listens as [`Server::bind`] does, with the values that `service` has already.
+    ///
+    /// # Errors
+    /// Those of `bind`.
+    pub fn bind_with(
+        address: SocketAddr,
+        token: &Token,
+        service: KeyValueService,
+    ) -> Result<Server, Error> {
+        Ok(Server { server: service::Server::bind(address, token, service)? })
+    }
+
+    /// Returns the address that the server listens on.
+    pub fn address(&self) -> SocketAddr {
+        self.server.address()
+    }
+}
+
+/// A client of a [`Server`], or of another service that has a store within.
+#[derive(Debug)]
+pub struct Client {
+    address: SocketAddr,
+    client_connection: Mutex<ClientConnection>,
+}
+
+impl Client {
+    /// Connects to the coordinator at `address`, `host:port`; tries again until `timeout`.
+    ///
+    /// # Errors
+    /// [`Kind::Unreachable`] if nothing answers there in time, [`Kind::TokenMismatch`],
+    /// [`Kind::VersionMismatch`], or [`Kind::Corrupt`] if something else does.
+    pub fn connect(address: &str, token: &Token, timeout: Duration) -> Result<Client, Error> {
+        let hello = Request::Get { key: "hello".to_owned(), wait: Duration::ZERO }.to_bytes();
+        let greeting = Greeting { name: COORDINATOR, message: &hello, limit: MESSAGE_BYTES_MAX };
+        let client_connection = ClientConnection::connect(address, token, timeout, greeting)?;
+        Ok(Client {
+            address: client_connection.address(),
+            client_connection: Mutex::new(client_connection),
+        })
+    }
+
+    /// Returns the address at which the coordinator answered.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    fn ask(&self, request: &Request, wait: Duration) -> Result<Vec<u8>, Error> {
+        let deadline = Instant::now() + wait + REPLY_GRACE;
+        let mut client_connection = self.client_connection.lock().expect("no holder panics");
+        client_connection.send(&request.to_bytes())?;
+        let reply = client_connection.receive(deadline, None)?.ok_or_else(|| {
+            let context = format!("the coordinator at {} does not answer", self.address);
+            Error::new(Kind::Unreachable, context)
+        })?;
+        message::parse_reply(&reply)
+    }
+}
+
+impl Store for Client {
+    fn set(&self, key: &str, value: &[u8]) -> Result<(), Error> {
+        store::check(key, value)?;
+        let (key, value) = (key.to_owned(), value.to_vec());
+        self.ask(&Request::Set { key, value }, Duration::ZERO).map(|_| ())
+    }
+
+    fn get(&self, key: &str, timeout: Duration) -> Result<Vec<u8>, Error> {
+        store::check(key, &[])?;
+        let wait = timeout.min(message::WAIT_MAX);
+        self.ask(&Request::Get { key: key.to_owned(), wait }, wait)
+    }
+}

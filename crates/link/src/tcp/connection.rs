@@ -10,7 +10,7 @@ use thinwire_wire::{Header, Rank};
 use crate::secure::Session;
 use crate::tcp::buffer::Moved;
 use crate::tcp::reader::Reader;
-use crate::tcp::traffic::{Protection, Traffic};
+use crate::tcp::reader::{Protection, Traffic};
 use crate::tcp::writer::Writer;
 use crate::{Error, Port};
 
@@ -49,7 +49,7 @@ impl Connection {
             (None, true) => Protection::Trusted,
         };
         Connection {
-            reader: Reader::new((peer, epoch), traffic, protection, &read_ahead),
+            reader: Reader::new(peer, epoch, traffic, protection, &read_ahead),
             writer: Writer::new(peer, protection),
             readable: !read_ahead.is_empty(),
             writable: true,
@@ -95,12 +95,13 @@ impl Connection {
         self.readable && !self.reader.paused && !self.reader.ended
     }
 
-    /// Returns the events to poll for; none if there is nothing to wait for. A socket that is not
-    /// to be read must not be polled for its end either, or poll returns at once again and again.
-    pub fn poll_fd(&self, read: bool) -> Option<PollFd<'_>> {
+    /// Returns the events to poll for, with `input` for what may be read; none if there is nothing to wait for. A
+    /// socket that is not to be read must not be polled for its end either, or poll returns at once again and
+    /// again.
+    pub fn poll_fd(&self, input: PollFlags) -> Option<PollFd<'_>> {
         let mut flags = PollFlags::empty();
-        if read && !self.readable && !self.reader.paused && !self.reader.ended {
-            flags |= PollFlags::IN;
+        if !self.readable && !self.reader.paused && !self.reader.ended {
+            flags |= input;
         }
         if !self.writable && self.writer.pending_bytes() > 0 {
             flags |= PollFlags::OUT;

@@ -12,14 +12,13 @@ use rustix::event::{PollFd, PollFlags, poll};
 use thinwire_wire::{Rank, World};
 
 use crate::duplex::timespec;
-use crate::error::refuse_if;
 use crate::tcp::agreement::mismatch;
 use crate::tcp::connection::{Connection, Parts};
 use crate::tcp::hello::{CONTROL, Hello};
 use crate::tcp::options::Options;
 use crate::tcp::peer::Peer;
 use crate::tcp::pending::Pending;
-use crate::tcp::traffic::Traffic;
+use crate::tcp::reader::Traffic;
 use crate::unauthenticated_peers::{
     ACCEPTS_MAX, Places, REFUSED_PAUSE, Refusals, UnauthenticatedPeer,
 };
@@ -214,21 +213,33 @@ impl<'a> Mesh<'a> {
         if hello.size as usize != size {
             return Err(mismatch(self.world, hello.rank, hello.size as usize));
         }
-        refuse_if(hello.epoch != self.options.epoch, Kind::Invalid, || {
-            format!("{me} is in epoch {}, {} in {}", self.options.epoch, hello.rank, hello.epoch)
-        })?;
+        if hello.epoch != self.options.epoch {
+            return Err(Error::new(
+                Kind::Invalid,
+                format!(
+                    "{me} is in epoch {}, {} in {}",
+                    self.options.epoch, hello.rank, hello.epoch
+                ),
+            ));
+        }
         // Each pair has one connecting side, the higher rank, or both would make connections.
-        refuse_if(hello.rank <= me, Kind::Invalid, || {
-            format!("{me} connects to {}, not the other way", hello.rank)
-        })?;
+        if hello.rank <= me {
+            return Err(Error::new(
+                Kind::Invalid,
+                format!("{me} connects to {}, not the other way", hello.rank),
+            ));
+        }
         let made = &self.made[hello.rank.index()];
         // The first hello fixes the number of connections; each channel is taken once.
         let free = made.is_empty()
             || made.len() == usize::from(hello.connections) + 1
                 && made[usize::from(hello.channel)].is_none();
-        refuse_if(!free, Kind::RankTaken, || {
-            format!("{me} is connected to another process that is {}", hello.rank)
-        })?;
+        if !free {
+            return Err(Error::new(
+                Kind::RankTaken,
+                format!("{me} is connected to another process that is {}", hello.rank),
+            ));
+        }
         Ok(())
     }
 

@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use thinwire_wire::Rank;
 
-use crate::error::refuse_if;
 use crate::tcp::cancel::{CANCEL_EVERY, Cancel, Unreachable, WATCH_EVERY, Watch};
 use crate::{Bandwidth, Error, Kind, Token};
 
@@ -99,7 +98,9 @@ impl Options {
         doing: impl FnOnce() -> String,
     ) -> Result<(), Error> {
         let cancelled = self.cancel.as_ref().is_some_and(Cancel::is_cancelled);
-        refuse_if(cancelled, Kind::Cancelled, || format!("cancelled while {}", doing()))?;
+        if cancelled {
+            return Err(Error::new(Kind::Cancelled, format!("cancelled while {}", doing())));
+        }
         self.watch.as_ref().map_or(Ok(()), |watch| watch.look(awaited))
     }
 

@@ -238,7 +238,7 @@ mod tests {
     use super::*;
     use crate::poison;
     use crate::tcp::connection::Parts;
-    use crate::tcp::traffic::Traffic;
+    use crate::tcp::reader::Traffic;
 
     /// A connection and its far end.
     fn pair(traffic: Traffic) -> (Connection, TcpStream) {

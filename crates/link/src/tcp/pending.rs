@@ -52,7 +52,7 @@ impl Pending {
         deadline: Instant,
     ) -> Result<Pending, Error> {
         let stream = begin(address).map_err(Error::broken)?;
-        Pending::new(stream, address, Role::Initiator, Some(hello), (rule, token, deadline))
+        Pending::new(stream, address, Role::Initiator, Some(hello), rule, token, deadline)
     }
 
     /// A connection that was accepted from `address`. It stays an unauthenticated peer's until its hello has
@@ -67,7 +67,7 @@ impl Pending {
         token: &Token,
         deadline: Instant,
     ) -> Result<Pending, Error> {
-        Pending::new(stream, address, Role::Responder, None, (rule, token, deadline))
+        Pending::new(stream, address, Role::Responder, None, rule, token, deadline)
     }
 
     fn new(
@@ -75,7 +75,9 @@ impl Pending {
         address: SocketAddr,
         role: Role,
         hello: Option<Hello>,
-        (rule, token, deadline): (Encryption, &Token, Instant),
+        rule: Encryption,
+        token: &Token,
+        deadline: Instant,
     ) -> Result<Pending, Error> {
         let local = stream.local_addr().ok().map(|local| local.ip());
         let same_host = address.ip().is_loopback() || local == Some(address.ip());

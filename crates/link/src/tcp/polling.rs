@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use rustix::event::{PollFd, poll};
+use rustix::event::{PollFd, PollFlags, poll};
 
 use crate::Error;
 use crate::duplex::timespec;
@@ -19,12 +19,21 @@ const REST_MAX: Duration = Duration::from_micros(500);
 /// Shortest rest that is worth the system call.
 const REST_MIN: Duration = Duration::from_micros(50);
 
+/// What wakers of other threads do to a poll.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Wakers {
+    EndIt,
+    Wait,
+}
+
 impl Link {
-    /// Asks the operating system what the sockets are ready for; `wakeable` if a waker may end it.
-    pub(super) fn poll(&mut self, timeout: Duration, wakeable: bool) -> Result<(), Error> {
+    /// Asks the operating system what the sockets are ready for.
+    pub(super) fn poll(&mut self, timeout: Duration, wakers: Wakers) -> Result<(), Error> {
         let now = Instant::now();
         // With the limit used up, polling for input would return at once again and again.
-        let read = self.ingress.as_mut().is_none_or(|limit| limit.grant(usize::MAX, now) > 0);
+        let may_read = self.ingress.as_mut().is_none_or(|limit| limit.grant(usize::MAX, now) > 0);
+        let input = if may_read { PollFlags::IN } else { PollFlags::empty() };
+        let wakeable = wakers == Wakers::EndIt;
         let mut fds = Vec::with_capacity(1 + 2 * self.peers.len());
         let mut polled = Vec::with_capacity(1 + 2 * self.peers.len());
         if wakeable {
@@ -38,9 +47,9 @@ impl Link {
                     polled.push((index, place));
                 }
             };
-            add(peer.control.poll_fd(true), None);
+            add(peer.control.poll_fd(PollFlags::IN), None);
             for (number, data) in peer.data.iter().enumerate() {
-                add(data.poll_fd(read), Some(number));
+                add(data.poll_fd(input), Some(number));
             }
         }
         match poll(&mut fds, Some(&timespec(timeout))) {

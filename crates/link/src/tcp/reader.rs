@@ -11,8 +11,27 @@ use thinwire_wire::{HEADER_BYTES, Header, Rank};
 
 use crate::secure::{RECORD_BYTES_MAX, RECORD_PLAIN_BYTES_MAX, Session};
 use crate::tcp::buffer::{Buffer, Moved, attempt};
-use crate::tcp::traffic::{Protection, Traffic};
 use crate::{Error, Kind, Place, Port};
+
+/// Frames that a connection carries.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Traffic {
+    /// All but data: heartbeats, goodbyes and poison.
+    Control,
+    /// Data.
+    Data,
+}
+
+/// Protection of frames against damage.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Protection {
+    /// None: the bytes stay on this machine.
+    Trusted,
+    /// Payloads have a checksum.
+    Checksum,
+    /// Encryption, which notices damage as well.
+    Sealed,
+}
 
 /// Room for a whole record behind the beginning of a header.
 const BUFFER_BYTES: usize = RECORD_PLAIN_BYTES_MAX + HEADER_BYTES;
@@ -50,7 +69,8 @@ struct Incoming {
 impl Reader {
     /// A reader of frames from a rank in an epoch, with the bytes that came with the handshake.
     pub fn new(
-        (from, epoch): (Rank, u32),
+        from: Rank,
+        epoch: u32,
         traffic: Traffic,
         protection: Protection,
         read_ahead: &[u8],
@@ -296,6 +316,28 @@ fn check_place(header: &Header, place: &[u8]) -> Result<(), Error> {
         Kind::Invalid,
         format!("{} has {} bytes, its place {}", header.tag, header.length, place.len()),
     ))
+}
+
+/// Hands `port` the frames of epoch 0 in `bytes`, as if `from` had sent them on an unencrypted data
+/// connection in pieces of at most `piece_bytes`. Ends early if the port has no place.
+///
+/// # Errors
+/// If the bytes are no frames, and errors of the port.
+pub fn replay(
+    bytes: &[u8],
+    piece_bytes: usize,
+    from: Rank,
+    port: &mut dyn Port,
+) -> Result<(), Error> {
+    let mut reader = Reader::new(from, 0, Traffic::Data, Protection::Checksum, &[]);
+    let mut stream = bytes;
+    while !reader.ended && !reader.paused {
+        let taken = reader.read(&mut stream, None, port, piece_bytes.max(1))?;
+        if let Some(header) = reader.arriving() {
+            port.arriving(from, header, taken.bytes);
+        }
+    }
+    Ok(())
 }
 
 #[cfg(test)]

@@ -94,7 +94,7 @@ impl Link {
                 done &= each(peer);
             }
             let left = deadline.saturating_duration_since(Instant::now());
-            if done || left.is_zero() || self.poll(left, false).is_err() {
+            if done || left.is_zero() || self.poll(left, Wakers::Wait).is_err() {
                 return done;
             }
         }

@@ -12,7 +12,7 @@ use thinwire_wire::{HEADER_BYTES, Header, Rank, Tag, checksum};
 use crate::Port;
 use crate::secure::{RECORD_BYTES_MAX, RECORD_PLAIN_BYTES_MAX, Session};
 use crate::tcp::buffer::{Moved, attempt};
-use crate::tcp::traffic::Protection;
+use crate::tcp::reader::Protection;
 
 /// The most frames in one system call.
 const FRAMES_PER_WRITE: usize = 64;

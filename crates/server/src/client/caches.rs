@@ -62,9 +62,8 @@ impl Batch {
 }
 
 impl Caches {
-    /// Adds a cache for a table with rows of `width` values.
-    pub fn add(&mut self, table: u32, (format, width): (Format, usize), caching: Caching) {
-        let row_bytes = format.width(width);
+    /// Adds a cache for a table whose rows have `row_bytes` bytes.
+    pub fn add(&mut self, table: u32, row_bytes: usize, caching: Caching) {
         let cache = Cache::new(row_bytes, caching.bytes_max, Sieve::new);
         let staleness = caching.staleness;
         self.tables.insert(table, Table { row_bytes, staleness, cache, spare: None });
@@ -176,7 +175,7 @@ mod tests {
         fn new(staleness: u64, slots: usize) -> Client {
             let mut caches = Caches::default();
             let bytes_max = (slots * (ROW_BYTES + SLOT_BYTES)) as u64;
-            caches.add(0, (Format::F32, 2), Caching { bytes_max, staleness });
+            caches.add(0, Format::F32.width(2), Caching { bytes_max, staleness });
             let now = vec![[0; 2]; ROWS as usize];
             Client { caches, staleness, steps: vec![now.clone()], now, pulls: Vec::new() }
         }

@@ -83,7 +83,8 @@ impl Connections {
     /// Opens connection `number` to a server.
     pub fn open(
         &mut self,
-        (number, server): (u64, Id),
+        number: u64,
+        server: Id,
         address: String,
         now: Instant,
         out: &mut Outbox,

@@ -40,7 +40,7 @@ impl Rounding {
     }
 
     /// Rounds a part of push `number` to a shard. The values must be finite and within the format's range.
-    pub fn round(&mut self, (shard, number): (u32, u64), rule: Rule, part: &mut Part) {
+    pub fn round(&mut self, shard: u32, number: u64, rule: Rule, part: &mut Part) {
         if rule.format == Format::F32 {
             return;
         }
@@ -53,7 +53,7 @@ impl Rounding {
             feed_back(rule, values, residual, &mut bytes);
         } else {
             let key = Key { seed: self.seed, step: number, tensor: part.table };
-            unbiased(rule, (key, &part.rows), &values, &mut bytes);
+            unbiased(rule, key, &part.rows, &values, &mut bytes);
         }
         let rounded = Values::from_bytes(rule.format, &bytes);
         part.gradient = rounded.expect("rows have a whole number of items");
@@ -75,7 +75,7 @@ fn feed_back(rule: Rule, mut values: Vec<f32>, residual: &mut [f32], bytes: &mut
     }
 }
 
-fn unbiased(rule: Rule, (key, rows): (Key, &[u64]), values: &[f32], bytes: &mut [u8]) {
+fn unbiased(rule: Rule, key: Key, rows: &[u64], values: &[f32], bytes: &mut [u8]) {
     let Rule { format, width, .. } = rule;
     let encoded = bytes.chunks_exact_mut(format.width(width)).zip(values.chunks_exact(width));
     for (row, (bytes, values)) in rows.iter().zip(encoded) {
@@ -96,7 +96,7 @@ mod tests {
         let rows: Vec<u64> = (0..(values.len() / WIDTH) as u64).collect();
         let count = rows.len();
         let mut part = Part { table: 0, rows, gradient: values.to_vec().into() };
-        rounding.round((2, number), rule, &mut part);
+        rounding.round(2, number, rule, &mut part);
         assert_eq!(part.gradient.format(), rule.format);
         part.gradient.into_f32(count)
     }

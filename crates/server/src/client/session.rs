@@ -210,13 +210,13 @@ impl Session {
 
     fn dispatch(&mut self) -> Result<(), Error> {
         for (server, request, message) in self.pending_requests.due(Instant::now(), &self.state)? {
-            self.carry(server, (request, message));
+            self.carry(server, request, message);
         }
         Ok(())
     }
 
     /// Sends a message to a server, connecting first if there is no connection.
-    fn carry(&mut self, server: Id, (request, message): (Request, Outbound)) {
+    fn carry(&mut self, server: Id, request: Request, message: Outbound) {
         let address = self.state.addresses.get(&server).map_or("", |address| address);
         let number = match self.connected.get(&server) {
             Some((number, known)) if known == address => *number,
@@ -227,7 +227,7 @@ impl Session {
                 self.connected.insert(server, (number, address.clone()));
                 self.connections.call(move |connections, now, out| {
                     before.into_iter().for_each(|before| connections.close(before, out));
-                    connections.open((number, server), address, now, out);
+                    connections.open(number, server, address, now, out);
                 });
                 number
             }

@@ -125,10 +125,17 @@ impl PartitionMap {
     pub fn round(&self, number: u64, shards: &mut [Vec<Part>], rounding: &mut Rounding) {
         for (shard, parts) in (0..).zip(shards) {
             for part in parts {
-                let rule = self.tables[part.table as usize].rule(shard, part, self.is_sync);
-                rounding.round((shard, number), rule, part);
+                let rule = self.rule(shard, part);
+                rounding.round(shard, number, rule, part);
             }
         }
+    }
+
+    /// Returns how a part for a shard is rounded.
+    fn rule(&self, shard: u32, part: &Part) -> Rule {
+        let table = &self.tables[part.table as usize];
+        let is_whole = part.rows.len() as u64 == table.rows_in(shard);
+        Rule { format: table.format, width: table.width, feeds_back: self.is_sync && is_whole }
     }
 
     /// Divides gradients into parts, by shard.
@@ -268,12 +275,6 @@ impl TablePartition {
             true => Error::invalid(format!("{found}, expected at most {most} in {format}"))
                 .with_hint("f32 takes any finite values"),
         })
-    }
-
-    /// Returns how a part for a shard is rounded.
-    fn rule(&self, shard: u32, part: &Part, is_sync: bool) -> Rule {
-        let feeds_back = is_sync && part.rows.len() as u64 == self.rows_in(shard);
-        Rule { format: self.format, width: self.width, feeds_back }
     }
 
     /// Returns the number of rows in a shard.

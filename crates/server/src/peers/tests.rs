@@ -55,7 +55,7 @@ impl Rig {
 
     fn put(&mut self, message: Message) {
         let tables = || Ok::<_, Infallible>(Vec::new());
-        self.peers.put(PEER, (3, message), tables, &mut self.out).unwrap();
+        self.peers.put(PEER, 3, message, tables, &mut self.out).unwrap();
     }
 }
 

@@ -309,7 +309,7 @@ impl CoordinatorClient {
         let (sender, loaded) = channel();
         let load = move || {
             // The server may have ended.
-            let _ = sender.send(origin.tables((&definition, &layout), &mine));
+            let _ = sender.send(origin.tables(&definition, &layout, &mine));
             reports.wake();
         };
         let thread = thread::Builder::new().name("thinwire restore".to_owned());

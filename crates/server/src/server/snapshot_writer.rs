@@ -41,9 +41,9 @@ impl SnapshotWriter {
     fn perform(&mut self, task: Task) -> Result<(), Error> {
         match task {
             Task::Prepare { snapshot, asker, layout, definition } => {
-                let about = (definition, layout);
                 let store = Arc::clone(&self.store);
-                self.draft = Some((snapshot, Draft::create(store, (snapshot, asker), about)?));
+                self.draft =
+                    Some((snapshot, Draft::create(store, snapshot, asker, definition, layout)?));
                 self.reports.of_snapshot(snapshot, |report| report.is_ready = true);
             }
             Task::Write(captured) => self.write(&captured)?,

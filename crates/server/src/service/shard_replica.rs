@@ -147,7 +147,8 @@ impl ShardReplica {
     pub fn hear(
         &mut self,
         from: Id,
-        (message, tables): (Message, &[u8]),
+        message: Message,
+        tables: &[u8],
         now: Duration,
         effects: &mut Effects<'_>,
     ) -> bool {
@@ -247,7 +248,7 @@ impl ShardReplica {
 
     fn forward(&self, to: Id, message: Message, effects: &mut Effects<'_>) -> Result<(), Error> {
         let Effects { peers, out, .. } = effects;
-        peers.put(to, (self.number, message), || self.tables_as_bytes(), out)
+        peers.put(to, self.number, message, || self.tables_as_bytes(), out)
     }
 
     fn tables_as_bytes(&self) -> Result<Vec<u8>, Error> {

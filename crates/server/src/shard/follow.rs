@@ -14,7 +14,8 @@ impl Shard {
         &mut self,
         from: Id,
         after: u64,
-        (entries, committed): (Vec<Entry>, u64),
+        entries: Vec<Entry>,
+        committed: u64,
         actions: &mut Vec<Action>,
     ) {
         let kept = self.entries_max();

@@ -5,8 +5,8 @@ use std::time::Duration;
 use thinwire_member::Id;
 
 use crate::message::Message;
+use crate::shard::Copy;
 use crate::shard::action::Action;
-use crate::shard::copy::Copy;
 use crate::view::View;
 
 /// Largest number of entries in one message.

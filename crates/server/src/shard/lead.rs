@@ -9,7 +9,7 @@ use thinwire_member::Id;
 use crate::clocks::Clocks;
 use crate::consistency::Consistency;
 use crate::reason::{Reason, Request, Slowest};
-use crate::shard::copy::Copy;
+use crate::shard::Copy;
 use crate::shard::followers::{Follower, Sender};
 use crate::shard::write_barrier::WriteBarrier;
 use crate::shard::{Action, Options, Shard};
@@ -296,7 +296,8 @@ impl Shard {
     pub(super) fn has(
         &mut self,
         from: Id,
-        (last, committed): (Option<u64>, u64),
+        last: Option<u64>,
+        committed: u64,
         now: Duration,
         actions: &mut Vec<Action>,
     ) {

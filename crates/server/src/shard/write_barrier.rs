@@ -111,7 +111,8 @@ impl Shard {
     /// Handles an order of the coordinator, unless it is no newer than the last one.
     pub(super) fn obey(
         &mut self,
-        (snapshot, order): (u64, Order),
+        snapshot: u64,
+        order: Order,
         now: Duration,
         actions: &mut Vec<Action>,
     ) {

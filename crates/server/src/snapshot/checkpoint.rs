@@ -77,7 +77,8 @@ impl Checkpoint {
     /// If the file cannot be read.
     pub fn tables(
         &self,
-        (definition, layout): (&Definition, &Layout),
+        definition: &Definition,
+        layout: &Layout,
         shards: &[u32],
     ) -> Result<BTreeMap<u32, Tables>, Error> {
         let load = |shard: &u32| {

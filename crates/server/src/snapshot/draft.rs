@@ -37,8 +37,10 @@ impl Draft {
     /// If the store cannot be written to.
     pub fn create(
         store: Arc<dyn Store>,
-        (snapshot, asker): (u64, Id),
-        (definition, layout): (Definition, Arc<Layout>),
+        snapshot: u64,
+        asker: Id,
+        definition: Definition,
+        layout: Arc<Layout>,
     ) -> Result<Draft, Error> {
         let name = format!("{asker}-{snapshot}");
         let files = thinwire_checkpoint::Draft::of_snapshot(Arc::clone(&store), &name)?;

@@ -63,12 +63,13 @@ impl Origin {
     /// Loads the tables of some shards of a job. The definition must have been checked.
     pub(crate) fn tables(
         &self,
-        (definition, layout): (&Definition, &Layout),
+        definition: &Definition,
+        layout: &Layout,
         shards: &[u32],
     ) -> Result<BTreeMap<u32, Tables>, Error> {
         match self {
             Origin::Snapshot(snapshot) => snapshot.tables(layout, shards),
-            Origin::Checkpoint(checkpoint) => checkpoint.tables((definition, layout), shards),
+            Origin::Checkpoint(checkpoint) => checkpoint.tables(definition, layout, shards),
         }
     }
 }

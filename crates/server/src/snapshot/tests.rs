@@ -113,8 +113,8 @@ pub fn write_with(
     touched: &[(u8, u64)],
 ) -> String {
     let layout = Arc::new(definition.layout().unwrap());
-    let about = (definition.clone(), Arc::clone(&layout));
-    let draft = Draft::create(store, (number, Id(asker)), about).unwrap();
+    let (about, asker) = (definition.clone(), Id(asker));
+    let draft = Draft::create(store, number, asker, about, Arc::clone(&layout)).unwrap();
     for (shard, tables) in tables(&layout, touched) {
         draft.write(shard, &bytes(&tables)).unwrap();
     }
@@ -256,19 +256,19 @@ fn a_draft_that_lacks_a_shard_is_no_snapshot() {
     let folder = Folder::new("lacking");
     written(&folder.location(), &definition(2), &[]);
     let layout = Arc::new(definition(2).layout().unwrap());
-    let about = (definition(2), Arc::clone(&layout));
-    let draft = Draft::create(folder.store(), (2, Id(9)), about.clone()).unwrap();
+    let create =
+        |store, number| Draft::create(store, number, Id(9), definition(2), Arc::clone(&layout));
+    let draft = create(folder.store(), 2).unwrap();
     draft.write(0, &bytes(&tables(&layout, &[])[&0])).unwrap();
     assert!(draft.write(0, &bytes(&tables(&layout, &[])[&0])).is_err(), "nothing is overwritten");
     let error = draft.seal(frontier()).unwrap_err().to_string();
     assert!(error.contains("shard-00001") && error.contains("share the folder"), "{error}");
     assert!(Snapshot::open(&folder.location()).unwrap().path().ends_with("snapshot-000001"));
-    Draft::create(folder.store(), (2, Id(9)), about.clone()).unwrap().discard();
+    create(folder.store(), 2).unwrap().discard();
     assert_eq!(folder.names(), ["snapshot-000001"]);
     let file = folder.0.join("file");
     fs::write(&file, "").unwrap();
-    let error =
-        Draft::create(Location::from(file).store().unwrap(), (3, Id(9)), about).unwrap_err();
+    let error = create(Location::from(file).store().unwrap(), 3).unwrap_err();
     let error = error.to_string();
     assert!(error.starts_with("cannot create ") && !error.contains('\n'), "{error}");
 }

@@ -132,7 +132,7 @@ impl Tables {
             let table = table.expect("it was checked");
             let format = format(table);
             let part = out.split_off_mut(..rows.len() * format.width(table.options.width));
-            table.read((rows, format), pages, part.expect("there is room for all rows"))?;
+            table.read(rows, format, pages, part.expect("there is room for all rows"))?;
         }
         Ok(())
     }

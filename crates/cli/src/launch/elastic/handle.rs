@@ -42,7 +42,7 @@ impl CoordinatorHandle {
         let Site { store, address, token, state } = *site;
         Ok(match store {
             Some(store) => {
-                CoordinatorHandle::Shared(Candidate::begin(store, (address, token), job, tell)?)
+                CoordinatorHandle::Shared(Candidate::begin(store, address, token, job, tell)?)
             }
             None => {
                 let address = address.unwrap_or(HERE);

@@ -31,7 +31,7 @@ type Tell = Arc<Mutex<dyn FnMut(&Event) + Send>>;
 pub struct LeaderElection {
     directory: Directory,
     /// Address at which a coordinator here listens, and the token.
-    place: (String, String),
+    place: Place,
     job: Job,
     hosted: Arc<HostedCoordinator>,
     tell: Tell,
@@ -61,12 +61,20 @@ impl From<Failure> for Setback {
     }
 }
 
+/// Where a process hosts the coordinator while it leads.
+pub struct Place {
+    /// Address that it listens on, as host:port.
+    pub listen: String,
+    pub token: String,
+}
+
 impl LeaderElection {
     pub fn new(
         directory: Directory,
-        place: (String, String),
+        place: Place,
         job: Job,
-        (hosted, tell): (Arc<HostedCoordinator>, Tell),
+        hosted: Arc<HostedCoordinator>,
+        tell: Tell,
     ) -> LeaderElection {
         let seen = Seen::default();
         let (novice, is_storeless) = (Novice::Yes, false);
@@ -112,8 +120,8 @@ impl LeaderElection {
         let over = persistence.over();
         let tell = Arc::clone(&self.tell);
         let tell = Box::new(move |event: &Event| (tell.lock().expect("no holder panics"))(event));
-        let (listen, token) = (&self.place.0, &self.place.1);
-        let coordinator = Coordinator::begin((listen, token), &mut self.job, persistence, tell)
+        let Place { listen, token } = &self.place;
+        let coordinator = Coordinator::begin(listen, token, &mut self.job, persistence, tell)
             .map_err(Setback::Here)?;
         let address = coordinator.address();
         *self.hosted.lock() = Some(coordinator);
@@ -158,7 +166,7 @@ impl LeaderElection {
     /// Looks at the coordinator of another process for as long as that leads.
     fn follow(&mut self, leader: &Leader) -> Result<(), Setback> {
         let Some(address) = &leader.address else { return Ok(()) };
-        let Ok(mut operator) = Operator::connect(address, &self.place.1, TIMEOUT) else {
+        let Ok(mut operator) = Operator::connect(address, &self.place.token, TIMEOUT) else {
             self.pause(PAUSE);
             return Ok(());
         };

@@ -13,7 +13,8 @@ impl CoordinatorService {
     pub(super) fn answer_views(
         &mut self,
         client: ClientId,
-        (from, request): (Id, &[u8]),
+        from: Id,
+        request: &[u8],
         out: &mut Outbox,
     ) {
         let refuse = |reason: String, out: &mut Outbox| {

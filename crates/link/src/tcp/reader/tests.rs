@@ -54,7 +54,7 @@ fn read_all(
         Some(_) => Protection::Sealed,
         None => Protection::Checksum,
     };
-    let mut reader = Reader::new((Rank(1), 0), Traffic::Data, protection, &[]);
+    let mut reader = Reader::new(Rank(1), 0, Traffic::Data, protection, &[]);
     let mut sink = Sink::default();
     let mut outcome = Ok(());
     while outcome.is_ok() && !reader.ended {

@@ -47,7 +47,7 @@ fn a_snapshot_whose_manifest_was_written_without_an_answer_is_one_and_is_not_dis
     assert_eq!(before.iter().filter(|key| key.ends_with(MANIFEST)).count(), 1, "{before:?}");
     let layout = Arc::new(one.layout().unwrap());
     // Of another server, which took part and was told that the snapshot has failed.
-    Draft::create(store(&fake), (1, Id(9)), (one, layout)).unwrap().discard();
+    Draft::create(store(&fake), 1, Id(9), one, layout).unwrap().discard();
     assert_eq!(fake.keys(), before);
 }
 
