@@ -16,7 +16,7 @@ mod options;
 pub(crate) mod peer;
 mod pending;
 mod polling;
-mod reader;
+pub(crate) mod reader;
 mod shutdown;
 mod transfer;
 pub(crate) mod wake;
@@ -35,8 +35,9 @@ use std::time::{Duration, Instant};
 
 use thinwire_wire::{Header, Kind as Frame, Rank, World};
 
-use crate::gate::BulkGate;
+use crate::gate::{BulkGate, Urgent};
 use crate::tcp::peer::Peer;
+use crate::tcp::polling::Wakers;
 use crate::tcp::transfer::{Turn, receive, transmit};
 use crate::tcp::wake::Wake;
 use crate::unauthenticated_peers::ACCEPTS_MAX;

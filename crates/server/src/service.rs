@@ -45,7 +45,6 @@ use thinwire_link::{Bandwidth, Error, Kind};
 use thinwire_member::Id;
 
 use crate::configuration::{JobState, Layout};
-use crate::message::Message;
 use crate::peers::{Lost, Peers};
 use crate::reason::{Reason, Request};
 use crate::reports::Reports;

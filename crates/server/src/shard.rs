@@ -10,14 +10,17 @@ mod lead;
 mod write_barrier;
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use thinwire_member::Id;
 
+use crate::clocks::{Clocks, Staleness};
 use crate::consistency::Consistency;
+use crate::log::Log;
 use crate::message::Message;
 use crate::view::{Part, View};
-use crate::write::{Pull, Push, Workers};
+use crate::write::{Pull, Push, Workers, Write};
 pub use action::Action;
 use lead::Lead;
 pub use write_barrier::Order;

@@ -10,7 +10,7 @@
 
 use std::collections::BTreeMap;
 
-use thinwire_rows::{Cache, Format, Hits, Lookup, Sieve};
+use thinwire_rows::{Cache, Hits, Lookup, Sieve};
 
 use crate::client::Gradient;
 
@@ -125,7 +125,7 @@ impl Caches {
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
-    use thinwire_rows::SLOT_BYTES;
+    use thinwire_rows::{Format, SLOT_BYTES};
 
     use super::*;
 

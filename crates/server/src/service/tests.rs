@@ -8,6 +8,7 @@ use super::*;
 use crate::clocks::Pace;
 use crate::configuration::{Definition, TableDefinition};
 use crate::mailbox::Outbound;
+use crate::message::Message;
 use crate::view::View;
 use crate::wire::frames;
 use crate::write::{Entry, Part, Pull, Push, Workers, Write};
