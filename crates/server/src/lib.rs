@@ -7,9 +7,9 @@
 //! a tick at `deadline()`.
 //!
 //! Around the core, [`Configuration`] runs beside the coordinator of an elastic job and decides views. A
-//! [`Server`] is a process of that job: one thread drives its shards and answers clients, one per peer sends
-//! to that peer, one talks to the coordinator, and one writes snapshots. [`wire`] defines the messages; the
-//! core repeats lost ones. Rows beyond the memory limit in [`Limits`] are kept on disk, which changes no
+//! [`Server`] is a process of that job: one thread drives its shards and has all its connections, to clients,
+//! peers and the coordinator; one is its membership, and one writes snapshots. [`wire`] defines the messages;
+//! the core repeats lost ones. Rows beyond the memory limit in [`Limits`] are kept on disk, which changes no
 //! answer.
 //!
 //! # One push

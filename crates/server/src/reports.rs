@@ -45,8 +45,8 @@ impl SnapshotReport {
     }
 }
 
-/// Reports for the thread that talks to the coordinator: at most one per learner of a shard, and one about
-/// the last snapshot.
+/// Reports for the part of the node that talks to the coordinator: at most one per learner of a shard, and one
+/// about the last snapshot. The thread that writes snapshots reports here, too.
 #[derive(Debug, Default)]
 pub struct Reports {
     state: Mutex<State>,
@@ -179,19 +179,18 @@ impl Reports {
         self.lock().wake();
     }
 
-    /// Sets the waker of the thread that takes reports.
+    /// Sets the waker of the endpoint that takes reports.
     pub fn on_report(&self, waker: Waker) {
         self.lock().waker = Some(waker);
     }
 
-    /// Tells the threads that take reports and tasks to end.
+    /// Tells the thread that takes tasks to end.
     pub fn end(&self) {
         let mut state = self.lock();
         (state.is_over, state.writer) = (true, None);
-        state.wake();
     }
 
-    /// Returns whether the thread that takes reports has to end.
+    /// Returns whether tasks are of no use any more.
     pub fn is_over(&self) -> bool {
         let state = self.lock();
         state.is_over || state.failure.is_some()
