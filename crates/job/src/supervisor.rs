@@ -22,6 +22,7 @@ use std::ops::RangeInclusive;
 use std::time::{Duration, Instant};
 
 use signal_hook::consts::{SIGKILL, SIGPIPE, SIGTERM};
+use thinwire_link::Backoff;
 
 pub use end::End;
 pub use notice::Notice;
@@ -220,8 +221,8 @@ pub struct Supervisor {
     stopped: BTreeSet<u32>,
     /// Times at which replacements are started.
     due: Vec<Instant>,
-    /// Members that died quickly, one after the other.
-    quick_deaths: u32,
+    /// Waits of replacements; none unless the last member to die died quickly.
+    backoff: Option<Backoff>,
     /// The last epoch, once there was one.
     epoch: Option<Epoch>,
     /// First death since the last epoch started.
@@ -253,7 +254,7 @@ impl Supervisor {
             live: BTreeMap::new(),
             stopped: BTreeSet::new(),
             due: Vec::new(),
-            quick_deaths: 0,
+            backoff: None,
             epoch: None,
             cause: None,
             verdict: None,
@@ -413,13 +414,15 @@ impl Supervisor {
     /// The first quick death may be chance; a program that always dies must not be started in a loop.
     fn backoff(&mut self, lived: Duration) -> Duration {
         if lived >= QUICK {
-            self.quick_deaths = 0;
+            self.backoff = None;
             return Duration::ZERO;
         }
-        self.quick_deaths += 1;
-        match self.quick_deaths {
-            1 => Duration::ZERO,
-            deaths => (BACKOFF * 2_u32.saturating_pow(deaths - 2).min(1 << 8)).min(BACKOFF_MAX),
+        match &mut self.backoff {
+            Some(backoff) => backoff.pause(),
+            None => {
+                self.backoff = Some(Backoff::new(BACKOFF, BACKOFF_MAX));
+                Duration::ZERO
+            }
         }
     }
 

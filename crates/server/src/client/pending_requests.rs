@@ -9,6 +9,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use thinwire_link::Backoff;
 use thinwire_member::Id;
 
 use crate::configuration::JobState;
@@ -54,7 +55,7 @@ struct Ask {
     message: Outbound,
     answer_bytes: usize,
     stage: Stage,
-    pause: Duration,
+    backoff: Backoff,
     /// Why the last attempt failed, or for whom the request waits.
     vain: Option<String>,
 }
@@ -69,8 +70,8 @@ enum Stage {
 impl PendingRequests {
     /// Adds a request to a ticket. `answer_bytes` is the size of the answer's values.
     pub fn add(&mut self, ticket: u64, key: Key, message: Outbound, answer_bytes: usize) {
-        let (stage, pause) = (Stage::Due(None), PAUSE_MIN);
-        let ask = Ask { ticket, message, answer_bytes, stage, pause, vain: None };
+        let (stage, backoff) = (Stage::Due(None), Backoff::new(PAUSE_MIN, PAUSE_MAX));
+        let ask = Ask { ticket, message, answer_bytes, stage, backoff, vain: None };
         self.asks.insert(key, ask);
         *self.open.entry(ticket).or_default() += 1;
     }
@@ -232,8 +233,7 @@ impl PendingRequests {
     fn again(&mut self, key: Key, why: &str, now: Instant) {
         self.unsend(key);
         let Some(ask) = self.asks.get_mut(&key) else { return };
-        ask.stage = Stage::Due(Some(now + ask.pause));
-        ask.pause = (2 * ask.pause).min(PAUSE_MAX);
+        ask.stage = Stage::Due(Some(now + ask.backoff.pause()));
         ask.vain = Some(why.to_owned());
     }
 
