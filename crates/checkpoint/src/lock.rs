@@ -123,7 +123,8 @@ impl FolderLock {
         // An elastic job may have written here before.
         let _ = fs::remove_file(folder.join(OWNER));
         let newest = warn_of_others(policy, resumed)?;
-        let lock = FolderLock::of_folder(policy, Some(file), true);
+        let opened = Opened { file: Some(file), is_locked: true, known: Vec::new() };
+        let lock = FolderLock::of_folder(policy, opened);
         resumed.into_iter().chain(newest.as_deref()).for_each(|path| lock.remember(path));
         Ok(lock)
     }
@@ -139,7 +140,7 @@ impl FolderLock {
         }
         let file = File::open(&policy.folder).ok();
         let is_locked = file.as_ref().is_some_and(locked);
-        FolderLock::of_folder(policy, file, is_locked)
+        FolderLock::of_folder(policy, Opened { file, is_locked, known: Vec::new() })
     }
 
     /// Locks the folder for one process of an elastic job after its last epoch, once others have saved what they
@@ -159,13 +160,13 @@ impl FolderLock {
             }
             thread::sleep(TRY);
         }
-        Ok(FolderLock::of_folder(policy, Some(file), true))
+        let opened = Opened { file: Some(file), is_locked: true, known: Vec::new() };
+        Ok(FolderLock::of_folder(policy, opened))
     }
 
-    fn of_folder(policy: &Policy, file: Option<File>, is_locked: bool) -> FolderLock {
-        let opened = Mutex::new(Opened { file, is_locked, known: Vec::new() });
+    fn of_folder(policy: &Policy, opened: Opened) -> FolderLock {
         let (path, say) = (policy.folder.clone(), policy.say);
-        FolderLock::Folder(Held { path, opened, owner: None, mark: None, say })
+        FolderLock::Folder(Held { path, opened: Mutex::new(opened), owner: None, mark: None, say })
     }
 
     /// Makes sure that the folder is still the one that is locked, or takes one that was made anew, and that it

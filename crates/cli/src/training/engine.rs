@@ -15,13 +15,14 @@ use thinwire_train::spmd::{
 use thinwire_train::{AdamWOptions, Batch, Gradients, LearningRate, Pace, Sampling};
 use thinwire_wire::{Rank, World};
 
+use super::Seat;
 use super::job::TrainingJob;
 use super::log::Step;
 use super::model::Model;
-use super::plan::{self, Built, Growth, KeptPlan, Measured};
-use super::seat::Seat;
+use super::plan::{self, Built, KeptPlan, Measured};
 use super::settings::GradDtype;
 use crate::failure::hinted;
+use crate::memory::Growth;
 use crate::samples::timed;
 
 /// Key in the manifest of whether all ranks exchange every gradient whole.
@@ -52,14 +53,15 @@ impl<'a> Engine<'a> {
     pub fn start(
         job: &TrainingJob,
         codec: Option<&Policy>,
-        (seat, channel): (&Seat<'_>, Channel),
+        seat: &Seat<'_>,
+        channel: Channel,
         built: &'a Built,
     ) -> Result<Engine<'a>> {
         if let Some(weights) = &job.weights {
-            return Engine::warm(job, codec, (seat, channel), (built, weights));
+            return Engine::warm(job, codec, seat, channel, built, weights);
         }
         let start = initial(&built.training.graph, job.recipe.seed);
-        Engine::over(job, codec, (seat, channel), (built, &start))
+        Engine::over(job, codec, seat, channel, built, &start)
     }
 
     /// Creates a rank before its first step from the tensors of a checkpoint, except those on servers.
@@ -69,8 +71,10 @@ impl<'a> Engine<'a> {
     pub fn warm(
         job: &TrainingJob,
         codec: Option<&Policy>,
-        place: (&Seat<'_>, Channel),
-        (built, checkpoint): (&'a Built, &thinwire_server::Checkpoint),
+        seat: &Seat<'_>,
+        channel: Channel,
+        built: &'a Built,
+        checkpoint: &thinwire_server::Checkpoint,
     ) -> Result<Engine<'a>> {
         let mut values = BTreeMap::new();
         for (id, tensor) in built.training.graph.parameters() {
@@ -83,7 +87,7 @@ impl<'a> Engine<'a> {
             Some(whole) => part(whole, &graph.tensors[id].shape, parts),
             None => zeros(id, parts),
         };
-        Engine::over(job, codec, place, (built, &start))
+        Engine::over(job, codec, seat, channel, built, &start)
     }
 
     /// A replica that takes over the state of the others before its first step.
@@ -93,17 +97,20 @@ impl<'a> Engine<'a> {
     pub fn join(
         job: &TrainingJob,
         codec: Option<&Policy>,
-        place: (&Seat<'_>, Channel),
+        seat: &Seat<'_>,
+        channel: Channel,
         built: &'a Built,
     ) -> Result<Engine<'a>> {
-        Engine::over(job, codec, place, (built, &zeros))
+        Engine::over(job, codec, seat, channel, built, &zeros)
     }
 
     fn over(
         job: &TrainingJob,
         codec: Option<&Policy>,
-        (seat, channel): (&Seat<'_>, Channel),
-        (built, start): (&'a Built, Start<'_>),
+        seat: &Seat<'_>,
+        channel: Channel,
+        built: &'a Built,
+        start: Start<'_>,
     ) -> Result<Engine<'a>> {
         let exchange = exchange(job, codec, seat, built);
         let machine = Executor::over(&built.training, &built.plan, channel, start, exchange)?;
@@ -117,8 +124,10 @@ impl<'a> Engine<'a> {
     pub fn resume(
         job: &TrainingJob,
         codec: Option<&Policy>,
-        (seat, channel): (&Seat<'_>, Channel),
-        (built, detached): (&'a Built, DetachedReplica),
+        seat: &Seat<'_>,
+        channel: Channel,
+        built: &'a Built,
+        detached: DetachedReplica,
     ) -> Result<Engine<'a>> {
         let (training, plan) = (&built.training, &built.plan);
         let exchange = exchange(job, codec, seat, built);
@@ -127,7 +136,7 @@ impl<'a> Engine<'a> {
 
     fn of(job: &TrainingJob, machine: Executor<'a>, built: &'a Built) -> Result<Engine<'a>> {
         let machine = machine.with_gradient_norm_max(job.recipe.gradient_norm_max());
-        let adamw = job.recipe.adamw(job.exchange.momentum().is_some());
+        let adamw = job.recipe.adamw(&job.exchange);
         let mut engine = Engine {
             machine,
             built,
@@ -322,12 +331,12 @@ impl<'a> Engine<'a> {
     ///
     /// # Errors
     /// If a peer is lost.
-    pub fn figures(&mut self, (steps, step_s, busy_s): (u64, f64, f64)) -> Result<Option<Planned>> {
+    pub fn figures(&mut self, steps: u64, step_s: f64, busy_s: f64) -> Result<Option<Planned>> {
         self.machine.settle()?;
         let Some(file) = &self.built.file else { return Ok(None) };
         let memory_bytes = self.growth.bytes().unwrap_or(0);
         let measured = Measured { steps, step_s, busy_s, memory_bytes };
-        plan::gather(&self.machine, (file, &self.built.plan), &measured).map(Some)
+        plan::gather(&self.machine, file, &self.built.plan, &measured).map(Some)
     }
 }
 

@@ -1,4 +1,4 @@
-//! JobRole of a rank in its job, on which its signals to other ranks and the end of its epoch depend.
+//! Role of a rank in its job, on which its signals to other ranks and the end of its epoch depend.
 
 use serde_json::{Map, Value};
 use thinwire_job::elastic::{Membership, Presence};
@@ -10,7 +10,7 @@ pub const CHANGE: i32 = 1 << 10;
 /// Wish to end the epoch after this step because all ranks leave.
 pub const STOP: i32 = 1 << 11;
 
-/// JobRole of a rank in its job.
+/// Role of a rank in its job.
 #[derive(Clone, Copy, Debug)]
 pub enum JobRole<'a> {
     /// Rank of a job with a fixed number of ranks.
