@@ -31,12 +31,12 @@ use super::checkpoints::Replica;
 use super::engine::Engine;
 use super::interrupt::Interrupt;
 use super::job::{CHECKPOINT_DIR, FIRST_STEP, TrainingJob};
-use super::job_role::{JobRole, change};
+use super::job_role::{JobRole, Seat, change, of_member};
 use super::messages;
 use super::plan::{Built, Parallelism};
 use super::session::{About, End, Session, TrainingProgress};
 use super::trace::Trace;
-use super::{Seat, Trained, checkpoints, machine, of_member};
+use super::{Trained, checkpoints, machine};
 use crate::failure::{self, hinted};
 use crate::output::say;
 

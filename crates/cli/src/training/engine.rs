@@ -15,8 +15,8 @@ use thinwire_train::spmd::{
 use thinwire_train::{AdamWOptions, Batch, Gradients, LearningRate, Pace, Sampling};
 use thinwire_wire::{Rank, World};
 
-use super::Seat;
 use super::job::TrainingJob;
+use super::job_role::Seat;
 use super::log::Step;
 use super::model::Model;
 use super::plan::{self, Built, KeptPlan, Measured};

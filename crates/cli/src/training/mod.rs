@@ -29,6 +29,7 @@ pub use exchange::usual_warm_up_steps;
 pub use first_epoch::first_epoch;
 pub use interrupt::Interrupt;
 pub use job::TrainingJob;
+pub use job_role::of_member;
 pub use machine::{command_line, ensure_writable};
 pub use model::Model;
 pub use server_flags::{ServerFlags, ServerMode, StoreFlags, Tabled};
@@ -38,8 +39,7 @@ pub use snapshots::{PATIENCE as SNAPSHOT_PATIENCE, ensure_writable as ensure_sna
 use anyhow::{Context, Result};
 use thinwire_checkpoint::FolderLock;
 use thinwire_collective::Group;
-use thinwire_job::elastic::JobAddress;
-use thinwire_job::{Form, Host, Meeting, Place, Source};
+use thinwire_job::{Meeting, Place};
 use thinwire_plan::report::{Numbers, PlanFile};
 use thinwire_sync::{Channel, Policy};
 
@@ -49,6 +49,7 @@ use crate::output::{print, print_json, say};
 use crate::ranks::{self, Start};
 use crate::size::Size;
 use engine::Engine;
+use job_role::Seat;
 use plan::{Built, Parallelism};
 use session::Session;
 use thinwire_report::training::{self as report, Report, Run};
@@ -59,28 +60,6 @@ const MIXED: &str = "warning: the plan was made for mixed precision, and trainin
 
 const UNCUT: &str =
     "the plan cuts nothing: every rank computes the whole step, and nothing is sent";
-
-/// One process of a training: its rank, and what all its runs or epochs share.
-pub struct Seat<'a> {
-    /// The rank.
-    pub place: &'a Place,
-    /// Signals.
-    pub interrupt: &'a Interrupt,
-    /// The folder of checkpoints.
-    pub lock: &'a FolderLock,
-}
-
-/// Returns the place of a member of an elastic job, but for its rank and the number of ranks.
-pub fn of_member(member: &JobAddress) -> Place {
-    Place {
-        coordinator: member.coordinator.clone(),
-        host: Host::Launcher,
-        source: Source::Thinwire,
-        local_rank: thinwire_job::process("LOCAL_RANK").and_then(|it| it.parse().ok()).unwrap_or(0),
-        local_world: thinwire_job::local_ranks(&thinwire_job::process),
-        ..Place::alone(Form::Flags)
-    }
-}
 
 /// Runs so far, the plan that they followed, and whether the last checkpoint could be written.
 struct Trained {

@@ -30,14 +30,14 @@ use super::engine::Engine;
 use super::first_epoch::first_epoch;
 use super::interrupt::Interrupt;
 use super::job::TrainingJob;
-use super::job_role::{JobRole, change};
+use super::job_role::{JobRole, Seat, change, of_member};
 use super::messages;
 use super::plan::{Built, Parallelism};
 use super::served::Served;
 use super::server_flags::{self, ServerMode};
 use super::session::{About, End, Session, TrainingProgress};
 use super::trace::Trace;
-use super::{Seat, Trained, checkpoints, conclude, of_member, snapshots};
+use super::{Trained, checkpoints, conclude, snapshots};
 use crate::output::say;
 
 /// Interval at which a rank that has finished asks whether the others have.

@@ -13,10 +13,9 @@ use thinwire_train::spmd::{DetachedReplica, Modality};
 use thinwire_train::{Batch, Position, Sampler, validation_batches, whole_validation_batches};
 use thinwire_wire::{Rank, World};
 
-use super::Seat;
 use super::engine::Engine;
 use super::job::TrainingJob;
-use super::job_role::{CHANGE, JobRole, STOP};
+use super::job_role::{CHANGE, JobRole, STOP, Seat};
 use super::log::Log;
 use super::progress::{News, Progress};
 use super::trace::Trace;
