@@ -123,8 +123,7 @@ impl FolderLock {
         // An elastic job may have written here before.
         let _ = fs::remove_file(folder.join(OWNER));
         let newest = warn_of_others(policy, resumed)?;
-        let opened = Opened { file: Some(file), is_locked: true, known: Vec::new() };
-        let lock = FolderLock::of_folder(policy, opened);
+        let lock = FolderLock::of_folder(policy, Some(file));
         resumed.into_iter().chain(newest.as_deref()).for_each(|path| lock.remember(path));
         Ok(lock)
     }
@@ -138,9 +137,7 @@ impl FolderLock {
             return lease
                 .map_or_else(|why| FolderLock::Unusable(why.to_string()), FolderLock::Bucket);
         }
-        let file = File::open(&policy.folder).ok();
-        let is_locked = file.as_ref().is_some_and(locked);
-        FolderLock::of_folder(policy, Opened { file, is_locked, known: Vec::new() })
+        FolderLock::of_folder(policy, File::open(&policy.folder).ok())
     }
 
     /// Locks the folder for one process of an elastic job after its last epoch, once others have saved what they
@@ -160,13 +157,15 @@ impl FolderLock {
             }
             thread::sleep(TRY);
         }
-        let opened = Opened { file: Some(file), is_locked: true, known: Vec::new() };
-        Ok(FolderLock::of_folder(policy, opened))
+        Ok(FolderLock::of_folder(policy, Some(file)))
     }
 
-    fn of_folder(policy: &Policy, opened: Opened) -> FolderLock {
+    /// The lock of a folder that was opened, which is locked if no other process has locked it.
+    fn of_folder(policy: &Policy, file: Option<File>) -> FolderLock {
+        let is_locked = file.as_ref().is_some_and(locked);
+        let opened = Mutex::new(Opened { file, is_locked, known: Vec::new() });
         let (path, say) = (policy.folder.clone(), policy.say);
-        FolderLock::Folder(Held { path, opened: Mutex::new(opened), owner: None, mark: None, say })
+        FolderLock::Folder(Held { path, opened, owner: None, mark: None, say })
     }
 
     /// Makes sure that the folder is still the one that is locked, or takes one that was made anew, and that it

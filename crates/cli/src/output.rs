@@ -74,14 +74,12 @@ pub fn print_lines<const N: usize, L: Serialize>(
     header: [&str; N],
     row: impl Fn(&L) -> [String; N],
 ) -> Result<()> {
-    match format {
-        Format::Json => lines.iter().try_for_each(print_json),
-        Format::Text => {
-            let mut table = Table::new(header);
-            lines.iter().for_each(|line| table.row(row(line)));
-            print(table)
-        }
+    if let Format::Json = format {
+        return lines.iter().try_for_each(print_json);
     }
+    let mut table = Table::new(header);
+    lines.iter().for_each(|line| table.row(row(line)));
+    print(table)
 }
 
 /// Text that a model wrote, harmless on a terminal: what moves the cursor becomes a dot.

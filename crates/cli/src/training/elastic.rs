@@ -23,7 +23,7 @@ use thinwire_link::mem;
 use thinwire_member::{CoordinatorMode, Epoch, Id, Options};
 use thinwire_sync::{Channel, Policy};
 use thinwire_train::checkpoint::Checkpoint;
-use thinwire_train::spmd::{DetachedReplica, Snapshot};
+use thinwire_train::spmd::{DetachedReplica, Snapshot, zeros};
 use thinwire_train::{Parameter, rows};
 use thinwire_wire::Rank;
 
@@ -357,7 +357,10 @@ impl<'a> Elastic<'a> {
                 detached.reform(&channel)?;
                 None
             }
-            None => Some(Engine::join(self.job, self.codec, seat, channel.clone(), built)?),
+            None => {
+                let channel = channel.clone();
+                Some(Engine::over(self.job, self.codec, seat, channel, built, &zeros)?)
+            }
         };
         let mut state = None;
         if (epoch.state_sources as usize) < epoch.members.len() {
@@ -392,7 +395,8 @@ impl<'a> Elastic<'a> {
         built: &'b Built,
     ) -> Result<(Engine<'b>, TrainingProgress)> {
         let world = channel.world();
-        let mut engine = Engine::start(self.job, self.codec, seat, channel, built)?;
+        let mut engine =
+            Engine::start(self.job, self.codec, seat, channel, built, self.job.weights.as_ref())?;
         let name = epoch.coordinator.to_string();
         let newest = if epoch.number > 1 { self.newest(&name)? } else { None };
         let step_of = |found: &Checkpoint| found.progress().step;

@@ -46,43 +46,30 @@ pub struct Engine<'a> {
 }
 
 impl<'a> Engine<'a> {
-    /// A rank before its first step, whose gradients travel by a codec or as the plan says.
+    /// A rank before its first step, whose gradients travel by a codec or as the plan says. Its parameters are
+    /// those of `weights` where there are any, except those on servers, else drawn.
     ///
     /// # Errors
-    /// If ranks disagree, or the plan has no such rank.
+    /// If ranks disagree, the plan has no such rank, or a tensor is missing or has another shape.
     pub fn start(
         job: &TrainingJob,
         codec: Option<&Policy>,
         seat: &Seat<'_>,
         channel: Channel,
         built: &'a Built,
+        weights: Option<&thinwire_server::Checkpoint>,
     ) -> Result<Engine<'a>> {
-        if let Some(weights) = &job.weights {
-            return Engine::warm(job, codec, seat, channel, built, weights);
-        }
-        let start = initial(&built.training.graph, job.recipe.seed);
-        Engine::over(job, codec, seat, channel, built, &start)
-    }
-
-    /// Creates a rank before its first step from the tensors of a checkpoint, except those on servers.
-    ///
-    /// # Errors
-    /// As [`Engine::start`]; and if a tensor is missing or has another shape.
-    pub fn warm(
-        job: &TrainingJob,
-        codec: Option<&Policy>,
-        seat: &Seat<'_>,
-        channel: Channel,
-        built: &'a Built,
-        checkpoint: &thinwire_server::Checkpoint,
-    ) -> Result<Engine<'a>> {
+        let graph = &built.training.graph;
+        let Some(weights) = weights else {
+            let start = initial(graph, job.recipe.seed);
+            return Engine::over(job, codec, seat, channel, built, &start);
+        };
         let mut values = BTreeMap::new();
-        for (id, tensor) in built.training.graph.parameters() {
+        for (id, tensor) in graph.parameters() {
             if !built.served.contains(&tensor.name) {
-                values.insert(id, checkpoint.values(&tensor.name, &tensor.shape)?);
+                values.insert(id, weights.values(&tensor.name, &tensor.shape)?);
             }
         }
-        let graph = &built.training.graph;
         let start = |id, parts: &[_]| match values.get(&id) {
             Some(whole) => part(whole, &graph.tensors[id].shape, parts),
             None => zeros(id, parts),
@@ -90,21 +77,12 @@ impl<'a> Engine<'a> {
         Engine::over(job, codec, seat, channel, built, &start)
     }
 
-    /// A replica that takes over the state of the others before its first step.
+    /// A rank before its first step, whose parameters begin as `start` says; one that takes over the state of
+    /// the others begins with zeros.
     ///
     /// # Errors
     /// As [`Engine::start`].
-    pub fn join(
-        job: &TrainingJob,
-        codec: Option<&Policy>,
-        seat: &Seat<'_>,
-        channel: Channel,
-        built: &'a Built,
-    ) -> Result<Engine<'a>> {
-        Engine::over(job, codec, seat, channel, built, &zeros)
-    }
-
-    fn over(
+    pub fn over(
         job: &TrainingJob,
         codec: Option<&Policy>,
         seat: &Seat<'_>,

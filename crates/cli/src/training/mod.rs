@@ -197,7 +197,8 @@ fn runs(
         if built.file.as_ref().is_some_and(is_mixed) && seat.place.rank == 0 {
             say(MIXED);
         }
-        let engine = Engine::start(job, *codec, seat, Channel::new(group), built)?;
+        let engine =
+            Engine::start(job, *codec, seat, Channel::new(group), built, job.weights.as_ref())?;
         let sends = seat.place.world == 1 || engine.machine.program().raw_bytes() > 0;
         if engine.is_planned() && !sends && seat.place.rank == 0 {
             say(UNCUT);

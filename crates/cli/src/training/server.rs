@@ -150,7 +150,7 @@ impl Worker<'_> {
         let channel = self.channel(epoch, place.rank)?;
         let is_first = kept.replica.is_none();
         let (mut engine, reached) =
-            self.begin(epoch, world, &seat, channel, &built, kept.replica.take())?;
+            self.begin(epoch, &seat, channel, &built, kept.replica.take())?;
         let served = match kept.served.take() {
             Some(served) => served,
             None => {
@@ -203,7 +203,6 @@ impl Worker<'_> {
     fn begin<'b>(
         &self,
         epoch: &Epoch,
-        world: World,
         seat: &Seat<'_>,
         channel: Channel,
         built: &'b Built,
@@ -216,13 +215,15 @@ impl Worker<'_> {
             return Ok((Engine::resume(job, codec, seat, channel, built, detached)?, reached));
         }
         let is_hybrid = self.mode.is_hybrid();
-        let mut engine = match self.origin.filter(|_| is_hybrid) {
-            Some(Origin::Checkpoint(it)) => Engine::warm(job, codec, seat, channel, built, it)?,
-            _ => Engine::start(job, codec, seat, channel, built)?,
+        let weights = match self.origin {
+            Some(Origin::Checkpoint(checkpoint)) if is_hybrid => Some(checkpoint),
+            _ => job.weights.as_ref(),
         };
+        let mut engine = Engine::start(job, codec, seat, channel, built, weights)?;
         let done = if is_hybrid { 0 } else { epoch.done.min(job.recipe.steps) };
         let mut reached = TrainingProgress::new(codec, Trace::default(), done);
         if done > 0 {
+            let world = World::new(seat.place.rank, seat.place.world)?;
             let mut sampler = Sampler::new(job.dataset.clone(), engine.sampling(job, world))?;
             sampler.skip(done);
             reached.seek(done, About { first: done, position: sampler.position() });

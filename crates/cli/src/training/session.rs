@@ -77,14 +77,6 @@ pub struct About {
     pub position: Position,
 }
 
-/// Moment after a step.
-#[derive(Clone, Copy, PartialEq)]
-enum Moment {
-    /// No step follows in the training.
-    Last,
-    Between,
-}
-
 /// End of a session's steps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum End {
@@ -240,7 +232,7 @@ impl<'a> Session<'a> {
     pub fn steps(&mut self) -> Result<End> {
         let steps = self.job.recipe.steps;
         if self.reached.done > self.reached.first {
-            self.rest(None, self.moment(0))?;
+            self.rest(None, 0)?;
         }
         while self.reached.done < steps {
             let done = self.reached.done;
@@ -251,7 +243,7 @@ impl<'a> Session<'a> {
                 0 => {}
                 signal => self.seat.interrupt.follow(signal),
             }
-            self.rest(Some((&batch, news)), self.moment(said))?;
+            self.rest(Some((&batch, news)), said)?;
             if said != 0 {
                 self.say_stopped();
                 return Ok(if said == STOP { End::Stopped } else { End::Over });
@@ -260,12 +252,9 @@ impl<'a> Session<'a> {
         Ok(End::Over)
     }
 
-    /// Returns where the training is after a step in which ranks have `said` this.
-    fn moment(&self, said: i32) -> Moment {
-        match said != 0 || self.reached.done == self.job.recipe.steps {
-            true => Moment::Last,
-            false => Moment::Between,
-        }
+    /// Returns whether the training ends after a step in which ranks have `said` this.
+    fn ends(&self, said: i32) -> bool {
+        said != 0 || self.reached.done == self.job.recipe.steps
     }
 
     /// Prepares for the last checkpoint of all members of an elastic job.
@@ -295,9 +284,9 @@ impl<'a> Session<'a> {
         (self.reached, self.engine.machine.into_detached())
     }
 
-    /// Does what is due after a step: validation, news, measurements and a checkpoint.
-    fn rest(&mut self, step: Option<(&Batch, News)>, moment: Moment) -> Result<()> {
-        let due = self.is_validated() || moment == Moment::Last;
+    /// Does what is due after a step in which ranks have `said` this: validation, news, measurements and a checkpoint.
+    fn rest(&mut self, step: Option<(&Batch, News)>, said: i32) -> Result<()> {
+        let due = self.is_validated() || self.ends(said);
         let validation = if due { self.validate()? } else { None };
         if let Some((batch, news)) = step {
             self.progress.tell(&News { validation, ..news });
@@ -308,7 +297,7 @@ impl<'a> Session<'a> {
                 seconds.into_iter().for_each(|seconds| self.reached.log.alone(seconds));
             }
         }
-        self.save(moment)
+        self.save(said)
     }
 
     /// Takes one step; returns the batch, news of the step, and the highest number that any rank has said:
@@ -385,8 +374,8 @@ impl<'a> Session<'a> {
     /// Writes a checkpoint where one is due. An error of the last one waits until the training has ended. One
     /// that ends the training is saved elsewhere ([`save_last`]). Any other one is only told in an elastic job, whose ranks would otherwise end one after the other: the
     /// checkpoint before stays the newest, and the next one may find room.
-    fn save(&mut self, moment: Moment) -> Result<()> {
-        let (job, done, over) = (self.job, self.reached.done, moment == Moment::Last);
+    fn save(&mut self, said: i32) -> Result<()> {
+        let (job, done, over) = (self.job, self.reached.done, self.ends(said));
         let due = |every: u64| done.is_multiple_of(every);
         let Some(policy) = job.policy.as_ref().filter(|it| over || it.every.is_some_and(due))
         else {

@@ -14,11 +14,9 @@ use thinwire_train::{AdamWOptions, Pace};
 use crate::memory::Growth;
 
 /// A model that has every operator of larger ones.
-const SMALL: Subject =
-    Subject { model: "gpt:layers=1,width=32,heads=2,vocabulary=256,positions=16", sequence: 16 };
+const SMALL: &str = "gpt:layers=1,width=32,heads=2,vocabulary=256,positions=16";
 /// One with the same operators that is large beside whatever else the process holds.
-const LARGE: Subject =
-    Subject { model: "gpt:layers=4,width=128,heads=4,vocabulary=256,positions=128", sequence: 128 };
+const LARGE: &str = "gpt:layers=4,width=128,heads=4,vocabulary=256,positions=128";
 /// Sequences of a step, in so many micro-batches.
 const BATCH: usize = 8;
 const MICRO_BATCHES: usize = 2;
@@ -39,16 +37,10 @@ pub struct Footprint {
     pub slack: f64,
 }
 
-/// A model to train, and its tokens of a sequence.
-struct Subject {
-    model: &'static str,
-    sequence: usize,
-}
-
-/// Bytes that a plan counts for a training, and those by which the process has grown.
+/// Bytes that a plan counts for a training, and those by which the process has grown if the system says it.
 struct Sample {
     counted: f64,
-    taken: f64,
+    grown: Option<u64>,
 }
 
 impl Footprint {
@@ -59,27 +51,21 @@ impl Footprint {
     /// If its rank cannot work.
     pub fn measure() -> Result<Footprint> {
         let growth = Growth::from_now();
-        let sample = |subject: &Subject| -> Result<Option<Sample>> {
-            let counted = train(subject)?;
-            Ok(growth.bytes().map(|taken| Sample { counted, taken: taken as f64 }))
-        };
-        let (Some(small), Some(large)) = (sample(&SMALL)?, sample(&LARGE)?) else {
-            return Ok(Footprint::default());
-        };
-        Ok(Footprint::through(&small, &large))
+        let small = Sample { counted: train(SMALL, 16)?, grown: growth.bytes() };
+        let large = Sample { counted: train(LARGE, 128)?, grown: growth.bytes() };
+        Ok(Footprint::through(&small, &large).unwrap_or_default())
     }
 
     /// Returns the footprint that explains a small training and a larger one.
-    fn through(small: &Sample, large: &Sample) -> Footprint {
-        let (taken, counted) = (large.taken - small.taken, large.counted - small.counted);
-        let slack = (taken / counted - 1.0).max(0.0);
-        Footprint { fixed_bytes: (small.taken - (1.0 + slack) * small.counted).max(0.0), slack }
+    fn through(small: &Sample, large: &Sample) -> Option<Footprint> {
+        let (less, more) = (small.grown? as f64, large.grown? as f64);
+        let slack = ((more - less) / (large.counted - small.counted) - 1.0).max(0.0);
+        Some(Footprint { fixed_bytes: (less - (1.0 + slack) * small.counted).max(0.0), slack })
     }
 }
 
 /// Trains the model for a few steps; what a plan counts for it.
-fn train(subject: &Subject) -> Result<f64> {
-    let Subject { model, sequence } = *subject;
+fn train(model: &'static str, sequence: usize) -> Result<f64> {
     let file = planned(model, sequence)?;
     let graph = named(model, BATCH / MICRO_BATCHES, sequence)?;
     let training = backward(&graph)?;
@@ -132,10 +118,13 @@ mod tests {
 
     #[test]
     fn two_trainings_tell_what_is_fixed_from_what_grows() {
-        let sample = |counted, taken| Sample { counted, taken };
-        let found = Footprint::through(&sample(10.0, 25.0), &sample(110.0, 145.0));
+        let through = |[less, more]: [f64; 2], [small, large]: [u64; 2]| {
+            let small = Sample { counted: less, grown: Some(small) };
+            Footprint::through(&small, &Sample { counted: more, grown: Some(large) }).unwrap()
+        };
+        let found = through([10.0, 110.0], [25, 145]);
         assert!((found.slack - 0.2).abs() < 1e-12 && (found.fixed_bytes - 13.0).abs() < 1e-12);
-        let small = Footprint::through(&sample(10.0, 5.0), &sample(110.0, 55.0));
+        let small = through([10.0, 110.0], [5, 55]);
         assert_eq!(small, Footprint { fixed_bytes: 0.0, slack: 0.0 });
     }
 }
