@@ -123,7 +123,7 @@ impl FolderLock {
         // An elastic job may have written here before.
         let _ = fs::remove_file(folder.join(OWNER));
         let newest = warn_of_others(policy, resumed)?;
-        let lock = FolderLock::of_folder(policy, Some(file), true);
+        let lock = FolderLock::of_folder(policy, Some(file));
         resumed.into_iter().chain(newest.as_deref()).for_each(|path| lock.remember(path));
         Ok(lock)
     }
@@ -137,9 +137,7 @@ impl FolderLock {
             return lease
                 .map_or_else(|why| FolderLock::Unusable(why.to_string()), FolderLock::Bucket);
         }
-        let file = File::open(&policy.folder).ok();
-        let is_locked = file.as_ref().is_some_and(locked);
-        FolderLock::of_folder(policy, file, is_locked)
+        FolderLock::of_folder(policy, File::open(&policy.folder).ok())
     }
 
     /// Locks the folder for one process of an elastic job after its last epoch, once others have saved what they
@@ -159,10 +157,12 @@ impl FolderLock {
             }
             thread::sleep(TRY);
         }
-        Ok(FolderLock::of_folder(policy, Some(file), true))
+        Ok(FolderLock::of_folder(policy, Some(file)))
     }
 
-    fn of_folder(policy: &Policy, file: Option<File>, is_locked: bool) -> FolderLock {
+    /// The lock of a folder that was opened, which is locked if no other process has locked it.
+    fn of_folder(policy: &Policy, file: Option<File>) -> FolderLock {
+        let is_locked = file.as_ref().is_some_and(locked);
         let opened = Mutex::new(Opened { file, is_locked, known: Vec::new() });
         let (path, say) = (policy.folder.clone(), policy.say);
         FolderLock::Folder(Held { path, opened, owner: None, mark: None, say })

@@ -64,7 +64,7 @@ pub fn save_last<S: Saved, T>(
     step: u64,
     attempt: impl FnMut(&mut S) -> Result<T, Error>,
 ) -> Result<T, Error> {
-    let saved = save((rank, policy), (step, Moment::Last), attempt)?;
+    let saved = save(rank, policy, step, Moment::Last, attempt)?;
     saved.ok_or_else(|| Error::new(Kind::Failed, "a last checkpoint is not left out"))
 }
 
@@ -79,7 +79,7 @@ pub fn save_between<S: Saved, T>(
     step: u64,
     attempt: impl FnMut(&mut S) -> Result<T, Error>,
 ) -> Result<Option<T>, Error> {
-    save((rank, policy), (step, Moment::Between), attempt)
+    save(rank, policy, step, Moment::Between, attempt)
 }
 
 /// Refuses a variable of these that has no time, before the first step.
@@ -92,8 +92,10 @@ pub fn check_variables() -> Result<(), Error> {
 }
 
 fn save<S: Saved, T>(
-    (rank, policy): (&mut S, &Policy),
-    (step, moment): (u64, Moment),
+    rank: &mut S,
+    policy: &Policy,
+    step: u64,
+    moment: Moment,
     mut attempt: impl FnMut(&mut S) -> Result<T, Error>,
 ) -> Result<Option<T>, Error> {
     let usual = if policy.is_in_bucket() { RETRY_IN_BUCKET } else { RETRY };

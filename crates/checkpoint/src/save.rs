@@ -125,10 +125,11 @@ pub fn check_origin<T: Record>(
 /// If a rank cannot write its part, or is lost.
 pub fn save(
     rank: &mut impl Saved,
-    (policy, lock): (&Policy, &FolderLock),
+    policy: &Policy,
+    lock: &FolderLock,
     step: u64,
 ) -> Result<Option<PathBuf>, Error> {
-    let draft = begin(rank, (policy, lock), step)?;
+    let draft = begin(rank, policy, lock, step)?;
     let written = write(rank, &draft, lock, step);
     written.inspect_err(|error| lock.note_failure(error)).map_err(|error| {
         match lock.discard(draft) {
@@ -169,7 +170,8 @@ fn write(
 /// If rank 0 cannot begin it, its folder was moved, or a rank is lost.
 fn begin(
     rank: &mut impl Saved,
-    (policy, lock): (&Policy, &FolderLock),
+    policy: &Policy,
+    lock: &FolderLock,
     step: u64,
 ) -> Result<Draft, Error> {
     let draft = match rank.world().rank() == Rank(0) {
@@ -231,7 +233,7 @@ mod tests {
         fs::write(&taken, "a file").unwrap();
         let begin = |folder: &Path, rank| {
             let mut rank = Other { world: World::new(rank, 2).unwrap(), has: folder.is_dir() };
-            begin(&mut rank, (&policy(folder), &FolderLock::default()), 7)
+            begin(&mut rank, &policy(folder), &FolderLock::default(), 7)
         };
         assert!(begin(&taken, 0).unwrap_err().to_string().contains("cannot create"));
         assert_eq!(begin(&taken, 1).unwrap_err().kind(), Kind::Echo);

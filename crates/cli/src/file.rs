@@ -88,7 +88,7 @@ pub fn bytes(path: &Path, sort: &Sort) -> Result<Vec<u8>> {
 ///
 /// # Errors
 /// If it cannot be read, is no regular file, or ends before.
-pub fn range(path: &Path, (offset, length): (u64, usize)) -> io::Result<Vec<u8>> {
+pub fn range(path: &Path, offset: u64, length: usize) -> io::Result<Vec<u8>> {
     if !path.metadata()?.is_file() {
         return Err(io::ErrorKind::InvalidInput.into());
     }

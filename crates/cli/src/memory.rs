@@ -1,4 +1,4 @@
-//! Memory of this machine: how much is free, and settings of the allocator for what is freed.
+//! Memory of this machine and this process: how much is free, by how much it grows, and settings of the allocator for what is freed.
 //!
 //! The tensors of one step are those of the step before. Where the allocator hands them to the system
 //! in between, every page of them is mapped and cleared anew: a tenth of a step on one core, and a
@@ -57,6 +57,28 @@ pub fn in_file(path: &str, field: &str) -> Option<u64> {
     let line = text.lines().find_map(|line| line.strip_prefix(field))?;
     let kilobytes: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
     Some(kilobytes * 1024)
+}
+
+/// Growth of this process from one moment on.
+#[derive(Debug)]
+pub struct Growth {
+    before: Option<u64>,
+}
+
+impl Growth {
+    /// From now on, where nothing is free that could be taken without growing; the peak so far is forgotten
+    /// where the system allows it.
+    pub fn from_now() -> Growth {
+        give_back();
+        // Without the permission the peak of what came before counts too, which was little.
+        let _ = fs::write("/proc/self/clear_refs", "5");
+        Growth { before: in_file("/proc/self/status", "VmRSS:") }
+    }
+
+    /// The most bytes since then beyond what there were; none where the system does not say.
+    pub fn bytes(&self) -> Option<u64> {
+        Some(in_file("/proc/self/status", "VmHWM:")?.saturating_sub(self.before?))
+    }
 }
 
 /// Lets glibc's allocator keep what is freed: one heap for all threads that only grows. Other

@@ -13,6 +13,21 @@ use thinwire_report::escaping;
 use crate::failure::{self, excerpted, hinted};
 use crate::launch;
 
+/// Form of a command's data.
+#[derive(Clone, Copy)]
+pub enum Format {
+    /// Tables and text.
+    Text,
+    /// Objects of JSON, one per line.
+    Json,
+}
+
+impl From<bool> for Format {
+    fn from(json: bool) -> Format {
+        if json { Format::Json } else { Format::Text }
+    }
+}
+
 /// The exit code of an error.
 const ERROR: u8 = 2;
 
@@ -54,11 +69,12 @@ pub fn print_json(value: &impl Serialize) -> Result<()> {
 /// # Errors
 /// If standard output is closed.
 pub fn print_lines<const N: usize, L: Serialize>(
-    (lines, json): (&[L], bool),
+    lines: &[L],
+    format: Format,
     header: [&str; N],
     row: impl Fn(&L) -> [String; N],
 ) -> Result<()> {
-    if json {
+    if let Format::Json = format {
         return lines.iter().try_for_each(print_json);
     }
     let mut table = Table::new(header);

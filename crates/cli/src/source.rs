@@ -28,8 +28,8 @@ fn supplied(path: &Path, mut file: OnnxFile) -> Result<OnnxFile, Error> {
     let mut left = EXTERNAL_BYTES_MAX;
     for external in file.external()? {
         let Some(rest) = left.checked_sub(external.length) else { break };
-        let range = (external.offset, external.length);
-        if let Ok(bytes) = file::range(&folder.join(&external.file), range) {
+        let path = folder.join(&external.file);
+        if let Ok(bytes) = file::range(&path, external.offset, external.length) {
             left = rest;
             file.supply(&external, bytes);
         }

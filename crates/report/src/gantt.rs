@@ -57,7 +57,7 @@ pub fn gantt(name: &str, rows: &[Row], end_s: f64) -> String {
     let mut body = time_axis(&x, height - 26.0);
     for (at, row) in rows.iter().enumerate() {
         let top = ROW * at as f64 + 4.0;
-        body += &text("row small", (LEFT - 12.0, top + 12.0), "end", &row.name);
+        body += &text("row small", [LEFT - 12.0, top + 12.0], "end", &row.name);
         let shown = bars(row).filter(|bar| bar.from_s < shown_s);
         body += &shown.map(|bar| drawn(bar, &x, top)).collect::<String>();
     }

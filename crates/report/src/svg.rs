@@ -66,9 +66,9 @@ pub fn time_axis(x: &Axis, bottom: f64) -> String {
     for (tick, value) in ticks.iter().zip(&shown) {
         let at = x.at(*tick);
         svg += &line("grid", [at, 0.0], [at, bottom], "");
-        svg += &text("tick", (at, bottom + 16.0), "middle", &label(*value, &shown));
+        svg += &text("tick", [at, bottom + 16.0], "middle", &label(*value, &shown));
     }
-    svg + &text("axis-name", (WIDTH - 2.0, bottom + 16.0), "end", unit)
+    svg + &text("axis-name", [WIDTH - 2.0, bottom + 16.0], "end", unit)
 }
 
 /// Returns a drawing of what is called `name`.
@@ -87,7 +87,7 @@ pub fn rect(class: &str, [x, y, width, height]: [f64; 4], title: &str) -> String
 }
 
 /// Returns a text that has its start, middle or end at x.
-pub fn text(class: &str, (x, y): (f64, f64), anchor: &str, text: &str) -> String {
+pub fn text(class: &str, [x, y]: [f64; 2], anchor: &str, text: &str) -> String {
     let text = escape(text);
     format!(
         "<text class=\"{class}\" x=\"{x:.1}\" y=\"{y:.1}\" text-anchor=\"{anchor}\">{text}</text>\n"

@@ -90,6 +90,13 @@ pub fn open(
     Ok(Bucket { bucket, credentials, prefix, patience, is_silent: AtomicBool::new(false) })
 }
 
+/// What becomes of an object that is there already.
+#[derive(Clone, Copy, PartialEq)]
+enum Existing {
+    Keep,
+    Replace,
+}
+
 /// Answer of an object store.
 struct Answer {
     status: u16,
@@ -142,7 +149,8 @@ impl Bucket {
     fn send(
         &self,
         request: impl Fn() -> Request,
-        (sent, bytes_max): (u64, u64),
+        sent: u64,
+        bytes_max: u64,
     ) -> Result<Answer, String> {
         let (begun, mut waits) = (Instant::now(), WAITS.iter());
         let transfer = |bytes: u64| Duration::from_secs(bytes / BYTES_PER_S_MIN);
@@ -174,16 +182,18 @@ impl Bucket {
     /// Sends a request about an object whose answer must be good.
     fn ask(
         &self,
-        (key, url): (&str, String),
-        (method, bytes_max): (fn(String) -> Request, u64),
+        key: &str,
+        url: &str,
+        method: fn(String) -> Request,
+        bytes_max: u64,
     ) -> Result<Answer, Error> {
-        let answer = self.send(|| method(url.clone()), (0, bytes_max));
+        let answer = self.send(|| method(url.to_owned()), 0, bytes_max);
         self.good(key, answer.map_err(|why| self.failed(key, &why))?)
     }
 
     fn get(&self, key: &str, bytes_max: u64) -> Result<Answer, Error> {
         let url = self.bucket.get_object(Some(&self.credentials), key).sign(SIGNED_FOR).to_string();
-        let answer = self.send(|| minreq::get(url.clone()), (0, bytes_max.max(1)));
+        let answer = self.send(|| minreq::get(url.clone()), 0, bytes_max.max(1));
         answer.map_err(|why| self.failed(key, &why))
     }
 
@@ -196,32 +206,33 @@ impl Bucket {
     }
 
     /// Writes an object; returns whether it could be, which is always so unless it must be new.
-    fn put(&self, key: &str, bytes: &[u8], is_new: bool) -> Result<bool, Error> {
+    fn put(&self, key: &str, bytes: &[u8], existing: Existing) -> Result<bool, Error> {
         let length = bytes.len() as u64;
         if length > OBJECT_BYTES_MAX {
             let why = format!("{length} bytes, expected at most {OBJECT_BYTES_MAX}");
             return Err(self.failed(key, &why));
         }
         let mut action = self.bucket.put_object(Some(&self.credentials), key);
-        let condition = is_new.then_some(("if-none-match", "*"));
+        let must_be_new = existing == Existing::Keep;
+        let condition = must_be_new.then_some(("if-none-match", "*"));
         condition.iter().for_each(|(name, value)| action.headers_mut().insert(*name, *value));
         let url = action.sign(SIGNED_FOR).to_string();
         let request = || {
             let put = minreq::put(url.clone()).with_body(bytes);
             condition.iter().fold(put, |put, (name, value)| put.with_header(*name, *value))
         };
-        let answer = self.send(request, (length, ANSWER_BYTES_MAX));
+        let answer = self.send(request, length, ANSWER_BYTES_MAX);
         let answer = answer.map_err(|why| self.failed(key, &why))?;
         match answer.status {
             // Somebody has written it, or is writing it.
-            409 | 412 if is_new => Ok(false),
+            409 | 412 if must_be_new => Ok(false),
             _ => self.good(key, answer).map(|_| true),
         }
     }
 
     fn delete(&self, key: &str) -> Result<(), Error> {
         let url = self.bucket.delete_object(Some(&self.credentials), key).sign(SIGNED_FOR);
-        self.ask((key, url.to_string()), (minreq::delete, ANSWER_BYTES_MAX)).map(drop)
+        self.ask(key, url.as_str(), minreq::delete, ANSWER_BYTES_MAX).map(drop)
     }
 
     /// Lists the keys that begin with a prefix.
@@ -233,8 +244,8 @@ impl Bucket {
             if let Some(token) = token {
                 action.with_continuation_token(token);
             }
-            let url = action.sign(SIGNED_FOR).to_string();
-            let answer = self.ask((prefix, url), (minreq::get, ANSWER_BYTES_MAX))?;
+            let url = action.sign(SIGNED_FOR);
+            let answer = self.ask(prefix, url.as_str(), minreq::get, ANSWER_BYTES_MAX)?;
             let text = String::from_utf8_lossy(&answer.body);
             let page = ListObjectsV2::parse_response(&text).map_err(|error| error.to_string());
             let page = page.and_then(|page| match text.trim_end().ends_with(LIST_END) {
@@ -335,7 +346,7 @@ impl Store for Bucket {
     fn check(&self) -> Result<(), Error> {
         let token = new_token()?;
         let key = self.key("", &format!(".probe-{token}"));
-        self.put(&key, b".", false)?;
+        self.put(&key, b".", Existing::Replace)?;
         self.delete(&key)
     }
 
@@ -348,11 +359,11 @@ impl Store for Bucket {
     }
 
     fn create(&self, folder: &str, file: &str, bytes: &[u8]) -> Result<bool, Error> {
-        self.put(&self.key(folder, file), bytes, true)
+        self.put(&self.key(folder, file), bytes, Existing::Keep)
     }
 
     fn write(&self, folder: &str, file: &str, parts: &[&[u8]]) -> Result<(), Error> {
-        self.put(&self.key(folder, file), &parts.concat(), false).map(drop)
+        self.put(&self.key(folder, file), &parts.concat(), Existing::Replace).map(drop)
     }
 
     fn find(&self, folder: &str, file: &str, bytes_max: u64) -> Result<Option<Vec<u8>>, Error> {
@@ -373,7 +384,7 @@ impl Store for Bucket {
     fn length(&self, folder: &str, file: &str) -> Result<u64, Error> {
         let key = self.key(folder, file);
         let url = self.bucket.head_object(Some(&self.credentials), &key).sign(SIGNED_FOR);
-        let answer = self.ask((&key, url.to_string()), (minreq::head, 0))?;
+        let answer = self.ask(&key, url.as_str(), minreq::head, 0)?;
         answer.length.ok_or_else(|| self.failed(&key, "no length"))
     }
 
@@ -389,8 +400,8 @@ impl Store for Bucket {
         is_file: Option<fn(&str) -> bool>,
     ) -> Result<bool, Error> {
         let (key, text) = (self.key(name, MANIFEST), manifest.as_bytes());
-        let must_be_new = is_file.is_none();
-        let is_written = self.put(&key, text, must_be_new)?;
+        let existing = is_file.map_or(Existing::Keep, |_| Existing::Replace);
+        let is_written = self.put(&key, text, existing)?;
         // An attempt whose answer was lost may have written it.
         let is_own = || self.find(name, MANIFEST, text.len() as u64);
         Ok(is_written || is_own().is_ok_and(|found| found.as_deref() == Some(text)))

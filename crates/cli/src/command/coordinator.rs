@@ -11,7 +11,7 @@ use thinwire_job::{Form, Overrides, process};
 use crate::launch;
 use crate::launch::elastic::{CoordinatorHandle, Site, with_servers};
 use crate::metrics::{self, CoordinatorMetrics};
-use crate::output::{print_json, say};
+use crate::output::{Format, print_json, say};
 use crate::size::{self, Size, ensure_bounds};
 
 /// Time that processes have to hear that the job is over.
@@ -90,7 +90,7 @@ pub fn run(args: &Args) -> Result<u8> {
     thinwire_job::unprotected(&token).into_iter().for_each(say);
     let (min, max, address) = (ranks.start(), ranks.end(), coordinator.address());
     say(format!("coordinating {min} to {max} ranks at {address}"));
-    let code = follow(&news, args.json)?;
+    let code = follow(&news, args.json.into())?;
     if let (0, Some(path)) = (code, &args.state) {
         // The next job begins anew.
         std::fs::remove_file(path).with_context(|| format!("removing {}", path.display()))?;
@@ -99,7 +99,7 @@ pub fn run(args: &Args) -> Result<u8> {
 }
 
 /// Passes events on. Returns the code to exit with: 0 once all steps are done.
-fn follow(news: &Receiver<News>, json: bool) -> Result<u8> {
+fn follow(news: &Receiver<News>, format: Format) -> Result<u8> {
     let mut end: Option<Instant> = None;
     loop {
         let next = match end {
@@ -111,9 +111,9 @@ fn follow(news: &Receiver<News>, json: bool) -> Result<u8> {
                 if event.json["event"] == "complete" {
                     end = Some(Instant::now() + FAREWELL);
                 }
-                match json {
-                    true => print_json(&event.json)?,
-                    false => say(event.text),
+                match format {
+                    Format::Json => print_json(&event.json)?,
+                    Format::Text => say(event.text),
                 }
             }
             Ok(News::Signal(signal)) => {

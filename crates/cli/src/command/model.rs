@@ -138,7 +138,7 @@ pub fn run(what: &What) -> Result<u8> {
         file::write(path, &source.file(&show.name, sequence)?.text())?;
     }
     let notes = source.notes(&graph)?;
-    let report = report(show, [batch, sequence], (&graph, &notes), &summary(&graph)?);
+    let report = report(show, [batch, sequence], &graph, &notes, &summary(&graph)?);
     match show.json {
         true => print_json(&report)?,
         false => print(text(&report))?,
@@ -149,7 +149,8 @@ pub fn run(what: &What) -> Result<u8> {
 fn report<'a>(
     show: &'a Show,
     [batch, sequence]: [usize; 2],
-    (graph, notes): (&'a Graph, &'a BTreeMap<String, String>),
+    graph: &'a Graph,
+    notes: &'a BTreeMap<String, String>,
     summary: &Summary,
 ) -> Report<'a> {
     let class = |class: &thinwire_model::Class| {

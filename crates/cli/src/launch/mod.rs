@@ -7,13 +7,13 @@
 pub mod child;
 pub mod elastic;
 mod errors;
-mod fixed;
 mod forward;
 mod launcher;
 mod process;
 
 use std::ffi::OsString;
-use std::sync::mpsc::Sender;
+use std::net::TcpListener;
+use std::sync::mpsc::{Sender, channel};
 use std::thread;
 
 use anyhow::{Context, Result};
@@ -21,10 +21,42 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use thinwire_job::Place;
 use thinwire_job::elastic::JobAddress;
+use thinwire_job::supervisor::{Event, Limits};
 use thinwire_link::descriptors;
 
+use crate::place::token_or_fresh;
+use launcher::{Job, Report};
+
 pub use errors::{is_launched, leave};
-pub use fixed::run;
+
+/// Runs a program as a fixed number of ranks on this machine to its end, with a secret or a fresh one, and gives
+/// the code to exit with: 0, or 128 + signal if a signal ended it. Ranks meet in a store of the launcher, and get
+/// torchrun's environment, so that a program written for torchrun runs unchanged.
+///
+/// # Errors
+/// If ranks cannot be started, or any rank fails: which one, how, and what it or its peers said.
+pub fn run(command: Vec<OsString>, ranks: u32, token: Option<&String>) -> Result<u8> {
+    let token = token_or_fresh(token)?;
+    let (_store, coordinator) = thinwire_job::open("127.0.0.1", 0, &token)?;
+    reserve_descriptors(ranks, 0)?;
+    let variables = vec![
+        ("WORLD_SIZE", ranks.to_string()),
+        ("MASTER_ADDR", "127.0.0.1".to_owned()),
+        // For the program's own rendezvous, torch.distributed's for instance.
+        ("MASTER_PORT", free_port()?.to_string()),
+        ("THINWIRE_COORDINATOR", coordinator),
+        ("THINWIRE_STORE", "launcher".to_owned()),
+        ("THINWIRE_TOKEN", token),
+    ];
+    let (sender, reports) = channel();
+    watch_signals(sender.clone(), |signal| Report::Local(Event::Signal(signal)))?;
+    launcher::run(command, Limits::fixed(ranks), Job::Fixed(variables), sender, &reports)
+}
+
+fn free_port() -> Result<u16> {
+    let listener = TcpListener::bind("127.0.0.1:0").context("looking for a free port")?;
+    Ok(listener.local_addr().context("looking for a free port")?.port())
+}
 
 /// Makes room for the outputs of all processes that start here, and for two connections of every process.
 fn reserve_descriptors(ranks: u32, servers: u32) -> Result<()> {

@@ -69,10 +69,10 @@ impl Page {
 
     /// Adds a histogram of whole numbers from 0 to the last metric, given the number of events with each
     /// value. The count of value `most` includes all larger values.
-    pub fn counts(&mut self, label: (&str, &str), counts: &[u64], most: usize) {
+    pub fn counts(&mut self, labels: &[(&str, &str)], counts: &[u64], most: usize) {
         let mut kept: Vec<u64> = (0..most).map(|at| counts.get(at).copied().unwrap_or(0)).collect();
         kept.push(counts.iter().skip(most).sum());
-        self.add(&[label], Value::Counts(kept));
+        self.add(labels, Value::Counts(kept));
     }
 
     fn add(&mut self, labels: &[(&str, &str)], value: Value) {
@@ -197,7 +197,7 @@ mod tests {
         ) {
             let mut page = Page::default();
             page.family("steps", Kind::Histogram, "help");
-            page.counts(("of", "x"), &counts, most);
+            page.counts(&[("of", "x")], &counts, most);
             let text = page.to_string();
             let value = |line: &str| line.rsplit(' ').next().unwrap().parse::<u64>().unwrap();
             let buckets: Vec<u64> =

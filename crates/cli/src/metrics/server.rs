@@ -46,7 +46,7 @@ fn page(figures: &Stats, epoch: u32) -> Page {
         "Steps that a worker was ahead of the slowest when its pull was answered.",
     );
     for (worker, counts) in &figures.staleness {
-        page.counts(("worker", worker), counts, STALENESS_MAX);
+        page.counts(&[("worker", worker)], counts, STALENESS_MAX);
     }
     page
 }

@@ -60,7 +60,7 @@ impl Saved for Replica<'_, '_> {
     }
 
     fn seal(&mut self, draft: &Draft, plan: String) -> Result<Manifest<Progress>, Error> {
-        let config = config((self.job, self.name), self.engine).map_err(|error| {
+        let config = config(self.job, self.name, self.engine).map_err(|error| {
             let (message, hint) = failure::lines(&error);
             let failed = Error::new(Kind::Failed, message);
             hint.into_iter().fold(failed, Error::with_hint)
@@ -114,7 +114,8 @@ pub fn hold(
 /// # Errors
 /// If another training has it, it cannot be read, or a rank is lost.
 pub fn hold_in_all(
-    (policy, resumed): (Option<&Policy>, Option<&Checkpoint>),
+    policy: Option<&Policy>,
+    resumed: Option<&Checkpoint>,
     rank: u32,
     group: &mut Group,
     what: &str,
@@ -164,7 +165,7 @@ pub fn load(
 
 /// Settings of the training that a checkpoint keeps: of a planned one, the model as the plan names it
 /// and the plan, else the model with the recipe.
-fn config((job, name): (&TrainingJob, Option<&str>), engine: &Engine<'_>) -> Result<Value> {
+fn config(job: &TrainingJob, name: Option<&str>, engine: &Engine<'_>) -> Result<Value> {
     // What is usual depends on the number of steps, which may be another one then.
     let mut config = json!({
         "recipe": job.recipe,

@@ -23,7 +23,7 @@ use thinwire_link::mem;
 use thinwire_member::{CoordinatorMode, Epoch, Id, Options};
 use thinwire_sync::{Channel, Policy};
 use thinwire_train::checkpoint::Checkpoint;
-use thinwire_train::spmd::{DetachedReplica, Snapshot};
+use thinwire_train::spmd::{DetachedReplica, Snapshot, zeros};
 use thinwire_train::{Parameter, rows};
 use thinwire_wire::Rank;
 
@@ -31,10 +31,9 @@ use super::checkpoints::Replica;
 use super::engine::Engine;
 use super::interrupt::Interrupt;
 use super::job::{CHECKPOINT_DIR, FIRST_STEP, TrainingJob};
-use super::job_role::{JobRole, change};
+use super::job_role::{JobRole, Seat, change, of_member};
 use super::messages;
 use super::plan::{Built, Parallelism};
-use super::seat::{self, Seat};
 use super::session::{About, End, Session, TrainingProgress};
 use super::trace::Trace;
 use super::{Trained, checkpoints, machine};
@@ -58,7 +57,7 @@ pub fn train(
     seat: &elastic::JobAddress,
 ) -> Result<u8> {
     let settings = &job.settings;
-    let place = seat::of_member(seat);
+    let place = of_member(seat);
     let [codec] = codecs else {
         return Err(anyhow!("{} codecs in an elastic job, expected one", codecs.len()));
     };
@@ -153,7 +152,7 @@ impl<'a> Elastic<'a> {
                 Ok(Next::Run(run)) => run,
                 Ok(Next::Left) => {
                     let done = self.kept.as_ref().map(|(reached, _)| reached.done());
-                    messages::left(done, membership.is_over());
+                    messages::left(done, membership);
                     return Ok(Ended::Left);
                 }
                 Ok(Next::Stopped) => {
@@ -242,7 +241,7 @@ impl<'a> Elastic<'a> {
         if let Some(found) = newest.filter(|found| found.progress().step >= step) {
             return Ok((found.progress().step, Some(found.path().to_owned())));
         }
-        Ok((step, save(replica, (policy, &lock), step)?))
+        Ok((step, save(replica, policy, &lock, step)?))
     }
 
     /// Says after which step the training has stopped, and how to resume it.
@@ -263,7 +262,7 @@ impl<'a> Elastic<'a> {
         let channel = Channel::new(Group::new(mem::alone()).with_timeout(timeout));
         detached.settle(detached.step())?;
         detached.reform(&channel)?;
-        Engine::resume(self.job, self.codec, (seat, channel), (built, detached))
+        Engine::resume(self.job, self.codec, seat, channel, built, detached)
     }
 
     /// Trains in one epoch; returns the end of the training if it is over.
@@ -278,7 +277,7 @@ impl<'a> Elastic<'a> {
             // If rank 0 cannot use the folder, no rank trains without it.
             1 => {
                 let resumed = self.job.resume.as_ref();
-                checkpoints::hold_in_all((policy, resumed), place.rank, &mut group, FOLDER)?
+                checkpoints::hold_in_all(policy, resumed, place.rank, &mut group, FOLDER)?
             }
             _ => FolderLock::hold_again(policy, place.rank),
         };
@@ -296,16 +295,15 @@ impl<'a> Elastic<'a> {
         };
         let rows = rows(job.recipe.batch, model.unit()?, world);
         let built = Built::replica(model, rows.len())?;
-        let place_of = (&seat, channel.clone());
-        let (engine, reached) = self.begin(membership, &epoch, place_of, &built)?;
+        let (engine, reached) = self.begin(membership, &epoch, &seat, channel.clone(), &built)?;
         membership.synced(reached.done());
         if !epoch.has_state(membership.id()) {
-            messages::joined((epoch.number, world), reached.done());
+            messages::joined(epoch.number, world, reached.done());
         }
         let title = (epoch.state_sources == 0).then(|| engine.title(job, self.codec, &seat));
         let change = (epoch.state_sources > 0).then(|| change(&epoch, &self.members));
         self.members = epoch.members;
-        let session = Session::resume((job, title.as_deref()), engine, &seat, reached)?;
+        let session = Session::resume(job, title.as_deref(), engine, &seat, reached)?;
         let mut session = session.of_epoch(JobRole::Member(membership), change);
         match session.steps().and_then(|end| session.meet(end)) {
             Ok(end @ (End::Over | End::Stopped)) => {
@@ -336,12 +334,13 @@ impl<'a> Elastic<'a> {
         &mut self,
         membership: &Membership,
         epoch: &Epoch,
-        (seat, channel): (&Seat<'_>, Channel),
+        seat: &Seat<'_>,
+        channel: Channel,
         built: &'b Built,
     ) -> Result<(Engine<'b>, TrainingProgress)> {
         if epoch.state_sources == 0 {
             self.kept = None;
-            return self.found(epoch, (seat, channel), built);
+            return self.found(epoch, seat, channel, built);
         }
         // The residuals of a rank belong to the others' state only if it lacks at most the last step.
         self.kept.take_if(|(_, detached)| {
@@ -358,7 +357,10 @@ impl<'a> Elastic<'a> {
                 detached.reform(&channel)?;
                 None
             }
-            None => Some(Engine::join(self.job, self.codec, (seat, channel.clone()), built)?),
+            None => {
+                let channel = channel.clone();
+                Some(Engine::over(self.job, self.codec, seat, channel, built, &zeros)?)
+            }
         };
         let mut state = None;
         if (epoch.state_sources as usize) < epoch.members.len() {
@@ -370,8 +372,7 @@ impl<'a> Elastic<'a> {
             Some(engine) => (engine, self.reached(epoch, 0)),
             None => {
                 let (reached, detached) = self.kept.take().expect("who does not join has a state");
-                let place = (seat, channel);
-                (Engine::resume(self.job, self.codec, place, (built, detached))?, reached)
+                (Engine::resume(self.job, self.codec, seat, channel, built, detached)?, reached)
             }
         };
         if let Some(state) = state.filter(|_| !holds) {
@@ -389,11 +390,13 @@ impl<'a> Elastic<'a> {
     fn found<'b>(
         &self,
         epoch: &Epoch,
-        (seat, channel): (&Seat<'_>, Channel),
+        seat: &Seat<'_>,
+        channel: Channel,
         built: &'b Built,
     ) -> Result<(Engine<'b>, TrainingProgress)> {
         let world = channel.world();
-        let mut engine = Engine::start(self.job, self.codec, (seat, channel), built)?;
+        let mut engine =
+            Engine::start(self.job, self.codec, seat, channel, built, self.job.weights.as_ref())?;
         let name = epoch.coordinator.to_string();
         let newest = if epoch.number > 1 { self.newest(&name)? } else { None };
         let step_of = |found: &Checkpoint| found.progress().step;

@@ -16,12 +16,13 @@ use thinwire_train::{AdamWOptions, Batch, Gradients, LearningRate, Pace, Samplin
 use thinwire_wire::{Rank, World};
 
 use super::job::TrainingJob;
+use super::job_role::Seat;
 use super::log::Step;
 use super::model::Model;
-use super::plan::{self, Built, Growth, KeptPlan, Measured};
-use super::seat::Seat;
+use super::plan::{self, Built, KeptPlan, Measured};
 use super::settings::GradDtype;
 use crate::failure::hinted;
+use crate::memory::Growth;
 use crate::samples::timed;
 
 /// Key in the manifest of whether all ranks exchange every gradient whole.
@@ -45,65 +46,49 @@ pub struct Engine<'a> {
 }
 
 impl<'a> Engine<'a> {
-    /// A rank before its first step, whose gradients travel by a codec or as the plan says.
+    /// A rank before its first step, whose gradients travel by a codec or as the plan says. Its parameters are
+    /// those of `weights` where there are any, except those on servers, else drawn.
     ///
     /// # Errors
-    /// If ranks disagree, or the plan has no such rank.
+    /// If ranks disagree, the plan has no such rank, or a tensor is missing or has another shape.
     pub fn start(
         job: &TrainingJob,
         codec: Option<&Policy>,
-        (seat, channel): (&Seat<'_>, Channel),
+        seat: &Seat<'_>,
+        channel: Channel,
         built: &'a Built,
+        weights: Option<&thinwire_server::Checkpoint>,
     ) -> Result<Engine<'a>> {
-        if let Some(weights) = &job.weights {
-            return Engine::warm(job, codec, (seat, channel), (built, weights));
-        }
-        let start = initial(&built.training.graph, job.recipe.seed);
-        Engine::over(job, codec, (seat, channel), (built, &start))
-    }
-
-    /// Creates a rank before its first step from the tensors of a checkpoint, except those on servers.
-    ///
-    /// # Errors
-    /// As [`Engine::start`]; and if a tensor is missing or has another shape.
-    pub fn warm(
-        job: &TrainingJob,
-        codec: Option<&Policy>,
-        place: (&Seat<'_>, Channel),
-        (built, checkpoint): (&'a Built, &thinwire_server::Checkpoint),
-    ) -> Result<Engine<'a>> {
+        let graph = &built.training.graph;
+        let Some(weights) = weights else {
+            let start = initial(graph, job.recipe.seed);
+            return Engine::over(job, codec, seat, channel, built, &start);
+        };
         let mut values = BTreeMap::new();
-        for (id, tensor) in built.training.graph.parameters() {
+        for (id, tensor) in graph.parameters() {
             if !built.served.contains(&tensor.name) {
-                values.insert(id, checkpoint.values(&tensor.name, &tensor.shape)?);
+                values.insert(id, weights.values(&tensor.name, &tensor.shape)?);
             }
         }
-        let graph = &built.training.graph;
         let start = |id, parts: &[_]| match values.get(&id) {
             Some(whole) => part(whole, &graph.tensors[id].shape, parts),
             None => zeros(id, parts),
         };
-        Engine::over(job, codec, place, (built, &start))
+        Engine::over(job, codec, seat, channel, built, &start)
     }
 
-    /// A replica that takes over the state of the others before its first step.
+    /// A rank before its first step, whose parameters begin as `start` says; one that takes over the state of
+    /// the others begins with zeros.
     ///
     /// # Errors
     /// As [`Engine::start`].
-    pub fn join(
+    pub fn over(
         job: &TrainingJob,
         codec: Option<&Policy>,
-        place: (&Seat<'_>, Channel),
+        seat: &Seat<'_>,
+        channel: Channel,
         built: &'a Built,
-    ) -> Result<Engine<'a>> {
-        Engine::over(job, codec, place, (built, &zeros))
-    }
-
-    fn over(
-        job: &TrainingJob,
-        codec: Option<&Policy>,
-        (seat, channel): (&Seat<'_>, Channel),
-        (built, start): (&'a Built, Start<'_>),
+        start: Start<'_>,
     ) -> Result<Engine<'a>> {
         let exchange = exchange(job, codec, seat, built);
         let machine = Executor::over(&built.training, &built.plan, channel, start, exchange)?;
@@ -117,8 +102,10 @@ impl<'a> Engine<'a> {
     pub fn resume(
         job: &TrainingJob,
         codec: Option<&Policy>,
-        (seat, channel): (&Seat<'_>, Channel),
-        (built, detached): (&'a Built, DetachedReplica),
+        seat: &Seat<'_>,
+        channel: Channel,
+        built: &'a Built,
+        detached: DetachedReplica,
     ) -> Result<Engine<'a>> {
         let (training, plan) = (&built.training, &built.plan);
         let exchange = exchange(job, codec, seat, built);
@@ -127,7 +114,7 @@ impl<'a> Engine<'a> {
 
     fn of(job: &TrainingJob, machine: Executor<'a>, built: &'a Built) -> Result<Engine<'a>> {
         let machine = machine.with_gradient_norm_max(job.recipe.gradient_norm_max());
-        let adamw = job.recipe.adamw(job.exchange.momentum().is_some());
+        let adamw = job.recipe.adamw(&job.exchange);
         let mut engine = Engine {
             machine,
             built,
@@ -322,12 +309,12 @@ impl<'a> Engine<'a> {
     ///
     /// # Errors
     /// If a peer is lost.
-    pub fn figures(&mut self, (steps, step_s, busy_s): (u64, f64, f64)) -> Result<Option<Planned>> {
+    pub fn figures(&mut self, steps: u64, step_s: f64, busy_s: f64) -> Result<Option<Planned>> {
         self.machine.settle()?;
         let Some(file) = &self.built.file else { return Ok(None) };
         let memory_bytes = self.growth.bytes().unwrap_or(0);
         let measured = Measured { steps, step_s, busy_s, memory_bytes };
-        plan::gather(&self.machine, (file, &self.built.plan), &measured).map(Some)
+        plan::gather(&self.machine, file, &self.built.plan, &measured).map(Some)
     }
 }
 

@@ -39,14 +39,16 @@ pub struct Exchange {
 
 impl Exchange {
     /// The exchange that flags and the checkpoint ask for, for a model of so many elements, and its
-    /// codec; none where a plan has codecs of its own and nothing else was asked for.
+    /// codec: `default` where nothing was asked for, which is none where a plan has codecs of its own.
     ///
     /// # Errors
     /// If the checkpoint's codec is a file that is gone, or a warm-up is asked for that it has not.
     pub fn resolve(
         settings: &Settings,
         codec: Option<&Codec>,
-        (kept, elements, is_planned): (Option<&Exchange>, usize, bool),
+        kept: Option<&Exchange>,
+        default: Option<Codec>,
+        elements: usize,
     ) -> Result<(Exchange, Option<Policy>)> {
         // Without a plan the codecs of one cannot go on.
         let named = kept.filter(|kept| kept.codec != OF_PLAN);
@@ -58,7 +60,7 @@ impl Exchange {
                 .map(Some)
                 .with_context(|| format!("codec '{}' of the checkpoint", kept.codec))
                 .or_hint("give --codec as before, or another one")?,
-            (None, None) => (!is_planned).then(Codec::default),
+            (None, None) => default,
         };
         if let (Some(asked), Some(kept)) = (settings.warmup_steps, kept)
             && kept.warmup_steps != Some(asked)

@@ -20,7 +20,8 @@ const PATIENCE: Duration = Duration::from_secs(1);
 /// If the job is over or refuses this process, or no such epoch begins within `timeout`.
 pub fn first_epoch(
     presence: &Presence,
-    (seat, ranks): (&JobAddress, Option<u32>),
+    seat: &JobAddress,
+    ranks: Option<u32>,
     timeout: Duration,
 ) -> Result<Epoch> {
     let (begun, mut seen, mut explained) = (Instant::now(), 0, false);

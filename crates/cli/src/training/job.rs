@@ -1,6 +1,6 @@
 //! A training resolved: what the flags, a checkpoint and the defaults mean together.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Result, anyhow};
 use thinwire_checkpoint::Location;
@@ -10,17 +10,17 @@ use thinwire_plan::report::{PlanFile, counted, devices};
 use thinwire_report::training::{Report, Run};
 use thinwire_server::Checkpoint as Weights;
 use thinwire_sync::{Policy, check_combination};
-use thinwire_train::Dataset;
 use thinwire_train::checkpoint::Checkpoint;
 use thinwire_train::spmd::Modality;
+use thinwire_train::{Corpus, Dataset, Images};
 use thinwire_wire::World;
 
 use super::exchange::{self, Exchange};
 use super::model::Model;
 use super::plan::{Built, KeptPlan, Parallelism, checksum, own_codec, travels};
-use super::recipe::{Recipe, differences, ensure_or_hint};
-use super::settings::{Settings, Typed};
-use super::{data, machine, trace};
+use super::recipe::{Recipe, differences};
+use super::settings::{Codec, Settings, Typed};
+use super::{machine, trace};
 use crate::failure::{self, OrHint, hinted};
 use crate::file;
 use crate::metrics::RankMetrics;
@@ -54,6 +54,8 @@ pub struct TrainingJob {
     kept: Option<Exchange>,
 }
 
+/// The sources and docs that this program was built with.
+const OWN: &str = include_str!(concat!(env!("OUT_DIR"), "/corpus.txt"));
 /// Name of the fact of the step that a training begins with.
 pub const FIRST_STEP: &str = "first step";
 /// Name of the fact which folder of checkpoints the ranks have.
@@ -81,8 +83,8 @@ impl TrainingJob {
         let kept = resume.as_ref().map(Exchange::kept).transpose()?.flatten();
         // Impossible models are found before any rank is started.
         let elements = parallelism.elements()?;
-        let before = (kept.as_ref(), elements, parallelism.is_planned());
-        let (exchange, codec) = Exchange::resolve(settings, codec, before)?;
+        let usual = (!parallelism.is_planned()).then(Codec::default);
+        let (exchange, codec) = Exchange::resolve(settings, codec, kept.as_ref(), usual, elements)?;
         if let (None, Some(flag)) = (&codec, settings.exchange_flag()) {
             let error = anyhow!("{flag} with the plan's own codecs, which travel as the plan says");
             return Err(hinted(
@@ -150,7 +152,7 @@ impl TrainingJob {
     /// # Errors
     /// If it has another number of ranks.
     pub fn check_world(&self, world: u32, said: &str) -> Result<()> {
-        self.parallelism.check_world(self.recipe.batch, (world, said))
+        self.parallelism.check_world(self.recipe.batch, world, said)
     }
 
     /// Refuses flags that do nothing, a world that is known to be wrong, and outputs that cannot be
@@ -181,7 +183,7 @@ impl TrainingJob {
         if let Some(policy) = &self.policy {
             thinwire_checkpoint::check_variables()?;
             let writable =
-                machine::ensure_writable(&policy.folder, ("checkpoints", "--checkpoint-dir"));
+                machine::ensure_writable(&policy.folder, "checkpoints", "--checkpoint-dir");
             // A replacement trains without a checkpoint of its own, which may find room or its bucket later.
             let is_full = || writable.as_ref().is_err_and(failure::is_of_full_disk);
             let may_wait = is_member
@@ -331,7 +333,7 @@ fn read_data(
     });
     let given = settings.data.is_some();
     let path = settings.data.clone().or(kept);
-    let read = data::read(path.as_deref(), modality);
+    let read = read(path.as_deref(), modality);
     let (name, dataset) = match (given, &path) {
         (false, Some(_)) => {
             read.or_hint("the checkpoint was trained on it: say with --data where it is now")?
@@ -340,9 +342,39 @@ fn read_data(
     };
     if let Some(checkpoint) = resume {
         let (expected, found) = (&checkpoint.progress().data, dataset.fingerprint());
-        let message =
-            format!("the checkpoint was trained on other data: {expected}, this is {found}");
-        ensure_or_hint(expected == found, message, "give the same --data as before")?;
+        if expected != found {
+            let error =
+                anyhow!("the checkpoint was trained on other data: {expected}, this is {found}");
+            return Err(hinted(error, "give the same --data as before"));
+        }
     }
     Ok((Settings { data: path, ..settings.clone() }, dataset, name))
+}
+
+/// The text or images at `path`, whichever the model reads, or our own text, with their name.
+///
+/// # Errors
+/// If there is no such text, or there are no such images.
+fn read(path: Option<&Path>, modality: &Modality) -> Result<(String, Dataset)> {
+    let name = path.map(|path| path.display().to_string());
+    Ok(match (modality, path) {
+        (Modality::Text(_), Some(path)) => {
+            (name.unwrap_or_default(), Corpus::from_path(path)?.into())
+        }
+        (Modality::Text(_), None) => {
+            let text = Corpus::from_text(OWN.as_bytes())?;
+            ("thinwire's own sources and docs".to_owned(), text.into())
+        }
+        (Modality::Images(images), Some(path)) => {
+            (name.unwrap_or_default(), Images::from_path(path, images.form())?.into())
+        }
+        (Modality::Images(images), None) => {
+            let form = images.form();
+            let ([c, h, w], classes) = (form.shape, form.classes);
+            let error = anyhow!("no --data for a model of {w}x{h} images of {c} channels");
+            let hint =
+                format!("--data FOLDER with {classes} folders of .png or .jpg files, or FILE.npz");
+            return Err(hinted(error, &hint));
+        }
+    })
 }

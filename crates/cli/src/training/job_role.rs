@@ -1,16 +1,42 @@
-//! JobRole of a rank in its job, on which its signals to other ranks and the end of its epoch depend.
+//! Place of a process in its job, and its role, on which its signals to other ranks and the end of its epoch depend.
 
 use serde_json::{Map, Value};
-use thinwire_job::elastic::{Membership, Presence};
+use thinwire_checkpoint::FolderLock;
+use thinwire_job::elastic::{JobAddress, Membership, Presence};
+use thinwire_job::{Form, Host, Place, Source};
 use thinwire_member::{Epoch, Id};
 use thinwire_report::training::Change;
+
+use super::interrupt::Interrupt;
 
 /// Wish to end the epoch after this step. Larger than the number of any signal.
 pub const CHANGE: i32 = 1 << 10;
 /// Wish to end the epoch after this step because all ranks leave.
 pub const STOP: i32 = 1 << 11;
 
-/// JobRole of a rank in its job.
+/// One process of a training: its rank, and what all its runs or epochs share.
+pub struct Seat<'a> {
+    /// The rank.
+    pub place: &'a Place,
+    /// Signals.
+    pub interrupt: &'a Interrupt,
+    /// The folder of checkpoints.
+    pub lock: &'a FolderLock,
+}
+
+/// Returns the place of a member of an elastic job, but for its rank and the number of ranks.
+pub fn of_member(member: &JobAddress) -> Place {
+    Place {
+        coordinator: member.coordinator.clone(),
+        host: Host::Launcher,
+        source: Source::Thinwire,
+        local_rank: thinwire_job::process("LOCAL_RANK").and_then(|it| it.parse().ok()).unwrap_or(0),
+        local_world: thinwire_job::local_ranks(&thinwire_job::process),
+        ..Place::alone(Form::Flags)
+    }
+}
+
+/// Role of a rank in its job.
 #[derive(Clone, Copy, Debug)]
 pub enum JobRole<'a> {
     /// Rank of a job with a fixed number of ranks.

@@ -99,7 +99,7 @@ fn civil(day: u64) -> (u64, u64, u64) {
 ///
 /// # Errors
 /// If it is no folder, or not a writable one, or the bucket cannot be reached or written.
-pub fn ensure_writable(place: &Path, (what, flag): (&str, &str)) -> Result<()> {
+pub fn ensure_writable(place: &Path, what: &str, flag: &str) -> Result<()> {
     let place = Location::from(place);
     let hint = match place {
         Location::Folder(_) => format!("give a writable folder with {flag}, or none"),

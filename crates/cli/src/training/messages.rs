@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use thinwire_job::elastic::Membership;
 use thinwire_member::Id;
 use thinwire_wire::World;
 
@@ -47,7 +48,7 @@ pub fn delayed(reason: &str, patience: Duration) {
 }
 
 /// Says that the process has the state of an epoch, and trains in it.
-pub fn joined((epoch, world): (u32, World), done: u64) {
+pub fn joined(epoch: u32, world: World, done: u64) {
     let (rank, ranks) = (world.rank().0, world.size());
     tell(&format!("joined epoch {epoch} after step {done}, as rank {rank} of {ranks}"));
 }
@@ -58,8 +59,8 @@ pub fn done(step: u64) {
 }
 
 /// Says that the process has left, and after which step if it has trained; or that the job is over.
-pub fn left(done: Option<u64>, is_over: bool) {
-    tell(&match (done, is_over) {
+pub fn left(done: Option<u64>, membership: &Membership) {
+    tell(&match (done, membership.is_over()) {
         (None, true) => "the job is over, and did not need this process".to_owned(),
         (Some(step), true) => format!("the job is over; this process took part up to step {step}"),
         (Some(step), false) => format!("left the job after step {step}"),

@@ -2,7 +2,6 @@
 //! and what rank 0 saw becomes a report.
 
 pub mod checkpoints;
-mod data;
 mod elastic;
 mod engine;
 mod exchange;
@@ -18,11 +17,9 @@ mod outcome;
 pub mod plan;
 mod progress;
 mod recipe;
-mod seat;
 mod served;
 mod server;
 mod server_flags;
-mod server_limits;
 mod session;
 mod settings;
 mod snapshots;
@@ -32,9 +29,9 @@ pub use exchange::usual_warm_up_steps;
 pub use first_epoch::first_epoch;
 pub use interrupt::Interrupt;
 pub use job::TrainingJob;
+pub use job_role::of_member;
 pub use machine::{command_line, ensure_writable};
 pub use model::Model;
-pub use seat::of_member;
 pub use server_flags::{ServerFlags, ServerMode, StoreFlags, Tabled};
 pub use settings::{Codec, PathFlag, PlanFlags, Settings, Typed, folder as checkpoint_folder};
 pub use snapshots::{PATIENCE as SNAPSHOT_PATIENCE, ensure_writable as ensure_snapshots};
@@ -52,8 +49,8 @@ use crate::output::{print, print_json, say};
 use crate::ranks::{self, Start};
 use crate::size::Size;
 use engine::Engine;
+use job_role::Seat;
 use plan::{Built, Parallelism};
-use seat::Seat;
 use session::Session;
 use thinwire_report::training::{self as report, Report, Run};
 use trace::Trace;
@@ -93,7 +90,7 @@ pub fn train(job: &TrainingJob, codecs: &[Option<&Policy>]) -> Result<u8> {
     let meeting = link.meet(&place, &settings.place, settings.limit(&place))?;
     let seat = Seat { place: &place, interrupt: &interrupt, lock: &lock };
     let trained = thinwire_train::threads::run(settings.threads(&place), || {
-        runs(job, codecs, (&seat, &meeting))
+        runs(job, codecs, &seat, &meeting)
     })?;
     conclude(job, &place, trained, &interrupt)
 }
@@ -145,13 +142,13 @@ fn conclude(
         file::replace(path, report::page(&report).as_bytes())?;
         say(format!("report: {}", path.display()));
     }
-    show(&report, settings.json)?;
+    show(&report, settings)?;
     code
 }
 
 /// Prints what rank 0 saw; of one training also what its model writes.
-fn show(report: &Report, json: bool) -> Result<()> {
-    if json {
+fn show(report: &Report, settings: &Settings) -> Result<()> {
+    if settings.json {
         return report::lines(report).iter().try_for_each(print_json);
     }
     if let [run] = &report.runs[..]
@@ -183,15 +180,16 @@ fn start(job: &TrainingJob, codecs: &[Option<&Policy>]) -> Result<Start<(Place, 
 fn runs(
     job: &TrainingJob,
     codecs: &[Option<&Policy>],
-    (seat, meeting): (&Seat<'_>, &Meeting),
+    seat: &Seat<'_>,
+    meeting: &Meeting,
 ) -> Result<Trained> {
     let mut trained = Trained { runs: Vec::new(), file: None, kept: Ok(()) };
     for codec in codecs {
         // Rank 0 writes the trace, if anybody does.
         let path = job.settings.trace.as_deref().filter(|_| seat.place.rank == 0);
         let name = codec.map_or(plan::NAME.to_owned(), Policy::to_string);
-        let trace = Trace::open(path, &name, trained.runs.is_empty())?;
-        let (made, group) = agreed(job, (seat, meeting))?;
+        let trace = Trace::open(path, &name, trained.runs.len())?;
+        let (made, group) = agreed(job, seat, meeting)?;
         let built =
             made.as_ref().or(job.parallelism.built()).context("a training without a plan")?;
         trained.file = built.file.clone();
@@ -199,12 +197,13 @@ fn runs(
         if built.file.as_ref().is_some_and(is_mixed) && seat.place.rank == 0 {
             say(MIXED);
         }
-        let engine = Engine::start(job, *codec, (seat, Channel::new(group)), built)?;
+        let engine =
+            Engine::start(job, *codec, seat, Channel::new(group), built, job.weights.as_ref())?;
         let sends = seat.place.world == 1 || engine.machine.program().raw_bytes() > 0;
         if engine.is_planned() && !sends && seat.place.rank == 0 {
             say(UNCUT);
         }
-        let (run, kept) = Session::start((job, *codec), engine, seat, trace)?.run()?;
+        let (run, kept) = Session::start(job, *codec, engine, seat, trace)?.run()?;
         trained.runs.push(run);
         trained.kept = kept;
         if trained.kept.is_err() || seat.interrupt.signal().is_some() {
@@ -215,10 +214,7 @@ fn runs(
 }
 
 /// The group of all ranks once they agree on the job, and what was made then.
-fn agreed(
-    job: &TrainingJob,
-    (seat, meeting): (&Seat<'_>, &Meeting),
-) -> Result<(Option<Built>, Group)> {
+fn agreed(job: &TrainingJob, seat: &Seat<'_>, meeting: &Meeting) -> Result<(Option<Built>, Group)> {
     seat.interrupt.end_at_once();
     let mut group = Group::new(meeting.link()?).with_timeout(job.settings.link.timeout());
     thinwire_sync::agree(&mut group, &job.facts())?;

@@ -8,7 +8,6 @@ use thinwire_train::checkpoint::Checkpoint;
 use thinwire_train::spmd::GraphModel;
 use thinwire_wire::Hint;
 
-use super::recipe::ensure_or_hint;
 use super::settings::{RecipeFlags, refuse};
 use crate::failure::{OrHint, hinted};
 use crate::source::Source;
@@ -132,9 +131,12 @@ impl Model {
     /// # Errors
     /// If it is another one.
     pub fn check_is(&self, kept: &Model) -> Result<()> {
+        if self.is(kept) {
+            return Ok(());
+        }
         let (found, expected) = (self.describe(), kept.describe());
-        let message = format!("the checkpoint's model has {expected}, the flags say {found}");
-        ensure_or_hint(self.is(kept), message, "leave the model's flags out when resuming")
+        let error = anyhow!("the checkpoint's model has {expected}, the flags say {found}");
+        Err(hinted(error, "leave the model's flags out when resuming"))
     }
 
     /// The graph for a micro-batch, and the micro-batches of so many rows on a rank.
@@ -180,9 +182,11 @@ impl Model {
         let (source, context) = (self.source()?, self.context());
         if let Model::Named(Named { name, identity: expected, .. }) = self {
             let found = identity(&source, context)?;
-            let message =
-                format!("{name} has the fingerprint {found}, the checkpoint's {expected}");
-            ensure_or_hint(found == *expected, message, "give the model's file as it was")?;
+            if found != *expected {
+                let error =
+                    anyhow!("{name} has the fingerprint {found}, the checkpoint's {expected}");
+                return Err(hinted(error, "give the model's file as it was"));
+            }
         }
         let (rows, sequence) = match source {
             Source::Name(_) => (1, context.min(bytes.max(1))),

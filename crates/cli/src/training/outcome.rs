@@ -26,11 +26,7 @@ pub type Values = BTreeMap<String, Vec<f32>>;
 ///
 /// # Errors
 /// If the model's file is another one than it was.
-pub fn judge(
-    run: &mut Run,
-    (job, built): (&TrainingJob, &Built),
-    whole: Option<Values>,
-) -> Result<()> {
+pub fn judge(run: &mut Run, job: &TrainingJob, built: &Built, whole: Option<Values>) -> Result<()> {
     match (&built.modality, whole) {
         (Modality::Text(_), Some(whole)) => run.sample = sample(job, built, whole)?,
         (Modality::Text(_), None) => {
@@ -38,7 +34,7 @@ pub fn judge(
                 say(format!("the model lies in parts: thinwire sample {path} lets it write"));
             }
         }
-        (Modality::Images(_), whole) => run.accuracy = accuracy(run, (job, built), whole)?,
+        (Modality::Images(_), whole) => run.accuracy = accuracy(run, job, built, whole)?,
     }
     Ok(())
 }
@@ -56,7 +52,8 @@ fn sample(job: &TrainingJob, built: &Built, whole: Values) -> Result<String> {
 /// Part of as many held-out images as a validation has; none without any.
 fn accuracy(
     run: &Run,
-    (job, built): (&TrainingJob, &Built),
+    job: &TrainingJob,
+    built: &Built,
     whole: Option<Values>,
 ) -> Result<Option<f64>> {
     let [rows, context] = built.modality.sizes();

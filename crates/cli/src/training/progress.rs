@@ -9,7 +9,8 @@ use crate::output::{is_lively, say};
 /// About so many lines are written where there is no bar.
 const LINES: u64 = 10;
 
-/// The progress of one training; silent on all ranks but the first.
+/// The progress of one training; by default silent, as on all ranks but the first.
+#[derive(Default)]
 pub struct Progress {
     bar: Option<ProgressBar>,
     lines: Option<u64>,
@@ -35,18 +36,11 @@ pub struct News {
 
 impl Progress {
     /// The progress of `steps` steps from `first` on, with what is trained as its title, if there is one.
-    pub fn new(title: Option<&str>, first: u64, steps: u64, speaks: bool) -> Progress {
-        if !speaks {
-            return Progress { bar: None, lines: None, steps, planned: String::new() };
-        }
+    pub fn new(title: Option<&str>, first: u64, steps: u64) -> Progress {
         title.into_iter().for_each(say);
         if !is_lively() {
-            return Progress {
-                bar: None,
-                lines: Some((steps - first).div_ceil(LINES).max(1)),
-                steps,
-                planned: String::new(),
-            };
+            let lines = Some((steps - first).div_ceil(LINES).max(1));
+            return Progress { bar: None, lines, steps, planned: String::new() };
         }
         let bar = ProgressBar::with_draw_target(Some(steps), ProgressDrawTarget::stderr());
         let style = ProgressStyle::with_template("{bar:30} {pos}/{len}  {msg}  {eta} left");

@@ -5,8 +5,9 @@ use serde::{Deserialize, Serialize};
 use thinwire_train::checkpoint::Checkpoint;
 use thinwire_train::{AdamWOptions, LearningRate};
 
+use super::exchange::Exchange;
 use super::settings::{GradDtype, RecipeFlags};
-use crate::failure::OrHint;
+use crate::failure::hinted;
 
 /// Settings of learning. A checkpoint keeps them.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -69,9 +70,10 @@ impl Recipe {
             grad_dtype: flags.grad_dtype.unwrap_or(base.grad_dtype),
         };
         for (flag, value) in [("--lr", recipe.lr), ("--clip", recipe.clip)] {
-            let message = format!("{flag} {value}, expected 0 or more");
-            let holds = value.is_finite() && value >= 0.0;
-            ensure_or_hint(holds, message, "leave it out for the default")?;
+            if !value.is_finite() || value < 0.0 {
+                let error = anyhow!("{flag} {value}, expected 0 or more");
+                return Err(hinted(error, "leave it out for the default"));
+            }
         }
         Ok(recipe)
     }
@@ -101,11 +103,12 @@ impl Recipe {
         ]
     }
 
-    /// Returns the optimiser's options; momentum that is added up before encoding is not added up again
-    /// in the optimiser.
-    pub fn adamw(&self, corrects_momentum: bool) -> AdamWOptions {
+    /// Returns the optimiser's options; momentum that the exchange adds up before encoding is not added up
+    /// again in the optimiser.
+    pub fn adamw(&self, exchange: &Exchange) -> AdamWOptions {
         let usual = AdamWOptions::default();
-        AdamWOptions { beta1: if corrects_momentum { 0.0 } else { usual.beta1 }, ..usual }
+        let beta1 = exchange.momentum().map_or(usual.beta1, |_| 0.0);
+        AdamWOptions { beta1, ..usual }
     }
 
     /// Learning rate of every step.
@@ -125,9 +128,11 @@ impl Recipe {
     /// If nothing is left to be done.
     pub fn check_steps(&self, done: u64) -> Result<()> {
         let steps = self.steps;
-        let nothing =
-            format!("the checkpoint has {done} steps already, and {steps} were asked for");
-        ensure_or_hint(done < steps, nothing, "give more --steps")
+        if done < steps {
+            return Ok(());
+        }
+        let error = anyhow!("the checkpoint has {done} steps already, and {steps} were asked for");
+        Err(hinted(error, "give more --steps"))
     }
 
     /// Refuses a batch that is too large for a model of this context.
@@ -136,11 +141,13 @@ impl Recipe {
     /// If a step would predict too many bytes.
     pub fn check_tokens(&self, context: usize) -> Result<()> {
         let batch = self.batch;
-        let fits = batch.checked_mul(context).is_some_and(|tokens| tokens <= TOKENS_MAX);
-        let message = format!(
+        if batch.checked_mul(context).is_some_and(|tokens| tokens <= TOKENS_MAX) {
+            return Ok(());
+        }
+        let error = anyhow!(
             "batch of {batch} rows of {context} bytes, expected at most {TOKENS_MAX} bytes together"
         );
-        ensure_or_hint(fits, message, "give a smaller --batch or --context")
+        Err(hinted(error, "give a smaller --batch or --context"))
     }
 }
 
@@ -150,13 +157,16 @@ impl Recipe {
 /// If the batch is too small, or no multiple of the unit.
 pub fn check_batch(batch: usize, unit: usize, ranks: usize) -> Result<()> {
     let least = ranks * unit;
-    let message = format!("batch of {batch} rows for {ranks} ranks, expected {least} or more");
+    if batch >= least && batch.is_multiple_of(unit) {
+        return Ok(());
+    }
+    let error = anyhow!("batch of {batch} rows for {ranks} ranks, expected {least} or more");
     let multiple = batch.next_multiple_of(unit).max(least);
     let hint = match unit {
         1 => format!("--batch {multiple}, for instance"),
         _ => format!("--batch {multiple}, for instance: the model reads {unit} rows at a time"),
     };
-    ensure_or_hint(batch >= least && batch.is_multiple_of(unit), message, &hint)
+    Err(hinted(error, hint))
 }
 
 /// Refuses a batch of which the ranks of a plan cannot have equal parts.
@@ -164,18 +174,12 @@ pub fn check_batch(batch: usize, unit: usize, ranks: usize) -> Result<()> {
 /// # Errors
 /// If the batch is not a multiple of the ranks.
 pub fn check_even_batch(batch: usize, ranks: usize) -> Result<()> {
+    if batch.is_multiple_of(ranks) && batch > 0 {
+        return Ok(());
+    }
     let multiple = batch.next_multiple_of(ranks).max(ranks);
-    let message = format!("batch of {batch} rows does not divide among {ranks} ranks");
-    let holds = batch.is_multiple_of(ranks) && batch > 0;
-    ensure_or_hint(holds, message, &format!("--batch {multiple}, for instance"))
-}
-
-/// Refuses what does not hold.
-///
-/// # Errors
-/// The message with the hint, where it does not.
-pub fn ensure_or_hint(holds: bool, message: String, hint: &str) -> Result<()> {
-    if holds { Ok(()) } else { Err(anyhow!(message)).or_hint(hint) }
+    let error = anyhow!("batch of {batch} rows does not divide among {ranks} ranks");
+    Err(hinted(error, format!("--batch {multiple}, for instance")))
 }
 
 /// One line about settings that differ from a checkpoint's, by name: before and now.

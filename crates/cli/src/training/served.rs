@@ -7,10 +7,11 @@ use std::time::Duration;
 
 use anyhow::Result;
 use thinwire_job::elastic::JobAddress;
-use thinwire_model::{Graph, Initial, Role, Tensor, TensorId};
+use thinwire_model::{Initial, Role, Tensor, TensorId};
 use thinwire_server::{Client, Error, Format, Gradient, Origin, TableDefinition};
 use thinwire_train::spmd::{Executor, Handover, Remote};
 
+use super::engine::Engine;
 use super::server_flags::{ServerMode, Tabled};
 use super::snapshots::{self, Asker};
 
@@ -40,19 +41,23 @@ struct Link {
 }
 
 impl Served {
-    /// Defines a table for each of the program's parameters with these names, and waits for the servers.
+    /// Defines a table for each of the parameters of an engine that servers have, and waits for the servers.
     ///
     /// # Errors
     /// If the job has other tables, or its servers are not ready in time.
     pub fn open(
-        ((mode, origin), names, seed): ((&ServerMode, Option<&Origin>), &[String], u64),
-        (machine, graph): (&Executor<'_>, &Graph),
-        (seat, timeout): (&JobAddress, Duration),
+        mode: &ServerMode,
+        origin: Option<&Origin>,
+        seed: u64,
+        engine: &Engine<'_>,
+        seat: &JobAddress,
+        timeout: Duration,
     ) -> Result<Served> {
-        let ids = machine.program().parameters.iter().map(|parameter| parameter.tensor);
+        let (graph, served) = (&engine.built.training.graph, &engine.built.served);
+        let ids = engine.machine.program().parameters.iter().map(|parameter| parameter.tensor);
         let tensors = ids.map(|id| (id, &graph.tensors[id]));
-        let tables = tensors.filter(|(_, tensor)| names.contains(&tensor.name)).map(table);
-        let tables: Vec<Tabled> = tables.collect();
+        let tables = tensors.filter(|(_, tensor)| served.contains(&tensor.name));
+        let tables: Vec<Tabled> = tables.map(|(id, tensor)| table(id, tensor)).collect();
         let (mut definition, has_loss) = (mode.definition(&tables, seed), !mode.is_hybrid());
         // A snapshot of an earlier version has no loss.
         let snapshot = origin.and_then(|origin| match origin {
@@ -145,7 +150,7 @@ impl Link {
         match step.gradients {
             // The step counts on servers, too.
             None => self.client.begin_push(&[])?,
-            Some(gradients) => self.begin_push(gradients, (step.scale, share), *step.loss)?,
+            Some(gradients) => self.begin_push(gradients, step.scale, share, *step.loss)?,
         }
         let pulling = self.client.begin_pull(&groups(&self.rows))?;
         self.client.finish_push()?;
@@ -157,7 +162,8 @@ impl Link {
     fn begin_push(
         &mut self,
         gradients: &[Cow<'_, [f32]>],
-        (scale, share): (f32, f32),
+        scale: f32,
+        share: f32,
         loss: f64,
     ) -> Result<(), Error> {
         let scale = scale * share;
@@ -211,7 +217,7 @@ fn groups(rows: &[Vec<u64>]) -> Vec<(u32, &[u64])> {
 }
 
 /// Returns a parameter as a table.
-fn table((id, tensor): (TensorId, &Tensor)) -> Tabled {
+fn table(id: TensorId, tensor: &Tensor) -> Tabled {
     let length = tensor.elements();
     // The values of a vector are cut into rows, so that a long one is spread over shards.
     let width = match tensor.shape.len() {

@@ -30,10 +30,9 @@ use super::engine::Engine;
 use super::first_epoch::first_epoch;
 use super::interrupt::Interrupt;
 use super::job::TrainingJob;
-use super::job_role::{JobRole, change};
+use super::job_role::{JobRole, Seat, change, of_member};
 use super::messages;
 use super::plan::{Built, Parallelism};
-use super::seat::{self, Seat};
 use super::served::Served;
 use super::server_flags::{self, ServerMode};
 use super::session::{About, End, Session, TrainingProgress};
@@ -52,7 +51,7 @@ const DONE: &str = "done";
 /// If the job or its servers refuse this process, a shard is lost, or in hybrid mode another rank is lost.
 pub fn train(job: &TrainingJob, mode: &ServerMode, seat: &elastic::JobAddress) -> Result<u8> {
     let settings = &job.settings;
-    let place = seat::of_member(seat);
+    let place = of_member(seat);
     job.export_metrics(&place)?;
     let interrupt = Interrupt::listen()?;
     let links = settings.link.of_job(settings.limit(&place))?;
@@ -69,17 +68,20 @@ pub fn train(job: &TrainingJob, mode: &ServerMode, seat: &elastic::JobAddress) -
     drop(joining);
     messages::waiting(&seat.coordinator, seat.id);
     let ranks = mode.is_hybrid().then_some(mode.ranks);
-    let epoch = first_epoch(&presence, (seat, ranks), settings.link.timeout())?;
+    let epoch = first_epoch(&presence, seat, ranks, settings.link.timeout())?;
     interrupt.remember();
-    let worker = Worker::new((job, mode, origin.as_ref()), (seat, &presence), &interrupt)?;
+    let codec = job.codec.clone().filter(|_| mode.is_hybrid());
+    let codec = codec.map_or_else(|| "none".parse(), Ok)?;
+    let (presence, interrupt, origin) = (&presence, &interrupt, origin.as_ref());
+    let worker = Worker { job, mode, origin, seat, presence, interrupt, codec };
     let threads = settings.threads(&place);
     let first = epoch.number;
     let (place, trained) = thinwire_train::threads::run(threads, || worker.train(&place, epoch))?;
     if trained.is_ok() && interrupt.signal().is_none() {
         let place = worker.finish(place, first);
-        return conclude(job, &place, trained, &interrupt);
+        return conclude(job, &place, trained, interrupt);
     }
-    let code = conclude(job, &place, trained, &interrupt)?;
+    let code = conclude(job, &place, trained, interrupt)?;
     presence.leave();
     Ok(code)
 }
@@ -107,17 +109,7 @@ struct Kept {
     members: Vec<Id>,
 }
 
-impl<'a> Worker<'a> {
-    fn new(
-        (job, mode, origin): (&'a TrainingJob, &'a ServerMode, Option<&'a Origin>),
-        (seat, presence): (&'a elastic::JobAddress, &'a Presence),
-        interrupt: &'a Interrupt,
-    ) -> Result<Worker<'a>> {
-        let codec = job.codec.clone().filter(|_| mode.is_hybrid());
-        let codec = codec.map_or_else(|| "none".parse(), Ok)?;
-        Ok(Worker { job, mode, origin, seat, presence, interrupt, codec })
-    }
-
+impl Worker<'_> {
     /// Trains in successive epochs. Also returns the place in the last one.
     fn train(&self, place: &Place, mut epoch: Epoch) -> (Place, Result<Trained>) {
         let mut kept = Kept::default();
@@ -126,7 +118,7 @@ impl<'a> Worker<'a> {
                 return (place.clone(), Err(anyhow!("an epoch without this process")));
             };
             let place = Place { rank: world.rank().0, world: world.size() as u32, ..place.clone() };
-            match self.epoch(&place, (&epoch, world), &mut kept) {
+            match self.epoch(&place, &epoch, world, &mut kept) {
                 Ok(None) => {}
                 Ok(Some(trained)) => return (place, Ok(trained)),
                 Err(error) => return (place, Err(error)),
@@ -140,7 +132,8 @@ impl<'a> Worker<'a> {
     fn epoch(
         &self,
         place: &Place,
-        (epoch, world): (&Epoch, World),
+        epoch: &Epoch,
+        world: World,
         kept: &mut Kept,
     ) -> Result<Option<Trained>> {
         let job = self.job;
@@ -157,17 +150,12 @@ impl<'a> Worker<'a> {
         let channel = self.channel(epoch, place.rank)?;
         let is_first = kept.replica.is_none();
         let (mut engine, reached) =
-            self.begin((epoch, world), (&seat, channel), &built, kept.replica.take())?;
+            self.begin(epoch, &seat, channel, &built, kept.replica.take())?;
         let served = match kept.served.take() {
             Some(served) => served,
             None => {
-                let of = ((self.mode, self.origin), &built.served[..], job.recipe.seed);
-                let graph = &built.training.graph;
-                Served::open(
-                    of,
-                    (&engine.machine, graph),
-                    (self.seat, job.settings.link.timeout()),
-                )?
+                let (seed, timeout) = (job.recipe.seed, job.settings.link.timeout());
+                Served::open(self.mode, self.origin, seed, &engine, self.seat, timeout)?
             }
         };
         served.ask(self.mode.snapshots.asker(self.seat).filter(|_| place.rank == 0));
@@ -175,10 +163,10 @@ impl<'a> Worker<'a> {
         let title =
             (is_first && reached.done() == 0).then(|| engine.title(job, Some(&self.codec), &seat));
         if title.is_some() && place.rank == 0 {
-            self.tell_begin(&names, (&built.served, served.raw_bytes()));
+            self.tell_begin(&names, &built.served, served.raw_bytes());
         }
         let change = title.is_none().then(|| change(epoch, &kept.members));
-        let mut session = Session::resume((job, title.as_deref()), engine, &seat, reached)?;
+        let mut session = Session::resume(job, title.as_deref(), engine, &seat, reached)?;
         if !self.mode.is_hybrid() {
             session = session.of_epoch(JobRole::Worker(self.presence, epoch.number), change);
         }
@@ -197,7 +185,7 @@ impl<'a> Worker<'a> {
     }
 
     /// Says with what the training begins, and where its parameters are if they are not all in one place.
-    fn tell_begin(&self, names: &[String], (served, bytes): (&[String], u64)) {
+    fn tell_begin(&self, names: &[String], served: &[String], bytes: u64) {
         let others = names.len() - served.len();
         let partial = snapshots::warning(self.origin, others);
         let warnings = self.codec.warnings().into_iter().chain(partial);
@@ -214,8 +202,9 @@ impl<'a> Worker<'a> {
     /// ones that begin where the job is.
     fn begin<'b>(
         &self,
-        (epoch, world): (&Epoch, World),
-        (seat, channel): (&Seat<'_>, Channel),
+        epoch: &Epoch,
+        seat: &Seat<'_>,
+        channel: Channel,
         built: &'b Built,
         replica: Option<(TrainingProgress, DetachedReplica)>,
     ) -> Result<(Engine<'b>, TrainingProgress)> {
@@ -223,21 +212,23 @@ impl<'a> Worker<'a> {
         if let Some((reached, mut detached)) = replica {
             detached.settle(detached.step())?;
             detached.reform(&channel)?;
-            return Ok((Engine::resume(job, codec, (seat, channel), (built, detached))?, reached));
+            return Ok((Engine::resume(job, codec, seat, channel, built, detached)?, reached));
         }
         let is_hybrid = self.mode.is_hybrid();
-        let mut engine = match self.origin.filter(|_| is_hybrid) {
-            Some(Origin::Checkpoint(it)) => Engine::warm(job, codec, (seat, channel), (built, it))?,
-            _ => Engine::start(job, codec, (seat, channel), built)?,
+        let weights = match self.origin {
+            Some(Origin::Checkpoint(checkpoint)) if is_hybrid => Some(checkpoint),
+            _ => job.weights.as_ref(),
         };
+        let mut engine = Engine::start(job, codec, seat, channel, built, weights)?;
         let done = if is_hybrid { 0 } else { epoch.done.min(job.recipe.steps) };
         let mut reached = TrainingProgress::new(codec, Trace::default(), done);
         if done > 0 {
+            let world = World::new(seat.place.rank, seat.place.world)?;
             let mut sampler = Sampler::new(job.dataset.clone(), engine.sampling(job, world))?;
             sampler.skip(done);
             reached.seek(done, About { first: done, position: sampler.position() });
             engine.machine.seek(done);
-            messages::joined((epoch.number, world), done);
+            messages::joined(epoch.number, world, done);
         }
         Ok((engine, reached))
     }

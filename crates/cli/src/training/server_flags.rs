@@ -1,15 +1,16 @@
 //! Flags of a training with all or some parameters on servers.
 
 use std::ffi::OsString;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Result, anyhow};
 use clap::ValueEnum;
 use thinwire_model::matches;
+use thinwire_report::figures::{bytes, parse_bytes};
 use thinwire_server::{Consistency, Definition, Format, MemoryLimit, TableDefinition};
 use thinwire_update::{AdamWOptions, Optimizer, Rule};
 
-use super::server_limits::{self, LimitFlags};
 use super::snapshots::{SnapshotFlags, Snapshots};
 use crate::failure::hinted;
 use crate::size::{Elastic, Size, ensure_fixed};
@@ -95,6 +96,42 @@ impl StoreFlags {
     }
 }
 
+/// Flags of the limits of servers.
+#[derive(clap::Args, Clone, Debug, Default)]
+struct LimitFlags {
+    /// With servers, limit on the memory of rows of each server that is started here, such as 2GB; rows beyond it
+    /// are evicted to a file in --spill-dir [default: no limit]
+    #[arg(long, value_name = "BYTES", value_parser = parse_bytes)]
+    server_memory: Option<u64>,
+    /// With --server-memory, folder for these files, on a disk; a file has no name and is gone when its server ends
+    #[arg(long, value_name = "FOLDER")]
+    spill_dir: Option<PathBuf>,
+}
+
+impl LimitFlags {
+    /// Returns the limit of a server's memory, if there is one.
+    ///
+    /// # Errors
+    /// If one flag is given without the other.
+    fn resolve(&self) -> Result<Option<MemoryLimit>> {
+        let Some(flag) = self.flag() else { return Ok(None) };
+        let (without, hint) = match (self.server_memory, self.spill_dir.clone()) {
+            (Some(bytes_max), Some(folder)) => return Ok(Some(MemoryLimit { bytes_max, folder })),
+            (Some(_), None) => ("a folder for the rows beyond it", "add --spill-dir FOLDER"),
+            (None, _) => ("a limit of memory", "add --server-memory BYTES"),
+        };
+        Err(hinted(anyhow!("{flag} without {without}"), format!("{hint}, or leave it out")))
+    }
+
+    /// Returns a flag that was given.
+    fn flag(&self) -> Option<String> {
+        let memory =
+            self.server_memory.map(|limit| format!("--server-memory {}", bytes(limit as f64)));
+        let folder = self.spill_dir.as_ref();
+        memory.or(folder.map(|folder| format!("--spill-dir {}", folder.display())))
+    }
+}
+
 /// Settings of a training with servers.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ServerMode {
@@ -139,7 +176,8 @@ impl ServerFlags {
     pub fn of_parameter(
         name: &str,
         optimizer: Optimizer,
-        (servers, store): (u32, StoreFlags),
+        servers: u32,
+        store: StoreFlags,
     ) -> ServerFlags {
         ServerFlags {
             mode: Mode::Hybrid,
@@ -263,7 +301,7 @@ impl ServerMode {
 
     /// Returns the flags of a server that the launcher starts.
     fn server_arguments(&self) -> Vec<OsString> {
-        let limit = self.memory.iter().flat_map(server_limits::server_arguments);
+        let limit = self.memory.iter().flat_map(limit_arguments);
         self.snapshots.server_arguments().into_iter().chain(limit).collect()
     }
 
@@ -356,6 +394,13 @@ impl ServerMode {
 pub fn shown(names: &[String]) -> String {
     let more = if names.len() > NAMES { ", ..." } else { "" };
     format!("{}{more}", names[..names.len().min(NAMES)].join(", "))
+}
+
+/// Returns the flags of a limit for a server that the launcher starts.
+fn limit_arguments(limit: &MemoryLimit) -> [OsString; 4] {
+    let MemoryLimit { bytes_max, folder } = limit;
+    let folder = folder.clone().into_os_string();
+    ["--memory".into(), format!("{bytes_max}B").into(), "--spill-dir".into(), folder]
 }
 
 #[cfg(test)]

@@ -15,10 +15,9 @@ use thinwire_wire::{Rank, World};
 
 use super::engine::Engine;
 use super::job::TrainingJob;
-use super::job_role::{CHANGE, JobRole, STOP};
+use super::job_role::{CHANGE, JobRole, STOP, Seat};
 use super::log::Log;
 use super::progress::{News, Progress};
-use super::seat::Seat;
 use super::trace::Trace;
 use super::{checkpoints, machine, outcome, plan};
 use crate::metrics::Taken;
@@ -50,7 +49,7 @@ pub struct Session<'a> {
     is_stopped: bool,
 }
 
-/// TrainingProgress of a training as one process has seen it, through all epochs.
+/// Progress of a training as one process has seen it, through all epochs.
 pub struct TrainingProgress {
     log: Log,
     trace: Trace,
@@ -141,7 +140,8 @@ impl<'a> Session<'a> {
     /// # Errors
     /// If the text is too short, or the checkpoint cannot be taken up.
     pub fn start(
-        (job, codec): (&'a TrainingJob, Option<&Policy>),
+        job: &'a TrainingJob,
+        codec: Option<&Policy>,
         mut engine: Engine<'a>,
         seat: &'a Seat<'a>,
         trace: Trace,
@@ -156,7 +156,7 @@ impl<'a> Session<'a> {
         let warnings = codec.filter(|_| speaks).map_or(Vec::new(), Policy::warnings);
         warnings.into_iter().for_each(|warning| say(format!("warning: {warning}")));
         let title = engine.title(job, codec, seat);
-        Session::resume((job, Some(&title)), engine, seat, reached)
+        Session::resume(job, Some(&title), engine, seat, reached)
     }
 
     /// A rank that goes on with a training.
@@ -164,7 +164,8 @@ impl<'a> Session<'a> {
     /// # Errors
     /// If the text is too short, or the batch too small for so many ranks.
     pub fn resume(
-        (job, title): (&'a TrainingJob, Option<&str>),
+        job: &'a TrainingJob,
+        title: Option<&str>,
         engine: Engine<'a>,
         seat: &'a Seat<'a>,
         reached: TrainingProgress,
@@ -181,7 +182,10 @@ impl<'a> Session<'a> {
             false => validation_batches(&job.dataset, &sampling, most),
         };
         let speaks = world.rank() == Rank(0);
-        let progress = Progress::new(title, reached.done, job.recipe.steps, speaks);
+        let progress = match speaks {
+            true => Progress::new(title, reached.done, job.recipe.steps),
+            false => Progress::default(),
+        };
         // Once: later epochs of an elastic job have no title.
         if speaks && title.is_some() && most > 0 && validation.is_empty() {
             let batch = job.recipe.batch;
@@ -228,7 +232,7 @@ impl<'a> Session<'a> {
     pub fn steps(&mut self) -> Result<End> {
         let steps = self.job.recipe.steps;
         if self.reached.done > self.reached.first {
-            self.rest(None, self.reached.done == steps)?;
+            self.rest(None, 0)?;
         }
         while self.reached.done < steps {
             let done = self.reached.done;
@@ -239,14 +243,18 @@ impl<'a> Session<'a> {
                 0 => {}
                 signal => self.seat.interrupt.follow(signal),
             }
-            let over = said != 0 || self.reached.done == steps;
-            self.rest(Some((&batch, news)), over)?;
+            self.rest(Some((&batch, news)), said)?;
             if said != 0 {
                 self.say_stopped();
                 return Ok(if said == STOP { End::Stopped } else { End::Over });
             }
         }
         Ok(End::Over)
+    }
+
+    /// Returns whether the training ends after a step in which ranks have `said` this.
+    fn ends(&self, said: i32) -> bool {
+        said != 0 || self.reached.done == self.job.recipe.steps
     }
 
     /// Prepares for the last checkpoint of all members of an elastic job.
@@ -276,9 +284,9 @@ impl<'a> Session<'a> {
         (self.reached, self.engine.machine.into_detached())
     }
 
-    /// Does what is due after a step: validation, news, measurements and a checkpoint.
-    fn rest(&mut self, step: Option<(&Batch, News)>, over: bool) -> Result<()> {
-        let due = self.is_validated() || over;
+    /// Does what is due after a step in which ranks have `said` this: validation, news, measurements and a checkpoint.
+    fn rest(&mut self, step: Option<(&Batch, News)>, said: i32) -> Result<()> {
+        let due = self.is_validated() || self.ends(said);
         let validation = if due { self.validate()? } else { None };
         if let Some((batch, news)) = step {
             self.progress.tell(&News { validation, ..news });
@@ -289,7 +297,7 @@ impl<'a> Session<'a> {
                 seconds.into_iter().for_each(|seconds| self.reached.log.alone(seconds));
             }
         }
-        self.save(over)
+        self.save(said)
     }
 
     /// Takes one step; returns the batch, news of the step, and the highest number that any rank has said:
@@ -366,8 +374,8 @@ impl<'a> Session<'a> {
     /// Writes a checkpoint where one is due. An error of the last one waits until the training has ended. One
     /// that ends the training is saved elsewhere ([`save_last`]). Any other one is only told in an elastic job, whose ranks would otherwise end one after the other: the
     /// checkpoint before stays the newest, and the next one may find room.
-    fn save(&mut self, over: bool) -> Result<()> {
-        let (job, done) = (self.job, self.reached.done);
+    fn save(&mut self, said: i32) -> Result<()> {
+        let (job, done, over) = (self.job, self.reached.done, self.ends(said));
         let due = |every: u64| done.is_multiple_of(every);
         let Some(policy) = job.policy.as_ref().filter(|it| over || it.every.is_some_and(due))
         else {
@@ -380,15 +388,15 @@ impl<'a> Session<'a> {
         }
         self.reached.log.pause();
         let is_elastic = self.job_role.is_elastic();
-        let place = (policy, self.seat.lock);
+        let lock = self.seat.lock;
         let (name, position) = (self.reached.job.as_deref(), self.reached.position);
         let mut replica =
             checkpoints::Replica { job, name, engine: &mut self.engine, position, step: done };
         // A training of fixed ranks ends with a checkpoint that fails, unless its place is away for a while.
-        let attempt = |replica: &mut _| save(replica, place, done);
+        let attempt = |replica: &mut _| save(replica, policy, lock, done);
         let saved = match (over, is_elastic) {
             (true, _) => save_last(&mut replica, policy, done, attempt),
-            (_, true) => save(&mut replica, place, done),
+            (_, true) => save(&mut replica, policy, lock, done),
             _ => save_between(&mut replica, policy, done, attempt).map(Option::flatten),
         };
         let told = |saved: Result<_, _>| saved.with_context(|| format!("saving step {done}"));
@@ -438,12 +446,8 @@ impl<'a> Session<'a> {
     /// # Errors
     /// If a rank is lost.
     pub fn finish(mut self) -> Result<(Run, Result<()>)> {
-        let times = (
-            self.reached.done - self.reached.first,
-            self.reached.log.settled_step_s(),
-            self.reached.log.settled_busy_s(),
-        );
-        let figures = self.engine.figures(times);
+        let (steps, log) = (self.reached.done - self.reached.first, &self.reached.log);
+        let figures = self.engine.figures(steps, log.settled_step_s(), log.settled_busy_s());
         // Who was lost while the last checkpoint was written is told of there.
         let planned = match figures {
             Err(error) => return Err(self.take_saved().err().unwrap_or(error)),
@@ -466,9 +470,10 @@ impl<'a> Session<'a> {
         let tokens = job.recipe.batch * built.model.context();
         let mut run = log.run(name, tokens as f64, rate);
         // A rank that joined late has seen fewer.
-        run.steps = times.0;
+        run.steps = steps;
         if let Some(planned) = planned {
-            put(&mut run, planned, (world, rate, raw_bytes));
+            run.raw_bytes = raw_bytes;
+            put(&mut run, planned, world, rate);
         }
         let (checkpoint, kept) = match saved {
             Ok(path) => (path, Ok(())),
@@ -477,17 +482,16 @@ impl<'a> Session<'a> {
         run.checkpoint = checkpoint.map(|path| path.display().to_string());
         run.is_of_images = matches!(built.modality, Modality::Images(_));
         if writes {
-            outcome::judge(&mut run, (job, built), whole)?;
+            outcome::judge(&mut run, job, built, whole)?;
         }
         Ok((run, kept))
     }
 }
 
 /// Puts predictions and counts of a plan in the place of what buckets tell.
-fn put(run: &mut Run, planned: Planned, (world, rate, raw): (World, Option<f64>, f64)) {
+fn put(run: &mut Run, planned: Planned, world: World, rate: Option<f64>) {
     let mine = planned.ranks.iter().find(|rank| rank.rank == world.rank().index());
     run.sent_bytes = mine.map_or(0.0, |rank| rank.counted_bytes as f64 / planned.steps as f64);
-    run.raw_bytes = raw;
     run.floors.wire_s = rate.map(|rate| run.sent_bytes / rate);
     run.floors.compute_s = planned.ranks.iter().map(|rank| rank.busy_s).fold(0.0, f64::max);
     run.planned = Some(planned);

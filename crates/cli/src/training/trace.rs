@@ -62,14 +62,14 @@ pub fn ensure(path: Option<&Path>) -> Result<()> {
 }
 
 impl Trace {
-    /// Goes on with the trace at `path`: of several trainings the first one makes it.
+    /// Goes on with the trace at `path` after so many trainings, of which the first one makes it.
     ///
     /// # Errors
     /// If the file cannot be opened.
-    pub fn open(path: Option<&Path>, codec: &str, first: bool) -> Result<Trace> {
+    pub fn open(path: Option<&Path>, codec: &str, trainings: usize) -> Result<Trace> {
         let Some(path) = path else { return Ok(Trace::default()) };
         let mut options = File::options();
-        options.create(true).write(true).truncate(first).append(!first);
+        options.create(true).write(true).truncate(trainings == 0).append(trainings > 0);
         let file =
             options.open(path).with_context(|| format!("cannot write {}", path.display()))?;
         let file = Some((path.to_owned(), BufWriter::new(file)));

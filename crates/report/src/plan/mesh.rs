@@ -23,8 +23,8 @@ pub fn mesh(plan: &Outcome) -> String {
     let mut svg = String::new();
     for stage in 0..shown {
         let (left, top) = (stage % across * wide, stage / across * high);
-        let place = (left as f64, top as f64 + 14.0);
-        svg += &text("small", place, "start", &stage.to_string());
+        let number = [left as f64, top as f64 + 14.0];
+        svg += &text("small", number, "start", &stage.to_string());
         for place in 0..(outer * inner).min(SQUARES) {
             let device = stage * outer * inner + place;
             let (column, row) = match inner {

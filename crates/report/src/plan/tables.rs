@@ -26,12 +26,12 @@ pub fn memory(plan: &Outcome) -> String {
             rect(class, [LEFT + scale * from, top, scale * (to - from), 14.0], &title)
         };
         [
-            text("small", (LEFT - 10.0, top + 11.0), "end", &format!("stage {at}")),
+            text("small", [LEFT - 10.0, top + 11.0], "end", &format!("stage {at}")),
             bar("ghost", 0.0, stage.memory_bytes, "memory"),
             bar("compute", 0.0, state, "parameters and optimiser"),
             bar("wire", state, counted, "waiting for backward"),
             bar("slowed", counted, all, "besides"),
-            text("value small", (RIGHT + 8.0, top + 11.0), "start", &figures::binary(all)),
+            text("value small", [RIGHT + 8.0, top + 11.0], "start", &figures::binary(all)),
         ]
         .concat()
     };

@@ -31,12 +31,12 @@ fn step_row(run: &Run, x: &Axis, top: f64) -> String {
     ];
     let beside =
         [("encode", encode_s, "encode"), ("wire", wire_s, "wire"), ("decode", decode_s, "decode")];
-    let mut svg = text("row", (LEFT - 12.0, top + 19.0), "end", &run.codec);
+    let mut svg = text("row", [LEFT - 12.0, top + 19.0], "end", &run.codec);
     svg += &stack(&wall, x, top, 28.0);
     svg += &stack(&beside, x, top + 32.0, 12.0);
     let end = x.at(1e3 * step_s);
     let (at, anchor) = if end > RIGHT - 80.0 { (end - 6.0, "end") } else { (end + 6.0, "start") };
-    svg += &text("value", (at, top + 19.0), anchor, &figures::seconds(step_s));
+    svg += &text("value", [at, top + 19.0], anchor, &figures::seconds(step_s));
     svg += &floor(run.floors.compute_s, "compute alone", "floor", x, top);
     if let Some(wire_s) = run.floors.wire_s {
         svg += &floor(wire_s, "bytes over bandwidth", "floor dashed", x, top);
@@ -79,12 +79,12 @@ pub fn bucket_bytes(buckets: &[Bucket]) -> String {
         let amounts = format!("{} of {}", bytes(bucket.sent_bytes), bytes(bucket.raw_bytes));
         let Bucket { codec, algorithm, .. } = bucket;
         [
-            text("row small", (left - 12.0, middle), "end", &name),
+            text("row small", [left - 12.0, middle], "end", &name),
             rect("ghost", [left, top, raw, 20.0], "as f32"),
             rect("wire", [left, top, sent.max(1.0), 20.0], "as sent"),
             text(
                 "value small",
-                (right + 12.0, middle),
+                [right + 12.0, middle],
                 "start",
                 &format!("{amounts} · {codec} · {algorithm}"),
             ),

@@ -71,18 +71,18 @@ fn grid(svg: &mut String, across: Across, x: &Axis, y: &Axis, [left, right, bott
     for tick in &ticks {
         let at = y.at(*tick);
         *svg += &line("grid", [left, at], [right, at], "");
-        *svg += &text("tick", (left - 8.0, at + 4.0), "end", &label(*tick, &ticks));
+        *svg += &text("tick", [left - 8.0, at + 4.0], "end", &label(*tick, &ticks));
     }
     let ticks = x.ticks(((right - left) / 90.0) as usize);
     for tick in &ticks {
-        *svg += &text("tick", (x.at(*tick), bottom + 18.0), "middle", &label(*tick, &ticks));
+        *svg += &text("tick", [x.at(*tick), bottom + 18.0], "middle", &label(*tick, &ticks));
     }
     let name = match across {
         Across::Steps => "step",
         Across::Seconds => "seconds of training",
     };
     *svg += &line("axis", [left, bottom], [right, bottom], "");
-    *svg += &text("axis-name", (right, bottom + 34.0), "end", name);
+    *svg += &text("axis-name", [right, bottom + 34.0], "end", name);
 }
 
 fn curve(svg: &mut String, run: &Run, across: Across, index: usize, x: &Axis, y: &Axis) {

@@ -15,20 +15,20 @@ pub fn timeline(run: &Run) -> String {
     gantt("one step", &rows, 1.02 * done)
 }
 
-fn bar((class, from_s, to_s, what): (&'static str, f64, f64, &str)) -> Bar {
+fn bar(class: &'static str, from_s: f64, to_s: f64, what: &str) -> Bar {
     Bar { class, from_s, to_s, what: what.to_owned() }
 }
 
 fn compute(run: &Run) -> Row {
     let time = run.time;
     let waited = time.backward_s + time.wait_s;
-    let parts = [
-        ("compute", 0.0, time.backward_s, "forward and backward"),
-        ("wait", time.backward_s, waited, "wait"),
-        ("decode", waited, waited + time.commit_s, "decode of the result"),
-        ("compute", waited + time.commit_s, time.step_s, "optimiser"),
+    let bars = vec![
+        bar("compute", 0.0, time.backward_s, "forward and backward"),
+        bar("wait", time.backward_s, waited, "wait"),
+        bar("decode", waited, waited + time.commit_s, "decode of the result"),
+        bar("compute", waited + time.commit_s, time.step_s, "optimiser"),
     ];
-    Row { name: "compute".to_owned(), bars: parts.map(bar).to_vec() }
+    Row { name: "compute".to_owned(), bars }
 }
 
 /// Encode at its begin and decode at its end; between them the way over the wire.
@@ -36,12 +36,12 @@ fn way(bucket: &Bucket, index: usize) -> Row {
     let encoded = (bucket.ready_s + bucket.encode_s).min(bucket.done_s);
     let arrived = (bucket.done_s - bucket.decode_s).max(encoded);
     let what = format!("{}: {}, {}", bucket.name, bucket.codec, bucket.algorithm);
-    let parts = [
-        ("encode", bucket.ready_s, encoded, what.as_str()),
-        ("wire", encoded, arrived, what.as_str()),
-        ("decode", arrived, bucket.done_s, what.as_str()),
+    let bars = vec![
+        bar("encode", bucket.ready_s, encoded, &what),
+        bar("wire", encoded, arrived, &what),
+        bar("decode", arrived, bucket.done_s, &what),
     ];
-    Row { name: format!("bucket {index}"), bars: parts.map(bar).to_vec() }
+    Row { name: format!("bucket {index}"), bars }
 }
 
 /// The last step of a planned training.
@@ -57,11 +57,11 @@ fn of_rank(rank: &PlannedRank) -> Row {
     let of_pass = |one: &Passed| {
         let (class, what) = pass(one.kind, one.micro_batch, one.chunk);
         let begun_s = (one.start_s + one.waited_s).min(one.end_s);
-        let waits = bar(("wait", one.start_s, begun_s, &format!("{what}: waits")));
+        let waits = bar("wait", one.start_s, begun_s, &format!("{what}: waits"));
         [waits, Bar { class, from_s: begun_s, to_s: one.end_s, what }]
     };
     let last_s = rank.passed.last().map_or(rank.end_s, |pass| pass.end_s);
-    let end = bar(("decode", last_s, rank.end_s, "gradients arrive, optimiser"));
+    let end = bar("decode", last_s, rank.end_s, "gradients arrive, optimiser");
     let bars = rank.passed.iter().flat_map(of_pass).chain([end]).collect();
     Row { name: format!("rank {}", rank.rank), bars }
 }

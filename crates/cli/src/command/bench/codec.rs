@@ -79,7 +79,7 @@ pub fn measure(codecs: &[Choice], args: &How) -> Result<u8> {
             kernels: speed::kernels(),
         }));
     }
-    print_lines((&lines, args.json), ["codec", "operation", "f32 read", "× copy"], |line| {
+    print_lines(&lines, args.json.into(), ["codec", "operation", "f32 read", "× copy"], |line| {
         let (speed, times) = (bytes_per_s(line.bytes_per_s), ratio(line.relative_to_copy));
         [line.codec.clone(), line.operation.to_owned(), speed, times]
     })?;

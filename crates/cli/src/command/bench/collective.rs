@@ -19,7 +19,7 @@ use super::floor::floor_s;
 use super::plain::Rates;
 use super::rates;
 use crate::link::Settings;
-use crate::output::{print_lines, say};
+use crate::output::{Format, print_lines, say};
 use crate::place::Flags;
 use crate::ranks::{self, Start};
 use crate::samples::{median, repetitions, timed};
@@ -116,12 +116,12 @@ pub fn run(args: &Args) -> Result<u8> {
         lines.push(bench.many()?);
     }
     barrier(&mut group)?;
-    if place.rank == 0 { show(&lines, args.json) } else { Ok(0) }
+    if place.rank == 0 { show(&lines, args.json.into()) } else { Ok(0) }
 }
 
-fn show(lines: &[Line], json: bool) -> Result<u8> {
+fn show(lines: &[Line], format: Format) -> Result<u8> {
     let header = ["", "ranks", "size", "time", "runs", "bus bandwidth", "floor", "× floor"];
-    print_lines((lines, json), header, |line| {
+    print_lines(lines, format, header, |line| {
         [
             line.peer.clone(),
             line.world.to_string(),

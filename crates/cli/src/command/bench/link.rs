@@ -9,9 +9,9 @@ use thinwire_link::{Error, Link, Place, Port};
 use thinwire_report::figures::{bytes_per_s, ratio, seconds};
 use thinwire_wire::{Header, Kind, Rank, Tag};
 
-use super::plain::{self, Plain, Rates};
+use super::plain::{self, Plain, Rates, Ways};
 use crate::link::Settings;
-use crate::output::{print_lines, say};
+use crate::output::{Format, print_lines, say};
 use crate::place::Flags;
 use crate::ranks::{self, Start};
 use crate::samples::{median, timed};
@@ -75,15 +75,15 @@ pub fn run(args: &Args) -> Result<u8> {
         meeting.bare(encryption);
         let mut ends = Ends { link: meeting.link()?, plain, rates, timeout: args.link.timeout() };
         for size in &args.sizes {
-            lines.push(ends.measure(*size, encryption == Encryption::Always)?);
+            lines.push(ends.measure(*size, encryption)?);
         }
         ends.plain.agree(0)?;
         ends.link.finish(args.link.timeout())?;
     }
-    if place.rank == 0 { show(&lines, args.json) } else { Ok(0) }
+    if place.rank == 0 { show(&lines, args.json.into()) } else { Ok(0) }
 }
 
-fn show(lines: &[Line], json: bool) -> Result<u8> {
+fn show(lines: &[Line], format: Format) -> Result<u8> {
     let header = [
         "message",
         "encrypted",
@@ -96,7 +96,7 @@ fn show(lines: &[Line], json: bool) -> Result<u8> {
         "plain",
         "ratio",
     ];
-    print_lines((lines, json), header, |line| {
+    print_lines(lines, format, header, |line| {
         [
             thinwire_report::figures::bytes(line.message_bytes as f64),
             if line.encrypted { "yes" } else { "no" }.to_owned(),
@@ -122,14 +122,14 @@ struct Ends<'a> {
 }
 
 impl Ends<'_> {
-    fn measure(&mut self, size: usize, encrypted: bool) -> Result<Line> {
+    fn measure(&mut self, size: usize, encryption: Encryption) -> Result<Line> {
         let mut traffic =
             Traffic { outgoing: vec![1; size], incoming: vec![0; size], ..Traffic::default() };
         let half_round_trip_s = self.ping(&mut traffic)?;
-        let mut rate = |ends: &mut Self, both| -> Result<f64> {
+        let mut rate = |ends: &mut Self, ways| -> Result<f64> {
             let mut count = (1 << 20 >> size.ilog2().min(20)).max(2);
             loop {
-                let seconds = ends.stream(&mut traffic, count, both)?;
+                let seconds = ends.stream(&mut traffic, count, ways)?;
                 let room = MESSAGES_MAX.min(QUEUE_BYTES / size).max(count);
                 let more = ends.plain.more(count, seconds, room)?;
                 if more == count {
@@ -138,15 +138,15 @@ impl Ends<'_> {
                 count = more;
             }
             let runs: Result<Vec<f64>> =
-                (0..RUNS).map(|_| ends.stream(&mut traffic, count, both)).collect();
+                (0..RUNS).map(|_| ends.stream(&mut traffic, count, ways)).collect();
             Ok((count * size) as f64 / median(&mut runs?))
         };
         Ok(Line {
-            encrypted,
+            encrypted: encryption == Encryption::Always,
             message_bytes: size,
             half_round_trip_s,
-            one_way_bytes_per_s: rate(self, false)?,
-            both_ways_bytes_per_s: rate(self, true)?,
+            one_way_bytes_per_s: rate(self, Ways::One)?,
+            both_ways_bytes_per_s: rate(self, Ways::Both)?,
             plain_half_round_trip_s: self.plain.half_round_trip_s(size)?,
             plain_one_way_bytes_per_s: self.rates.one_way,
             plain_both_ways_bytes_per_s: self.rates.both_ways,
@@ -177,11 +177,11 @@ impl Ends<'_> {
     }
 
     /// The seconds until both sides have everything.
-    fn stream(&mut self, traffic: &mut Traffic, count: usize, both: bool) -> Result<f64> {
+    fn stream(&mut self, traffic: &mut Traffic, count: usize, ways: Ways) -> Result<f64> {
         self.plain.agree(0)?;
         let begun = Instant::now();
-        let (sends, receives) = (both || self.is_first(), both || !self.is_first());
-        let (out, into) = (if sends { count } else { 0 }, if receives { count } else { 0 });
+        let goes = |alone: bool| if alone || ways == Ways::Both { count } else { 0 };
+        let [out, into] = [self.is_first(), !self.is_first()].map(goes);
         self.send(traffic, out);
         self.until(traffic, |traffic| traffic.left == out && traffic.arrived == into)?;
         (traffic.arrived, traffic.left) = (0, 0);

@@ -33,13 +33,22 @@ pub struct Rates {
     pub both_ways: f64,
 }
 
+/// Directions in which messages go.
+#[derive(Clone, Copy, PartialEq)]
+pub enum Ways {
+    /// From the first rank to the second.
+    One,
+    /// Both at once.
+    Both,
+}
+
 impl Plain {
     /// Connects ranks 0 and 1; `host` is this rank's address towards the others. Others get none.
     ///
     /// # Errors
     /// If the two ranks do not find each other.
     pub fn connect(rank: u32, host: IpAddr, store: &dyn Store) -> Result<Option<Plain>> {
-        Plain::between((0, 1), rank, host, store)
+        Plain::between(0, 1, rank, host, store)
     }
 
     /// Connects a pair of ranks, once. Other ranks get no stream.
@@ -47,7 +56,8 @@ impl Plain {
     /// # Errors
     /// If the two ranks do not find each other.
     pub fn between(
-        (first, second): (u32, u32),
+        first: u32,
+        second: u32,
         rank: u32,
         host: IpAddr,
         store: &dyn Store,
@@ -75,7 +85,10 @@ impl Plain {
     /// If the other rank has gone.
     pub fn rates(&mut self) -> Result<Rates> {
         let pieces = self.pieces()?;
-        Ok(Rates { one_way: self.rate(pieces, false)?, both_ways: self.rate(pieces, true)? })
+        Ok(Rates {
+            one_way: self.rate(pieces, Ways::One)?,
+            both_ways: self.rate(pieces, Ways::Both)?,
+        })
     }
 
     /// Measures the second pattern only.
@@ -84,14 +97,14 @@ impl Plain {
     /// If the other rank has gone.
     pub fn both_ways(&mut self) -> Result<f64> {
         let pieces = self.pieces()?;
-        self.rate(pieces, true)
+        self.rate(pieces, Ways::Both)
     }
 
     /// The number of pieces that take long enough to measure.
     fn pieces(&mut self) -> Result<usize> {
         let mut pieces = 2;
         loop {
-            let seconds = self.exchange(pieces, false)?;
+            let seconds = self.exchange(pieces, Ways::One)?;
             let more = self.more(pieces, seconds, PIECES_MAX)?;
             if more == pieces {
                 return Ok(pieces);
@@ -110,8 +123,8 @@ impl Plain {
         Ok(self.agree(more.min(count_max) as u64)? as usize)
     }
 
-    fn rate(&mut self, pieces: usize, both: bool) -> Result<f64> {
-        let seconds: Result<Vec<f64>> = (0..RUNS).map(|_| self.exchange(pieces, both)).collect();
+    fn rate(&mut self, pieces: usize, ways: Ways) -> Result<f64> {
+        let seconds: Result<Vec<f64>> = (0..RUNS).map(|_| self.exchange(pieces, ways)).collect();
         Ok((pieces * PIECE_BYTES) as f64 / median(&mut seconds?))
     }
 
@@ -154,13 +167,13 @@ impl Plain {
     }
 
     /// The seconds until both sides have everything.
-    fn exchange(&mut self, count: usize, both: bool) -> Result<f64> {
+    fn exchange(&mut self, count: usize, ways: Ways) -> Result<f64> {
         self.agree(0)?;
-        let (sends, receives) = (both || self.first, both || !self.first);
+        let goes = |alone: bool| if alone || ways == Ways::Both { count } else { 0 };
+        let [out, into] = [self.first, !self.first].map(goes);
         let begun = Instant::now();
         let (mut output, mut input) = (self.stream.try_clone()?, self.stream.try_clone()?);
         std::thread::scope(|scope| -> Result<()> {
-            let [out, into] = [sends, receives].map(|goes| if goes { count } else { 0 });
             let sender = scope.spawn(move || pieces(out, |piece| output.write_all(piece)));
             pieces(into, |piece| input.read_exact(piece))?;
             sender.join().expect("sending does not panic")

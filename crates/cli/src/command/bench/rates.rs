@@ -31,10 +31,10 @@ pub fn of_ranks(meeting: &Meeting, limit: Option<f64>) -> Result<(Option<Rates>,
     let limits = exchanged(store, "limit", rank, size, limit.unwrap_or(0.0))?;
     let emulated = limits.iter().all(|limit| *limit > 0.0);
     let (mut first, mut fastest) = (None, 0.0_f64);
-    for (turn, pair) in
+    for (turn, (a, b)) in
         pairs(size).into_iter().take(if emulated { 1 } else { usize::MAX }).enumerate()
     {
-        if let Some(mut plain) = Plain::between(pair, rank, host, store)? {
+        if let Some(mut plain) = Plain::between(a, b, rank, host, store)? {
             let both_ways = match turn {
                 0 => first.insert(plain.rates()?).both_ways,
                 _ => plain.both_ways()?,
@@ -43,7 +43,7 @@ pub fn of_ranks(meeting: &Meeting, limit: Option<f64>) -> Result<(Option<Rates>,
         }
         // One pair at a time, so that none shares a link or a core with another.
         let done = format!("bench/done/{turn}");
-        if rank == pair.0 {
+        if rank == a {
             store.set(&done, b"done")?;
         }
         store.get(&done, TIMEOUT)?;

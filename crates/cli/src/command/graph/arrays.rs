@@ -71,7 +71,7 @@ pub fn labels(path: &Path, vertices: u32) -> Result<Vec<u32>> {
     let matrix = column(path, vertices)?;
     let label = |at: usize| match matrix.real(at) < 0.0 {
         true => Ok(NO_LABEL),
-        false => number((path, "label", NO_LABEL), &matrix, at),
+        false => number(path, "label", NO_LABEL, &matrix, at),
     };
     (0..vertices as usize).map(label).collect()
 }
@@ -82,11 +82,11 @@ pub fn labels(path: &Path, vertices: u32) -> Result<Vec<u32>> {
 /// As [`matrix`], or if a number is no type.
 pub fn types(path: &Path, vertices: u32) -> Result<Vec<u32>> {
     let matrix = column(path, vertices)?;
-    (0..vertices as usize).map(|at| number((path, "type", TYPES_MAX), &matrix, at)).collect()
+    (0..vertices as usize).map(|at| number(path, "type", TYPES_MAX, &matrix, at)).collect()
 }
 
 /// Returns the number of a vertex, such as its class, which is below `end`.
-fn number((path, what, end): (&Path, &str, u32), matrix: &Matrix, at: usize) -> Result<u32> {
+fn number(path: &Path, what: &str, end: u32, matrix: &Matrix, at: usize) -> Result<u32> {
     let number = matrix.whole(at).with_context(|| path.display().to_string())?;
     match u32::try_from(number) {
         Ok(number) if number < end => Ok(number),

@@ -76,7 +76,7 @@ impl Checkpoints {
         let policy = policy.map(|folder| checkpoints::policy(folder, None));
         if let Some(policy) = &policy {
             check_variables()?;
-            ensure_writable(&policy.folder, ("checkpoints", "--checkpoint-dir"))?;
+            ensure_writable(&policy.folder, "checkpoints", "--checkpoint-dir")?;
         }
         Ok(Checkpoints { resumed, policy, passes })
     }
@@ -94,9 +94,10 @@ impl Checkpoints {
             let error = anyhow!("rank {with} has --checkpoint-dir, rank {without} has not");
             return Err(hinted(error, "give every rank the same one"));
         }
-        let place = (self.policy.as_ref(), self.resumed.as_ref());
-        let lock = checkpoints::hold_in_all(place, rank, group, "take the folder of checkpoints")?;
-        checkpoints::check_folder(self.policy.as_ref(), rank, group)?;
+        let (policy, resumed) = (self.policy.as_ref(), self.resumed.as_ref());
+        let what = "take the folder of checkpoints";
+        let lock = checkpoints::hold_in_all(policy, resumed, rank, group, what)?;
+        checkpoints::check_folder(policy, rank, group)?;
         Ok(lock)
     }
 
@@ -125,7 +126,7 @@ impl Checkpoints {
     pub fn save(&self, lock: &FolderLock, trainer: &mut Trainer) -> Result<()> {
         let Some(policy) = &self.policy else { return Ok(()) };
         let step = trainer.steps();
-        let attempt = |trainer: &mut Trainer| save(trainer, (policy, lock), step).map(drop);
+        let attempt = |trainer: &mut Trainer| save(trainer, policy, lock, step).map(drop);
         let saved = match trainer.position().pass >= self.passes {
             true => save_last(trainer, policy, step, attempt),
             false => save_between(trainer, policy, step, attempt).map(drop),

@@ -9,8 +9,7 @@ use thinwire_graph::{Adjacency, Contents, write};
 use thinwire_report::figures::count;
 use thinwire_rows::Format;
 
-use super::features::with_features;
-use super::share;
+use super::{share, with_features};
 use crate::file;
 use crate::output::say;
 
@@ -161,7 +160,7 @@ fn write_blocks(args: &BlockArgs) -> Result<u8> {
     let labels: Vec<u32> = (0..vertices).map(|vertex| model.label(vertex)).collect();
     let split = share::split(vertices, common.train, common.seed);
     let values = |vertex: u32, columns: &mut [f32]| model.features(vertex, columns);
-    with_features((args.format, args.columns), &values, |features| {
+    with_features(args.format, args.columns, &values, |features| {
         let contents = Contents {
             features: (args.columns > 0).then_some(features),
             labels: Some(&labels),

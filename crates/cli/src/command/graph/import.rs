@@ -9,8 +9,7 @@ use thinwire_graph::{Adjacency, Contents, Ids, NO_LABEL, Weights, write};
 use thinwire_report::figures::count;
 use thinwire_rows::Format;
 
-use super::features::with_features;
-use super::{arrays, share};
+use super::{arrays, share, with_features};
 use crate::file;
 use crate::output::say;
 
@@ -239,7 +238,7 @@ fn write_with_features(args: &Args, contents: Contents<'_>) -> Result<()> {
         let first = vertex as usize * columns as usize;
         (first..).zip(values).for_each(|(at, value)| *value = matrix.real(at));
     };
-    with_features((args.format, columns), &values, |features| {
+    with_features(args.format, columns, &values, |features| {
         write(&args.output, &Contents { features: Some(features), ..contents })
     })?;
     Ok(())

@@ -116,7 +116,7 @@ fn show_ids(args: &Args, store: &Store) -> Result<u8> {
         Line { vertex, id }
     };
     let lines: Vec<Line<'_>> = (0..store.adjacency().vertices()).map(line).collect();
-    print_lines((&lines, args.json), ["vertex", "id"], |Line { vertex, id }| {
+    print_lines(&lines, args.json.into(), ["vertex", "id"], |Line { vertex, id }| {
         let id = match id {
             Value::Number(number) => number.to_string(),
             // A line for each vertex, whatever is in its id.
@@ -144,7 +144,7 @@ fn report(store: &Store) -> Report {
         degree_max: degrees.last().copied().unwrap_or(0),
         sources: degrees.partition_point(|degree| *degree == 0) as u64,
         weights: store.weights().map(|weights| spread(weights.values())),
-        types: store.types().map(counts).unwrap_or_default(),
+        types: store.types().map(|(types, number)| counts(types, number)).unwrap_or_default(),
         features,
         classes: store.labels().map(|(_, classes)| classes),
         training: of(Split::Train),
@@ -172,7 +172,7 @@ fn spread(weights: &[f32]) -> Spread {
 }
 
 /// Counts the vertices of every type.
-fn counts((types, number): (&[u32], u32)) -> Vec<u64> {
+fn counts(types: &[u32], number: u32) -> Vec<u64> {
     let mut counts = vec![0; number as usize];
     types.iter().for_each(|it| counts[*it as usize] += 1);
     counts

@@ -2,7 +2,6 @@
 
 mod arrays;
 mod checkpoints;
-mod features;
 mod generate;
 mod import;
 mod info;
@@ -13,9 +12,13 @@ mod supply;
 mod task;
 mod train;
 
+use std::cell::RefCell;
+
 use anyhow::Result;
 use clap::Subcommand;
+use thinwire_graph::Features;
 use thinwire_report::figures;
+use thinwire_rows::Format;
 
 use crate::memory;
 
@@ -49,6 +52,25 @@ fn ensure_fits(vertices: u64, edges: f64, hint: &str) -> Result<()> {
     let bytes = BYTES_PER_VERTEX * vertices as f64 + BYTES_PER_EDGE * edges;
     let what = format!("a graph of {} vertices", figures::count(vertices));
     memory::ensure(bytes as u64, &what, hint)
+}
+
+/// Calls `write` with features of `columns` numbers per vertex, encoded in a format. `values` writes the
+/// numbers of a vertex.
+fn with_features<T>(
+    format: Format,
+    columns: u32,
+    values: &dyn Fn(u32, &mut [f32]),
+    write: impl FnOnce(Features<'_>) -> T,
+) -> T {
+    let numbers = RefCell::new(vec![0.0; columns as usize]);
+    let row = |vertex: u32, row: &mut [u8]| {
+        let mut numbers = numbers.borrow_mut();
+        values(vertex, &mut numbers);
+        format.encode(&numbers, row);
+    };
+    let name = format.to_string();
+    let width = format.width(columns as usize) as u32;
+    write(Features { format: &name, columns, width, row: &row })
 }
 
 /// Makes, shows or trains on a file of a graph.

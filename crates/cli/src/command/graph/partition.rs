@@ -11,7 +11,7 @@ use thinwire_report::figures::{count, seconds};
 
 use super::supply;
 use crate::file;
-use crate::output::{print_lines, say};
+use crate::output::{Format, print_lines, say};
 
 /// Cut a graph into parts for ranks. Prints what every way to do so costs.
 #[derive(clap::Args)]
@@ -76,6 +76,7 @@ pub fn run(args: &Args) -> Result<u8> {
     let store = Store::open(&args.file)?;
     let training = store.vertices_of(Split::Train);
     let Args { parts, seed, .. } = *args;
+    let format = Format::from(args.json);
     let hops = match args.supply.fan_outs.len() {
         0 => args.hops,
         hops => hops as u32,
@@ -97,10 +98,10 @@ pub fn run(args: &Args) -> Result<u8> {
     }
     let best = choose(&reports, args.balance).ok_or_else(|| anyhow!("no method"))?;
     lines[best].chosen = true;
-    print(&lines, args.json)?;
+    print(&lines, format)?;
     tell_balance(&lines, args.balance);
     if !args.supply.fan_outs.is_empty() {
-        supply::run(&args.supply, &store, (&made[best], &reports[best]), seed, args.json)?;
+        supply::run(&args.supply, &store, &made[best], &reports[best], seed, format)?;
     }
     if let Some(path) = &args.output {
         write_parts(path, &store, &made[best])?;
@@ -135,7 +136,7 @@ fn line(method: Method, report: &Report, seconds: f64) -> Line {
     }
 }
 
-fn print(lines: &[Line], json: bool) -> Result<()> {
+fn print(lines: &[Line], format: Format) -> Result<()> {
     let header = [
         "method",
         "redundancy",
@@ -147,7 +148,7 @@ fn print(lines: &[Line], json: bool) -> Result<()> {
         "time",
         "",
     ];
-    print_lines((lines, json), header, |line| {
+    print_lines(lines, format, header, |line| {
         [
             line.method.clone(),
             format!("{:.3}", line.redundancy),

@@ -47,7 +47,8 @@ impl Flags {
     pub fn resolve(
         &self,
         learned: Option<Learned>,
-        (ranks, learning_rate): (u32, f32),
+        ranks: u32,
+        learning_rate: f32,
     ) -> Result<ServerMode> {
         let Some(servers) = self.servers else {
             let flag = self.store.flag().unwrap_or_default();
@@ -63,7 +64,7 @@ impl Flags {
             return Err(hinted(error, hint));
         }
         let optimizer = Optimizer { rule: Rule::LazyAdam(AdamOptions::default()), learning_rate };
-        let flags = ServerFlags::of_parameter(ROWS, optimizer, (servers, self.store.clone()));
+        let flags = ServerFlags::of_parameter(ROWS, optimizer, servers, self.store.clone());
         flags.resolve(Size::Fixed(ranks))?.context("flags of servers without their mode")
     }
 }
@@ -118,7 +119,7 @@ impl Member {
         let options = Options::new(CoordinatorMode::Saved, 1, WORLD_SIZE_MAX);
         let presence = Presence::join(&job_address, &links, options, mode.facts().collect())?;
         let ranks = Some(mode.ranks);
-        let epoch = training::first_epoch(&presence, (&job_address, ranks), settings.timeout())?;
+        let epoch = training::first_epoch(&presence, &job_address, ranks, settings.timeout())?;
         let world = epoch.world(presence.id()).context("an epoch without this process")?;
         let link = presence.meet(&epoch)?;
         let link = link.context("the first epoch has ended before its ranks had met")?;
@@ -134,8 +135,10 @@ impl Member {
     pub fn rows(
         &self,
         mode: &ServerMode,
-        (vertices, columns): (u32, u32),
-        (seed, settings): (u64, &link::Settings),
+        vertices: u32,
+        columns: u32,
+        seed: u64,
+        settings: &link::Settings,
     ) -> Result<Rows> {
         let (rows, width) = (vertices as usize, columns as usize);
         let Initial { limit, stream } = Initial::of(width);

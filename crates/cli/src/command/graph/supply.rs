@@ -15,7 +15,7 @@ use thinwire_report::figures::{bytes, parse_bytes};
 use thinwire_rows::SLOT_BYTES;
 
 use crate::failure::hinted;
-use crate::output::print_lines;
+use crate::output::{Format, print_lines};
 
 /// Batches that a foreseeing cache knows, as the loader of Python has them.
 const AHEAD: u32 = 32;
@@ -77,9 +77,10 @@ const NAMES: [&str; 2] = ["copies", "remote rows"];
 pub fn run(
     args: &Args,
     store: &Store,
-    (parts, report): (&Parts, &Report),
+    parts: &Parts,
+    report: &Report,
     seed: u64,
-    json: bool,
+    format: Format,
 ) -> Result<()> {
     let rows = store.features();
     let rows = rows.ok_or_else(|| {
@@ -103,7 +104,7 @@ pub fn run(
             memory_bytes: largest(&report.vertices) + cache,
         },
     ];
-    print(costs, args.memory, json)
+    print(costs, args.memory, format)
 }
 
 /// Returns the rows of other parts that all ranks request in all passes.
@@ -164,7 +165,7 @@ fn choose(costs: [Cost; 2], memory_max: Option<u64>) -> (usize, String) {
     (best, format!("{why}, but at most {most} are allowed"))
 }
 
-fn print(costs: [Cost; 2], memory_max: Option<u64>, json: bool) -> Result<()> {
+fn print(costs: [Cost; 2], memory_max: Option<u64>, format: Format) -> Result<()> {
     let (best, why) = choose(costs, memory_max);
     let line = |way: usize| Line {
         supply: NAMES[way],
@@ -173,7 +174,7 @@ fn print(costs: [Cost; 2], memory_max: Option<u64>, json: bool) -> Result<()> {
         reason: (way == best).then(|| why.clone()),
     };
     let lines = [line(0), line(1)];
-    print_lines((&lines[..], json), ["features", "sent per pass", "memory", ""], |line| {
+    print_lines(&lines, format, ["features", "sent per pass", "memory", ""], |line| {
         [
             line.supply.to_owned(),
             bytes(line.cost.pass_bytes),

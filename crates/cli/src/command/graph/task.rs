@@ -78,7 +78,7 @@ fn rows(store: &Arc<Store>, learned: Option<Learned>) -> Result<Rows> {
 ///
 /// # Errors
 /// If there are no training vertices, or one has no label.
-pub fn batches(store: &Store, place: &Place, (batch, seed): (u32, u64)) -> Result<Batches> {
+pub fn batches(store: &Store, place: &Place, batch: u32, seed: u64) -> Result<Batches> {
     let training = labelled(store, Split::Train)?;
     if training.is_empty() {
         let error = anyhow!("{} has no training vertices", store.path().display());
@@ -108,11 +108,7 @@ pub fn dealt(store: &Store, world: u32) -> Option<String> {
 ///
 /// # Errors
 /// If one has no label.
-pub fn held_out(
-    store: &Store,
-    (place, split): (&Place, Split),
-    batch: u32,
-) -> Result<Option<Batches>> {
+pub fn held_out(store: &Store, place: &Place, split: Split, batch: u32) -> Result<Option<Batches>> {
     let vertices = labelled(store, split)?;
     if vertices.is_empty() {
         return Ok(None);

@@ -68,7 +68,7 @@ pub struct Args {
         value_parser = clap::value_parser!(i64).range(-1..=i64::from(u32::MAX))
     )]
     fan_outs: Vec<i64>,
-    /// BucketSummary to draw in-neighbours: uniform, or weighted, in proportion to the weights of edges
+    /// Way to draw in-neighbours: uniform, or weighted, in proportion to the weights of edges
     #[arg(long, value_name = "SAMPLER", default_value = "uniform")]
     sampler: Sampler,
     /// Seeds of a batch on a rank
@@ -160,7 +160,7 @@ pub fn run(args: &Args) -> Result<u8> {
     };
     let meeting = args.link.meet(&place, &args.place, args.link.limit())?;
     let threads = ranks::threads(&place);
-    let work = || train(args, started, (&place, meeting.link()?), threads);
+    let work = || train(args, started, &place, meeting.link()?, threads);
     thinwire_train::threads::run(threads, work)??;
     Ok(0)
 }
@@ -171,16 +171,16 @@ fn with_servers(args: &Args) -> Result<u8> {
     let (mut started, parts) = prepare(args)?;
     ranks::check_parts(&args.place, args.ranks, parts)?;
     let ranks = args.ranks.unwrap_or(parts);
-    let mode = args.served.resolve(args.features, (ranks, args.lr))?;
+    let mode = args.served.resolve(args.features, ranks, args.lr)?;
     let Some(job_address) = args.place.member()? else {
         return served::launch(&args.place, &mode, &args.link);
     };
     let (member, link) = Member::join(job_address, &mode, &args.link)?;
     let (vertices, columns) = (started.task.graph.vertices(), started.task.rows.columns());
-    let rows = member.rows(&mode, (vertices, columns), (args.seed, &args.link))?;
+    let rows = member.rows(&mode, vertices, columns, args.seed, &args.link)?;
     started.task.rows = Rows::Served { columns, rows: Arc::new(rows) };
     let threads = ranks::threads(&member.place);
-    let work = || train(args, started, (&member.place, link), threads);
+    let work = || train(args, started, &member.place, link, threads);
     thinwire_train::threads::run(threads, work)?.map_err(served::or_lost)?;
     member.complete();
     Ok(0)
@@ -227,7 +227,7 @@ fn draw(args: &Args, store: &Store) -> Result<Draw> {
 
 /// Refuses a network that does not fit in memory on all ranks of this machine. For ranks of a launcher,
 /// their launcher has checked it.
-fn ensure_fits((args, parts): (&Args, u32), network: &Network, task: &Task) -> Result<()> {
+fn ensure_fits(args: &Args, parts: u32, network: &Network, task: &Task) -> Result<()> {
     if is_launched() {
         return Ok(());
     }
@@ -275,25 +275,26 @@ fn prepare(args: &Args) -> Result<(Started, u32)> {
     args.output.as_deref().map_or(Ok(()), |path| file::ensure_other(path, [&*args.file]))?;
     let store = Arc::new(Store::open(&args.file)?);
     let task = task(&store, args.features)?;
-    let network = Network::new(settings(args, (draw(args, &store)?, 1)).shape(&task))?;
-    batches(&store, &Place::alone(Form::Flags), (args.batch, args.seed))?;
+    let network = Network::new(settings(args, draw(args, &store)?, 1).shape(&task))?;
+    batches(&store, &Place::alone(Form::Flags), args.batch, args.seed)?;
     let checkpoints = Checkpoints::resolve(&args.checkpoints, args.passes)?;
     let parts = store.bounds().len().saturating_sub(1).max(1) as u32;
-    ensure_fits((args, parts), &network, &task)?;
+    ensure_fits(args, parts, &network, &task)?;
     Ok((Started { store, task, checkpoints }, parts))
 }
 
 fn train(
     args: &Args,
     Started { store, task, checkpoints }: Started,
-    (place, link): (&Place, Link),
+    place: &Place,
+    link: Link,
     threads: usize,
 ) -> Result<()> {
-    let batches = batches(&store, place, (args.batch, args.seed))?;
-    let validation = held_out(&store, (place, Split::Validation), args.batch)?;
-    let test = held_out(&store, (place, Split::Test), args.batch)?;
+    let batches = batches(&store, place, args.batch, args.seed)?;
+    let validation = held_out(&store, place, Split::Validation, args.batch)?;
+    let test = held_out(&store, place, Split::Test, args.batch)?;
     let exchange = exchange(args, &batches);
-    let settings = settings(args, (draw(args, &store)?, threads));
+    let settings = settings(args, draw(args, &store)?, threads);
     let mut group = Group::new(link).with_timeout(args.link.timeout());
     let lock = checkpoints.hold(place.rank, &mut group)?;
     let mut trainer = Trainer::start(group, (task, batches), settings, exchange)?;
@@ -341,7 +342,7 @@ fn train(
     })
 }
 
-fn settings(args: &Args, (draw, threads): (Draw, usize)) -> Settings {
+fn settings(args: &Args, draw: Draw, threads: usize) -> Settings {
     Settings {
         model: args.model,
         hidden: args.hidden as usize,

@@ -1,6 +1,5 @@
 //! `thinwire top`: an elastic job at this moment, or while it runs.
 
-mod bars;
 mod links;
 mod screen;
 pub mod servers;

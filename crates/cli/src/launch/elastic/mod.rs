@@ -96,7 +96,7 @@ pub fn run(
     let coordinator = CoordinatorHandle::begin(&site, options, tell)?;
     watch_signals(sender.clone(), |signal| Report::Local(Event::Signal(signal)))?;
     let address = coordinator.address();
-    say(invitation(job, &address, token.is_some_and(|token| !token.is_empty())));
+    say(invitation(job, &address, token));
     let servers = Servers::start(job, &address, &secret, move |number, end| {
         drop(ends.send(Report::Server(number, end)));
     })?;
@@ -113,16 +113,16 @@ pub fn run(
     launcher::run(command, limits, Job::Elastic(Box::new(job)), sender, &reports)
 }
 
-/// Returns the line that says how somebody else joins the job.
-fn invitation(job: &size::Elastic, address: &str, is_token_known: bool) -> String {
+/// Returns the line that says how somebody else joins the job, whose secret was given if there is a `token`.
+fn invitation(job: &size::Elastic, address: &str, token: Option<&String>) -> String {
     let (min, max) = (job.ranks.start(), job.ranks.end());
     let variable = elastic::VARIABLE;
-    match is_token_known {
-        true => format!(
+    match token.filter(|token| !token.is_empty()) {
+        Some(_) => format!(
             "elastic job of {min} to {max} ranks: another one joins with {variable}=new \
              THINWIRE_COORDINATOR={address} and the same THINWIRE_TOKEN"
         ),
-        false => format!(
+        None => format!(
             "elastic job of {min} to {max} ranks at {address}: with a THINWIRE_TOKEN of your own \
              others could join it"
         ),

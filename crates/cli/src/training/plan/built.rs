@@ -1,15 +1,25 @@
-//! A model with its gradients, and what ranks make of it: a plan that cuts it, or replicas of the whole.
+//! A model with its gradients, and what ranks make of it: a plan that cuts it, or replicas of the whole. A
+//! checkpoint keeps the plan, by which its training goes on.
+
+use std::path::PathBuf;
 
 use anyhow::{Context, Result, anyhow};
+use serde::{Deserialize, Serialize};
 use thinwire_model::{Graph, Training, backward};
 use thinwire_plan::pipeline::Schedule;
 use thinwire_plan::report::PlanFile;
 use thinwire_program::Plan;
+use thinwire_train::checkpoint::Checkpoint;
 use thinwire_train::spmd::Modality;
 
+use super::make::Asked;
 use crate::failure::OrHint;
 use crate::source::Source;
 use crate::training::model::{HINT, Model, Named, identity};
+use crate::training::settings::Settings;
+
+/// The manifest's key for the plan.
+pub const PLANNED: &str = "planned";
 
 /// Everything that is the same on all ranks.
 pub struct Built {
@@ -73,12 +83,7 @@ impl Built {
 
     /// Whether it is the plan of this model and batch, and for as many ranks as there will be, if that is
     /// known.
-    pub fn is_for(
-        &self,
-        (model, sequence): (&str, usize),
-        batch: usize,
-        ranks: Option<u32>,
-    ) -> bool {
+    pub fn is_for(&self, model: &str, sequence: usize, batch: usize, ranks: Option<u32>) -> bool {
         let same = self.file.as_ref().is_some_and(|file| {
             (&file.model[..], file.sequence, file.batch) == (model, sequence, batch)
         });
@@ -91,5 +96,48 @@ impl Built {
         let found = Source::open(&self.model.planned_name());
         let found = found.and_then(|source| identity(&source, context));
         self.model.is(kept) || found.is_ok_and(|found| found == expected)
+    }
+}
+
+/// A plan, and the request for it if it was made for the training.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct KeptPlan {
+    /// The text of the plan's file.
+    pub file: String,
+    /// The request for the plan.
+    pub asked: Option<Asked>,
+}
+
+impl KeptPlan {
+    /// The plan of a checkpoint; none if the training had no plan, or if an older version wrote the
+    /// checkpoint without one.
+    ///
+    /// # Errors
+    /// If the checkpoint has a plan that cannot be read.
+    pub fn of(checkpoint: &Checkpoint) -> Result<Option<KeptPlan>> {
+        let kept = checkpoint.progress().config[PLANNED].clone();
+        serde_json::from_value(kept)
+            .with_context(|| format!("{} has no plan of this version", checkpoint.path().display()))
+    }
+
+    /// The plan as a training takes it, and where it is.
+    ///
+    /// # Errors
+    /// If the plan cannot be read, or does not fit its model.
+    pub fn built(
+        &self,
+        settings: &Settings,
+        resumed: Option<&Checkpoint>,
+    ) -> Result<(PathBuf, Built)> {
+        let path = resumed.map(|checkpoint| checkpoint.path().to_owned()).unwrap_or_default();
+        let told = settings.recipe.input.as_ref().map(|tokens| tokens.0.clone());
+        let before = resumed.map(Model::kept).transpose()?;
+        let tokens = told.or_else(|| before?.tokens().map(str::to_owned));
+        let built = PlanFile::parse(&self.file)
+            .map_err(Into::into)
+            .and_then(|file| Built::planned(file, tokens))
+            .with_context(|| format!("the plan of {}", path.display()))
+            .or_hint("go on with --plan FILE or --parallel auto")?;
+        Ok((path, built))
     }
 }

@@ -43,7 +43,7 @@ pub fn cluster(group: Group) -> Result<(String, Group)> {
             Links::measure(&mut probe, ranks)?
         }
     };
-    Ok((text(ranks, footprint, (&speed, &links)), probe.into_group()?))
+    Ok((text(ranks, footprint, &speed, &links), probe.into_group()?))
 }
 
 /// Returns the mean over ranks that are alike; else the figures of the slowest.
@@ -73,7 +73,7 @@ fn agreed(probe: &mut Probe, mine: &Speed) -> Result<Speed> {
     })
 }
 
-fn text(ranks: usize, footprint: Footprint, (speed, links): (&Speed, &Links)) -> String {
+fn text(ranks: usize, footprint: Footprint, speed: &Speed, links: &Links) -> String {
     let best = speed.products.iter().map(|(_, rate)| *rate).fold(0.0, f64::max);
     let mut points: Vec<(f64, f64)> = Vec::new();
     for (flops, rate) in &speed.products {
@@ -163,7 +163,7 @@ mod tests {
             message_s: 2e-5,
             exchange_s: 3e-5,
         };
-        let cluster = thinwire_plan::Cluster::parse(&text(4, footprint, (&speed, &links))).unwrap();
+        let cluster = thinwire_plan::Cluster::parse(&text(4, footprint, &speed, &links)).unwrap();
         let handling = cluster.pace().handling;
         assert!((handling.seconds(10.0, 1e6) - 1.2e-3).abs() < 1e-9);
         assert_eq!(cluster.size(), 4);

@@ -29,7 +29,8 @@ pub struct Measured {
 /// If a peer is lost.
 pub fn gather(
     machine: &Executor<'_>,
-    (file, plan): (&PlanFile, &Plan),
+    file: &PlanFile,
+    plan: &Plan,
     measured: &Measured,
 ) -> Result<Planned> {
     let Measured { steps, step_s, busy_s, memory_bytes } = *measured;

@@ -11,12 +11,12 @@ use thinwire_program::Plan;
 use thinwire_train::spmd::{ExchangeOptions, Executor, Inputs, initial};
 use thinwire_train::{AdamWOptions, Pace};
 
-use super::memory::Growth;
+use crate::memory::Growth;
 
-/// A model that has every operator of larger ones, and its tokens.
-const SMALL: (&str, usize) = ("gpt:layers=1,width=32,heads=2,vocabulary=256,positions=16", 16);
+/// A model that has every operator of larger ones.
+const SMALL: &str = "gpt:layers=1,width=32,heads=2,vocabulary=256,positions=16";
 /// One with the same operators that is large beside whatever else the process holds.
-const LARGE: (&str, usize) = ("gpt:layers=4,width=128,heads=4,vocabulary=256,positions=128", 128);
+const LARGE: &str = "gpt:layers=4,width=128,heads=4,vocabulary=256,positions=128";
 /// Sequences of a step, in so many micro-batches.
 const BATCH: usize = 8;
 const MICRO_BATCHES: usize = 2;
@@ -37,6 +37,12 @@ pub struct Footprint {
     pub slack: f64,
 }
 
+/// Bytes that a plan counts for a training, and those by which the process has grown if the system says it.
+struct Sample {
+    counted: f64,
+    grown: Option<u64>,
+}
+
 impl Footprint {
     /// Trains a small model and a larger one on this rank alone; nothing where the system does not
     /// say how large a process is.
@@ -45,21 +51,21 @@ impl Footprint {
     /// If its rank cannot work.
     pub fn measure() -> Result<Footprint> {
         let growth = Growth::from_now();
-        let small = (train(SMALL)?, growth.bytes());
-        let large = (train(LARGE)?, growth.bytes());
-        let known = |(counted, grown): (f64, Option<u64>)| Some((counted, grown? as f64));
-        Ok(known(small).zip(known(large)).map_or(Footprint::default(), Footprint::through))
+        let small = Sample { counted: train(SMALL, 16)?, grown: growth.bytes() };
+        let large = Sample { counted: train(LARGE, 128)?, grown: growth.bytes() };
+        Ok(Footprint::through(&small, &large).unwrap_or_default())
     }
 
-    /// Returns the footprint that explains two pairs of counted and taken bytes.
-    fn through(((less, small), (more, large)): ((f64, f64), (f64, f64))) -> Footprint {
-        let slack = ((large - small) / (more - less) - 1.0).max(0.0);
-        Footprint { fixed_bytes: (small - (1.0 + slack) * less).max(0.0), slack }
+    /// Returns the footprint that explains a small training and a larger one.
+    fn through(small: &Sample, large: &Sample) -> Option<Footprint> {
+        let (less, more) = (small.grown? as f64, large.grown? as f64);
+        let slack = ((more - less) / (large.counted - small.counted) - 1.0).max(0.0);
+        Some(Footprint { fixed_bytes: (less - (1.0 + slack) * small.counted).max(0.0), slack })
     }
 }
 
 /// Trains the model for a few steps; what a plan counts for it.
-fn train((model, sequence): (&'static str, usize)) -> Result<f64> {
+fn train(model: &'static str, sequence: usize) -> Result<f64> {
     let file = planned(model, sequence)?;
     let graph = named(model, BATCH / MICRO_BATCHES, sequence)?;
     let training = backward(&graph)?;
@@ -112,9 +118,13 @@ mod tests {
 
     #[test]
     fn two_trainings_tell_what_is_fixed_from_what_grows() {
-        let found = Footprint::through(((10.0, 25.0), (110.0, 145.0)));
+        let through = |[less, more]: [f64; 2], [small, large]: [u64; 2]| {
+            let small = Sample { counted: less, grown: Some(small) };
+            Footprint::through(&small, &Sample { counted: more, grown: Some(large) }).unwrap()
+        };
+        let found = through([10.0, 110.0], [25, 145]);
         assert!((found.slack - 0.2).abs() < 1e-12 && (found.fixed_bytes - 13.0).abs() < 1e-12);
-        let small = Footprint::through(((10.0, 5.0), (110.0, 55.0)));
+        let small = through([10.0, 110.0], [5, 55]);
         assert_eq!(small, Footprint { fixed_bytes: 0.0, slack: 0.0 });
     }
 }

@@ -60,12 +60,12 @@ impl Links {
         let latency_s = test.latency_s(chore_s)?;
         let (elements, bulk_s) = test.bulk()?;
         let bytes = TENSORS as f64 * test.bytes(elements);
-        let beside_s = test.beside_s((TENSORS, elements), 1.5 * bulk_s, chore_s)?;
+        let beside_s = test.beside_s(TENSORS, elements, 1.5 * bulk_s, chore_s)?;
         let byte_s = (beside_s / bytes).clamp(0.0, bulk_s / bytes);
-        let short_s = test.beside_s((SHORT, FEW), PROBE_S / 2.0, chore_s)?;
+        let short_s = test.beside_s(SHORT, FEW, PROBE_S / 2.0, chore_s)?;
         let short_s = short_s - SHORT as f64 * test.bytes(FEW) * byte_s;
         let bytes_per_s = test.bytes_per_s(elements)?;
-        let usual_s = test.added_s(USUAL, (USUAL_PIECE_S / chore_s, USUAL_TURNS))?;
+        let usual_s = test.added_s(USUAL, USUAL_PIECE_S / chore_s, USUAL_TURNS)?;
         let travels_s = 2.0 * latency_s + test.bytes(USUAL) * byte_s.max(1.0 / bytes_per_s);
         Ok(Links {
             latency_s,
@@ -143,13 +143,13 @@ impl Test<'_> {
     /// Returns the seconds per step that a short exchange adds to the work before it.
     fn latency_s(&mut self, chore_s: f64) -> Result<f64> {
         let bare_s = self.timed(|test| test.exchange(1, 1))?;
-        let added_s = self.added_s(1, (PIECE_S / chore_s, TURNS))?;
+        let added_s = self.added_s(1, PIECE_S / chore_s, TURNS)?;
         Ok(added_s.max(bare_s) / 2.0)
     }
 
     /// Returns the seconds that an exchange of one tensor adds to the workloads before it, where
     /// they take turns.
-    fn added_s(&mut self, elements: usize, (chores, turns): (f64, usize)) -> Result<f64> {
+    fn added_s(&mut self, elements: usize, chores: f64, turns: usize) -> Result<f64> {
         let times = chores.ceil().max(1.0) as usize;
         let mut added = Vec::new();
         for _ in 0..PAIRS {
@@ -196,7 +196,8 @@ impl Test<'_> {
     /// By how much an exchange lengthens work that takes so long.
     fn beside_s(
         &mut self,
-        (tensors, elements): (usize, usize),
+        tensors: usize,
+        elements: usize,
         work_s: f64,
         chore_s: f64,
     ) -> Result<f64> {

@@ -5,19 +5,15 @@ mod built;
 mod calibrate;
 mod figures;
 mod footprint;
-mod kept;
 mod links;
 mod machines;
 mod make;
-mod memory;
 
-pub use built::Built;
+pub use built::{Built, KeptPlan, PLANNED};
 pub use calibrate::cluster as calibrate;
 pub use figures::{Measured, gather, passes};
-pub use kept::{KeptPlan, PLANNED};
 pub use machines::checksum;
 pub use make::{Asked, travels};
-pub use memory::Growth;
 
 use std::path::{Path, PathBuf};
 
@@ -72,7 +68,7 @@ impl Parallelism {
                     .refuse_requests("with --parallel none, which makes no plan", "leave it out")?;
                 replicas(typed, recipe)
             }
-            (Some(parallel), _, kept) => made(typed, (parallel, flags), (recipe, kept)),
+            (Some(parallel), _, kept) => made(typed, parallel, flags, recipe, kept),
             (None, Some(path), _) => {
                 let hint = "leave it out, or give --parallel in the place of --plan";
                 flags.refuse_requests("with --plan, which is made already", hint)?;
@@ -135,7 +131,7 @@ impl Parallelism {
     ///
     /// # Errors
     /// If there is another number of ranks.
-    pub fn check_world(&self, batch: usize, (world, said): (u32, &str)) -> Result<()> {
+    pub fn check_world(&self, batch: usize, world: u32, said: &str) -> Result<()> {
         let ranks = world as usize;
         match self {
             Parallelism::Replicas(model) => check_batch(batch, model.unit()?, ranks),
@@ -253,8 +249,10 @@ fn replicas(typed: &Typed<'_>, recipe: &Recipe) -> Result<Parallelism> {
 /// are not given are those of the checkpoint; with none given, so is the plan.
 fn made(
     typed: &Typed<'_>,
-    (parallel, flags): (Parallel, &PlanFlags),
-    (recipe, kept): (&Recipe, Option<KeptPlan>),
+    parallel: Parallel,
+    flags: &PlanFlags,
+    recipe: &Recipe,
+    kept: Option<KeptPlan>,
 ) -> Result<Parallelism> {
     let (settings, resume) = (typed.settings, typed.resume.as_ref());
     let cluster = flags.cluster.as_deref().map(Machines::read).transpose()?;
@@ -287,7 +285,7 @@ fn made(
         let (path, built) = kept.built(settings, resume)?;
         let ranks = settings.place.find()?.map(|place| place.world);
         let ranks = ranks.or(settings.ranks.and_then(Size::fixed));
-        if built.is_for((&model, sequence), recipe.batch, ranks) {
+        if built.is_for(&model, sequence, recipe.batch, ranks) {
             return Ok(Parallelism::Planned(path, Box::new(built), Some(asked)));
         }
     }
