@@ -51,7 +51,7 @@ pub struct ServerFlags {
     /// letters; may be repeated
     #[arg(long, value_name = "NAMES")]
     server_params: Vec<String>,
-    /// With servers, number of servers with which the job begins [default: 2]; they are started on this machine (64
+    /// With servers, number of servers with which the job begins [default: 2]; they are started on this machine (256
     /// at most), unless THINWIRE_MEMBER=new makes this process a worker that joins
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024))]
     servers: Option<u32>,

@@ -26,7 +26,7 @@ const TABLE: u32 = 0;
 #[derive(clap::Args, Clone, Debug, Default)]
 #[command(next_help_heading = "Rows on servers")]
 pub struct Flags {
-    /// With --features learned:WIDTH, keep the rows on N servers, which are started on this machine (64 at most)
+    /// With --features learned:WIDTH, keep the rows on N servers, which are started on this machine (256 at most)
     /// unless THINWIRE_MEMBER=new makes this process a rank that joins. Without it, every rank keeps all rows
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024))]
     servers: Option<u32>,
