@@ -133,7 +133,8 @@ pub struct CoordinatorClient {
     rows: Rows,
     /// Requests, with the time before which they are not repeated.
     requested: BTreeMap<Vec<u8>, Instant>,
-    next_look: Instant,
+    /// Time of the last look.
+    looked: Instant,
     next_stats: Instant,
     leaving: Option<Leaving>,
 }
@@ -166,7 +167,7 @@ impl CoordinatorClient {
             layout: None,
             rows: Rows::Unknown,
             requested: BTreeMap::new(),
-            next_look: now,
+            looked: now,
             next_stats: now,
             leaving: None,
         }
@@ -220,13 +221,13 @@ impl CoordinatorClient {
     pub fn deadline(&self) -> Option<Instant> {
         let is_over = self.leaving.as_ref().is_some_and(|leaving| leaving.is_over);
         let is_due = self.parts.reports.is_due();
-        let next = if is_due { self.next_look - LOOK_EVERY } else { self.next_look };
+        let next = if is_due { self.looked } else { self.looked + LOOK_EVERY };
         (!is_over).then_some(next)
     }
 
     /// Looks at what the shards and the snapshot writer have reported, and asks for what the coordinator lacks.
     pub fn look(&mut self, service: &mut ServerService, now: Instant, out: &mut Outbox) {
-        self.next_look = now + LOOK_EVERY;
+        self.looked = now;
         self.parts.reports.looked();
         if let Some(reason) = self.parts.reports.failure() {
             self.leave(reason, now, out);
@@ -237,7 +238,10 @@ impl CoordinatorClient {
         if let Err(error) = self.take_rows(service, now, out) {
             return self.exclude(error, now, out);
         }
-        self.request(now, out);
+        // Reports are taken once: those of the time without the coordinator wait for it.
+        if self.subscription.is_open() {
+            self.request(now, out);
+        }
         self.tell_stats(service, now);
     }
 

@@ -51,6 +51,11 @@ impl Subscription {
         self.client == Some(client)
     }
 
+    /// Returns whether requests reach the coordinator.
+    pub fn is_open(&self) -> bool {
+        self.is_open
+    }
+
     /// Notes that the connection is open, and sends a first request; an empty one only subscribes.
     ///
     /// # Panics
@@ -133,7 +138,7 @@ mod tests {
         subscription.dial(now, &mut out);
         let (first, _) = dialled(&mut out);
         subscription.send(b"early", &mut out);
-        assert!(out.take().is_empty(), "it is not open");
+        assert!(out.take().is_empty() && !subscription.is_open());
         subscription.opened(b"", &mut out);
         let asked = Request::Views { from: job_address.id, request: Vec::new() }.to_bytes();
         assert_eq!(out.take(), [Action::Send { to: first, message: asked }]);
