@@ -8,10 +8,10 @@ use std::fmt;
 use thinwire_wire::random::Key;
 
 use super::bits::{INFINITY, read_f32};
-use super::layout::Layout;
-use super::random::{GROUP, Group, random};
+use super::bits::{SCALE_BYTES, Scale};
+use super::group::Layout;
+use super::group::{GROUP, Group, random};
 use super::scalar::{add, max_magnitude};
-use super::scale::{SCALE_BYTES, Scale};
 use crate::{Bound, Claims, Exchange, Finite, Input, Write};
 
 /// Meaning of a code, and the claims of its codec.

@@ -247,7 +247,7 @@ impl BucketState {
     /// Returns whether all gradients given on this rank are finite and, with feedback, not so large that sums
     /// of what was owed might overflow.
     fn given_finite(&self) -> Finite {
-        Finite::when(self.largest <= self.most().to_bits())
+        Finite::from(self.largest <= self.most().to_bits())
     }
 
     /// Returns the largest magnitude that a scaled gradient may have.
