@@ -1,4 +1,4 @@
-//! Errors as Python exceptions: one line, with the hint at its end.
+//! Errors as Python exceptions, one line with the hint at its end, and warnings.
 
 use pyo3::create_exception;
 use pyo3::exceptions::PyRuntimeError;
@@ -19,6 +19,11 @@ create_exception!(
     InvalidError,
     "This process has a part in the job, but no rank: it is a scheduler."
 );
+
+/// Warns through Python's `warnings`, so that filters apply.
+pub(crate) fn warn(py: Python<'_>, text: &str) -> PyResult<()> {
+    py.import("warnings")?.call_method1("warn", (text,)).map(drop)
+}
 
 /// Why a call fails, on its way to Python.
 #[derive(Clone, Debug, thiserror::Error)]

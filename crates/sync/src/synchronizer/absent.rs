@@ -4,8 +4,7 @@ use thinwire_collective::Address;
 
 use crate::absence::Absence;
 use crate::bucket::state::BucketState;
-use crate::exchange::choose;
-use crate::{Error, Parameter, Policy, Synchronizer};
+use crate::{Error, Parameter, Policy, Synchronizer, exchange};
 
 impl Synchronizer {
     /// Declares that this rank has no gradient of a parameter in this step. Call it before `ready`, whose
@@ -33,7 +32,7 @@ impl Synchronizer {
     pub fn keeps(&self) -> bool {
         self.options.momentum.is_some()
             || match &self.options.policy {
-                Policy::Fixed(choice) => choose::keeps(choice),
+                Policy::Fixed(choice) => exchange::keeps(choice),
                 auto @ Policy::Auto(_) => auto.leaves_a_residual(),
             }
             || self.has_transports_that_keep(&self.parameters)
@@ -41,7 +40,7 @@ impl Synchronizer {
 
     fn has_transports_that_keep(&self, parameters: &[Parameter]) -> bool {
         let mut transports = parameters.iter().filter_map(|parameter| parameter.transport.as_ref());
-        transports.any(|transport| choose::keeps(&transport.codec))
+        transports.any(|transport| exchange::keeps(&transport.codec))
     }
 
     /// Prepares the agreement of each step, after the buckets were made.
