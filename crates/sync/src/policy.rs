@@ -6,7 +6,7 @@ use std::str::FromStr;
 use thinwire_codec::{Choice, Kind};
 
 use crate::bucket::momentum;
-use crate::exchange::leaves_residual;
+use crate::exchange::choose::leaves_residual;
 
 /// The choice of a codec for every bucket.
 #[derive(Clone, Debug)]

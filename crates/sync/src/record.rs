@@ -1,4 +1,4 @@
-//! Outcomes and records: how a step ended, and where the time of a step went, bucket by bucket.
+//! Records: where the time of a step went, bucket by bucket.
 //!
 //! All times are seconds since [`crate::Synchronizer::begin`]; durations are seconds. The record
 //! feeds the planner, the report and the trace; it is kept by every rank for itself.
@@ -7,17 +7,6 @@ use serde::{Deserialize, Serialize};
 
 use crate::Planning;
 use crate::auto::timeline::covered_s;
-
-/// The end of a step, the same on all ranks.
-#[must_use]
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Outcome {
-    /// All ranks have the averages.
-    Averaged,
-    /// Some rank had a gradient that is not finite. No rank has changed anything: the optimiser
-    /// must not step.
-    Skipped,
-}
 
 /// The times and bytes of one bucket's exchange.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]

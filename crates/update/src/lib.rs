@@ -45,6 +45,7 @@ mod optimizer;
 mod rows;
 mod rule;
 mod sgd;
+mod step;
 
 pub use adagrad::{AdagradOptions, adagrad};
 pub use adam::{AdamOptions, adam};
@@ -55,5 +56,6 @@ pub use momentum::{MomentumOptions, momentum};
 pub use nesterov::nesterov;
 pub use optimizer::Optimizer;
 pub use rows::Rows;
-pub use rule::{Rule, Step};
+pub use rule::Rule;
 pub use sgd::sgd;
+pub use step::Step;

@@ -1,20 +1,9 @@
 //! All rules behind one function, with their state in one buffer.
 
 use crate::{
-    AdagradOptions, AdamOptions, AdamWOptions, FtrlOptions, MomentumOptions, adagrad, adam, adamw,
-    ftrl, momentum, nesterov, sgd,
+    AdagradOptions, AdamOptions, AdamWOptions, FtrlOptions, MomentumOptions, Step, adagrad, adam,
+    adamw, ftrl, momentum, nesterov, sgd,
 };
-
-/// Number, rate and scale of one update.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Step {
-    /// Number of this update of these values, from 1.
-    pub number: u64,
-    /// Learning rate.
-    pub learning_rate: f32,
-    /// Factor of each gradient before the update, such as that of clipping.
-    pub gradient_scale: f32,
-}
 
 /// Optimiser rule with its settings, but for the learning rate.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -17,8 +17,9 @@ use crate::bucket::feedback::Memory;
 use crate::bucket::layout::Bucket;
 use crate::bucket::momentum::Velocity;
 use crate::buffer::{ExternalBuffer, Tensor};
+use crate::exchange::choose;
 use crate::exchange::route::{Ranks, Route};
-use crate::exchange::{self, Departure, Exchange};
+use crate::exchange::{Departure, Exchange};
 use crate::{BucketRecord, Error, Gradient, Outcome, Parameter, parameter};
 
 /// Largest magnitude of gradients with feedback, 2^100; larger ones are as good as infinite. Residuals
@@ -125,8 +126,8 @@ impl BucketState {
             key: Key { seed: travel.seed, step: 0, tensor: first as u32 },
         };
         self.own = self.bucket.target.own(self.bucket.elements, self.ranks.world, summation);
-        self.exchange = Some(exchange::of(&travel.codec, &route));
-        self.feedback = exchange::leaves_residual(&travel.codec);
+        self.exchange = Some(choose::exchange(&travel.codec, &route));
+        self.feedback = choose::leaves_residual(&travel.codec);
         self.codec = travel.codec;
         if self.feedback && self.residual.is_empty() {
             self.residual = vec![0.0; self.bucket.elements];

@@ -4,7 +4,8 @@ use thinwire_collective::Address;
 
 use crate::absence::Absence;
 use crate::bucket::state::BucketState;
-use crate::{Error, Parameter, Policy, Synchronizer, exchange};
+use crate::exchange::choose;
+use crate::{Error, Parameter, Policy, Synchronizer};
 
 impl Synchronizer {
     /// Declares that this rank has no gradient of a parameter in this step. Call it before `ready`, whose
@@ -32,7 +33,7 @@ impl Synchronizer {
     pub fn keeps(&self) -> bool {
         self.options.momentum.is_some()
             || match &self.options.policy {
-                Policy::Fixed(choice) => exchange::keeps(choice),
+                Policy::Fixed(choice) => choose::keeps(choice),
                 auto @ Policy::Auto(_) => auto.leaves_a_residual(),
             }
             || self.has_transports_that_keep(&self.parameters)
@@ -40,7 +41,7 @@ impl Synchronizer {
 
     fn has_transports_that_keep(&self, parameters: &[Parameter]) -> bool {
         let mut transports = parameters.iter().filter_map(|parameter| parameter.transport.as_ref());
-        transports.any(|transport| exchange::keeps(&transport.codec))
+        transports.any(|transport| choose::keeps(&transport.codec))
     }
 
     /// Prepares the agreement of each step, after the buckets were made.

@@ -13,7 +13,7 @@ use crate::bucket::feedback::Memory;
 use crate::bucket::layout::{Apart, Bucket, layout};
 use crate::bucket::momentum::Velocity;
 use crate::bucket::state::{BucketState, Travel};
-use crate::exchange::check_world;
+use crate::exchange::choose::check_world;
 use crate::synchronizer::phase::Phase;
 use crate::{Error, Parameter, Policy, Synchronizer};
 
