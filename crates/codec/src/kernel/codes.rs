@@ -7,10 +7,8 @@ use std::fmt;
 
 use thinwire_wire::random::Key;
 
-use super::bits::{INFINITY, read_f32};
-use super::bits::{SCALE_BYTES, Scale};
-use super::group::Layout;
-use super::group::{GROUP, Group, random};
+use super::bits::{INFINITY, SCALE_BYTES, Scale, read_f32};
+use super::group::{GROUP, Group, Layout, random};
 use super::scalar::{add, max_magnitude};
 use crate::{Bound, Claims, Exchange, Finite, Input, Write};
 

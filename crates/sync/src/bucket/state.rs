@@ -17,9 +17,8 @@ use crate::bucket::feedback::Memory;
 use crate::bucket::layout::Bucket;
 use crate::bucket::momentum::Velocity;
 use crate::buffer::{ExternalBuffer, Tensor};
-use crate::exchange::choose;
 use crate::exchange::route::{Ranks, Route};
-use crate::exchange::{Departure, Exchange};
+use crate::exchange::{Departure, Exchange, choose};
 use crate::{BucketRecord, Error, Gradient, Outcome, Parameter, parameter};
 
 /// Largest magnitude of gradients with feedback, 2^100; larger ones are as good as infinite. Residuals

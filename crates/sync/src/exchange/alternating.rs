@@ -12,8 +12,7 @@ use thinwire_schedule::Summation;
 use thinwire_wire::random::Key;
 
 use crate::buffer::Tensor;
-use crate::exchange::powersgd::FACTOR;
-use crate::exchange::powersgd::marked;
+use crate::exchange::powersgd::{FACTOR, marked};
 use crate::exchange::route::{Ranks, Route};
 use crate::exchange::{Departure, Exchange, Progress};
 use crate::{Error, Outcome};

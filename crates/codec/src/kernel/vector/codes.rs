@@ -2,8 +2,7 @@
 
 use thinwire_wire::random::Key;
 
-use super::group::{VECTORS, random_group};
-use super::group::{pack, unpack};
+use super::group::{VECTORS, pack, random_group, unpack};
 use super::lanes::{CodeLanes, Lanes};
 use super::source::{Source, rest};
 use crate::kernel::codes::{self, block, group_len};
