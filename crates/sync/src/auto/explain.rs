@@ -177,40 +177,39 @@ pub(crate) fn decisions(
 ) -> Vec<Decision> {
     let mut prices = plan.prices.clone();
     let buckets = all.iter().zip(&plan.assignments).zip(&measured.buckets);
-    let decide =
-        |(bucket, ((of_bucket, chosen), ready)): (usize, ((&Vec<Candidate>, &Assignment), &_))| {
-            let ready: &timeline::Readiness = ready;
-            let mine = of_bucket.iter().find(|candidate| candidate.assignment == *chosen);
-            let current = Current {
-                assignment: chosen,
-                error: mine.map_or(0.0, |candidate| candidate.error),
-                alone_s: prices[bucket].alone_s,
-                iteration_s: plan.iteration_s,
-            };
-            let mut judge = |candidate: &Candidate| {
-                let kept = std::mem::replace(&mut prices[bucket], candidate.price);
-                let prediction = timeline::predict(measured, &prices);
-                prices[bucket] = kept;
-                let (ready, done) = prediction.spans[bucket];
-                Alternative {
-                    assignment: candidate.assignment.clone(),
-                    error: candidate.error,
-                    alone_s: candidate.price.alone_s,
-                    exchange_s: done - ready,
-                    iteration_s: prediction.seconds,
-                    verdict: current.verdict(candidate, prediction.seconds, budget),
-                }
-            };
-            let alternatives: Vec<Alternative> =
-                best_of_each(of_bucket, chosen).map(&mut judge).collect();
-            Decision {
-                ready_s: ready.ready_s,
-                chosen: Some(chosen.clone()),
-                because: because(&alternatives, plan),
-                alternatives,
-                ..Decision::default()
+    let decide = |(bucket, ((of_bucket, chosen), ready)): (usize, ((&Vec<Candidate>, _), &_))| {
+        let (chosen, ready): (&Assignment, &timeline::Readiness) = (chosen, ready);
+        let mine = of_bucket.iter().find(|candidate| candidate.assignment == *chosen);
+        let current = Current {
+            assignment: chosen,
+            error: mine.map_or(0.0, |candidate| candidate.error),
+            alone_s: prices[bucket].alone_s,
+            iteration_s: plan.iteration_s,
+        };
+        let mut judge = |candidate: &Candidate| {
+            let kept = std::mem::replace(&mut prices[bucket], candidate.price);
+            let prediction = timeline::predict(measured, &prices);
+            prices[bucket] = kept;
+            let (ready, done) = prediction.spans[bucket];
+            Alternative {
+                assignment: candidate.assignment.clone(),
+                error: candidate.error,
+                alone_s: candidate.price.alone_s,
+                exchange_s: done - ready,
+                iteration_s: prediction.seconds,
+                verdict: current.verdict(candidate, prediction.seconds, budget),
             }
         };
+        let alternatives: Vec<Alternative> =
+            best_of_each(of_bucket, chosen).map(&mut judge).collect();
+        Decision {
+            ready_s: ready.ready_s,
+            chosen: Some(chosen.clone()),
+            because: because(&alternatives, plan),
+            alternatives,
+            ..Decision::default()
+        }
+    };
     buckets.enumerate().map(decide).collect()
 }
 

@@ -304,7 +304,11 @@ const BUCKET_MAX: usize = 1 << 16;
 /// A sample is made of pieces of so many neighbouring elements: blocks of codecs stay whole.
 const PIECE: usize = 1 << 12;
 
-/// Returns a sample of gradients, on which codec errors are measured: pieces of `values`, evenly spread, where `buckets` buckets are sampled.
+/// Returns a sample of gradients, on which codec errors are measured: pieces of `values`, evenly spread, where
+/// `buckets` buckets are sampled.
+///
+/// The codec error of one encoding is that of a sample of this rank's gradients, before any residual.
+/// Error feedback has to make it good later; without feedback it is lost.
 pub(crate) fn sample(values: &[f32], buckets: usize) -> Vec<f32> {
     let wanted = (ALL_MAX / buckets.max(1)).clamp(BUCKET_MIN, BUCKET_MAX);
     if values.len() <= wanted {
