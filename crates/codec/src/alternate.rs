@@ -89,8 +89,8 @@ impl Alternating {
     pub fn project(&self, values: &mut [f32], residual: &[f32], message: &mut [f32]) -> Finite {
         self.check(values, message);
         kernel::add(values, residual);
-        multiply(self.side, (values, &self.basis), self.columns, message);
-        Finite::when(kernel::is_finite(message))
+        multiply(self.side, values, &self.basis, self.columns, message);
+        Finite::from(kernel::is_finite(message))
     }
 
     /// Subtracts the matrix that the rank's own message stands for, which leaves the new residual.
@@ -124,11 +124,11 @@ impl Alternating {
 
     fn add_product(&self, message: &[f32], sign: f32, values: &mut [f32]) {
         self.check(values, message);
-        let factors = match self.side {
+        let (p, q) = match self.side {
             Side::Rows => (message, self.basis.as_slice()),
             Side::Columns => (self.basis.as_slice(), message),
         };
-        add_product(factors, sign, self.columns, values);
+        add_product(p, q, sign, self.columns, values);
     }
 
     fn check(&self, values: &[f32], message: &[f32]) {

@@ -89,7 +89,7 @@ impl<F: FormatLanes> Codec for CastCodec<F> {
 
     fn encode(&self, input: Input<'_>, _key: Key, output: &mut [u8]) -> Finite {
         assert_eq!(output.len(), self.encoded_len(input.len()), "output of {self}");
-        Finite::when(imp().cast_encode::<F>(input, output) < F::LIMIT)
+        Finite::from(imp().cast_encode::<F>(input, output) < F::LIMIT)
     }
 
     fn decode(&self, encoded: &[u8], write: Write, values: &mut [f32]) -> Result<(), Error> {

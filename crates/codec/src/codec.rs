@@ -118,14 +118,15 @@ pub enum Finite {
 }
 
 impl Finite {
-    /// Returns `Yes` if `condition` holds.
-    pub fn when(condition: bool) -> Finite {
-        if condition { Finite::Yes } else { Finite::No }
-    }
-
     /// Returns `Yes` if both are.
     pub fn and(self, other: Finite) -> Finite {
-        Finite::when(self == Finite::Yes && other == Finite::Yes)
+        Finite::from(self == Finite::Yes && other == Finite::Yes)
+    }
+}
+
+impl From<bool> for Finite {
+    fn from(is_finite: bool) -> Finite {
+        if is_finite { Finite::Yes } else { Finite::No }
     }
 }
 

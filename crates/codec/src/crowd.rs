@@ -47,8 +47,8 @@ fn from(mut passed: Vec<Candidate>, count: usize, first: u32) -> Vec<Candidate> 
 /// Chooses all elements that passed, and others from index `first` on, cyclically.
 fn fill(passed: &[Candidate], count: usize, first: u32, values: &[f32]) -> Vec<Candidate> {
     let (mut missing, length) = ((count - passed.len()) as u32, values.len() as u32);
-    let tail = end(passed, (first, length), &mut missing);
-    let head = end(passed, (0, first), &mut missing);
+    let tail = end(passed, first, length, &mut missing);
+    let head = end(passed, 0, first, &mut missing);
     let all = |from: u32, to: u32| {
         (from..to).map(|index| Candidate { index, bits: values[index as usize].to_bits() })
     };
@@ -63,7 +63,7 @@ fn fill(passed: &[Candidate], count: usize, first: u32, values: &[f32]) -> Vec<C
 
 /// Returns the end of the elements from `from` on, but before `to`, that include `missing` elements
 /// that did not pass; leaves the number that is still missing.
-fn end(passed: &[Candidate], (from, to): (u32, u32), missing: &mut u32) -> u32 {
+fn end(passed: &[Candidate], from: u32, to: u32, missing: &mut u32) -> u32 {
     let mut end = from;
     for candidate in &passed[before(passed, from)..before(passed, to)] {
         let others = candidate.index - end;

@@ -76,7 +76,7 @@ impl Dct {
             BF16::put(f32::from_bits(candidate.bits), bytes);
             finite &= BF16::get(bytes).abs() < LIMIT;
         }
-        Finite::when(finite)
+        Finite::from(finite)
     }
 
     /// Returns the values of a chunk of `elements`, and some zeros behind them.

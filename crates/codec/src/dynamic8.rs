@@ -8,9 +8,9 @@
 
 use crate::choice::{Entry, without_parameter};
 use crate::coded::Coded;
-use crate::kernel::Scale;
 use crate::kernel::bits::{SIGN, round};
 use crate::kernel::codes::Code;
+use crate::kernel::{Rounding, Scale};
 use crate::{Bound, Claims};
 
 /// Line in the table of codecs.
@@ -81,7 +81,7 @@ impl Code for Dynamic8 {
 
     #[inline(always)]
     fn scale(&self, _values: &[f32], max: u32) -> Option<Scale> {
-        Scale::of(max, 1, false)
+        Scale::of(max, 1, Rounding::Nearest)
     }
 
     #[inline(always)]

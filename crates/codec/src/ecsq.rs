@@ -19,13 +19,13 @@ use std::fmt;
 use thinwire_wire::random::Key;
 
 use crate::choice::{Choice, Entry, refused};
+use crate::entropy::with_scratch;
 use crate::kernel::imp;
 use crate::kernel::rans::histogram;
 use crate::kernel::uniform::{
     AddSquares, DEAD_ZONE, ESCAPE, Escapes, Levels, Quantise, Restore, Squares, Subtract, Sums,
     ZERO,
 };
-use crate::scratch::with_scratch;
 use crate::shown::Number;
 use crate::{Bound, Claims, Codec, Error, Exchange, Finite, Input, Write, entropy};
 

@@ -4,6 +4,8 @@
 //! the first to the last (u16 each, 4096 in sum), 32 states (u32 each), and words (u16 each) to the end of
 //! the message.
 
+use std::cell::RefCell;
+
 use crate::kernel::imp;
 use crate::kernel::rans::{
     DecodeTable, Decoder, EncodeTable, Encoder, Frequencies, STATES, TOTAL, normalise,
@@ -42,6 +44,21 @@ pub(crate) fn decode(bytes: &[u8], symbols: &mut [u8]) -> Option<()> {
     let mut coder = Decoder::new(states, words)?;
     imp().rans_decode(&mut coder, &DecodeTable::new(&frequencies)?, symbols);
     coder.is_finished().then_some(())
+}
+
+/// Calls `body` with `length` bytes of any content. Each thread keeps the most bytes that it ever needed,
+/// because first touching new memory takes as long as encoding into it.
+///
+/// # Panics
+/// If `body` calls this function, too.
+pub(crate) fn with_scratch<T>(length: usize, body: impl FnOnce(&mut [u8]) -> T) -> T {
+    thread_local!(static BYTES: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) });
+    BYTES.with_borrow_mut(|bytes| {
+        if bytes.len() < length {
+            bytes.resize(length, 0);
+        }
+        body(&mut bytes[..length])
+    })
 }
 
 /// Returns the bytes of the table: the first and the last symbol that occur, and the frequencies.

@@ -9,9 +9,9 @@
 use crate::Bound;
 use crate::choice::{Entry, without_parameter};
 use crate::coded::Coded;
-use crate::kernel::Scale;
 use crate::kernel::bits::SIGN;
 use crate::kernel::codes::Code;
+use crate::kernel::{Rounding, Scale};
 
 /// Numbers of one byte: four bits of exponent, three digits.
 pub(crate) const E4M3: Entry = Entry {
@@ -58,7 +58,7 @@ impl<const DIGITS: u32> Code for Float8<DIGITS> {
 
     #[inline(always)]
     fn scale(&self, _values: &[f32], max: u32) -> Option<Scale> {
-        Scale::of(max, Self::MAX as i32, false)
+        Scale::of(max, Self::MAX as i32, Rounding::Nearest)
     }
 
     fn code(&self, x: f32, scale: Scale, _random: u32) -> u32 {

@@ -8,8 +8,8 @@ use crate::choice::{Choice, Entry, refused};
 use crate::coded::Coded;
 use crate::kernel::bits::{round, signed};
 use crate::kernel::codes::Code;
-use crate::kernel::layout::Layout;
-use crate::kernel::{RANDOM_BITS, Scale};
+use crate::kernel::group::Layout;
+use crate::kernel::{RANDOM_BITS, Rounding, Scale};
 use crate::{Bound, Claims, Error};
 
 /// One byte per element and one scale per 256: 8.125 bits, errors of at most 1/254 of the largest.
@@ -78,7 +78,8 @@ impl<const BITS: usize, const STOCHASTIC: bool> Code for Ints<BITS, STOCHASTIC> 
 
     #[inline(always)]
     fn scale(&self, _values: &[f32], max: u32) -> Option<Scale> {
-        Scale::of(max, Self::MAX, STOCHASTIC)
+        let rounding = if STOCHASTIC { Rounding::Stochastic } else { Rounding::Nearest };
+        Scale::of(max, Self::MAX, rounding)
     }
 
     #[inline(always)]

@@ -88,7 +88,7 @@ impl IntSgd {
     /// Replaces values by integers of at most `limit` whose mean is `values / unit`; returns whether
     /// all were finite.
     pub fn round(&self, values: &mut [f32], unit: f32, limit: usize, key: Key) -> Finite {
-        let finite = Finite::when(kernel::is_finite(values));
+        let finite = Finite::from(kernel::is_finite(values));
         if finite == Finite::Yes {
             imp().run(Round { values, inverse: 1.0 / unit, limit: limit as f32, key });
         }

@@ -49,7 +49,6 @@ mod natural;
 mod powersgd;
 mod qsgd;
 mod randomk;
-mod scratch;
 mod select;
 mod shown;
 mod signs;
@@ -57,7 +56,6 @@ mod sparse;
 pub mod speed;
 mod table;
 mod tbq;
-mod terngrad;
 mod vote;
 
 pub use alternate::Alternating;

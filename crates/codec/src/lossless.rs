@@ -13,9 +13,9 @@ use std::fmt;
 use thinwire_wire::random::Key;
 
 use crate::choice::{Choice, Entry, refused};
+use crate::entropy::with_scratch;
 use crate::kernel::rans::histogram;
 use crate::kernel::{Work, imp, round_to_bf16};
-use crate::scratch::with_scratch;
 use crate::{Bound, Claims, Codec, Error, Exchange, Finite, Input, Write, entropy};
 
 /// Line in the table of codecs.
@@ -102,7 +102,7 @@ impl<const PLANES: usize> Codec for Lossless<PLANES> {
             let lost = |x: &mut f32| *x -= if PLANES == 3 { *x } else { round_to_bf16(*x) };
             values.iter_mut().for_each(lost);
         }
-        Finite::when(counts[usize::from(u8::MAX)] == 0)
+        Finite::from(counts[usize::from(u8::MAX)] == 0)
     }
 
     fn decode(&self, encoded: &[u8], write: Write, values: &mut [f32]) -> Result<(), Error> {

@@ -162,7 +162,7 @@ impl Factor {
             }
         }
         // A row that is not finite has no finite product, not even with zero.
-        Finite::when(kernel::is_finite(p))
+        Finite::from(kernel::is_finite(p))
     }
 
     /// Orthonormalises `p`, the sum over ranks, and writes the rank's own `q = valuesᵀ p`.
@@ -172,7 +172,7 @@ impl Factor {
     pub fn project_back(&self, values: &[f32], p: &mut [f32], q: &mut [f32]) {
         self.check(values, p, q);
         orthonormalise(p, self.rows);
-        multiply(Side::Columns, (values, p), self.columns, q);
+        multiply(Side::Columns, values, p, self.columns, q);
     }
 
     /// Subtracts `p qᵀ` from `values`: with the rank's own `q`, that leaves the new residual.
@@ -181,7 +181,7 @@ impl Factor {
     /// If the length of a slice does not fit its shape.
     pub fn subtract(&self, p: &[f32], q: &[f32], values: &mut [f32]) {
         self.check(values, p, q);
-        add_product((p, q), -1.0, self.columns, values);
+        add_product(p, q, -1.0, self.columns, values);
     }
 
     /// Writes `p qᵀ` to `output`: with the sum of `q` over ranks, the sum of all matrices.
@@ -191,7 +191,7 @@ impl Factor {
     pub fn reconstruct(&self, p: &[f32], q: &[f32], output: &mut [f32]) {
         self.check(output, p, q);
         output.fill(0.0);
-        add_product((p, q), 1.0, self.columns, output);
+        add_product(p, q, 1.0, self.columns, output);
     }
 
     /// Starts the next step from `q`, the sum over ranks; not to be called for a skipped step.
@@ -228,7 +228,8 @@ fn balance(vector: &mut [f32]) {
 /// Writes the product of a matrix, or of its transpose for [`Side::Columns`], and the vectors of `basis`.
 pub(crate) fn multiply(
     side: Side,
-    (values, basis): (&[f32], &[f32]),
+    values: &[f32],
+    basis: &[f32],
     columns: usize,
     product: &mut [f32],
 ) {
@@ -246,7 +247,7 @@ pub(crate) fn multiply(
 }
 
 /// Adds `sign p qᵀ` to the rows of `columns` numbers in `values`.
-pub(crate) fn add_product((p, q): (&[f32], &[f32]), sign: f32, columns: usize, values: &mut [f32]) {
+pub(crate) fn add_product(p: &[f32], q: &[f32], sign: f32, columns: usize, values: &mut [f32]) {
     let rows = values.len() / columns;
     for (row, values) in values.chunks_exact_mut(columns).enumerate() {
         for (p, q) in p.chunks_exact(rows).zip(q.chunks_exact(columns)) {

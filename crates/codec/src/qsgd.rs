@@ -12,16 +12,32 @@ use crate::choice::{Choice, Entry, refused};
 use crate::coded::Coded;
 use crate::kernel::bits::{INFINITY, round, signed};
 use crate::kernel::codes::Code;
-use crate::kernel::{RANDOM_BITS, Scale};
+use crate::kernel::{RANDOM_BITS, Rounding, Scale};
 use crate::shown::Number;
 use crate::{Bound, Claims, Error};
 
-/// Line in the table of codecs.
-pub(crate) const ENTRY: Entry = Entry {
+/// Random rounding to levels of the largest magnitude, or of the length, of a block.
+pub(crate) const QSGD: Entry = Entry {
     usage: "qsgd:BITS[:l2]",
     summary: "random rounding to levels of the block's largest or of its length",
     examples: &["qsgd:3", "qsgd:4", "qsgd:8", "qsgd:4:l2"],
-    parse,
+    parse: parse_qsgd,
+};
+
+/// Three values, random: two bits per element.
+///
+/// Wen et al., "TernGrad: Ternary gradients to reduce communication in distributed deep learning"
+/// (2017, section 3): 0, or the largest magnitude of the block with the sign of the element, so often
+/// that the mean is right. This is `qsgd` with one level. With `:CLIP` magnitudes above CLIP times the
+/// root mean square are clipped first (section 4, 2.5 in the paper); the clipped codec is biased, so
+/// it needs feedback.
+///
+/// Law: the variance is `s ‖x‖₁ - ‖x‖₂²` with the largest magnitude `s`.
+pub(crate) const TERNGRAD: Entry = Entry {
+    usage: "terngrad[:CLIP]",
+    summary: "random 0 or ± the largest magnitude, 36 bytes per 128 elements",
+    examples: &["terngrad", "terngrad:2.5"],
+    parse: parse_terngrad,
 };
 
 /// Value of the highest level.
@@ -42,7 +58,7 @@ pub(crate) struct Levels {
     pub(crate) norm: Norm,
 }
 
-fn parse(parameter: Option<&str>) -> Result<Choice, Error> {
+fn parse_qsgd(parameter: Option<&str>) -> Result<Choice, Error> {
     let (bits, norm) = match parameter.and_then(|found| found.split_once(':')) {
         Some((bits, "l2")) => (Some(bits), Norm::Length),
         _ => (parameter, Norm::Max),
@@ -51,6 +67,17 @@ fn parse(parameter: Option<&str>) -> Result<Choice, Error> {
         Some(bits @ 3..=8) => Ok(Choice::bytes(Coded(Levels { bits, norm }))),
         _ => Err(refused("qsgd bits", parameter, "3..=8, or with ':l2'")),
     }
+}
+
+fn parse_terngrad(parameter: Option<&str>) -> Result<Choice, Error> {
+    let norm = match parameter {
+        None => Norm::Max,
+        Some(found) => match found.parse() {
+            Ok(clip) if (1.0..=1e6).contains(&clip) => Norm::Clipped(clip),
+            _ => return Err(refused("terngrad clip", parameter, "a number from 1 to 1e6")),
+        },
+    };
+    Ok(Choice::bytes(Coded(Levels { bits: 2, norm })))
 }
 
 impl Levels {
@@ -90,7 +117,7 @@ impl Code for Levels {
                 max.min((mean * clip).to_bits())
             }
         };
-        Scale::of(norm, self.levels(), true)
+        Scale::of(norm, self.levels(), Rounding::Stochastic)
     }
 
     #[inline(always)]

@@ -140,14 +140,14 @@ impl Codec for RandomK {
         match input {
             Input::Plain(values) => {
                 pick(draw, values, places);
-                Finite::when(kernel::is_finite(values))
+                Finite::from(kernel::is_finite(values))
             }
             Input::Feedback { values, residual } => {
                 kernel::add(values, residual);
                 let finite = kernel::is_finite(values);
                 pick(draw, values, places);
                 draw.ranges().for_each(|range| values[range].fill(0.0));
-                Finite::when(finite)
+                Finite::from(finite)
             }
         }
     }

@@ -11,7 +11,7 @@ use crate::choice::{Entry, without_parameter};
 use crate::coded::Coded;
 use crate::kernel::bits::SIGN;
 use crate::kernel::codes::Code;
-use crate::kernel::layout::Layout;
+use crate::kernel::group::Layout;
 use crate::kernel::{GROUP, SMALLEST, Scale, UNUSED, magnitudes};
 use crate::{Bound, Claims};
 

@@ -96,7 +96,7 @@ impl Sparse {
         let (elements, count) = (input.len(), count(self.ratio, input.len()));
         let finite = |candidates: &[Candidate]| {
             let all = candidates.iter().all(|candidate| f32::from_bits(candidate.bits).is_finite());
-            Finite::when(all)
+            Finite::from(all)
         };
         let Some(crowd) = self.crowd else {
             let chosen = select::largest(input, count);

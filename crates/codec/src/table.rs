@@ -6,7 +6,7 @@ use crate::choice::{Choice, Entry};
 use crate::shown::short;
 use crate::{
     Error, Kind, cast, dct, dynamic8, ecsq, float8, ints, intsgd, language, lossless, natural,
-    powersgd, qsgd, randomk, signs, sparse, tbq, terngrad, vote,
+    powersgd, qsgd, randomk, signs, sparse, tbq, vote,
 };
 
 /// Every codec in the order in which users see them. A new one is a file and its line here.
@@ -22,8 +22,8 @@ pub const CODECS: [Entry; 25] = [
     signs::INT2,
     signs::ONEBIT,
     vote::ENTRY,
-    terngrad::ENTRY,
-    qsgd::ENTRY,
+    qsgd::TERNGRAD,
+    qsgd::QSGD,
     natural::ENTRY,
     float8::E4M3,
     float8::E5M2,

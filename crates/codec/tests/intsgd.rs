@@ -74,7 +74,7 @@ fn what_does_not_fit_is_refused() {
             values[150] = spoiled;
             let mut encoded = vec![0; wire.encoded_len(200)];
             assert_eq!(wire.encode(Input::Plain(&values), KEY, &mut encoded), Finite::No);
-            let fits = Finite::when(spoiled.is_finite());
+            let fits = Finite::from(spoiled.is_finite());
             assert_eq!(codec.round(&mut values, 1.0, 7, KEY), fits, "{spoiled} is cut off");
         }
     }

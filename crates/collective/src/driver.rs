@@ -17,7 +17,7 @@ use thinwire_link::Waker;
 use thinwire_link::tcp::Watch;
 use thinwire_wire::World;
 
-use crate::{Buffer, Error, Group, Kind, Run, Stop};
+use crate::{Buffer, Error, Group, Kind, Run};
 
 /// The longest sleep of the thread when nothing happens.
 const NAP: Duration = Duration::from_millis(250);
@@ -277,5 +277,31 @@ impl<V: Buffer> Loop<V> {
         while let Ok(request) = inbox.recv() {
             refuse(request, error.clone());
         }
+    }
+}
+
+/// Handle that ends the group it came from, from any thread; cheap to clone and to use twice.
+#[derive(Clone, Debug)]
+pub struct Stop {
+    reason: Arc<OnceLock<String>>,
+    waker: Waker,
+}
+
+impl Stop {
+    pub(crate) fn new(waker: Waker) -> Stop {
+        Stop { reason: Arc::default(), waker }
+    }
+
+    /// Ends the group: everything that is under way here fails with `reason`, and so does every
+    /// peer. The first reason counts.
+    pub fn stop(&self, reason: &str) {
+        // Somebody else was first.
+        let _ = self.reason.set(reason.to_owned());
+        self.waker.wake();
+    }
+
+    /// Why the group is to end, if it is.
+    pub(crate) fn reason(&self) -> Option<String> {
+        self.reason.get().cloned()
     }
 }

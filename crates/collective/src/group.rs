@@ -12,15 +12,15 @@ use thinwire_schedule::Schedule;
 use thinwire_wire::{Rank, Tag, World};
 
 pub(crate) use self::adapter::PortAdapter;
-use self::adapter::{Progress, deliver};
+use self::adapter::deliver;
 use crate::Buffer;
+use crate::buffer::Pool;
+use crate::driver::Stop;
 use crate::error::{
     BETWEEN, CALLS, COUNTS, Error, MESSAGES, NUMBERS, SUBGROUPS, different_steps, is_call,
 };
 use crate::inbox::Inbox;
-use crate::pool::Pool;
 use crate::run::{Address, Run};
-use crate::stop::Stop;
 
 /// The most looks of a group at its link before it lets the thread sleep: a peer on this machine
 /// usually answers within this time, and sleeping costs more. Where it does not, looks are halved.
@@ -190,7 +190,8 @@ impl Group {
     /// If the number has no place in an address.
     pub fn next_message(
         &mut self,
-        (from, to): (Rank, Rank),
+        from: Rank,
+        to: Rank,
         number: u32,
         operation: &'static str,
     ) -> Result<Address, Error> {
@@ -275,19 +276,15 @@ impl Group {
         }
         if active {
             self.spins = 0;
-            self.record(progress, computed);
+            self.early_bytes += progress.early_bytes;
+            // Enough early bytes are progress, too.
+            if progress.awaited || computed || self.early_bytes >= EARLY_PROGRESS_BYTES {
+                self.moved = Instant::now();
+                self.early_bytes = 0;
+            }
             self.judge(runs)?;
         }
         Ok(active)
-    }
-
-    /// Records progress for runs, and enough early bytes as progress.
-    fn record(&mut self, progress: Progress, computed: bool) {
-        self.early_bytes += progress.early_bytes;
-        if progress.awaited || computed || self.early_bytes >= EARLY_PROGRESS_BYTES {
-            self.moved = Instant::now();
-            self.early_bytes = 0;
-        }
     }
 
     /// Fails if there was no progress for too long although `runs` are waiting.

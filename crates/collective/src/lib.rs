@@ -33,15 +33,13 @@ mod error;
 mod group;
 mod inbox;
 pub mod operations;
-mod pool;
 mod program;
 mod replay;
 mod run;
 pub mod start;
-mod stop;
 
 pub use buffer::{Buffer, Element, Number};
-pub use driver::{Driver, FailedRun, Next, Then};
+pub use driver::{Driver, FailedRun, Next, Stop, Then};
 pub use error::{Error, Kind};
 pub use group::Group;
 pub use operations::{
@@ -52,4 +50,3 @@ pub use program::Program;
 #[doc(hidden)]
 pub use replay::{Replay, replay};
 pub use run::{Address, Run, Times};
-pub use stop::Stop;

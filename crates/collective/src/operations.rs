@@ -183,9 +183,10 @@ pub fn broadcast_bytes(
 pub fn all_to_all<T: Element>(
     group: &mut Group,
     values: &mut [T],
-    parts: (&[usize], &[usize]),
+    sends: &[usize],
+    recvs: &[usize],
 ) -> Result<(), Error> {
-    let run = start::all_to_all(group, values, parts);
+    let run = start::all_to_all(group, values, sends, recvs);
     group.complete(&mut [run])
 }
 

@@ -67,8 +67,15 @@ pub struct Program {
 impl Program {
     /// Binds `schedule`, over `elements` values, to `codec`; with feedback where the codec needs it.
     pub fn new(schedule: Schedule, elements: usize, codec: Arc<dyn Codec>) -> Program {
-        let feedback = codec.needs_feedback();
-        Program::bound(schedule, elements, codec, feedback)
+        if !codec.needs_feedback() {
+            return Program::plain(schedule, elements, codec);
+        }
+        let tasks = (0..).zip(&schedule.tasks);
+        let deferred = tasks.filter(|(_, task)| task.result).map(|(index, _)| index).collect();
+        let program = Program::plain(schedule, elements, codec);
+        // Every element that is encoded is read together with its residual.
+        let homes = vec![Home::Buffer; program.homes.len()];
+        Program { feedback: true, deferred, homes, ..program }
     }
 
     /// Binds `schedule`, over `elements` of `dtype` (bytes if there is none), to no codec: elements of
@@ -82,35 +89,25 @@ impl Program {
         let bytes = element_bytes(dtype);
         let lengths: Vec<usize> = schedule.slots.iter().map(|count| count * bytes).collect();
         let homes = homes(&schedule, bytes, |_| true);
-        let program = Program::bound(schedule, elements, thinwire_codec::raw(), false);
+        let program = Program::plain(schedule, elements, thinwire_codec::raw());
         Program { wire: dtype, dtype, expected: lengths.clone(), lengths, homes, ..program }
     }
 
     /// Binds `schedule` without feedback whatever the codec: its error is lost.
     pub fn plain(schedule: Schedule, elements: usize, codec: Arc<dyn Codec>) -> Program {
-        Program::bound(schedule, elements, codec, false)
-    }
-
-    fn bound(
-        schedule: Schedule,
-        elements: usize,
-        codec: Arc<dyn Codec>,
-        feedback: bool,
-    ) -> Program {
         let tasks = &schedule.tasks;
         let early = |task: &Task| {
             matches!(task.operation, Operation::Recv { .. }) && !task.after.is_empty()
         };
         assert!(!tasks.iter().any(early), "a receive waits for nothing but its message");
         let mut program = Program {
-            feedback,
+            feedback: false,
             waits: tasks.iter().map(|task| task.after.len() as u32).collect(),
             dependents: vec![Vec::new(); tasks.len()],
             lengths: schedule.bytes(&|count| codec.encoded_len(count)),
             expected: schedule.bytes(&|count| codec.expected_len(count)),
-            // With feedback every element that is encoded is read together with its residual.
             homes: homes(&schedule, size_of::<f32>(), |slot| {
-                !feedback && (codec.is_raw() || schedule.is_raw(slot))
+                codec.is_raw() || schedule.is_raw(slot)
             }),
             plain: thinwire_codec::raw(),
             raw: schedule.raw,
@@ -131,15 +128,12 @@ impl Program {
             for &before in &task.after {
                 program.dependents[before as usize].push(index as u32);
             }
-            program.wire_up(index as u32, feedback && task.result);
+            program.wire_up(index as u32);
         }
         program
     }
 
-    fn wire_up(&mut self, index: u32, deferred: bool) {
-        if deferred {
-            self.deferred.push(index);
-        }
+    fn wire_up(&mut self, index: u32) {
         match &self.operations[index as usize] {
             Operation::Send { slot, to, message } => {
                 self.readers[slot.0 as usize] += 1;

@@ -7,10 +7,10 @@ use thinwire_link::tcp;
 use thinwire_schedule::{Algorithm, Shape, all_reduce};
 use thinwire_wire::{Rank, World};
 
+use crate::buffer::Pool;
 use crate::error::CALLS;
 use crate::group::PortAdapter;
 use crate::inbox::Inbox;
-use crate::pool::Pool;
 use crate::{Address, Error, Program, Run};
 
 /// The outcome of a stream.

@@ -12,8 +12,8 @@ use thinwire_wire::{DType, HEADER_BYTES, Header, Kind, Rank, Tag, World};
 
 use self::compute::decode;
 use crate::Buffer;
+use crate::buffer::Pool;
 use crate::error::{COUNTS, Error, is_call};
-use crate::pool::Pool;
 use crate::program::{Home, Program};
 
 /// The address of a run, equal on all ranks.

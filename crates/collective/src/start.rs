@@ -101,7 +101,8 @@ pub fn hand_over<V: Buffer>(group: &mut Group, values: V, holders: u32) -> Resul
 pub fn all_to_all<V: Buffer>(
     group: &mut Group,
     values: V,
-    (sends, recvs): (&[usize], &[usize]),
+    sends: &[usize],
+    recvs: &[usize],
 ) -> Run<V> {
     let schedule = schedule::all_to_all(group.world(), sends, recvs);
     let address = group.next_call("all_to_all");
@@ -116,11 +117,12 @@ pub fn all_to_all<V: Buffer>(
 pub fn send<V: Buffer>(
     group: &mut Group,
     values: V,
-    (to, number): (Rank, u32),
+    to: Rank,
+    number: u32,
 ) -> Result<Run<V>, Error> {
     other("send", to, group)?;
     let schedule = schedule::send(to, values.elements());
-    let address = group.next_message((group.world().rank(), to), number, "send")?;
+    let address = group.next_message(group.world().rank(), to, number, "send")?;
     Ok(moving(group, address, schedule, values))
 }
 
@@ -131,11 +133,12 @@ pub fn send<V: Buffer>(
 pub fn recv<V: Buffer>(
     group: &mut Group,
     values: V,
-    (from, number): (Rank, u32),
+    from: Rank,
+    number: u32,
 ) -> Result<Run<V>, Error> {
     other("recv", from, group)?;
     let schedule = schedule::recv(from, values.elements());
-    let address = group.next_message((from, group.world().rank()), number, "recv")?;
+    let address = group.next_message(from, group.world().rank(), number, "recv")?;
     Ok(moving(group, address, schedule, values))
 }
 

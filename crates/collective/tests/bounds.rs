@@ -52,7 +52,7 @@ fn message(number: u32) -> Header {
 }
 
 fn recv(group: &mut Group, number: u32) -> Result<(), Error> {
-    let run = start::recv(group, vec![0.0; LENGTH], (Rank(1), number))?;
+    let run = start::recv(group, vec![0.0; LENGTH], Rank(1), number)?;
     group.complete(&mut [run])
 }
 
@@ -144,8 +144,8 @@ fn a_message_that_comes_slowly_outlasts_the_timeout() {
         // 6.4 s on the wire.
         let values = vec![1.0; 200_000];
         let run = match group.world().rank() {
-            Rank(0) => start::recv(&mut group, values, (Rank(1), 0)),
-            _ => start::send(&mut group, values, (Rank(0), 0)),
+            Rank(0) => start::recv(&mut group, values, Rank(1), 0),
+            _ => start::send(&mut group, values, Rank(0), 0),
         };
         group.complete(&mut [run.unwrap()])
     });

@@ -59,7 +59,7 @@ impl Call {
             Call::Broadcast(root) => start::broadcast(group, values, Rank(root)),
             Call::AllToAll => {
                 let parts = vec![1; size];
-                Ok(start::all_to_all(group, vec![1.0; 2 * size], (&parts, &parts)))
+                Ok(start::all_to_all(group, vec![1.0; 2 * size], &parts, &parts))
             }
             Call::Barrier => Ok(start::barrier(group, vec![0.0; size])),
         }

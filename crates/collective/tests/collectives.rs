@@ -278,7 +278,7 @@ fn intrude(epoch: u32, message: u32) -> Result<(), thinwire_collective::Error> {
     let mut links = mem::mesh(2).into_iter();
     let (mine, mut theirs) = (links.next().unwrap(), links.next().unwrap());
     let mut group = Group::new(mine);
-    let mut run = start::recv(&mut group, vec![0.0; 1], (Rank(1), 0)).unwrap();
+    let mut run = start::recv(&mut group, vec![0.0; 1], Rank(1), 0).unwrap();
     let Address { step, tensor, .. } = run.address();
     let mut header = Header::new(Kind::Data, epoch, Tag { step, tensor, message }, 4);
     header.dtype = Some(DType::F32);
@@ -302,7 +302,7 @@ fn a_message_that_has_half_arrived_is_finished_by_its_run() {
     let mut links = mem::mesh(2).into_iter();
     let (mine, mut theirs) = (links.next().unwrap(), links.next().unwrap());
     let mut group = Group::new(mine);
-    let run = start::recv(&mut group, vec![0.0; LENGTH], (Rank(1), 0)).unwrap();
+    let run = start::recv(&mut group, vec![0.0; LENGTH], Rank(1), 0).unwrap();
     let Address { step, tensor, .. } = run.address();
     let tag = Tag { step, tensor, message: 0 };
     let mut header = Header::new(Kind::Data, 0, tag, LENGTH * 4);
@@ -329,9 +329,9 @@ fn a_rank_that_is_not_concerned_hears_of_a_failure_and_who_found_it() {
             // Ranks 0 and 1 disagree; rank 2 waits for rank 0, which has nothing to say to it.
             let (me, long) = (group.world().rank(), vec![0.0; 20]);
             let run = match me.0 {
-                0 => start::send(group, vec![0.0; 10], (Rank(1), 0)),
-                1 => start::recv(group, long, (Rank(0), 0)),
-                _ => start::recv(group, long, (Rank(0), 0)),
+                0 => start::send(group, vec![0.0; 10], Rank(1), 0),
+                1 => start::recv(group, long, Rank(0), 0),
+                _ => start::recv(group, long, Rank(0), 0),
             };
             let result = group.complete(&mut [run.unwrap()]);
             result.and_then(|()| barrier(group)).unwrap_err().to_string()

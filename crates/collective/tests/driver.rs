@@ -65,11 +65,11 @@ fn tell(
 }
 
 fn recv(driver: &Driver<Values>, length: usize, from: Rank) -> Answer {
-    launch(driver, move |group| start::recv(group, vec![0.0; length], (from, 0)))
+    launch(driver, move |group| start::recv(group, vec![0.0; length], from, 0))
 }
 
 fn send(driver: &Driver<Values>, values: Values, to: Rank) -> Answer {
-    launch(driver, move |group| start::send(group, values, (to, 0)))
+    launch(driver, move |group| start::send(group, values, to, 0))
 }
 
 #[test]
@@ -163,7 +163,7 @@ fn an_error_reaches_every_follower_once() {
     spawn(Network::Mem, 2, |driver| {
         let (reply, answers) = channel();
         let listen = |reply: &Sender<_>| {
-            let begin = |group: &mut Group| start::recv(group, vec![0.0; 4], (Rank(1), 0));
+            let begin = |group: &mut Group| start::recv(group, vec![0.0; 4], Rank(1), 0);
             tell(&driver, begin, reply.clone());
         };
         if driver.world().rank() == Rank(1) {
@@ -256,7 +256,7 @@ fn a_stop_wakes_whoever_sleeps() {
     testkit::spawn(Network::Mem, 2, |link| {
         let mut group = Group::new(link);
         let peer = group.world().after(1);
-        let mut runs = [start::recv(&mut group, vec![0.0; 4], (peer, 0)).unwrap()];
+        let mut runs = [start::recv(&mut group, vec![0.0; 4], peer, 0).unwrap()];
         if group.world().rank() == Rank(1) {
             // It sends nothing, which would be another reason to wake.
             let error = group.complete(&mut runs).unwrap_err().to_string();

@@ -11,13 +11,13 @@ fn spawn<T: Send>(network: Network, size: usize, body: impl Fn(&mut Group) -> T 
     testkit::spawn(network, size, |link| body(&mut Group::new(link)))
 }
 
-fn send(group: &mut Group, values: Vec<f32>, to: (Rank, u32)) -> Result<(), Error> {
-    let run = start::send(group, values, to)?;
+fn send(group: &mut Group, values: Vec<f32>, to: Rank, number: u32) -> Result<(), Error> {
+    let run = start::send(group, values, to, number)?;
     group.complete(&mut [run])
 }
 
-fn recv(group: &mut Group, length: usize, from: (Rank, u32)) -> Result<Vec<f32>, Error> {
-    let mut runs = [start::recv(group, vec![f32::NAN; length], from)?];
+fn recv(group: &mut Group, length: usize, from: Rank, number: u32) -> Result<Vec<f32>, Error> {
+    let mut runs = [start::recv(group, vec![f32::NAN; length], from, number)?];
     group.complete(&mut runs)?;
     Ok(runs[0].values().to_vec())
 }
@@ -38,7 +38,7 @@ fn check_all_to_all(network: Network, lengths: &[Vec<usize>]) {
         for _ in 0..2 {
             let mut values = outgoing.clone();
             values.resize(outgoing.len() + recvs.iter().sum::<usize>(), -1.0);
-            all_to_all(group, &mut values, (&sends, &recvs)).unwrap();
+            all_to_all(group, &mut values, &sends, &recvs).unwrap();
             assert_eq!(values[..outgoing.len()], outgoing, "what was sent is as it was");
             let mut incoming = &values[outgoing.len()..];
             for (from, &length) in recvs.iter().enumerate() {
@@ -84,15 +84,15 @@ proptest! {
             let me = group.world().rank().index();
             let all = || messages.iter().enumerate();
             for (index, (_, to, number)) in all().filter(|(_, message)| message.0 == me) {
-                send(group, content(index), (Rank(*to as u32), *number)).unwrap();
+                send(group, content(index), Rank(*to as u32), *number).unwrap();
             }
             // Asked for in another order, all but those of one sender and number.
             let mut mine: Vec<_> = all().filter(|(_, message)| message.1 == me).collect();
             mine.sort_by_key(|(_, (from, _, number))| (2 - number, *from));
             for (index, (from, _, number)) in mine {
                 let expected = content(index);
-                let from = (Rank(*from as u32), *number);
-                assert_eq!(recv(group, expected.len(), from).unwrap(), expected);
+                let from = Rank(*from as u32);
+                assert_eq!(recv(group, expected.len(), from, *number).unwrap(), expected);
             }
         });
     }
@@ -118,10 +118,10 @@ fn runs_of_both_directions_and_several_numbers_share_a_group() {
             let mut runs = Vec::new();
             for number in 0..3 {
                 let values = part(me.index(), number as usize, 70_000);
-                runs.push(start::send(group, values, (peer, number)).unwrap());
+                runs.push(start::send(group, values, peer, number).unwrap());
             }
             for number in (0..3).rev() {
-                runs.push(start::recv(group, vec![0.0; 70_000], (peer, number)).unwrap());
+                runs.push(start::recv(group, vec![0.0; 70_000], peer, number).unwrap());
             }
             group.complete(&mut runs).unwrap();
             for (run, number) in runs[3..].iter().zip([2, 1, 0]) {
@@ -137,9 +137,9 @@ fn an_empty_message_ends_and_keeps_its_place() {
         let me = group.world().rank();
         for length in [0, 5, 0, 3] {
             if me == Rank(0) {
-                send(group, ramp(me, length), (Rank(1), 0)).unwrap();
+                send(group, ramp(me, length), Rank(1), 0).unwrap();
             } else {
-                assert_eq!(recv(group, length, (Rank(0), 0)).unwrap(), ramp(Rank(0), length));
+                assert_eq!(recv(group, length, Rank(0), 0).unwrap(), ramp(Rank(0), length));
             }
         }
     });
@@ -150,8 +150,8 @@ fn a_message_of_another_length_is_named_on_both_sides() {
     for network in Network::ALL {
         let errors = spawn(network, 2, |group| {
             let result = match group.world().rank().0 {
-                0 => send(group, vec![1.0; 10], (Rank(1), 0)).and_then(|()| barrier(group)),
-                _ => recv(group, 20, (Rank(0), 0)).map(|_| ()),
+                0 => send(group, vec![1.0; 10], Rank(1), 0).and_then(|()| barrier(group)),
+                _ => recv(group, 20, Rank(0), 0).map(|_| ()),
             };
             result.unwrap_err().to_string()
         });
@@ -166,7 +166,7 @@ fn parts_of_another_length_are_named() {
     let errors = spawn(Network::Mem, 3, |group| {
         let recvs = if group.world().rank() == Rank(2) { [4, 6, 4] } else { [4; 3] };
         let mut values = vec![0.0; 12 + recvs.iter().sum::<usize>()];
-        let result = all_to_all(group, &mut values, (&[4; 3], &recvs));
+        let result = all_to_all(group, &mut values, &[4; 3], &recvs);
         // The others may be through: the next call tells them.
         result.and_then(|()| barrier(group)).unwrap_err().to_string()
     });
@@ -187,18 +187,18 @@ fn a_message_to_nobody_is_refused_and_the_group_lives_on() {
                 "message number 1073741824, expected one below 1073741824 (in send)".to_owned(),
             ),
         ];
-        for (to, text) in refused {
-            let error = send(group, vec![1.0], to).unwrap_err();
+        for ((to, number), text) in refused {
+            let error = send(group, vec![1.0], to, number).unwrap_err();
             assert_eq!((error.kind(), error.to_string()), (Kind::Invalid, text.clone()));
-            let error = recv(group, 1, to).unwrap_err();
+            let error = recv(group, 1, to, number).unwrap_err();
             assert_eq!(error.to_string(), text.replace("send", "recv"));
         }
         barrier(group).unwrap();
         let peer = group.world().after(1);
         let values = ramp(me, 9);
         let last = (1 << 30) - 1;
-        send(group, values, (peer, last)).unwrap();
-        assert_eq!(recv(group, 9, (peer, last)).unwrap(), ramp(peer, 9));
+        send(group, values, peer, last).unwrap();
+        assert_eq!(recv(group, 9, peer, last).unwrap(), ramp(peer, 9));
     });
 }
 

@@ -68,7 +68,7 @@ proptest! {
             let mut values: Vec<u8> = (0..size).flat_map(|to| part(rank, to)).collect();
             let sent = values.len();
             values.resize(sent + recvs.iter().sum::<usize>(), 0);
-            all_to_all(group, &mut values, (&sends, &recvs)).unwrap();
+            all_to_all(group, &mut values, &sends, &recvs).unwrap();
             values.split_off(sent)
         }).into_iter().enumerate() {
             let mut expected: Vec<u8> = Vec::new();

@@ -20,8 +20,8 @@ struct Side {
 }
 
 impl Side {
-    fn new(role: Role, token: &str, encrypt: bool) -> Side {
-        let handshake = Handshake::new(role, &Token::new(token), Preamble { encrypt });
+    fn new(role: Role, token: &str, preamble: Preamble) -> Side {
+        let handshake = Handshake::new(role, &Token::new(token), preamble);
         let [input, output, said, heard] = Default::default();
         Side { handshake, input, output, said, heard, session: None, over: false }
     }
@@ -57,8 +57,8 @@ pub fn handshake(bytes: &[u8]) {
     let other_token = if how & 1 == 0 { "token" } else { "another token" };
     let second = if how & 2 == 0 { Role::Responder } else { Role::Initiator };
     let mut sides = [
-        Side::new(Role::Initiator, "token", how & 4 == 0),
-        Side::new(second, other_token, how & 8 == 0),
+        Side::new(Role::Initiator, "token", Preamble { encrypt: how & 4 == 0 }),
+        Side::new(second, other_token, Preamble { encrypt: how & 8 == 0 }),
     ];
     while !draw.is_over() {
         let (what, length) = (draw.u8(), usize::from(draw.u8()));

@@ -19,11 +19,11 @@ pub fn roster(bytes: &[u8]) {
         bytes.extend(sum.to_le_bytes());
     }
     let options = Options::new(CoordinatorMode::Saved, 1, 4096);
-    match Roster::restore(&bytes, options, Duration::ZERO, (Duration::ZERO, Duration::ZERO)) {
+    match Roster::restore(&bytes, options, Duration::ZERO, Duration::ZERO, Duration::ZERO) {
         Ok(mut roster) => {
             let saved = roster.save();
             let again =
-                Roster::restore(&saved, options, Duration::ZERO, (Duration::ZERO, Duration::ZERO))
+                Roster::restore(&saved, options, Duration::ZERO, Duration::ZERO, Duration::ZERO)
                     .expect("what it saved");
             assert_eq!(again.save(), saved);
             for second in 0..8 {

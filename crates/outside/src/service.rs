@@ -42,11 +42,9 @@ impl Script {
         }
     }
 
-    fn hold(&self, client: ClientId, held: bool) {
-        let mut expected = self.expected.lock().expect("no holder panics");
-        if let Some(under) = expected.get_mut(&client) {
-            under.held = held;
-        }
+    /// Changes what is expected of a client, if it is there.
+    fn expect(&self, client: ClientId, change: impl FnOnce(&mut Under)) {
+        self.expected.lock().expect("no holder panics").get_mut(&client).map(change);
     }
 }
 
@@ -78,11 +76,11 @@ impl Service for Script {
             3 => out.close(other),
             4 => {
                 out.hold(client);
-                self.hold(client, true);
+                self.expect(client, |under| under.held = true);
             }
             5 => {
                 out.release(other);
-                self.hold(other, false);
+                self.expect(other, |under| under.held = false);
             }
             6 => return Err(Error::new(Kind::Invalid, "is refused")),
             _ => {}

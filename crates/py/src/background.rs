@@ -10,6 +10,8 @@ use std::time::Duration;
 
 use pyo3::prelude::*;
 
+use crate::error::Failure;
+
 /// Number of jobs of all threads that are not yet done.
 static UNDONE: (Mutex<usize>, Condvar) = (Mutex::new(0), Condvar::new());
 
@@ -42,6 +44,31 @@ impl Background {
             drop(undone);
         }));
     }
+
+    /// Does `work`, then calls `done(error)`, or `done(error, answer)` where there is an answer to give.
+    pub(crate) fn answer(
+        &self,
+        done: Py<PyAny>,
+        work: impl FnOnce() -> Result<Option<bool>, Failure> + Send + 'static,
+    ) {
+        self.run(move || call(done, work()));
+    }
+}
+
+fn call(done: Py<PyAny>, result: Result<Option<bool>, Failure>) {
+    let called = Python::try_attach(|py| {
+        let outcome = match result {
+            Ok(None) => done.call1(py, (py.None(),)),
+            Ok(Some(answer)) => done.call1(py, (py.None(), answer)),
+            Err(failure) => done.call1(py, (PyErr::from(failure).into_value(py),)),
+        };
+        if let Err(error) = outcome {
+            error.write_unraisable(py, Some(done.bind(py)));
+        }
+        drop(done);
+    });
+    // Without an interpreter nobody waits any more.
+    let _ = called;
 }
 
 /// One job that is not yet done, however it ends.

@@ -6,9 +6,9 @@ use thinwire_collective::{
 };
 use thinwire_wire::{DType, Rank, World};
 
+use crate::arguments::{bytes_codec, parse_dtype};
 use crate::error::Failure;
 use crate::memory::{Buffer, Memory};
-use crate::names::{bytes_codec, parse_dtype};
 
 /// Listener to a call's end.
 pub(crate) type Reply = Box<dyn FnOnce(Result<(), Failure>) + Send>;
@@ -159,7 +159,7 @@ pub(crate) fn all_to_all(
     let begin = move |group: &mut Group| {
         let mut bytes = source.bytes().to_vec();
         bytes.resize(bytes.len() + total(&recvs), 0);
-        Ok(start::all_to_all(group, Buffer::Bytes(bytes), (&sends, &recvs)))
+        Ok(start::all_to_all(group, Buffer::Bytes(bytes), &sends, &recvs))
     };
     let call = Call::new(begin, move |buffer| {
         let (_, received) = buffer.bytes().split_at(source.bytes().len());
@@ -202,18 +202,19 @@ pub(crate) fn broadcast(
 }
 
 /// Sends to one rank, by number.
-pub(crate) fn send(address: usize, bytes: usize, to: (Rank, u32)) -> Result<Call, Failure> {
+pub(crate) fn send(address: usize, bytes: usize, to: Rank, tag: u32) -> Result<Call, Failure> {
     let memory = Memory::new(address, bytes)?;
     Ok(Call::new(
-        move |group: &mut Group| start::send(group, Buffer::BorrowedBytes(memory), to),
+        move |group: &mut Group| start::send(group, Buffer::BorrowedBytes(memory), to, tag),
         drop,
     ))
 }
 
 /// Receives from one rank, by number.
-pub(crate) fn recv(address: usize, bytes: usize, from: (Rank, u32)) -> Result<Call, Failure> {
+pub(crate) fn recv(address: usize, bytes: usize, from: Rank, tag: u32) -> Result<Call, Failure> {
     let memory = Memory::new(address, bytes)?;
-    let begin = move |group: &mut Group| start::recv(group, Buffer::BorrowedBytes(memory), from);
+    let begin =
+        move |group: &mut Group| start::recv(group, Buffer::BorrowedBytes(memory), from, tag);
     Ok(Call::new(begin, drop))
 }
 

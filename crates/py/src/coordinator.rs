@@ -8,8 +8,8 @@ use thinwire_job::elastic::{self, CoordinatorMode, Job, JobAddress, Options, Ser
 use thinwire_server::Configuration;
 use thinwire_wire::WORLD_SIZE_MAX;
 
+use crate::arguments;
 use crate::error::Failure;
-use crate::ints;
 
 /// A coordinator in this process; it lives as long as this object.
 #[pyclass(frozen, module = "thinwire._core")]
@@ -40,7 +40,10 @@ impl Coordinator {
         state: Option<PathBuf>,
         servers: bool,
     ) -> PyResult<Coordinator> {
-        let (min, max) = (ints::to("min_ranks", min_ranks)?, ints::to("max_ranks", max_ranks)?);
+        let (min, max) = (
+            arguments::number("min_ranks", min_ranks)?,
+            arguments::number("max_ranks", max_ranks)?,
+        );
         let mode = match state {
             Some(_) => CoordinatorMode::Saved,
             None => CoordinatorMode::Unsaved,
@@ -70,7 +73,7 @@ impl Coordinator {
 
     /// Sets the number of ranks that are wanted.
     fn resize(&self, py: Python<'_>, ranks: i128) -> PyResult<()> {
-        let ranks = ints::to("ranks", ranks)?;
+        let ranks = arguments::number("ranks", ranks)?;
         Ok(py.detach(|| self.inner().resize(ranks)).map_err(Failure::from)?)
     }
 

@@ -11,12 +11,11 @@ use thinwire_link::Link;
 use thinwire_sync::Channel;
 use thinwire_wire::{Rank, World};
 
+use crate::arguments;
 use crate::background::Background;
-use crate::context::Context;
 use crate::error::Failure;
 use crate::group::Group;
-use crate::ints;
-use crate::lifetime::Cell;
+use crate::lifetime::{Cell, Context};
 use crate::memory::Memory;
 use crate::wait;
 
@@ -77,8 +76,10 @@ impl Epoch {
     #[staticmethod]
     #[pyo3(signature = (group, number = 1, state_sources = 1))]
     fn of(py: Python<'_>, group: &Group, number: i128, state_sources: i128) -> PyResult<Epoch> {
-        let (number, state_sources) =
-            (ints::to("number", number)?, ints::to("state_sources", state_sources)?);
+        let (number, state_sources) = (
+            arguments::number("number", number)?,
+            arguments::number("state_sources", state_sources)?,
+        );
         let context = Arc::clone(group.context());
         let connect = group.connect("epoch".to_owned())?;
         wait::for_work(py, move || Ok(Epoch::new(context, connect()?, number, state_sources)))
@@ -112,7 +113,7 @@ impl Epoch {
         address: usize,
         bytes: usize,
     ) -> PyResult<Bound<'py, PyBytes>> {
-        let state_sources = ints::to("state_sources", state_sources)?;
+        let state_sources = arguments::number("state_sources", state_sources)?;
         let holds = self.world.rank().0 < state_sources;
         let state = holds.then(|| Memory::new(address, bytes)).transpose()?;
         let state = state.map(|memory| memory.bytes().to_vec());
@@ -128,7 +129,8 @@ impl Epoch {
         target: i128,
         mine: Vec<u8>,
     ) -> PyResult<Bound<'py, PyBytes>> {
-        let (source, target) = (ints::to("source", source)?, ints::to("target", target)?);
+        let (source, target) =
+            (arguments::number("source", source)?, arguments::number("target", target)?);
         let (me, world) = (self.world.rank().0, self.world.size());
         let given = (me == source).then_some(mine);
         let found = self.call(py, move |ranks| {

@@ -1,4 +1,4 @@
-//! Errors as Python exceptions: one line, with the hint at its end.
+//! Errors as Python exceptions, one line with the hint at its end, and warnings.
 
 use pyo3::create_exception;
 use pyo3::exceptions::PyRuntimeError;
@@ -20,6 +20,11 @@ create_exception!(
     "This process has a part in the job, but no rank: it is a scheduler."
 );
 
+/// Warns through Python's `warnings`, so that filters apply.
+pub(crate) fn warn(py: Python<'_>, text: &str) -> PyResult<()> {
+    py.import("warnings")?.call_method1("warn", (text,)).map(drop)
+}
+
 /// Why a call fails, on its way to Python.
 #[derive(Clone, Debug, thiserror::Error)]
 pub(crate) enum Failure {
@@ -38,20 +43,22 @@ impl Failure {
     pub(crate) fn invalid(text: impl Into<String>) -> Failure {
         Failure::Invalid(text.into())
     }
+}
 
-    fn new(invalid: bool, error: &dyn Hint) -> Failure {
-        let text = match error.hint() {
-            Some(hint) => format!("{error} (hint: {hint})"),
-            None => error.to_string(),
-        };
-        if invalid { Failure::Invalid(text) } else { Failure::Peer(text) }
+/// Returns the words of an error, with its hint.
+fn words(error: &dyn Hint) -> String {
+    match error.hint() {
+        Some(hint) => format!("{error} (hint: {hint})"),
+        None => error.to_string(),
     }
 }
 
 impl From<thinwire_collective::Error> for Failure {
     fn from(error: thinwire_collective::Error) -> Failure {
-        let invalid = error.kind() == thinwire_collective::Kind::Invalid;
-        Failure::new(invalid, &error)
+        match error.kind() {
+            thinwire_collective::Kind::Invalid => Failure::Invalid(words(&error)),
+            _ => Failure::Peer(words(&error)),
+        }
     }
 }
 
@@ -60,7 +67,7 @@ impl From<thinwire_sync::Error> for Failure {
         match error {
             thinwire_sync::Error::Collective(error) => error.into(),
             thinwire_sync::Error::Invalid(text) => Failure::Invalid(text),
-            other => Failure::new(false, &other),
+            other => Failure::Peer(words(&other)),
         }
     }
 }
@@ -70,18 +77,21 @@ impl From<thinwire_job::Error> for Failure {
         if error.kind == thinwire_job::Kind::NoRank {
             return Failure::NoRank(error.to_string());
         }
-        Failure::new(error.link().is_none(), &error)
+        match error.link() {
+            Some(_) => Failure::Peer(words(&error)),
+            None => Failure::Invalid(words(&error)),
+        }
     }
 }
 
 impl From<thinwire_server::Error> for Failure {
     fn from(error: thinwire_server::Error) -> Failure {
         use thinwire_server::Kind::{Invalid, Job, Refused, Snapshot};
-        let invalid = match error.kind() {
-            Job(kind) => !matches!(kind, thinwire_job::Kind::Link(_)),
-            kind => matches!(kind, Invalid | Refused | Snapshot),
-        };
-        Failure::new(invalid, &error)
+        match error.kind() {
+            Job(thinwire_job::Kind::Link(_)) => Failure::Peer(words(&error)),
+            Job(_) | Invalid | Refused | Snapshot => Failure::Invalid(words(&error)),
+            _ => Failure::Peer(words(&error)),
+        }
     }
 }
 

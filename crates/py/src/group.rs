@@ -1,7 +1,7 @@
 //! A group of ranks for Python: collectives on addresses.
 
-use std::sync::Arc;
 use std::sync::mpsc::channel;
+use std::sync::{Arc, Mutex, Weak};
 
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
@@ -10,16 +10,13 @@ use thinwire_job::{Form, Host, Meeting, Overrides, Place, find, process, token};
 use thinwire_link::Link;
 use thinwire_wire::World;
 
+use crate::arguments;
+use crate::arguments::settings;
 use crate::background::Background;
-use crate::callback;
 use crate::calls::{self, Call, Sum};
-use crate::context::Context;
 use crate::error::Failure;
-use crate::ints;
-use crate::joined;
-use crate::lifetime::{Cell, Lifetime};
+use crate::lifetime::{Cell, Context, Lifetime};
 use crate::memory::Buffer;
-use crate::settings::settings;
 use crate::wait;
 
 type Done = Option<Py<PyAny>>;
@@ -70,7 +67,7 @@ impl Group {
         if let Some(done) = done {
             let background = self.background.clone();
             let reply = Box::new(move |result: Result<(), Failure>| {
-                background.run(move || callback::call(done, result.map(|()| None)));
+                background.answer(done, move || result.map(|()| None));
             });
             return Ok(self.with(|driver| call.make(driver, reply))?);
         }
@@ -126,9 +123,9 @@ impl Group {
         heartbeat_timeout_s: Option<f64>,
         watch: Option<Py<PyAny>>,
     ) -> PyResult<Group> {
-        let rank = rank.map(|rank| ints::to("rank", rank)).transpose()?;
-        let world = world.map(|world| ints::to("world", world)).transpose()?;
-        let connections = ints::to("connections", connections)?;
+        let rank = rank.map(|rank| arguments::number("rank", rank)).transpose()?;
+        let world = world.map(|world| arguments::number("world", world)).transpose()?;
+        let connections = arguments::number("connections", connections)?;
         let host = if launched { Host::Launcher } else { Host::RankZero };
         let given = Overrides { rank, world, coordinator, host, token, form: Form::Arguments };
         let settings = settings(encryption, connections, link, timeout_s, heartbeat_timeout_s)?;
@@ -142,9 +139,9 @@ impl Group {
             if let Some(warning) = thinwire_job::warning(&place, &secret) {
                 eprintln!("thinwire: {warning}");
             }
-            joined::check(&place)?;
+            Joined::check(&place)?;
             let meeting = Arc::new(Meeting::new(&place, &secret, &settings)?);
-            joined::add(&place, &meeting);
+            Joined::add(&place, &meeting);
             let link = meeting.link()?;
             let timeout = settings.timeout;
             let context = Context { place, meeting, timeout, lifetime: Lifetime::new() };
@@ -265,7 +262,7 @@ impl Group {
         done: Done,
         call: Option<String>,
     ) -> PyResult<()> {
-        let root = ints::rank("root", root, self.world)?;
+        let root = arguments::rank("root", root, self.world)?;
         self.issue(py, done, calls::broadcast(address, bytes, root, call)?)
     }
 
@@ -280,8 +277,8 @@ impl Group {
         tag: i128,
         done: Done,
     ) -> PyResult<()> {
-        let to = (ints::rank("to", to, self.world)?, ints::to("tag", tag)?);
-        self.issue(py, done, calls::send(address, bytes, to)?)
+        let (to, tag) = (arguments::rank("to", to, self.world)?, arguments::number("tag", tag)?);
+        self.issue(py, done, calls::send(address, bytes, to, tag)?)
     }
 
     #[pyo3(signature = (address, bytes, source, tag = 0, done = None))]
@@ -295,8 +292,9 @@ impl Group {
         tag: i128,
         done: Done,
     ) -> PyResult<()> {
-        let from = (ints::rank("source", source, self.world)?, ints::to("tag", tag)?);
-        self.issue(py, done, calls::recv(address, bytes, from)?)
+        let (from, tag) =
+            (arguments::rank("source", source, self.world)?, arguments::number("tag", tag)?);
+        self.issue(py, done, calls::recv(address, bytes, from, tag)?)
     }
 
     #[pyo3(signature = (done = None))]
@@ -315,7 +313,7 @@ impl Group {
 
     /// Fails if one of these ranks has left this group, or ended it.
     fn expect(&self, ranks: Vec<i128>) -> PyResult<()> {
-        let rank = |rank| ints::rank("rank", rank, self.world);
+        let rank = |rank| arguments::rank("rank", rank, self.world);
         let ranks = ranks.into_iter().map(rank).collect::<Result<Vec<_>, _>>()?;
         let Err(error) = self.with(Driver::watch)?.look(&ranks) else { return Ok(()) };
         let reporter = match error.kind {
@@ -356,5 +354,50 @@ impl Group {
         dict.set_item("sent_frames", counters.sent_frames)?;
         dict.set_item("received_frames", counters.received_frames)?;
         Ok(dict)
+    }
+}
+
+/// Meeting that this process has joined, to refuse a second one in the same place.
+///
+/// A rank joins once. A split or a synchroniser of a group keeps the group's meeting, and with it the port of
+/// rank 0, after the group itself is gone.
+struct Joined {
+    place: Place,
+    meeting: Weak<Meeting>,
+    process: u32,
+}
+
+// Process-global, as a rank is.
+static JOINED: Mutex<Vec<Joined>> = Mutex::new(Vec::new());
+
+impl Joined {
+    /// Refuses a place that this process has already, by a group, a split or a synchroniser.
+    fn check(place: &Place) -> Result<(), Failure> {
+        let mut joined = JOINED.lock().expect("no holder panics");
+        joined.retain(|joined| joined.meeting.strong_count() > 0);
+        let same = |joined: &&Joined| {
+            let (mine, old) = (place, &joined.place);
+            // A fork has no part in the meetings of its parent.
+            joined.process == std::process::id()
+                && (mine.rank, mine.world, &mine.coordinator)
+                    == (old.rank, old.world, &old.coordinator)
+        };
+        let Some(Joined { place: Place { rank, world, coordinator, .. }, .. }) =
+            joined.iter().find(same).filter(|_| place.world > 1)
+        else {
+            return Ok(());
+        };
+        Err(Failure::Invalid(format!(
+            "this process has joined already, as rank {rank} of {world} at {coordinator}, and that group or \
+         something made of it, a split, a hook or a synchronizer, is still there (hint: keep the group, \
+         and use it or its split(name): a rank joins once)"
+        )))
+    }
+
+    /// Records a meeting.
+    fn add(place: &Place, meeting: &Arc<Meeting>) {
+        let (place, meeting, process) =
+            (place.clone(), Arc::downgrade(meeting), std::process::id());
+        JOINED.lock().expect("no holder panics").push(Joined { place, meeting, process });
     }
 }

@@ -6,23 +6,18 @@
 //! `python/thinwire/_core.pyi` documents every class for Python users.
 #![deny(unsafe_code)]
 
+mod arguments;
 mod background;
-mod callback;
 mod calls;
-mod context;
 mod coordinator;
 mod epoch;
 mod error;
-mod forks;
 mod graph;
 mod graph_file;
 mod group;
-mod ints;
-mod joined;
 mod lifetime;
 mod membership;
 mod memory;
-mod names;
 mod operator;
 mod options;
 mod row_source;
@@ -30,7 +25,6 @@ mod row_values;
 mod scatter;
 mod server;
 mod server_client;
-mod settings;
 mod shared;
 mod state;
 mod store;
@@ -42,6 +36,8 @@ use pyo3::prelude::*;
 /// The core of Thinwire: groups of ranks, synchronisers of gradients.
 #[pymodule]
 mod _core {
+    use pyo3::pyfunction;
+
     #[pymodule_export]
     #[expect(non_upper_case_globals, reason = "Python's own name")]
     const __version__: &str = env!("CARGO_PKG_VERSION");
@@ -54,8 +50,6 @@ mod _core {
     use crate::epoch::Epoch;
     #[pymodule_export]
     use crate::error::{Error, InvalidError, NoRankError, PeerError};
-    #[pymodule_export]
-    use crate::forks::sockets;
     #[pymodule_export]
     use crate::graph::{Graph, GraphBatch, GraphLoader};
     #[pymodule_export]
@@ -82,4 +76,10 @@ mod _core {
     use crate::store::Store;
     #[pymodule_export]
     use crate::synchronizer::Synchronizer;
+
+    /// Returns descriptor and inode of every socket that this process, or its parent before a fork, has opened.
+    #[pyfunction]
+    fn sockets() -> Vec<(i32, u64)> {
+        thinwire_link::forks::sockets().collect()
+    }
 }

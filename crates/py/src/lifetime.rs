@@ -6,8 +6,10 @@
 //! because it has none of their threads.
 
 use std::sync::{Arc, Mutex, Weak};
+use std::time::Duration;
 
 use thinwire_collective::Stop;
+use thinwire_job::{Meeting, Place};
 
 use crate::error::Failure;
 
@@ -77,6 +79,35 @@ impl Lifetime {
             "a group of process {owner} is used in its fork {this}, which has no part in it (hint: \
              use it in the parent only, or call thinwire.init() in a process of its own)"
         )))
+    }
+}
+
+/// Context of a group and of all that is made from it: where its ranks meet, and how they end.
+pub(crate) struct Context {
+    pub(crate) place: Place,
+    pub(crate) meeting: Arc<Meeting>,
+    pub(crate) timeout: Duration,
+    pub(crate) lifetime: Lifetime,
+}
+
+impl Context {
+    /// That of a split, which ends with its parent or alone.
+    pub(crate) fn child(&self) -> Arc<Context> {
+        let (place, meeting) = (self.place.clone(), Arc::clone(&self.meeting));
+        let context = Context { place, meeting, timeout: self.timeout, lifetime: Lifetime::new() };
+        let context = Arc::new(context);
+        self.lifetime.add(&context);
+        context
+    }
+}
+
+impl Member for Context {
+    fn abort(&self, reason: &str) {
+        self.lifetime.abort(reason);
+    }
+
+    fn close(&self) {
+        self.lifetime.close();
     }
 }
 

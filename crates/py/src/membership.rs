@@ -9,12 +9,11 @@ use thinwire_job::{Form, Host, Meeting, Overrides, Place, Settings, local_ranks,
 use thinwire_sync::Channel;
 use thinwire_wire::WORLD_SIZE_MAX;
 
-use crate::context::Context;
+use crate::arguments;
+use crate::arguments::settings;
 use crate::epoch::Epoch;
 use crate::error::Failure;
-use crate::ints;
-use crate::lifetime::Lifetime;
-use crate::settings::settings;
+use crate::lifetime::{Context, Lifetime};
 use crate::wait;
 
 /// Time between two looks whether there is a reason to tell why no epoch begins.
@@ -53,7 +52,7 @@ impl Membership {
         timeout_s: f64,
         heartbeat_timeout_s: Option<f64>,
     ) -> PyResult<Membership> {
-        let connections = ints::to("connections", connections)?;
+        let connections = arguments::number("connections", connections)?;
         let settings = settings(encryption, connections, link, timeout_s, heartbeat_timeout_s)?;
         wait::for_work(py, move || {
             let job_address = job_address(coordinator, token)?;

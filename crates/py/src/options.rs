@@ -8,9 +8,9 @@ use pyo3::prelude::*;
 use thinwire_sync::{Momentum, Options, Parameter, Policy, check_combination, check_options};
 use thinwire_wire::World;
 
+use crate::arguments;
+use crate::arguments::parse_dtype;
 use crate::error::Failure;
-use crate::ints;
-use crate::names::parse_dtype;
 
 /// More elements than any model has that one rank could hold.
 const ELEMENTS_MAX: usize = 1 << 40;
@@ -67,13 +67,13 @@ impl Told<'_> {
             )));
         }
         let policy: Policy = parse(self.codec)?;
-        let warm_up_steps = self.warmup_steps.map(|steps| ints::to("warmup_steps", steps));
+        let warm_up_steps = self.warmup_steps.map(|steps| arguments::number("warmup_steps", steps));
         Ok(Options {
             warm_up_steps: warm_up_steps.transpose()?.unwrap_or(policy.warm_up_steps()),
             policy,
             algorithm: self.algorithm.map(parse).transpose()?,
-            bucket_bytes: ints::to::<usize>("bucket_bytes", self.bucket_bytes)?.max(1),
-            seed: ints::to("seed", self.seed)?,
+            bucket_bytes: arguments::number::<usize>("bucket_bytes", self.bucket_bytes)?.max(1),
+            seed: arguments::number("seed", self.seed)?,
             error_budget,
             feedback: parse(self.feedback)?,
             momentum: self.momentum_correction.map(momentum).transpose()?,
@@ -143,7 +143,7 @@ pub(crate) fn check(
     let checked = match world {
         None => check_options(&options),
         Some(size) => {
-            let world = World::new(0, ints::to("world", size)?)
+            let world = World::new(0, arguments::number("world", size)?)
                 .map_err(|error| Failure::invalid(error.to_string()))?;
             check_combination(&options, world)
         }
@@ -160,7 +160,8 @@ pub(crate) fn codec_name(codec: &str) -> PyResult<String> {
 /// Measures the codecs of `auto` before this process joins others, which would otherwise wait for it.
 #[pyfunction]
 pub(crate) fn measure_codecs(py: Python<'_>, codec: &str, largest: i128) -> PyResult<()> {
-    let (policy, largest): (Policy, usize) = (parse(codec)?, ints::to("largest", largest)?);
+    let (policy, largest): (Policy, usize) =
+        (parse(codec)?, arguments::number("largest", largest)?);
     py.detach(|| thinwire_sync::measure_codecs(&policy, largest));
     Ok(())
 }

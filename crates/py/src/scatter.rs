@@ -10,15 +10,12 @@ use thinwire_codec::{Choice, Exchange, laws};
 use thinwire_sync::{Part, Place};
 use thinwire_wire::DType;
 
+use crate::arguments::{self, bytes_codec, parse_dtype};
 use crate::background::Background;
-use crate::callback;
-use crate::context::Context;
-use crate::error::Failure;
+use crate::error::{self, Failure};
 use crate::group::Group;
-use crate::ints;
-use crate::lifetime::{Cell, Member};
+use crate::lifetime::{Cell, Context, Member};
 use crate::memory::Memory;
-use crate::names::{self, bytes_codec, parse_dtype};
 use crate::state;
 use crate::wait;
 
@@ -49,7 +46,7 @@ impl Scatter {
         let cell = Arc::clone(&self.cell);
         let run = move || with(&cell, work);
         if let Some(done) = done {
-            self.background.run(move || callback::call(done, run().map(|()| None)));
+            self.background.answer(done, move || run().map(|()| None));
             return Ok(());
         }
         let (reply, answer) = channel();
@@ -80,14 +77,14 @@ impl Scatter {
         unchecked: bool,
     ) -> PyResult<Scatter> {
         let context = Arc::clone(group.context());
-        let seed = ints::to("seed", seed)?;
+        let seed = arguments::number("seed", seed)?;
         context.lifetime.check()?;
         let choice = Choice::parse(codec).map_err(Failure::from)?;
         if !unchecked {
             laws::check_file(&choice).map_err(Failure::invalid)?;
         }
         if context.place.rank == 0 {
-            choice.warning().iter().try_for_each(|text| names::warn(py, text))?;
+            choice.warning().iter().try_for_each(|text| error::warn(py, text))?;
         }
         let connect = group.connect("scatter".to_owned())?;
         wait::for_work(py, move || {
@@ -169,7 +166,7 @@ impl Scatter {
     fn load(&self, py: Python<'_>, places: BTreeMap<u64, Saved<'_>>) -> PyResult<()> {
         let place = |(key, (count, bytes)): (u64, Saved<'_>)| {
             let residual = state::floats(&format!("residual {key}"), bytes.as_bytes())?;
-            Ok((key, Place { count: ints::to("count", count)?, residual }))
+            Ok((key, Place { count: arguments::number("count", count)?, residual }))
         };
         let places = places.into_iter().map(place).collect::<Result<_, Failure>>()?;
         let load = |scatter: &mut thinwire_sync::Scatter| {

@@ -8,8 +8,8 @@ use thinwire_checkpoint::Location;
 use thinwire_job::elastic::JobAddress;
 use thinwire_server::ServerOptions;
 
+use crate::arguments::settings;
 use crate::error::Failure;
-use crate::settings::settings;
 use crate::wait;
 
 /// A server in this process; it lives as long as this object.

@@ -10,11 +10,11 @@ use thinwire_server::{Caching, Client, Definition, Gradient, Origin};
 use thinwire_sync::{ExternalBuffer, Live, Time};
 use thinwire_wire::{DType, WORLD_SIZE_MAX, World};
 
+use crate::arguments::settings;
 use crate::error::Failure;
 use crate::lifetime::Lifetime;
 use crate::membership;
 use crate::memory::Memory;
-use crate::settings::settings;
 use crate::wait;
 
 /// A worker whose tables the servers of its job have.

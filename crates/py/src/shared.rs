@@ -7,9 +7,8 @@ use thinwire_collective::Stop;
 use thinwire_sync::{Channel, Outcome, Parameter};
 use thinwire_wire::DType;
 
-use crate::context::Context;
 use crate::error::Failure;
-use crate::lifetime::{Member, one_line};
+use crate::lifetime::{Context, Member, one_line};
 use crate::memory::Memory;
 
 /// State that the Python object, the background and MindSpore's operator share.

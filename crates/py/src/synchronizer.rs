@@ -9,16 +9,13 @@ use pyo3::types::{PyBytes, PyDict};
 use thinwire_sync::{Live, Options, Parameter, Plan, StepRecord, Synchronizer as Core, Time};
 use thinwire_wire::DType;
 
+use crate::arguments;
 use crate::background::Background;
-use crate::callback;
-use crate::context::Context;
 use crate::epoch::Epoch;
-use crate::error::Failure;
+use crate::error::{self, Failure};
 use crate::group::Group;
-use crate::ints;
-use crate::lifetime::Member;
+use crate::lifetime::{Context, Member};
 use crate::memory::Memory;
-use crate::names;
 use crate::operator;
 use crate::options::{Described, Told, described};
 use crate::shared::{Inner, Shared, Source};
@@ -90,7 +87,7 @@ impl Synchronizer {
     ) -> PyResult<()> {
         self.shared.context.lifetime.check()?;
         let shared = Arc::clone(&self.shared);
-        self.background.run(move || callback::call(done, work(&shared).map(Some)));
+        self.background.answer(done, move || work(&shared).map(Some));
         Ok(())
     }
 }
@@ -144,7 +141,7 @@ impl Synchronizer {
             ..told.options()?
         };
         if context.place.rank == 0 {
-            options.policy.warnings().iter().try_for_each(|text| names::warn(py, text))?;
+            options.policy.warnings().iter().try_for_each(|text| error::warn(py, text))?;
         }
         let corrects = options.momentum.is_some();
         let start = group.start(parameters, options)?;
@@ -175,7 +172,7 @@ impl Synchronizer {
 
     #[pyo3(signature = (step = None))]
     fn begin(&self, py: Python<'_>, step: Option<i128>) -> PyResult<()> {
-        let step = step.map(|step| ints::to("step", step)).transpose()?;
+        let step = step.map(|step| arguments::number("step", step)).transpose()?;
         let begin = |inner: &mut Inner| {
             inner.step = step.unwrap_or(inner.step);
             inner.begin()

@@ -43,7 +43,7 @@ pub fn hand_over(holders: usize, world: World, shape: &Shape) -> Schedule {
             if let Some(span) = Span::chunk(shape, partition, roles.parts(), index) {
                 match roles.direct() {
                     true => roles.give(&mut builder, &span, index),
-                    false => roles.pass_on(&mut builder, &span, (partition, index)),
+                    false => roles.pass_on(&mut builder, &span, partition, index),
                 }
             }
         }
@@ -112,7 +112,7 @@ impl Roles {
     }
 
     /// Sends a chunk from a holder to the joiner with its index, and from there to the other joiners.
-    fn pass_on(&self, builder: &mut Builder, span: &Span, (partition, index): (usize, usize)) {
+    fn pass_on(&self, builder: &mut Builder, span: &Span, partition: usize, index: usize) {
         let me = self.world.rank();
         let holder = Rank(((partition * self.joiners + index) % self.holders) as u32);
         let first = self.joiner(index);

@@ -212,19 +212,25 @@ impl Network<'_> {
             Operation::Send { .. } => unreachable!("messages are delivered by their recv"),
             Operation::Recv { slot, from, message } => {
                 let (_, send) = self.posted[&(from.index(), rank, *message)];
-                self.deliver((from.index(), send), (rank, *slot))?;
+                self.deliver(from.index(), send, rank, *slot)?;
             }
         }
         self.done(rank, task);
         Ok(())
     }
 
-    fn deliver(&mut self, source: (usize, usize), target: (usize, Slot)) -> Result<(), Violation> {
-        let (from, send) = source;
+    /// Carries out the task `send` of rank `from`, whose message fills a slot of rank `to`.
+    fn deliver(
+        &mut self,
+        from: usize,
+        send: usize,
+        to: usize,
+        slot: Slot,
+    ) -> Result<(), Violation> {
         let sender = &self.hosts[from];
         let elements = sender.read(sender.schedule.tasks[send].operation.slot());
         let elements = elements.ok_or(violation(from, send, Law::FilledOnce))?;
-        self.hosts[target.0].receive(target.1, elements, self.encoding);
+        self.hosts[to].receive(slot, elements, self.encoding);
         self.done(from, send);
         Ok(())
     }

@@ -82,8 +82,12 @@ fn verify_alone(schedule: &Schedule) -> Result<(), (usize, Law)> {
         let mut before = vec![false; index];
         for &after in &task.after {
             let after = after as usize;
-            ensure(after < index, index, Law::WaitsForEarlier)?;
-            ensure(task.result || !schedule.tasks[after].result, index, Law::ResultsLast)?;
+            if after >= index {
+                return Err((index, Law::WaitsForEarlier));
+            }
+            if schedule.tasks[after].result && !task.result {
+                return Err((index, Law::ResultsLast));
+            }
             before[after] = true;
             before.iter_mut().zip(&ancestors[after]).for_each(|(mine, theirs)| *mine |= theirs);
         }
@@ -98,29 +102,29 @@ fn verify_task(schedule: &Schedule, index: usize, ancestors: &[bool]) -> Result<
     let operation = &schedule.tasks[index].operation;
     let length = schedule.slots.get(operation.slot().index()).copied();
     let elements = operation.range().map(ExactSizeIterator::len);
-    ensure(length.is_some_and(|length| length > 0), index, Law::Length)?;
-    ensure(elements.is_none() || elements == length, index, Law::Length)?;
+    if length.is_none_or(|length| length == 0) || (elements.is_some() && elements != length) {
+        return Err((index, Law::Length));
+    }
     let mut filled = false;
     for (earlier, &waits) in schedule.tasks.iter().zip(ancestors) {
         let earlier = &earlier.operation;
         if earlier.slot() == operation.slot() && earlier.fills() {
-            ensure(!operation.fills() && waits, index, Law::FilledOnce)?;
+            if operation.fills() || !waits {
+                return Err((index, Law::FilledOnce));
+            }
             filled = true;
         }
         if share_values(earlier, operation) {
-            let both_encode = matches!(
-                (earlier, operation),
-                (Operation::Encode { .. }, Operation::Encode { .. })
-            );
-            ensure(!both_encode, index, Law::EncodedOnce)?;
-            ensure(waits, index, Law::Ordered)?;
+            let both = (earlier, operation);
+            if matches!(both, (Operation::Encode { .. }, Operation::Encode { .. })) {
+                return Err((index, Law::EncodedOnce));
+            }
+            if !waits {
+                return Err((index, Law::Ordered));
+            }
         }
     }
-    ensure(filled || operation.fills(), index, Law::FilledOnce)
-}
-
-fn ensure(holds: bool, task: usize, law: Law) -> Result<(), (usize, Law)> {
-    if holds { Ok(()) } else { Err((task, law)) }
+    if filled || operation.fills() { Ok(()) } else { Err((index, Law::FilledOnce)) }
 }
 
 fn share_values(one: &Operation, other: &Operation) -> bool {
@@ -144,8 +148,9 @@ fn verify_messages(schedules: &[Schedule]) -> Result<(), Violation> {
                 }
                 _ => true,
             };
-            ensure(unique, index, Law::Matched)
-                .map_err(|(task, law)| violation(rank, task, law))?;
+            if !unique {
+                return Err(violation(rank, index, Law::Matched));
+            }
         }
     }
     for (mine, theirs) in [(&sends, &recvs), (&recvs, &sends)] {

@@ -15,8 +15,8 @@ use std::fmt::Debug;
 use thinwire_codec::Finite;
 use thinwire_collective::{Address, Run};
 
+use crate::Error;
 use crate::buffer::Tensor;
-use crate::{Error, Outcome};
 
 /// The exchange of one bucket, from step to step.
 pub(crate) trait Exchange: Debug + Send {
@@ -51,6 +51,17 @@ pub(crate) trait Exchange: Debug + Send {
 
     /// Goes on from what [`Exchange::state`] returned, of the same length.
     fn load(&mut self, _member: usize, _state: &[f32]) {}
+}
+
+/// The end of a step, the same on all ranks.
+#[must_use]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// All ranks have the averages.
+    Averaged,
+    /// Some rank had a gradient that is not finite. No rank has changed anything: the optimiser
+    /// must not step.
+    Skipped,
 }
 
 /// A full bucket that sets out.

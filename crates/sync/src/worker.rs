@@ -9,7 +9,7 @@ use thinwire_collective::{Address, Error as Failure, FailedRun, Next, Program, R
 
 use crate::buffer::Tensor;
 use crate::exchange::{Departure, Exchange, Progress};
-use crate::measure::processor::processor_time;
+use crate::measure::processor_time;
 use crate::{Channel, Error};
 
 /// The trainer's end of the thread.

@@ -40,7 +40,6 @@
 
 mod fault;
 mod network;
-mod queue;
 mod random;
 mod schedules;
 

@@ -1,10 +1,12 @@
-//! Frame header, which precedes every payload.
+//! Frame header, which precedes every payload, and the tag in it, the address of a message.
 //!
 //! A header is 40 bytes, little-endian; docs/wire.md describes it field by field.
 //! Law: `parse(to_bytes(h)) == h`, and any 40 bytes either parse to a header whose length is
 //! within the limit or give an error; nothing is allocated.
 
-use crate::{DType, Tag};
+use std::fmt;
+
+use crate::DType;
 
 /// First bytes of every frame.
 pub const MAGIC: [u8; 4] = *b"TWIR";
@@ -46,6 +48,25 @@ impl Kind {
 
     fn from_code(code: u8) -> Option<Kind> {
         Kind::ALL.get(usize::from(code)).copied()
+    }
+}
+
+/// Address by which messages are matched, never by the order of arrival.
+///
+/// A tag is used once between two ranks in one epoch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Tag {
+    /// Training step, or number of the collective call.
+    pub step: u64,
+    /// Number of the tensor or bucket within the step.
+    pub tensor: u32,
+    /// Number of the message in the schedule of the tensor.
+    pub message: u32,
+}
+
+impl fmt::Display for Tag {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "step {} tensor {} message {}", self.step, self.tensor, self.message)
     }
 }
 

@@ -15,22 +15,18 @@
 
 mod dtype;
 mod encoding;
-mod exchange;
 mod header;
 mod hint;
 pub mod random;
 mod rank;
-mod tag;
 
 pub use dtype::{DType, UnknownDType};
 pub use encoding::{
     Malformed, TEXT_BYTES_MAX, cut_text, decode, decode_head, encode, encode_after, raw,
 };
-pub use exchange::Exchange;
 pub use header::{
-    HEADER_BYTES, Header, HeaderError, Kind, MAGIC, PAYLOAD_BYTES_MAX, VERSION, checksum,
+    HEADER_BYTES, Header, HeaderError, Kind, MAGIC, PAYLOAD_BYTES_MAX, Tag, VERSION, checksum,
     checksum_of_parts,
 };
 pub use hint::Hint;
-pub use rank::{InvalidWorld, Rank, WORLD_SIZE_MAX, World};
-pub use tag::Tag;
+pub use rank::{Exchange, InvalidWorld, Rank, WORLD_SIZE_MAX, World};

@@ -1,4 +1,4 @@
-//! Ranks and the world that they form.
+//! Ranks, the world that they form, and the ways in which their encodings become one.
 
 use std::fmt;
 
@@ -84,6 +84,17 @@ impl World {
         let me = self.rank;
         self.ranks().filter(move |rank| *rank != me)
     }
+}
+
+/// Way in which the encodings of several ranks may be brought together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Exchange {
+    /// Partial sums are encoded again at every hop, since the codec is linear up to rounding.
+    Summable,
+    /// Every rank encodes once for the owner of a chunk, and the owner encodes the sum once more.
+    TwoShot,
+    /// Every rank sends its encoding to all ranks, which merge all encodings in the order of ranks.
+    Gather,
 }
 
 /// Error of a rank and a size that make no world.

@@ -7,11 +7,9 @@ use std::fmt;
 
 use thinwire_wire::random::Key;
 
-use super::bits::{INFINITY, read_f32};
-use super::layout::Layout;
-use super::random::{GROUP, Group, random};
+use super::bits::{INFINITY, SCALE_BYTES, Scale, read_f32};
+use super::group::{GROUP, Group, Layout, random};
 use super::scalar::{add, max_magnitude};
-use super::scale::{SCALE_BYTES, Scale};
 use crate::{Bound, Claims, Exchange, Finite, Input, Write};
 
 /// Meaning of a code, and the claims of its codec.

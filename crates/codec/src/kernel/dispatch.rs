@@ -8,14 +8,13 @@ use std::sync::OnceLock;
 use thinwire_wire::random::Key;
 
 use super::codes::{decode as code_decode, encode as code_encode};
-use super::random::{Group, random};
+use super::group::{Group, random};
 use super::rans::{DecodeTable, Decoder, EncodeTable, Encoder, rans_decode, rans_encode};
 use super::scalar::{
     Candidate, add, add_scaled, cast_decode, cast_encode, collect, dot, max_magnitude, scale_copy,
 };
 #[cfg(target_arch = "x86_64")]
 use super::vector::{self, Avx2, Avx512};
-use super::work::{Work, run};
 use super::{CodeLanes, FormatLanes};
 use crate::{Finite, Input, Write};
 
@@ -72,6 +71,21 @@ impl Kernels {
             Instructions::Avx512 => "avx512",
         }
     }
+}
+
+/// A loop that is compiled for the machine, as far as it is inlined into [`Work::run`].
+pub(crate) trait Work {
+    /// Result of the loop.
+    type Output;
+
+    /// Runs the loop; implementations are marked `#[inline(always)]`.
+    fn run(self) -> Self::Output;
+}
+
+/// Runs `work` without vector instructions.
+#[inline(always)]
+fn run<W: Work>(work: W) -> W::Output {
+    work.run()
 }
 
 /// Calls a loop from a function that is compiled for the instructions of a set.

@@ -8,25 +8,21 @@ pub(crate) mod bits;
 pub(crate) mod codes;
 mod dispatch;
 mod format;
-pub(crate) mod layout;
-mod random;
+pub(crate) mod group;
 pub(crate) mod rans;
 mod scalar;
-mod scale;
 pub(crate) mod uniform;
 #[cfg(target_arch = "x86_64")]
 #[allow(unsafe_code)]
 mod vector;
-mod work;
 
-pub(crate) use dispatch::imp;
+pub(crate) use bits::{Rounding, SMALLEST, Scale, UNUSED};
+pub(crate) use dispatch::{Work, imp};
 pub(crate) use format::{BF16, F16, F32, Format, round_to_bf16};
-pub(crate) use random::{GROUP, Group, RANDOM_BITS};
+pub(crate) use group::{GROUP, Group, RANDOM_BITS};
 pub(crate) use scalar::{Candidate, magnitudes};
-pub(crate) use scale::{SMALLEST, Scale, UNUSED};
 #[cfg(target_arch = "x86_64")]
 pub(crate) use vector::{CodeLanes, FormatLanes};
-pub(crate) use work::Work;
 
 // Without vector instructions the scalar traits are all that loops ask for.
 #[cfg(not(target_arch = "x86_64"))]

@@ -5,7 +5,7 @@
 
 use std::ops::{AddAssign, Mul};
 
-use super::work::Work;
+use super::dispatch::Work;
 use crate::Write;
 
 /// Symbol of level 0.

@@ -6,7 +6,7 @@ use thinwire_wire::random::Key;
 
 use super::frame::{Frame, Place};
 use super::loops::View;
-use super::program::{Operand, Source};
+use super::program::{Operand, Program, Source};
 
 /// Blocks that are worked on together.
 pub(crate) struct Batch<'a> {
@@ -75,7 +75,8 @@ pub(crate) struct Registers {
 }
 
 impl Registers {
-    pub(crate) fn new((numbers, ints): (usize, usize)) -> Registers {
+    pub(crate) fn of(program: &Program) -> Registers {
+        let (numbers, ints) = program.registers;
         Registers {
             numbers: vec![Vec::new(); numbers],
             ints: vec![Vec::new(); ints],

@@ -68,7 +68,7 @@ fn compute_numbers(batch: &Batch<'_>, registers: &Registers, operation: Operatio
         Operation::Take(field) => take::numbers(batch, field, to),
         Operation::Unary(operator, a) => unary(operator, to, numbers(a)),
         Operation::Binary(operator, a, b) => {
-            binary(operator, to, blocks, (numbers(a), numbers(b)));
+            binary(operator, to, blocks, numbers(a), numbers(b));
         }
         Operation::Number(a) => map(to, batch.ints(registers, a), |x| x as f32),
         Operation::Digits { value, digits, up: false } => {
@@ -78,7 +78,7 @@ fn compute_numbers(batch: &Batch<'_>, registers: &Registers, operation: Operatio
             map(to, numbers(value), |x| loops::digits_up(x, digits));
         }
         Operation::Select(mask, a, b) => {
-            select(to, blocks, batch.ints(registers, mask), (numbers(a), numbers(b)));
+            select(to, blocks, batch.ints(registers, mask), numbers(a), numbers(b));
         }
         Operation::Reduce(reduction, a) => reduce_blocks(reduction, batch.frame, to, numbers(a)),
         Operation::Scan(a) => pick::scan(to, numbers(a)),
@@ -114,37 +114,35 @@ fn compute_ints(
         Operation::Take(field) => return take::ints(batch, field, to),
         // Of two integers one is in a register: two constants are never compared.
         Operation::Compare(comparison, a, b) if a.is_int() || b.is_int() => {
-            compare(comparison, to, blocks, (ints(a), ints(b)));
+            compare(comparison, to, blocks, ints(a), ints(b));
         }
         Operation::Compare(comparison, a, b) => {
-            compare(comparison, to, blocks, (numbers(a), numbers(b)));
+            compare(comparison, to, blocks, numbers(a), numbers(b));
         }
         Operation::Unary(Unary::Negative, a) => map(to, ints(a), i32::wrapping_neg),
         Operation::Unary(_, a) => map(to, ints(a), i32::wrapping_abs),
         Operation::Binary(operator, a, b) => {
-            int_binary(operator, to, blocks, (ints(a), ints(b)));
+            int_binary(operator, to, blocks, ints(a), ints(b));
         }
-        Operation::And(a, b) => zip(to, blocks, (ints(a), ints(b)), |x, y| x & y),
-        Operation::Or(a, b) => zip(to, blocks, (ints(a), ints(b)), |x, y| x | y),
+        Operation::And(a, b) => zip(to, blocks, ints(a), ints(b), |x, y| x & y),
+        Operation::Or(a, b) => zip(to, blocks, ints(a), ints(b), |x, y| x | y),
         Operation::Not(a) => map(to, ints(a), |x| x ^ 1),
         Operation::Negative(a) => map(to, numbers(a), |x: f32| (x.to_bits() >> 31) as i32),
         Operation::Round(a) => map(to, numbers(a), loops::round),
         Operation::RoundRandom(a) => round_random(batch, to, numbers(a)),
         Operation::Select(mask, a, b) => {
-            select(to, blocks, ints(mask), (ints(a), ints(b)));
+            select(to, blocks, ints(mask), ints(a), ints(b));
         }
         Operation::Reduce(_, a) => reduce(to, ints(a), 0, |x| x, i32::wrapping_add),
         Operation::Largest(a) => pick::largest(to, blocks, numbers(a)),
         Operation::LargestWhere(a, mask) => {
-            pick::largest_where(to, blocks, (numbers(a), ints(mask)), batch.draw());
+            pick::largest_where(to, blocks, numbers(a), ints(mask), batch.draw());
         }
         Operation::LargestAbove(a, threshold) => {
-            let pair = (numbers(a), numbers(threshold));
-            pick::above(to, blocks, pair, batch.draw(), Crowd::Largest);
+            pick::above(to, blocks, numbers(a), numbers(threshold), batch.draw(), Crowd::Largest);
         }
         Operation::WhereAbove(a, threshold) => {
-            let pair = (numbers(a), numbers(threshold));
-            pick::above(to, blocks, pair, batch.draw(), Crowd::First);
+            pick::above(to, blocks, numbers(a), numbers(threshold), batch.draw(), Crowd::First);
         }
         Operation::Where(a) => pick::locate(to, blocks, ints(a), batch.draw()),
         Operation::Gather(a, indices) => pick::gather(to, ints(a), ints(indices)),
@@ -165,31 +163,26 @@ fn unary(operator: Unary, to: &mut [f32], a: View<'_, f32>) {
 }
 
 #[inline(always)]
-fn binary(operator: Binary, to: &mut [f32], blocks: usize, pair: (View<'_, f32>, View<'_, f32>)) {
+fn binary(operator: Binary, to: &mut [f32], blocks: usize, a: View<'_, f32>, b: View<'_, f32>) {
     match operator {
-        Binary::Add => zip(to, blocks, pair, |x, y| x + y),
-        Binary::Subtract => zip(to, blocks, pair, |x, y| x - y),
-        Binary::Multiply => zip(to, blocks, pair, |x, y| x * y),
-        Binary::Divide => zip(to, blocks, pair, |x, y| if y == 0.0 { 0.0 } else { x / y }),
-        Binary::Min => zip(to, blocks, pair, min),
-        Binary::Max => zip(to, blocks, pair, max),
+        Binary::Add => zip(to, blocks, a, b, |x, y| x + y),
+        Binary::Subtract => zip(to, blocks, a, b, |x, y| x - y),
+        Binary::Multiply => zip(to, blocks, a, b, |x, y| x * y),
+        Binary::Divide => zip(to, blocks, a, b, |x, y| if y == 0.0 { 0.0 } else { x / y }),
+        Binary::Min => zip(to, blocks, a, b, min),
+        Binary::Max => zip(to, blocks, a, b, max),
     }
 }
 
 #[inline(always)]
-fn int_binary(
-    operator: Binary,
-    to: &mut [i32],
-    blocks: usize,
-    pair: (View<'_, i32>, View<'_, i32>),
-) {
+fn int_binary(operator: Binary, to: &mut [i32], blocks: usize, a: View<'_, i32>, b: View<'_, i32>) {
     match operator {
-        Binary::Add => zip(to, blocks, pair, i32::wrapping_add),
-        Binary::Subtract => zip(to, blocks, pair, i32::wrapping_sub),
-        Binary::Multiply => zip(to, blocks, pair, i32::wrapping_mul),
-        Binary::Min => zip(to, blocks, pair, |x: i32, y| x.min(y)),
+        Binary::Add => zip(to, blocks, a, b, i32::wrapping_add),
+        Binary::Subtract => zip(to, blocks, a, b, i32::wrapping_sub),
+        Binary::Multiply => zip(to, blocks, a, b, i32::wrapping_mul),
+        Binary::Min => zip(to, blocks, a, b, |x: i32, y| x.min(y)),
         // The checker divides numbers only.
-        Binary::Max | Binary::Divide => zip(to, blocks, pair, |x: i32, y| x.max(y)),
+        Binary::Max | Binary::Divide => zip(to, blocks, a, b, |x: i32, y| x.max(y)),
     }
 }
 
@@ -198,13 +191,14 @@ fn compare<T: Copy + PartialOrd>(
     comparison: Comparison,
     to: &mut [i32],
     blocks: usize,
-    pair: (View<'_, T>, View<'_, T>),
+    a: View<'_, T>,
+    b: View<'_, T>,
 ) {
     match comparison {
-        Comparison::Below => zip(to, blocks, pair, |x, y| i32::from(x < y)),
-        Comparison::AtMost => zip(to, blocks, pair, |x, y| i32::from(x <= y)),
-        Comparison::Equal => zip(to, blocks, pair, |x, y| i32::from(x == y)),
-        Comparison::Unequal => zip(to, blocks, pair, |x, y| i32::from(x != y)),
+        Comparison::Below => zip(to, blocks, a, b, |x, y| i32::from(x < y)),
+        Comparison::AtMost => zip(to, blocks, a, b, |x, y| i32::from(x <= y)),
+        Comparison::Equal => zip(to, blocks, a, b, |x, y| i32::from(x == y)),
+        Comparison::Unequal => zip(to, blocks, a, b, |x, y| i32::from(x != y)),
     }
 }
 

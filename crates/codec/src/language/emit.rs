@@ -96,7 +96,8 @@ fn write(wire: Wire, values: &[i32], bytes: &mut [u8], code: impl Fn(i32) -> i32
 #[inline(always)]
 pub(crate) fn round_random(
     batch: &Batch<'_>,
-    (view, factor): (View<'_, f32>, View<'_, f32>),
+    view: View<'_, f32>,
+    factor: View<'_, f32>,
     field: usize,
     output: &mut [u8],
 ) {

@@ -51,7 +51,7 @@ impl Interpreted {
     fn with_registers<T>(&self, work: impl FnOnce(&mut Registers) -> T) -> T {
         let idle = || self.idle.lock().unwrap_or_else(PoisonError::into_inner);
         let kept = idle().pop();
-        let mut registers = kept.unwrap_or_else(|| Registers::new(self.program.registers));
+        let mut registers = kept.unwrap_or_else(|| Registers::of(&self.program));
         let result = work(&mut registers);
         if registers.bytes() <= KEPT_BYTES_MAX {
             idle().push(registers);
@@ -141,8 +141,8 @@ impl Codec for Interpreted {
                             residual: &residual[range],
                         },
                     };
-                    let random = (key, first as u64);
-                    finite = finite.and(encode_batch(frame, registers, input, random, output));
+                    let encoded = encode_batch(frame, registers, input, key, first as u64, output);
+                    finite = finite.and(encoded);
                 }
             }
             finite
@@ -209,7 +209,8 @@ fn encode_batch(
     frame: &Frame<'_>,
     registers: &mut Registers,
     input: Input<'_>,
-    (key, first): (Key, u64),
+    key: Key,
+    first: u64,
     output: &mut [u8],
 ) -> Finite {
     let blocks = input.len() / frame.elements;
@@ -219,7 +220,7 @@ fn encode_batch(
             let batch = Batch { frame, blocks, input: values, encoded: &[], key, first };
             let finite = encode_finite(&batch, registers, max, output);
             let batch = Batch { input: &[], encoded: output, ..batch };
-            return Finite::when(finite && decodes_finite(&batch, registers, values.len()));
+            return Finite::from(finite && decodes_finite(&batch, registers, values.len()));
         }
         Input::Feedback { values, residual } => (values, residual),
     };
@@ -231,7 +232,7 @@ fn encode_batch(
     let batch = Batch { frame, blocks, input: &[], encoded: output, key, first };
     // A program that cannot read what it wrote is refused when it is loaded.
     let read = run::decode(&batch, registers, Put::Subtract, values).is_ok();
-    Finite::when(read && kernel::is_finite(values))
+    Finite::from(read && kernel::is_finite(values))
 }
 
 /// Returns whether an encoding decodes to finite numbers: emitted numbers may be finite where an

@@ -47,7 +47,8 @@ pub(crate) fn map<A: Copy, C>(to: &mut [C], a: View<'_, A>, f: impl Fn(A) -> C) 
 pub(crate) fn zip<A: Copy, B: Copy, C>(
     to: &mut [C],
     blocks: usize,
-    (a, b): (View<'_, A>, View<'_, B>),
+    a: View<'_, A>,
+    b: View<'_, B>,
     f: impl Fn(A, B) -> C,
 ) {
     let count = to.len();
@@ -86,7 +87,8 @@ pub(crate) fn select<T: Copy>(
     to: &mut [T],
     blocks: usize,
     mask: View<'_, i32>,
-    (a, b): (View<'_, T>, View<'_, T>),
+    a: View<'_, T>,
+    b: View<'_, T>,
 ) {
     let length = to.len() / blocks;
     for block in 0..blocks {

@@ -114,7 +114,7 @@ mod tests {
 
     use super::super::wire::Wire;
     use super::*;
-    use crate::kernel::layout::Layout;
+    use crate::kernel::group::Layout;
 
     fn there_and_back<const W: usize, const SIGNED: bool>(codes: &[i32]) {
         let wire = Wire::Bits { width: W as u32, signed: SIGNED };

@@ -19,7 +19,8 @@ pub(crate) fn largest(to: &mut [i32], blocks: usize, a: View<'_, f32>) {
 pub(crate) fn largest_where(
     to: &mut [i32],
     blocks: usize,
-    (a, mask): (View<'_, f32>, View<'_, i32>),
+    a: View<'_, f32>,
+    mask: View<'_, i32>,
     draw: impl Fn(usize) -> u32,
 ) {
     let count = to.len() / blocks;
@@ -43,7 +44,8 @@ pub(crate) fn largest_where(
 pub(crate) fn above(
     to: &mut [i32],
     blocks: usize,
-    (a, threshold): (View<'_, f32>, View<'_, f32>),
+    a: View<'_, f32>,
+    threshold: View<'_, f32>,
     draw: impl Fn(usize) -> u32,
     crowd: Crowd,
 ) {

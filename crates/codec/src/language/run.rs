@@ -47,7 +47,7 @@ pub(crate) fn decode(
                 });
             }
             Operation::YieldAt(indices, numbers) => {
-                take::put_at(batch, registers, (indices, numbers), put, values);
+                take::put_at(batch, registers, indices, numbers, put, values);
             }
             _ => imp().run(Compute { batch, registers, instruction })?,
         }
@@ -70,8 +70,8 @@ impl Work for Emit<'_> {
         let Emit { batch, registers, operation, output } = self;
         match operation {
             Operation::EmitRoundRandom(field, x, factor) => {
-                let pair = (batch.numbers(registers, x), batch.numbers(registers, factor));
-                emit::round_random(batch, pair, field, output);
+                let numbers = |operand| batch.numbers(registers, operand);
+                emit::round_random(batch, numbers(x), numbers(factor), field, output);
             }
             Operation::Emit(field, value) => {
                 return emit::emit(batch, registers, field, value, output);
@@ -99,7 +99,7 @@ impl Work for Yield<'_> {
         let numbers = |operand| batch.numbers(registers, operand);
         match operation {
             Operation::YieldSelect(field, a, b) => {
-                take::put_select(batch, field, (numbers(a), numbers(b)), put, values);
+                take::put_select(batch, field, numbers(a), numbers(b), put, values);
             }
             Operation::YieldScaled(field, scale) => {
                 take::put_scaled(batch, field, numbers(scale), put, values);

@@ -119,7 +119,8 @@ pub(crate) fn put(
 pub(crate) fn put_select(
     batch: &Batch<'_>,
     field: usize,
-    (a, b): (View<'_, f32>, View<'_, f32>),
+    a: View<'_, f32>,
+    b: View<'_, f32>,
     put: Put,
     values: &mut [f32],
 ) {
@@ -169,7 +170,8 @@ fn put_codes<F: Fn(i32) -> f32>(
 pub(crate) fn put_at(
     batch: &Batch<'_>,
     registers: &Registers,
-    (indices, numbers): (Operand, Operand),
+    indices: Operand,
+    numbers: Operand,
     put: Put,
     values: &mut [f32],
 ) {

@@ -2,8 +2,7 @@
 
 use thinwire_wire::random::Key;
 
-use super::inputs::{extreme, lengths, ordinary};
-use super::trial::{KEY, decode, encode, round_trip};
+use super::inputs::{KEY, decode, encode, extreme, lengths, ordinary, round_trip};
 use crate::codec_error::{squared_distance, squared_length};
 use crate::{Bound, Codec, Finite};
 

@@ -1,7 +1,9 @@
 //! Laws of lengths and bytes.
 
-use super::inputs::{any_bytes, any_numbers, extreme, lengths, normal, ordinary, some_lengths};
-use super::trial::{KEY, decode, encode, feed};
+use super::inputs::{
+    KEY, any_bytes, any_numbers, decode, encode, extreme, feed, lengths, normal, ordinary,
+    some_lengths,
+};
 use crate::{Codec, Finite, Kind, Write};
 
 /// Checks that [`Codec::encoded_len`] bytes are written, whatever the bytes were before.

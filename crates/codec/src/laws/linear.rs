@@ -1,7 +1,6 @@
 //! Laws of parts and sums.
 
-use super::inputs::ordinary;
-use super::trial::{KEY, encode, round_trip};
+use super::inputs::{KEY, encode, ordinary, round_trip};
 use crate::{Codec, Exchange};
 
 /// Checks that the encodings of parts make up that of the whole, where a codec claims so.

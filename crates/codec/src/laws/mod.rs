@@ -41,7 +41,7 @@
 //!         if let Input::Feedback { values, residual } = &mut input {
 //!             kernel::add(values, residual);
 //!         }
-//!         Finite::when(kernel::is_finite(input.values()))
+//!         Finite::from(kernel::is_finite(input.values()))
 //!     }
 //!     fn decode(&self, encoded: &[u8], write: Write, values: &mut [f32]) -> Result<(), Error> {
 //!         Error::check_length(self, encoded, 0, values.len())?;
@@ -63,7 +63,6 @@ mod inputs;
 pub mod linear;
 pub mod random;
 pub mod residual;
-mod trial;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Mutex;

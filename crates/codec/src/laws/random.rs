@@ -2,8 +2,7 @@
 
 use thinwire_wire::random::Key;
 
-use super::inputs::{normal, ordinary};
-use super::trial::{KEY, round_trip};
+use super::inputs::{KEY, normal, ordinary, round_trip};
 use crate::codec_error::squared_distance;
 use crate::{Bound, Codec};
 

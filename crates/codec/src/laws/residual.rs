@@ -2,8 +2,7 @@
 
 use thinwire_wire::random::Key;
 
-use super::inputs::{extreme, lengths, ordinary};
-use super::trial::{KEY, decode, encode, feed};
+use super::inputs::{KEY, decode, encode, extreme, feed, lengths, ordinary};
 use crate::{Codec, Finite};
 
 /// Checks `decode(encode(x + e)) + e' == x + e`, exactly where a codec claims so, else to the last

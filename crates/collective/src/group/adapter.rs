@@ -7,9 +7,9 @@ use thinwire_link::{Place, Port};
 use thinwire_wire::{HEADER_BYTES, Header, Kind, Rank, Tag};
 
 use crate::Buffer;
+use crate::buffer::Pool;
 use crate::error::{Error, different_steps, is_call, is_training};
 use crate::inbox::Inbox;
-use crate::pool::Pool;
 use crate::run::Run;
 
 /// The runs under way as a port of the link.

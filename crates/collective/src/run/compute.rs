@@ -11,8 +11,8 @@ use thinwire_wire::random::Key;
 
 use super::{Address, Run};
 use crate::Buffer;
+use crate::buffer::Pool;
 use crate::error::{CALLS, Error, is_call};
-use crate::pool::Pool;
 use crate::program::{Home, Program};
 
 impl<V: Buffer> Run<V> {

@@ -132,8 +132,8 @@ fn coordinator_state(
 ) -> Result<CoordinatorState, Error> {
     let decided = |roster| CoordinatorState::Decided(Box::new(roster));
     if let Some(bytes) = saved {
-        let patience = (persistence.way(&options), RETURN * options.silence);
-        let restored = Roster::restore(&bytes, options, Duration::ZERO, patience);
+        let (hurry, patience) = (persistence.way(&options), RETURN * options.silence);
+        let restored = Roster::restore(&bytes, options, Duration::ZERO, hurry, patience);
         let place = persistence.place().unwrap_or_default();
         let cannot = |error| Error::because(format!("reading {place}"), error);
         return restored.map(decided).map_err(|error| cannot(error).with_hint(UNREADABLE));

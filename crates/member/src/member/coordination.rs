@@ -26,7 +26,7 @@ impl Member {
             Message::Prepare { number } => self.prepared(from, number, now, actions),
             Message::Stop { number, last, manner } => {
                 self.catch_up(from, last, now, actions);
-                self.stop((from, number), manner, actions);
+                self.stop(Promise { number, to: from }, manner, actions);
             }
             Message::Propose { epoch, last } => {
                 self.catch_up(from, last, now, actions);
@@ -62,10 +62,10 @@ impl Member {
         (self.heard, self.is_suspected) = (now, false);
     }
 
-    fn stop(&mut self, by: (Id, u32), manner: Manner, actions: &mut Vec<MemberAction>) {
-        let (from, number) = by;
-        if self.promised.to == from && (self.promised.number..=NUMBER_MAX).contains(&number) {
-            self.promised.number = number;
+    fn stop(&mut self, by: Promise, manner: Manner, actions: &mut Vec<MemberAction>) {
+        let Promise { number, to } = by;
+        if self.promised.to == to && (self.promised.number..=NUMBER_MAX).contains(&number) {
+            self.promised = by;
             match manner {
                 Manner::Abort => self.abort(actions),
                 Manner::Finish { leavers } if self.run == Run::Active => {
@@ -75,7 +75,7 @@ impl Member {
                 Manner::Finish { .. } => {}
             }
         }
-        self.report_to(from, None, actions);
+        self.report_to(to, None, actions);
     }
 
     fn proposed(&mut self, from: Id, epoch: Epoch, now: Duration, actions: &mut Vec<MemberAction>) {

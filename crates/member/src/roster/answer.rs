@@ -89,7 +89,7 @@ impl Roster {
             return;
         }
         for of in report.lost.iter().filter(|of| is_member(of)) {
-            self.cuts.complain((id, *of), number, &self.options, now);
+            self.cuts.complain(id, *of, number, &self.options, now);
         }
     }
 
@@ -159,7 +159,7 @@ impl Roster {
             return Message::Heard;
         }
         let members = self.members();
-        if let Some(member) = members.iter().find(|member| self.cuts.parts((id, **member), now)) {
+        if let Some(member) = members.iter().find(|member| self.cuts.parts(id, **member, now)) {
             return Message::Refuse(Reason::Unreachable { member: *member });
         }
         if let Some(epoch) = self.epoch.as_ref().filter(|_| members.len() >= self.target as usize) {

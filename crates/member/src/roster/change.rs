@@ -9,8 +9,9 @@ impl Roster {
     pub(super) fn is_gone(&self, id: Id, now: Duration) -> bool {
         let number = self.epoch_number();
         let is_overdue = self.cuts.is_new(number) && self.peers.is_overdue(id, now);
-        let is_missed = self.cuts.is_missed(id, number);
-        is_overdue || self.peers.is_gone(id, is_missed, &self.options, now)
+        // A member that cannot reach it either spares the wait for a heartbeat.
+        let is_missed = self.cuts.is_missed(id, number) && self.peers.is_closed(id);
+        is_overdue || is_missed || self.peers.is_gone(id, &self.options, now)
     }
 
     /// Returns whether a process is known to be dead: it has ended, or its connection was closed
@@ -240,7 +241,7 @@ impl Roster {
     }
 
     fn why_gone(&self, id: Id, epoch: &Epoch, now: Duration) -> Gone {
-        let is_cut = || epoch.members.iter().any(|member| self.cuts.parts((id, *member), now));
+        let is_cut = || epoch.members.iter().any(|member| self.cuts.parts(id, *member, now));
         match () {
             () if self.is_leaving(id) => Gone::Left,
             () if self.peers.has_ended(id) => Gone::Ended,

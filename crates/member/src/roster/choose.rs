@@ -124,7 +124,7 @@ impl Roster {
     /// Whether a newcomer is kept apart from a member, or says that it cannot reach it.
     pub(super) fn is_parted(&self, newcomer: Id, member: Id, now: Duration) -> bool {
         let misses = |report: &Report| report.lost.contains(&member);
-        self.cuts.parts((newcomer, member), now) || self.peers.report(newcomer).is_some_and(misses)
+        self.cuts.parts(newcomer, member, now) || self.peers.report(newcomer).is_some_and(misses)
     }
 
     /// Adds newcomers that can reach all members, in the order in which they asked to join.

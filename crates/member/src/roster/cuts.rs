@@ -25,13 +25,14 @@ impl Cuts {
     /// Takes note of a complaint about a member of the epoch.
     pub(super) fn complain(
         &mut self,
-        pair: (Id, Id),
+        by: Id,
+        of: Id,
         epoch: u32,
         options: &Options,
         now: Duration,
     ) {
         let new = Cut { until: now, count: 0, epoch: 0 };
-        let cut = self.pairs.entry(sorted(pair)).or_insert(new);
+        let cut = self.pairs.entry(sorted(by, of)).or_insert(new);
         if cut.epoch < epoch {
             let time = options.silence * (1 << cut.count.min(16));
             cut.until = now + time.min(options.quarantine_max);
@@ -51,8 +52,8 @@ impl Cuts {
     }
 
     /// Whether two processes are kept apart.
-    pub(super) fn parts(&self, pair: (Id, Id), now: Duration) -> bool {
-        self.pairs.get(&sorted(pair)).is_some_and(|cut| now < cut.until)
+    pub(super) fn parts(&self, one: Id, other: Id, now: Duration) -> bool {
+        self.pairs.get(&sorted(one, other)).is_some_and(|cut| now < cut.until)
     }
 
     /// Removes members, given with the oldest first, until no two of those left are kept apart.
@@ -61,7 +62,7 @@ impl Cuts {
             return;
         }
         loop {
-            let degree = |id: &Id| members.iter().filter(|of| self.parts((*id, **of), now)).count();
+            let degree = |id: &Id| members.iter().filter(|of| self.parts(*id, **of, now)).count();
             let worst = (0..members.len()).max_by_key(|place| (degree(&members[*place]), *place));
             match worst.filter(|place| degree(&members[*place]) > 0) {
                 Some(place) => drop(members.remove(place)),
@@ -76,7 +77,7 @@ impl Cuts {
     }
 }
 
-fn sorted((a, b): (Id, Id)) -> (Id, Id) {
+fn sorted(a: Id, b: Id) -> (Id, Id) {
     (a.min(b), a.max(b))
 }
 
@@ -90,7 +91,7 @@ mod tests {
     fn separated(complaints: &[(u64, u64)]) -> Vec<u64> {
         let mut cuts = Cuts::default();
         for (by, of) in complaints {
-            cuts.complain((Id(*by), Id(*of)), 1, &OPTIONS(), Duration::ZERO);
+            cuts.complain(Id(*by), Id(*of), 1, &OPTIONS(), Duration::ZERO);
         }
         let mut members: Vec<Id> = (1..=4).map(Id).collect();
         cuts.separate(&mut members, Duration::ZERO);
@@ -106,17 +107,17 @@ mod tests {
 
     #[test]
     fn a_pair_is_kept_apart_for_twice_as_long_each_time() {
-        let (mut cuts, options, pair) = (Cuts::default(), OPTIONS(), (Id(1), Id(2)));
+        let (mut cuts, options, [by, of]) = (Cuts::default(), OPTIONS(), [Id(1), Id(2)]);
         let mut now = Duration::ZERO;
         for (epoch, factor) in [(1, 1), (2, 2), (3, 4)] {
-            cuts.complain(pair, epoch, &options, now);
-            cuts.complain(pair, epoch, &options, now + options.heartbeat());
+            cuts.complain(by, of, epoch, &options, now);
+            cuts.complain(by, of, epoch, &options, now + options.heartbeat());
             now += factor * options.silence;
-            assert!(cuts.parts(pair, now - options.heartbeat()) && !cuts.parts(pair, now));
+            assert!(cuts.parts(by, of, now - options.heartbeat()) && !cuts.parts(by, of, now));
         }
         for epoch in 4..40 {
-            cuts.complain(pair, epoch, &options, now);
+            cuts.complain(by, of, epoch, &options, now);
         }
-        assert!(!cuts.parts(pair, now + options.quarantine_max));
+        assert!(!cuts.parts(by, of, now + options.quarantine_max));
     }
 }

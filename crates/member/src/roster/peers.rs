@@ -102,19 +102,16 @@ impl Peers {
         self.all.get(&id)?.report.as_ref()
     }
 
-    /// Whether a process is lost at time `now`: ended, silent, or without a connection for a heartbeat. A
-    /// member that cannot reach it either (`is_missed`) spares the wait for that heartbeat.
-    pub(super) fn is_gone(
-        &self,
-        id: Id,
-        is_missed: bool,
-        options: &Options,
-        now: Duration,
-    ) -> bool {
+    /// Whether a process is lost at time `now`: ended, silent, or without a connection for a heartbeat.
+    pub(super) fn is_gone(&self, id: Id, options: &Options, now: Duration) -> bool {
         let Some(peer) = self.all.get(&id) else { return true };
-        let is_closed =
-            peer.closed.is_some_and(|closed| is_missed || now > closed + options.heartbeat());
+        let is_closed = peer.closed.is_some_and(|closed| now > closed + options.heartbeat());
         peer.ended || is_closed || now > peer.heard + options.patience()
+    }
+
+    /// Whether a process has lost its connection and not come back.
+    pub(super) fn is_closed(&self, id: Id) -> bool {
+        self.all.get(&id).is_some_and(|peer| peer.closed.is_some())
     }
 
     /// Whether a process is known to be dead at time `now`: it has ended, or its connection was closed
@@ -139,7 +136,7 @@ impl Peers {
         };
         let asking = self.all.iter().filter(|(_, peer)| is_newcomer(peer));
         let mut asking: Vec<_> = asking
-            .filter(|(id, _)| !self.is_gone(**id, false, options, now))
+            .filter(|(id, _)| !self.is_gone(**id, options, now))
             .map(|(id, peer)| (*id, peer.asked))
             .collect();
         asking.sort_by_key(|(id, asked)| (*asked, *id));

@@ -53,7 +53,8 @@ impl Roster {
         bytes: &[u8],
         options: Options,
         now: Duration,
-        (hurry, patience): (Duration, Duration),
+        hurry: Duration,
+        patience: Duration,
     ) -> Result<Roster, Corrupt> {
         let saved: Saved = decode(open(bytes)?)?;
         [saved.number, saved.floor].into_iter().try_for_each(check_number)?;
@@ -128,7 +129,7 @@ mod tests {
     }
 
     fn restored(bytes: &[u8], options: Options) -> Result<Roster, Corrupt> {
-        Roster::restore(bytes, options, Duration::ZERO, (Duration::ZERO, Duration::ZERO))
+        Roster::restore(bytes, options, Duration::ZERO, Duration::ZERO, Duration::ZERO)
     }
 
     #[test]
@@ -179,7 +180,7 @@ mod tests {
         let (hurry, patience) = (Duration::from_millis(500), Duration::from_secs(4));
         let options = roster().options;
         let mut roster =
-            Roster::restore(&roster().save(), options, Duration::ZERO, (hurry, patience)).unwrap();
+            Roster::restore(&roster().save(), options, Duration::ZERO, hurry, patience).unwrap();
         let proposed = |actions: &[RosterAction]| {
             actions.iter().find_map(|action| match action {
                 RosterAction::Send { message: Message::Propose { epoch, .. }, .. } => {

@@ -404,7 +404,7 @@ fn body(setup: &Setup, birth: &Birth, id: Id) -> Body {
     }
     let roster = match (&birth.saved, options.mode) {
         (Some(saved), _) => {
-            Roster::restore(saved, options, birth.now, (2 * options.heartbeat(), Duration::ZERO))
+            Roster::restore(saved, options, birth.now, 2 * options.heartbeat(), Duration::ZERO)
                 .expect("what was saved")
         }
         (None, CoordinatorMode::Unsaved) if birth.life > 0 => Roster::adopt(id, options, birth.now),

@@ -45,7 +45,7 @@ impl Synchronizer {
             return Ok(());
         }
         let is_due = Planner::is_due(age);
-        match self.absorb_reports(is_due)? {
+        match self.absorb_reports()? {
             Some(slowdown) => self.measure_link(slowdown)?,
             None if is_due && !self.planner_mut().is_trying() => {
                 self.plan_anew("gradients and their times were measured")?;
@@ -60,7 +60,7 @@ impl Synchronizer {
 
     /// Gathers the reports of all ranks. Returns the factor by which bytes take longer than predicted, if the
     /// link is to be measured.
-    fn absorb_reports(&mut self, sampled: bool) -> Result<Option<f64>, Error> {
+    fn absorb_reports(&mut self) -> Result<Option<f64>, Error> {
         let planner = self.planner.as_mut().expect("only auto plans");
         let message = planner.report();
         let length = message.len();
@@ -68,8 +68,9 @@ impl Synchronizer {
         row.extend(message.into_iter().flat_map(f32::to_le_bytes));
         let all = self.worker.channel.call(move |group| all_gather(group, &row))?;
         let all = self.figures_of_this_plan(all.chunks_exact(4 * (1 + length)))?;
+        let is_due = Planner::is_due(self.age());
         let sampled: Vec<usize> = (0..self.buckets.len())
-            .filter(|bucket| sampled && !self.buckets[*bucket].bucket.exempt)
+            .filter(|bucket| is_due && !self.buckets[*bucket].bucket.exempt)
             .collect();
         Ok(self.planner_mut().absorb_reports(&all, length, &sampled))
     }

@@ -106,7 +106,7 @@ impl Candidates {
     /// Returns all candidates of a bucket, raw ones first; only those if it is exempt. `tried` is what
     /// [`Calibration::try_on`] gave for its gradients, if they were measured.
     pub(crate) fn of_bucket(&mut self, bucket: &Bucket, tried: Option<&[f32]>) -> Vec<Candidate> {
-        let codecs = self.calibration.codecs_of(bucket.dtype, bucket.exempt);
+        let codecs = self.calibration.codecs_of(bucket);
         let mut candidates = Vec::new();
         for (place, codec) in codecs.into_iter().enumerate() {
             let most = || self.calibration.codecs[codec].error_max(bucket.elements);
@@ -118,14 +118,15 @@ impl Candidates {
                 false => error.max(f64::MIN_POSITIVE),
             };
             let length = tried.map_or(Length::EXPECTED, |(_, ratios)| Length::of(ratios[codec]));
-            self.of_codec((codec, length), error, bucket, &mut candidates);
+            self.of_codec(codec, length, error, bucket, &mut candidates);
         }
         candidates
     }
 
     fn of_codec(
         &mut self,
-        (codec, length): (usize, Length),
+        codec: usize,
+        length: Length,
         error: f64,
         bucket: &Bucket,
         candidates: &mut Vec<Candidate>,

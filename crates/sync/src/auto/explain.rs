@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::auto::candidates::Candidate;
 use crate::auto::plan::{Assignment, Plan};
-use crate::auto::timeline::{self, Measured, Price};
+use crate::auto::timeline::{self, Measured};
 use crate::measure::link::LinkSpeed;
 
 /// One planning.
@@ -178,20 +178,33 @@ pub(crate) fn decisions(
     let mut prices = plan.prices.clone();
     let buckets = all.iter().zip(&plan.assignments).zip(&measured.buckets);
     let decide = |(bucket, ((of_bucket, chosen), ready)): (usize, ((&Vec<Candidate>, _), &_))| {
-        let ready: &timeline::Readiness = ready;
+        let (chosen, ready): (&Assignment, &timeline::Readiness) = (chosen, ready);
+        let mine = of_bucket.iter().find(|candidate| candidate.assignment == *chosen);
+        let current = Current {
+            assignment: chosen,
+            error: mine.map_or(0.0, |candidate| candidate.error),
+            alone_s: prices[bucket].alone_s,
+            iteration_s: plan.iteration_s,
+        };
         let mut judge = |candidate: &Candidate| {
             let kept = std::mem::replace(&mut prices[bucket], candidate.price);
             let prediction = timeline::predict(measured, &prices);
             prices[bucket] = kept;
             let (ready, done) = prediction.spans[bucket];
-            let predicted = (prediction.seconds, done - ready);
-            alternative(candidate, predicted, plan, (chosen, kept), (of_bucket, budget))
+            Alternative {
+                assignment: candidate.assignment.clone(),
+                error: candidate.error,
+                alone_s: candidate.price.alone_s,
+                exchange_s: done - ready,
+                iteration_s: prediction.seconds,
+                verdict: current.verdict(candidate, prediction.seconds, budget),
+            }
         };
         let alternatives: Vec<Alternative> =
             best_of_each(of_bucket, chosen).map(&mut judge).collect();
         Decision {
             ready_s: ready.ready_s,
-            chosen: Some(Assignment::clone(chosen)),
+            chosen: Some(chosen.clone()),
             because: because(&alternatives, plan),
             alternatives,
             ..Decision::default()
@@ -200,33 +213,28 @@ pub(crate) fn decisions(
     buckets.enumerate().map(decide).collect()
 }
 
-fn alternative(
-    candidate: &Candidate,
-    (iteration_s, exchange_s): (f64, f64),
-    plan: &Plan,
-    (chosen, price): (&Assignment, Price),
-    (of_bucket, budget): (&[Candidate], f64),
-) -> Alternative {
-    let mine = of_bucket.iter().find(|candidate| candidate.assignment == *chosen);
-    let error = mine.map_or(0.0, |candidate| candidate.error);
-    let verdict = if candidate.assignment == *chosen {
-        Verdict::Chosen
-    } else if candidate.error > budget {
-        Verdict::OverBudget
-    } else if candidate.error > error {
-        Verdict::LosesMore
-    } else if iteration_s > plan.iteration_s || candidate.price.alone_s > price.alone_s {
-        Verdict::Slower
-    } else {
-        Verdict::NoBetter
-    };
-    Alternative {
-        assignment: candidate.assignment.clone(),
-        error: candidate.error,
-        alone_s: candidate.price.alone_s,
-        exchange_s,
-        iteration_s,
-        verdict,
+/// What a bucket has under the plan.
+struct Current<'a> {
+    assignment: &'a Assignment,
+    error: f64,
+    alone_s: f64,
+    iteration_s: f64,
+}
+
+impl Current<'_> {
+    /// Returns why `candidate`, which would lead to this iteration, was not taken in its place.
+    fn verdict(&self, candidate: &Candidate, iteration_s: f64, budget: f64) -> Verdict {
+        if candidate.assignment == *self.assignment {
+            Verdict::Chosen
+        } else if candidate.error > budget {
+            Verdict::OverBudget
+        } else if candidate.error > self.error {
+            Verdict::LosesMore
+        } else if iteration_s > self.iteration_s || candidate.price.alone_s > self.alone_s {
+            Verdict::Slower
+        } else {
+            Verdict::NoBetter
+        }
     }
 }
 
@@ -288,6 +296,7 @@ fn ms(seconds: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::auto::timeline::Price;
 
     #[test]
     fn progress_counts_decided_trials_and_names_what_is_tried() {

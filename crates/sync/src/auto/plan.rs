@@ -8,6 +8,7 @@ use thinwire_wire::World;
 
 use crate::Transport;
 use crate::auto::timeline::Price;
+use crate::auto::watch::InForce;
 use crate::bucket::layout::Bucket;
 use crate::options::Overrides;
 
@@ -93,9 +94,9 @@ impl Plan {
         over < 1.0 - GAIN_MIN || over < 1.0 + GAIN_MIN && self.codec_error < 0.5 * other.codec_error
     }
 
-    /// Returns whether this plan is not faster than everything raw.
-    pub(crate) fn is_raw(&self) -> bool {
-        self.iteration_s >= self.raw_iteration_s
+    /// Returns what a watch over the link must know of this plan.
+    pub(crate) fn in_force(&self) -> InForce {
+        InForce { hash: self.hash(), is_raw: self.iteration_s >= self.raw_iteration_s }
     }
 
     /// Returns the time on the wire of all buckets, in seconds.

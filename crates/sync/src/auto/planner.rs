@@ -17,12 +17,11 @@ use crate::auto::explain::{self, Planning};
 use crate::auto::plan::Plan;
 use crate::auto::timeline::{self, Measured, Readiness};
 use crate::auto::trials::Trials;
-use crate::auto::watch::{INTERVAL, Reading, Watch};
+use crate::auto::watch::{INTERVAL, InForce, Reading, Watch};
 use crate::bucket::layout::Bucket;
 use crate::bucket::state::BucketState;
-use crate::measure::codecs::Calibration;
+use crate::measure::codecs::{self, Calibration};
 use crate::measure::link::LinkSpeed;
-use crate::measure::samples;
 use crate::options::Overrides;
 
 /// Steps since the buckets were laid out after which `auto` plans again with what it has seen, and the steps
@@ -109,7 +108,7 @@ impl Planner {
             world,
             limits,
             error_budget: limits.budget_after(0),
-            watch: Watch::new(0, true),
+            watch: Watch::new(InForce { hash: 0, is_raw: true }),
             trials: Trials::new(bytes_per_s),
             errors: Vec::new(),
             samples: Vec::new(),
@@ -175,7 +174,7 @@ impl Planner {
 
     /// Keeps some of a bucket's gradients until the step's end.
     pub(crate) fn sample(&mut self, bucket: usize, values: &[f32]) {
-        self.samples[bucket] = samples::sample(values, self.samples.len());
+        self.samples[bucket] = codecs::sample(values, self.samples.len());
     }
 
     /// Forgets the gradients of a step that was skipped, which nobody reports.
@@ -259,10 +258,12 @@ impl Planner {
         let times = link.bytes_per_s / known.bytes_per_s;
         let goes_on = self.is_trying() && (1.0 / TRYING_CHANGE..TRYING_CHANGE).contains(&times);
         let changed = link.differs(&known) && !goes_on;
-        self.watch.measured(changed);
         if changed {
+            self.watch.found_other_link();
             self.trials.link_changed(link.bytes_per_s);
             self.candidates.set_link(link);
+        } else {
+            self.watch.found_same_link();
         }
         changed
     }
@@ -330,7 +331,7 @@ impl Planner {
 
     /// Records that `plan` is in force from now on.
     pub(crate) fn switched(&mut self, plan: &Plan) {
-        self.watch.switched(plan.hash(), plan.is_raw());
+        self.watch.switched(plan.in_force());
         if !self.is_trying() {
             self.watch.settled();
         }

@@ -62,19 +62,19 @@ impl Prediction {
 
 /// Simulates one iteration.
 pub(crate) fn predict(measured: &Measured, prices: &[Price]) -> Prediction {
-    let mut clock = Clock::default();
+    let mut clock = Clock { shares_cores: measured.shares_cores, ..Clock::default() };
     let mut spans = Vec::with_capacity(prices.len());
     for (bucket, price) in measured.buckets.iter().zip(prices) {
-        spans.push(clock.exchange(bucket, price, measured.shares_cores));
+        spans.push(clock.exchange(bucket, price));
     }
     Prediction { seconds: clock.end(measured.backward_s), spans }
 }
 
 /// Returns the time of one iteration, in seconds.
 pub(crate) fn seconds<'a>(measured: &Measured, prices: impl Iterator<Item = &'a Price>) -> f64 {
-    let mut clock = Clock::default();
+    let mut clock = Clock { shares_cores: measured.shares_cores, ..Clock::default() };
     for (bucket, price) in measured.buckets.iter().zip(prices) {
-        clock.exchange(bucket, price, measured.shares_cores);
+        clock.exchange(bucket, price);
     }
     clock.end(measured.backward_s)
 }
@@ -100,6 +100,7 @@ pub(crate) fn covered_s(spans: impl Iterator<Item = (f64, f64)>) -> f64 {
 /// The progress of the simulation.
 #[derive(Default)]
 struct Clock {
+    shares_cores: bool,
     /// Time that the exchange has taken from backward.
     stolen_s: f64,
     processor_free_s: f64,
@@ -110,7 +111,7 @@ struct Clock {
 
 impl Clock {
     /// When a bucket is ready and when it is done.
-    fn exchange(&mut self, bucket: &Readiness, price: &Price, shares_cores: bool) -> (f64, f64) {
+    fn exchange(&mut self, bucket: &Readiness, price: &Price) -> (f64, f64) {
         let ready = bucket.ready_s + self.stolen_s;
         let work_s = price.cpu_s + price.move_s;
         let encoded = self.processor_free_s.max(ready) + price.lead_s;
@@ -118,7 +119,7 @@ impl Clock {
         self.wire_free_s = start + price.wire_s;
         self.processor_free_s = self.processor_free_s.max(ready) + work_s;
         let done = (start + price.alone_s - price.lead_s).max(self.processor_free_s);
-        if shares_cores {
+        if self.shares_cores {
             self.stolen_s += work_s;
         }
         self.last_s = self.last_s.max(done);

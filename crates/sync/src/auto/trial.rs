@@ -29,7 +29,7 @@ use std::cmp::Ordering;
 
 use serde::{Deserialize, Serialize};
 
-use crate::measure::median::{median, midmean};
+use crate::measure::{median, midmean};
 
 /// Steps of the windows of the first rounds, and of all later ones. They are whole reports: few steps at
 /// first, so that hopeless arms take little time, then more, so that fewer of them are lost to settling.

@@ -18,7 +18,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::measure::median::median;
+use crate::measure::median;
 
 /// Steps between two exchanges of reports.
 pub(crate) const INTERVAL: u64 = 4;
@@ -53,12 +53,18 @@ pub(crate) struct Reading {
     pub(crate) drift: Option<f64>,
 }
 
+/// The plan in force.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct InForce {
+    pub(crate) hash: u32,
+    /// Whether it is not faster than everything raw.
+    pub(crate) is_raw: bool,
+}
+
 /// The measurements of the link under the plan in force.
 #[derive(Clone, Debug)]
 pub(crate) struct Watch {
-    /// The plan in force.
-    plan: u32,
-    is_raw: bool,
+    plan: InForce,
     /// The drift that is usual under a plan, where it is known; else 1.
     normal: BTreeMap<u32, f64>,
     patience: usize,
@@ -77,11 +83,10 @@ pub(crate) struct Usual {
 }
 
 impl Watch {
-    /// Returns the watch under the plan with this hash.
-    pub(crate) fn new(plan: u32, is_raw: bool) -> Watch {
+    /// Returns the watch under a plan.
+    pub(crate) fn new(plan: InForce) -> Watch {
         Watch {
             plan,
-            is_raw,
             normal: BTreeMap::new(),
             patience: PATIENCE,
             drifts: Vec::new(),
@@ -95,11 +100,11 @@ impl Watch {
         Usual { normal: self.normal.clone(), patience: self.patience }
     }
 
-    /// Returns the watch under the plan with this hash, with what was usual before.
-    pub(crate) fn resumed(plan: u32, is_raw: bool, usual: Usual) -> Watch {
+    /// Returns the watch under a plan, with what was usual before.
+    pub(crate) fn resumed(plan: InForce, usual: Usual) -> Watch {
         let Usual { normal, patience } = usual;
         let patience = patience.clamp(PATIENCE, PATIENCE_MAX);
-        Watch { normal, patience, ..Watch::new(plan, is_raw) }
+        Watch { normal, patience, ..Watch::new(plan) }
     }
 
     /// Records a step. Returns the factor by which bytes take longer than predicted, if the link is to be
@@ -116,7 +121,7 @@ impl Watch {
     }
 
     fn normal(&self) -> f64 {
-        self.normal.get(&self.plan).copied().unwrap_or(1.0)
+        self.normal.get(&self.plan.hash).copied().unwrap_or(1.0)
     }
 
     /// Returns the median of the last drifts, if they have strayed for long enough.
@@ -146,12 +151,12 @@ impl Watch {
             Some(_) => (steps, seconds),
             None => (steps + 1, seconds + reading.seconds),
         };
-        !self.is_raw && self.silence.0 >= SILENCE_STEPS && self.silence.1 >= SILENCE_S
+        !self.plan.is_raw && self.silence.0 >= SILENCE_STEPS && self.silence.1 >= SILENCE_S
     }
 
     /// Records that another plan is in force from now on.
-    pub(crate) fn switched(&mut self, plan: u32, is_raw: bool) {
-        (self.plan, self.is_raw) = (plan, is_raw);
+    pub(crate) fn switched(&mut self, plan: InForce) {
+        self.plan = plan;
         self.settling = SETTLING;
     }
 
@@ -161,23 +166,28 @@ impl Watch {
         self.patience = PATIENCE;
     }
 
-    /// Adopts the result of a measurement of the link. If the link has changed, nothing that was known holds;
-    /// otherwise the prediction is off, and the drift that was seen is normal from now on.
-    pub(crate) fn measured(&mut self, link_changed: bool) {
-        // It goes back when another plan is settled on.
-        let patience = (2 * self.patience).min(PATIENCE_MAX);
-        if link_changed {
-            *self = Watch { settling: 0, patience, ..Watch::new(self.plan, self.is_raw) };
-            return;
-        }
+    /// Adopts a measurement that found another link: nothing that was known holds.
+    pub(crate) fn found_other_link(&mut self) {
+        let patience = self.doubled_patience();
+        *self = Watch { settling: 0, patience, ..Watch::new(self.plan) };
+    }
+
+    /// Adopts a measurement that found the link as it was: the prediction is off, and the drift that was seen is
+    /// normal from now on.
+    pub(crate) fn found_same_link(&mut self) {
         if std::mem::take(&mut self.silence).0 >= SILENCE_STEPS {
             return;
         }
         let lately = self.drifts.len().saturating_sub(self.patience);
         let normal = self.normal() * median(&mut self.drifts[lately..]);
-        self.normal.insert(self.plan, normal);
+        self.normal.insert(self.plan.hash, normal);
         self.drifts.clear();
-        self.patience = patience;
+        self.patience = self.doubled_patience();
+    }
+
+    /// Returns twice the patience; it goes back when another plan is settled on.
+    fn doubled_patience(&self) -> usize {
+        (2 * self.patience).min(PATIENCE_MAX)
     }
 }
 

@@ -69,7 +69,7 @@ pub(crate) fn layout(
         let exempt = apart == Apart::No || parameter.is_exempt();
         let Parameter { dtype, kind, ranks, .. } = parameter;
         let kind = (exempt, *dtype, *kind, Arc::clone(ranks));
-        let new = || Bucket::new(exempt, parameter);
+        let new = || Bucket { exempt, ..Bucket::like(parameter) };
         let bucket = open.entry(kind.clone()).or_insert_with(new);
         let end = bucket.elements + parameter.elements();
         bucket.members.push((index, bucket.elements..end));
@@ -91,9 +91,9 @@ pub(crate) fn layout(
 
 impl Bucket {
     /// Returns an empty bucket for gradients that travel as this parameter's.
-    fn new(exempt: bool, like: &Parameter) -> Bucket {
-        let Parameter { dtype, ranks, target, transport, .. } = like.clone();
-        Bucket { members: Vec::new(), elements: 0, exempt, dtype, ranks, target, transport }
+    fn like(parameter: &Parameter) -> Bucket {
+        let Parameter { dtype, ranks, target, transport, .. } = parameter.clone();
+        Bucket { members: Vec::new(), elements: 0, exempt: false, dtype, ranks, target, transport }
     }
 
     /// Returns the bucket of one parameter, with this place in a list, which a codec may compress whatever
@@ -101,7 +101,7 @@ impl Bucket {
     pub(crate) fn of_one(index: usize, parameter: &Parameter) -> Bucket {
         let elements = parameter.elements();
         let members = vec![(index, 0..elements)];
-        Bucket { members, elements, ..Bucket::new(false, parameter) }
+        Bucket { members, elements, ..Bucket::like(parameter) }
     }
 
     /// Whether the bucket may be summed so among so many ranks where no [`Transport`] says so: units must

@@ -17,9 +17,8 @@ use crate::bucket::feedback::Memory;
 use crate::bucket::layout::Bucket;
 use crate::bucket::momentum::Velocity;
 use crate::buffer::{ExternalBuffer, Tensor};
-use crate::exchange::choose;
 use crate::exchange::route::{Ranks, Route};
-use crate::exchange::{Departure, Exchange};
+use crate::exchange::{Departure, Exchange, choose};
 use crate::{BucketRecord, Error, Gradient, Outcome, Parameter, parameter};
 
 /// Largest magnitude of gradients with feedback, 2^100; larger ones are as good as infinite. Residuals
@@ -247,7 +246,7 @@ impl BucketState {
     /// Returns whether all gradients given on this rank are finite and, with feedback, not so large that sums
     /// of what was owed might overflow.
     fn given_finite(&self) -> Finite {
-        Finite::when(self.largest <= self.most().to_bits())
+        Finite::from(self.largest <= self.most().to_bits())
     }
 
     /// Returns the largest magnitude that a scaled gradient may have.

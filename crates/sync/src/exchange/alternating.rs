@@ -12,8 +12,7 @@ use thinwire_schedule::Summation;
 use thinwire_wire::random::Key;
 
 use crate::buffer::Tensor;
-use crate::exchange::powersgd::FACTOR;
-use crate::exchange::powersgd::marked;
+use crate::exchange::powersgd::{FACTOR, marked};
 use crate::exchange::route::{Ranks, Route};
 use crate::exchange::{Departure, Exchange, Progress};
 use crate::{Error, Outcome};
@@ -122,7 +121,7 @@ impl Exchange for Alternating {
     fn next(&mut self, run: Run<Tensor>) -> Progress {
         let underway = self.underway.as_mut().expect("a run was begun");
         underway.sum = run.into_parts().0.into_owned();
-        Progress::Done(Finite::when(kernel::is_finite(&underway.sum)))
+        Progress::Done(Finite::from(kernel::is_finite(&underway.sum)))
     }
 
     /// The sum is written over the old residual, and the next step has the other factors.

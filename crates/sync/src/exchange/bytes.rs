@@ -66,7 +66,7 @@ impl Bytes {
         // Sums that lose nothing more, or of which the ranks have different chunks, are as finite as
         // what was given; other sums of finite numbers may overflow, on all ranks alike.
         let told = codec.is_raw() || self.program.feedback() || self.own.is_some();
-        Finite::when(run.is_finite() && (told || kernel::is_finite(run.values())))
+        Finite::from(run.is_finite() && (told || kernel::is_finite(run.values())))
     }
 }
 

@@ -60,7 +60,7 @@ impl Integers {
     fn round(&mut self, values: &mut [f32], key: Key) -> (Arc<Program>, Finite) {
         self.units = self.next_units();
         if self.units.is_empty() {
-            return (Arc::clone(&self.raw), Finite::when(kernel::is_finite(values)));
+            return (Arc::clone(&self.raw), Finite::from(kernel::is_finite(values)));
         }
         let ranks = self.world.size();
         let limit = self.codec.limit(ranks).expect("start has refused so many ranks");
@@ -110,7 +110,7 @@ impl Exchange for Integers {
     }
 
     fn next(&mut self, run: Run<Tensor>) -> Progress {
-        let finite = Finite::when(run.is_finite());
+        let finite = Finite::from(run.is_finite());
         self.arrived = Some(run);
         Progress::Done(finite)
     }

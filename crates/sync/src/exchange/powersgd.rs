@@ -162,7 +162,7 @@ impl Exchange for LowRank {
         underway.second = sum;
         let finite = kernel::is_finite(&underway.first) && kernel::is_finite(&underway.second);
         self.underway = Some(underway);
-        Progress::Done(Finite::when(finite))
+        Progress::Done(Finite::from(finite))
     }
 
     /// The values become the new residual, the sum is written over the old one, and the next step goes

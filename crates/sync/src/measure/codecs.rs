@@ -14,6 +14,7 @@ use thinwire_wire::DType;
 use thinwire_wire::random::Key;
 
 use crate::Policy;
+use crate::bucket::layout::Bucket;
 use crate::measure::link::{LinkSpeed, probe};
 
 /// The dtypes of gradients, in which they travel where they are not compressed.
@@ -57,7 +58,7 @@ impl Calibration {
     ) -> Result<Calibration, Error> {
         let among = candidates(among);
         let choices = with_raw(&among);
-        let mine = remembered(&choices, largest >= SIZES[2]);
+        let mine = remembered(&choices, largest);
         let slowest = slowest_of(&all_gather(group, &mine)?, mine.len());
         let speed = |(choice, times): (Choice, &[f64])| CodecSpeed {
             choice,
@@ -107,11 +108,12 @@ impl Calibration {
     }
 
     /// Returns the codecs that a bucket may travel by: first the one that loses nothing of its gradients.
-    pub(crate) fn codecs_of(&self, dtype: DType, exempt: bool) -> Vec<usize> {
+    pub(crate) fn codecs_of(&self, bucket: &Bucket) -> Vec<usize> {
+        let dtype = bucket.dtype;
         let raw = thinwire_codec::raw_of(dtype).to_string();
         let own = self.codecs.iter().position(|speed| speed.choice.to_string() == raw);
         let mut codecs = vec![own.expect("every dtype travels as it is")];
-        if !exempt {
+        if !bucket.exempt {
             // What is in half precision gains nothing from another one.
             let others = self.codecs.iter().enumerate().filter(|(_, speed)| {
                 !is_raw(&speed.choice)
@@ -178,7 +180,7 @@ static MEMORY: Mutex<Memory> = Mutex::new(Memory::new());
 /// unless it has done so before. A rank that is to join others does so first, or they wait for it.
 pub fn measure_codecs(policy: &Policy, largest: usize) {
     if let Policy::Auto(among) = policy {
-        remembered(&with_raw(&candidates(among)), largest >= SIZES[2]);
+        remembered(&with_raw(&candidates(among)), largest);
     }
 }
 
@@ -199,8 +201,9 @@ fn with_raw(among: &[Choice]) -> Vec<Choice> {
 
 /// Returns the figures of all codecs, which are measured once in a process: ranks that go on in another
 /// group do not measure again.
-fn remembered(choices: &[Choice], has_large: bool) -> Vec<f32> {
+fn remembered(choices: &[Choice], largest: usize) -> Vec<f32> {
     let mut memory = MEMORY.lock().expect("no holder panics");
+    let has_large = largest >= SIZES[2];
     let key = (choices.iter().map(Choice::to_string).collect(), has_large);
     let measure = || {
         of_choices(
@@ -291,4 +294,42 @@ fn slowest_of(gathered: &[f32], count: usize) -> Vec<f64> {
     let slowest =
         |index: usize| gathered.iter().skip(index).step_by(count).copied().fold(0.0, f32::max);
     (0..count).map(|index| slowest(index).into()).collect()
+}
+
+/// Elements of all samples of a rank together, and of one bucket's at least and at most.
+const ALL_MAX: usize = 1 << 19;
+const BUCKET_MIN: usize = 1 << 12;
+const BUCKET_MAX: usize = 1 << 16;
+
+/// A sample is made of pieces of so many neighbouring elements: blocks of codecs stay whole.
+const PIECE: usize = 1 << 12;
+
+/// Returns a sample of gradients, on which codec errors are measured: pieces of `values`, evenly spread, where
+/// `buckets` buckets are sampled.
+///
+/// The codec error of one encoding is that of a sample of this rank's gradients, before any residual.
+/// Error feedback has to make it good later; without feedback it is lost.
+pub(crate) fn sample(values: &[f32], buckets: usize) -> Vec<f32> {
+    let wanted = (ALL_MAX / buckets.max(1)).clamp(BUCKET_MIN, BUCKET_MAX);
+    if values.len() <= wanted {
+        return values.to_vec();
+    }
+    let pieces = wanted / PIECE;
+    let place = |piece: usize| piece * (values.len() - PIECE) / (pieces - 1).max(1);
+    (0..pieces).flat_map(|piece| &values[place(piece)..][..PIECE]).copied().collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_sample_is_spread_over_all_values() {
+        let values: Vec<f32> = (0..1 << 18).map(|i| i as f32).collect();
+        let sampled = sample(&values, 1);
+        assert_eq!((sampled.len(), sampled[0]), (BUCKET_MAX, 0.0));
+        assert_eq!(sampled.last(), values.last());
+        assert_eq!(sample(&values, 1000).len(), BUCKET_MIN);
+        assert_eq!(sample(&values[..5000], 1).len(), 5000);
+    }
 }

@@ -9,7 +9,7 @@ use thinwire_collective::{Error, Group, Options, all_gather, all_reduce};
 use thinwire_schedule::Algorithm;
 
 use crate::measure::pairs::{self, Pair, Unequal};
-use crate::measure::processor::processor_time;
+use crate::measure::processor_time;
 use crate::measure::units::Units;
 
 /// The first probe grows until it takes this long.
@@ -140,7 +140,7 @@ pub(crate) fn probe(group: &mut Group) -> Result<LinkSpeed, Error> {
             let bytes_per_s = rate(elements, size, seconds, round_s);
             let cpu_s_per_byte = first.cpu_s.min(second.cpu_s) / sent_bytes(elements, size);
             let latency_s = round_s / 2.0;
-            let pairs = pairs(group, (latency_s, bytes_per_s))?;
+            let pairs = pairs(group, latency_s, bytes_per_s)?;
             return Ok(LinkSpeed {
                 latency_s,
                 bytes_per_s,
@@ -173,14 +173,14 @@ pub(crate) fn probe_again(
     let bytes_per_s = rate(elements, size, seconds, round_s);
     let mut link = LinkSpeed { latency_s: round_s / 2.0, bytes_per_s, ..known.clone() };
     if size == 2 || link.differs(known) {
-        link.pairs = pairs(group, (link.latency_s, bytes_per_s))?;
+        link.pairs = pairs(group, link.latency_s, bytes_per_s)?;
         link.unequal = pairs::unequal(size, &link.pairs);
     }
     Ok(link)
 }
 
 /// All pairs, where there are few enough to measure them; of two ranks the only one, as it was measured.
-fn pairs(group: &mut Group, (latency_s, bytes_per_s): (f64, f64)) -> Result<Vec<Pair>, Error> {
+fn pairs(group: &mut Group, latency_s: f64, bytes_per_s: f64) -> Result<Vec<Pair>, Error> {
     match group.world().size() {
         2 => Ok(vec![Pair { ranks: (0, 1), latency_s, bytes_per_s }]),
         3..=PAIRED_MAX => pairs::measure(group),

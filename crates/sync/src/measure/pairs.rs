@@ -106,8 +106,8 @@ fn meet(group: &mut Group, other: Rank, elements: usize) -> Result<f32, Error> {
 /// Sends `values` to another rank, which sends as many; those.
 fn swap(group: &mut Group, other: Rank, values: Vec<f32>) -> Result<Vec<f32>, Error> {
     let received = vec![0.0; values.len()];
-    let send = start::send(group, values, (other, NUMBER))?;
-    let recv = start::recv(group, received, (other, NUMBER))?;
+    let send = start::send(group, values, other, NUMBER)?;
+    let recv = start::recv(group, received, other, NUMBER)?;
     let mut runs = [send, recv];
     group.complete(&mut runs)?;
     let [_, recv] = runs;

@@ -199,7 +199,7 @@ impl Codec for Shy {
             finite &= held;
             bytes.copy_from_slice(&if held { *value } else { 0.0 }.to_le_bytes());
         }
-        Finite::when(finite)
+        Finite::from(finite)
     }
 
     fn decode(&self, encoded: &[u8], write: Write, values: &mut [f32]) -> Result<(), Error> {

@@ -47,19 +47,27 @@ macro_rules! instructions {
 }
 
 /// For every mask of eight lanes the shuffle that brings the words of its lanes to the end.
-static TO_END: [[u8; 16]; 256] = shuffles(false);
+static TO_END: [[u8; 16]; 256] = shuffles(Words::ToEnd);
 /// For every mask of eight lanes the shuffle that brings the first words to its lanes, and zeros to others.
-static TO_LANES: [[u8; 16]; 256] = shuffles(true);
+static TO_LANES: [[u8; 16]; 256] = shuffles(Words::ToLanes);
 
-const fn shuffles(to_lanes: bool) -> [[u8; 16]; 256] {
+/// Way of the words of some lanes.
+enum Words {
+    ToEnd,
+    ToLanes,
+}
+
+const fn shuffles(words: Words) -> [[u8; 16]; 256] {
     let mut shuffles = [[0x80; 16]; 256];
     let mut mask = 0_usize;
     while mask < 256 {
         let (mut lane, mut word) = (0, 0);
         while lane < 8 {
             if mask >> lane & 1 == 1 {
-                let dense = if to_lanes { word } else { 8 - mask.count_ones() as usize + word };
-                let (to, from) = if to_lanes { (lane, dense) } else { (dense, lane) };
+                let (to, from) = match words {
+                    Words::ToEnd => (8 - mask.count_ones() as usize + word, lane),
+                    Words::ToLanes => (lane, word),
+                };
                 shuffles[mask][2 * to] = 2 * from as u8;
                 shuffles[mask][2 * to + 1] = 2 * from as u8 + 1;
                 word += 1;

@@ -2,7 +2,7 @@
 
 use super::lanes::{FormatLanes, Lanes};
 use super::source::{Source, rest};
-use crate::kernel::random::LANES;
+use crate::kernel::group::LANES;
 use crate::kernel::scalar;
 use crate::{Input, Write};
 

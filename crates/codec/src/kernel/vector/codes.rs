@@ -2,12 +2,11 @@
 
 use thinwire_wire::random::Key;
 
+use super::group::{VECTORS, pack, random_group, unpack};
 use super::lanes::{CodeLanes, Lanes};
-use super::layout::{pack, unpack};
-use super::random::{VECTORS, random_group};
 use super::source::{Source, rest};
 use crate::kernel::codes::{self, block, group_len};
-use crate::kernel::random::{GROUP, LANES};
+use crate::kernel::group::{GROUP, LANES};
 use crate::{Finite, Input, Write};
 
 /// Calls the loop for the width of the code, or the scalar one for more than 8 bits.

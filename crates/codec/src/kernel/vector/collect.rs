@@ -3,7 +3,7 @@
 use super::lanes::Lanes;
 use super::source::{Source, rest};
 use crate::Input;
-use crate::kernel::random::LANES;
+use crate::kernel::group::LANES;
 use crate::kernel::scalar::{self, Candidate};
 
 #[inline(always)]

@@ -1,10 +1,10 @@
 //! Operations on 16 elements at once, and the way of formats and codes through them.
 
 use super::source::{Source, sum_block};
+use crate::kernel::bits::Scale;
 use crate::kernel::codes::{Code, block};
 use crate::kernel::format::{BF16, F16, F32, Format};
-use crate::kernel::random::LANES;
-use crate::kernel::scale::Scale;
+use crate::kernel::group::LANES;
 
 /// Instructions on sixteen f32 (`F`) or i32 (`I`) at once.
 pub(crate) trait Lanes {

@@ -1,7 +1,7 @@
 //! rANS in vectors: 16 of the 32 states at a time.
 
 use super::lanes::Lanes;
-use crate::kernel::random::LANES;
+use crate::kernel::group::LANES;
 use crate::kernel::rans::{
     self, BIAS_BITS, COMPLEMENT_BITS, DecodeTable, EncodeTable, Encoder, LOWEST, STATES, TOTAL,
     TOTAL_BITS,

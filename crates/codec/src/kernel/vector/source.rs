@@ -2,7 +2,7 @@
 
 use super::lanes::Lanes;
 use crate::Input;
-use crate::kernel::random::LANES;
+use crate::kernel::group::LANES;
 
 /// Pointers of an input: without feedback, `residual` is null and `values` is only read.
 #[derive(Clone, Copy)]

@@ -123,7 +123,7 @@ mod tests {
             let parts = Parts::parse(bytes).unwrap();
             let is_started = |saved: &[u8]| {
                 let (options, zero) = (job().workers, Duration::ZERO);
-                Roster::restore(saved, options, zero, (zero, zero)).unwrap().epoch().is_some()
+                Roster::restore(saved, options, zero, zero, zero).unwrap().epoch().is_some()
             };
             let epochs =
                 [&parts.workers, &parts.servers].iter().filter(|it| is_started(it)).count();

@@ -111,7 +111,7 @@ impl Planner {
         self.errors = saved.errors;
         self.measured = Measured { shares_cores: self.limits.shares_cores, ..saved.measured };
         self.backward = Backward::like(&self.measured);
-        self.watch = Watch::resumed(plan.hash(), plan.is_raw(), saved.usual);
+        self.watch = Watch::resumed(plan.in_force(), saved.usual);
         self.trials = saved.trials;
         self.untold = saved.untold;
         self.reports.clear();

@@ -48,7 +48,7 @@ impl<L: Fn(u64) -> f64, T: Fn(u32) -> f64> Job<L, T> {
         let scatter = |draw: u64| 1.0 + self.noise * (2.0 * f64::from(key.uniform(draw)) - 1.0);
         let mut believed = (self.link)(0);
         let mut plan = best(believed);
-        let mut watch = Watch::new(plan, plan == RAW);
+        let mut watch = Watch::new(InForce { hash: plan, is_raw: plan == RAW });
         let (mut waiting, mut events) = (Vec::new(), Vec::new());
         for step in 0..steps {
             let link = (self.link)(step);
@@ -71,9 +71,11 @@ impl<L: Fn(u64) -> f64, T: Fn(u32) -> f64> Job<L, T> {
                 false => {
                     events.push((step, Event::Probe));
                     let changed = (link / believed - 1.0).abs() > 0.15;
-                    watch.measured(changed);
                     if changed {
+                        watch.found_other_link();
                         believed = link;
+                    } else {
+                        watch.found_same_link();
                     }
                     if changed && !self.takes_turns { best(link) } else { next }
                 }
@@ -81,7 +83,7 @@ impl<L: Fn(u64) -> f64, T: Fn(u32) -> f64> Job<L, T> {
             if next != plan {
                 plan = next;
                 events.push((step, Event::Switch(plan)));
-                watch.switched(plan, plan == RAW);
+                watch.switched(InForce { hash: plan, is_raw: plan == RAW });
                 if !self.takes_turns {
                     watch.settled();
                 }
@@ -152,14 +154,18 @@ proptest! {
     }
 }
 
+fn in_force(hash: u32) -> InForce {
+    InForce { hash, is_raw: false }
+}
+
 #[test]
 fn a_link_of_which_a_plan_tells_nothing_is_measured_now_and_then() {
     let silent = |is_raw: bool, seconds: f64| {
-        let mut watch = Watch::new(1, is_raw);
+        let mut watch = Watch::new(InForce { hash: 1, is_raw });
         let probes = (0..400).filter(|_| {
             let probes = watch.record(Reading { seconds, drift: None }).is_some();
             if probes {
-                watch.measured(false);
+                watch.found_same_link();
             }
             probes
         });
@@ -172,11 +178,11 @@ fn a_link_of_which_a_plan_tells_nothing_is_measured_now_and_then() {
 
 #[test]
 fn a_plan_that_tells_something_now_and_then_is_silent_too() {
-    let mut watch = Watch::new(1, false);
+    let mut watch = Watch::new(in_force(1));
     let probe = (0..40).find(|step| {
         let drift = (step % 4 == 0).then_some(1.0);
         let probes = watch.record(Reading { seconds: 1.0, drift }).is_some();
-        watch.switched(1 + u32::from(step % 8 < 4), false);
+        watch.switched(in_force(1 + u32::from(step % 8 < 4)));
         watch.settling = 0;
         probes
     });
@@ -189,14 +195,14 @@ fn what_is_normal_is_known_plan_by_plan() {
         let reading = Reading { seconds: 1.0, drift: Some(drift) };
         (0..12).filter_map(|_| watch.record(reading)).next()
     };
-    let mut watch = Watch::new(1, false);
+    let mut watch = Watch::new(in_force(1));
     assert_eq!(seen(&mut watch, 1.5), Some(1.5));
-    watch.measured(false);
+    watch.found_same_link();
     assert_eq!(seen(&mut watch, 1.5), None);
-    watch.switched(2, false);
+    watch.switched(in_force(2));
     watch.settled();
     assert_eq!(seen(&mut watch, 1.5), Some(1.5));
-    watch.switched(1, false);
+    watch.switched(in_force(1));
     watch.settled();
     assert_eq!((seen(&mut watch, 1.5), seen(&mut watch, 3.0)), (None, Some(3.0)));
 }

@@ -1,0 +1,85 @@
+//! Arguments from Python as the types that are meant: whole numbers, names of dtypes and codecs, settings.
+//!
+//! Whole numbers have any size and sign and come as i128: PyO3 would raise OverflowError for one that does not
+//! fit the type that is meant, and here it is the caller's mistake like any other, in a message that names the
+//! argument.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use thinwire_codec::{Choice, Codec};
+use thinwire_job::{Settings, heartbeat_timeout, process};
+use thinwire_link::Bandwidth;
+use thinwire_link::tcp::Encryption;
+use thinwire_wire::{DType, Rank, World};
+
+use crate::error::Failure;
+
+/// A number as an unsigned one that fits into `T`.
+pub(crate) fn number<T: TryFrom<i128>>(name: &str, given: i128) -> Result<T, Failure> {
+    T::try_from(given).map_err(|_| {
+        let most = u128::MAX >> (128 - 8 * size_of::<T>());
+        Failure::invalid(format!("{name} is {given}, expected 0..={most}"))
+    })
+}
+
+/// A number as a rank of `world`.
+pub(crate) fn rank(name: &str, given: i128, world: World) -> Result<Rank, Failure> {
+    let rank = u32::try_from(given).ok().map(Rank).filter(|rank| rank.index() < world.size());
+    rank.ok_or_else(|| {
+        let size = world.size();
+        Failure::invalid(format!("{name} is rank {given}, expected one of {size} ranks"))
+    })
+}
+
+/// The dtype of a tensor.
+pub(crate) fn parse_dtype(name: &str) -> Result<DType, Failure> {
+    name.parse().map_err(|error: thinwire_wire::UnknownDType| Failure::invalid(error.to_string()))
+}
+
+/// The codec of one call; raw means raw in the tensor's own dtype.
+pub(crate) fn bytes_codec(name: &str, dtype: DType) -> Result<Arc<dyn Codec>, Failure> {
+    match Choice::parse(name)? {
+        Choice::Bytes(codec) if codec.is_raw() => Ok(thinwire_codec::raw_of(dtype)),
+        Choice::Bytes(codec) => Ok(codec),
+        other => Err(Failure::invalid(format!(
+            "codec {other} needs the gradients of a model, not a single tensor (hint: use a Synchronizer)"
+        ))),
+    }
+}
+
+/// Settings of the ranks' meeting.
+pub(crate) fn settings(
+    encryption: &str,
+    connections: u16,
+    link: Option<&str>,
+    timeout_s: f64,
+    heartbeat_timeout_s: Option<f64>,
+) -> Result<Settings, Failure> {
+    let encryption = match encryption {
+        "auto" => Encryption::Auto,
+        "always" => Encryption::Always,
+        "never" => Encryption::Never,
+        other => {
+            return Err(Failure::invalid(format!(
+                "encryption is '{other}', expected auto, always or never"
+            )));
+        }
+    };
+    if !(1..=64).contains(&connections) {
+        return Err(Failure::invalid(format!("connections is {connections}, expected 1..=64")));
+    }
+    if !(0.1..=86_400.0).contains(&timeout_s) {
+        return Err(Failure::invalid(format!("timeout_s is {timeout_s}, expected 0.1..=86400")));
+    }
+    let limit = link.map(Bandwidth::parse_limit).transpose();
+    let limit = limit.map_err(|error| Failure::invalid(error.to_string()))?.flatten();
+    let timeout = Duration::from_secs_f64(timeout_s);
+    let given = heartbeat_timeout_s.map(Duration::try_from_secs_f64).transpose();
+    let given = given.map_err(|_| {
+        let found = heartbeat_timeout_s.unwrap_or_default();
+        Failure::invalid(format!("heartbeat_timeout_s is {found}, expected 1 to {timeout_s}"))
+    })?;
+    let heartbeat_timeout = heartbeat_timeout(given, timeout, &process)?;
+    Ok(Settings { encryption, connections, timeout, heartbeat_timeout, limit })
+}
