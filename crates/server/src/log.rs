@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
+use crate::clocks::Clocks;
 use crate::write::{Entry, Write};
 
 /// Entries after number `base`. The first entry of a shard has number 1.
@@ -68,6 +69,31 @@ impl Log {
         let known = number.saturating_sub(self.base).min(self.entries.len() as u64);
         self.entries.drain(..known as usize);
         (self.base, self.committed) = (number, number);
+    }
+}
+
+/// Replicated state of one server without its tables: log, clocks, and how much of the log equals the primary's.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Copy {
+    pub log: Log,
+    /// Clocks of all committed pushes, which are the pushes in the tables.
+    pub clocks: Clocks,
+    /// Last entry up to which the log is known to equal the primary's in this view. Committed entries are
+    /// equal on all replicas.
+    pub matched: u64,
+}
+
+impl Copy {
+    /// Resets `matched` to the committed entries: a new primary may have others after them.
+    pub fn doubt(&mut self) {
+        self.matched = self.log.committed();
+    }
+
+    /// Commits the next entry and returns its write.
+    pub fn commit(&mut self) -> Arc<Write> {
+        let write = self.log.commit();
+        self.clocks.apply(&write);
+        write
     }
 }
 

@@ -10,17 +10,16 @@ mod lead;
 mod write_barrier;
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 use std::time::Duration;
 
 use thinwire_member::Id;
 
-use crate::clocks::{Clocks, Staleness};
+use crate::clocks::Staleness;
 use crate::consistency::Consistency;
-use crate::log::Log;
+use crate::log::Copy;
 use crate::message::Message;
 use crate::view::{Part, View};
-use crate::write::{Pull, Push, Workers, Write};
+use crate::write::{Pull, Push, Workers};
 pub use action::Action;
 use lead::Lead;
 pub use write_barrier::Order;
@@ -221,30 +220,5 @@ impl Shard {
             pushes.into_iter().for_each(|push| self.push(push, now, actions));
             pulls.into_iter().for_each(|pull| self.pull(pull, actions));
         }
-    }
-}
-
-/// Replicated state of one server without its tables: log, clocks, and how much of the log equals the primary's.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Copy {
-    pub log: Log,
-    /// Clocks of all committed pushes, which are the pushes in the tables.
-    pub clocks: Clocks,
-    /// Last entry up to which the log is known to equal the primary's in this view. Committed entries are
-    /// equal on all replicas.
-    pub matched: u64,
-}
-
-impl Copy {
-    /// Resets `matched` to the committed entries: a new primary may have others after them.
-    pub fn doubt(&mut self) {
-        self.matched = self.log.committed();
-    }
-
-    /// Commits the next entry and returns its write.
-    pub fn commit(&mut self) -> Arc<Write> {
-        let write = self.log.commit();
-        self.clocks.apply(&write);
-        write
     }
 }

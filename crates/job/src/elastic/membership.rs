@@ -31,7 +31,7 @@ use crate::meeting::Settings;
 use crate::rendezvous::without_token;
 use connector::Caller;
 use meeting::Meeting;
-pub(super) use shared::Part;
+pub(super) use shared::Participation;
 use shared::{Found, Shared};
 use worker::{Command, Worker};
 
@@ -96,13 +96,13 @@ impl Membership {
         options: Options,
         spec: Vec<(String, String)>,
     ) -> Result<Membership, Error> {
-        Membership::enter(Part::Trains, job_address, settings, options, spec)
+        Membership::enter(Participation::Trains, job_address, settings, options, spec)
     }
 
     /// Joins a job as [`Membership::join`] does. A process that follows the epochs waits for the coordinator for
     /// as long as it takes.
     pub(super) fn enter(
-        part: Part,
+        participation: Participation,
         job_address: &JobAddress,
         settings: &Settings,
         options: Options,
@@ -114,13 +114,13 @@ impl Membership {
         let call = caller.call(settings.timeout);
         let call = call.map_err(|error| without_token(error, &job_address.token))?;
         let options = Options { silence: call.silence, ..options };
-        let shared = Arc::new(Shared::new(match part {
-            Part::Trains => settings.timeout,
-            Part::Follows => Duration::MAX,
+        let shared = Arc::new(Shared::new(match participation {
+            Participation::Trains => settings.timeout,
+            Participation::Follows => Duration::MAX,
         }));
         let member = Member::new(job_address.id, options, fingerprint);
         let (to_worker, to_caller) = (Arc::clone(&shared), Arc::clone(&caller));
-        let mut worker = Worker::new(member, options, part, to_worker, to_caller);
+        let mut worker = Worker::new(member, options, participation, to_worker, to_caller);
         let commands = Some(worker.sender());
         shared.meetings(Meeting::new(settings, &options, &caller, Role::of(job_address.id)));
         worker.connected(call);

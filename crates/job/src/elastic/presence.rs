@@ -12,7 +12,7 @@ use thinwire_link::Link;
 use thinwire_member::{Epoch, Id, Options};
 
 use super::job_address::JobAddress;
-use super::membership::{Membership, Part};
+use super::membership::{Membership, Participation};
 use crate::error::Error;
 use crate::meeting::Settings;
 
@@ -44,7 +44,8 @@ impl Presence {
         options: Options,
         spec: Vec<(String, String)>,
     ) -> Result<Presence, Error> {
-        let membership = Membership::enter(Part::Follows, job_address, settings, options, spec)?;
+        let membership =
+            Membership::enter(Participation::Follows, job_address, settings, options, spec)?;
         Ok(Presence { membership, leave: options.leave })
     }
 

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use thinwire_member::Id;
 
+use crate::log::Copy;
 use crate::message::Message;
-use crate::shard::Copy;
 use crate::shard::action::Action;
 use crate::view::View;
 

@@ -8,8 +8,8 @@ use thinwire_member::Id;
 
 use crate::clocks::Clocks;
 use crate::consistency::Consistency;
+use crate::log::Copy;
 use crate::reason::{Reason, Request, Slowest};
-use crate::shard::Copy;
 use crate::shard::followers::{Follower, Sender};
 use crate::shard::write_barrier::WriteBarrier;
 use crate::shard::{Action, Options, Shard};

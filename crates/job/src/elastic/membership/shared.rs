@@ -23,7 +23,7 @@ pub type Change = Arc<dyn Fn() + Send + Sync>;
 
 /// What a process does in its epochs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Part {
+pub enum Participation {
     /// It waits for each epoch, meets the other members, and ends its run when it is told.
     Trains,
     /// It is in every epoch at once, shares no state, and has nothing to end.
@@ -391,11 +391,11 @@ impl Shared {
 /// The side of the membership's thread.
 impl Shared {
     /// Notes that an epoch has started.
-    pub fn start(&self, epoch: Epoch, part: Part) {
+    pub fn start(&self, epoch: Epoch, participation: Participation) {
         let mut state = self.lock();
-        let (run, done) = match part {
-            Part::Trains => (Run::Pending, NOTHING_DONE),
-            Part::Follows => (Run::Active, epoch.done),
+        let (run, done) = match participation {
+            Participation::Trains => (Run::Pending, NOTHING_DONE),
+            Participation::Follows => (Run::Active, epoch.done),
         };
         self.done.store(done, Ordering::Release);
         (state.run, state.epoch, state.is_aborted) = (run, Some(epoch), false);

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use thinwire_member::{Id, Member, MemberAction, MemberEvent, Message, Options, Reason};
 
 use super::connector::{Call, Caller};
-use super::shared::{Left, NOTHING_DONE, Part, Shared};
+use super::shared::{Left, NOTHING_DONE, Participation, Shared};
 use crate::elastic::envelope::{End, Reply, Request};
 use crate::elastic::event;
 use crate::elastic::role::Role;
@@ -74,7 +74,7 @@ pub struct Worker {
     end: Option<End>,
     /// Time at which the run is aborted if the job is to stop and the process has not ended it by then.
     stopping: Option<Instant>,
-    part: Part,
+    participation: Participation,
     /// Time of the last look for members that cannot be reached; none while one is under way.
     probed: Option<Instant>,
     /// Time zero of the state machine.
@@ -85,7 +85,7 @@ impl Worker {
     pub fn new(
         member: Member,
         options: Options,
-        part: Part,
+        participation: Participation,
         shared: Arc<Shared>,
         caller: Arc<Caller>,
     ) -> Worker {
@@ -93,7 +93,7 @@ impl Worker {
         Worker {
             member,
             options,
-            part,
+            participation,
             shared,
             sender,
             commands,
@@ -346,7 +346,7 @@ impl Worker {
             }
             MemberAction::Run(epoch) => {
                 self.leavers.clear();
-                self.shared.start(epoch, self.part);
+                self.shared.start(epoch, self.participation);
             }
             MemberAction::Finish { leavers } => {
                 self.leavers.clone_from(&leavers);
@@ -408,7 +408,7 @@ impl Worker {
 
     /// Notes that the run has ended, if nobody else does.
     fn halt_if_following(&mut self) {
-        if self.part == Part::Follows {
+        if self.participation == Participation::Follows {
             self.shared.run_ended();
             self.has_halted = true;
         }
