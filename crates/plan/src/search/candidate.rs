@@ -4,7 +4,7 @@ use std::cmp::Ordering;
 
 use serde::{Deserialize, Serialize};
 
-use super::Rule;
+use super::{Rule, Settings};
 use crate::cluster::Level;
 use crate::cost::{Division, Sharding};
 use crate::{Cluster, Error};
@@ -102,16 +102,12 @@ pub struct Scope {
     pub blocks: usize,
 }
 
-/// Returns all candidates within a scope; with `idle`, devices may be left idle.
-pub fn candidates(
-    cluster: &Cluster,
-    scope: &Scope,
-    divisions: &[Division],
-    idle: bool,
-) -> Vec<Candidate> {
+/// Returns all candidates within a scope that the settings allow.
+pub fn candidates(cluster: &Cluster, scope: &Scope, settings: &Settings) -> Vec<Candidate> {
     let Scope { batch, blocks } = *scope;
     let mut all = Vec::new();
-    let counts = if idle { counts(cluster, batch) } else { vec![cluster.size()] };
+    let divisions = settings.divisions(cluster);
+    let counts = if settings.idle { counts(cluster, batch) } else { vec![cluster.size()] };
     for devices in counts {
         // Other counts of devices are tried without rules only: grids copy products as well.
         let rules = match members(cluster).any(|some| some == devices) {
