@@ -4,7 +4,7 @@ use std::cmp::Ordering;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Rule, Settings};
+use super::Rule;
 use crate::cluster::Level;
 use crate::cost::{Division, Sharding};
 use crate::{Cluster, Error};
@@ -93,21 +93,22 @@ pub(super) fn check_counts(batch: usize, micro_batches: usize) -> Result<(), Err
     }
 }
 
-/// Sizes that candidates must suit.
+/// What candidates must suit.
 #[derive(Clone, Copy, Debug)]
 pub struct Scope {
     /// Sequences of a step.
     pub batch: usize,
     /// Blocks of the model.
     pub blocks: usize,
+    /// Whether devices may be left idle. Those of experts never are.
+    pub idle: bool,
 }
 
-/// Returns all candidates within a scope that the settings allow.
-pub fn candidates(cluster: &Cluster, scope: &Scope, settings: &Settings) -> Vec<Candidate> {
-    let Scope { batch, blocks } = *scope;
+/// Returns all candidates within a scope.
+pub fn candidates(cluster: &Cluster, scope: &Scope, divisions: &[Division]) -> Vec<Candidate> {
+    let Scope { batch, blocks, idle } = *scope;
     let mut all = Vec::new();
-    let divisions = settings.divisions(cluster);
-    let counts = if settings.idle { counts(cluster, batch) } else { vec![cluster.size()] };
+    let counts = if idle { counts(cluster, batch) } else { vec![cluster.size()] };
     for devices in counts {
         // Other counts of devices are tried without rules only: grids copy products as well.
         let rules = match members(cluster).any(|some| some == devices) {
@@ -174,7 +175,7 @@ fn without(mut number: usize, prime: usize) -> usize {
 
 /// Returns the candidates of an expert plan within a scope.
 pub fn experts(cluster: &Cluster, scope: &Scope, expert: Expert) -> Vec<Candidate> {
-    let Scope { batch, blocks } = *scope;
+    let Scope { batch, blocks, .. } = *scope;
     let devices = cluster.size();
     let (rule, sharding) = match expert {
         Expert::Data => (Rule::Data, Sharding::None),

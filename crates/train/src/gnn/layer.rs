@@ -55,7 +55,7 @@ impl Layer {
                 (y, Kept::Sums(sums))
             }
             Model::Gat => {
-                let (y, attended) = attention::forward(weights, (self.heads, hop), x);
+                let (y, attended) = attention::forward(weights, self.heads, hop, x);
                 (y, Kept::Attended(attended))
             }
         }
@@ -66,14 +66,14 @@ impl Layer {
         &self,
         weights: &[Vec<f32>],
         hop: &Hop<'_>,
-        (x, kept): (&Matrix, &Kept),
-        (dy, wanted): (&Matrix, Wanted),
+        x: &Matrix,
+        kept: &Kept,
+        dy: &Matrix,
+        wanted: Wanted,
     ) -> (Vec<Vec<f32>>, Option<Matrix>) {
         match kept {
-            Kept::Sums(sums) => convolution::backward(weights, hop, (x, sums), (dy, wanted)),
-            Kept::Attended(kept) => {
-                attention::backward(weights, (self.heads, hop), (x, kept), (dy, wanted))
-            }
+            Kept::Sums(sums) => convolution::backward(weights, hop, x, sums, dy, wanted),
+            Kept::Attended(kept) => attention::backward(weights, hop, x, kept, dy, wanted),
         }
     }
 }

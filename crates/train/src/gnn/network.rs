@@ -1,10 +1,9 @@
 //! Networks: a layer per hop, with ReLU and dropout between them.
 
 use thinwire_graph::{Adjacency, Sample};
-use thinwire_wire::random::Key;
+use thinwire_wire::random::{Key, unit};
 
 use super::Model;
-use super::dropout::Dropout;
 use super::hop::Hop;
 use super::layer::{Layer, Wanted};
 use super::loss::{Figures, cross_entropy};
@@ -52,6 +51,35 @@ pub struct Input<'a> {
     pub features: Matrix,
     /// Gradients to compute.
     pub wanted: Wanted,
+}
+
+/// Dropout of the inputs of layers in a training step; the same for the same key.
+#[derive(Clone, Copy, Debug)]
+pub struct Dropout {
+    /// Share of values that become 0; the others are divided by what is left.
+    pub share: f32,
+    /// Key of the random numbers; each layer has a stream of its own.
+    pub key: Key,
+}
+
+impl Dropout {
+    /// Drops values of the inputs of a layer.
+    pub fn apply(&self, layer: usize, x: &mut Matrix) {
+        if self.share == 0.0 {
+            return;
+        }
+        let key = Key { tensor: self.key.tensor ^ (layer as u32) << 24, ..self.key };
+        for (block, values) in (0..).zip(x.values_mut().chunks_mut(4)) {
+            for (value, word) in values.iter_mut().zip(key.words(block)) {
+                *value *= if unit(word) < self.share { 0.0 } else { self.scale() };
+            }
+        }
+    }
+
+    /// Returns the factor of values that are kept.
+    pub fn scale(&self) -> f32 {
+        1.0 / (1.0 - self.share)
+    }
 }
 
 impl Network {
@@ -141,7 +169,8 @@ impl Network {
         &self,
         values: &[Vec<f32>],
         input: Input<'_>,
-        (labels, dropout): (&[u32], Dropout),
+        labels: &[u32],
+        dropout: Dropout,
         mut ready: impl FnMut(usize, Vec<f32>) -> Result<(), E>,
     ) -> Result<(Figures, Option<Matrix>), E> {
         let mut x = input.features;
@@ -159,7 +188,7 @@ impl Network {
             let wanted = if number == 0 { input.wanted } else { Wanted::All };
             let weights = self.of(number, values);
             let (gradients, dx) =
-                self.layers[number].backward(weights, hop, (x, of_layer), (&dy, wanted));
+                self.layers[number].backward(weights, hop, x, of_layer, &dy, wanted);
             for (parameter, gradient) in (self.firsts[number]..).zip(gradients) {
                 ready(parameter, gradient)?;
             }
