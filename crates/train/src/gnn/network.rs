@@ -5,7 +5,7 @@ use thinwire_wire::random::{Key, unit};
 
 use super::Model;
 use super::hop::Hop;
-use super::layer::{Layer, Wanted};
+use super::layer::{Forward, Layer, Wanted};
 use super::loss::{Figures, cross_entropy};
 use super::matrix::Matrix;
 use crate::Parameter;
@@ -174,21 +174,20 @@ impl Network {
         mut ready: impl FnMut(usize, Vec<f32>) -> Result<(), E>,
     ) -> Result<(Figures, Option<Matrix>), E> {
         let mut x = input.features;
-        let mut kept = Vec::new();
+        let mut passes = Vec::new();
         for (number, layer) in self.layers.iter().enumerate() {
             dropout.apply(number, &mut x);
             let hop = Hop::new(layer.model, input.sample, number, input.graph);
-            let (mut y, of_layer) = layer.forward(self.of(number, values), &hop, &x);
+            let (mut y, kept) = layer.forward(self.of(number, values), &hop, &x);
             self.activate(number, &mut y);
-            kept.push((hop, std::mem::replace(&mut x, y), of_layer));
+            passes.push(Forward { hop, x: std::mem::replace(&mut x, y), kept });
         }
         let figures = cross_entropy(&mut x, labels);
         let mut dy = x;
-        for (number, (hop, x, of_layer)) in kept.iter().enumerate().rev() {
+        for (number, pass) in passes.iter().enumerate().rev() {
             let wanted = if number == 0 { input.wanted } else { Wanted::All };
             let weights = self.of(number, values);
-            let (gradients, dx) =
-                self.layers[number].backward(weights, hop, x, of_layer, &dy, wanted);
+            let (gradients, dx) = pass.backward(weights, &dy, wanted);
             for (parameter, gradient) in (self.firsts[number]..).zip(gradients) {
                 ready(parameter, gradient)?;
             }
@@ -201,7 +200,7 @@ impl Network {
             }
             // An input is positive if neither ReLU nor dropout has made it 0.
             let scale = dropout.scale();
-            let pairs = dy.values_mut().iter_mut().zip(x.values());
+            let pairs = dy.values_mut().iter_mut().zip(pass.x.values());
             pairs.for_each(|(dy, x)| *dy *= if *x > 0.0 { scale } else { 0.0 });
         }
         Ok((figures, None))

@@ -30,6 +30,17 @@ pub enum Content {
     Coming(Ticket),
 }
 
+/// This rank's end of a message between stages.
+#[derive(Clone, Copy, Debug)]
+pub struct Endpoint {
+    /// What is sent, or where it is received.
+    pub slot: Slot,
+    /// The rank at the other end.
+    pub peer: Rank,
+    /// The message's number in the program.
+    pub number: u32,
+}
+
 /// When an exchange takes place.
 #[derive(Clone, Copy, Debug)]
 pub struct When {
@@ -229,14 +240,12 @@ impl Slots {
     pub fn send(
         &mut self,
         program: &Program,
-        slot: Slot,
+        Endpoint { slot, peer, number }: Endpoint,
         values: Vec<f32>,
-        to: Rank,
-        number: u32,
         when: When,
     ) {
-        let schedule = schedule::send(to, values.len());
-        let bound = Bound::plain(schedule, values.len(), program.message_codec(slot, to));
+        let schedule = schedule::send(peer, values.len());
+        let bound = Bound::plain(schedule, values.len(), program.message_codec(slot, peer));
         // Nobody wants them back, and many messages may be under way.
         let phase =
             BoundPhase { program: Arc::new(bound), own: None, after: vec![Rearrange::Take(0..0)] };
@@ -262,14 +271,12 @@ impl Slots {
     pub fn recv(
         &self,
         program: &Program,
-        slot: Slot,
-        from: Rank,
-        number: u32,
+        Endpoint { slot, peer, number }: Endpoint,
         micro_batch_number: u64,
     ) -> Content {
         let elements = program.slots[slot].shape.iter().product();
-        let schedule = schedule::recv(from, elements);
-        let bound = Bound::plain(schedule, elements, program.message_codec(slot, from));
+        let schedule = schedule::recv(peer, elements);
+        let bound = Bound::plain(schedule, elements, program.message_codec(slot, peer));
         let phase = BoundPhase { program: Arc::new(bound), own: None, after: Vec::new() };
         let exchange = Exchange {
             address: Address::counted(micro_batch_number, number, MESSAGE),

@@ -4,13 +4,12 @@
 use thinwire_model::{Array, Layout, Operator, Region};
 use thinwire_program::pipeline::{Kind, Pass};
 use thinwire_program::{Instruction, Mesh, Slot, freed, parts_of};
-use thinwire_wire::Rank;
 
 use super::{Executor, known_loss};
 use crate::error::Error;
 use crate::spmd::kernel;
 use crate::spmd::modality::Inputs;
-use crate::spmd::slots::{Content, When};
+use crate::spmd::slots::{Content, Endpoint, When};
 use crate::spmd::value::Value;
 
 /// Evaluations' moments begin here, where no training comes.
@@ -72,11 +71,12 @@ impl Executor<'_> {
             }
             Instruction::Send { slot, to, number } => {
                 let value = self.value(micro_batch, *slot)?;
-                let (values, when) = (value.into_floats(), When::next(micro_batch_number));
-                self.slots.send(&self.program, *slot, values, *to, *number, when);
+                let end = Endpoint { slot: *slot, peer: *to, number: *number };
+                let when = When::next(micro_batch_number);
+                self.slots.send(&self.program, end, value.into_floats(), when);
             }
             Instruction::Recv { slot, from, number } => {
-                self.recv(micro_batch, *slot, *from, *number);
+                self.recv(micro_batch, Endpoint { slot: *slot, peer: *from, number: *number });
             }
             Instruction::Gradient { parameter, slot } => {
                 let value = self.value(micro_batch, *slot)?;
@@ -97,18 +97,19 @@ impl Executor<'_> {
         let list = std::mem::take(self.list(pass));
         for instruction in &list {
             if let Instruction::Recv { slot, from, number } = instruction {
-                self.recv(pass.micro_batch, *slot, *from, *number);
+                let end = Endpoint { slot: *slot, peer: *from, number: *number };
+                self.recv(pass.micro_batch, end);
             }
         }
         *self.list(pass) = list;
     }
 
     /// Begins to receive a message, unless that has begun.
-    fn recv(&mut self, micro_batch: usize, slot: Slot, from: Rank, number: u32) {
-        if !self.slots.is_filled(micro_batch, slot) {
+    fn recv(&mut self, micro_batch: usize, end: Endpoint) {
+        if !self.slots.is_filled(micro_batch, end.slot) {
             let micro_batch_number = self.micro_batch_number(micro_batch);
-            let content = self.slots.recv(&self.program, slot, from, number, micro_batch_number);
-            self.slots.put(micro_batch, slot, content);
+            let content = self.slots.recv(&self.program, end, micro_batch_number);
+            self.slots.put(micro_batch, end.slot, content);
         }
     }
 

@@ -5,14 +5,14 @@ use std::fmt;
 use std::time::Instant;
 
 use thinwire_model::{Layout, Placement};
-use thinwire_program::{Mesh, Owner, Parameter, Program};
+use thinwire_program::{Mesh, Message, Owner, Parameter, Program};
 use thinwire_sync::Outcome;
 
 use super::gradients::Exchange;
 use super::{Agreed, Executor, Watch, known_loss};
 use crate::error::Error;
 use crate::spmd::invalid;
-use crate::spmd::slots::{Content, Slots, When};
+use crate::spmd::slots::{Content, Endpoint, Slots, When};
 use crate::spmd::value::Value;
 use crate::{AdamWOptions, Pace, clip_scale, global_norm};
 
@@ -278,13 +278,13 @@ fn whole_gradient<'g>(
     micro_batch_number: u64,
 ) -> Result<Cow<'g, [f32]>, Error> {
     if let Owner::There { rank, sum: number, .. } = parameter.owner {
-        let when = When::later(micro_batch_number);
-        slots.send(program, parameter.reduced, sum.to_vec(), rank, number, when);
+        let end = Endpoint { slot: parameter.reduced, peer: rank, number };
+        slots.send(program, end, sum.to_vec(), When::later(micro_batch_number));
         return Ok(Cow::Borrowed(&[]));
     }
     let mut total = Cow::Borrowed(sum);
     for other in &parameter.others {
-        let content = slots.recv(program, other.slot, other.peer, other.number, micro_batch_number);
+        let content = slots.recv(program, end_of(other), micro_batch_number);
         let content =
             slots.chain(program, &other.converts, content, When::later(micro_batch_number))?;
         let sum = slots.arrived(content, &program.slots[parameter.reduced].shape)?.into_floats();
@@ -304,7 +304,8 @@ fn bring_home(
     let (restore, copies) = match &parameter.owner {
         Owner::Here { restore, copies } => (restore, copies),
         Owner::There { rank, values, .. } => {
-            return Ok(slots.recv(program, parameter.home, *rank, *values, micro_batch_number));
+            let end = Endpoint { slot: parameter.home, peer: *rank, number: *values };
+            return Ok(slots.recv(program, end, micro_batch_number));
         }
     };
     let shape = &program.slots[parameter.reduced].shape;
@@ -314,7 +315,11 @@ fn bring_home(
         let content = Content::Here(value.clone());
         let content = slots.chain(program, &copy.converts, content, when)?;
         let values = slots.arrived(content, &program.slots[copy.slot].shape)?.into_floats();
-        slots.send(program, copy.slot, values, copy.peer, copy.number, when);
+        slots.send(program, end_of(copy), values, when);
     }
     slots.chain(program, restore, Content::Here(value), when)
+}
+
+fn end_of(message: &Message) -> Endpoint {
+    Endpoint { slot: message.slot, peer: message.peer, number: message.number }
 }
