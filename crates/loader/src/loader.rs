@@ -46,16 +46,16 @@ pub struct Loader {
 
 /// What the threads of a loader have in common.
 #[derive(Debug)]
-pub struct Shared {
-    pub graph: Arc<Adjacency>,
-    pub batches: Batches,
-    pub features: Features,
-    pub rank: u32,
-    pub pool: Arc<Pool>,
+struct Shared {
+    graph: Arc<Adjacency>,
+    batches: Batches,
+    features: Features,
+    rank: u32,
+    pool: Arc<Pool>,
     /// Number of sampling threads.
-    pub threads: usize,
-    pub sampled: Queue<Result<Batch, Error>>,
-    pub loaded: Queue<Result<Batch, Error>>,
+    threads: usize,
+    sampled: Queue<Result<Batch, Error>>,
+    loaded: Queue<Result<Batch, Error>>,
     start: Position,
     hits: Mutex<Hits>,
 }
@@ -185,14 +185,14 @@ impl Drop for Loader {
 
 impl Shared {
     /// Returns the position of the batch with this number since the start.
-    pub fn position(&self, number: u64) -> Position {
+    fn position(&self, number: u64) -> Position {
         let steps = u64::from(self.batches.steps());
         let number = u64::from(self.start.step) + number;
         Position { pass: self.start.pass + number / steps, step: (number % steps) as u32 }
     }
 
     /// Checks that nobody has written to the file of the graph, or to that of its rows.
-    pub fn ensure_unchanged(&self, position: Position) -> Result<(), Error> {
+    fn ensure_unchanged(&self, position: Position) -> Result<(), Error> {
         self.graph.ensure_unchanged().map_err(|error| Error::batch(Kind::Sampling, position, error))
     }
 
@@ -204,7 +204,7 @@ impl Shared {
     }
 
     /// Publishes the counters of the cache.
-    pub fn set_hits(&self, hits: Hits) {
+    fn set_hits(&self, hits: Hits) {
         *self.hits.lock().unwrap_or_else(PoisonError::into_inner) = hits;
     }
 }
@@ -270,7 +270,8 @@ fn sample_batch(
     Ok(batch)
 }
 
-/// Work of the gathering thread: passes batches through the cache of rows, in their order, until a queue is closed or a batch has failed.
+/// Work of the gathering thread: passes batches through the cache of rows, in their order, until a queue is
+/// closed or a batch has failed.
 fn gather_batches(shared: &Shared, mut cache: RowCache) {
     let _closing = Closing(&shared.sampled, &shared.loaded);
     let mut waiting = VecDeque::new();

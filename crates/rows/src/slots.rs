@@ -109,7 +109,8 @@ impl Slots {
 /// Bits of a word.
 const BITS: u32 = u64::BITS;
 
-/// Set of the slots that one lookup has used, with a bit each, small enough for the processor's cache; filled and cleared by every lookup.
+/// Set of the slots that one lookup has used, with a bit each, small enough for the processor's cache. Every
+/// lookup fills and clears it.
 #[derive(Clone, Debug)]
 pub struct Seen {
     words: Vec<u64>,

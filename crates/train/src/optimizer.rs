@@ -1,4 +1,4 @@
-//! AdamW on the parameters of a rank, with gradient clipping and a cosine schedule of its rate.
+//! Parameters of a rank and AdamW on them, with gradient clipping and a cosine schedule of its rate.
 //!
 //! The rule is crate `update`'s; weight decay applies to matrices only. The buffers are plain `f32`, so
 //! that a checkpoint holds them bit for bit. One pass over memory per step.

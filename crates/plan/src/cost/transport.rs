@@ -190,9 +190,9 @@ fn saved(sharding: Sharding, coded: &Coded, raw: &Coded, codec_error: f64) -> Co
     }
 }
 
-/// Returns the convex hull of the transports of a parameter: the transport with the highest rate from `at` on, then the one with the highest rate
-/// from there, until none has a rate; each with its change from the one before. Of equal rates the
-/// last one is taken.
+/// Returns the convex hull of the transports of a parameter: the one with the highest rate from `at` on, then
+/// the one with the highest rate from there, until none has a rate; each with its change from the one before.
+/// Of equal rates the last one is taken.
 pub fn hull<'a>(
     transports: impl Iterator<Item = &'a GradientTransport> + Clone,
     mut at: Cost,
